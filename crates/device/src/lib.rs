@@ -1,0 +1,78 @@
+//! Block devices: the bottom layer.
+//!
+//! A device stores bytes at offsets. It knows nothing of patches, buffers or file systems; it depends on no other crate of
+//! this project.
+//!
+//! # Contract
+//!
+//! * [`BlockDevice::submit`] hands a batch of *independent* writes to the device. When it returns, later reads see them, but they
+//!   may be lost in a crash, each one separately, wholly or torn at the device's [`atomic_unit_bytes`](BlockDevice::atomic_unit_bytes).
+//! * [`BlockDevice::flush`] returns once everything submitted before it is on stable storage. Only then may a caller treat
+//!   those writes as complete: **a completion is a promise**. A batch together with its flush is called an *epoch*.
+//! * A failed flush is final: the host has forgotten what was dirty. The device latches the error and every later write or
+//!   flush fails with it, until the caller rewrites what it still holds through [`BlockDevice::reset_after_failure`].
+//! * Methods take `&self` and may be called from several threads; a device does its own locking.
+
+mod error;
+mod file;
+mod memory;
+mod recording;
+
+pub use error::{DeviceError, Result};
+pub use file::{FileDevice, OpenOptions};
+pub use memory::MemoryDevice;
+pub use recording::{Record, RecordingDevice};
+
+use std::sync::Arc;
+
+/// One write of a batch: whole buffers, laid out one after the other from `offset_bytes` on.
+#[derive(Clone, Debug)]
+pub struct WriteRequest {
+    /// Where the first buffer goes, in bytes from the device's start.
+    pub offset_bytes: u64,
+    /// The buffers of a run of adjacent blocks, written as one request.
+    pub buffers: Vec<Arc<[u8]>>,
+}
+
+impl WriteRequest {
+    /// The number of bytes that this request writes.
+    pub fn len_bytes(&self) -> u64 {
+        self.buffers.iter().map(|b| b.len() as u64).sum()
+    }
+}
+
+/// A place that stores bytes; see the crate's documentation for the contract.
+pub trait BlockDevice: Send + Sync {
+    /// The device's size.
+    fn size_bytes(&self) -> u64;
+
+    /// The largest aligned unit that the device promises to write wholly or not at all.
+    fn atomic_unit_bytes(&self) -> u32 {
+        512
+    }
+
+    /// Whether the device refuses writes.
+    fn is_read_only(&self) -> bool {
+        false
+    }
+
+    /// What a person calls this device (a path, for example).
+    fn name(&self) -> String;
+
+    /// Fills `buffer` from `offset_bytes` on. A read past the device's end is an error.
+    fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<()>;
+
+    /// Hands a batch of independent writes to the device.
+    fn submit(&self, batch: &[WriteRequest]) -> Result<()>;
+
+    /// Makes everything submitted before stable.
+    fn flush(&self) -> Result<()>;
+
+    /// Forgets a latched failure, after which the caller must rewrite everything that was not flushed.
+    fn reset_after_failure(&self) {}
+
+    /// Writes plain bytes; a convenience over [`submit`](Self::submit) for code that needs no batches (mkfs, repair).
+    fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
+        self.submit(&[WriteRequest { offset_bytes, buffers: vec![Arc::from(bytes)] }])
+    }
+}

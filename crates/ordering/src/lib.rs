@@ -1,0 +1,4 @@
+//! placeholder: consistency mechanisms.
+
+/// placeholder
+pub struct Volume;

@@ -1,0 +1,1 @@
+//! placeholder: the engine that fronts share.

@@ -73,6 +73,9 @@ pub trait BlockDevice: Send + Sync {
 
     /// Writes plain bytes; a convenience over [`submit`](Self::submit) for code that needs no batches (mkfs, repair).
     fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
-        self.submit(&[WriteRequest { offset_bytes, buffers: vec![Arc::from(bytes)] }])
+        self.submit(&[WriteRequest {
+            offset_bytes,
+            buffers: vec![Arc::from(bytes)],
+        }])
     }
 }

@@ -1,1 +1,459 @@
-//! later
+//! The real device: an image file or a raw disk.
+//!
+//! Writes go to the host's page cache with `pwritev`; a flush is one `fdatasync`. The host forgets which pages were dirty once a
+//! flush has failed, so the failure is latched: every later write and flush fails with the same error until the caller says,
+//! through [`reset_after_failure`](crate::BlockDevice::reset_after_failure), that it will write everything again.
+
+use crate::holder::{lock_holder, loop_device_over};
+use crate::{BlockDevice, DeviceError, Result, WriteRequest, check_range};
+use parking_lot::Mutex;
+use rustix::fs::{FlockOperation, OFlags};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::{IoSlice, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The most buffers that the host takes in one call (`IOV_MAX` on Linux).
+const MAX_BUFFERS: usize = 1024;
+
+/// How to open a [`FileDevice`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// Open for reading: writes are refused, and other readers are let in.
+    pub read_only: bool,
+    /// Do not flush. **A crash of the host may then lose or reorder anything**; a crash of the process alone may not.
+    pub unsafe_no_flush: bool,
+}
+
+/// An image file or a block device.
+///
+/// While it is open it is locked against a second opener: exclusively by one that writes, shared by ones that read. A block
+/// device opened for writing is also claimed (`O_EXCL`), so that the kernel cannot mount it meanwhile.
+#[derive(Debug)]
+pub struct FileDevice {
+    file: File,
+    name: String,
+    size_bytes: u64,
+    options: OpenOptions,
+    /// Whether `failure` holds something; read without the lock on every write.
+    failed: AtomicBool,
+    failure: Mutex<Option<DeviceError>>,
+}
+
+impl FileDevice {
+    /// Opens an image file or a block device and locks it.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Open`] if the host refuses or the path is neither, [`DeviceError::Busy`] with the holder's name if somebody
+    /// else has it open.
+    pub fn open(path: &Path, options: OpenOptions) -> Result<Self> {
+        let name = path.display().to_string();
+        let cannot = |reason: String| DeviceError::Open {
+            device: name.clone(),
+            reason,
+        };
+        let kind = std::fs::metadata(path)
+            .map_err(|error| cannot(reason_of(&error)))?
+            .file_type();
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(cannot(
+                "neither a regular file nor a block device".to_owned(),
+            ));
+        }
+        let mut how = std::fs::OpenOptions::new();
+        how.read(true).write(!options.read_only);
+        if kind.is_block_device() && !options.read_only {
+            how.custom_flags(OFlags::EXCL.bits() as i32);
+        }
+        let file = how.open(path).map_err(|error| match error.raw_os_error() {
+            Some(code) if code == Errno::BUSY.raw_os_error() => DeviceError::Busy {
+                device: name.clone(),
+                holder: "the kernel (mounted, or part of another device)".to_owned(),
+            },
+            _ => cannot(reason_of(&error)),
+        })?;
+        Self::from_file(file, name, options)
+    }
+
+    /// Makes a sparse image file of `size_bytes`, or cuts or extends the one that is there, and opens it for writing. What an
+    /// existing file holds is kept as far as it fits; a block device is opened as it is.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open); also when the file cannot be made or given that size.
+    pub fn create(path: &Path, size_bytes: u64) -> Result<Self> {
+        let name = path.display().to_string();
+        let cannot = |error: std::io::Error| DeviceError::Open {
+            device: name.clone(),
+            reason: reason_of(&error),
+        };
+        if std::fs::metadata(path).is_ok_and(|data| data.file_type().is_block_device()) {
+            return Self::open(path, OpenOptions::default());
+        }
+        let file = std::fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(cannot)?;
+        // Locked before it is resized: the file may be somebody's mounted image.
+        let mut device = Self::from_file(file, name.clone(), OpenOptions::default())?;
+        device.file.set_len(size_bytes).map_err(cannot)?;
+        device.size_bytes = size_bytes;
+        Ok(device)
+    }
+
+    fn from_file(mut file: File, name: String, options: OpenOptions) -> Result<Self> {
+        lock(&file, &name, options.read_only)?;
+        let size_bytes = file
+            .seek(SeekFrom::End(0))
+            .map_err(|error| DeviceError::Open {
+                device: name.clone(),
+                reason: reason_of(&error),
+            })?;
+        let (failed, failure) = (AtomicBool::new(false), Mutex::new(None));
+        Ok(Self {
+            file,
+            name,
+            size_bytes,
+            options,
+            failed,
+            failure,
+        })
+    }
+
+    fn check_latched(&self) -> Result<()> {
+        if !self.failed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.failure.lock().clone().map_or(Ok(()), Err)
+    }
+
+    /// Remembers the first failure and returns the one given.
+    fn latch(&self, error: DeviceError) -> DeviceError {
+        self.failure.lock().get_or_insert_with(|| error.clone());
+        self.failed.store(true, Ordering::Release);
+        error
+    }
+
+    fn write_request(&self, request: &WriteRequest) -> std::io::Result<()> {
+        let mut offset_bytes = request.offset_bytes;
+        for group in request.buffers.chunks(MAX_BUFFERS) {
+            let mut slices: Vec<IoSlice<'_>> = group.iter().map(|b| IoSlice::new(b)).collect();
+            let mut rest = &mut slices[..];
+            IoSlice::advance_slices(&mut rest, 0);
+            while !rest.is_empty() {
+                match rustix::io::pwritev(&self.file, rest, offset_bytes) {
+                    Ok(0) => return Err(std::io::ErrorKind::WriteZero.into()),
+                    Ok(written) => {
+                        offset_bytes += written as u64;
+                        IoSlice::advance_slices(&mut rest, written);
+                    }
+                    Err(Errno::INTR) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Takes the lock that keeps a second opener out, without waiting.
+fn lock(file: &File, name: &str, read_only: bool) -> Result<()> {
+    let cannot = |error: std::io::Error| DeviceError::Open {
+        device: name.to_owned(),
+        reason: format!("cannot lock it: {}", reason_of(&error)),
+    };
+    let busy = |holder: String| DeviceError::Busy {
+        device: name.to_owned(),
+        holder,
+    };
+    let metadata = file.metadata().map_err(cannot)?;
+    let operation = if read_only {
+        FlockOperation::NonBlockingLockShared
+    } else {
+        FlockOperation::NonBlockingLockExclusive
+    };
+    match rustix::fs::flock(file, operation) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => return Err(busy(lock_holder(&metadata))),
+        Err(error) => return Err(cannot(error.into())),
+    }
+    if !read_only
+        && metadata.is_file()
+        && let Some(holder) = loop_device_over(&metadata)
+    {
+        return Err(busy(holder));
+    }
+    Ok(())
+}
+
+/// The host's words without the number that the standard library adds.
+fn reason_of(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    match text.find(" (os error") {
+        Some(at) => text[..at].to_owned(),
+        None => text,
+    }
+}
+
+impl BlockDevice for FileDevice {
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.options.read_only
+    }
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<()> {
+        check_range(
+            &self.name,
+            self.size_bytes,
+            offset_bytes,
+            buffer.len() as u64,
+        )?;
+        self.file
+            .read_exact_at(buffer, offset_bytes)
+            .map_err(|error| DeviceError::Read {
+                device: self.name.clone(),
+                offset_bytes,
+                len_bytes: buffer.len() as u64,
+                reason: match error.kind() {
+                    std::io::ErrorKind::UnexpectedEof => "the file has become shorter".to_owned(),
+                    _ => reason_of(&error),
+                },
+            })
+    }
+
+    fn submit(&self, batch: &[WriteRequest]) -> Result<()> {
+        if self.options.read_only {
+            return Err(DeviceError::ReadOnly {
+                device: self.name.clone(),
+            });
+        }
+        self.check_latched()?;
+        for request in batch {
+            let len_bytes = request.len_bytes();
+            // A caller's mistake, not the device's failure: nothing is latched.
+            check_range(&self.name, self.size_bytes, request.offset_bytes, len_bytes)?;
+            self.write_request(request).map_err(|error| {
+                self.latch(DeviceError::Write {
+                    device: self.name.clone(),
+                    offset_bytes: request.offset_bytes,
+                    len_bytes,
+                    reason: reason_of(&error),
+                })
+            })?;
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.check_latched()?;
+        if self.options.read_only || self.options.unsafe_no_flush {
+            return Ok(());
+        }
+        rustix::fs::fdatasync(&self.file).map_err(|error| {
+            let reason = reason_of(&error.into());
+            self.latch(DeviceError::Flush {
+                device: self.name.clone(),
+                reason,
+            })
+        })
+    }
+
+    fn reset_after_failure(&self) {
+        let mut failure = self.failure.lock();
+        *failure = None;
+        self.failed.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    fn scratch(size_bytes: u64) -> (tempfile::TempDir, std::path::PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("disk.img");
+        drop(FileDevice::create(&path, size_bytes).unwrap());
+        (dir, path)
+    }
+
+    fn open(path: &Path, read_only: bool) -> Result<FileDevice> {
+        FileDevice::open(
+            path,
+            OpenOptions {
+                read_only,
+                ..OpenOptions::default()
+            },
+        )
+    }
+
+    #[test]
+    fn creates_sparse_and_keeps_what_was_written() {
+        let (_dir, path) = scratch(1 << 30);
+        let device = open(&path, false).unwrap();
+        assert_eq!(device.size_bytes(), 1 << 30);
+        device.write(1 << 29, b"abc").unwrap();
+        device.flush().unwrap();
+        drop(device);
+        let mut buffer = [0; 5];
+        open(&path, true)
+            .unwrap()
+            .read((1 << 29) - 1, &mut buffer)
+            .unwrap();
+        assert_eq!(&buffer, b"\0abc\0");
+        let used_bytes = std::os::unix::fs::MetadataExt::blocks(&path.metadata().unwrap()) * 512;
+        assert!(
+            used_bytes < 1 << 20,
+            "the file is not sparse: {used_bytes} bytes"
+        );
+    }
+
+    #[test]
+    fn create_keeps_what_is_there() {
+        let (_dir, path) = scratch(4096);
+        open(&path, false).unwrap().write(100, b"kept").unwrap();
+        let device = FileDevice::create(&path, 8192).unwrap();
+        let mut buffer = [0; 4];
+        device.read(100, &mut buffer).unwrap();
+        assert_eq!((&buffer, device.size_bytes()), (b"kept", 8192));
+    }
+
+    #[test]
+    fn writes_more_buffers_than_one_call_takes() {
+        let (_dir, path) = scratch(1 << 16);
+        let device = open(&path, false).unwrap();
+        let mut buffers: Vec<Arc<[u8]>> = (0..3 * MAX_BUFFERS + 7)
+            .map(|n| Arc::from(vec![n as u8; n % 17]))
+            .collect();
+        buffers.insert(0, Arc::from(Vec::new()));
+        let expected = buffers.concat();
+        device
+            .submit(&[WriteRequest {
+                offset_bytes: 11,
+                buffers,
+            }])
+            .unwrap();
+        let mut found = vec![0; expected.len()];
+        device.read(11, &mut found).unwrap();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_writer_keeps_everybody_out_and_is_named() {
+        let (_dir, path) = scratch(4096);
+        let _writer = open(&path, false).unwrap();
+        for read_only in [false, true] {
+            let message = open(&path, read_only).unwrap_err().to_string();
+            let me = format!("in use by pid {} (", std::process::id());
+            assert!(message.contains(&me), "{message}");
+        }
+        assert!(matches!(
+            FileDevice::create(&path, 0),
+            Err(DeviceError::Busy { .. })
+        ));
+        assert_eq!(
+            path.metadata().unwrap().len(),
+            4096,
+            "resized under its holder"
+        );
+    }
+
+    #[test]
+    fn readers_share_and_keep_writers_out() {
+        let (_dir, path) = scratch(4096);
+        let first = open(&path, true).unwrap();
+        let second = open(&path, true).unwrap();
+        assert!(matches!(open(&path, false), Err(DeviceError::Busy { .. })));
+        let refused = Err(DeviceError::ReadOnly {
+            device: path.display().to_string(),
+        });
+        assert_eq!(first.write(0, b"x"), refused);
+        drop((first, second));
+        open(&path, false).unwrap();
+    }
+
+    #[test]
+    fn says_why_it_cannot_open() {
+        let dir = tempfile::tempdir().unwrap();
+        let missing = open(&dir.path().join("none"), true)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            missing.ends_with("cannot open: No such file or directory"),
+            "{missing}"
+        );
+        let directory = open(dir.path(), true).unwrap_err().to_string();
+        assert!(
+            directory.ends_with("neither a regular file nor a block device"),
+            "{directory}"
+        );
+    }
+
+    #[test]
+    fn a_request_past_the_end_is_refused_and_not_latched() {
+        let (_dir, path) = scratch(4096);
+        let device = open(&path, false).unwrap();
+        assert!(matches!(
+            device.write(4095, b"xy"),
+            Err(DeviceError::OutOfRange { .. })
+        ));
+        assert!(matches!(
+            device.read(4095, &mut [0; 2]),
+            Err(DeviceError::OutOfRange { .. })
+        ));
+        device.write(4095, b"y").unwrap();
+    }
+
+    #[test]
+    fn a_file_cut_short_is_a_read_error() {
+        let (_dir, path) = scratch(8192);
+        let device = open(&path, true).unwrap();
+        std::fs::OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(4096)
+            .unwrap();
+        let error = device.read(4000, &mut [0; 200]).unwrap_err();
+        assert!(
+            error.to_string().ends_with("the file has become shorter"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_failed_write_is_latched_until_reset() {
+        // A file opened for reading only makes every write fail inside the host.
+        let (_dir, path) = scratch(4096);
+        let file = File::open(&path).unwrap();
+        let device = FileDevice::from_file(file, "x".into(), OpenOptions::default()).unwrap();
+        let error = device.write(0, b"abc").unwrap_err();
+        assert!(matches!(
+            error,
+            DeviceError::Write {
+                offset_bytes: 0,
+                len_bytes: 3,
+                ..
+            }
+        ));
+        assert_eq!(device.flush(), Err(error.clone()));
+        assert_eq!(device.submit(&[]), Err(error));
+        device.read(0, &mut [0; 8]).unwrap();
+        device.reset_after_failure();
+        device.flush().unwrap();
+        device.submit(&[]).unwrap();
+    }
+}

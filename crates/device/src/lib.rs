@@ -13,15 +13,26 @@
 //!   flush fails with it, until the caller rewrites what it still holds through [`BlockDevice::reset_after_failure`].
 //! * Methods take `&self` and may be called from several threads; a device does its own locking.
 
+//!
+//! # The devices
+//!
+//! [`FileDevice`] is the real one: an image file or a raw disk. [`MemoryDevice`] never fails and forgets everything.
+//! [`RecordingDevice`] and [`VolatileDevice`] stand in front of another device: the first remembers what was written and flushed
+//! so that every state a power cut could have left can be rebuilt, the second plays a drive whose write cache loses its
+//! contents when the process dies.
+
 mod error;
 mod file;
+mod holder;
 mod memory;
 mod recording;
+mod volatile;
 
 pub use error::{DeviceError, Result};
 pub use file::{FileDevice, OpenOptions};
 pub use memory::MemoryDevice;
-pub use recording::{Record, RecordingDevice};
+pub use recording::{Record, RecordingDevice, materialise, materialise_torn, unflushed};
+pub use volatile::VolatileDevice;
 
 use std::sync::Arc;
 
@@ -38,6 +49,19 @@ impl WriteRequest {
     /// The number of bytes that this request writes.
     pub fn len_bytes(&self) -> u64 {
         self.buffers.iter().map(|b| b.len() as u64).sum()
+    }
+}
+
+/// Refuses a range that does not lie inside a device of `size_bytes`.
+fn check_range(name: &str, size_bytes: u64, offset_bytes: u64, len_bytes: u64) -> Result<()> {
+    match offset_bytes.checked_add(len_bytes) {
+        Some(end_bytes) if end_bytes <= size_bytes => Ok(()),
+        _ => Err(DeviceError::OutOfRange {
+            device: name.to_owned(),
+            offset_bytes,
+            len_bytes,
+            size_bytes,
+        }),
     }
 }
 

@@ -185,3 +185,42 @@ fn tea(state: &mut [u32; 4], input: &[u32; 4]) {
     state[0] = state[0].wrapping_add(left);
     state[1] = state[1].wrapping_add(right);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The seed 12345678-1234-5678-9abc-def012345678.
+    const SEED: [u32; 4] = [0x7856_3412, 0x7856_3412, 0xf0de_bc9a, 0x7856_3412];
+
+    #[test]
+    fn the_layout_is_the_kernels() {
+        assert_eq!(size_of::<RawRootInfo>(), 8);
+        assert_eq!(size_of::<RawIndexEntry>(), ENTRY_SIZE);
+        assert_eq!(size_of::<RawCountLimit>(), 4);
+    }
+
+    /// Values from `debugfs -R "dx_hash -h VERSION [-s SEED] NAME"` of e2fsprogs 1.47.
+    #[test]
+    fn hashes_are_those_of_debugfs() {
+        let zero = [0; 4];
+        let accented = "hällo".as_bytes();
+        let long = b"a_name_that_is_longer_than_thirty-two_bytes_really";
+        let expected = [
+            (HASH_LEGACY, SEED, &b"hello"[..], 0x3225_2546),
+            (HASH_HALF_MD4, SEED, b"hello", 0xacba_1d2c),
+            (HASH_TEA, SEED, b"hello", 0x3fca_1248),
+            (HASH_LEGACY, zero, accented, 0x1a11_861a),
+            (HASH_HALF_MD4, zero, accented, 0xe5a1_dd5c),
+            (HASH_TEA, zero, accented, 0x52c9_68c6),
+            (HASH_LEGACY_UNSIGNED, zero, accented, 0x61e9_7e1a),
+            (HASH_HALF_MD4_UNSIGNED, zero, accented, 0xe3e6_7076),
+            (HASH_TEA_UNSIGNED, zero, accented, 0x36d9_58b0),
+            (HASH_TEA, zero, long, 0x7116_9ee6),
+        ];
+        for (version, seed, name, value) in expected {
+            assert_eq!(hash(version, &seed, name), Some(value), "version {version}");
+        }
+        assert_eq!(hash(6, &zero, b"x"), None);
+    }
+}

@@ -4,4 +4,5 @@
 //! path (so that a fault in one is not hidden by the other); the rest is the layout proper.
 
 pub mod format;
+pub mod fsck;
 pub mod mkfs;

@@ -5,4 +5,5 @@
 
 pub mod format;
 pub mod fsck;
+pub mod info;
 pub mod mkfs;

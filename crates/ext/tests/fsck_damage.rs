@@ -89,7 +89,7 @@ const BLOCKS: &[Row] = &[
     ("used block marked free", Commands(&["freeb {block:/dir/large}"]), Code::BlockNotMarked, Kind::Corruption),
     ("free block marked used", Commands(&["setb 12000 3"]), Code::BlockLeaked, Kind::Count),
     ("used inode marked free", Commands(&["freei dir/small"]), Code::InodeNotMarked, Kind::Corruption),
-    ("free inode marked used", Commands(&["seti <4000>"]), Code::InodeLeaked, Kind::Count),
+    ("free inode marked used", Commands(&["seti <2000>"]), Code::InodeLeaked, Kind::Count),
     ("attribute block out of range", Commands(&["sif dir/small file_acl 999999"]), Code::BlockOutOfRange, Kind::Corruption),
     ("attribute block is data", Commands(&["sif dir/sub/double file_acl {block:/dir/large}"]), Code::XattrBlockInvalid, Kind::Corruption),
     ("attribute block without magic", Poke(|p| attribute_block(p, 3, 0)), Code::XattrBlockInvalid, Kind::Corruption),
@@ -125,7 +125,7 @@ const DIRECTORIES: &[Row] = &[
     ("entry with an impossible inode", Poke(|p| poke_entry(p, "/dir/small", 0, &[0xff, 0xff, 0xff])), Code::EntryInodeInvalid, Kind::Corruption),
     ("entry with a reserved inode", Poke(|p| poke_entry(p, "/dir/small", 0, &[5, 0])), Code::EntryInodeInvalid, Kind::Corruption),
     ("entry for the root", Poke(|p| poke_entry(p, "/dir/small", 0, &[2, 0])), Code::EntryInodeInvalid, Kind::Corruption),
-    ("entry for a free inode", Poke(|p| poke_entry(p, "/dir/small", 0, &4000_u32.to_le_bytes())), Code::EntryToFreeInode, Kind::Corruption),
+    ("entry for a free inode", Poke(|p| poke_entry(p, "/dir/small", 0, &2000_u32.to_le_bytes())), Code::EntryToFreeInode, Kind::Corruption),
     ("entry with another type", Poke(|p| poke_entry(p, "/dir/small", 7, &[2])), Code::EntryTypeWrong, Kind::Corruption),
     ("a slash in a name", Poke(|p| poke_entry(p, "/dir/small", 9, b"/")), Code::EntryNameInvalid, Kind::Corruption),
     ("a zero in a name", Poke(|p| poke_entry(p, "/dir/small", 9, &[0])), Code::EntryNameInvalid, Kind::Corruption),
@@ -246,8 +246,8 @@ fn check_table(rows: &[Row]) {
     let image = folder.path().join("image");
     let good = GOOD.get_or_init(|| {
         let tree = folder.path().join("tree");
-        source_tree(&tree);
-        filled_image(&image, 12 << 20, &["-b", "1024", "-N", "4096"], &tree);
+        source_tree(&tree, 400);
+        filled_image(&image, 12 << 20, &["-b", "1024", "-N", "2048"], &tree);
         std::fs::read(&image).unwrap()
     });
     let mut failures = Vec::new();

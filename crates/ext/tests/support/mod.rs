@@ -99,15 +99,15 @@ pub(crate) fn open(path: &Path, read_only: bool) -> FileDevice {
     panic!("{} stays locked", path.display());
 }
 
-/// A folder with a bit of everything: for `mke2fs -d`.
-pub(crate) fn source_tree(folder: &Path) {
+/// A folder with a bit of everything, and so many files in one directory: for `mke2fs -d`.
+pub(crate) fn source_tree(folder: &Path, many: usize) {
     use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
     let join = |name: &str| folder.join(name);
     fs::create_dir_all(join("dir/sub/deep")).unwrap();
     fs::create_dir(join("empty")).unwrap();
     fs::create_dir(join("many")).unwrap();
-    for index in 0..3000 {
+    for index in 0..many {
         let name = format!("many/a rather long file nämé, number {index:04}");
         let contents = if index < 400 {
             format!("{index}")

@@ -444,7 +444,10 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
         let mut walk = Walk::new(number, purpose.unwrap_or(Purpose::Data));
         if number == RESIZE_INODE && purpose.is_some() {
             // Its tree was checked before, and is the file system's own but for the root of it.
-            walk.blocks = reserved::resize_blocks(self.context, inode)?;
+            walk.blocks = match self.context.resize_blocks {
+                Some(blocks) => blocks,
+                None => reserved::resize_blocks(self.context, inode)?,
+            };
             let root = inode.block[inode::DOUBLE_INDIRECT].into();
             if root != 0 && self.context.sb.is_valid_block(root) && !self.used.insert(root) {
                 self.add(Code::BlockClaimedTwice, number, || {

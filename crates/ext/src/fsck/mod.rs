@@ -188,12 +188,12 @@ pub fn check_source<S: Source + ?Sized>(
     let Some(groups) = superblock::read_groups(source, &sb, &mut findings)? else {
         return Ok(finish(None, findings, notes, Summary::default()));
     };
-    let context = Context::new(source, &sb, &groups, options);
+    let mut context = Context::new(source, &sb, &groups, options);
     superblock::note_state(&sb, &mut notes);
     if options.check_backups {
         superblock::check_backups(&context, &mut notes)?;
     }
-    reserved::check_resize_inode(&context, &mut findings, &mut notes)?;
+    context.resize_blocks = reserved::check_resize_inode(&context, &mut findings, &mut notes)?;
     let mut gathered = inodes::scan(&context, &mut findings)?;
     attributes::check_blocks(&context, &mut gathered, &mut findings, &mut notes)?;
     let names = directories::scan(&context, &gathered, &mut findings)?;

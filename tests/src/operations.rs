@@ -148,63 +148,86 @@ pub struct Choice {
     pub holes: bool,
 }
 
-impl Operation {
-    /// A random one: on few names, so that they meet each other.
-    pub fn random(random: &mut Random, choice: Choice) -> Self {
-        match random.below(100) {
-            0..40 => Self::random_on_open(random, choice),
-            40..85 => Self::random_on_names(random),
-            _ => Self::random_on_attributes(random, choice),
+/// Makes up operations: on few names, so that they meet each other, and more often than not on names that are there.
+#[derive(Debug)]
+pub struct Generator {
+    random: Random,
+    choice: Choice,
+    names: Vec<String>,
+}
+
+/// As many names are remembered as there.
+const MOST_NAMES: usize = 100;
+
+impl Generator {
+    /// Starts from a seed.
+    pub fn new(seed: u64, choice: Choice) -> Self {
+        Self {
+            random: Random::new(seed),
+            choice,
+            names: Vec::new(),
         }
     }
 
-    fn random_on_open(random: &mut Random, choice: Choice) -> Self {
-        let slot = random.below(SLOTS);
-        let at = random.file_size(3 << 20);
-        let len = random.file_size(200_000);
-        match random.below(20) {
-            0..5 => {
-                let mut flags = *random.pick(&[OFlags::RDWR, OFlags::RDWR, OFlags::RDONLY]);
-                for (flag, chance) in [
-                    (OFlags::CREATE, 2),
-                    (OFlags::EXCL, 4),
-                    (OFlags::TRUNC, 6),
-                    (OFlags::APPEND, 8),
-                ] {
-                    flags |= if random.one_in(chance) {
-                        flag
-                    } else {
-                        OFlags::empty()
-                    };
-                }
-                Self::Open {
-                    slot,
-                    path: path(random),
-                    flags,
-                    mode: mode(random),
-                }
-            }
-            5 => Self::Close { slot },
-            6..11 => Self::Write {
+    /// Remembers the name that an operation has made.
+    pub fn learn(&mut self, operation: &Operation) {
+        use Operation as O;
+        let path = match operation {
+            O::Open { path, flags, .. } if flags.contains(OFlags::CREATE) => path,
+            O::Mkdir { path, .. } | O::Symlink { path, .. } | O::Mknod { path, .. } => path,
+            O::Link { to, .. } | O::Rename { to, .. } => to,
+            _ => return,
+        };
+        if self.names.len() < MOST_NAMES {
+            self.names.push(path.clone());
+        } else {
+            let forgotten = self.random.below(MOST_NAMES as u64) as usize;
+            self.names[forgotten].clone_from(path);
+        }
+    }
+
+    /// The next operation.
+    pub fn operation(&mut self) -> Operation {
+        match self.random.below(100) {
+            0..40 => self.on_open(),
+            40..85 => self.on_names(),
+            _ => self.on_attributes(),
+        }
+    }
+
+    fn on_open(&mut self) -> Operation {
+        use Operation as O;
+        let slot = self.random.below(SLOTS);
+        let at = self.random.file_size(3 << 20);
+        let len = self.random.file_size(200_000);
+        match self.random.below(20) {
+            0..5 => O::Open {
+                slot,
+                path: self.path(),
+                flags: self.flags(),
+                mode: self.mode(),
+            },
+            5 => O::Close { slot },
+            6..11 => O::Write {
                 slot,
                 at,
                 len,
-                fill: random.next_u64(),
+                fill: self.random.next_u64(),
             },
-            11..14 => Self::Read { slot, at, len },
-            14 => Self::TruncateOpen {
+            11..14 => O::Read { slot, at, len },
+            14 => O::TruncateOpen {
                 slot,
-                size: size(random),
+                size: self.size(),
             },
-            15 if choice.holes => Self::PunchHole { slot, at, len },
-            15 | 16 => Self::SeekData {
+            15 if self.choice.holes => O::PunchHole { slot, at, len },
+            15 | 16 => O::SeekData {
                 slot,
                 at,
-                hole: random.one_in(2),
+                hole: self.random.one_in(2),
             },
             17 => {
-                let (to, to_at) = (random.below(SLOTS), random.file_size(1 << 20));
-                Self::CopyRange {
+                let (to, to_at) = (self.random.below(SLOTS), self.random.file_size(1 << 20));
+                O::CopyRange {
                     from: slot,
                     at,
                     to,
@@ -212,75 +235,74 @@ impl Operation {
                     len,
                 }
             }
-            18 => Self::Sync { slot },
-            _ => Self::StatOpen { slot },
+            18 => O::Sync { slot },
+            _ => O::StatOpen { slot },
         }
     }
 
-    fn random_on_names(random: &mut Random) -> Self {
-        let path = path(random);
-        match random.below(32) {
-            0..5 => Self::Mkdir {
+    fn on_names(&mut self) -> Operation {
+        use Operation as O;
+        let path = self.path();
+        match self.random.below(32) {
+            0..5 => O::Mkdir {
                 path,
-                mode: mode(random),
+                mode: self.mode(),
             },
-            5..7 => Self::Rmdir { path },
-            7..11 => Self::Unlink { path },
-            11..14 => Self::Link {
+            5..7 => O::Rmdir { path },
+            7..11 => O::Unlink { path },
+            11..14 => O::Link {
                 from: path,
-                to: self::path(random),
+                to: self.path(),
             },
             14..16 => {
-                let long = if random.one_in(3) {
-                    "t".repeat(random.below(5000) as usize)
+                let long = self.random.one_in(3);
+                let target = if long {
+                    "t".repeat(self.random.below(5000) as usize)
                 } else {
                     path
                 };
-                Self::Symlink {
-                    target: long,
-                    path: self::path(random),
+                O::Symlink {
+                    target,
+                    path: self.path(),
                 }
             }
             16 => {
                 let kinds = [FileType::Fifo, FileType::Socket, FileType::CharacterDevice];
-                let kind = *random.pick(&kinds);
-                let device = if kind == FileType::CharacterDevice {
-                    rustix::fs::makedev(1, 3)
-                } else {
-                    0
-                };
-                Self::Mknod {
+                let kind = *self.random.pick(&kinds);
+                let device = kind == FileType::CharacterDevice;
+                let device = if device { rustix::fs::makedev(1, 3) } else { 0 };
+                O::Mknod {
                     path,
                     kind,
-                    mode: mode(random),
+                    mode: self.mode(),
                     device,
                 }
             }
             17..24 => {
-                let flags = match random.below(8) {
+                let flags = match self.random.below(8) {
                     0 => RenameFlags::NOREPLACE,
                     1 => RenameFlags::EXCHANGE,
                     _ => RenameFlags::empty(),
                 };
-                Self::Rename {
+                O::Rename {
                     from: path,
-                    to: self::path(random),
+                    to: self.path(),
                     flags,
                 }
             }
-            24 | 25 => Self::Truncate {
+            24 | 25 => O::Truncate {
                 path,
-                size: size(random),
+                size: self.size(),
             },
-            26 | 27 => Self::Stat { path },
-            28 => Self::ReadLink { path },
-            _ => Self::List { path },
+            26 | 27 => O::Stat { path },
+            28 => O::ReadLink { path },
+            _ => O::List { path },
         }
     }
 
-    fn random_on_attributes(random: &mut Random, choice: Choice) -> Self {
-        let path = path(random);
-        let names = [
+    fn on_attributes(&mut self) -> Operation {
+        use Operation as O;
+        const NAMES: [&str; 6] = [
             "user.a",
             "user.b",
             "user.longer-name",
@@ -288,93 +310,125 @@ impl Operation {
             "security.s",
             "other.x",
         ];
-        let name = (*random.pick(&names)).to_owned();
-        match random.below(if choice.attributes { 16 } else { 8 }) {
-            0..4 => Self::Chmod {
+        let path = self.path();
+        let name = (*self.random.pick(&NAMES)).to_owned();
+        match self
+            .random
+            .below(if self.choice.attributes { 16 } else { 8 })
+        {
+            0..4 => O::Chmod {
                 path,
-                mode: random.below(0o10000) as u32,
+                mode: self.random.below(0o10000) as u32,
             },
-            4 | 5 => {
-                let one = |random: &mut Random| (!random.one_in(3)).then(|| random.below(9) as u32);
-                Self::Chown {
-                    path,
-                    user: one(random),
-                    group: one(random),
-                }
-            }
-            6 | 7 => {
-                let time = |random: &mut Random| random.below(1_000_000_000) as i64;
-                Self::SetTimes {
-                    path,
-                    accessed: time(random),
-                    modified: time(random),
-                }
-            }
+            4 | 5 => O::Chown {
+                path,
+                user: self.owner(),
+                group: self.owner(),
+            },
+            6 | 7 => O::SetTimes {
+                path,
+                accessed: self.time(),
+                modified: self.time(),
+            },
             8..11 => {
-                let flags = match random.below(6) {
+                let flags = match self.random.below(6) {
                     0 => XattrFlags::CREATE,
                     1 => XattrFlags::REPLACE,
                     _ => XattrFlags::empty(),
                 };
-                let largest = if random.one_in(10) { 9000 } else { 700 };
-                let len = random.file_size(largest);
+                let largest = if self.random.one_in(10) { 9000 } else { 700 };
+                let len = self.random.file_size(largest);
                 // Few different values, so that inodes come to share them.
-                Self::SetAttribute {
+                O::SetAttribute {
                     path,
                     name,
                     len,
-                    fill: random.below(2),
+                    fill: self.random.below(2),
                     flags,
                 }
             }
             11 => {
-                let (mode, named) = (random.below(0o1000) as u16, random.below(8) as u16);
-                Self::SetAcl {
+                let mode = self.random.below(0o1000) as u16;
+                let (named, default) = (self.random.below(8) as u16, self.random.one_in(2));
+                O::SetAcl {
                     path,
-                    default: random.one_in(2),
+                    default,
                     mode,
                     named,
                 }
             }
-            12 => Self::RemoveAttribute { path, name },
-            13 => Self::ListAttributes { path },
-            _ => Self::GetAttribute { path, name },
+            12 => O::RemoveAttribute { path, name },
+            13 => O::ListAttributes { path },
+            _ => O::GetAttribute { path, name },
         }
     }
-}
 
-fn path(random: &mut Random) -> String {
-    const DIRECTORIES: [&str; 3] = ["d0", "d1", "d2"];
-    const FILES: [&str; 8] = ["f0", "f1", "f2", "f3", "f4", "d0", "d1", "d2"];
-    let mut path = String::new();
-    for _ in 0..random.below(3) {
-        path.push_str(random.pick::<&str>(&DIRECTORIES));
-        path.push('/');
-    }
-    match random.below(100) {
-        0 => path.push_str(&"n".repeat(255)),
-        1 => path.push_str(&"n".repeat(256)),
-        2 => path.push('.'),
-        3 => path.push_str(".."),
-        4 => path.push_str("f0/"),
-        // Sometimes many names in one directory, so that it grows.
-        5..30 => {
-            let number = random.below(300);
-            path.push_str(&format!("g{number}-{}", "z".repeat(number as usize % 60)));
+    fn path(&mut self) -> String {
+        const DIRECTORIES: [&str; 3] = ["d0", "d1", "d2"];
+        const FILES: [&str; 8] = ["f0", "f1", "f2", "f3", "f4", "d0", "d1", "d2"];
+        if !self.names.is_empty() && !self.random.one_in(3) {
+            return self.random.pick(&self.names).clone();
         }
-        _ => path.push_str(random.pick::<&str>(&FILES)),
+        let mut path = String::new();
+        for _ in 0..self.random.below(3) {
+            path.push_str(self.random.pick::<&str>(&DIRECTORIES));
+            path.push('/');
+        }
+        match self.random.below(100) {
+            0 => path.push_str(&"n".repeat(255)),
+            1 => path.push_str(&"n".repeat(256)),
+            2 => path.push('.'),
+            3 => path.push_str("d0/.."),
+            4 => path.push_str("f0/"),
+            // Sometimes many names in one directory, so that it grows.
+            5..30 => {
+                let number = self.random.below(300);
+                path.push_str(&format!("g{number}-{}", "z".repeat(number as usize % 60)));
+            }
+            _ => path.push_str(self.random.pick::<&str>(&FILES)),
+        }
+        path
     }
-    path
-}
 
-fn mode(random: &mut Random) -> u32 {
-    *random.pick(&[0o644, 0o600, 0o755, 0o777, 0o2775, 0o1777, 0o4755])
-}
+    fn flags(&mut self) -> OFlags {
+        let mut flags = *self
+            .random
+            .pick(&[OFlags::RDWR, OFlags::RDWR, OFlags::RDONLY]);
+        let others = [
+            (OFlags::CREATE, 2),
+            (OFlags::EXCL, 6),
+            (OFlags::TRUNC, 6),
+            (OFlags::APPEND, 8),
+        ];
+        for (flag, chance) in others {
+            flags |= if self.random.one_in(chance) {
+                flag
+            } else {
+                OFlags::empty()
+            };
+        }
+        flags
+    }
 
-fn size(random: &mut Random) -> u64 {
-    match random.below(30) {
-        0 => 1 << 62,
-        1 => 5 << 30,
-        _ => random.file_size(5 << 20),
+    fn mode(&mut self) -> u32 {
+        *self
+            .random
+            .pick(&[0o644, 0o600, 0o755, 0o777, 0o2775, 0o1777, 0o4755])
+    }
+
+    fn size(&mut self) -> u64 {
+        match self.random.below(30) {
+            0 => 1 << 62,
+            1 => 5 << 30,
+            _ => self.random.file_size(5 << 20),
+        }
+    }
+
+    fn owner(&mut self) -> Option<u32> {
+        (!self.random.one_in(3)).then(|| self.random.below(9) as u32)
+    }
+
+    fn time(&mut self) -> i64 {
+        self.random.below(1_000_000_000) as i64
     }
 }

@@ -221,3 +221,6 @@ pub enum Allocate {
         keep_size: bool,
     },
 }
+
+/// TEMPORARY: a kind of layout.
+pub trait LayoutKind: Send + Sync {}

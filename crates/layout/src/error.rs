@@ -91,6 +91,9 @@ pub enum Error {
 impl Error {
     /// A [`Error::Corrupt`].
     pub fn corrupt(where_: impl Into<String>, what: impl Into<String>) -> Error {
-        Error::Corrupt { where_: where_.into(), what: what.into() }
+        Error::Corrupt {
+            where_: where_.into(),
+            what: what.into(),
+        }
     }
 }

@@ -1,12 +1,12 @@
 //! TEMPORARY in-memory stand-in for the engine, so that the fronts can be tested before it lands.
 #![allow(missing_docs, clippy::all)]
 
+use backstitch_device::BlockDevice;
+use backstitch_layout::LayoutKind;
 pub use backstitch_layout::{
     Allocate, Attributes, DirectoryEntry, Error as LayoutError, FileSystemStatistics, FileType,
     InodeNumber, NewInode, RenameMode, Seek, SetAttributes, SetXattrMode, Timestamp,
 };
-use backstitch_device::BlockDevice;
-use backstitch_layout::LayoutKind;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
@@ -147,17 +147,24 @@ const MAGIC: &[u8; 8] = b"TOYFS001";
 const AT: u64 = 1 << 20;
 
 fn now() -> (i64, u32) {
-    let d = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let d = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap();
     (d.as_secs() as i64, d.subsec_nanos())
 }
 fn ts(t: (i64, u32)) -> Timestamp {
-    Timestamp { seconds: t.0, nanoseconds: t.1 }
+    Timestamp {
+        seconds: t.0,
+        nanoseconds: t.1,
+    }
 }
 
 impl State {
     fn node(&mut self, i: InodeNumber) -> Result<&mut Node> {
         self.ops += 1;
-        self.nodes.get_mut(&i.0).ok_or(Error::Layout(LayoutError::NotFound))
+        self.nodes
+            .get_mut(&i.0)
+            .ok_or(Error::Layout(LayoutError::NotFound))
     }
     fn dir(&mut self, i: InodeNumber) -> Result<&mut Node> {
         let n = self.node(i)?;
@@ -188,7 +195,11 @@ impl State {
             uid: n.uid,
             gid: n.gid,
             device_number: n.rdev,
-            size_bytes: if n.kind == FileType::Directory.mode_bits() { 4096 } else { n.data.len() as u64 },
+            size_bytes: if n.kind == FileType::Directory.mode_bits() {
+                4096
+            } else {
+                n.data.len() as u64
+            },
             sectors: n.data.len().div_ceil(512) as u64,
             block_size_bytes: 4096,
             accessed: ts(n.times[0]),
@@ -235,7 +246,10 @@ impl Engine {
     ) -> Result<Arc<Engine>> {
         let mut head = [0u8; 16];
         device.read(AT, &mut head).map_err(LayoutError::from)?;
-        let mut state = State { next: 11, ..State::default() };
+        let mut state = State {
+            next: 11,
+            ..State::default()
+        };
         if &head[..8] == MAGIC {
             let len = u64::from_le_bytes(head[8..].try_into().unwrap()) as usize;
             let mut b = vec![0; len];
@@ -285,7 +299,11 @@ impl Engine {
         InodeNumber(2)
     }
     fn rw(&self) -> Result<()> {
-        if self.options.read_only { Err(LayoutError::ReadOnly.into()) } else { Ok(()) }
+        if self.options.read_only {
+            Err(LayoutError::ReadOnly.into())
+        } else {
+            Ok(())
+        }
     }
     pub fn lookup(&self, dir: InodeNumber, name: &[u8]) -> Result<Attributes> {
         let mut s = self.state.lock();
@@ -466,7 +484,13 @@ impl Engine {
     pub fn read_link(&self, inode: InodeNumber) -> Result<Vec<u8>> {
         Ok(self.state.lock().node(inode)?.data.clone())
     }
-    pub fn read(&self, inode: InodeNumber, offset_bytes: u64, len_bytes: usize, into: &mut Vec<u8>) -> Result<()> {
+    pub fn read(
+        &self,
+        inode: InodeNumber,
+        offset_bytes: u64,
+        len_bytes: usize,
+        into: &mut Vec<u8>,
+    ) -> Result<()> {
         let mut s = self.state.lock();
         let n = s.node(inode)?;
         let a = (offset_bytes as usize).min(n.data.len());
@@ -512,7 +536,13 @@ impl Engine {
         self.device.flush().map_err(LayoutError::from)?;
         Ok(())
     }
-    pub fn allocate(&self, inode: InodeNumber, how: Allocate, offset_bytes: u64, len_bytes: u64) -> Result<()> {
+    pub fn allocate(
+        &self,
+        inode: InodeNumber,
+        how: Allocate,
+        offset_bytes: u64,
+        len_bytes: u64,
+    ) -> Result<()> {
         self.rw()?;
         let mut s = self.state.lock();
         let n = s.node(inode)?;
@@ -543,15 +573,32 @@ impl Engine {
             Seek::Hole => n.data.len() as u64,
         })
     }
-    pub fn copy_range(&self, from: InodeNumber, from_offset: u64, to: InodeNumber, to_offset: u64, len_bytes: u64) -> Result<u64> {
+    pub fn copy_range(
+        &self,
+        from: InodeNumber,
+        from_offset: u64,
+        to: InodeNumber,
+        to_offset: u64,
+        len_bytes: u64,
+    ) -> Result<u64> {
         let mut b = vec![];
         self.read(from, from_offset, len_bytes as usize, &mut b)?;
         Ok(self.write(to, to_offset, &b)? as u64)
     }
-    pub fn read_directory(&self, dir: InodeNumber, cookie: u64, emit: &mut dyn FnMut(&DirectoryEntry) -> bool) -> Result<()> {
+    pub fn read_directory(
+        &self,
+        dir: InodeNumber,
+        cookie: u64,
+        emit: &mut dyn FnMut(&DirectoryEntry) -> bool,
+    ) -> Result<()> {
         self.walk(dir, cookie, &mut |e, _| emit(e))
     }
-    pub fn read_directory_plus(&self, dir: InodeNumber, cookie: u64, emit: &mut dyn FnMut(&DirectoryEntry, &Attributes) -> bool) -> Result<()> {
+    pub fn read_directory_plus(
+        &self,
+        dir: InodeNumber,
+        cookie: u64,
+        emit: &mut dyn FnMut(&DirectoryEntry, &Attributes) -> bool,
+    ) -> Result<()> {
         let mut taken = vec![];
         let r = self.walk(dir, cookie, &mut |e, a| {
             let ok = emit(e, a);
@@ -566,7 +613,12 @@ impl Engine {
         }
         r
     }
-    fn walk(&self, dir: InodeNumber, cookie: u64, emit: &mut dyn FnMut(&DirectoryEntry, &Attributes) -> bool) -> Result<()> {
+    fn walk(
+        &self,
+        dir: InodeNumber,
+        cookie: u64,
+        emit: &mut dyn FnMut(&DirectoryEntry, &Attributes) -> bool,
+    ) -> Result<()> {
         let mut s = self.state.lock();
         let n = s.dir(dir)?;
         let mut all = vec![(1, b".".to_vec(), dir.0), (2, b"..".to_vec(), n.parent)];
@@ -576,7 +628,12 @@ impl Engine {
                 continue;
             }
             let a = s.attr(InodeNumber(i))?;
-            let e = DirectoryEntry { inode: InodeNumber(i), file_type: Some(a.file_type), name: &name, next_cookie: c };
+            let e = DirectoryEntry {
+                inode: InodeNumber(i),
+                file_type: Some(a.file_type),
+                name: &name,
+                next_cookie: c,
+            };
             if !emit(&e, &a) {
                 break;
             }
@@ -586,9 +643,18 @@ impl Engine {
     pub fn get_xattr(&self, inode: InodeNumber, name: &[u8]) -> Result<Vec<u8>> {
         let mut s = self.state.lock();
         let n = s.node(inode)?;
-        n.xattrs.get(&*String::from_utf8_lossy(name)).cloned().ok_or(LayoutError::NoAttribute.into())
+        n.xattrs
+            .get(&*String::from_utf8_lossy(name))
+            .cloned()
+            .ok_or(LayoutError::NoAttribute.into())
     }
-    pub fn set_xattr(&self, inode: InodeNumber, name: &[u8], value: &[u8], mode: SetXattrMode) -> Result<()> {
+    pub fn set_xattr(
+        &self,
+        inode: InodeNumber,
+        name: &[u8],
+        value: &[u8],
+        mode: SetXattrMode,
+    ) -> Result<()> {
         self.rw()?;
         let mut s = self.state.lock();
         let n = s.node(inode)?;
@@ -615,7 +681,10 @@ impl Engine {
         self.rw()?;
         let mut s = self.state.lock();
         let n = s.node(inode)?;
-        n.xattrs.remove(&*String::from_utf8_lossy(name)).map(|_| ()).ok_or(LayoutError::NoAttribute.into())
+        n.xattrs
+            .remove(&*String::from_utf8_lossy(name))
+            .map(|_| ())
+            .ok_or(LayoutError::NoAttribute.into())
     }
     pub fn statistics(&self) -> Result<FileSystemStatistics> {
         Ok(FileSystemStatistics {
@@ -629,7 +698,10 @@ impl Engine {
         })
     }
     pub fn stats(&self) -> Stats {
-        Stats { ordering: self.ordering_name().into(), ops: self.state.lock().ops }
+        Stats {
+            ordering: self.ordering_name().into(),
+            ops: self.state.lock().ops,
+        }
     }
     pub fn unmount(&self) -> Result<()> {
         self.sync()

@@ -47,5 +47,5 @@ mod stats;
 mod xattrs;
 
 pub use backstitch_vfs::Engine;
-pub use session::{FrontOptions, MountError, Mounted, Unmounter, run, spawn};
+pub use session::{Ender, FrontOptions, MountError, Mounted, Unmounter, run, spawn};
 pub use stats::{STATS_XATTR, stats_of};

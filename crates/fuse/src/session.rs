@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use thiserror::Error;
 
 /// How a mount is to look to the system.
@@ -78,6 +78,7 @@ pub struct Mounted {
     engine: EngineHandle,
     dir: PathBuf,
     ended: Receiver<()>,
+    ender: Ender,
 }
 
 struct EngineHandle(Arc<Engine>);
@@ -95,7 +96,7 @@ impl Mounted {
     ///
     /// [`MountError::Engine`] if not everything could be written.
     pub fn wait(self) -> Result<(), MountError> {
-        // An error means that the front is gone without a word, which also ends the session.
+        // This cannot fail: `ender` keeps a sender alive.
         let _ = self.ended.recv();
         self.engine.0.unmount()?;
         Ok(())
@@ -106,6 +107,25 @@ impl Mounted {
         Unmounter {
             dir: self.dir.clone(),
         }
+    }
+
+    /// Something that can end [`wait`](Self::wait) although the mount is still there.
+    pub fn ender(&self) -> Ender {
+        self.ender.clone()
+    }
+}
+
+/// Ends the serving of a mount that does not come off, from any thread.
+#[derive(Clone, Debug)]
+pub struct Ender {
+    told: Sender<()>,
+}
+
+impl Ender {
+    /// Makes [`Mounted::wait`] go on to bring everything to the disk. Whoever still uses the mount gets errors from then on.
+    pub fn end(&self) {
+        // Nobody waits any more: it has ended already.
+        let _ = self.told.send(());
     }
 }
 
@@ -191,7 +211,7 @@ pub fn spawn(
         engine.clone(),
         options.image.clone(),
         options.update_accessed,
-        told,
+        told.clone(),
     );
     let session = Session::new(front, &dir, &config(options)).map_err(|e| refused(plain(e)))?;
     let background = session.spawn().map_err(refused)?;
@@ -203,6 +223,7 @@ pub fn spawn(
         engine: EngineHandle(engine),
         dir,
         ended,
+        ender: Ender { told },
     })
 }
 

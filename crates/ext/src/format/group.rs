@@ -20,6 +20,9 @@ pub const OFFSET_FREE_INODES_COUNT: usize =
 pub const OFFSET_USED_DIRS_COUNT: usize =
     core::mem::offset_of!(RawGroupDescriptor, bg_used_dirs_count_lo);
 
+/// `bg_flags`: the inode table was written with zeros. mke2fs sets it also where the other flags mean nothing.
+pub const FLAG_INODE_TABLE_ZEROED: u16 = 0x4;
+
 /// A descriptor as it is on the disk, with the kernel's field names.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -54,7 +57,7 @@ pub struct GroupDescriptor {
     pub free_inodes: u32,
     /// Directories, as the descriptor has it: not to be trusted.
     pub used_directories: u32,
-    /// `bg_flags`: unused in ext2.
+    /// `bg_flags`: of no meaning in ext2.
     pub flags: u16,
 }
 

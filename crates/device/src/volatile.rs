@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn runs_of_bits() {
         assert_eq!(runs(0).count(), 0);
-        assert_eq!(runs(0xff).collect::<Vec<_>>(), [0..8]);
+        assert_eq!(runs(0xff).next(), Some(0..8));
         assert_eq!(runs(0b1011_0010).collect::<Vec<_>>(), [1..2, 4..6, 7..8]);
     }
 

@@ -1,0 +1,40 @@
+# Backstitch: what a person runs. `make help` lists it.
+
+PATH := $(PATH):/usr/sbin:/sbin
+BACKSTITCH = $(or $(CARGO_TARGET_DIR),target)/release/backstitch
+export PATH
+
+.PHONY: help build run test test-posix test-fsx soak bench lint deps
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## Build the backstitch command
+	cargo build --release --locked --bin backstitch
+
+run: build ## A power cut in the middle of unpacking a source tree, with and without soft updates (2 minutes)
+	BACKSTITCH_BIN=$(BACKSTITCH) scripts/demo.sh
+
+test: build ## Everything a change needs (under 10 minutes on 2 cores)
+	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) cargo test --workspace --locked
+
+test-posix: build ## pjdfstest on our mount and on the kernel's ext2, compared (needs root, 4 minutes)
+	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) PJDFSTEST=1 cargo test --locked -p backstitch-tests --test posix -- --nocapture
+
+test-fsx: build ## fsx with 200,000 operations
+	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) FSX_OPS=200000 cargo test --locked -p backstitch-tests --test fsx -- --nocapture
+
+soak: build ## Hours of kills, random operations and fsx; seeds are printed (ROUNDS=n to stop after n rounds)
+	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) scripts/soak.sh
+
+bench: build ## Ours beside fuse2fs and the kernel on the same image; JSON in bench-results/
+	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) python3 benches/peers/run.py
+
+lint: ## Formatting, clippy, documentation, licences and sources of the dependencies
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps --locked
+	cargo deny --offline check licenses bans sources
+
+deps: ## Install the Debian packages and tools that tests and benchmarks use
+	scripts/install-deps.sh

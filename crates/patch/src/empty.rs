@@ -1,0 +1,99 @@
+//! Empty patches: a name for a set of dependencies, and a way to hear that all of them are on disk.
+
+use crate::Event;
+use crate::graph::{Graph, NIL, PatchId, State, Undo};
+use crate::search::Target;
+use thiserror::Error;
+
+/// A dependency that would close a circle.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error(
+    "patch {on:?} already depends on empty patch {empty:?}: a further dependency the other way would close a circle"
+)]
+pub struct CycleError {
+    /// The empty patch that was to depend on `on`.
+    pub empty: PatchId,
+    /// What depends on it already.
+    pub on: PatchId,
+}
+
+impl Graph {
+    /// Makes an empty patch. It commits by itself once all its dependencies have (at once, where they have already), and then, if
+    /// it was given a `token`, the token is reported by [`take_fired`](Self::take_fired). A `held` one waits for its
+    /// [`release`](Self::release) as well.
+    pub fn create_empty(
+        &mut self,
+        dependencies: &[PatchId],
+        token: Option<u64>,
+        held: bool,
+    ) -> PatchId {
+        if !held && token.is_none() && !dependencies.iter().any(|d| self.is_live(*d)) {
+            return PatchId::COMMITTED;
+        }
+        let bits = token.unwrap_or(0);
+        let index = self.new_patch(
+            State::Empty,
+            NIL,
+            bits as u32,
+            (bits >> 32) as u32,
+            Undo::None,
+        );
+        self.counters.created_empty += 1;
+        let p = &mut self.patches[index as usize];
+        p.held = held;
+        p.watched = token.is_some();
+        for d in dependencies {
+            if let Some(before) = self.index_of(*d) {
+                self.add_edge(index, before);
+            }
+        }
+        let id = self.id_of(index);
+        self.emit(&Event::Create {
+            id,
+            block: None,
+            change: None,
+            dependencies,
+        });
+        self.counters.note_peak();
+        self.commit_empty_if_done(index);
+        id
+    }
+
+    /// Lets a live empty patch also depend on `on`. Dead ids count for nothing.
+    ///
+    /// # Errors
+    /// Where `on` depends on the empty patch already; nothing is changed then.
+    pub fn add_dependency(&mut self, empty: PatchId, on: PatchId) -> Result<(), CycleError> {
+        let (Some(index), Some(before)) = (self.index_of(empty), self.index_of(on)) else {
+            return Ok(());
+        };
+        let somebody_depends = self.patches[index as usize].afters != NIL;
+        if index == before
+            || (somebody_depends && self.may_reach(&[before], Target::Patch(index), usize::MAX))
+        {
+            return Err(CycleError { empty, on });
+        }
+        self.add_edge(index, before);
+        self.emit(&Event::Depend { id: empty, on });
+        Ok(())
+    }
+
+    /// Lets a held empty patch commit as soon as its dependencies have.
+    pub fn release(&mut self, empty: PatchId) {
+        if let Some(index) = self.index_of(empty) {
+            self.patches[index as usize].held = false;
+            self.commit_empty_if_done(index);
+        }
+    }
+
+    fn commit_empty_if_done(&mut self, index: u32) {
+        let p = &self.patches[index as usize];
+        if p.befores_count == 0 && !p.held {
+            let mut work = std::mem::take(&mut self.stack);
+            work.clear();
+            work.push(index);
+            self.retire(&mut work);
+            self.stack = work;
+        }
+    }
+}

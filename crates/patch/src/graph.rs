@@ -1,0 +1,498 @@
+//! The arena of patches and edges, and what is known per block.
+
+use crate::{Counters, Event, Hook};
+
+/// The end of an intrusive list; no patch, edge or block.
+pub(crate) const NIL: u32 = u32::MAX;
+
+/// A block, as the graph's owner numbers it: small dense numbers, for they index a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockId(pub u32);
+
+/// A patch. Once the patch has committed its id is dead and stands for "on disk"; ids are never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PatchId {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+impl PatchId {
+    /// An id that is dead from the start: depending on it is depending on nothing.
+    pub const COMMITTED: PatchId = PatchId {
+        index: NIL,
+        generation: 0,
+    };
+}
+
+/// Which of the paper's optimisations are on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Optimisations {
+    /// Hard patches: no undo data where nothing can force a patch back (§4.1).
+    pub hard: bool,
+    /// Merging of hard patches, soft-to-hard conversion, overlap merging (§4.2, §4.3).
+    pub merge: bool,
+}
+
+impl Optimisations {
+    /// Everything on.
+    pub const BOTH: Optimisations = Optimisations {
+        hard: true,
+        merge: true,
+    };
+    /// Everything off: one patch a change, undo data for each.
+    pub const NONE: Optimisations = Optimisations {
+        hard: false,
+        merge: false,
+    };
+}
+
+impl Default for Optimisations {
+    fn default() -> Self {
+        Optimisations::BOTH
+    }
+}
+
+/// What a patch was made of, for tests, viewers and statistics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PatchKind {
+    /// Bytes with undo data.
+    Soft,
+    /// Bits of one word; taken back by flipping them again.
+    Bits,
+    /// Bytes without undo data.
+    Hard,
+    /// No bytes: stands for its dependencies.
+    Empty,
+}
+
+/// A look at a live patch.
+#[derive(Clone, Copy, Debug)]
+pub struct PatchInfo {
+    /// Its kind.
+    pub kind: PatchKind,
+    /// Its block, `None` when empty.
+    pub block: Option<BlockId>,
+    /// The first byte it changes (of a hard patch: not kept, 0).
+    pub offset_bytes: u32,
+    /// How many bytes it changes (of a hard patch: not kept, 0).
+    pub len_bytes: u32,
+    /// Whether a version of its block that contains it is on its way to the device.
+    pub in_flight: bool,
+    /// How many patches it directly waits for.
+    pub dependencies: u32,
+}
+
+/// The previous contents of the bytes that a patch changed.
+#[derive(Debug)]
+pub(crate) enum Undo {
+    /// Nothing to undo (hard, bits, empty).
+    None,
+    /// They were all zero: the state of most bytes that a file system initialises.
+    Zero,
+    Inline([u8; 8]),
+    Boxed(Box<[u8]>),
+}
+
+impl Undo {
+    pub(crate) fn of(old: &[u8]) -> Undo {
+        if old.iter().all(|b| *b == 0) {
+            Undo::Zero
+        } else if old.len() <= 8 {
+            let mut bytes = [0; 8];
+            bytes[..old.len()].copy_from_slice(old);
+            Undo::Inline(bytes)
+        } else {
+            Undo::Boxed(old.into())
+        }
+    }
+
+    pub(crate) fn held_bytes(&self) -> u64 {
+        match self {
+            Undo::Boxed(b) => b.len() as u64,
+            Undo::Inline(_) => 8,
+            Undo::None | Undo::Zero => 0,
+        }
+    }
+
+    pub(crate) fn restore(&self, into: &mut [u8]) {
+        match self {
+            Undo::None => {}
+            Undo::Zero => into.fill(0),
+            Undo::Inline(b) => into.copy_from_slice(&b[..into.len()]),
+            Undo::Boxed(b) => into.copy_from_slice(b),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// The slot is free; `next_in_block` links the free list.
+    Free,
+    Soft,
+    Bits,
+    Hard,
+    Empty,
+    /// Merged into the patch in `offset`; lives until that one commits, so that its id keeps standing for it.
+    Forward,
+}
+
+#[derive(Debug)]
+pub(crate) struct Patch {
+    pub(crate) generation: u32,
+    pub(crate) block: u32,
+    /// Bytes: first byte. Bits: the word's first byte. Empty: low half of the token. Forward: the target's index.
+    pub(crate) offset: u32,
+    /// Bytes: length. Bits: the mask. Empty: high half of the token.
+    pub(crate) len: u32,
+    pub(crate) next_in_block: u32,
+    pub(crate) prev_in_block: u32,
+    pub(crate) next_ready: u32,
+    pub(crate) prev_ready: u32,
+    /// Bits: every bit that was ever flipped, also those flipped back by a merged change: later flips of them come after.
+    pub(crate) covered: u32,
+    /// First edge to a patch that this one depends on.
+    pub(crate) befores: u32,
+    /// First edge from a patch that depends on this one.
+    pub(crate) afters: u32,
+    pub(crate) befores_count: u32,
+    /// Of these, how many go along in the write being put together; zero outside of `start_write`.
+    pub(crate) going_along: u32,
+    /// The last search that came by.
+    pub(crate) mark: u32,
+    /// First of the patches that were merged into this one (linked by their `next_in_block`).
+    pub(crate) forwards: u32,
+    pub(crate) state: State,
+    pub(crate) in_flight: bool,
+    pub(crate) ready: bool,
+    /// Empty patches: kept from committing until released.
+    pub(crate) held: bool,
+    /// Empty patches: somebody wants to hear of its commit.
+    pub(crate) watched: bool,
+    pub(crate) undo: Undo,
+}
+
+#[derive(Debug)]
+pub(crate) struct Edge {
+    pub(crate) before: u32,
+    pub(crate) after: u32,
+    pub(crate) next_after: u32,
+    pub(crate) prev_after: u32,
+    pub(crate) next_before: u32,
+    pub(crate) prev_before: u32,
+}
+
+/// Bytes that one patch takes, without undo data.
+pub(crate) const PATCH_BYTES: u64 = size_of::<Patch>() as u64;
+/// Bytes that one dependency takes.
+pub(crate) const EDGE_BYTES: u64 = size_of::<Edge>() as u64;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Block {
+    /// Uncommitted patches in the order in which they were applied; a hard one comes first.
+    pub(crate) first: u32,
+    pub(crate) last: u32,
+    pub(crate) first_in_flight: u32,
+    pub(crate) first_ready: u32,
+    /// The uncommitted hard patch.
+    pub(crate) hard: u32,
+    pub(crate) uncommitted: u32,
+    /// Edges from patches of other blocks (or from empty patches that something depends on) to uncommitted patches here.
+    pub(crate) external: u32,
+}
+
+impl Block {
+    const EMPTY: Block = Block {
+        first: NIL,
+        last: NIL,
+        first_in_flight: NIL,
+        first_ready: NIL,
+        hard: NIL,
+        uncommitted: 0,
+        external: 0,
+    };
+}
+
+/// The patch graph; see the crate's documentation.
+pub struct Graph {
+    pub(crate) patches: Vec<Patch>,
+    pub(crate) edges: Vec<Edge>,
+    pub(crate) blocks: Vec<Block>,
+    pub(crate) free_patch: u32,
+    pub(crate) free_edge: u32,
+    pub(crate) search_mark: u32,
+    pub(crate) optimisations: Optimisations,
+    pub(crate) counters: Counters,
+    pub(crate) hook: Option<Box<dyn Hook>>,
+    /// Tokens of watched empty patches that committed, until the owner takes them.
+    pub(crate) fired: Vec<u64>,
+    /// Blocks that came to have a ready patch, until the owner takes them.
+    pub(crate) became_ready: Vec<BlockId>,
+    /// Scratch space, kept to allocate nothing in steady state.
+    pub(crate) stack: Vec<u32>,
+    pub(crate) chosen: Vec<u32>,
+    pub(crate) touched: Vec<u32>,
+}
+
+impl Default for Graph {
+    fn default() -> Self {
+        Graph::new(Optimisations::default())
+    }
+}
+
+impl Graph {
+    /// An empty graph.
+    pub fn new(optimisations: Optimisations) -> Graph {
+        Graph {
+            patches: Vec::new(),
+            edges: Vec::new(),
+            blocks: Vec::new(),
+            free_patch: NIL,
+            free_edge: NIL,
+            search_mark: 0,
+            optimisations,
+            counters: Counters::default(),
+            hook: None,
+            fired: Vec::new(),
+            became_ready: Vec::new(),
+            stack: Vec::new(),
+            chosen: Vec::new(),
+            touched: Vec::new(),
+        }
+    }
+
+    /// Hangs a hook on the graph, or takes it off.
+    pub fn set_hook(&mut self, hook: Option<Box<dyn Hook>>) {
+        self.hook = hook;
+    }
+
+    /// The figures so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The switches that the graph was made with.
+    pub fn optimisations(&self) -> Optimisations {
+        self.optimisations
+    }
+
+    /// Whether the patch has yet to reach stable storage.
+    pub fn is_live(&self, id: PatchId) -> bool {
+        self.index_of(id).is_some()
+    }
+
+    /// Whether the patch could still change: it is live, and no version with it is on its way. Two changes whose ids resolve to
+    /// the same pending patch reach the disk together, or not at all.
+    pub fn is_pending(&self, id: PatchId) -> bool {
+        self.index_of(id)
+            .is_some_and(|i| !self.patches[i as usize].in_flight)
+    }
+
+    /// Whether two ids stand for one live patch.
+    pub fn is_same(&self, a: PatchId, b: PatchId) -> bool {
+        self.index_of(a)
+            .is_some_and(|i| self.index_of(b) == Some(i))
+    }
+
+    /// A look at a patch; `None` once it has committed.
+    pub fn info(&self, id: PatchId) -> Option<PatchInfo> {
+        let p = &self.patches[self.index_of(id)? as usize];
+        let (kind, bytes) = match p.state {
+            State::Soft => (PatchKind::Soft, true),
+            State::Bits => (PatchKind::Bits, false),
+            State::Hard => (PatchKind::Hard, false),
+            _ => (PatchKind::Empty, false),
+        };
+        Some(PatchInfo {
+            kind,
+            block: (p.block != NIL).then_some(BlockId(p.block)),
+            offset_bytes: if bytes || kind == PatchKind::Bits {
+                p.offset
+            } else {
+                0
+            },
+            len_bytes: match kind {
+                PatchKind::Soft => p.len,
+                PatchKind::Bits => 4,
+                _ => 0,
+            },
+            in_flight: p.in_flight,
+            dependencies: p.befores_count,
+        })
+    }
+
+    /// Whether the block has patches that no write has taken up.
+    pub fn has_uncommitted(&self, block: BlockId) -> bool {
+        self.blocks
+            .get(block.0 as usize)
+            .is_some_and(|b| b.uncommitted > 0)
+    }
+
+    /// How many patches of the block no write has taken up.
+    pub fn uncommitted_count(&self, block: BlockId) -> u32 {
+        self.blocks
+            .get(block.0 as usize)
+            .map_or(0, |b| b.uncommitted)
+    }
+
+    /// Whether a version of the block is on its way to the device.
+    pub fn is_in_flight(&self, block: BlockId) -> bool {
+        self.blocks
+            .get(block.0 as usize)
+            .is_some_and(|b| b.first_in_flight != NIL)
+    }
+
+    /// Whether the block has a patch that may be written now.
+    pub fn has_ready(&self, block: BlockId) -> bool {
+        self.blocks
+            .get(block.0 as usize)
+            .is_some_and(|b| b.first_ready != NIL)
+    }
+
+    /// Whether the block's version in memory may be written as it is for all that is cheaply known: its one patch is ready.
+    pub fn is_simply_ready(&self, block: BlockId) -> bool {
+        self.blocks
+            .get(block.0 as usize)
+            .is_some_and(|b| b.uncommitted == 1 && b.first_ready != NIL)
+    }
+
+    /// Moves the tokens of watched empty patches that have committed since the last call to `into`.
+    pub fn take_fired(&mut self, into: &mut Vec<u64>) {
+        into.append(&mut self.fired);
+    }
+
+    /// Whether a watched empty patch has committed since the last [`take_fired`](Self::take_fired).
+    pub fn has_fired(&self) -> bool {
+        !self.fired.is_empty()
+    }
+
+    /// Moves the blocks that came to have a ready patch since the last call to `into` (a block may be listed more than once, and
+    /// may have lost its ready patch to a write since).
+    pub fn take_became_ready(&mut self, into: &mut Vec<BlockId>) {
+        into.append(&mut self.became_ready);
+    }
+
+    /// The direct dependencies of a live patch, as (id, block).
+    pub fn dependencies(&self, id: PatchId) -> Vec<(PatchId, Option<BlockId>)> {
+        let Some(i) = self.index_of(id) else {
+            return Vec::new();
+        };
+        self.before_indices(i)
+            .map(|b| {
+                let block = self.patches[b as usize].block;
+                (self.id_of(b), (block != NIL).then_some(BlockId(block)))
+            })
+            .collect()
+    }
+
+    /// The uncommitted patches of a block in the order in which they were applied.
+    pub fn uncommitted(&self, block: BlockId) -> Vec<PatchId> {
+        let mut found = Vec::new();
+        let mut i = self.blocks.get(block.0 as usize).map_or(NIL, |b| b.first);
+        while i != NIL {
+            found.push(self.id_of(i));
+            i = self.patches[i as usize].next_in_block;
+        }
+        found
+    }
+
+    pub(crate) fn id_of(&self, index: u32) -> PatchId {
+        PatchId {
+            index,
+            generation: self.patches[index as usize].generation,
+        }
+    }
+
+    /// The slot that a live id stands for, merged patches followed to where they went.
+    pub(crate) fn index_of(&self, id: PatchId) -> Option<u32> {
+        let mut index = id.index;
+        let mut patch = self.patches.get(index as usize)?;
+        if patch.generation != id.generation || patch.state == State::Free {
+            return None;
+        }
+        while patch.state == State::Forward {
+            index = patch.offset;
+            patch = &self.patches[index as usize];
+        }
+        Some(index)
+    }
+
+    pub(crate) fn block_mut(&mut self, block: BlockId) -> &mut Block {
+        let index = block.0 as usize;
+        if index >= self.blocks.len() {
+            self.blocks.resize(index + 1, Block::EMPTY);
+        }
+        &mut self.blocks[index]
+    }
+
+    pub(crate) fn new_patch(
+        &mut self,
+        state: State,
+        block: u32,
+        offset: u32,
+        len: u32,
+        undo: Undo,
+    ) -> u32 {
+        self.counters.created += 1;
+        self.counters.live += 1;
+        let held = undo.held_bytes();
+        self.counters.undo_bytes_live += held;
+        self.counters.undo_bytes_total += held;
+        let fresh = |generation| Patch {
+            generation,
+            block,
+            offset,
+            len,
+            next_in_block: NIL,
+            prev_in_block: NIL,
+            next_ready: NIL,
+            prev_ready: NIL,
+            covered: len,
+            befores: NIL,
+            afters: NIL,
+            befores_count: 0,
+            going_along: 0,
+            mark: 0,
+            forwards: NIL,
+            state,
+            in_flight: false,
+            ready: false,
+            held: false,
+            watched: false,
+            undo,
+        };
+        if self.free_patch == NIL {
+            self.patches.push(fresh(1));
+            return self.patches.len() as u32 - 1;
+        }
+        let index = self.free_patch;
+        let slot = &mut self.patches[index as usize];
+        self.free_patch = slot.next_in_block;
+        *slot = fresh(slot.generation);
+        index
+    }
+
+    /// Gives a slot back; its id is dead from here on.
+    pub(crate) fn free_slot(&mut self, index: u32) {
+        let free = self.free_patch;
+        let p = &mut self.patches[index as usize];
+        self.counters.live -= 1;
+        self.counters.undo_bytes_live -= p.undo.held_bytes();
+        p.undo = Undo::None;
+        p.state = State::Free;
+        p.generation = p.generation.wrapping_add(1);
+        p.next_in_block = free;
+        self.free_patch = index;
+    }
+
+    pub(crate) fn drop_undo(&mut self, index: u32) {
+        let p = &mut self.patches[index as usize];
+        self.counters.undo_bytes_live -= p.undo.held_bytes();
+        p.undo = Undo::None;
+    }
+
+    pub(crate) fn emit(&mut self, event: &Event<'_>) {
+        if let Some(hook) = &mut self.hook {
+            hook.event(event);
+        }
+    }
+}

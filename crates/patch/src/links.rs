@@ -1,0 +1,288 @@
+//! The intrusive lists: a block's patches, its ready patches, and the edges.
+
+use crate::BlockId;
+use crate::graph::{Edge, Graph, NIL, State};
+
+impl Graph {
+    /// Appends a patch to its block's uncommitted patches, or puts it first (a hard one: everything else lies on top of it).
+    pub(crate) fn link_into_block(&mut self, index: u32, first: bool) {
+        let block = self.patches[index as usize].block as usize;
+        let b = &mut self.blocks[block];
+        b.uncommitted += 1;
+        let (old_first, old_last) = (b.first, b.last);
+        if old_first == NIL {
+            b.first = index;
+            b.last = index;
+            return;
+        }
+        if first {
+            b.first = index;
+            self.patches[index as usize].next_in_block = old_first;
+            self.patches[old_first as usize].prev_in_block = index;
+        } else {
+            b.last = index;
+            self.patches[index as usize].prev_in_block = old_last;
+            self.patches[old_last as usize].next_in_block = index;
+        }
+    }
+
+    pub(crate) fn unlink_from_block(&mut self, index: u32) {
+        let (block, next, prev) = {
+            let p = &mut self.patches[index as usize];
+            let links = (p.block as usize, p.next_in_block, p.prev_in_block);
+            p.next_in_block = NIL;
+            p.prev_in_block = NIL;
+            links
+        };
+        if next != NIL {
+            self.patches[next as usize].prev_in_block = prev;
+        }
+        if prev != NIL {
+            self.patches[prev as usize].next_in_block = next;
+        }
+        let b = &mut self.blocks[block];
+        b.uncommitted -= 1;
+        if b.first == index {
+            b.first = next;
+        }
+        if b.last == index {
+            b.last = prev;
+        }
+        if b.hard == index {
+            b.hard = NIL;
+        }
+    }
+
+    /// Puts a patch on its block's ready list; tells the owner when the block had none.
+    pub(crate) fn make_ready(&mut self, index: u32) {
+        let block = {
+            let p = &mut self.patches[index as usize];
+            if p.ready {
+                return;
+            }
+            p.ready = true;
+            p.block
+        };
+        let first = self.blocks[block as usize].first_ready;
+        self.blocks[block as usize].first_ready = index;
+        self.patches[index as usize].next_ready = first;
+        self.patches[index as usize].prev_ready = NIL;
+        if first == NIL {
+            self.became_ready.push(BlockId(block));
+        } else {
+            self.patches[first as usize].prev_ready = index;
+        }
+    }
+
+    pub(crate) fn make_unready(&mut self, index: u32) {
+        let (block, next, prev) = {
+            let p = &mut self.patches[index as usize];
+            if !p.ready {
+                return;
+            }
+            p.ready = false;
+            (p.block as usize, p.next_ready, p.prev_ready)
+        };
+        if next != NIL {
+            self.patches[next as usize].prev_ready = prev;
+        }
+        if prev != NIL {
+            self.patches[prev as usize].next_ready = next;
+        } else {
+            self.blocks[block].first_ready = next;
+        }
+    }
+
+    /// Ready or not, by what it waits for.
+    pub(crate) fn update_ready(&mut self, index: u32) {
+        let p = &self.patches[index as usize];
+        if p.state == State::Empty || p.in_flight {
+            return;
+        }
+        if p.befores_count == 0 {
+            self.make_ready(index);
+        } else {
+            self.make_unready(index);
+        }
+    }
+
+    /// Whether an edge from `after` makes `before`'s block one that others depend on.
+    fn counts_as_external(&self, before: u32, after: u32) -> bool {
+        let (b, a) = (
+            &self.patches[before as usize],
+            &self.patches[after as usize],
+        );
+        if b.block == NIL || b.in_flight {
+            return false;
+        }
+        match a.state {
+            State::Empty => a.afters != NIL,
+            _ => a.block != b.block,
+        }
+    }
+
+    /// Adds `after → before`, unless a look at the newest edges of both finds it there already (merging asks for the same edge
+    /// again and again). Duplicates that slip through cost memory, nothing else.
+    pub(crate) fn add_edge(&mut self, after: u32, before: u32) {
+        debug_assert_ne!(after, before, "a patch cannot depend on itself");
+        if self.has_recent_edge(after, before) {
+            return;
+        }
+        let first_edge_of_empty = {
+            let b = &self.patches[before as usize];
+            b.state == State::Empty && b.afters == NIL
+        };
+        let edge = self.new_edge(after, before);
+        let (head_after, head_before) = (
+            self.patches[before as usize].afters,
+            self.patches[after as usize].befores,
+        );
+        self.edges[edge as usize].next_after = head_after;
+        self.edges[edge as usize].next_before = head_before;
+        if head_after != NIL {
+            self.edges[head_after as usize].prev_after = edge;
+        }
+        if head_before != NIL {
+            self.edges[head_before as usize].prev_before = edge;
+        }
+        self.patches[before as usize].afters = edge;
+        let a = &mut self.patches[after as usize];
+        a.befores = edge;
+        a.befores_count += 1;
+        if first_edge_of_empty {
+            self.shift_external_of_empty(before, true);
+        }
+        if self.counts_as_external(before, after) {
+            let block = self.patches[before as usize].block as usize;
+            self.blocks[block].external += 1;
+        }
+        if self.patches[after as usize].ready {
+            self.make_unready(after);
+        }
+    }
+
+    fn has_recent_edge(&self, after: u32, before: u32) -> bool {
+        const LOOK: usize = 4;
+        let mut edge = self.patches[before as usize].afters;
+        for _ in 0..LOOK {
+            if edge == NIL {
+                return false;
+            }
+            let e = &self.edges[edge as usize];
+            if e.after == after {
+                return true;
+            }
+            edge = e.next_after;
+        }
+        let mut edge = self.patches[after as usize].befores;
+        for _ in 0..LOOK {
+            if edge == NIL {
+                return false;
+            }
+            let e = &self.edges[edge as usize];
+            if e.before == before {
+                return true;
+            }
+            edge = e.next_before;
+        }
+        false
+    }
+
+    fn new_edge(&mut self, after: u32, before: u32) -> u32 {
+        self.counters.edges_live += 1;
+        let fresh = Edge {
+            before,
+            after,
+            next_after: NIL,
+            prev_after: NIL,
+            next_before: NIL,
+            prev_before: NIL,
+        };
+        if self.free_edge == NIL {
+            self.edges.push(fresh);
+            return self.edges.len() as u32 - 1;
+        }
+        let index = self.free_edge;
+        self.free_edge = self.edges[index as usize].next_after;
+        self.edges[index as usize] = fresh;
+        index
+    }
+
+    /// An empty patch came to have, or lost, somebody who depends on it: what it depends on counts, or counts no more.
+    fn shift_external_of_empty(&mut self, empty: u32, up: bool) {
+        let mut edge = self.patches[empty as usize].befores;
+        while edge != NIL {
+            let before = self.edges[edge as usize].before;
+            edge = self.edges[edge as usize].next_before;
+            let p = &self.patches[before as usize];
+            if p.block != NIL && !p.in_flight {
+                let external = &mut self.blocks[p.block as usize].external;
+                *external = if up { *external + 1 } else { *external - 1 };
+            }
+        }
+    }
+
+    /// Takes an edge out of both lists. Does not look at what the after patch may do now.
+    pub(crate) fn remove_edge(&mut self, edge: u32) {
+        let Edge {
+            before,
+            after,
+            next_after,
+            prev_after,
+            next_before,
+            prev_before,
+        } = self.edges[edge as usize];
+        if self.counts_as_external(before, after) {
+            let block = self.patches[before as usize].block as usize;
+            self.blocks[block].external -= 1;
+        }
+        if next_after != NIL {
+            self.edges[next_after as usize].prev_after = prev_after;
+        }
+        if prev_after != NIL {
+            self.edges[prev_after as usize].next_after = next_after;
+        } else {
+            self.patches[before as usize].afters = next_after;
+        }
+        if next_before != NIL {
+            self.edges[next_before as usize].prev_before = prev_before;
+        }
+        if prev_before != NIL {
+            self.edges[prev_before as usize].next_before = next_before;
+        } else {
+            self.patches[after as usize].befores = next_before;
+        }
+        self.patches[after as usize].befores_count -= 1;
+        let b = &self.patches[before as usize];
+        if b.state == State::Empty && b.afters == NIL {
+            self.shift_external_of_empty(before, false);
+        }
+        self.edges[edge as usize].next_after = self.free_edge;
+        self.free_edge = edge;
+        self.counters.edges_live -= 1;
+    }
+
+    /// A patch goes in flight: nothing can make it wait any more, so nobody counts as waiting on its block through it.
+    pub(crate) fn stop_counting_external(&mut self, index: u32) {
+        let mut edge = self.patches[index as usize].afters;
+        let mut counted = 0;
+        while edge != NIL {
+            let e = &self.edges[edge as usize];
+            if self.counts_as_external(index, e.after) {
+                counted += 1;
+            }
+            edge = e.next_after;
+        }
+        let block = self.patches[index as usize].block as usize;
+        self.blocks[block].external -= counted;
+    }
+
+    pub(crate) fn before_indices(&self, index: u32) -> impl Iterator<Item = u32> + '_ {
+        let mut edge = self.patches[index as usize].befores;
+        std::iter::from_fn(move || {
+            let e = self.edges.get(edge as usize)?;
+            edge = e.next_before;
+            Some(e.before)
+        })
+    }
+}

@@ -1,0 +1,215 @@
+//! A slow, obviously right model of what a graph may do, to hold the graph against.
+//!
+//! The model knows *changes*, as their maker stated them, never patches: merging must not be visible. Each change is
+//! uncommitted, in flight or committed. Whenever the graph writes a version of a block, the model checks that its bytes are
+//! exactly the block's original bytes with the committed and in-flight changes applied in order of creation, and that every
+//! dependency, stated or by overlap, is met at once (in-flight safety) and so also on any disk (disk safety).
+
+use crate::{BlockId, Change};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Uncommitted,
+    InFlight,
+    Committed,
+}
+
+#[derive(Clone, Debug)]
+enum OwnedChange {
+    Bytes(u32, Vec<u8>),
+    Flip(u32, u32),
+    Empty,
+}
+
+#[derive(Clone, Debug)]
+struct Item {
+    block: Option<BlockId>,
+    change: OwnedChange,
+    dependencies: Vec<usize>,
+    state: State,
+}
+
+/// The model; changes are known by the number in which they were made.
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    items: Vec<Item>,
+    original: Vec<Vec<u8>>,
+}
+
+impl Model {
+    /// A model of blocks with these contents; block `i` is `BlockId(i)`.
+    pub fn new(blocks: &[Vec<u8>]) -> Model {
+        Model {
+            items: Vec::new(),
+            original: blocks.to_vec(),
+        }
+    }
+
+    /// Records a change, and its dependency on every earlier change of the block that it overlaps. Returns its number.
+    pub fn create(&mut self, block: BlockId, change: Change<'_>, dependencies: &[usize]) -> usize {
+        let change = match change {
+            Change::Bytes {
+                offset_bytes,
+                bytes,
+            } => OwnedChange::Bytes(offset_bytes, bytes.to_vec()),
+            Change::Flip { offset_bytes, mask } => OwnedChange::Flip(offset_bytes, mask),
+        };
+        let mut dependencies = dependencies.to_vec();
+        for (number, item) in self.items.iter().enumerate() {
+            if item.block == Some(block) && overlap(&item.change, &change) {
+                dependencies.push(number);
+            }
+        }
+        self.items.push(Item {
+            block: Some(block),
+            change,
+            dependencies,
+            state: State::Uncommitted,
+        });
+        self.items.len() - 1
+    }
+
+    /// Records an empty change: committed as soon as its dependencies are.
+    pub fn create_empty(&mut self, dependencies: &[usize]) -> usize {
+        let dependencies = dependencies.to_vec();
+        let item = Item {
+            block: None,
+            change: OwnedChange::Empty,
+            dependencies,
+            state: State::Uncommitted,
+        };
+        self.items.push(item);
+        self.items.len() - 1
+    }
+
+    /// The newest bytes of a block: every change applied.
+    pub fn newest(&self, block: BlockId) -> Vec<u8> {
+        self.bytes(block, |_| true)
+    }
+
+    /// The bytes of a block on the disk.
+    pub fn on_disk(&self, block: BlockId) -> Vec<u8> {
+        self.bytes(block, |state| state == State::Committed)
+    }
+
+    fn bytes(&self, block: BlockId, with: impl Fn(State) -> bool) -> Vec<u8> {
+        let mut bytes = self.original[block.0 as usize].clone();
+        for item in self
+            .items
+            .iter()
+            .filter(|i| i.block == Some(block) && with(i.state))
+        {
+            match &item.change {
+                OwnedChange::Bytes(offset_bytes, new) => {
+                    Change::Bytes {
+                        offset_bytes: *offset_bytes,
+                        bytes: new,
+                    }
+                    .apply(&mut bytes);
+                }
+                OwnedChange::Flip(offset_bytes, mask) => {
+                    Change::Flip {
+                        offset_bytes: *offset_bytes,
+                        mask: *mask,
+                    }
+                    .apply(&mut bytes);
+                }
+                OwnedChange::Empty => {}
+            }
+        }
+        bytes
+    }
+
+    /// Whether a change has committed (an empty one: whether all that it stands for has).
+    pub fn is_committed(&self, number: usize) -> bool {
+        self.is_met(number, None)
+    }
+
+    /// Whether a change is as good as on disk for a write of `with_block`.
+    fn is_met(&self, number: usize, with_block: Option<BlockId>) -> bool {
+        let item = &self.items[number];
+        match item.block {
+            None => item
+                .dependencies
+                .iter()
+                .all(|d| self.is_met(*d, with_block)),
+            Some(block) => {
+                item.state == State::Committed
+                    || (item.state == State::InFlight && Some(block) == with_block)
+            }
+        }
+    }
+
+    /// The graph writes a version of `block` that holds, for the first time, the changes `numbers`.
+    ///
+    /// # Errors
+    /// In words, where that breaks a rule.
+    pub fn write(&mut self, block: BlockId, numbers: &[usize], bytes: &[u8]) -> Result<(), String> {
+        if self
+            .items
+            .iter()
+            .any(|i| i.block == Some(block) && i.state == State::InFlight)
+        {
+            return Err(format!("{block:?}: a second version in flight"));
+        }
+        for number in numbers {
+            let item = &mut self.items[*number];
+            if item.block != Some(block) || item.state != State::Uncommitted {
+                return Err(format!(
+                    "change {number} is not an uncommitted one of {block:?}"
+                ));
+            }
+            item.state = State::InFlight;
+        }
+        for number in numbers {
+            for d in &self.items[*number].dependencies {
+                if !self.is_met(*d, Some(block)) {
+                    return Err(format!(
+                        "change {number} is written before change {d}, which it depends on"
+                    ));
+                }
+            }
+        }
+        let expected = self.bytes(block, |state| state != State::Uncommitted);
+        if expected != bytes {
+            return Err(format!("{block:?}: wrote {bytes:?}, expected {expected:?}"));
+        }
+        Ok(())
+    }
+
+    /// The version of `block` in flight is on the disk.
+    pub fn complete(&mut self, block: BlockId) {
+        for item in self.items.iter_mut().filter(|i| i.block == Some(block)) {
+            if item.state == State::InFlight {
+                item.state = State::Committed;
+            }
+        }
+    }
+
+    /// Whether every change has committed.
+    pub fn is_drained(&self) -> bool {
+        self.items
+            .iter()
+            .all(|i| i.block.is_none() || i.state == State::Committed)
+    }
+}
+
+fn overlap(a: &OwnedChange, b: &OwnedChange) -> bool {
+    match (a, b) {
+        (OwnedChange::Flip(word_a, mask_a), OwnedChange::Flip(word_b, mask_b)) => {
+            word_a == word_b && mask_a & mask_b != 0
+        }
+        _ => match (range(a), range(b)) {
+            (Some((start_a, end_a)), Some((start_b, end_b))) => start_a < end_b && start_b < end_a,
+            _ => false,
+        },
+    }
+}
+
+fn range(change: &OwnedChange) -> Option<(u32, u32)> {
+    match change {
+        OwnedChange::Bytes(offset, bytes) => Some((*offset, offset + bytes.len() as u32)),
+        OwnedChange::Flip(offset, _) => Some((*offset, offset + 4)),
+        OwnedChange::Empty => None,
+    }
+}

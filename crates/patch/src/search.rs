@@ -1,0 +1,67 @@
+//! The bounded search behind hard patches and merging.
+
+use crate::graph::{Graph, NIL};
+
+/// How many dependencies a search looks at before it gives up. Long enough for what file systems do to one block and its
+/// neighbours, short enough that creating a patch stays a matter of a microsecond.
+pub(crate) const SEARCH_LIMIT: usize = 64;
+
+/// What a search looks for.
+#[derive(Clone, Copy)]
+pub(crate) enum Target {
+    /// Any uncommitted patch of this block.
+    Block(u32),
+    /// This patch.
+    Patch(u32),
+}
+
+impl Graph {
+    /// Whether `target` may be among the uncommitted dependencies of `starts` (or the starts themselves). `true` also where the
+    /// search gave up after `limit` dependencies: only "no" is certain.
+    ///
+    /// Patches in flight are not followed: all that they wait for is committed, or in flight with them.
+    pub(crate) fn may_reach(&mut self, starts: &[u32], target: Target, limit: usize) -> bool {
+        self.search_mark = self.search_mark.wrapping_add(1);
+        if self.search_mark == 0 {
+            // Marks of four billion searches ago must not look like ours.
+            self.patches.iter_mut().for_each(|p| p.mark = 0);
+            self.search_mark = 1;
+        }
+        let mut stack = std::mem::take(&mut self.stack);
+        stack.clear();
+        stack.extend_from_slice(starts);
+        let mut looked_at = 0;
+        let mut found = false;
+        'search: while let Some(index) = stack.pop() {
+            let patch = &mut self.patches[index as usize];
+            if patch.mark == self.search_mark || patch.in_flight {
+                continue;
+            }
+            patch.mark = self.search_mark;
+            if self.is_target(index, target) {
+                found = true;
+                break;
+            }
+            let mut edge = self.patches[index as usize].befores;
+            while edge != NIL {
+                looked_at += 1;
+                if looked_at > limit {
+                    found = true;
+                    break 'search;
+                }
+                let e = &self.edges[edge as usize];
+                stack.push(e.before);
+                edge = e.next_before;
+            }
+        }
+        self.stack = stack;
+        found
+    }
+
+    fn is_target(&self, index: u32, target: Target) -> bool {
+        match target {
+            Target::Block(block) => self.patches[index as usize].block == block,
+            Target::Patch(wanted) => index == wanted,
+        }
+    }
+}

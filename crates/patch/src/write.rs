@@ -1,0 +1,238 @@
+//! Choosing what of a block may be written, and what happens when it is on disk.
+
+use crate::graph::{Graph, NIL, State};
+use crate::{BlockId, Event, PatchId, create};
+
+/// The version of a block that may go to the device now.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Version {
+    /// No patch of the block may be written yet.
+    Nothing,
+    /// The newest bytes, as they are.
+    Newest,
+    /// These bytes: patches that must wait are rolled back in them.
+    RolledBack(Vec<u8>),
+}
+
+impl Graph {
+    /// Takes up a write of the block, whose newest bytes are `bytes`: every patch that may go now is in flight afterwards, until
+    /// [`complete_write`](Self::complete_write). `Nothing` where no patch may, or where a version is in flight already.
+    ///
+    /// A patch may go when all that it depends on is committed or goes along. Patches on this block that wait only for each
+    /// other go together: the count of what goes along is kept per patch while choosing (premature accounting, §4.4).
+    pub fn start_write(&mut self, block: BlockId, bytes: &[u8]) -> Version {
+        let Some(b) = self.blocks.get(block.0 as usize) else {
+            return Version::Nothing;
+        };
+        if b.first_in_flight != NIL || b.first_ready == NIL {
+            return Version::Nothing;
+        }
+        let mut chosen = std::mem::take(&mut self.chosen);
+        self.choose(block, &mut chosen);
+        let left_over = self.blocks[block.0 as usize].uncommitted as usize - chosen.len();
+        if left_over > 0 && !self.can_do_without(block, &chosen) {
+            self.chosen = chosen;
+            return Version::Nothing;
+        }
+        self.put_in_flight(block, &chosen);
+        self.counters.versions += 1;
+        let version = if left_over == 0 {
+            Version::Newest
+        } else {
+            self.counters.versions_with_rollback += 1;
+            self.counters.rollbacks += left_over as u64;
+            let mut copy = bytes.to_vec();
+            self.roll_back(block, &mut copy);
+            Version::RolledBack(copy)
+        };
+        if self.hook.is_some() {
+            let patches: Vec<PatchId> = chosen.iter().map(|i| self.id_of(*i)).collect();
+            let bytes = if let Version::RolledBack(copy) = &version {
+                copy
+            } else {
+                bytes
+            };
+            self.emit(&Event::Write {
+                block,
+                patches: &patches,
+                bytes,
+            });
+        }
+        self.chosen = chosen;
+        version
+    }
+
+    /// The patches of the block that wait for nothing but each other.
+    fn choose(&mut self, block: BlockId, chosen: &mut Vec<u32>) {
+        let mut stack = std::mem::take(&mut self.stack);
+        let mut touched = std::mem::take(&mut self.touched);
+        chosen.clear();
+        stack.clear();
+        touched.clear();
+        let mut ready = self.blocks[block.0 as usize].first_ready;
+        while ready != NIL {
+            stack.push(ready);
+            ready = self.patches[ready as usize].next_ready;
+        }
+        while let Some(index) = stack.pop() {
+            let p = &self.patches[index as usize];
+            if p.state != State::Empty {
+                chosen.push(index);
+            }
+            let mut edge = p.afters;
+            while edge != NIL {
+                let (after, next) = (
+                    self.edges[edge as usize].after,
+                    self.edges[edge as usize].next_after,
+                );
+                edge = next;
+                let q = &mut self.patches[after as usize];
+                if q.block != block.0 && (q.state != State::Empty || q.held) {
+                    continue;
+                }
+                if q.going_along == 0 {
+                    touched.push(after);
+                }
+                q.going_along += 1;
+                if q.going_along == q.befores_count {
+                    stack.push(after);
+                }
+            }
+        }
+        for index in &touched {
+            self.patches[*index as usize].going_along = 0;
+        }
+        self.stack = stack;
+        self.touched = touched;
+    }
+
+    /// Whether everything that is not chosen can be rolled back. With merging on it always can: the one hard patch is what all
+    /// others wait for. Without merging, a later hard patch may have to wait, and then so must the block.
+    fn can_do_without(&mut self, block: BlockId, chosen: &[u32]) -> bool {
+        if self.optimisations.merge {
+            return true;
+        }
+        let hard = |g: &Graph, i: u32| g.patches[i as usize].state == State::Hard;
+        let chosen_hard = chosen.iter().filter(|i| hard(self, **i)).count();
+        let mut index = self.blocks[block.0 as usize].first;
+        let mut all_hard = 0;
+        while index != NIL {
+            all_hard += usize::from(hard(self, index));
+            index = self.patches[index as usize].next_in_block;
+        }
+        chosen_hard == all_hard
+    }
+
+    fn put_in_flight(&mut self, block: BlockId, chosen: &[u32]) {
+        for index in chosen {
+            self.make_unready(*index);
+            self.stop_counting_external(*index);
+            self.unlink_from_block(*index);
+            self.drop_undo(*index);
+            let first = self.blocks[block.0 as usize].first_in_flight;
+            let p = &mut self.patches[*index as usize];
+            p.in_flight = true;
+            p.next_in_block = first;
+            self.blocks[block.0 as usize].first_in_flight = *index;
+        }
+    }
+
+    /// Takes the block's uncommitted patches back in `copy`, newest first.
+    fn roll_back(&self, block: BlockId, copy: &mut [u8]) {
+        let mut index = self.blocks[block.0 as usize].last;
+        while index != NIL {
+            let p = &self.patches[index as usize];
+            match p.state {
+                State::Bits => create::flip(copy, p.offset, p.len),
+                State::Soft => p
+                    .undo
+                    .restore(&mut copy[p.offset as usize..][..p.len as usize]),
+                _ => debug_assert!(false, "a hard patch cannot be rolled back"),
+            }
+            index = p.prev_in_block;
+        }
+    }
+
+    /// The block's version in flight is on stable storage: its patches commit, and what waited for them may become ready.
+    pub fn complete_write(&mut self, block: BlockId) {
+        let Some(b) = self.blocks.get_mut(block.0 as usize) else {
+            return;
+        };
+        let mut index = std::mem::replace(&mut b.first_in_flight, NIL);
+        let mut work = std::mem::take(&mut self.stack);
+        work.clear();
+        while index != NIL {
+            work.push(index);
+            index = self.patches[index as usize].next_in_block;
+        }
+        self.retire(&mut work);
+        self.stack = work;
+        // Patches that came while the version was in flight could not be told apart as ready from those in it.
+        if self.blocks[block.0 as usize].first_ready != NIL {
+            self.became_ready.push(block);
+        }
+    }
+
+    /// Drops what the block's uncommitted patches would have written, because nothing refers to the block any more and nothing
+    /// that refers to it can ever reach the disk: what depends on them need not wait. A version in flight completes as usual.
+    pub fn discard(&mut self, block: BlockId) {
+        let Some(b) = self.blocks.get(block.0 as usize) else {
+            return;
+        };
+        let mut index = b.first;
+        let mut work = std::mem::take(&mut self.stack);
+        work.clear();
+        while index != NIL {
+            let next = self.patches[index as usize].next_in_block;
+            self.make_unready(index);
+            while self.patches[index as usize].befores != NIL {
+                self.remove_edge(self.patches[index as usize].befores);
+            }
+            self.stop_counting_external(index);
+            self.unlink_from_block(index);
+            self.patches[index as usize].in_flight = true;
+            work.push(index);
+            index = next;
+        }
+        self.retire(&mut work);
+        self.stack = work;
+    }
+
+    /// Commits patches that wait for nothing, and the empty ones that waited only for them.
+    pub(crate) fn retire(&mut self, work: &mut Vec<u32>) {
+        while let Some(index) = work.pop() {
+            debug_assert_eq!(
+                self.patches[index as usize].befores, NIL,
+                "a patch commits after its dependencies"
+            );
+            while self.patches[index as usize].afters != NIL {
+                let edge = self.patches[index as usize].afters;
+                let after = self.edges[edge as usize].after;
+                self.remove_edge(edge);
+                let q = &self.patches[after as usize];
+                if q.befores_count > 0 {
+                    continue;
+                }
+                match q.state {
+                    State::Empty if q.held => {}
+                    State::Empty => work.push(after),
+                    _ => self.update_ready(after),
+                }
+            }
+            let p = &self.patches[index as usize];
+            if p.watched {
+                self.fired
+                    .push(u64::from(p.offset) | u64::from(p.len) << 32);
+            }
+            let mut forward = p.forwards;
+            while forward != NIL {
+                let next = self.patches[forward as usize].next_in_block;
+                self.free_slot(forward);
+                forward = next;
+            }
+            let id = self.id_of(index);
+            self.free_slot(index);
+            self.emit(&Event::Commit { id });
+        }
+    }
+}

@@ -1,0 +1,62 @@
+#!/bin/sh
+# Installs what the tests and benchmarks need: Debian packages and tools from crates.io. Does nothing, and needs no network,
+# where everything is there already.
+#
+#   scripts/install-deps.sh          install
+#   scripts/install-deps.sh --check  only say what is missing (exit 1 if anything is)
+set -eu
+
+# A command of each package tells whether the package is there, also on systems that are not Debian.
+packages="mke2fs:e2fsprogs fusermount3:fuse3 fuse2fs:fuse2fs setfattr:attr setfacl:acl postmark:postmark gcc:gcc make:make pkg-config:pkg-config python3:python3"
+tools="pjdfstest:0.2.2 fsx:0.3.2 cargo-deny:0.20.2"
+
+# mke2fs and its kin live where an ordinary user's PATH may not reach.
+PATH="$PATH:/usr/sbin:/sbin:${CARGO_HOME:-$HOME/.cargo}/bin"
+export PATH
+
+say() { printf '%s\n' "install-deps: $*" >&2; }
+
+missing_packages=""
+for pair in $packages; do
+    command -v "${pair%%:*}" >/dev/null 2>&1 || missing_packages="$missing_packages ${pair#*:}"
+done
+missing_tools=""
+for pair in $tools; do
+    command -v "${pair%%:*}" >/dev/null 2>&1 || missing_tools="$missing_tools $pair"
+done
+
+if [ "${1:-}" = --check ]; then
+    [ -z "$missing_packages" ] || say "Debian packages missing:$missing_packages"
+    [ -z "$missing_tools" ] || say "tools missing (cargo install):$missing_tools"
+    [ -z "$missing_packages$missing_tools" ]
+    exit
+fi
+
+if [ -n "$missing_packages" ]; then
+    if ! command -v apt-get >/dev/null 2>&1; then
+        say "no apt-get here; install what Debian calls:$missing_packages"
+        exit 1
+    elif [ "$(id -u)" -eq 0 ]; then
+        sudo=""
+    elif command -v sudo >/dev/null 2>&1; then
+        sudo="sudo"
+    else
+        say "as root, run: apt-get install$missing_packages"
+        exit 1
+    fi
+    say "installing$missing_packages"
+    $sudo apt-get update -qq
+    # shellcheck disable=SC2086 # a list of words
+    $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing_packages
+fi
+
+for component in rustfmt:cargo-fmt clippy:cargo-clippy; do
+    if ! command -v "${component#*:}" >/dev/null 2>&1 && command -v rustup >/dev/null 2>&1; then
+        rustup component add "${component%%:*}"
+    fi
+done
+
+for pair in $missing_tools; do
+    say "installing ${pair%%:*} ${pair#*:} from crates.io"
+    cargo install --locked --quiet "${pair%%:*}" --version "${pair#*:}"
+done

@@ -6,7 +6,7 @@ use backstitch_ext::Ext;
 use backstitch_vfs::{
     Attributes, Engine, FileType, InodeNumber, LayoutError, MountOptions, Timestamp,
 };
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -345,6 +345,28 @@ impl Image {
         }
         Ok(names)
     }
+}
+
+/// Whether `dir` is `ancestor` or lies below it.
+pub(crate) fn is_inside(
+    image: &Image,
+    ancestor: &Held,
+    dir: &Held,
+) -> backstitch_vfs::Result<bool> {
+    let root = image.engine.root();
+    let mut seen = HashSet::new();
+    let mut here = dir.inode();
+    while here != root {
+        if here == ancestor.inode() {
+            return Ok(true);
+        }
+        if !seen.insert(here) {
+            let place = format!("directory {here}");
+            return Err(LayoutError::corrupt(place, "it lies below itself").into());
+        }
+        here = image.hold(image.engine.lookup(here, b"..")?).inode();
+    }
+    Ok(ancestor.inode() == root)
 }
 
 fn components(path: &[u8]) -> VecDeque<Vec<u8>> {

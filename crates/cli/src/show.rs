@@ -1,8 +1,9 @@
 //! Printing: tables, JSON, names, modes, times.
 
 use crate::error::{Error, Result, host};
-use backstitch_vfs::{FileType, Timestamp};
+use backstitch_vfs::{Attributes, FileType, Timestamp};
 use serde::Serialize;
+use serde_json::{Value, json};
 use std::io::{IsTerminal, Write};
 
 /// Writes bytes to standard output. A reader that went away is no error.
@@ -94,6 +95,45 @@ pub(crate) fn mode_text(file_type: FileType, permissions: u16) -> String {
         });
     }
     text
+}
+
+/// The major and minor number in the kernel's 32-bit encoding.
+pub(crate) fn device_parts(number: u32) -> (u32, u32) {
+    (
+        number >> 8 & 0xfff,
+        (number & 0xff) | (number >> 12 & 0xfff00),
+    )
+}
+
+/// Attributes as `ls`, `stat` and `find` show them in JSON.
+pub(crate) fn attributes_json(attributes: &Attributes, target: Option<&[u8]>) -> Value {
+    let a = attributes;
+    let mut value = json!({
+        "inode": a.inode.0,
+        "generation": a.generation,
+        "file_type": type_word(a.file_type),
+        "mode": format!("{:04o}", a.permissions),
+        "links": a.links,
+        "uid": a.uid,
+        "gid": a.gid,
+        "size_bytes": a.size_bytes,
+        "allocated_bytes": a.sectors.saturating_mul(512),
+        "accessed": time_long(a.accessed),
+        "modified": time_long(a.modified),
+        "changed": time_long(a.changed),
+        "created": a.created.map(time_long),
+    });
+    if matches!(
+        a.file_type,
+        FileType::CharacterDevice | FileType::BlockDevice
+    ) {
+        let (major, minor) = device_parts(a.device_number);
+        value["device"] = json!({ "major": major, "minor": minor });
+    }
+    if let Some(target) = target {
+        value["target"] = String::from_utf8_lossy(target).into();
+    }
+    value
 }
 
 /// Year, month, day, hour, minute, second in UTC.

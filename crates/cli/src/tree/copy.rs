@@ -164,10 +164,15 @@ impl<'a, S: Source, T: Target> Copy<'a, S, T> {
         self.walk(from, to, meta, is_new)
     }
 
-    /// Copies what is in the directory `from` into the directory `to`, which takes over what is preserved.
-    pub(crate) fn contents_of(&mut self, from: S::Node, to: T::Node) -> Result<()> {
+    /// Copies what is in the directory `from` into the directory `to`, which `takes_over` what is preserved, or does not.
+    pub(crate) fn contents_of(
+        &mut self,
+        from: S::Node,
+        to: T::Node,
+        takes_over: bool,
+    ) -> Result<()> {
         let meta = self.source.meta(&from)?;
-        self.walk(from, to, meta, true)
+        self.walk(from, to, meta, takes_over)
     }
 
     fn walk(&mut self, from: S::Node, to: T::Node, meta: Meta, is_new: bool) -> Result<()> {

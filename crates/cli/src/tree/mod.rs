@@ -5,8 +5,8 @@ mod host;
 mod image;
 
 pub(crate) use copy::{Copy, Preserve, Progress};
-pub(crate) use host::{HostNode, HostTree};
-pub(crate) use image::{ImageNode, ImageTree};
+pub(crate) use host::{HostNode, HostTree, umask};
+pub(crate) use image::ImageTree;
 
 use crate::error::Result;
 use backstitch_vfs::{FileType, Timestamp};

@@ -4,6 +4,7 @@
 //! path (so that a fault in one is not hidden by the other); the rest is the layout proper.
 
 pub mod format;
+pub mod mkfs;
 
 /// TEMPORARY: the ext layouts.
 pub struct Ext;

@@ -8,7 +8,7 @@ use backstitch_ext::format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Super
 use backstitch_ext::format::{GroupDescriptor, group};
 use backstitch_ext::mkfs::{Mkfs, MkfsError};
 use std::path::Path;
-use support::{e2fsck, have, open, run_ok, sparse_file};
+use support::{e2fsck, have, open, run, run_ok, sparse_file};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -177,9 +177,10 @@ fn geometry_is_mke2fs_for_all_options() {
         let options = Mkfs {
             inodes: Some(count),
             inode_size: Some(128),
+            reserved_percent: 0,
             ..options()
         };
-        let arguments = ["-I", "128", "-N", &count.to_string()];
+        let arguments = ["-I", "128", "-m", "0", "-N", &count.to_string()];
         compare(folder.path(), 64 * MIB, &arguments, &options);
     }
     let reserved = Mkfs {
@@ -379,5 +380,43 @@ fn bad_options_touch_nothing() {
     for options in tries {
         assert!(options.write(&device).is_err(), "{options:?}");
         assert!(device.snapshot().iter().all(|byte| *byte == 7));
+    }
+}
+
+#[test]
+fn the_kernel_mounts_and_fills_it() {
+    if !Path::new("/dev/loop-control").exists() || !have("mount", "mount") {
+        eprintln!("skipped: no loop devices here");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (image, mount) = (folder.path().join("image"), folder.path().join("mount"));
+    std::fs::create_dir(&mount).unwrap();
+    let (image_name, mount_name) = (image.to_string_lossy(), mount.to_string_lossy());
+    for (block_size, size) in [
+        (1024, 64 * KIB),
+        (1024, 20 * MIB),
+        (2048, 20 * MIB),
+        (4096, GIB),
+    ] {
+        let options = Mkfs {
+            block_size: Some(block_size),
+            ..options()
+        };
+        make(&image, size, &options).unwrap();
+        let mounted = run(
+            "mount",
+            &["-t", "ext2", "-o", "loop", &image_name, &mount_name],
+        );
+        if !mounted.status.success() {
+            eprintln!("skipped: {}", String::from_utf8_lossy(&mounted.stderr));
+            return;
+        }
+        let filled = std::fs::create_dir(mount.join("d"))
+            .and_then(|()| std::fs::write(mount.join("d/f"), vec![7; 20_000]));
+        run_ok("umount", &[&mount_name]);
+        filled.unwrap();
+        let (status, words) = e2fsck(&image);
+        assert_eq!(status, 0, "blocks of {block_size}: {words}");
     }
 }

@@ -331,7 +331,6 @@ impl Numbers {
             *word = u32::from_le_bytes(bytes.try_into().unwrap_or([0; 4])).into();
         }
         raw.s_def_hash_version = HASH_HALF_MD4;
-        raw.s_default_mount_opts = DEFAULT_MOUNT_OPTIONS.into();
         raw.s_flags = FLAG_SIGNED_HASH.into();
         self.set_revision_fields(&mut raw, options);
         set_times(&mut raw, options.time_seconds);
@@ -340,11 +339,13 @@ impl Numbers {
     }
 
     fn set_revision_fields(&self, raw: &mut RawSuperblock, options: &Mkfs) {
+        // Revision 0 has neither field, but e2fsprogs fills them.
+        raw.s_first_ino = GOOD_OLD_FIRST_INODE.into();
+        raw.s_inode_size = (self.inode_size as u16).into();
         if options.revision == 0 {
             return;
         }
-        raw.s_first_ino = GOOD_OLD_FIRST_INODE.into();
-        raw.s_inode_size = (self.inode_size as u16).into();
+        raw.s_default_mount_opts = DEFAULT_MOUNT_OPTIONS.into();
         raw.s_feature_compat = self.features.compat.into();
         raw.s_feature_incompat = self.features.incompat.into();
         let mut ro_compat = self.features.ro_compat;

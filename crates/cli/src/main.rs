@@ -10,6 +10,7 @@ mod error;
 mod image;
 mod logging;
 mod options;
+mod pattern;
 mod show;
 mod size;
 mod tree;

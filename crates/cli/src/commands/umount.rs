@@ -1,7 +1,8 @@
 //! `backstitch umount DIR`.
 
+use super::info::{is_clean, superblock};
 use crate::error::{Error, Result, host};
-use crate::image::{Access, with_image};
+use crate::image::{DeviceOptions, open_device};
 use backstitch_fuse::{MountError, Unmounter};
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -32,6 +33,7 @@ pub(crate) struct Args {
 struct MountPoint {
     dir: PathBuf,
     kind: String,
+    read_only: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -41,15 +43,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mounts = parse_mounts(&table);
     // The last one lies on top.
     let mount = mounts.iter().rev().find(|mount| mount.dir == dir);
-    match mount {
-        Some(mount) if mount.kind.starts_with("fuse") => {}
-        Some(mount) => {
-            return Err(failed(format!(
-                "not a backstitch mount, but {}",
-                mount.kind
-            )));
-        }
-        None => return Err(failed("nothing is mounted there".into())),
+    let mount = mount.ok_or_else(|| failed("nothing is mounted there".into()))?;
+    if !mount.kind.starts_with("fuse") {
+        return Err(failed(format!(
+            "not a backstitch mount, but {}",
+            mount.kind
+        )));
     }
     let counters = match backstitch_fuse::stats_of(&dir) {
         Ok(counters) => counters,
@@ -67,6 +66,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let daemon = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| failed(host(&e.into())))?;
     unmount(args, &dir)?;
     wait_for(&daemon).map_err(|e| failed(host(&e)))?;
+    if mount.read_only {
+        return Ok(());
+    }
     check_clean(Path::new(counters["image"].as_str().unwrap_or_default()))
 }
 
@@ -151,17 +153,18 @@ fn waiting_bar() -> ProgressBar {
 
 /// A daemon that could not write everything leaves the image marked as in use.
 fn check_clean(image: &Path) -> Result<()> {
-    let reason = with_image("umount", image, Access::Read, |image| {
-        Ok(image.engine.read_only_reason())
-    })?;
-    match reason {
-        None => Ok(()),
-        Some(reason) => Err(Error::at_path(
-            "umount",
-            image,
-            format!("not clean: {reason}"),
-        )),
+    let read_only = DeviceOptions {
+        read_only: true,
+        ..Default::default()
+    };
+    let device = open_device("umount", image, read_only)?;
+    if is_clean(&superblock("umount", image, &*device)?) {
+        return Ok(());
     }
+    Err(
+        Error::at_path("umount", image, "not everything could be written")
+            .hint(format!("backstitch fsck -n {}", image.display())),
+    )
 }
 
 fn parse_mounts(table: &[u8]) -> Vec<MountPoint> {
@@ -173,10 +176,15 @@ fn parse_mounts(table: &[u8]) -> Vec<MountPoint> {
 fn parse_mount(line: &[u8]) -> Option<MountPoint> {
     let mut words = line.split(|&byte| byte == b' ');
     let dir = unescape(words.nth(4)?);
+    let read_only = words
+        .next()?
+        .split(|&byte| byte == b',')
+        .any(|option| option == b"ro");
     let kind = words.skip_while(|word| *word != b"-").nth(1)?;
     Some(MountPoint {
         dir: PathBuf::from(OsString::from_vec(dir)),
         kind: String::from_utf8_lossy(kind).into_owned(),
+        read_only,
     })
 }
 
@@ -215,12 +223,13 @@ mod tests {
     fn mountinfo_lines() {
         let table =
             b"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n\
-            40 35 0:40 / /tmp/a\\040b\\134 rw shared:7 - fuse.backstitch /x.img rw,user_id=0\n";
+            40 35 0:40 / /tmp/a\\040b\\134 ro,noatime shared:7 - fuse.backstitch /x.img rw,user_id=0\n";
         let mounts = parse_mounts(table);
         assert_eq!(mounts.len(), 2);
         assert_eq!(mounts[0].kind, "ext3");
         assert_eq!(mounts[1].dir.as_os_str(), OsStr::from_bytes(b"/tmp/a b\\"));
         assert_eq!(mounts[1].kind, "fuse.backstitch");
+        assert!(mounts[1].read_only && !mounts[0].read_only);
         assert_eq!(parse_mounts(b"\nshort line\n"), vec![]);
     }
 }

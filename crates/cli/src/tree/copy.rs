@@ -81,6 +81,9 @@ impl Drop for Progress {
     }
 }
 
+/// Files with further names to come, and how many of them.
+type Linked<N> = HashMap<(u64, u64), (Rc<N>, u32)>;
+
 /// A copy under way.
 pub(crate) struct Copy<'a, S: Source, T: Target> {
     what: &'static str,
@@ -88,8 +91,7 @@ pub(crate) struct Copy<'a, S: Source, T: Target> {
     target: &'a T,
     preserve: Preserve,
     progress: Progress,
-    /// Files with further names to come, and how many of them.
-    linked: HashMap<(u64, u64), (Rc<T::Node>, u32)>,
+    linked: Linked<T::Node>,
     /// Directories seen, where none may be seen twice.
     seen: HashSet<(u64, u64)>,
     /// Extended attributes that the target cannot store.

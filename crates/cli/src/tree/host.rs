@@ -41,11 +41,6 @@ impl HostNode {
         }
     }
 
-    /// Its path.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
     fn child(&self, name: &[u8]) -> HostNode {
         HostNode::new(self.path.join(OsStr::from_bytes(name)), false)
     }

@@ -123,6 +123,16 @@ impl FileSystem for Ext {
         self.show_attributes(v, inode.0)
     }
 
+    fn touch_accessed(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: InodeNumber,
+        now: Timestamp,
+    ) -> Result<()> {
+        self.check_writable()?;
+        self.note_read(v, inode.0, now)
+    }
+
     fn lookup(
         &mut self,
         v: &mut Volume<'_>,

@@ -121,6 +121,17 @@ pub trait FileSystem: Send {
         now: Timestamp,
     ) -> Result<Attributes>;
 
+    /// The inode was read: moves its access time where it is not after the last change, or a day old (`relatime`).
+    ///
+    /// # Errors
+    /// `NotFound` where the inode is not in use.
+    fn touch_accessed(
+        &mut self,
+        volume: &mut Volume<'_>,
+        inode: InodeNumber,
+        now: Timestamp,
+    ) -> Result<()>;
+
     /// The inode that a name in a directory stands for.
     ///
     /// # Errors

@@ -256,6 +256,16 @@ impl Engine {
         })
     }
 
+    /// An inode was read: its access time moves as `relatime` has it. Nobody is told where that could not be done.
+    pub fn touch_accessed(&self, inode: InodeNumber) {
+        let moved = self.run(Some(Operation::Attributes), |fs, v, now| {
+            fs.touch_accessed(v, inode, now)
+        });
+        if let Err(error) = moved {
+            tracing::debug!("access time of inode {inode}: {error}");
+        }
+    }
+
     /// Makes an inode of any type with a name, and takes a reference on it.
     ///
     /// # Errors

@@ -324,6 +324,9 @@ pub trait FileSystem: Send {
     /// One reference less. Without names and references the inode is freed, as deferred work.
     fn release(&mut self, inode: InodeNumber);
 
+    /// Nobody above refers to anything any more: the file system is about to be unmounted.
+    fn release_all(&mut self);
+
     /// Does a bounded amount of the deferred work whose time has come. True where there was any.
     ///
     /// # Errors

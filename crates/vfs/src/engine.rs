@@ -518,6 +518,7 @@ impl Engine {
         if core.fs.read_only_reason().is_some() && !core.store.is_dirty() {
             return Ok(());
         }
+        core.fs.release_all();
         self.drain(&mut core)?;
         self.administer(&mut core, |fs, v, now| fs.settle(v, now))?;
         self.drain(&mut core)?;

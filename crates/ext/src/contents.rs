@@ -689,11 +689,11 @@ impl Tree {
         pointers: &mut [Option<u32>; DIRECT_POINTERS + 3],
     ) -> usize {
         let mut parent: Option<usize> = None;
-        for level in 0..path.depth {
+        for (level, block) in existing.iter().enumerate().take(path.depth) {
             let key = (path.root, path.indices[..level].to_vec());
             let at = match self.nodes.iter().position(|n| n.key == key) {
                 Some(at) => at,
-                None => self.add(key, existing[level], fresh, path, level, parent, pointers),
+                None => self.add(key, *block, fresh, path, level, parent, pointers),
             };
             parent = Some(at);
         }

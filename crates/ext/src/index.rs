@@ -7,7 +7,8 @@ use backstitch_layout::{DirectoryEntry, Error, InodeNumber, Result};
 use backstitch_ordering::Volume;
 use rustc_hash::FxHashMap;
 
-use crate::format::directory::{self, Entry, Insertion, entries, find_insertion, required_len};
+use crate::block_edit::{Gap, find_gap, largest_gap};
+use crate::format::directory::{self, Entry, entries, required_len};
 use crate::format::{DirectoryError, Inode};
 use crate::layout::Ext;
 use crate::map::Mapped;
@@ -31,7 +32,7 @@ pub(crate) struct Found {
 pub(crate) struct Room {
     pub(crate) logical: u64,
     pub(crate) block: u64,
-    pub(crate) insertion: Insertion,
+    pub(crate) gap: Gap,
 }
 
 /// Where each name of a directory is, and how much room each block has.
@@ -84,15 +85,6 @@ fn hash(name: &[u8]) -> u64 {
         h = h.rotate_left(23).wrapping_mul(K);
     }
     h ^ h >> 32
-}
-
-/// The largest gap of a block: what the longest new entry could take.
-fn largest_room(bytes: &[u8]) -> usize {
-    entries(bytes, u32::MAX)
-        .map_while(std::result::Result::ok)
-        .map(|e| e.rec_len.saturating_sub(e.used_len()))
-        .max()
-        .unwrap_or(0)
 }
 
 impl Ext {
@@ -257,7 +249,7 @@ impl Ext {
                     index.add(entry.name, logical, entry.offset);
                 }
             }
-            index.set_room(logical, largest_room(bytes));
+            index.set_room(logical, largest_gap(bytes));
         }
         self.state(number).index = Some(Box::new(index));
         Ok(())
@@ -300,7 +292,7 @@ impl Ext {
             }
             // The bound was too high: now it is exact.
             let exact = match self.directory_block(v, inode, logical as u64)? {
-                Some(block) => largest_room(v.read(block)?).min(needed - 1),
+                Some(block) => largest_gap(v.read(block)?).min(needed - 1),
                 None => 0,
             };
             if let Some(index) = self.state(number).index.as_mut() {
@@ -320,12 +312,12 @@ impl Ext {
         let Some(block) = self.directory_block(v, inode, logical)? else {
             return Ok(None);
         };
-        let found = find_insertion(v.read(block)?, name.len())
+        let found = find_gap(v.read(block)?, name.len())
             .map_err(|e| corrupt_directory(number, logical, e))?;
-        Ok(found.map(|insertion| Room {
+        Ok(found.map(|gap| Room {
             logical,
             block,
-            insertion,
+            gap,
         }))
     }
 
@@ -347,7 +339,7 @@ impl Ext {
             index.add(name, logical, offset);
             if let Some(bytes) = v.peek(block) {
                 // Blocks fill up one after the other: only the one in use is looked at.
-                index.set_room(logical, largest_room(bytes));
+                index.set_room(logical, largest_gap(bytes));
             }
         }
     }
@@ -368,7 +360,7 @@ impl Ext {
         {
             index.remove(name);
             if let Some(bytes) = v.peek(block) {
-                index.set_room(logical, largest_room(bytes));
+                index.set_room(logical, largest_gap(bytes));
             }
         }
     }

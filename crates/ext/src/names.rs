@@ -3,10 +3,10 @@
 use backstitch_layout::{Error, FileType, NewInode, Result, Timestamp};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 
+use crate::block_edit::entry_bytes;
 use crate::contents::{Extension, NewContents};
 use crate::format::directory::{
-    self, OFFSET_INODE, OFFSET_REC_LEN, TYPE_UNKNOWN, encode_entry, encode_rec_len, entries,
-    new_directory_block,
+    self, OFFSET_INODE, TYPE_UNKNOWN, encode_entry, new_directory_block,
 };
 use crate::format::features::INCOMPAT_FILETYPE;
 use crate::format::inode::{
@@ -14,7 +14,7 @@ use crate::format::inode::{
 };
 use crate::format::{Inode, LINK_MAX};
 use crate::groups::Run;
-use crate::index::{Found, Room, corrupt_directory};
+use crate::index::{Found, Room};
 use crate::inodes::{InodeEditor, PendingName};
 use crate::layout::{Ext, check_name};
 use crate::place::Picks;
@@ -275,7 +275,7 @@ impl Ext {
             Place::Room(room) => {
                 let id = self.write_entry(v, &room, inode, kind, name, &after);
                 let pointer = self.pointer_of(v, directory, room.block);
-                (room.block, room.logical, room.insertion.offset, id, pointer)
+                (room.block, room.logical, room.gap.offset, id, pointer)
             }
             Place::NewBlock(extension) => {
                 let bs = self.block_size();
@@ -347,7 +347,7 @@ impl Ext {
             .map_or(PatchId::COMMITTED, |(_, p)| *p)
     }
 
-    /// One patch: the entry that gives up its tail, and the new one in it.
+    /// One patch: the entry that gives up its tail, the new one in it, and the heads of those that it swallows.
     fn write_entry(
         &mut self,
         v: &mut Volume<'_>,
@@ -357,23 +357,10 @@ impl Ext {
         name: &[u8],
         after: &[PatchId],
     ) -> PatchId {
-        let insertion = &room.insertion;
-        let entry = encode_entry(inode, kind, name, insertion.rec_len);
-        let Some((shortened, rec_len)) = insertion.shortened else {
-            return v.write(
-                room.block,
-                BlockClass::Directory,
-                insertion.offset,
-                &entry,
-                after,
-            );
+        let Some(block) = v.peek(room.block) else {
+            return PatchId::COMMITTED;
         };
-        let from = shortened + OFFSET_REC_LEN;
-        let mut bytes = v
-            .peek(room.block)
-            .map_or_else(Vec::new, |b| b[from..insertion.offset].to_vec());
-        bytes[..2].copy_from_slice(&encode_rec_len(rec_len).to_le_bytes());
-        bytes.extend_from_slice(&entry);
+        let (from, bytes) = entry_bytes(block, &room.gap, inode, kind, name);
         v.write(room.block, BlockClass::Directory, from, &bytes, after)
     }
 
@@ -470,7 +457,7 @@ impl Ext {
         if !of_directory && target.links > 1 {
             self.reach_of_another_name(v, &target, &found, &mut after);
         }
-        let cleared = self.clear_name(v, directory, &found, &after)?;
+        let cleared = self.clear_name(v, &found, &after);
         self.index_removed(v, directory, name, found.logical, found.block);
         self.note_change(v, directory, cleared);
         self.touch_inode(v, directory, |e| {
@@ -524,44 +511,20 @@ impl Ext {
         }
     }
 
-    /// Clears a name on the disk: the entry before it in its block swallows it.
+    /// Clears a name on the disk: its entry becomes unused.
     pub(crate) fn clear_name(
         &mut self,
         v: &mut Volume<'_>,
-        directory: u32,
         found: &Found,
         after: &[PatchId],
-    ) -> Result<PatchId> {
-        let bytes = v.read(found.block)?;
-        let mut previous: Option<(usize, usize)> = None;
-        let mut own_len = 0;
-        for entry in entries(bytes, u32::MAX) {
-            let entry = entry.map_err(|e| corrupt_directory(directory, found.logical, e))?;
-            if entry.offset == found.offset {
-                own_len = entry.rec_len;
-                break;
-            }
-            previous = Some((entry.offset, entry.rec_len));
-        }
-        Ok(match previous {
-            Some((offset, len)) => {
-                let joined = encode_rec_len(len + own_len).to_le_bytes();
-                v.write(
-                    found.block,
-                    BlockClass::Directory,
-                    offset + OFFSET_REC_LEN,
-                    &joined,
-                    after,
-                )
-            }
-            None => v.write(
-                found.block,
-                BlockClass::Directory,
-                found.offset + OFFSET_INODE,
-                &[0; 4],
-                after,
-            ),
-        })
+    ) -> PatchId {
+        v.write(
+            found.block,
+            BlockClass::Directory,
+            found.offset + OFFSET_INODE,
+            &[0; 4],
+            after,
+        )
     }
 
     /// An inode lost a name: its link count, and the inode itself if that was the last one.

@@ -6,6 +6,7 @@
 use backstitch_layout::{Error, Rename, RenameMode, Result, Timestamp};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 
+use crate::block_edit::BlockEdit;
 use crate::format::directory::{OFFSET_FILE_TYPE, OFFSET_INODE, TYPE_UNKNOWN, entries};
 use crate::format::inode::{FLAG_APPEND, FLAG_IMMUTABLE};
 use crate::format::{Inode, LINK_MAX, ROOT_INODE};
@@ -72,7 +73,7 @@ impl Ext {
         }
         if is_directory && from != to {
             self.check_not_inside(v, old.inode, to)?;
-            if target.is_none() && to_parent.links >= LINK_MAX {
+            if to_parent.links >= LINK_MAX {
                 return Err(Error::TooManyLinks);
             }
         }
@@ -179,7 +180,7 @@ impl Ext {
                 e.set_changed(now);
             }));
         }
-        let new_parent_link = (m.is_directory && m.from != m.to && m.target.is_none())
+        let new_parent_link = (m.is_directory && m.from != m.to)
             .then(|| self.change_inode(v, m.to, &[], |e| e.set_links(to_parent.links + 1)));
         let pending = if atomic {
             self.move_within_block(v, m, now)?
@@ -204,17 +205,11 @@ impl Ext {
                 before_clearing.push(id);
                 parent_after.push(id);
             }
-            // The entry may have moved up within its block when the new name was put there.
-            let cleared = self.clear_name(v, m.from, &m.old, &before_clearing)?;
+            let cleared = self.clear_name(v, &m.old, &before_clearing);
             self.index_removed(v, m.from, m.from_name, m.old.logical, m.old.block);
             self.note_change(v, m.from, cleared);
             self.note_change(v, m.to, cleared);
-            let never = old_name.is_some_and(|p| v.merged(p.name, cleared));
-            let state = self.state(number);
-            if !never {
-                state.clearings.retain(|c| v.is_live(*c));
-                state.clearings.push(cleared);
-            }
+            self.note_clearing(v, number, old_name, cleared);
             self.change_inode(v, number, &[cleared], |e| e.set_links(m.inode.links));
             if m.is_directory && m.from != m.to {
                 self.drop_parent_link(v, m.from, &parent_after);
@@ -224,6 +219,9 @@ impl Ext {
                 e.set_changed(now);
             });
         } else {
+            // The patch that writes the new name clears the old one. Should the new name go before it is on the disk, the old one
+            // may still be there.
+            self.note_clearing(v, number, old_name, pending.name);
             self.touch_inode(v, number, |e| e.set_changed(now));
         }
         if let Some((found, target)) = &m.target {
@@ -234,6 +232,22 @@ impl Ext {
         }
         self.note_name(v, number, pending);
         Ok(())
+    }
+
+    /// Remembers that a name of the inode is gone once `cleared` is on the disk, unless it never got there.
+    fn note_clearing(
+        &mut self,
+        v: &Volume<'_>,
+        inode: u32,
+        name: Option<PendingName>,
+        cleared: PatchId,
+    ) {
+        if name.is_some_and(|n| v.merged(n.name, cleared)) {
+            return;
+        }
+        let state = self.state(inode);
+        state.clearings.retain(|c| v.is_live(*c));
+        state.clearings.push(cleared);
     }
 
     /// What the old name's removal must come after: that the new one is there and, in another directory, can be reached.
@@ -323,24 +337,25 @@ impl Ext {
             .file_type()
             .map_or(TYPE_UNKNOWN, |t| self.type_code(t));
         let old_bytes = v.read_shared(m.old.block)?;
-        let mut bytes = old_bytes.to_vec();
+        let mut edit = BlockEdit::new(&old_bytes);
         let offset = match &m.target {
             Some((found, _)) => {
                 let header = self.entry_header(v, found, m.old.inode, kind);
-                bytes[found.offset..found.offset + 8].copy_from_slice(&header);
-                crate::block_edit::clear_entry(&mut bytes, m.old.offset);
+                edit.put(found.offset, &header);
+                edit.clear_entry(m.old.offset);
                 found.offset
             }
             None => {
-                crate::block_edit::clear_entry(&mut bytes, m.old.offset);
-                crate::block_edit::add_entry(&mut bytes, m.old.inode, kind, m.to_name).ok_or_else(
-                    || Error::corrupt(format!("directory {}", m.from), "room for a name is gone"),
-                )?
+                edit.clear_entry(m.old.offset);
+                edit.add_entry(m.old.inode, kind, m.to_name)
+                    .ok_or_else(|| {
+                        Error::corrupt(format!("directory {}", m.from), "room for a name is gone")
+                    })?
             }
         };
         let parent = self.read_directory_inode(v, m.to)?;
         let after = self.clear_index_flag(v, m.to, &parent);
-        let name = write_difference(v, m.old.block, &old_bytes, &bytes, &after);
+        let name = write_edit(v, m.old.block, &edit, &after);
         self.note_change(v, m.to, name);
         self.touch_inode(v, m.to, |e| {
             e.set_modified(now);
@@ -373,11 +388,9 @@ impl Ext {
         // The name that replaced it sits at its place: what was pending there is about the target.
         self.lose_name_without_parent(v, found, target, name, now);
         if target.is_directory() {
+            // With the target goes its '..'.
             let freed = self.inodes.get(&found.inode).and_then(|s| s.freed);
-            // With the target goes its '..', and with the moved directory comes one, unless both were here before.
-            if m.from == m.to {
-                self.drop_parent_link(v, m.to, freed.as_slice());
-            }
+            self.drop_parent_link(v, m.to, freed.as_slice());
         }
     }
 
@@ -437,16 +450,17 @@ impl Ext {
         let kind_of =
             |fs: &Ext, inode: &Inode| inode.file_type().map_or(TYPE_UNKNOWN, |t| fs.type_code(t));
         let old_bytes = v.read_shared(old.block)?;
-        let mut bytes = old_bytes.to_vec();
+        let mut edit = BlockEdit::new(&old_bytes);
         let header = self.entry_header(v, &old, other.inode, kind_of(self, &b));
-        bytes[old.offset..old.offset + 8].copy_from_slice(&header);
+        edit.put(old.offset, &header);
         let header = self.entry_header(v, &other, old.inode, kind_of(self, &a));
-        bytes[other.offset..other.offset + 8].copy_from_slice(&header);
-        let name = write_difference(v, old.block, &old_bytes, &bytes, &[]);
+        edit.put(other.offset, &header);
+        let name = write_edit(v, old.block, &edit, &[]);
         let pointer = self.pointer_of(v, directory, old.block);
         self.note_change(v, directory, name);
         for (inode, from, to) in [(old.inode, &old, &other), (other.inode, &other, &old)] {
-            self.take_name(inode, from.block, from.offset);
+            let old_name = self.take_name(inode, from.block, from.offset);
+            self.note_clearing(v, inode, old_name, name);
             let pending = PendingName {
                 directory,
                 block: to.block,
@@ -465,26 +479,8 @@ impl Ext {
     }
 }
 
-/// One patch over what differs.
-fn write_difference(
-    v: &mut Volume<'_>,
-    block: u64,
-    old: &[u8],
-    new: &[u8],
-    after: &[PatchId],
-) -> PatchId {
-    let differs = |i: &usize| old[*i] != new[*i];
-    match (
-        (0..old.len()).find(differs),
-        (0..old.len()).rev().find(differs),
-    ) {
-        (Some(first), Some(last)) => v.write(
-            block,
-            BlockClass::Directory,
-            first,
-            &new[first..=last],
-            after,
-        ),
-        _ => PatchId::COMMITTED,
-    }
+/// One patch of all that was edited.
+fn write_edit(v: &mut Volume<'_>, block: u64, edit: &BlockEdit, after: &[PatchId]) -> PatchId {
+    let (offset, bytes) = edit.patch();
+    v.write(block, BlockClass::Directory, offset, bytes, after)
 }

@@ -54,6 +54,9 @@ pub(crate) struct Args {
     /// Be the daemon of another process, and report to it
     #[arg(long, hide = true)]
     daemon: bool,
+    /// Check the command line, and mount nothing
+    #[arg(long, hide = true)]
+    fake: bool,
     /// Append what the daemon logs to a file (see BACKSTITCH_LOG)
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
@@ -86,6 +89,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         .map_err(|e| Error::at_path("mount", &args.dir, host(&e)))?;
     if !dir.is_dir() {
         return Err(Error::at_path("mount", &dir, "not a directory"));
+    }
+    if args.fake {
+        return Ok(ExitCode::SUCCESS);
     }
     if !args.foreground && !args.daemon {
         return daemon::start(&daemon::Start {

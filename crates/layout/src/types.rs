@@ -221,6 +221,3 @@ pub enum Allocate {
         keep_size: bool,
     },
 }
-
-/// TEMPORARY: a kind of layout.
-pub trait LayoutKind: Send + Sync {}

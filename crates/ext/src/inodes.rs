@@ -393,7 +393,9 @@ impl Ext {
             set.gid.inspect(|gid| e.set_group(*gid));
             set.accessed.inspect(|t| e.set_accessed(*t));
             set.modified.inspect(|t| e.set_modified(*t));
-            e.set_changed(now);
+            if !set.keeps_changed {
+                e.set_changed(now);
+            }
         };
         if only_times {
             self.touch_inode(v, number, edit);

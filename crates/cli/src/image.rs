@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result, USAGE, host};
 use backstitch_device::{BlockDevice, FileDevice, OpenOptions, VolatileDevice};
-use backstitch_ext::Ext;
+use backstitch_ext::Ext2;
 use backstitch_vfs::{
     Attributes, Engine, FileType, InodeNumber, LayoutError, MountOptions, Timestamp,
 };
@@ -186,7 +186,7 @@ pub(crate) fn on_device<T>(
         ..MountOptions::default()
     };
     let failed = |error: backstitch_vfs::Error| Error::at_path(what, name, error);
-    let engine = Engine::mount(device, &Ext, &options).map_err(failed)?;
+    let engine = Engine::mount(device, &Ext2, &options).map_err(failed)?;
     let image = Image {
         what,
         name: name.to_owned(),

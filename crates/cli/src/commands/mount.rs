@@ -5,7 +5,7 @@ use crate::error::{Error, Result, USAGE, host, warn_line};
 use crate::image::{DeviceOptions, absolute, now, open_device};
 use crate::options::{self, Options};
 use crate::show;
-use backstitch_ext::Ext;
+use backstitch_ext::Ext2;
 use backstitch_fuse::FrontOptions;
 use backstitch_vfs::{Engine, MountOptions, Ordering};
 use serde::Serialize;
@@ -137,7 +137,7 @@ fn mount_engine(image: &Path, ordering: Ordering, options: &Options) -> Result<A
     if let Some(seconds) = options.expire_seconds {
         wanted.expire_seconds = seconds;
     }
-    Engine::mount(device, &Ext, &wanted).map_err(|error| Error::at_path("mount", image, error))
+    Engine::mount(device, &Ext2, &wanted).map_err(|error| Error::at_path("mount", image, error))
 }
 
 fn front_options(image: &Path, engine: &Engine, options: &Options) -> FrontOptions {

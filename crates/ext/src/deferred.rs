@@ -25,10 +25,20 @@ const ITEMS_PER_CALL: usize = 256;
 pub(crate) enum Item {
     /// Blocks that nothing points to.
     Blocks(Vec<Run>),
-    /// An inode without names, and everything that it has. Its blocks from `done_from` on are freed already.
-    Inode { inode: u32, done_from: u64 },
+    /// An inode without names, and everything that it has.
+    Inode(DeadInode),
     /// One reference less to an attribute block.
     AttributeBlock(u64),
+}
+
+/// An inode that is being freed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DeadInode {
+    number: u32,
+    /// Its blocks from here on are freed already.
+    done_from: u64,
+    /// How many blocks it had.
+    blocks: u64,
 }
 
 /// The work that waits.
@@ -38,6 +48,11 @@ pub(crate) struct Deferred {
     due: VecDeque<Item>,
     next_token: u64,
     done: u64,
+    /// Inodes without names and references, to be freed.
+    dead: VecDeque<u32>,
+    /// What is not free yet but will be.
+    pending_blocks: u64,
+    pending_inodes: u64,
     /// Inodes without references, of which something may still be on its way to the disk.
     idle: VecDeque<u32>,
     fired: Vec<u64>,
@@ -45,12 +60,22 @@ pub(crate) struct Deferred {
 
 impl Deferred {
     pub(crate) fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.due.is_empty()
+        self.waiting.is_empty() && self.due.is_empty() && self.dead.is_empty()
+    }
+
+    /// Blocks that are on their way to being free.
+    pub(crate) fn pending_blocks(&self) -> u64 {
+        self.pending_blocks
+    }
+
+    /// Inodes that are on their way to being free.
+    pub(crate) fn pending_inodes(&self) -> u64 {
+        self.pending_inodes
     }
 
     pub(crate) fn statistics(&self) -> DeferredStatistics {
         DeferredStatistics {
-            pending: (self.waiting.len() + self.due.len()) as u64,
+            pending: (self.waiting.len() + self.due.len() + self.dead.len()) as u64,
             done: self.done,
         }
     }
@@ -58,11 +83,16 @@ impl Deferred {
     pub(crate) fn note_idle(&mut self, inode: u32) {
         self.idle.push_back(inode);
     }
+
+    pub(crate) fn note_dead(&mut self, inode: u32) {
+        self.dead.push_back(inode);
+    }
 }
 
 impl Ext {
     /// Frees blocks once `after` are on the disk. Their bitmaps must be in memory where there is nothing to wait for.
     pub(crate) fn defer_blocks(&mut self, v: &mut Volume<'_>, runs: Vec<Run>, after: &[PatchId]) {
+        self.deferred.pending_blocks += runs.iter().map(|r| r.len).sum::<u64>();
         self.defer(v, Item::Blocks(runs), after);
     }
 
@@ -85,7 +115,18 @@ impl Ext {
         };
         state.references = state.references.saturating_sub(1);
         if state.references == 0 {
-            self.deferred.note_idle(inode);
+            match state.freed {
+                Some(_) => self.deferred.note_dead(inode),
+                None => self.deferred.note_idle(inode),
+            }
+        }
+    }
+
+    pub(crate) fn drop_all_references(&mut self) {
+        for (inode, state) in &mut self.inodes {
+            if std::mem::take(&mut state.references) > 0 && state.freed.is_some() {
+                self.deferred.note_dead(*inode);
+            }
         }
     }
 
@@ -99,7 +140,7 @@ impl Ext {
         }
         self.deferred.fired = fired;
         self.look_at_idle(v);
-        let mut worked = false;
+        let mut worked = self.take_up_dead(v)?;
         for _ in 0..ITEMS_PER_CALL {
             let Some(item) = self.deferred.due.pop_front() else {
                 break;
@@ -118,25 +159,43 @@ impl Ext {
         Ok(worked)
     }
 
-    /// Frees inodes whose last reference went after their last name, and forgets what is known of those with nothing under way.
+    /// Starts freeing inodes that have neither names nor references.
+    fn take_up_dead(&mut self, v: &mut Volume<'_>) -> Result<bool> {
+        let mut any = false;
+        while let Some(number) = self.deferred.dead.front().copied() {
+            let inode = self.read_any_inode(v, number)?;
+            self.deferred.dead.pop_front();
+            let Some(state) = self.inodes.get_mut(&number).filter(|s| s.references == 0) else {
+                continue;
+            };
+            let Some(freed) = state.freed.take() else {
+                continue;
+            };
+            let after = if state.never_alive { None } else { Some(freed) };
+            let blocks = u64::from(inode.sectors / self.sectors_per_block());
+            self.deferred.pending_blocks += blocks;
+            self.deferred.pending_inodes += 1;
+            let dead = DeadInode {
+                number,
+                done_from: self.blocks_max(),
+                blocks,
+            };
+            self.defer(v, Item::Inode(dead), after.as_slice());
+            any = true;
+        }
+        Ok(any)
+    }
+
+    /// Forgets what is known of inodes that nobody refers to and with nothing under way.
     fn look_at_idle(&mut self, v: &mut Volume<'_>) {
         for _ in 0..self.deferred.idle.len().min(IDLE_PER_CALL) {
             let Some(inode) = self.deferred.idle.pop_front() else {
                 return;
             };
-            let Some(state) = self.inodes.get_mut(&inode) else {
+            let Some(state) = self.inodes.get(&inode) else {
                 continue;
             };
-            if state.references > 0 {
-                continue;
-            }
-            if let Some(freed) = state.freed.take() {
-                let after = if state.never_alive { None } else { Some(freed) };
-                let item = Item::Inode {
-                    inode,
-                    done_from: self.blocks_max(),
-                };
-                self.defer(v, item, after.as_slice());
+            if state.references > 0 || state.freed.is_some() {
                 continue;
             }
             self.forget_if_idle(v, inode);
@@ -152,13 +211,15 @@ impl Ext {
             Item::Blocks(runs) => {
                 self.gather_freeing(v, runs)?;
                 self.free_runs(v, runs);
+                let count: u64 = runs.iter().map(|r| r.len).sum();
+                self.deferred.pending_blocks = self.deferred.pending_blocks.saturating_sub(count);
                 Ok(None)
             }
             Item::AttributeBlock(block) => {
                 self.release_attribute_block(v, *block)?;
                 Ok(None)
             }
-            Item::Inode { inode, done_from } => self.free_part_of_inode(v, *inode, *done_from),
+            Item::Inode(dead) => self.free_part_of_inode(v, *dead),
         }
     }
 
@@ -172,29 +233,14 @@ impl Ext {
     }
 
     /// Frees an inode's blocks from the end on, a bounded part at a time, then its attributes, then the inode itself.
-    fn free_part_of_inode(
-        &mut self,
-        v: &mut Volume<'_>,
-        number: u32,
-        done_from: u64,
-    ) -> Result<Option<Item>> {
+    fn free_part_of_inode(&mut self, v: &mut Volume<'_>, dead: DeadInode) -> Result<Option<Item>> {
+        let DeadInode {
+            number,
+            done_from,
+            blocks,
+        } = dead;
         let inode = self.read_any_inode(v, number)?;
-        if inode.has_block_map(self.sb.block_size) && done_from > 0 {
-            let end = self.mapped_end(v, &inode)?.min(done_from);
-            let step = LEAVES_PER_STEP * self.pointers_per_block();
-            let from = if end > step { end - step } else { 0 };
-            // From `done_from` on nothing is left but indirect blocks that reach further down.
-            let plan = self.gather_tail(v, &inode, from, done_from)?;
-            self.gather_freeing(v, &plan.freed)?;
-            self.free_runs(v, &plan.freed);
-            if from > 0 {
-                return Ok(Some(Item::Inode {
-                    inode: number,
-                    done_from: from,
-                }));
-            }
-        }
-        // From here on nothing may miss: look up all that is needed first.
+        // Everything that may miss comes before the first bit is cleared.
         if inode.file_acl != 0 {
             self.gather_attribute_release(v, inode.file_acl)?;
         }
@@ -204,10 +250,30 @@ impl Ext {
                 "it is in use but marked as free",
             ));
         }
+        let mut left = blocks;
+        if inode.has_block_map(self.sb.block_size) && done_from > 0 {
+            let end = self.mapped_end(v, &inode)?.min(done_from);
+            let from = end.saturating_sub(LEAVES_PER_STEP * self.pointers_per_block());
+            let plan = self.gather_tail(v, &inode, from, done_from)?;
+            self.gather_freeing(v, &plan.freed)?;
+            self.free_runs(v, &plan.freed);
+            let freed = plan.count.min(blocks);
+            left -= freed;
+            self.deferred.pending_blocks = self.deferred.pending_blocks.saturating_sub(freed);
+            if from > 0 {
+                return Ok(Some(Item::Inode(DeadInode {
+                    number,
+                    done_from: from,
+                    blocks: left,
+                })));
+            }
+        }
         if inode.file_acl != 0 {
             self.release_attribute_block(v, inode.file_acl)?;
         }
         self.clear_inode_bit(v, number, inode.is_directory());
+        self.deferred.pending_blocks = self.deferred.pending_blocks.saturating_sub(left);
+        self.deferred.pending_inodes = self.deferred.pending_inodes.saturating_sub(1);
         self.inodes.remove(&number);
         self.windows.drop_of(number);
         Ok(None)

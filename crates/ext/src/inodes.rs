@@ -405,6 +405,25 @@ impl Ext {
         Ok(())
     }
 
+    /// Moves the access time of an inode that was read, as `relatime` has it.
+    pub(crate) fn note_read(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        now: Timestamp,
+    ) -> Result<()> {
+        const DAY_SECONDS: i64 = 86_400;
+        let inode = self.read_inode(v, number)?;
+        let accessed = inode.accessed;
+        let stale = accessed <= inode.modified
+            || accessed <= inode.changed
+            || accessed.seconds + DAY_SECONDS <= now.seconds;
+        if stale && inode.flags & inode::FLAG_NOATIME == 0 {
+            self.touch_inode(v, number, |e| e.set_accessed(now));
+        }
+        Ok(())
+    }
+
     /// What must be on the disk for the inode to be: its changes, and for every name that is not yet, what makes it reachable.
     pub(crate) fn collect_sync_targets(
         &mut self,

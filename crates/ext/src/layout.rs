@@ -92,7 +92,8 @@ impl FileSystem for Ext {
     }
 
     fn statistics(&self) -> FileSystemStatistics {
-        let free = self.groups.free_blocks();
+        // What waits for its turn to be freed is as good as free: who needs it waits for it.
+        let free = self.groups.free_blocks() + self.deferred.pending_blocks();
         FileSystemStatistics {
             block_size_bytes: self.sb.block_size,
             blocks: self
@@ -102,7 +103,7 @@ impl FileSystem for Ext {
             free_blocks: free,
             available_blocks: free.saturating_sub(self.sb.r_blocks_count),
             inodes: self.sb.inodes_count.into(),
-            free_inodes: self.groups.free_inodes().into(),
+            free_inodes: u64::from(self.groups.free_inodes()) + self.deferred.pending_inodes(),
             name_max_bytes: NAME_MAX_BYTES as u32,
         }
     }
@@ -121,6 +122,16 @@ impl FileSystem for Ext {
         self.check_writable()?;
         self.change_attributes(v, inode.0, set, now)?;
         self.show_attributes(v, inode.0)
+    }
+
+    fn touch_accessed(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: InodeNumber,
+        now: Timestamp,
+    ) -> Result<()> {
+        self.check_writable()?;
+        self.note_read(v, inode.0, now)
     }
 
     fn lookup(
@@ -295,6 +306,10 @@ impl FileSystem for Ext {
 
     fn release(&mut self, inode: InodeNumber) {
         self.drop_reference(inode.0);
+    }
+
+    fn release_all(&mut self) {
+        self.drop_all_references();
     }
 
     fn background(&mut self, v: &mut Volume<'_>, _now: Timestamp) -> Result<bool> {

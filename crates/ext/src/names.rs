@@ -626,7 +626,9 @@ impl Ext {
         state.freed = Some(freed);
         state.names.clear();
         state.index = None;
-        self.deferred.note_idle(number);
+        if state.references == 0 {
+            self.deferred.note_dead(number);
+        }
         freed
     }
 

@@ -121,6 +121,17 @@ pub trait FileSystem: Send {
         now: Timestamp,
     ) -> Result<Attributes>;
 
+    /// The inode was read: moves its access time where it is not after the last change, or a day old (`relatime`).
+    ///
+    /// # Errors
+    /// `NotFound` where the inode is not in use.
+    fn touch_accessed(
+        &mut self,
+        volume: &mut Volume<'_>,
+        inode: InodeNumber,
+        now: Timestamp,
+    ) -> Result<()>;
+
     /// The inode that a name in a directory stands for.
     ///
     /// # Errors
@@ -312,6 +323,9 @@ pub trait FileSystem: Send {
 
     /// One reference less. Without names and references the inode is freed, as deferred work.
     fn release(&mut self, inode: InodeNumber);
+
+    /// Nobody above refers to anything any more: the file system is about to be unmounted.
+    fn release_all(&mut self);
 
     /// Does a bounded amount of the deferred work whose time has come. True where there was any.
     ///

@@ -256,6 +256,16 @@ impl Engine {
         })
     }
 
+    /// An inode was read: its access time moves as `relatime` has it. Nobody is told where that could not be done.
+    pub fn touch_accessed(&self, inode: InodeNumber) {
+        let moved = self.run(Some(Operation::Attributes), |fs, v, now| {
+            fs.touch_accessed(v, inode, now)
+        });
+        if let Err(error) = moved {
+            tracing::debug!("access time of inode {inode}: {error}");
+        }
+    }
+
     /// Makes an inode of any type with a name, and takes a reference on it.
     ///
     /// # Errors
@@ -508,6 +518,7 @@ impl Engine {
         if core.fs.read_only_reason().is_some() && !core.store.is_dirty() {
             return Ok(());
         }
+        core.fs.release_all();
         self.drain(&mut core)?;
         self.administer(&mut core, |fs, v, now| fs.settle(v, now))?;
         self.drain(&mut core)?;

@@ -393,9 +393,7 @@ impl Ext {
             set.gid.inspect(|gid| e.set_group(*gid));
             set.accessed.inspect(|t| e.set_accessed(*t));
             set.modified.inspect(|t| e.set_modified(*t));
-            if !set.keeps_changed {
-                e.set_changed(now);
-            }
+            e.set_changed(now);
         };
         if only_times {
             self.touch_inode(v, number, edit);

@@ -108,7 +108,6 @@ impl Filesystem for Front {
             size_bytes: size,
             accessed: accessed.map(requested),
             modified: modified.map(requested),
-            keeps_changed: false,
         };
         match self.change_attributes(inode, set, caller(request)) {
             Ok(attributes) => Self::reply_attributes(reply, &attributes),

@@ -119,8 +119,6 @@ pub struct SetAttributes {
     pub accessed: Option<Timestamp>,
     /// New modification time.
     pub modified: Option<Timestamp>,
-    /// Leave the change time alone: for access times that move because something was read.
-    pub keeps_changed: bool,
 }
 
 /// What a new inode is to be.

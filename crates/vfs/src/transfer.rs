@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use backstitch_device::BlockDevice;
-use backstitch_layout::{
-    Allocate, Attributes, InodeNumber, Piece, Seek, SetAttributes, Timestamp,
-};
+use backstitch_layout::{Allocate, InodeNumber, Piece, Seek};
 use backstitch_ordering::{Operation, VolumeId};
 use backstitch_store::BlockClass;
 use parking_lot::MutexGuard;
@@ -69,29 +67,6 @@ impl Engine {
             }
         }
         Ok(from_device)
-    }
-
-    /// Moves the access time because of a read, by the rules of Linux's `relatime`: only where it is not newer than the last
-    /// change, or older than a day. That it could not be moved is no reader's concern.
-    pub fn touch_accessed(&self, inode: InodeNumber) {
-        let is_due = self.run(None, |fs, v, now| {
-            let is_writable = fs.read_only_reason().is_none();
-            Ok(is_writable && is_access_due(&fs.attributes(v, inode)?, now))
-        });
-        if is_due != Ok(true) {
-            return;
-        }
-        let moved = self.run(Some(Operation::Attributes), |fs, v, now| {
-            let set = SetAttributes {
-                accessed: Some(now),
-                keeps_changed: true,
-                ..SetAttributes::default()
-            };
-            fs.set_attributes(v, inode, &set, now)
-        });
-        if let Err(error) = moved {
-            tracing::debug!(%inode, %error, "the access time stays");
-        }
     }
 
     /// Writes into a file, all of `data`, or fewer bytes where space ran out on the way.
@@ -246,13 +221,4 @@ pub(crate) fn read_blocks(
         rest = &rest[run..];
     }
     Ok(found)
-}
-
-/// Whether `relatime` moves an access time now.
-fn is_access_due(attributes: &Attributes, now: Timestamp) -> bool {
-    const DAY_SECONDS: i64 = 24 * 60 * 60;
-    let accessed = attributes.accessed;
-    accessed <= attributes.modified
-        || accessed <= attributes.changed
-        || now.seconds.saturating_sub(accessed.seconds) >= DAY_SECONDS
 }

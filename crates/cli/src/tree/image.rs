@@ -234,7 +234,6 @@ impl Target for ImageTree<'_> {
             size_bytes: None,
             accessed: preserve.times.then_some(meta.accessed),
             modified: preserve.times.then_some(meta.modified),
-            keeps_changed: false,
         };
         if set != SetAttributes::default() {
             self.at(

@@ -161,7 +161,7 @@ fn names_are_made_moved_and_removed() {
     bench.line("rm a.img:/nothing").refused(1);
     bench.line("rm -f a.img:/nothing").good();
     bench
-        .line("rm -r a.img:/sticky a.img:/hard a.img:/soft a.img:/way")
+        .line("rm -r a.img:/sticky a.img:/hard a.img:/soft a.img:/way a.img:/p")
         .good();
     assert_eq!(bench.line("ls a.img").good().text(), "lost+found\n");
     bench.check("a.img");

@@ -158,9 +158,11 @@ pub(crate) fn is_root(what: &str) -> bool {
     is_root
 }
 
-/// Everything that `find` shows of a tree: names, types, modes, links, owners, sizes, times, targets, contents.
+/// Everything that `find` shows of a tree: names, types, modes, links, owners, sizes (but of directories), times, targets,
+/// contents.
 pub(crate) fn listing(dir: &Path) -> String {
-    let script = "find . -mindepth 1 -printf '%p %M %n %U:%G %s %T@ %l\\n' | sort; \
+    let script = "find . -mindepth 1 -type d -printf '%p %M %n %U:%G %T@\\n' | sort
+        find . ! -type d -printf '%p %M %n %U:%G %s %T@ %l\\n' | sort
         find . -type f | sort | while read -r f; do sha256sum \"$f\"; done";
     let output = Command::new("sh")
         .args(["-c", script])

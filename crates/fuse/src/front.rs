@@ -101,11 +101,7 @@ impl Front {
         let is_truncation = set.size_bytes.is_some() && !caller.is_privileged();
         if set.permissions.is_none() && (is_chown || is_empty || is_truncation) {
             let before = self.engine.attributes(inode)?;
-            set.permissions = if is_chown || is_empty {
-                privileges::after_chown(&before, caller)
-            } else {
-                privileges::after_write(&before)
-            };
+            set.permissions = privileges::after_change(&before, caller);
             if is_empty && set.permissions.is_none() {
                 return Ok(before);
             }

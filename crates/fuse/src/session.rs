@@ -254,7 +254,11 @@ fn config(options: &FrontOptions) -> Config {
         either(options.devices, MountOption::Dev, MountOption::NoDev),
         either(options.set_user_id, MountOption::Suid, MountOption::NoSuid),
         either(options.execute, MountOption::Exec, MountOption::NoExec),
-        either(options.update_accessed, MountOption::Atime, MountOption::NoAtime),
+        either(
+            options.update_accessed,
+            MountOption::Atime,
+            MountOption::NoAtime,
+        ),
     ];
     config.acl = if options.allow_other {
         SessionACL::All

@@ -125,7 +125,7 @@ fn a_file_without_names_lives_until_it_is_closed() {
     let mut file = File::options()
         .read(true)
         .write(true)
-        .create(true)
+        .create_new(true)
         .open(mount.path("x"))
         .unwrap();
     file.write_all(&[7; 100_000]).unwrap();
@@ -172,7 +172,7 @@ fn holes_are_punched_found_and_kept() {
     let file = File::options()
         .read(true)
         .write(true)
-        .create(true)
+        .create_new(true)
         .open(mount.path("x"))
         .unwrap();
     file.write_all_at(&[9; 200_000], 0).unwrap();

@@ -22,6 +22,7 @@ mod block_edit;
 mod contents;
 mod deferred;
 pub mod format;
+pub mod fsck;
 mod groups;
 mod index;
 mod inodes;

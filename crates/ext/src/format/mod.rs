@@ -41,5 +41,5 @@ pub const GOOD_OLD_FIRST_INODE: u32 = 11;
 pub const GOOD_OLD_INODE_SIZE: u16 = 128;
 /// The longest name in a directory.
 pub const NAME_MAX_BYTES: usize = 255;
-/// The most names that an inode can have (`EXT2_LINK_MAX`); e2fsck and the kernel's ext2 agree on it.
+/// The most names that the kernel's ext2 gives an inode; its ext4 and e2fsck allow 65,000.
 pub const LINK_MAX: u16 = 32_000;

@@ -180,14 +180,18 @@ pub fn header(block: &[u8]) -> Result<&RawXattrHeader, XattrError> {
     }
 }
 
-/// The attributes inside an inode; `None` where it has none. `inode` is all of it, `extra_isize` as
-/// [`Inode`](super::Inode) has it.
-pub fn inode_attributes(inode: &[u8], extra_isize: u16) -> Option<Attributes<'_>> {
+/// Where an inode's own attributes start: at their magic number, behind the extra fields. `None` where there are none. `inode` is
+/// all of it, `extra_isize` as [`Inode`](super::Inode) has it.
+pub fn inline_start(inode: &[u8], extra_isize: u16) -> Option<usize> {
     let start = BASE_SIZE + usize::from(extra_isize);
+    let has_room = start + 4 < inode.len();
     let magic = inode.get(start..start + 4)?;
-    if extra_isize == 0 || magic != XATTR_MAGIC.to_le_bytes() {
-        return None;
-    }
+    (has_room && magic == XATTR_MAGIC.to_le_bytes()).then_some(start)
+}
+
+/// The attributes inside an inode; `None` where it has none.
+pub fn inode_attributes(inode: &[u8], extra_isize: u16) -> Option<Attributes<'_>> {
+    let start = inline_start(inode, extra_isize)?;
     Some(Attributes {
         bytes: inode,
         value_base: start + 4,

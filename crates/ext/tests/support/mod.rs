@@ -95,3 +95,64 @@ pub(crate) fn open(path: &Path, read_only: bool) -> FileDevice {
     }
     panic!("{} stays locked", path.display());
 }
+
+/// A folder with a bit of everything: for `mke2fs -d`.
+pub(crate) fn source_tree(folder: &Path) {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let join = |name: &str| folder.join(name);
+    fs::create_dir_all(join("dir/sub/deep")).unwrap();
+    fs::create_dir(join("empty")).unwrap();
+    fs::create_dir(join("many")).unwrap();
+    for index in 0..400 {
+        let name = format!("many/a rather long file nämé, number {index:04}");
+        fs::write(join(&name), format!("{index}")).unwrap();
+    }
+    fs::write(join("dir/small"), "contents").unwrap();
+    fs::write(join("dir/large"), vec![b'x'; 400_000]).unwrap();
+    fs::write(join("dir/sub/double"), vec![b'y'; 1 << 20]).unwrap();
+    let sparse = fs::File::create(join("dir/sparse")).unwrap();
+    sparse.set_len(80 << 20).unwrap();
+    std::os::unix::fs::FileExt::write_at(&sparse, b"end", (80 << 20) - 3).unwrap();
+    fs::hard_link(join("dir/small"), join("dir/sub/linked")).unwrap();
+    symlink("short target", join("fast")).unwrap();
+    symlink("long/".repeat(20), join("slow")).unwrap();
+    fs::set_permissions(join("dir/large"), fs::Permissions::from_mode(0o4755)).unwrap();
+}
+
+/// Makes an image with mke2fs, filled from a folder, with attributes, devices and a hashed directory.
+pub(crate) fn filled_image(image: &Path, size_bytes: u64, arguments: &[&str], tree: &Path) {
+    sparse_file(image, size_bytes);
+    let image_name = image.to_string_lossy();
+    let tree = tree.to_string_lossy();
+    let mut all = vec![
+        "-q",
+        "-F",
+        "-t",
+        "ext2",
+        "-E",
+        "root_owner=0:0",
+        "-d",
+        &tree,
+    ];
+    all.extend(arguments);
+    all.push(&image_name);
+    run_ok("mke2fs", &all);
+    debugfs(
+        image,
+        &[
+            "cd dir",
+            "mknod pipe p",
+            "mknod tty c 5 1",
+            "mknod disk b 259 300",
+            "ea_set small user.one value",
+            "ea_set small user.two another-value",
+            "ea_set large user.big 0123456789012345678901234567890123456789012345678901234567890123456789\
+             0123456789012345678901234567890123456789012345678901234567890123456789",
+        ],
+    );
+    // Makes an index for the directory that is large enough.
+    let output = run("e2fsck", &["-fyD", &image_name]);
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
+    assert_eq!(e2fsck(image).0, 0);
+}

@@ -1,0 +1,385 @@
+//! Directory blocks: entries one after the other, each telling how long it is.
+//!
+//! Entries fill a block exactly; an unused one has inode 0. A name is removed by giving its space to the entry before it, or by
+//! zeroing its inode at the block's start. No entry crosses a block, but one may cross a 512-byte sector.
+
+use backstitch_layout::FileType;
+use thiserror::Error;
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// The size of an entry's fixed part.
+pub const HEADER_SIZE: usize = size_of::<RawDirEntry>();
+/// The offset of `inode` within an entry (4 bytes).
+pub const OFFSET_INODE: usize = core::mem::offset_of!(RawDirEntry, inode);
+/// The offset of `rec_len` within an entry (2 bytes).
+pub const OFFSET_REC_LEN: usize = core::mem::offset_of!(RawDirEntry, rec_len);
+/// The offset of `file_type` within an entry (1 byte).
+pub const OFFSET_FILE_TYPE: usize = core::mem::offset_of!(RawDirEntry, file_type);
+
+/// `file_type`: not told (always so without the `filetype` feature).
+pub const TYPE_UNKNOWN: u8 = 0;
+/// The largest `file_type`.
+pub const TYPE_MAX: u8 = 7;
+
+/// An entry's fixed part as it is on the disk; the name follows. Without the `filetype` feature `file_type` is the high byte of
+/// the name's length and therefore 0.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct RawDirEntry {
+    pub inode: U32,
+    pub rec_len: U16,
+    pub name_len: u8,
+    pub file_type: u8,
+}
+
+/// The type code of an entry.
+pub fn type_code(file_type: FileType) -> u8 {
+    match file_type {
+        FileType::Regular => 1,
+        FileType::Directory => 2,
+        FileType::CharacterDevice => 3,
+        FileType::BlockDevice => 4,
+        FileType::Fifo => 5,
+        FileType::Socket => 6,
+        FileType::Symlink => 7,
+    }
+}
+
+/// The type of a code; `None` where it is not told or does not exist.
+pub fn type_of_code(code: u8) -> Option<FileType> {
+    Some(match code {
+        1 => FileType::Regular,
+        2 => FileType::Directory,
+        3 => FileType::CharacterDevice,
+        4 => FileType::BlockDevice,
+        5 => FileType::Fifo,
+        6 => FileType::Socket,
+        7 => FileType::Symlink,
+        _ => return None,
+    })
+}
+
+/// The space that an entry with a name of this length takes: header and name, to a multiple of four.
+pub const fn required_len(name_len: usize) -> usize {
+    (HEADER_SIZE + name_len).next_multiple_of(4)
+}
+
+/// An entry of a block, checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// Where in the block it starts.
+    pub offset: usize,
+    /// The inode that it names; 0 where the entry is unused.
+    pub inode: u32,
+    /// The type code, as it is on the disk.
+    pub file_type: u8,
+    /// The name; what is left of one where the entry is unused.
+    pub name: &'a [u8],
+    /// The space up to the next entry.
+    pub rec_len: usize,
+}
+
+impl Entry<'_> {
+    /// The space that the entry needs itself: 0 where it is unused.
+    pub fn used_len(&self) -> usize {
+        if self.inode == 0 {
+            0
+        } else {
+            required_len(self.name.len())
+        }
+    }
+}
+
+/// What is wrong with an entry.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("directory entry at offset {offset}: {fault}")]
+pub struct DirectoryError {
+    /// Where in the block the entry starts.
+    pub offset: usize,
+    /// What is wrong.
+    pub fault: EntryFault,
+}
+
+/// The ways in which an entry can be wrong.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum EntryFault {
+    /// Too short for any entry.
+    #[error("its length {0} is less than 12 bytes")]
+    TooShort(usize),
+    /// Not a multiple of four.
+    #[error("its length {0} is no multiple of 4")]
+    Unaligned(usize),
+    /// Longer than what is left of the block.
+    #[error("its length {0} leads past the block's end")]
+    TooLong(usize),
+    /// The name does not fit.
+    #[error("its name of {name_len} bytes does not fit into its length {rec_len}")]
+    NameTooLong {
+        /// The name's length.
+        name_len: usize,
+        /// The entry's.
+        rec_len: usize,
+    },
+    /// The inode cannot exist.
+    #[error("inode {0} does not exist")]
+    BadInode(u32),
+}
+
+/// The entries of one block, in order. Ends after the first error.
+#[derive(Clone, Debug)]
+pub struct Entries<'a> {
+    block: &'a [u8],
+    offset: usize,
+    inodes_count: u32,
+}
+
+/// The entries of a directory block, unused ones included. Inodes above `inodes_count` are errors; pass `u32::MAX` to leave that to
+/// the caller.
+pub fn entries(block: &[u8], inodes_count: u32) -> Entries<'_> {
+    Entries {
+        block,
+        offset: 0,
+        inodes_count,
+    }
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = Result<Entry<'a>, DirectoryError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let offset = self.offset;
+        if offset >= self.block.len() {
+            return None;
+        }
+        let result = entry_at(self.block, offset, self.inodes_count);
+        self.offset = match &result {
+            Ok(entry) => offset + entry.rec_len,
+            Err(_) => self.block.len(),
+        };
+        Some(result.map_err(|fault| DirectoryError { offset, fault }))
+    }
+}
+
+/// The entry at an offset of a block.
+fn entry_at(block: &[u8], offset: usize, inodes_count: u32) -> Result<Entry<'_>, EntryFault> {
+    let rest = block.get(offset..).unwrap_or(&[]);
+    let Ok((raw, behind)) = RawDirEntry::ref_from_prefix(rest) else {
+        return Err(EntryFault::TooShort(rest.len()));
+    };
+    let rec_len = decode_rec_len(raw.rec_len.get(), block.len());
+    let name_len = usize::from(raw.name_len);
+    if rec_len < required_len(1) {
+        return Err(EntryFault::TooShort(rec_len));
+    }
+    if !rec_len.is_multiple_of(4) {
+        return Err(EntryFault::Unaligned(rec_len));
+    }
+    if rec_len > rest.len() {
+        return Err(EntryFault::TooLong(rec_len));
+    }
+    if required_len(name_len) > rec_len {
+        return Err(EntryFault::NameTooLong { name_len, rec_len });
+    }
+    let inode = raw.inode.get();
+    if inode > inodes_count {
+        return Err(EntryFault::BadInode(inode));
+    }
+    let name = &behind[..name_len];
+    Ok(Entry {
+        offset,
+        inode,
+        file_type: raw.file_type,
+        name,
+        rec_len,
+    })
+}
+
+/// 64 KiB does not fit into 16 bits; it is written as 65535 or 0.
+fn decode_rec_len(rec_len: u16, block_len: usize) -> usize {
+    match rec_len {
+        0 | u16::MAX if block_len == 65536 => block_len,
+        _ => rec_len.into(),
+    }
+}
+
+/// The live entry with this name. Damaged entries end the search.
+pub fn find<'a>(block: &'a [u8], name: &[u8]) -> Option<Entry<'a>> {
+    entries(block, u32::MAX)
+        .map_while(Result::ok)
+        .find(|entry| entry.inode != 0 && entry.name == name)
+}
+
+/// Where a name can go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Insertion {
+    /// Where the new entry starts.
+    pub offset: usize,
+    /// Its `rec_len`.
+    pub rec_len: usize,
+    /// The entry that gives up its tail, with its new `rec_len`; `None` where an unused entry is taken over.
+    pub shortened: Option<(usize, usize)>,
+}
+
+/// The first place of a block with space for a name of this length: an unused entry, or the tail of a used one.
+///
+/// # Errors
+///
+/// Where an entry is damaged.
+pub fn find_insertion(block: &[u8], name_len: usize) -> Result<Option<Insertion>, DirectoryError> {
+    let needed = required_len(name_len);
+    for entry in entries(block, u32::MAX) {
+        let entry = entry?;
+        let used = entry.used_len();
+        if entry.rec_len >= used + needed {
+            return Ok(Some(Insertion {
+                offset: entry.offset + used,
+                rec_len: entry.rec_len - used,
+                shortened: (used > 0).then_some((entry.offset, used)),
+            }));
+        }
+    }
+    Ok(None)
+}
+
+/// The bytes of an entry, [`required_len`] of them, padded with zeros. `rec_len` is what the entry claims.
+///
+/// The name must have at most [`NAME_MAX_BYTES`](super::NAME_MAX_BYTES); more are cut off.
+pub fn encode_entry(inode: u32, file_type: u8, name: &[u8], rec_len: usize) -> Vec<u8> {
+    let name = &name[..name.len().min(super::NAME_MAX_BYTES)];
+    let raw = RawDirEntry {
+        inode: inode.into(),
+        rec_len: encode_rec_len(rec_len).into(),
+        name_len: name.len() as u8,
+        file_type,
+    };
+    let mut bytes = Vec::with_capacity(required_len(name.len()));
+    bytes.extend_from_slice(raw.as_bytes());
+    bytes.extend_from_slice(name);
+    bytes.resize(required_len(name.len()), 0);
+    bytes
+}
+
+/// `rec_len` on the disk.
+pub fn encode_rec_len(rec_len: usize) -> u16 {
+    u16::try_from(rec_len).unwrap_or(u16::MAX)
+}
+
+/// The first block of a new directory: `.` and `..`. The codes are [`TYPE_UNKNOWN`] where the file system has no `filetype`.
+pub fn new_directory_block(
+    block_size: usize,
+    inode: u32,
+    parent: u32,
+    directory_code: u8,
+) -> Vec<u8> {
+    let first = required_len(1);
+    let mut block = encode_entry(inode, directory_code, b".", first);
+    block.extend(encode_entry(
+        parent,
+        directory_code,
+        b"..",
+        block_size - first,
+    ));
+    block.resize(block_size, 0);
+    block
+}
+
+/// A directory block without names: one unused entry.
+pub fn empty_block(block_size: usize) -> Vec<u8> {
+    let mut block = encode_entry(0, TYPE_UNKNOWN, b"", block_size);
+    block.resize(block_size, 0);
+    block
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults(block: &[u8]) -> Vec<EntryFault> {
+        entries(block, 100)
+            .filter_map(|entry| entry.err().map(|error| error.fault))
+            .collect()
+    }
+
+    #[test]
+    fn a_new_directory_has_two_names() {
+        let block = new_directory_block(1024, 12, 2, 2);
+        let found: Vec<_> = entries(&block, 100).map(|entry| entry.unwrap()).collect();
+        assert_eq!(found.len(), 2);
+        assert_eq!(
+            (found[0].inode, found[0].name, found[0].rec_len),
+            (12, &b"."[..], 12)
+        );
+        assert_eq!(
+            (found[1].inode, found[1].name, found[1].rec_len),
+            (2, &b".."[..], 1012)
+        );
+        assert_eq!(find(&block, b"..").unwrap().offset, 12);
+        assert_eq!(find(&block, b"x"), None);
+    }
+
+    #[test]
+    fn names_go_where_there_is_space() {
+        let mut block = new_directory_block(1024, 12, 2, 2);
+        let place = find_insertion(&block, 5).unwrap().unwrap();
+        assert_eq!(
+            place,
+            Insertion {
+                offset: 24,
+                rec_len: 1000,
+                shortened: Some((12, 12))
+            }
+        );
+        let entry = encode_entry(13, 1, b"hello", place.rec_len);
+        assert_eq!(entry.len(), 16);
+        block[24..40].copy_from_slice(&entry);
+        block[12 + OFFSET_REC_LEN..][..2].copy_from_slice(&encode_rec_len(12).to_le_bytes());
+        assert_eq!(find(&block, b"hello").unwrap().inode, 13);
+        assert_eq!(find_insertion(&block, 255).unwrap().unwrap().offset, 40);
+        let empty = empty_block(1024);
+        let place = find_insertion(&empty, 255).unwrap().unwrap();
+        assert_eq!(
+            place,
+            Insertion {
+                offset: 0,
+                rec_len: 1024,
+                shortened: None
+            }
+        );
+        let full = encode_entry(3, 1, &[b'x'; 255], 264);
+        assert_eq!(find_insertion(&full, 1).unwrap(), None);
+    }
+
+    #[test]
+    fn every_fault_is_found_once() {
+        let good = new_directory_block(1024, 12, 2, 2);
+        assert_eq!(faults(&good), []);
+        let with = |offset: usize, bytes: &[u8]| {
+            let mut block = good.clone();
+            block[offset..offset + bytes.len()].copy_from_slice(bytes);
+            faults(&block)
+        };
+        assert_eq!(with(4, &[0]), [EntryFault::TooShort(0)]);
+        assert_eq!(with(4, &[13]), [EntryFault::Unaligned(13)]);
+        assert_eq!(with(17, &[0xff]), [EntryFault::TooLong(0xfff4)]);
+        assert_eq!(
+            with(6, &[9]),
+            [EntryFault::NameTooLong {
+                name_len: 9,
+                rec_len: 12
+            }]
+        );
+        assert_eq!(with(12, &[101]), [EntryFault::BadInode(101)]);
+        assert_eq!(faults(&good[..1020]), [EntryFault::TooLong(1012)]);
+        assert_eq!(faults(&good[..16]), [EntryFault::TooShort(4)]);
+    }
+
+    #[test]
+    fn type_codes_round_trip() {
+        for code in 1..=TYPE_MAX {
+            assert_eq!(type_code(type_of_code(code).unwrap()), code);
+        }
+        assert_eq!(type_of_code(TYPE_UNKNOWN), None);
+    }
+}

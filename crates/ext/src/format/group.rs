@@ -1,0 +1,176 @@
+//! Group descriptors: where each group's bitmaps and inode table are, and how much of it is free.
+//!
+//! The table starts in the block after the superblock's, and has a copy behind every copy of the superblock.
+
+use super::error::FormatError;
+use super::features::INCOMPAT_FLEX_BG;
+use super::superblock::Superblock;
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// The size of a descriptor without `64bit`.
+pub const DESCRIPTOR_SIZE: usize = size_of::<RawGroupDescriptor>();
+/// The offset of `bg_free_blocks_count_lo` within a descriptor (2 bytes).
+pub const OFFSET_FREE_BLOCKS_COUNT: usize =
+    core::mem::offset_of!(RawGroupDescriptor, bg_free_blocks_count_lo);
+/// The offset of `bg_free_inodes_count_lo` within a descriptor (2 bytes).
+pub const OFFSET_FREE_INODES_COUNT: usize =
+    core::mem::offset_of!(RawGroupDescriptor, bg_free_inodes_count_lo);
+/// The offset of `bg_used_dirs_count_lo` within a descriptor (2 bytes).
+pub const OFFSET_USED_DIRS_COUNT: usize =
+    core::mem::offset_of!(RawGroupDescriptor, bg_used_dirs_count_lo);
+
+/// `bg_flags`: the inode table was written with zeros. mke2fs sets it also where the other flags mean nothing.
+pub const FLAG_INODE_TABLE_ZEROED: u16 = 0x4;
+
+/// A descriptor as it is on the disk, with the kernel's field names.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct RawGroupDescriptor {
+    pub bg_block_bitmap_lo: U32,
+    pub bg_inode_bitmap_lo: U32,
+    pub bg_inode_table_lo: U32,
+    pub bg_free_blocks_count_lo: U16,
+    pub bg_free_inodes_count_lo: U16,
+    pub bg_used_dirs_count_lo: U16,
+    pub bg_flags: U16,
+    pub bg_exclude_bitmap_lo: U32,
+    pub bg_block_bitmap_csum_lo: U16,
+    pub bg_inode_bitmap_csum_lo: U16,
+    pub bg_itable_unused_lo: U16,
+    pub bg_checksum: U16,
+}
+
+/// A descriptor whose blocks are known to be inside the file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupDescriptor {
+    /// The block of the block bitmap.
+    pub block_bitmap: u64,
+    /// The block of the inode bitmap.
+    pub inode_bitmap: u64,
+    /// The first block of the inode table.
+    pub inode_table: u64,
+    /// Free blocks, as the descriptor has it: not to be trusted.
+    pub free_blocks: u32,
+    /// Free inodes, as the descriptor has it: not to be trusted.
+    pub free_inodes: u32,
+    /// Directories, as the descriptor has it: not to be trusted.
+    pub used_directories: u32,
+    /// `bg_flags`: of no meaning in ext2.
+    pub flags: u16,
+}
+
+impl GroupDescriptor {
+    /// Checks one descriptor: the bitmaps and the table must lie inside the group (inside the file system under `flex_bg`),
+    /// behind the group's own superblock and descriptors, and must not overlap.
+    pub fn parse(
+        sb: &Superblock,
+        group: u32,
+        bytes: &[u8],
+    ) -> Result<GroupDescriptor, FormatError> {
+        let where_ = || format!("descriptor of group {group}");
+        let Ok((raw, _)) = RawGroupDescriptor::read_from_prefix(bytes) else {
+            return Err(FormatError::corrupt(where_(), "the table is too short"));
+        };
+        let descriptor = GroupDescriptor::from_raw(&raw);
+        match descriptor.misplaced(sb, group) {
+            None => Ok(descriptor),
+            Some(what) => Err(FormatError::corrupt(where_(), what)),
+        }
+    }
+
+    /// The fields without any check.
+    pub fn from_raw(raw: &RawGroupDescriptor) -> GroupDescriptor {
+        GroupDescriptor {
+            block_bitmap: raw.bg_block_bitmap_lo.get().into(),
+            inode_bitmap: raw.bg_inode_bitmap_lo.get().into(),
+            inode_table: raw.bg_inode_table_lo.get().into(),
+            free_blocks: raw.bg_free_blocks_count_lo.get().into(),
+            free_inodes: raw.bg_free_inodes_count_lo.get().into(),
+            used_directories: raw.bg_used_dirs_count_lo.get().into(),
+            flags: raw.bg_flags.get(),
+        }
+    }
+
+    /// What is wrong about the places that the descriptor names; `None` where they are fine.
+    pub fn misplaced(&self, sb: &Superblock, group: u32) -> Option<String> {
+        let (first, end) = if sb.features.has_incompat(INCOMPAT_FLEX_BG) {
+            (sb.first_data_block, sb.blocks_count)
+        } else {
+            let first = sb.group_first_block(group);
+            let own = u64::from(sb.super_blocks_in_group(group));
+            (first + own, first + u64::from(sb.blocks_in_group(group)))
+        };
+        let table_blocks = u64::from(sb.inode_table_blocks);
+        let places = [
+            ("block bitmap", self.block_bitmap, 1),
+            ("inode bitmap", self.inode_bitmap, 1),
+            ("inode table", self.inode_table, table_blocks),
+        ];
+        for (name, block, length) in places {
+            if block < first || block.checked_add(length).is_none_or(|behind| behind > end) {
+                return Some(format!(
+                    "{name} at {block}, must be within {first} … {}",
+                    end - 1
+                ));
+            }
+        }
+        let table = self.inode_table..self.inode_table + table_blocks;
+        if self.block_bitmap == self.inode_bitmap
+            || table.contains(&self.block_bitmap)
+            || table.contains(&self.inode_bitmap)
+        {
+            return Some("bitmaps and inode table overlap".into());
+        }
+        None
+    }
+
+    /// The block and the offset therein of an inode of this group.
+    pub fn inode_location(&self, sb: &Superblock, inode: u32) -> (u64, usize) {
+        let (block, offset) = sb.inode_position(inode);
+        (self.inode_table + block, offset)
+    }
+}
+
+/// The first block of the primary descriptor table.
+pub fn descriptor_table_block(sb: &Superblock) -> u64 {
+    sb.first_data_block + 1
+}
+
+/// The block and the offset therein of a group's primary descriptor.
+pub fn descriptor_location(sb: &Superblock, group: u32) -> (u64, usize) {
+    let byte = u64::from(group) * u64::from(sb.desc_size);
+    let block = descriptor_table_block(sb) + (byte >> sb.block_size_bits);
+    (block, (byte % u64::from(sb.block_size)) as usize)
+}
+
+/// Checks the whole table. `bytes` are its blocks, [`Superblock::descriptor_blocks`] in all.
+///
+/// # Errors
+///
+/// [`FormatError::Corrupt`] for the first descriptor that is wrong.
+pub fn parse_table(sb: &Superblock, bytes: &[u8]) -> Result<Vec<GroupDescriptor>, FormatError> {
+    (0..sb.groups)
+        .map(|group| {
+            let start = group as usize * sb.desc_size as usize;
+            GroupDescriptor::parse(sb, group, bytes.get(start..).unwrap_or(&[]))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::mem::offset_of;
+
+    #[test]
+    fn the_layout_is_the_kernels() {
+        assert_eq!(DESCRIPTOR_SIZE, 32);
+        assert_eq!(offset_of!(RawGroupDescriptor, bg_inode_table_lo), 8);
+        assert_eq!(OFFSET_FREE_BLOCKS_COUNT, 12);
+        assert_eq!(OFFSET_FREE_INODES_COUNT, 14);
+        assert_eq!(OFFSET_USED_DIRS_COUNT, 16);
+        assert_eq!(offset_of!(RawGroupDescriptor, bg_checksum), 30);
+    }
+}

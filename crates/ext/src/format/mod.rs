@@ -1,0 +1,45 @@
+//! The on-disk format of ext2, byte by byte, and nothing else: no I/O, no allocation policy, no patches.
+//!
+//! One file per on-disk structure. Each has the *raw* structure first, with the field names that the kernel's headers use,
+//! little-endian and without padding, its size and offsets asserted by tests; then a *validated* one that the rest of the crate
+//! works with. Parsing never panics and never trusts: what an image says is checked once, here, and arithmetic on it is checked.
+//!
+//! Numbers: blocks are `u64` (so that the 64-bit variants fit later), inodes and groups are `u32`. Sizes are in bytes unless
+//! a name says otherwise.
+
+pub mod bitmap;
+pub mod directory;
+mod error;
+pub mod features;
+pub mod group;
+pub mod htree;
+pub mod inode;
+pub mod posix_acl;
+pub mod record;
+pub mod superblock;
+pub mod xattr;
+
+pub use directory::DirectoryError;
+pub use error::FormatError;
+pub use features::Features;
+pub use group::{GroupDescriptor, RawGroupDescriptor};
+pub use inode::{Inode, RawInode, RawInodeExtra};
+pub use record::{Mechanism, MountRecord};
+pub use superblock::{RawSuperblock, Superblock};
+
+/// The inode that lists bad blocks.
+pub const BAD_BLOCKS_INODE: u32 = 1;
+/// The root directory's inode.
+pub const ROOT_INODE: u32 = 2;
+/// The inode that holds the descriptor blocks kept for growing the file system.
+pub const RESIZE_INODE: u32 = 7;
+/// The journal's inode (ext3).
+pub const JOURNAL_INODE: u32 = 8;
+/// The first inode that files may have in a revision 0 file system; also mke2fs's choice for revision 1.
+pub const GOOD_OLD_FIRST_INODE: u32 = 11;
+/// The size of an inode in a revision 0 file system.
+pub const GOOD_OLD_INODE_SIZE: u16 = 128;
+/// The longest name in a directory.
+pub const NAME_MAX_BYTES: usize = 255;
+/// The most names that an inode can have (`EXT2_LINK_MAX`); e2fsck and the kernel's ext2 agree on it.
+pub const LINK_MAX: u16 = 32_000;

@@ -4,7 +4,7 @@
 //! a power cut does. `KILLS` says how often (a few by default, 50 for a real test), `SEED` repeats a load (the moment of
 //! the kill is repeated only as far as the machine allows).
 
-use backstitch_tests::command::{backstitch, run, run_within};
+use backstitch_tests::command::{Outcome, backstitch, our_fsck, run};
 use backstitch_tests::fsck::Kind;
 use backstitch_tests::image::Image;
 use backstitch_tests::load::{Load, broken_promises, foreign_bytes};
@@ -214,8 +214,7 @@ impl Series {
             report.text
         );
         if Backend::from_env() == Backend::Backstitch {
-            let limit = Duration::from_secs(60);
-            run_within(backstitch().args(["fsck", "-n"]).arg(image.path()), limit).expect_success();
+            our_fsck(image.path()).map(Outcome::expect_success);
         }
     }
 }

@@ -97,6 +97,13 @@ pub fn backstitch() -> Command {
     Command::new(path)
 }
 
+/// What our own check says, without changing anything.
+pub fn our_fsck(image: &std::path::Path) -> Option<Outcome> {
+    let outcome = run_within(backstitch().args(["fsck", "-n"]).arg(image), LIMIT);
+    // A build in which the command is still missing.
+    (!outcome.stderr.contains("not there yet")).then_some(outcome)
+}
+
 fn binary() -> Option<PathBuf> {
     if let Some(path) = std::env::var_os("BACKSTITCH_BIN") {
         return Some(PathBuf::from(path));

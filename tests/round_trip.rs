@@ -266,7 +266,7 @@ fn expect_same_through_commands(scratch: &Scratch, image: &Image, theirs: &Tree)
             .stat(Path::new(name))
             .expect("a name that populate makes");
         let ours = run(backstitch().args(["stat", "--json"]).arg(place(name))).expect_success();
-        let json = ours.json();
+        let json = ours.json()[0].clone();
         let number = |key: &str| json[key].as_u64();
         assert_eq!(
             number("inode"),

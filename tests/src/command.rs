@@ -60,14 +60,22 @@ impl Outcome {
         self
     }
 
-    /// Everything about it.
+    /// Everything about it, long output cut in the middle.
     pub fn describe(&self) -> String {
         let how = match (self.timed_out, self.code) {
             (true, _) => format!("still ran after {:.0?}", self.elapsed),
             (false, Some(code)) => format!("exit code {code}"),
             (false, None) => "killed by a signal".to_owned(),
         };
-        format!("{}: {how}\n{}{}", self.command, self.text(), self.stderr)
+        let text = self.text() + &self.stderr;
+        let lines: Vec<&str> = text.lines().collect();
+        let shown = match lines.len() {
+            0..=60 => text,
+            count => [&lines[..30], &["…"], &lines[count - 30..]]
+                .concat()
+                .join("\n"),
+        };
+        format!("{}: {how}\n{shown}", self.command)
     }
 }
 
@@ -87,6 +95,13 @@ pub fn tool(name: &str) -> Command {
 pub fn backstitch() -> Command {
     let path = binary().expect("no backstitch command: run `cargo build --release` first");
     Command::new(path)
+}
+
+/// What our own check says, without changing anything.
+pub fn our_fsck(image: &std::path::Path) -> Option<Outcome> {
+    let outcome = run_within(backstitch().args(["fsck", "-n"]).arg(image), LIMIT);
+    // A build in which the command is still missing.
+    (!outcome.stderr.contains("not there yet")).then_some(outcome)
 }
 
 fn binary() -> Option<PathBuf> {

@@ -4,6 +4,7 @@ use crate::command::{Outcome, run, tool};
 use crate::fsck::{Report, classify};
 use crate::scratch::Scratch;
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// An image file below a scratch directory.
@@ -105,6 +106,33 @@ impl Image {
         assert!(report.is_clean(), "e2fsck -fn {path}:\n{}", report.text);
     }
 
+    /// Overwrites bytes in the file.
+    ///
+    /// # Panics
+    ///
+    /// If the file cannot be written.
+    pub fn patch(&self, offset_bytes: u64, bytes: &[u8]) {
+        let file = fs::File::options()
+            .write(true)
+            .open(&self.path)
+            .expect("cannot open an image");
+        file.write_all_at(bytes, offset_bytes)
+            .expect("cannot change an image");
+    }
+
+    /// Cuts the file, or extends it with a hole.
+    ///
+    /// # Panics
+    ///
+    /// If the file cannot be resized.
+    pub fn resize(&self, size_bytes: u64) {
+        let file = fs::File::options()
+            .write(true)
+            .open(&self.path)
+            .expect("cannot open an image");
+        file.set_len(size_bytes).expect("cannot resize an image");
+    }
+
     /// Runs debugfs commands that change the image.
     ///
     /// # Panics
@@ -113,12 +141,16 @@ impl Image {
     pub fn debugfs(&self, commands: &[&str]) -> Outcome {
         let script = self.path.with_extension("debugfs");
         fs::write(&script, commands.join("\n")).expect("cannot write a script");
-        run(tool("debugfs")
-            .arg("-w")
-            .arg("-f")
-            .arg(&script)
-            .arg(&self.path))
-        .expect_success()
+        let mut debugfs = tool("debugfs");
+        let outcome =
+            run(debugfs.arg("-w").arg("-f").arg(&script).arg(&self.path)).expect_success();
+        // It ends with 0 also when a command fails, but says why behind its version.
+        let complaint = outcome
+            .stderr
+            .lines()
+            .find(|line| !line.starts_with("debugfs "));
+        assert!(complaint.is_none(), "{}", outcome.describe());
+        outcome
     }
 
     /// Free blocks and free inodes, as the superblock has them.

@@ -32,6 +32,7 @@ pub mod populate;
 pub mod random;
 pub mod requirements;
 pub mod scratch;
+pub mod source;
 pub mod tree;
 
 /// Returns from the test, with a message, unless everything named is there: tools by their command's name, or one of

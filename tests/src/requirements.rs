@@ -49,7 +49,9 @@ pub fn missing(what: &str) -> Option<String> {
 ///
 /// With `STRICT=1` in the environment, where nothing may be skipped.
 pub fn skip(test: &str, reason: &str) {
-    let text = format!("SKIPPED {test}: {reason}");
+    // The test harness names its threads after the tests.
+    let thread = std::thread::current();
+    let text = format!("SKIPPED {test}::{}: {reason}", thread.name().unwrap_or("?"));
     assert!(
         std::env::var_os("STRICT").is_none_or(|value| value != "1"),
         "{text}"

@@ -331,13 +331,22 @@ impl Image {
     pub(crate) fn names(&self, dir: InodeNumber) -> backstitch_vfs::Result<Vec<Vec<u8>>> {
         let mut names = Vec::new();
         let mut is_sound = true;
-        self.engine.read_directory(dir, 0, &mut |entry| {
-            is_sound = !entry.name.iter().any(|&byte| byte == b'/' || byte == 0);
-            if entry.name != b"." && entry.name != b".." {
-                names.push(entry.name.to_vec());
+        let mut cookie = 0;
+        loop {
+            // The engine hands out a directory in parts.
+            let from = cookie;
+            self.engine.read_directory(dir, from, &mut |entry| {
+                is_sound = !entry.name.iter().any(|&byte| byte == b'/' || byte == 0);
+                cookie = entry.next_cookie;
+                if entry.name != b"." && entry.name != b".." {
+                    names.push(entry.name.to_vec());
+                }
+                is_sound
+            })?;
+            if cookie == from || !is_sound {
+                break;
             }
-            is_sound
-        })?;
+        }
         // Such a name would lead a copy out of its tree.
         if !is_sound {
             let place = format!("directory {dir}");

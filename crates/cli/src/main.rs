@@ -50,7 +50,7 @@ fn main() -> ExitCode {
 fn normalised(mut words: Vec<OsString>) -> Vec<OsString> {
     let called_as = words.first().and_then(|word| Path::new(word).file_name());
     if called_as.is_some_and(|name| name == MOUNT_HELPER) {
-        words.insert(1, "mount".into());
+        words = helper_words(words);
     }
     if words.get(1).is_some_and(|word| word == "find") {
         for word in words.iter_mut().skip(2) {
@@ -60,6 +60,28 @@ fn normalised(mut words: Vec<OsString>) -> Vec<OsString> {
         }
     }
     words
+}
+
+/// What mount(8) says to its helpers, `mount.TYPE IMAGE DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE]`, without what means
+/// nothing here. Its `-f` is not ours: it asks to do everything but mount.
+fn helper_words(words: Vec<OsString>) -> Vec<OsString> {
+    let mut out: Vec<OsString> = Vec::new();
+    let mut given = words.into_iter();
+    out.extend(given.next());
+    out.push("mount".into());
+    while let Some(word) = given.next() {
+        match word.to_str() {
+            Some("-s" | "-n" | "-v") => {}
+            Some("-f") => out.push("--fake".into()),
+            Some("-t" | "-N") => drop(given.next()),
+            Some("-o") => {
+                out.push(word);
+                out.extend(given.next());
+            }
+            _ => out.push(word),
+        }
+    }
+    out
 }
 
 /// Prints help where it was asked for, otherwise what is wrong with the command line, in one line.
@@ -120,6 +142,13 @@ mod tests {
     fn the_mount_helper_is_the_mount_command() {
         let line = normalised(words("/sbin/mount.backstitch a.img /mnt -o ro"));
         assert_eq!(line, words("/sbin/mount.backstitch mount a.img /mnt -o ro"));
+        let line = normalised(words(
+            "/sbin/mount.backstitch a.img /mnt -n -v -f -t backstitch -o -t",
+        ));
+        assert_eq!(
+            line,
+            words("/sbin/mount.backstitch mount a.img /mnt --fake -o -t")
+        );
     }
 
     #[test]

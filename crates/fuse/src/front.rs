@@ -2,6 +2,7 @@
 
 use crate::convert::{FOREVER, Nodes, errno, file_attributes, generation};
 use crate::privileges::{self, Caller};
+use crate::session::FrontOptions;
 use backstitch_vfs::{Attributes, Engine, FileType, InodeNumber, NewInode, Result, SetAttributes};
 use fuser::{
     INodeNo, InitFlags, KernelConfig, OpenFlags, ReplyAttr, ReplyEmpty, ReplyEntry, Request,
@@ -24,6 +25,8 @@ pub(crate) struct Front {
     pub(crate) image: String,
     /// Whether reads move access times (`relatime`).
     pub(crate) update_accessed: bool,
+    /// Whether the kernel checks permissions.
+    check_permissions: bool,
     /// Whether the kernel leaves the umask to us.
     pub(crate) umask_is_ours: bool,
     /// Whether the kernel can do without `OPEN` and `OPENDIR`.
@@ -34,17 +37,13 @@ pub(crate) struct Front {
 }
 
 impl Front {
-    pub(crate) fn new(
-        engine: Arc<Engine>,
-        image: String,
-        update_accessed: bool,
-        ended: Sender<()>,
-    ) -> Front {
+    pub(crate) fn new(engine: Arc<Engine>, options: &FrontOptions, ended: Sender<()>) -> Front {
         Front {
             nodes: Nodes::new(engine.root()),
             engine,
-            image,
-            update_accessed,
+            image: options.image.clone(),
+            update_accessed: options.update_accessed,
+            check_permissions: options.check_permissions,
             umask_is_ours: false,
             no_open: false,
             no_opendir: false,
@@ -101,11 +100,7 @@ impl Front {
         let is_truncation = set.size_bytes.is_some() && !caller.is_privileged();
         if set.permissions.is_none() && (is_chown || is_empty || is_truncation) {
             let before = self.engine.attributes(inode)?;
-            set.permissions = if is_chown || is_empty {
-                privileges::after_chown(&before, caller)
-            } else {
-                privileges::after_write(&before)
-            };
+            set.permissions = privileges::after_change(&before, caller);
             if is_empty && set.permissions.is_none() {
                 return Ok(before);
             }
@@ -172,8 +167,7 @@ impl Front {
 
     pub(crate) fn negotiate(&mut self, config: &mut KernelConfig) {
         let offered = config.capabilities();
-        let wanted = InitFlags::FUSE_POSIX_ACL
-            | InitFlags::FUSE_DONT_MASK
+        let mut wanted = InitFlags::FUSE_DONT_MASK
             | InitFlags::FUSE_HANDLE_KILLPRIV_V2
             | InitFlags::FUSE_DO_READDIRPLUS
             | InitFlags::FUSE_READDIRPLUS_AUTO
@@ -183,6 +177,10 @@ impl Front {
             | InitFlags::FUSE_EXPLICIT_INVAL_DATA
             | InitFlags::FUSE_NO_OPEN_SUPPORT
             | InitFlags::FUSE_NO_OPENDIR_SUPPORT;
+        if self.check_permissions {
+            // It switches the kernel's checks on, whatever the mount options say.
+            wanted |= InitFlags::FUSE_POSIX_ACL;
+        }
         for (_, flag) in wanted.iter_names() {
             if config.add_capabilities(flag).is_err() {
                 tracing::debug!(?flag, "the kernel does not offer it");

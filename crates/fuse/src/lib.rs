@@ -24,7 +24,7 @@
 //!
 //! # Permissions
 //!
-//! The kernel checks them (`default_permissions`), with POSIX ACLs; the umask is left to the layout, which knows whether a
+//! The kernel checks them (`default_permissions`), with POSIX ACLs, unless root alone may use the mount; the umask is left to the layout, which knows whether a
 //! default ACL replaces it. Locks are the kernel's own.
 //!
 //! # Access times

@@ -52,9 +52,10 @@ fn parse_groups(status: &str) -> Vec<u32> {
         .collect()
 }
 
-/// The permissions after a write, a truncation or an allocation by somebody without `CAP_FSETID`; `None` if they stay.
+/// The permissions after a write or an allocation by somebody without `CAP_FSETID`; `None` if they stay.
 ///
-/// Set-group-ID without group execution once meant mandatory locking and stays.
+/// Set-group-ID without group execution stays: it once meant mandatory locking, and where the caller is no member of the group
+/// the kernel has asked for [`after_change`] before.
 pub fn after_write(attributes: &Attributes) -> Option<u16> {
     if attributes.file_type != FileType::Regular {
         return None;
@@ -66,8 +67,9 @@ pub fn after_write(attributes: &Attributes) -> Option<u16> {
     (cleared != attributes.permissions).then_some(cleared)
 }
 
-/// The permissions after a change of owner or group by `caller`; `None` if they stay. Root's changes clear them too.
-pub fn after_chown(attributes: &Attributes, caller: Caller) -> Option<u16> {
+/// The permissions after a change of owner or group by `caller`, or a truncation by a `caller` without privileges; `None` if they
+/// stay. Root's changes of the owner clear them too.
+pub fn after_change(attributes: &Attributes, caller: Caller) -> Option<u16> {
     if attributes.file_type == FileType::Directory {
         return None;
     }
@@ -143,22 +145,22 @@ mod tests {
     #[test]
     fn chown_clears_for_root_too() {
         assert_eq!(
-            after_chown(&file(0o6755, FileType::Regular), ROOT),
+            after_change(&file(0o6755, FileType::Regular), ROOT),
             Some(0o755)
         );
         assert_eq!(
-            after_chown(&file(0o6745, FileType::Regular), ROOT),
+            after_change(&file(0o6745, FileType::Regular), ROOT),
             Some(0o2745)
         );
         assert_eq!(
-            after_chown(&file(0o6745, FileType::Regular), MEMBER),
+            after_change(&file(0o6745, FileType::Regular), MEMBER),
             Some(0o2745)
         );
         assert_eq!(
-            after_chown(&file(0o6745, FileType::Regular), STRANGER),
+            after_change(&file(0o6745, FileType::Regular), STRANGER),
             Some(0o745)
         );
-        assert_eq!(after_chown(&file(0o2755, FileType::Directory), ROOT), None);
+        assert_eq!(after_change(&file(0o2755, FileType::Directory), ROOT), None);
     }
 
     #[test]

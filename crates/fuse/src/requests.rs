@@ -437,7 +437,7 @@ impl Filesystem for Front {
 
     fn removexattr(&self, _request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let inode = self.nodes.inode(node);
-        let done = self.engine.remove_xattr(inode, name.as_bytes());
+        let done = self.remove_xattr(inode, name.as_bytes());
         Self::reply_empty("removexattr", inode, done, reply);
     }
 

@@ -21,6 +21,9 @@ pub struct FrontOptions {
     pub read_only: bool,
     /// Users other than the one who mounts may use it. Without root, `/etc/fuse.conf` has to allow it.
     pub allow_other: bool,
+    /// The kernel checks permissions. Without, everybody who may use the mount may do everything: right where that is root alone,
+    /// and it saves a request after every change of a directory, whose attributes the kernel then need not look at.
+    pub check_permissions: bool,
     /// Reads move access times, by the rules of `relatime`.
     pub update_accessed: bool,
     /// Device nodes work. Only root can ask for it.
@@ -39,6 +42,7 @@ impl Default for FrontOptions {
             image: "backstitch".into(),
             read_only: false,
             allow_other: false,
+            check_permissions: true,
             update_accessed: true,
             devices: false,
             set_user_id: false,
@@ -207,12 +211,7 @@ pub fn spawn(
     };
     let dir = dir.canonicalize().map_err(refused)?;
     let (told, ended) = channel();
-    let front = Front::new(
-        engine.clone(),
-        options.image.clone(),
-        options.update_accessed,
-        told.clone(),
-    );
+    let front = Front::new(engine.clone(), options, told.clone());
     let session = Session::new(front, &dir, &config(options)).map_err(|e| refused(plain(e)))?;
     let background = session.spawn().map_err(refused)?;
     // fuser would unmount `dir` once more when its handle is dropped, by name: by then somebody may have mounted something else
@@ -249,12 +248,19 @@ fn config(options: &FrontOptions) -> Config {
         MountOption::FSName(source),
         // As a custom option, for fuser hands `Subtype` on to fusermount3 only.
         MountOption::CUSTOM("subtype=backstitch".into()),
-        MountOption::DefaultPermissions,
         either(options.read_only, MountOption::RO, MountOption::RW),
         either(options.devices, MountOption::Dev, MountOption::NoDev),
         either(options.set_user_id, MountOption::Suid, MountOption::NoSuid),
         either(options.execute, MountOption::Exec, MountOption::NoExec),
+        either(
+            options.update_accessed,
+            MountOption::Atime,
+            MountOption::NoAtime,
+        ),
     ];
+    if options.check_permissions {
+        config.mount_options.push(MountOption::DefaultPermissions);
+    }
     config.acl = if options.allow_other {
         SessionACL::All
     } else {

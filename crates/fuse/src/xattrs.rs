@@ -10,13 +10,35 @@ use fuser::{Errno, ReplyXattr};
 /// The name under which the kernel hands on a file's access ACL.
 const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 
+/// The same for the ACL that new files in a directory get.
+const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
+
+/// Refuses names as the kernel's own file systems do: a namespace alone is none, and of `system.` there are only the ACLs.
+fn check_name(name: &[u8]) -> Result<()> {
+    let spaces: [&[u8]; 4] = [b"user.", b"trusted.", b"security.", b"system."];
+    if spaces.contains(&name) {
+        return Err(LayoutError::Invalid.into());
+    }
+    if name.starts_with(b"system.") && name != ACCESS_ACL && name != DEFAULT_ACL {
+        return Err(LayoutError::NotSupported.into());
+    }
+    Ok(())
+}
+
 impl Front {
     /// An attribute's value, or the mount's counters where their name is asked of the root.
     pub(crate) fn xattr(&self, inode: InodeNumber, name: &[u8]) -> Result<Vec<u8>> {
         if name == STATS_XATTR.as_bytes() && inode == self.engine.root() {
             return Ok(stats::document(&self.engine, &self.image));
         }
+        check_name(name)?;
         self.engine.get_xattr(inode, name)
+    }
+
+    /// Takes an attribute away.
+    pub(crate) fn remove_xattr(&self, inode: InodeNumber, name: &[u8]) -> Result<()> {
+        check_name(name)?;
+        self.engine.remove_xattr(inode, name)
     }
 
     /// Sets an attribute. An access ACL set from outside the file's group takes set-group-ID with it.
@@ -34,6 +56,7 @@ impl Front {
             libc::XATTR_REPLACE => SetXattrMode::Replace,
             _ => return Err(LayoutError::Invalid.into()),
         };
+        check_name(name)?;
         self.engine.set_xattr(inode, name, value, mode)?;
         if name == ACCESS_ACL
             && let Some(permissions) =
@@ -62,5 +85,20 @@ impl Front {
             Ok(value) => reply.data(&value),
             Err(error) => reply.error(errno(operation, inode, &error)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        let errno = |name: &str| check_name(name.as_bytes()).err().map(|error| error.errno());
+        assert_eq!(errno("user.a"), None);
+        assert_eq!(errno("system.posix_acl_default"), None);
+        assert_eq!(errno("user."), Some(libc::EINVAL));
+        assert_eq!(errno("system.foo"), Some(libc::EOPNOTSUPP));
+        assert_eq!(errno(STATS_XATTR), Some(libc::EOPNOTSUPP));
     }
 }

@@ -18,6 +18,7 @@ use std::sync::Arc;
 #[command(after_help = "Options for -o, with commas between them:
   ro, rw              read-only, or not
   allow_other         other users may use the mount (default for root; others need user_allow_other in /etc/fuse.conf)
+  noallow_other       they may not; for root this is faster, as no permissions need checking
   cache=SIZE          bound of the block cache
   expire=SECONDS      how long a change may stay in memory (default 30)
   unsafe              skip flushes: fast, and a power cut may leave anything
@@ -54,6 +55,9 @@ pub(crate) struct Args {
     /// Be the daemon of another process, and report to it
     #[arg(long, hide = true)]
     daemon: bool,
+    /// Check the command line, and mount nothing
+    #[arg(long, hide = true)]
+    fake: bool,
     /// Append what the daemon logs to a file (see BACKSTITCH_LOG)
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
@@ -86,6 +90,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         .map_err(|e| Error::at_path("mount", &args.dir, host(&e)))?;
     if !dir.is_dir() {
         return Err(Error::at_path("mount", &dir, "not a directory"));
+    }
+    if args.fake {
+        return Ok(ExitCode::SUCCESS);
     }
     if !args.foreground && !args.daemon {
         return daemon::start(&daemon::Start {
@@ -136,10 +143,13 @@ fn mount_engine(image: &Path, ordering: Ordering, options: &Options) -> Result<A
 
 fn front_options(image: &Path, engine: &Engine, options: &Options) -> FrontOptions {
     let is_root = rustix::process::geteuid().is_root();
+    let allow_other = options.allow_other.unwrap_or(is_root);
     FrontOptions {
         image: image.display().to_string(),
         read_only: options.read_only || engine.read_only_reason().is_some(),
-        allow_other: options.allow_other.unwrap_or(is_root),
+        allow_other,
+        // Root passes every check.
+        check_permissions: allow_other || !is_root,
         update_accessed: !options.no_access_times && !options.read_only,
         devices: options.devices.unwrap_or(is_root),
         set_user_id: options.set_user_id.unwrap_or(is_root),

@@ -113,9 +113,10 @@ fn rows(value: &Value) -> Vec<[String; 2]> {
     }
     if let Some(xattrs) = value["xattrs"].as_object() {
         for (name, value) in xattrs {
-            let text = value
-                .as_str()
-                .map_or_else(|| value["hex"].to_string(), str::to_owned);
+            let text = value.as_str().map_or_else(
+                || value["hex"].as_str().unwrap_or_default().to_owned(),
+                str::to_owned,
+            );
             rows.push([name.clone(), text]);
         }
     }

@@ -185,3 +185,45 @@ fn completions_and_manual_pages() {
         assert!(Path::new(&path).is_file(), "{page}");
     }
 }
+
+#[test]
+fn fsck_says_what_is_wrong() {
+    let bench = Bench::new();
+    bench.image("a.img", "-b 1024 -L damaged");
+    let clean = bench.line("fsck -n a.img").good().text();
+    assert!(clean.starts_with("a.img: clean, 11/"), "{clean}");
+    let report = bench.line("fsck --json a.img").good().json();
+    assert_eq!(
+        (&report["clean"], &report["exit_status"]),
+        (&true.into(), &0.into())
+    );
+    // The block bitmap of group 0: a free block is marked as used, and a used one as free.
+    let info = bench.line("info --json a.img").good().json();
+    assert_eq!(info["block_size_bytes"], 1024);
+    let path = bench.path("a.img");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let bitmap = 1024 * u32::from_le_bytes(bytes[2048..2052].try_into().unwrap()) as usize;
+    bytes[bitmap] &= !1;
+    bytes[bitmap + 1000] |= 0x80;
+    std::fs::write(&path, bytes).unwrap();
+    let done = bench.line("fsck -n a.img");
+    assert_eq!(done.code, 4, "{}", done.text());
+    assert!(done.text().contains("a.img: damaged: "), "{}", done.text());
+    let report = bench.run(&["fsck", "--json", "a.img"]).json();
+    let kinds: Vec<&str> = report["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|f| f["kind"].as_str())
+        .collect();
+    assert!(
+        kinds.contains(&"leak") && kinds.contains(&"corruption"),
+        "{kinds:?}"
+    );
+    assert!(
+        report["findings"][0]["where"].is_string() && report["findings"][0]["what"].is_string()
+    );
+    bench.shell("head -c 100000 /dev/zero > zero.img");
+    bench.line("fsck zero.img").refused(8);
+    bench.line("fsck nothing.img").refused(8);
+}

@@ -108,9 +108,11 @@ impl Bench {
         Done::of(command.output().expect("sh runs")).good()
     }
 
-    /// Fails the test unless e2fsck finds nothing.
+    /// Fails the test unless our check and e2fsck find nothing.
     #[track_caller]
     pub(crate) fn check(&self, image: &str) {
+        let ours = self.line(&format!("fsck -n {image}"));
+        assert_eq!(ours.code, 0, "fsck: {}{}", ours.text(), ours.stderr);
         let Some(e2fsck) = tool("e2fsck", "e2fsprogs") else {
             return;
         };

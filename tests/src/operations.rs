@@ -144,6 +144,8 @@ pub enum Operation {
 pub struct Choice {
     /// Extended attributes and ACLs.
     pub attributes: bool,
+    /// How long the value of an attribute gets, unless it is far too long.
+    pub attribute_bytes: u64,
     /// Punching holes.
     pub holes: bool,
 }
@@ -336,8 +338,12 @@ impl Generator {
                     1 => XattrFlags::REPLACE,
                     _ => XattrFlags::empty(),
                 };
-                let largest = if self.random.one_in(10) { 9000 } else { 700 };
-                let len = self.random.file_size(largest);
+                // Beyond what fits, or so small that all of them fit into one block: what lies between depends on
+                // whether a file system keeps some of them in the inode.
+                let len = match self.random.below(10) {
+                    0 => self.random.between(5000, 9000),
+                    _ => self.random.below(self.choice.attribute_bytes),
+                };
                 // Few different values, so that inodes come to share them.
                 O::SetAttribute {
                     path,

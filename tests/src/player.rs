@@ -4,7 +4,7 @@ use crate::acl;
 use crate::operations::{Operation, SLOTS};
 use crate::random::Random;
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, Gid, Mode, OFlags, SeekFrom, Timespec, Timestamps, Uid,
+    AtFlags, CWD, FallocateFlags, FileType, Gid, Mode, OFlags, SeekFrom, Timespec, Timestamps, Uid,
     XattrFlags,
 };
 use rustix::io::Errno;
@@ -89,6 +89,11 @@ impl Player {
                 rustix::fs::fallocate(file, flags, *at, *len).map(|()| done())
             }),
             O::SeekData { slot, at, hole } => self.slot(*slot).and_then(|file| {
+                // Positions in a directory are what its index makes of them.
+                let stat = rustix::fs::fstat(file)?;
+                if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+                    return Ok("not a file".to_owned());
+                }
                 let from = if *hole {
                     SeekFrom::Hole(*at)
                 } else {

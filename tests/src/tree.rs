@@ -39,8 +39,8 @@ pub enum Compare {
     /// A copy: also modification times, which the copier has set.
     Copy,
     /// Two file systems on which the same was done at about the same time, beginning at that second: times before it have
-    /// been set explicitly and must be equal, later ones must be near. Files without attributes (for which there are several
-    /// places) must use as many blocks.
+    /// been set explicitly and must be equal, later ones must be near. Files must use as many blocks, but
+    /// for attributes (for which there are several places) and indirect blocks that have become empty.
     Lockstep(i64),
 }
 
@@ -314,9 +314,6 @@ fn differing_fields(left: &Entry, right: &Entry, compare: Compare) -> Vec<String
     }
     if same_image {
         number("inode", a.st_ino.into(), b.st_ino.into());
-    }
-    let plain = !directory && left.attributes.is_empty() && right.attributes.is_empty();
-    if same_image || (plain && compare != Compare::Copy) {
         number("blocks", a.st_blocks.into(), b.st_blocks.into());
     }
     check(
@@ -341,6 +338,14 @@ fn differing_fields(left: &Entry, right: &Entry, compare: Compare) -> Vec<String
     check("hard link of", x == y, debug(x), debug(y));
     let (x, y) = (&left.attributes, &right.attributes);
     check("attributes", x == y, printable(x), printable(y));
+    let extra_sectors = a.st_blocks.abs_diff(b.st_blocks);
+    let wasteful = matches!(compare, Compare::Lockstep(_)) && !directory && extra_sectors > 4 * 8;
+    check(
+        "blocks",
+        !wasteful,
+        a.st_blocks.to_string(),
+        b.st_blocks.to_string(),
+    );
     differing_times(a, b, compare, directory, &mut check);
     found
 }

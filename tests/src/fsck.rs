@@ -41,6 +41,15 @@ impl Report {
         self.clean && self.findings.is_empty()
     }
 
+    /// Notes that e2fsck could not go on: so much damage that it counts as such.
+    pub fn gave_up(&mut self) {
+        let text = "e2fsck gave up".to_owned();
+        self.findings.push(Finding {
+            kind: Kind::Corruption,
+            text,
+        });
+    }
+
     /// The findings of one kind.
     pub fn of(&self, kind: Kind) -> impl Iterator<Item = &Finding> {
         self.findings

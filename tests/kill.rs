@@ -138,6 +138,7 @@ impl Series {
         let load = Load::start(&place, &rubbish, self.seed + round, THREADS);
         let pause = Duration::from_millis(random.between(200, 3500));
         std::thread::sleep(pause);
+        load.expect_the_end();
         mounted.kill();
         let done = load.finish();
         assert!(
@@ -146,6 +147,8 @@ impl Series {
             done.unexpected.join("\n")
         );
 
+        // For whoever has to find out what went wrong.
+        image.copy("killed.img");
         let report = image.e2fsck();
         let corruption = report
             .of(Kind::Corruption)

@@ -90,13 +90,15 @@ pub fn classify(text: &str, content: bool) -> Report {
 
 /// Lines that report progress or ask, and find nothing.
 fn is_chatter(line: &str) -> bool {
-    const STARTS: [&str; 6] = [
+    const STARTS: [&str; 8] = [
         "Pass ",
         "e2fsck ",
         "Warning!  ",
         "Connect to /lost+found",
         "*****",
         "Running additional",
+        "Marking ",
+        "Rename to ",
     ];
     const QUESTIONS: [&str; 3] = ["Fix? ", "Clear? ", "IGNORED."];
     line.is_empty()
@@ -186,17 +188,12 @@ fn is_should_be(line: &str) -> Option<(u64, u64)> {
     ))
 }
 
-/// `Entry 'x' in /a (12) is a link to directory /b/x (13).` → 13: a directory with two names.
-fn second_name(line: &str) -> Option<String> {
-    let (_, directory) = line.split_once(" is a link to directory ")?;
-    let number = directory.rsplit('(').next()?.split(')').next()?;
-    line.starts_with("Entry '").then(|| number.to_owned())
-}
-
-/// The second name itself, and `'..' in /b/x (13) is /a (12), should be /b (14).`: of a directory that is already known to be
-/// unconnected or to have two names, or that was moved before its first name was on the disk, so that only the new one is.
+/// `Entry 'x' in /a (12) is a link to directory /b/x (13).`, a second name, and
+/// `'..' in /b/x (13) is /a (12), should be /b (14).`: of a directory that is unconnected or has two names, or that was moved
+/// before its first name was on the disk, so that only the new one is there.
 fn is_about_loose_directory(line: &str) -> bool {
-    second_name(line).is_some() || (line.starts_with("'..' in ") && line.contains(", should be "))
+    let second_name = line.starts_with("Entry '") && line.contains(" is a link to directory ");
+    second_name || (line.starts_with("'..' in ") && line.contains(", should be "))
 }
 
 #[cfg(test)]

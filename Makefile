@@ -18,8 +18,8 @@ run: build ## A power cut in the middle of unpacking a source tree, with and wit
 test: build ## Everything a change needs (under 10 minutes on 2 cores)
 	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) cargo test --workspace --locked
 
-test-posix: build ## pjdfstest on our mount and on the kernel's ext2, compared (needs root, 4 minutes)
-	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) PJDFSTEST=1 cargo test --locked -p backstitch-tests --test posix -- --nocapture
+test-posix: build ## pjdfstest with pauses of a second, on our mount and the kernel's (needs root, 4 minutes)
+	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) NAPTIME=1 cargo test --locked -p backstitch-tests --test posix -- --nocapture
 
 test-fsx: build ## fsx with 200,000 operations
 	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) FSX_OPS=200000 cargo test --locked -p backstitch-tests --test fsx -- --nocapture

@@ -1,1 +1,188 @@
-fn main() {}
+//! The `backstitch` command: file systems in images, mounted or not.
+//!
+//! This crate parses the command line, opens images, and prints. It depends on everything below; nothing depends on it. Each
+//! command has a module in [`commands`]; what several need is here: errors as one line ([`error`]), sizes ([`size`]), images
+//! opened in process ([`image`]), trees on either side of a copy ([`tree`]), tables and times ([`show`]).
+
+mod args;
+mod commands;
+mod error;
+mod image;
+mod logging;
+mod options;
+mod pattern;
+mod show;
+mod size;
+mod tree;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, FromArgMatches};
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// The name under which mount(8) finds the binary.
+const MOUNT_HELPER: &str = "mount.backstitch";
+
+fn main() -> ExitCode {
+    let given: Vec<OsString> = std::env::args_os().collect();
+    let words = normalised(given);
+    let is_fsck = words.get(1).is_some_and(|word| word == "fsck");
+    let parsed = args::Cli::command()
+        .try_get_matches_from(&words)
+        .and_then(|matches| args::Cli::from_arg_matches(&matches));
+    let cli = match parsed {
+        Ok(cli) => cli,
+        Err(usage) => return refuse_usage(&usage, &words, is_fsck),
+    };
+    logging::start();
+    match commands::run(cli.command) {
+        Ok(code) => code,
+        Err(error) => {
+            error.print();
+            ExitCode::from(error.exit)
+        }
+    }
+}
+
+/// The command line as the parser wants it: `mount.backstitch …` is `backstitch mount …`, and `find`'s tests may be written with
+/// one dash, as everybody does.
+fn normalised(mut words: Vec<OsString>) -> Vec<OsString> {
+    let called_as = words.first().and_then(|word| Path::new(word).file_name());
+    if called_as.is_some_and(|name| name == MOUNT_HELPER) {
+        words = helper_words(words);
+    }
+    if words.get(1).is_some_and(|word| word == "find") {
+        for word in words.iter_mut().skip(2) {
+            if word == "-name" || word == "-type" {
+                *word = format!("-{}", word.display()).into();
+            }
+        }
+    }
+    words
+}
+
+/// What mount(8) says to its helpers, `mount.TYPE IMAGE DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE]`, without what means
+/// nothing here. Its `-f` is not ours: it asks to do everything but mount.
+fn helper_words(words: Vec<OsString>) -> Vec<OsString> {
+    let mut out: Vec<OsString> = Vec::new();
+    let mut given = words.into_iter();
+    out.extend(given.next());
+    out.push("mount".into());
+    while let Some(word) = given.next() {
+        match word.to_str() {
+            Some("-s" | "-n" | "-v") => {}
+            Some("-f") => out.push("--fake".into()),
+            Some("-t" | "-N") => drop(given.next()),
+            Some("-o") => {
+                out.push(word);
+                out.extend(given.next());
+            }
+            _ => out.push(word),
+        }
+    }
+    out
+}
+
+/// Prints help where it was asked for, otherwise what is wrong with the command line, in one line.
+fn refuse_usage(usage: &clap::Error, words: &[OsString], is_fsck: bool) -> ExitCode {
+    if matches!(
+        usage.kind(),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
+    ) {
+        // A closed pipe is no reason to complain.
+        let _ = usage.print();
+        return ExitCode::SUCCESS;
+    }
+    let command = words
+        .get(1)
+        .map(|word| word.display().to_string())
+        .unwrap_or_default();
+    let known = args::Cli::command().find_subcommand(&command).is_some();
+    let (command, help) = match known {
+        true => (command.clone(), format!("backstitch {command} --help")),
+        false => ("usage".to_owned(), "backstitch --help".to_owned()),
+    };
+    eprintln!("backstitch: {command}: {}", usage_reason(usage));
+    eprintln!("hint: {help}");
+    ExitCode::from(if is_fsck {
+        error::FSCK_USAGE
+    } else {
+        error::USAGE
+    })
+}
+
+/// What is wrong, without the parser's decoration.
+fn usage_reason(usage: &clap::Error) -> String {
+    if usage.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return "a command is missing".to_owned();
+    }
+    let text = usage.render().to_string();
+    let lines = text
+        .lines()
+        .take_while(|line| !line.is_empty() && !line.starts_with("Usage"));
+    let joined = lines.map(str::trim).collect::<Vec<_>>().join(" ");
+    joined.trim_start_matches("error: ").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split_ascii_whitespace().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn the_parser_is_consistent() {
+        args::Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_mount_helper_is_the_mount_command() {
+        let line = normalised(words("/sbin/mount.backstitch a.img /mnt -o ro"));
+        assert_eq!(line, words("/sbin/mount.backstitch mount a.img /mnt -o ro"));
+        let line = normalised(words(
+            "/sbin/mount.backstitch a.img /mnt -n -v -f -t backstitch -o -t",
+        ));
+        assert_eq!(
+            line,
+            words("/sbin/mount.backstitch mount a.img /mnt --fake -o -t")
+        );
+    }
+
+    #[test]
+    fn find_takes_one_dash() {
+        let line = normalised(words("backstitch find a.img:/ -name x -type f"));
+        assert_eq!(line, words("backstitch find a.img:/ --name x --type f"));
+        assert_eq!(
+            normalised(words("backstitch ls -name")),
+            words("backstitch ls -name")
+        );
+    }
+
+    #[test]
+    fn usage_errors_are_one_line() {
+        let parsed = args::Cli::command().try_get_matches_from(words("backstitch mount"));
+        let reason = usage_reason(&parsed.unwrap_err());
+        assert!(
+            reason.contains("<IMAGE>") && !reason.contains('\n'),
+            "{reason}"
+        );
+    }
+
+    #[test]
+    fn every_command_has_examples() {
+        for command in args::Cli::command().get_subcommands() {
+            let help = command
+                .get_after_help()
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            let name = command.get_name();
+            assert!(
+                help.contains("Examples:") && help.contains("backstitch "),
+                "{name}"
+            );
+        }
+    }
+}

@@ -2,8 +2,39 @@
 //!
 //! `format` holds the on-disk structures; `mkfs` and `fsck` work on plain bytes of a device, independent of the layout's write
 //! path (so that a fault in one is not hidden by the other); the rest is the layout proper.
+//!
+//! # The layout proper
+//!
+//! [`Ext2`] recognises and opens images; the open file system implements
+//! [`FileSystem`](backstitch_layout::FileSystem). It states every change with soft-updates dependencies, as the table in the
+//! design documents has them, and never asks which mechanism is at work.
+//!
+//! | module | what |
+//! |---|---|
+//! | `mount` | opening, recovery, the clean mark |
+//! | `groups` | bitmaps and counters, `place` where new things go |
+//! | `inodes` | reading and changing inodes, what is known of them in memory |
+//! | `map` | logical to physical blocks, `contents` reading and writing, `shrink` truncation and holes |
+//! | `index` | finding names in directories, `names` the operations on them, `rename` |
+//! | `deferred` | freeing what nothing on the disk refers to any more |
 
+mod block_edit;
+mod contents;
+mod deferred;
 pub mod format;
 pub mod fsck;
+mod groups;
+mod index;
 pub mod info;
+mod inodes;
+mod layout;
+mod map;
 pub mod mkfs;
+mod mount;
+mod names;
+mod place;
+mod rename;
+mod shrink;
+mod xattrs;
+
+pub use mount::Ext2;

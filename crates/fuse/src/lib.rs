@@ -1,1 +1,51 @@
-//! placeholder: the FUSE front.
+//! The FUSE front: an [`Engine`] as a mounted file system.
+//!
+//! [`spawn`] mounts, negotiates with the kernel, and serves requests on several threads, each with its own clone of `/dev/fuse`.
+//! It depends on `vfs` and knows no layout, no device and no mechanism. All state is the engine's: the front itself keeps none
+//! between two requests, and takes no lock.
+//!
+//! # What the kernel keeps, and why it may
+//!
+//! Nobody else changes the image, so names (also names that do not exist), attributes, directory contents and pages are cached
+//! without a time limit. The kernel itself drops what an operation that passes through it changes: the attributes of a file that
+//! loses a name, of the directories of a rename, the size after a write. What remains is ours:
+//!
+//! * An operation that changes attributes as a side effect (clearing set-user-ID on a write) only ever happens in answer to a
+//!   request after which the kernel asks again; see [`privileges`].
+//! * `copy_file_range` and `fallocate` are followed by an invalidation in the kernel.
+//!
+//! # Lifetimes
+//!
+//! A reply that names an inode is one reference to it; `FORGET` gives references back. An open file keeps its inode in the
+//! kernel, and the kernel forgets an inode only when it drops it, so open files hold a reference without being counted: a file
+//! without names lives until its last user closes it. This lets the front answer `OPEN`, `OPENDIR` and `CREATE` with `ENOSYS`,
+//! after which the kernel opens files without asking (it creates by `MKNOD`), closes them without telling, and keeps caches over
+//! opens. `O_TRUNC` then arrives as a `SETATTR` of the size.
+//!
+//! # Permissions
+//!
+//! The kernel checks them (`default_permissions`), with POSIX ACLs, unless root alone may use the mount; the umask is left to the layout, which knows whether a
+//! default ACL replaces it. Locks are the kernel's own.
+//!
+//! # Access times
+//!
+//! `relatime`, as Linux does by default: a read that reaches the front moves the access time only if it is not newer than the
+//! last change, or older than a day. Reads that the kernel answers from its caches never reach the front and move nothing.
+//!
+//! # Numbers
+//!
+//! FUSE calls the root 1; the layouts have other numbers for it. [`convert::Nodes`] swaps the two. What `stat` and `readdir`
+//! show are always the layout's own numbers.
+
+pub mod convert;
+mod directories;
+mod front;
+pub mod privileges;
+mod requests;
+mod session;
+mod stats;
+mod xattrs;
+
+pub use backstitch_vfs::Engine;
+pub use session::{Ender, FrontOptions, MountError, Mounted, Unmounter, run, spawn};
+pub use stats::{STATS_XATTR, stats_of};

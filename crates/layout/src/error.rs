@@ -97,3 +97,9 @@ impl Error {
         }
     }
 }
+
+impl From<backstitch_ordering::Miss> for Error {
+    fn from(_: backstitch_ordering::Miss) -> Error {
+        Error::Miss
+    }
+}

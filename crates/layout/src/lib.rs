@@ -12,7 +12,9 @@
 //! nothing was changed.
 
 mod error;
+mod fs;
 mod types;
 
 pub use error::{Error, Result};
+pub use fs::{DeferredStatistics, FileSystem, LayoutKind, OpenRequest, Opened, Piece, Rename};
 pub use types::*;

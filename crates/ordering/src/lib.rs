@@ -1,4 +1,20 @@
-//! placeholder: consistency mechanisms.
+//! Consistency mechanisms, as transformations of patches.
+//!
+//! A layout states its changes through a [`Volume`], always with soft-updates dependencies. Between the volume and the store
+//! stands one [`Mechanism`] per volume: it sees the scope of every operation and every patch *before* it is made, and may keep,
+//! drop, replace or add dependencies. It knows no layout; a layout knows no mechanism. This crate depends on `store` and what is
+//! below it.
+//!
+//! | mechanism | dependencies | an operation returns |
+//! |---|---|---|
+//! | [`Soft`] | kept | at once |
+//! | [`Async`] | dropped | at once |
+//! | [`Sync`](SyncMechanism) | kept | when its metadata writes are on stable storage, in the order that they state |
 
-/// placeholder
-pub struct Volume;
+mod mechanism;
+mod volume;
+
+pub use mechanism::{Async, Mechanism, MechanismKind, Operation, PatchSpec, Soft, SyncMechanism};
+pub use volume::Volume;
+
+pub use backstitch_store::{BlockClass, Change, Miss, PatchId, VolumeId};

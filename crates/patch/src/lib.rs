@@ -43,4 +43,4 @@ pub use create::Change;
 pub use empty::CycleError;
 pub use graph::{BlockId, Graph, Optimisations, PatchId, PatchInfo, PatchKind};
 pub use hook::{Event, Hook};
-pub use write::Version;
+pub use write::{ClosureState, Version};

@@ -21,12 +21,7 @@ impl Graph {
     ///
     /// Patches in flight are not followed: all that they wait for is committed, or in flight with them.
     pub(crate) fn may_reach(&mut self, starts: &[u32], target: Target, limit: usize) -> bool {
-        self.search_mark = self.search_mark.wrapping_add(1);
-        if self.search_mark == 0 {
-            // Marks of four billion searches ago must not look like ours.
-            self.patches.iter_mut().for_each(|p| p.mark = 0);
-            self.search_mark = 1;
-        }
+        self.next_mark();
         let mut stack = std::mem::take(&mut self.stack);
         stack.clear();
         stack.extend_from_slice(starts);
@@ -56,6 +51,17 @@ impl Graph {
         }
         self.stack = stack;
         found
+    }
+
+    /// A mark that no patch bears yet.
+    pub(crate) fn next_mark(&mut self) -> u32 {
+        self.search_mark = self.search_mark.wrapping_add(1);
+        if self.search_mark == 0 {
+            // Marks of four billion searches ago must not look like ours.
+            self.patches.iter_mut().for_each(|p| p.mark = 0);
+            self.search_mark = 1;
+        }
+        self.search_mark
     }
 
     fn is_target(&self, index: u32, target: Target) -> bool {

@@ -3,6 +3,15 @@
 use crate::graph::{Graph, NIL, State};
 use crate::{BlockId, Event, PatchId, create};
 
+/// What [`Graph::closure`] found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClosureState {
+    /// Something is not on disk yet.
+    pub live: bool,
+    /// Some of it is in flight.
+    pub in_flight: bool,
+}
+
 /// The version of a block that may go to the device now.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Version {
@@ -121,6 +130,61 @@ impl Graph {
             index = self.patches[index as usize].next_in_block;
         }
         chosen_hard == all_hard
+    }
+
+    /// Whether a write of the block now would have to leave patches out.
+    pub fn would_roll_back(&mut self, block: BlockId) -> bool {
+        let Some(b) = self.blocks.get(block.0 as usize) else {
+            return false;
+        };
+        if b.first_ready == NIL || self.is_simply_ready(block) {
+            return false;
+        }
+        let mut chosen = std::mem::take(&mut self.chosen);
+        self.choose(block, &mut chosen);
+        let leaves_out = chosen.len() < self.blocks[block.0 as usize].uncommitted as usize;
+        self.chosen = chosen;
+        leaves_out
+    }
+
+    /// What stands between now and `targets` being on disk: appends the blocks of their uncommitted dependencies (and of
+    /// themselves) that have something ready to `ready`, each once, and says whether anything at all is left and whether some of
+    /// it is in flight.
+    pub fn closure(&mut self, targets: &[PatchId], ready: &mut Vec<BlockId>) -> ClosureState {
+        let mut state = ClosureState::default();
+        let mut stack = std::mem::take(&mut self.stack);
+        stack.clear();
+        stack.extend(targets.iter().filter_map(|t| self.index_of(*t)));
+        let mark = self.next_mark();
+        let first_new = ready.len();
+        while let Some(index) = stack.pop() {
+            let p = &mut self.patches[index as usize];
+            if p.mark == mark {
+                continue;
+            }
+            p.mark = mark;
+            state.live = true;
+            if p.in_flight {
+                state.in_flight = true;
+                continue;
+            }
+            let (ready_now, block) = (p.ready, p.block);
+            let mut edge = p.befores;
+            while edge != NIL {
+                let e = &self.edges[edge as usize];
+                stack.push(e.before);
+                edge = e.next_before;
+            }
+            if ready_now {
+                ready.push(BlockId(block));
+            }
+        }
+        self.stack = stack;
+        let mut found = ready.split_off(first_new);
+        found.sort_unstable();
+        found.dedup();
+        ready.append(&mut found);
+        state
     }
 
     fn put_in_flight(&mut self, block: BlockId, chosen: &[u32]) {

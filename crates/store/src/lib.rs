@@ -1,1 +1,31 @@
-//! placeholder
+//! The buffer cache, the patch graph and write-back: **the only place that decides what is written when**.
+//!
+//! A [`Store`] is a single-threaded, deterministic state machine. It does no I/O, reads no clock, starts no thread and uses no
+//! randomness: time is an argument, blocks that are missing are asked for ([`Store::take_wanted`]) and handed in
+//! ([`Store::insert`]), and writes are handed out ([`Store::next_batch`]) and reported done ([`Store::complete`]). So the same
+//! store runs under threads, over a simulated disk, and under a crash explorer, and every run can be replayed. [`drive`] does
+//! the I/O for callers with one thread.
+//!
+//! It depends on `patch` and `device`, and knows no file system and no consistency mechanism.
+//!
+//! # Rules
+//!
+//! * A [`Batch`] holds at most one version of a block, and only patches whose dependencies are on stable storage or in the same
+//!   version: its writes are independent of each other.
+//! * A batch is complete only when its writes *and a flush after them* succeeded on every device it touches.
+//! * Buffers are reference-counted. A version without a rollback shares the newest buffer; a later change copies it first.
+//!   Readers always see the newest bytes.
+//! * Dirty blocks leave by age; a block that would be written with rollbacks is passed over twice before it is.
+
+mod batch;
+mod cache;
+pub mod drive;
+mod stats;
+mod store;
+
+pub use backstitch_patch::{
+    BlockId, Change, ClosureState, Event, Graph, Hook, Optimisations, PatchId, PatchInfo, PatchKind,
+};
+pub use batch::{Batch, Goal};
+pub use stats::StoreStats;
+pub use store::{BlockClass, Limits, Miss, Store, VolumeId};

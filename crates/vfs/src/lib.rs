@@ -1,1 +1,36 @@
-//! placeholder: the engine that fronts share.
+//! The engine that all fronts share: operations on inodes, from many threads, over one store.
+//!
+//! It brings what the layers below leave out on purpose: the lock, the clock, the threads and the I/O. It depends on `layout` and
+//! what is below it, and knows no particular layout.
+//!
+//! # Locks
+//!
+//! There is one lock, over the store, the mechanism and the layout, and **it is never held across device I/O**:
+//!
+//! * An operation that misses blocks lets go, reads them, and starts over; until it has everything it has changed nothing.
+//! * File contents are read straight from the device after the lock was let go. Should blocks have become free meanwhile
+//!   (another file might own them by now), the read is done again.
+//! * A batch of writes is put together under the lock, written and flushed without it, and reported complete under it again.
+//!
+//! # Who writes
+//!
+//! One thread writes what expires, and more where memory fills up, and does the layout's deferred work. Whoever needs something
+//! on stable storage (fsync) leads a batch of its own, or waits for one under way and finds its wish fulfilled by it: concurrent
+//! callers share flushes. Whoever makes changes while memory is crowded waits until some have been retired.
+
+mod engine;
+mod error;
+mod options;
+mod stats;
+mod transfer;
+mod writer;
+
+pub use backstitch_layout::{
+    Allocate, Attributes, DirectoryEntry, Error as LayoutError, FileSystemStatistics, FileType,
+    InodeNumber, LayoutKind, NewInode, RenameMode, Seek, SetAttributes, SetXattrMode, Timestamp,
+};
+pub use backstitch_ordering::MechanismKind as Ordering;
+pub use engine::Engine;
+pub use error::{Error, Result};
+pub use options::{MountOptions, RecoveryReport};
+pub use stats::{CacheStats, DeferredStats, PatchStats, ReclaimStats, Stats, UndoStats};

@@ -1,0 +1,139 @@
+//! `backstitch fsck IMAGE`, with the exit code of fsck(8).
+
+use crate::error::{Error, Result};
+use crate::image::{DeviceOptions, open_device};
+use crate::show;
+use backstitch_ext::fsck::{EXIT_OPERATIONAL, Kind, Options, Report, check};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// Check a file system, changing nothing (repairing is not there yet).
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "The verdict, clean or not, is that of `e2fsck -fn`. A finding is a leak (space that nobody can reach), a count (a number that
+can be computed anew) or a corruption; soft updates leave nothing but leaks and counts behind.
+
+Exit status, as fsck(8): 0 clean, 4 something found, 8 the check could not be done, 16 usage.
+
+Examples:
+  backstitch fsck -n disk.img
+  backstitch fsck --json disk.img | jq '.findings[] | select(.kind == \"corruption\")'"
+)]
+pub(crate) struct Args {
+    /// The image: a file or a block device
+    image: PathBuf,
+    /// Only look (the default)
+    #[arg(short = 'n', group = "mode")]
+    no: bool,
+    /// Repair what needs no questions (not there yet)
+    #[arg(short = 'p', group = "mode")]
+    preen: bool,
+    /// Repair everything (not there yet)
+    #[arg(short = 'y', group = "mode")]
+    yes: bool,
+    /// Check an image that says it is clean too (always so)
+    #[arg(short, long)]
+    force: bool,
+    /// Threads; by default by the size of the image
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: Option<u16>,
+    /// One JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    // What keeps the check from being done has an exit code of its own.
+    look(args).map_err(|error| error.exit(operational()))
+}
+
+fn operational() -> u8 {
+    u8::try_from(EXIT_OPERATIONAL).unwrap_or(u8::MAX)
+}
+
+fn look(args: &Args) -> Result<ExitCode> {
+    if args.preen || args.yes {
+        let why = "repairing is not there yet; -n checks";
+        return Err(Error::at_path("fsck", &args.image, why));
+    }
+    let read_only = DeviceOptions {
+        read_only: true,
+        ..DeviceOptions::default()
+    };
+    let device = open_device("fsck", &args.image, read_only)?;
+    let options = Options {
+        threads: args.threads.map(usize::from),
+        ..Options::default()
+    };
+    let started = Instant::now();
+    let report =
+        check(&*device, &options).map_err(|error| Error::at_path("fsck", &args.image, error))?;
+    if args.json {
+        show::print_json("fsck", &document(args, &report, started))?;
+    } else {
+        show::print_bytes("fsck", text(args, &report).as_bytes())?;
+    }
+    let status = u8::try_from(report.exit_status()).unwrap_or(operational());
+    Ok(ExitCode::from(status))
+}
+
+/// The report, with what it is about and what it comes to.
+fn document(args: &Args, report: &Report, started: Instant) -> Value {
+    let mut document = serde_json::to_value(report).unwrap_or_default();
+    if let Value::Object(members) = &mut document {
+        members.insert("image".into(), args.image.display().to_string().into());
+        members.insert("clean".into(), report.is_clean().into());
+        members.insert("consistent".into(), report.is_consistent().into());
+        members.insert("exit_status".into(), report.exit_status().into());
+        members.insert("seconds".into(), started.elapsed().as_secs_f64().into());
+        let kinds = [Kind::Leak, Kind::Count, Kind::Corruption].map(|kind| report.count(kind));
+        let [leaks, counts, corruptions] = kinds;
+        let counted = json!({ "leak": leaks, "count": counts, "corruption": corruptions });
+        members.insert("kinds".into(), counted);
+    }
+    document
+}
+
+fn text(args: &Args, report: &Report) -> String {
+    let mut text = String::new();
+    let mut line = |line: String| {
+        text.push_str(&line);
+        text.push('\n');
+    };
+    report
+        .findings
+        .iter()
+        .for_each(|finding| line(finding.to_string()));
+    report
+        .notes
+        .iter()
+        .for_each(|note| line(format!("note: {}: {}", note.location, note.what)));
+    if report.omitted > 0 {
+        line(format!("… and {} more", report.omitted));
+    }
+    let (image, s) = (args.image.display(), &report.summary);
+    let (files, inodes, used, blocks) = (s.used_inodes, s.inodes, s.used_blocks, s.blocks);
+    if report.is_clean() {
+        line(format!(
+            "{image}: clean, {files}/{inodes} files, {used}/{blocks} blocks"
+        ));
+        return text;
+    }
+    let [leaks, counts, corruptions] =
+        [Kind::Leak, Kind::Count, Kind::Corruption].map(|kind| report.count(kind));
+    let verdict = match report.is_consistent() {
+        true => "consistent, but with something to tidy up",
+        false => "damaged",
+    };
+    line(format!(
+        "{image}: {verdict}: {leaks} leaks, {counts} counts, {corruptions} corruptions"
+    ));
+    if report.ended_early {
+        line(format!(
+            "{image}: the check ended early: nothing behind this could be trusted"
+        ));
+    }
+    text
+}

@@ -1,0 +1,262 @@
+//! `backstitch info IMAGE`.
+
+use crate::error::{Error, Result};
+use crate::image::{DeviceOptions, open_device};
+use crate::{show, size};
+use backstitch_device::BlockDevice;
+use backstitch_ext::format::superblock::{
+    STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
+};
+use backstitch_ext::format::{FormatError, Superblock};
+use backstitch_vfs::Timestamp;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+/// Show type, features, geometry, free space, state and label of a file system.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Free space is what the superblock says; of an image that is in use or was left by a crash it may be off.
+
+Examples:
+  backstitch info disk.img
+  backstitch info --json /dev/sdb1 | jq .state"
+)]
+pub(crate) struct Args {
+    /// The image: a file or a block device
+    image: PathBuf,
+    /// One JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let device = open_device(
+        "info",
+        &args.image,
+        DeviceOptions {
+            read_only: true,
+            ..Default::default()
+        },
+    )?;
+    let superblock = superblock("info", &args.image, &*device)?;
+    let document = document(&args.image, &superblock, &*device);
+    if args.json {
+        return show::print_json("info", &document);
+    }
+    show::print_table("info", &rows(&document))
+}
+
+/// The superblock of what a device holds.
+pub(super) fn superblock(what: &str, image: &Path, device: &dyn BlockDevice) -> Result<Superblock> {
+    let failed = |why: &dyn std::fmt::Display| Error::at_path(what, image, why);
+    let mut bytes = [0_u8; SUPERBLOCK_SIZE];
+    if device.size_bytes() < SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64 {
+        return Err(failed(&"too small for a file system"));
+    }
+    device
+        .read(SUPERBLOCK_OFFSET, &mut bytes)
+        .map_err(|error| failed(&error))?;
+    Superblock::parse(&bytes, device.size_bytes()).map_err(|error| match error {
+        FormatError::NotAFileSystem { .. } => failed(&error).hint("backstitch mkfs makes one"),
+        error => failed(&error),
+    })
+}
+
+/// Whether nothing is left to be written or repaired, as the superblock has it.
+pub(super) fn is_clean(superblock: &Superblock) -> bool {
+    superblock.state & (STATE_VALID | STATE_ERROR) == STATE_VALID
+}
+
+/// `ext2`, or what a file system with such features is called.
+fn layout(superblock: &Superblock) -> &'static str {
+    const EXT2: [&str; 8] = [
+        "dir_prealloc",
+        "imagic_inodes",
+        "ext_attr",
+        "resize_inode",
+        "dir_index",
+        "filetype",
+        "sparse_super",
+        "large_file",
+    ];
+    const EXT3: [&str; 2] = ["has_journal", "needs_recovery"];
+    let names = superblock.features.names();
+    let all_in = |known: &[&str]| names.iter().all(|name| known.contains(&name.as_str()));
+    if all_in(&EXT2) {
+        "ext2"
+    } else if all_in(&[&EXT2[..], &EXT3[..]].concat()) {
+        "ext3"
+    } else {
+        "ext4"
+    }
+}
+
+/// As uuidgen(1) writes it.
+pub(super) fn uuid_text(uuid: &[u8; 16]) -> String {
+    let digits = format!("{:032x}", u128::from_be_bytes(*uuid));
+    let part = |from: usize, to: usize| &digits[from..to];
+    [
+        part(0, 8),
+        part(8, 12),
+        part(12, 16),
+        part(16, 20),
+        part(20, 32),
+    ]
+    .join("-")
+}
+
+/// Seconds since 1970 as text; nothing for "never".
+fn time(seconds: u64) -> Option<String> {
+    let seconds = i64::try_from(seconds)
+        .ok()
+        .filter(|&seconds| seconds != 0)?;
+    Some(show::time_long(Timestamp {
+        seconds,
+        nanoseconds: 0,
+    }))
+}
+
+fn document(image: &Path, s: &Superblock, device: &dyn BlockDevice) -> Value {
+    let block = u64::from(s.block_size);
+    let record = s.record.as_ref().map(|record| {
+        json!({
+            "ordering": record.mechanism.name(),
+            "mounted": time(record.mount_time_seconds),
+            "atomic_unit_bytes": record.atomic_unit_bytes,
+        })
+    });
+    let state = match (s.state & STATE_VALID != 0, s.state & STATE_ERROR != 0) {
+        (_, true) => "errors",
+        (true, false) => "clean",
+        (false, false) => "dirty",
+    };
+    json!({
+        "image": image.display().to_string(),
+        "layout": layout(s),
+        "revision": s.revision,
+        "label": String::from_utf8_lossy(&s.label),
+        "uuid": uuid_text(&s.uuid),
+        "state": state,
+        "last_ordering": record,
+        "features": s.features.names(),
+        "not_readable_for": s.read_support(),
+        "not_writable_for": s.write_support(),
+        "journal_inode": (s.journal_inode != 0).then_some(s.journal_inode),
+        "device_size_bytes": device.size_bytes(),
+        "atomic_unit_bytes": device.atomic_unit_bytes(),
+        "size_bytes": s.blocks_count.saturating_mul(block),
+        "free_bytes": s.free_blocks_count.saturating_mul(block),
+        "reserved_bytes": s.r_blocks_count.saturating_mul(block),
+        "block_size_bytes": s.block_size,
+        "blocks": s.blocks_count,
+        "free_blocks": s.free_blocks_count,
+        "reserved_blocks": s.r_blocks_count,
+        "inode_size_bytes": s.inode_size,
+        "inodes": s.inodes_count,
+        "free_inodes": s.free_inodes_count,
+        "groups": s.groups,
+        "blocks_per_group": s.blocks_per_group,
+        "inodes_per_group": s.inodes_per_group,
+        "file_max_bytes": s.max_file_size(),
+        "made": time(s.mkfs_time.into()),
+        "mounted": time(s.mtime.into()),
+        "written": time(s.wtime.into()),
+        "checked": time(s.lastcheck.into()),
+        "mounts_since_check": s.mount_count,
+        "mounts_between_checks": (s.max_mount_count > 0).then_some(s.max_mount_count),
+        "last_mounted_at": String::from_utf8_lossy(&s.last_mounted),
+    })
+}
+
+fn rows(document: &Value) -> Vec<[String; 2]> {
+    let Some(members) = document.as_object() else {
+        return Vec::new();
+    };
+    let mut rows = Vec::new();
+    for name in ORDER {
+        let text = match members.get(name) {
+            None | Some(Value::Null) => continue,
+            Some(Value::String(text)) if text.is_empty() => continue,
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Array(words)) if words.is_empty() => continue,
+            Some(Value::Array(words)) => words
+                .iter()
+                .filter_map(Value::as_str)
+                .collect::<Vec<_>>()
+                .join(" "),
+            Some(Value::Object(parts)) => parts
+                .get("ordering")
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned(),
+            Some(value) if name.ends_with("_bytes") => {
+                let bytes = value.as_u64().unwrap_or_default();
+                format!("{bytes} ({})", size::show(bytes))
+            }
+            Some(value) => value.to_string(),
+        };
+        rows.push([name.trim_end_matches("_bytes").replace('_', " "), text]);
+    }
+    rows
+}
+
+/// The order in which a person reads them.
+const ORDER: [&str; 34] = [
+    "image",
+    "layout",
+    "revision",
+    "label",
+    "uuid",
+    "state",
+    "last_ordering",
+    "features",
+    "not_readable_for",
+    "not_writable_for",
+    "journal_inode",
+    "device_size_bytes",
+    "atomic_unit_bytes",
+    "size_bytes",
+    "free_bytes",
+    "reserved_bytes",
+    "block_size_bytes",
+    "blocks",
+    "free_blocks",
+    "reserved_blocks",
+    "inode_size_bytes",
+    "inodes",
+    "free_inodes",
+    "groups",
+    "blocks_per_group",
+    "inodes_per_group",
+    "file_max_bytes",
+    "made",
+    "mounted",
+    "written",
+    "checked",
+    "mounts_since_check",
+    "mounts_between_checks",
+    "last_mounted_at",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_for_people() {
+        let document =
+            json!({"size_bytes": 2048, "label": "", "features": ["a", "b"], "groups": 1});
+        let expected = [
+            ["features", "a b"],
+            ["size", "2048 (2 KiB)"],
+            ["groups", "1"],
+        ];
+        assert_eq!(rows(&document), expected.map(|row| row.map(str::to_owned)));
+    }
+
+    #[test]
+    fn never_is_nothing() {
+        assert_eq!(time(0), None);
+        assert_eq!(time(1).as_deref(), Some("1970-01-01T00:00:01.000000000Z"));
+    }
+}

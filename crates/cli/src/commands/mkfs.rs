@@ -1,0 +1,325 @@
+//! `backstitch mkfs IMAGE`.
+
+use super::cp::report_lost;
+use crate::error::{Error, Result, host};
+use crate::image::{Access, on_device};
+use crate::tree::{Copy, HostNode, HostTree, ImageTree, Preserve, Progress};
+use crate::{show, size};
+use backstitch_device::{BlockDevice, FileDevice, OpenOptions};
+use backstitch_ext::format::{Features, Superblock};
+use backstitch_ext::mkfs::{Mkfs, MkfsError};
+use serde_json::json;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Make a file system on an image or a disk, empty or filled from a directory.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Without -s the file system takes the whole of IMAGE, which must be there. What IMAGE held before is lost.
+The root directory belongs to whoever runs this. SOURCE_DATE_EPOCH, if set, is the time of making.
+
+Examples:
+  backstitch mkfs -s 1G disk.img
+  backstitch mkfs -b 1024 -i 4096 -L boot -s 64M boot.img
+  backstitch mkfs -s 2G -d rootfs/ root.img     filled with owners, modes, times, xattrs, links, holes
+  backstitch mkfs -O ^dir_index,^resize_inode -s 100M plain.img
+  backstitch mkfs /dev/sdb1"
+)]
+pub(crate) struct Args {
+    /// The image: a file (made with -s if it is not there) or a block device
+    image: PathBuf,
+    /// The kind of file system: ext2 (ext3, ext4, ufs1 and ufs2 are not there yet)
+    #[arg(
+        short = 't',
+        long = "type",
+        value_name = "TYPE",
+        default_value = "ext2"
+    )]
+    kind: String,
+    /// The block size: 1024, 2048 or 4096; by default by the size of the file system
+    #[arg(short, long, value_name = "BLOCK", value_parser = size::parse)]
+    block_size: Option<u64>,
+    /// The size, with K, M, G or T behind the number
+    #[arg(short, long, value_name = "SIZE", value_parser = size::parse)]
+    size: Option<u64>,
+    /// One inode for so many bytes
+    #[arg(short = 'i', long, value_name = "BYTES_PER_INODE", value_parser = size::parse)]
+    bytes_per_inode: Option<u64>,
+    /// So many inodes
+    #[arg(
+        short = 'N',
+        long,
+        value_name = "INODES",
+        conflicts_with = "bytes_per_inode"
+    )]
+    inodes: Option<u32>,
+    /// The size of an inode: 128, 256, … up to a block
+    #[arg(short = 'I', long, value_name = "BYTES", value_parser = size::parse)]
+    inode_size: Option<u64>,
+    /// The label, up to 16 bytes
+    #[arg(short = 'L', long, value_name = "LABEL")]
+    label: Option<String>,
+    /// Fill it from this directory
+    #[arg(short = 'd', long, value_name = "DIR")]
+    directory: Option<PathBuf>,
+    /// Features to add or, with ^ before them, leave out; `none` leaves all out
+    #[arg(short = 'O', long, value_name = "FEATURE,…")]
+    features: Vec<String>,
+    /// Percent of the blocks kept for root
+    #[arg(short = 'm', long, value_name = "PERCENT", default_value_t = 5)]
+    reserved_percent: u32,
+    /// The revision: 1, or 0 for the format of 1993
+    #[arg(short, long, value_name = "REVISION", default_value_t = 1)]
+    revision: u32,
+    /// The UUID; a random one by default
+    #[arg(short = 'U', long, value_name = "UUID")]
+    uuid: Option<String>,
+    /// The owner and group of the root directory, as numbers
+    #[arg(long, value_name = "UID:GID")]
+    root_owner: Option<String>,
+    /// Print nothing
+    #[arg(short, long, conflicts_with = "json")]
+    quiet: bool,
+    /// One JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let wanted = wanted(args)?;
+    if let Some(dir) = &args.directory
+        && !dir.is_dir()
+    {
+        return Err(Error::at_path("mkfs", dir, "not a directory"));
+    }
+    let is_new = !args.image.exists();
+    let done = make(args, wanted, is_new);
+    if done.is_err() && is_new {
+        // What cannot be used is not left behind. That it cannot be removed either is not what went wrong.
+        let _ = std::fs::remove_file(&args.image);
+    }
+    let superblock = done?;
+    report(args, &superblock)
+}
+
+fn make(args: &Args, mut wanted: Mkfs, is_new: bool) -> Result<Superblock> {
+    let failed = |error: MkfsError| {
+        let error = Error::at_path("mkfs", &args.image, error);
+        match args.size {
+            None => error.hint("-s SIZE states the size"),
+            Some(_) => error,
+        }
+    };
+    if let (true, Some(size)) = (is_new, args.size) {
+        // Before there is a file: options that cannot be had leave nothing behind.
+        wanted.geometry(size).map_err(failed)?;
+    }
+    wanted.device_is_zero = is_new;
+    let device = open(args, is_new)?;
+    let superblock = wanted.write(&*device).map_err(failed)?;
+    if let Some(dir) = &args.directory {
+        fill(&args.image, device, dir)?;
+    }
+    Ok(superblock)
+}
+
+fn open(args: &Args, is_new: bool) -> Result<Arc<dyn BlockDevice>> {
+    let opened = match args.size {
+        Some(size) => FileDevice::create(&args.image, size),
+        None if is_new => {
+            let error = Error::at_path("mkfs", &args.image, "no such file");
+            return Err(error.hint("-s SIZE makes it"));
+        }
+        None => FileDevice::open(&args.image, OpenOptions::default()),
+    };
+    Ok(Arc::new(opened.map_err(|error| {
+        Error::at_path("mkfs", &args.image, error)
+    })?))
+}
+
+/// Copies a directory of the host into the new file system, with everything there is to keep.
+fn fill(image: &Path, device: Arc<dyn BlockDevice>, dir: &Path) -> Result<()> {
+    on_device("mkfs", image, device, Access::Write, |image| {
+        let (source, target) = (HostTree::new("mkfs"), ImageTree::new(image));
+        let mut copy = Copy::new("mkfs", &source, &target, Preserve::ALL, Progress::start());
+        copy.contents_of(HostNode::new(dir, true), target.node(b"/", false)?, true)?;
+        report_lost("mkfs", copy.xattrs_lost);
+        Ok(())
+    })
+}
+
+/// The command line as the maker wants it.
+fn wanted(args: &Args) -> Result<Mkfs> {
+    if args.kind != "ext2" {
+        let known = ["ext3", "ext4", "ufs1", "ufs2"].contains(&args.kind.as_str());
+        return Err(match known {
+            true => Error::failed("mkfs", &args.kind, "this type is not there yet"),
+            false => Error::usage("mkfs", format!("unknown type '{}'", args.kind)),
+        });
+    }
+    let narrow = |what: &str, value: Option<u64>| {
+        let narrow = value.map(u32::try_from).transpose();
+        narrow.map_err(|_| Error::usage("mkfs", format!("{what}: too large")))
+    };
+    let [uuid, hash_seed] = random_ids(args)?;
+    let (root_uid, root_gid) = root_owner(args.root_owner.as_deref())?;
+    Ok(Mkfs {
+        size_bytes: args.size,
+        block_size: narrow("block size", args.block_size)?,
+        bytes_per_inode: args.bytes_per_inode,
+        inodes: args.inodes,
+        inode_size: narrow("inode size", args.inode_size)?,
+        label: args.label.clone().unwrap_or_default().into_bytes(),
+        features: features(args)?,
+        revision: args.revision,
+        reserved_percent: args.reserved_percent,
+        root_uid,
+        root_gid,
+        ..Mkfs::new(uuid, hash_seed, making_time()?)
+    })
+}
+
+fn features(args: &Args) -> Result<Features> {
+    let mut features = match args.revision {
+        0 => Features::default(),
+        _ => Features::EXT2_DEFAULT,
+    };
+    for word in args.features.iter().flat_map(|list| list.split(',')) {
+        let (name, on) = match word.strip_prefix('^') {
+            Some(name) => (name, false),
+            None => (word, true),
+        };
+        match name {
+            "" => {}
+            "none" => features = Features::default(),
+            name if features.set_by_name(name, on) => {}
+            name => return Err(Error::usage("mkfs", format!("unknown feature '{name}'"))),
+        }
+    }
+    Ok(features)
+}
+
+/// The UUID and the seed of directory hashes.
+fn random_ids(args: &Args) -> Result<[[u8; 16]; 2]> {
+    let mut ids = [[0_u8; 16]; 2];
+    let random = std::fs::File::open("/dev/urandom");
+    let read = random.and_then(|mut file| ids.iter_mut().try_for_each(|id| file.read_exact(id)));
+    read.map_err(|error| Error::failed("mkfs", "/dev/urandom", host(&error)))?;
+    for id in &mut ids {
+        // Version 4 (random), the usual variant.
+        id[6] = id[6] & 0x0f | 0x40;
+        id[8] = id[8] & 0x3f | 0x80;
+    }
+    if let Some(text) = &args.uuid {
+        let uuid = parse_uuid(text);
+        ids[0] = uuid.ok_or_else(|| Error::usage("mkfs", format!("not a UUID: '{text}'")))?;
+    }
+    Ok(ids)
+}
+
+fn parse_uuid(text: &str) -> Option<[u8; 16]> {
+    let dashes: Vec<usize> = text.match_indices('-').map(|(at, _)| at).collect();
+    let digits: String = text.chars().filter(|c| *c != '-').collect();
+    if digits.len() != 32 || !(dashes.is_empty() || dashes == [8, 13, 18, 23]) {
+        return None;
+    }
+    // Parsed as one number, which refuses signs only in front.
+    let is_hex = digits.chars().all(|c| c.is_ascii_hexdigit());
+    let number = u128::from_str_radix(&digits, 16).ok().filter(|_| is_hex)?;
+    Some(number.to_be_bytes())
+}
+
+fn root_owner(text: Option<&str>) -> Result<(u32, u32)> {
+    let Some(text) = text else {
+        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+        return Ok((uid.as_raw(), gid.as_raw()));
+    };
+    let parsed = text.split_once(':').and_then(|(uid, gid)| {
+        let (uid, gid) = (uid.parse().ok()?, gid.parse().ok()?);
+        Some((uid, gid))
+    });
+    parsed.ok_or_else(|| Error::usage("mkfs", format!("not UID:GID: '{text}'")))
+}
+
+fn making_time() -> Result<u64> {
+    match std::env::var("SOURCE_DATE_EPOCH") {
+        Ok(text) => text.parse().map_err(|_| {
+            Error::failed(
+                "mkfs",
+                "SOURCE_DATE_EPOCH",
+                format!("not a number of seconds: '{text}'"),
+            )
+        }),
+        Err(_) => Ok(SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_secs()),
+    }
+}
+
+fn report(args: &Args, superblock: &Superblock) -> Result<()> {
+    let s = superblock;
+    let size_bytes = s.blocks_count.saturating_mul(u64::from(s.block_size));
+    if args.json {
+        let document = json!({
+            "image": args.image.display().to_string(),
+            "layout": args.kind,
+            "uuid": super::info::uuid_text(&s.uuid),
+            "label": String::from_utf8_lossy(&s.label),
+            "size_bytes": size_bytes,
+            "block_size_bytes": s.block_size,
+            "blocks": s.blocks_count,
+            "inodes": s.inodes_count,
+            "inode_size_bytes": s.inode_size,
+            "groups": s.groups,
+            "features": s.features.names(),
+        });
+        return show::print_json("mkfs", &document);
+    }
+    if args.quiet {
+        return Ok(());
+    }
+    let line = format!(
+        "{}: {}, {}, {} blocks of {} bytes, {} inodes, UUID {}\n",
+        args.image.display(),
+        args.kind,
+        size::show(size_bytes),
+        s.blocks_count,
+        s.block_size,
+        s.inodes_count,
+        super::info::uuid_text(&s.uuid),
+    );
+    show::print_bytes("mkfs", line.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uuids() {
+        let uuid = parse_uuid("01234567-89ab-cdef-0123-456789abcdef").unwrap();
+        assert_eq!(uuid[..4], [0x01, 0x23, 0x45, 0x67]);
+        assert_eq!(
+            super::super::info::uuid_text(&uuid),
+            "01234567-89ab-cdef-0123-456789abcdef"
+        );
+        assert!(parse_uuid("0123456789abcdef0123456789abcdef").is_some());
+        for bad in [
+            "",
+            "0123",
+            "+1234567-89ab-cdef-0123-456789abcdef",
+            "0-123456789abcdef0123456789abcdef",
+        ] {
+            assert!(parse_uuid(bad).is_none(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn owners() {
+        assert_eq!(root_owner(Some("1000:100")).ok(), Some((1000, 100)));
+        assert!(root_owner(Some("1000")).is_err() && root_owner(Some("a:b")).is_err());
+    }
+}

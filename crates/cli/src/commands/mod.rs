@@ -1,0 +1,56 @@
+//! The commands, a module each.
+
+pub(crate) mod cat;
+pub(crate) mod completions;
+pub(crate) mod cp;
+mod daemon;
+pub(crate) mod find;
+pub(crate) mod fsck;
+pub(crate) mod info;
+pub(crate) mod later;
+pub(crate) mod ln;
+pub(crate) mod ls;
+pub(crate) mod man;
+pub(crate) mod mkdir;
+pub(crate) mod mkfs;
+pub(crate) mod mount;
+pub(crate) mod mv;
+pub(crate) mod rm;
+pub(crate) mod stat;
+pub(crate) mod stats;
+pub(crate) mod umount;
+
+use crate::args::Command;
+use crate::error::Result;
+use std::process::ExitCode;
+
+/// Does what was asked; the exit code where nothing failed.
+pub(crate) fn run(command: Command) -> Result<ExitCode> {
+    let done = match command {
+        Command::Mkfs(args) => mkfs::run(&args),
+        Command::Info(args) => info::run(&args),
+        Command::Mount(args) => return mount::run(&args),
+        Command::Umount(args) => umount::run(&args),
+        Command::Stats(args) => stats::run(&args),
+        Command::Ls(args) => ls::run(&args),
+        Command::Cat(args) => cat::run(&args),
+        Command::Stat(args) => stat::run(&args),
+        Command::Cp(args) => cp::run(&args),
+        Command::Rm(args) => rm::run(&args),
+        Command::Mkdir(args) => mkdir::run(&args),
+        Command::Ln(args) => ln::run(&args),
+        Command::Mv(args) => mv::run(&args),
+        Command::Find(args) => find::run(&args),
+        Command::Fsck(args) => return fsck::run(&args),
+        Command::Crash(_) => later::refuse("crash"),
+        Command::Trace(_) => later::refuse("trace"),
+        Command::Bench(_) => later::refuse("bench"),
+        Command::Depend(_) => later::refuse("depend"),
+        Command::Order(_) => later::refuse("order"),
+        Command::Wafs(_) => later::refuse("wafs"),
+        Command::NbdServe(_) => later::refuse("nbd-serve"),
+        Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => man::run(&args),
+    };
+    done.map(|()| ExitCode::SUCCESS)
+}

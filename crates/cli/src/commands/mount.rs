@@ -1,0 +1,224 @@
+//! `backstitch mount IMAGE DIR`.
+
+use super::daemon;
+use crate::error::{Error, Result, USAGE, host, warn_line};
+use crate::image::{DeviceOptions, absolute, now, open_device};
+use crate::options::{self, Options};
+use crate::show;
+use backstitch_ext::Ext2;
+use backstitch_fuse::FrontOptions;
+use backstitch_vfs::{Engine, MountOptions, Ordering};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// Mount an image through FUSE. Returns when the mount answers; a daemon then serves it in the background.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Options for -o, with commas between them:
+  ro, rw              read-only, or not
+  allow_other         other users may use the mount (default for root; others need user_allow_other in /etc/fuse.conf)
+  noallow_other       they may not; for root this is faster, as no permissions need checking
+  cache=SIZE          bound of the block cache
+  expire=SECONDS      how long a change may stay in memory (default 30)
+  unsafe              skip flushes: fast, and a power cut may leave anything
+  noatime             reads never move access times (default: relatime; reads from the kernel's cache never do)
+  dev, suid, exec     device nodes, set-user-ID, programs work; nodev, nosuid, noexec forbid (dev, suid: default for root)
+  threads=N           threads that serve requests
+  ordering=MODE       as --ordering, for fstab
+  volatile=SEED       a simulated drive cache that a kill loses, for tests
+What else mount(8) and fstab pass along (defaults, nofail, _netdev, x-…) is accepted and ignored.
+
+Examples:
+  backstitch mount disk.img /mnt
+  backstitch mount -o ro,allow_other /dev/sdb1 /mnt
+  backstitch mount --ordering async -o cache=1G,expire=5 disk.img /mnt
+  backstitch mount -f disk.img /mnt          stay in the foreground; ^C unmounts
+  mount -t backstitch disk.img /mnt          through a link named /sbin/mount.backstitch")]
+pub(crate) struct Args {
+    /// The image: a file or a block device
+    image: PathBuf,
+    /// Where to mount it: an empty directory
+    dir: PathBuf,
+    /// The consistency mechanism: soft, async or sync
+    #[arg(long, value_name = "MODE")]
+    ordering: Option<String>,
+    /// Mount options
+    #[arg(short = 'o', value_name = "OPTS")]
+    options: Vec<String>,
+    /// Stay in the foreground
+    #[arg(short = 'f', long)]
+    foreground: bool,
+    /// Print one JSON document when the mount answers
+    #[arg(long)]
+    json: bool,
+    /// Be the daemon of another process, and report to it
+    #[arg(long, hide = true)]
+    daemon: bool,
+    /// Check the command line, and mount nothing
+    #[arg(long, hide = true)]
+    fake: bool,
+    /// Append what the daemon logs to a file (see BACKSTITCH_LOG)
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+}
+
+/// What `--json` prints, and what a daemon reports to the process that started it.
+#[derive(Serialize)]
+struct Report<'a> {
+    pid: u32,
+    image: &'a str,
+    dir: &'a str,
+    layout: &'a str,
+    ordering: &'a str,
+    read_only: bool,
+    read_only_reason: Option<String>,
+    recovery: &'a backstitch_vfs::RecoveryReport,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let options = options::parse(args.options.iter().map(String::as_str))
+        .map_err(|why| Error::usage("mount", why))?;
+    let ordering = match args.ordering.as_ref().or(options.ordering.as_ref()) {
+        Some(text) => parse_ordering(text)?,
+        None => Ordering::default(),
+    };
+    let image = absolute("mount", &args.image)?;
+    let dir = args
+        .dir
+        .canonicalize()
+        .map_err(|e| Error::at_path("mount", &args.dir, host(&e)))?;
+    if !dir.is_dir() {
+        return Err(Error::at_path("mount", &dir, "not a directory"));
+    }
+    if args.fake {
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !args.foreground && !args.daemon {
+        return daemon::start(&daemon::Start {
+            image: &image,
+            dir: &dir,
+            ordering: &ordering.to_string(),
+            options: &args.options,
+            log: args.log.as_deref(),
+            json: args.json,
+        });
+    }
+    let engine = mount_engine(&image, ordering, &options)?;
+    serve(args, &image, &dir, engine, &options)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn parse_ordering(text: &str) -> Result<Ordering> {
+    text.parse().map_err(|_| {
+        let why = format!("'{text}' is no ordering that is there yet: soft, async, sync");
+        Error::usage("mount", why).exit(USAGE)
+    })
+}
+
+fn mount_engine(image: &Path, ordering: Ordering, options: &Options) -> Result<Arc<Engine>> {
+    let device = open_device(
+        "mount",
+        image,
+        DeviceOptions {
+            read_only: options.read_only,
+            unsafe_no_flush: options.unsafe_no_flush,
+            volatile_seed: options.volatile_seed,
+        },
+    )?;
+    let mut wanted = MountOptions {
+        read_only: options.read_only,
+        ordering,
+        mount_time: now(),
+        ..MountOptions::default()
+    };
+    if let Some(bytes) = options.cache_bytes {
+        wanted.cache_bytes = bytes;
+    }
+    if let Some(seconds) = options.expire_seconds {
+        wanted.expire_seconds = seconds;
+    }
+    Engine::mount(device, &Ext2, &wanted).map_err(|error| Error::at_path("mount", image, error))
+}
+
+fn front_options(image: &Path, engine: &Engine, options: &Options) -> FrontOptions {
+    let is_root = rustix::process::geteuid().is_root();
+    let allow_other = options.allow_other.unwrap_or(is_root);
+    FrontOptions {
+        image: image.display().to_string(),
+        read_only: options.read_only || engine.read_only_reason().is_some(),
+        allow_other,
+        // Root passes every check.
+        check_permissions: allow_other || !is_root,
+        update_accessed: !options.no_access_times && !options.read_only,
+        devices: options.devices.unwrap_or(is_root),
+        set_user_id: options.set_user_id.unwrap_or(is_root),
+        execute: options.execute,
+        threads: options.threads,
+    }
+}
+
+/// Mounts, reports, and serves until the end.
+fn serve(
+    args: &Args,
+    image: &Path,
+    dir: &Path,
+    engine: Arc<Engine>,
+    options: &Options,
+) -> Result<()> {
+    let front = front_options(image, &engine, options);
+    let failed = |error: backstitch_fuse::MountError| Error::at_path("mount", dir, error);
+    let signals = daemon::Signals::catch()?;
+    let mounted = match backstitch_fuse::spawn(engine.clone(), dir, &front) {
+        Ok(mounted) => mounted,
+        Err(error) => {
+            // Nothing was changed, but the engine may have marked the image as in use.
+            let _ = engine.unmount();
+            let error = failed(error);
+            let refused = front.allow_other && !rustix::process::geteuid().is_root();
+            return Err(match refused {
+                true => error.hint("allow_other needs user_allow_other in /etc/fuse.conf"),
+                false => error,
+            });
+        }
+    };
+    let (image_text, dir_text) = (image.display().to_string(), dir.display().to_string());
+    let report = Report {
+        pid: std::process::id(),
+        image: &image_text,
+        dir: &dir_text,
+        layout: engine.layout_name(),
+        ordering: engine.ordering_name(),
+        read_only: front.read_only,
+        read_only_reason: engine.read_only_reason(),
+        recovery: engine.recovery(),
+    };
+    if args.daemon {
+        daemon::report(&report, args.log.as_deref())?;
+    } else {
+        announce(
+            &serde_json::to_value(&report).unwrap_or_default(),
+            args.json,
+        )?;
+    }
+    drop(engine);
+    signals.unmount_on_arrival(&mounted);
+    mounted
+        .wait()
+        .map_err(|error| Error::at_path("unmount", image, error))
+}
+
+/// Tells the user what a mount came to.
+pub(super) fn announce(report: &serde_json::Value, json: bool) -> Result<()> {
+    let text = |name: &str| report[name].as_str().unwrap_or_default().to_owned();
+    if let Some(reason) = report["read_only_reason"].as_str() {
+        warn_line(&format!(
+            "mount: {}: mounted read-only: {reason}",
+            text("image")
+        ));
+    }
+    if json {
+        return show::print_json("mount", report);
+    }
+    Ok(())
+}

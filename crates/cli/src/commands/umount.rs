@@ -1,0 +1,235 @@
+//! `backstitch umount DIR`.
+
+use super::info::{is_clean, superblock};
+use crate::error::{Error, Result, host};
+use crate::image::{DeviceOptions, open_device};
+use backstitch_fuse::{MountError, Unmounter};
+use indicatif::{ProgressBar, ProgressStyle};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Unmount, and wait until the daemon is gone and everything is on the disk.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  backstitch umount /mnt
+  backstitch umount --lazy /mnt      take it out of the tree now, end when its last file is closed
+  umount /mnt; fusermount3 -u /mnt   do it too, but do not wait for the disk")]
+pub(crate) struct Args {
+    /// Where it is mounted
+    dir: PathBuf,
+    /// Take it out of the tree now even if files are in use, and wait until they are closed
+    #[arg(short, long)]
+    lazy: bool,
+}
+
+/// A line of `/proc/self/mountinfo`.
+#[derive(Debug, PartialEq, Eq)]
+struct MountPoint {
+    dir: PathBuf,
+    kind: String,
+    read_only: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let failed = |why: String| Error::at_path("umount", &args.dir, why);
+    let dir = resolved(&args.dir)?;
+    let table = std::fs::read("/proc/self/mountinfo").map_err(|e| failed(host(&e)))?;
+    let mounts = parse_mounts(&table);
+    // The last one lies on top.
+    let mount = mounts.iter().rev().find(|mount| mount.dir == dir);
+    let mount = mount.ok_or_else(|| failed("nothing is mounted there".into()))?;
+    if !mount.kind.starts_with("fuse") {
+        return Err(failed(format!(
+            "not a backstitch mount, but {}",
+            mount.kind
+        )));
+    }
+    let counters = match backstitch_fuse::stats_of(&dir) {
+        Ok(counters) => counters,
+        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
+            return clear_dead(args, &dir);
+        }
+        Err(_) => return Err(failed("not a backstitch mount".into())),
+    };
+    let pid = counters["pid"]
+        .as_i64()
+        .and_then(|pid| i32::try_from(pid).ok());
+    let pid = pid
+        .and_then(Pid::from_raw)
+        .ok_or_else(|| failed("no process serves it".into()))?;
+    let daemon = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| failed(host(&e.into())))?;
+    unmount(args, &dir)?;
+    wait_for(&daemon).map_err(|e| failed(host(&e)))?;
+    if mount.read_only {
+        return Ok(());
+    }
+    check_clean(Path::new(counters["image"].as_str().unwrap_or_default()))
+}
+
+/// The directory's own path, without asking the file system that is mounted there: its daemon may be dead.
+fn resolved(dir: &Path) -> Result<PathBuf> {
+    let failed = |error: std::io::Error| Error::at_path("umount", dir, host(&error));
+    let absolute = std::path::absolute(dir).map_err(failed)?;
+    match (absolute.parent(), absolute.file_name()) {
+        (Some(parent), Some(name)) if !absolute.is_symlink() => {
+            Ok(parent.canonicalize().map_err(failed)?.join(name))
+        }
+        _ => absolute.canonicalize().map_err(failed),
+    }
+}
+
+fn unmount(args: &Args, dir: &Path) -> Result<()> {
+    let unmounter = Unmounter::new(dir);
+    let done = if args.lazy {
+        unmounter.detach()
+    } else {
+        unmounter.unmount()
+    };
+    done.map_err(|error| match error {
+        MountError::Unmount { reason, .. } if reason.raw_os_error() == Some(libc::EBUSY) => {
+            Error::at_path("umount", &args.dir, "in use").hint(format!(
+                "fuser -vm {0} shows by whom; --lazy does not wait",
+                args.dir.display()
+            ))
+        }
+        MountError::Unmount { reason, .. } => Error::at_path("umount", &args.dir, host(&reason)),
+        other => Error::at_path("umount", &args.dir, other),
+    })
+}
+
+/// A daemon that died left its mount behind: take that off, and say what happened.
+fn clear_dead(args: &Args, dir: &Path) -> Result<()> {
+    unmount(args, dir)?;
+    Err(Error::at_path(
+        "umount",
+        &args.dir,
+        "its daemon had died; the mount is gone now",
+    )
+    .hint("the next mount recovers the image"))
+}
+
+/// Waits for the daemon's end, with a word on a terminal if that takes long.
+fn wait_for(daemon: &OwnedFd) -> std::io::Result<()> {
+    const PATIENCE: Duration = Duration::from_millis(500);
+    let started = Instant::now();
+    let mut bar: Option<ProgressBar> = None;
+    let tick = Timespec {
+        tv_sec: 0,
+        tv_nsec: 200_000_000,
+    };
+    loop {
+        let mut ends = [PollFd::new(daemon, PollFlags::IN)];
+        match poll(&mut ends, Some(&tick)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) => break,
+            Err(error) => return Err(error.into()),
+        }
+        if bar.is_none() && started.elapsed() > PATIENCE && std::io::stderr().is_terminal() {
+            bar = Some(waiting_bar());
+        }
+        if let Some(bar) = &bar {
+            bar.tick();
+        }
+    }
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+    Ok(())
+}
+
+fn waiting_bar() -> ProgressBar {
+    let bar = ProgressBar::new_spinner();
+    if let Ok(style) = ProgressStyle::with_template("{spinner} writing out, {elapsed}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// A daemon that could not write everything leaves the image marked as in use.
+fn check_clean(image: &Path) -> Result<()> {
+    let read_only = DeviceOptions {
+        read_only: true,
+        ..Default::default()
+    };
+    let device = open_device("umount", image, read_only)?;
+    if is_clean(&superblock("umount", image, &*device)?) {
+        return Ok(());
+    }
+    Err(
+        Error::at_path("umount", image, "not everything could be written")
+            .hint(format!("backstitch fsck -n {}", image.display())),
+    )
+}
+
+fn parse_mounts(table: &[u8]) -> Vec<MountPoint> {
+    let lines = table.split(|&byte| byte == b'\n');
+    lines.filter_map(parse_mount).collect()
+}
+
+/// `ID PARENT MAJ:MIN ROOT DIR OPTIONS [TAGS…] - TYPE SOURCE OPTIONS`, blanks in names as `\040`.
+fn parse_mount(line: &[u8]) -> Option<MountPoint> {
+    let mut words = line.split(|&byte| byte == b' ');
+    let dir = unescape(words.nth(4)?);
+    let read_only = words
+        .next()?
+        .split(|&byte| byte == b',')
+        .any(|option| option == b"ro");
+    let kind = words.skip_while(|word| *word != b"-").nth(1)?;
+    Some(MountPoint {
+        dir: PathBuf::from(OsString::from_vec(dir)),
+        kind: String::from_utf8_lossy(kind).into_owned(),
+        read_only,
+    })
+}
+
+fn unescape(word: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(word.len());
+    let mut rest = word;
+    while let [first, tail @ ..] = rest {
+        let code = tail
+            .get(..3)
+            .filter(|_| *first == b'\\')
+            .and_then(|digits| {
+                let digits = std::str::from_utf8(digits).ok()?;
+                u8::from_str_radix(digits, 8).ok()
+            });
+        match code {
+            Some(byte) => {
+                out.push(byte);
+                rest = &tail[3..];
+            }
+            None => {
+                out.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    #[test]
+    fn mountinfo_lines() {
+        let table =
+            b"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n\
+            40 35 0:40 / /tmp/a\\040b\\134 ro,noatime shared:7 - fuse.backstitch /x.img rw,user_id=0\n";
+        let mounts = parse_mounts(table);
+        assert_eq!(mounts.len(), 2);
+        assert_eq!(mounts[0].kind, "ext3");
+        assert_eq!(mounts[1].dir.as_os_str(), OsStr::from_bytes(b"/tmp/a b\\"));
+        assert_eq!(mounts[1].kind, "fuse.backstitch");
+        assert!(mounts[1].read_only && !mounts[0].read_only);
+        assert_eq!(parse_mounts(b"\nshort line\n"), vec![]);
+    }
+}

@@ -1,0 +1,477 @@
+//! Images opened in process: no mount, no root.
+
+use crate::error::{Error, Result, USAGE, host};
+use backstitch_device::{BlockDevice, FileDevice, OpenOptions, VolatileDevice};
+use backstitch_ext::Ext2;
+use backstitch_vfs::{
+    Attributes, Engine, FileType, InodeNumber, LayoutError, MountOptions, Timestamp,
+};
+use std::collections::{HashSet, VecDeque};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// How many symbolic links a path may lead through, as in Linux.
+const SYMLINKS_MAX: usize = 40;
+
+/// A command-line word that names a file inside an image: `IMAGE:/path`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ImagePath {
+    /// The image.
+    pub(crate) image: PathBuf,
+    /// The path inside, with its leading slash.
+    pub(crate) path: Vec<u8>,
+}
+
+impl ImagePath {
+    /// Splits at the first `:/`; `None` where there is none. In a URL the one behind the scheme does not count.
+    pub(crate) fn parse(word: &OsStr) -> Option<ImagePath> {
+        let bytes = word.as_bytes();
+        let from = if bytes.starts_with(b"nbd://") {
+            b"nbd://".len()
+        } else {
+            1
+        };
+        let at = bytes
+            .get(from..)?
+            .windows(2)
+            .position(|pair| pair == b":/")?
+            + from;
+        Some(ImagePath {
+            image: PathBuf::from(OsString::from_vec(bytes[..at].to_vec())),
+            path: bytes[at + 1..].to_vec(),
+        })
+    }
+
+    /// As [`parse`](Self::parse), for commands that work on images only.
+    pub(crate) fn required(what: &str, word: &OsStr) -> Result<ImagePath> {
+        ImagePath::parse(word).ok_or_else(|| {
+            let why = format!(
+                "'{}' names no file in an image: IMAGE:/path",
+                word.display()
+            );
+            Error::usage(what, why)
+        })
+    }
+
+    /// As [`required`](Self::required), where an image alone stands for its root.
+    pub(crate) fn or_root(word: &OsStr) -> ImagePath {
+        ImagePath::parse(word).unwrap_or_else(|| ImagePath {
+            image: word.into(),
+            path: b"/".to_vec(),
+        })
+    }
+}
+
+impl std::fmt::Display for ImagePath {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{}:{}",
+            self.image.display(),
+            OsStr::from_bytes(&self.path).display()
+        )
+    }
+}
+
+/// How a device is opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DeviceOptions {
+    pub(crate) read_only: bool,
+    pub(crate) unsafe_no_flush: bool,
+    pub(crate) volatile_seed: Option<u64>,
+}
+
+/// Opens what `IMAGE` names.
+pub(crate) fn open_device(
+    what: &str,
+    path: &Path,
+    options: DeviceOptions,
+) -> Result<Arc<dyn BlockDevice>> {
+    if path.as_os_str().as_bytes().starts_with(b"nbd://") {
+        return Err(Error::at_path(
+            what,
+            path,
+            "network block devices are not there yet",
+        ));
+    }
+    let open = OpenOptions {
+        read_only: options.read_only,
+        unsafe_no_flush: options.unsafe_no_flush,
+    };
+    let device = FileDevice::open(path, open).map_err(|e| Error::at_path(what, path, e))?;
+    Ok(match options.volatile_seed {
+        Some(seed) => Arc::new(VolatileDevice::new(Arc::new(device), seed)),
+        None => Arc::new(device),
+    })
+}
+
+/// The moment of this call.
+pub(crate) fn now() -> Timestamp {
+    timestamp(SystemTime::now())
+}
+
+/// The standard library's moment as ours.
+pub(crate) fn timestamp(time: SystemTime) -> Timestamp {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(after) => Timestamp {
+            seconds: i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
+            nanoseconds: after.subsec_nanos(),
+        },
+        Err(before) => {
+            let before = before.duration();
+            let whole = 0_i64.saturating_sub_unsigned(before.as_secs());
+            match before.subsec_nanos() {
+                0 => Timestamp {
+                    seconds: whole,
+                    nanoseconds: 0,
+                },
+                n => Timestamp {
+                    seconds: whole.saturating_sub(1),
+                    nanoseconds: 1_000_000_000 - n,
+                },
+            }
+        }
+    }
+}
+
+/// What a command wants of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Reads; changes no byte.
+    Read,
+    /// Writes.
+    Write,
+}
+
+/// An image that is open in process.
+pub(crate) struct Image {
+    what: &'static str,
+    name: PathBuf,
+    pub(crate) engine: Arc<Engine>,
+}
+
+/// Opens `image`, does `work`, and brings everything to the disk, also when `work` fails.
+pub(crate) fn with_image<T>(
+    what: &'static str,
+    image: &Path,
+    access: Access,
+    work: impl FnOnce(&Image) -> Result<T>,
+) -> Result<T> {
+    let read_only = access == Access::Read;
+    let device = open_device(
+        what,
+        image,
+        DeviceOptions {
+            read_only,
+            ..Default::default()
+        },
+    )?;
+    on_device(what, image, device, access, work)
+}
+
+/// As [`with_image`], on a device that is open already.
+pub(crate) fn on_device<T>(
+    what: &'static str,
+    name: &Path,
+    device: Arc<dyn BlockDevice>,
+    access: Access,
+    work: impl FnOnce(&Image) -> Result<T>,
+) -> Result<T> {
+    let options = MountOptions {
+        read_only: access == Access::Read,
+        mount_time: now(),
+        ..MountOptions::default()
+    };
+    let failed = |error: backstitch_vfs::Error| Error::at_path(what, name, error);
+    let engine = Engine::mount(device, &Ext2, &options).map_err(failed)?;
+    let image = Image {
+        what,
+        name: name.to_owned(),
+        engine,
+    };
+    let done = match image.engine.read_only_reason() {
+        Some(reason) if access == Access::Write => Err(Error::at_path(
+            what,
+            name,
+            format!("cannot be written: {reason}"),
+        )),
+        _ => work(&image),
+    };
+    let closed = image.engine.unmount().map_err(failed);
+    let done = done?;
+    closed?;
+    Ok(done)
+}
+
+/// A reference to an inode, given back when this goes.
+pub(crate) struct Held {
+    engine: Arc<Engine>,
+    /// As they were when the reference was taken.
+    pub(crate) attributes: Attributes,
+    counted: bool,
+}
+
+impl Held {
+    /// The inode.
+    pub(crate) fn inode(&self) -> InodeNumber {
+        self.attributes.inode
+    }
+
+    /// Whether it is a directory.
+    pub(crate) fn is_directory(&self) -> bool {
+        self.attributes.file_type == FileType::Directory
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.counted {
+            self.engine.forget(self.attributes.inode, 1);
+        }
+    }
+}
+
+impl Image {
+    /// An error of this command at a path of this image.
+    pub(crate) fn error(&self, path: &[u8], why: impl std::fmt::Display) -> Error {
+        let place = ImagePath {
+            image: self.name.clone(),
+            path: path.to_vec(),
+        };
+        Error::failed(self.what, place, why)
+    }
+
+    /// Takes over the reference that came with `attributes`.
+    pub(crate) fn hold(&self, attributes: Attributes) -> Held {
+        Held {
+            engine: self.engine.clone(),
+            attributes,
+            counted: true,
+        }
+    }
+
+    fn root(&self) -> backstitch_vfs::Result<Held> {
+        let attributes = self.engine.attributes(self.engine.root())?;
+        Ok(Held {
+            engine: self.engine.clone(),
+            attributes,
+            counted: false,
+        })
+    }
+
+    /// The file that a path leads to; a symbolic link at its end is followed where `follow` says so.
+    pub(crate) fn resolve(&self, path: &[u8], follow: bool) -> Result<Held> {
+        self.try_resolve(path, follow)
+            .map_err(|error| self.error(path, error))
+    }
+
+    /// As [`resolve`](Self::resolve); `None` where there is no such file.
+    pub(crate) fn find(&self, path: &[u8], follow: bool) -> Result<Option<Held>> {
+        match self.try_resolve(path, follow) {
+            Ok(held) => Ok(Some(held)),
+            Err(backstitch_vfs::Error::Layout(LayoutError::NotFound)) => Ok(None),
+            Err(error) => Err(self.error(path, error)),
+        }
+    }
+
+    /// The directory that holds a path's last name, and that name.
+    pub(crate) fn resolve_parent<'a>(&self, path: &'a [u8]) -> Result<(Held, &'a [u8])> {
+        let (parent, name) = split_last(path);
+        if name.is_empty() || name == b"." || name == b".." {
+            return Err(self.error(path, "not a name that can be made or removed"));
+        }
+        let dir = self.resolve(parent, true)?;
+        if !dir.is_directory() {
+            return Err(self.error(parent, LayoutError::NotADirectory));
+        }
+        Ok((dir, name))
+    }
+
+    fn try_resolve(&self, path: &[u8], follow: bool) -> backstitch_vfs::Result<Held> {
+        let follow = follow || path.ends_with(b"/");
+        let mut left: VecDeque<Vec<u8>> = components(path);
+        let mut way = vec![self.root()?];
+        let mut symlinks = 0;
+        while let Some(name) = left.pop_front() {
+            if name == b".." {
+                if way.len() > 1 {
+                    way.pop();
+                }
+                continue;
+            }
+            let Some(here) = way.last() else { break };
+            let found = self.hold(self.engine.lookup(here.inode(), &name)?);
+            if found.attributes.file_type != FileType::Symlink || (left.is_empty() && !follow) {
+                way.push(found);
+                continue;
+            }
+            symlinks += 1;
+            if symlinks > SYMLINKS_MAX {
+                return Err(LayoutError::Loop.into());
+            }
+            let target = self.engine.read_link(found.inode())?;
+            if target.starts_with(b"/") {
+                way.truncate(1);
+            }
+            for name in components(&target).into_iter().rev() {
+                left.push_front(name);
+            }
+        }
+        let end = way.pop().ok_or(LayoutError::NotFound)?;
+        if path.ends_with(b"/") && !end.is_directory() {
+            return Err(LayoutError::NotADirectory.into());
+        }
+        Ok(end)
+    }
+
+    /// The names in a directory, without `.` and `..`.
+    pub(crate) fn names(&self, dir: InodeNumber) -> backstitch_vfs::Result<Vec<Vec<u8>>> {
+        let mut names = Vec::new();
+        let mut is_sound = true;
+        let mut cookie = 0;
+        loop {
+            // The engine hands out a directory in parts.
+            let from = cookie;
+            self.engine.read_directory(dir, from, &mut |entry| {
+                is_sound = !entry.name.iter().any(|&byte| byte == b'/' || byte == 0);
+                cookie = entry.next_cookie;
+                if entry.name != b"." && entry.name != b".." {
+                    names.push(entry.name.to_vec());
+                }
+                is_sound
+            })?;
+            if cookie == from || !is_sound {
+                break;
+            }
+        }
+        // Such a name would lead a copy out of its tree.
+        if !is_sound {
+            let place = format!("directory {dir}");
+            return Err(LayoutError::corrupt(place, "a name with a slash or NUL in it").into());
+        }
+        Ok(names)
+    }
+}
+
+/// Whether `dir` is `ancestor` or lies below it.
+pub(crate) fn is_inside(
+    image: &Image,
+    ancestor: &Held,
+    dir: &Held,
+) -> backstitch_vfs::Result<bool> {
+    let root = image.engine.root();
+    let mut seen = HashSet::new();
+    let mut here = dir.inode();
+    while here != root {
+        if here == ancestor.inode() {
+            return Ok(true);
+        }
+        if !seen.insert(here) {
+            let place = format!("directory {here}");
+            return Err(LayoutError::corrupt(place, "it lies below itself").into());
+        }
+        here = image.hold(image.engine.lookup(here, b"..")?).inode();
+    }
+    Ok(ancestor.inode() == root)
+}
+
+fn components(path: &[u8]) -> VecDeque<Vec<u8>> {
+    let names = path.split(|&byte| byte == b'/');
+    names
+        .filter(|name| !name.is_empty() && *name != b".")
+        .map(<[u8]>::to_vec)
+        .collect()
+}
+
+/// A path without its last name, and that name, slashes at the end ignored.
+pub(crate) fn split_last(path: &[u8]) -> (&[u8], &[u8]) {
+    let end = path
+        .iter()
+        .rposition(|&byte| byte != b'/')
+        .map_or(0, |last| last + 1);
+    let trimmed = &path[..end];
+    match trimmed.iter().rposition(|&byte| byte == b'/') {
+        Some(slash) => (&trimmed[..=slash], &trimmed[slash + 1..]),
+        None => (b"/", trimmed),
+    }
+}
+
+/// A path with a name behind it.
+pub(crate) fn joined(path: &[u8], name: &[u8]) -> Vec<u8> {
+    let mut path = path.to_vec();
+    if !path.ends_with(b"/") {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
+    path
+}
+
+/// Refuses operands that lie in different images, for commands that work within one.
+pub(crate) fn same_image(what: &str, paths: &[ImagePath]) -> Result<PathBuf> {
+    let first = paths
+        .first()
+        .ok_or_else(|| Error::usage(what, "a path is missing"))?;
+    match paths.iter().find(|path| path.image != first.image) {
+        Some(other) => Err(Error::failed(what, other, "lies in another image").exit(USAGE)),
+        None => Ok(first.image.clone()),
+    }
+}
+
+/// A path made independent of the current directory; the file need not be there.
+pub(crate) fn absolute(what: &str, path: &Path) -> Result<PathBuf> {
+    if path.as_os_str().as_bytes().starts_with(b"nbd://") {
+        return Ok(path.to_owned());
+    }
+    std::path::absolute(path).map_err(|error| Error::at_path(what, path, host(&error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(word: &str) -> Option<(String, String)> {
+        let parsed = ImagePath::parse(OsStr::new(word))?;
+        let path = String::from_utf8(parsed.path).unwrap();
+        Some((parsed.image.display().to_string(), path))
+    }
+
+    #[test]
+    fn image_paths_split_at_the_first_colon_slash() {
+        let pair = |a: &str, b: &str| Some((a.to_owned(), b.to_owned()));
+        assert_eq!(parse("a.img:/etc/x"), pair("a.img", "/etc/x"));
+        assert_eq!(parse("/tmp/a.img:/"), pair("/tmp/a.img", "/"));
+        assert_eq!(
+            parse("nbd://host:10809/n:/x"),
+            pair("nbd://host:10809/n", "/x")
+        );
+        assert_eq!(parse("nbd://host/n"), None);
+        assert_eq!(parse("/tmp/file"), None);
+        assert_eq!(parse(":/x"), None);
+        assert_eq!(parse("a:b"), None);
+        assert_eq!(parse(""), None);
+    }
+
+    #[test]
+    fn last_names() {
+        assert_eq!(split_last(b"/a/b"), (&b"/a/"[..], &b"b"[..]));
+        assert_eq!(split_last(b"/a//"), (&b"/"[..], &b"a"[..]));
+        assert_eq!(split_last(b"/"), (&b"/"[..], &b""[..]));
+        assert_eq!(joined(b"/", b"x"), b"/x");
+        assert_eq!(joined(b"/a", b"x"), b"/a/x");
+    }
+
+    #[test]
+    fn moments_before_1970_round_down() {
+        let time = UNIX_EPOCH - std::time::Duration::from_millis(1200);
+        assert_eq!(
+            timestamp(time),
+            Timestamp {
+                seconds: -2,
+                nanoseconds: 800_000_000
+            }
+        );
+    }
+}

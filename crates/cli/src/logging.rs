@@ -1,0 +1,28 @@
+//! What the libraries log, on stderr.
+
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// The variable that says how much: a level, or `target=level` pairs with commas between them.
+const VARIABLE: &str = "BACKSTITCH_LOG";
+
+/// Starts logging as the environment asks; errors alone where it does not.
+pub(crate) fn start() {
+    let asked = std::env::var(VARIABLE).unwrap_or_default();
+    let filter = match asked.as_str() {
+        "" => Targets::new().with_default(LevelFilter::ERROR),
+        text => text.parse().unwrap_or_else(|error| {
+            crate::error::warn_line(&format!("log: {VARIABLE}: {error}"));
+            Targets::new().with_default(LevelFilter::ERROR)
+        }),
+    };
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(std::io::stderr)
+        .with_ansi(false);
+    tracing_subscriber::registry()
+        .with(filter)
+        .with(lines)
+        .init();
+}

@@ -1,0 +1,189 @@
+//! Mount options: `-o ro,cache=1G,…`.
+
+use crate::size;
+
+/// What the options of a mount ask for.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Options {
+    /// The consistency mechanism, where fstab states it.
+    pub(crate) ordering: Option<String>,
+    /// No writes.
+    pub(crate) read_only: bool,
+    /// Other users may use the mount; where not said, they may if root mounts.
+    pub(crate) allow_other: Option<bool>,
+    /// Flushes are skipped: fast, and nothing is promised after a power cut.
+    pub(crate) unsafe_no_flush: bool,
+    /// The bound of the block cache.
+    pub(crate) cache_bytes: Option<u64>,
+    /// How long a change may stay in memory.
+    pub(crate) expire_seconds: Option<f64>,
+    /// The device gets a simulated volatile write cache with this seed.
+    pub(crate) volatile_seed: Option<u64>,
+    /// Reads never move access times.
+    pub(crate) no_access_times: bool,
+    /// Device nodes work; where not said, they do if root mounts.
+    pub(crate) devices: Option<bool>,
+    /// Set-user-ID works; where not said, it does if root mounts.
+    pub(crate) set_user_id: Option<bool>,
+    /// Programs can be run.
+    pub(crate) execute: bool,
+    /// Threads that serve requests.
+    pub(crate) threads: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            ordering: None,
+            read_only: false,
+            allow_other: None,
+            unsafe_no_flush: false,
+            cache_bytes: None,
+            expire_seconds: None,
+            volatile_seed: None,
+            no_access_times: false,
+            devices: None,
+            set_user_id: None,
+            execute: true,
+            threads: 0,
+        }
+    }
+}
+
+/// Options that mount(8), fstab and systemd pass along and that ask nothing of us.
+const GENERIC: &[&str] = &[
+    "defaults",
+    "auto",
+    "noauto",
+    "user",
+    "nouser",
+    "users",
+    "owner",
+    "group",
+    "nofail",
+    "_netdev",
+    "async",
+    "relatime",
+    "silent",
+    "loud",
+    "default_permissions",
+];
+
+/// Reads the lists behind `-o`, the later word winning.
+///
+/// # Errors
+///
+/// Names the option that is unknown, or what is wrong with its value.
+pub(crate) fn parse<'a>(lists: impl IntoIterator<Item = &'a str>) -> Result<Options, String> {
+    let mut options = Options::default();
+    for list in lists {
+        for word in list.split(',').filter(|word| !word.is_empty()) {
+            apply(&mut options, word)?;
+        }
+    }
+    Ok(options)
+}
+
+fn apply(options: &mut Options, word: &str) -> Result<(), String> {
+    let (name, value) = match word.split_once('=') {
+        Some((name, value)) => (name, Some(value)),
+        None => (word, None),
+    };
+    if let Some(value) = value {
+        return apply_value(options, name, value);
+    }
+    match name {
+        "ro" => options.read_only = true,
+        "rw" => options.read_only = false,
+        "allow_other" => options.allow_other = Some(true),
+        "noallow_other" => options.allow_other = Some(false),
+        "unsafe" => options.unsafe_no_flush = true,
+        "noatime" => options.no_access_times = true,
+        "atime" => options.no_access_times = false,
+        "dev" => options.devices = Some(true),
+        "nodev" => options.devices = Some(false),
+        "suid" => options.set_user_id = Some(true),
+        "nosuid" => options.set_user_id = Some(false),
+        "exec" => options.execute = true,
+        "noexec" => options.execute = false,
+        "cache" | "expire" | "volatile" | "threads" | "ordering" => {
+            return Err(format!("option '{name}' needs a value: {name}=…"));
+        }
+        _ if GENERIC.contains(&name) || name.starts_with("x-") => {}
+        _ => return Err(format!("unknown option '{name}'")),
+    }
+    Ok(())
+}
+
+fn apply_value(options: &mut Options, name: &str, value: &str) -> Result<(), String> {
+    let bad = |what: &str| format!("option '{name}': not {what}: '{value}'");
+    match name {
+        "cache" => {
+            options.cache_bytes =
+                Some(size::parse(value).map_err(|e| format!("option '{name}': {e}"))?);
+        }
+        "expire" => {
+            let seconds: f64 = value.parse().map_err(|_| bad("a number of seconds"))?;
+            if !(seconds.is_finite() && seconds >= 0.0) {
+                return Err(bad("a number of seconds"));
+            }
+            options.expire_seconds = Some(seconds);
+        }
+        "volatile" => {
+            options.volatile_seed = Some(value.parse().map_err(|_| bad("a seed"))?);
+        }
+        "ordering" => options.ordering = Some(value.to_owned()),
+        "threads" => {
+            options.threads = value.parse().map_err(|_| bad("a number of threads"))?;
+        }
+        "comment" | "fsname" | "subtype" => {}
+        _ if name.starts_with("x-") => {}
+        _ => return Err(format!("unknown option '{name}'")),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_later_word_wins() {
+        let options = parse(["ro,cache=64M", "rw,expire=0.5"]).unwrap();
+        assert!(!options.read_only);
+        assert_eq!(options.cache_bytes, Some(64 << 20));
+        assert_eq!(options.expire_seconds, Some(0.5));
+    }
+
+    #[test]
+    fn mount_8_may_say_what_it_always_says() {
+        let options = parse(["rw,noatime,nosuid,nodev,noexec,_netdev,nofail,x-systemd.automount"]);
+        let options = options.unwrap();
+        assert_eq!(options.devices, Some(false));
+        assert_eq!(options.set_user_id, Some(false));
+        assert!(!options.execute && options.no_access_times);
+        assert_eq!(
+            parse(["defaults,user,x-a.b=c,"]).unwrap(),
+            Options::default()
+        );
+    }
+
+    #[test]
+    fn unknown_options_are_named() {
+        assert_eq!(
+            parse(["ro,frobnicate"]),
+            Err("unknown option 'frobnicate'".into())
+        );
+        assert_eq!(parse(["foo=1"]), Err("unknown option 'foo'".into()));
+        assert!(parse(["cache"]).unwrap_err().contains("needs a value"));
+        for bad in [
+            "cache=x",
+            "expire=-1",
+            "expire=inf",
+            "volatile=a",
+            "threads=-2",
+        ] {
+            assert!(parse([bad]).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! Copying a tree, from any kind to any kind.
+
+use super::{Meta, Source, Target};
+use crate::error::{Error, Result};
+use backstitch_vfs::FileType;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::{HashMap, HashSet};
+use std::io::IsTerminal;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// How much is copied at a time.
+const CHUNK_BYTES: u64 = 1 << 20;
+
+/// What a copy keeps of its original besides contents.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Preserve {
+    /// Permission bits, exactly.
+    pub(crate) mode: bool,
+    /// Owner and group.
+    pub(crate) owner: bool,
+    /// Access and modification times.
+    pub(crate) times: bool,
+    /// Extended attributes, ACLs among them.
+    pub(crate) xattrs: bool,
+    /// Names of one file stay names of one file.
+    pub(crate) links: bool,
+}
+
+impl Preserve {
+    /// Everything.
+    pub(crate) const ALL: Preserve = Preserve {
+        mode: true,
+        owner: true,
+        times: true,
+        xattrs: true,
+        links: true,
+    };
+}
+
+/// How far a copy has come, shown where there is a terminal.
+pub(crate) struct Progress {
+    bar: Option<ProgressBar>,
+    files: u64,
+}
+
+impl Progress {
+    /// A bar on stderr if that is a terminal.
+    pub(crate) fn start() -> Progress {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new_spinner();
+            let style = "{spinner} {msg} files, {bytes} at {bytes_per_sec}, {elapsed}";
+            if let Ok(style) = ProgressStyle::with_template(style) {
+                bar.set_style(style);
+            }
+            bar.enable_steady_tick(Duration::from_millis(200));
+            bar
+        });
+        Progress { bar, files: 0 }
+    }
+
+    fn file(&mut self) {
+        self.files += 1;
+        if let Some(bar) = &self.bar {
+            bar.set_message(self.files.to_string());
+        }
+    }
+
+    fn bytes(&self, bytes: u64) {
+        if let Some(bar) = &self.bar {
+            bar.inc(bytes);
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Files with further names to come, and how many of them.
+type Linked<N> = HashMap<(u64, u64), (Rc<N>, u32)>;
+
+/// A copy under way.
+pub(crate) struct Copy<'a, S: Source, T: Target> {
+    what: &'static str,
+    source: &'a S,
+    target: &'a T,
+    preserve: Preserve,
+    progress: Progress,
+    linked: Linked<T::Node>,
+    /// Directories seen, where none may be seen twice.
+    seen: HashSet<(u64, u64)>,
+    /// Extended attributes that the target cannot store.
+    pub(crate) xattrs_lost: u64,
+}
+
+/// A directory whose names are being copied.
+struct Frame<S, T> {
+    from: S,
+    to: T,
+    meta: Meta,
+    names: std::vec::IntoIter<Vec<u8>>,
+    is_new: bool,
+}
+
+impl<'a, S: Source, T: Target> Copy<'a, S, T> {
+    /// A copy that keeps what `preserve` names, for the command `what`.
+    pub(crate) fn new(
+        what: &'static str,
+        source: &'a S,
+        target: &'a T,
+        preserve: Preserve,
+        progress: Progress,
+    ) -> Self {
+        Copy {
+            what,
+            source,
+            target,
+            preserve,
+            progress,
+            linked: HashMap::new(),
+            seen: HashSet::new(),
+            xattrs_lost: 0,
+        }
+    }
+
+    /// Copies `from`, which is not a directory, to the name `name` in `dir`, replacing what is there.
+    pub(crate) fn file(&mut self, from: &S::Node, dir: &T::Node, name: &[u8]) -> Result<()> {
+        let meta = self.source.meta(from)?;
+        if let Some((_, kind)) = self.target.find(dir, name)? {
+            if kind == FileType::Directory {
+                let place = self.target.name(dir, name);
+                return Err(Error::failed(self.what, place, "a directory is in the way"));
+            }
+            self.target.remove(dir, name)?;
+        }
+        self.progress.file();
+        let has_names = self.preserve.links && meta.links > 1;
+        if has_names && self.link_known(&meta, dir, name)? {
+            return Ok(());
+        }
+        let link_target = match meta.file_type {
+            FileType::Symlink => self.source.read_link(from)?,
+            _ => Vec::new(),
+        };
+        let made = self.target.create(dir, name, &meta, &link_target)?;
+        if meta.file_type == FileType::Regular {
+            self.contents(from, &made, meta.size_bytes)?;
+        }
+        self.finish(from, &made, &meta)?;
+        if has_names {
+            self.linked
+                .insert(meta.identity, (Rc::new(made), meta.links - 1));
+        }
+        Ok(())
+    }
+
+    /// Copies the directory `from` with everything in it to the name `name` in `dir`, into a directory that may be there.
+    pub(crate) fn tree(&mut self, from: S::Node, dir: &T::Node, name: &[u8]) -> Result<()> {
+        let meta = self.source.meta(&from)?;
+        let (to, is_new) = self.directory(&meta, dir, name)?;
+        self.walk(from, to, meta, is_new)
+    }
+
+    /// Copies what is in the directory `from` into the directory `to`, which `takes_over` what is preserved, or does not.
+    pub(crate) fn contents_of(
+        &mut self,
+        from: S::Node,
+        to: T::Node,
+        takes_over: bool,
+    ) -> Result<()> {
+        let meta = self.source.meta(&from)?;
+        self.walk(from, to, meta, takes_over)
+    }
+
+    fn walk(&mut self, from: S::Node, to: T::Node, meta: Meta, is_new: bool) -> Result<()> {
+        let mut stack = vec![self.enter(from, to, meta, is_new)?];
+        while let Some(frame) = stack.last_mut() {
+            let Some(name) = frame.names.next() else {
+                if let Some(done) = stack.pop()
+                    && done.is_new
+                {
+                    self.finish(&done.from, &done.to, &done.meta)?;
+                }
+                continue;
+            };
+            let child = self.source.child(&frame.from, &name)?;
+            let meta = self.source.meta(&child)?;
+            if meta.file_type == FileType::Directory {
+                let (to, is_new) = self.directory(&meta, &frame.to, &name)?;
+                let next = self.enter(child, to, meta, is_new)?;
+                stack.push(next);
+            } else {
+                self.file(&child, &frame.to, &name)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn enter(
+        &mut self,
+        from: S::Node,
+        to: T::Node,
+        meta: Meta,
+        is_new: bool,
+    ) -> Result<Frame<S::Node, T::Node>> {
+        if S::STRICT && !self.seen.insert(meta.identity) {
+            let why = "this directory has two names: the file system is corrupt";
+            return Err(Error::failed(self.what, self.source.name(&from), why));
+        }
+        let names = self.source.names(&from)?.into_iter();
+        Ok(Frame {
+            from,
+            to,
+            meta,
+            names,
+            is_new,
+        })
+    }
+
+    /// The directory to copy into, made if it is not there.
+    fn directory(&mut self, meta: &Meta, dir: &T::Node, name: &[u8]) -> Result<(T::Node, bool)> {
+        self.progress.file();
+        match self.target.find(dir, name)? {
+            Some((there, FileType::Directory)) => Ok((there, false)),
+            Some(_) => {
+                let place = self.target.name(dir, name);
+                Err(Error::failed(
+                    self.what,
+                    place,
+                    "a file is in a directory's way",
+                ))
+            }
+            None => Ok((self.target.create(dir, name, meta, &[])?, true)),
+        }
+    }
+
+    /// Gives a file that was copied before a further name.
+    fn link_known(&mut self, meta: &Meta, dir: &T::Node, name: &[u8]) -> Result<bool> {
+        let Some((node, left)) = self.linked.get_mut(&meta.identity) else {
+            return Ok(false);
+        };
+        *left -= 1;
+        let (node, is_last) = (node.clone(), *left == 0);
+        self.target.link(&node, dir, name)?;
+        if is_last {
+            self.linked.remove(&meta.identity);
+        }
+        Ok(true)
+    }
+
+    /// Copies the bytes that are stored, and leaves holes holes.
+    fn contents(&self, from: &S::Node, to: &T::Node, size: u64) -> Result<()> {
+        let mut buffer = Vec::new();
+        let mut written = 0;
+        let mut offset = 0;
+        while let Some((start, end)) = self.source.next_data(from, offset, size)? {
+            let mut at = start;
+            while at < end {
+                buffer.clear();
+                let len = (end - at).min(CHUNK_BYTES);
+                self.source.read(from, at, len as usize, &mut buffer)?;
+                if buffer.is_empty() {
+                    // It shrank meanwhile.
+                    return Ok(());
+                }
+                self.target.write(to, at, &buffer)?;
+                at += buffer.len() as u64;
+                written = at;
+                self.progress.bytes(buffer.len() as u64);
+            }
+            offset = end;
+        }
+        if written < size {
+            self.target.set_size(to, size)?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, from: &S::Node, to: &T::Node, meta: &Meta) -> Result<()> {
+        if self.preserve.xattrs {
+            // The owner first: changing it would take a file's capabilities away.
+            let owner = Preserve {
+                owner: self.preserve.owner,
+                ..Preserve::default()
+            };
+            self.target.finish(to, meta, owner)?;
+            for xattr in self.source.xattrs(from)? {
+                if !self.target.set_xattr(to, &xattr)? {
+                    self.xattrs_lost += 1;
+                }
+            }
+        }
+        self.target.finish(to, meta, self.preserve)
+    }
+}

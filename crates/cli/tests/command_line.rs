@@ -1,0 +1,229 @@
+//! Exit codes, error lines, help, and the commands that make no file system calls.
+
+mod support;
+
+use std::path::Path;
+use support::Bench;
+
+#[test]
+fn mkfs_makes_what_it_is_told() {
+    let bench = Bench::new();
+    let line = "mkfs --json -s 20M -b 2048 -i 8K -I 128 -L label -m 1 -U 01234567-89ab-cdef-0123-456789abcdef a.img";
+    let made = bench.line(line).good().json();
+    bench.check("a.img");
+    let info = bench.line("info --json a.img").good().json();
+    assert_eq!(info["uuid"], "01234567-89ab-cdef-0123-456789abcdef");
+    assert_eq!(
+        (&info["label"], &info["layout"], &info["state"]),
+        (&"label".into(), &"ext2".into(), &"clean".into())
+    );
+    assert_eq!(info["block_size_bytes"], 2048);
+    assert_eq!(info["inode_size_bytes"], 128);
+    assert_eq!(info["size_bytes"], 20 << 20);
+    assert_eq!(info["inodes"], made["inodes"]);
+    let text = bench.line("info a.img").good().text();
+    assert!(text.contains("20971520 (20 MiB)"), "{text}");
+    bench
+        .line("mkfs -q -s 8M -O ^dir_index,^resize_inode b.img")
+        .good();
+    let features = bench.line("info --json b.img").json()["features"].to_string();
+    assert!(
+        !features.contains("dir_index") && features.contains("filetype"),
+        "{features}"
+    );
+    bench.line("mkfs -q b.img").good();
+    bench.check("b.img");
+}
+
+#[test]
+fn a_failed_mkfs_leaves_nothing() {
+    let bench = Bench::new();
+    for (line, code) in [
+        ("mkfs a.img", 1),
+        ("mkfs -s 1K a.img", 1),
+        ("mkfs -s 8M -d nothing a.img", 1),
+        ("mkfs -s 8M -b 3000 a.img", 1),
+        ("mkfs -s 8M -t ext4 a.img", 1),
+        ("mkfs -s 8M -t fat a.img", 2),
+        ("mkfs -s 8M -O frobnicate a.img", 2),
+        ("mkfs -s 8Q a.img", 2),
+        ("mkfs -s 8M -U xyz a.img", 2),
+        ("mkfs -s 8M nowhere/a.img", 1),
+    ] {
+        bench.line(line).refused(code);
+        assert!(!bench.path("a.img").exists(), "{line}");
+    }
+}
+
+#[test]
+fn usage_errors_are_one_line_and_exit_2() {
+    let bench = Bench::new();
+    for line in [
+        "",
+        "frobnicate",
+        "mount",
+        "mount a.img",
+        "mount -o foo a.img .",
+        "mount --ordering x a.img .",
+        "ls",
+        "cat a.img",
+        "cp a b",
+        "cp a",
+        "mv a.img:/a",
+        "mv a.img:/a b.img:/b",
+        "rm a",
+        "mkdir x",
+        "find a.img -type x",
+        "ln x y",
+        "mount --frobnicate a.img .",
+    ] {
+        bench.line(line).refused(2);
+    }
+    bench.line("fsck").refused(16);
+    bench.line("fsck -n -y a.img").refused(16);
+}
+
+#[test]
+fn what_is_not_there_is_said() {
+    let bench = Bench::new();
+    bench.shell("head -c 1000000 /dev/zero > zero.img; echo > tiny.img");
+    for line in [
+        "info nothing.img",
+        "info zero.img",
+        "info tiny.img",
+        "ls zero.img",
+        "mount zero.img .",
+        "mount nothing.img .",
+        "stats .",
+        "umount .",
+        "cp nothing zero.img:/",
+        "info nbd://host/x",
+    ] {
+        let done = bench.line(line).refused(1);
+        assert!(
+            done.stderr.matches(": ").count() >= 3,
+            "WHAT: WHERE: WHY: {}",
+            done.stderr
+        );
+    }
+    bench.image("a.img", "");
+    bench.line("mount a.img nothing").refused(1);
+    for line in [
+        "cat a.img:/x",
+        "ls a.img:/x/y",
+        "rm a.img:/x",
+        "cat a.img:/",
+        "rm -r a.img:/",
+        "mkdir a.img:/",
+    ] {
+        let done = bench.line(line).refused(1);
+        assert!(done.stderr.contains("a.img:/"), "{}", done.stderr);
+    }
+}
+
+#[test]
+fn commands_to_come_say_so() {
+    let bench = Bench::new();
+    for line in [
+        "crash fs --ordering soft",
+        "trace record x",
+        "bench postmark",
+        "depend a b",
+        "order -- true",
+        "wafs x",
+        "nbd-serve --port 1 x",
+    ] {
+        let done = bench.line(line).refused(1);
+        assert!(done.stderr.contains("not there yet"), "{}", done.stderr);
+    }
+    bench.image("a.img", "");
+    bench.line("fsck -p a.img").refused(8);
+}
+
+#[test]
+fn every_help_has_examples() {
+    let bench = Bench::new();
+    let help = bench.line("--help").good().text();
+    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let names: Vec<&str> = commands
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.split_ascii_whitespace().next())
+        .filter(|name| *name != "help")
+        .collect();
+    assert!(names.len() >= 24, "{names:?}");
+    for name in names {
+        let help = bench.line(&format!("{name} --help")).good().text();
+        assert!(help.contains("Examples:"), "{name}: {help}");
+    }
+    assert!(
+        bench
+            .line("--version")
+            .good()
+            .text()
+            .starts_with("backstitch ")
+    );
+}
+
+#[test]
+fn completions_and_manual_pages() {
+    let bench = Bench::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = bench.line(&format!("completions {shell}")).good().text();
+        assert!(
+            script.contains("backstitch") && script.contains("umount"),
+            "{shell}"
+        );
+    }
+    bench.line("completions tcsh").refused(2);
+    bench.line("man pages").good();
+    for page in [
+        "backstitch.1",
+        "backstitch-mount.1",
+        "backstitch-nbd-serve.1",
+    ] {
+        let path = bench.path("pages").join(page);
+        assert!(Path::new(&path).is_file(), "{page}");
+    }
+}
+
+#[test]
+fn fsck_says_what_is_wrong() {
+    let bench = Bench::new();
+    bench.image("a.img", "-b 1024 -L damaged");
+    let clean = bench.line("fsck -n a.img").good().text();
+    assert!(clean.starts_with("a.img: clean, 11/"), "{clean}");
+    let report = bench.line("fsck --json a.img").good().json();
+    assert_eq!(
+        (&report["clean"], &report["exit_status"]),
+        (&true.into(), &0.into())
+    );
+    // The block bitmap of group 0: a free block is marked as used, and a used one as free.
+    let info = bench.line("info --json a.img").good().json();
+    assert_eq!(info["block_size_bytes"], 1024);
+    let path = bench.path("a.img");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let bitmap = 1024 * u32::from_le_bytes(bytes[2048..2052].try_into().unwrap()) as usize;
+    bytes[bitmap] &= !1;
+    bytes[bitmap + 1000] |= 0x80;
+    std::fs::write(&path, bytes).unwrap();
+    let done = bench.line("fsck -n a.img");
+    assert_eq!(done.code, 4, "{}", done.text());
+    assert!(done.text().contains("a.img: damaged: "), "{}", done.text());
+    let report = bench.run(&["fsck", "--json", "a.img"]).json();
+    let kinds: Vec<&str> = report["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|f| f["kind"].as_str())
+        .collect();
+    assert!(
+        kinds.contains(&"leak") && kinds.contains(&"corruption"),
+        "{kinds:?}"
+    );
+    assert!(
+        report["findings"][0]["where"].is_string() && report["findings"][0]["what"].is_string()
+    );
+    bench.shell("head -c 100000 /dev/zero > zero.img");
+    bench.line("fsck zero.img").refused(8);
+    bench.line("fsck nothing.img").refused(8);
+}

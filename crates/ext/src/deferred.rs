@@ -1,0 +1,281 @@
+//! Deferred work: what nothing refers to any more is freed once that is true on the disk.
+//!
+//! Blocks and inodes are given back only after the clearing of every pointer to them is on stable storage (rule 2 of soft
+//! updates). Then clearing their bits depends on nothing, and whoever gets them next needs no dependency either. What never
+//! was on the disk is given back at once.
+
+use std::collections::VecDeque;
+
+use backstitch_layout::{DeferredStatistics, Error, Result};
+use backstitch_ordering::{PatchId, Volume};
+use rustc_hash::FxHashMap;
+
+use crate::groups::Run;
+use crate::layout::Ext;
+
+/// How many leaf indirect blocks of a freed inode one step may look at.
+const LEAVES_PER_STEP: u64 = 64;
+/// How many idle inodes one call looks at.
+const IDLE_PER_CALL: usize = 64;
+/// How many items one call does.
+const ITEMS_PER_CALL: usize = 256;
+
+/// Something to free.
+#[derive(Debug)]
+pub(crate) enum Item {
+    /// Blocks that nothing points to.
+    Blocks(Vec<Run>),
+    /// An inode without names, and everything that it has.
+    Inode(DeadInode),
+    /// One reference less to an attribute block.
+    AttributeBlock(u64),
+}
+
+/// An inode that is being freed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DeadInode {
+    number: u32,
+    /// Its blocks from here on are freed already.
+    done_from: u64,
+    /// How many blocks it had.
+    blocks: u64,
+}
+
+/// The work that waits.
+#[derive(Debug, Default)]
+pub(crate) struct Deferred {
+    waiting: FxHashMap<u64, Item>,
+    due: VecDeque<Item>,
+    next_token: u64,
+    done: u64,
+    /// Inodes without names and references, to be freed.
+    dead: VecDeque<u32>,
+    /// What is not free yet but will be.
+    pending_blocks: u64,
+    pending_inodes: u64,
+    /// Inodes without references, of which something may still be on its way to the disk.
+    idle: VecDeque<u32>,
+    fired: Vec<u64>,
+}
+
+impl Deferred {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.due.is_empty() && self.dead.is_empty()
+    }
+
+    /// Blocks that are on their way to being free.
+    pub(crate) fn pending_blocks(&self) -> u64 {
+        self.pending_blocks
+    }
+
+    /// Inodes that are on their way to being free.
+    pub(crate) fn pending_inodes(&self) -> u64 {
+        self.pending_inodes
+    }
+
+    pub(crate) fn statistics(&self) -> DeferredStatistics {
+        DeferredStatistics {
+            pending: (self.waiting.len() + self.due.len() + self.dead.len()) as u64,
+            done: self.done,
+        }
+    }
+
+    pub(crate) fn note_idle(&mut self, inode: u32) {
+        self.idle.push_back(inode);
+    }
+
+    pub(crate) fn note_dead(&mut self, inode: u32) {
+        self.dead.push_back(inode);
+    }
+}
+
+impl Ext {
+    /// Frees blocks once `after` are on the disk. Their bitmaps must be in memory where there is nothing to wait for.
+    pub(crate) fn defer_blocks(&mut self, v: &mut Volume<'_>, runs: Vec<Run>, after: &[PatchId]) {
+        self.deferred.pending_blocks += runs.iter().map(|r| r.len).sum::<u64>();
+        self.defer(v, Item::Blocks(runs), after);
+    }
+
+    /// Does `item` once `after` are on the disk; at once where they are, as far as that goes without reading.
+    pub(crate) fn defer(&mut self, v: &mut Volume<'_>, item: Item, after: &[PatchId]) {
+        if after.iter().any(|p| v.is_live(*p)) {
+            let token = self.deferred.next_token;
+            self.deferred.next_token += 1;
+            self.deferred.waiting.insert(token, item);
+            v.watch(after, token);
+        } else {
+            self.deferred.due.push_back(item);
+        }
+    }
+
+    /// One reference to an inode less. The last one of an inode without names starts freeing it.
+    pub(crate) fn drop_reference(&mut self, inode: u32) {
+        let Some(state) = self.inodes.get_mut(&inode) else {
+            return;
+        };
+        state.references = state.references.saturating_sub(1);
+        if state.references == 0 {
+            match state.freed {
+                Some(_) => self.deferred.note_dead(inode),
+                None => self.deferred.note_idle(inode),
+            }
+        }
+    }
+
+    pub(crate) fn drop_all_references(&mut self) {
+        for (inode, state) in &mut self.inodes {
+            if std::mem::take(&mut state.references) > 0 && state.freed.is_some() {
+                self.deferred.note_dead(*inode);
+            }
+        }
+    }
+
+    /// Does what has become due. True where there was anything.
+    pub(crate) fn do_deferred(&mut self, v: &mut Volume<'_>) -> Result<bool> {
+        let mut fired = std::mem::take(&mut self.deferred.fired);
+        v.take_fired(&mut fired);
+        for token in fired.drain(..) {
+            let item = self.deferred.waiting.remove(&token);
+            self.deferred.due.extend(item);
+        }
+        self.deferred.fired = fired;
+        self.look_at_idle(v);
+        let mut worked = self.take_up_dead(v)?;
+        for _ in 0..ITEMS_PER_CALL {
+            let Some(item) = self.deferred.due.pop_front() else {
+                break;
+            };
+            match self.do_item(v, &item) {
+                Ok(None) => self.deferred.done += 1,
+                Ok(Some(rest)) => self.deferred.due.push_front(rest),
+                Err(Error::Miss) => {
+                    self.deferred.due.push_front(item);
+                    return Err(Error::Miss);
+                }
+                Err(error) => return Err(error),
+            }
+            worked = true;
+        }
+        Ok(worked)
+    }
+
+    /// Starts freeing inodes that have neither names nor references.
+    fn take_up_dead(&mut self, v: &mut Volume<'_>) -> Result<bool> {
+        let mut any = false;
+        while let Some(number) = self.deferred.dead.front().copied() {
+            let inode = self.read_any_inode(v, number)?;
+            self.deferred.dead.pop_front();
+            let Some(state) = self.inodes.get_mut(&number).filter(|s| s.references == 0) else {
+                continue;
+            };
+            let Some(freed) = state.freed.take() else {
+                continue;
+            };
+            let after = if state.never_alive { None } else { Some(freed) };
+            let blocks = u64::from(inode.sectors / self.sectors_per_block());
+            self.deferred.pending_blocks += blocks;
+            self.deferred.pending_inodes += 1;
+            let dead = DeadInode {
+                number,
+                done_from: self.blocks_max(),
+                blocks,
+            };
+            self.defer(v, Item::Inode(dead), after.as_slice());
+            any = true;
+        }
+        Ok(any)
+    }
+
+    /// Forgets what is known of inodes that nobody refers to and with nothing under way.
+    fn look_at_idle(&mut self, v: &mut Volume<'_>) {
+        for _ in 0..self.deferred.idle.len().min(IDLE_PER_CALL) {
+            let Some(inode) = self.deferred.idle.pop_front() else {
+                return;
+            };
+            let Some(state) = self.inodes.get(&inode) else {
+                continue;
+            };
+            if state.references > 0 || state.freed.is_some() {
+                continue;
+            }
+            self.forget_if_idle(v, inode);
+            if self.inodes.contains_key(&inode) {
+                self.deferred.note_idle(inode);
+            }
+        }
+    }
+
+    /// Does one item, or a part of it; returns what is left.
+    fn do_item(&mut self, v: &mut Volume<'_>, item: &Item) -> Result<Option<Item>> {
+        match item {
+            Item::Blocks(runs) => {
+                self.gather_freeing(v, runs)?;
+                self.free_runs(v, runs);
+                let count: u64 = runs.iter().map(|r| r.len).sum();
+                self.deferred.pending_blocks = self.deferred.pending_blocks.saturating_sub(count);
+                Ok(None)
+            }
+            Item::AttributeBlock(block) => {
+                self.release_attribute_block(v, *block)?;
+                Ok(None)
+            }
+            Item::Inode(dead) => self.free_part_of_inode(v, *dead),
+        }
+    }
+
+    pub(crate) fn free_runs(&mut self, v: &mut Volume<'_>, runs: &[Run]) {
+        for run in runs {
+            for block in run.start..run.end() {
+                v.discard(block);
+            }
+            self.clear_block_bits(v, *run);
+        }
+    }
+
+    /// Frees an inode's blocks from the end on, a bounded part at a time, then its attributes, then the inode itself.
+    fn free_part_of_inode(&mut self, v: &mut Volume<'_>, dead: DeadInode) -> Result<Option<Item>> {
+        let DeadInode {
+            number,
+            done_from,
+            blocks,
+        } = dead;
+        let inode = self.read_any_inode(v, number)?;
+        // Everything that may miss comes before the first bit is cleared.
+        if inode.file_acl != 0 {
+            self.gather_attribute_release(v, inode.file_acl)?;
+        }
+        if !self.inode_is_marked(v, number)? {
+            return Err(Error::corrupt(
+                format!("inode {number}"),
+                "it is in use but marked as free",
+            ));
+        }
+        let mut left = blocks;
+        if inode.has_block_map(self.sb.block_size) && done_from > 0 {
+            let end = self.mapped_end(v, &inode)?.min(done_from);
+            let from = end.saturating_sub(LEAVES_PER_STEP * self.pointers_per_block());
+            let plan = self.gather_tail(v, &inode, from, done_from)?;
+            self.gather_freeing(v, &plan.freed)?;
+            self.free_runs(v, &plan.freed);
+            let freed = plan.count.min(blocks);
+            left -= freed;
+            self.deferred.pending_blocks = self.deferred.pending_blocks.saturating_sub(freed);
+            if from > 0 {
+                return Ok(Some(Item::Inode(DeadInode {
+                    number,
+                    done_from: from,
+                    blocks: left,
+                })));
+            }
+        }
+        if inode.file_acl != 0 {
+            self.release_attribute_block(v, inode.file_acl)?;
+        }
+        self.clear_inode_bit(v, number, inode.is_directory());
+        self.deferred.pending_blocks = self.deferred.pending_blocks.saturating_sub(left);
+        self.deferred.pending_inodes = self.deferred.pending_inodes.saturating_sub(1);
+        self.inodes.remove(&number);
+        self.windows.drop_of(number);
+        Ok(None)
+    }
+}

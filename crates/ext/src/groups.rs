@@ -1,0 +1,311 @@
+//! Block groups: bitmaps on the disk, counters in memory.
+//!
+//! The counters of the superblock and the descriptors are not kept up to date on the disk: they have no dependencies and are
+//! recomputed after a crash, so writing them with every allocation would buy nothing. They are written when unmounting.
+
+use backstitch_layout::{Error, Result};
+use backstitch_ordering::{BlockClass, PatchId, Volume};
+
+use crate::format::{GroupDescriptor, Superblock, bitmap};
+use crate::layout::Ext;
+
+/// What is known of one group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Group {
+    pub(crate) block_bitmap: u64,
+    pub(crate) inode_bitmap: u64,
+    pub(crate) inode_table: u64,
+    pub(crate) free_blocks: u32,
+    pub(crate) free_inodes: u32,
+    pub(crate) directories: u32,
+    /// No block before this one (counted in the group) is free.
+    pub(crate) first_free_hint: u32,
+    /// No inode before this one (counted in the group) is free.
+    pub(crate) first_free_inode_hint: u32,
+}
+
+/// All groups.
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    pub(crate) list: Vec<Group>,
+    free_blocks: u64,
+    free_inodes: u32,
+    overhead_blocks: u64,
+}
+
+/// A run of physical blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) start: u64,
+    pub(crate) len: u64,
+}
+
+impl Run {
+    pub(crate) fn end(self) -> u64 {
+        self.start + self.len
+    }
+}
+
+/// Adds blocks to a list of runs, joining what is adjacent.
+pub(crate) fn push_run(runs: &mut Vec<Run>, start: u64, len: u64) {
+    match runs.last_mut() {
+        Some(last) if last.end() == start => last.len += len,
+        _ => runs.push(Run { start, len }),
+    }
+}
+
+impl Groups {
+    /// Takes the descriptors' counters for true.
+    pub(crate) fn new(sb: &Superblock, descriptors: &[GroupDescriptor]) -> Groups {
+        let mut groups = Groups {
+            overhead_blocks: overhead(sb),
+            ..Groups::default()
+        };
+        for (index, d) in descriptors.iter().enumerate() {
+            let free_blocks = d.free_blocks.min(sb.blocks_in_group(index as u32));
+            let free_inodes = d.free_inodes.min(sb.inodes_per_group);
+            groups.free_blocks += u64::from(free_blocks);
+            groups.free_inodes += free_inodes;
+            groups.list.push(Group {
+                block_bitmap: d.block_bitmap,
+                inode_bitmap: d.inode_bitmap,
+                inode_table: d.inode_table,
+                free_blocks,
+                free_inodes,
+                directories: d.used_directories,
+                first_free_hint: 0,
+                first_free_inode_hint: 0,
+            });
+        }
+        groups
+    }
+
+    /// Sets a group's counters to what its bitmaps say.
+    pub(crate) fn recount(&mut self, group: usize, free_blocks: u32, free_inodes: u32) {
+        let g = &mut self.list[group];
+        self.free_blocks = self.free_blocks - u64::from(g.free_blocks) + u64::from(free_blocks);
+        self.free_inodes = self.free_inodes - g.free_inodes + free_inodes;
+        g.free_blocks = free_blocks;
+        g.free_inodes = free_inodes;
+    }
+
+    pub(crate) fn free_blocks(&self) -> u64 {
+        self.free_blocks
+    }
+
+    pub(crate) fn free_inodes(&self) -> u32 {
+        self.free_inodes
+    }
+
+    /// Blocks that files can never have: superblocks, descriptors, bitmaps, inode tables.
+    pub(crate) fn overhead_blocks(&self) -> u64 {
+        self.overhead_blocks
+    }
+
+    pub(crate) fn directories(&self) -> u64 {
+        self.list.iter().map(|g| u64::from(g.directories)).sum()
+    }
+
+    fn take_blocks(&mut self, group: usize, count: u32) {
+        let g = &mut self.list[group];
+        g.free_blocks = g.free_blocks.saturating_sub(count);
+        self.free_blocks = self.free_blocks.saturating_sub(count.into());
+    }
+
+    fn give_blocks(&mut self, group: usize, count: u32, first: u32) {
+        let g = &mut self.list[group];
+        g.free_blocks += count;
+        g.first_free_hint = g.first_free_hint.min(first);
+        self.free_blocks += u64::from(count);
+    }
+
+    fn take_inode(&mut self, group: usize, directory: bool) {
+        let g = &mut self.list[group];
+        g.free_inodes = g.free_inodes.saturating_sub(1);
+        g.directories += u32::from(directory);
+        self.free_inodes = self.free_inodes.saturating_sub(1);
+    }
+
+    fn give_inode(&mut self, group: usize, index: u32, directory: bool) {
+        let g = &mut self.list[group];
+        g.free_inodes += 1;
+        g.first_free_inode_hint = g.first_free_inode_hint.min(index);
+        g.directories = g.directories.saturating_sub(directory.into());
+        self.free_inodes += 1;
+    }
+}
+
+/// What `statfs` leaves out: the kernel's ext2 counts the superblock backups, descriptors, bitmaps and inode tables.
+fn overhead(sb: &Superblock) -> u64 {
+    let per_group = 2 + u64::from(sb.inode_table_blocks);
+    let backups: u64 = (0..sb.groups)
+        .filter(|g| sb.has_super(*g))
+        .map(|_| 1 + u64::from(sb.descriptor_blocks))
+        .sum();
+    sb.first_data_block + backups + u64::from(sb.groups) * per_group
+}
+
+impl Ext {
+    /// The bits of one group's block bitmap.
+    pub(crate) fn block_bits<'v>(&self, v: &'v mut Volume<'_>, group: usize) -> Result<&'v [u8]> {
+        Ok(v.read(self.groups.list[group].block_bitmap)?)
+    }
+
+    /// Whether all blocks of the run are inside the file system and none of them is a superblock, descriptor, bitmap or inode
+    /// table: what a pointer may name.
+    pub(crate) fn is_data_run(&self, run: Run) -> bool {
+        let Some(end) = run.start.checked_add(run.len) else {
+            return false;
+        };
+        if run.start < self.sb.first_data_block || end > self.sb.blocks_count {
+            return false;
+        }
+        let mut block = run.start;
+        while block < end {
+            let group = self.sb.group_of_block(block);
+            let first = self.sb.group_first_block(group);
+            let group_end = first + u64::from(self.sb.blocks_in_group(group));
+            let part = Run {
+                start: block,
+                len: group_end.min(end) - block,
+            };
+            if self.touches_metadata(group, part) {
+                return false;
+            }
+            block = part.end();
+        }
+        true
+    }
+
+    fn touches_metadata(&self, group: u32, run: Run) -> bool {
+        let g = &self.groups.list[group as usize];
+        let first = self.sb.group_first_block(group);
+        let hits = |start: u64, len: u64| run.start < start + len && start < run.end();
+        let supers = if self.sb.has_super(group) {
+            1 + u64::from(self.sb.descriptor_blocks)
+        } else {
+            0
+        };
+        hits(first, supers)
+            || hits(g.block_bitmap, 1)
+            || hits(g.inode_bitmap, 1)
+            || hits(g.inode_table, self.sb.inode_table_blocks.into())
+    }
+
+    /// Marks free blocks as used; the bitmaps must be in memory. Appends the patches.
+    pub(crate) fn set_block_bits(
+        &mut self,
+        v: &mut Volume<'_>,
+        run: Run,
+        patches: &mut Vec<PatchId>,
+    ) {
+        self.flip_block_bits(v, run, patches);
+        for (group, _, count) in self.parts(run) {
+            self.groups.take_blocks(group, count);
+        }
+    }
+
+    /// Marks used blocks as free; the bitmaps must be in memory.
+    pub(crate) fn clear_block_bits(&mut self, v: &mut Volume<'_>, run: Run) {
+        self.flip_block_bits(v, run, &mut Vec::new());
+        for (group, first, count) in self.parts(run) {
+            self.groups.give_blocks(group, count, first);
+        }
+        self.free_epoch += 1;
+    }
+
+    /// A run cut at group borders: (group, first block in the group, count).
+    fn parts(&self, run: Run) -> Vec<(usize, u32, u32)> {
+        let mut parts = Vec::with_capacity(1);
+        let mut block = run.start;
+        while block < run.end() {
+            let group = self.sb.group_of_block(block);
+            let first = (block - self.sb.group_first_block(group)) as u32;
+            let count =
+                (u64::from(self.sb.blocks_in_group(group) - first)).min(run.end() - block) as u32;
+            parts.push((group as usize, first, count));
+            block += u64::from(count);
+        }
+        parts
+    }
+
+    fn flip_block_bits(&mut self, v: &mut Volume<'_>, run: Run, patches: &mut Vec<PatchId>) {
+        for (group, first, count) in self.parts(run) {
+            let bitmap_block = self.groups.list[group].block_bitmap;
+            let (mut bit, end) = (first, first + count);
+            while bit < end {
+                let in_word = (end - bit).min(32 - bit % 32);
+                let mask = (u32::MAX >> (32 - in_word)) << (bit % 32);
+                let id = v.flip(
+                    bitmap_block,
+                    BlockClass::Metadata,
+                    (bit / 32 * 4) as usize,
+                    mask,
+                    &[],
+                );
+                if patches.last() != Some(&id) {
+                    patches.push(id);
+                }
+                bit += in_word;
+            }
+        }
+    }
+
+    /// Checks that all blocks of a run are marked as used, reading the bitmaps.
+    pub(crate) fn check_blocks_used(&mut self, v: &mut Volume<'_>, run: Run) -> Result<()> {
+        for (group, first, count) in self.parts(run) {
+            let bits = self.block_bits(v, group)?;
+            if bitmap::find_zero(bits, first as usize, (first + count) as usize).is_some() {
+                return Err(Error::corrupt(
+                    format!("block bitmap of group {group}"),
+                    format!(
+                        "blocks {}..{} are in use but some are marked as free",
+                        run.start,
+                        run.end()
+                    ),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Marks a free inode as used; its bitmap must be in memory.
+    pub(crate) fn set_inode_bit(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: u32,
+        directory: bool,
+    ) -> PatchId {
+        let group = self.sb.group_of_inode(inode) as usize;
+        self.groups.take_inode(group, directory);
+        self.flip_inode_bit(v, inode)
+    }
+
+    /// Marks a used inode as free; its bitmap must be in memory.
+    pub(crate) fn clear_inode_bit(&mut self, v: &mut Volume<'_>, inode: u32, directory: bool) {
+        let group = self.sb.group_of_inode(inode) as usize;
+        self.groups
+            .give_inode(group, self.sb.index_in_group(inode), directory);
+        self.flip_inode_bit(v, inode);
+    }
+
+    fn flip_inode_bit(&mut self, v: &mut Volume<'_>, inode: u32) -> PatchId {
+        let group = self.sb.group_of_inode(inode) as usize;
+        let bit = self.sb.index_in_group(inode);
+        let block = self.groups.list[group].inode_bitmap;
+        v.flip(
+            block,
+            BlockClass::Metadata,
+            (bit / 32 * 4) as usize,
+            1 << (bit % 32),
+            &[],
+        )
+    }
+
+    /// Whether an inode is marked as used.
+    pub(crate) fn inode_is_marked(&self, v: &mut Volume<'_>, inode: u32) -> Result<bool> {
+        let group = self.sb.group_of_inode(inode) as usize;
+        let bits = v.read(self.groups.list[group].inode_bitmap)?;
+        Ok(bitmap::test(bits, self.sb.index_in_group(inode) as usize))
+    }
+}

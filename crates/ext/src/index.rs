@@ -1,0 +1,441 @@
+//! Finding names in directories: a linear scan of small ones, an index in memory for large ones.
+//!
+//! The on-disk index (`dir_index`) is not used: only a journal could keep it in step with the names. A directory that has one
+//! loses the flag with its first new name, and is linear from then on, as every ext2 driver without the feature leaves it.
+
+use backstitch_layout::{DirectoryEntry, Error, InodeNumber, Result};
+use backstitch_ordering::Volume;
+use rustc_hash::FxHashMap;
+
+use crate::block_edit::{Gap, find_gap, largest_gap};
+use crate::format::directory::{self, Entry, entries, required_len};
+use crate::format::{DirectoryError, Inode};
+use crate::layout::Ext;
+use crate::map::Mapped;
+
+/// Directories of more blocks than this get an index in memory.
+const LINEAR_BLOCKS: u64 = 2;
+
+/// A name that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) inode: u32,
+    /// The physical block and the offset in it.
+    pub(crate) block: u64,
+    pub(crate) offset: usize,
+    /// The directory's block.
+    pub(crate) logical: u64,
+}
+
+/// Where a new name can go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    pub(crate) logical: u64,
+    pub(crate) block: u64,
+    pub(crate) gap: Gap,
+}
+
+/// Where each name of a directory is, and how much room each block has.
+#[derive(Debug)]
+pub(crate) struct DirectoryIndex {
+    /// By a hash of the name: block and offset. Names whose hashes collide are found by a scan.
+    places: FxHashMap<u64, (u32, u32)>,
+    collisions: bool,
+    /// The largest gap of each block, an upper bound.
+    room: Vec<u16>,
+    /// Names, `.` and `..` among them.
+    names: u64,
+}
+
+impl DirectoryIndex {
+    fn add(&mut self, name: &[u8], logical: u64, offset: usize) {
+        self.names += 1;
+        if self
+            .places
+            .insert(hash(name), (logical as u32, offset as u32))
+            .is_some()
+        {
+            self.collisions = true;
+        }
+    }
+
+    fn remove(&mut self, name: &[u8]) {
+        self.names -= 1;
+        self.places.remove(&hash(name));
+    }
+
+    fn set_room(&mut self, logical: u64, room: usize) {
+        let logical = logical as usize;
+        if logical >= self.room.len() {
+            self.room.resize(logical + 1, 0);
+        }
+        self.room[logical] = u16::try_from(room).unwrap_or(u16::MAX);
+    }
+}
+
+/// A hash that spreads: eight bytes at a time, multiplied and folded.
+fn hash(name: &[u8]) -> u64 {
+    const K: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut h = name.len() as u64 ^ K;
+    for chunk in name.chunks(8) {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        let product = u128::from(h ^ u64::from_le_bytes(word)).wrapping_mul(u128::from(K) << 1 | 1);
+        h = (product as u64) ^ ((product >> 64) as u64);
+        h = h.rotate_left(23).wrapping_mul(K);
+    }
+    h ^ h >> 32
+}
+
+impl Ext {
+    /// A directory's inode.
+    pub(crate) fn read_directory_inode(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+    ) -> Result<Inode> {
+        let inode = self.read_inode(v, number)?;
+        if !inode.is_directory() {
+            return Err(Error::NotADirectory);
+        }
+        if !inode.size.is_multiple_of(self.sb.block_size.into()) {
+            return Err(Error::corrupt(
+                format!("directory {number}"),
+                format!("its size, {}, is no multiple of the block size", inode.size),
+            ));
+        }
+        Ok(inode)
+    }
+
+    pub(crate) fn directory_blocks(&self, inode: &Inode) -> u64 {
+        inode.size / u64::from(self.sb.block_size)
+    }
+
+    /// The physical block of a directory's block; `None` for a hole, which holds no names.
+    pub(crate) fn directory_block(
+        &self,
+        v: &mut Volume<'_>,
+        inode: &Inode,
+        logical: u64,
+    ) -> Result<Option<u64>> {
+        match self.map_blocks(v, inode, logical, 1)? {
+            Mapped::Blocks(run) => Ok(Some(run.start)),
+            Mapped::Hole(_) => Ok(None),
+        }
+    }
+
+    /// Finds a name in a directory.
+    pub(crate) fn find_name(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        name: &[u8],
+    ) -> Result<Option<Found>> {
+        let inode = self.read_directory_inode(v, number)?;
+        self.find_in(v, number, &inode, name)
+    }
+
+    pub(crate) fn find_in(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        inode: &Inode,
+        name: &[u8],
+    ) -> Result<Option<Found>> {
+        if self.directory_blocks(inode) <= LINEAR_BLOCKS {
+            return self.scan(v, number, inode, name);
+        }
+        self.build_index(v, number, inode)?;
+        let Some(index) = self.inodes.get(&number).and_then(|s| s.index.as_ref()) else {
+            return self.scan(v, number, inode, name);
+        };
+        let (place, collisions) = (index.places.get(&hash(name)).copied(), index.collisions);
+        if let Some((logical, offset)) = place
+            && let Some(block) = self.directory_block(v, inode, logical.into())?
+        {
+            let found = entry_at(v.read(block)?, offset as usize)
+                .filter(|e| e.inode != 0 && e.name == name);
+            if let Some(entry) = found {
+                let (inode, offset) = (entry.inode, entry.offset);
+                return Ok(Some(Found {
+                    inode: self.checked_inode(number, inode)?,
+                    block,
+                    offset,
+                    logical: logical.into(),
+                }));
+            }
+        }
+        if collisions {
+            self.scan(v, number, inode, name)
+        } else {
+            Ok(None)
+        }
+    }
+
+    fn scan(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        inode: &Inode,
+        name: &[u8],
+    ) -> Result<Option<Found>> {
+        self.want_directory(v, inode)?;
+        for logical in 0..self.directory_blocks(inode) {
+            let Some(block) = self.directory_block(v, inode, logical)? else {
+                continue;
+            };
+            for entry in entries(v.read(block)?, self.sb.inodes_count) {
+                let entry = entry.map_err(|e| corrupt_directory(number, logical, e))?;
+                if entry.inode != 0 && entry.name == name {
+                    return Ok(Some(Found {
+                        inode: entry.inode,
+                        block,
+                        offset: entry.offset,
+                        logical,
+                    }));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Brings a whole directory into memory, with one round of reads.
+    fn want_directory(&mut self, v: &mut Volume<'_>, inode: &Inode) -> Result<()> {
+        let (mut at, end) = (0, self.directory_blocks(inode));
+        let mut missing = false;
+        while at < end {
+            match self.map_blocks(v, inode, at, end - at)? {
+                Mapped::Hole(len) => at += len,
+                Mapped::Blocks(run) => {
+                    for block in run.start..run.end() {
+                        missing |= !v.want(block);
+                    }
+                    at += run.len;
+                }
+            }
+        }
+        if missing { Err(Error::Miss) } else { Ok(()) }
+    }
+
+    fn checked_inode(&self, directory: u32, inode: u32) -> Result<u32> {
+        if self.sb.is_valid_inode(inode) {
+            return Ok(inode);
+        }
+        Err(Error::corrupt(
+            format!("directory {directory}"),
+            format!("a name stands for inode {inode}, which does not exist"),
+        ))
+    }
+
+    fn build_index(&mut self, v: &mut Volume<'_>, number: u32, inode: &Inode) -> Result<()> {
+        if self.inodes.get(&number).is_some_and(|s| s.index.is_some()) {
+            return Ok(());
+        }
+        self.want_directory(v, inode)?;
+        let mut index = DirectoryIndex {
+            places: FxHashMap::default(),
+            collisions: false,
+            room: Vec::new(),
+            names: 0,
+        };
+        for logical in 0..self.directory_blocks(inode) {
+            let Some(block) = self.directory_block(v, inode, logical)? else {
+                continue;
+            };
+            let bytes = v.read(block)?;
+            for entry in entries(bytes, self.sb.inodes_count) {
+                let entry = entry.map_err(|e| corrupt_directory(number, logical, e))?;
+                if entry.inode != 0 {
+                    index.add(entry.name, logical, entry.offset);
+                }
+            }
+            index.set_room(logical, largest_gap(bytes));
+        }
+        self.state(number).index = Some(Box::new(index));
+        Ok(())
+    }
+
+    /// Finds room for a name in a directory's blocks; `None` where it needs another block.
+    pub(crate) fn find_room(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        inode: &Inode,
+        name: &[u8],
+    ) -> Result<Option<Room>> {
+        let needed = required_len(name.len());
+        let blocks = self.directory_blocks(inode);
+        if blocks <= LINEAR_BLOCKS {
+            for logical in 0..blocks {
+                if let Some(room) = self.room_in(v, number, inode, logical, name)? {
+                    return Ok(Some(room));
+                }
+            }
+            return Ok(None);
+        }
+        self.build_index(v, number, inode)?;
+        loop {
+            let candidate = self
+                .inodes
+                .get(&number)
+                .and_then(|s| s.index.as_ref())
+                .and_then(|index| {
+                    let fits = |room: &u16| usize::from(*room) >= needed;
+                    // The last blocks are where there was room last time.
+                    index.room.iter().rposition(fits)
+                });
+            let Some(logical) = candidate else {
+                return Ok(None);
+            };
+            if let Some(room) = self.room_in(v, number, inode, logical as u64, name)? {
+                return Ok(Some(room));
+            }
+            // The bound was too high: now it is exact.
+            let exact = match self.directory_block(v, inode, logical as u64)? {
+                Some(block) => largest_gap(v.read(block)?).min(needed - 1),
+                None => 0,
+            };
+            if let Some(index) = self.state(number).index.as_mut() {
+                index.set_room(logical as u64, exact);
+            }
+        }
+    }
+
+    fn room_in(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        inode: &Inode,
+        logical: u64,
+        name: &[u8],
+    ) -> Result<Option<Room>> {
+        let Some(block) = self.directory_block(v, inode, logical)? else {
+            return Ok(None);
+        };
+        let found = find_gap(v.read(block)?, name.len())
+            .map_err(|e| corrupt_directory(number, logical, e))?;
+        Ok(found.map(|gap| Room {
+            logical,
+            block,
+            gap,
+        }))
+    }
+
+    /// Keeps the index in step: a name was added.
+    pub(crate) fn index_added(
+        &mut self,
+        v: &Volume<'_>,
+        directory: u32,
+        name: &[u8],
+        logical: u64,
+        block: u64,
+        offset: usize,
+    ) {
+        if let Some(index) = self
+            .inodes
+            .get_mut(&directory)
+            .and_then(|s| s.index.as_mut())
+        {
+            index.add(name, logical, offset);
+            if let Some(bytes) = v.peek(block) {
+                // Blocks fill up one after the other: only the one in use is looked at.
+                index.set_room(logical, largest_gap(bytes));
+            }
+        }
+    }
+
+    /// Keeps the index in step: a name was removed.
+    pub(crate) fn index_removed(
+        &mut self,
+        v: &Volume<'_>,
+        directory: u32,
+        name: &[u8],
+        logical: u64,
+        block: u64,
+    ) {
+        if let Some(index) = self
+            .inodes
+            .get_mut(&directory)
+            .and_then(|s| s.index.as_mut())
+        {
+            index.remove(name);
+            if let Some(bytes) = v.peek(block) {
+                index.set_room(logical, largest_gap(bytes));
+            }
+        }
+    }
+
+    /// Whether a directory has no names but `.` and `..`.
+    pub(crate) fn is_empty_directory(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        inode: &Inode,
+    ) -> Result<bool> {
+        self.want_directory(v, inode)?;
+        for logical in 0..self.directory_blocks(inode) {
+            let Some(block) = self.directory_block(v, inode, logical)? else {
+                continue;
+            };
+            for entry in entries(v.read(block)?, self.sb.inodes_count) {
+                let entry = entry.map_err(|e| corrupt_directory(number, logical, e))?;
+                if entry.inode != 0 && entry.name != b"." && entry.name != b".." {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    pub(crate) fn list_names(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        cookie: u64,
+        emit: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
+    ) -> Result<()> {
+        let inode = self.read_directory_inode(v, number)?;
+        let bs = self.block_size() as u64;
+        let has_types = self.has_file_types();
+        for logical in cookie / bs..self.directory_blocks(&inode) {
+            let Some(block) = self.directory_block(v, &inode, logical)? else {
+                continue;
+            };
+            for entry in entries(v.read(block)?, self.sb.inodes_count) {
+                let entry = entry.map_err(|e| corrupt_directory(number, logical, e))?;
+                let position = logical * bs + entry.offset as u64;
+                if position < cookie || entry.inode == 0 {
+                    continue;
+                }
+                let shown = DirectoryEntry {
+                    inode: InodeNumber(entry.inode),
+                    file_type: if has_types {
+                        directory::type_of_code(entry.file_type)
+                    } else {
+                        None
+                    },
+                    name: entry.name,
+                    next_cookie: position + entry.rec_len as u64,
+                };
+                if !emit(&shown) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The entry that starts at this offset.
+fn entry_at(bytes: &[u8], offset: usize) -> Option<Entry<'_>> {
+    entries(bytes, u32::MAX)
+        .map_while(std::result::Result::ok)
+        .find(|e| e.offset == offset)
+}
+
+pub(crate) fn corrupt_directory(number: u32, logical: u64, error: DirectoryError) -> Error {
+    Error::corrupt(
+        format!("directory {number}, block {logical}"),
+        error.to_string(),
+    )
+}

@@ -1,0 +1,542 @@
+//! Inodes: reading and changing them on the disk, and what is known of them in memory.
+
+use backstitch_layout::{
+    Attributes, Error, FileType, InodeNumber, Result, SetAttributes, Timestamp,
+};
+use backstitch_ordering::{BlockClass, PatchId, Volume};
+
+use crate::format::Inode;
+use crate::format::inode::{self, BASE_SIZE, encode_time, offset};
+use crate::index::DirectoryIndex;
+use crate::layout::Ext;
+
+/// How much of an inode an editor can change: the base and the extra fields, whatever the inode's size.
+const EDITABLE: usize = 256;
+
+/// A name whose way to the disk is not over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PendingName {
+    pub(crate) directory: u32,
+    /// The directory's block that holds it, and where in it.
+    pub(crate) block: u64,
+    pub(crate) offset: usize,
+    /// The patch that writes it.
+    pub(crate) name: PatchId,
+    /// The patch that makes that block part of the directory, where it is new.
+    pub(crate) pointer: PatchId,
+}
+
+/// What is known in memory of one inode.
+#[derive(Debug, Default)]
+pub(crate) struct InodeState {
+    /// How often somebody above refers to it.
+    pub(crate) references: u64,
+    /// The patch that made the inode, while it has not reached the disk.
+    pub(crate) made: Option<PatchId>,
+    /// The patch that freed the inode: it has no name any more.
+    pub(crate) freed: Option<PatchId>,
+    /// The freed inode was never alive on the disk, and never will be.
+    pub(crate) never_alive: bool,
+    /// Removed names that are still on the disk, or may be.
+    pub(crate) clearings: Vec<PatchId>,
+    pub(crate) names: Vec<PendingName>,
+    /// Changes that fsync must wait for; of those that only change times, fdatasync need not.
+    pub(crate) changes: PatchList,
+    pub(crate) time_changes: PatchList,
+    /// Of a directory: stands for its own name and everything that makes that reachable.
+    pub(crate) reach: Option<PatchId>,
+    /// Of a directory: blocks that are not part of it on the disk yet.
+    pub(crate) new_blocks: Vec<(u64, PatchId)>,
+    pub(crate) index: Option<Box<DirectoryIndex>>,
+    /// Zeroing the kept part of the last block after a truncation: what makes the file longer must come after it.
+    pub(crate) tail_zeroed: Option<PatchId>,
+    /// Where the next block of contents would best go; 0 where nothing is known.
+    pub(crate) goal: u64,
+    /// Blocks were added to it before.
+    pub(crate) has_grown: bool,
+}
+
+/// Patches that somebody may want to wait for. What has committed leaves as the list grows.
+#[derive(Debug, Default)]
+pub(crate) struct PatchList {
+    ids: Vec<PatchId>,
+    prune_at: usize,
+}
+
+impl PatchList {
+    pub(crate) fn push(&mut self, v: &Volume<'_>, id: PatchId) {
+        if self.ids.last() == Some(&id) || id == PatchId::COMMITTED {
+            return;
+        }
+        if self.ids.len() >= self.prune_at.max(16) {
+            self.ids.retain(|id| v.is_live(*id));
+            self.prune_at = self.ids.len() * 2;
+        }
+        self.ids.push(id);
+    }
+
+    pub(crate) fn any_live(&self, v: &Volume<'_>) -> bool {
+        self.ids.iter().any(|id| v.is_live(*id))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = PatchId> + '_ {
+        self.ids.iter().copied()
+    }
+}
+
+/// Changes fields of an inode; [`Ext::edit_inode`] makes one patch of what differs afterwards.
+pub(crate) struct InodeEditor {
+    bytes: [u8; EDITABLE],
+    len: usize,
+    extra_end: usize,
+}
+
+impl InodeEditor {
+    fn put(&mut self, at: usize, bytes: &[u8]) {
+        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    pub(crate) fn set_mode(&mut self, mode: u16) {
+        self.put(offset::MODE, &mode.to_le_bytes());
+    }
+
+    pub(crate) fn set_owner(&mut self, uid: u32) {
+        self.put(offset::UID, &(uid as u16).to_le_bytes());
+        self.put(offset::UID_HIGH, &((uid >> 16) as u16).to_le_bytes());
+    }
+
+    pub(crate) fn set_group(&mut self, gid: u32) {
+        self.put(offset::GID, &(gid as u16).to_le_bytes());
+        self.put(offset::GID_HIGH, &((gid >> 16) as u16).to_le_bytes());
+    }
+
+    pub(crate) fn set_size(&mut self, size: u64) {
+        self.put(offset::SIZE, &(size as u32).to_le_bytes());
+        if u16::from_le_bytes([self.bytes[offset::MODE], self.bytes[offset::MODE + 1]]) & 0o170_000
+            == 0o100_000
+        {
+            self.put(offset::SIZE_HIGH, &((size >> 32) as u32).to_le_bytes());
+        }
+    }
+
+    pub(crate) fn set_links(&mut self, links: u16) {
+        self.put(offset::LINKS, &links.to_le_bytes());
+    }
+
+    pub(crate) fn set_sectors(&mut self, sectors: u32) {
+        self.put(offset::BLOCKS, &sectors.to_le_bytes());
+    }
+
+    pub(crate) fn set_flags(&mut self, flags: u32) {
+        self.put(offset::FLAGS, &flags.to_le_bytes());
+    }
+
+    pub(crate) fn set_dtime(&mut self, seconds: u32) {
+        self.put(offset::DTIME, &seconds.to_le_bytes());
+    }
+
+    pub(crate) fn set_pointer(&mut self, index: usize, block: u32) {
+        self.put(offset::pointer(index), &block.to_le_bytes());
+    }
+
+    pub(crate) fn set_inline(&mut self, bytes: &[u8]) {
+        self.put(offset::BLOCK, bytes);
+    }
+
+    pub(crate) fn set_generation(&mut self, generation: u32) {
+        self.put(offset::GENERATION, &generation.to_le_bytes());
+    }
+
+    pub(crate) fn set_attribute_block(&mut self, block: u32) {
+        self.put(offset::FILE_ACL, &block.to_le_bytes());
+    }
+
+    fn set_time(&mut self, low_at: usize, extra_at: usize, time: Timestamp) {
+        let has_extra = extra_at + 4 <= self.extra_end;
+        let (low, extra) = encode_time(time, has_extra);
+        self.put(low_at, &low.to_le_bytes());
+        if has_extra {
+            self.put(extra_at, &extra.to_le_bytes());
+        }
+    }
+
+    pub(crate) fn set_accessed(&mut self, time: Timestamp) {
+        self.set_time(offset::ATIME, offset::ATIME_EXTRA, time);
+    }
+
+    pub(crate) fn set_modified(&mut self, time: Timestamp) {
+        self.set_time(offset::MTIME, offset::MTIME_EXTRA, time);
+    }
+
+    pub(crate) fn set_changed(&mut self, time: Timestamp) {
+        self.set_time(offset::CTIME, offset::CTIME_EXTRA, time);
+    }
+
+    fn set_created(&mut self, time: Timestamp) {
+        if offset::CRTIME + 4 <= self.extra_end {
+            self.set_time(offset::CRTIME, offset::CRTIME_EXTRA, time);
+        }
+    }
+
+    /// The bytes behind the extra fields: attributes in the inode's body.
+    pub(crate) fn body(&mut self) -> &mut [u8] {
+        let from = self.extra_end.min(self.len);
+        &mut self.bytes[from..self.len]
+    }
+}
+
+impl Ext {
+    pub(crate) fn state(&mut self, inode: u32) -> &mut InodeState {
+        let deferred = &mut self.deferred;
+        self.inodes.entry(inode).or_insert_with(|| {
+            // Looked at once, and then for as long as nobody refers to it.
+            deferred.note_idle(inode);
+            InodeState::default()
+        })
+    }
+
+    /// The block and the offset of an inode.
+    pub(crate) fn inode_place(&self, inode: u32) -> Result<(u64, usize)> {
+        if !self.sb.is_valid_inode(inode) {
+            return Err(Error::corrupt(
+                format!("inode {inode}"),
+                format!("the numbers end at {}", self.sb.inodes_count),
+            ));
+        }
+        let group = self.sb.group_of_inode(inode) as usize;
+        let (block, at) = self.sb.inode_position(inode);
+        Ok((self.groups.list[group].inode_table + block, at))
+    }
+
+    /// An inode as it is, in use or not.
+    pub(crate) fn read_any_inode(&mut self, v: &mut Volume<'_>, inode: u32) -> Result<Inode> {
+        let (block, at) = self.inode_place(inode)?;
+        let size = self.sb.inode_size as usize;
+        let bytes = &v.read(block)?[at..at + size];
+        Inode::parse(bytes).map_err(|e| Error::corrupt(format!("inode {inode}"), e.to_string()))
+    }
+
+    /// An inode that is in use (or was until its last name went, while somebody refers to it).
+    pub(crate) fn read_inode(&mut self, v: &mut Volume<'_>, number: u32) -> Result<Inode> {
+        let inode = self.read_any_inode(v, number)?;
+        if inode.links == 0 && self.inodes.get(&number).is_none_or(|s| s.references == 0) {
+            return Err(Error::NotFound);
+        }
+        if inode.file_type().is_none() {
+            return Err(Error::corrupt(
+                format!("inode {number}"),
+                format!("mode {:#o} is of no file type", inode.mode),
+            ));
+        }
+        Ok(inode)
+    }
+
+    /// Changes an inode: one patch over what differs. Its block must be in memory.
+    pub(crate) fn edit_inode(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: u32,
+        after: &[PatchId],
+        edit: impl FnOnce(&mut InodeEditor),
+    ) -> PatchId {
+        let (Ok((block, at)), size) = (self.inode_place(inode), self.sb.inode_size as usize) else {
+            return PatchId::COMMITTED;
+        };
+        let len = size.min(EDITABLE);
+        let Some(data) = v.peek(block) else {
+            debug_assert!(false, "inode {inode} is changed but was not read");
+            return PatchId::COMMITTED;
+        };
+        let old = &data[at..at + len];
+        let mut editor = InodeEditor {
+            bytes: [0; EDITABLE],
+            len,
+            extra_end: 0,
+        };
+        editor.bytes[..len].copy_from_slice(old);
+        editor.extra_end = extra_end(old);
+        edit(&mut editor);
+        let differs = |i: &usize| editor.bytes[*i] != old[*i];
+        let (Some(first), Some(last)) = ((0..len).find(differs), (0..len).rev().find(differs))
+        else {
+            return PatchId::COMMITTED;
+        };
+        v.write(
+            block,
+            BlockClass::Metadata,
+            at + first,
+            &editor.bytes[first..=last],
+            after,
+        )
+    }
+
+    /// As [`edit_inode`](Self::edit_inode), and fsync of the inode waits for it.
+    pub(crate) fn change_inode(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: u32,
+        after: &[PatchId],
+        edit: impl FnOnce(&mut InodeEditor),
+    ) -> PatchId {
+        let id = self.edit_inode(v, inode, after, edit);
+        self.note_change(v, inode, id);
+        id
+    }
+
+    /// Changes nothing but times.
+    pub(crate) fn touch_inode(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: u32,
+        edit: impl FnOnce(&mut InodeEditor),
+    ) {
+        let id = self.edit_inode(v, inode, &[], edit);
+        if v.is_live(id) {
+            self.state(inode).time_changes.push(v, id);
+        }
+    }
+
+    pub(crate) fn note_change(&mut self, v: &Volume<'_>, inode: u32, id: PatchId) {
+        if v.is_live(id) {
+            self.state(inode).changes.push(v, id);
+        }
+    }
+
+    /// Writes a new inode over whatever was there.
+    pub(crate) fn initialise_inode(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        after: &[PatchId],
+        now: Timestamp,
+        fill: impl FnOnce(&mut InodeEditor),
+    ) -> PatchId {
+        let Ok((block, at)) = self.inode_place(number) else {
+            return PatchId::COMMITTED;
+        };
+        let size = self.sb.inode_size as usize;
+        let extra = inode::new_extra_isize(&self.sb);
+        let mut editor = InodeEditor {
+            bytes: [0; EDITABLE],
+            len: size.min(EDITABLE),
+            extra_end: BASE_SIZE + usize::from(extra),
+        };
+        if extra > 0 {
+            editor.put(offset::EXTRA_ISIZE, &extra.to_le_bytes());
+        }
+        editor.set_accessed(now);
+        editor.set_modified(now);
+        editor.set_changed(now);
+        editor.set_created(now);
+        fill(&mut editor);
+        let mut bytes = editor.bytes[..editor.len].to_vec();
+        bytes.resize(size, 0);
+        let id = v.write(block, BlockClass::Metadata, at, &bytes, after);
+        self.note_change(v, number, id);
+        id
+    }
+
+    pub(crate) fn show_attributes(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+    ) -> Result<Attributes> {
+        let inode = self.read_inode(v, number)?;
+        let file_type = inode.file_type().ok_or(Error::NotFound)?;
+        let is_device = matches!(file_type, FileType::BlockDevice | FileType::CharacterDevice);
+        Ok(Attributes {
+            inode: InodeNumber(number),
+            generation: inode.generation,
+            file_type,
+            permissions: inode.mode & 0o7777,
+            links: inode.links.into(),
+            uid: inode.uid,
+            gid: inode.gid,
+            device_number: if is_device { inode.device_number() } else { 0 },
+            size_bytes: inode.size,
+            sectors: inode.sectors.into(),
+            block_size_bytes: self.sb.block_size,
+            accessed: inode.accessed,
+            modified: inode.modified,
+            changed: inode.changed,
+            created: inode.created,
+        })
+    }
+
+    pub(crate) fn change_attributes(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        set: &SetAttributes,
+        now: Timestamp,
+    ) -> Result<()> {
+        let inode = self.read_inode(v, number)?;
+        if inode.flags & inode::FLAG_IMMUTABLE != 0 {
+            return Err(Error::NotPermitted);
+        }
+        let acl = match set.permissions {
+            Some(permissions) => self.gather_acl_mode(v, number, &inode, permissions)?,
+            None => None,
+        };
+        if let Some(size) = set.size_bytes {
+            self.resize(v, number, &inode, size, now)?;
+        }
+        if let Some(acl) = acl {
+            self.apply_attribute_plan(v, number, acl, now);
+        }
+        let only_times = set.permissions.is_none() && set.uid.is_none() && set.gid.is_none();
+        let edit = |e: &mut InodeEditor| {
+            if let Some(permissions) = set.permissions {
+                e.set_mode(inode.mode & 0o170_000 | permissions & 0o7777);
+            }
+            set.uid.inspect(|uid| e.set_owner(*uid));
+            set.gid.inspect(|gid| e.set_group(*gid));
+            set.accessed.inspect(|t| e.set_accessed(*t));
+            set.modified.inspect(|t| e.set_modified(*t));
+            e.set_changed(now);
+        };
+        if only_times {
+            self.touch_inode(v, number, edit);
+        } else {
+            self.change_inode(v, number, &[], edit);
+        }
+        Ok(())
+    }
+
+    /// Moves the access time of an inode that was read, as `relatime` has it.
+    pub(crate) fn note_read(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        now: Timestamp,
+    ) -> Result<()> {
+        const DAY_SECONDS: i64 = 86_400;
+        let inode = self.read_inode(v, number)?;
+        let accessed = inode.accessed;
+        let stale = accessed <= inode.modified
+            || accessed <= inode.changed
+            || accessed.seconds + DAY_SECONDS <= now.seconds;
+        if stale && inode.flags & inode::FLAG_NOATIME == 0 {
+            self.touch_inode(v, number, |e| e.set_accessed(now));
+        }
+        Ok(())
+    }
+
+    /// What must be on the disk for the inode to be: its changes, and for every name that is not yet, what makes it reachable.
+    pub(crate) fn collect_sync_targets(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: u32,
+        data_only: bool,
+        targets: &mut Vec<PatchId>,
+    ) {
+        let Some(state) = self.inodes.get(&inode) else {
+            return;
+        };
+        targets.extend(state.changes.iter());
+        if !data_only {
+            targets.extend(state.time_changes.iter());
+        }
+        targets.extend(state.reach);
+        for name in &state.names {
+            targets.extend([name.name, name.pointer]);
+            targets.extend(self.inodes.get(&name.directory).and_then(|d| d.reach));
+        }
+        targets.retain(|t| v.is_live(*t));
+    }
+
+    /// What makes a directory's own name reachable, where that is not on the disk yet.
+    pub(crate) fn reach_of_directory(&self, directory: u32) -> Option<PatchId> {
+        self.inodes.get(&directory).and_then(|d| d.reach)
+    }
+
+    /// Everything that a name needs to be reachable.
+    pub(crate) fn reach_of_name(&self, name: &PendingName, into: &mut Vec<PatchId>) {
+        into.extend([name.name, name.pointer]);
+        into.extend(self.reach_of_directory(name.directory));
+    }
+
+    fn is_name_pending(&self, v: &Volume<'_>, name: &PendingName) -> bool {
+        v.is_live(name.name)
+            || v.is_live(name.pointer)
+            || self
+                .reach_of_directory(name.directory)
+                .is_some_and(|r| v.is_live(r))
+    }
+
+    /// Remembers a name until it is reachable on the disk.
+    pub(crate) fn note_name(&mut self, v: &Volume<'_>, inode: u32, name: PendingName) {
+        self.prune_names(v, inode);
+        self.state(inode).names.push(name);
+    }
+
+    pub(crate) fn prune_names(&mut self, v: &Volume<'_>, inode: u32) {
+        let Some(state) = self.inodes.get(&inode) else {
+            return;
+        };
+        if state.names.iter().all(|n| self.is_name_pending(v, n)) {
+            return;
+        }
+        let pending: Vec<PendingName> = state
+            .names
+            .iter()
+            .filter(|n| self.is_name_pending(v, n))
+            .copied()
+            .collect();
+        self.state(inode).names = pending;
+    }
+
+    /// Takes a name out of the list of those that are not on the disk yet.
+    pub(crate) fn take_name(
+        &mut self,
+        inode: u32,
+        block: u64,
+        offset: usize,
+    ) -> Option<PendingName> {
+        let state = self.inodes.get_mut(&inode)?;
+        let at = state
+            .names
+            .iter()
+            .position(|n| n.block == block && n.offset == offset)?;
+        Some(state.names.swap_remove(at))
+    }
+
+    /// Forgets what is known of an inode that nobody refers to and of which everything is on the disk.
+    pub(crate) fn forget_if_idle(&mut self, v: &Volume<'_>, number: u32) {
+        self.prune_names(v, number);
+        let Some(state) = self.inodes.get(&number) else {
+            return;
+        };
+        let live = |id: &Option<PatchId>| id.is_some_and(|id| v.is_live(id));
+        let busy = state.references > 0
+            || state.freed.is_some()
+            || !state.names.is_empty()
+            || live(&state.made)
+            || live(&state.reach)
+            || live(&state.tail_zeroed)
+            || state.clearings.iter().any(|c| v.is_live(*c))
+            || state.new_blocks.iter().any(|(_, p)| v.is_live(*p))
+            || state.changes.any_live(v)
+            || state.time_changes.any_live(v);
+        if !busy {
+            self.inodes.remove(&number);
+            self.windows.drop_of(number);
+        }
+    }
+}
+
+/// Where the extra fields of an inode end.
+fn extra_end(bytes: &[u8]) -> usize {
+    match bytes.get(offset::EXTRA_ISIZE..offset::EXTRA_ISIZE + 2) {
+        Some(size) => {
+            let size = usize::from(u16::from_le_bytes([size[0], size[1]]));
+            // As the parser: an impossible size counts as none.
+            if size >= 4 && size % 4 == 0 && BASE_SIZE + size <= bytes.len() {
+                BASE_SIZE + size
+            } else {
+                BASE_SIZE
+            }
+        }
+        None => BASE_SIZE,
+    }
+}

@@ -1,0 +1,330 @@
+//! The open file system: its state, and the trait that the layers above see.
+
+use backstitch_layout::{
+    Allocate, Attributes, DeferredStatistics, DirectoryEntry, Error, FileSystem,
+    FileSystemStatistics, InodeNumber, NewInode, Piece, Rename, Result, Seek, SetAttributes,
+    SetXattrMode, Timestamp,
+};
+use backstitch_ordering::{PatchId, Volume};
+use rustc_hash::FxHashMap;
+
+use crate::deferred::Deferred;
+use crate::format::{NAME_MAX_BYTES, ROOT_INODE, Superblock};
+use crate::groups::Groups;
+use crate::inodes::InodeState;
+use crate::place::Windows;
+use crate::xattrs::SharedBlocks;
+
+/// An open ext2 file system.
+pub(crate) struct Ext {
+    pub(crate) sb: Superblock,
+    pub(crate) groups: Groups,
+    pub(crate) windows: Windows,
+    /// What is known in memory of inodes that somebody refers to or that have changes not yet on disk.
+    pub(crate) inodes: FxHashMap<u32, InodeState>,
+    pub(crate) deferred: Deferred,
+    pub(crate) shared_blocks: SharedBlocks,
+    pub(crate) read_only: Option<String>,
+    pub(crate) free_epoch: u64,
+    /// Makes generations that differ.
+    pub(crate) next_generation: u32,
+}
+
+impl Ext {
+    pub(crate) fn block_size(&self) -> usize {
+        self.sb.block_size as usize
+    }
+
+    /// Pointers in an indirect block.
+    pub(crate) fn pointers_per_block(&self) -> u64 {
+        u64::from(self.sb.block_size / 4)
+    }
+
+    pub(crate) fn sectors_per_block(&self) -> u32 {
+        self.sb.block_size / 512
+    }
+
+    /// Refuses changes to what is read-only.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.read_only.is_some() {
+            Err(Error::ReadOnly)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// There is no space: final, or is some on its way?
+    pub(crate) fn no_space(&self) -> Error {
+        if self.deferred.is_empty() {
+            Error::NoSpace
+        } else {
+            Error::WaitForFrees
+        }
+    }
+}
+
+/// A name as POSIX allows it.
+pub(crate) fn check_name(name: &[u8]) -> Result<()> {
+    if name.len() > NAME_MAX_BYTES {
+        Err(Error::NameTooLong)
+    } else if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
+        Err(Error::Invalid)
+    } else {
+        Ok(())
+    }
+}
+
+impl FileSystem for Ext {
+    fn name(&self) -> &'static str {
+        "ext2"
+    }
+
+    fn root(&self) -> InodeNumber {
+        InodeNumber(ROOT_INODE)
+    }
+
+    fn read_only_reason(&self) -> Option<String> {
+        self.read_only.clone()
+    }
+
+    fn become_read_only(&mut self, reason: &str) {
+        self.read_only.get_or_insert_with(|| reason.to_string());
+    }
+
+    fn statistics(&self) -> FileSystemStatistics {
+        // What waits for its turn to be freed is as good as free: who needs it waits for it.
+        let free = self.groups.free_blocks() + self.deferred.pending_blocks();
+        FileSystemStatistics {
+            block_size_bytes: self.sb.block_size,
+            blocks: self
+                .sb
+                .blocks_count
+                .saturating_sub(self.groups.overhead_blocks()),
+            free_blocks: free,
+            available_blocks: free.saturating_sub(self.sb.r_blocks_count),
+            inodes: self.sb.inodes_count.into(),
+            free_inodes: u64::from(self.groups.free_inodes()) + self.deferred.pending_inodes(),
+            name_max_bytes: NAME_MAX_BYTES as u32,
+        }
+    }
+
+    fn attributes(&mut self, v: &mut Volume<'_>, inode: InodeNumber) -> Result<Attributes> {
+        self.show_attributes(v, inode.0)
+    }
+
+    fn set_attributes(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: InodeNumber,
+        set: &SetAttributes,
+        now: Timestamp,
+    ) -> Result<Attributes> {
+        self.check_writable()?;
+        self.change_attributes(v, inode.0, set, now)?;
+        self.show_attributes(v, inode.0)
+    }
+
+    fn touch_accessed(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: InodeNumber,
+        now: Timestamp,
+    ) -> Result<()> {
+        self.check_writable()?;
+        self.note_read(v, inode.0, now)
+    }
+
+    fn lookup(
+        &mut self,
+        v: &mut Volume<'_>,
+        directory: InodeNumber,
+        name: &[u8],
+    ) -> Result<InodeNumber> {
+        if name.len() > NAME_MAX_BYTES {
+            return Err(Error::NameTooLong);
+        }
+        let found = self.find_name(v, directory.0, name)?;
+        found.map(|f| InodeNumber(f.inode)).ok_or(Error::NotFound)
+    }
+
+    fn read_directory(
+        &mut self,
+        v: &mut Volume<'_>,
+        directory: InodeNumber,
+        cookie: u64,
+        emit: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
+    ) -> Result<()> {
+        self.list_names(v, directory.0, cookie, emit)
+    }
+
+    fn create(
+        &mut self,
+        v: &mut Volume<'_>,
+        directory: InodeNumber,
+        name: &[u8],
+        new: &NewInode<'_>,
+        now: Timestamp,
+    ) -> Result<InodeNumber> {
+        self.check_writable()?;
+        self.make(v, directory.0, name, new, now).map(InodeNumber)
+    }
+
+    fn link(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: InodeNumber,
+        directory: InodeNumber,
+        name: &[u8],
+        now: Timestamp,
+    ) -> Result<()> {
+        self.check_writable()?;
+        self.add_link(v, inode.0, directory.0, name, now)
+    }
+
+    fn unlink(
+        &mut self,
+        v: &mut Volume<'_>,
+        directory: InodeNumber,
+        name: &[u8],
+        now: Timestamp,
+    ) -> Result<InodeNumber> {
+        self.check_writable()?;
+        self.remove_name(v, directory.0, name, false, now)
+            .map(InodeNumber)
+    }
+
+    fn remove_directory(
+        &mut self,
+        v: &mut Volume<'_>,
+        directory: InodeNumber,
+        name: &[u8],
+        now: Timestamp,
+    ) -> Result<InodeNumber> {
+        self.check_writable()?;
+        self.remove_name(v, directory.0, name, true, now)
+            .map(InodeNumber)
+    }
+
+    fn rename(
+        &mut self,
+        v: &mut Volume<'_>,
+        rename: &Rename<'_>,
+        now: Timestamp,
+    ) -> Result<Option<InodeNumber>> {
+        self.check_writable()?;
+        Ok(self.move_name(v, rename, now)?.map(InodeNumber))
+    }
+
+    fn read_link(&mut self, v: &mut Volume<'_>, inode: InodeNumber) -> Result<Vec<u8>> {
+        self.symlink_target(v, inode.0)
+    }
+
+    fn map(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: InodeNumber,
+        offset_bytes: u64,
+        len_bytes: usize,
+        pieces: &mut Vec<Piece>,
+    ) -> Result<()> {
+        self.map_for_reading(v, inode.0, offset_bytes, len_bytes, pieces)
+    }
+
+    fn free_epoch(&self) -> u64 {
+        self.free_epoch
+    }
+
+    fn write(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: InodeNumber,
+        offset_bytes: u64,
+        data: &[u8],
+        now: Timestamp,
+    ) -> Result<usize> {
+        self.check_writable()?;
+        self.write_step(v, inode.0, offset_bytes, data, now)
+    }
+
+    fn allocate(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: InodeNumber,
+        how: Allocate,
+        offset_bytes: u64,
+        len_bytes: u64,
+        now: Timestamp,
+    ) -> Result<()> {
+        self.check_writable()?;
+        self.allocate_step(v, inode.0, how, offset_bytes, len_bytes, now)
+    }
+
+    fn seek(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: InodeNumber,
+        offset_bytes: u64,
+        what: Seek,
+    ) -> Result<u64> {
+        self.find_data_or_hole(v, inode.0, offset_bytes, what)
+    }
+
+    fn xattr(&mut self, v: &mut Volume<'_>, inode: InodeNumber, name: &[u8]) -> Result<Vec<u8>> {
+        self.read_xattr(v, inode.0, name)
+    }
+
+    fn list_xattrs(&mut self, v: &mut Volume<'_>, inode: InodeNumber) -> Result<Vec<u8>> {
+        self.list_xattr_names(v, inode.0)
+    }
+
+    fn set_xattr(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: InodeNumber,
+        name: &[u8],
+        value: Option<&[u8]>,
+        mode: SetXattrMode,
+        now: Timestamp,
+    ) -> Result<()> {
+        self.check_writable()?;
+        self.change_xattr(v, inode.0, name, value, mode, now)
+    }
+
+    fn sync_targets(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: InodeNumber,
+        data_only: bool,
+        targets: &mut Vec<PatchId>,
+    ) {
+        self.collect_sync_targets(v, inode.0, data_only, targets);
+    }
+
+    fn hold(&mut self, inode: InodeNumber) {
+        self.state(inode.0).references += 1;
+    }
+
+    fn release(&mut self, inode: InodeNumber) {
+        self.drop_reference(inode.0);
+    }
+
+    fn release_all(&mut self) {
+        self.drop_all_references();
+    }
+
+    fn background(&mut self, v: &mut Volume<'_>, _now: Timestamp) -> Result<bool> {
+        self.do_deferred(v)
+    }
+
+    fn deferred(&self) -> DeferredStatistics {
+        self.deferred.statistics()
+    }
+
+    fn settle(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<()> {
+        self.write_counters(v, now)
+    }
+
+    fn mark_clean(&mut self, v: &mut Volume<'_>, _now: Timestamp) -> Result<()> {
+        self.write_clean_mark(v)
+    }
+}

@@ -1,0 +1,406 @@
+//! From a file's blocks to the disk's: the tree of direct, indirect, double and triple indirect pointers.
+
+use backstitch_layout::{Error, Result};
+use backstitch_ordering::Volume;
+
+use crate::format::Inode;
+use crate::format::inode::{DIRECT_POINTERS, DOUBLE_INDIRECT, INDIRECT, TRIPLE_INDIRECT};
+use crate::groups::{Run, push_run};
+use crate::layout::Ext;
+
+/// The way from an inode to one block: the pointer in the inode, then an index in each indirect block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Path {
+    /// The index into the inode's pointers.
+    pub(crate) root: usize,
+    /// The indices into the indirect blocks, outermost first.
+    pub(crate) indices: [usize; 3],
+    /// How many of them there are.
+    pub(crate) depth: usize,
+}
+
+/// What a stretch of a file is mapped to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mapped {
+    /// Adjacent blocks on the disk.
+    Blocks(Run),
+    /// So many blocks of nothing (at least; more may follow).
+    Hole(u64),
+}
+
+/// What has to change so that a range of a file is mapped to nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Unmapping {
+    /// Pointers of the inode to nullify.
+    pub(crate) roots: Vec<usize>,
+    /// Entries of indirect blocks to nullify: the block, the first entry, how many.
+    pub(crate) entries: Vec<(u64, usize, usize)>,
+    /// What nothing points to then: contents and indirect blocks.
+    pub(crate) freed: Vec<Run>,
+    /// How many blocks that is.
+    pub(crate) count: u64,
+}
+
+/// Which blocks of a range are to go, for a walk over the tree.
+struct Walk {
+    /// The range.
+    from: u64,
+    to: u64,
+    /// An indirect block goes when all that it can map lies in here.
+    whole_from: u64,
+    whole_to: u64,
+}
+
+impl Ext {
+    /// The most blocks that a file can map.
+    pub(crate) fn blocks_max(&self) -> u64 {
+        let n = self.pointers_per_block();
+        DIRECT_POINTERS as u64 + n + n * n + n * n * n
+    }
+
+    pub(crate) fn path_of(&self, logical: u64) -> Option<Path> {
+        let n = self.pointers_per_block();
+        let mut rest = logical;
+        if rest < DIRECT_POINTERS as u64 {
+            return Some(Path {
+                root: rest as usize,
+                indices: [0; 3],
+                depth: 0,
+            });
+        }
+        rest -= DIRECT_POINTERS as u64;
+        if rest < n {
+            return Some(Path {
+                root: INDIRECT,
+                indices: [rest as usize, 0, 0],
+                depth: 1,
+            });
+        }
+        rest -= n;
+        if rest < n * n {
+            return Some(Path {
+                root: DOUBLE_INDIRECT,
+                indices: [(rest / n) as usize, (rest % n) as usize, 0],
+                depth: 2,
+            });
+        }
+        rest -= n * n;
+        if rest < n * n * n {
+            let indices = [
+                (rest / (n * n)) as usize,
+                (rest / n % n) as usize,
+                (rest % n) as usize,
+            ];
+            return Some(Path {
+                root: TRIPLE_INDIRECT,
+                indices,
+                depth: 3,
+            });
+        }
+        None
+    }
+
+    /// A pointer that may be followed, or 0.
+    pub(crate) fn checked_pointer(&self, block: u32) -> Result<u64> {
+        let block = u64::from(block);
+        if block == 0
+            || self.is_data_run(Run {
+                start: block,
+                len: 1,
+            })
+        {
+            Ok(block)
+        } else {
+            Err(Error::corrupt(
+                "block map",
+                format!("block {block} is outside of the file system or belongs to its metadata"),
+            ))
+        }
+    }
+
+    fn entry(&self, v: &mut Volume<'_>, indirect: u64, index: usize) -> Result<u64> {
+        let bytes = v.read(indirect)?;
+        self.checked_pointer(entry_at(bytes, index))
+    }
+
+    /// The indirect blocks on the way to a block, as far as they exist (0 from the first missing one on), and the block.
+    pub(crate) fn resolve(
+        &self,
+        v: &mut Volume<'_>,
+        inode: &Inode,
+        path: &Path,
+    ) -> Result<([u64; 3], u64)> {
+        let mut indirects = [0; 3];
+        let mut block = self.checked_pointer(inode.block[path.root])?;
+        for level in 0..path.depth {
+            if block == 0 {
+                return Ok((indirects, 0));
+            }
+            indirects[level] = block;
+            block = self.entry(v, block, path.indices[level])?;
+        }
+        Ok((indirects, block))
+    }
+
+    /// What the file's blocks from `logical` on are mapped to, at most `max` of them: one run of either kind.
+    pub(crate) fn map_blocks(
+        &self,
+        v: &mut Volume<'_>,
+        inode: &Inode,
+        logical: u64,
+        max: u64,
+    ) -> Result<Mapped> {
+        let Some(path) = self.path_of(logical) else {
+            return Ok(Mapped::Hole(max));
+        };
+        let (indirects, block) = self.resolve(v, inode, &path)?;
+        let n = self.pointers_per_block();
+        if path.depth == 0 {
+            let pointers = inode.block[path.root..DIRECT_POINTERS].iter().copied();
+            return self.run_of(pointers, max);
+        }
+        if block == 0
+            && let Some(missing) = (0..path.depth).find(|l| indirects[*l] == 0)
+        {
+            // Nothing is mapped as far as the missing indirect block (or the missing root) reaches.
+            let below: u64 = n.pow((path.depth - missing) as u32);
+            let within = path.indices[missing..path.depth]
+                .iter()
+                .fold(0, |at, index| at * n + *index as u64);
+            return Ok(Mapped::Hole((below - within).min(max)));
+        }
+        let bytes = v.read(indirects[path.depth - 1])?;
+        let pointers =
+            (path.indices[path.depth - 1]..n as usize).map(|index| entry_at(bytes, index));
+        self.run_of(pointers, max)
+    }
+
+    fn run_of(&self, mut pointers: impl Iterator<Item = u32>, max: u64) -> Result<Mapped> {
+        let Some(first) = pointers.next() else {
+            return Ok(Mapped::Hole(1));
+        };
+        let mut len = 1;
+        let rest = pointers.take(max.saturating_sub(1) as usize);
+        if first == 0 {
+            len += rest.take_while(|p| *p == 0).count() as u64;
+            return Ok(Mapped::Hole(len));
+        }
+        let mut next = first;
+        for pointer in rest {
+            next = next.wrapping_add(1);
+            if pointer != next {
+                break;
+            }
+            len += 1;
+        }
+        let run = Run {
+            start: first.into(),
+            len,
+        };
+        if self.is_data_run(run) {
+            return Ok(Mapped::Blocks(run));
+        }
+        Err(Error::corrupt(
+            "block map",
+            format!(
+                "blocks {}..{} are outside of the file system or its metadata",
+                run.start,
+                run.end()
+            ),
+        ))
+    }
+
+    /// What maps the blocks `from..to` of a file. Indirect blocks all of whose range is in there go too.
+    pub(crate) fn gather_unmapping(
+        &self,
+        v: &mut Volume<'_>,
+        inode: &Inode,
+        from: u64,
+        to: u64,
+    ) -> Result<Unmapping> {
+        let walk = Walk {
+            from,
+            to,
+            whole_from: from,
+            whole_to: to,
+        };
+        let mut plan = Unmapping::default();
+        self.for_each_tree(|root, depth, base, span| {
+            if inode.block[root] == 0 || base + span <= walk.from || base >= walk.to {
+                return Ok(());
+            }
+            let block = self.checked_pointer(inode.block[root])?;
+            let whole = walk.covers(base, span);
+            if whole {
+                plan.roots.push(root);
+            }
+            self.walk_tree(v, block, depth, base, &walk, whole, &mut plan)
+        })?;
+        Ok(plan)
+    }
+
+    /// What a freed inode's blocks `from..to` are, going downwards from the end: an indirect block counts to the part in which
+    /// the first block lies that it can map.
+    pub(crate) fn gather_tail(
+        &self,
+        v: &mut Volume<'_>,
+        inode: &Inode,
+        from: u64,
+        to: u64,
+    ) -> Result<Unmapping> {
+        let walk = Walk {
+            from,
+            to,
+            whole_from: from,
+            whole_to: u64::MAX,
+        };
+        let mut plan = Unmapping::default();
+        self.for_each_tree(|root, depth, base, span| {
+            if inode.block[root] == 0 || base + span <= walk.from || base >= walk.to {
+                return Ok(());
+            }
+            let block = self.checked_pointer(inode.block[root])?;
+            self.walk_tree(v, block, depth, base, &walk, true, &mut plan)
+        })?;
+        Ok(plan)
+    }
+
+    fn for_each_tree(
+        &self,
+        mut visit: impl FnMut(usize, usize, u64, u64) -> Result<()>,
+    ) -> Result<()> {
+        let n = self.pointers_per_block();
+        for root in 0..DIRECT_POINTERS {
+            visit(root, 0, root as u64, 1)?;
+        }
+        let mut base = DIRECT_POINTERS as u64;
+        for depth in 1..=3 {
+            let span = n.pow(depth as u32);
+            visit(INDIRECT + depth - 1, depth, base, span)?;
+            base += span;
+        }
+        Ok(())
+    }
+
+    /// Visits a block and what is below it. `goes` says that whoever points to it will be nullified or is gone already.
+    #[allow(clippy::too_many_arguments)]
+    fn walk_tree(
+        &self,
+        v: &mut Volume<'_>,
+        block: u64,
+        depth: usize,
+        base: u64,
+        walk: &Walk,
+        goes: bool,
+        plan: &mut Unmapping,
+    ) -> Result<()> {
+        let n = self.pointers_per_block();
+        if depth > 0 {
+            let child_span = n.pow(depth as u32 - 1);
+            let first = (walk.from.saturating_sub(base) / child_span).min(n) as usize;
+            let last = walk.to.saturating_sub(base).div_ceil(child_span).min(n) as usize;
+            let entries: Vec<u32> = {
+                let bytes = v.read(block)?;
+                (first..last).map(|index| entry_at(bytes, index)).collect()
+            };
+            let mut missing = false;
+            for (index, entry) in (first..last).zip(entries) {
+                if entry == 0 {
+                    continue;
+                }
+                let child = self.checked_pointer(entry)?;
+                let child_base = base + index as u64 * child_span;
+                let child_goes = goes || walk.covers(child_base, child_span);
+                if child_goes && !goes {
+                    push_entry(&mut plan.entries, block, index);
+                }
+                match self.walk_tree(v, child, depth - 1, child_base, walk, child_goes, plan) {
+                    // Ask for all the indirect blocks of this level before giving up.
+                    Err(Error::Miss) => missing = true,
+                    other => other?,
+                }
+            }
+            if missing {
+                return Err(Error::Miss);
+            }
+        }
+        if goes && walk.counts(base) {
+            push_run(&mut plan.freed, block, 1);
+            plan.count += 1;
+        }
+        Ok(())
+    }
+
+    /// One more than the last mapped block of a file; 0 where nothing is mapped.
+    pub(crate) fn mapped_end(&self, v: &mut Volume<'_>, inode: &Inode) -> Result<u64> {
+        let n = self.pointers_per_block();
+        let mut base = self.blocks_max();
+        for depth in (1..=3).rev() {
+            base -= n.pow(depth as u32);
+            let block = self.checked_pointer(inode.block[INDIRECT + depth - 1])?;
+            if block != 0 {
+                // An empty tree maps nothing, but its blocks are there to be freed.
+                return Ok(self
+                    .last_in_tree(v, block, depth, base)?
+                    .map_or(base + 1, |last| last + 1));
+            }
+        }
+        let last = (0..DIRECT_POINTERS).rev().find(|i| inode.block[*i] != 0);
+        Ok(last.map_or(0, |i| i as u64 + 1))
+    }
+
+    fn last_in_tree(
+        &self,
+        v: &mut Volume<'_>,
+        block: u64,
+        depth: usize,
+        base: u64,
+    ) -> Result<Option<u64>> {
+        if depth == 0 {
+            return Ok(Some(base));
+        }
+        let n = self.pointers_per_block();
+        let span = n.pow(depth as u32 - 1);
+        let mut index = n as usize;
+        while index > 0 {
+            index -= 1;
+            let entry = entry_at(v.read(block)?, index);
+            if entry == 0 {
+                continue;
+            }
+            let child_base = base + index as u64 * span;
+            let child = self.checked_pointer(entry)?;
+            // An empty indirect block still counts: it has to be freed with what it could map.
+            return Ok(Some(
+                self.last_in_tree(v, child, depth - 1, child_base)?
+                    .unwrap_or(child_base),
+            ));
+        }
+        Ok(None)
+    }
+}
+
+impl Walk {
+    fn covers(&self, base: u64, span: u64) -> bool {
+        base >= self.whole_from && base + span <= self.whole_to
+    }
+
+    fn counts(&self, base: u64) -> bool {
+        base >= self.from && base < self.to
+    }
+}
+
+/// Entry `index` of an indirect block.
+pub(crate) fn entry_at(bytes: &[u8], index: usize) -> u32 {
+    match bytes.get(index * 4..index * 4 + 4) {
+        Some(b) => u32::from_le_bytes([b[0], b[1], b[2], b[3]]),
+        None => 0,
+    }
+}
+
+fn push_entry(entries: &mut Vec<(u64, usize, usize)>, block: u64, index: usize) {
+    match entries.last_mut() {
+        Some((b, first, count)) if *b == block && *first + *count == index => *count += 1,
+        _ => entries.push((block, index, 1)),
+    }
+}

@@ -1,0 +1,303 @@
+//! Opening an image, recovering it, and leaving it clean.
+//!
+//! # The clean mark and the record
+//!
+//! While an image is mounted for writing its superblock says "not clean", and a record of ours in reserved bytes names the
+//! mechanism, with the mount's time and count. The record becomes stable before the mark is taken away, and both before
+//! anything else is written. A dirty image is believed to be what soft updates leave only where record, time and count match:
+//! whoever mounts it in between without knowing the record changes time and count.
+
+use backstitch_device::BlockDevice;
+use backstitch_layout::{Error, LayoutKind, OpenRequest, Opened, Result, Timestamp};
+use backstitch_ordering::{BlockClass, PatchId, Volume};
+
+use crate::deferred::Deferred;
+use crate::format::features::RO_COMPAT_LARGE_FILE;
+use crate::format::superblock::{
+    OFFSET_FEATURE_COMPAT, OFFSET_FEATURE_RO_COMPAT, OFFSET_FREE_BLOCKS_COUNT,
+    OFFSET_FREE_INODES_COUNT, OFFSET_MNT_COUNT, OFFSET_MTIME, OFFSET_STATE, OFFSET_WTIME,
+    STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
+};
+use crate::format::{FormatError, Mechanism, MountRecord, Superblock, bitmap, group, record};
+use crate::groups::Groups;
+use crate::layout::Ext;
+use crate::place::Windows;
+
+/// Recognises ext2 images and opens them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ext2;
+
+/// How much of the device is looked at to find the size of a file system's blocks.
+fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    if device.size_bytes() < SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64 {
+        return Err(Error::Unsupported(format!(
+            "not an ext2 file system: {} bytes are too few for a superblock",
+            device.size_bytes()
+        )));
+    }
+    device.read(SUPERBLOCK_OFFSET, &mut bytes)?;
+    Superblock::parse(&bytes, device.size_bytes()).map_err(from_format)
+}
+
+fn from_format(error: FormatError) -> Error {
+    match error {
+        FormatError::Corrupt { where_, what } => Error::Corrupt { where_, what },
+        other => Error::Unsupported(other.to_string()),
+    }
+}
+
+impl LayoutKind for Ext2 {
+    fn block_bytes(&self, device: &dyn BlockDevice) -> Result<u32> {
+        Ok(read_superblock(device)?.block_size)
+    }
+
+    fn open(
+        &self,
+        v: &mut Volume<'_>,
+        device: &dyn BlockDevice,
+        request: &OpenRequest,
+    ) -> Result<Opened> {
+        let sb = read_superblock(device)?;
+        let unreadable = sb.read_support();
+        if !unreadable.is_empty() {
+            return Err(Error::Unsupported(format!(
+                "the image uses {}",
+                unreadable.join(", ")
+            )));
+        }
+        let mut table = Vec::new();
+        let first = group::descriptor_table_block(&sb);
+        for block in first..first + u64::from(sb.descriptor_blocks) {
+            v.want(block);
+        }
+        for block in first..first + u64::from(sb.descriptor_blocks) {
+            table.extend_from_slice(v.read(block)?);
+        }
+        let descriptors = group::parse_table(&sb, &table).map_err(from_format)?;
+        let (trust, read_only) = judge(&sb, request);
+        let mut ext = Ext {
+            groups: Groups::new(&sb, &descriptors),
+            windows: Windows::default(),
+            inodes: Default::default(),
+            deferred: Deferred::default(),
+            shared_blocks: Default::default(),
+            read_only,
+            free_epoch: 0,
+            next_generation: (request.now.seconds as u32).wrapping_mul(0x9e37_79b9)
+                ^ request.now.nanoseconds,
+            sb,
+        };
+        let mut actions = Vec::new();
+        if trust == Trust::AfterCrash {
+            actions.push(ext.recount(v)?);
+        }
+        let first = match ext.read_only {
+            None => ext.take_clean_mark(v, request.now, device.atomic_unit_bytes())?,
+            Some(_) => Vec::new(),
+        };
+        let recovery_needed = trust == Trust::AfterCrash;
+        Ok(Opened {
+            file_system: Box::new(ext),
+            recovery_needed,
+            actions,
+            first,
+        })
+    }
+}
+
+/// What an image's state says about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trust {
+    Clean,
+    /// Left by a crash under a mechanism that keeps order.
+    AfterCrash,
+    No,
+}
+
+/// Whether the image can be trusted, and why it must not be written to.
+fn judge(sb: &Superblock, request: &OpenRequest) -> (Trust, Option<String>) {
+    let trust = if sb.state & STATE_ERROR != 0 {
+        Trust::No
+    } else if sb.state & STATE_VALID != 0 {
+        Trust::Clean
+    } else if sb
+        .record
+        .is_some_and(|r| r.mechanism.is_ordered() && r.matches(sb.mtime, sb.mount_count))
+    {
+        Trust::AfterCrash
+    } else {
+        Trust::No
+    };
+    let unwritable = sb.write_support();
+    let reason = if request.read_only {
+        Some("mounted read-only".to_string())
+    } else if !unwritable.is_empty() {
+        Some(format!(
+            "the image uses {}, which this version cannot write",
+            unwritable.join(", ")
+        ))
+    } else if trust == Trust::No {
+        Some(
+            "the image was not unmounted cleanly by a mechanism that keeps order; run fsck on it"
+                .to_string(),
+        )
+    } else {
+        None
+    };
+    (trust, reason)
+}
+
+impl Ext {
+    /// The block that holds the superblock, and its offset therein.
+    fn superblock_place(&self) -> (u64, usize) {
+        let bs = u64::from(self.sb.block_size);
+        (SUPERBLOCK_OFFSET / bs, (SUPERBLOCK_OFFSET % bs) as usize)
+    }
+
+    fn write_superblock(
+        &self,
+        v: &mut Volume<'_>,
+        at: usize,
+        bytes: &[u8],
+        after: &[PatchId],
+    ) -> Result<PatchId> {
+        let (block, base) = self.superblock_place();
+        v.read(block)?;
+        Ok(v.write(block, BlockClass::Metadata, base + at, bytes, after))
+    }
+
+    /// Counts what the bitmaps say is free: the counters on the disk are not kept up to date while mounted.
+    fn recount(&mut self, v: &mut Volume<'_>) -> Result<String> {
+        let mut missing = false;
+        for g in &self.groups.list {
+            missing |= !v.want(g.block_bitmap);
+            missing |= !v.want(g.inode_bitmap);
+        }
+        if missing {
+            return Err(Error::Miss);
+        }
+        for index in 0..self.groups.list.len() {
+            let blocks = self.sb.blocks_in_group(index as u32) as usize;
+            let free_blocks = bitmap::count_zeros(self.block_bits(v, index)?, blocks) as u32;
+            let bits = v.read(self.groups.list[index].inode_bitmap)?;
+            let free_inodes = bitmap::count_zeros(bits, self.sb.inodes_per_group as usize) as u32;
+            self.groups.recount(index, free_blocks, free_inodes);
+        }
+        Ok(format!(
+            "counted free blocks and inodes of {} groups",
+            self.groups.list.len()
+        ))
+    }
+
+    /// The record, then "not clean" with the mount's time and count. Both must be stable before anything else is written.
+    fn take_clean_mark(
+        &mut self,
+        v: &mut Volume<'_>,
+        now: Timestamp,
+        atomic_unit_bytes: u32,
+    ) -> Result<Vec<PatchId>> {
+        let count = self.sb.mount_count.wrapping_add(1);
+        let mechanism = match v.crash_record() {
+            Some(1) => Mechanism::Soft,
+            Some(2) => Mechanism::Sync,
+            _ => Mechanism::Async,
+        };
+        let entry = MountRecord {
+            mechanism,
+            mount_count: count,
+            mount_time_seconds: now.seconds.max(0) as u64,
+            atomic_unit_bytes,
+        };
+        let record = entry.encode(&self.sb.uuid);
+        let recorded = self.write_superblock(v, record::RECORD_OFFSET, &record, &[])?;
+        let time = (now.seconds.max(0) as u32).to_le_bytes();
+        let state = (self.sb.state & !STATE_VALID).to_le_bytes();
+        // Time, count and state are within twelve bytes of each other: one patch.
+        let (block, base) = self.superblock_place();
+        let start = OFFSET_MTIME;
+        let end = OFFSET_STATE + 2;
+        let mut bytes = v.read(block)?[base + start..base + end].to_vec();
+        bytes[..4].copy_from_slice(&time);
+        bytes[OFFSET_MNT_COUNT - start..OFFSET_MNT_COUNT - start + 2]
+            .copy_from_slice(&count.to_le_bytes());
+        bytes[OFFSET_STATE - start..].copy_from_slice(&state);
+        let marked = self.write_superblock(v, start, &bytes, &[recorded])?;
+        self.sb.mount_count = count;
+        self.sb.mtime = now.seconds.max(0) as u32;
+        Ok(vec![recorded, marked])
+    }
+
+    /// Writes the counters: groups, then the totals.
+    pub(crate) fn write_counters(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<()> {
+        if self.read_only.is_some() {
+            return Ok(());
+        }
+        let mut missing = false;
+        for index in 0..self.sb.groups {
+            let (block, _) = group::descriptor_location(&self.sb, index);
+            missing |= !v.want(block);
+        }
+        if missing {
+            return Err(Error::Miss);
+        }
+        for (index, g) in self.groups.list.iter().enumerate() {
+            let (block, at) = group::descriptor_location(&self.sb, index as u32);
+            let fields = [
+                g.free_blocks as u16,
+                g.free_inodes as u16,
+                g.directories as u16,
+            ];
+            let bytes: Vec<u8> = fields.iter().flat_map(|f| f.to_le_bytes()).collect();
+            let start = at + group::OFFSET_FREE_BLOCKS_COUNT;
+            if v.read(block)?[start..start + bytes.len()] != bytes {
+                v.write(block, BlockClass::Metadata, start, &bytes, &[]);
+            }
+        }
+        let free_blocks = (self.groups.free_blocks() as u32).to_le_bytes();
+        self.write_superblock(v, OFFSET_FREE_BLOCKS_COUNT, &free_blocks, &[])?;
+        let free_inodes = self.groups.free_inodes().to_le_bytes();
+        self.write_superblock(v, OFFSET_FREE_INODES_COUNT, &free_inodes, &[])?;
+        let time = (now.seconds.max(0) as u32).to_le_bytes();
+        self.write_superblock(v, OFFSET_WTIME, &time, &[])?;
+        Ok(())
+    }
+
+    /// The very last write: the image is clean again.
+    pub(crate) fn write_clean_mark(&mut self, v: &mut Volume<'_>) -> Result<()> {
+        if self.read_only.is_some() {
+            return Ok(());
+        }
+        let state = (self.sb.state | STATE_VALID).to_le_bytes();
+        self.write_superblock(v, OFFSET_STATE, &state, &[])?;
+        Ok(())
+    }
+
+    /// A file of 2 GiB or more makes the image one with large files.
+    pub(crate) fn gather_large_file(&mut self, v: &mut Volume<'_>, size: u64) -> Result<()> {
+        if size <= i32::MAX as u64 || self.sb.features.has_ro_compat(RO_COMPAT_LARGE_FILE) {
+            return Ok(());
+        }
+        if self.sb.revision == 0 {
+            return Err(Error::FileTooLarge);
+        }
+        let ro_compat = self.sb.features.ro_compat | RO_COMPAT_LARGE_FILE;
+        self.write_superblock(v, OFFSET_FEATURE_RO_COMPAT, &ro_compat.to_le_bytes(), &[])?;
+        self.sb.features.ro_compat = ro_compat;
+        Ok(())
+    }
+
+    /// Sets a compatible feature in the superblock where an image lacks it and is about to need it.
+    pub(crate) fn gather_compat_feature(&mut self, v: &mut Volume<'_>, bit: u32) -> Result<()> {
+        if self.sb.features.has_compat(bit) {
+            return Ok(());
+        }
+        if self.sb.revision == 0 {
+            return Err(Error::NotSupported);
+        }
+        let compat = self.sb.features.compat | bit;
+        self.write_superblock(v, OFFSET_FEATURE_COMPAT, &compat.to_le_bytes(), &[])?;
+        self.sb.features.compat = compat;
+        Ok(())
+    }
+}

@@ -1,0 +1,645 @@
+//! Making and removing names.
+
+use backstitch_layout::{Error, FileType, NewInode, Result, Timestamp};
+use backstitch_ordering::{BlockClass, PatchId, Volume};
+
+use crate::block_edit::entry_bytes;
+use crate::contents::{Extension, NewContents};
+use crate::format::directory::{
+    self, OFFSET_INODE, TYPE_UNKNOWN, encode_entry, new_directory_block,
+};
+use crate::format::features::INCOMPAT_FILETYPE;
+use crate::format::inode::{
+    FAST_SYMLINK_MAX, FLAG_APPEND, FLAG_IMMUTABLE, FLAG_INDEX, encode_device,
+};
+use crate::format::{Inode, LINK_MAX};
+use crate::groups::Run;
+use crate::index::{Found, Room};
+use crate::inodes::{InodeEditor, PendingName};
+use crate::layout::{Ext, check_name};
+use crate::place::Picks;
+use crate::xattrs::Inheritance;
+
+/// Where a new name goes.
+pub(crate) enum Place {
+    /// Into a block that the directory has.
+    Room(Room),
+    /// Into a block that it gets.
+    NewBlock(Extension),
+}
+
+impl Place {
+    fn picks(&self) -> Picks {
+        match self {
+            Place::Room(_) => Picks::default(),
+            Place::NewBlock(e) => {
+                let mut runs = vec![e.run];
+                runs.extend(e.indirects.iter().map(|b| Run { start: *b, len: 1 }));
+                Picks(runs)
+            }
+        }
+    }
+}
+
+/// A new inode that was decided on.
+struct Plan<'a> {
+    number: u32,
+    new: &'a NewInode<'a>,
+    mode: u16,
+    gid: u32,
+    /// The block of a directory or a slow symlink.
+    block: Option<u64>,
+    inherited: Inheritance,
+}
+
+impl Ext {
+    pub(crate) fn has_file_types(&self) -> bool {
+        self.sb.features.has_incompat(INCOMPAT_FILETYPE)
+    }
+
+    pub(crate) fn type_code(&self, file_type: FileType) -> u8 {
+        if self.has_file_types() {
+            directory::type_code(file_type)
+        } else {
+            TYPE_UNKNOWN
+        }
+    }
+
+    /// A directory that names can be added to.
+    pub(crate) fn read_parent(&mut self, v: &mut Volume<'_>, number: u32) -> Result<Inode> {
+        let parent = self.read_directory_inode(v, number)?;
+        if parent.links == 0 {
+            return Err(Error::NotFound);
+        }
+        if parent.flags & FLAG_IMMUTABLE != 0 {
+            return Err(Error::NotPermitted);
+        }
+        Ok(parent)
+    }
+
+    pub(crate) fn gather_place(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        parent: &Inode,
+        name: &[u8],
+    ) -> Result<Place> {
+        if let Some(room) = self.find_room(v, number, parent, name)? {
+            return Ok(Place::Room(room));
+        }
+        let blocks = self.directory_blocks(parent);
+        // The size of a directory has 32 bits.
+        if (blocks + 1) * u64::from(self.sb.block_size) > u64::from(u32::MAX) / 2 {
+            return Err(Error::NoSpace);
+        }
+        Ok(Place::NewBlock(
+            self.gather_extension(v, number, parent, blocks, 1)?,
+        ))
+    }
+
+    /// Makes an inode of any type and its name.
+    pub(crate) fn make(
+        &mut self,
+        v: &mut Volume<'_>,
+        directory: u32,
+        name: &[u8],
+        new: &NewInode<'_>,
+        now: Timestamp,
+    ) -> Result<u32> {
+        check_name(name)?;
+        let parent = self.read_parent(v, directory)?;
+        if name == b"." || name == b".." || self.find_in(v, directory, &parent, name)?.is_some() {
+            return Err(Error::Exists);
+        }
+        if new.file_type == FileType::Directory && parent.links >= LINK_MAX {
+            return Err(Error::TooManyLinks);
+        }
+        if new.file_type == FileType::Symlink && new.target.len() >= self.block_size() {
+            return Err(Error::NameTooLong);
+        }
+        let place = self.gather_place(v, directory, &parent, name)?;
+        let plan = self.gather_inode(v, directory, &parent, name, new, &place)?;
+        let number = plan.number;
+        let before_name = self.apply_inode(v, directory, &parent, plan, now);
+        let kind = self.type_code(new.file_type);
+        let parent = self.read_directory_inode(v, directory)?;
+        let pending = self.insert_name(
+            v,
+            directory,
+            &parent,
+            place,
+            name,
+            (number, kind),
+            &before_name,
+            now,
+        );
+        if new.file_type == FileType::Directory {
+            self.note_reach(v, number, &pending);
+        }
+        self.note_name(v, number, pending);
+        Ok(number)
+    }
+
+    fn gather_inode<'a>(
+        &mut self,
+        v: &mut Volume<'_>,
+        directory: u32,
+        parent: &Inode,
+        name: &[u8],
+        new: &'a NewInode<'a>,
+        place: &Place,
+    ) -> Result<Plan<'a>> {
+        let is_directory = new.file_type == FileType::Directory;
+        let Some(number) = self.pick_inode(v, directory, name, is_directory)? else {
+            return Err(self.no_space());
+        };
+        let (block, _) = self.inode_place(number)?;
+        v.read(block)?;
+        let mut picks = place.picks();
+        let slow_symlink =
+            new.file_type == FileType::Symlink && new.target.len() > FAST_SYMLINK_MAX;
+        let block = if is_directory || slow_symlink {
+            let goal = self.sb.group_first_block(self.sb.group_of_inode(number));
+            let run = self.pick_run(v, number, goal, 1, false, &picks)?;
+            if run.len == 0 {
+                return Err(self.no_space());
+            }
+            picks.0.push(run);
+            Some(run.start)
+        } else {
+            None
+        };
+        let inherited = self.gather_inheritance(v, directory, parent, number, new, &picks)?;
+        let setgid = parent.mode & 0o2000 != 0;
+        let mut permissions = inherited.permissions & 0o7777;
+        if setgid && is_directory {
+            permissions |= 0o2000;
+        }
+        Ok(Plan {
+            number,
+            new,
+            mode: new.file_type.mode_bits() as u16 | permissions,
+            gid: if setgid { parent.gid } else { new.gid },
+            block,
+            inherited,
+        })
+    }
+
+    /// Writes the inode and what belongs to it. Returns what its name must come after.
+    fn apply_inode(
+        &mut self,
+        v: &mut Volume<'_>,
+        directory: u32,
+        parent: &Inode,
+        plan: Plan<'_>,
+        now: Timestamp,
+    ) -> Vec<PatchId> {
+        let Plan {
+            number,
+            new,
+            mode,
+            gid,
+            block,
+            inherited,
+        } = plan;
+        let is_directory = new.file_type == FileType::Directory;
+        let mut before = vec![self.set_inode_bit(v, number, is_directory)];
+        let mut before_name = Vec::new();
+        let bs = self.block_size();
+        if let Some(block) = block {
+            self.set_block_bits(
+                v,
+                Run {
+                    start: block,
+                    len: 1,
+                },
+                &mut before,
+            );
+        }
+        if is_directory {
+            let parent_link =
+                self.change_inode(v, directory, &[], |e| e.set_links(parent.links + 1));
+            before_name.push(parent_link);
+            let contents =
+                new_directory_block(bs, number, directory, self.type_code(FileType::Directory));
+            before.extend(
+                block.map(|b| v.initialise(b, BlockClass::Directory, &contents, &[parent_link])),
+            );
+        } else if let Some(block) = block {
+            let mut contents = new.target.to_vec();
+            contents.resize(bs, 0);
+            before.push(v.initialise(block, BlockClass::Data, &contents, &[]));
+        }
+        let attribute_block = self.apply_inheritance(v, &inherited, &mut before);
+        let blocks = u32::from(block.is_some()) + u32::from(attribute_block != 0);
+        let sectors = blocks * self.sectors_per_block();
+        let generation = self.next_generation;
+        self.next_generation = self
+            .next_generation
+            .wrapping_mul(0x0019_660d)
+            .wrapping_add(0x3c6e_f35f);
+        let made = self.initialise_inode(v, number, &before, now, |e| {
+            e.set_mode(mode);
+            e.set_owner(new.uid);
+            e.set_group(gid);
+            e.set_links(if is_directory { 2 } else { 1 });
+            e.set_generation(generation);
+            e.set_sectors(sectors);
+            e.set_attribute_block(attribute_block as u32);
+            fill_by_type(e, new, block, bs);
+        });
+        let state = self.state(number);
+        state.made = Some(made);
+        state.freed = None;
+        state.never_alive = false;
+        before_name.push(made);
+        before_name
+    }
+
+    /// Writes a name into its place, after everything it needs. The directory changes with it.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn insert_name(
+        &mut self,
+        v: &mut Volume<'_>,
+        directory: u32,
+        parent: &Inode,
+        place: Place,
+        name: &[u8],
+        (inode, kind): (u32, u8),
+        after: &[PatchId],
+        now: Timestamp,
+    ) -> PendingName {
+        let mut after = after.to_vec();
+        after.extend(self.clear_index_flag(v, directory, parent));
+        let (block, logical, offset, id, pointer) = match place {
+            Place::Room(room) => {
+                let id = self.write_entry(v, &room, inode, kind, name, &after);
+                let pointer = self.pointer_of(v, directory, room.block);
+                (room.block, room.logical, room.gap.offset, id, pointer)
+            }
+            Place::NewBlock(extension) => {
+                let bs = self.block_size();
+                let mut contents = encode_entry(inode, kind, name, bs);
+                contents.resize(bs, 0);
+                let contents = NewContents {
+                    class: BlockClass::Directory,
+                    bytes: &contents,
+                    within: 0,
+                    after: &after,
+                };
+                let end = (extension.logical + 1) * bs as u64;
+                let (id, pointer) = self.extend(
+                    v,
+                    directory,
+                    parent,
+                    &extension,
+                    contents,
+                    end,
+                    Vec::new(),
+                    now,
+                );
+                self.state(directory)
+                    .new_blocks
+                    .push((extension.run.start, pointer));
+                (extension.run.start, extension.logical, 0, id, pointer)
+            }
+        };
+        self.note_change(v, directory, id);
+        self.touch_inode(v, directory, |e| {
+            e.set_modified(now);
+            e.set_changed(now);
+        });
+        self.index_added(v, directory, name, logical, block, offset);
+        PendingName {
+            directory,
+            block,
+            offset,
+            name: id,
+            pointer,
+        }
+    }
+
+    /// A directory with an on-disk index loses the flag before its first new name: the index would not lead to it.
+    pub(crate) fn clear_index_flag(
+        &mut self,
+        v: &mut Volume<'_>,
+        directory: u32,
+        parent: &Inode,
+    ) -> Vec<PatchId> {
+        if parent.flags & FLAG_INDEX == 0 {
+            return Vec::new();
+        }
+        vec![self.change_inode(v, directory, &[], |e| {
+            e.set_flags(parent.flags & !FLAG_INDEX)
+        })]
+    }
+
+    /// The patch that makes a block part of its directory, while that is not on the disk.
+    pub(crate) fn pointer_of(&mut self, v: &Volume<'_>, directory: u32, block: u64) -> PatchId {
+        let Some(state) = self.inodes.get_mut(&directory) else {
+            return PatchId::COMMITTED;
+        };
+        state.new_blocks.retain(|(_, p)| v.is_live(*p));
+        state
+            .new_blocks
+            .iter()
+            .find(|(b, _)| *b == block)
+            .map_or(PatchId::COMMITTED, |(_, p)| *p)
+    }
+
+    /// One patch: the entry that gives up its tail, the new one in it, and the heads of those that it swallows.
+    fn write_entry(
+        &mut self,
+        v: &mut Volume<'_>,
+        room: &Room,
+        inode: u32,
+        kind: u8,
+        name: &[u8],
+        after: &[PatchId],
+    ) -> PatchId {
+        let Some(block) = v.peek(room.block) else {
+            return PatchId::COMMITTED;
+        };
+        let (from, bytes) = entry_bytes(block, &room.gap, inode, kind, name);
+        v.write(room.block, BlockClass::Directory, from, &bytes, after)
+    }
+
+    /// From now on `directory` is reachable once this name of it is.
+    pub(crate) fn note_reach(&mut self, v: &mut Volume<'_>, directory: u32, name: &PendingName) {
+        let mut of = Vec::new();
+        self.reach_of_name(name, &mut of);
+        let reach = v.empty(&of);
+        self.state(directory).reach = Some(reach);
+    }
+
+    /// Gives an inode another name.
+    pub(crate) fn add_link(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        directory: u32,
+        name: &[u8],
+        now: Timestamp,
+    ) -> Result<()> {
+        check_name(name)?;
+        let inode = self.read_inode(v, number)?;
+        if inode.is_directory() || inode.flags & (FLAG_IMMUTABLE | FLAG_APPEND) != 0 {
+            return Err(Error::NotPermitted);
+        }
+        if inode.links == 0 {
+            return Err(Error::NotFound);
+        }
+        let parent = self.read_parent(v, directory)?;
+        if name == b"." || name == b".." || self.find_in(v, directory, &parent, name)?.is_some() {
+            return Err(Error::Exists);
+        }
+        if inode.links >= LINK_MAX {
+            return Err(Error::TooManyLinks);
+        }
+        let place = self.gather_place(v, directory, &parent, name)?;
+        let counted = self.change_inode(v, number, &[], |e| {
+            e.set_links(inode.links + 1);
+            e.set_changed(now);
+        });
+        let kind = inode
+            .file_type()
+            .map_or(TYPE_UNKNOWN, |t| self.type_code(t));
+        let pending = self.insert_name(
+            v,
+            directory,
+            &parent,
+            place,
+            name,
+            (number, kind),
+            &[counted],
+            now,
+        );
+        self.note_name(v, number, pending);
+        Ok(())
+    }
+
+    /// Takes a name away: a file's, or an empty directory's.
+    pub(crate) fn remove_name(
+        &mut self,
+        v: &mut Volume<'_>,
+        directory: u32,
+        name: &[u8],
+        of_directory: bool,
+        now: Timestamp,
+    ) -> Result<u32> {
+        if name == b"." || name == b".." {
+            return Err(if of_directory && name == b".." {
+                Error::NotEmpty
+            } else {
+                Error::Invalid
+            });
+        }
+        if name.len() > crate::format::NAME_MAX_BYTES {
+            return Err(Error::NameTooLong);
+        }
+        let parent = self.read_parent(v, directory)?;
+        let found = self
+            .find_in(v, directory, &parent, name)?
+            .ok_or(Error::NotFound)?;
+        let target = self.read_named(v, directory, found.inode)?;
+        match (of_directory, target.is_directory()) {
+            (true, false) => return Err(Error::NotADirectory),
+            (false, true) => return Err(Error::IsADirectory),
+            _ => {}
+        }
+        if target.flags & (FLAG_IMMUTABLE | FLAG_APPEND) != 0 || parent.flags & FLAG_APPEND != 0 {
+            return Err(Error::NotPermitted);
+        }
+        if of_directory && !self.is_empty_directory(v, found.inode, &target)? {
+            return Err(Error::NotEmpty);
+        }
+        let mut after = Vec::new();
+        if !of_directory && target.links > 1 {
+            self.reach_of_another_name(v, &target, &found, &mut after);
+        }
+        let cleared = self.clear_name(v, &found, &after);
+        self.index_removed(v, directory, name, found.logical, found.block);
+        self.note_change(v, directory, cleared);
+        self.touch_inode(v, directory, |e| {
+            e.set_modified(now);
+            e.set_changed(now);
+        });
+        self.lose_name(v, directory, &found, &target, cleared, now);
+        Ok(found.inode)
+    }
+
+    /// The inode that a name stands for; it must be in use.
+    pub(crate) fn read_named(
+        &mut self,
+        v: &mut Volume<'_>,
+        directory: u32,
+        inode: u32,
+    ) -> Result<Inode> {
+        let target = self.read_any_inode(v, inode)?;
+        if target.links == 0 || target.file_type().is_none() {
+            return Err(Error::corrupt(
+                format!("directory {directory}"),
+                format!("a name stands for inode {inode}, which is not in use"),
+            ));
+        }
+        Ok(target)
+    }
+
+    /// What the removal of one of several names must come after: that another one is reachable. Nothing where one that is not
+    /// pending is left, for that one is on the disk.
+    fn reach_of_another_name(
+        &mut self,
+        v: &Volume<'_>,
+        target: &Inode,
+        found: &Found,
+        after: &mut Vec<PatchId>,
+    ) {
+        self.prune_names(v, found.inode);
+        let Some(state) = self.inodes.get(&found.inode) else {
+            return;
+        };
+        let others: Vec<PendingName> = state
+            .names
+            .iter()
+            .filter(|n| (n.block, n.offset) != (found.block, found.offset))
+            .copied()
+            .collect();
+        if others.len() + 1 >= usize::from(target.links)
+            && let Some(other) = others.first()
+        {
+            self.reach_of_name(other, after);
+        }
+    }
+
+    /// Clears a name on the disk: its entry becomes unused.
+    pub(crate) fn clear_name(
+        &mut self,
+        v: &mut Volume<'_>,
+        found: &Found,
+        after: &[PatchId],
+    ) -> PatchId {
+        v.write(
+            found.block,
+            BlockClass::Directory,
+            found.offset + OFFSET_INODE,
+            &[0; 4],
+            after,
+        )
+    }
+
+    /// An inode lost a name: its link count, and the inode itself if that was the last one.
+    pub(crate) fn lose_name(
+        &mut self,
+        v: &mut Volume<'_>,
+        directory: u32,
+        found: &Found,
+        target: &Inode,
+        cleared: PatchId,
+        now: Timestamp,
+    ) {
+        let number = found.inode;
+        let pending = self.take_name(number, found.block, found.offset);
+        let never_on_disk = pending.is_some_and(|p| v.merged(p.name, cleared));
+        if !target.is_directory() && target.links > 1 {
+            let state = self.state(number);
+            if !never_on_disk {
+                state.clearings.retain(|c| v.is_live(*c));
+                state.clearings.push(cleared);
+            }
+            let after: &[PatchId] = if never_on_disk { &[] } else { &[cleared] };
+            self.change_inode(v, number, after, |e| {
+                e.set_links(target.links - 1);
+                e.set_changed(now);
+            });
+            return;
+        }
+        let freed = self.free_inode(
+            v,
+            number,
+            if never_on_disk { None } else { Some(cleared) },
+            now,
+        );
+        if target.is_directory()
+            && let Ok(parent) = self.read_any_inode(v, directory)
+        {
+            self.change_inode(v, directory, &[freed], |e| {
+                e.set_links(parent.links.saturating_sub(1))
+            });
+        }
+    }
+
+    /// The last name went: the inode is marked as deleted once no name of it is left on the disk. What it has is freed when the
+    /// last reference goes.
+    pub(crate) fn free_inode(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        cleared: Option<PatchId>,
+        now: Timestamp,
+    ) -> PatchId {
+        let mut after = std::mem::take(&mut self.state(number).clearings);
+        after.extend(cleared);
+        let freed = self.change_inode(v, number, &after, |e| {
+            e.set_links(0);
+            e.set_dtime(now.seconds.clamp(1, u32::MAX.into()) as u32);
+            e.set_changed(now);
+        });
+        let state = self.state(number);
+        state.never_alive = state.made.is_some_and(|made| v.merged(made, freed));
+        state.freed = Some(freed);
+        state.names.clear();
+        state.index = None;
+        if state.references == 0 {
+            self.deferred.note_dead(number);
+        }
+        freed
+    }
+
+    pub(crate) fn symlink_target(&mut self, v: &mut Volume<'_>, number: u32) -> Result<Vec<u8>> {
+        let inode = self.read_inode(v, number)?;
+        if inode.file_type() != Some(FileType::Symlink) {
+            return Err(Error::Invalid);
+        }
+        let len = usize::try_from(inode.size).unwrap_or(usize::MAX);
+        if inode.is_fast_symlink(self.sb.block_size) {
+            let bytes = inode.inline_bytes();
+            return match bytes.get(..len) {
+                Some(target) => Ok(target.to_vec()),
+                None => Err(Error::corrupt(
+                    format!("symlink {number}"),
+                    format!("{len} bytes do not fit into its inode"),
+                )),
+            };
+        }
+        let block = self.checked_pointer(inode.block[0])?;
+        if len > self.block_size() || block == 0 {
+            return Err(Error::corrupt(
+                format!("symlink {number}"),
+                format!("{len} bytes do not fit into its block"),
+            ));
+        }
+        Ok(v.read(block)?[..len].to_vec())
+    }
+}
+
+fn fill_by_type(e: &mut InodeEditor, new: &NewInode<'_>, block: Option<u64>, block_size: usize) {
+    match new.file_type {
+        FileType::Directory => {
+            e.set_size(block_size as u64);
+            e.set_pointer(0, block.unwrap_or(0) as u32);
+        }
+        FileType::Symlink => {
+            e.set_size(new.target.len() as u64);
+            match block {
+                Some(block) => e.set_pointer(0, block as u32),
+                None => e.set_inline(new.target),
+            }
+        }
+        FileType::BlockDevice | FileType::CharacterDevice => {
+            let [first, second] = encode_device(new.device_number);
+            e.set_pointer(0, first);
+            e.set_pointer(1, second);
+        }
+        FileType::Regular | FileType::Fifo | FileType::Socket => {}
+    }
+}

@@ -1,0 +1,411 @@
+//! Where new things go: directories apart from each other, a directory's inodes and contents together, a file's contents in runs.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use backstitch_layout::Result;
+use backstitch_ordering::Volume;
+use rustc_hash::FxHashMap;
+
+use crate::format::{ROOT_INODE, bitmap};
+use crate::groups::Run;
+use crate::layout::Ext;
+
+/// Files that have space reserved in memory at once: more would only fragment what is left for others.
+const WINDOWS_MAX: usize = 64;
+/// The smallest and the largest reservation.
+const WINDOW_BLOCKS: (u64, u64) = (8, 1024);
+/// How many groups a search for a long run looks into before it takes a short one.
+const GROUPS_FOR_LONG_RUN: usize = 8;
+
+/// Space reserved in memory for files that grow: others keep out while there is space elsewhere.
+#[derive(Debug, Default)]
+pub(crate) struct Windows {
+    by_start: BTreeMap<u64, (u64, u32)>,
+    by_inode: FxHashMap<u32, u64>,
+    order: VecDeque<u32>,
+}
+
+impl Windows {
+    fn of(&self, inode: u32) -> Option<Run> {
+        let start = *self.by_inode.get(&inode)?;
+        let (end, _) = self.by_start.get(&start)?;
+        Some(Run {
+            start,
+            len: end - start,
+        })
+    }
+
+    pub(crate) fn drop_of(&mut self, inode: u32) {
+        if let Some(start) = self.by_inode.remove(&inode) {
+            self.by_start.remove(&start);
+        }
+    }
+
+    fn set(&mut self, inode: u32, run: Run) {
+        self.drop_of(inode);
+        if run.len == 0 {
+            return;
+        }
+        self.by_start.insert(run.start, (run.end(), inode));
+        self.by_inode.insert(inode, run.start);
+        self.order.push_back(inode);
+        while self.order.len() > WINDOWS_MAX {
+            if let Some(oldest) = self.order.pop_front()
+                && !self.order.contains(&oldest)
+            {
+                self.drop_of(oldest);
+            }
+        }
+    }
+
+    /// The end of the window of somebody else that contains `block`.
+    fn foreign_end(&self, block: u64, inode: u32) -> Option<u64> {
+        let (_, (end, owner)) = self.by_start.range(..=block).next_back()?;
+        (*end > block && *owner != inode).then_some(*end)
+    }
+
+    /// Where the next window of somebody else begins, after `block`.
+    fn next_foreign_start(&self, block: u64, inode: u32) -> u64 {
+        self.by_start
+            .range(block..)
+            .find(|(_, (_, owner))| *owner != inode)
+            .map_or(u64::MAX, |(start, _)| *start)
+    }
+}
+
+/// What has been picked in this operation already, and must not be picked again.
+#[derive(Debug, Default)]
+pub(crate) struct Picks(pub(crate) Vec<Run>);
+
+impl Picks {
+    fn end_if_taken(&self, block: u64) -> Option<u64> {
+        self.0
+            .iter()
+            .find(|r| (r.start..r.end()).contains(&block))
+            .map(|r| r.end())
+    }
+
+    fn next_start(&self, block: u64) -> u64 {
+        self.0
+            .iter()
+            .map(|r| r.start)
+            .filter(|s| *s > block)
+            .min()
+            .unwrap_or(u64::MAX)
+    }
+}
+
+impl Ext {
+    /// Picks free blocks for file contents: one run of at most `want` blocks, at `goal` or as near as can be. `grows` says that
+    /// the file has grown before, and space after the run is worth reserving. Empty where nothing is free.
+    pub(crate) fn pick_run(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: u32,
+        goal: u64,
+        want: u64,
+        grows: bool,
+        picks: &Picks,
+    ) -> Result<Run> {
+        if let Some(window) = self.windows.of(inode) {
+            let run = self.free_run_at(v, window.start, want.min(window.len), inode, picks)?;
+            if run.len > 0 {
+                return Ok(run);
+            }
+        }
+        let wish = if grows {
+            want + self.window_length(want)
+        } else {
+            want
+        };
+        let run = self.search_run(v, inode, goal, wish, picks)?;
+        Ok(Run {
+            start: run.start,
+            len: run.len.min(want),
+        })
+    }
+
+    fn window_length(&self, want: u64) -> u64 {
+        (want * 4).clamp(WINDOW_BLOCKS.0, WINDOW_BLOCKS.1)
+    }
+
+    /// The run was taken for `inode`: what lies behind it is reserved if the file grows.
+    pub(crate) fn note_taken(&mut self, inode: u32, run: Run, grows: bool) {
+        let window = self.windows.of(inode);
+        match window {
+            Some(w) if w.start == run.start && w.len > run.len => {
+                self.windows.set(
+                    inode,
+                    Run {
+                        start: run.end(),
+                        len: w.len - run.len,
+                    },
+                );
+            }
+            _ if grows => {
+                let group = self.sb.group_of_block(run.end() - 1);
+                let group_end =
+                    self.sb.group_first_block(group) + u64::from(self.sb.blocks_in_group(group));
+                let end = group_end.min(self.windows.next_foreign_start(run.end(), inode));
+                let len = self
+                    .window_length(run.len)
+                    .min(end.saturating_sub(run.end()));
+                self.windows.set(
+                    inode,
+                    Run {
+                        start: run.end(),
+                        len,
+                    },
+                );
+            }
+            _ => self.windows.drop_of(inode),
+        }
+    }
+
+    /// Picks one free block for an indirect or attribute block: near, but not where contents are about to go.
+    pub(crate) fn pick_single(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: u32,
+        picks: &Picks,
+    ) -> Result<Option<u64>> {
+        // No file has inode number 0: every window is somebody else's.
+        let group = self.sb.group_of_inode(inode);
+        let run = self.search_run(v, 0, self.sb.group_first_block(group), 1, picks)?;
+        Ok((run.len > 0).then_some(run.start))
+    }
+
+    /// The longest free run from `goal` on, up to `wish` blocks; of the groups looked at, the first that has it all, else the
+    /// longest. Other files' windows are taken only when nothing else is left.
+    fn search_run(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: u32,
+        goal: u64,
+        wish: u64,
+        picks: &Picks,
+    ) -> Result<Run> {
+        let groups = self.groups.list.len();
+        let goal = goal.clamp(self.sb.first_data_block, self.sb.blocks_count - 1);
+        let first_group = self.sb.group_of_block(goal) as usize;
+        for respect_windows in [true, false] {
+            let mut best = Run { start: 0, len: 0 };
+            let mut looked_into = 0;
+            for step in 0..=groups {
+                let group = (first_group + step) % groups;
+                if self.groups.list[group].free_blocks == 0 {
+                    continue;
+                }
+                let from = if step == 0 {
+                    goal
+                } else {
+                    self.sb.group_first_block(group as u32)
+                };
+                let run = self.search_group(
+                    v,
+                    group,
+                    from,
+                    wish,
+                    if respect_windows { Some(inode) } else { None },
+                    picks,
+                )?;
+                if run.len > best.len {
+                    best = run;
+                }
+                looked_into += 1;
+                if best.len >= wish || (best.len > 0 && looked_into >= GROUPS_FOR_LONG_RUN) {
+                    return Ok(best);
+                }
+            }
+            if best.len > 0 {
+                return Ok(best);
+            }
+        }
+        Ok(Run { start: 0, len: 0 })
+    }
+
+    /// The first free run of `wish` blocks in one group from `from` on, else the longest one there.
+    fn search_group(
+        &mut self,
+        v: &mut Volume<'_>,
+        group: usize,
+        from: u64,
+        wish: u64,
+        windows_of_others_than: Option<u32>,
+        picks: &Picks,
+    ) -> Result<Run> {
+        let first = self.sb.group_first_block(group as u32);
+        let end = self.sb.blocks_in_group(group as u32) as usize;
+        let mut bit = (from.saturating_sub(first) as usize)
+            .max(self.groups.list[group].first_free_hint as usize);
+        let bits = v.read(self.groups.list[group].block_bitmap)?;
+        let mut best = Run { start: 0, len: 0 };
+        let mut first_free = None;
+        while let Some(free) = bitmap::find_zero(bits, bit, end) {
+            first_free.get_or_insert(free);
+            let block = first + free as u64;
+            let taken =
+                windows_of_others_than.and_then(|inode| self.windows.foreign_end(block, inode));
+            if let Some(skip_to) = taken.or_else(|| picks.end_if_taken(block)) {
+                bit = (skip_to - first) as usize;
+                continue;
+            }
+            let limit = windows_of_others_than
+                .map_or(u64::MAX, |inode| {
+                    self.windows.next_foreign_start(block, inode)
+                })
+                .min(picks.next_start(block))
+                .min(block + wish)
+                .min(first + end as u64);
+            let run_end = bitmap::find_set(bits, free, (limit - first) as usize)
+                .unwrap_or((limit - first) as usize);
+            let len = (run_end - free) as u64;
+            if len > best.len {
+                best = Run { start: block, len };
+            }
+            if len >= wish {
+                break;
+            }
+            bit = run_end.max(free + 1);
+        }
+        // Only a search from the hint itself knows that nothing before is free.
+        if from <= first + u64::from(self.groups.list[group].first_free_hint) {
+            self.groups.list[group].first_free_hint = first_free.unwrap_or(end) as u32;
+        }
+        Ok(best)
+    }
+
+    /// How much of `want` blocks from `start` on is free.
+    fn free_run_at(
+        &mut self,
+        v: &mut Volume<'_>,
+        start: u64,
+        want: u64,
+        inode: u32,
+        picks: &Picks,
+    ) -> Result<Run> {
+        let group = self.sb.group_of_block(start) as usize;
+        let first = self.sb.group_first_block(group as u32);
+        let end = u64::from(self.sb.blocks_in_group(group as u32)) + first;
+        let limit = (start + want)
+            .min(end)
+            .min(picks.next_start(start))
+            .min(self.windows.next_foreign_start(start, inode));
+        if picks.end_if_taken(start).is_some() || limit <= start {
+            return Ok(Run { start, len: 0 });
+        }
+        let bits = self.block_bits(v, group)?;
+        let from = (start - first) as usize;
+        let to = (limit - first) as usize;
+        let used = bitmap::find_set(bits, from, to).unwrap_or(to);
+        Ok(Run {
+            start,
+            len: (used - from) as u64,
+        })
+    }
+
+    /// Picks a free inode; `None` where there is none.
+    pub(crate) fn pick_inode(
+        &mut self,
+        v: &mut Volume<'_>,
+        parent: u32,
+        name: &[u8],
+        directory: bool,
+    ) -> Result<Option<u32>> {
+        if self.groups.free_inodes() == 0 {
+            return Ok(None);
+        }
+        let groups = self.groups.list.len();
+        let home = self.sb.group_of_inode(parent) as usize;
+        let first = if directory {
+            self.group_for_directory(parent, home, name)
+        } else {
+            self.group_for_file(home, name)
+        };
+        for step in 0..groups {
+            let group = (first + step) % groups;
+            if self.groups.list[group].free_inodes == 0 {
+                continue;
+            }
+            if let Some(inode) = self.free_inode_in(v, group)? {
+                return Ok(Some(inode));
+            }
+        }
+        Ok(None)
+    }
+
+    fn free_inode_in(&mut self, v: &mut Volume<'_>, group: usize) -> Result<Option<u32>> {
+        let reserved = if group == 0 {
+            self.sb.first_inode - 1
+        } else {
+            0
+        };
+        let g = &mut self.groups.list[group];
+        let from = g.first_free_inode_hint.max(reserved) as usize;
+        let bits = v.read(g.inode_bitmap)?;
+        let found = bitmap::find_zero(bits, from, self.sb.inodes_per_group as usize);
+        g.first_free_inode_hint = found.unwrap_or(self.sb.inodes_per_group as usize) as u32;
+        let inode = found.map(|index| self.sb.group_first_inode(group as u32) + index as u32);
+        Ok(inode.filter(|i| self.sb.is_valid_inode(*i)))
+    }
+
+    /// A file goes where its directory is; where that is full, to groups at doubling distances, as FFS does it.
+    fn group_for_file(&self, home: usize, name: &[u8]) -> usize {
+        let groups = self.groups.list.len();
+        let good =
+            |g: usize| self.groups.list[g].free_inodes > 0 && self.groups.list[g].free_blocks > 0;
+        if good(home) {
+            return home;
+        }
+        let mut group = (home + name_hash(name)) % groups;
+        let mut step = 1;
+        while step < groups {
+            group = (group + step) % groups;
+            if good(group) {
+                return group;
+            }
+            step *= 2;
+        }
+        home
+    }
+
+    /// Orlov's allocator: directories of the root are spread over groups that are emptier than the average; others stay near
+    /// their parent while there is room for them and what they will hold.
+    fn group_for_directory(&self, parent: u32, home: usize, name: &[u8]) -> usize {
+        let list = &self.groups.list;
+        let count = list.len() as u64;
+        let average_inodes = u64::from(self.groups.free_inodes()) / count;
+        let average_blocks = self.groups.free_blocks() / count;
+        if parent == ROOT_INODE {
+            let start = name_hash(name) % list.len();
+            let emptiest = (0..list.len())
+                .map(|i| (start + i) % list.len())
+                .filter(|g| {
+                    u64::from(list[*g].free_inodes) >= average_inodes
+                        && u64::from(list[*g].free_blocks) >= average_blocks
+                })
+                .min_by_key(|g| list[*g].directories);
+            return emptiest.unwrap_or(home);
+        }
+        let directories = self.groups.directories() / count;
+        let most_directories = directories + u64::from(self.sb.inodes_per_group) / 16;
+        let fewest_inodes = average_inodes.saturating_sub(u64::from(self.sb.inodes_per_group) / 4);
+        let fewest_blocks = average_blocks.saturating_sub(u64::from(self.sb.blocks_per_group) / 4);
+        (0..list.len())
+            .map(|i| (home + i) % list.len())
+            .find(|g| {
+                let g = &list[*g];
+                u64::from(g.directories) < most_directories
+                    && g.free_inodes > 0
+                    && u64::from(g.free_inodes) >= fewest_inodes
+                    && u64::from(g.free_blocks) >= fewest_blocks
+            })
+            .unwrap_or(home)
+    }
+}
+
+/// Spreads names over groups.
+fn name_hash(name: &[u8]) -> usize {
+    name.iter()
+        .fold(5381usize, |h, b| h.wrapping_mul(33) ^ usize::from(*b))
+}

@@ -1,0 +1,486 @@
+//! Moving names.
+//!
+//! Within one block both ends change in one patch, so that the move is atomic. Elsewhere the object has both names for a while:
+//! link count +1, new name, old name cleared, link count −1, each on the disk no earlier than the one before.
+
+use backstitch_layout::{Error, Rename, RenameMode, Result, Timestamp};
+use backstitch_ordering::{BlockClass, PatchId, Volume};
+
+use crate::block_edit::BlockEdit;
+use crate::format::directory::{OFFSET_FILE_TYPE, OFFSET_INODE, TYPE_UNKNOWN, entries};
+use crate::format::inode::{FLAG_APPEND, FLAG_IMMUTABLE};
+use crate::format::{Inode, LINK_MAX, ROOT_INODE};
+use crate::index::Found;
+use crate::inodes::PendingName;
+use crate::layout::{Ext, check_name};
+use crate::names::Place;
+
+/// A move whose checks have passed.
+struct Move<'a> {
+    from: u32,
+    from_name: &'a [u8],
+    old: Found,
+    inode: Inode,
+    to: u32,
+    to_name: &'a [u8],
+    /// The name that is replaced, and what it stands for.
+    target: Option<(Found, Inode)>,
+    is_directory: bool,
+}
+
+impl Ext {
+    /// Moves a name. Returns the inode that lost its name to the move.
+    pub(crate) fn move_name(
+        &mut self,
+        v: &mut Volume<'_>,
+        rename: &Rename<'_>,
+        now: Timestamp,
+    ) -> Result<Option<u32>> {
+        let special = |name: &[u8]| name == b"." || name == b"..";
+        if special(rename.from_name) || special(rename.to_name) {
+            return Err(Error::Invalid);
+        }
+        check_name(rename.to_name)?;
+        let (from, to) = (rename.from.0, rename.to.0);
+        let from_parent = self.read_parent(v, from)?;
+        let to_parent = self.read_parent(v, to)?;
+        let old = self
+            .find_in(v, from, &from_parent, rename.from_name)?
+            .ok_or(Error::NotFound)?;
+        let target = self.find_in(v, to, &to_parent, rename.to_name)?;
+        let inode = self.read_named(v, from, old.inode)?;
+        if rename.mode == RenameMode::Exchange {
+            return self.exchange(v, rename, old, target, now);
+        }
+        let target = match target {
+            Some(found) => {
+                if rename.mode == RenameMode::NoReplace {
+                    return Err(Error::Exists);
+                }
+                if found.inode == old.inode {
+                    return Ok(None);
+                }
+                let target = self.read_named(v, to, found.inode)?;
+                self.check_replaceable(v, &inode, &found, &target)?;
+                Some((found, target))
+            }
+            None => None,
+        };
+        let is_directory = inode.is_directory();
+        if inode.flags & (FLAG_IMMUTABLE | FLAG_APPEND) != 0 || from_parent.flags & FLAG_APPEND != 0
+        {
+            return Err(Error::NotPermitted);
+        }
+        if is_directory && from != to {
+            self.check_not_inside(v, old.inode, to)?;
+            if to_parent.links >= LINK_MAX {
+                return Err(Error::TooManyLinks);
+            }
+        }
+        let place = match &target {
+            Some(_) => None,
+            None => Some(self.gather_place(v, to, &to_parent, rename.to_name)?),
+        };
+        let dotdot = if is_directory && from != to {
+            Some(self.find_dotdot(v, old.inode, &inode)?)
+        } else {
+            None
+        };
+        let lost = target.as_ref().map(|(found, _)| found.inode);
+        let m = Move {
+            from,
+            from_name: rename.from_name,
+            old,
+            inode,
+            to,
+            to_name: rename.to_name,
+            target,
+            is_directory,
+        };
+        self.apply_move(v, &m, &to_parent, place, dotdot, now)?;
+        Ok(lost)
+    }
+
+    fn check_replaceable(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: &Inode,
+        found: &Found,
+        target: &Inode,
+    ) -> Result<()> {
+        if target.flags & (FLAG_IMMUTABLE | FLAG_APPEND) != 0 {
+            return Err(Error::NotPermitted);
+        }
+        match (inode.is_directory(), target.is_directory()) {
+            (true, false) => Err(Error::NotADirectory),
+            (false, true) => Err(Error::IsADirectory),
+            (true, true) if !self.is_empty_directory(v, found.inode, target)? => {
+                Err(Error::NotEmpty)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A directory must not move into itself or below.
+    fn check_not_inside(&mut self, v: &mut Volume<'_>, moved: u32, into: u32) -> Result<()> {
+        let mut at = into;
+        // A cycle on a damaged image must not hold us: no path is longer than there are directories.
+        for _ in 0..=self.sb.inodes_count.min(1 << 20) {
+            if at == moved {
+                return Err(Error::Invalid);
+            }
+            if at == ROOT_INODE {
+                return Ok(());
+            }
+            let inode = self.read_directory_inode(v, at)?;
+            at = self.find_dotdot(v, at, &inode)?.inode;
+        }
+        Err(Error::corrupt(
+            format!("directory {into}"),
+            "its parents never lead to the root",
+        ))
+    }
+
+    fn find_dotdot(&mut self, v: &mut Volume<'_>, number: u32, inode: &Inode) -> Result<Found> {
+        let missing = || Error::corrupt(format!("directory {number}"), "it has no '..'");
+        let block = self.directory_block(v, inode, 0)?.ok_or_else(missing)?;
+        let inodes_count = self.sb.inodes_count;
+        entries(v.read(block)?, inodes_count)
+            .map_while(std::result::Result::ok)
+            .find(|e| e.name == b".." && e.inode != 0)
+            .map(|e| Found {
+                inode: e.inode,
+                block,
+                offset: e.offset,
+                logical: 0,
+            })
+            .ok_or_else(missing)
+    }
+
+    fn apply_move(
+        &mut self,
+        v: &mut Volume<'_>,
+        m: &Move<'_>,
+        to_parent: &Inode,
+        place: Option<Place>,
+        dotdot: Option<Found>,
+        now: Timestamp,
+    ) -> Result<()> {
+        let number = m.old.inode;
+        let atomic = m.from == m.to
+            && match (&m.target, &place) {
+                (Some((found, _)), _) => found.block == m.old.block,
+                (None, Some(Place::Room(room))) => room.block == m.old.block,
+                _ => false,
+            };
+        let mut before_name = Vec::new();
+        if !atomic {
+            before_name.push(self.change_inode(v, number, &[], |e| {
+                e.set_links(m.inode.links.saturating_add(1));
+                e.set_changed(now);
+            }));
+        }
+        let new_parent_link = (m.is_directory && m.from != m.to)
+            .then(|| self.change_inode(v, m.to, &[], |e| e.set_links(to_parent.links + 1)));
+        let pending = if atomic {
+            self.move_within_block(v, m, now)?
+        } else {
+            self.write_new_name(v, m, place, &before_name, now)?
+        };
+        let old_name = self.take_name(number, m.old.block, m.old.offset);
+        if !atomic {
+            let mut before_clearing = self.reach_for_clearing(m, &pending);
+            let mut parent_after = Vec::new();
+            if let Some(dotdot) = dotdot {
+                let mut after = vec![pending.name, pending.pointer];
+                after.extend(new_parent_link);
+                let id = v.write(
+                    dotdot.block,
+                    BlockClass::Directory,
+                    dotdot.offset + OFFSET_INODE,
+                    &m.to.to_le_bytes(),
+                    &after,
+                );
+                self.note_change(v, number, id);
+                before_clearing.push(id);
+                parent_after.push(id);
+            }
+            let cleared = self.clear_name(v, &m.old, &before_clearing);
+            self.index_removed(v, m.from, m.from_name, m.old.logical, m.old.block);
+            self.note_change(v, m.from, cleared);
+            self.note_change(v, m.to, cleared);
+            self.note_clearing(v, number, old_name, cleared);
+            self.change_inode(v, number, &[cleared], |e| e.set_links(m.inode.links));
+            if m.is_directory && m.from != m.to {
+                self.drop_parent_link(v, m.from, &parent_after);
+            }
+            self.touch_inode(v, m.from, |e| {
+                e.set_modified(now);
+                e.set_changed(now);
+            });
+        } else {
+            // The patch that writes the new name clears the old one. Should the new name go before it is on the disk, the old one
+            // may still be there.
+            self.note_clearing(v, number, old_name, pending.name);
+            self.touch_inode(v, number, |e| e.set_changed(now));
+        }
+        if let Some((found, target)) = &m.target {
+            self.lose_replaced(v, m, found, target, pending.name, now);
+        }
+        if m.is_directory {
+            self.note_reach(v, number, &pending);
+        }
+        self.note_name(v, number, pending);
+        Ok(())
+    }
+
+    /// Remembers that a name of the inode is gone once `cleared` is on the disk, unless it never got there.
+    fn note_clearing(
+        &mut self,
+        v: &Volume<'_>,
+        inode: u32,
+        name: Option<PendingName>,
+        cleared: PatchId,
+    ) {
+        if name.is_some_and(|n| v.merged(n.name, cleared)) {
+            return;
+        }
+        let state = self.state(inode);
+        state.clearings.retain(|c| v.is_live(*c));
+        state.clearings.push(cleared);
+    }
+
+    /// What the old name's removal must come after: that the new one is there and, in another directory, can be reached.
+    fn reach_for_clearing(&self, m: &Move<'_>, pending: &PendingName) -> Vec<PatchId> {
+        let mut after = vec![pending.name, pending.pointer];
+        // Whoever could reach the old name in this directory can reach the new one.
+        if m.from != m.to {
+            after.extend(self.reach_of_directory(m.to));
+        }
+        after
+    }
+
+    /// The new name, in its own patch: a new entry, or the inode of the one that is replaced.
+    fn write_new_name(
+        &mut self,
+        v: &mut Volume<'_>,
+        m: &Move<'_>,
+        place: Option<Place>,
+        after: &[PatchId],
+        now: Timestamp,
+    ) -> Result<PendingName> {
+        let kind = m
+            .inode
+            .file_type()
+            .map_or(TYPE_UNKNOWN, |t| self.type_code(t));
+        let Some((found, _)) = &m.target else {
+            let parent = self.read_directory_inode(v, m.to)?;
+            let Some(place) = place else {
+                return Err(Error::Invalid);
+            };
+            return Ok(self.insert_name(
+                v,
+                m.to,
+                &parent,
+                place,
+                m.to_name,
+                (m.old.inode, kind),
+                after,
+                now,
+            ));
+        };
+        let bytes = self.entry_header(v, found, m.old.inode, kind);
+        let name = v.write(
+            found.block,
+            BlockClass::Directory,
+            found.offset + OFFSET_INODE,
+            &bytes,
+            after,
+        );
+        self.note_change(v, m.to, name);
+        self.touch_inode(v, m.to, |e| {
+            e.set_modified(now);
+            e.set_changed(now);
+        });
+        let pointer = self.pointer_of(v, m.to, found.block);
+        Ok(PendingName {
+            directory: m.to,
+            block: found.block,
+            offset: found.offset,
+            name,
+            pointer,
+        })
+    }
+
+    /// An entry's header with another inode: its first eight bytes.
+    fn entry_header(&self, v: &Volume<'_>, found: &Found, inode: u32, kind: u8) -> Vec<u8> {
+        let mut bytes = v.peek(found.block).map_or_else(
+            || vec![0; 8],
+            |b| b[found.offset..found.offset + 8].to_vec(),
+        );
+        bytes[OFFSET_INODE..OFFSET_INODE + 4].copy_from_slice(&inode.to_le_bytes());
+        if self.has_file_types() {
+            bytes[OFFSET_FILE_TYPE] = kind;
+        }
+        bytes
+    }
+
+    /// Both ends in one block: its bytes are worked out first, and what differs is one patch.
+    fn move_within_block(
+        &mut self,
+        v: &mut Volume<'_>,
+        m: &Move<'_>,
+        now: Timestamp,
+    ) -> Result<PendingName> {
+        let kind = m
+            .inode
+            .file_type()
+            .map_or(TYPE_UNKNOWN, |t| self.type_code(t));
+        let old_bytes = v.read_shared(m.old.block)?;
+        let mut edit = BlockEdit::new(&old_bytes);
+        let offset = match &m.target {
+            Some((found, _)) => {
+                let header = self.entry_header(v, found, m.old.inode, kind);
+                edit.put(found.offset, &header);
+                edit.clear_entry(m.old.offset);
+                found.offset
+            }
+            None => {
+                edit.clear_entry(m.old.offset);
+                edit.add_entry(m.old.inode, kind, m.to_name)
+                    .ok_or_else(|| {
+                        Error::corrupt(format!("directory {}", m.from), "room for a name is gone")
+                    })?
+            }
+        };
+        let parent = self.read_directory_inode(v, m.to)?;
+        let after = self.clear_index_flag(v, m.to, &parent);
+        let name = write_edit(v, m.old.block, &edit, &after);
+        self.note_change(v, m.to, name);
+        self.touch_inode(v, m.to, |e| {
+            e.set_modified(now);
+            e.set_changed(now);
+        });
+        self.index_removed(v, m.from, m.from_name, m.old.logical, m.old.block);
+        if m.target.is_none() {
+            self.index_added(v, m.to, m.to_name, m.old.logical, m.old.block, offset);
+        }
+        let pointer = self.pointer_of(v, m.to, m.old.block);
+        Ok(PendingName {
+            directory: m.to,
+            block: m.old.block,
+            offset,
+            name,
+            pointer,
+        })
+    }
+
+    /// A replaced name's inode loses it once the new name is on the disk.
+    fn lose_replaced(
+        &mut self,
+        v: &mut Volume<'_>,
+        m: &Move<'_>,
+        found: &Found,
+        target: &Inode,
+        name: PatchId,
+        now: Timestamp,
+    ) {
+        // The name that replaced it sits at its place: what was pending there is about the target.
+        self.lose_name_without_parent(v, found, target, name, now);
+        if target.is_directory() {
+            // With the target goes its '..'.
+            let freed = self.inodes.get(&found.inode).and_then(|s| s.freed);
+            self.drop_parent_link(v, m.to, freed.as_slice());
+        }
+    }
+
+    fn lose_name_without_parent(
+        &mut self,
+        v: &mut Volume<'_>,
+        found: &Found,
+        target: &Inode,
+        cleared: PatchId,
+        now: Timestamp,
+    ) {
+        let number = found.inode;
+        let pending = self.take_name(number, found.block, found.offset);
+        let never = pending.is_some_and(|p| v.merged(p.name, cleared));
+        if !target.is_directory() && target.links > 1 {
+            if !never {
+                self.state(number).clearings.push(cleared);
+            }
+            self.change_inode(v, number, &[cleared], |e| {
+                e.set_links(target.links - 1);
+                e.set_changed(now);
+            });
+        } else {
+            self.free_inode(v, number, if never { None } else { Some(cleared) }, now);
+        }
+    }
+
+    fn drop_parent_link(&mut self, v: &mut Volume<'_>, directory: u32, after: &[PatchId]) {
+        if let Ok(parent) = self.read_any_inode(v, directory) {
+            self.change_inode(v, directory, after, |e| {
+                e.set_links(parent.links.saturating_sub(1))
+            });
+        }
+    }
+
+    /// Swaps two names. Only where one patch can do it: no state may show one of the two without a name.
+    fn exchange(
+        &mut self,
+        v: &mut Volume<'_>,
+        rename: &Rename<'_>,
+        old: Found,
+        target: Option<Found>,
+        now: Timestamp,
+    ) -> Result<Option<u32>> {
+        let other = target.ok_or(Error::NotFound)?;
+        if old.inode == other.inode {
+            return Ok(None);
+        }
+        let directory = rename.from.0;
+        if rename.from != rename.to || old.block != other.block {
+            return Err(Error::Invalid);
+        }
+        let (a, b) = (
+            self.read_named(v, directory, old.inode)?,
+            self.read_named(v, directory, other.inode)?,
+        );
+        let kind_of =
+            |fs: &Ext, inode: &Inode| inode.file_type().map_or(TYPE_UNKNOWN, |t| fs.type_code(t));
+        let old_bytes = v.read_shared(old.block)?;
+        let mut edit = BlockEdit::new(&old_bytes);
+        let header = self.entry_header(v, &old, other.inode, kind_of(self, &b));
+        edit.put(old.offset, &header);
+        let header = self.entry_header(v, &other, old.inode, kind_of(self, &a));
+        edit.put(other.offset, &header);
+        let name = write_edit(v, old.block, &edit, &[]);
+        let pointer = self.pointer_of(v, directory, old.block);
+        self.note_change(v, directory, name);
+        for (inode, from, to) in [(old.inode, &old, &other), (other.inode, &other, &old)] {
+            let old_name = self.take_name(inode, from.block, from.offset);
+            self.note_clearing(v, inode, old_name, name);
+            let pending = PendingName {
+                directory,
+                block: to.block,
+                offset: to.offset,
+                name,
+                pointer,
+            };
+            self.note_name(v, inode, pending);
+            self.touch_inode(v, inode, |e| e.set_changed(now));
+        }
+        self.touch_inode(v, directory, |e| {
+            e.set_modified(now);
+            e.set_changed(now);
+        });
+        Ok(None)
+    }
+}
+
+/// One patch of all that was edited.
+fn write_edit(v: &mut Volume<'_>, block: u64, edit: &BlockEdit, after: &[PatchId]) -> PatchId {
+    let (offset, bytes) = edit.patch();
+    v.write(block, BlockClass::Directory, offset, bytes, after)
+}

@@ -1,0 +1,344 @@
+//! Making files shorter (and longer without contents), and holes.
+
+use backstitch_layout::{Allocate, Error, FileType, Result, Timestamp};
+use backstitch_ordering::{BlockClass, PatchId, Volume};
+
+use crate::format::Inode;
+use crate::format::inode;
+use crate::groups::Run;
+use crate::layout::Ext;
+use crate::map::{Mapped, Unmapping};
+
+/// How many leaf indirect blocks one step may look at.
+const LEAVES_PER_STEP: u64 = 256;
+
+/// Zeroing a part of a mapped block.
+#[derive(Clone, Copy, Debug)]
+struct Zeroing {
+    block: u64,
+    from: usize,
+    to: usize,
+}
+
+impl Ext {
+    /// Changes a file's size. A long shrink is done in steps: [`Error::Again`] after each but the last.
+    pub(crate) fn resize(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        inode: &Inode,
+        size: u64,
+        now: Timestamp,
+    ) -> Result<()> {
+        match inode.file_type() {
+            Some(FileType::Regular) => {}
+            Some(FileType::Directory) => return Err(Error::IsADirectory),
+            _ => return Err(Error::Invalid),
+        }
+        if inode.flags & inode::FLAG_APPEND != 0 {
+            return Err(Error::NotPermitted);
+        }
+        if size > self.sb.max_file_size() {
+            return Err(Error::FileTooLarge);
+        }
+        self.gather_large_file(v, size)?;
+        if size > inode.size {
+            return self.grow(v, number, inode, size, now);
+        }
+        self.shrink(v, number, inode, size, now)
+    }
+
+    /// A larger size, nothing else. What the last block holds beyond the old size must be zero on the disk first.
+    fn grow(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        inode: &Inode,
+        size: u64,
+        now: Timestamp,
+    ) -> Result<()> {
+        let stale = self.gather_stale_tail(v, inode)?;
+        let after = self.zero_stale_tail(v, number, stale);
+        self.change_inode(v, number, &after, |e| {
+            e.set_size(size);
+            e.set_modified(now);
+            e.set_changed(now);
+        });
+        Ok(())
+    }
+
+    /// Bytes of the last block beyond the size that are not zero.
+    pub(crate) fn gather_stale_tail(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: &Inode,
+    ) -> Result<Option<(u64, usize)>> {
+        let bs = self.block_size();
+        let within = (inode.size % bs as u64) as usize;
+        if within == 0 {
+            return Ok(None);
+        }
+        let Mapped::Blocks(run) = self.map_blocks(v, inode, inode.size / bs as u64, 1)? else {
+            return Ok(None);
+        };
+        let bytes = v.read(run.start)?;
+        Ok(bytes[within..]
+            .iter()
+            .any(|b| *b != 0)
+            .then_some((run.start, within)))
+    }
+
+    /// Zeroes a stale tail, and returns what must come before a larger size.
+    pub(crate) fn zero_stale_tail(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        stale: Option<(u64, usize)>,
+    ) -> Vec<PatchId> {
+        let mut after: Vec<PatchId> = self
+            .inodes
+            .get(&number)
+            .and_then(|s| s.tail_zeroed)
+            .into_iter()
+            .collect();
+        if let Some((block, within)) = stale {
+            let zeros = vec![0; self.block_size() - within];
+            let id = v.write(block, BlockClass::Data, within, &zeros, &[]);
+            self.note_change(v, number, id);
+            after.push(id);
+        }
+        after
+    }
+
+    fn shrink(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        inode: &Inode,
+        size: u64,
+        now: Timestamp,
+    ) -> Result<()> {
+        let bs = self.block_size() as u64;
+        let keep = size.div_ceil(bs);
+        let end = self.mapped_end(v, inode)?;
+        let n = self.pointers_per_block();
+        // Cut off a bounded part of the tree at a time, at the border of an indirect block.
+        let cut = keep.max((end.saturating_sub(1) / n * n).saturating_sub(LEAVES_PER_STEP * n));
+        let step_size = if cut > keep {
+            inode.size.min(cut * bs)
+        } else {
+            size
+        };
+        let plan = self.gather_unmapping(v, inode, cut, self.blocks_max())?;
+        self.gather_freeing(v, &plan.freed)?;
+        let tail = if cut > keep {
+            None
+        } else {
+            self.gather_zeroing(v, inode, size, bs * keep)?
+        };
+        let shrunk = self.apply_unmapping(v, number, inode, plan, step_size, now);
+        if let Some(zeroing) = tail {
+            // Only once the size hides them, or a crash in between would show zeros where there was something.
+            let id = self.zero(v, zeroing, &[shrunk]);
+            self.state(number).tail_zeroed = Some(id);
+            self.note_change(v, number, id);
+        }
+        self.state(number).goal = 0;
+        self.windows.drop_of(number);
+        if cut > keep {
+            Err(Error::Again)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The part `from..to` (bytes, within one block) of a file, where it is mapped and not zero already.
+    fn gather_zeroing(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: &Inode,
+        from: u64,
+        to: u64,
+    ) -> Result<Option<Zeroing>> {
+        let bs = self.block_size() as u64;
+        if from >= to {
+            return Ok(None);
+        }
+        let Mapped::Blocks(run) = self.map_blocks(v, inode, from / bs, 1)? else {
+            return Ok(None);
+        };
+        let (start, end) = ((from % bs) as usize, ((to - 1) % bs + 1) as usize);
+        let bytes = v.read(run.start)?;
+        let nonzero = bytes[start..end].iter().any(|b| *b != 0);
+        Ok(nonzero.then_some(Zeroing {
+            block: run.start,
+            from: start,
+            to: end,
+        }))
+    }
+
+    fn zero(&mut self, v: &mut Volume<'_>, zeroing: Zeroing, after: &[PatchId]) -> PatchId {
+        let zeros = vec![0; zeroing.to - zeroing.from];
+        v.write(zeroing.block, BlockClass::Data, zeroing.from, &zeros, after)
+    }
+
+    /// Nullifies the pointers of a plan, the smaller size after all of them, and the frees after that.
+    fn apply_unmapping(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        inode: &Inode,
+        plan: Unmapping,
+        size: u64,
+        now: Timestamp,
+    ) -> PatchId {
+        let mut after = Vec::new();
+        for (block, first, count) in &plan.entries {
+            let zeros = vec![0; count * 4];
+            let id = v.write(*block, BlockClass::Metadata, first * 4, &zeros, &[]);
+            self.note_change(v, number, id);
+            after.push(id);
+        }
+        let sectors = inode
+            .sectors
+            .saturating_sub((plan.count * u64::from(self.sectors_per_block())) as u32);
+        let shrunk = self.change_inode(v, number, &after, |e| {
+            for root in &plan.roots {
+                e.set_pointer(*root, 0);
+            }
+            e.set_sectors(sectors);
+            e.set_size(size);
+            e.set_modified(now);
+            e.set_changed(now);
+        });
+        if !plan.freed.is_empty() {
+            let never = self
+                .inodes
+                .get(&number)
+                .and_then(|s| s.made)
+                .is_some_and(|made| v.merged(made, shrunk));
+            after.push(shrunk);
+            self.defer_blocks(v, plan.freed, if never { &[] } else { &after });
+        }
+        shrunk
+    }
+
+    /// One step of `fallocate`.
+    pub(crate) fn allocate_step(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        how: Allocate,
+        offset: u64,
+        len: u64,
+        now: Timestamp,
+    ) -> Result<()> {
+        let inode = self.read_inode(v, number)?;
+        match inode.file_type() {
+            Some(FileType::Regular) => {}
+            Some(FileType::Directory) => return Err(Error::IsADirectory),
+            _ => return Err(Error::Invalid),
+        }
+        if inode.flags & (inode::FLAG_IMMUTABLE | inode::FLAG_APPEND) != 0 {
+            return Err(Error::NotPermitted);
+        }
+        let end = offset.checked_add(len).ok_or(Error::FileTooLarge)?;
+        if len == 0 {
+            return Err(Error::Invalid);
+        }
+        if end > self.sb.max_file_size() {
+            return Err(Error::FileTooLarge);
+        }
+        match how {
+            Allocate::PunchHole => self.punch(v, number, &inode, offset, end.min(inode.size), now),
+            Allocate::ZeroRange { keep_size } => {
+                self.punch(v, number, &inode, offset, end.min(inode.size), now)?;
+                if !keep_size && end > inode.size {
+                    self.grow(v, number, &inode, end, now)
+                } else {
+                    Ok(())
+                }
+            }
+            Allocate::Reserve { keep_size } => {
+                // Blocks behind the end of a file have no place in this format: a checker takes them for damage.
+                let end = if keep_size { end.min(inode.size) } else { end };
+                self.reserve_step(v, number, &inode, offset, end, now)
+            }
+        }
+    }
+
+    /// Makes a hole of what lies in `from..to`: whole blocks are unmapped, parts of blocks zeroed.
+    fn punch(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        inode: &Inode,
+        from: u64,
+        to: u64,
+        now: Timestamp,
+    ) -> Result<()> {
+        if from >= to {
+            return Ok(());
+        }
+        let bs = self.block_size() as u64;
+        // The last block of the file goes whole: nothing of it is behind the hole.
+        let last = if to >= inode.size {
+            to.div_ceil(bs)
+        } else {
+            to / bs
+        };
+        let first = from.div_ceil(bs);
+        let head = self.gather_zeroing(v, inode, from, to.min(first * bs))?;
+        let tail = if last >= first && to > last * bs {
+            self.gather_zeroing(v, inode, last * bs, to)?
+        } else {
+            None
+        };
+        let (start, end) = self.part_to_unmap(v, inode, first, last)?;
+        let plan = self.gather_unmapping(v, inode, start, end)?;
+        self.gather_freeing(v, &plan.freed)?;
+        for zeroing in head.into_iter().chain(tail) {
+            let id = self.zero(v, zeroing, &[]);
+            self.note_change(v, number, id);
+        }
+        self.apply_unmapping(v, number, inode, plan, inode.size, now);
+        if end < last {
+            Err(Error::Again)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// A part of `first..last` from its start on, long enough to hold something mapped, and of a bounded number of indirect
+    /// blocks that are. It always starts at `first`: so the last step sees the whole range, and frees the indirect blocks that lie
+    /// wholly in it.
+    fn part_to_unmap(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: &Inode,
+        first: u64,
+        last: u64,
+    ) -> Result<(u64, u64)> {
+        let mut at = first;
+        while at < last {
+            match self.map_blocks(v, inode, at, last - at)? {
+                Mapped::Hole(len) => at += len,
+                Mapped::Blocks(_) => break,
+            }
+        }
+        let border = at.saturating_add(LEAVES_PER_STEP * self.pointers_per_block());
+        Ok((first, border.min(last).max(first)))
+    }
+
+    /// Checks that blocks about to be freed are marked as used, and brings their bitmaps into memory.
+    pub(crate) fn gather_freeing(&mut self, v: &mut Volume<'_>, runs: &[Run]) -> Result<()> {
+        let mut missing = false;
+        for run in runs {
+            match self.check_blocks_used(v, *run) {
+                Err(Error::Miss) => missing = true,
+                other => other?,
+            }
+        }
+        if missing { Err(Error::Miss) } else { Ok(()) }
+    }
+}

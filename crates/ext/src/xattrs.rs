@@ -1,0 +1,572 @@
+//! Extended attributes: in the inode's body as other systems leave them there, and in attribute blocks that inodes share.
+//!
+//! New attributes go into an attribute block. Inodes with the same attributes share one, which counts its references: one more
+//! before a pointer to it is on the disk, one less only after a pointer is gone from there.
+
+use backstitch_layout::{Error, FileType, NewInode, Result, SetXattrMode, Timestamp};
+use backstitch_ordering::{BlockClass, PatchId, Volume};
+use rustc_hash::FxHashMap;
+
+use crate::deferred::Item;
+use crate::format::Inode;
+use crate::format::features::COMPAT_EXT_ATTR;
+use crate::format::inode::{BASE_SIZE, FLAG_APPEND, FLAG_IMMUTABLE};
+use crate::format::posix_acl::Acl;
+use crate::format::xattr::{
+    self, ENTRY_SIZE, INDEX_POSIX_ACL_ACCESS, INDEX_POSIX_ACL_DEFAULT, OFFSET_REFCOUNT,
+    REFCOUNT_MAX, block_attributes, build_block, entry_len, header, inode_attributes, split_name,
+    value_len,
+};
+use crate::groups::Run;
+use crate::layout::Ext;
+use crate::place::Picks;
+
+/// The largest inode whose body's attributes we can change.
+const BODY_EDITABLE: usize = 256;
+
+/// Attribute blocks by the hash of what they hold, to find one to share.
+pub(crate) type SharedBlocks = FxHashMap<u32, u64>;
+
+/// An attribute taken out of where it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Owned {
+    index: u8,
+    name: Vec<u8>,
+    value: Vec<u8>,
+}
+
+/// What becomes of an inode's attribute block.
+#[derive(Debug, Default)]
+enum BlockPlan {
+    /// It stays as it is.
+    #[default]
+    Keep,
+    /// The inode has none any more.
+    Remove,
+    /// A block with the same attributes gets a reference more.
+    Share(u64),
+    /// It is the inode's alone, and is changed.
+    InPlace(Vec<u8>),
+    /// A new block.
+    Fresh(u64, Vec<u8>),
+}
+
+/// A change of attributes that was decided on.
+#[derive(Debug, Default)]
+pub(crate) struct AttributePlan {
+    /// The new bytes behind the inode's extra fields.
+    body: Option<Vec<u8>>,
+    block: BlockPlan,
+    /// New permission bits, from an access control list.
+    permissions: Option<u16>,
+}
+
+/// What a new inode gets from its directory.
+#[derive(Debug, Default)]
+pub(crate) struct Inheritance {
+    pub(crate) permissions: u16,
+    block: BlockPlan,
+}
+
+impl Ext {
+    fn corrupt_attributes(number: u32, what: impl std::fmt::Display) -> Error {
+        Error::corrupt(format!("attributes of inode {number}"), what.to_string())
+    }
+
+    fn body_attributes(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        inode: &Inode,
+    ) -> Result<Vec<Owned>> {
+        let (block, at) = self.inode_place(number)?;
+        let size = self.sb.inode_size as usize;
+        let bytes = &v.read(block)?[at..at + size];
+        match inode_attributes(bytes, inode.extra_isize) {
+            Some(attributes) => collect(number, attributes),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn block_attributes_of(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        inode: &Inode,
+    ) -> Result<Vec<Owned>> {
+        if inode.file_acl == 0 {
+            return Ok(Vec::new());
+        }
+        let block = self.checked_attribute_block(number, inode.file_acl)?;
+        let bytes = v.read(block)?;
+        collect(
+            number,
+            block_attributes(bytes).map_err(|e| Self::corrupt_attributes(number, e))?,
+        )
+    }
+
+    fn checked_attribute_block(&self, number: u32, block: u64) -> Result<u64> {
+        if self.is_data_run(Run {
+            start: block,
+            len: 1,
+        }) {
+            Ok(block)
+        } else {
+            Err(Self::corrupt_attributes(
+                number,
+                format!("block {block} cannot be an attribute block"),
+            ))
+        }
+    }
+
+    fn find_attribute(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        inode: &Inode,
+        index: u8,
+        name: &[u8],
+    ) -> Result<Option<Vec<u8>>> {
+        let mut all = self.body_attributes(v, number, inode)?;
+        all.extend(self.block_attributes_of(v, number, inode)?);
+        Ok(all
+            .into_iter()
+            .find(|a| a.index == index && a.name == name)
+            .map(|a| a.value))
+    }
+
+    pub(crate) fn read_xattr(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        name: &[u8],
+    ) -> Result<Vec<u8>> {
+        let (index, rest) = split_name(name).ok_or(Error::NotSupported)?;
+        let inode = self.read_inode(v, number)?;
+        let value = self
+            .find_attribute(v, number, &inode, index, rest)?
+            .ok_or(Error::NoAttribute)?;
+        if !is_acl(index) {
+            return Ok(value);
+        }
+        let acl = Acl::from_disk(&value)
+            .ok_or_else(|| Self::corrupt_attributes(number, "not a valid access control list"))?;
+        Ok(acl.to_linux())
+    }
+
+    pub(crate) fn list_xattr_names(&mut self, v: &mut Volume<'_>, number: u32) -> Result<Vec<u8>> {
+        let inode = self.read_inode(v, number)?;
+        let mut all = self.body_attributes(v, number, &inode)?;
+        all.extend(self.block_attributes_of(v, number, &inode)?);
+        let mut names = Vec::new();
+        for attribute in all {
+            if let Some(name) = xattr::full_name(attribute.index, &attribute.name) {
+                names.extend(name);
+                names.push(0);
+            }
+        }
+        Ok(names)
+    }
+
+    pub(crate) fn change_xattr(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        name: &[u8],
+        value: Option<&[u8]>,
+        mode: SetXattrMode,
+        now: Timestamp,
+    ) -> Result<()> {
+        let (index, rest) = split_name(name).ok_or(Error::NotSupported)?;
+        if rest.len() > usize::from(u8::MAX) {
+            return Err(Error::Range);
+        }
+        let inode = self.read_inode(v, number)?;
+        if inode.flags & (FLAG_IMMUTABLE | FLAG_APPEND) != 0 {
+            return Err(Error::NotPermitted);
+        }
+        let exists = self
+            .find_attribute(v, number, &inode, index, rest)?
+            .is_some();
+        match (value, mode) {
+            (None, _) if !exists => return Err(Error::NoAttribute),
+            (Some(_), SetXattrMode::Create) if exists => return Err(Error::Exists),
+            (Some(_), SetXattrMode::Replace) if !exists => return Err(Error::NoAttribute),
+            _ => {}
+        }
+        let (value, permissions) = match (value, is_acl(index)) {
+            (Some(value), true) => acl_for_disk(&inode, index, value)?,
+            (value, _) => (value.map(<[u8]>::to_vec), None),
+        };
+        self.gather_compat_feature(v, COMPAT_EXT_ATTR)?;
+        let mut plan = self.gather_change(v, number, &inode, index, rest, value)?;
+        plan.permissions = permissions;
+        self.apply_attribute_plan(v, number, plan, now);
+        Ok(())
+    }
+
+    /// Decides where the attributes go once one of them has a new value (or none).
+    fn gather_change(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        inode: &Inode,
+        index: u8,
+        name: &[u8],
+        value: Option<Vec<u8>>,
+    ) -> Result<AttributePlan> {
+        let is_it = |a: &Owned| a.index == index && a.name == name;
+        let mut body = self.body_attributes(v, number, inode)?;
+        let in_body = body.iter().any(is_it);
+        body.retain(|a| !is_it(a));
+        let mut plan = AttributePlan::default();
+        if in_body {
+            plan.body = Some(self.build_body(inode, &body)?);
+        }
+        let old = self.block_attributes_of(v, number, inode)?;
+        let mut new = old.clone();
+        new.retain(|a| !is_it(a));
+        new.extend(value.map(|value| Owned {
+            index,
+            name: name.to_vec(),
+            value,
+        }));
+        if new != old {
+            plan.block = self.gather_block(v, number, inode.file_acl, &new, &Picks::default())?;
+        }
+        Ok(plan)
+    }
+
+    /// The bytes behind an inode's extra fields that hold these attributes: fewer than they held before.
+    fn build_body(&self, inode: &Inode, attributes: &[Owned]) -> Result<Vec<u8>> {
+        let size = self.sb.inode_size as usize;
+        if size > BODY_EDITABLE {
+            return Err(Error::NotSupported);
+        }
+        let mut body = vec![0; size - BASE_SIZE - usize::from(inode.extra_isize)];
+        if attributes.is_empty() {
+            return Ok(body);
+        }
+        body[..4].copy_from_slice(&xattr::XATTR_MAGIC.to_le_bytes());
+        let (mut offset, mut value_at) = (4, body.len());
+        for a in attributes {
+            value_at -= value_len(a.value.len());
+            let mut entry = vec![0; entry_len(a.name.len())];
+            entry[0] = a.name.len() as u8;
+            entry[1] = a.index;
+            entry[2..4].copy_from_slice(&((value_at - 4) as u16).to_le_bytes());
+            entry[8..12].copy_from_slice(&(a.value.len() as u32).to_le_bytes());
+            entry[12..16].copy_from_slice(&xattr::entry_hash(&a.name, &a.value).to_le_bytes());
+            entry[ENTRY_SIZE..ENTRY_SIZE + a.name.len()].copy_from_slice(&a.name);
+            body[offset..offset + entry.len()].copy_from_slice(&entry);
+            body[value_at..value_at + a.value.len()].copy_from_slice(&a.value);
+            offset += entry.len();
+        }
+        Ok(body)
+    }
+
+    /// Finds a place for attributes: a block that holds the same, the inode's own, or a new one.
+    fn gather_block(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        old: u64,
+        attributes: &[Owned],
+        picks: &Picks,
+    ) -> Result<BlockPlan> {
+        if attributes.is_empty() {
+            return Ok(BlockPlan::Remove);
+        }
+        let list: Vec<(u8, &[u8], &[u8])> = attributes
+            .iter()
+            .map(|a| (a.index, a.name.as_slice(), a.value.as_slice()))
+            .collect();
+        let contents = build_block(self.block_size(), &list, 1).ok_or(Error::NoSpace)?;
+        if let Some(block) = self.shared_blocks.get(&hash_of(&contents)).copied()
+            && block != old
+        {
+            let bytes = v.read(block)?;
+            if same_attributes(bytes, &contents) && refcount(bytes) < REFCOUNT_MAX {
+                return Ok(BlockPlan::Share(block));
+            }
+        }
+        if old != 0 && refcount(v.read(old)?) == 1 {
+            return Ok(BlockPlan::InPlace(contents));
+        }
+        match self.pick_single(v, number, picks)? {
+            Some(block) => Ok(BlockPlan::Fresh(block, contents)),
+            None => Err(self.no_space()),
+        }
+    }
+
+    /// Applies a plan: pointer, body and permissions are one patch of the inode.
+    pub(crate) fn apply_attribute_plan(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        plan: AttributePlan,
+        now: Timestamp,
+    ) {
+        let Ok(inode) = self.read_any_inode(v, number) else {
+            return;
+        };
+        let old = inode.file_acl;
+        let mut after = Vec::new();
+        let pointer = match &plan.block {
+            BlockPlan::Keep => old,
+            BlockPlan::InPlace(contents) => {
+                let previous = v.peek(old).map_or(0, |b| hash_of(b));
+                self.shared_blocks.remove(&previous);
+                self.shared_blocks.insert(hash_of(contents), old);
+                let id = v.write(old, BlockClass::Metadata, 0, contents, &[]);
+                self.note_change(v, number, id);
+                old
+            }
+            other => self.place_block(v, other, &mut after),
+        };
+        let per_block = self.sectors_per_block();
+        let sectors = match (old != 0, pointer != 0) {
+            (false, true) => inode.sectors.saturating_add(per_block),
+            (true, false) => inode.sectors.saturating_sub(per_block),
+            _ => inode.sectors,
+        };
+        let changed = self.change_inode(v, number, &after, |e| {
+            e.set_attribute_block(pointer as u32);
+            e.set_sectors(sectors);
+            if let Some(permissions) = plan.permissions {
+                e.set_mode(inode.mode & !0o777 | permissions);
+            }
+            if let Some(body) = &plan.body {
+                e.body().copy_from_slice(body);
+            }
+            e.set_changed(now);
+        });
+        if old != 0 && old != pointer {
+            self.defer(v, Item::AttributeBlock(old), &[changed]);
+        }
+    }
+
+    /// Makes a block, or a reference more to one; returns it, and what a pointer to it must come after.
+    fn place_block(
+        &mut self,
+        v: &mut Volume<'_>,
+        plan: &BlockPlan,
+        before_pointer: &mut Vec<PatchId>,
+    ) -> u64 {
+        match plan {
+            BlockPlan::Share(block) => {
+                let count = v.peek(*block).map_or(0, |b| refcount(b)) + 1;
+                before_pointer.push(v.write(
+                    *block,
+                    BlockClass::Metadata,
+                    OFFSET_REFCOUNT,
+                    &count.to_le_bytes(),
+                    &[],
+                ));
+                *block
+            }
+            BlockPlan::Fresh(block, contents) => {
+                self.set_block_bits(
+                    v,
+                    Run {
+                        start: *block,
+                        len: 1,
+                    },
+                    before_pointer,
+                );
+                before_pointer.push(v.initialise(*block, BlockClass::Metadata, contents, &[]));
+                self.shared_blocks.insert(hash_of(contents), *block);
+                *block
+            }
+            BlockPlan::Keep | BlockPlan::Remove | BlockPlan::InPlace(_) => 0,
+        }
+    }
+
+    /// Looks up what releasing an attribute block needs.
+    pub(crate) fn gather_attribute_release(
+        &mut self,
+        v: &mut Volume<'_>,
+        block: u64,
+    ) -> Result<()> {
+        if !self.is_data_run(Run {
+            start: block,
+            len: 1,
+        }) {
+            return Err(Error::corrupt(
+                "attribute block",
+                format!("block {block} cannot be one"),
+            ));
+        }
+        v.read(block)?;
+        self.check_blocks_used(
+            v,
+            Run {
+                start: block,
+                len: 1,
+            },
+        )
+    }
+
+    /// One reference less to an attribute block, to which no pointer is left on the disk; the last one frees it.
+    pub(crate) fn release_attribute_block(&mut self, v: &mut Volume<'_>, block: u64) -> Result<()> {
+        self.gather_attribute_release(v, block)?;
+        let bytes = v.read(block)?;
+        let (count, hash) = (refcount(bytes), hash_of(bytes));
+        if count > 1 {
+            v.write(
+                block,
+                BlockClass::Metadata,
+                OFFSET_REFCOUNT,
+                &(count - 1).to_le_bytes(),
+                &[],
+            );
+        } else {
+            if self.shared_blocks.get(&hash) == Some(&block) {
+                self.shared_blocks.remove(&hash);
+            }
+            self.free_runs(
+                v,
+                &[Run {
+                    start: block,
+                    len: 1,
+                }],
+            );
+        }
+        Ok(())
+    }
+
+    /// What a new inode gets from its directory's default access control list; the umask counts only where there is none.
+    pub(crate) fn gather_inheritance(
+        &mut self,
+        v: &mut Volume<'_>,
+        directory: u32,
+        parent: &Inode,
+        number: u32,
+        new: &NewInode<'_>,
+        picks: &Picks,
+    ) -> Result<Inheritance> {
+        let plain = Inheritance {
+            permissions: new.permissions & !new.umask,
+            block: BlockPlan::Keep,
+        };
+        if new.file_type == FileType::Symlink {
+            return Ok(Inheritance {
+                permissions: 0o777,
+                ..plain
+            });
+        }
+        let Some(default) =
+            self.find_attribute(v, directory, parent, INDEX_POSIX_ACL_DEFAULT, b"")?
+        else {
+            return Ok(plain);
+        };
+        let acl = Acl::from_disk(&default).ok_or_else(|| {
+            Self::corrupt_attributes(directory, "not a valid access control list")
+        })?;
+        let access = acl.inherit(new.permissions & 0o777);
+        let mut attributes = Vec::new();
+        let own = |index, value| Owned {
+            index,
+            name: Vec::new(),
+            value,
+        };
+        if !access.is_minimal() {
+            attributes.push(own(INDEX_POSIX_ACL_ACCESS, access.to_disk()));
+        }
+        if new.file_type == FileType::Directory {
+            attributes.push(own(INDEX_POSIX_ACL_DEFAULT, default));
+        }
+        let block = match attributes.is_empty() {
+            true => BlockPlan::Keep,
+            false => self.gather_block(v, number, 0, &attributes, picks)?,
+        };
+        Ok(Inheritance {
+            permissions: new.permissions & !0o777 | access.mode_bits(),
+            block,
+        })
+    }
+
+    /// Makes what a new inode inherits. Returns its attribute block, 0 for none.
+    pub(crate) fn apply_inheritance(
+        &mut self,
+        v: &mut Volume<'_>,
+        inherited: &Inheritance,
+        before: &mut Vec<PatchId>,
+    ) -> u64 {
+        self.place_block(v, &inherited.block, before)
+    }
+
+    /// `chmod` of an inode with an access control list changes the list too.
+    pub(crate) fn gather_acl_mode(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        inode: &Inode,
+        permissions: u16,
+    ) -> Result<Option<AttributePlan>> {
+        let Some(value) = self.find_attribute(v, number, inode, INDEX_POSIX_ACL_ACCESS, b"")?
+        else {
+            return Ok(None);
+        };
+        let mut acl = Acl::from_disk(&value)
+            .ok_or_else(|| Self::corrupt_attributes(number, "not a valid access control list"))?;
+        acl.set_mode_bits(permissions);
+        let changed = acl.to_disk();
+        if changed == value {
+            return Ok(None);
+        }
+        self.gather_change(v, number, inode, INDEX_POSIX_ACL_ACCESS, b"", Some(changed))
+            .map(Some)
+    }
+}
+
+fn is_acl(index: u8) -> bool {
+    index == INDEX_POSIX_ACL_ACCESS || index == INDEX_POSIX_ACL_DEFAULT
+}
+
+/// An access control list as it is stored (not at all where the mode says the same), and the permission bits that go with it.
+fn acl_for_disk(inode: &Inode, index: u8, value: &[u8]) -> Result<(Option<Vec<u8>>, Option<u16>)> {
+    if inode.file_type() == Some(FileType::Symlink) {
+        return Err(Error::NotSupported);
+    }
+    if index == INDEX_POSIX_ACL_DEFAULT && !inode.is_directory() {
+        return Err(Error::AccessDenied);
+    }
+    let acl = Acl::from_linux(value).ok_or(Error::Invalid)?;
+    if index == INDEX_POSIX_ACL_DEFAULT {
+        return Ok((Some(acl.to_disk()), None));
+    }
+    let stored = if acl.is_minimal() {
+        None
+    } else {
+        Some(acl.to_disk())
+    };
+    Ok((stored, Some(acl.mode_bits())))
+}
+
+fn collect(number: u32, attributes: xattr::Attributes<'_>) -> Result<Vec<Owned>> {
+    attributes
+        .map(|a| {
+            a.map(|a| Owned {
+                index: a.name_index,
+                name: a.name.to_vec(),
+                value: a.value.to_vec(),
+            })
+            .map_err(|e| Ext::corrupt_attributes(number, e))
+        })
+        .collect()
+}
+
+fn refcount(block: &[u8]) -> u32 {
+    header(block).map_or(0, |h| h.h_refcount.get())
+}
+
+fn hash_of(block: &[u8]) -> u32 {
+    header(block).map_or(0, |h| h.h_hash.get())
+}
+
+/// Whether two attribute blocks hold the same: all but the reference count.
+fn same_attributes(a: &[u8], b: &[u8]) -> bool {
+    let behind = OFFSET_REFCOUNT + 4;
+    header(a).is_ok() && a[behind..] == b[behind..]
+}

@@ -1,0 +1,312 @@
+//! Mounting, serving, and the end of both.
+
+use crate::front::Front;
+use backstitch_vfs::Engine;
+use fuser::{Config, MountOption, Session, SessionACL};
+use rustix::mount::{UnmountFlags, unmount};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use thiserror::Error;
+
+/// How a mount is to look to the system.
+#[derive(Clone, Debug)]
+pub struct FrontOptions {
+    /// What is shown as the mount's source, and in its counters.
+    pub image: String,
+    /// No writes.
+    pub read_only: bool,
+    /// Users other than the one who mounts may use it. Without root, `/etc/fuse.conf` has to allow it.
+    pub allow_other: bool,
+    /// The kernel checks permissions. Without, everybody who may use the mount may do everything: right where that is root alone,
+    /// and it saves a request after every change of a directory, whose attributes the kernel then need not look at.
+    pub check_permissions: bool,
+    /// Reads move access times, by the rules of `relatime`.
+    pub update_accessed: bool,
+    /// Device nodes work. Only root can ask for it.
+    pub devices: bool,
+    /// Set-user-ID and set-group-ID work. Only root can ask for it.
+    pub set_user_id: bool,
+    /// Programs can be run.
+    pub execute: bool,
+    /// Threads that serve requests; 0 chooses by the number of CPUs.
+    pub threads: usize,
+}
+
+impl Default for FrontOptions {
+    fn default() -> Self {
+        FrontOptions {
+            image: "backstitch".into(),
+            read_only: false,
+            allow_other: false,
+            check_permissions: true,
+            update_accessed: true,
+            devices: false,
+            set_user_id: false,
+            execute: true,
+            threads: 0,
+        }
+    }
+}
+
+/// Why mounting, serving or unmounting failed.
+#[derive(Debug, Error)]
+pub enum MountError {
+    /// The kernel or fusermount3 would not mount.
+    #[error("{dir}: cannot mount: {reason}")]
+    Mount {
+        /// The mount point.
+        dir: PathBuf,
+        /// What they said.
+        reason: io::Error,
+    },
+    /// The mount does not come off.
+    #[error("{dir}: cannot unmount: {reason}")]
+    Unmount {
+        /// The mount point.
+        dir: PathBuf,
+        /// What the kernel or fusermount3 said.
+        reason: io::Error,
+    },
+    /// The engine could not bring everything to the disk at the end.
+    #[error(transparent)]
+    Engine(#[from] backstitch_vfs::Error),
+}
+
+/// A mounted file system that is being served.
+#[derive(Debug)]
+pub struct Mounted {
+    engine: EngineHandle,
+    dir: PathBuf,
+    ended: Receiver<()>,
+    ender: Ender,
+}
+
+struct EngineHandle(Arc<Engine>);
+
+impl std::fmt::Debug for EngineHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Engine")
+    }
+}
+
+impl Mounted {
+    /// Waits until the file system is unmounted (by whomever), then brings everything to the disk.
+    ///
+    /// # Errors
+    ///
+    /// [`MountError::Engine`] if not everything could be written.
+    pub fn wait(self) -> Result<(), MountError> {
+        // This cannot fail: `ender` keeps a sender alive.
+        let _ = self.ended.recv();
+        self.engine.0.unmount()?;
+        Ok(())
+    }
+
+    /// Something that can take the mount off, from any thread.
+    pub fn unmounter(&self) -> Unmounter {
+        Unmounter {
+            dir: self.dir.clone(),
+        }
+    }
+
+    /// Something that can end [`wait`](Self::wait) although the mount is still there.
+    pub fn ender(&self) -> Ender {
+        self.ender.clone()
+    }
+}
+
+/// Ends the serving of a mount that does not come off, from any thread.
+#[derive(Clone, Debug)]
+pub struct Ender {
+    told: Sender<()>,
+}
+
+impl Ender {
+    /// Makes [`Mounted::wait`] go on to bring everything to the disk. Whoever still uses the mount gets errors from then on.
+    pub fn end(&self) {
+        // Nobody waits any more: it has ended already.
+        let _ = self.told.send(());
+    }
+}
+
+/// Takes a mount off.
+#[derive(Clone, Debug)]
+pub struct Unmounter {
+    dir: PathBuf,
+}
+
+impl Unmounter {
+    /// For whatever is mounted at `dir`.
+    pub fn new(dir: impl Into<PathBuf>) -> Unmounter {
+        Unmounter { dir: dir.into() }
+    }
+
+    /// Unmounts; fails while files are in use.
+    ///
+    /// # Errors
+    ///
+    /// [`MountError::Unmount`] with what the kernel or fusermount3 said, `EBUSY` above all.
+    pub fn unmount(&self) -> Result<(), MountError> {
+        self.unmount_with(UnmountFlags::NOFOLLOW, &[])
+    }
+
+    /// Takes the mount out of the tree now; it ends when the last file in use is closed.
+    ///
+    /// # Errors
+    ///
+    /// As [`unmount`](Self::unmount).
+    pub fn detach(&self) -> Result<(), MountError> {
+        self.unmount_with(UnmountFlags::NOFOLLOW | UnmountFlags::DETACH, &["-z"])
+    }
+
+    fn unmount_with(&self, flags: UnmountFlags, options: &[&str]) -> Result<(), MountError> {
+        let done = match unmount(&self.dir, flags) {
+            Err(rustix::io::Errno::PERM) => self.fusermount(options),
+            other => other.map_err(io::Error::from),
+        };
+        done.map_err(|reason| MountError::Unmount {
+            dir: self.dir.clone(),
+            reason,
+        })
+    }
+
+    /// Without root only the set-user-ID helper can unmount.
+    fn fusermount(&self, options: &[&str]) -> io::Result<()> {
+        let output = Command::new("fusermount3")
+            .arg("-u")
+            .args(options)
+            .arg("--")
+            .arg(&self.dir)
+            .stdin(Stdio::null())
+            .output()?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said = said.trim().trim_start_matches("fusermount3: ");
+        if said.contains("busy") {
+            return Err(rustix::io::Errno::BUSY.into());
+        }
+        Err(io::Error::other(said.to_owned()))
+    }
+}
+
+/// Mounts `engine` at `dir` and serves it in the background. When this returns, the mount answers.
+///
+/// # Errors
+///
+/// [`MountError::Mount`].
+pub fn spawn(
+    engine: Arc<Engine>,
+    dir: &Path,
+    options: &FrontOptions,
+) -> Result<Mounted, MountError> {
+    let refused = |reason| MountError::Mount {
+        dir: dir.to_owned(),
+        reason,
+    };
+    let dir = dir.canonicalize().map_err(refused)?;
+    let (told, ended) = channel();
+    let front = Front::new(engine.clone(), options, told.clone());
+    let session = Session::new(front, &dir, &config(options)).map_err(|e| refused(plain(e)))?;
+    let background = session.spawn().map_err(refused)?;
+    // fuser would unmount `dir` once more when its handle is dropped, by name: by then somebody may have mounted something else
+    // there. The end is learnt from the front instead, and what this keeps open ends with the process.
+    std::mem::forget(background);
+    raise_read_ahead(&dir);
+    Ok(Mounted {
+        engine: EngineHandle(engine),
+        dir,
+        ended,
+        ender: Ender { told },
+    })
+}
+
+/// Mounts `engine` at `dir` and serves it until it is unmounted.
+///
+/// # Errors
+///
+/// Those of [`spawn`] and [`Mounted::wait`].
+pub fn run(engine: Arc<Engine>, dir: &Path, options: &FrontOptions) -> Result<(), MountError> {
+    spawn(engine, dir, options)?.wait()
+}
+
+fn config(options: &FrontOptions) -> Config {
+    let is_root = rustix::process::geteuid().is_root();
+    // fusermount3 takes options as one string and wants commas in a name escaped; the kernel takes the name as it is.
+    let source = match is_root {
+        true => options.image.clone(),
+        false => options.image.replace('\\', "\\\\").replace(',', "\\,"),
+    };
+    let either = |on: bool, yes, no| if on { yes } else { no };
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName(source),
+        // As a custom option, for fuser hands `Subtype` on to fusermount3 only.
+        MountOption::CUSTOM("subtype=backstitch".into()),
+        either(options.read_only, MountOption::RO, MountOption::RW),
+        either(options.devices, MountOption::Dev, MountOption::NoDev),
+        either(options.set_user_id, MountOption::Suid, MountOption::NoSuid),
+        either(options.execute, MountOption::Exec, MountOption::NoExec),
+        either(
+            options.update_accessed,
+            MountOption::Atime,
+            MountOption::NoAtime,
+        ),
+    ];
+    if options.check_permissions {
+        config.mount_options.push(MountOption::DefaultPermissions);
+    }
+    config.acl = if options.allow_other {
+        SessionACL::All
+    } else {
+        SessionACL::Owner
+    };
+    config.n_threads = Some(threads(options.threads));
+    config.clone_fd = true;
+    config
+}
+
+/// Twice the CPUs, so that a thread that waits for the disk does not keep one idle.
+fn threads(wanted: usize) -> usize {
+    match wanted {
+        0 => {
+            let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+            (2 * cpus).clamp(2, 16)
+        }
+        n => n.min(256),
+    }
+}
+
+/// fuser puts the whole call into its messages; the reason alone is what a person needs.
+fn plain(error: io::Error) -> io::Error {
+    if error.raw_os_error().is_some() {
+        return error;
+    }
+    let message = error.to_string();
+    let reason = message
+        .trim()
+        .rsplit(": ")
+        .next()
+        .unwrap_or_default()
+        .trim();
+    io::Error::new(error.kind(), reason.to_owned())
+}
+
+/// The kernel starts FUSE mounts with 128 KiB of read-ahead and lets only root raise it.
+fn raise_read_ahead(dir: &Path) {
+    const READ_AHEAD_KIB: &str = "1024";
+    let Ok(metadata) = dir.metadata() else { return };
+    let (major, minor) = (
+        rustix::fs::major(metadata.dev()),
+        rustix::fs::minor(metadata.dev()),
+    );
+    let knob = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+    if let Err(error) = std::fs::write(&knob, READ_AHEAD_KIB) {
+        tracing::debug!(knob, %error, "read-ahead stays as it is");
+    }
+}

@@ -1,0 +1,104 @@
+//! Extended attributes, ACLs among them.
+
+use crate::convert::errno;
+use crate::front::Front;
+use crate::privileges::{self, Caller};
+use crate::stats::{self, STATS_XATTR};
+use backstitch_vfs::{InodeNumber, LayoutError, Result, SetAttributes, SetXattrMode};
+use fuser::{Errno, ReplyXattr};
+
+/// The name under which the kernel hands on a file's access ACL.
+const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
+
+/// The same for the ACL that new files in a directory get.
+const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
+
+/// Refuses names as the kernel's own file systems do: a namespace alone is none, and of `system.` there are only the ACLs.
+fn check_name(name: &[u8]) -> Result<()> {
+    let spaces: [&[u8]; 4] = [b"user.", b"trusted.", b"security.", b"system."];
+    if spaces.contains(&name) {
+        return Err(LayoutError::Invalid.into());
+    }
+    if name.starts_with(b"system.") && name != ACCESS_ACL && name != DEFAULT_ACL {
+        return Err(LayoutError::NotSupported.into());
+    }
+    Ok(())
+}
+
+impl Front {
+    /// An attribute's value, or the mount's counters where their name is asked of the root.
+    pub(crate) fn xattr(&self, inode: InodeNumber, name: &[u8]) -> Result<Vec<u8>> {
+        if name == STATS_XATTR.as_bytes() && inode == self.engine.root() {
+            return Ok(stats::document(&self.engine, &self.image));
+        }
+        check_name(name)?;
+        self.engine.get_xattr(inode, name)
+    }
+
+    /// Takes an attribute away.
+    pub(crate) fn remove_xattr(&self, inode: InodeNumber, name: &[u8]) -> Result<()> {
+        check_name(name)?;
+        self.engine.remove_xattr(inode, name)
+    }
+
+    /// Sets an attribute. An access ACL set from outside the file's group takes set-group-ID with it.
+    pub(crate) fn set_xattr(
+        &self,
+        caller: Caller,
+        inode: InodeNumber,
+        name: &[u8],
+        value: &[u8],
+        flags: i32,
+    ) -> Result<()> {
+        let mode = match flags {
+            0 => SetXattrMode::Any,
+            libc::XATTR_CREATE => SetXattrMode::Create,
+            libc::XATTR_REPLACE => SetXattrMode::Replace,
+            _ => return Err(LayoutError::Invalid.into()),
+        };
+        check_name(name)?;
+        self.engine.set_xattr(inode, name, value, mode)?;
+        if name == ACCESS_ACL
+            && let Some(permissions) =
+                privileges::after_acl(&self.engine.attributes(inode)?, caller)
+        {
+            let set = SetAttributes {
+                permissions: Some(permissions),
+                ..Default::default()
+            };
+            self.engine.set_attributes(inode, &set)?;
+        }
+        Ok(())
+    }
+
+    /// Answers with a value, or with its size where none was asked for.
+    pub(crate) fn reply_xattr(
+        operation: &str,
+        inode: InodeNumber,
+        value: Result<Vec<u8>>,
+        size: u32,
+        reply: ReplyXattr,
+    ) {
+        match value {
+            Ok(value) if size == 0 => reply.size(value.len() as u32),
+            Ok(value) if value.len() > size as usize => reply.error(Errno::ERANGE),
+            Ok(value) => reply.data(&value),
+            Err(error) => reply.error(errno(operation, inode, &error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        let errno = |name: &str| check_name(name.as_bytes()).err().map(|error| error.errno());
+        assert_eq!(errno("user.a"), None);
+        assert_eq!(errno("system.posix_acl_default"), None);
+        assert_eq!(errno("user."), Some(libc::EINVAL));
+        assert_eq!(errno("system.foo"), Some(libc::EOPNOTSUPP));
+        assert_eq!(errno(STATS_XATTR), Some(libc::EOPNOTSUPP));
+    }
+}

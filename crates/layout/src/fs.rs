@@ -1,0 +1,365 @@
+//! The trait between layouts and the layers above.
+
+use std::sync::Arc;
+
+use backstitch_device::BlockDevice;
+use backstitch_ordering::{PatchId, Volume};
+
+use crate::{
+    Allocate, Attributes, DirectoryEntry, FileSystemStatistics, InodeNumber, NewInode, RenameMode,
+    Result, Seek, SetAttributes, SetXattrMode, Timestamp,
+};
+
+/// A part of a file as a reader gets it.
+#[derive(Clone, Debug)]
+pub enum Piece {
+    /// Zeros.
+    Hole {
+        /// How many.
+        len_bytes: usize,
+    },
+    /// Bytes in memory.
+    Buffer {
+        /// The block.
+        data: Arc<[u8]>,
+        /// The first byte of it.
+        start: usize,
+        /// How many.
+        len_bytes: usize,
+    },
+    /// Bytes on the device, and nowhere newer.
+    Device {
+        /// Where, from the volume's start.
+        offset_bytes: u64,
+        /// How many.
+        len_bytes: usize,
+    },
+}
+
+/// Deferred work, in items.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeferredStatistics {
+    /// Items that wait for a patch or for their turn.
+    pub pending: u64,
+    /// Items done since the mount.
+    pub done: u64,
+}
+
+/// How a file system is to be opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenRequest {
+    /// Change nothing.
+    pub read_only: bool,
+    /// The time, for the superblock.
+    pub now: Timestamp,
+}
+
+/// What opening a file system found.
+pub struct Opened {
+    /// The file system.
+    pub file_system: Box<dyn FileSystem>,
+    /// Whether the image was left by a crash.
+    pub recovery_needed: bool,
+    /// What was done about it, in words.
+    pub actions: Vec<String>,
+    /// What must be on stable storage before anything else is written.
+    pub first: Vec<PatchId>,
+}
+
+/// A kind of layout: recognises its images and opens them.
+pub trait LayoutKind: Send + Sync {
+    /// The size of the blocks that the store is to use for the image on this device.
+    ///
+    /// # Errors
+    /// Where the device holds no file system of this kind, or one that cannot be read.
+    fn block_bytes(&self, device: &dyn BlockDevice) -> Result<u32>;
+
+    /// Opens the file system, recovering it where a crash left it. May miss, as any operation.
+    ///
+    /// # Errors
+    /// Where the image is corrupt or uses what cannot be read.
+    fn open(
+        &self,
+        volume: &mut Volume<'_>,
+        device: &dyn BlockDevice,
+        request: &OpenRequest,
+    ) -> Result<Opened>;
+}
+
+/// An open file system: operations on inodes, each *gather, then apply* (see the crate's documentation).
+pub trait FileSystem: Send {
+    /// The layout's name, as `mkfs -t` takes it.
+    fn name(&self) -> &'static str;
+
+    /// The root directory.
+    fn root(&self) -> InodeNumber;
+
+    /// Why nothing can be changed, in words; `None` where it can.
+    fn read_only_reason(&self) -> Option<String>;
+
+    /// From now on nothing can be changed, because of an error that is described.
+    fn become_read_only(&mut self, reason: &str);
+
+    /// What `statfs` shows.
+    fn statistics(&self) -> FileSystemStatistics;
+
+    /// An inode's attributes.
+    ///
+    /// # Errors
+    /// `NotFound` where the inode is not in use.
+    fn attributes(&mut self, volume: &mut Volume<'_>, inode: InodeNumber) -> Result<Attributes>;
+
+    /// Changes attributes. A long truncation is done in steps, each ending with [`Error::Again`](crate::Error::Again).
+    ///
+    /// # Errors
+    /// `FileTooLarge`, `IsADirectory` for the size of what has none, `ReadOnly`.
+    fn set_attributes(
+        &mut self,
+        volume: &mut Volume<'_>,
+        inode: InodeNumber,
+        set: &SetAttributes,
+        now: Timestamp,
+    ) -> Result<Attributes>;
+
+    /// The inode was read: moves its access time where it is not after the last change, or a day old (`relatime`).
+    ///
+    /// # Errors
+    /// `NotFound` where the inode is not in use.
+    fn touch_accessed(
+        &mut self,
+        volume: &mut Volume<'_>,
+        inode: InodeNumber,
+        now: Timestamp,
+    ) -> Result<()>;
+
+    /// The inode that a name in a directory stands for.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotADirectory`, `NameTooLong`.
+    fn lookup(
+        &mut self,
+        volume: &mut Volume<'_>,
+        directory: InodeNumber,
+        name: &[u8],
+    ) -> Result<InodeNumber>;
+
+    /// Names of a directory from `cookie` on (0 at first), `.` and `..` among them, until `emit` returns false.
+    ///
+    /// # Errors
+    /// `NotADirectory`.
+    fn read_directory(
+        &mut self,
+        volume: &mut Volume<'_>,
+        directory: InodeNumber,
+        cookie: u64,
+        emit: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
+    ) -> Result<()>;
+
+    /// Makes an inode of any type and its name.
+    ///
+    /// # Errors
+    /// `Exists`, `NoSpace`, `TooManyLinks`, `NameTooLong`, …
+    fn create(
+        &mut self,
+        volume: &mut Volume<'_>,
+        directory: InodeNumber,
+        name: &[u8],
+        new: &NewInode<'_>,
+        now: Timestamp,
+    ) -> Result<InodeNumber>;
+
+    /// Gives an inode another name.
+    ///
+    /// # Errors
+    /// `Exists`, `TooManyLinks`, `NotPermitted` for directories, `NoSpace`, …
+    fn link(
+        &mut self,
+        volume: &mut Volume<'_>,
+        inode: InodeNumber,
+        directory: InodeNumber,
+        name: &[u8],
+        now: Timestamp,
+    ) -> Result<()>;
+
+    /// Takes a name away. The inode goes with its last name and its last reference.
+    ///
+    /// # Errors
+    /// `NotFound`, `IsADirectory`.
+    fn unlink(
+        &mut self,
+        volume: &mut Volume<'_>,
+        directory: InodeNumber,
+        name: &[u8],
+        now: Timestamp,
+    ) -> Result<InodeNumber>;
+
+    /// Takes an empty directory away.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotADirectory`, `NotEmpty`.
+    fn remove_directory(
+        &mut self,
+        volume: &mut Volume<'_>,
+        directory: InodeNumber,
+        name: &[u8],
+        now: Timestamp,
+    ) -> Result<InodeNumber>;
+
+    /// Moves a name. Returns the inode that lost its name to the move, if any.
+    ///
+    /// # Errors
+    /// As POSIX has them; `Invalid` where a directory would move into itself or the mechanism cannot swap.
+    fn rename(
+        &mut self,
+        volume: &mut Volume<'_>,
+        rename: &Rename<'_>,
+        now: Timestamp,
+    ) -> Result<Option<InodeNumber>>;
+
+    /// What a symlink points to.
+    ///
+    /// # Errors
+    /// `Invalid` where it is none.
+    fn read_link(&mut self, volume: &mut Volume<'_>, inode: InodeNumber) -> Result<Vec<u8>>;
+
+    /// Where a part of a file is. Appends its pieces in order, short at the end of the file. What lies on the device must be
+    /// read before [`free_epoch`](Self::free_epoch) changes, or mapped anew.
+    ///
+    /// # Errors
+    /// `IsADirectory`, `Invalid` for other types without contents.
+    fn map(
+        &mut self,
+        volume: &mut Volume<'_>,
+        inode: InodeNumber,
+        offset_bytes: u64,
+        len_bytes: usize,
+        pieces: &mut Vec<Piece>,
+    ) -> Result<()>;
+
+    /// Changes whenever blocks that belonged to something become free for something else.
+    fn free_epoch(&self) -> u64;
+
+    /// Writes into a file; may write less than asked (a step), never nothing.
+    ///
+    /// # Errors
+    /// `NoSpace`, `FileTooLarge`.
+    fn write(
+        &mut self,
+        volume: &mut Volume<'_>,
+        inode: InodeNumber,
+        offset_bytes: u64,
+        data: &[u8],
+        now: Timestamp,
+    ) -> Result<usize>;
+
+    /// Reserves, punches or zeroes a range, in steps that end with [`Error::Again`](crate::Error::Again).
+    ///
+    /// # Errors
+    /// `NoSpace`, `FileTooLarge`, `NotSupported`.
+    fn allocate(
+        &mut self,
+        volume: &mut Volume<'_>,
+        inode: InodeNumber,
+        how: Allocate,
+        offset_bytes: u64,
+        len_bytes: u64,
+        now: Timestamp,
+    ) -> Result<()>;
+
+    /// The next data or hole from an offset on.
+    ///
+    /// # Errors
+    /// `NoSuchAddress` where there is none.
+    fn seek(
+        &mut self,
+        volume: &mut Volume<'_>,
+        inode: InodeNumber,
+        offset_bytes: u64,
+        what: Seek,
+    ) -> Result<u64>;
+
+    /// An extended attribute's value.
+    ///
+    /// # Errors
+    /// `NoAttribute`, `NotSupported` for names of no known namespace.
+    fn xattr(
+        &mut self,
+        volume: &mut Volume<'_>,
+        inode: InodeNumber,
+        name: &[u8],
+    ) -> Result<Vec<u8>>;
+
+    /// The names of all extended attributes, each ended by a zero byte.
+    ///
+    /// # Errors
+    /// `Corrupt` where the attribute block is.
+    fn list_xattrs(&mut self, volume: &mut Volume<'_>, inode: InodeNumber) -> Result<Vec<u8>>;
+
+    /// Sets an extended attribute, or takes it away where `value` is `None`.
+    ///
+    /// # Errors
+    /// `NoAttribute`, `Exists`, `NoSpace` where it does not fit, `Range`, `NotSupported`.
+    fn set_xattr(
+        &mut self,
+        volume: &mut Volume<'_>,
+        inode: InodeNumber,
+        name: &[u8],
+        value: Option<&[u8]>,
+        mode: SetXattrMode,
+        now: Timestamp,
+    ) -> Result<()>;
+
+    /// What must be on stable storage for the inode to be: appends patches. `data_only` leaves out what only changes times.
+    fn sync_targets(
+        &mut self,
+        volume: &mut Volume<'_>,
+        inode: InodeNumber,
+        data_only: bool,
+        targets: &mut Vec<PatchId>,
+    );
+
+    /// Somebody above refers to the inode (an open file, a name in the kernel's cache): it stays while it has no name.
+    fn hold(&mut self, inode: InodeNumber);
+
+    /// One reference less. Without names and references the inode is freed, as deferred work.
+    fn release(&mut self, inode: InodeNumber);
+
+    /// Nobody above refers to anything any more: the file system is about to be unmounted.
+    fn release_all(&mut self);
+
+    /// Does a bounded amount of the deferred work whose time has come. True where there was any.
+    ///
+    /// # Errors
+    /// `Miss` as any operation; others end the item that caused them.
+    fn background(&mut self, volume: &mut Volume<'_>, now: Timestamp) -> Result<bool>;
+
+    /// How much deferred work there is.
+    fn deferred(&self) -> DeferredStatistics;
+
+    /// Everything is on stable storage and no deferred work is left: writes counters and the like, all but the clean mark.
+    ///
+    /// # Errors
+    /// `Miss` as any operation.
+    fn settle(&mut self, volume: &mut Volume<'_>, now: Timestamp) -> Result<()>;
+
+    /// Everything, [`settle`](Self::settle) included, is on stable storage: marks the image clean.
+    ///
+    /// # Errors
+    /// `Miss` as any operation.
+    fn mark_clean(&mut self, volume: &mut Volume<'_>, now: Timestamp) -> Result<()>;
+}
+
+/// A move of a name.
+#[derive(Clone, Copy, Debug)]
+pub struct Rename<'a> {
+    /// The directory that has the name.
+    pub from: InodeNumber,
+    /// The name.
+    pub from_name: &'a [u8],
+    /// The directory that is to have it.
+    pub to: InodeNumber,
+    /// The name there.
+    pub to_name: &'a [u8],
+    /// What if that name exists.
+    pub mode: RenameMode,
+}

@@ -1,0 +1,207 @@
+//! A block space with a mechanism: the only way in which layouts change blocks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use backstitch_store::{BlockClass, Change, Miss, PatchId, Store, VolumeId};
+
+use crate::mechanism::{Mechanism, Operation, PatchSpec};
+
+/// What a layout works on during one step: the store, the volume's mechanism, and the time.
+pub struct Volume<'a> {
+    store: &'a mut Store,
+    mechanism: &'a mut dyn Mechanism,
+    id: VolumeId,
+    now: Duration,
+    scratch: Vec<PatchId>,
+}
+
+impl<'a> Volume<'a> {
+    /// A volume for one step; `now` is the time on the monotonic clock that the whole store goes by.
+    pub fn new(
+        store: &'a mut Store,
+        mechanism: &'a mut dyn Mechanism,
+        id: VolumeId,
+        now: Duration,
+    ) -> Self {
+        Volume {
+            store,
+            mechanism,
+            id,
+            now,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Opens the scope of an operation: everything changed until [`end`](Self::end) belongs to it.
+    pub fn begin(&mut self, operation: Operation) {
+        self.mechanism.begin(operation);
+    }
+
+    /// Closes the scope; appends what must be on stable storage before the caller may be answered.
+    pub fn end(&mut self, wait_for: &mut Vec<PatchId>) {
+        self.mechanism.end(wait_for);
+    }
+
+    /// What the next mount is told about crashes under this mechanism.
+    pub fn crash_record(&self) -> Option<u32> {
+        self.mechanism.crash_record()
+    }
+
+    /// The block size.
+    pub fn block_bytes(&self) -> u32 {
+        self.store.block_bytes(self.id)
+    }
+
+    /// A block's newest bytes.
+    ///
+    /// # Errors
+    /// [`Miss`]: the block is noted as wanted.
+    #[inline]
+    pub fn read(&mut self, block: u64) -> Result<&[u8], Miss> {
+        self.store.read(self.id, block)
+    }
+
+    /// A block's newest bytes, shared.
+    ///
+    /// # Errors
+    /// [`Miss`]: the block is noted as wanted.
+    pub fn read_shared(&mut self, block: u64) -> Result<Arc<[u8]>, Miss> {
+        self.store.read_shared(self.id, block)
+    }
+
+    /// The block if it is in memory, asking for nothing.
+    pub fn peek(&self, block: u64) -> Option<&Arc<[u8]>> {
+        self.store.peek(self.id, block)
+    }
+
+    /// Notes that the block will be wanted; says whether it is there already.
+    pub fn want(&mut self, block: u64) -> bool {
+        self.store.want(self.id, block)
+    }
+
+    /// Writes bytes into a block in memory.
+    pub fn write(
+        &mut self,
+        block: u64,
+        class: BlockClass,
+        offset_bytes: usize,
+        bytes: &[u8],
+        after: &[PatchId],
+    ) -> PatchId {
+        self.change(
+            block,
+            class,
+            Change::Bytes {
+                offset_bytes: offset_bytes as u32,
+                bytes,
+            },
+            after,
+        )
+    }
+
+    /// Flips bits of a block in memory.
+    pub fn flip(
+        &mut self,
+        block: u64,
+        class: BlockClass,
+        offset_bytes: usize,
+        mask: u32,
+        after: &[PatchId],
+    ) -> PatchId {
+        self.change(
+            block,
+            class,
+            Change::Flip {
+                offset_bytes: offset_bytes as u32,
+                mask,
+            },
+            after,
+        )
+    }
+
+    fn change(
+        &mut self,
+        block: u64,
+        class: BlockClass,
+        change: Change<'_>,
+        after: &[PatchId],
+    ) -> PatchId {
+        let spec = PatchSpec { block, class };
+        self.state_dependencies(&spec, after);
+        let id = self
+            .store
+            .patch(self.id, block, class, change, &self.scratch, self.now);
+        self.mechanism.created(&spec, id);
+        id
+    }
+
+    /// Gives a block that was just allocated its contents; it need not be in memory.
+    pub fn initialise(
+        &mut self,
+        block: u64,
+        class: BlockClass,
+        contents: &[u8],
+        after: &[PatchId],
+    ) -> PatchId {
+        let spec = PatchSpec { block, class };
+        self.state_dependencies(&spec, after);
+        let id = self
+            .store
+            .initialise(self.id, block, class, contents, &self.scratch, self.now);
+        self.mechanism.created(&spec, id);
+        id
+    }
+
+    fn state_dependencies(&mut self, spec: &PatchSpec, after: &[PatchId]) {
+        self.scratch.clear();
+        self.scratch.extend_from_slice(after);
+        self.mechanism.transform(spec, &mut self.scratch);
+    }
+
+    /// An empty patch for a set of patches; dead at once where the mechanism keeps no order.
+    pub fn empty(&mut self, of: &[PatchId]) -> PatchId {
+        if self.mechanism.keeps_order() {
+            self.store.graph_mut().create_empty(of, None, false)
+        } else {
+            PatchId::COMMITTED
+        }
+    }
+
+    /// Asks for `token` to be reported once all of `of` are on stable storage (at once where the mechanism keeps no order).
+    pub fn watch(&mut self, of: &[PatchId], token: u64) {
+        let of = if self.mechanism.keeps_order() {
+            of
+        } else {
+            &[]
+        };
+        self.store.graph_mut().create_empty(of, Some(token), false);
+    }
+
+    /// The tokens that have come true since the last call.
+    pub fn take_fired(&mut self, into: &mut Vec<u64>) {
+        self.store.graph_mut().take_fired(into);
+    }
+
+    /// A block was freed, and nothing on the disk can point to it: what is not written of it need not be.
+    pub fn discard(&mut self, block: u64) {
+        self.mechanism.forget(block);
+        self.store.discard(self.id, block);
+    }
+
+    /// Whether the patch has yet to reach stable storage.
+    pub fn is_live(&self, id: PatchId) -> bool {
+        self.store.graph().is_live(id)
+    }
+
+    /// Whether the patch is neither on stable storage nor on its way.
+    pub fn is_pending(&self, id: PatchId) -> bool {
+        self.store.graph().is_pending(id)
+    }
+
+    /// Whether both ids stand for one patch that is neither on stable storage nor on its way: the two changes reach the disk
+    /// together or not at all.
+    pub fn merged(&self, a: PatchId, b: PatchId) -> bool {
+        self.store.graph().is_pending(a) && self.store.graph().is_same(a, b)
+    }
+}

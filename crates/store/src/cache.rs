@@ -1,0 +1,71 @@
+//! What stays in memory: clean blocks leave by the clock algorithm, dirty ones are the throttle's business.
+
+use std::sync::Arc;
+
+use crate::store::{BlockClass, Store};
+
+impl Store {
+    /// Lets clean blocks go until the cache is within its bound (or only dirty ones are left). Call it between operations, never
+    /// inside one: an operation relies on what it looked up.
+    pub fn trim(&mut self) {
+        if self.stats.bytes <= self.limits.cache_bytes || self.slots.is_empty() {
+            return;
+        }
+        // Leave a little room, so that the next block does not start another walk; two rounds clear every "referenced" bit.
+        let goal = self.limits.cache_bytes - self.limits.cache_bytes / 32;
+        for _ in 0..self.slots.len() * 2 {
+            if self.stats.bytes <= goal {
+                return;
+            }
+            self.clock_hand = (self.clock_hand + 1) % self.slots.len();
+            let slot = &mut self.slots[self.clock_hand];
+            if !slot.used || slot.dirty || slot.in_flight {
+                continue;
+            }
+            if slot.referenced {
+                slot.referenced = false;
+                continue;
+            }
+            self.drop_slot(self.clock_hand as u32);
+        }
+    }
+
+    pub(crate) fn drop_slot(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        debug_assert!(!slot.dirty && !slot.in_flight && !slot.queued);
+        self.stats.bytes -= slot.data.len() as u64;
+        self.map.remove(&slot.key);
+        slot.used = false;
+        slot.data = Arc::new([]);
+        self.free_slots.push(index);
+    }
+
+    /// Whether so much waits to be written that whoever makes more should wait: half the cache is dirty, or the dependencies take
+    /// what they may.
+    pub fn is_crowded(&self) -> bool {
+        let dirty_bytes = self.stats.dirty * self.average_block_bytes();
+        dirty_bytes > self.limits.cache_bytes / 2
+            || self.graph.counters().bytes_live() > self.limits.dependency_bytes
+    }
+
+    /// Whether write-back should begin before blocks expire, so that [`is_crowded`](Self::is_crowded) does not come about.
+    pub fn is_filling(&self) -> bool {
+        let dirty_bytes = self.stats.dirty * self.average_block_bytes();
+        dirty_bytes > self.limits.cache_bytes / 4
+            || self.graph.counters().bytes_live() > self.limits.dependency_bytes / 2
+    }
+
+    fn average_block_bytes(&self) -> u64 {
+        if self.map.is_empty() {
+            0
+        } else {
+            self.stats.bytes / self.map.len() as u64
+        }
+    }
+
+    /// After a write: contents of files go first, for the kernel keeps them as well.
+    pub(crate) fn note_written(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        slot.referenced = slot.class != BlockClass::Data;
+    }
+}

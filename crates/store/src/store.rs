@@ -1,0 +1,383 @@
+//! Blocks in memory and the changes to them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use backstitch_patch::{BlockId, Change, Graph, Optimisations, PatchId};
+use rustc_hash::FxHashMap;
+use thiserror::Error;
+
+use crate::StoreStats;
+
+/// A block space as a layout sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VolumeId(pub u32);
+
+/// A block is not in memory. The store has noted that it is wanted.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("block {block} of volume {} is not in memory", volume.0)]
+pub struct Miss {
+    /// The volume.
+    pub volume: VolumeId,
+    /// The block's number in it.
+    pub block: u64,
+}
+
+/// What a block holds, as far as mechanisms and the cache care.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BlockClass {
+    /// File contents.
+    Data,
+    /// Inodes, bitmaps, pointers, attributes.
+    Metadata,
+    /// Names.
+    Directory,
+    /// A journal's own blocks.
+    Journal,
+}
+
+/// How much memory and how much time the store may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Buffers, clean and dirty.
+    pub cache_bytes: u64,
+    /// Patches, edges and undo data.
+    pub dependency_bytes: u64,
+    /// How long a change may stay in memory only.
+    pub expire: Duration,
+    /// The largest request that adjacent blocks are merged into.
+    pub request_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            cache_bytes: 256 << 20,
+            dependency_bytes: 64 << 20,
+            expire: Duration::from_secs(30),
+            request_bytes: 1 << 20,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    pub(crate) volume: VolumeId,
+    pub(crate) block: u64,
+}
+
+pub(crate) struct Slot {
+    pub(crate) key: Key,
+    pub(crate) data: Arc<[u8]>,
+    pub(crate) class: BlockClass,
+    pub(crate) used: bool,
+    /// Looked at since the clock's hand last came by.
+    pub(crate) referenced: bool,
+    pub(crate) in_flight: bool,
+    /// In the queue of blocks that have something ready, under `dirtied`.
+    pub(crate) queued: bool,
+    /// How often the block was passed over because it would have needed a rollback.
+    pub(crate) passed_over: u8,
+    /// The last version written left patches out, and nothing changed the block since.
+    pub(crate) rollback_owed: bool,
+    /// When the oldest change that is not on disk was made.
+    pub(crate) dirtied: Duration,
+    pub(crate) dirty: bool,
+}
+
+/// Buffers, patches and what is to be written; see the crate's documentation.
+pub struct Store {
+    pub(crate) graph: Graph,
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) free_slots: Vec<u32>,
+    pub(crate) map: FxHashMap<Key, u32>,
+    pub(crate) block_bytes: Vec<u32>,
+    pub(crate) limits: Limits,
+    pub(crate) wanted: Vec<Key>,
+    /// Blocks with something ready, oldest change first.
+    pub(crate) queue: BTreeSet<(Duration, u32)>,
+    pub(crate) clock_hand: usize,
+    pub(crate) stats: StoreStats,
+    pub(crate) became_ready: Vec<BlockId>,
+}
+
+impl Store {
+    /// An empty store.
+    pub fn new(limits: Limits, optimisations: Optimisations) -> Store {
+        Store {
+            graph: Graph::new(optimisations),
+            slots: Vec::new(),
+            free_slots: Vec::new(),
+            map: FxHashMap::default(),
+            block_bytes: Vec::new(),
+            limits,
+            wanted: Vec::new(),
+            queue: BTreeSet::new(),
+            clock_hand: 0,
+            stats: StoreStats::default(),
+            became_ready: Vec::new(),
+        }
+    }
+
+    /// Adds a block space with blocks of this size.
+    pub fn add_volume(&mut self, block_bytes: u32) -> VolumeId {
+        self.block_bytes.push(block_bytes);
+        VolumeId(self.block_bytes.len() as u32 - 1)
+    }
+
+    /// The size of a volume's blocks.
+    pub fn block_bytes(&self, volume: VolumeId) -> u32 {
+        self.block_bytes[volume.0 as usize]
+    }
+
+    /// The patch graph, for hooks and questions.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// The patch graph, for empty patches, hooks and tokens. Patches with a block are made by [`patch`](Self::patch).
+    pub fn graph_mut(&mut self) -> &mut Graph {
+        &mut self.graph
+    }
+
+    /// The figures so far.
+    pub fn stats(&self) -> StoreStats {
+        StoreStats {
+            blocks: self.map.len() as u64,
+            ..self.stats
+        }
+    }
+
+    /// The limits in force.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// A block's newest bytes.
+    ///
+    /// # Errors
+    /// [`Miss`] where the block is not in memory; it is then among the wanted ones.
+    #[inline]
+    pub fn read(&mut self, volume: VolumeId, block: u64) -> Result<&[u8], Miss> {
+        let slot = self.find(volume, block)?;
+        Ok(&self.slots[slot as usize].data)
+    }
+
+    /// As [`read`](Self::read), as a shared buffer that stays as it is.
+    ///
+    /// # Errors
+    /// [`Miss`] where the block is not in memory.
+    pub fn read_shared(&mut self, volume: VolumeId, block: u64) -> Result<Arc<[u8]>, Miss> {
+        let slot = self.find(volume, block)?;
+        Ok(self.slots[slot as usize].data.clone())
+    }
+
+    /// The block's newest bytes if it is in memory. Asks for nothing and counts nothing.
+    pub fn peek(&self, volume: VolumeId, block: u64) -> Option<&Arc<[u8]>> {
+        let slot = self.map.get(&Key { volume, block })?;
+        Some(&self.slots[*slot as usize].data)
+    }
+
+    /// The graph's number of a block in memory.
+    pub fn block_id(&self, volume: VolumeId, block: u64) -> Option<BlockId> {
+        self.map.get(&Key { volume, block }).map(|s| BlockId(*s))
+    }
+
+    /// The place of a block in memory.
+    pub fn place_of(&self, id: BlockId) -> (VolumeId, u64) {
+        let key = self.slots[id.0 as usize].key;
+        (key.volume, key.block)
+    }
+
+    fn find(&mut self, volume: VolumeId, block: u64) -> Result<u32, Miss> {
+        let key = Key { volume, block };
+        match self.map.get(&key) {
+            Some(slot) => {
+                self.stats.hits += 1;
+                self.slots[*slot as usize].referenced = true;
+                Ok(*slot)
+            }
+            None => {
+                self.stats.misses += 1;
+                self.wanted.push(key);
+                Err(Miss { volume, block })
+            }
+        }
+    }
+
+    /// Notes that a block will be wanted, without failing now: so that several misses become one round of reads.
+    pub fn want(&mut self, volume: VolumeId, block: u64) -> bool {
+        let key = Key { volume, block };
+        let there = self.map.contains_key(&key);
+        if !there {
+            self.wanted.push(key);
+        }
+        there
+    }
+
+    /// Takes the list of blocks that look-ups missed, each once, in order of place.
+    pub fn take_wanted(&mut self) -> Vec<(VolumeId, u64)> {
+        let mut wanted: Vec<_> = self.wanted.drain(..).map(|k| (k.volume, k.block)).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        wanted
+    }
+
+    /// Hands in a block as it was read from its device. Where the block came into memory meanwhile, that one is kept: it is newer.
+    pub fn insert(&mut self, volume: VolumeId, block: u64, class: BlockClass, data: Arc<[u8]>) {
+        debug_assert_eq!(data.len(), self.block_bytes(volume) as usize);
+        let key = Key { volume, block };
+        if !self.map.contains_key(&key) {
+            self.new_slot(key, class, data);
+        }
+    }
+
+    pub(crate) fn new_slot(&mut self, key: Key, class: BlockClass, data: Arc<[u8]>) -> u32 {
+        self.stats.bytes += data.len() as u64;
+        self.stats.bytes_peak = self.stats.bytes_peak.max(self.stats.bytes);
+        let slot = Slot {
+            key,
+            data,
+            class,
+            used: true,
+            referenced: true,
+            in_flight: false,
+            queued: false,
+            passed_over: 0,
+            rollback_owed: false,
+            dirtied: Duration::ZERO,
+            dirty: false,
+        };
+        let index = match self.free_slots.pop() {
+            Some(index) => {
+                self.slots[index as usize] = slot;
+                index
+            }
+            None => {
+                self.slots.push(slot);
+                self.slots.len() as u32 - 1
+            }
+        };
+        self.map.insert(key, index);
+        index
+    }
+
+    /// Changes a block in memory; see [`Graph::create`].
+    ///
+    /// # Panics
+    /// Where the block is not in memory: the caller looked it up in the same step.
+    pub fn patch(
+        &mut self,
+        volume: VolumeId,
+        block: u64,
+        class: BlockClass,
+        change: Change<'_>,
+        dependencies: &[PatchId],
+        now: Duration,
+    ) -> PatchId {
+        let Some(index) = self.map.get(&Key { volume, block }).copied() else {
+            panic!(
+                "block {block} of volume {} is changed but was not looked up",
+                volume.0
+            )
+        };
+        let slot = &mut self.slots[index as usize];
+        slot.class = class;
+        slot.rollback_owed = false;
+        let bytes = make_unique(&mut slot.data);
+        let id = self
+            .graph
+            .create(BlockId(index), bytes, change, dependencies);
+        self.note_dirty(index, now);
+        id
+    }
+
+    /// Gives a block wholly new contents, whatever it held before: it need not be in memory. Made for blocks just allocated, to
+    /// which nothing on the disk points.
+    pub fn initialise(
+        &mut self,
+        volume: VolumeId,
+        block: u64,
+        class: BlockClass,
+        contents: &[u8],
+        dependencies: &[PatchId],
+        now: Duration,
+    ) -> PatchId {
+        let key = Key { volume, block };
+        if !self.map.contains_key(&key) {
+            // What a rollback would show is never looked at, for nothing points here; zeros keep it from being somebody's secret.
+            let zeros: Arc<[u8]> = std::iter::repeat_n(0, contents.len()).collect();
+            self.new_slot(key, class, zeros);
+        }
+        let change = Change::Bytes {
+            offset_bytes: 0,
+            bytes: contents,
+        };
+        self.patch(volume, block, class, change, dependencies, now)
+    }
+
+    /// Drops what is not written yet of a block that was freed before anything on the disk could point to it.
+    pub fn discard(&mut self, volume: VolumeId, block: u64) {
+        let key = Key { volume, block };
+        let Some(index) = self.map.get(&key).copied() else {
+            return;
+        };
+        self.graph.discard(BlockId(index));
+        if !self.slots[index as usize].in_flight {
+            self.become_clean(index);
+            self.drop_slot(index);
+        }
+        self.note_ready();
+    }
+
+    fn note_dirty(&mut self, index: u32, now: Duration) {
+        let slot = &mut self.slots[index as usize];
+        if !slot.dirty {
+            slot.dirty = true;
+            slot.dirtied = now;
+            slot.passed_over = 0;
+            self.stats.dirty += 1;
+        }
+        self.note_ready();
+    }
+
+    /// Queues the blocks that came to have something ready.
+    pub(crate) fn note_ready(&mut self) {
+        let mut ready = std::mem::take(&mut self.became_ready);
+        self.graph.take_became_ready(&mut ready);
+        for block in ready.drain(..) {
+            let slot = &mut self.slots[block.0 as usize];
+            if !slot.queued && !slot.in_flight && self.graph.has_ready(block) {
+                slot.queued = true;
+                self.queue.insert((slot.dirtied, block.0));
+            }
+        }
+        self.became_ready = ready;
+    }
+
+    pub(crate) fn become_clean(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        if slot.dirty {
+            slot.dirty = false;
+            self.stats.dirty -= 1;
+        }
+        self.leave_queue(index);
+    }
+
+    pub(crate) fn leave_queue(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        if slot.queued {
+            slot.queued = false;
+            self.queue.remove(&(slot.dirtied, index));
+        }
+    }
+}
+
+/// The bytes of a buffer for writing: copied first where a version in flight or a reader shares them.
+fn make_unique(data: &mut Arc<[u8]>) -> &mut [u8] {
+    if Arc::get_mut(data).is_none() {
+        *data = Arc::from(&data[..]);
+    }
+    Arc::get_mut(data).expect("nobody else has the copy just made")
+}

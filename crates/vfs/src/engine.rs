@@ -1,0 +1,650 @@
+//! The engine: mounting, the loop around every operation, and the operations on names and inodes.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use backstitch_device::{BlockDevice, DeviceError};
+use backstitch_layout::{
+    Attributes, DirectoryEntry, Error as LayoutError, FileSystem, FileSystemStatistics, FileType,
+    InodeNumber, LayoutKind, NewInode, OpenRequest, Opened, Rename, RenameMode, SetAttributes,
+    SetXattrMode, Timestamp,
+};
+use backstitch_ordering::{Mechanism, Operation, PatchId, Volume, VolumeId};
+use backstitch_store::{BlockClass, Limits, Optimisations, Store};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::options::now;
+use crate::{Error, MountOptions, RecoveryReport, Result, Stats};
+
+/// Everything under the one lock.
+pub(crate) struct Core {
+    pub(crate) store: Store,
+    pub(crate) mechanism: Box<dyn Mechanism>,
+    pub(crate) fs: Box<dyn FileSystem>,
+    pub(crate) volume: VolumeId,
+    /// What callers wait for to be on stable storage, by ticket.
+    pub(crate) wishes: Vec<(u64, Vec<PatchId>)>,
+    pub(crate) next_ticket: u64,
+    /// Somebody writes a batch for the wishes.
+    pub(crate) sync_leader: bool,
+    /// Batches handed to the device and not completed.
+    pub(crate) batches_in_flight: u32,
+    pub(crate) latched: Option<DeviceError>,
+    pub(crate) stopping: bool,
+    pub(crate) unmounted: bool,
+    pub(crate) operations: u64,
+}
+
+/// A mounted file system, for any number of threads; see the crate's documentation.
+pub struct Engine {
+    pub(crate) core: Mutex<Core>,
+    /// The writer has something to do.
+    pub(crate) wake_writer: Condvar,
+    /// A batch completed.
+    pub(crate) batch_done: Condvar,
+    pub(crate) device: Arc<dyn BlockDevice>,
+    pub(crate) block_bytes: u32,
+    started: Instant,
+    recovery: RecoveryReport,
+    layout_name: &'static str,
+    ordering_name: &'static str,
+    root: InodeNumber,
+    writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Engine {
+    /// Opens the file system on a device, recovers it where a crash left it, and starts the writer.
+    ///
+    /// # Errors
+    /// Where the device holds no readable file system of this kind, or recovery could not write.
+    pub fn mount(
+        device: Arc<dyn BlockDevice>,
+        layout: &dyn LayoutKind,
+        options: &MountOptions,
+    ) -> Result<Arc<Engine>> {
+        let started = Instant::now();
+        let block_bytes = layout.block_bytes(&*device)?;
+        let limits = Limits {
+            cache_bytes: options.cache_bytes.max(1 << 20),
+            dependency_bytes: (options.cache_bytes / 4).max(1 << 20),
+            expire: Duration::from_secs_f64(options.expire_seconds.clamp(0.0, 1e9)),
+            ..Limits::default()
+        };
+        let mut store = Store::new(limits, Optimisations::BOTH);
+        let volume = store.add_volume(block_bytes);
+        let mut mechanism = options.ordering.make();
+        let request = OpenRequest {
+            read_only: options.read_only || device.is_read_only(),
+            now: options.mount_time,
+        };
+        let opened = open(
+            &mut store,
+            &mut *mechanism,
+            volume,
+            &device,
+            layout,
+            &request,
+        )?;
+        let devices = [device.clone()];
+        backstitch_store::drive::sync(&mut store, &devices, &opened.first, Duration::ZERO)?;
+        let engine = Arc::new(Engine {
+            recovery: RecoveryReport {
+                needed: opened.recovery_needed,
+                seconds: started.elapsed().as_secs_f64(),
+                actions: opened.actions,
+            },
+            layout_name: opened.file_system.name(),
+            ordering_name: mechanism.name(),
+            root: opened.file_system.root(),
+            core: Mutex::new(Core {
+                store,
+                mechanism,
+                fs: opened.file_system,
+                volume,
+                wishes: Vec::new(),
+                next_ticket: 0,
+                sync_leader: false,
+                batches_in_flight: 0,
+                latched: None,
+                stopping: false,
+                unmounted: false,
+                operations: 0,
+            }),
+            wake_writer: Condvar::new(),
+            batch_done: Condvar::new(),
+            device,
+            block_bytes,
+            started,
+            writer: Mutex::new(None),
+        });
+        *engine.writer.lock() = Some(crate::writer::spawn(&engine));
+        Ok(engine)
+    }
+
+    /// What the mount found.
+    pub fn recovery(&self) -> &RecoveryReport {
+        &self.recovery
+    }
+
+    /// Why nothing can be changed, in words; `None` where it can.
+    pub fn read_only_reason(&self) -> Option<String> {
+        self.core.lock().fs.read_only_reason()
+    }
+
+    /// The layout's name.
+    pub fn layout_name(&self) -> &str {
+        self.layout_name
+    }
+
+    /// The mechanism's name.
+    pub fn ordering_name(&self) -> &str {
+        self.ordering_name
+    }
+
+    /// The root directory.
+    pub fn root(&self) -> InodeNumber {
+        self.root
+    }
+
+    /// The time that the store goes by.
+    pub(crate) fn clock(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Runs one operation: again after each miss, each step, each wait for deferred frees.
+    pub(crate) fn run<T>(
+        &self,
+        operation: Option<Operation>,
+        mut body: impl FnMut(
+            &mut dyn FileSystem,
+            &mut Volume<'_>,
+            Timestamp,
+        ) -> backstitch_layout::Result<T>,
+    ) -> Result<T> {
+        let mut core = self.core.lock();
+        core.operations += 1;
+        let mut wait_for = Vec::new();
+        loop {
+            if operation.is_some() {
+                if let Some(error) = &core.latched {
+                    return Err(Error::Latched(error.clone()));
+                }
+                self.throttle(&mut core);
+            }
+            let step = core.step(operation, self.clock(), now(), &mut wait_for, &mut body);
+            match step {
+                Ok(value) => {
+                    self.after_step(&mut core, &mut wait_for)?;
+                    return Ok(value);
+                }
+                Err(LayoutError::Miss) => self.read_wanted(&mut core)?,
+                Err(LayoutError::Again) => {
+                    self.after_step(&mut core, &mut wait_for)?;
+                    MutexGuard::bump(&mut core);
+                }
+                Err(LayoutError::WaitForFrees) => self.drain(&mut core)?,
+                Err(error) => {
+                    note_corruption(&mut core, &error);
+                    return Err(error.into());
+                }
+            }
+        }
+    }
+
+    /// What every step that changed something ends with.
+    fn after_step(
+        &self,
+        core: &mut MutexGuard<'_, Core>,
+        wait_for: &mut Vec<PatchId>,
+    ) -> Result<()> {
+        core.store.trim();
+        if core.store.graph().has_fired() || core.store.is_filling() {
+            self.wake_writer.notify_one();
+        }
+        if wait_for.is_empty() {
+            return Ok(());
+        }
+        let targets = std::mem::take(wait_for);
+        self.make_stable(core, targets)
+    }
+
+    /// Looks a name up, and takes a reference on its inode.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`, …
+    pub fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Result<Attributes> {
+        self.run(None, |fs, v, _| {
+            let inode = fs.lookup(v, directory, name)?;
+            let attributes = fs.attributes(v, inode)?;
+            fs.hold(inode);
+            Ok(attributes)
+        })
+    }
+
+    /// Takes a further reference on an inode that the caller has one on.
+    pub fn hold(&self, inode: InodeNumber) {
+        self.core.lock().fs.hold(inode);
+    }
+
+    /// Gives references back.
+    pub fn forget(&self, inode: InodeNumber, references: u64) {
+        let mut core = self.core.lock();
+        for _ in 0..references {
+            core.fs.release(inode);
+        }
+        if core.fs.deferred().pending > 0 {
+            self.wake_writer.notify_one();
+        }
+    }
+
+    /// An inode's attributes.
+    ///
+    /// # Errors
+    /// `ENOENT` where it is not in use, `EIO`.
+    pub fn attributes(&self, inode: InodeNumber) -> Result<Attributes> {
+        self.run(None, |fs, v, _| fs.attributes(v, inode))
+    }
+
+    /// Changes attributes.
+    ///
+    /// # Errors
+    /// `EFBIG`, `EROFS`, …
+    pub fn set_attributes(&self, inode: InodeNumber, set: &SetAttributes) -> Result<Attributes> {
+        self.run(Some(Operation::Attributes), |fs, v, now| {
+            fs.set_attributes(v, inode, set, now)
+        })
+    }
+
+    /// An inode was read: its access time moves as `relatime` has it. Nobody is told where that could not be done.
+    pub fn touch_accessed(&self, inode: InodeNumber) {
+        let moved = self.run(Some(Operation::Attributes), |fs, v, now| {
+            fs.touch_accessed(v, inode, now)
+        });
+        if let Err(error) = moved {
+            tracing::debug!("access time of inode {inode}: {error}");
+        }
+    }
+
+    /// Makes an inode of any type with a name, and takes a reference on it.
+    ///
+    /// # Errors
+    /// `EEXIST`, `ENOSPC`, …
+    pub fn create(
+        &self,
+        directory: InodeNumber,
+        name: &[u8],
+        new: &NewInode<'_>,
+    ) -> Result<Attributes> {
+        self.run(Some(Operation::Names), |fs, v, now| {
+            let inode = fs.create(v, directory, name, new, now)?;
+            fs.hold(inode);
+            fs.attributes(v, inode)
+        })
+    }
+
+    /// Gives an inode another name, and takes a reference on it.
+    ///
+    /// # Errors
+    /// `EEXIST`, `EMLINK`, `EPERM` for directories, …
+    pub fn link(
+        &self,
+        inode: InodeNumber,
+        directory: InodeNumber,
+        name: &[u8],
+    ) -> Result<Attributes> {
+        self.run(Some(Operation::Names), |fs, v, now| {
+            fs.link(v, inode, directory, name, now)?;
+            fs.hold(inode);
+            fs.attributes(v, inode)
+        })
+    }
+
+    /// Takes a name away.
+    ///
+    /// # Errors
+    /// `ENOENT`, `EISDIR`, …
+    pub fn unlink(&self, directory: InodeNumber, name: &[u8]) -> Result<()> {
+        self.run(Some(Operation::Names), |fs, v, now| {
+            fs.unlink(v, directory, name, now)
+        })
+        .map(drop)
+    }
+
+    /// Takes an empty directory away.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENOTDIR`, `ENOTEMPTY`, …
+    pub fn rmdir(&self, directory: InodeNumber, name: &[u8]) -> Result<()> {
+        self.run(Some(Operation::Names), |fs, v, now| {
+            fs.remove_directory(v, directory, name, now)
+        })
+        .map(drop)
+    }
+
+    /// Moves a name.
+    ///
+    /// # Errors
+    /// As rename(2) has them.
+    pub fn rename(
+        &self,
+        from: InodeNumber,
+        from_name: &[u8],
+        to: InodeNumber,
+        to_name: &[u8],
+        mode: RenameMode,
+    ) -> Result<()> {
+        let rename = Rename {
+            from,
+            from_name,
+            to,
+            to_name,
+            mode,
+        };
+        self.run(Some(Operation::Names), |fs, v, now| {
+            fs.rename(v, &rename, now)
+        })
+        .map(drop)
+    }
+
+    /// What a symlink points to.
+    ///
+    /// # Errors
+    /// `EINVAL` where it is none.
+    pub fn read_link(&self, inode: InodeNumber) -> Result<Vec<u8>> {
+        self.run(None, |fs, v, _| fs.read_link(v, inode))
+    }
+
+    /// Names of a directory from `cookie` on, until `emit` returns false.
+    ///
+    /// # Errors
+    /// `ENOTDIR`, `EIO`.
+    pub fn read_directory(
+        &self,
+        directory: InodeNumber,
+        cookie: u64,
+        emit: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
+    ) -> Result<()> {
+        for entry in &self.entries(directory, cookie)? {
+            if !emit(&entry.borrow()) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`read_directory`](Self::read_directory), with attributes, and a reference taken on the inode of every entry that `emit`
+    /// took, but for `.` and `..`.
+    ///
+    /// # Errors
+    /// `ENOTDIR`, `EIO`.
+    pub fn read_directory_plus(
+        &self,
+        directory: InodeNumber,
+        cookie: u64,
+        emit: &mut dyn FnMut(&DirectoryEntry<'_>, &Attributes) -> bool,
+    ) -> Result<()> {
+        let entries = self.entries(directory, cookie)?;
+        let found: Vec<Option<Attributes>> = self.run(None, |fs, v, _| {
+            let mut missing = false;
+            let mut found = Vec::with_capacity(entries.len());
+            for entry in &entries {
+                // Ask for every inode before giving up, so that one round of reads brings them all.
+                match fs.attributes(v, entry.inode) {
+                    Err(LayoutError::Miss) => missing = true,
+                    other => found.push(other.ok()),
+                }
+            }
+            if missing {
+                return Err(LayoutError::Miss);
+            }
+            for (entry, attributes) in entries.iter().zip(&found) {
+                if attributes.is_some() && !entry.is_dot() {
+                    fs.hold(entry.inode);
+                }
+            }
+            Ok(found)
+        })?;
+        let mut full = false;
+        for (entry, attributes) in entries.iter().zip(&found) {
+            let Some(attributes) = attributes else {
+                continue;
+            };
+            full = full || !emit(&entry.borrow(), attributes);
+            if full && !entry.is_dot() {
+                self.forget(entry.inode, 1);
+            }
+        }
+        Ok(())
+    }
+
+    fn entries(&self, directory: InodeNumber, cookie: u64) -> Result<Vec<OwnedEntry>> {
+        /// As many as fill a reply of a few pages.
+        const AT_ONCE: usize = 256;
+        self.run(None, |fs, v, _| {
+            let mut entries = Vec::with_capacity(AT_ONCE);
+            fs.read_directory(v, directory, cookie, &mut |entry| {
+                entries.push(OwnedEntry {
+                    inode: entry.inode,
+                    file_type: entry.file_type,
+                    name: entry.name.to_vec(),
+                    next_cookie: entry.next_cookie,
+                });
+                entries.len() < AT_ONCE
+            })?;
+            Ok(entries)
+        })
+    }
+
+    /// An extended attribute's value.
+    ///
+    /// # Errors
+    /// `ENODATA`, `EOPNOTSUPP`.
+    pub fn get_xattr(&self, inode: InodeNumber, name: &[u8]) -> Result<Vec<u8>> {
+        self.run(None, |fs, v, _| fs.xattr(v, inode, name))
+    }
+
+    /// The names of all extended attributes, each ended by a zero byte.
+    ///
+    /// # Errors
+    /// `EIO`, `EUCLEAN`.
+    pub fn list_xattrs(&self, inode: InodeNumber) -> Result<Vec<u8>> {
+        self.run(None, |fs, v, _| fs.list_xattrs(v, inode))
+    }
+
+    /// Sets an extended attribute.
+    ///
+    /// # Errors
+    /// `EEXIST`, `ENODATA`, `ENOSPC`, `EOPNOTSUPP`.
+    pub fn set_xattr(
+        &self,
+        inode: InodeNumber,
+        name: &[u8],
+        value: &[u8],
+        mode: SetXattrMode,
+    ) -> Result<()> {
+        self.run(Some(Operation::Attributes), |fs, v, now| {
+            fs.set_xattr(v, inode, name, Some(value), mode, now)
+        })
+    }
+
+    /// Takes an extended attribute away.
+    ///
+    /// # Errors
+    /// `ENODATA`, `EOPNOTSUPP`.
+    pub fn remove_xattr(&self, inode: InodeNumber, name: &[u8]) -> Result<()> {
+        let mode = SetXattrMode::Replace;
+        self.run(Some(Operation::Attributes), |fs, v, now| {
+            fs.set_xattr(v, inode, name, None, mode, now)
+        })
+    }
+
+    /// What `statfs` shows.
+    ///
+    /// # Errors
+    /// None today.
+    pub fn statistics(&self) -> Result<FileSystemStatistics> {
+        Ok(self.core.lock().fs.statistics())
+    }
+
+    /// The live figures.
+    pub fn stats(&self) -> Stats {
+        let core = self.core.lock();
+        Stats {
+            ordering: self.ordering_name.to_string(),
+            ops: core.operations,
+            read_only: core.fs.read_only_reason(),
+            ..Stats::of(&core.store, core.fs.deferred())
+        }
+    }
+
+    /// Writes everything, ends all deferred work, marks the image clean and stops the writer. A second call does nothing.
+    ///
+    /// # Errors
+    /// Where the device failed: the image is left as after a crash.
+    pub fn unmount(&self) -> Result<()> {
+        let mut core = self.core.lock();
+        if core.unmounted {
+            return Ok(());
+        }
+        core.unmounted = true;
+        core.stopping = true;
+        self.wake_writer.notify_all();
+        drop(core);
+        if let Some(writer) = self.writer.lock().take() {
+            let _ = writer.join();
+        }
+        let mut core = self.core.lock();
+        if core.fs.read_only_reason().is_some() && !core.store.is_dirty() {
+            return Ok(());
+        }
+        core.fs.release_all();
+        self.drain(&mut core)?;
+        self.administer(&mut core, |fs, v, now| fs.settle(v, now))?;
+        self.drain(&mut core)?;
+        self.administer(&mut core, |fs, v, now| fs.mark_clean(v, now))?;
+        self.drain(&mut core)
+    }
+
+    fn administer(
+        &self,
+        core: &mut MutexGuard<'_, Core>,
+        mut body: impl FnMut(
+            &mut dyn FileSystem,
+            &mut Volume<'_>,
+            Timestamp,
+        ) -> backstitch_layout::Result<()>,
+    ) -> Result<()> {
+        let mut wait_for = Vec::new();
+        loop {
+            match core.step(
+                Some(Operation::Administration),
+                self.clock(),
+                now(),
+                &mut wait_for,
+                &mut body,
+            ) {
+                Ok(()) => return Ok(()),
+                Err(LayoutError::Miss) => self.read_wanted(core)?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.core.lock().stopping = true;
+        self.wake_writer.notify_all();
+        if let Some(writer) = self.writer.lock().take()
+            && writer.thread().id() != std::thread::current().id()
+        {
+            let _ = writer.join();
+        }
+    }
+}
+
+impl Core {
+    /// One step of an operation.
+    pub(crate) fn step<T>(
+        &mut self,
+        operation: Option<Operation>,
+        clock: Duration,
+        now: Timestamp,
+        wait_for: &mut Vec<PatchId>,
+        body: &mut impl FnMut(
+            &mut dyn FileSystem,
+            &mut Volume<'_>,
+            Timestamp,
+        ) -> backstitch_layout::Result<T>,
+    ) -> backstitch_layout::Result<T> {
+        let mut volume = Volume::new(&mut self.store, &mut *self.mechanism, self.volume, clock);
+        if let Some(operation) = operation {
+            volume.begin(operation);
+        }
+        let result = body(&mut *self.fs, &mut volume, now);
+        if operation.is_some() {
+            volume.end(wait_for);
+        }
+        result
+    }
+}
+
+/// Opens the file system with one thread, before anybody else can see it.
+fn open(
+    store: &mut Store,
+    mechanism: &mut dyn Mechanism,
+    volume: VolumeId,
+    device: &Arc<dyn BlockDevice>,
+    layout: &dyn LayoutKind,
+    request: &OpenRequest,
+) -> Result<Opened> {
+    loop {
+        let mut v = Volume::new(store, mechanism, volume, Duration::ZERO);
+        v.begin(Operation::Administration);
+        match layout.open(&mut v, &**device, request) {
+            Ok(opened) => return Ok(opened),
+            Err(LayoutError::Miss) => {
+                let wanted = store.take_wanted();
+                for (block, data) in
+                    crate::transfer::read_blocks(&**device, store.block_bytes(volume), &wanted)?
+                {
+                    store.insert(volume, block, BlockClass::Metadata, data);
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// An image that contradicts itself is not written to any more: who knows what else is wrong.
+fn note_corruption(core: &mut Core, error: &LayoutError) {
+    if let LayoutError::Corrupt { .. } = error
+        && core.fs.read_only_reason().is_none()
+    {
+        tracing::error!("{error}; the file system is read-only from now on");
+        core.fs.become_read_only(&error.to_string());
+    }
+}
+
+struct OwnedEntry {
+    inode: InodeNumber,
+    file_type: Option<FileType>,
+    name: Vec<u8>,
+    next_cookie: u64,
+}
+
+impl OwnedEntry {
+    fn borrow(&self) -> DirectoryEntry<'_> {
+        DirectoryEntry {
+            inode: self.inode,
+            file_type: self.file_type,
+            name: &self.name,
+            next_cookie: self.next_cookie,
+        }
+    }
+
+    fn is_dot(&self) -> bool {
+        self.name == b"." || self.name == b".."
+    }
+}

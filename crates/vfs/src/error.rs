@@ -1,0 +1,62 @@
+//! What an engine's operation can fail with.
+
+use backstitch_device::DeviceError;
+use thiserror::Error;
+
+/// The result of an engine's operation.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What an engine's operation can fail with.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum Error {
+    /// The layout refused.
+    #[error(transparent)]
+    Layout(#[from] backstitch_layout::Error),
+    /// A write or a flush failed earlier; since then nothing can be changed or made durable.
+    #[error("the device failed earlier, nothing can be written any more: {0}")]
+    Latched(DeviceError),
+    /// Patches are left that nothing can write: a fault of this program.
+    #[error("{patches} patches are left that cannot be written")]
+    Stuck {
+        /// How many.
+        patches: u64,
+    },
+}
+
+impl Error {
+    /// The error number for system calls.
+    pub fn errno(&self) -> i32 {
+        use backstitch_layout::Error as E;
+        match self {
+            Error::Latched(_) | Error::Stuck { .. } => 5,
+            Error::Layout(e) => match e {
+                E::NotPermitted => 1,
+                E::NotFound => 2,
+                E::Device(_) | E::Miss | E::WaitForFrees | E::Again => 5,
+                E::NoSuchAddress => 6,
+                E::AccessDenied => 13,
+                E::Exists => 17,
+                E::NotADirectory => 20,
+                E::IsADirectory => 21,
+                E::Invalid => 22,
+                E::FileTooLarge => 27,
+                E::NoSpace => 28,
+                E::ReadOnly => 30,
+                E::TooManyLinks => 31,
+                E::Range => 34,
+                E::NameTooLong => 36,
+                E::NotEmpty => 39,
+                E::Loop => 40,
+                E::NoAttribute => 61,
+                E::NotSupported | E::Unsupported(_) => 95,
+                E::Corrupt { .. } => 117,
+            },
+        }
+    }
+}
+
+impl From<DeviceError> for Error {
+    fn from(error: DeviceError) -> Error {
+        Error::Layout(error.into())
+    }
+}

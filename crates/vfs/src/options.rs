@@ -1,0 +1,56 @@
+//! How a file system is mounted, and what the mount found.
+
+use std::time::Duration;
+
+use backstitch_layout::Timestamp;
+use backstitch_ordering::MechanismKind;
+use serde::Serialize;
+
+/// How a file system is to be mounted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MountOptions {
+    /// Change nothing.
+    pub read_only: bool,
+    /// The bound on buffers in memory.
+    pub cache_bytes: u64,
+    /// How long a change may stay in memory only.
+    pub expire_seconds: f64,
+    /// The consistency mechanism.
+    pub ordering: MechanismKind,
+    /// The time of the mount, for the superblock.
+    pub mount_time: Timestamp,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        MountOptions {
+            read_only: false,
+            cache_bytes: 256 << 20,
+            expire_seconds: 30.0,
+            ordering: MechanismKind::Soft,
+            mount_time: now(),
+        }
+    }
+}
+
+/// What the mount found, and did about it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct RecoveryReport {
+    /// Whether a crash had left the image.
+    pub needed: bool,
+    /// From the start of the mount to a usable file system.
+    pub seconds: f64,
+    /// What was done, in words.
+    pub actions: Vec<String>,
+}
+
+/// The time by the wall clock.
+pub(crate) fn now() -> Timestamp {
+    let since = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or(Duration::ZERO);
+    Timestamp {
+        seconds: since.as_secs() as i64,
+        nanoseconds: since.subsec_nanos(),
+    }
+}

@@ -1,0 +1,148 @@
+//! What `backstitch stats` shows.
+
+use backstitch_layout::DeferredStatistics;
+use backstitch_store::Store;
+use serde::Serialize;
+
+/// Live figures of a mount; the keys are the command line's contract.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Stats {
+    /// The mechanism.
+    pub ordering: String,
+    /// Operations done.
+    pub ops: u64,
+    /// The patch graph.
+    pub patches: PatchStats,
+    /// Undo data.
+    pub undo: UndoStats,
+    /// Patches that were left out of a version written.
+    pub rollbacks: u64,
+    /// Versions of blocks written.
+    pub blocks_written: u64,
+    /// Of these, blocks written again only because of a rollback.
+    pub blocks_rewritten_for_rollback: u64,
+    /// Bytes written.
+    pub bytes_written: u64,
+    /// Requests, adjacent blocks merged.
+    pub write_requests: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Buffers.
+    pub cache: CacheStats,
+    /// Deferred work.
+    pub deferred: DeferredStats,
+    /// The reclaim of what a crash left.
+    pub reclaim: ReclaimStats,
+    /// Why nothing can be changed, if so.
+    pub read_only: Option<String>,
+}
+
+/// Figures of the patch graph.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct PatchStats {
+    /// Alive now.
+    pub live: u64,
+    /// Alive at most.
+    pub peak: u64,
+    /// Ever created.
+    pub created: u64,
+    /// Of these, created without undo data.
+    pub hard: u64,
+    /// Changes merged into hard patches.
+    pub merged_hard: u64,
+    /// Changes merged into patches that they overlap.
+    pub merged_overlap: u64,
+    /// Soft patches made hard later.
+    pub converted_to_hard: u64,
+    /// Bytes for patches, edges and undo data now.
+    pub bytes_live: u64,
+    /// The same at most.
+    pub bytes_peak: u64,
+}
+
+/// Figures of undo data.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct UndoStats {
+    /// Held now.
+    pub bytes_live: u64,
+    /// Held at most.
+    pub bytes_peak: u64,
+    /// Ever held.
+    pub bytes_total: u64,
+}
+
+/// Figures of the buffers.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct CacheStats {
+    /// Blocks in memory.
+    pub blocks: u64,
+    /// Bytes in memory.
+    pub bytes: u64,
+    /// Blocks with changes that are not on stable storage.
+    pub dirty: u64,
+    /// Look-ups that found their block.
+    pub hits: u64,
+    /// Look-ups that did not.
+    pub misses: u64,
+}
+
+/// Figures of deferred work.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct DeferredStats {
+    /// Items that wait.
+    pub pending: u64,
+    /// Items done.
+    pub done: u64,
+}
+
+/// Figures of the background reclaim after a crash.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ReclaimStats {
+    /// Whether it is under way.
+    pub running: bool,
+    /// How much of it is done, 0 to 1.
+    pub done_fraction: f64,
+}
+
+impl Stats {
+    pub(crate) fn of(store: &Store, deferred: DeferredStatistics) -> Stats {
+        let graph = *store.graph().counters();
+        let cache = store.stats();
+        Stats {
+            patches: PatchStats {
+                live: graph.live,
+                peak: graph.peak,
+                created: graph.created,
+                hard: graph.created_hard,
+                merged_hard: graph.merged_hard,
+                merged_overlap: graph.merged_overlap,
+                converted_to_hard: graph.converted_to_hard,
+                bytes_live: graph.bytes_live(),
+                bytes_peak: graph.bytes_peak,
+            },
+            undo: UndoStats {
+                bytes_live: graph.undo_bytes_live,
+                bytes_peak: graph.undo_bytes_peak,
+                bytes_total: graph.undo_bytes_total,
+            },
+            rollbacks: graph.rollbacks,
+            blocks_written: cache.blocks_written,
+            blocks_rewritten_for_rollback: cache.blocks_rewritten_for_rollback,
+            bytes_written: cache.bytes_written,
+            write_requests: cache.write_requests,
+            flushes: cache.flushes,
+            cache: CacheStats {
+                blocks: cache.blocks,
+                bytes: cache.bytes,
+                dirty: cache.dirty,
+                hits: cache.hits,
+                misses: cache.misses,
+            },
+            deferred: DeferredStats {
+                pending: deferred.pending,
+                done: deferred.done,
+            },
+            ..Stats::default()
+        }
+    }
+}

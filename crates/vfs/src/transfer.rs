@@ -1,0 +1,224 @@
+//! Moving contents: reads, writes, and what is on stable storage afterwards.
+
+use std::sync::Arc;
+
+use backstitch_device::BlockDevice;
+use backstitch_layout::{Allocate, InodeNumber, Piece, Seek};
+use backstitch_ordering::{Operation, VolumeId};
+use backstitch_store::BlockClass;
+use parking_lot::MutexGuard;
+
+use crate::engine::{Core, Engine};
+use crate::{Error, Result};
+
+/// What one step of a write may take: bounds the time under the lock.
+const STEP_BYTES: usize = 1 << 20;
+/// The largest piece of `copy_range` at a time.
+const COPY_BYTES: usize = 1 << 20;
+
+impl Engine {
+    /// Reads from a file, appending to `into`: fewer bytes than asked only at its end.
+    ///
+    /// # Errors
+    /// `EISDIR`, `EIO`.
+    pub fn read(
+        &self,
+        inode: InodeNumber,
+        offset_bytes: u64,
+        len_bytes: usize,
+        into: &mut Vec<u8>,
+    ) -> Result<()> {
+        let start = into.len();
+        let mut pieces = Vec::new();
+        loop {
+            let epoch = self.run(None, |fs, v, _| {
+                pieces.clear();
+                fs.map(v, inode, offset_bytes, len_bytes, &mut pieces)?;
+                Ok(fs.free_epoch())
+            })?;
+            let from_device = self.fill(&pieces, into)?;
+            if !from_device || self.core.lock().fs.free_epoch() == epoch {
+                return Ok(());
+            }
+            // Blocks changed hands while we read them: what we got may be somebody else's.
+            into.truncate(start);
+        }
+    }
+
+    fn fill(&self, pieces: &[Piece], into: &mut Vec<u8>) -> Result<bool> {
+        let mut from_device = false;
+        for piece in pieces {
+            match piece {
+                Piece::Hole { len_bytes } => into.resize(into.len() + len_bytes, 0),
+                Piece::Buffer {
+                    data,
+                    start,
+                    len_bytes,
+                } => into.extend_from_slice(&data[*start..start + len_bytes]),
+                Piece::Device {
+                    offset_bytes,
+                    len_bytes,
+                } => {
+                    let at = into.len();
+                    into.resize(at + len_bytes, 0);
+                    self.device.read(*offset_bytes, &mut into[at..])?;
+                    from_device = true;
+                }
+            }
+        }
+        Ok(from_device)
+    }
+
+    /// Writes into a file, all of `data`, or fewer bytes where space ran out on the way.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EFBIG`, `EROFS`, where nothing could be written.
+    pub fn write(&self, inode: InodeNumber, offset_bytes: u64, data: &[u8]) -> Result<usize> {
+        let mut done = 0;
+        while done < data.len() {
+            let step = &data[done..data.len().min(done + STEP_BYTES)];
+            let written = self.run(Some(Operation::Contents), |fs, v, now| {
+                fs.write(v, inode, offset_bytes + done as u64, step, now)
+            });
+            match written {
+                Ok(0) => break,
+                Ok(written) => done += written,
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Reserves, punches or zeroes a range.
+    ///
+    /// # Errors
+    /// `ENOSPC`, `EFBIG`, `EOPNOTSUPP`.
+    pub fn allocate(
+        &self,
+        inode: InodeNumber,
+        how: Allocate,
+        offset_bytes: u64,
+        len_bytes: u64,
+    ) -> Result<()> {
+        self.run(Some(Operation::Contents), |fs, v, now| {
+            fs.allocate(v, inode, how, offset_bytes, len_bytes, now)
+        })
+    }
+
+    /// The next data or hole.
+    ///
+    /// # Errors
+    /// `ENXIO` where there is none.
+    pub fn seek(&self, inode: InodeNumber, offset_bytes: u64, what: Seek) -> Result<u64> {
+        self.run(None, |fs, v, _| fs.seek(v, inode, offset_bytes, what))
+    }
+
+    /// Copies a range from one file to another (or within one). Returns how much, less than asked at the end of `from`.
+    ///
+    /// # Errors
+    /// As reading and writing, where nothing could be copied.
+    pub fn copy_range(
+        &self,
+        from: InodeNumber,
+        from_offset: u64,
+        to: InodeNumber,
+        to_offset: u64,
+        len_bytes: u64,
+    ) -> Result<u64> {
+        let mut buffer = Vec::new();
+        let mut done = 0;
+        while done < len_bytes {
+            buffer.clear();
+            let len = usize::try_from(len_bytes - done)
+                .unwrap_or(COPY_BYTES)
+                .min(COPY_BYTES);
+            self.read(from, from_offset + done, len, &mut buffer)?;
+            if buffer.is_empty() {
+                break;
+            }
+            match self.write(to, to_offset + done, &buffer) {
+                Ok(written) => {
+                    done += written as u64;
+                    if written < buffer.len() {
+                        break;
+                    }
+                }
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Puts a file (or a directory's names) onto stable storage, and every name of it that is not there yet: what it depends on,
+    /// nothing else. `data_only` leaves out what only changes times.
+    ///
+    /// # Errors
+    /// `EIO` where the device failed.
+    pub fn fsync(&self, inode: InodeNumber, data_only: bool) -> Result<()> {
+        let mut targets = Vec::new();
+        self.run(None, |fs, v, _| {
+            fs.sync_targets(v, inode, data_only, &mut targets);
+            Ok(())
+        })?;
+        let mut core = self.core.lock();
+        if let Some(error) = &core.latched {
+            return Err(Error::Latched(error.clone()));
+        }
+        self.make_stable(&mut core, targets)
+    }
+
+    /// Puts everything onto stable storage.
+    ///
+    /// # Errors
+    /// `EIO` where the device failed.
+    pub fn sync(&self) -> Result<()> {
+        let mut core = self.core.lock();
+        if core.fs.read_only_reason().is_some() && !core.store.is_dirty() {
+            return Ok(());
+        }
+        self.drain(&mut core)
+    }
+
+    /// Reads the blocks that a step missed, without the lock.
+    pub(crate) fn read_wanted(&self, core: &mut MutexGuard<'_, Core>) -> Result<()> {
+        let wanted = core.store.take_wanted();
+        let volume = core.volume;
+        let read = MutexGuard::unlocked(core, || {
+            read_blocks(&*self.device, self.block_bytes, &wanted)
+        })?;
+        for (block, data) in read {
+            core.store.insert(volume, block, BlockClass::Metadata, data);
+        }
+        Ok(())
+    }
+}
+
+/// Reads blocks, adjacent ones in one request.
+pub(crate) fn read_blocks(
+    device: &dyn BlockDevice,
+    block_bytes: u32,
+    wanted: &[(VolumeId, u64)],
+) -> Result<Vec<(u64, Arc<[u8]>)>> {
+    const RUN_BLOCKS: usize = 256;
+    let mut found = Vec::with_capacity(wanted.len());
+    let mut rest = wanted;
+    let mut buffer = Vec::new();
+    while let Some((_, first)) = rest.first() {
+        let run = rest
+            .iter()
+            .take(RUN_BLOCKS)
+            .enumerate()
+            .take_while(|(i, (_, block))| *block == first + *i as u64)
+            .count();
+        buffer.clear();
+        buffer.resize(run * block_bytes as usize, 0);
+        device.read(first.saturating_mul(u64::from(block_bytes)), &mut buffer)?;
+        for (i, data) in buffer.chunks_exact(block_bytes as usize).enumerate() {
+            found.push((first + i as u64, Arc::from(data)));
+        }
+        rest = &rest[run..];
+    }
+    Ok(found)
+}

@@ -1,0 +1,223 @@
+//! Writing out: the writer thread, the leaders of fsync, the throttle, and draining.
+
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use backstitch_layout::Error as LayoutError;
+use backstitch_ordering::{Operation, PatchId};
+use backstitch_store::{Batch, Goal, drive};
+use parking_lot::MutexGuard;
+
+use crate::engine::{Core, Engine};
+use crate::options::now;
+use crate::{Error, Result};
+
+/// What the writer puts into one batch: enough for long runs, little enough that a waiting fsync is soon served.
+const BATCH_BYTES: u64 = 16 << 20;
+/// How long the writer sleeps at most: the resolution of expiry.
+const NAP: Duration = Duration::from_millis(500);
+
+/// Starts the writer. It holds the engine only while it works, so that dropping the engine ends it.
+pub(crate) fn spawn(engine: &Arc<Engine>) -> JoinHandle<()> {
+    let engine = Arc::downgrade(engine);
+    std::thread::Builder::new()
+        .name("backstitch-writer".into())
+        .spawn(move || while turn(&engine) {})
+        .expect("the host can start a thread")
+}
+
+/// One turn of the writer; false when it is to end.
+fn turn(engine: &Weak<Engine>) -> bool {
+    let Some(engine) = engine.upgrade() else {
+        return false;
+    };
+    let mut core = engine.core.lock();
+    if core.stopping {
+        return false;
+    }
+    let worked = engine.do_deferred_work(&mut core).unwrap_or(false);
+    let goal = if core.store.is_filling() {
+        Goal::Oldest
+    } else {
+        Goal::Expired
+    };
+    let wrote = core.latched.is_none()
+        && engine.write_batch(&mut core, |core, now| {
+            core.store.next_batch(goal, now, BATCH_BYTES)
+        });
+    core.store.trim();
+    if !worked && !wrote && !core.stopping {
+        engine.wake_writer.wait_for(&mut core, NAP);
+    }
+    !core.stopping
+}
+
+impl Engine {
+    /// Puts a batch together, writes it without the lock and reports it done. False where there was nothing to write.
+    fn write_batch(
+        &self,
+        core: &mut MutexGuard<'_, Core>,
+        make: impl FnOnce(&mut Core, Duration) -> Batch,
+    ) -> bool {
+        let batch = make(core, self.clock());
+        if batch.is_empty() {
+            return false;
+        }
+        core.batches_in_flight += 1;
+        let result = MutexGuard::unlocked(core, || {
+            let device = [self.device.clone()];
+            drive::perform(&device, &batch.writes)
+        });
+        core.batches_in_flight -= 1;
+        match result {
+            Ok(()) => {
+                let clock = self.clock();
+                core.store.complete(batch, clock);
+            }
+            // Nobody knows what of it is on the disk: its blocks stay in flight, and nothing is written after it.
+            Err(error) => {
+                tracing::error!("{error}; nothing is written any more");
+                core.fs.become_read_only(&error.to_string());
+                core.latched = Some(error);
+            }
+        }
+        self.batch_done.notify_all();
+        true
+    }
+
+    /// Does the layout's deferred work whose time has come. True where there was any.
+    pub(crate) fn do_deferred_work(&self, core: &mut MutexGuard<'_, Core>) -> Result<bool> {
+        let mut worked = false;
+        let mut wait_for = Vec::new();
+        loop {
+            let clock = self.clock();
+            let step = core.step(
+                Some(Operation::Background),
+                clock,
+                now(),
+                &mut wait_for,
+                &mut |fs, v, now| fs.background(v, now),
+            );
+            match step {
+                Ok(true) => {
+                    worked = true;
+                    MutexGuard::bump(core);
+                }
+                Ok(false) => return Ok(worked),
+                Err(LayoutError::Miss) => self.read_wanted(core)?,
+                Err(error) => {
+                    tracing::error!("deferred work: {error}");
+                    core.fs.become_read_only(&error.to_string());
+                    return Err(error.into());
+                }
+            }
+        }
+    }
+
+    /// Waits while memory is crowded with what is not on disk yet.
+    pub(crate) fn throttle(&self, core: &mut MutexGuard<'_, Core>) {
+        let mut idle_rounds = 0;
+        while core.store.is_crowded() && core.latched.is_none() && idle_rounds < 20 {
+            self.wake_writer.notify_one();
+            let timed_out = self
+                .batch_done
+                .wait_for(core, Duration::from_millis(100))
+                .timed_out();
+            // Not to hang where nothing can be retired: the operation goes on, and memory grows by what it needs.
+            idle_rounds = if timed_out && core.batches_in_flight == 0 {
+                idle_rounds + 1
+            } else {
+                0
+            };
+        }
+    }
+
+    /// Waits until `targets` are on stable storage, writing what is needed. Callers who come while a batch is under way put
+    /// their wish beside the others', and one of them writes for all.
+    pub(crate) fn make_stable(
+        &self,
+        core: &mut MutexGuard<'_, Core>,
+        targets: Vec<PatchId>,
+    ) -> Result<()> {
+        if !targets.iter().any(|t| core.store.graph().is_live(*t)) {
+            return Ok(());
+        }
+        let ticket = core.next_ticket;
+        core.next_ticket += 1;
+        core.wishes.push((ticket, targets));
+        let result = self.fulfil(core, ticket);
+        core.wishes.retain(|(t, _)| *t != ticket);
+        result
+    }
+
+    fn fulfil(&self, core: &mut MutexGuard<'_, Core>, ticket: u64) -> Result<()> {
+        loop {
+            if let Some(error) = &core.latched {
+                return Err(Error::Latched(error.clone()));
+            }
+            let Some(position) = core.wishes.iter().position(|(t, _)| *t == ticket) else {
+                return Ok(());
+            };
+            let targets = std::mem::take(&mut core.wishes[position].1);
+            let state = core.store.closure_state(&targets);
+            core.wishes[position].1 = targets;
+            if !state.live {
+                return Ok(());
+            }
+            if core.sync_leader {
+                self.batch_done.wait(core);
+                continue;
+            }
+            core.sync_leader = true;
+            let wrote = self.write_batch(core, |core, now| {
+                let all: Vec<PatchId> = core
+                    .wishes
+                    .iter()
+                    .flat_map(|(_, w)| w.iter().copied())
+                    .collect();
+                core.store.next_batch(Goal::Patches(&all), now, u64::MAX)
+            });
+            core.sync_leader = false;
+            if wrote {
+                continue;
+            }
+            self.batch_done.notify_all();
+            if !state.in_flight || core.batches_in_flight == 0 {
+                return Err(Error::Stuck {
+                    patches: core.store.graph().counters().live,
+                });
+            }
+            self.batch_done.wait(core);
+        }
+    }
+
+    /// Writes everything and ends all deferred work. Progress is counted in patches, not in blocks: a block that stays dirty
+    /// because of a rollback is no reason to give up while patches commit.
+    pub(crate) fn drain(&self, core: &mut MutexGuard<'_, Core>) -> Result<()> {
+        loop {
+            if let Some(error) = &core.latched {
+                return Err(Error::Latched(error.clone()));
+            }
+            let worked = self.do_deferred_work(core)?;
+            let wrote = self.write_batch(core, |core, now| {
+                core.store.next_batch(Goal::All, now, BATCH_BYTES)
+            });
+            if worked || wrote {
+                continue;
+            }
+            if core.batches_in_flight > 0 {
+                self.batch_done.wait(core);
+                continue;
+            }
+            let live = core.store.graph().counters().live;
+            if live == 0 && core.fs.deferred().pending == 0 {
+                return Ok(());
+            }
+            if core.store.graph().has_fired() {
+                continue;
+            }
+            return Err(Error::Stuck { patches: live });
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! fsx: random reads, writes, mappings, truncations, holes on one file, every byte checked.
+//!
+//! `FSX_OPS` says how many operations (20,000 by default; `make test-fsx` does 200,000), `SEED` which.
+
+use backstitch_tests::command::{run_within, tool};
+use backstitch_tests::image::Image;
+use backstitch_tests::mount::{Mounted, Options};
+use backstitch_tests::random::Random;
+use backstitch_tests::scratch::Scratch;
+use backstitch_tests::{require, say, setting};
+use std::time::Duration;
+
+/// Everything that fsx knows, the slow things less often.
+const CONFIGURATION: &str = "
+flen = 1500000
+nomsyncafterwrite = false
+
+# The C library refuses to allocate nothing.
+[opsize]
+min = 1
+max = 100000
+
+[weights]
+close_open = 1.0
+invalidate = 0.5
+mapread = 3.0
+mapwrite = 3.0
+read = 4.0
+write = 6.0
+truncate = 3.0
+fsync = 0.1
+fdatasync = 0.1
+posix_fallocate = 1.0
+punch_hole = 2.0
+sendfile = 1.0
+posix_fadvise = 0.5
+copy_file_range = 2.0
+";
+
+#[test]
+fn blocks_of_1024() {
+    fsx("fsx_1024", "1024", "");
+}
+
+#[test]
+fn blocks_of_4096() {
+    fsx("fsx_4096", "4096", "");
+}
+
+/// With so little cache that most blocks are written and read back, often with dependencies pending.
+#[test]
+fn with_a_small_cache() {
+    fsx("fsx_small_cache", "1024", "cache=1M,expire=1");
+}
+
+fn fsx(name: &str, block: &str, options: &str) {
+    require!("fuse", "mke2fs", "e2fsck", "fsx");
+    if backstitch_tests::mount::Backend::from_env() == backstitch_tests::mount::Backend::Kernel {
+        require!("loop");
+    }
+    let scratch = Scratch::new(name);
+    let image = Image::mke2fs(&scratch, "disk.img", "128M", &["-b", block]);
+    let configuration = scratch.path("fsx.toml");
+    std::fs::write(&configuration, CONFIGURATION).expect("cannot write the configuration");
+    let dir = scratch.dir("mnt");
+    let mounted = Mounted::under_test(&image, &dir, &Options::with(options));
+    let (seed, operations) = (Random::seed(name), setting("FSX_OPS", 20_000));
+    let mut command = tool("fsx");
+    command
+        .arg("-f")
+        .arg(&configuration)
+        .arg("-P")
+        .arg(scratch.dir("artifacts"));
+    command.args(["-S", &seed.to_string(), "-N", &operations.to_string(), "-q"]);
+    let limit = Duration::from_secs(60 + operations / 50);
+    let outcome = run_within(command.arg(dir.join("file")), limit).expect_success();
+    say(&format!(
+        "{name}: {operations} operations in {:.1} s",
+        outcome.elapsed.as_secs_f64()
+    ));
+    mounted.unmount();
+    image.expect_clean();
+}

@@ -1,0 +1,221 @@
+//! The daemon is killed under load, and what it leaves is judged.
+//!
+//! A kill alone loses what the daemon had not written; with `-o volatile=SEED` it loses and reorders what was not flushed too, as
+//! a power cut does. `KILLS` says how often (a few by default, 50 for a real test), `SEED` repeats a load (the moment of
+//! the kill is repeated only as far as the machine allows).
+
+use backstitch_tests::command::{backstitch, our_fsck, run};
+use backstitch_tests::fsck::Kind;
+use backstitch_tests::image::Image;
+use backstitch_tests::load::{Load, Promise, broken_promises, foreign_bytes};
+use backstitch_tests::mount::{Backend, Mounted, Options};
+use backstitch_tests::random::Random;
+use backstitch_tests::scratch::Scratch;
+use backstitch_tests::{require, say, setting};
+use std::time::{Duration, Instant};
+
+/// What free space is filled with before: no file may show it.
+const GARBAGE: u8 = 0xee;
+const MEBIBYTES: u64 = 96;
+const THREADS: u64 = 3;
+
+/// How a series of kills is done.
+struct Series {
+    name: &'static str,
+    ordering: &'static str,
+    power_cut: bool,
+    seed: u64,
+}
+
+/// What one kill left.
+struct Left {
+    /// What e2fsck found that may not be.
+    corruption: Vec<String>,
+    /// What must be there.
+    promises: Vec<Promise>,
+}
+
+#[test]
+fn soft_leaves_only_leaks_when_killed() {
+    only_leaks("kill_soft", "soft", false, setting("KILLS", 6));
+}
+
+#[test]
+fn soft_leaves_only_leaks_after_a_power_cut() {
+    only_leaks("power_cut_soft", "soft", true, setting("KILLS", 6));
+}
+
+#[test]
+fn sync_leaves_only_leaks_when_killed() {
+    only_leaks("kill_sync", "sync", false, setting("KILLS", 6).div_ceil(3));
+}
+
+#[test]
+fn sync_leaves_only_leaks_after_a_power_cut() {
+    only_leaks(
+        "power_cut_sync",
+        "sync",
+        true,
+        setting("KILLS", 6).div_ceil(3),
+    );
+}
+
+#[test]
+fn async_leaves_damage_when_killed() {
+    damage("kill_async", false);
+}
+
+#[test]
+fn async_leaves_damage_after_a_power_cut() {
+    damage("power_cut_async", true);
+}
+
+fn only_leaks(name: &'static str, ordering: &'static str, power_cut: bool, kills: u64) {
+    require!("root", "fuse", "mke2fs", "e2fsck");
+    if Backend::from_env() == Backend::Kernel {
+        return backstitch_tests::requirements::skip(name, "the kernel cannot be killed");
+    }
+    let series = Series {
+        name,
+        ordering,
+        power_cut,
+        seed: Random::seed(name),
+    };
+    let scratch = Scratch::new(name);
+    let image = Image::mke2fs_over_garbage(&scratch, "disk.img", MEBIBYTES, GARBAGE);
+    for round in 0..kills {
+        let left = series.round(&scratch, &image, round);
+        let mut complaints = left.corruption;
+        complaints.extend(series.look_again(&scratch, &image, &left.promises));
+        let text = complaints.join("\n");
+        assert!(complaints.is_empty(), "{name}, round {round}:\n{text}");
+    }
+}
+
+/// A mechanism without order must leave damage: a test that finds none would not find any elsewhere.
+fn damage(name: &'static str, power_cut: bool) {
+    require!("root", "fuse", "mke2fs", "e2fsck");
+    if Backend::from_env() == Backend::Kernel {
+        return backstitch_tests::requirements::skip(name, "the kernel cannot be killed");
+    }
+    let series = Series {
+        name,
+        ordering: "async",
+        power_cut,
+        seed: Random::seed(name),
+    };
+    let scratch = Scratch::new(name);
+    let rounds = setting("KILLS", 6).max(20);
+    for round in 0..rounds {
+        let image = Image::mke2fs_over_garbage(&scratch, "disk.img", MEBIBYTES, GARBAGE);
+        let left = series.round(&scratch, &image, round);
+        if let Some(first) = left.corruption.first() {
+            let count = left.corruption.len();
+            return say(&format!(
+                "{name}: round {round} left {count} damages: {first}"
+            ));
+        }
+    }
+    panic!("{name}: {rounds} kills left no damage; this test finds nothing");
+}
+
+impl Series {
+    fn options(&self, round: u64) -> Options {
+        let power = if self.power_cut {
+            format!(",volatile={}", self.seed + round)
+        } else {
+            "".into()
+        };
+        Options::ordered(self.ordering, &format!("expire=1{power}"))
+    }
+
+    /// Mounts, works, kills, and judges.
+    fn round(&self, scratch: &Scratch, image: &Image, round: u64) -> Left {
+        let dir = scratch.dir("mnt");
+        let mut random = Random::new(self.seed * 31 + round);
+        let mounted = Mounted::under_test(image, &dir, &self.options(round));
+        let (place, rubbish) = (
+            dir.join(format!("r{round}")),
+            dir.join(format!("r{}", round.max(1) - 1)),
+        );
+        let load = Load::start(&place, &rubbish, self.seed + round, THREADS);
+        let pause = Duration::from_millis(random.between(200, 3500));
+        std::thread::sleep(pause);
+        load.expect_the_end();
+        mounted.kill();
+        let done = load.finish();
+        let text = done.unexpected.join("\n");
+        assert!(
+            done.unexpected.is_empty(),
+            "errors before the kill:\n{text}"
+        );
+
+        // For whoever has to find out what went wrong.
+        image.copy("killed.img");
+        let report = image.e2fsck();
+        let texts = |kind| report.of(kind).map(|finding| finding.text.clone());
+        let corruption: Vec<String> = texts(Kind::Corruption).collect();
+        say(&format!(
+            "{}: round {round}, killed after {} operations in {:.1} s: {} damages, {} leaks, {} promises",
+            self.name,
+            done.operations,
+            pause.as_secs_f64(),
+            corruption.len(),
+            texts(Kind::Leak).count(),
+            done.promises.len(),
+        ));
+        Left {
+            corruption,
+            promises: done.promises,
+        }
+    }
+
+    /// Mounts again, looks at the files, unmounts, and checks. Returns what is wrong.
+    fn look_again(&self, scratch: &Scratch, image: &Image, promises: &[Promise]) -> Vec<String> {
+        let dir = scratch.dir("mnt");
+        let start = Instant::now();
+        let mounted = Mounted::under_test(image, &dir, &Options::ordered(self.ordering, ""));
+        let recovery = start.elapsed().as_secs_f64();
+        say(&format!("{}: mounted again in {recovery:.3} s", self.name));
+        let mut complaints = Vec::new();
+        let probe = dir.join("writable");
+        if let Err(error) = std::fs::write(&probe, "x").and_then(|()| std::fs::remove_file(&probe))
+        {
+            complaints.push(format!("not writable after the crash: {error}"));
+        }
+        complaints.extend(broken_promises(promises));
+        complaints.extend(foreign_bytes(&dir));
+        if Backend::from_env() == Backend::Backstitch {
+            wait_for_reclaim(&dir);
+        }
+        mounted.unmount();
+        let report = image.e2fsck();
+        if !report.is_clean() {
+            complaints.push(format!("after reclaim and unmount:\n{}", report.text));
+        }
+        if Backend::from_env() == Backend::Backstitch {
+            let ours = our_fsck(image.path()).filter(|outcome| outcome.code != Some(0));
+            complaints.extend(ours.map(|outcome| outcome.describe()));
+        }
+        complaints
+    }
+}
+
+/// What a crash leaves is reclaimed in the background.
+fn wait_for_reclaim(dir: &std::path::Path) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let stats = run(backstitch().args(["stats", "--json"]).arg(dir))
+            .expect_success()
+            .json();
+        if stats["reclaim"]["running"] != true {
+            return;
+        }
+        assert!(
+            Instant::now() < deadline,
+            "the reclaim does not end: {}",
+            stats["reclaim"]
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}

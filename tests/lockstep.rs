@@ -1,0 +1,198 @@
+//! The same random operations on our mount and on the kernel's ext2, answer by answer and tree by tree.
+//!
+//! `OPERATIONS` says how many, `SEED` which, `COMPARE_EVERY` after how many the trees are compared; a failure prints the last operations, and the seed repeats it.
+
+use backstitch_tests::image::Image;
+use backstitch_tests::mount::{Mounted, Options};
+use backstitch_tests::operations::{Choice, Generator, Operation};
+use backstitch_tests::player::Player;
+use backstitch_tests::random::Random;
+use backstitch_tests::scratch::Scratch;
+use backstitch_tests::tree::{Compare, Tree, differences};
+use backstitch_tests::{require, setting};
+use rustix::fs::RenameFlags;
+use std::collections::VecDeque;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Made first, so that there is something for the random operations to meet.
+const DIRECTORIES: [&str; 9] = [
+    "d0", "d1", "d2", "d0/d0", "d0/d1", "d1/d0", "d1/d2", "d2/d1", "d2/d2",
+];
+
+/// Two file systems, in step.
+struct Pair {
+    ours: (Mounted, Player),
+    theirs: (Mounted, Player),
+    /// The second at which the test began.
+    begun: i64,
+    recent: VecDeque<String>,
+    /// The number of operations that were not refused.
+    done: u64,
+}
+
+const CHOICE: Choice = Choice {
+    attributes: true,
+    attribute_bytes: 120,
+    holes: true,
+};
+
+#[test]
+fn blocks_of_1024() {
+    lockstep("lockstep_1024", &["-b", "1024"], CHOICE);
+}
+
+#[test]
+fn blocks_of_4096() {
+    lockstep(
+        "lockstep_4096",
+        &["-b", "4096"],
+        Choice {
+            attribute_bytes: 600,
+            ..CHOICE
+        },
+    );
+}
+
+#[test]
+fn small_inodes_without_index() {
+    let arguments = ["-b", "1024", "-I", "128", "-O", "^dir_index"];
+    lockstep("lockstep_128", &arguments, CHOICE);
+}
+
+fn lockstep(name: &str, arguments: &[&str], choice: Choice) {
+    require!("root", "loop", "fuse", "mke2fs", "e2fsck");
+    let seed = Random::seed(name);
+    let operations = setting("OPERATIONS", 10_000);
+    let compare_every = setting("COMPARE_EVERY", 1000).max(1);
+    let mut generator = Generator::new(seed, choice);
+    let scratch = Scratch::new(name);
+    let images =
+        ["ours.img", "theirs.img"].map(|name| Image::mke2fs(&scratch, name, "256M", arguments));
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .expect("a clock before 1970");
+    let begun = now.as_secs() as i64;
+    let mut pair = Pair::mount(&scratch, &images, begun);
+    for number in 1..=operations {
+        let operation = match DIRECTORIES.get(number as usize - 1) {
+            Some(path) => Operation::Mkdir {
+                path: (*path).to_owned(),
+                mode: 0o755,
+            },
+            None => generator.operation(),
+        };
+        if pair.play(number, &operation) {
+            generator.learn(&operation);
+        }
+        if number % compare_every == 0 {
+            pair.compare(&format!("after {number} operations"));
+        }
+        if number == operations / 2 {
+            // What is open does not survive this; what is cached on either side must.
+            pair.unmount();
+            images.iter().for_each(Image::expect_clean);
+            pair = Pair::mount(&scratch, &images, begun);
+        }
+    }
+    pair.compare("at the end");
+    backstitch_tests::say(&format!(
+        "{name}: {} of the second half were done",
+        pair.done
+    ));
+    assert!(
+        pair.done > operations / 8,
+        "almost everything was refused: the test tests nothing"
+    );
+    pair.unmount();
+    images.iter().for_each(Image::expect_clean);
+    let (ours, theirs) = (scratch.dir("ours"), scratch.dir("theirs"));
+    let mounts = [(&images[0], &ours), (&images[1], &theirs)]
+        .map(|(image, dir)| Mounted::by_kernel(image, dir, "ro"));
+    let (left, right) = (Tree::capture(&ours), Tree::capture(&theirs));
+    let found = differences(&left, &right, Compare::Lockstep(begun));
+    assert!(
+        found.is_empty(),
+        "both read by the kernel:\n{}",
+        found.join("\n")
+    );
+    mounts.into_iter().for_each(Mounted::unmount);
+}
+
+impl Pair {
+    fn mount(scratch: &Scratch, images: &[Image; 2], begun: i64) -> Self {
+        let (ours, theirs) = (scratch.dir("ours"), scratch.dir("theirs"));
+        let options = Options::with("allow_other");
+        Self {
+            ours: (
+                Mounted::under_test(&images[0], &ours, &options),
+                Player::new(&ours),
+            ),
+            theirs: (
+                Mounted::by_kernel(&images[1], &theirs, ""),
+                Player::new(&theirs),
+            ),
+            begun,
+            recent: VecDeque::new(),
+            done: 0,
+        }
+    }
+
+    /// Does an operation on both sides; whether it was done, not refused.
+    fn play(&mut self, number: u64, operation: &Operation) -> bool {
+        let ours = self.ours.1.play(operation);
+        // Soft updates may refuse to exchange two names; what the kernel says then does not matter.
+        if is_exchange(operation) && ours.contains("Invalid argument") {
+            return false;
+        }
+        let theirs = self.theirs.1.play(operation);
+        let done = !theirs.starts_with("error");
+        self.done += u64::from(done);
+        self.recent
+            .push_back(format!("{number}: {operation:?} → {theirs}"));
+        if self.recent.len() > 25 {
+            self.recent.pop_front();
+        }
+        if ours != theirs {
+            panic!("different answers:\n{}\nours: {ours}", self.history());
+        }
+        done
+    }
+
+    fn compare(&mut self, when: &str) {
+        let look = |mounted: &Mounted| {
+            // Delayed allocation is not what is compared.
+            let root = std::fs::File::open(mounted.path()).expect("cannot open the root");
+            rustix::fs::syncfs(&root).expect("cannot sync");
+            Tree::try_capture(mounted.path())
+                .unwrap_or_else(|error| panic!("{when}: {error}\n{}", self.history()))
+        };
+        let (ours, theirs) = (look(&self.ours.0), look(&self.theirs.0));
+        let found = differences(&ours, &theirs, Compare::Lockstep(self.begun));
+        assert!(
+            found.is_empty(),
+            "{when}, ours (left) differs from the kernel's (right):\n{}\n{}",
+            found.join("\n"),
+            self.history()
+        );
+    }
+
+    fn history(&self) -> String {
+        self.recent
+            .iter()
+            .map(String::as_str)
+            .collect::<Vec<_>>()
+            .join("\n")
+    }
+
+    fn unmount(mut self) {
+        for (mounted, mut player) in [self.ours, self.theirs] {
+            player.close_all();
+            mounted.unmount();
+        }
+        self.recent.clear();
+    }
+}
+
+fn is_exchange(operation: &Operation) -> bool {
+    matches!(operation, Operation::Rename { flags, .. } if *flags == RenameFlags::EXCHANGE)
+}

@@ -1,0 +1,110 @@
+//! pjdfstest on our mount and on the kernel's ext2: nothing may fail here that does not fail there.
+//!
+//! `NAPTIME` is the pause, in seconds, in which a time stamp must change; the tool's own default is a second, which makes a
+//! run take more than a minute.
+
+use backstitch_tests::command::{run_within, tool};
+use backstitch_tests::image::Image;
+use backstitch_tests::mount::{Mounted, Options};
+use backstitch_tests::scratch::Scratch;
+use backstitch_tests::{require, say};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+/// By test: `ok`, `skipped` or `FAILED`, and why.
+type Results = BTreeMap<String, (String, String)>;
+
+#[test]
+fn no_more_failures_than_the_kernel() {
+    require!("root", "loop", "fuse", "mke2fs", "e2fsck", "pjdfstest");
+    let scratch = Scratch::new("posix");
+    let image = |name| Image::mke2fs(&scratch, name, "256M", &["-b", "4096"]);
+    let (ours, theirs) = (image("ours.img"), image("theirs.img"));
+    // Some tests want a second file system to link to; any will do.
+    let other = image("other.img");
+    let (dir, second) = (scratch.dir("mnt"), scratch.dir("second"));
+    let other = Mounted::by_kernel(&other, &second, "");
+
+    let mounted = Mounted::by_kernel(&theirs, &dir, "");
+    let expected = pjdfstest(&scratch, &dir, &second);
+    mounted.unmount();
+    let mounted = Mounted::under_test(&ours, &dir, &Options::with("allow_other"));
+    let found = pjdfstest(&scratch, &dir, &second);
+    mounted.unmount();
+    other.unmount();
+
+    let count = |results: &Results, how: &str| results.values().filter(|(r, _)| r == how).count();
+    for (whose, results) in [("the kernel's ext2", &expected), ("ours", &found)] {
+        say(&format!(
+            "pjdfstest, {whose}: {} passed, {} failed, {} skipped",
+            count(results, "ok"),
+            count(results, "FAILED"),
+            count(results, "skipped")
+        ));
+    }
+    assert!(count(&expected, "ok") > 300, "pjdfstest did not run");
+    let mut worse = Vec::new();
+    for name in expected
+        .iter()
+        .filter(|(_, (result, _))| result == "ok")
+        .map(|(name, _)| name)
+    {
+        match found.get(name).map(|(result, why)| (result.as_str(), why)) {
+            Some(("ok", _)) => {}
+            // What the C library does not know about FUSE (the largest link count) cannot be tested.
+            Some(("skipped", why)) => say(&format!("pjdfstest: {name} is skipped here: {why}")),
+            Some((_, why)) => worse.push(format!("{name}: {why}")),
+            None => worse.push(format!("{name}: not run")),
+        }
+    }
+    assert!(
+        worse.is_empty(),
+        "worse than the kernel:\n{}",
+        worse.join("\n")
+    );
+    ours.expect_clean();
+}
+
+fn pjdfstest(scratch: &Scratch, dir: &Path, second: &Path) -> Results {
+    let naptime = std::env::var("NAPTIME").unwrap_or_else(|_| "0.02".to_owned());
+    let configuration = scratch.path("pjdfstest.toml");
+    let text = format!(
+        "[features]\nposix_fallocate = {{}}\nrename_ctime = {{}}\nutime_now = {{}}\nutimensat = {{}}\n\
+         [settings]\nnaptime = {naptime}\nallow_remount = false\n\
+         [dummy_auth]\nentries = [[\"nobody\", \"nogroup\"], [\"daemon\", \"daemon\"], [\"games\", \"games\"]]\n"
+    );
+    std::fs::write(&configuration, text).expect("cannot write the configuration");
+    let mut command = tool("pjdfstest");
+    command
+        .arg("-c")
+        .arg(&configuration)
+        .arg("-p")
+        .arg(dir)
+        .arg("-s")
+        .arg(second);
+    // Ends with 1 if any test fails, which is not for it to judge.
+    let outcome = run_within(&mut command, Duration::from_secs(600));
+    assert!(!outcome.timed_out, "{}", outcome.describe());
+    parse(&outcome.text())
+}
+
+/// Lines of a name and a result; the line behind a failure or a skipped test says why.
+fn parse(text: &str) -> Results {
+    let mut results = Results::new();
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        let mut words = line.split_whitespace();
+        if let (Some(name), Some(result), None) = (words.next(), words.next(), words.next())
+            && matches!(result, "ok" | "FAILED" | "skipped")
+        {
+            let why = if result == "ok" {
+                ""
+            } else {
+                lines.peek().copied().unwrap_or("")
+            };
+            results.insert(name.to_owned(), (result.to_owned(), why.trim().to_owned()));
+        }
+    }
+    results
+}

@@ -1,0 +1,186 @@
+//! Image files, and the foreign tools that make, check and change them.
+
+use crate::command::{Outcome, run, tool};
+use crate::fsck::{Report, classify};
+use crate::scratch::Scratch;
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// An image file below a scratch directory.
+#[derive(Clone, Debug)]
+pub struct Image {
+    path: PathBuf,
+}
+
+impl Image {
+    /// A file that is there already.
+    pub fn at(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    /// An image of `size` (as mke2fs writes sizes: `64M`) made by `mke2fs -t ext2` with more arguments.
+    ///
+    /// # Panics
+    ///
+    /// If mke2fs does not make it.
+    pub fn mke2fs(scratch: &Scratch, name: &str, size: &str, arguments: &[&str]) -> Self {
+        let path = scratch.path(name);
+        let _ = fs::remove_file(&path);
+        make(&path, size, arguments, "nodiscard,lazy_itable_init=0");
+        Self { path }
+    }
+
+    /// As [`mke2fs`](Self::mke2fs), on a file whose every byte was `garbage` before: a block that a file shows without having
+    /// been given it can then be told from a hole.
+    ///
+    /// # Panics
+    ///
+    /// As [`mke2fs`](Self::mke2fs).
+    pub fn mke2fs_over_garbage(scratch: &Scratch, name: &str, mebibytes: u64, garbage: u8) -> Self {
+        let path = scratch.path(name);
+        let chunk = vec![garbage; 1 << 20];
+        let mut file = fs::File::create(&path).expect("cannot make an image");
+        for _ in 0..mebibytes {
+            std::io::Write::write_all(&mut file, &chunk).expect("cannot fill an image");
+        }
+        drop(file);
+        make(
+            &path,
+            &format!("{mebibytes}M"),
+            &[],
+            "nodiscard,lazy_itable_init=0",
+        );
+        Self { path }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its bytes.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be read.
+    pub fn bytes(&self) -> Vec<u8> {
+        fs::read(&self.path).expect("cannot read an image")
+    }
+
+    /// A copy under another name, sparse where the image is.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be copied.
+    pub fn copy(&self, name: &str) -> Self {
+        let path = self.path.with_file_name(name);
+        run(tool("cp").arg("--sparse=always").arg(&self.path).arg(&path)).expect_success();
+        Self { path }
+    }
+
+    /// What `e2fsck -fn` says, which changes nothing.
+    ///
+    /// # Panics
+    ///
+    /// If it could not check at all.
+    pub fn e2fsck(&self) -> Report {
+        let outcome = run(tool("e2fsck").arg("-fn").arg(&self.path));
+        let mut report = classify(&outcome.text(), outcome.code == Some(0));
+        match outcome.code {
+            Some(0 | 4) => {}
+            // It gave up over what it found.
+            Some(12) => report.gave_up(),
+            _ => panic!("{}", outcome.describe()),
+        }
+        report
+    }
+
+    /// Insists that `e2fsck -fn` finds nothing.
+    ///
+    /// # Panics
+    ///
+    /// With what it finds.
+    #[track_caller]
+    pub fn expect_clean(&self) {
+        let report = self.e2fsck();
+        let path = self.path.display();
+        assert!(report.is_clean(), "e2fsck -fn {path}:\n{}", report.text);
+    }
+
+    /// Overwrites bytes in the file.
+    ///
+    /// # Panics
+    ///
+    /// If the file cannot be written.
+    pub fn patch(&self, offset_bytes: u64, bytes: &[u8]) {
+        let file = fs::File::options()
+            .write(true)
+            .open(&self.path)
+            .expect("cannot open an image");
+        file.write_all_at(bytes, offset_bytes)
+            .expect("cannot change an image");
+    }
+
+    /// Cuts the file, or extends it with a hole.
+    ///
+    /// # Panics
+    ///
+    /// If the file cannot be resized.
+    pub fn resize(&self, size_bytes: u64) {
+        let file = fs::File::options()
+            .write(true)
+            .open(&self.path)
+            .expect("cannot open an image");
+        file.set_len(size_bytes).expect("cannot resize an image");
+    }
+
+    /// Runs debugfs commands that change the image.
+    ///
+    /// # Panics
+    ///
+    /// If debugfs fails.
+    pub fn debugfs(&self, commands: &[&str]) -> Outcome {
+        let script = self.path.with_extension("debugfs");
+        fs::write(&script, commands.join("\n")).expect("cannot write a script");
+        let mut debugfs = tool("debugfs");
+        let outcome =
+            run(debugfs.arg("-w").arg("-f").arg(&script).arg(&self.path)).expect_success();
+        // It ends with 0 also when a command fails, but says why behind its version.
+        let complaint = outcome
+            .stderr
+            .lines()
+            .find(|line| !line.starts_with("debugfs ") && !line.contains("Warning"));
+        assert!(complaint.is_none(), "{}", outcome.describe());
+        outcome
+    }
+
+    /// Free blocks and free inodes, as the superblock has them.
+    ///
+    /// # Panics
+    ///
+    /// If dumpe2fs does not tell.
+    pub fn free_counts(&self) -> (u64, u64) {
+        let text = run(tool("dumpe2fs").arg("-h").arg(&self.path))
+            .expect_success()
+            .text();
+        let field = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            line.and_then(|value| value.trim().parse().ok())
+                .unwrap_or_else(|| {
+                    panic!("dumpe2fs shows no {name:?} in\n{text}");
+                })
+        };
+        (field("Free blocks:"), field("Free inodes:"))
+    }
+}
+
+fn make(path: &Path, size: &str, arguments: &[&str], extended: &str) {
+    let mut command = tool("mke2fs");
+    command
+        .args(["-q", "-F", "-t", "ext2", "-E", extended])
+        .args(arguments)
+        .arg(path)
+        .arg(size);
+    run(&mut command).expect_success();
+}

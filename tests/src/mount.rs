@@ -1,0 +1,296 @@
+//! Mounting: the file system under test, and the kernel's own as the reference.
+
+use crate::command::{LIMIT, Outcome, backstitch, run, run_within, tool};
+use crate::image::Image;
+use crate::scratch::{force_unmount, mount_points_below};
+use rustix::fs::FlockOperation;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// What is mounted in the place of the file system under test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// Our own.
+    Backstitch,
+    /// The kernel's ext2 on a loop device: shows that a test can pass.
+    Kernel,
+    /// Debian's fuse2fs: shows that a test can fail.
+    Fuse2fs,
+}
+
+impl Backend {
+    /// What the environment variable `BACKEND` asks for.
+    ///
+    /// # Panics
+    ///
+    /// If it asks for something else.
+    pub fn from_env() -> Self {
+        match std::env::var("BACKEND").as_deref() {
+            Err(_) | Ok("" | "backstitch") => Self::Backstitch,
+            Ok("kernel") => Self::Kernel,
+            Ok("fuse2fs") => Self::Fuse2fs,
+            Ok(other) => panic!("BACKEND={other}: one of backstitch, kernel, fuse2fs"),
+        }
+    }
+}
+
+/// How to mount the file system under test.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The mechanism; the command's default if empty.
+    pub ordering: String,
+    /// What goes after `-o`, separated by commas.
+    pub options: String,
+}
+
+impl Options {
+    /// The default mechanism with these `-o` options.
+    pub fn with(options: &str) -> Self {
+        Self {
+            ordering: String::new(),
+            options: options.to_owned(),
+        }
+    }
+
+    /// A mechanism by name, with these `-o` options.
+    pub fn ordered(ordering: &str, options: &str) -> Self {
+        Self {
+            ordering: ordering.to_owned(),
+            options: options.to_owned(),
+        }
+    }
+}
+
+/// A mounted image; unmounted when dropped, by force if need be.
+#[derive(Debug)]
+pub struct Mounted {
+    dir: PathBuf,
+    image: PathBuf,
+    backend: Backend,
+    /// The daemon's process id, where there is one.
+    pub pid: Option<u32>,
+    gone: bool,
+}
+
+impl Mounted {
+    /// Mounts an image with the kernel's ext2. `options` go after `-o`, `ro` among them.
+    ///
+    /// # Panics
+    ///
+    /// If the kernel does not mount it.
+    pub fn by_kernel(image: &Image, dir: &Path, options: &str) -> Self {
+        let outcome = kernel_mount(image, dir, options).expect_success();
+        drop(outcome);
+        Self::new(image, dir, Backend::Kernel, None)
+    }
+
+    /// Mounts an image with the file system under test.
+    ///
+    /// # Panics
+    ///
+    /// If it does not mount it.
+    pub fn under_test(image: &Image, dir: &Path, options: &Options) -> Self {
+        Self::try_under_test(image, dir, options)
+            .unwrap_or_else(|outcome| panic!("{}", outcome.describe()))
+    }
+
+    /// Tries to mount an image with the file system under test.
+    ///
+    /// # Errors
+    ///
+    /// How the command ended, if it failed.
+    pub fn try_under_test(image: &Image, dir: &Path, options: &Options) -> Result<Self, Outcome> {
+        let backend = Backend::from_env();
+        let outcome = match backend {
+            Backend::Backstitch => our_mount(image, dir, options),
+            Backend::Kernel => kernel_mount(image, dir, foreign_options(&options.options)),
+            Backend::Fuse2fs => fuse2fs_mount(image, dir, foreign_options(&options.options)),
+        };
+        if outcome.code != Some(0) {
+            return Err(outcome);
+        }
+        let pid = match backend {
+            Backend::Backstitch => outcome.json()["pid"].as_u64().map(|pid| pid as u32),
+            Backend::Kernel => None,
+            Backend::Fuse2fs => find_daemon(image.path()),
+        };
+        Ok(Self::new(image, dir, backend, pid))
+    }
+
+    fn new(image: &Image, dir: &Path, backend: Backend, pid: Option<u32>) -> Self {
+        let (dir, image) = (dir.to_owned(), image.path().to_owned());
+        Self {
+            dir,
+            image,
+            backend,
+            pid,
+            gone: false,
+        }
+    }
+
+    /// Where it is mounted.
+    pub fn path(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Unmounts, and waits until the image is no longer in use.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be unmounted, or the daemon does not end.
+    pub fn unmount(mut self) {
+        let outcome = match self.backend {
+            Backend::Backstitch => run_within(
+                backstitch().arg("umount").arg(&self.dir),
+                Duration::from_secs(300),
+            ),
+            _ => run(tool("umount").arg(&self.dir)),
+        };
+        outcome.expect_success();
+        assert!(
+            mount_points_below(&self.dir).is_empty(),
+            "{:?} is still mounted",
+            self.dir
+        );
+        self.gone = true;
+        self.wait_for_daemon();
+    }
+
+    /// Kills the daemon, as a power cut would, and clears away the dead mount.
+    ///
+    /// # Panics
+    ///
+    /// If there is no daemon, or it does not die.
+    pub fn kill(mut self) {
+        self.signal(rustix::process::Signal::KILL);
+        self.wait_for_daemon();
+        force_unmount(&self.dir);
+        self.gone = true;
+    }
+
+    /// Sends the daemon a signal.
+    ///
+    /// # Panics
+    ///
+    /// If there is no daemon.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = self.pid.expect("no daemon to signal");
+        let pid = rustix::process::Pid::from_raw(pid as i32).expect("an impossible process id");
+        rustix::process::kill_process(pid, signal).expect("cannot signal the daemon");
+    }
+
+    /// Waits until the daemon has ended and its lock on the image is gone.
+    ///
+    /// # Panics
+    ///
+    /// If that takes longer than two minutes.
+    pub fn wait_for_daemon(&self) {
+        let deadline = Instant::now() + LIMIT;
+        while self.pid.is_some_and(is_running) || is_locked(&self.image) {
+            assert!(
+                Instant::now() < deadline,
+                "the daemon of {:?} does not end",
+                self.image
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if !self.gone {
+            force_unmount(&self.dir);
+            if let Some(pid) = self.pid.filter(|pid| is_running(*pid)) {
+                // What it still has to write is of no use to a test that has failed.
+                if let Some(pid) = rustix::process::Pid::from_raw(pid as i32) {
+                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+                }
+            }
+        }
+    }
+}
+
+/// Whether a process is there and not a zombie.
+fn is_running(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
+        let state = stat
+            .rsplit(')')
+            .next()
+            .and_then(|rest| rest.split_whitespace().next());
+        !matches!(state, Some("Z" | "X"))
+    })
+}
+
+fn is_locked(image: &Path) -> bool {
+    let Ok(file) = fs::File::open(image) else {
+        return false;
+    };
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_err()
+}
+
+fn our_mount(image: &Image, dir: &Path, options: &Options) -> Outcome {
+    let mut command = backstitch();
+    command.args(["mount", "--json"]);
+    if !options.ordering.is_empty() {
+        command.args(["--ordering", &options.ordering]);
+    }
+    if !options.options.is_empty() {
+        command.args(["-o", &options.options]);
+    }
+    run(command.arg(image.path()).arg(dir))
+}
+
+/// Mounts with the kernel; waits for a loop device if all are taken.
+fn kernel_mount(image: &Image, dir: &Path, options: &str) -> Outcome {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let mut command = tool("mount");
+        let all = if options.is_empty() {
+            "loop".to_owned()
+        } else {
+            format!("loop,{options}")
+        };
+        command
+            .args(["-t", "ext2", "-o", &all])
+            .arg(image.path())
+            .arg(dir);
+        let outcome = run(&mut command);
+        let taken = outcome.stderr.contains("failed to setup loop device");
+        if !taken || Instant::now() > deadline {
+            return outcome;
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+fn fuse2fs_mount(image: &Image, dir: &Path, options: &str) -> Outcome {
+    let mut command = tool("fuse2fs");
+    command.arg(image.path()).arg(dir);
+    let all = if options.is_empty() {
+        "allow_other".into()
+    } else {
+        format!("allow_other,{options}")
+    };
+    run(command.args(["-o", &all]))
+}
+
+/// What another file system understands of our options.
+fn foreign_options(options: &str) -> &str {
+    if options.split(',').any(|option| option == "ro") {
+        "ro"
+    } else {
+        ""
+    }
+}
+
+fn find_daemon(image: &Path) -> Option<u32> {
+    fs::read_dir("/proc").ok()?.flatten().find_map(|process| {
+        let pid = process.file_name().to_str()?.parse().ok()?;
+        let line = fs::read(process.path().join("cmdline")).ok()?;
+        let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+        let image = image.as_os_str().as_encoded_bytes();
+        (words[0].ends_with(b"fuse2fs") && words.contains(&image)).then_some(pid)
+    })
+}

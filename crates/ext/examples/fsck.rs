@@ -12,8 +12,14 @@ fn main() {
         std::process::exit(16);
     };
     let threads = arguments.get(2).and_then(|threads| threads.parse().ok());
-    let read_only = OpenOptions { read_only: true, ..OpenOptions::default() };
-    let options = Options { threads, ..Options::default() };
+    let read_only = OpenOptions {
+        read_only: true,
+        ..OpenOptions::default()
+    };
+    let options = Options {
+        threads,
+        ..Options::default()
+    };
     let start = Instant::now();
     let result = FileDevice::open(Path::new(path), read_only)
         .map_err(|error| error.to_string())
@@ -23,7 +29,11 @@ fn main() {
             for finding in report.findings.iter().chain(&report.notes) {
                 println!("{finding}");
             }
-            println!("{:?}, {:.3} s", report.summary, start.elapsed().as_secs_f64());
+            println!(
+                "{:?}, {:.3} s",
+                report.summary,
+                start.elapsed().as_secs_f64()
+            );
             std::process::exit(report.exit_status());
         }
         Err(error) => {

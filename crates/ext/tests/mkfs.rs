@@ -164,6 +164,14 @@ fn geometry_is_mke2fs_for_all_options() {
             &options,
         );
     }
+}
+
+#[test]
+fn geometry_is_mke2fs_for_all_inode_counts_and_revisions() {
+    if !have("mke2fs", "e2fsprogs") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
     for ratio in [1024, 2048, 65536, 1 << 18] {
         let options = Mkfs {
             bytes_per_inode: Some(ratio),

@@ -94,6 +94,8 @@ pub struct Attribute<'a> {
     pub value_offset: usize,
     /// `e_hash`, as it is on the disk.
     pub hash: u32,
+    /// The value with its padding, which the hash covers.
+    padded: &'a [u8],
 }
 
 impl Attribute<'_> {
@@ -104,8 +106,8 @@ impl Attribute<'_> {
 
     /// Whether `e_hash` is right, with the characters of the name as unsigned or as signed: Linux did both over time.
     pub fn has_valid_hash(&self) -> bool {
-        self.hash == entry_hash(self.name, self.value)
-            || self.hash == entry_hash_signed(self.name, self.value)
+        self.hash == entry_hash(self.name, self.padded)
+            || self.hash == entry_hash_signed(self.name, self.padded)
     }
 }
 
@@ -263,15 +265,16 @@ impl<'a> Attributes<'a> {
                 });
             }
         };
-        let hash = raw.e_hash.get();
-        let name_index = raw.e_name_index;
+        let padded_end = value_offset + value_len(value.len());
+        let padded = self.bytes.get(value_offset..padded_end).unwrap_or(value);
         Ok(Some(Attribute {
             offset,
-            name_index,
+            name_index: raw.e_name_index,
             name,
             value,
             value_offset,
-            hash,
+            hash: raw.e_hash.get(),
+            padded: if value.is_empty() { value } else { padded },
         }))
     }
 }

@@ -483,7 +483,9 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
     /// Counts the inode among the users of its attribute block. Gives the blocks that it takes for that.
     fn use_attribute_block(&mut self, number: u32, inode: &Inode) -> u64 {
         let block = inode.file_acl;
-        if block == 0 {
+        let is_reserved = number < self.context.sb.first_inode && number != ROOT_INODE;
+        if block == 0 || is_reserved && !self.context.sb.is_valid_block(block) {
+            // Nobody ever looks for attributes of the reserved ones.
             return 0;
         }
         if !self.context.sb.features.has_compat(COMPAT_EXT_ATTR) {

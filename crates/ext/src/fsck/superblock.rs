@@ -108,6 +108,12 @@ fn check_fields(sb: &Superblock, raw: &RawSuperblock, findings: &mut Findings) {
     if desc_size != 0 && (!desc_size.is_power_of_two() || desc_size > 1024) {
         wrong(format!("s_desc_size is {desc_size}"));
     }
+    if raw.s_log_groups_per_flex > 31 {
+        wrong(format!(
+            "s_log_groups_per_flex is {}",
+            raw.s_log_groups_per_flex
+        ));
+    }
     if !sb.features.has_compat(COMPAT_RESIZE_INODE) && sb.reserved_gdt_blocks != 0 {
         wrong(format!(
             "{} descriptor blocks reserved without resize_inode",

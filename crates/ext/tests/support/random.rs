@@ -52,31 +52,34 @@ fn block_range(sb: &Superblock, block: u64) -> (usize, usize) {
     )
 }
 
-/// What can be damaged in a sound image.
-pub(crate) fn targets(bytes: &[u8]) -> Targets {
-    let head: &[u8; 1024] = bytes[1024..2048].try_into().unwrap();
-    let sb = Superblock::parse(head, bytes.len() as u64).unwrap();
-    let (table, _) = block_range(&sb, group::descriptor_table_block(&sb));
-    let groups: Vec<GroupDescriptor> = group::parse_table(&sb, &bytes[table..]).unwrap();
-    let mut inodes = Vec::new();
-    let mut free_inodes = Vec::new();
-    let mut entries = Vec::new();
-    let mut maps = Vec::new();
-    let mut attributes = Vec::new();
+/// Ranges of bytes, by what they are.
+#[derive(Default)]
+struct Places {
+    inodes: Vec<(usize, usize)>,
+    free_inodes: Vec<(usize, usize)>,
+    entries: Vec<(usize, usize)>,
+    maps: Vec<(usize, usize)>,
+    attributes: Vec<(usize, usize)>,
+}
+
+/// The inodes, and what they point to.
+fn places(bytes: &[u8], sb: &Superblock, groups: &[GroupDescriptor]) -> Places {
+    let mut places = Places::default();
     for number in 1..=sb.inodes_count {
-        let (block, offset) =
-            groups[sb.group_of_inode(number) as usize].inode_location(&sb, number);
+        let (block, offset) = groups[sb.group_of_inode(number) as usize].inode_location(sb, number);
         let start = (block << sb.block_size_bits) as usize + offset;
         let raw = &bytes[start..start + sb.inode_size as usize];
         let inode = Inode::parse(raw).unwrap();
         if inode.links == 0 {
-            free_inodes.push((start, 32));
+            places.free_inodes.push((start, 32));
             continue;
         }
-        inodes.push((start, 128));
-        inodes.push((start, raw.len().min(180)));
+        places.inodes.push((start, 128));
+        places.inodes.push((start, raw.len().min(180)));
         if inode.file_acl != 0 {
-            attributes.push((block_range(&sb, inode.file_acl).0, 160));
+            places
+                .attributes
+                .push((block_range(sb, inode.file_acl).0, 160));
         }
         if inode.is_directory() {
             for pointer in inode
@@ -85,11 +88,11 @@ pub(crate) fn targets(bytes: &[u8]) -> Targets {
                 .take(DIRECT_POINTERS)
                 .filter(|block| **block != 0)
             {
-                let (start, length) = block_range(&sb, (*pointer).into());
+                let (start, length) = block_range(sb, (*pointer).into());
                 for entry in directory::entries(&bytes[start..start + length], u32::MAX) {
                     let entry = entry.unwrap();
                     let used = entry.used_len().max(directory::HEADER_SIZE);
-                    entries.push((start + entry.offset, used));
+                    places.entries.push((start + entry.offset, used));
                 }
             }
         }
@@ -100,10 +103,26 @@ pub(crate) fn targets(bytes: &[u8]) -> Targets {
                 .skip(DIRECT_POINTERS)
                 .filter(|block| **block != 0)
             {
-                maps.push(block_range(&sb, (*pointer).into()));
+                places.maps.push(block_range(sb, (*pointer).into()));
             }
         }
     }
+    places
+}
+
+/// What can be damaged in a sound image.
+pub(crate) fn targets(bytes: &[u8]) -> Targets {
+    let head: &[u8; 1024] = bytes[1024..2048].try_into().unwrap();
+    let sb = Superblock::parse(head, bytes.len() as u64).unwrap();
+    let (table, _) = block_range(&sb, group::descriptor_table_block(&sb));
+    let groups: Vec<GroupDescriptor> = group::parse_table(&sb, &bytes[table..]).unwrap();
+    let Places {
+        inodes,
+        free_inodes,
+        entries,
+        maps,
+        attributes,
+    } = places(bytes, &sb, &groups);
     let bitmaps = |of: fn(&GroupDescriptor) -> u64, bits: u32| -> Vec<(usize, usize)> {
         groups
             .iter()

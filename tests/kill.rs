@@ -136,7 +136,7 @@ impl Series {
         let mounted = Mounted::under_test(image, &dir, &self.options(round));
         let (place, rubbish) = (
             dir.join(format!("r{round}")),
-            dir.join(format!("r{}", round.max(1) - 1)),
+            dir.join(format!("r{}", round.wrapping_sub(1))),
         );
         let load = Load::start(&place, &rubbish, self.seed + round, THREADS);
         let pause = Duration::from_millis(random.between(200, 3500));

@@ -134,11 +134,12 @@ impl Series {
         let dir = scratch.dir("mnt");
         let mut random = Random::new(self.seed * 31 + round);
         let mounted = Mounted::under_test(image, &dir, &self.options(round));
-        let (place, rubbish) = (
-            dir.join(format!("r{round}")),
-            dir.join(format!("r{}", round.wrapping_sub(1))),
-        );
-        let load = Load::start(&place, &rubbish, self.seed + round, THREADS);
+        let place = dir.join(format!("r{round}"));
+        // What the round before has left is removed meanwhile.
+        let rubbish = round
+            .checked_sub(1)
+            .map(|before| dir.join(format!("r{before}")));
+        let load = Load::start(&place, rubbish.as_deref(), self.seed + round, THREADS);
         let pause = Duration::from_millis(random.between(200, 3500));
         std::thread::sleep(pause);
         load.expect_the_end();

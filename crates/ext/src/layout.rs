@@ -25,6 +25,8 @@ pub(crate) struct Ext {
     pub(crate) deferred: Deferred,
     pub(crate) shared_blocks: SharedBlocks,
     pub(crate) read_only: Option<String>,
+    /// A crash left leaks that nobody has looked for yet: the image must not be called clean.
+    pub(crate) has_leaks: bool,
     pub(crate) free_epoch: u64,
     /// Makes generations that differ.
     pub(crate) next_generation: u32,

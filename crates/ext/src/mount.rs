@@ -83,6 +83,7 @@ impl LayoutKind for Ext2 {
             deferred: Deferred::default(),
             shared_blocks: Default::default(),
             read_only,
+            has_leaks: trust == Trust::AfterCrash,
             free_epoch: 0,
             next_generation: (request.now.seconds as u32).wrapping_mul(0x9e37_79b9)
                 ^ request.now.nanoseconds,
@@ -263,9 +264,10 @@ impl Ext {
         Ok(())
     }
 
-    /// The very last write: the image is clean again.
+    /// The very last write: the image is clean again. Where a crash left leaks it stays as it is: with our record, so that the
+    /// next mount trusts it as this one did, and not clean, so that a checker looks at it.
     pub(crate) fn write_clean_mark(&mut self, v: &mut Volume<'_>) -> Result<()> {
-        if self.read_only.is_some() {
+        if self.read_only.is_some() || self.has_leaks {
             return Ok(());
         }
         let state = (self.sb.state | STATE_VALID).to_le_bytes();

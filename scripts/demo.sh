@@ -97,7 +97,8 @@ mount_image() { # ARGUMENTS...
 }
 
 unmount_image() {
-    "$backstitch" umount "$mount"
+    # Unmounted it is in any case; what it complains about is shown.
+    "$backstitch" umount "$mount" 2>"$work/complaint" || say "  unmounting: $(head -n 1 "$work/complaint")"
     daemon=""
 }
 
@@ -167,7 +168,7 @@ say "  what is on the disk:"
 verdict
 mount_image --ordering soft
 say "  ${green}mounted again, writable, in $mount_seconds s${plain} (recovery itself: $(field recovery.seconds <<<"$answer" | cut -c1-6) s)"
-say "  files that are there: $(find "$mount" -xdev -type f | wc -l) of $files"
+say "  files that are there: $(find "$mount" -xdev -type f 2>/dev/null | wc -l) of $files"
 echo "it works" >"$mount/after-the-power-cut"
 wait_for_reclaim
 unmount_image

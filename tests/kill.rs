@@ -143,12 +143,13 @@ impl Series {
         let pause = Duration::from_millis(random.between(200, 3500));
         std::thread::sleep(pause);
         load.expect_the_end();
+        let log = mounted.log();
         mounted.kill();
         let done = load.finish();
         let text = done.unexpected.join("\n");
         assert!(
             done.unexpected.is_empty(),
-            "errors before the kill:\n{text}"
+            "errors before the kill:\n{text}\n{log}"
         );
 
         // For whoever has to find out what went wrong.

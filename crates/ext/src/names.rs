@@ -4,7 +4,7 @@ use backstitch_layout::{Error, FileType, NewInode, Result, Timestamp};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 
 use crate::block_edit::entry_bytes;
-use crate::contents::{Extension, NewContents};
+use crate::extend::{Extension, NewContents};
 use crate::format::directory::{
     self, OFFSET_INODE, TYPE_UNKNOWN, encode_entry, new_directory_block,
 };

@@ -89,6 +89,10 @@ impl FileSystem for Ext {
         self.read_only.clone()
     }
 
+    fn mark_in_use(&mut self, v: &mut Volume<'_>) -> Result<Vec<PatchId>> {
+        self.take_clean_mark(v)
+    }
+
     fn become_read_only(&mut self, reason: &str) {
         self.read_only.get_or_insert_with(|| reason.to_string());
     }

@@ -25,6 +25,7 @@ pub mod format;
 pub mod fsck;
 mod groups;
 mod index;
+pub mod info;
 mod inodes;
 mod layout;
 mod map;

@@ -53,29 +53,8 @@ print(value)' "$1"; }
 now() { date +%s.%N; }
 since() { python3 -c 'import sys, time; print("%.2f s" % (time.time() - float(sys.argv[1])))' "$1"; }
 
-# A list of real source files, as many as wanted, and an archive of them.
 pack_tree() {
-    local sources=()
-    for place in "${CARGO_HOME:-$HOME/.cargo}/registry/src" /usr/share /usr/include; do
-        [ -d "$place" ] && sources+=("$place")
-    done
-    python3 - "$megabytes" "${sources[@]}" >"$work/files" <<'PYTHON'
-import os, sys
-left = int(sys.argv[1]) * 1000000
-for source in sys.argv[2:]:
-    for directory, names, files in os.walk(source):
-        names.sort()
-        for name in sorted(files):
-            path = os.path.join(directory, name)
-            size = os.lstat(path).st_size
-            if size > left or size > 4 << 20 or not (os.path.islink(path) or os.access(path, os.R_OK)):
-                continue
-            left -= size
-            sys.stdout.buffer.write(os.fsencode(path) + b"\0")
-PYTHON
-    tar --null -cf "$work/tree.tar" -T "$work/files" 2>/dev/null || true
-    files="$(tr -cd '\0' <"$work/files" | wc -c)"
-    bytes="$(stat -c %s "$work/tree.tar")"
+    read -r files bytes < <(python3 scripts/pack-tree.py --megabytes "$megabytes" "$work/tree.tar")
 }
 
 used_bytes() { stat -f -c '%b %f %S' "$mount" | awk '{ print ($1 - $2) * $3 }'; }

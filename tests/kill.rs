@@ -134,20 +134,22 @@ impl Series {
         let dir = scratch.dir("mnt");
         let mut random = Random::new(self.seed * 31 + round);
         let mounted = Mounted::under_test(image, &dir, &self.options(round));
-        let (place, rubbish) = (
-            dir.join(format!("r{round}")),
-            dir.join(format!("r{}", round.max(1) - 1)),
-        );
-        let load = Load::start(&place, &rubbish, self.seed + round, THREADS);
+        let place = dir.join(format!("r{round}"));
+        // What the round before has left is removed meanwhile.
+        let rubbish = round
+            .checked_sub(1)
+            .map(|before| dir.join(format!("r{before}")));
+        let load = Load::start(&place, rubbish.as_deref(), self.seed + round, THREADS);
         let pause = Duration::from_millis(random.between(200, 3500));
         std::thread::sleep(pause);
         load.expect_the_end();
+        let log = mounted.log();
         mounted.kill();
         let done = load.finish();
         let text = done.unexpected.join("\n");
         assert!(
             done.unexpected.is_empty(),
-            "errors before the kill:\n{text}"
+            "errors before the kill:\n{text}\n{log}"
         );
 
         // For whoever has to find out what went wrong.

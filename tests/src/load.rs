@@ -61,12 +61,12 @@ pub struct Done {
 }
 
 impl Load {
-    /// Starts threads that work below `dir`, and one that removes everything below `rubbish`, if that is there.
+    /// Starts threads that work below `dir`, and one that removes everything below `rubbish`.
     ///
     /// # Panics
     ///
     /// If the directories cannot be made.
-    pub fn start(dir: &Path, rubbish: &Path, seed: u64, threads: u64) -> Self {
+    pub fn start(dir: &Path, rubbish: Option<&Path>, seed: u64, threads: u64) -> Self {
         let shared = Arc::new(Shared::default());
         fs::create_dir(dir).expect("cannot make the load's directory");
         let mut handles = Vec::new();
@@ -82,8 +82,7 @@ impl Load {
             };
             handles.push(std::thread::spawn(move || worker.work()));
         }
-        if rubbish.exists() {
-            let rubbish = rubbish.to_owned();
+        if let Some(rubbish) = rubbish.map(Path::to_owned) {
             // Ends with an error when the file system is killed.
             handles.push(std::thread::spawn(move || {
                 drop(fs::remove_dir_all(rubbish))

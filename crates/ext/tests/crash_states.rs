@@ -72,7 +72,10 @@ impl Machine {
             }
         };
         drive::sync(&mut store, &devices, &opened.first, Duration::ZERO).unwrap();
-        let fs = opened.file_system;
+        let mut fs = opened.file_system;
+        let mut v = Volume::new(&mut store, &mut *mechanism, volume, Duration::ZERO);
+        let marked = fs.mark_in_use(&mut v).unwrap();
+        drive::sync(&mut store, &devices, &marked, Duration::ZERO).unwrap();
         Machine {
             store,
             mechanism,

@@ -12,6 +12,7 @@
 //!
 //! * An operation that changes attributes as a side effect (clearing set-user-ID on a write) only ever happens in answer to a
 //!   request after which the kernel asks again; see [`privileges`].
+//! * What background work changes is told to the kernel by an [`Invalidator`].
 //! * `copy_file_range` and `fallocate` are followed by an invalidation in the kernel.
 //!
 //! # Lifetimes
@@ -47,5 +48,5 @@ mod stats;
 mod xattrs;
 
 pub use backstitch_vfs::Engine;
-pub use session::{Ender, FrontOptions, MountError, Mounted, Unmounter, run, spawn};
+pub use session::{Ender, FrontOptions, Invalidator, MountError, Mounted, Unmounter, run, spawn};
 pub use stats::{STATS_XATTR, stats_of};

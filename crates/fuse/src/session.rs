@@ -1,10 +1,13 @@
 //! Mounting, serving, and the end of both.
 
+use crate::convert::Nodes;
 use crate::front::Front;
-use backstitch_vfs::Engine;
-use fuser::{Config, MountOption, Session, SessionACL};
+use backstitch_vfs::{Engine, InodeNumber};
+use fuser::{Config, MountOption, Notifier, Session, SessionACL};
 use rustix::mount::{UnmountFlags, unmount};
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -83,6 +86,7 @@ pub struct Mounted {
     dir: PathBuf,
     ended: Receiver<()>,
     ender: Ender,
+    invalidator: Invalidator,
 }
 
 struct EngineHandle(Arc<Engine>);
@@ -113,9 +117,54 @@ impl Mounted {
         }
     }
 
+    /// Something that can tell the kernel of changes that did not pass through it.
+    pub fn invalidator(&self) -> Invalidator {
+        self.invalidator.clone()
+    }
+
     /// Something that can end [`wait`](Self::wait) although the mount is still there.
     pub fn ender(&self) -> Ender {
         self.ender.clone()
+    }
+}
+
+/// Tells the kernel what changed without passing through it, as the reclaim of what a crash left does: it would keep what it knows
+/// for ever.
+///
+/// Never call it while a request waits for the caller: the kernel may itself wait for that request.
+#[derive(Clone, Debug)]
+pub struct Invalidator {
+    notifier: Notifier,
+    nodes: Nodes,
+}
+
+impl Invalidator {
+    /// The inode's attributes changed.
+    pub fn attributes(&self, inode: InodeNumber) {
+        self.inode(inode, -1, 0);
+    }
+
+    /// The inode's contents changed, and with them its attributes.
+    pub fn contents(&self, inode: InodeNumber) {
+        self.inode(inode, 0, 0);
+    }
+
+    /// A name came or went.
+    pub fn name(&self, directory: InodeNumber, name: &[u8]) {
+        let node = self.nodes.node(directory);
+        if let Err(error) = self.notifier.inval_entry(node, OsStr::from_bytes(name)) {
+            tracing::debug!(%directory, %error, "the kernel keeps a name");
+        }
+    }
+
+    /// A negative offset leaves pages alone; a length of 0 means all.
+    fn inode(&self, inode: InodeNumber, offset: i64, len: i64) {
+        if let Err(error) = self
+            .notifier
+            .inval_inode(self.nodes.node(inode), offset, len)
+        {
+            tracing::debug!(%inode, %error, "the kernel keeps what it knows");
+        }
     }
 }
 
@@ -214,6 +263,10 @@ pub fn spawn(
     let front = Front::new(engine.clone(), options, told.clone());
     let session = Session::new(front, &dir, &config(options)).map_err(|e| refused(plain(e)))?;
     let background = session.spawn().map_err(refused)?;
+    let invalidator = Invalidator {
+        notifier: background.notifier(),
+        nodes: Nodes::new(engine.root()),
+    };
     // fuser would unmount `dir` once more when its handle is dropped, by name: by then somebody may have mounted something else
     // there. The end is learnt from the front instead, and what this keeps open ends with the process.
     std::mem::forget(background);
@@ -223,6 +276,7 @@ pub fn spawn(
         dir,
         ended,
         ender: Ender { told },
+        invalidator,
     })
 }
 

@@ -1,0 +1,167 @@
+//! What the kernel keeps, and how it learns that something changed.
+
+use backstitch_device::MemoryDevice;
+use backstitch_ext::Ext2;
+use backstitch_ext::mkfs::Mkfs;
+use backstitch_fuse::{Engine, FrontOptions, Mounted, spawn, stats_of};
+use backstitch_vfs::{MountOptions, SetAttributes};
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tempfile::TempDir;
+
+/// A file system in memory, mounted.
+struct Bench {
+    engine: Arc<Engine>,
+    mounted: Mounted,
+    dir: TempDir,
+}
+
+impl Bench {
+    /// `None` where FUSE mounts cannot be made.
+    fn new() -> Option<Bench> {
+        let fuse = File::options().read(true).write(true).open("/dev/fuse");
+        if let Err(error) = fuse {
+            eprintln!("skipped: /dev/fuse: {error} (Debian package fuse3)");
+            return None;
+        }
+        let device = MemoryDevice::new(32 << 20);
+        Mkfs::new([1; 16], [2; 16], 1_700_000_000)
+            .write(&device)
+            .expect("mkfs");
+        let options = MountOptions::default();
+        let engine = Engine::mount(Arc::new(device), &Ext2, &options).expect("the engine mounts");
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let front = FrontOptions {
+            image: "memory".into(),
+            ..FrontOptions::default()
+        };
+        let mounted = spawn(engine.clone(), dir.path(), &front).expect("FUSE mounts");
+        Some(Bench {
+            engine,
+            mounted,
+            dir,
+        })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Operations that the engine has seen.
+    fn operations(&self) -> u64 {
+        self.engine.stats().ops
+    }
+
+    fn end(self) {
+        self.mounted.unmounter().unmount().expect("it comes off");
+        self.mounted.wait().expect("everything is written");
+    }
+}
+
+#[test]
+fn what_is_known_is_not_asked_again() {
+    let Some(bench) = Bench::new() else { return };
+    fs::write(bench.path("file"), "text").unwrap();
+    let look = || {
+        assert_eq!(fs::read_to_string(bench.path("file")).unwrap(), "text");
+        assert!(fs::metadata(bench.path("missing")).is_err());
+        assert_eq!(fs::read_dir(bench.path("")).unwrap().count(), 2);
+    };
+    look();
+    look();
+    let before = bench.operations();
+    for _ in 0..100 {
+        assert!(fs::metadata(bench.path("missing")).is_err());
+        assert!(fs::metadata(bench.path("file")).unwrap().is_file());
+        drop(File::open(bench.path("file")).unwrap());
+    }
+    let asked = bench.operations() - before;
+    assert!(asked <= 5, "{asked} requests for what is known");
+    bench.end();
+}
+
+#[test]
+fn changes_behind_the_kernels_back_are_told() {
+    let Some(bench) = Bench::new() else { return };
+    let path = bench.path("file");
+    fs::write(&path, "first").unwrap();
+    let inode = bench
+        .engine
+        .lookup(bench.engine.root(), b"file")
+        .unwrap()
+        .inode;
+    assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o644);
+    let set = SetAttributes {
+        permissions: Some(0o600),
+        ..SetAttributes::default()
+    };
+    bench.engine.set_attributes(inode, &set).unwrap();
+    bench.mounted.invalidator().attributes(inode);
+    assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+
+    bench.engine.write(inode, 0, b"FIRST").unwrap();
+    bench.mounted.invalidator().contents(inode);
+    assert_eq!(fs::read(&path).unwrap(), b"FIRST");
+
+    assert!(fs::metadata(bench.path("other")).is_err());
+    bench
+        .engine
+        .link(inode, bench.engine.root(), b"other")
+        .unwrap();
+    bench
+        .mounted
+        .invalidator()
+        .name(bench.engine.root(), b"other");
+    bench.mounted.invalidator().attributes(inode);
+    assert_eq!(fs::metadata(bench.path("other")).unwrap().nlink(), 2);
+    bench.engine.forget(inode, 2);
+    bench.end();
+}
+
+#[test]
+fn names_and_links_are_never_stale() {
+    let Some(bench) = Bench::new() else { return };
+    let (a, b, dir) = (bench.path("a"), bench.path("b"), bench.path("dir"));
+    fs::write(&a, "x").unwrap();
+    fs::hard_link(&a, &b).unwrap();
+    assert_eq!(fs::metadata(&a).unwrap().nlink(), 2);
+    fs::create_dir(&dir).unwrap();
+    fs::create_dir(dir.join("sub")).unwrap();
+    assert_eq!(fs::metadata(&dir).unwrap().nlink(), 3);
+    fs::rename(dir.join("sub"), bench.path("sub")).unwrap();
+    assert_eq!(fs::metadata(&dir).unwrap().nlink(), 2);
+    let opened = File::open(&b).unwrap();
+    fs::remove_file(&a).unwrap();
+    assert_eq!(fs::metadata(&b).unwrap().nlink(), 1);
+    assert_eq!(opened.metadata().unwrap().nlink(), 1);
+    fs::write(bench.path("c"), "y").unwrap();
+    fs::rename(bench.path("c"), &b).unwrap();
+    assert_eq!(opened.metadata().unwrap().nlink(), 0);
+    let mut byte = [0];
+    opened.read_exact_at(&mut byte, 0).unwrap();
+    assert_eq!((&byte, fs::read(&b).unwrap().as_slice()), (b"x", &b"y"[..]));
+    drop(opened);
+    let mut appended = File::options().append(true).open(&b).unwrap();
+    appended.write_all(&[b'z'; 10_000]).unwrap();
+    assert_eq!(fs::metadata(&b).unwrap().len(), 10_001);
+    drop(appended);
+    bench.end();
+}
+
+#[test]
+fn counters_are_an_attribute_of_the_root() {
+    let Some(bench) = Bench::new() else { return };
+    let stats = stats_of(bench.dir.path()).unwrap();
+    assert_eq!(
+        (&stats["image"], &stats["ordering"]),
+        (&"memory".into(), &"soft".into())
+    );
+    assert_eq!(stats["pid"], std::process::id());
+    fs::create_dir(bench.path("dir")).unwrap();
+    let elsewhere = stats_of(&bench.path("dir")).unwrap_err();
+    assert_eq!(elsewhere.raw_os_error(), Some(95));
+    bench.end();
+}

@@ -5,11 +5,11 @@ use backstitch_ext::mkfs::Mkfs;
 use backstitch_ext::{Ext2, fsck};
 use backstitch_fuse::{Engine, FrontOptions, Mounted, spawn, stats_of};
 use backstitch_vfs::{MountOptions, SetAttributes};
-use rustix::fs::{Mode, OFlags};
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -181,26 +181,21 @@ fn counters_are_an_attribute_of_the_root() {
 #[test]
 fn what_comes_too_late_is_refused_and_spoils_nothing() {
     let Some(bench) = Bench::new() else { return };
-    let dir = bench.path("");
-    fs::create_dir(dir.join("busy")).unwrap();
-    let busy = rustix::fs::open(dir.join("busy"), OFlags::DIRECTORY, Mode::empty()).unwrap();
-    let writer = std::thread::spawn(move || {
-        for number in 0.. {
-            let flags = OFlags::CREATE | OFlags::WRONLY;
-            let name = format!("file-{}", number % 100);
-            let opened = rustix::fs::openat(&busy, name, flags, Mode::RWXU);
-            if opened
-                .and_then(|file| rustix::io::write(&file, &[7; 5000]))
-                .is_err()
-            {
-                return number;
-            }
-        }
-        0
-    });
+    fs::create_dir(bench.path("busy")).unwrap();
+    // A process of its own: one that waits for a mount that it serves itself can never be killed.
+    let script = "i=0; while echo $i > file-$((i % 100)); do i=$((i + 1)); done; echo $i";
+    let writer = Command::new("sh")
+        .args(["-c", script])
+        .current_dir(bench.path("busy"))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     std::thread::sleep(Duration::from_millis(300));
     let device = bench.abandon();
-    assert!(writer.join().unwrap() > 0, "it wrote until it was refused");
+    let written = writer.wait_with_output().unwrap().stdout;
+    let written: u32 = String::from_utf8(written).unwrap().trim().parse().unwrap();
+    assert!(written > 0, "it wrote until it was refused");
     let report = fsck::check(&*device, &fsck::Options::default()).unwrap();
     assert!(report.is_clean(), "{:?}", report.findings);
 }

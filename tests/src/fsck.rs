@@ -41,6 +41,15 @@ impl Report {
         self.clean && self.findings.is_empty()
     }
 
+    /// Notes that e2fsck could not go on: so much damage that it counts as such.
+    pub fn gave_up(&mut self) {
+        let text = "e2fsck gave up".to_owned();
+        self.findings.push(Finding {
+            kind: Kind::Corruption,
+            text,
+        });
+    }
+
     /// The findings of one kind.
     pub fn of(&self, kind: Kind) -> impl Iterator<Item = &Finding> {
         self.findings
@@ -57,14 +66,9 @@ impl Report {
 /// Sorts the output of `e2fsck -fn`; `content` is whether it ended with exit code 0.
 pub fn classify(text: &str, content: bool) -> Report {
     let mut findings: Vec<Finding> = Vec::new();
-    // e2fsck names the inodes of unconnected directories and of moved ones before it complains about their "..".
-    let mut loose: Vec<String> = Vec::new();
     for line in text.lines().map(str::trim).filter(|line| !is_chatter(line)) {
         let line = strip_question(line);
-        if let Some(directory) = unconnected_directory(line).or_else(|| second_name(line)) {
-            loose.push(directory);
-        }
-        let kind = kind_of(line, &loose);
+        let kind = kind_of(line);
         findings.push(Finding {
             kind,
             text: line.to_owned(),
@@ -86,13 +90,15 @@ pub fn classify(text: &str, content: bool) -> Report {
 
 /// Lines that report progress or ask, and find nothing.
 fn is_chatter(line: &str) -> bool {
-    const STARTS: [&str; 6] = [
+    const STARTS: [&str; 8] = [
         "Pass ",
         "e2fsck ",
         "Warning!  ",
         "Connect to /lost+found",
         "*****",
         "Running additional",
+        "Marking ",
+        "Rename to ",
     ];
     const QUESTIONS: [&str; 3] = ["Fix? ", "Clear? ", "IGNORED."];
     line.is_empty()
@@ -121,7 +127,7 @@ fn strip_question(line: &str) -> &str {
     rest
 }
 
-fn kind_of(line: &str, loose: &[String]) -> Kind {
+fn kind_of(line: &str) -> Kind {
     const COUNTERS: [&str; 3] = [
         "Free blocks count wrong",
         "Free inodes count wrong",
@@ -141,7 +147,7 @@ fn kind_of(line: &str, loose: &[String]) -> Kind {
     let leak = is_marked_in_vain(line)
         || is_count_too_high(line)
         || is_size_too_low(line)
-        || is_about_loose_directory(line, loose);
+        || is_about_loose_directory(line);
     if leak { Kind::Leak } else { Kind::Corruption }
 }
 
@@ -182,34 +188,12 @@ fn is_should_be(line: &str) -> Option<(u64, u64)> {
     ))
 }
 
-/// `Unconnected directory inode 13 (was in /d)` → 13.
-fn unconnected_directory(line: &str) -> Option<String> {
-    let rest = line.strip_prefix("Unconnected directory inode ")?;
-    rest.split([' ', ' ', '(']).next().map(str::to_owned)
-}
-
-/// `Entry 'x' in /a (12) is a link to directory /b/x (13).` → 13: a directory with two names.
-fn second_name(line: &str) -> Option<String> {
-    let (_, directory) = line.split_once(" is a link to directory ")?;
-    let number = directory.rsplit('(').next()?.split(')').next()?;
-    line.starts_with("Entry '").then(|| number.to_owned())
-}
-
-/// The second name itself, and `'..' in /b/x (13) is /a (12), should be /b (14).` of a directory that is already known to be
-/// unconnected or to have two names.
-fn is_about_loose_directory(line: &str, loose: &[String]) -> bool {
-    if second_name(line).is_some() {
-        return true;
-    }
-    let Some(rest) = line.strip_prefix("'..' in ") else {
-        return false;
-    };
-    let Some((directory, _)) = rest.split_once(" is ") else {
-        return false;
-    };
-    loose
-        .iter()
-        .any(|number| directory.ends_with(&format!("({number})")))
+/// `Entry 'x' in /a (12) is a link to directory /b/x (13).`, a second name, and
+/// `'..' in /b/x (13) is /a (12), should be /b (14).`: of a directory that is unconnected or has two names, or that was moved
+/// before its first name was on the disk, so that only the new one is there.
+fn is_about_loose_directory(line: &str) -> bool {
+    let second_name = line.starts_with("Entry '") && line.contains(" is a link to directory ");
+    second_name || (line.starts_with("'..' in ") && line.contains(", should be "))
 }
 
 #[cfg(test)]
@@ -282,7 +266,6 @@ mod tests {
             "Inode 14 has illegal block(s).  Clear? no",
             "Entry 'f' in /d (12) has an incorrect filetype (was 1, should be 2).",
             "Directory inode 12, block #0, offset 0: directory corrupted",
-            "'..' in /b/m (13) is /a (12), should be /b (16).",
             "Inode 14 is in use, but has dtime set.  Fix? no",
             "Deleted inode 14 has zero dtime.  Fix? no",
             "Something new that nobody has thought of",

@@ -9,7 +9,7 @@ use rustix::fs::{RenameFlags, XattrFlags};
 use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io::{Read, Result};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -26,6 +26,7 @@ const NAMES: u64 = 30;
 pub struct Promise {
     names: Vec<PathBuf>,
     number: u64,
+    inode: u64,
     len: u64,
 }
 
@@ -33,6 +34,8 @@ pub struct Promise {
 #[derive(Debug, Default)]
 struct Shared {
     stop: AtomicBool,
+    /// Errors are no longer unexpected: the file system is being killed.
+    ending: AtomicBool,
     numbers: AtomicU64,
     operations: AtomicU64,
     promises: Mutex<Vec<Promise>>,
@@ -58,12 +61,12 @@ pub struct Done {
 }
 
 impl Load {
-    /// Starts threads that work below `dir`, and one that removes everything below `rubbish`, if that is there.
+    /// Starts threads that work below `dir`, and one that removes everything below `rubbish`.
     ///
     /// # Panics
     ///
     /// If the directories cannot be made.
-    pub fn start(dir: &Path, rubbish: &Path, seed: u64, threads: u64) -> Self {
+    pub fn start(dir: &Path, rubbish: Option<&Path>, seed: u64, threads: u64) -> Self {
         let shared = Arc::new(Shared::default());
         fs::create_dir(dir).expect("cannot make the load's directory");
         let mut handles = Vec::new();
@@ -79,8 +82,7 @@ impl Load {
             };
             handles.push(std::thread::spawn(move || worker.work()));
         }
-        if rubbish.exists() {
-            let rubbish = rubbish.to_owned();
+        if let Some(rubbish) = rubbish.map(Path::to_owned) {
             // Ends with an error when the file system is killed.
             handles.push(std::thread::spawn(move || {
                 drop(fs::remove_dir_all(rubbish))
@@ -90,6 +92,11 @@ impl Load {
             shared,
             threads: handles,
         }
+    }
+
+    /// To be called before the file system is killed: errors are then no longer unexpected.
+    pub fn expect_the_end(&self) {
+        self.shared.ending.store(true, Ordering::SeqCst);
     }
 
     /// Stops the threads, which a dead file system does by itself.
@@ -140,6 +147,7 @@ impl Worker {
                 ) => {}
                 // The file system has been killed.
                 Some(Errno::NOTCONN | Errno::CONNABORTED | Errno::INTR) => return,
+                _ if self.shared.ending.load(Ordering::SeqCst) => return,
                 _ => {
                     let text = format!("{}: {error}", self.place.display());
                     self.shared.unexpected.lock().expect("poisoned").push(text);
@@ -278,9 +286,11 @@ impl Worker {
         let file = File::options().write(true).create_new(true).open(&path)?;
         file.write_all_at(&own_bytes(number, len), 0)?;
         file.sync_all()?;
+        let inode = file.metadata()?.ino();
         let promise = Promise {
             names: vec![path],
             number,
+            inode,
             len,
         };
         self.shared.promises.lock().expect("poisoned").push(promise);
@@ -328,7 +338,16 @@ pub fn broken_promises(promises: &[Promise]) -> Vec<String> {
 
 fn broken(promise: &Promise) -> Option<String> {
     let Some(name) = promise.names.iter().find(|name| name.exists()) else {
-        return Some(format!("none of {:?} is there", promise.names));
+        let names: Vec<String> = promise
+            .names
+            .iter()
+            .map(|n| n.display().to_string())
+            .collect();
+        let names = names.join("\n  ");
+        return Some(format!(
+            "inode {} has none of its names:\n  {names}",
+            promise.inode
+        ));
     };
     match fs::read(name) {
         Ok(bytes) if bytes == own_bytes(promise.number, promise.len) => None,
@@ -430,6 +449,7 @@ mod tests {
         let promise = Promise {
             names: names.clone(),
             number: 3,
+            inode: 12,
             len: 100,
         };
         assert_eq!(broken_promises(std::slice::from_ref(&promise)).len(), 1);

@@ -169,6 +169,11 @@ impl Mounted {
         self.gone = true;
     }
 
+    /// What the daemons of this image have logged.
+    pub fn log(&self) -> String {
+        fs::read_to_string(log_of(&self.image)).unwrap_or_default()
+    }
+
     /// Sends the daemon a signal.
     ///
     /// # Panics
@@ -232,7 +237,9 @@ fn is_locked(image: &Path) -> bool {
 
 fn our_mount(image: &Image, dir: &Path, options: &Options) -> Outcome {
     let mut command = backstitch();
-    command.args(["mount", "--json"]);
+    command
+        .args(["mount", "--json", "--log"])
+        .arg(log_of(image.path()));
     if !options.ordering.is_empty() {
         command.args(["--ordering", &options.ordering]);
     }
@@ -240,6 +247,10 @@ fn our_mount(image: &Image, dir: &Path, options: &Options) -> Outcome {
         command.args(["-o", &options.options]);
     }
     run(command.arg(image.path()).arg(dir))
+}
+
+fn log_of(image: &Path) -> PathBuf {
+    image.with_extension("log")
 }
 
 /// Mounts with the kernel; waits for a loop device if all are taken.

@@ -15,8 +15,8 @@ use crate::layout::Ext;
 
 /// How many leaf indirect blocks of a freed inode one step may look at.
 const LEAVES_PER_STEP: u64 = 64;
-/// How many idle inodes one call looks at.
-const IDLE_PER_CALL: usize = 64;
+/// After how many idle inodes with something under way one call gives up.
+const BUSY_PER_CALL: usize = 64;
 /// How many items one call does.
 const ITEMS_PER_CALL: usize = 256;
 
@@ -188,7 +188,11 @@ impl Ext {
 
     /// Forgets what is known of inodes that nobody refers to and with nothing under way.
     fn look_at_idle(&mut self, v: &mut Volume<'_>) {
-        for _ in 0..self.deferred.idle.len().min(IDLE_PER_CALL) {
+        let mut busy = 0;
+        for _ in 0..self.deferred.idle.len() {
+            if busy == BUSY_PER_CALL {
+                return;
+            }
             let Some(inode) = self.deferred.idle.pop_front() else {
                 return;
             };
@@ -201,6 +205,7 @@ impl Ext {
             self.forget_if_idle(v, inode);
             if self.inodes.contains_key(&inode) {
                 self.deferred.note_idle(inode);
+                busy += 1;
             }
         }
     }

@@ -74,7 +74,7 @@ impl DirectoryIndex {
 }
 
 /// A hash that spreads: eight bytes at a time, multiplied and folded.
-fn hash(name: &[u8]) -> u64 {
+pub(crate) fn hash(name: &[u8]) -> u64 {
     const K: u64 = 0x9e37_79b9_7f4a_7c15;
     let mut h = name.len() as u64 ^ K;
     for chunk in name.chunks(8) {

@@ -48,6 +48,8 @@ pub(crate) struct InodeState {
     /// Of a directory: blocks that are not part of it on the disk yet.
     pub(crate) new_blocks: Vec<(u64, PatchId)>,
     pub(crate) index: Option<Box<DirectoryIndex>>,
+    /// Of a directory: names that were removed (by their hashes) and may still be on the disk.
+    pub(crate) removed_names: Vec<(u64, PatchId)>,
     /// Zeroing the kept part of the last block after a truncation: what makes the file longer must come after it.
     pub(crate) tail_zeroed: Option<PatchId>,
     /// Where the next block of contents would best go; 0 where nothing is known.
@@ -516,6 +518,7 @@ impl Ext {
             || live(&state.tail_zeroed)
             || state.clearings.iter().any(|c| v.is_live(*c))
             || state.new_blocks.iter().any(|(_, p)| v.is_live(*p))
+            || state.removed_names.iter().any(|(_, p)| v.is_live(*p))
             || state.changes.any_live(v)
             || state.time_changes.any_live(v);
         if !busy {

@@ -25,6 +25,8 @@ pub(crate) struct Ext {
     pub(crate) deferred: Deferred,
     pub(crate) shared_blocks: SharedBlocks,
     pub(crate) read_only: Option<String>,
+    /// A crash left leaks that nobody has looked for yet: the image must not be called clean.
+    pub(crate) has_leaks: bool,
     pub(crate) free_epoch: u64,
     /// Makes generations that differ.
     pub(crate) next_generation: u32,
@@ -85,6 +87,10 @@ impl FileSystem for Ext {
 
     fn read_only_reason(&self) -> Option<String> {
         self.read_only.clone()
+    }
+
+    fn mark_in_use(&mut self, v: &mut Volume<'_>) -> Result<Vec<PatchId>> {
+        self.take_clean_mark(v)
     }
 
     fn become_read_only(&mut self, reason: &str) {

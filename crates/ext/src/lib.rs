@@ -14,17 +14,19 @@
 //! | `mount` | opening, recovery, the clean mark |
 //! | `groups` | bitmaps and counters, `place` where new things go |
 //! | `inodes` | reading and changing inodes, what is known of them in memory |
-//! | `map` | logical to physical blocks, `contents` reading and writing, `shrink` truncation and holes |
+//! | `map` | logical to physical blocks, `contents` reading and writing, `extend` adding blocks, `shrink` truncation and holes |
 //! | `index` | finding names in directories, `names` the operations on them, `rename` |
 //! | `deferred` | freeing what nothing on the disk refers to any more |
 
 mod block_edit;
 mod contents;
 mod deferred;
+mod extend;
 pub mod format;
 pub mod fsck;
 mod groups;
 mod index;
+pub mod info;
 mod inodes;
 mod layout;
 mod map;

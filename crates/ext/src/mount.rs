@@ -83,6 +83,7 @@ impl LayoutKind for Ext2 {
             deferred: Deferred::default(),
             shared_blocks: Default::default(),
             read_only,
+            has_leaks: trust == Trust::AfterCrash,
             free_epoch: 0,
             next_generation: (request.now.seconds as u32).wrapping_mul(0x9e37_79b9)
                 ^ request.now.nanoseconds,
@@ -93,7 +94,7 @@ impl LayoutKind for Ext2 {
             actions.push(ext.recount(v)?);
         }
         let first = match ext.read_only {
-            None => ext.take_clean_mark(v, request.now, device.atomic_unit_bytes())?,
+            None => ext.write_record(v, request.now, device.atomic_unit_bytes())?,
             Some(_) => Vec::new(),
         };
         let recovery_needed = trust == Trust::AfterCrash;
@@ -190,14 +191,18 @@ impl Ext {
         ))
     }
 
-    /// The record, then "not clean" with the mount's time and count. Both must be stable before anything else is written.
-    fn take_clean_mark(
+    /// The record of this mount. An image that a crash left keeps the time and the count that it has: with others, a crash between
+    /// the record and the superblock's first sector would leave the two at odds, and the image not to be trusted.
+    fn write_record(
         &mut self,
         v: &mut Volume<'_>,
         now: Timestamp,
         atomic_unit_bytes: u32,
     ) -> Result<Vec<PatchId>> {
-        let count = self.sb.mount_count.wrapping_add(1);
+        if !self.has_leaks {
+            self.sb.mount_count = self.sb.mount_count.wrapping_add(1);
+            self.sb.mtime = now.seconds.max(0) as u32;
+        }
         let mechanism = match v.crash_record() {
             Some(1) => Mechanism::Soft,
             Some(2) => Mechanism::Sync,
@@ -205,27 +210,31 @@ impl Ext {
         };
         let entry = MountRecord {
             mechanism,
-            mount_count: count,
-            mount_time_seconds: now.seconds.max(0) as u64,
+            mount_count: self.sb.mount_count,
+            mount_time_seconds: self.sb.mtime.into(),
             atomic_unit_bytes,
         };
         let record = entry.encode(&self.sb.uuid);
         let recorded = self.write_superblock(v, record::RECORD_OFFSET, &record, &[])?;
-        let time = (now.seconds.max(0) as u32).to_le_bytes();
-        let state = (self.sb.state & !STATE_VALID).to_le_bytes();
+        Ok(vec![recorded])
+    }
+
+    /// Says "not clean", with the time and the count that the record has.
+    pub(crate) fn take_clean_mark(&mut self, v: &mut Volume<'_>) -> Result<Vec<PatchId>> {
+        if self.read_only.is_some() {
+            return Ok(Vec::new());
+        }
         // Time, count and state are within twelve bytes of each other: one patch.
         let (block, base) = self.superblock_place();
         let start = OFFSET_MTIME;
         let end = OFFSET_STATE + 2;
         let mut bytes = v.read(block)?[base + start..base + end].to_vec();
-        bytes[..4].copy_from_slice(&time);
+        bytes[..4].copy_from_slice(&self.sb.mtime.to_le_bytes());
         bytes[OFFSET_MNT_COUNT - start..OFFSET_MNT_COUNT - start + 2]
-            .copy_from_slice(&count.to_le_bytes());
+            .copy_from_slice(&self.sb.mount_count.to_le_bytes());
+        let state = (self.sb.state & !STATE_VALID).to_le_bytes();
         bytes[OFFSET_STATE - start..].copy_from_slice(&state);
-        let marked = self.write_superblock(v, start, &bytes, &[recorded])?;
-        self.sb.mount_count = count;
-        self.sb.mtime = now.seconds.max(0) as u32;
-        Ok(vec![recorded, marked])
+        Ok(vec![self.write_superblock(v, start, &bytes, &[])?])
     }
 
     /// Writes the counters: groups, then the totals.
@@ -263,9 +272,10 @@ impl Ext {
         Ok(())
     }
 
-    /// The very last write: the image is clean again.
+    /// The very last write: the image is clean again. Where a crash left leaks it stays as it is: with our record, so that the
+    /// next mount trusts it as this one did, and not clean, so that a checker looks at it.
     pub(crate) fn write_clean_mark(&mut self, v: &mut Volume<'_>) -> Result<()> {
-        if self.read_only.is_some() {
+        if self.read_only.is_some() || self.has_leaks {
             return Ok(());
         }
         let state = (self.sb.state | STATE_VALID).to_le_bytes();

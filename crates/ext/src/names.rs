@@ -4,7 +4,7 @@ use backstitch_layout::{Error, FileType, NewInode, Result, Timestamp};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 
 use crate::block_edit::entry_bytes;
-use crate::contents::{Extension, NewContents};
+use crate::extend::{Extension, NewContents};
 use crate::format::directory::{
     self, OFFSET_INODE, TYPE_UNKNOWN, encode_entry, new_directory_block,
 };
@@ -14,7 +14,7 @@ use crate::format::inode::{
 };
 use crate::format::{Inode, LINK_MAX};
 use crate::groups::Run;
-use crate::index::{Found, Room};
+use crate::index::{Found, Room, hash};
 use crate::inodes::{InodeEditor, PendingName};
 use crate::layout::{Ext, check_name};
 use crate::place::Picks;
@@ -271,6 +271,7 @@ impl Ext {
     ) -> PendingName {
         let mut after = after.to_vec();
         after.extend(self.clear_index_flag(v, directory, parent));
+        after.extend(self.removal_of(v, directory, name));
         let (block, logical, offset, id, pointer) = match place {
             Place::Room(room) => {
                 let id = self.write_entry(v, &room, inode, kind, name, &after);
@@ -317,6 +318,39 @@ impl Ext {
             name: id,
             pointer,
         }
+    }
+
+    /// Remembers that a name is gone from a directory once `cleared` is on the disk.
+    pub(crate) fn note_removal(
+        &mut self,
+        v: &Volume<'_>,
+        directory: u32,
+        name: &[u8],
+        cleared: PatchId,
+    ) {
+        let removed = &mut self.state(directory).removed_names;
+        if removed.len() >= 16 && removed.len().is_power_of_two() {
+            removed.retain(|(_, c)| v.is_live(*c));
+        }
+        removed.push((hash(name), cleared));
+    }
+
+    /// What must be on the disk before a name is there (again), or a crash could leave the directory with two entries of that
+    /// name: the removal of the earlier one.
+    pub(crate) fn removal_of(
+        &mut self,
+        v: &Volume<'_>,
+        directory: u32,
+        name: &[u8],
+    ) -> Option<PatchId> {
+        let state = self.inodes.get(&directory)?;
+        let wanted = hash(name);
+        let found = state
+            .removed_names
+            .iter()
+            .rev()
+            .find(|(h, _)| *h == wanted)?;
+        v.is_live(found.1).then_some(found.1)
     }
 
     /// A directory with an on-disk index loses the flag before its first new name: the index would not lead to it.
@@ -459,6 +493,7 @@ impl Ext {
         }
         let cleared = self.clear_name(v, &found, &after);
         self.index_removed(v, directory, name, found.logical, found.block);
+        self.note_removal(v, directory, name, cleared);
         self.note_change(v, directory, cleared);
         self.touch_inode(v, directory, |e| {
             e.set_modified(now);

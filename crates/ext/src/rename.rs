@@ -206,6 +206,7 @@ impl Ext {
                 parent_after.push(id);
             }
             let cleared = self.clear_name(v, &m.old, &before_clearing);
+            self.note_removal(v, m.from, m.from_name, cleared);
             self.index_removed(v, m.from, m.from_name, m.old.logical, m.old.block);
             self.note_change(v, m.from, cleared);
             self.note_change(v, m.to, cleared);
@@ -354,8 +355,10 @@ impl Ext {
             }
         };
         let parent = self.read_directory_inode(v, m.to)?;
-        let after = self.clear_index_flag(v, m.to, &parent);
+        let mut after = self.clear_index_flag(v, m.to, &parent);
+        after.extend(self.removal_of(v, m.to, m.to_name));
         let name = write_edit(v, m.old.block, &edit, &after);
+        self.note_removal(v, m.from, m.from_name, name);
         self.note_change(v, m.to, name);
         self.touch_inode(v, m.to, |e| {
             e.set_modified(now);

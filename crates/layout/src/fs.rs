@@ -62,7 +62,7 @@ pub struct Opened {
     pub recovery_needed: bool,
     /// What was done about it, in words.
     pub actions: Vec<String>,
-    /// What must be on stable storage before anything else is written.
+    /// What must be on stable storage before [`FileSystem::mark_in_use`].
     pub first: Vec<PatchId>,
 }
 
@@ -96,6 +96,12 @@ pub trait FileSystem: Send {
 
     /// Why nothing can be changed, in words; `None` where it can.
     fn read_only_reason(&self) -> Option<String>;
+
+    /// Takes the clean mark away. What it returns must be on stable storage before anything else is written.
+    ///
+    /// # Errors
+    /// `Miss` as any operation.
+    fn mark_in_use(&mut self, volume: &mut Volume<'_>) -> Result<Vec<PatchId>>;
 
     /// From now on nothing can be changed, because of an error that is described.
     fn become_read_only(&mut self, reason: &str);

@@ -395,6 +395,20 @@ impl Graph {
         found
     }
 
+    /// Appends the patches of a block that have not committed, those in flight among them.
+    pub fn collect_live(&self, block: BlockId, into: &mut Vec<PatchId>) {
+        let Some(b) = self.blocks.get(block.0 as usize) else {
+            return;
+        };
+        for first in [b.first, b.first_in_flight] {
+            let mut index = first;
+            while index != NIL {
+                into.push(self.id_of(index));
+                index = self.patches[index as usize].next_in_block;
+            }
+        }
+    }
+
     pub(crate) fn id_of(&self, index: u32) -> PatchId {
         PatchId {
             index,

@@ -222,6 +222,15 @@ impl Store {
         self.graph.closure(targets, &mut blocks)
     }
 
+    /// Appends every patch that is not on stable storage.
+    pub fn uncommitted(&self, into: &mut Vec<PatchId>) {
+        for (index, slot) in self.slots.iter().enumerate() {
+            if slot.dirty {
+                self.graph.collect_live(BlockId(index as u32), into);
+            }
+        }
+    }
+
     /// Whether anything is not on stable storage.
     pub fn is_dirty(&self) -> bool {
         self.stats.dirty > 0

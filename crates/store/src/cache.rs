@@ -35,6 +35,9 @@ impl Store {
         debug_assert!(!slot.dirty && !slot.in_flight && !slot.queued);
         self.stats.bytes -= slot.data.len() as u64;
         self.map.remove(&slot.key);
+        if let Some(reading) = self.reading.get_mut(&slot.key) {
+            reading.stale = true;
+        }
         slot.used = false;
         slot.data = Arc::new([]);
         self.free_slots.push(index);

@@ -19,13 +19,15 @@ pub fn read_wanted(
     devices: &[Arc<dyn BlockDevice>],
 ) -> Result<bool, DeviceError> {
     let wanted = store.take_wanted();
-    for (volume, block) in &wanted {
-        let data = read_block(
-            &*devices[volume.0 as usize],
-            store.block_bytes(*volume),
-            *block,
-        )?;
-        store.insert(*volume, *block, BlockClass::Metadata, data);
+    for (i, (volume, block)) in wanted.iter().enumerate() {
+        let device = &*devices[volume.0 as usize];
+        match read_block(device, store.block_bytes(*volume), *block) {
+            Ok(data) => store.insert(*volume, *block, BlockClass::Metadata, data),
+            Err(error) => {
+                store.abandon(&wanted[i..]);
+                return Err(error);
+            }
+        }
     }
     Ok(!wanted.is_empty())
 }

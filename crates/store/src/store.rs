@@ -67,6 +67,14 @@ pub(crate) struct Key {
     pub(crate) block: u64,
 }
 
+/// A block that somebody reads from its device.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Reading {
+    readers: u32,
+    /// The block came into memory and left again meanwhile.
+    pub(crate) stale: bool,
+}
+
 pub(crate) struct Slot {
     pub(crate) key: Key,
     pub(crate) data: Arc<[u8]>,
@@ -95,6 +103,8 @@ pub struct Store {
     pub(crate) block_bytes: Vec<u32>,
     pub(crate) limits: Limits,
     pub(crate) wanted: Vec<Key>,
+    /// Blocks that are being read from their device.
+    pub(crate) reading: FxHashMap<Key, Reading>,
     /// Blocks with something ready, oldest change first.
     pub(crate) queue: BTreeSet<(Duration, u32)>,
     pub(crate) clock_hand: usize,
@@ -113,6 +123,7 @@ impl Store {
             block_bytes: Vec::new(),
             limits,
             wanted: Vec::new(),
+            reading: FxHashMap::default(),
             queue: BTreeSet::new(),
             clock_hand: 0,
             stats: StoreStats::default(),
@@ -216,21 +227,56 @@ impl Store {
         there
     }
 
-    /// Takes the list of blocks that look-ups missed, each once, in order of place.
+    /// Takes the list of blocks that look-ups missed, each once, in order of place. The caller reads them and hands each in
+    /// ([`insert`](Self::insert)), or gives up on all of them ([`abandon`](Self::abandon)).
     pub fn take_wanted(&mut self) -> Vec<(VolumeId, u64)> {
         let mut wanted: Vec<_> = self.wanted.drain(..).map(|k| (k.volume, k.block)).collect();
         wanted.sort_unstable();
         wanted.dedup();
+        for (volume, block) in &wanted {
+            self.reading
+                .entry(Key {
+                    volume: *volume,
+                    block: *block,
+                })
+                .or_default()
+                .readers += 1;
+        }
         wanted
     }
 
     /// Hands in a block as it was read from its device. Where the block came into memory meanwhile, that one is kept: it is newer.
+    /// Where it came and left again, what was read is thrown away, and whoever wants the block asks anew.
     pub fn insert(&mut self, volume: VolumeId, block: u64, class: BlockClass, data: Arc<[u8]>) {
         debug_assert_eq!(data.len(), self.block_bytes(volume) as usize);
         let key = Key { volume, block };
-        if !self.map.contains_key(&key) {
+        let may_be_stale = self.end_reading(key);
+        if !may_be_stale && !self.map.contains_key(&key) {
             self.new_slot(key, class, data);
         }
+    }
+
+    /// Blocks that were taken to be read will not be handed in.
+    pub fn abandon(&mut self, wanted: &[(VolumeId, u64)]) {
+        for (volume, block) in wanted {
+            self.end_reading(Key {
+                volume: *volume,
+                block: *block,
+            });
+        }
+    }
+
+    /// One reader of a block less; true where what it read may be older than what was written since.
+    fn end_reading(&mut self, key: Key) -> bool {
+        let Some(reading) = self.reading.get_mut(&key) else {
+            return false;
+        };
+        reading.readers -= 1;
+        let stale = reading.stale;
+        if reading.readers == 0 {
+            self.reading.remove(&key);
+        }
+        stale
     }
 
     pub(crate) fn new_slot(&mut self, key: Key, class: BlockClass, data: Arc<[u8]>) -> u32 {

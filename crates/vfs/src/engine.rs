@@ -78,7 +78,7 @@ impl Engine {
             read_only: options.read_only || device.is_read_only(),
             now: options.mount_time,
         };
-        let opened = open(
+        let mut opened = open(
             &mut store,
             &mut *mechanism,
             volume,
@@ -88,6 +88,10 @@ impl Engine {
         )?;
         let devices = [device.clone()];
         backstitch_store::drive::sync(&mut store, &devices, &opened.first, Duration::ZERO)?;
+        let mut v = Volume::new(&mut store, &mut *mechanism, volume, Duration::ZERO);
+        // The superblock is in memory since it was opened.
+        let marked = opened.file_system.mark_in_use(&mut v)?;
+        backstitch_store::drive::sync(&mut store, &devices, &marked, Duration::ZERO)?;
         let engine = Arc::new(Engine {
             recovery: RecoveryReport {
                 needed: opened.recovery_needed,

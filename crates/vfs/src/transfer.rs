@@ -169,16 +169,24 @@ impl Engine {
         self.make_stable(&mut core, targets)
     }
 
-    /// Puts everything onto stable storage.
+    /// Puts onto stable storage everything that was changed before the call, and does the deferred work that follows from it.
     ///
     /// # Errors
     /// `EIO` where the device failed.
     pub fn sync(&self) -> Result<()> {
+        /// Changes, the frees that they allow, and what those change.
+        const ROUNDS: usize = 3;
         let mut core = self.core.lock();
-        if core.fs.read_only_reason().is_some() && !core.store.is_dirty() {
-            return Ok(());
+        for _ in 0..ROUNDS {
+            if !core.store.is_dirty() && core.fs.deferred().pending == 0 {
+                break;
+            }
+            let mut targets = Vec::new();
+            core.store.uncommitted(&mut targets);
+            self.make_stable(&mut core, targets)?;
+            self.do_deferred_work(&mut core)?;
         }
-        self.drain(&mut core)
+        Ok(())
     }
 
     /// Reads the blocks that a step missed, without the lock.
@@ -187,7 +195,8 @@ impl Engine {
         let volume = core.volume;
         let read = MutexGuard::unlocked(core, || {
             read_blocks(&*self.device, self.block_bytes, &wanted)
-        })?;
+        });
+        let read = read.inspect_err(|_| core.store.abandon(&wanted))?;
         for (block, data) in read {
             core.store.insert(volume, block, BlockClass::Metadata, data);
         }

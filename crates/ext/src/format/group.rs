@@ -20,6 +20,8 @@ pub const OFFSET_FREE_INODES_COUNT: usize =
 pub const OFFSET_USED_DIRS_COUNT: usize =
     core::mem::offset_of!(RawGroupDescriptor, bg_used_dirs_count_lo);
 
+/// `bg_flags`: the inode table and bitmap were never written; of no meaning without checksums.
+pub const FLAG_INODES_UNINITIALISED: u16 = 0x1;
 /// `bg_flags`: the inode table was written with zeros. mke2fs sets it also where the other flags mean nothing.
 pub const FLAG_INODE_TABLE_ZEROED: u16 = 0x4;
 
@@ -59,6 +61,8 @@ pub struct GroupDescriptor {
     pub used_directories: u32,
     /// `bg_flags`: of no meaning in ext2.
     pub flags: u16,
+    /// `bg_itable_unused`: of no meaning in ext2.
+    pub unused_inodes: u16,
 }
 
 impl GroupDescriptor {
@@ -90,6 +94,7 @@ impl GroupDescriptor {
             free_inodes: raw.bg_free_inodes_count_lo.get().into(),
             used_directories: raw.bg_used_dirs_count_lo.get().into(),
             flags: raw.bg_flags.get(),
+            unused_inodes: raw.bg_itable_unused_lo.get(),
         }
     }
 

@@ -33,6 +33,8 @@ pub const FLAG_IMMUTABLE: u32 = 0x10;
 pub const FLAG_APPEND: u32 = 0x20;
 /// `i_flags`: no access times.
 pub const FLAG_NOATIME: u32 = 0x80;
+/// `i_flags`: the contents are encrypted.
+pub const FLAG_ENCRYPTED: u32 = 0x800;
 /// `i_flags`: a hashed directory.
 pub const FLAG_INDEX: u32 = 0x1000;
 /// `i_flags`: an AFS inode.
@@ -49,6 +51,9 @@ pub const FLAG_EXTENTS: u32 = 0x8_0000;
 pub const FLAG_EA_INODE: u32 = 0x20_0000;
 /// `i_flags`: the contents are inside the inode.
 pub const FLAG_INLINE_DATA: u32 = 0x1000_0000;
+
+/// `i_flags`: names in this directory are the same in upper and lower case.
+pub const FLAG_CASEFOLD: u32 = 0x4000_0000;
 
 /// The first 128 bytes of an inode as they are on the disk, with the kernel's field names (Linux's variants of `osd1`/`osd2`).
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]

@@ -6,13 +6,17 @@ use super::state::{Context, Gathered, InodeInfo};
 use super::{CheckError, Summary};
 use crate::format::bitmap;
 use crate::format::directory::type_code;
+use crate::format::group::{FLAG_INODES_UNINITIALISED, GroupDescriptor};
+use crate::format::superblock::Superblock;
 use backstitch_layout::FileType;
+use std::sync::atomic::Ordering;
 
 /// Compares the bitmaps with what was found.
 pub(super) fn check<S: Source + ?Sized>(
     context: &Context<'_, S>,
     gathered: &Gathered,
     findings: &mut Findings,
+    notes: &mut Findings,
 ) -> Result<Summary, CheckError> {
     let sb = context.sb;
     let (mut free_blocks, mut free_inodes) = (0, 0);
@@ -31,8 +35,14 @@ pub(super) fn check<S: Source + ?Sized>(
         let bytes = context.block(bitmap, &mut scratch)?;
         free_inodes += check_inode_bitmap(context, gathered, group, bytes, findings, &mut summary);
     }
+    note_totals(sb, free_blocks, free_inodes, notes);
+    Ok(summary)
+}
+
+/// The superblock's own counters. Everybody computes them from the descriptors when mounting, so they are no fault.
+fn note_totals(sb: &Superblock, free_blocks: u64, free_inodes: u64, notes: &mut Findings) {
     if free_blocks != sb.free_blocks_count {
-        findings.add(Code::FreeBlocksWrong, Location::FILE_SYSTEM, || {
+        notes.add(Code::FreeBlocksWrong, Location::FILE_SYSTEM, || {
             format!(
                 "the superblock counts {} free blocks, not {free_blocks}",
                 sb.free_blocks_count
@@ -40,14 +50,13 @@ pub(super) fn check<S: Source + ?Sized>(
         });
     }
     if free_inodes != u64::from(sb.free_inodes_count) {
-        findings.add(Code::FreeInodesWrong, Location::FILE_SYSTEM, || {
+        notes.add(Code::FreeInodesWrong, Location::FILE_SYSTEM, || {
             format!(
                 "the superblock counts {} free inodes, not {free_inodes}",
                 sb.free_inodes_count
             )
         });
     }
-    Ok(summary)
 }
 
 /// Bits that differ in the same way, one after the other.
@@ -197,6 +206,7 @@ fn check_inode_bitmap<S: Source + ?Sized>(
         report(run);
     }
     let descriptor = &context.groups[group as usize];
+    check_marks(descriptor, infos, group, findings);
     let free = bitmap::count_zeros(bytes, inodes);
     if free != descriptor.free_inodes as usize {
         findings.add(Code::FreeInodesWrong, Location::group(group), || {
@@ -215,6 +225,33 @@ fn check_inode_bitmap<S: Source + ?Sized>(
         });
     }
     free as u64
+}
+
+/// A descriptor may say that a part of the inode table was never written, but only where checksums protect it.
+fn check_marks(
+    descriptor: &GroupDescriptor,
+    infos: &[InodeInfo],
+    group: u32,
+    findings: &mut Findings,
+) {
+    let is_uninitialised = descriptor.flags & FLAG_INODES_UNINITIALISED != 0;
+    if !is_uninitialised && descriptor.unused_inodes == 0 {
+        return;
+    }
+    // More than there are: e2fsck computes past zero, and takes it for none.
+    let first_unused = infos.len().checked_sub(descriptor.unused_inodes.into());
+    let is_named = |info: &InodeInfo| info.is_used && info.names.load(Ordering::Relaxed) > 0;
+    let is_wrong = |(index, info): (usize, &InodeInfo)| {
+        is_named(info) && (is_uninitialised || first_unused.is_some_and(|first| index >= first))
+    };
+    if infos.iter().enumerate().any(is_wrong) {
+        findings.add(Code::DescriptorFlags, Location::group(group), || {
+            format!(
+                "flags {:#x} and {} inodes said to be unused",
+                descriptor.flags, descriptor.unused_inodes
+            )
+        });
+    }
 }
 
 /// Which of up to 64 inodes are in use, as bits; counts them on the way.

@@ -267,7 +267,8 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
         } else {
             directory::TYPE_UNKNOWN
         };
-        if entry.file_type != expected {
+        // A type that is not told misleads nobody.
+        if entry.file_type != expected && entry.file_type != directory::TYPE_UNKNOWN {
             self.findings.add(Code::EntryTypeWrong, place, || {
                 format!(
                     "{} has type {}, should be {expected}",

@@ -43,6 +43,8 @@ codes! {
     SuperblockField => Corruption,
     /// A group descriptor puts bitmaps or inode table where they cannot be. The check stops here.
     DescriptorCorrupt => Corruption,
+    /// A group descriptor says that its inodes were never written, but they were, and no checksum protects the saying.
+    DescriptorFlags => Corruption,
     /// A regular file has 2 GiB or more, but the feature that says so is missing.
     LargeFileFeatureMissing => Corruption,
     /// The inode that maps the blocks kept for growing does not map just them.
@@ -67,8 +69,6 @@ codes! {
     FlagInvalid => Corruption,
     /// The size of the extra fields is impossible.
     ExtraSizeInvalid => Corruption,
-    /// A time that e2fsck takes for a wrongly encoded one before 1970 (it is one after 2310).
-    TimeOutOfRange => Count,
     /// A deletion time in an inode that is in use.
     DeletionTimeSet => Corruption,
     /// A deleted inode without deletion time: deleted while it was open, or about to be freed.
@@ -159,9 +159,9 @@ codes! {
     InodeNotMarked => Corruption,
     /// The bits behind a bitmap's end are not all set.
     BitmapPadding => Corruption,
-    /// A free-block counter differs from the bitmap.
+    /// A free-block counter differs from the bitmap. The superblock's is a note.
     FreeBlocksWrong => Count,
-    /// A free-inode counter differs from the bitmap.
+    /// A free-inode counter differs from the bitmap. The superblock's is a note.
     FreeInodesWrong => Count,
     /// A directory counter is wrong.
     DirectoryCountWrong => Count,

@@ -21,7 +21,8 @@ use rustc_hash::FxHashMap;
 use zerocopy::FromBytes;
 
 /// `i_flags` that need features which this check refuses.
-const FOREIGN_FLAGS: u32 = inode::FLAG_EXTENTS | inode::FLAG_INLINE_DATA;
+const FOREIGN_FLAGS: u32 =
+    inode::FLAG_EXTENTS | inode::FLAG_INLINE_DATA | inode::FLAG_ENCRYPTED | inode::FLAG_CASEFOLD;
 /// So many chunks per thread, that the threads end together.
 const CHUNKS_PER_THREAD: usize = 16;
 
@@ -242,19 +243,19 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
         if number == BAD_BLOCKS_INODE {
             return self.bad_blocks_inode(inode);
         }
-        if number == JOURNAL_INODE {
-            let has_journal = sb.features.has_compat(COMPAT_HAS_JOURNAL);
-            if has_journal && sb.journal_inode == JOURNAL_INODE {
-                if inode.file_type() != Some(FileType::Regular) {
-                    self.add(Code::ReservedInodeInvalid, number, || {
-                        format!("the journal has mode {:o}", inode.mode)
-                    });
-                }
-                return self.check_blocks(number, inode, bytes);
+        let has_journal = sb.features.has_compat(COMPAT_HAS_JOURNAL);
+        if number == JOURNAL_INODE && has_journal && sb.journal_inode == JOURNAL_INODE {
+            if inode.file_type() != Some(FileType::Regular) {
+                self.add(Code::ReservedInodeInvalid, number, || {
+                    format!("the journal has mode {:o}", inode.mode)
+                });
             }
+            return self.check_blocks(number, inode, bytes);
+        }
+        if number == JOURNAL_INODE || reserved::QUOTA_INODES.contains(&number) {
             if inode.links != 0 || inode.sectors != 0 || inode.block[0] != 0 {
                 self.add(Code::ReservedInodeInvalid, number, || {
-                    "the journal's inode is in use without a journal".into()
+                    "in use, but the feature that it is for is missing".into()
                 });
             }
             if inode.links == 0 {
@@ -304,7 +305,6 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
                 if let Some(what) = self.bad_symlink(inode, bytes)? {
                     self.add(Code::SymlinkInvalid, number, || what);
                 }
-                self.check_immutable(number, inode);
             }
             Some(_) => self.check_special(number, inode, bytes),
         }
@@ -367,24 +367,6 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
         if let Some(what) = attributes::bad_inline(bytes, size) {
             self.add(Code::XattrInodeInvalid, number, || what);
         }
-        let word = |offset: usize| {
-            let bytes = bytes.get(offset..offset + 4);
-            bytes.map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
-        };
-        // e2fsck takes these for dates before 1970 as an old kernel wrote them.
-        let is_late = [
-            (offset::ATIME, offset::ATIME_EXTRA),
-            (offset::CTIME, offset::CTIME_EXTRA),
-            (offset::MTIME, offset::MTIME_EXTRA),
-            (offset::CRTIME, offset::CRTIME_EXTRA),
-        ]
-        .into_iter()
-        .any(|(low, extra)| word(low) >> 31 == 1 && word(extra) & 3 == 3);
-        if is_late {
-            self.add(Code::TimeOutOfRange, number, || {
-                "a time after the year 2310".into()
-            });
-        }
     }
 
     /// Fifos, sockets and devices.
@@ -400,15 +382,6 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
         if inode.flags & FIXED != 0 && inode.block[4..].iter().any(|pointer| *pointer != 0) {
             self.add(Code::SpecialFileInvalid, number, || {
                 "has block pointers".into()
-            });
-        }
-        self.check_immutable(number, inode);
-    }
-
-    fn check_immutable(&mut self, number: u32, inode: &Inode) {
-        if inode.flags & (inode::FLAG_IMMUTABLE | inode::FLAG_APPEND) != 0 {
-            self.add(Code::FlagInvalid, number, || {
-                "the immutable or append-only flag on what cannot have it".into()
             });
         }
     }
@@ -471,7 +444,10 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
         let mut walk = Walk::new(number, purpose.unwrap_or(Purpose::Data));
         if number == RESIZE_INODE && purpose.is_some() {
             // Its tree was checked before, and is the file system's own but for the root of it.
-            walk.blocks = reserved::resize_blocks(self.context, inode)?;
+            walk.blocks = match self.context.resize_blocks {
+                Some(blocks) => blocks,
+                None => reserved::resize_blocks(self.context, inode)?,
+            };
             let root = inode.block[inode::DOUBLE_INDIRECT].into();
             if root != 0 && self.context.sb.is_valid_block(root) && !self.used.insert(root) {
                 self.add(Code::BlockClaimedTwice, number, || {

@@ -5,12 +5,12 @@
 //!
 //! # The passes
 //!
-//! 0. [`superblock`]: superblock, descriptors, resize inode. What is wrong here may end the check, since all else depends on it.
-//! 1. [`inodes`], with [`blocks`] and [`attributes`]: every inode, every block pointer. Gathers which blocks are used, which inodes
+//! 0. `superblock`: superblock, descriptors, resize inode. What is wrong here may end the check, since all else depends on it.
+//! 1. `inodes`, with `blocks` and `attributes`: every inode, every block pointer. Gathers which blocks are used, which inodes
 //!    are in use and what they are, the blocks of directories, the users of attribute blocks.
-//! 2. [`directories`], with [`index`]: every directory entry. Gathers who names what.
-//! 3. [`tree`]: which directories hang together, and the link counts.
-//! 4. [`bitmaps`]: what is marked against what is used, and the counters.
+//! 2. `directories`, with `index`: every directory entry. Gathers who names what.
+//! 3. `tree`: which directories hang together, and the link counts.
+//! 4. `bitmaps`: what is marked against what is used, and the counters.
 //!
 //! Passes 1 and 2 are split over threads where the image is large. Each thread has its own findings and its own bitmap, joined in
 //! the order of the inodes, so that the report does not depend on the number of threads.
@@ -92,7 +92,8 @@ pub struct Summary {
 pub struct Report {
     /// What is wrong, pass by pass.
     pub findings: Vec<Finding>,
-    /// What is worth knowing but no fault in the eyes of `e2fsck -fn`: not unmounted, backups that differ.
+    /// What is worth knowing but no fault in the eyes of `e2fsck -fn`: not unmounted, backups that differ,
+    /// free counters of the superblock that differ from the descriptors'.
     pub notes: Vec<Finding>,
     /// How many findings were left out, beyond [`Options::max_findings`].
     pub omitted: u64,
@@ -187,18 +188,18 @@ pub fn check_source<S: Source + ?Sized>(
     let Some(groups) = superblock::read_groups(source, &sb, &mut findings)? else {
         return Ok(finish(None, findings, notes, Summary::default()));
     };
-    let context = Context::new(source, &sb, &groups, options);
+    let mut context = Context::new(source, &sb, &groups, options);
     superblock::note_state(&sb, &mut notes);
     if options.check_backups {
         superblock::check_backups(&context, &mut notes)?;
     }
-    reserved::check_resize_inode(&context, &mut findings)?;
+    context.resize_blocks = reserved::check_resize_inode(&context, &mut findings, &mut notes)?;
     let mut gathered = inodes::scan(&context, &mut findings)?;
     attributes::check_blocks(&context, &mut gathered, &mut findings, &mut notes)?;
     let names = directories::scan(&context, &gathered, &mut findings)?;
     superblock::check_large_file(&sb, gathered.has_large_file, &mut findings);
     tree::check(&context, &gathered, &names, &mut findings);
-    let summary = bitmaps::check(&context, &gathered, &mut findings)?;
+    let summary = bitmaps::check(&context, &gathered, &mut findings, &mut notes)?;
     Ok(finish(Some(&sb), findings, notes, summary))
 }
 

@@ -6,10 +6,14 @@ use super::source::Source;
 use super::state::Context;
 use crate::format::features::COMPAT_RESIZE_INODE;
 use crate::format::inode::{DOUBLE_INDIRECT, Inode, POINTERS};
+use crate::format::superblock::Superblock;
 use crate::format::{RESIZE_INODE, ROOT_INODE};
 
 /// The boot loader's inode: may be anything but a directory.
 const BOOT_LOADER_INODE: u32 = 5;
+
+/// The inodes of user and group quotas where the file system has them, which we do not read.
+pub(super) const QUOTA_INODES: [u32; 2] = [3, 4];
 
 /// What is wrong with a reserved inode's mode; `None` where it is fine.
 pub(super) fn bad_mode(number: u32, inode: &Inode) -> Option<String> {
@@ -24,74 +28,131 @@ pub(super) fn bad_mode(number: u32, inode: &Inode) -> Option<String> {
 
 /// The resize inode maps the descriptor blocks kept for growing, and nothing else: its double indirect block points to the ones
 /// behind the primary descriptors, each of which points to its counterparts in the backups.
+///
+/// A pointer that leads elsewhere inside the file system is a note: only who grows the file system stumbles over it.
+///
+/// Gives the blocks that it takes where all is as it should be, so that nobody need count them again.
 pub(super) fn check_resize_inode<S: Source + ?Sized>(
     context: &Context<'_, S>,
     findings: &mut Findings,
-) -> Result<(), CheckError> {
+    notes: &mut Findings,
+) -> Result<Option<u64>, CheckError> {
     if context.sb.inodes_count < RESIZE_INODE {
-        return Ok(());
+        return Ok(None);
     }
     let mut scratch = Vec::new();
     let inode = Inode::parse(context.inode(RESIZE_INODE, &mut scratch)?)?;
-    let has_feature = context.sb.features.has_compat(COMPAT_RESIZE_INODE);
-    let what = if !has_feature {
-        let is_empty = inode.block.iter().all(|pointer| *pointer == 0);
-        (!is_empty).then(|| "has blocks, but the resize_inode feature is missing".to_owned())
-    } else {
-        wrong_structure(context, &inode)?
-    };
-    if let Some(what) = what {
-        findings.add(
-            Code::ResizeInodeInvalid,
-            Location::inode(RESIZE_INODE),
-            || what,
-        );
+    let place = Location::inode(RESIZE_INODE);
+    if let Some(what) = wrong_inode(context.sb, &inode) {
+        findings.add(Code::ResizeInodeInvalid, place, || what.into());
+        return Ok(None);
     }
-    Ok(())
+    if !context.sb.features.has_compat(COMPAT_RESIZE_INODE) {
+        return Ok(None);
+    }
+    let (differing, blocks) = differing_pointers(context, &inode)?;
+    let is_sound = differing.is_empty();
+    for (block, slot, target) in differing {
+        let what = || format!("pointer {slot} of its indirect block {block} is {target}");
+        if target == 0 || context.sb.is_valid_block(target) {
+            notes.add(Code::ResizeInodeInvalid, place, what);
+        } else {
+            findings.add(Code::ResizeInodeInvalid, place, what);
+        }
+    }
+    Ok(is_sound.then_some(blocks))
 }
 
-/// What is wrong with the resize inode's tree.
-fn wrong_structure<S: Source + ?Sized>(
-    context: &Context<'_, S>,
-    inode: &Inode,
-) -> Result<Option<String>, CheckError> {
-    let sb = context.sb;
+/// A pointer: its block, its slot in there, and where it leads.
+type Pointer = (u64, usize, u64);
+
+/// What is wrong with the inode itself.
+fn wrong_inode(sb: &Superblock, inode: &Inode) -> Option<&'static str> {
+    if !sb.features.has_compat(COMPAT_RESIZE_INODE) {
+        let is_empty = inode.block.iter().all(|pointer| *pointer == 0);
+        return (!is_empty).then_some("has blocks, but the resize_inode feature is missing");
+    }
     let tree = u64::from(inode.block[DOUBLE_INDIRECT]);
-    let others = (0..POINTERS).filter(|index| *index != DOUBLE_INDIRECT);
-    if others.into_iter().any(|index| inode.block[index] != 0) {
-        return Ok(Some("has pointers besides the double indirect one".into()));
+    if (0..POINTERS).any(|index| index != DOUBLE_INDIRECT && inode.block[index] != 0) {
+        return Some("has pointers besides the double indirect one");
     }
     if tree == 0 || !sb.is_valid_block(tree) || inode.links == 0 || inode.mode & 0o100_000 == 0 {
-        return Ok(Some(
-            "is no regular file with a double indirect block".into(),
-        ));
+        return Some("is no regular file with a double indirect block");
     }
-    let (mut scratch, mut below) = (Vec::new(), Vec::new());
-    let pointers = sb.block_size / 4;
-    let bytes = context.block(tree, &mut scratch)?;
-    for index in 0..sb.reserved_gdt_blocks {
-        let slot = (sb.descriptor_blocks + index) % pointers;
-        let expected = sb.first_data_block + 1 + u64::from(sb.descriptor_blocks + index);
-        if pointer(bytes, slot as usize) != expected {
-            return Ok(Some(format!(
-                "does not map reserved descriptor block {expected}"
-            )));
-        }
-        let backups = context.block(expected, &mut below)?;
-        let groups = (1..sb.groups).filter(|group| sb.has_super(*group));
-        for (slot, group) in groups.take(pointers as usize).enumerate() {
-            let copy = expected + u64::from(group) * u64::from(sb.blocks_per_group);
-            if pointer(backups, slot) != copy {
-                return Ok(Some(format!(
-                    "does not map block {copy}, a backup of {expected}"
-                )));
-            }
-        }
-    }
-    Ok(None)
+    None
 }
 
-/// The blocks that the resize inode takes: all that it points to, for `i_blocks`.
+/// The pointers of the resize inode's tree that are not what they should be, and the blocks that it should have.
+fn differing_pointers<S: Source + ?Sized>(
+    context: &Context<'_, S>,
+    inode: &Inode,
+) -> Result<(Vec<Pointer>, u64), CheckError> {
+    let sb = context.sb;
+    let pointers = sb.block_size / 4;
+    let slots = (0..sb.reserved_gdt_blocks).map(|index| {
+        let number = sb.descriptor_blocks + index;
+        (
+            number % pointers,
+            sb.first_data_block + 1 + u64::from(number),
+        )
+    });
+    let (mut scratch, mut below, mut result) = (Vec::new(), Vec::new(), Vec::new());
+    let tree = inode.block[DOUBLE_INDIRECT].into();
+    add_differing(
+        tree,
+        context.block(tree, &mut scratch)?,
+        slots.clone(),
+        &mut result,
+    );
+    let backups: Vec<u64> = (1..sb.groups)
+        .filter(|group| sb.has_super(*group))
+        .take(pointers as usize)
+        .map(|group| u64::from(group) * u64::from(sb.blocks_per_group))
+        .collect();
+    for (_, block) in slots {
+        let copies = (0..).zip(backups.iter().map(|distance| block + distance));
+        add_differing(
+            block,
+            context.block(block, &mut below)?,
+            copies,
+            &mut result,
+        );
+    }
+    let blocks = 1 + u64::from(sb.reserved_gdt_blocks) * (1 + backups.len() as u64);
+    Ok((result, blocks))
+}
+
+/// Adds the pointers that are not what they should be: those of `slots`, and zeros elsewhere.
+fn add_differing(
+    block: u64,
+    bytes: &[u8],
+    slots: impl Iterator<Item = (u32, u64)> + Clone,
+    result: &mut Vec<Pointer>,
+) {
+    // Nearly always all is well, and then counting does.
+    let used = bytes
+        .chunks_exact(4)
+        .filter(|word| **word != [0; 4])
+        .count();
+    let has_all = slots
+        .clone()
+        .all(|(slot, target)| pointer(bytes, slot as usize) == target);
+    if has_all && used == slots.clone().count() {
+        return;
+    }
+    let mut expected = vec![0; bytes.len() / 4];
+    for (slot, target) in slots {
+        expected[slot as usize] = target;
+    }
+    for (slot, target) in expected.into_iter().enumerate() {
+        let found = pointer(bytes, slot);
+        if found != target {
+            result.push((block, slot, found));
+        }
+    }
+}
+
+/// The blocks that a damaged resize inode takes: all that it points to, for `i_blocks`.
 pub(super) fn resize_blocks<S: Source + ?Sized>(
     context: &Context<'_, S>,
     inode: &Inode,

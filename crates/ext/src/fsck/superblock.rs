@@ -13,7 +13,7 @@ use crate::format::group::{self, RawGroupDescriptor};
 use crate::format::superblock::{
     RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
 };
-use crate::format::{Features, FormatError, GroupDescriptor};
+use crate::format::{Features, FormatError, GroupDescriptor, JOURNAL_INODE};
 use zerocopy::FromBytes;
 
 /// The compat features with which this check knows what is right.
@@ -105,7 +105,7 @@ fn check_fields(sb: &Superblock, raw: &RawSuperblock, findings: &mut Findings) {
         ));
     }
     let desc_size = raw.s_desc_size.get();
-    if desc_size != 0 && !desc_size.is_power_of_two() {
+    if desc_size != 0 && (!desc_size.is_power_of_two() || desc_size > 1024) {
         wrong(format!("s_desc_size is {desc_size}"));
     }
     if !sb.features.has_compat(COMPAT_RESIZE_INODE) && sb.reserved_gdt_blocks != 0 {
@@ -115,11 +115,12 @@ fn check_fields(sb: &Superblock, raw: &RawSuperblock, findings: &mut Findings) {
         ));
     }
     let has_journal = sb.features.has_compat(COMPAT_HAS_JOURNAL);
-    let names_journal = raw.s_journal_inum.get() != 0
-        || raw.s_journal_dev.get() != 0
-        || raw.s_journal_uuid != [0; 16];
+    let names_journal = raw.s_journal_inum.get() != 0 || raw.s_journal_uuid != [0; 16];
     if !has_journal && names_journal {
         wrong("a journal is named, but has_journal is missing".into());
+    }
+    if has_journal && raw.s_journal_inum.get() != JOURNAL_INODE {
+        wrong("the journal is not in its inode".into());
     }
 }
 

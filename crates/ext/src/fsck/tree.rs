@@ -26,20 +26,29 @@ pub(super) fn check<S: Source + ?Sized>(
             "the root is not in use".into()
         });
     }
-    let (parents, moved) = check_parents(gathered, names, findings);
-    check_cycles(gathered, &parents, findings);
-    check_links(context, gathered, &moved, findings);
+    let tree = check_parents(gathered, names, findings);
+    check_cycles(gathered, &tree.parents, findings);
+    check_links(context, gathered, &tree, findings);
 }
 
-/// Finds for each directory the one that contains it, as a place in the list of directories. Also gives the ones that were
-/// being moved, in order.
-fn check_parents(
-    gathered: &Gathered,
-    names: &Names,
-    findings: &mut Findings,
-) -> (Vec<u32>, Vec<u32>) {
-    let mut parents = vec![NO_PARENT; gathered.directories.len()];
-    let mut moved = Vec::new();
+/// How the directories hang together.
+struct Tree {
+    /// For each directory the one that contains it, as places in the list of directories.
+    parents: Vec<u32>,
+    /// The inodes of those that were being moved, in order.
+    moved: Vec<u32>,
+    /// The inodes of those without a name, in order.
+    unconnected: Vec<u32>,
+}
+
+/// Finds for each directory the one that contains it.
+fn check_parents(gathered: &Gathered, names: &Names, findings: &mut Findings) -> Tree {
+    let parents = vec![NO_PARENT; gathered.directories.len()];
+    let mut tree = Tree {
+        parents,
+        moved: Vec::new(),
+        unconnected: Vec::new(),
+    };
     let mut rest = names.named.as_slice();
     for (index, directory) in gathered.directories.iter().enumerate() {
         let count = rest
@@ -59,6 +68,7 @@ fn check_parents(
                     findings.add(Code::UnconnectedDirectory, place, || {
                         "a directory without a name".into()
                     });
+                    tree.unconnected.push(inode);
                     continue;
                 }
                 [(_, parent)] => *parent,
@@ -66,7 +76,7 @@ fn check_parents(
                     findings.add(Code::DirectoryTwoNames, place, || {
                         format!("named in {one} and {other}, .. is {dot_dot}")
                     });
-                    moved.push(inode);
+                    tree.moved.push(inode);
                     dot_dot
                 }
                 [(_, first), ..] => {
@@ -84,10 +94,10 @@ fn check_parents(
             });
         }
         if let Some(parent) = gathered.directory_index(parent) {
-            parents[index] = parent as u32;
+            tree.parents[index] = parent as u32;
         }
     }
-    (parents, moved)
+    tree
 }
 
 /// Climbs from every directory until the root, an unconnected directory, or a place where somebody was before.
@@ -116,7 +126,7 @@ fn check_cycles(gathered: &Gathered, parents: &[u32], findings: &mut Findings) {
 fn check_links<S: Source + ?Sized>(
     context: &Context<'_, S>,
     gathered: &Gathered,
-    moved: &[u32],
+    tree: &Tree,
     findings: &mut Findings,
 ) {
     let sb = context.sb;
@@ -127,14 +137,21 @@ fn check_links<S: Source + ?Sized>(
             let inode = first + index as u32;
             let is_exempt = inode < sb.first_inode && inode != ROOT_INODE;
             if info.is_used && !is_exempt && !info.is_imagic {
-                let is_moved = moved.binary_search(&inode).is_ok();
-                check_inode(inode, info, is_moved, findings);
+                let place_of = |list: &[u32]| list.binary_search(&inode).is_ok();
+                let (is_moved, is_lost) = (place_of(&tree.moved), place_of(&tree.unconnected));
+                check_inode(inode, info, is_moved, is_lost, findings);
             }
         }
     }
 }
 
-fn check_inode(inode: u32, info: &InodeInfo, is_moved: bool, findings: &mut Findings) {
+fn check_inode(
+    inode: u32,
+    info: &InodeInfo,
+    is_moved: bool,
+    is_lost: bool,
+    findings: &mut Findings,
+) {
     let place = Location::inode(inode);
     // The second name of a moved directory is not meant to stay.
     let mut names = info.names.load(Ordering::Relaxed) - u32::from(is_moved);
@@ -152,7 +169,8 @@ fn check_inode(inode: u32, info: &InodeInfo, is_moved: bool, findings: &mut Find
         names = 1;
     }
     let links = u32::from(info.links);
-    if links > names {
+    // The name that an unconnected directory has lost is still counted.
+    if links > names + u32::from(is_lost) {
         findings.add(Code::LinksTooHigh, place, || {
             format!("counts {links} links, has {names}")
         });

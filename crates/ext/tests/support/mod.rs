@@ -2,6 +2,9 @@
 
 #![allow(dead_code)]
 
+pub(crate) mod probe;
+pub(crate) mod random;
+
 use backstitch_device::{DeviceError, FileDevice, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -96,17 +99,22 @@ pub(crate) fn open(path: &Path, read_only: bool) -> FileDevice {
     panic!("{} stays locked", path.display());
 }
 
-/// A folder with a bit of everything: for `mke2fs -d`.
-pub(crate) fn source_tree(folder: &Path) {
+/// A folder with a bit of everything, and so many files in one directory: for `mke2fs -d`.
+pub(crate) fn source_tree(folder: &Path, many: usize) {
     use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
     let join = |name: &str| folder.join(name);
     fs::create_dir_all(join("dir/sub/deep")).unwrap();
     fs::create_dir(join("empty")).unwrap();
     fs::create_dir(join("many")).unwrap();
-    for index in 0..400 {
+    for index in 0..many {
         let name = format!("many/a rather long file nämé, number {index:04}");
-        fs::write(join(&name), format!("{index}")).unwrap();
+        let contents = if index < 400 {
+            format!("{index}")
+        } else {
+            String::new()
+        };
+        fs::write(join(&name), contents).unwrap();
     }
     fs::write(join("dir/small"), "contents").unwrap();
     fs::write(join("dir/large"), vec![b'x'; 400_000]).unwrap();
@@ -155,4 +163,12 @@ pub(crate) fn filled_image(image: &Path, size_bytes: u64, arguments: &[&str], tr
     let output = run("e2fsck", &["-fyD", &image_name]);
     assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
     assert_eq!(e2fsck(image).0, 0);
+}
+
+/// A number from the environment.
+pub(crate) fn environment(name: &str, default: u64) -> u64 {
+    std::env::var(name)
+        .ok()
+        .and_then(|value| value.parse().ok())
+        .unwrap_or(default)
 }

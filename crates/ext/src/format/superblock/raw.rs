@@ -112,7 +112,7 @@ pub struct RawSuperblock {
     pub s_encoding_flags: U16,
     pub s_orphan_file_inum: U32,
     pub s_reserved: [U32; 88],
-    /// Ours: see [`record`](super::record). The last of the reserved bytes.
+    /// Ours: see [`record`](crate::format::record). The last of the reserved bytes.
     pub s_backstitch: RawMountRecord,
     pub s_checksum: U32,
 }

@@ -1,0 +1,446 @@
+//! Adding blocks to files and directories: which ones, and how they are linked in.
+//!
+//! What is pointed to is on the disk before what points: contents and bits before indirect blocks, those before the inode.
+
+use backstitch_layout::{Error, Result, Timestamp};
+use backstitch_ordering::{BlockClass, PatchId, Volume};
+
+use crate::format::Inode;
+use crate::format::inode::DIRECT_POINTERS;
+use crate::groups::Run;
+use crate::layout::Ext;
+use crate::map::{Mapped, Path};
+use crate::place::Picks;
+
+/// A run of blocks to be added to a file, and the indirect blocks that it needs.
+#[derive(Debug)]
+pub(crate) struct Extension {
+    /// The first block in the file.
+    pub(crate) logical: u64,
+    pub(crate) run: Run,
+    /// New indirect blocks, in the order in which the walk over the run meets them (outermost first).
+    pub(crate) indirects: Vec<u64>,
+}
+
+/// What new blocks are to hold.
+#[derive(Clone, Copy)]
+pub(crate) struct NewContents<'a> {
+    pub(crate) class: BlockClass,
+    /// Bytes, from the offset `within` of the first block on; the rest is zeros.
+    pub(crate) bytes: &'a [u8],
+    pub(crate) within: usize,
+    /// What must be on the disk before them.
+    pub(crate) after: &'a [PatchId],
+}
+
+impl<'a> NewContents<'a> {
+    /// Contents of a file.
+    pub(crate) fn data(bytes: &'a [u8], within: usize) -> Self {
+        NewContents {
+            class: BlockClass::Data,
+            bytes,
+            within,
+            after: &[],
+        }
+    }
+}
+
+impl Ext {
+    /// Picks blocks for a hole of a file, and for the indirect blocks that they need.
+    pub(crate) fn gather_extension(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        inode: &Inode,
+        logical: u64,
+        want: u64,
+    ) -> Result<Extension> {
+        let mut want = want.min(self.blocks_max().saturating_sub(logical));
+        if want == 0 {
+            return Err(Error::FileTooLarge);
+        }
+        let goal = self.goal_for(v, number, inode, logical)?;
+        let grows = self.inodes.get(&number).is_some_and(|s| s.has_grown);
+        loop {
+            let run = self.pick_run(v, number, goal, want, grows, &Picks::default())?;
+            if run.len == 0 {
+                return Err(self.no_space());
+            }
+            let needed = self.missing_indirects(v, inode, logical, run.len)?;
+            let mut picks = Picks(vec![run]);
+            let mut indirects = Vec::with_capacity(needed);
+            for _ in 0..needed {
+                match self.pick_single(v, number, &picks)? {
+                    Some(block) => {
+                        picks.0.push(Run {
+                            start: block,
+                            len: 1,
+                        });
+                        indirects.push(block);
+                    }
+                    None => break,
+                }
+            }
+            if indirects.len() == needed {
+                return Ok(Extension {
+                    logical,
+                    run,
+                    indirects,
+                });
+            }
+            // Not enough for both: fewer contents leave more for the pointers.
+            if run.len == 1 {
+                return Err(self.no_space());
+            }
+            want = (run.len / 2).max(1);
+        }
+    }
+
+    /// The place on the disk that would continue what is before the block.
+    fn goal_for(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        inode: &Inode,
+        logical: u64,
+    ) -> Result<u64> {
+        if logical > 0
+            && let Mapped::Blocks(run) = self.map_blocks(v, inode, logical - 1, 1)?
+        {
+            return Ok(run.start + 1);
+        }
+        let state_goal = self.inodes.get(&number).map_or(0, |s| s.goal);
+        if state_goal != 0 {
+            return Ok(state_goal);
+        }
+        Ok(self.sb.group_first_block(self.sb.group_of_inode(number)))
+    }
+
+    /// How many indirect blocks a run of new blocks needs that do not exist.
+    fn missing_indirects(
+        &self,
+        v: &mut Volume<'_>,
+        inode: &Inode,
+        logical: u64,
+        len: u64,
+    ) -> Result<usize> {
+        let mut missing = 0;
+        let mut previous: Option<Path> = None;
+        for at in self.leaf_starts(logical, len) {
+            let Some(path) = self.path_of(at) else { break };
+            let (indirects, _) = self.resolve(v, inode, &path)?;
+            for (level, indirect) in indirects.iter().enumerate().take(path.depth) {
+                if *indirect == 0 && !previous.is_some_and(|p| p.shares(&path, level)) {
+                    missing += 1;
+                }
+            }
+            previous = Some(path);
+        }
+        Ok(missing)
+    }
+
+    /// The blocks of a range at which another leaf of the tree begins, and the first.
+    fn leaf_starts(&self, logical: u64, len: u64) -> impl Iterator<Item = u64> + use<> {
+        let n = self.pointers_per_block();
+        let direct = DIRECT_POINTERS as u64;
+        let end = logical + len;
+        let mut next = Some(logical);
+        std::iter::from_fn(move || {
+            let at = next?;
+            let following = if at < direct {
+                direct
+            } else {
+                direct + ((at - direct) / n + 1) * n
+            };
+            next = (following < end).then_some(following);
+            Some(at)
+        })
+    }
+
+    /// Adds blocks to a file or directory. Returns the patch of the first block and the one of the inode.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn extend(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        inode: &Inode,
+        extension: &Extension,
+        contents: NewContents<'_>,
+        end: u64,
+        mut before_inode: Vec<PatchId>,
+        now: Timestamp,
+    ) -> (PatchId, PatchId) {
+        let run = extension.run;
+        let mut bits = Vec::new();
+        self.set_block_bits(v, run, &mut bits);
+        for block in &extension.indirects {
+            self.set_block_bits(
+                v,
+                Run {
+                    start: *block,
+                    len: 1,
+                },
+                &mut bits,
+            );
+        }
+        let data: Vec<PatchId> = self.write_new_blocks(v, run, contents);
+        before_inode.extend_from_slice(&bits);
+        let mut pointers = [None; DIRECT_POINTERS + 3];
+        self.link_run(
+            v,
+            inode,
+            extension,
+            &bits,
+            &data,
+            &mut before_inode,
+            &mut pointers,
+        );
+        let grown = run.len + extension.indirects.len() as u64;
+        let sectors = inode
+            .sectors
+            .saturating_add((grown * u64::from(self.sectors_per_block())) as u32);
+        let id = self.change_inode(v, number, &before_inode, |e| {
+            for (index, pointer) in pointers.iter().enumerate() {
+                if let Some(pointer) = pointer {
+                    e.set_pointer(index, *pointer);
+                }
+            }
+            e.set_sectors(sectors);
+            if end > inode.size {
+                e.set_size(end);
+            }
+            e.set_modified(now);
+            e.set_changed(now);
+        });
+        let state = self.state(number);
+        let grows = state.has_grown;
+        state.goal = run.end();
+        state.has_grown = true;
+        self.note_taken(number, run, grows);
+        (data[0], id)
+    }
+
+    /// Contents of new blocks, one patch a block.
+    fn write_new_blocks(
+        &mut self,
+        v: &mut Volume<'_>,
+        run: Run,
+        contents: NewContents<'_>,
+    ) -> Vec<PatchId> {
+        let bs = self.block_size();
+        let zeros = vec![0; bs];
+        let NewContents {
+            class,
+            bytes,
+            within,
+            after,
+        } = contents;
+        let mut patches = Vec::with_capacity(run.len as usize);
+        for i in 0..run.len as usize {
+            // The part of `bytes` that falls into this block.
+            let (block_start, block_end) = (i * bs, (i + 1) * bs);
+            let from = block_start.max(within);
+            let to = block_end.min(within + bytes.len());
+            let block = run.start + i as u64;
+            let id = if from == block_start && to == block_end {
+                v.initialise(block, class, &bytes[from - within..to - within], after)
+            } else {
+                let mut filled = zeros.clone();
+                if from < to {
+                    filled[from - block_start..to - block_start]
+                        .copy_from_slice(&bytes[from - within..to - within]);
+                }
+                v.initialise(block, class, &filled, after)
+            };
+            patches.push(id);
+        }
+        patches
+    }
+
+    /// Writes the pointers to a run of new blocks: those in the inode into `pointers`, those in indirect blocks as patches after
+    /// what they point to. Appends to `before_inode` what the inode's change must wait for.
+    #[allow(clippy::too_many_arguments)]
+    fn link_run(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: &Inode,
+        extension: &Extension,
+        bits: &[PatchId],
+        data: &[PatchId],
+        before_inode: &mut Vec<PatchId>,
+        pointers: &mut [Option<u32>; DIRECT_POINTERS + 3],
+    ) {
+        let mut fresh = extension.indirects.iter().copied();
+        let mut tree = Tree::default();
+        let end = extension.logical + extension.run.len;
+        let starts: Vec<u64> = self
+            .leaf_starts(extension.logical, extension.run.len)
+            .collect();
+        for (i, at) in starts.iter().enumerate() {
+            let Some(path) = self.path_of(*at) else { break };
+            let leaf_end = starts.get(i + 1).copied().unwrap_or(end);
+            let offset = (at - extension.logical) as usize;
+            let count = (leaf_end - at) as usize;
+            let physical = (extension.run.start + offset as u64) as u32;
+            if path.depth == 0 {
+                for k in 0..count {
+                    pointers[path.root + k] = Some(physical + k as u32);
+                }
+                before_inode.extend_from_slice(&data[offset..offset + count]);
+                continue;
+            }
+            // The gather phase looked all of these blocks up.
+            let Ok((existing, _)) = self.resolve(v, inode, &path) else {
+                continue;
+            };
+            let leaf = tree.leaf_for(&path, &existing, &mut fresh, pointers);
+            let entries: Vec<u8> = (0..count)
+                .flat_map(|k| (physical + k as u32).to_le_bytes())
+                .collect();
+            tree.put(
+                leaf,
+                path.indices[path.depth - 1],
+                &entries,
+                &data[offset..offset + count],
+            );
+        }
+        tree.write(v, self.block_size(), bits, before_inode);
+    }
+}
+
+impl Path {
+    /// Whether both ways lead through the same indirect block at `level`.
+    fn shares(&self, other: &Path, level: usize) -> bool {
+        self.root == other.root
+            && self.depth == other.depth
+            && self.indices[..level] == other.indices[..level]
+    }
+}
+
+/// Indirect blocks that a run changes: new ones with all their contents, existing ones with the entries that they gain.
+#[derive(Default)]
+struct Tree {
+    nodes: Vec<Node>,
+}
+
+struct Node {
+    block: u64,
+    is_new: bool,
+    /// The path prefix that leads here, to find it again.
+    key: (usize, Vec<usize>),
+    /// Entries gained: from which index on, their bytes.
+    entries: Vec<(usize, Vec<u8>)>,
+    /// What must be on the disk before they are: patches, and new nodes by their place in the list.
+    after: Vec<PatchId>,
+    children: Vec<usize>,
+    /// The node that points to it, if that is one of ours; the inode otherwise.
+    has_parent: bool,
+}
+
+impl Tree {
+    /// The place of the leaf that a path leads through, made with every missing block above it.
+    fn leaf_for(
+        &mut self,
+        path: &Path,
+        existing: &[u64; 3],
+        fresh: &mut impl Iterator<Item = u64>,
+        pointers: &mut [Option<u32>; DIRECT_POINTERS + 3],
+    ) -> usize {
+        let mut parent: Option<usize> = None;
+        for (level, block) in existing.iter().enumerate().take(path.depth) {
+            let key = (path.root, path.indices[..level].to_vec());
+            let at = match self.nodes.iter().position(|n| n.key == key) {
+                Some(at) => at,
+                None => self.add(key, *block, fresh, path, level, parent, pointers),
+            };
+            parent = Some(at);
+        }
+        parent.unwrap_or(0)
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn add(
+        &mut self,
+        key: (usize, Vec<usize>),
+        existing: u64,
+        fresh: &mut impl Iterator<Item = u64>,
+        path: &Path,
+        level: usize,
+        parent: Option<usize>,
+        pointers: &mut [Option<u32>; DIRECT_POINTERS + 3],
+    ) -> usize {
+        let is_new = existing == 0;
+        // The gather phase picked as many blocks as the walk meets missing ones.
+        let block = if is_new {
+            fresh.next().unwrap_or(0)
+        } else {
+            existing
+        };
+        let at = self.nodes.len();
+        self.nodes.push(Node {
+            block,
+            is_new,
+            key,
+            entries: Vec::new(),
+            after: Vec::new(),
+            children: Vec::new(),
+            has_parent: is_new && parent.is_some(),
+        });
+        if is_new {
+            match parent {
+                Some(parent) => {
+                    let entry = (block as u32).to_le_bytes().to_vec();
+                    self.nodes[parent]
+                        .entries
+                        .push((path.indices[level - 1], entry));
+                    self.nodes[parent].children.push(at);
+                }
+                None => pointers[path.root] = Some(block as u32),
+            }
+        }
+        at
+    }
+
+    fn put(&mut self, node: usize, index: usize, entries: &[u8], after: &[PatchId]) {
+        self.nodes[node].entries.push((index, entries.to_vec()));
+        self.nodes[node].after.extend_from_slice(after);
+    }
+
+    /// Writes all nodes, what is pointed to before what points.
+    fn write(
+        self,
+        v: &mut Volume<'_>,
+        block_size: usize,
+        bits: &[PatchId],
+        before_inode: &mut Vec<PatchId>,
+    ) {
+        let mut written: Vec<PatchId> = vec![PatchId::COMMITTED; self.nodes.len()];
+        // A node is made after the one that points to it: backwards, children come first.
+        for (at, node) in self.nodes.iter().enumerate().rev() {
+            if node.entries.is_empty() {
+                continue;
+            }
+            let mut after = node.after.clone();
+            after.extend_from_slice(bits);
+            after.extend(node.children.iter().map(|c| written[*c]));
+            let id = if node.is_new {
+                let mut contents = vec![0; block_size];
+                for (index, bytes) in &node.entries {
+                    contents[index * 4..index * 4 + bytes.len()].copy_from_slice(bytes);
+                }
+                v.initialise(node.block, BlockClass::Metadata, &contents, &after)
+            } else {
+                let mut last = PatchId::COMMITTED;
+                for (index, bytes) in &node.entries {
+                    last = v.write(node.block, BlockClass::Metadata, index * 4, bytes, &after);
+                    before_inode.push(last);
+                }
+                last
+            };
+            written[at] = id;
+            if !node.has_parent {
+                before_inode.push(id);
+            }
+        }
+    }
+}

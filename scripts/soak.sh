@@ -1,0 +1,15 @@
+#!/bin/sh
+# The tests with large numbers, over and over, until one fails or ROUNDS are done. Every test prints its seed; SEED=… with the
+# test's own command repeats it.
+set -eu
+cd "$(dirname "$0")/.."
+rounds="${ROUNDS:-0}"
+round=0
+export KEEP=1
+while [ "$rounds" -eq 0 ] || [ "$round" -lt "$rounds" ]; do
+    round=$((round + 1))
+    printf '\n== round %s, %s ==\n' "$round" "$(date '+%F %T')"
+    KILLS="${KILLS:-50}" OPERATIONS="${OPERATIONS:-200000}" COMPARE_EVERY="${COMPARE_EVERY:-5000}" \
+        FSX_OPS="${FSX_OPS:-200000}" ROUNDS="${IMAGES:-500}" \
+        cargo test --locked -p backstitch-tests --test kill --test lockstep --test fsx --test bad_images -- --nocapture
+done

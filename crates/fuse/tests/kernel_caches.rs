@@ -1,19 +1,22 @@
 //! What the kernel keeps, and how it learns that something changed.
 
 use backstitch_device::MemoryDevice;
-use backstitch_ext::Ext2;
 use backstitch_ext::mkfs::Mkfs;
+use backstitch_ext::{Ext2, fsck};
 use backstitch_fuse::{Engine, FrontOptions, Mounted, spawn, stats_of};
 use backstitch_vfs::{MountOptions, SetAttributes};
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// A file system in memory, mounted.
 struct Bench {
+    device: Arc<MemoryDevice>,
     engine: Arc<Engine>,
     mounted: Mounted,
     dir: TempDir,
@@ -27,12 +30,12 @@ impl Bench {
             eprintln!("skipped: /dev/fuse: {error} (Debian package fuse3)");
             return None;
         }
-        let device = MemoryDevice::new(32 << 20);
+        let device = Arc::new(MemoryDevice::new(32 << 20));
         Mkfs::new([1; 16], [2; 16], 1_700_000_000)
-            .write(&device)
+            .write(&*device)
             .expect("mkfs");
         let options = MountOptions::default();
-        let engine = Engine::mount(Arc::new(device), &Ext2, &options).expect("the engine mounts");
+        let engine = Engine::mount(device.clone(), &Ext2, &options).expect("the engine mounts");
         let dir = tempfile::tempdir().expect("a temporary directory");
         let front = FrontOptions {
             image: "memory".into(),
@@ -40,6 +43,7 @@ impl Bench {
         };
         let mounted = spawn(engine.clone(), dir.path(), &front).expect("FUSE mounts");
         Some(Bench {
+            device,
             engine,
             mounted,
             dir,
@@ -48,6 +52,14 @@ impl Bench {
 
     fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
+    }
+
+    /// Takes it off although files are in use, and brings everything to the disk.
+    fn abandon(self) -> Arc<MemoryDevice> {
+        self.mounted.unmounter().detach().expect("it is detached");
+        self.mounted.ender().end();
+        self.mounted.wait().expect("everything is written");
+        self.device
     }
 
     /// Operations that the engine has seen.
@@ -164,4 +176,26 @@ fn counters_are_an_attribute_of_the_root() {
     let elsewhere = stats_of(&bench.path("dir")).unwrap_err();
     assert_eq!(elsewhere.raw_os_error(), Some(95));
     bench.end();
+}
+
+#[test]
+fn what_comes_too_late_is_refused_and_spoils_nothing() {
+    let Some(bench) = Bench::new() else { return };
+    fs::create_dir(bench.path("busy")).unwrap();
+    // A process of its own: one that waits for a mount that it serves itself can never be killed.
+    let script = "i=0; while echo $i > file-$((i % 100)); do i=$((i + 1)); done; echo $i";
+    let writer = Command::new("sh")
+        .args(["-c", script])
+        .current_dir(bench.path("busy"))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    let device = bench.abandon();
+    let written = writer.wait_with_output().unwrap().stdout;
+    let written: u32 = String::from_utf8(written).unwrap().trim().parse().unwrap();
+    assert!(written > 0, "it wrote until it was refused");
+    let report = fsck::check(&*device, &fsck::Options::default()).unwrap();
+    assert!(report.is_clean(), "{:?}", report.findings);
 }

@@ -174,6 +174,10 @@ impl Engine {
                 if let Some(error) = &core.latched {
                     return Err(Error::Latched(error.clone()));
                 }
+                // Whoever still uses a mount that is being ended must not be told that something was done.
+                if core.unmounted {
+                    return Err(LayoutError::ReadOnly.into());
+                }
                 self.throttle(&mut core);
             }
             let step = core.step(operation, self.clock(), now(), &mut wait_for, &mut body);

@@ -1,7 +1,12 @@
 //! Checking an ext2 image, reading only.
 //!
 //! Works on `format` alone and shares nothing with the layout's write path, so that a fault in one is not hidden by the other. The
-//! verdict, *clean or not*, is that of `e2fsck -fn`; each finding is classified by what soft updates may leave behind.
+//! verdict, *clean or not*, is that of `e2fsck -fn`'s exit status; each finding is classified by what soft updates may leave behind.
+//! Where e2fsck's own status contradicts what it prints, or it does not look:
+//!
+//! * free counters of the superblock alone, the clean flag, and pointers of the resize inode to wrong but existing blocks are
+//!   notes here, since e2fsck's status is 0;
+//! * a resize inode that does not fit its feature, and a name that is in two blocks of one directory, are findings here.
 //!
 //! # The passes
 //!

@@ -10,12 +10,14 @@ pub const STATS_XATTR: &str = "system.backstitch.stats";
 /// The largest value that an extended attribute can have on Linux.
 const XATTR_MAX_BYTES: usize = 65536;
 
-/// The counters as the attribute shows them: the engine's, with this process's id and the image's name.
+/// The counters as the attribute shows them: the engine's, with this process's id, the image's name and what the mount found.
 pub(crate) fn document(engine: &Engine, image: &str) -> Vec<u8> {
     let mut value = serde_json::to_value(engine.stats()).unwrap_or_default();
     if let Value::Object(members) = &mut value {
         members.insert("pid".into(), std::process::id().into());
         members.insert("image".into(), image.into());
+        let recovery = serde_json::to_value(engine.recovery());
+        members.insert("recovery".into(), recovery.unwrap_or_default());
     }
     value.to_string().into_bytes()
 }

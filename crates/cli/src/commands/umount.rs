@@ -66,7 +66,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let daemon = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| failed(host(&e.into())))?;
     unmount(args, &dir)?;
     wait_for(&daemon).map_err(|e| failed(host(&e)))?;
-    if mount.read_only {
+    // What a crash left keeps an image from being called clean until it is reclaimed or checked.
+    let had_crashed = counters["recovery"]["needed"] == true;
+    if mount.read_only || had_crashed {
         return Ok(());
     }
     check_clean(Path::new(counters["image"].as_str().unwrap_or_default()))

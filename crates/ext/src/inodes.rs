@@ -488,6 +488,23 @@ impl Ext {
         self.state(inode).names = pending;
     }
 
+    /// What makes a name reachable, where it is not on the disk yet.
+    pub(crate) fn reach_of_pending_name(
+        &self,
+        inode: u32,
+        block: u64,
+        offset: usize,
+        into: &mut Vec<PatchId>,
+    ) {
+        let names = self.inodes.get(&inode).map_or(&[][..], |s| &s.names);
+        if let Some(name) = names
+            .iter()
+            .find(|n| n.block == block && n.offset == offset)
+        {
+            self.reach_of_name(name, into);
+        }
+    }
+
     /// Takes a name out of the list of those that are not on the disk yet.
     pub(crate) fn take_name(
         &mut self,

@@ -491,6 +491,9 @@ impl Ext {
         if !of_directory && target.links > 1 {
             self.reach_of_another_name(v, &target, &found, &mut after);
         }
+        if of_directory {
+            self.earlier_names_gone(v, found.inode, &mut after);
+        }
         let cleared = self.clear_name(v, &found, &after);
         self.index_removed(v, directory, name, found.logical, found.block);
         self.note_removal(v, directory, name, cleared);
@@ -518,6 +521,19 @@ impl Ext {
             ));
         }
         Ok(target)
+    }
+
+    /// What the removal of a directory's name must come after: that its earlier names are gone, for its `..` agrees with none of
+    /// them.
+    pub(crate) fn earlier_names_gone(
+        &self,
+        v: &Volume<'_>,
+        directory: u32,
+        after: &mut Vec<PatchId>,
+    ) {
+        if let Some(state) = self.inodes.get(&directory) {
+            after.extend(state.clearings.iter().filter(|c| v.is_live(**c)));
+        }
     }
 
     /// What the removal of one of several names must come after: that another one is reachable. Nothing where one that is not

@@ -180,6 +180,14 @@ impl Ext {
                 e.set_changed(now);
             }));
         }
+        if m.is_directory && m.from != m.to {
+            // Until the `..` is rewritten the old name must be there to agree with it: should it not be on the disk yet, it
+            // gets there first.
+            self.reach_of_pending_name(number, m.old.block, m.old.offset, &mut before_name);
+        }
+        if let Some((found, _)) = m.target.as_ref().filter(|(_, t)| t.is_directory()) {
+            self.earlier_names_gone(v, found.inode, &mut before_name);
+        }
         let new_parent_link = (m.is_directory && m.from != m.to)
             .then(|| self.change_inode(v, m.to, &[], |e| e.set_links(to_parent.links + 1)));
         let pending = if atomic {

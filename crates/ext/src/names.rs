@@ -597,8 +597,9 @@ impl Ext {
                 state.clearings.retain(|c| v.is_live(*c));
                 state.clearings.push(cleared);
             }
-            let after: &[PatchId] = if never_on_disk { &[] } else { &[cleared] };
-            self.change_inode(v, number, after, |e| {
+            state.clearings.retain(|c| v.is_live(*c));
+            let after = state.clearings.clone();
+            self.change_inode(v, number, &after, |e| {
                 e.set_links(target.links - 1);
                 e.set_changed(now);
             });

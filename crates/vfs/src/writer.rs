@@ -183,7 +183,7 @@ impl Engine {
                 continue;
             }
             self.batch_done.notify_all();
-            if !state.in_flight || core.batches_in_flight == 0 {
+            if core.batches_in_flight == 0 {
                 return Err(Error::Stuck {
                     patches: core.store.graph().counters().live,
                 });

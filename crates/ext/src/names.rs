@@ -484,6 +484,12 @@ impl Ext {
         if target.flags & (FLAG_IMMUTABLE | FLAG_APPEND) != 0 || parent.flags & FLAG_APPEND != 0 {
             return Err(Error::NotPermitted);
         }
+        if of_directory
+            && self.has_leaks
+            && self.find_dotdot(v, found.inode, &target)?.inode != directory
+        {
+            return self.remove_left_over_name(v, directory, name, &found, now);
+        }
         if of_directory && !self.is_empty_directory(v, found.inode, &target)? {
             return Err(Error::NotEmpty);
         }
@@ -503,6 +509,27 @@ impl Ext {
             e.set_changed(now);
         });
         self.lose_name(v, directory, &found, &target, cleared, now);
+        Ok(found.inode)
+    }
+
+    /// Takes away the name that a crash in the middle of a move left to a directory in its other parent: the directory lives on
+    /// under the name that its `..` agrees with. Link counts stay: they may be too high, never too low.
+    fn remove_left_over_name(
+        &mut self,
+        v: &mut Volume<'_>,
+        directory: u32,
+        name: &[u8],
+        found: &Found,
+        now: Timestamp,
+    ) -> Result<u32> {
+        let cleared = self.clear_name(v, found, &[]);
+        self.index_removed(v, directory, name, found.logical, found.block);
+        self.note_removal(v, directory, name, cleared);
+        self.note_change(v, directory, cleared);
+        self.touch_inode(v, directory, |e| {
+            e.set_modified(now);
+            e.set_changed(now);
+        });
         Ok(found.inode)
     }
 

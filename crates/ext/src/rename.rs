@@ -86,6 +86,10 @@ impl Ext {
         } else {
             None
         };
+        if dotdot.as_ref().is_some_and(|d| d.inode != from) {
+            // A crash in the middle of a move left this second name: it can be removed, not moved.
+            return Err(Error::Invalid);
+        }
         let lost = target.as_ref().map(|(found, _)| found.inode);
         let m = Move {
             from,
@@ -141,7 +145,12 @@ impl Ext {
         ))
     }
 
-    fn find_dotdot(&mut self, v: &mut Volume<'_>, number: u32, inode: &Inode) -> Result<Found> {
+    pub(crate) fn find_dotdot(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        inode: &Inode,
+    ) -> Result<Found> {
         let missing = || Error::corrupt(format!("directory {number}"), "it has no '..'");
         let block = self.directory_block(v, inode, 0)?.ok_or_else(missing)?;
         let inodes_count = self.sb.inodes_count;

@@ -1,7 +1,7 @@
 //! The inodes: which are in use, which have no name, and what is wrong with the others.
 
 use backstitch_layout::{Error, FileType, ReclaimStep, Result, Timestamp};
-use backstitch_ordering::{BlockClass, Volume};
+use backstitch_ordering::{BlockClass, PatchId, Volume};
 
 use super::names::DIRECTORY;
 use super::{Phase, Reclaim, kind};
@@ -105,6 +105,46 @@ impl Ext {
         Ok(directory::type_code(file_type))
     }
 
+    /// Marks directories that cannot be reached as deleted: each before the one that its `..` leads to, for no `..` on the disk may
+    /// stand for what is dead.
+    pub(super) fn kill_orphans(
+        &mut self,
+        v: &mut Volume<'_>,
+        r: &mut Reclaim,
+        at: usize,
+        now: Timestamp,
+    ) -> Result<ReclaimStep> {
+        let to = r.orphans.len().min(at + INODES_PER_STEP as usize);
+        let part = r.orphans[at..to].to_vec();
+        self.want_inodes(v, part.iter().map(|(orphan, _)| *orphan))?;
+        for (orphan, parent) in part {
+            let after = r.deaths.remove(&orphan).unwrap_or_default();
+            let death = self.kill(v, r, orphan, &after, now);
+            r.deaths.entry(parent).or_default().push(death);
+        }
+        r.phase = if to < r.orphans.len() {
+            Phase::KillOrphans(to)
+        } else {
+            Phase::Kill(1)
+        };
+        Ok(ReclaimStep::More)
+    }
+
+    fn kill(
+        &mut self,
+        v: &mut Volume<'_>,
+        r: &mut Reclaim,
+        number: u32,
+        after: &[PatchId],
+        now: Timestamp,
+    ) -> PatchId {
+        r.set_kind(number, kind::FREE);
+        self.edit_inode(v, number, after, |e| {
+            e.set_links(0);
+            e.set_dtime(now.seconds.clamp(1, u32::MAX.into()) as u32);
+        })
+    }
+
     /// Marks inodes without names as deleted.
     pub(super) fn kill_inodes(
         &mut self,
@@ -124,11 +164,7 @@ impl Ext {
             .collect();
         self.want_inodes(v, dead.iter().copied())?;
         for number in &dead {
-            self.edit_inode(v, *number, &[], |e| {
-                e.set_links(0);
-                e.set_dtime(now.seconds.clamp(1, u32::MAX.into()) as u32);
-            });
-            r.set_kind(*number, kind::FREE);
+            self.kill(v, r, *number, &[], now);
         }
         match dead.last() {
             Some(last) => {

@@ -22,7 +22,7 @@ mod inodes;
 mod names;
 
 use backstitch_layout::{Error, ReclaimProgress, ReclaimStep, Result, Timestamp};
-use backstitch_ordering::Volume;
+use backstitch_ordering::{PatchId, Volume};
 use rustc_hash::FxHashMap;
 
 use crate::format::{ROOT_INODE, bitmap};
@@ -53,6 +53,8 @@ enum Phase {
     Parents(usize),
     /// Clear the names in an unreachable directory, from a block on.
     Orphans { inode: u32, block: u64 },
+    /// Mark unreachable directories as dead: of the list, from one on.
+    KillOrphans(usize),
     /// Mark inodes without names as dead, from one on.
     Kill(u32),
     /// Correct a live inode, of which so many blocks have been found before `from`.
@@ -80,6 +82,10 @@ pub(crate) struct Reclaim {
     doubles: Vec<(u32, Name)>,
     /// Directories whose `..` is wrong.
     strays: Vec<u32>,
+    /// Directories that cannot be reached, and where their `..` leads; later in the order in which they die.
+    orphans: Vec<(u32, u32)>,
+    /// The deaths of those that `..` of a directory led to it, by that directory.
+    deaths: FxHashMap<u32, Vec<PatchId>>,
     /// Blocks in use: bit 0 stands for the first data block.
     used: Vec<u8>,
     /// How many inodes refer to an attribute block.
@@ -101,6 +107,8 @@ impl Reclaim {
             stack: vec![(ROOT_INODE, 0)],
             doubles: Vec::new(),
             strays: Vec::new(),
+            orphans: Vec::new(),
+            deaths: FxHashMap::default(),
             used: vec![0; bits.div_ceil(8) as usize],
             attribute_blocks: FxHashMap::default(),
             attribute_list: Vec::new(),
@@ -176,6 +184,7 @@ impl Reclaim {
             }
             Phase::Doubles(_) | Phase::Parents(_) => 0.5,
             Phase::Orphans { inode, .. } => 0.5 + 0.05 * part(inode.into(), inodes),
+            Phase::KillOrphans(_) => 0.55,
             Phase::Kill(inode) => 0.55 + 0.05 * part(inode.into(), inodes),
             Phase::Correct { inode, .. } => 0.6 + 0.3 * part(inode.into(), inodes),
             Phase::Attributes(_) => 0.9,
@@ -233,6 +242,7 @@ impl Ext {
             Phase::Doubles(at) => self.settle_double(v, r, at),
             Phase::Parents(at) => self.correct_parent(v, r, at),
             Phase::Orphans { inode, block } => self.clear_orphan(v, r, inode, block),
+            Phase::KillOrphans(at) => self.kill_orphans(v, r, at, now),
             Phase::Kill(inode) => self.kill_inodes(v, r, inode, now),
             Phase::Correct { .. } => self.correct_inodes(v, r),
             Phase::Attributes(at) => self.correct_references(v, r, at),

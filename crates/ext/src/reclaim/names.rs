@@ -2,6 +2,7 @@
 
 use backstitch_layout::{Error, ReclaimStep, Result};
 use backstitch_ordering::{BlockClass, Volume};
+use rustc_hash::FxHashMap;
 
 use super::{Phase, Reclaim, kind};
 use crate::format::directory::{OFFSET_INODE, TYPE_UNKNOWN, entries};
@@ -291,7 +292,8 @@ impl Ext {
     ) -> Result<ReclaimStep> {
         let is_orphan = |i: &u32| r.kind(*i) == DIRECTORY && !r.directories.contains_key(i);
         let Some(number) = (inode..=self.sb.inodes_count).find(is_orphan) else {
-            r.phase = Phase::Kill(1);
+            r.orphans = children_first(&r.orphans);
+            r.phase = Phase::KillOrphans(0);
             return Ok(ReclaimStep::Drain);
         };
         let from = if number == inode { block } else { 0 };
@@ -307,6 +309,9 @@ impl Ext {
             };
             self.clear_name(v, &found, &[]);
         }
+        if from == 0 {
+            r.orphans.push((number, seen[1].inode));
+        }
         r.phase = if to < self.directory_blocks(&orphan) {
             Phase::Orphans {
                 inode: number,
@@ -320,6 +325,31 @@ impl Ext {
         };
         Ok(ReclaimStep::More)
     }
+}
+
+/// Orders directories such that each comes before the one that its `..` leads to.
+fn children_first(orphans: &[(u32, u32)]) -> Vec<(u32, u32)> {
+    let parents: FxHashMap<u32, u32> = orphans.iter().copied().collect();
+    let mut depths: FxHashMap<u32, u32> = FxHashMap::default();
+    for (orphan, _) in orphans {
+        let (mut path, mut at) = (Vec::new(), *orphan);
+        // Ends at what has its depth, what is no orphan, and (on a damaged image) where a cycle closes.
+        while !depths.contains_key(&at)
+            && let Some(parent) = parents.get(&at)
+        {
+            depths.insert(at, 0);
+            path.push(at);
+            at = *parent;
+        }
+        let mut depth = depths.get(&at).copied().unwrap_or(0);
+        for number in path.into_iter().rev() {
+            depth += 1;
+            depths.insert(number, depth);
+        }
+    }
+    let mut ordered = orphans.to_vec();
+    ordered.sort_by_key(|(orphan, _)| std::cmp::Reverse(depths[orphan]));
+    ordered
 }
 
 fn add_child(r: &mut Reclaim, directory: u32, by: i16) -> Result<()> {

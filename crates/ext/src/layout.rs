@@ -2,8 +2,8 @@
 
 use backstitch_layout::{
     Allocate, Attributes, DeferredStatistics, DirectoryEntry, Error, FileSystem,
-    FileSystemStatistics, InodeNumber, NewInode, Piece, Rename, Result, Seek, SetAttributes,
-    SetXattrMode, Timestamp,
+    FileSystemStatistics, InodeNumber, NewInode, Piece, ReclaimProgress, ReclaimStep, Rename,
+    Result, Seek, SetAttributes, SetXattrMode, Timestamp,
 };
 use backstitch_ordering::{PatchId, Volume};
 use rustc_hash::FxHashMap;
@@ -13,6 +13,7 @@ use crate::format::{NAME_MAX_BYTES, ROOT_INODE, Superblock};
 use crate::groups::Groups;
 use crate::inodes::InodeState;
 use crate::place::Windows;
+use crate::reclaim::Reclaim;
 use crate::xattrs::SharedBlocks;
 
 /// An open ext2 file system.
@@ -27,6 +28,8 @@ pub(crate) struct Ext {
     pub(crate) read_only: Option<String>,
     /// A crash left leaks that nobody has looked for yet: the image must not be called clean.
     pub(crate) has_leaks: bool,
+    /// The search for them, while it is under way.
+    pub(crate) reclaim: Option<Box<Reclaim>>,
     pub(crate) free_epoch: u64,
     /// Makes generations that differ.
     pub(crate) next_generation: u32,
@@ -324,6 +327,14 @@ impl FileSystem for Ext {
 
     fn deferred(&self) -> DeferredStatistics {
         self.deferred.statistics()
+    }
+
+    fn reclaim(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<ReclaimStep> {
+        self.reclaim_step(v, now)
+    }
+
+    fn reclaim_progress(&self) -> ReclaimProgress {
+        self.show_reclaim()
     }
 
     fn settle(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<()> {

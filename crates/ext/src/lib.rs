@@ -17,6 +17,7 @@
 //! | `map` | logical to physical blocks, `contents` reading and writing, `extend` adding blocks, `shrink` truncation and holes |
 //! | `index` | finding names in directories, `names` the operations on them, `rename` |
 //! | `deferred` | freeing what nothing on the disk refers to any more |
+//! | `reclaim` | freeing what a crash left |
 
 mod block_edit;
 mod contents;
@@ -34,6 +35,7 @@ pub mod mkfs;
 mod mount;
 mod names;
 mod place;
+mod reclaim;
 mod rename;
 mod shrink;
 mod xattrs;

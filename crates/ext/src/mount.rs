@@ -84,6 +84,7 @@ impl LayoutKind for Ext2 {
             shared_blocks: Default::default(),
             read_only,
             has_leaks: trust == Trust::AfterCrash,
+            reclaim: None,
             free_epoch: 0,
             next_generation: (request.now.seconds as u32).wrapping_mul(0x9e37_79b9)
                 ^ request.now.nanoseconds,

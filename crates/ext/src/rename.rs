@@ -199,6 +199,8 @@ impl Ext {
         }
         let new_parent_link = (m.is_directory && m.from != m.to)
             .then(|| self.change_inode(v, m.to, &[], |e| e.set_links(to_parent.links + 1)));
+        // The old name may never have been on the disk: then the new one counts, whatever `..` says.
+        before_name.extend(new_parent_link);
         let pending = if atomic {
             self.move_within_block(v, m, now)?
         } else {
@@ -230,6 +232,8 @@ impl Ext {
             self.note_clearing(v, number, old_name, cleared);
             self.change_inode(v, number, &[cleared], |e| e.set_links(m.inode.links));
             if m.is_directory && m.from != m.to {
+                // As long as the old name is there it may be the one by which the directory is reached.
+                parent_after.push(cleared);
                 self.drop_parent_link(v, m.from, &parent_after);
             }
             self.touch_inode(v, m.from, |e| {

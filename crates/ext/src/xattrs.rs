@@ -105,7 +105,7 @@ impl Ext {
         )
     }
 
-    fn checked_attribute_block(&self, number: u32, block: u64) -> Result<u64> {
+    pub(crate) fn checked_attribute_block(&self, number: u32, block: u64) -> Result<u64> {
         if self.is_data_run(Run {
             start: block,
             len: 1,

@@ -45,6 +45,26 @@ pub struct DeferredStatistics {
     pub done: u64,
 }
 
+/// What a step of the reclaim asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReclaimStep {
+    /// Another step.
+    More,
+    /// Another step, once everything is on stable storage and all deferred work done.
+    Drain,
+    /// Nothing: all that a crash left is found, and freed as soon as what was changed is on stable storage.
+    Done,
+}
+
+/// How far the reclaim is.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ReclaimProgress {
+    /// Whether it is under way.
+    pub running: bool,
+    /// How much of it is done, 0 to 1; 1 where there was nothing to do.
+    pub done_fraction: f64,
+}
+
 /// How a file system is to be opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenRequest {
@@ -341,6 +361,18 @@ pub trait FileSystem: Send {
 
     /// How much deferred work there is.
     fn deferred(&self) -> DeferredStatistics;
+
+    /// One bounded step of finding and freeing what a crash left: space and inodes marked as used, counts too high. It goes on where
+    /// the step before ended. To be called from when all deferred work is done, with nothing else in between, until it says
+    /// [`ReclaimStep::Done`]: only then can the image be marked clean.
+    ///
+    /// # Errors
+    /// `Miss` as any operation; `Corrupt` where something was found that no crash can have left. Nothing is reclaimed then, and a
+    /// check is called for.
+    fn reclaim(&mut self, volume: &mut Volume<'_>, now: Timestamp) -> Result<ReclaimStep>;
+
+    /// How far the reclaim is.
+    fn reclaim_progress(&self) -> ReclaimProgress;
 
     /// Everything is on stable storage and no deferred work is left: writes counters and the like, all but the clean mark.
     ///

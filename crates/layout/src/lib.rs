@@ -16,5 +16,8 @@ mod fs;
 mod types;
 
 pub use error::{Error, Result};
-pub use fs::{DeferredStatistics, FileSystem, LayoutKind, OpenRequest, Opened, Piece, Rename};
+pub use fs::{
+    DeferredStatistics, FileSystem, LayoutKind, OpenRequest, Opened, Piece, ReclaimProgress,
+    ReclaimStep, Rename,
+};
 pub use types::*;

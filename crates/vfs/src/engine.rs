@@ -502,7 +502,7 @@ impl Engine {
             ordering: self.ordering_name.to_string(),
             ops: core.operations,
             read_only: core.fs.read_only_reason(),
-            ..Stats::of(&core.store, core.fs.deferred())
+            ..Stats::of(&core.store, core.fs.deferred(), core.fs.reclaim_progress())
         }
     }
 
@@ -527,6 +527,8 @@ impl Engine {
             return Ok(());
         }
         core.fs.release_all();
+        self.drain(&mut core)?;
+        self.reclaim(&mut core)?;
         self.drain(&mut core)?;
         self.administer(&mut core, |fs, v, now| fs.settle(v, now))?;
         self.drain(&mut core)?;

@@ -1,6 +1,6 @@
 //! What `backstitch stats` shows.
 
-use backstitch_layout::DeferredStatistics;
+use backstitch_layout::{DeferredStatistics, ReclaimProgress};
 use backstitch_store::Store;
 use serde::Serialize;
 
@@ -105,7 +105,11 @@ pub struct ReclaimStats {
 }
 
 impl Stats {
-    pub(crate) fn of(store: &Store, deferred: DeferredStatistics) -> Stats {
+    pub(crate) fn of(
+        store: &Store,
+        deferred: DeferredStatistics,
+        reclaim: ReclaimProgress,
+    ) -> Stats {
         let graph = *store.graph().counters();
         let cache = store.stats();
         Stats {
@@ -141,6 +145,10 @@ impl Stats {
             deferred: DeferredStats {
                 pending: deferred.pending,
                 done: deferred.done,
+            },
+            reclaim: ReclaimStats {
+                running: reclaim.running,
+                done_fraction: reclaim.done_fraction,
             },
             ..Stats::default()
         }

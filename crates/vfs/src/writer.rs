@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use backstitch_layout::Error as LayoutError;
+use backstitch_layout::{Error as LayoutError, ReclaimStep};
 use backstitch_ordering::{Operation, PatchId};
 use backstitch_store::{Batch, Goal, drive};
 use parking_lot::MutexGuard;
@@ -189,6 +189,43 @@ impl Engine {
                 });
             }
             self.batch_done.wait(core);
+        }
+    }
+
+    /// Finds and frees what a crash left, while nothing else is going on. Where that shows damage, the image stays as it is: readable,
+    /// not clean.
+    pub(crate) fn reclaim(&self, core: &mut MutexGuard<'_, Core>) -> Result<()> {
+        let mut wait_for = Vec::new();
+        loop {
+            let clock = self.clock();
+            let step = core.step(
+                Some(Operation::Background),
+                clock,
+                now(),
+                &mut wait_for,
+                &mut |fs, v, now| fs.reclaim(v, now),
+            );
+            match step {
+                Ok(ReclaimStep::More) => {
+                    if core.store.is_filling() {
+                        self.write_batch(core, |core, now| {
+                            core.store.next_batch(Goal::Oldest, now, BATCH_BYTES)
+                        });
+                    }
+                    core.store.trim();
+                    MutexGuard::bump(core);
+                }
+                Ok(ReclaimStep::Drain) => self.drain(core)?,
+                Ok(ReclaimStep::Done) => return Ok(()),
+                Err(LayoutError::Miss) => self.read_wanted(core)?,
+                Err(error) => {
+                    let reason =
+                        format!("what a crash left cannot be reclaimed, run fsck: {error}");
+                    tracing::error!("{reason}");
+                    core.fs.become_read_only(&reason);
+                    return Ok(());
+                }
+            }
         }
     }
 

@@ -1,0 +1,253 @@
+//! The reclaim: what a crash left is found and given back.
+//!
+//! After a crash the image is trusted as soft updates leave it: what is marked as used may not be, and counts may be too high.
+//! Nothing of that does harm, so the reclaim comes later, in steps that look at a bounded number of blocks each:
+//!
+//! 1. *scan* the inode tables for what is in use, and of which type;
+//! 2. *walk* all directories from the root on, counting names; settle directories with two names;
+//! 3. take the names out of directories that nobody can reach, and then, once that is on the disk, mark everything without a
+//!    name as *dead*;
+//! 4. once that is on the disk, *correct* what lives: link counts, block counts, blocks beyond the size. All the blocks that it
+//!    maps are noted;
+//! 5. once that is on the disk, *free* in the bitmaps what nobody noted.
+//!
+//! Blocks are freed for one reason alone: no live inode maps them. So no fault elsewhere can make the reclaim free what is in use.
+//! Whatever soft updates cannot have left is taken for corruption and ends the reclaim; the image is then not called clean.
+//!
+//! Every change is an ordinary patch, and each phase is on the disk before one begins that relies on it: a crash in between leaves
+//! what any crash may leave.
+
+mod bitmaps;
+mod inodes;
+mod names;
+
+use backstitch_layout::{Error, ReclaimProgress, ReclaimStep, Result, Timestamp};
+use backstitch_ordering::{PatchId, Volume};
+use rustc_hash::FxHashMap;
+
+use crate::format::{ROOT_INODE, bitmap};
+use crate::groups::Run;
+use crate::layout::Ext;
+use names::{Directory, Name};
+
+/// What an inode is, beside the type codes of directory entries.
+mod kind {
+    /// Not in use.
+    pub(super) const FREE: u8 = 0;
+    /// Without names, but somebody above refers to it.
+    pub(super) const HELD: u8 = 254;
+    /// Below the first one for files.
+    pub(super) const RESERVED: u8 = 255;
+}
+
+/// What the next step does, and where it goes on.
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    /// Look at inode table blocks of a group, from one on.
+    Scan { group: u32, block: u64 },
+    /// Walk the directories on the stack.
+    Walk,
+    /// Settle the directories with two names, from one on.
+    Doubles(usize),
+    /// Correct `..` entries: of the list, from one on.
+    Parents(usize),
+    /// Clear the names in an unreachable directory, from a block on.
+    Orphans { inode: u32, block: u64 },
+    /// Mark unreachable directories as dead: of the list, from one on.
+    KillOrphans(usize),
+    /// Mark inodes without names as dead, from one on.
+    Kill(u32),
+    /// Correct a live inode, of which so many blocks have been found before `from`.
+    Correct { inode: u32, from: u64, blocks: u64 },
+    /// Reference counts of attribute blocks: of the list, from one on.
+    Attributes(usize),
+    /// Check that all that is in use is marked so, before anything is freed.
+    Verify(u32),
+    /// Free the rest of a group.
+    Free(u32),
+}
+
+/// A reclaim that is under way.
+pub(crate) struct Reclaim {
+    phase: Phase,
+    /// What each inode is, from inode 1 on: a type code, or one of [`kind`].
+    kinds: Vec<u8>,
+    /// Names that can be reached, of each inode.
+    names: Vec<u16>,
+    /// The directories that can be reached.
+    directories: FxHashMap<u32, Directory>,
+    /// Directories that are being walked, and the block that comes next.
+    stack: Vec<(u32, u64)>,
+    /// Further names of directories that have one.
+    doubles: Vec<(u32, Name)>,
+    /// Directories whose `..` is wrong.
+    strays: Vec<u32>,
+    /// Directories that cannot be reached, and where their `..` leads; later in the order in which they die.
+    orphans: Vec<(u32, u32)>,
+    /// The deaths of those that `..` of a directory led to it, by that directory.
+    deaths: FxHashMap<u32, Vec<PatchId>>,
+    /// Blocks in use: bit 0 stands for the first data block.
+    used: Vec<u8>,
+    /// How many inodes refer to an attribute block.
+    attribute_blocks: FxHashMap<u64, u32>,
+    attribute_list: Vec<(u64, u32)>,
+    /// Directories in each group.
+    directories_in_group: Vec<u32>,
+}
+
+impl Reclaim {
+    fn new(fs: &Ext) -> Reclaim {
+        let inodes = fs.sb.inodes_count as usize;
+        let bits = u64::from(fs.sb.groups) * u64::from(fs.sb.blocks_per_group);
+        let mut reclaim = Reclaim {
+            phase: Phase::Scan { group: 0, block: 0 },
+            kinds: vec![kind::FREE; inodes],
+            names: vec![0; inodes],
+            directories: FxHashMap::default(),
+            stack: vec![(ROOT_INODE, 0)],
+            doubles: Vec::new(),
+            strays: Vec::new(),
+            orphans: Vec::new(),
+            deaths: FxHashMap::default(),
+            used: vec![0; bits.div_ceil(8) as usize],
+            attribute_blocks: FxHashMap::default(),
+            attribute_list: Vec::new(),
+            directories_in_group: vec![0; fs.sb.groups as usize],
+        };
+        reclaim
+            .directories
+            .insert(ROOT_INODE, Directory::root(ROOT_INODE));
+        reclaim.mark_metadata(fs);
+        reclaim
+    }
+
+    fn kind(&self, inode: u32) -> u8 {
+        let index = (inode as usize).wrapping_sub(1);
+        self.kinds.get(index).copied().unwrap_or(kind::FREE)
+    }
+
+    fn set_kind(&mut self, inode: u32, kind: u8) {
+        if let Some(place) = self.kinds.get_mut((inode as usize).wrapping_sub(1)) {
+            *place = kind;
+        }
+    }
+
+    fn names_of(&self, inode: u32) -> u16 {
+        let index = (inode as usize).wrapping_sub(1);
+        self.names.get(index).copied().unwrap_or(0)
+    }
+
+    /// Superblocks, descriptors and those kept for more of them, bitmaps, inode tables.
+    fn mark_metadata(&mut self, fs: &Ext) {
+        for (index, g) in fs.groups.list.iter().enumerate() {
+            let group = index as u32;
+            let supers = u64::from(fs.sb.super_blocks_in_group(group));
+            self.mark_again(fs, fs.sb.group_first_block(group), supers);
+            self.mark_again(fs, g.block_bitmap, 1);
+            self.mark_again(fs, g.inode_bitmap, 1);
+            self.mark_again(fs, g.inode_table, fs.sb.inode_table_blocks.into());
+        }
+    }
+
+    /// Marks what may be marked already.
+    fn mark_again(&mut self, fs: &Ext, start: u64, len: u64) {
+        for block in start..start + len {
+            bitmap::set(&mut self.used, (block - fs.sb.first_data_block) as usize);
+        }
+    }
+
+    /// Marks blocks of an inode. That no block belongs to two is what everything here relies on.
+    fn mark(&mut self, fs: &Ext, inode: u32, run: Run) -> Result<()> {
+        for block in run.start..run.end() {
+            let bit = (block - fs.sb.first_data_block) as usize;
+            if bitmap::test(&self.used, bit) {
+                return Err(Error::corrupt(
+                    format!("inode {inode}"),
+                    format!("block {block} belongs to something else too"),
+                ));
+            }
+            bitmap::set(&mut self.used, bit);
+        }
+        Ok(())
+    }
+
+    /// How much is done. The phases are weighed by what they read.
+    fn done_fraction(&self, fs: &Ext) -> f64 {
+        let part = |at: u64, of: u64| at as f64 / of.max(1) as f64;
+        let (groups, inodes) = (u64::from(fs.sb.groups), u64::from(fs.sb.inodes_count));
+        match self.phase {
+            Phase::Scan { group, .. } => 0.2 * part(group.into(), groups),
+            Phase::Walk => {
+                let open = self.stack.len() as u64;
+                let known = self.directories.len() as u64;
+                0.2 + 0.3 * part(known.saturating_sub(open), known)
+            }
+            Phase::Doubles(_) | Phase::Parents(_) => 0.5,
+            Phase::Orphans { inode, .. } => 0.5 + 0.05 * part(inode.into(), inodes),
+            Phase::KillOrphans(_) => 0.55,
+            Phase::Kill(inode) => 0.55 + 0.05 * part(inode.into(), inodes),
+            Phase::Correct { inode, .. } => 0.6 + 0.3 * part(inode.into(), inodes),
+            Phase::Attributes(_) => 0.9,
+            Phase::Verify(group) => 0.9 + 0.05 * part(group.into(), groups),
+            Phase::Free(group) => 0.95 + 0.05 * part(group.into(), groups),
+        }
+    }
+}
+
+impl Ext {
+    /// One step of the reclaim.
+    pub(crate) fn reclaim_step(
+        &mut self,
+        v: &mut Volume<'_>,
+        now: Timestamp,
+    ) -> Result<ReclaimStep> {
+        if !self.has_leaks || self.read_only.is_some() {
+            self.reclaim = None;
+            return Ok(ReclaimStep::Done);
+        }
+        // Out of its place, so that it and the file system can be changed side by side.
+        let mut state = match self.reclaim.take() {
+            Some(state) => state,
+            None => Box::new(Reclaim::new(self)),
+        };
+        let step = self.reclaim_part(v, &mut state, now);
+        match &step {
+            Ok(ReclaimStep::Done) => self.has_leaks = false,
+            Ok(_) | Err(Error::Miss) => self.reclaim = Some(state),
+            Err(_) => {}
+        }
+        step
+    }
+
+    pub(crate) fn show_reclaim(&self) -> ReclaimProgress {
+        ReclaimProgress {
+            running: self.reclaim.is_some(),
+            done_fraction: match &self.reclaim {
+                Some(state) => state.done_fraction(self),
+                None if self.has_leaks => 0.0,
+                None => 1.0,
+            },
+        }
+    }
+
+    fn reclaim_part(
+        &mut self,
+        v: &mut Volume<'_>,
+        r: &mut Reclaim,
+        now: Timestamp,
+    ) -> Result<ReclaimStep> {
+        match r.phase {
+            Phase::Scan { group, block } => self.scan_inodes(v, r, group, block),
+            Phase::Walk => self.walk_directories(v, r),
+            Phase::Doubles(at) => self.settle_double(v, r, at),
+            Phase::Parents(at) => self.correct_parent(v, r, at),
+            Phase::Orphans { inode, block } => self.clear_orphan(v, r, inode, block),
+            Phase::KillOrphans(at) => self.kill_orphans(v, r, at, now),
+            Phase::Kill(inode) => self.kill_inodes(v, r, inode, now),
+            Phase::Correct { .. } => self.correct_inodes(v, r),
+            Phase::Attributes(at) => self.correct_references(v, r, at),
+            Phase::Verify(group) => self.verify_group(v, r, group),
+            Phase::Free(group) => self.free_rest_of_group(v, r, group),
+        }
+    }
+}

@@ -1,0 +1,481 @@
+//! What the tests of crashes share: a machine that does random operations and can be cut at any write, and who judges what is left.
+
+#![allow(dead_code)]
+
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use backstitch_device::{BlockDevice, MemoryDevice};
+use backstitch_ext::fsck::{self, Finding, Kind, Options, SliceSource};
+use backstitch_ext::{Ext2, mkfs};
+use backstitch_layout::{
+    Error, FileSystem, FileType, InodeNumber, LayoutKind, NewInode, OpenRequest, Rename,
+    RenameMode, Result, SetAttributes, SetXattrMode, Timestamp,
+};
+use backstitch_ordering::{Mechanism, MechanismKind, Operation, Volume, VolumeId};
+use backstitch_store::{Goal, Limits, Optimisations, Store, drive};
+
+/// Marsaglia's xorshift: repeatable from its seed.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 >> 8
+    }
+
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        (self.next() % n.max(1) as u64) as usize
+    }
+}
+
+pub(crate) struct Machine {
+    pub(crate) store: Store,
+    pub(crate) mechanism: Box<dyn Mechanism>,
+    pub(crate) fs: Box<dyn FileSystem>,
+    pub(crate) volume: VolumeId,
+    pub(crate) memory: Arc<MemoryDevice>,
+    pub(crate) devices: Vec<Arc<dyn BlockDevice>>,
+    pub(crate) clock: u64,
+    /// (directory, name, inode, is a directory)
+    pub(crate) names: Vec<(InodeNumber, String, InodeNumber, bool)>,
+}
+
+impl Machine {
+    pub(crate) fn new(
+        ordering: MechanismKind,
+        block_size: u32,
+        optimisations: Optimisations,
+    ) -> Machine {
+        let memory = Arc::new(MemoryDevice::new(8 << 20));
+        let mut options = mkfs::Mkfs::new([7; 16], [9; 16], 1_600_000_000);
+        options.block_size = Some(block_size);
+        options.write(&*memory).unwrap();
+        Machine::open(memory, ordering, block_size, optimisations)
+    }
+
+    /// Opens what is there, as a mount does.
+    pub(crate) fn open(
+        memory: Arc<MemoryDevice>,
+        ordering: MechanismKind,
+        block_size: u32,
+        optimisations: Optimisations,
+    ) -> Machine {
+        let device: Arc<dyn BlockDevice> = memory.clone();
+        let mut store = Store::new(Limits::default(), optimisations);
+        let volume = store.add_volume(block_size);
+        let mut mechanism = ordering.make();
+        let request = OpenRequest {
+            read_only: false,
+            now: Timestamp {
+                seconds: 1_700_000_000,
+                nanoseconds: 0,
+            },
+        };
+        let devices = vec![device];
+        let opened = loop {
+            let mut v = Volume::new(&mut store, &mut *mechanism, volume, Duration::ZERO);
+            match Ext2.open(&mut v, &*devices[0], &request) {
+                Ok(opened) => break opened,
+                Err(Error::Miss) => {
+                    drive::read_wanted(&mut store, &devices).unwrap();
+                }
+                Err(error) => panic!("{error}"),
+            }
+        };
+        drive::sync(&mut store, &devices, &opened.first, Duration::ZERO).unwrap();
+        let mut fs = opened.file_system;
+        let mut v = Volume::new(&mut store, &mut *mechanism, volume, Duration::ZERO);
+        let marked = fs.mark_in_use(&mut v).unwrap();
+        drive::sync(&mut store, &devices, &marked, Duration::ZERO).unwrap();
+        Machine {
+            store,
+            mechanism,
+            fs,
+            volume,
+            memory,
+            devices,
+            clock: 0,
+            names: Vec::new(),
+        }
+    }
+
+    pub(crate) fn run<T>(
+        &mut self,
+        mut body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Result<T>,
+    ) -> Result<T> {
+        loop {
+            self.clock += 1;
+            let now = Timestamp {
+                seconds: 1_700_000_000 + self.clock as i64 / 50,
+                nanoseconds: 7,
+            };
+            let mut v = Volume::new(
+                &mut self.store,
+                &mut *self.mechanism,
+                self.volume,
+                Duration::from_millis(self.clock * 20),
+            );
+            v.begin(Operation::Names);
+            let result = body(&mut *self.fs, &mut v, now);
+            let mut wait_for = Vec::new();
+            v.end(&mut wait_for);
+            match result {
+                Err(Error::Miss) => {
+                    drive::read_wanted(&mut self.store, &self.devices).unwrap();
+                }
+                Err(Error::Again) => {}
+                Err(Error::WaitForFrees) => self.drain(),
+                other => return other,
+            }
+        }
+    }
+
+    pub(crate) fn background(&mut self) {
+        while self.run(|fs, v, now| fs.background(v, now)).unwrap() {}
+    }
+
+    pub(crate) fn drain(&mut self) {
+        loop {
+            self.background();
+            let batches =
+                drive::write_out(&mut self.store, &self.devices, Goal::All, Duration::ZERO)
+                    .unwrap();
+            if batches == 0 && self.fs.deferred().pending == 0 {
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn directory(&self, random: &mut Random) -> InodeNumber {
+        let directories: Vec<InodeNumber> =
+            self.names.iter().filter(|n| n.3).map(|n| n.2).collect();
+        match random.below(directories.len() + 1) {
+            0 => self.fs.root(),
+            i => directories[i - 1],
+        }
+    }
+
+    pub(crate) fn some_name(&self, random: &mut Random, directory: bool) -> Option<usize> {
+        let found: Vec<usize> = (0..self.names.len())
+            .filter(|i| self.names[*i].3 == directory)
+            .collect();
+        (!found.is_empty()).then(|| found[random.below(found.len())])
+    }
+
+    pub(crate) fn some_file(&self, random: &mut Random) -> Option<InodeNumber> {
+        self.some_name(random, false).map(|i| self.names[i].2)
+    }
+
+    pub(crate) fn create(&mut self, random: &mut Random, number: usize, kind: usize) -> String {
+        let directory = self.directory(random);
+        let name = format!("{}{number}", "x".repeat(random.below(40)));
+        let long = vec![b't'; 100];
+        let file_type = [
+            FileType::Regular,
+            FileType::Regular,
+            FileType::Regular,
+            FileType::Directory,
+            FileType::Symlink,
+        ][kind];
+        let new = NewInode {
+            file_type,
+            permissions: 0o644,
+            umask: 0,
+            uid: 0,
+            gid: 0,
+            device_number: 0,
+            target: if file_type == FileType::Symlink {
+                &long
+            } else {
+                &[]
+            },
+        };
+        let made = self.run(|fs, v, now| fs.create(v, directory, name.as_bytes(), &new, now));
+        if let Ok(inode) = made {
+            self.names.push((
+                directory,
+                name.clone(),
+                inode,
+                file_type == FileType::Directory,
+            ));
+        }
+        format!("create {file_type:?} {name} in {directory}: {made:?}")
+    }
+
+    pub(crate) fn remove(&mut self, random: &mut Random, directory: bool) -> String {
+        let Some(i) = self.some_name(random, directory) else {
+            return String::new();
+        };
+        let (parent, name, inode, _) = self.names[i].clone();
+        let removed = self.run(|fs, v, now| {
+            if directory {
+                fs.remove_directory(v, parent, name.as_bytes(), now)
+            } else {
+                fs.unlink(v, parent, name.as_bytes(), now)
+            }
+        });
+        if removed.is_ok() {
+            self.names.swap_remove(i);
+        }
+        format!("remove {name} ({inode}) from {parent}: {removed:?}")
+    }
+
+    pub(crate) fn rename(&mut self, random: &mut Random, directory: bool, number: usize) -> String {
+        let Some(i) = self.some_name(random, directory) else {
+            return String::new();
+        };
+        let (from, from_name, inode, _) = self.names[i].clone();
+        let over = random.below(3) == 0;
+        let (to, to_name) = match self.some_name(random, directory) {
+            Some(j) if over && j != i => (self.names[j].0, self.names[j].1.clone()),
+            _ => (self.directory(random), format!("r{number}")),
+        };
+        let rename = Rename {
+            from,
+            from_name: from_name.as_bytes(),
+            to,
+            to_name: to_name.as_bytes(),
+            mode: RenameMode::Replace,
+        };
+        let moved = self.run(|fs, v, now| fs.rename(v, &rename, now));
+        if let Ok(lost) = &moved {
+            let same = self
+                .names
+                .iter()
+                .any(|n| n.0 == to && n.1 == to_name && n.2 == inode);
+            if !same {
+                self.names
+                    .retain(|n| !(n.0 == to && n.1 == to_name) || lost.is_none());
+                self.names.retain(|n| !(n.0 == from && n.1 == from_name));
+                self.names.push((to, to_name.clone(), inode, directory));
+            }
+        }
+        format!("rename {from_name} ({inode}) of {from} to {to_name} of {to}: {moved:?}")
+    }
+
+    pub(crate) fn link(&mut self, random: &mut Random, number: usize) -> String {
+        let Some(inode) = self.some_file(random) else {
+            return String::new();
+        };
+        let directory = self.directory(random);
+        let name = format!("l{number}");
+        let linked = self.run(|fs, v, now| fs.link(v, inode, directory, name.as_bytes(), now));
+        if linked.is_ok() {
+            self.names.push((directory, name.clone(), inode, false));
+        }
+        format!("link {inode} as {name} in {directory}: {linked:?}")
+    }
+
+    pub(crate) fn write(&mut self, random: &mut Random) -> String {
+        let Some(inode) = self.some_file(random) else {
+            return String::new();
+        };
+        let data = vec![b'd'; 1 + random.below(20_000)];
+        let offset = random.below(30_000) as u64 + if random.below(10) == 0 { 300_000 } else { 0 };
+        let written = self.run(|fs, v, now| fs.write(v, inode, offset, &data, now));
+        format!("write {} at {offset} of {inode}: {written:?}", data.len())
+    }
+
+    pub(crate) fn truncate(&mut self, random: &mut Random) -> String {
+        let Some(inode) = self.some_file(random) else {
+            return String::new();
+        };
+        let size = [0, 1, 3000, 30_000, 400_000][random.below(5)];
+        let set = SetAttributes {
+            size_bytes: Some(size),
+            ..SetAttributes::default()
+        };
+        let done = self
+            .run(|fs, v, now| fs.set_attributes(v, inode, &set, now))
+            .map(drop);
+        format!("truncate {inode} to {size}: {done:?}")
+    }
+
+    pub(crate) fn set_xattr(&mut self, random: &mut Random) -> String {
+        let Some(inode) = self.some_file(random) else {
+            return String::new();
+        };
+        let value = format!("value {}", random.below(4));
+        let done = self.run(|fs, v, now| {
+            fs.set_xattr(
+                v,
+                inode,
+                b"user.a",
+                Some(value.as_bytes()),
+                SetXattrMode::Any,
+                now,
+            )
+        });
+        format!("setxattr of {inode} to {value}: {done:?}")
+    }
+
+    pub(crate) fn operation(&mut self, random: &mut Random, number: usize) -> String {
+        match random.below(20) {
+            0..=6 => {
+                let kind = random.below(5);
+                self.create(random, number, kind)
+            }
+            7..=9 => self.remove(random, false),
+            10 => self.remove(random, true),
+            11 | 12 => self.rename(random, false, number),
+            13 => self.rename(random, true, number),
+            14 => self.link(random, number),
+            15..=17 => self.write(random),
+            18 => self.truncate(random),
+            _ => self.set_xattr(random),
+        }
+    }
+
+    /// Hands a batch to the device; `check` sees a state in which a part of it arrived.
+    pub(crate) fn write_some(
+        &mut self,
+        random: &mut Random,
+        check: &mut impl FnMut(&[u8]),
+    ) -> bool {
+        let now = Duration::from_millis(self.clock * 20);
+        let goal = if random.below(3) == 0 {
+            Goal::All
+        } else {
+            Goal::Oldest
+        };
+        let batch = self
+            .store
+            .next_batch(goal, now, 1 + random.below(1 << 16) as u64);
+        if batch.is_empty() {
+            return false;
+        }
+        let mut state = self.memory.snapshot();
+        for (_, requests) in &batch.writes {
+            for request in requests {
+                let mut at = request.offset_bytes as usize;
+                for buffer in &request.buffers {
+                    if random.below(2) == 0 {
+                        state[at..at + buffer.len()].copy_from_slice(buffer);
+                    }
+                    at += buffer.len();
+                }
+            }
+        }
+        check(&state);
+        drive::perform(&self.devices, &batch.writes).unwrap();
+        self.store.complete(batch, now);
+        true
+    }
+}
+
+/// What e2fsck may find after a crash under soft updates, each with the reason.
+const ALLOWED: &[&str] = &[
+    // Frames of the report.
+    "e2fsck ",
+    "Pass ",
+    "WARNING",
+    " files (",
+    "Padding at end of",
+    "IGNORED",
+    "Unattached inode",
+    "Free blocks count wrong",
+    "Free inodes count wrong",
+    "Directories count wrong",
+    // Space and inodes marked as used.
+    "Block bitmap differences:  -",
+    "Inode bitmap differences:  -",
+    // Counts too high, sizes and block counts off.
+    "i_blocks is",
+    "i_size is",
+    "has reference count",
+    // Unconnected inodes and directories, two names of a moved directory.
+    "Unconnected directory inode",
+    // Of a directory with two names e2fsck asks about the one that `..` does not agree with; our own check knows the difference.
+    "'..' in",
+    "is a link to directory",
+    "zero-length",
+];
+
+/// A remark of e2fsck without the question that follows it (and is answered with no).
+fn without_question(line: &str) -> &str {
+    const QUESTIONS: [&str; 4] = [
+        "Clear? no",
+        "Fix? no",
+        "Connect to /lost+found? no",
+        "IGNORED.",
+    ];
+    let line = line.trim();
+    QUESTIONS
+        .iter()
+        .find_map(|question| line.strip_suffix(question))
+        .unwrap_or(line)
+        .trim_end()
+}
+
+pub(crate) fn judge(output: &str) -> Vec<String> {
+    let mut bad = Vec::new();
+    for line in output
+        .lines()
+        .map(without_question)
+        .filter(|l| !l.is_empty())
+    {
+        let high = |what: &str, should: &str| {
+            let number = |s: &str| {
+                s.trim_start()
+                    .split(|c: char| !c.is_ascii_digit())
+                    .next()
+                    .unwrap_or("")
+                    .parse::<u64>()
+                    .ok()
+            };
+            let found = line.split(what).nth(1).and_then(number);
+            let wanted = line.split(should).nth(1).and_then(number);
+            matches!((found, wanted), (Some(f), Some(w)) if f >= w)
+        };
+        let fine = if line.contains("ref count is") {
+            high("ref count is", "should be")
+        } else if line.contains("has reference count") {
+            high("has reference count", "should be")
+        } else if line.contains("bitmap differences") {
+            !line.contains('+')
+        } else {
+            ALLOWED.iter().any(|a| line.contains(a))
+        };
+        if !fine {
+            bad.push(line.to_string());
+        }
+    }
+    bad
+}
+
+/// The foreign report, and what our own check finds that soft updates never leave.
+pub(crate) fn check(image: &[u8], path: &std::path::Path) -> Option<(String, Vec<String>)> {
+    std::fs::write(path, image).unwrap();
+    let output = Command::new("e2fsck").arg("-fn").arg(path).output().ok()?;
+    let report = String::from_utf8_lossy(&output.stdout).into_owned();
+    let ours = corruption(image, output.status.code() == Some(0), &report);
+    Some((report, ours))
+}
+
+/// Our own check of the same state, which must come to the same verdict. Gives what soft updates never leave.
+pub(crate) fn corruption(image: &[u8], theirs_is_clean: bool, report: &str) -> Vec<String> {
+    let ours = fsck::check_source(&SliceSource(image), &Options::default()).unwrap();
+    let words = |findings: &[Finding]| -> Vec<String> {
+        findings.iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(
+        ours.is_clean(),
+        theirs_is_clean,
+        "the verdicts differ:\n{}\n{report}",
+        words(&ours.findings).join("\n")
+    );
+    let mut bad = ours.findings;
+    bad.retain(|f| f.kind == Kind::Corruption);
+    words(&bad)
+}
+
+pub(crate) fn runs() -> u64 {
+    std::env::var("BACKSTITCH_RUNS")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(6)
+}

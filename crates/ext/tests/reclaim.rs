@@ -1,0 +1,319 @@
+//! What a crash leaves is reclaimed: afterwards a foreign checker finds nothing at all, every name and all contents are there, and
+//! a crash inside the reclaim leaves what any crash may leave.
+
+mod crash;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use backstitch_device::{BlockDevice, MemoryDevice};
+use backstitch_ext::fsck::{self, Options, SliceSource};
+use backstitch_layout::{Error, FileType, InodeNumber, Piece, ReclaimStep};
+use backstitch_ordering::MechanismKind;
+use backstitch_store::Optimisations;
+use crash::{Machine, Random, check, judge, runs};
+
+/// What can be reached: the names, and of each inode its type, its size and its contents.
+#[derive(Debug, Default, PartialEq)]
+struct Tree {
+    names: BTreeSet<(InodeNumber, Vec<u8>, InodeNumber)>,
+    inodes: BTreeMap<InodeNumber, (FileType, u64, Vec<u8>)>,
+}
+
+impl Tree {
+    fn of(machine: &mut Machine) -> Tree {
+        let mut tree = Tree::default();
+        let mut open = vec![machine.fs.root()];
+        while let Some(inode) = open.pop() {
+            if tree.inodes.contains_key(&inode) {
+                continue;
+            }
+            let attributes = machine
+                .run(|fs, v, _| fs.attributes(v, inode))
+                .unwrap_or_else(|e| panic!("inode {inode} has a name: {e}"));
+            let (kind, mut size) = (attributes.file_type, attributes.size_bytes);
+            let mut contents = Vec::new();
+            match kind {
+                FileType::Directory => {
+                    size = 0;
+                    let names = names_in(machine, inode);
+                    open.extend(names.iter().map(|(_, child)| *child));
+                    tree.names
+                        .extend(names.into_iter().map(|(name, child)| (inode, name, child)));
+                }
+                FileType::Regular => contents = contents_of(machine, inode, size),
+                FileType::Symlink => {
+                    contents = machine.run(|fs, v, _| fs.read_link(v, inode)).unwrap();
+                }
+                _ => {}
+            }
+            tree.inodes.insert(inode, (kind, size, contents));
+        }
+        tree
+    }
+
+    /// Nothing may be missing but second names of directories.
+    fn assert_kept(&self, after: &Tree, what: &str) {
+        assert_eq!(self.inodes, after.inodes, "{what}");
+        assert!(after.names.is_subset(&self.names), "{what}");
+        for lost in self.names.difference(&after.names) {
+            let others = after.names.iter().filter(|n| n.2 == lost.2).count();
+            let is_directory = self.inodes[&lost.2].0 == FileType::Directory;
+            assert!(is_directory && others == 1, "{what}: lost {lost:?}");
+        }
+    }
+}
+
+fn names_in(machine: &mut Machine, directory: InodeNumber) -> Vec<(Vec<u8>, InodeNumber)> {
+    machine
+        .run(|fs, v, _| {
+            let mut names = Vec::new();
+            fs.read_directory(v, directory, 0, &mut |entry| {
+                if entry.name != b"." && entry.name != b".." {
+                    names.push((entry.name.to_vec(), entry.inode));
+                }
+                true
+            })?;
+            Ok(names)
+        })
+        .unwrap()
+}
+
+fn contents_of(machine: &mut Machine, inode: InodeNumber, size: u64) -> Vec<u8> {
+    let pieces = machine
+        .run(|fs, v, _| {
+            let (mut pieces, mut at) = (Vec::new(), 0);
+            while at < size {
+                let from = pieces.len();
+                fs.map(v, inode, at, (size - at) as usize, &mut pieces)?;
+                at += pieces[from..].iter().map(length).sum::<usize>() as u64;
+            }
+            Ok(pieces)
+        })
+        .unwrap();
+    let mut contents = Vec::new();
+    for piece in pieces {
+        match piece {
+            Piece::Hole { len_bytes } => contents.resize(contents.len() + len_bytes, 0),
+            Piece::Buffer {
+                data,
+                start,
+                len_bytes,
+            } => contents.extend_from_slice(&data[start..start + len_bytes]),
+            Piece::Device {
+                offset_bytes,
+                len_bytes,
+            } => {
+                let mut bytes = vec![0; len_bytes];
+                machine.memory.read(offset_bytes, &mut bytes).unwrap();
+                contents.extend(bytes);
+            }
+        }
+    }
+    contents
+}
+
+fn length(piece: &Piece) -> usize {
+    match piece {
+        Piece::Hole { len_bytes }
+        | Piece::Buffer { len_bytes, .. }
+        | Piece::Device { len_bytes, .. } => *len_bytes,
+    }
+}
+
+/// One state that a crash left, and where the trouble with it is written down.
+struct Trial<'a> {
+    path: &'a Path,
+    block_size: u32,
+    what: String,
+    /// Crashes inside the reclaim that are still looked into.
+    depth: u32,
+}
+
+impl Trial<'_> {
+    /// Mounts the state, reclaims, unmounts, and checks.
+    fn run(&self, state: &[u8], random: &mut Random) {
+        let memory = Arc::new(MemoryDevice::from_bytes(state.to_vec()));
+        let mut machine = Machine::open(
+            memory,
+            MechanismKind::Soft,
+            self.block_size,
+            Optimisations::BOTH,
+        );
+        assert_eq!(machine.fs.read_only_reason(), None, "{}", self.what);
+        let before = Tree::of(&mut machine);
+        machine.drain();
+        self.reclaim(&mut machine, random);
+        assert!(!machine.fs.reclaim_progress().running);
+        self.unmount(&mut machine);
+        let after = machine.memory.snapshot();
+        std::fs::write(self.path, &after).unwrap();
+        let output = Command::new("e2fsck")
+            .arg("-fn")
+            .arg(self.path)
+            .output()
+            .unwrap();
+        let report = String::from_utf8_lossy(&output.stdout);
+        if output.status.code() != Some(0) && std::env::var_os("BACKSTITCH_KEEP").is_some() {
+            std::fs::write(self.path.with_extension("before"), state).unwrap();
+            std::fs::write(self.path.with_extension("after"), &after).unwrap();
+        }
+        assert_eq!(output.status.code(), Some(0), "{}: {report}", self.what);
+        let ours = fsck::check_source(&SliceSource(&after), &Options::default()).unwrap();
+        assert!(ours.is_clean(), "{}: {:?}", self.what, ours.findings);
+        let mut again = Machine::open(
+            Arc::new(MemoryDevice::from_bytes(after)),
+            MechanismKind::Soft,
+            self.block_size,
+            Optimisations::BOTH,
+        );
+        before.assert_kept(&Tree::of(&mut again), &self.what);
+    }
+
+    fn reclaim(&self, machine: &mut Machine, random: &mut Random) {
+        let mut random_cut = Random(random.next() | 1);
+        let mut steps = 0;
+        loop {
+            steps += 1;
+            assert!(steps < 100_000, "{}: the reclaim does not end", self.what);
+            let step = match machine.run(|fs, v, now| fs.reclaim(v, now)) {
+                Ok(step) => step,
+                Err(error) => {
+                    if std::env::var_os("BACKSTITCH_KEEP").is_some() {
+                        let image = machine.memory.snapshot();
+                        std::fs::write(self.path.with_extension("stopped"), image).unwrap();
+                    }
+                    panic!("{}: {error}", self.what)
+                }
+            };
+            let progress = machine.fs.reclaim_progress();
+            assert!((0.0..=1.0).contains(&progress.done_fraction));
+            match step {
+                ReclaimStep::Done => return,
+                ReclaimStep::More if random.below(3) > 0 => {}
+                ReclaimStep::More => {
+                    machine.write_some(random, &mut |state| self.cut(state, &mut random_cut));
+                }
+                ReclaimStep::Drain => {
+                    while machine.write_some(random, &mut |state| self.cut(state, &mut random_cut))
+                    {
+                    }
+                    machine.drain();
+                }
+            }
+        }
+    }
+
+    /// A crash inside the reclaim.
+    fn cut(&self, state: &[u8], random: &mut Random) {
+        if self.depth == 0 {
+            return;
+        }
+        let what = format!("{}, then a crash inside the reclaim", self.what);
+        let (report, mut found) = check(state, self.path).unwrap();
+        found.extend(judge(&report));
+        if !found.is_empty() && std::env::var_os("BACKSTITCH_KEEP").is_some() {
+            std::fs::write(self.path.with_extension("cut"), state).unwrap();
+        }
+        assert!(found.is_empty(), "{what}: {}", found.join("\n"));
+        if random.below(4) == 0 {
+            let inner = Trial {
+                path: self.path,
+                block_size: self.block_size,
+                what,
+                depth: self.depth - 1,
+            };
+            inner.run(state, random);
+        }
+    }
+
+    fn unmount(&self, machine: &mut Machine) {
+        machine.drain();
+        machine.run(|fs, v, now| fs.settle(v, now)).unwrap();
+        machine.drain();
+        machine.run(|fs, v, now| fs.mark_clean(v, now)).unwrap();
+        machine.drain();
+    }
+}
+
+/// Runs a history, and reclaims what cuts of it leave. Returns how many.
+fn explore(block_size: u32, seed: u64, operations: usize) -> usize {
+    let path = std::env::temp_dir().join(format!(
+        "backstitch-reclaim-{}-{seed}-{block_size}",
+        std::process::id()
+    ));
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut random_trial = Random(seed | 0x1000);
+    let mut machine = Machine::new(MechanismKind::Soft, block_size, Optimisations::BOTH);
+    let mut states = 0;
+    for number in 0..operations {
+        machine.operation(&mut random, number);
+        if random.below(4) == 0 {
+            machine.background();
+        }
+        if random.below(8) == 0 {
+            machine.write_some(&mut random, &mut |state| {
+                states += 1;
+                let trial = Trial {
+                    path: &path,
+                    block_size,
+                    what: format!("seed {seed}, blocks of {block_size}, operation {number}"),
+                    depth: 1,
+                };
+                trial.run(state, &mut random_trial);
+            });
+        }
+    }
+    let _ = std::fs::remove_file(&path);
+    states
+}
+
+#[test]
+fn after_the_reclaim_nothing_is_left_to_find() {
+    if Command::new("e2fsck").arg("-V").output().is_err() {
+        eprintln!("SKIPPED: e2fsck is missing (Debian package e2fsprogs)");
+        return;
+    }
+    let mut states = 0;
+    for seed in 1..=runs() {
+        for block_size in [1024, 4096] {
+            states += explore(block_size, seed, 400);
+        }
+    }
+    eprintln!("{states} states");
+    assert!(states > 0);
+}
+
+#[test]
+fn a_clean_image_needs_no_reclaim() {
+    let mut machine = Machine::new(MechanismKind::Soft, 1024, Optimisations::BOTH);
+    let step = machine.run(|fs, v, now| fs.reclaim(v, now)).unwrap();
+    assert_eq!(step, ReclaimStep::Done);
+    let progress = machine.fs.reclaim_progress();
+    assert!(!progress.running && progress.done_fraction == 1.0);
+}
+
+#[test]
+fn what_no_crash_can_leave_ends_the_reclaim() {
+    let machine = Machine::new(MechanismKind::Soft, 1024, Optimisations::BOTH);
+    let mut image = machine.memory.snapshot();
+    // The root directory's inode says that it has one link: too few, so somebody else has written here.
+    let table = u32::from_le_bytes(image[2048 + 8..2048 + 12].try_into().unwrap()) as usize;
+    let inode_size = usize::from(u16::from_le_bytes([image[1024 + 88], image[1024 + 89]]));
+    let links = table * 1024 + inode_size + 26;
+    image[links..links + 2].copy_from_slice(&1u16.to_le_bytes());
+    let memory = Arc::new(MemoryDevice::from_bytes(image));
+    let mut machine = Machine::open(memory, MechanismKind::Soft, 1024, Optimisations::BOTH);
+    let error = loop {
+        match machine.run(|fs, v, now| fs.reclaim(v, now)) {
+            Ok(ReclaimStep::More) => {}
+            Ok(ReclaimStep::Drain) => machine.drain(),
+            Ok(ReclaimStep::Done) => panic!("damage was passed over"),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+    assert!(!machine.fs.reclaim_progress().running);
+}

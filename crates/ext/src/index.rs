@@ -4,11 +4,12 @@
 //! loses the flag with its first new name, and is linear from then on, as every ext2 driver without the feature leaves it.
 
 use backstitch_layout::{DirectoryEntry, Error, InodeNumber, Result};
-use backstitch_ordering::Volume;
+use backstitch_ordering::{PatchId, Volume};
 use rustc_hash::FxHashMap;
 
 use crate::block_edit::{Gap, find_gap, largest_gap};
 use crate::format::directory::{self, Entry, entries, required_len};
+use crate::format::inode::FLAG_INDEX;
 use crate::format::{DirectoryError, Inode};
 use crate::layout::Ext;
 use crate::map::Mapped;
@@ -319,6 +320,21 @@ impl Ext {
             block,
             gap,
         }))
+    }
+
+    /// A directory with an on-disk index loses the flag before its first new name: the index would not lead to it.
+    pub(crate) fn clear_index_flag(
+        &mut self,
+        v: &mut Volume<'_>,
+        directory: u32,
+        parent: &Inode,
+    ) -> Vec<PatchId> {
+        if parent.flags & FLAG_INDEX == 0 {
+            return Vec::new();
+        }
+        vec![self.change_inode(v, directory, &[], |e| {
+            e.set_flags(parent.flags & !FLAG_INDEX)
+        })]
     }
 
     /// Keeps the index in step: a name was added.

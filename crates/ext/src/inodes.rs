@@ -50,6 +50,9 @@ pub(crate) struct InodeState {
     pub(crate) index: Option<Box<DirectoryIndex>>,
     /// Of a directory: names that were removed (by their hashes) and may still be on the disk.
     pub(crate) removed_names: Vec<(u64, PatchId)>,
+    /// Of a directory: removals of names whose inodes live on elsewhere. Its own name stays on the disk until they are there, or a
+    /// crash would leave an inode whose only name cannot be reached.
+    pub(crate) departures: Vec<PatchId>,
     /// Zeroing the kept part of the last block after a truncation: what makes the file longer must come after it.
     pub(crate) tail_zeroed: Option<PatchId>,
     /// Where the next block of contents would best go; 0 where nothing is known.
@@ -439,7 +442,11 @@ impl Ext {
         if !data_only {
             targets.extend(state.time_changes.iter());
         }
-        targets.extend(state.reach);
+        if state.reach.is_some() {
+            targets.extend(state.reach);
+            // A moved directory with both names might come back under the old one.
+            targets.extend(state.clearings.iter().copied());
+        }
         for name in &state.names {
             targets.extend([name.name, name.pointer]);
             targets.extend(self.inodes.get(&name.directory).and_then(|d| d.reach));
@@ -536,6 +543,7 @@ impl Ext {
             || state.clearings.iter().any(|c| v.is_live(*c))
             || state.new_blocks.iter().any(|(_, p)| v.is_live(*p))
             || state.removed_names.iter().any(|(_, p)| v.is_live(*p))
+            || state.departures.iter().any(|p| v.is_live(*p))
             || state.changes.any_live(v)
             || state.time_changes.any_live(v);
         if !busy {

@@ -15,6 +15,7 @@
 //! | `groups` | bitmaps and counters, `place` where new things go |
 //! | `inodes` | reading and changing inodes, what is known of them in memory |
 //! | `map` | logical to physical blocks, `contents` reading and writing, `extend` adding blocks, `shrink` truncation and holes |
+//! | `reach` | which names can be reached, and what must not go before that |
 //! | `index` | finding names in directories, `names` the operations on them, `rename` |
 //! | `deferred` | freeing what nothing on the disk refers to any more |
 //! | `reclaim` | freeing what a crash left |
@@ -35,6 +36,7 @@ pub mod mkfs;
 mod mount;
 mod names;
 mod place;
+mod reach;
 mod reclaim;
 mod rename;
 mod shrink;

@@ -9,12 +9,10 @@ use crate::format::directory::{
     self, OFFSET_INODE, TYPE_UNKNOWN, encode_entry, new_directory_block,
 };
 use crate::format::features::INCOMPAT_FILETYPE;
-use crate::format::inode::{
-    FAST_SYMLINK_MAX, FLAG_APPEND, FLAG_IMMUTABLE, FLAG_INDEX, encode_device,
-};
+use crate::format::inode::{FAST_SYMLINK_MAX, FLAG_APPEND, FLAG_IMMUTABLE, encode_device};
 use crate::format::{Inode, LINK_MAX};
 use crate::groups::Run;
-use crate::index::{Found, Room, hash};
+use crate::index::{Found, Room};
 use crate::inodes::{InodeEditor, PendingName};
 use crate::layout::{Ext, check_name};
 use crate::place::Picks;
@@ -320,67 +318,6 @@ impl Ext {
         }
     }
 
-    /// Remembers that a name is gone from a directory once `cleared` is on the disk.
-    pub(crate) fn note_removal(
-        &mut self,
-        v: &Volume<'_>,
-        directory: u32,
-        name: &[u8],
-        cleared: PatchId,
-    ) {
-        let removed = &mut self.state(directory).removed_names;
-        if removed.len() >= 16 && removed.len().is_power_of_two() {
-            removed.retain(|(_, c)| v.is_live(*c));
-        }
-        removed.push((hash(name), cleared));
-    }
-
-    /// What must be on the disk before a name is there (again), or a crash could leave the directory with two entries of that
-    /// name: the removal of the earlier one.
-    pub(crate) fn removal_of(
-        &mut self,
-        v: &Volume<'_>,
-        directory: u32,
-        name: &[u8],
-    ) -> Option<PatchId> {
-        let state = self.inodes.get(&directory)?;
-        let wanted = hash(name);
-        let found = state
-            .removed_names
-            .iter()
-            .rev()
-            .find(|(h, _)| *h == wanted)?;
-        v.is_live(found.1).then_some(found.1)
-    }
-
-    /// A directory with an on-disk index loses the flag before its first new name: the index would not lead to it.
-    pub(crate) fn clear_index_flag(
-        &mut self,
-        v: &mut Volume<'_>,
-        directory: u32,
-        parent: &Inode,
-    ) -> Vec<PatchId> {
-        if parent.flags & FLAG_INDEX == 0 {
-            return Vec::new();
-        }
-        vec![self.change_inode(v, directory, &[], |e| {
-            e.set_flags(parent.flags & !FLAG_INDEX)
-        })]
-    }
-
-    /// The patch that makes a block part of its directory, while that is not on the disk.
-    pub(crate) fn pointer_of(&mut self, v: &Volume<'_>, directory: u32, block: u64) -> PatchId {
-        let Some(state) = self.inodes.get_mut(&directory) else {
-            return PatchId::COMMITTED;
-        };
-        state.new_blocks.retain(|(_, p)| v.is_live(*p));
-        state
-            .new_blocks
-            .iter()
-            .find(|(b, _)| *b == block)
-            .map_or(PatchId::COMMITTED, |(_, p)| *p)
-    }
-
     /// One patch: the entry that gives up its tail, the new one in it, and the heads of those that it swallows.
     fn write_entry(
         &mut self,
@@ -396,14 +333,6 @@ impl Ext {
         };
         let (from, bytes) = entry_bytes(block, &room.gap, inode, kind, name);
         v.write(room.block, BlockClass::Directory, from, &bytes, after)
-    }
-
-    /// From now on `directory` is reachable once this name of it is.
-    pub(crate) fn note_reach(&mut self, v: &mut Volume<'_>, directory: u32, name: &PendingName) {
-        let mut of = Vec::new();
-        self.reach_of_name(name, &mut of);
-        let reach = v.empty(&of);
-        self.state(directory).reach = Some(reach);
     }
 
     /// Gives an inode another name.
@@ -494,13 +423,18 @@ impl Ext {
             return Err(Error::NotEmpty);
         }
         let mut after = Vec::new();
-        if !of_directory && target.links > 1 {
+        if of_directory {
+            after = self.departures_of(v, found.inode);
+        } else if target.links > 1 {
             self.reach_of_another_name(v, &target, &found, &mut after);
         }
         if of_directory {
             self.earlier_names_gone(v, found.inode, &mut after);
         }
         let cleared = self.clear_name(v, &found, &after);
+        if !after.is_empty() {
+            self.note_departure(v, directory, cleared);
+        }
         self.index_removed(v, directory, name, found.logical, found.block);
         self.note_removal(v, directory, name, cleared);
         self.note_change(v, directory, cleared);
@@ -548,45 +482,6 @@ impl Ext {
             ));
         }
         Ok(target)
-    }
-
-    /// What the removal of a directory's name must come after: that its earlier names are gone, for its `..` agrees with none of
-    /// them.
-    pub(crate) fn earlier_names_gone(
-        &self,
-        v: &Volume<'_>,
-        directory: u32,
-        after: &mut Vec<PatchId>,
-    ) {
-        if let Some(state) = self.inodes.get(&directory) {
-            after.extend(state.clearings.iter().filter(|c| v.is_live(**c)));
-        }
-    }
-
-    /// What the removal of one of several names must come after: that another one is reachable. Nothing where one that is not
-    /// pending is left, for that one is on the disk.
-    fn reach_of_another_name(
-        &mut self,
-        v: &Volume<'_>,
-        target: &Inode,
-        found: &Found,
-        after: &mut Vec<PatchId>,
-    ) {
-        self.prune_names(v, found.inode);
-        let Some(state) = self.inodes.get(&found.inode) else {
-            return;
-        };
-        let others: Vec<PendingName> = state
-            .names
-            .iter()
-            .filter(|n| (n.block, n.offset) != (found.block, found.offset))
-            .copied()
-            .collect();
-        if others.len() + 1 >= usize::from(target.links)
-            && let Some(other) = others.first()
-        {
-            self.reach_of_name(other, after);
-        }
     }
 
     /// Clears a name on the disk: its entry becomes unused.

@@ -183,6 +183,15 @@ impl Ext {
                 _ => false,
             };
         let mut before_name = Vec::new();
+        if let Some((found, target)) = &m.target {
+            // The target loses a name to the new one, as to a removal.
+            if target.is_directory() {
+                before_name = self.departures_of(v, found.inode);
+            } else if target.links > 1 {
+                self.reach_of_another_name(v, target, found, &mut before_name);
+            }
+        }
+        let target_lives_on = !before_name.is_empty();
         if !atomic {
             before_name.push(self.change_inode(v, number, &[], |e| {
                 e.set_links(m.inode.links.saturating_add(1));
@@ -202,10 +211,13 @@ impl Ext {
         // The old name may never have been on the disk: then the new one counts, whatever `..` says.
         before_name.extend(new_parent_link);
         let pending = if atomic {
-            self.move_within_block(v, m, now)?
+            self.move_within_block(v, m, &before_name, now)?
         } else {
             self.write_new_name(v, m, place, &before_name, now)?
         };
+        if target_lives_on {
+            self.note_departure(v, m.to, pending.name);
+        }
         let old_name = self.take_name(number, m.old.block, m.old.offset);
         if !atomic {
             let mut before_clearing = self.reach_for_clearing(m, &pending);
@@ -226,6 +238,9 @@ impl Ext {
             }
             let cleared = self.clear_name(v, &m.old, &before_clearing);
             self.note_removal(v, m.from, m.from_name, cleared);
+            if m.from != m.to {
+                self.note_departure(v, m.from, cleared);
+            }
             self.index_removed(v, m.from, m.from_name, m.old.logical, m.old.block);
             self.note_change(v, m.from, cleared);
             self.note_change(v, m.to, cleared);
@@ -352,6 +367,7 @@ impl Ext {
         &mut self,
         v: &mut Volume<'_>,
         m: &Move<'_>,
+        before: &[PatchId],
         now: Timestamp,
     ) -> Result<PendingName> {
         let kind = m
@@ -378,6 +394,7 @@ impl Ext {
         let parent = self.read_directory_inode(v, m.to)?;
         let mut after = self.clear_index_flag(v, m.to, &parent);
         after.extend(self.removal_of(v, m.to, m.to_name));
+        after.extend(before);
         let name = write_edit(v, m.old.block, &edit, &after);
         self.note_removal(v, m.from, m.from_name, name);
         self.note_change(v, m.to, name);

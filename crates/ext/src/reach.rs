@@ -1,0 +1,122 @@
+//! Which names can be reached on the disk, and what must be there before one may go: no inode with a name may ever be without one
+//! that can be reached.
+
+use backstitch_ordering::{PatchId, Volume};
+
+use crate::format::Inode;
+use crate::index::{Found, hash};
+use crate::inodes::PendingName;
+use crate::layout::Ext;
+
+impl Ext {
+    /// Remembers that a name is gone from a directory once `cleared` is on the disk.
+    pub(crate) fn note_removal(
+        &mut self,
+        v: &Volume<'_>,
+        directory: u32,
+        name: &[u8],
+        cleared: PatchId,
+    ) {
+        let removed = &mut self.state(directory).removed_names;
+        if removed.len() >= 16 && removed.len().is_power_of_two() {
+            removed.retain(|(_, c)| v.is_live(*c));
+        }
+        removed.push((hash(name), cleared));
+    }
+
+    /// A name whose inode lives on elsewhere is gone from a directory once `cleared` is on the disk.
+    pub(crate) fn note_departure(&mut self, v: &Volume<'_>, directory: u32, cleared: PatchId) {
+        let departures = &mut self.state(directory).departures;
+        if departures.len() >= 16 && departures.len().is_power_of_two() {
+            departures.retain(|p| v.is_live(*p));
+        }
+        if departures.last() != Some(&cleared) {
+            departures.push(cleared);
+        }
+    }
+
+    /// What must be on the disk before an empty directory may lose its name.
+    pub(crate) fn departures_of(&self, v: &Volume<'_>, directory: u32) -> Vec<PatchId> {
+        let state = self.inodes.get(&directory);
+        let all = state.map_or(&[][..], |s| &s.departures);
+        all.iter().copied().filter(|p| v.is_live(*p)).collect()
+    }
+
+    /// What must be on the disk before a name is there (again), or a crash could leave the directory with two entries of that
+    /// name: the removal of the earlier one.
+    pub(crate) fn removal_of(
+        &mut self,
+        v: &Volume<'_>,
+        directory: u32,
+        name: &[u8],
+    ) -> Option<PatchId> {
+        let state = self.inodes.get(&directory)?;
+        let wanted = hash(name);
+        let found = state
+            .removed_names
+            .iter()
+            .rev()
+            .find(|(h, _)| *h == wanted)?;
+        v.is_live(found.1).then_some(found.1)
+    }
+
+    /// The patch that makes a block part of its directory, while that is not on the disk.
+    pub(crate) fn pointer_of(&mut self, v: &Volume<'_>, directory: u32, block: u64) -> PatchId {
+        let Some(state) = self.inodes.get_mut(&directory) else {
+            return PatchId::COMMITTED;
+        };
+        state.new_blocks.retain(|(_, p)| v.is_live(*p));
+        state
+            .new_blocks
+            .iter()
+            .find(|(b, _)| *b == block)
+            .map_or(PatchId::COMMITTED, |(_, p)| *p)
+    }
+
+    /// From now on `directory` is reachable once this name of it is.
+    pub(crate) fn note_reach(&mut self, v: &mut Volume<'_>, directory: u32, name: &PendingName) {
+        let mut of = Vec::new();
+        self.reach_of_name(name, &mut of);
+        let reach = v.empty(&of);
+        self.state(directory).reach = Some(reach);
+    }
+
+    /// What the removal of a directory's name must come after: that its earlier names are gone, for its `..` agrees with none of
+    /// them.
+    pub(crate) fn earlier_names_gone(
+        &self,
+        v: &Volume<'_>,
+        directory: u32,
+        after: &mut Vec<PatchId>,
+    ) {
+        if let Some(state) = self.inodes.get(&directory) {
+            after.extend(state.clearings.iter().filter(|c| v.is_live(**c)));
+        }
+    }
+
+    /// What the removal of one of several names must come after: that another one is reachable. Nothing where one that is not
+    /// pending is left, for that one is on the disk.
+    pub(crate) fn reach_of_another_name(
+        &mut self,
+        v: &Volume<'_>,
+        target: &Inode,
+        found: &Found,
+        after: &mut Vec<PatchId>,
+    ) {
+        self.prune_names(v, found.inode);
+        let Some(state) = self.inodes.get(&found.inode) else {
+            return;
+        };
+        let others: Vec<PendingName> = state
+            .names
+            .iter()
+            .filter(|n| (n.block, n.offset) != (found.block, found.offset))
+            .copied()
+            .collect();
+        if others.len() + 1 >= usize::from(target.links)
+            && let Some(other) = others.first()
+        {
+            self.reach_of_name(other, after);
+        }
+    }
+}

@@ -140,7 +140,7 @@ say "  ${green}mounted again, writable, in $mount_seconds s${plain} (recovery it
 say "  files that are there: $(find "$mount" -xdev -type f 2>/dev/null | wc -l) of $files"
 echo "it works" >"$mount/after-the-power-cut"
 unmount_image
-say "  after an ordinary unmount (leaks stay until a checker reclaims them):"
+say "  after an ordinary unmount, which reclaims what the crash left:"
 verdict
 
 step "Without order (--ordering async), the same power cut"

@@ -4,7 +4,7 @@
 //! a power cut does. `KILLS` says how often (a few by default, 50 for a real test), `SEED` repeats a load (the moment of
 //! the kill is repeated only as far as the machine allows).
 
-use backstitch_tests::command::{backstitch, run};
+use backstitch_tests::command::our_fsck;
 use backstitch_tests::fsck::Kind;
 use backstitch_tests::image::Image;
 use backstitch_tests::load::{Load, Promise, broken_promises, foreign_bytes};
@@ -188,21 +188,13 @@ impl Series {
         complaints.extend(broken_promises(promises));
         complaints.extend(foreign_bytes(&dir));
         mounted.unmount();
-        // Leaks stay until they are reclaimed; what was done since must not have made anything worse of them.
         let report = image.e2fsck();
-        complaints.extend(
-            report
-                .of(Kind::Corruption)
-                .map(|finding| format!("after recovery and unmount: {}", finding.text)),
-        );
+        if !report.is_clean() {
+            complaints.push(format!("after reclaim and unmount:\n{}", report.text));
+        }
         if Backend::from_env() == Backend::Backstitch {
-            let ours = run(backstitch()
-                .args(["fsck", "-n", "--json"])
-                .arg(image.path()))
-            .json();
-            let findings = ours["findings"].as_array().cloned().unwrap_or_default();
-            let corrupt = findings.iter().filter(|f| f["kind"] == "corruption");
-            complaints.extend(corrupt.map(|f| format!("our own check: {f}")));
+            let ours = our_fsck(image.path()).filter(|outcome| outcome.code != Some(0));
+            complaints.extend(ours.map(|outcome| outcome.describe()));
         }
         complaints
     }

@@ -306,7 +306,7 @@ fn after_the_reclaim_nothing_is_left_to_find() {
         return;
     }
     let mut states = 0;
-    for seed in 1..=runs().div_ceil(2) {
+    for seed in 1..=runs().div_ceil(3) {
         for block_size in [1024, 4096] {
             states += explore(block_size, seed, 400);
         }

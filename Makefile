@@ -4,7 +4,7 @@ PATH := $(PATH):/usr/sbin:/sbin
 BACKSTITCH = $(or $(CARGO_TARGET_DIR),target)/release/backstitch
 export PATH
 
-.PHONY: help build run test test-posix test-fsx soak bench lint deps
+.PHONY: help build run run-deps test test-posix test-fsx soak bench lint deps
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -12,29 +12,32 @@ help: ## Show this list
 build: ## Build the backstitch command
 	cargo build --release --locked --bin backstitch
 
-run: build ## A power cut in the middle of unpacking a source tree, with and without soft updates (2 minutes)
+run: run-deps build ## A power cut in the middle of unpacking a source tree, with and without soft updates (2 minutes)
 	BACKSTITCH_BIN=$(BACKSTITCH) scripts/demo.sh
 
-test: build ## Everything a change needs (under 10 minutes on 2 cores)
+test: deps build ## Everything a change needs (under 10 minutes on 2 cores)
 	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) cargo test --workspace --locked
 
-test-posix: build ## pjdfstest with pauses of a second, on our mount and the kernel's (needs root, 4 minutes)
+test-posix: deps build ## pjdfstest with pauses of a second, on our mount and the kernel's (needs root, 4 minutes)
 	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) NAPTIME=1 cargo test --locked -p backstitch-tests --test posix -- --nocapture
 
-test-fsx: build ## fsx with 200,000 operations
+test-fsx: deps build ## fsx with 200,000 operations
 	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) FSX_OPS=200000 cargo test --locked -p backstitch-tests --test fsx -- --nocapture
 
-soak: build ## Hours of kills, random operations and fsx; seeds are printed (ROUNDS=n to stop after n rounds)
+soak: deps build ## Hours of kills, random operations and fsx; seeds are printed (ROUNDS=n to stop after n rounds)
 	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) scripts/soak.sh
 
-bench: build ## Ours beside fuse2fs and the kernel on the same image; JSON in bench-results/
+bench: deps build ## Ours beside fuse2fs and the kernel on the same image; JSON in bench-results/
 	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) python3 benches/peers/run.py
 
-lint: ## Formatting, clippy, documentation, licences and sources of the dependencies
+lint: deps ## Formatting, clippy, documentation, licences and sources of the dependencies
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps --locked
 	cargo deny --offline check licenses bans sources
+
+run-deps:
+	scripts/install-deps.sh --run
 
 deps: ## Install the Debian packages and tools that tests and benchmarks use
 	scripts/install-deps.sh

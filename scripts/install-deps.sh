@@ -3,12 +3,17 @@
 # where everything is there already.
 #
 #   scripts/install-deps.sh          install
+#   scripts/install-deps.sh --run    install what building and the demonstration need, and no more
 #   scripts/install-deps.sh --check  only say what is missing (exit 1 if anything is)
 set -eu
 
 # A command of each package tells whether the package is there, also on systems that are not Debian.
-packages="mke2fs:e2fsprogs fusermount3:fuse3 fuse2fs:fuse2fs setfattr:attr setfacl:acl postmark:postmark gcc:gcc make:make pkg-config:pkg-config python3:python3"
-tools="pjdfstest:0.2.2 fsx:0.3.2 cargo-deny:0.20.2"
+packages="cc:gcc mke2fs:e2fsprogs fusermount3:fuse3 python3:python3 tar:tar"
+tools=""
+if [ "${1:-}" != --run ]; then
+    packages="$packages fuse2fs:fuse2fs setfattr:attr setfacl:acl postmark:postmark pkg-config:pkg-config"
+    tools="pjdfstest:0.2.2 fsx:0.3.2 cargo-deny:0.20.2"
+fi
 
 # mke2fs and its kin live where an ordinary user's PATH may not reach.
 PATH="$PATH:/usr/sbin:/sbin:${CARGO_HOME:-$HOME/.cargo}/bin"

@@ -38,6 +38,7 @@ mod names;
 mod place;
 mod reach;
 mod reclaim;
+mod removal;
 mod rename;
 mod shrink;
 mod xattrs;

@@ -220,41 +220,7 @@ impl Ext {
         }
         let old_name = self.take_name(number, m.old.block, m.old.offset);
         if !atomic {
-            let mut before_clearing = self.reach_for_clearing(m, &pending);
-            let mut parent_after = Vec::new();
-            if let Some(dotdot) = dotdot {
-                let mut after = vec![pending.name, pending.pointer];
-                after.extend(new_parent_link);
-                let id = v.write(
-                    dotdot.block,
-                    BlockClass::Directory,
-                    dotdot.offset + OFFSET_INODE,
-                    &m.to.to_le_bytes(),
-                    &after,
-                );
-                self.note_change(v, number, id);
-                before_clearing.push(id);
-                parent_after.push(id);
-            }
-            let cleared = self.clear_name(v, &m.old, &before_clearing);
-            self.note_removal(v, m.from, m.from_name, cleared);
-            if m.from != m.to {
-                self.note_departure(v, m.from, cleared);
-            }
-            self.index_removed(v, m.from, m.from_name, m.old.logical, m.old.block);
-            self.note_change(v, m.from, cleared);
-            self.note_change(v, m.to, cleared);
-            self.note_clearing(v, number, old_name, cleared);
-            self.change_inode(v, number, &[cleared], |e| e.set_links(m.inode.links));
-            if m.is_directory && m.from != m.to {
-                // As long as the old name is there it may be the one by which the directory is reached.
-                parent_after.push(cleared);
-                self.drop_parent_link(v, m.from, &parent_after);
-            }
-            self.touch_inode(v, m.from, |e| {
-                e.set_modified(now);
-                e.set_changed(now);
-            });
+            self.retire_old_name(v, m, &pending, old_name, new_parent_link, dotdot, now);
         } else {
             // The patch that writes the new name clears the old one. Should the new name go before it is on the disk, the old one
             // may still be there.
@@ -262,7 +228,8 @@ impl Ext {
             self.touch_inode(v, number, |e| e.set_changed(now));
         }
         if let Some((found, target)) = &m.target {
-            self.lose_replaced(v, m, found, target, pending.name, now);
+            // The name that replaced it sits at its place: what was pending there is about the target.
+            self.lose_name(v, m.to, found, target, pending.name, now);
         }
         if m.is_directory {
             self.note_reach(v, number, &pending);
@@ -271,20 +238,54 @@ impl Ext {
         Ok(())
     }
 
-    /// Remembers that a name of the inode is gone once `cleared` is on the disk, unless it never got there.
-    fn note_clearing(
+    /// The old name goes, after the new one and a directory's `..`; then the links that it was.
+    #[allow(clippy::too_many_arguments)]
+    fn retire_old_name(
         &mut self,
-        v: &Volume<'_>,
-        inode: u32,
-        name: Option<PendingName>,
-        cleared: PatchId,
+        v: &mut Volume<'_>,
+        m: &Move<'_>,
+        pending: &PendingName,
+        old_name: Option<PendingName>,
+        new_parent_link: Option<PatchId>,
+        dotdot: Option<Found>,
+        now: Timestamp,
     ) {
-        if name.is_some_and(|n| v.merged(n.name, cleared)) {
-            return;
+        let number = m.old.inode;
+        let mut before_clearing = self.reach_for_clearing(m, pending);
+        let mut parent_after = Vec::new();
+        if let Some(dotdot) = dotdot {
+            let mut after = vec![pending.name, pending.pointer];
+            after.extend(new_parent_link);
+            let id = v.write(
+                dotdot.block,
+                BlockClass::Directory,
+                dotdot.offset + OFFSET_INODE,
+                &m.to.to_le_bytes(),
+                &after,
+            );
+            self.note_change(v, number, id);
+            before_clearing.push(id);
+            parent_after.push(id);
         }
-        let state = self.state(inode);
-        state.clearings.retain(|c| v.is_live(*c));
-        state.clearings.push(cleared);
+        let cleared = self.clear_name(v, &m.old, &before_clearing);
+        self.note_removal(v, m.from, m.from_name, cleared);
+        if m.from != m.to {
+            self.note_departure(v, m.from, cleared);
+        }
+        self.index_removed(v, m.from, m.from_name, m.old.logical, m.old.block);
+        self.note_change(v, m.from, cleared);
+        self.note_change(v, m.to, cleared);
+        self.note_clearing(v, number, old_name, cleared);
+        self.change_inode(v, number, &[cleared], |e| e.set_links(m.inode.links));
+        if m.is_directory && m.from != m.to {
+            // As long as the old name is there it may be the one by which the directory is reached.
+            parent_after.push(cleared);
+            self.drop_parent_link(v, m.from, &parent_after);
+        }
+        self.touch_inode(v, m.from, |e| {
+            e.set_modified(now);
+            e.set_changed(now);
+        });
     }
 
     /// What the old name's removal must come after: that the new one is there and, in another directory, can be reached.
@@ -414,57 +415,6 @@ impl Ext {
             name,
             pointer,
         })
-    }
-
-    /// A replaced name's inode loses it once the new name is on the disk.
-    fn lose_replaced(
-        &mut self,
-        v: &mut Volume<'_>,
-        m: &Move<'_>,
-        found: &Found,
-        target: &Inode,
-        name: PatchId,
-        now: Timestamp,
-    ) {
-        // The name that replaced it sits at its place: what was pending there is about the target.
-        self.lose_name_without_parent(v, found, target, name, now);
-        if target.is_directory() {
-            // With the target goes its '..'.
-            let freed = self.inodes.get(&found.inode).and_then(|s| s.freed);
-            self.drop_parent_link(v, m.to, freed.as_slice());
-        }
-    }
-
-    fn lose_name_without_parent(
-        &mut self,
-        v: &mut Volume<'_>,
-        found: &Found,
-        target: &Inode,
-        cleared: PatchId,
-        now: Timestamp,
-    ) {
-        let number = found.inode;
-        let pending = self.take_name(number, found.block, found.offset);
-        let never = pending.is_some_and(|p| v.merged(p.name, cleared));
-        if !target.is_directory() && target.links > 1 {
-            if !never {
-                self.state(number).clearings.push(cleared);
-            }
-            self.change_inode(v, number, &[cleared], |e| {
-                e.set_links(target.links - 1);
-                e.set_changed(now);
-            });
-        } else {
-            self.free_inode(v, number, if never { None } else { Some(cleared) }, now);
-        }
-    }
-
-    fn drop_parent_link(&mut self, v: &mut Volume<'_>, directory: u32, after: &[PatchId]) {
-        if let Ok(parent) = self.read_any_inode(v, directory) {
-            self.change_inode(v, directory, after, |e| {
-                e.set_links(parent.links.saturating_sub(1))
-            });
-        }
     }
 
     /// Swaps two names. Only where one patch can do it: no state may show one of the two without a name.

@@ -1,0 +1,216 @@
+//! Removing names, and what goes with the last one.
+
+use backstitch_layout::{Error, Result, Timestamp};
+use backstitch_ordering::{BlockClass, PatchId, Volume};
+
+use crate::format::Inode;
+use crate::format::directory::OFFSET_INODE;
+use crate::format::inode::{FLAG_APPEND, FLAG_IMMUTABLE};
+use crate::index::Found;
+use crate::inodes::PendingName;
+use crate::layout::Ext;
+
+impl Ext {
+    /// Takes a name away: a file's, or an empty directory's.
+    pub(crate) fn remove_name(
+        &mut self,
+        v: &mut Volume<'_>,
+        directory: u32,
+        name: &[u8],
+        of_directory: bool,
+        now: Timestamp,
+    ) -> Result<u32> {
+        if name == b"." || name == b".." {
+            return Err(if of_directory && name == b".." {
+                Error::NotEmpty
+            } else {
+                Error::Invalid
+            });
+        }
+        if name.len() > crate::format::NAME_MAX_BYTES {
+            return Err(Error::NameTooLong);
+        }
+        let parent = self.read_parent(v, directory)?;
+        let found = self
+            .find_in(v, directory, &parent, name)?
+            .ok_or(Error::NotFound)?;
+        let target = self.read_named(v, directory, found.inode)?;
+        match (of_directory, target.is_directory()) {
+            (true, false) => return Err(Error::NotADirectory),
+            (false, true) => return Err(Error::IsADirectory),
+            _ => {}
+        }
+        if target.flags & (FLAG_IMMUTABLE | FLAG_APPEND) != 0 || parent.flags & FLAG_APPEND != 0 {
+            return Err(Error::NotPermitted);
+        }
+        if of_directory
+            && self.has_leaks
+            && self.find_dotdot(v, found.inode, &target)?.inode != directory
+        {
+            return self.remove_left_over_name(v, directory, name, &found, now);
+        }
+        if of_directory && !self.is_empty_directory(v, found.inode, &target)? {
+            return Err(Error::NotEmpty);
+        }
+        let mut after = Vec::new();
+        if of_directory {
+            after = self.departures_of(v, found.inode);
+        } else if target.links > 1 {
+            self.reach_of_another_name(v, &target, &found, &mut after);
+        }
+        if of_directory {
+            self.earlier_names_gone(v, found.inode, &mut after);
+        }
+        let cleared = self.clear_name(v, &found, &after);
+        if !after.is_empty() {
+            self.note_departure(v, directory, cleared);
+        }
+        self.index_removed(v, directory, name, found.logical, found.block);
+        self.note_removal(v, directory, name, cleared);
+        self.note_change(v, directory, cleared);
+        self.touch_inode(v, directory, |e| {
+            e.set_modified(now);
+            e.set_changed(now);
+        });
+        self.lose_name(v, directory, &found, &target, cleared, now);
+        Ok(found.inode)
+    }
+
+    /// Takes away the name that a crash in the middle of a move left to a directory in its other parent: the directory lives on
+    /// under the name that its `..` agrees with. Link counts stay: they may be too high, never too low.
+    fn remove_left_over_name(
+        &mut self,
+        v: &mut Volume<'_>,
+        directory: u32,
+        name: &[u8],
+        found: &Found,
+        now: Timestamp,
+    ) -> Result<u32> {
+        let cleared = self.clear_name(v, found, &[]);
+        self.index_removed(v, directory, name, found.logical, found.block);
+        self.note_removal(v, directory, name, cleared);
+        self.note_change(v, directory, cleared);
+        self.touch_inode(v, directory, |e| {
+            e.set_modified(now);
+            e.set_changed(now);
+        });
+        Ok(found.inode)
+    }
+
+    /// The inode that a name stands for; it must be in use.
+    pub(crate) fn read_named(
+        &mut self,
+        v: &mut Volume<'_>,
+        directory: u32,
+        inode: u32,
+    ) -> Result<Inode> {
+        let target = self.read_any_inode(v, inode)?;
+        if target.links == 0 || target.file_type().is_none() {
+            return Err(Error::corrupt(
+                format!("directory {directory}"),
+                format!("a name stands for inode {inode}, which is not in use"),
+            ));
+        }
+        Ok(target)
+    }
+
+    /// Clears a name on the disk: its entry becomes unused.
+    pub(crate) fn clear_name(
+        &mut self,
+        v: &mut Volume<'_>,
+        found: &Found,
+        after: &[PatchId],
+    ) -> PatchId {
+        v.write(
+            found.block,
+            BlockClass::Directory,
+            found.offset + OFFSET_INODE,
+            &[0; 4],
+            after,
+        )
+    }
+
+    /// An inode lost a name, its link to `directory` with it: its link count, and the inode itself if that was the last one.
+    pub(crate) fn lose_name(
+        &mut self,
+        v: &mut Volume<'_>,
+        directory: u32,
+        found: &Found,
+        target: &Inode,
+        cleared: PatchId,
+        now: Timestamp,
+    ) {
+        let number = found.inode;
+        let pending = self.take_name(number, found.block, found.offset);
+        self.note_clearing(v, number, pending, cleared);
+        if target.is_directory() || target.links <= 1 {
+            let freed = self.free_inode(v, number, now);
+            if target.is_directory() {
+                // With the inode goes its `..`.
+                self.drop_parent_link(v, directory, &[freed]);
+            }
+            return;
+        }
+        // Every name that went before may still be on the disk, and this count is without them.
+        let after = self.state(number).clearings.clone();
+        self.change_inode(v, number, &after, |e| {
+            e.set_links(target.links - 1);
+            e.set_changed(now);
+        });
+    }
+
+    /// Remembers that a name of the inode is gone once `cleared` is on the disk, unless it never got there.
+    pub(crate) fn note_clearing(
+        &mut self,
+        v: &Volume<'_>,
+        inode: u32,
+        name: Option<PendingName>,
+        cleared: PatchId,
+    ) {
+        let never_on_disk = name.is_some_and(|n| v.merged(n.name, cleared));
+        let state = self.state(inode);
+        state.clearings.retain(|c| v.is_live(*c));
+        if !never_on_disk {
+            state.clearings.push(cleared);
+        }
+    }
+
+    /// A subdirectory's `..` no longer counts.
+    pub(crate) fn drop_parent_link(
+        &mut self,
+        v: &mut Volume<'_>,
+        directory: u32,
+        after: &[PatchId],
+    ) {
+        if let Ok(parent) = self.read_any_inode(v, directory) {
+            self.change_inode(v, directory, after, |e| {
+                e.set_links(parent.links.saturating_sub(1))
+            });
+        }
+    }
+
+    /// The last name went: the inode is marked as deleted once no name of it is left on the disk. What it has is freed when the
+    /// last reference goes.
+    pub(crate) fn free_inode(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        now: Timestamp,
+    ) -> PatchId {
+        let after = std::mem::take(&mut self.state(number).clearings);
+        let freed = self.change_inode(v, number, &after, |e| {
+            e.set_links(0);
+            e.set_dtime(now.seconds.clamp(1, u32::MAX.into()) as u32);
+            e.set_changed(now);
+        });
+        let state = self.state(number);
+        state.never_alive = state.made.is_some_and(|made| v.merged(made, freed));
+        state.freed = Some(freed);
+        state.names.clear();
+        state.index = None;
+        if state.references == 0 {
+            self.deferred.note_dead(number);
+        }
+        freed
+    }
+}

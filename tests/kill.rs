@@ -7,7 +7,7 @@
 use backstitch_tests::command::our_fsck;
 use backstitch_tests::fsck::Kind;
 use backstitch_tests::image::Image;
-use backstitch_tests::load::{Load, Promise, broken_promises, foreign_bytes};
+use backstitch_tests::load::{Load, Promise, broken_promises, foreign_bytes, remove_all_but};
 use backstitch_tests::mount::{Backend, Mounted, Options};
 use backstitch_tests::random::Random;
 use backstitch_tests::scratch::Scratch;
@@ -86,7 +86,7 @@ fn only_leaks(name: &'static str, ordering: &'static str, power_cut: bool, kills
     for round in 0..kills {
         let left = series.round(&scratch, &image, round);
         let mut complaints = left.corruption;
-        complaints.extend(series.look_again(&scratch, &image, &left.promises));
+        complaints.extend(series.look_again(&scratch, &image, round, &left.promises));
         let text = complaints.join("\n");
         assert!(complaints.is_empty(), "{name}, round {round}:\n{text}");
     }
@@ -135,11 +135,7 @@ impl Series {
         let mut random = Random::new(self.seed * 31 + round);
         let mounted = Mounted::under_test(image, &dir, &self.options(round));
         let place = dir.join(format!("r{round}"));
-        // What the round before has left is removed meanwhile.
-        let rubbish = round
-            .checked_sub(1)
-            .map(|before| dir.join(format!("r{before}")));
-        let load = Load::start(&place, rubbish.as_deref(), self.seed + round, THREADS);
+        let load = Load::start(&place, self.seed + round, THREADS);
         let pause = Duration::from_millis(random.between(200, 3500));
         std::thread::sleep(pause);
         load.expect_the_end();
@@ -173,7 +169,13 @@ impl Series {
     }
 
     /// Mounts again, looks at the files, unmounts, and checks. Returns what is wrong.
-    fn look_again(&self, scratch: &Scratch, image: &Image, promises: &[Promise]) -> Vec<String> {
+    fn look_again(
+        &self,
+        scratch: &Scratch,
+        image: &Image,
+        round: u64,
+        promises: &[Promise],
+    ) -> Vec<String> {
         let dir = scratch.dir("mnt");
         let start = Instant::now();
         let mounted = Mounted::under_test(image, &dir, &Options::ordered(self.ordering, ""));
@@ -187,6 +189,12 @@ impl Series {
         }
         complaints.extend(broken_promises(promises));
         complaints.extend(foreign_bytes(&dir));
+        // Room for the next round, whatever earlier kills have kept from being removed.
+        if let Err(error) = remove_all_but(&dir.join(format!("r{round}"))) {
+            complaints.push(format!(
+                "what earlier rounds left cannot be removed: {error}"
+            ));
+        }
         mounted.unmount();
         let report = image.e2fsck();
         if !report.is_clean() {

@@ -60,13 +60,29 @@ pub struct Done {
     pub unexpected: Vec<String>,
 }
 
+/// Removes every `r*` beside a directory: what earlier loads have left.
+///
+/// # Errors
+///
+/// What the file system says.
+pub fn remove_all_but(kept: &Path) -> Result<()> {
+    let parent = kept.parent().expect("a load has a place of its own");
+    for entry in fs::read_dir(parent)? {
+        let entry = entry?;
+        if entry.path() != kept && entry.file_name().to_string_lossy().starts_with('r') {
+            fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
 impl Load {
-    /// Starts threads that work below `dir`, and one that removes everything below `rubbish`.
+    /// Starts threads that work below `dir`, and one that removes what else there is beside it.
     ///
     /// # Panics
     ///
     /// If the directories cannot be made.
-    pub fn start(dir: &Path, rubbish: Option<&Path>, seed: u64, threads: u64) -> Self {
+    pub fn start(dir: &Path, seed: u64, threads: u64) -> Self {
         let shared = Arc::new(Shared::default());
         fs::create_dir(dir).expect("cannot make the load's directory");
         let mut handles = Vec::new();
@@ -82,12 +98,11 @@ impl Load {
             };
             handles.push(std::thread::spawn(move || worker.work()));
         }
-        if let Some(rubbish) = rubbish.map(Path::to_owned) {
+        let kept = dir.to_owned();
+        handles.push(std::thread::spawn(move || {
             // Ends with an error when the file system is killed.
-            handles.push(std::thread::spawn(move || {
-                drop(fs::remove_dir_all(rubbish))
-            }));
-        }
+            drop(remove_all_but(&kept))
+        }));
         Self {
             shared,
             threads: handles,

@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 
 use crate::groups::Run;
 use crate::layout::Ext;
+use crate::map::Owner;
 
 /// How many leaf indirect blocks of a freed inode one step may look at.
 const LEAVES_PER_STEP: u64 = 64;
@@ -259,7 +260,7 @@ impl Ext {
         if inode.has_block_map(self.sb.block_size) && done_from > 0 {
             let end = self.mapped_end(v, &inode)?.min(done_from);
             let from = end.saturating_sub(LEAVES_PER_STEP * self.pointers_per_block());
-            let plan = self.gather_tail(v, &inode, from, done_from)?;
+            let plan = self.gather_unmapping(v, &inode, from..done_from, Owner::Freed)?;
             self.gather_freeing(v, &plan.freed)?;
             self.free_runs(v, &plan.freed);
             let freed = plan.count.min(blocks);

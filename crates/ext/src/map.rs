@@ -1,5 +1,7 @@
 //! From a file's blocks to the disk's: the tree of direct, indirect, double and triple indirect pointers.
 
+use std::ops::Range;
+
 use backstitch_layout::{Error, Result};
 use backstitch_ordering::Volume;
 
@@ -41,14 +43,14 @@ pub(crate) struct Unmapping {
     pub(crate) count: u64,
 }
 
-/// Which blocks of a range are to go, for a walk over the tree.
-struct Walk {
-    /// The range.
-    from: u64,
-    to: u64,
-    /// An indirect block goes when all that it can map lies in here.
-    whole_from: u64,
-    whole_to: u64,
+/// What becomes of an inode some of whose blocks are freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// It lives on without them: pointers to them are nullified, and an indirect block goes with the last block that it maps.
+    Lives,
+    /// It was freed, and its pointers stay. Its blocks go part by part: an indirect block counts to the part in which the first
+    /// block lies that it can map.
+    Freed,
 }
 
 impl Ext {
@@ -210,57 +212,26 @@ impl Ext {
         ))
     }
 
-    /// What maps the blocks `from..to` of a file. Indirect blocks all of whose range is in there go too.
+    /// What maps the blocks of a part of a file.
     pub(crate) fn gather_unmapping(
         &self,
         v: &mut Volume<'_>,
         inode: &Inode,
-        from: u64,
-        to: u64,
+        part: Range<u64>,
+        owner: Owner,
     ) -> Result<Unmapping> {
-        let walk = Walk {
-            from,
-            to,
-            whole_from: from,
-            whole_to: to,
-        };
         let mut plan = Unmapping::default();
         self.for_each_tree(|root, depth, base, span| {
-            if inode.block[root] == 0 || base + span <= walk.from || base >= walk.to {
+            if inode.block[root] == 0 || base + span <= part.start || base >= part.end {
                 return Ok(());
             }
             let block = self.checked_pointer(inode.block[root])?;
-            let whole = walk.covers(base, span);
-            if whole {
+            if self.walk_tree(v, block, depth, base, &part, owner, &mut plan)?
+                && owner == Owner::Lives
+            {
                 plan.roots.push(root);
             }
-            self.walk_tree(v, block, depth, base, &walk, whole, &mut plan)
-        })?;
-        Ok(plan)
-    }
-
-    /// What a freed inode's blocks `from..to` are, going downwards from the end: an indirect block counts to the part in which
-    /// the first block lies that it can map.
-    pub(crate) fn gather_tail(
-        &self,
-        v: &mut Volume<'_>,
-        inode: &Inode,
-        from: u64,
-        to: u64,
-    ) -> Result<Unmapping> {
-        let walk = Walk {
-            from,
-            to,
-            whole_from: from,
-            whole_to: u64::MAX,
-        };
-        let mut plan = Unmapping::default();
-        self.for_each_tree(|root, depth, base, span| {
-            if inode.block[root] == 0 || base + span <= walk.from || base >= walk.to {
-                return Ok(());
-            }
-            let block = self.checked_pointer(inode.block[root])?;
-            self.walk_tree(v, block, depth, base, &walk, true, &mut plan)
+            Ok(())
         })?;
         Ok(plan)
     }
@@ -282,7 +253,7 @@ impl Ext {
         Ok(())
     }
 
-    /// Visits a block and what is below it. `goes` says that whoever points to it will be nullified or is gone already.
+    /// Visits a block and what is below it. Returns whether it goes.
     #[allow(clippy::too_many_arguments)]
     fn walk_tree(
         &self,
@@ -290,19 +261,27 @@ impl Ext {
         block: u64,
         depth: usize,
         base: u64,
-        walk: &Walk,
-        goes: bool,
+        part: &Range<u64>,
+        owner: Owner,
         plan: &mut Unmapping,
-    ) -> Result<()> {
-        let n = self.pointers_per_block();
+    ) -> Result<bool> {
+        let mut goes = true;
         if depth > 0 {
+            let n = self.pointers_per_block();
             let child_span = n.pow(depth as u32 - 1);
-            let first = (walk.from.saturating_sub(base) / child_span).min(n) as usize;
-            let last = walk.to.saturating_sub(base).div_ceil(child_span).min(n) as usize;
-            let entries: Vec<u32> = {
+            let first = (part.start.saturating_sub(base) / child_span).min(n) as usize;
+            let end = part.end.saturating_sub(base);
+            let last = end.div_ceil(child_span).min(n) as usize;
+            let (entries, others): (Vec<u32>, bool) = {
                 let bytes = v.read(block)?;
-                (first..last).map(|index| entry_at(bytes, index)).collect()
+                let mapped = |index| entry_at(bytes, index) != 0;
+                (
+                    (first..last).map(|index| entry_at(bytes, index)).collect(),
+                    (0..first).any(mapped) || (last..n as usize).any(mapped),
+                )
             };
+            let mut gone = Vec::new();
+            let mut stay = others;
             let mut missing = false;
             for (index, entry) in (first..last).zip(entries) {
                 if entry == 0 {
@@ -310,25 +289,30 @@ impl Ext {
                 }
                 let child = self.checked_pointer(entry)?;
                 let child_base = base + index as u64 * child_span;
-                let child_goes = goes || walk.covers(child_base, child_span);
-                if child_goes && !goes {
-                    push_entry(&mut plan.entries, block, index);
-                }
-                match self.walk_tree(v, child, depth - 1, child_base, walk, child_goes, plan) {
+                match self.walk_tree(v, child, depth - 1, child_base, part, owner, plan) {
                     // Ask for all the indirect blocks of this level before giving up.
                     Err(Error::Miss) => missing = true,
-                    other => other?,
+                    Ok(true) => push_entry(&mut gone, block, index),
+                    Ok(false) => stay = true,
+                    Err(other) => return Err(other),
                 }
             }
             if missing {
                 return Err(Error::Miss);
             }
+            goes = match owner {
+                Owner::Lives => !stay,
+                Owner::Freed => part.contains(&base),
+            };
+            if owner == Owner::Lives && !goes {
+                plan.entries.append(&mut gone);
+            }
         }
-        if goes && walk.counts(base) {
+        if goes {
             push_run(&mut plan.freed, block, 1);
             plan.count += 1;
         }
-        Ok(())
+        Ok(goes)
     }
 
     /// One more than the last mapped block of a file; 0 where nothing is mapped.
@@ -377,16 +361,6 @@ impl Ext {
             ));
         }
         Ok(None)
-    }
-}
-
-impl Walk {
-    fn covers(&self, base: u64, span: u64) -> bool {
-        base >= self.whole_from && base + span <= self.whole_to
-    }
-
-    fn counts(&self, base: u64) -> bool {
-        base >= self.from && base < self.to
     }
 }
 

@@ -5,14 +5,12 @@ use backstitch_ordering::{BlockClass, PatchId, Volume};
 
 use crate::block_edit::entry_bytes;
 use crate::extend::{Extension, NewContents};
-use crate::format::directory::{
-    self, OFFSET_INODE, TYPE_UNKNOWN, encode_entry, new_directory_block,
-};
+use crate::format::directory::{self, TYPE_UNKNOWN, encode_entry, new_directory_block};
 use crate::format::features::INCOMPAT_FILETYPE;
 use crate::format::inode::{FAST_SYMLINK_MAX, FLAG_APPEND, FLAG_IMMUTABLE, encode_device};
 use crate::format::{Inode, LINK_MAX};
 use crate::groups::Run;
-use crate::index::{Found, Room};
+use crate::index::Room;
 use crate::inodes::{InodeEditor, PendingName};
 use crate::layout::{Ext, check_name};
 use crate::place::Picks;

@@ -7,7 +7,7 @@ use crate::format::Inode;
 use crate::format::inode;
 use crate::groups::Run;
 use crate::layout::Ext;
-use crate::map::{Mapped, Unmapping};
+use crate::map::{Mapped, Owner, Unmapping};
 
 /// How many leaf indirect blocks one step may look at.
 const LEAVES_PER_STEP: u64 = 256;
@@ -129,7 +129,7 @@ impl Ext {
         } else {
             size
         };
-        let plan = self.gather_unmapping(v, inode, cut, self.blocks_max())?;
+        let plan = self.gather_unmapping(v, inode, cut..self.blocks_max(), Owner::Lives)?;
         self.gather_freeing(v, &plan.freed)?;
         let tail = if cut > keep {
             None
@@ -278,6 +278,11 @@ impl Ext {
         now: Timestamp,
     ) -> Result<()> {
         if from >= to {
+            // As on the kernel's: the file counts as modified wherever the hole is.
+            self.change_inode(v, number, &[], |e| {
+                e.set_modified(now);
+                e.set_changed(now);
+            });
             return Ok(());
         }
         let bs = self.block_size() as u64;
@@ -295,7 +300,7 @@ impl Ext {
             None
         };
         let (start, end) = self.part_to_unmap(v, inode, first, last)?;
-        let plan = self.gather_unmapping(v, inode, start, end)?;
+        let plan = self.gather_unmapping(v, inode, start..end, Owner::Lives)?;
         self.gather_freeing(v, &plan.freed)?;
         for zeroing in head.into_iter().chain(tail) {
             let id = self.zero(v, zeroing, &[]);
@@ -310,8 +315,7 @@ impl Ext {
     }
 
     /// A part of `first..last` from its start on, long enough to hold something mapped, and of a bounded number of indirect
-    /// blocks that are. It always starts at `first`: so the last step sees the whole range, and frees the indirect blocks that lie
-    /// wholly in it.
+    /// blocks that are. It always starts at `first`, so that indirect blocks that map nothing go too.
     fn part_to_unmap(
         &mut self,
         v: &mut Volume<'_>,

@@ -12,7 +12,7 @@ use crate::format::inode::{
 use crate::format::{Inode, RESIZE_INODE, ROOT_INODE, bitmap, directory};
 use crate::groups::Run;
 use crate::layout::Ext;
-use crate::map::entry_at;
+use crate::map::{Owner, entry_at};
 
 /// How many blocks of an inode table one step looks at.
 const TABLE_BLOCKS_PER_STEP: u64 = 32;
@@ -280,7 +280,7 @@ impl Ext {
                 return Ok(Corrected::UpTo(0, 0));
             }
             let to = from.saturating_add(LEAVES_PER_STEP * self.pointers_per_block());
-            let plan = self.gather_tail(v, &inode, from, to)?;
+            let plan = self.gather_unmapping(v, &inode, from..to, Owner::Freed)?;
             if to < end {
                 self.mark_runs(r, number, &plan.freed)?;
                 return Ok(Corrected::UpTo(to, blocks + plan.count));
@@ -387,7 +387,7 @@ impl Ext {
     ) -> Result<()> {
         let n = self.pointers_per_block();
         let cut = keep.max(((end - 1) / n * n).saturating_sub(LEAVES_PER_STEP * n));
-        let plan = self.gather_unmapping(v, inode, cut, self.blocks_max())?;
+        let plan = self.gather_unmapping(v, inode, cut..self.blocks_max(), Owner::Lives)?;
         for (block, first, count) in &plan.entries {
             let zeros = vec![0; count * 4];
             v.write(*block, BlockClass::Metadata, first * 4, &zeros, &[]);
@@ -426,7 +426,7 @@ impl Ext {
                 "a reserved inode of a type that it cannot have",
             ));
         }
-        let plan = self.gather_tail(v, inode, 0, self.blocks_max())?;
+        let plan = self.gather_unmapping(v, inode, 0..self.blocks_max(), Owner::Freed)?;
         self.mark_runs(r, number, &plan.freed)
     }
 

@@ -366,15 +366,14 @@ impl Ext {
                 *block
             }
             BlockPlan::Fresh(block, contents) => {
-                self.set_block_bits(
-                    v,
-                    Run {
-                        start: *block,
-                        len: 1,
-                    },
-                    before_pointer,
-                );
-                before_pointer.push(v.initialise(*block, BlockClass::Metadata, contents, &[]));
+                let run = Run {
+                    start: *block,
+                    len: 1,
+                };
+                let mut marked = Vec::new();
+                self.set_block_bits(v, run, &mut marked);
+                // Whoever shares the block waits for its contents only, through the reference count.
+                before_pointer.push(v.initialise(*block, BlockClass::Metadata, contents, &marked));
                 self.shared_blocks.insert(hash_of(contents), *block);
                 *block
             }

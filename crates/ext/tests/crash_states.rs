@@ -5,6 +5,7 @@ mod crash;
 
 use std::process::Command;
 
+use backstitch_layout::SetXattrMode;
 use backstitch_ordering::MechanismKind;
 use backstitch_store::Optimisations;
 use crash::{Machine, Random, check, judge, runs};
@@ -31,7 +32,7 @@ fn explore(
         if random.below(4) == 0 {
             machine.background();
         }
-        if random.below(8) == 0 {
+        if random.below(4) == 0 {
             machine.write_some(&mut random, &mut |state| {
                 states += 1;
                 let Some((report, ours)) = check(state, &path) else {
@@ -105,4 +106,27 @@ fn no_order_leaves_damage() {
         found,
         "a crash without order left no damage: this test does not look"
     );
+}
+
+#[test]
+fn an_attribute_block_is_marked_before_its_second_user_is_on_the_disk() {
+    let path = std::env::temp_dir().join(format!("backstitch-shared-{}", std::process::id()));
+    let mut machine = Machine::new(MechanismKind::Soft, 1024, Optimisations::BOTH);
+    let mut random = Random(77);
+    for number in 0..12 {
+        machine.create(&mut random, number, 0);
+    }
+    machine.drain();
+    // The inodes lie in different blocks, so that one goes to the disk without the other.
+    let (first, second) = (machine.names[0].2, machine.names[11].2);
+    for inode in [first, second] {
+        let any = SetXattrMode::Any;
+        machine
+            .run(|fs, v, now| fs.set_xattr(v, inode, b"user.a", Some(b"one"), any, now))
+            .unwrap();
+    }
+    machine.fsync(second);
+    let (report, ours) = check(&machine.memory.snapshot(), &path).unwrap();
+    let _ = std::fs::remove_file(&path);
+    assert!(judge(&report).is_empty() && ours.is_empty(), "{report}");
 }

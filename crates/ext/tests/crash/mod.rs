@@ -138,6 +138,17 @@ impl Machine {
         while self.run(|fs, v, now| fs.background(v, now)).unwrap() {}
     }
 
+    /// Puts one inode and what it depends on onto the disk, and nothing else.
+    pub(crate) fn fsync(&mut self, inode: InodeNumber) {
+        let mut targets = Vec::new();
+        self.run(|fs, v, _| {
+            fs.sync_targets(v, inode, false, &mut targets);
+            Ok(())
+        })
+        .unwrap();
+        drive::sync(&mut self.store, &self.devices, &targets, Duration::ZERO).unwrap();
+    }
+
     pub(crate) fn drain(&mut self) {
         loop {
             self.background();
@@ -299,22 +310,39 @@ impl Machine {
         let Some(inode) = self.some_file(random) else {
             return String::new();
         };
-        let value = format!("value {}", random.below(4));
-        let done = self.run(|fs, v, now| {
-            fs.set_xattr(
-                v,
-                inode,
-                b"user.a",
-                Some(value.as_bytes()),
-                SetXattrMode::Any,
-                now,
-            )
-        });
-        format!("setxattr of {inode} to {value}: {done:?}")
+        // Few values, so that inodes share blocks, also such as are not on the disk yet.
+        let value = format!("value {}", random.below(12));
+        let value = (random.below(4) > 0).then_some(value.as_bytes());
+        let any = SetXattrMode::Any;
+        let done = self.run(|fs, v, now| fs.set_xattr(v, inode, b"user.a", value, any, now));
+        format!("setxattr of {inode} to {value:?}: {done:?}")
+    }
+
+    /// Gives a directory an access control list that what is made in it inherits.
+    pub(crate) fn set_default_acl(&mut self, random: &mut Random) -> String {
+        let directory = self.directory(random);
+        let mut acl = vec![2, 0, 0, 0];
+        let named = 1 + random.below(6) as u32;
+        for (tag, id) in [
+            (1u16, u32::MAX),
+            (2, named),
+            (4, u32::MAX),
+            (16, u32::MAX),
+            (32, u32::MAX),
+        ] {
+            acl.extend(tag.to_le_bytes());
+            acl.extend(7u16.to_le_bytes());
+            acl.extend(id.to_le_bytes());
+        }
+        let value = (random.below(4) > 0).then_some(&acl[..]);
+        let name = b"system.posix_acl_default";
+        let any = SetXattrMode::Any;
+        let done = self.run(|fs, v, now| fs.set_xattr(v, directory, name, value, any, now));
+        format!("default acl of {directory} for {named}: {done:?}")
     }
 
     pub(crate) fn operation(&mut self, random: &mut Random, number: usize) -> String {
-        match random.below(20) {
+        match random.below(24) {
             0..=6 => {
                 let kind = random.below(5);
                 self.create(random, number, kind)
@@ -326,7 +354,8 @@ impl Machine {
             14 => self.link(random, number),
             15..=17 => self.write(random),
             18 => self.truncate(random),
-            _ => self.set_xattr(random),
+            19..=21 => self.set_xattr(random),
+            _ => self.set_default_acl(random),
         }
     }
 
@@ -337,10 +366,19 @@ impl Machine {
         check: &mut impl FnMut(&[u8]),
     ) -> bool {
         let now = Duration::from_millis(self.clock * 20);
-        let goal = if random.below(3) == 0 {
-            Goal::All
-        } else {
-            Goal::Oldest
+        let mut some = Vec::new();
+        let goal = match random.below(4) {
+            0 => Goal::All,
+            1 => Goal::Oldest,
+            // Any few changes with what they depend on and nothing else: where a dependency is missing, it shows.
+            _ => {
+                self.store.uncommitted(&mut some);
+                let wanted = 1 + random.below(3);
+                while some.len() > wanted {
+                    some.swap_remove(random.below(some.len()));
+                }
+                Goal::Patches(&some)
+            }
         };
         let batch = self
             .store

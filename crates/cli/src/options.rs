@@ -1,6 +1,7 @@
 //! Mount options: `-o ro,cache=1G,…`.
 
 use crate::size;
+use backstitch_vfs::Optimisations;
 
 /// What the options of a mount ask for.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,6 +18,8 @@ pub(crate) struct Options {
     pub(crate) cache_bytes: Option<u64>,
     /// How long a change may stay in memory.
     pub(crate) expire_seconds: Option<f64>,
+    /// Which of the patch engine's optimisations are on.
+    pub(crate) optimisations: Optimisations,
     /// The device gets a simulated volatile write cache with this seed.
     pub(crate) volatile_seed: Option<u64>,
     /// Reads never move access times.
@@ -40,6 +43,7 @@ impl Default for Options {
             unsafe_no_flush: false,
             cache_bytes: None,
             expire_seconds: None,
+            optimisations: Optimisations::BOTH,
             volatile_seed: None,
             no_access_times: false,
             devices: None,
@@ -106,7 +110,7 @@ fn apply(options: &mut Options, word: &str) -> Result<(), String> {
         "nosuid" => options.set_user_id = Some(false),
         "exec" => options.execute = true,
         "noexec" => options.execute = false,
-        "cache" | "expire" | "volatile" | "threads" | "ordering" => {
+        "cache" | "expire" | "opt" | "volatile" | "threads" | "ordering" => {
             return Err(format!("option '{name}' needs a value: {name}=…"));
         }
         _ if GENERIC.contains(&name) || name.starts_with("x-") => {}
@@ -118,6 +122,11 @@ fn apply(options: &mut Options, word: &str) -> Result<(), String> {
 fn apply_value(options: &mut Options, name: &str, value: &str) -> Result<(), String> {
     let bad = |what: &str| format!("option '{name}': not {what}: '{value}'");
     match name {
+        "opt" => {
+            options.optimisations = value
+                .parse()
+                .map_err(|_| bad("one of none, hard, merge, both"))?;
+        }
         "cache" => {
             options.cache_bytes =
                 Some(size::parse(value).map_err(|e| format!("option '{name}': {e}"))?);

@@ -395,7 +395,7 @@ impl Graph {
             &mut old[(old_start - new_start) as usize..][..(old_end - old_start) as usize],
         );
         self.drop_undo(target);
-        let undo = Undo::of(&old);
+        let undo = Undo::of(&old, self.optimisations.hard);
         self.count_undo(&undo);
         let p = &mut self.patches[target as usize];
         p.undo = undo;
@@ -421,7 +421,8 @@ impl Graph {
                 self.new_patch(State::Bits, block.0, start, mask, Undo::None)
             }
             Change::Bytes { .. } => {
-                let undo = Undo::of(&bytes[start as usize..end as usize]);
+                let old = &bytes[start as usize..end as usize];
+                let undo = Undo::of(old, self.optimisations.hard);
                 self.new_patch(State::Soft, block.0, start, end - start, undo)
             }
         };

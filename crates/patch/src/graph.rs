@@ -46,6 +46,38 @@ impl Optimisations {
     };
 }
 
+impl std::str::FromStr for Optimisations {
+    type Err = UnknownOptimisations;
+
+    /// Reads the names of the paper's rows: `none`, `hard`, `merge`, `both`.
+    fn from_str(text: &str) -> Result<Self, UnknownOptimisations> {
+        let (hard, merge) = match text {
+            "none" => (false, false),
+            "hard" => (true, false),
+            "merge" => (false, true),
+            "both" => (true, true),
+            _ => return Err(UnknownOptimisations),
+        };
+        Ok(Optimisations { hard, merge })
+    }
+}
+
+impl std::fmt::Display for Optimisations {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match (self.hard, self.merge) {
+            (false, false) => "none",
+            (true, false) => "hard",
+            (false, true) => "merge",
+            (true, true) => "both",
+        })
+    }
+}
+
+/// A word that names no optimisations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no such optimisations: none, hard, merge or both")]
+pub struct UnknownOptimisations;
+
 impl Default for Optimisations {
     fn default() -> Self {
         Optimisations::BOTH
@@ -87,15 +119,16 @@ pub struct PatchInfo {
 pub(crate) enum Undo {
     /// Nothing to undo (hard, bits, empty).
     None,
-    /// They were all zero: the state of most bytes that a file system initialises.
+    /// They were all zero.
     Zero,
     Inline([u8; 8]),
     Boxed(Box<[u8]>),
 }
 
 impl Undo {
-    pub(crate) fn of(old: &[u8]) -> Undo {
-        if old.iter().all(|b| *b == 0) {
+    /// `frugal` keeps zeros, which is what most bytes were that a file system initialises, in no space at all.
+    pub(crate) fn of(old: &[u8], frugal: bool) -> Undo {
+        if frugal && old.iter().all(|b| *b == 0) {
             Undo::Zero
         } else if old.len() <= 8 {
             let mut bytes = [0; 8];

@@ -41,6 +41,8 @@ mod write;
 pub use counters::Counters;
 pub use create::Change;
 pub use empty::CycleError;
-pub use graph::{BlockId, Graph, Optimisations, PatchId, PatchInfo, PatchKind};
+pub use graph::{
+    BlockId, Graph, Optimisations, PatchId, PatchInfo, PatchKind, UnknownOptimisations,
+};
 pub use hook::{Event, Hook};
 pub use write::{ClosureState, Version};

@@ -11,7 +11,7 @@ use backstitch_layout::{
     SetXattrMode, Timestamp,
 };
 use backstitch_ordering::{Mechanism, Operation, PatchId, Volume, VolumeId};
-use backstitch_store::{BlockClass, Limits, Optimisations, Store};
+use backstitch_store::{BlockClass, Limits, Store};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::options::now;
@@ -71,7 +71,7 @@ impl Engine {
             expire: Duration::from_secs_f64(options.expire_seconds.clamp(0.0, 1e9)),
             ..Limits::default()
         };
-        let mut store = Store::new(limits, Optimisations::BOTH);
+        let mut store = Store::new(limits, options.optimisations);
         let volume = store.add_volume(block_bytes);
         let mut mechanism = options.ordering.make();
         let request = OpenRequest {

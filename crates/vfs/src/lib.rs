@@ -30,6 +30,7 @@ pub use backstitch_layout::{
     InodeNumber, LayoutKind, NewInode, RenameMode, Seek, SetAttributes, SetXattrMode, Timestamp,
 };
 pub use backstitch_ordering::MechanismKind as Ordering;
+pub use backstitch_store::Optimisations;
 pub use engine::Engine;
 pub use error::{Error, Result};
 pub use options::{MountOptions, RecoveryReport};

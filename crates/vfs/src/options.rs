@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use backstitch_layout::Timestamp;
 use backstitch_ordering::MechanismKind;
+use backstitch_store::Optimisations;
 use serde::Serialize;
 
 /// How a file system is to be mounted.
@@ -17,6 +18,8 @@ pub struct MountOptions {
     pub expire_seconds: f64,
     /// The consistency mechanism.
     pub ordering: MechanismKind,
+    /// Which of the patch engine's optimisations are on: all, but for measuring what they are worth.
+    pub optimisations: Optimisations,
     /// The time of the mount, for the superblock.
     pub mount_time: Timestamp,
 }
@@ -28,6 +31,7 @@ impl Default for MountOptions {
             cache_bytes: 256 << 20,
             expire_seconds: 30.0,
             ordering: MechanismKind::Soft,
+            optimisations: Optimisations::BOTH,
             mount_time: now(),
         }
     }

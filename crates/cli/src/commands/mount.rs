@@ -21,6 +21,7 @@ use std::sync::Arc;
   noallow_other       they may not; for root this is faster, as no permissions need checking
   cache=SIZE          bound of the block cache
   expire=SECONDS      how long a change may stay in memory (default 30)
+  opt=WORD            none, hard, merge or both (default) of the patch engine's optimisations, for measuring
   unsafe              skip flushes: fast, and a power cut may leave anything
   noatime             reads never move access times (default: relatime; reads from the kernel's cache never do)
   dev, suid, exec     device nodes, set-user-ID, programs work; nodev, nosuid, noexec forbid (dev, suid: default for root)
@@ -129,6 +130,7 @@ fn mount_engine(image: &Path, ordering: Ordering, options: &Options) -> Result<A
     let mut wanted = MountOptions {
         read_only: options.read_only,
         ordering,
+        optimisations: options.optimisations,
         mount_time: now(),
         ..MountOptions::default()
     };

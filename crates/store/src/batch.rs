@@ -61,24 +61,27 @@ impl Store {
                 self.collect_oldest(goal, now, max_bytes, &mut versions)
             }
             Goal::All => {
-                let blocks: Vec<BlockId> = self.queue.iter().map(|(_, i)| BlockId(*i)).collect();
-                let fit = self.how_many_fit(&blocks, max_bytes);
-                self.write_avoiding_rollback(&blocks[..fit], &mut versions);
+                let queue = self.queue.iter().map(|(_, i)| BlockId(*i));
+                let blocks = self.as_many_as_fit(queue, max_bytes);
+                self.write_avoiding_rollback(&blocks, &mut versions);
             }
         }
         self.requests_of(versions)
     }
 
-    fn how_many_fit(&self, blocks: &[BlockId], max_bytes: u64) -> usize {
+    fn as_many_as_fit(
+        &self,
+        blocks: impl Iterator<Item = BlockId>,
+        max_bytes: u64,
+    ) -> Vec<BlockId> {
         let mut bytes = 0;
         blocks
-            .iter()
             .take_while(|b| {
                 let fits = bytes < max_bytes;
                 bytes += self.slots[b.0 as usize].data.len() as u64;
                 fits
             })
-            .count()
+            .collect()
     }
 
     /// Takes up the blocks that need no rollback, and only where there is none, those that do: others may complete first and
@@ -111,15 +114,12 @@ impl Store {
         versions: &mut Vec<(u32, Arc<[u8]>)>,
     ) {
         let expire = self.limits.expire;
-        let candidates: Vec<BlockId> = self
+        let candidates = self
             .queue
             .iter()
             .take_while(|(dirtied, _)| matches!(goal, Goal::Oldest) || *dirtied + expire <= now)
-            .map(|(_, i)| BlockId(*i))
-            .take((max_bytes / 1024) as usize)
-            .collect();
-        let fit = self.how_many_fit(&candidates, max_bytes);
-        for block in &candidates[..fit] {
+            .map(|(_, i)| BlockId(*i));
+        for block in &self.as_many_as_fit(candidates, max_bytes) {
             let slot = &mut self.slots[block.0 as usize];
             if slot.passed_over < PASSES_BEFORE_ROLLBACK && self.graph.would_roll_back(*block) {
                 slot.passed_over += 1;
@@ -224,10 +224,8 @@ impl Store {
 
     /// Appends every patch that is not on stable storage.
     pub fn uncommitted(&self, into: &mut Vec<PatchId>) {
-        for (index, slot) in self.slots.iter().enumerate() {
-            if slot.dirty {
-                self.graph.collect_live(BlockId(index as u32), into);
-            }
+        for index in &self.dirty {
+            self.graph.collect_live(BlockId(*index), into);
         }
     }
 

@@ -92,6 +92,8 @@ pub(crate) struct Slot {
     /// When the oldest change that is not on disk was made.
     pub(crate) dirtied: Duration,
     pub(crate) dirty: bool,
+    /// Where the block is in the list of dirty ones.
+    dirty_at: u32,
 }
 
 /// Buffers, patches and what is to be written; see the crate's documentation.
@@ -105,6 +107,8 @@ pub struct Store {
     pub(crate) wanted: Vec<Key>,
     /// Blocks that are being read from their device.
     pub(crate) reading: FxHashMap<Key, Reading>,
+    /// Blocks with changes that are not on stable storage, in no order.
+    pub(crate) dirty: Vec<u32>,
     /// Blocks with something ready, oldest change first.
     pub(crate) queue: BTreeSet<(Duration, u32)>,
     pub(crate) clock_hand: usize,
@@ -124,6 +128,7 @@ impl Store {
             limits,
             wanted: Vec::new(),
             reading: FxHashMap::default(),
+            dirty: Vec::new(),
             queue: BTreeSet::new(),
             clock_hand: 0,
             stats: StoreStats::default(),
@@ -294,6 +299,7 @@ impl Store {
             rollback_owed: false,
             dirtied: Duration::ZERO,
             dirty: false,
+            dirty_at: 0,
         };
         let index = match self.free_slots.pop() {
             Some(index) => {
@@ -381,6 +387,8 @@ impl Store {
         let slot = &mut self.slots[index as usize];
         if !slot.dirty {
             slot.dirty = true;
+            slot.dirty_at = self.dirty.len() as u32;
+            self.dirty.push(index);
             slot.dirtied = now;
             slot.passed_over = 0;
             self.stats.dirty += 1;
@@ -407,6 +415,11 @@ impl Store {
         if slot.dirty {
             slot.dirty = false;
             self.stats.dirty -= 1;
+            let at = slot.dirty_at as usize;
+            self.dirty.swap_remove(at);
+            if let Some(moved) = self.dirty.get(at) {
+                self.slots[*moved as usize].dirty_at = at as u32;
+            }
         }
         self.leave_queue(index);
     }

@@ -50,7 +50,7 @@ pub struct Engine {
     layout_name: &'static str,
     ordering_name: &'static str,
     root: InodeNumber,
-    writer: Mutex<Option<JoinHandle<()>>>,
+    pub(crate) writer: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Engine {
@@ -503,61 +503,6 @@ impl Engine {
             ops: core.operations,
             read_only: core.fs.read_only_reason(),
             ..Stats::of(&core.store, core.fs.deferred(), core.fs.reclaim_progress())
-        }
-    }
-
-    /// Writes everything, ends all deferred work, marks the image clean and stops the writer. A second call does nothing.
-    ///
-    /// # Errors
-    /// Where the device failed: the image is left as after a crash.
-    pub fn unmount(&self) -> Result<()> {
-        let mut core = self.core.lock();
-        if core.unmounted {
-            return Ok(());
-        }
-        core.unmounted = true;
-        core.stopping = true;
-        self.wake_writer.notify_all();
-        drop(core);
-        if let Some(writer) = self.writer.lock().take() {
-            let _ = writer.join();
-        }
-        let mut core = self.core.lock();
-        if core.fs.read_only_reason().is_some() && !core.store.is_dirty() {
-            return Ok(());
-        }
-        core.fs.release_all();
-        self.drain(&mut core)?;
-        self.reclaim(&mut core)?;
-        self.drain(&mut core)?;
-        self.administer(&mut core, |fs, v, now| fs.settle(v, now))?;
-        self.drain(&mut core)?;
-        self.administer(&mut core, |fs, v, now| fs.mark_clean(v, now))?;
-        self.drain(&mut core)
-    }
-
-    fn administer(
-        &self,
-        core: &mut MutexGuard<'_, Core>,
-        mut body: impl FnMut(
-            &mut dyn FileSystem,
-            &mut Volume<'_>,
-            Timestamp,
-        ) -> backstitch_layout::Result<()>,
-    ) -> Result<()> {
-        let mut wait_for = Vec::new();
-        loop {
-            match core.step(
-                Some(Operation::Administration),
-                self.clock(),
-                now(),
-                &mut wait_for,
-                &mut body,
-            ) {
-                Ok(()) => return Ok(()),
-                Err(LayoutError::Miss) => self.read_wanted(core)?,
-                Err(error) => return Err(error.into()),
-            }
         }
     }
 }

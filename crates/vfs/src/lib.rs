@@ -18,6 +18,7 @@
 //! on stable storage (fsync) leads a batch of its own, or waits for one under way and finds its wish fulfilled by it: concurrent
 //! callers share flushes. Whoever makes changes while memory is crowded waits until some have been retired.
 
+mod ending;
 mod engine;
 mod error;
 mod options;

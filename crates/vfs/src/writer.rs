@@ -1,20 +1,18 @@
-//! Writing out: the writer thread, the leaders of fsync, the throttle, and draining.
+//! Writing out: the writer thread, the leaders of fsync, the throttle.
 
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use backstitch_layout::{Error as LayoutError, ReclaimStep};
-use backstitch_ordering::{Operation, PatchId};
+use backstitch_ordering::PatchId;
 use backstitch_store::{Batch, Goal, drive};
 use parking_lot::MutexGuard;
 
 use crate::engine::{Core, Engine};
-use crate::options::now;
 use crate::{Error, Result};
 
 /// What the writer puts into one batch: enough for long runs, little enough that a waiting fsync is soon served.
-const BATCH_BYTES: u64 = 16 << 20;
+pub(crate) const BATCH_BYTES: u64 = 16 << 20;
 /// How long the writer sleeps at most: the resolution of expiry.
 const NAP: Duration = Duration::from_millis(500);
 
@@ -55,7 +53,7 @@ fn turn(engine: &Weak<Engine>) -> bool {
 
 impl Engine {
     /// Puts a batch together, writes it without the lock and reports it done. False where there was nothing to write.
-    fn write_batch(
+    pub(crate) fn write_batch(
         &self,
         core: &mut MutexGuard<'_, Core>,
         make: impl FnOnce(&mut Core, Duration) -> Batch,
@@ -84,35 +82,6 @@ impl Engine {
         }
         self.batch_done.notify_all();
         true
-    }
-
-    /// Does the layout's deferred work whose time has come. True where there was any.
-    pub(crate) fn do_deferred_work(&self, core: &mut MutexGuard<'_, Core>) -> Result<bool> {
-        let mut worked = false;
-        let mut wait_for = Vec::new();
-        loop {
-            let clock = self.clock();
-            let step = core.step(
-                Some(Operation::Background),
-                clock,
-                now(),
-                &mut wait_for,
-                &mut |fs, v, now| fs.background(v, now),
-            );
-            match step {
-                Ok(true) => {
-                    worked = true;
-                    MutexGuard::bump(core);
-                }
-                Ok(false) => return Ok(worked),
-                Err(LayoutError::Miss) => self.read_wanted(core)?,
-                Err(error) => {
-                    tracing::error!("deferred work: {error}");
-                    core.fs.become_read_only(&error.to_string());
-                    return Err(error.into());
-                }
-            }
-        }
     }
 
     /// Waits while memory is crowded with what is not on disk yet.
@@ -189,72 +158,6 @@ impl Engine {
                 });
             }
             self.batch_done.wait(core);
-        }
-    }
-
-    /// Finds and frees what a crash left, while nothing else is going on. Where that shows damage, the image stays as it is: readable,
-    /// not clean.
-    pub(crate) fn reclaim(&self, core: &mut MutexGuard<'_, Core>) -> Result<()> {
-        let mut wait_for = Vec::new();
-        loop {
-            let clock = self.clock();
-            let step = core.step(
-                Some(Operation::Background),
-                clock,
-                now(),
-                &mut wait_for,
-                &mut |fs, v, now| fs.reclaim(v, now),
-            );
-            match step {
-                Ok(ReclaimStep::More) => {
-                    if core.store.is_filling() {
-                        self.write_batch(core, |core, now| {
-                            core.store.next_batch(Goal::Oldest, now, BATCH_BYTES)
-                        });
-                    }
-                    core.store.trim();
-                    MutexGuard::bump(core);
-                }
-                Ok(ReclaimStep::Drain) => self.drain(core)?,
-                Ok(ReclaimStep::Done) => return Ok(()),
-                Err(LayoutError::Miss) => self.read_wanted(core)?,
-                Err(error) => {
-                    let reason =
-                        format!("what a crash left cannot be reclaimed, run fsck: {error}");
-                    tracing::error!("{reason}");
-                    core.fs.become_read_only(&reason);
-                    return Ok(());
-                }
-            }
-        }
-    }
-
-    /// Writes everything and ends all deferred work. Progress is counted in patches, not in blocks: a block that stays dirty
-    /// because of a rollback is no reason to give up while patches commit.
-    pub(crate) fn drain(&self, core: &mut MutexGuard<'_, Core>) -> Result<()> {
-        loop {
-            if let Some(error) = &core.latched {
-                return Err(Error::Latched(error.clone()));
-            }
-            let worked = self.do_deferred_work(core)?;
-            let wrote = self.write_batch(core, |core, now| {
-                core.store.next_batch(Goal::All, now, BATCH_BYTES)
-            });
-            if worked || wrote {
-                continue;
-            }
-            if core.batches_in_flight > 0 {
-                self.batch_done.wait(core);
-                continue;
-            }
-            let live = core.store.graph().counters().live;
-            if live == 0 && core.fs.deferred().pending == 0 {
-                return Ok(());
-            }
-            if core.store.graph().has_fired() {
-                continue;
-            }
-            return Err(Error::Stuck { patches: live });
         }
     }
 }

@@ -1,0 +1,151 @@
+//! Ending what is under way: deferred work, the reclaim of what a crash left, draining, unmounting.
+
+use backstitch_layout::{FileSystem, ReclaimStep, Timestamp};
+use backstitch_ordering::{Operation, Volume};
+use backstitch_store::Goal;
+use parking_lot::MutexGuard;
+
+use crate::engine::{Core, Engine};
+use crate::options::now;
+use crate::writer::BATCH_BYTES;
+use crate::{Error, Result};
+
+impl Engine {
+    /// Writes everything, ends all deferred work, marks the image clean and stops the writer. A second call does nothing.
+    ///
+    /// # Errors
+    /// Where the device failed: the image is left as after a crash.
+    pub fn unmount(&self) -> Result<()> {
+        let mut core = self.core.lock();
+        if core.unmounted {
+            return Ok(());
+        }
+        core.unmounted = true;
+        core.stopping = true;
+        self.wake_writer.notify_all();
+        drop(core);
+        if let Some(writer) = self.writer.lock().take() {
+            let _ = writer.join();
+        }
+        let mut core = self.core.lock();
+        if core.fs.read_only_reason().is_some() && !core.store.is_dirty() {
+            return Ok(());
+        }
+        core.fs.release_all();
+        self.drain(&mut core)?;
+        self.reclaim(&mut core)?;
+        self.drain(&mut core)?;
+        self.step(&mut core, Operation::Administration, |fs, v, now| {
+            fs.settle(v, now)
+        })??;
+        self.drain(&mut core)?;
+        self.step(&mut core, Operation::Administration, |fs, v, now| {
+            fs.mark_clean(v, now)
+        })??;
+        self.drain(&mut core)
+    }
+
+    /// One step that nobody asked for, again after each miss: what the layout says, or why a block could not be read.
+    fn step<T>(
+        &self,
+        core: &mut MutexGuard<'_, Core>,
+        operation: Operation,
+        mut body: impl FnMut(
+            &mut dyn FileSystem,
+            &mut Volume<'_>,
+            Timestamp,
+        ) -> backstitch_layout::Result<T>,
+    ) -> Result<backstitch_layout::Result<T>> {
+        // Nobody waits for what such a step changes; whoever ends it drains.
+        let mut wait_for = Vec::new();
+        loop {
+            match core.step(
+                Some(operation),
+                self.clock(),
+                now(),
+                &mut wait_for,
+                &mut body,
+            ) {
+                Err(backstitch_layout::Error::Miss) => self.read_wanted(core)?,
+                done => return Ok(done),
+            }
+        }
+    }
+
+    /// Does the layout's deferred work whose time has come. True where there was any.
+    pub(crate) fn do_deferred_work(&self, core: &mut MutexGuard<'_, Core>) -> Result<bool> {
+        let mut worked = false;
+        loop {
+            match self.step(core, Operation::Background, |fs, v, now| {
+                fs.background(v, now)
+            })? {
+                Ok(true) => {
+                    worked = true;
+                    MutexGuard::bump(core);
+                }
+                Ok(false) => return Ok(worked),
+                Err(error) => {
+                    tracing::error!("deferred work: {error}");
+                    core.fs.become_read_only(&error.to_string());
+                    return Err(error.into());
+                }
+            }
+        }
+    }
+
+    /// Finds and frees what a crash left, while nothing else is going on. Where that shows damage, the image stays as it is: readable,
+    /// not clean.
+    fn reclaim(&self, core: &mut MutexGuard<'_, Core>) -> Result<()> {
+        loop {
+            match self.step(core, Operation::Background, |fs, v, now| fs.reclaim(v, now))? {
+                Ok(ReclaimStep::More) => {
+                    if core.store.is_filling() {
+                        self.write_batch(core, |core, now| {
+                            core.store.next_batch(Goal::Oldest, now, BATCH_BYTES)
+                        });
+                    }
+                    core.store.trim();
+                    MutexGuard::bump(core);
+                }
+                Ok(ReclaimStep::Drain) => self.drain(core)?,
+                Ok(ReclaimStep::Done) => return Ok(()),
+                Err(error) => {
+                    let reason =
+                        format!("what a crash left cannot be reclaimed, run fsck: {error}");
+                    tracing::error!("{reason}");
+                    core.fs.become_read_only(&reason);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Writes everything and ends all deferred work. Progress is counted in patches, not in blocks: a block that stays dirty
+    /// because of a rollback is no reason to give up while patches commit.
+    pub(crate) fn drain(&self, core: &mut MutexGuard<'_, Core>) -> Result<()> {
+        loop {
+            if let Some(error) = &core.latched {
+                return Err(Error::Latched(error.clone()));
+            }
+            let worked = self.do_deferred_work(core)?;
+            let wrote = self.write_batch(core, |core, now| {
+                core.store.next_batch(Goal::All, now, BATCH_BYTES)
+            });
+            if worked || wrote {
+                continue;
+            }
+            if core.batches_in_flight > 0 {
+                self.batch_done.wait(core);
+                continue;
+            }
+            let live = core.store.graph().counters().live;
+            if live == 0 && core.fs.deferred().pending == 0 {
+                return Ok(());
+            }
+            if core.store.graph().has_fired() {
+                continue;
+            }
+            return Err(Error::Stuck { patches: live });
+        }
+    }
+}

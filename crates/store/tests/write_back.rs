@@ -1,0 +1,277 @@
+//! What the store writes, when, and what it keeps in memory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use backstitch_device::{BlockDevice, MemoryDevice};
+use backstitch_store::{
+    BlockClass, Change, Goal, Limits, Miss, Optimisations, PatchId, Store, VolumeId, drive,
+};
+
+const BLOCK_BYTES: u32 = 512;
+const BLOCKS: u64 = 256;
+
+struct Bench {
+    store: Store,
+    volume: VolumeId,
+    memory: Arc<MemoryDevice>,
+    devices: Vec<Arc<dyn BlockDevice>>,
+}
+
+impl Bench {
+    fn new(limits: Limits) -> Bench {
+        let mut store = Store::new(limits, Optimisations::BOTH);
+        let volume = store.add_volume(BLOCK_BYTES);
+        let memory = Arc::new(MemoryDevice::new(
+            (BLOCKS * u64::from(BLOCK_BYTES)) as usize,
+        ));
+        let devices: Vec<Arc<dyn BlockDevice>> = vec![memory.clone()];
+        Bench {
+            store,
+            volume,
+            memory,
+            devices,
+        }
+    }
+
+    fn load(&mut self, block: u64) {
+        if self.store.read(self.volume, block).is_err() {
+            drive::read_wanted(&mut self.store, &self.devices).unwrap();
+        }
+    }
+
+    /// Writes one byte of a block at a moment.
+    fn put(&mut self, block: u64, at: u32, byte: u8, after: &[PatchId], now: Duration) -> PatchId {
+        self.load(block);
+        let change = Change::Bytes {
+            offset_bytes: at,
+            bytes: &[byte],
+        };
+        self.store
+            .patch(self.volume, block, BlockClass::Metadata, change, after, now)
+    }
+
+    fn on_disk(&self, block: u64, at: usize) -> u8 {
+        self.memory.snapshot()[block as usize * BLOCK_BYTES as usize + at]
+    }
+
+    /// Writes one batch; returns the blocks in it.
+    fn batch(&mut self, goal: Goal<'_>, now: Duration) -> Vec<u64> {
+        let batch = self.store.next_batch(goal, now, u64::MAX);
+        let blocks = batch
+            .writes
+            .iter()
+            .flat_map(|(_, requests)| requests)
+            .flat_map(|r| {
+                let first = r.offset_bytes / u64::from(BLOCK_BYTES);
+                first..first + r.buffers.len() as u64
+            })
+            .collect();
+        drive::perform(&self.devices, &batch.writes).unwrap();
+        self.store.complete(batch, now);
+        blocks
+    }
+}
+
+fn at(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+#[test]
+fn a_change_stays_in_memory_until_it_expires() {
+    let limits = Limits {
+        expire: at(1000),
+        ..Limits::default()
+    };
+    let mut bench = Bench::new(limits);
+    bench.put(3, 0, 1, &[], at(0));
+    bench.put(9, 0, 1, &[], at(600));
+    assert_eq!(bench.store.next_expiry(), Some(at(1000)));
+    assert!(bench.batch(Goal::Expired, at(999)).is_empty());
+    assert_eq!(bench.batch(Goal::Expired, at(1000)), [3]);
+    assert_eq!(bench.batch(Goal::Expired, at(1600)), [9]);
+    assert!(!bench.store.is_dirty());
+}
+
+#[test]
+fn adjacent_blocks_are_one_request_up_to_its_bound() {
+    let limits = Limits {
+        request_bytes: u64::from(BLOCK_BYTES) * 4,
+        ..Limits::default()
+    };
+    let mut bench = Bench::new(limits);
+    for block in [7, 3, 4, 5, 6, 20] {
+        bench.put(block, 0, 1, &[], at(0));
+    }
+    let batch = bench.store.next_batch(Goal::All, at(0), u64::MAX);
+    let requests: Vec<(u64, usize)> = batch.writes[0]
+        .1
+        .iter()
+        .map(|r| (r.offset_bytes / u64::from(BLOCK_BYTES), r.buffers.len()))
+        .collect();
+    assert_eq!(requests, [(3, 4), (7, 1), (20, 1)]);
+}
+
+#[test]
+fn a_wish_writes_its_closure_and_nothing_else() {
+    let mut bench = Bench::new(Limits::default());
+    let first = bench.put(1, 0, 1, &[], at(0));
+    let second = bench.put(2, 0, 1, &[first], at(0));
+    bench.put(8, 0, 1, &[], at(0));
+    let wanted = bench.put(3, 0, 1, &[second], at(0));
+    bench.put(9, 0, 1, &[wanted], at(0));
+    let mut order = Vec::new();
+    loop {
+        let blocks = bench.batch(Goal::Patches(&[wanted]), at(0));
+        if blocks.is_empty() {
+            break;
+        }
+        order.push(blocks);
+    }
+    assert_eq!(order, [vec![1], vec![2], vec![3]]);
+    assert!(bench.store.is_dirty());
+    assert_eq!((bench.on_disk(8, 0), bench.on_disk(9, 0)), (0, 0));
+}
+
+/// A circle of blocks: one of them can only be written with a part of its changes.
+fn circle(bench: &mut Bench) -> PatchId {
+    let first = bench.put(1, 0, 1, &[], at(0));
+    let across = bench.put(2, 0, 1, &[first], at(0));
+    bench.put(1, 1, 1, &[across], at(0))
+}
+
+#[test]
+fn a_block_that_would_be_rolled_back_is_passed_over_twice() {
+    let mut bench = Bench::new(Limits::default());
+    circle(&mut bench);
+    assert!(bench.batch(Goal::Oldest, at(0)).is_empty());
+    assert!(bench.batch(Goal::Oldest, at(0)).is_empty());
+    assert_eq!(bench.batch(Goal::Oldest, at(0)), [1]);
+    assert_eq!((bench.on_disk(1, 0), bench.on_disk(1, 1)), (1, 0));
+    assert_eq!(bench.store.graph().counters().rollbacks, 1);
+    assert_eq!(bench.batch(Goal::Oldest, at(0)), [2]);
+    assert_eq!(bench.batch(Goal::Oldest, at(0)), [1]);
+    assert_eq!((bench.on_disk(1, 0), bench.on_disk(1, 1)), (1, 1));
+    assert_eq!(bench.store.stats().blocks_rewritten_for_rollback, 1);
+}
+
+#[test]
+fn readers_see_the_newest_bytes_while_an_older_version_is_on_its_way() {
+    let mut bench = Bench::new(Limits::default());
+    bench.put(1, 0, 1, &[], at(0));
+    let batch = bench.store.next_batch(Goal::All, at(0), u64::MAX);
+    bench.put(1, 0, 2, &[], at(0));
+    assert_eq!(bench.store.read(bench.volume, 1).unwrap()[0], 2);
+    assert!(
+        bench
+            .store
+            .next_batch(Goal::All, at(0), u64::MAX)
+            .is_empty(),
+        "a second version in flight"
+    );
+    drive::perform(&bench.devices, &batch.writes).unwrap();
+    assert_eq!(bench.on_disk(1, 0), 1);
+    bench.store.complete(batch, at(0));
+    assert_eq!(bench.batch(Goal::All, at(0)), [1]);
+    assert_eq!(bench.on_disk(1, 0), 2);
+}
+
+#[test]
+fn what_was_read_before_a_change_came_and_went_is_thrown_away() {
+    let mut bench = Bench::new(Limits::default());
+    let (volume, block) = (bench.volume, 5);
+    assert_eq!(bench.store.read(volume, block), Err(Miss { volume, block }));
+    let wanted = bench.store.take_wanted();
+    assert_eq!(wanted, [(volume, block)]);
+    let old = drive::read_block(&*bench.devices[0], BLOCK_BYTES, block).unwrap();
+    // Meanwhile the block gets contents, reaches the disk and leaves memory.
+    let contents = vec![7; BLOCK_BYTES as usize];
+    let class = BlockClass::Data;
+    bench
+        .store
+        .initialise(volume, block, class, &contents, &[], at(0));
+    bench.batch(Goal::All, at(0));
+    bench.store.discard(volume, block);
+    bench.store.insert(volume, block, class, old);
+    assert!(bench.store.peek(volume, block).is_none(), "an old version");
+    bench.load(block);
+    assert_eq!(bench.store.read(volume, block).unwrap()[0], 7);
+}
+
+#[test]
+fn clean_blocks_leave_and_dirty_ones_stay() {
+    let limits = Limits {
+        cache_bytes: u64::from(BLOCK_BYTES) * 32,
+        ..Limits::default()
+    };
+    let mut bench = Bench::new(limits);
+    for block in 0..8 {
+        bench.put(block, 0, 1, &[], at(0));
+    }
+    for block in 8..BLOCKS {
+        bench.load(block);
+        bench.store.trim();
+        assert!(bench.store.stats().bytes <= limits.cache_bytes);
+    }
+    assert!((0..8).all(|b| bench.store.peek(bench.volume, b).is_some()));
+    assert_eq!(bench.store.stats().dirty, 8);
+}
+
+#[test]
+fn what_nothing_refers_to_is_not_written() {
+    let mut bench = Bench::new(Limits::default());
+    let dropped = bench.put(1, 0, 1, &[], at(0));
+    let dependent = bench.put(2, 0, 1, &[dropped], at(0));
+    bench.store.discard(bench.volume, 1);
+    assert!(!bench.store.graph().is_live(dropped));
+    assert_eq!(bench.batch(Goal::Patches(&[dependent]), at(0)), [2]);
+    assert!(!bench.store.is_dirty());
+    assert_eq!(bench.on_disk(1, 0), 0);
+}
+
+/// Random changes with random dependencies, under every goal: in the end the disk holds the newest bytes.
+#[test]
+fn everything_reaches_the_disk_in_the_end() {
+    let mut bench = Bench::new(Limits {
+        cache_bytes: u64::from(BLOCK_BYTES) * 24,
+        ..Limits::default()
+    });
+    let mut seed = 0x2545_f491_4f6c_dd1d_u64;
+    let mut random = move |below: u64| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        (seed >> 8) % below
+    };
+    let mut recent: Vec<PatchId> = Vec::new();
+    let mut expected = vec![0; (BLOCKS * u64::from(BLOCK_BYTES)) as usize];
+    for step in 0..20_000 {
+        let (block, place, byte) = (random(40), random(16), random(255) as u8 + 1);
+        let after: Vec<PatchId> = (0..random(3))
+            .filter_map(|_| {
+                let back = random(8) as usize + 1;
+                recent.len().checked_sub(back).map(|i| recent[i])
+            })
+            .collect();
+        recent.push(bench.put(block, place as u32, byte, &after, at(step)));
+        expected[(block * u64::from(BLOCK_BYTES) + place) as usize] = byte;
+        match random(12) {
+            0 => drop(bench.batch(Goal::Oldest, at(step))),
+            1 => drop(bench.batch(Goal::All, at(step))),
+            2 => {
+                let wish = recent[recent.len() - 1 - random(3).min(step) as usize];
+                while !bench.batch(Goal::Patches(&[wish]), at(step)).is_empty() {}
+                assert!(!bench.store.graph().is_live(wish));
+            }
+            _ => {}
+        }
+        bench.store.trim();
+    }
+    let mut rounds = 0;
+    while !bench.batch(Goal::All, at(0)).is_empty() {
+        rounds += 1;
+        assert!(rounds < 1000, "the disk is never up to date");
+    }
+    assert!(!bench.store.is_dirty());
+    assert_eq!(bench.memory.snapshot(), expected);
+}

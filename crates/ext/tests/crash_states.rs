@@ -23,7 +23,9 @@ fn explore(
         std::process::id()
     ));
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let mut machine = Machine::new(ordering, block_size, Optimisations::BOTH);
+    let words = ["both", "none", "both", "hard", "both", "merge"];
+    let optimisations = words[seed as usize % words.len()].parse().unwrap();
+    let mut machine = Machine::new(ordering, block_size, optimisations);
     let mut states = 0;
     let mut bad = Vec::new();
     let mut history = Vec::new();

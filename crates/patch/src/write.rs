@@ -275,6 +275,10 @@ impl Graph {
                 self.remove_edge(edge);
                 let q = &self.patches[after as usize];
                 if q.befores_count > 0 {
+                    // Without merging, a block with something ready may have waited for this hard patch, which may go along now.
+                    if q.state == State::Hard && !self.optimisations.merge {
+                        self.became_ready.push(BlockId(q.block));
+                    }
                     continue;
                 }
                 match q.state {

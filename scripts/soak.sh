@@ -10,6 +10,9 @@ while [ "$rounds" -eq 0 ] || [ "$round" -lt "$rounds" ]; do
     round=$((round + 1))
     printf '\n== round %s, %s ==\n' "$round" "$(date '+%F %T')"
     KILLS="${KILLS:-50}" OPERATIONS="${OPERATIONS:-200000}" COMPARE_EVERY="${COMPARE_EVERY:-5000}" \
-        FSX_OPS="${FSX_OPS:-200000}" ROUNDS="${IMAGES:-500}" \
-        cargo test --locked -p backstitch-tests --test kill --test lockstep --test fsx --test bad_images -- --nocapture
+        FSX_OPS="${FSX_OPS:-200000}" ROUNDS="${IMAGES:-500}" MOMENTS="${MOMENTS:-2000}" \
+        cargo test --release --locked -p backstitch-tests \
+        --test kill --test recorded --test lockstep --test fsx --test bad_images -- --nocapture
+    BACKSTITCH_RUNS="${BACKSTITCH_RUNS:-200}" \
+        cargo test --release --locked -p backstitch-ext --test crash_states --test reclaim -- --nocapture
 done

@@ -13,6 +13,7 @@ while [ "$rounds" -eq 0 ] || [ "$round" -lt "$rounds" ]; do
         FSX_OPS="${FSX_OPS:-200000}" ROUNDS="${IMAGES:-500}" MOMENTS="${MOMENTS:-2000}" \
         cargo test --release --locked -p backstitch-tests \
         --test kill --test recorded --test lockstep --test fsx --test bad_images -- --nocapture
-    BACKSTITCH_RUNS="${BACKSTITCH_RUNS:-200}" \
+    histories="${BACKSTITCH_RUNS:-200}"
+    BACKSTITCH_RUNS="$histories" BACKSTITCH_FIRST="$(((round - 1) * histories + 1))" \
         cargo test --release --locked -p backstitch-ext --test crash_states --test reclaim -- --nocapture
 done

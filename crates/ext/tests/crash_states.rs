@@ -8,7 +8,7 @@ use std::process::Command;
 use backstitch_layout::SetXattrMode;
 use backstitch_ordering::MechanismKind;
 use backstitch_store::Optimisations;
-use crash::{Machine, Random, check, judge, runs};
+use crash::{Machine, Random, check, judge, seeds};
 
 /// Runs a history; returns the number of states looked at and those found bad.
 fn explore(
@@ -87,7 +87,7 @@ fn soft_updates_leave_nothing_but_leaks_and_counts() {
         return;
     }
     let mut states = 0;
-    for seed in 1..=runs() {
+    for seed in seeds() {
         for block_size in [1024, 4096] {
             let (looked_at, bad) = explore(MechanismKind::Soft, block_size, seed, 400);
             states += looked_at;

@@ -13,7 +13,7 @@ use backstitch_ext::fsck::{self, Options, SliceSource};
 use backstitch_layout::{Error, FileType, InodeNumber, Piece, ReclaimStep};
 use backstitch_ordering::MechanismKind;
 use backstitch_store::Optimisations;
-use crash::{Machine, Random, check, judge, runs};
+use crash::{Machine, Random, check, judge, seeds};
 
 /// What can be reached: the names, and of each inode its type, its size and its contents.
 #[derive(Debug, Default, PartialEq)]
@@ -306,7 +306,7 @@ fn after_the_reclaim_nothing_is_left_to_find() {
         return;
     }
     let mut states = 0;
-    for seed in 1..=runs().div_ceil(3) {
+    for seed in seeds().step_by(3) {
         for block_size in [1024, 4096] {
             states += explore(block_size, seed, 400);
         }

@@ -511,9 +511,12 @@ pub(crate) fn corruption(image: &[u8], theirs_is_clean: bool, report: &str) -> V
     words(&bad)
 }
 
-pub(crate) fn runs() -> u64 {
-    std::env::var("BACKSTITCH_RUNS")
-        .ok()
-        .and_then(|n| n.parse().ok())
-        .unwrap_or(6)
+/// The seeds of the histories: `BACKSTITCH_RUNS` of them from `BACKSTITCH_FIRST` on.
+pub(crate) fn seeds() -> std::ops::Range<u64> {
+    let setting = |name, default| {
+        let text = std::env::var(name).ok();
+        text.and_then(|n| n.parse().ok()).unwrap_or(default)
+    };
+    let first = setting("BACKSTITCH_FIRST", 1);
+    first..first + setting("BACKSTITCH_RUNS", 6)
 }

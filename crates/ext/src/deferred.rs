@@ -258,7 +258,7 @@ impl Ext {
         }
         let mut left = blocks;
         if inode.has_block_map(self.sb.block_size) && done_from > 0 {
-            let end = self.mapped_end(v, &inode)?.min(done_from);
+            let end = self.mapped_end(v, &inode, done_from)?;
             let from = end.saturating_sub(LEAVES_PER_STEP * self.pointers_per_block());
             let plan = self.gather_unmapping(v, &inode, from..done_from, Owner::Freed)?;
             self.gather_freeing(v, &plan.freed)?;

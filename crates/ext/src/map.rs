@@ -315,21 +315,26 @@ impl Ext {
         Ok(goes)
     }
 
-    /// One more than the last mapped block of a file; 0 where nothing is mapped.
-    pub(crate) fn mapped_end(&self, v: &mut Volume<'_>, inode: &Inode) -> Result<u64> {
+    /// One more than the last mapped block of a file before block `below`; 0 where nothing is mapped. Of a freed inode whose
+    /// blocks from `below` on are free already nothing is looked at that may be somebody else's by now.
+    pub(crate) fn mapped_end(&self, v: &mut Volume<'_>, inode: &Inode, below: u64) -> Result<u64> {
         let n = self.pointers_per_block();
         let mut base = self.blocks_max();
         for depth in (1..=3).rev() {
             base -= n.pow(depth as u32);
+            if base >= below {
+                continue;
+            }
             let block = self.checked_pointer(inode.block[INDIRECT + depth - 1])?;
             if block != 0 {
                 // An empty tree maps nothing, but its blocks are there to be freed.
                 return Ok(self
-                    .last_in_tree(v, block, depth, base)?
+                    .last_in_tree(v, block, depth, base, below)?
                     .map_or(base + 1, |last| last + 1));
             }
         }
-        let last = (0..DIRECT_POINTERS).rev().find(|i| inode.block[*i] != 0);
+        let mut direct = (0..DIRECT_POINTERS).rev();
+        let last = direct.find(|i| inode.block[*i] != 0 && (*i as u64) < below);
         Ok(last.map_or(0, |i| i as u64 + 1))
     }
 
@@ -339,13 +344,14 @@ impl Ext {
         block: u64,
         depth: usize,
         base: u64,
+        below: u64,
     ) -> Result<Option<u64>> {
         if depth == 0 {
             return Ok(Some(base));
         }
         let n = self.pointers_per_block();
         let span = n.pow(depth as u32 - 1);
-        let mut index = n as usize;
+        let mut index = (below - base).div_ceil(span).min(n) as usize;
         while index > 0 {
             index -= 1;
             let entry = entry_at(v.read(block)?, index);
@@ -356,7 +362,7 @@ impl Ext {
             let child = self.checked_pointer(entry)?;
             // An empty indirect block still counts: it has to be freed with what it could map.
             return Ok(Some(
-                self.last_in_tree(v, child, depth - 1, child_base)?
+                self.last_in_tree(v, child, depth - 1, child_base, below)?
                     .unwrap_or(child_base),
             ));
         }

@@ -120,7 +120,7 @@ impl Ext {
     ) -> Result<()> {
         let bs = self.block_size() as u64;
         let keep = size.div_ceil(bs);
-        let end = self.mapped_end(v, inode)?;
+        let end = self.mapped_end(v, inode, u64::MAX)?;
         let n = self.pointers_per_block();
         // Cut off a bounded part of the tree at a time, at the border of an indirect block.
         let cut = keep.max((end.saturating_sub(1) / n * n).saturating_sub(LEAVES_PER_STEP * n));

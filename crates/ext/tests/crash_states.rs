@@ -132,3 +132,47 @@ fn an_attribute_block_is_marked_before_its_second_user_is_on_the_disk() {
     let _ = std::fs::remove_file(&path);
     assert!(judge(&report).is_empty() && ours.is_empty(), "{report}");
 }
+
+#[test]
+fn a_removed_file_is_not_looked_at_where_it_is_freed_already() {
+    let mut machine = Machine::new(MechanismKind::Soft, 1024, Optimisations::BOTH);
+    let root = machine.fs.root();
+    // Far apart, so that it is freed in several parts, each with indirect blocks of its own.
+    let sparse = machine.make(root, "sparse");
+    for place in 0..60 {
+        machine.write_at(sparse, place << 22, b"x").unwrap();
+    }
+    let full = machine.make(root, "full");
+    let chunk = vec![1; 1 << 20];
+    for at in 0.. {
+        if machine.write_at(full, at << 20, &chunk).ok() != Some(chunk.len()) {
+            break;
+        }
+    }
+    machine.drain();
+    // With nothing in memory every part has to wait for reads; meanwhile others take what is free.
+    let memory = machine.memory.clone();
+    let mut machine = Machine::open(memory, MechanismKind::Soft, 1024, Optimisations::BOTH);
+    machine
+        .run(|fs, v, now| fs.unlink(v, root, b"sparse", now))
+        .unwrap();
+    machine.write_out();
+    let other = machine.make(root, "other");
+    let mut taken = 0;
+    while !machine.background_until_miss() {
+        let block = [0xff; 1 << 10];
+        while let Ok(done) =
+            machine.attempt(|fs, v, now| fs.write(v, other, taken << 10, &block, now))
+        {
+            assert_eq!(done, block.len());
+            taken += 1;
+        }
+    }
+    assert!(taken > 50, "too little was taken meanwhile: {taken}");
+    machine.drain();
+    assert_eq!(machine.fs.read_only_reason(), None);
+    let path = std::env::temp_dir().join(format!("backstitch-parts-{}", std::process::id()));
+    let (report, ours) = check(&machine.memory.snapshot(), &path).unwrap();
+    let _ = std::fs::remove_file(&path);
+    assert!(judge(&report).is_empty() && ours.is_empty(), "{report}");
+}

@@ -168,10 +168,7 @@ impl MountRecord {
 
 /// The check over the UUID and everything before `r_check`.
 fn check(record: &RawMountRecord, uuid: &[u8; 16]) -> u32 {
-    crc32c::crc32c_append(
-        crc32c::crc32c(uuid),
-        &record.as_bytes()[..RECORD_SIZE - 4],
-    )
+    crc32c::crc32c_append(crc32c::crc32c(uuid), &record.as_bytes()[..RECORD_SIZE - 4])
 }
 
 #[cfg(test)]

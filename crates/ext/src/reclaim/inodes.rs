@@ -273,7 +273,7 @@ impl Ext {
         self.check_symlink(number, &inode)?;
         let mut blocks = blocks;
         if inode.has_block_map(self.sb.block_size) {
-            let end = self.mapped_end(v, &inode)?;
+            let end = self.mapped_end(v, &inode, u64::MAX)?;
             let keep = inode.size.div_ceil(self.sb.block_size.into());
             if from == 0 && end > keep && code != kind::HELD {
                 self.unmap_beyond(v, number, &inode, keep, end)?;

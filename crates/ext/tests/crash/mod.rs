@@ -108,6 +108,19 @@ impl Machine {
         mut body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Result<T>,
     ) -> Result<T> {
         loop {
+            match self.attempt(&mut body) {
+                Err(Error::WaitForFrees) => self.drain(),
+                other => return other,
+            }
+        }
+    }
+
+    /// As [`run`](Self::run), without waiting for frees.
+    pub(crate) fn attempt<T>(
+        &mut self,
+        mut body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Result<T>,
+    ) -> Result<T> {
+        loop {
             self.clock += 1;
             let now = Timestamp {
                 seconds: 1_700_000_000 + self.clock as i64 / 50,
@@ -128,7 +141,6 @@ impl Machine {
                     drive::read_wanted(&mut self.store, &self.devices).unwrap();
                 }
                 Err(Error::Again) => {}
-                Err(Error::WaitForFrees) => self.drain(),
                 other => return other,
             }
         }
@@ -136,6 +148,61 @@ impl Machine {
 
     pub(crate) fn background(&mut self) {
         while self.run(|fs, v, now| fs.background(v, now)).unwrap() {}
+    }
+
+    /// Makes an empty file.
+    pub(crate) fn make(&mut self, directory: InodeNumber, name: &str) -> InodeNumber {
+        let new = NewInode {
+            file_type: FileType::Regular,
+            permissions: 0o644,
+            umask: 0,
+            uid: 0,
+            gid: 0,
+            device_number: 0,
+            target: &[],
+        };
+        self.run(|fs, v, now| fs.create(v, directory, name.as_bytes(), &new, now))
+            .unwrap()
+    }
+
+    /// Writes as much of `data` as there is space for.
+    pub(crate) fn write_at(&mut self, inode: InodeNumber, at: u64, data: &[u8]) -> Result<usize> {
+        let mut done = 0;
+        while done < data.len() {
+            match self.run(|fs, v, now| fs.write(v, inode, at + done as u64, &data[done..], now)) {
+                Ok(written) => done += written,
+                Err(Error::NoSpace) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Writes out what can be, without doing deferred work.
+    pub(crate) fn write_out(&mut self) {
+        drive::write_out(&mut self.store, &self.devices, Goal::All, Duration::ZERO).unwrap();
+    }
+
+    /// Does deferred work up to the first block that has to be read, and reads it. True where all is done.
+    pub(crate) fn background_until_miss(&mut self) -> bool {
+        let now = Timestamp {
+            seconds: 1_700_000_000,
+            nanoseconds: 0,
+        };
+        let mut v = Volume::new(
+            &mut self.store,
+            &mut *self.mechanism,
+            self.volume,
+            Duration::ZERO,
+        );
+        match self.fs.background(&mut v, now) {
+            Ok(worked) => !worked,
+            Err(Error::Miss) => {
+                drive::read_wanted(&mut self.store, &self.devices).unwrap();
+                false
+            }
+            Err(error) => panic!("{error}"),
+        }
     }
 
     /// Puts one inode and what it depends on onto the disk, and nothing else.

@@ -46,7 +46,9 @@ pub struct PatchStats {
     pub peak: u64,
     /// Ever created.
     pub created: u64,
-    /// Of these, created without undo data.
+    /// Of these, empty: they change nothing and only carry dependencies.
+    pub created_empty: u64,
+    /// Of those created, without undo data.
     pub hard: u64,
     /// Changes merged into hard patches.
     pub merged_hard: u64,
@@ -78,6 +80,8 @@ pub struct CacheStats {
     pub blocks: u64,
     /// Bytes in memory.
     pub bytes: u64,
+    /// The same at most.
+    pub bytes_peak: u64,
     /// Blocks with changes that are not on stable storage.
     pub dirty: u64,
     /// Look-ups that found their block.
@@ -117,6 +121,7 @@ impl Stats {
                 live: graph.live,
                 peak: graph.peak,
                 created: graph.created,
+                created_empty: graph.created_empty,
                 hard: graph.created_hard,
                 merged_hard: graph.merged_hard,
                 merged_overlap: graph.merged_overlap,
@@ -138,6 +143,7 @@ impl Stats {
             cache: CacheStats {
                 blocks: cache.blocks,
                 bytes: cache.bytes,
+                bytes_peak: cache.bytes_peak,
                 dirty: cache.dirty,
                 hits: cache.hits,
                 misses: cache.misses,

@@ -1,0 +1,71 @@
+//! Why a run failed.
+
+use std::path::{Path, PathBuf};
+
+use backstitch_device::DeviceError;
+use thiserror::Error;
+
+/// The result of a step.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a run failed.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The engine refused an operation.
+    #[error(transparent)]
+    Engine(#[from] backstitch_vfs::Error),
+    /// No file system could be made.
+    #[error("making the file system: {0}")]
+    Mkfs(#[from] backstitch_ext::mkfs::MkfsError),
+    /// The device.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// A system call on a path failed.
+    #[error("{}: {error}", path.display())]
+    Host {
+        /// The path.
+        path: PathBuf,
+        /// What the host says.
+        error: std::io::Error,
+    },
+    /// A workload read something else than it wrote.
+    #[error("{what}: {expected} bytes expected, {found} read")]
+    ShortRead {
+        /// Which file.
+        what: String,
+        /// What was written.
+        expected: u64,
+        /// What was read.
+        found: u64,
+    },
+    /// The check could not be done.
+    #[error("checking: {0}")]
+    Check(#[from] backstitch_ext::fsck::CheckError),
+    /// The image is damaged after a run: a fault of this program.
+    #[error(
+        "the image has {findings} findings after {workload} under {ordering}, the first: {first}"
+    )]
+    NotClean {
+        /// The workload.
+        workload: &'static str,
+        /// The mechanism.
+        ordering: String,
+        /// How many.
+        findings: usize,
+        /// The first one in words.
+        first: String,
+    },
+    /// A scale that makes no sense.
+    #[error("{0}")]
+    Scale(String),
+    /// A picture could not be drawn.
+    #[error("drawing: {0}")]
+    Plot(String),
+}
+
+impl Error {
+    pub(crate) fn at(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+        let path = path.to_owned();
+        move |error| Error::Host { path, error }
+    }
+}

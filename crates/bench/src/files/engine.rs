@@ -1,0 +1,175 @@
+//! Files through the engine in this process: the calls that the FUSE front makes, without the kernel in front of it.
+
+use std::sync::Arc;
+
+use backstitch_vfs::{
+    Engine, FileType, InodeNumber, LayoutError, NewInode, SetAttributes, Timestamp,
+};
+
+use crate::Result;
+use crate::files::{Entry, Files, Found, Node};
+
+/// Files of a mounted engine.
+pub struct EngineFiles {
+    engine: Arc<Engine>,
+}
+
+impl EngineFiles {
+    /// The files of `engine`, from its root on.
+    pub fn new(engine: Arc<Engine>) -> EngineFiles {
+        EngineFiles { engine }
+    }
+
+    fn make(
+        &self,
+        parent: Node,
+        name: &str,
+        file_type: FileType,
+        permissions: u16,
+    ) -> Result<Node> {
+        let new = NewInode {
+            file_type,
+            permissions,
+            umask: 0,
+            uid: 0,
+            gid: 0,
+            device_number: 0,
+            target: &[],
+        };
+        let made = self.engine.create(inode(parent), name.as_bytes(), &new)?;
+        Ok(Node(made.inode.0.into()))
+    }
+
+    fn set(&self, node: Node, set: SetAttributes) -> Result<()> {
+        self.engine.set_attributes(inode(node), &set)?;
+        Ok(())
+    }
+}
+
+fn inode(node: Node) -> InodeNumber {
+    // Made from an inode number, all of them.
+    InodeNumber(node.0 as u32)
+}
+
+impl Files for EngineFiles {
+    fn root(&self) -> Node {
+        Node(self.engine.root().0.into())
+    }
+
+    fn make_directory(&mut self, parent: Node, name: &str, permissions: u16) -> Result<Node> {
+        self.make(parent, name, FileType::Directory, permissions)
+    }
+
+    fn create(&mut self, parent: Node, name: &str, permissions: u16) -> Result<Node> {
+        self.make(parent, name, FileType::Regular, permissions)
+    }
+
+    fn lookup(&mut self, parent: Node, name: &str) -> Result<Found> {
+        let found = self.engine.lookup(inode(parent), name.as_bytes())?;
+        Ok(Found {
+            node: Node(found.inode.0.into()),
+            is_directory: found.file_type == FileType::Directory,
+            size_bytes: found.size_bytes,
+        })
+    }
+
+    fn stat(&mut self, parent: Node, name: &str) -> Result<u64> {
+        let found = self.lookup(parent, name)?;
+        self.close(found.node)?;
+        Ok(found.size_bytes)
+    }
+
+    fn write(&mut self, node: Node, offset_bytes: u64, data: &[u8]) -> Result<()> {
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset_bytes + done as u64;
+            match self.engine.write(inode(node), at, &data[done..])? {
+                0 => return Err(backstitch_vfs::Error::from(LayoutError::NoSpace).into()),
+                written => done += written,
+            }
+        }
+        Ok(())
+    }
+
+    fn read(
+        &mut self,
+        node: Node,
+        offset_bytes: u64,
+        len_bytes: usize,
+        into: &mut Vec<u8>,
+    ) -> Result<()> {
+        into.clear();
+        self.engine
+            .read(inode(node), offset_bytes, len_bytes, into)?;
+        self.engine.touch_accessed(inode(node));
+        Ok(())
+    }
+
+    fn set_permissions(&mut self, node: Node, permissions: u16) -> Result<()> {
+        let permissions = Some(permissions);
+        self.set(
+            node,
+            SetAttributes {
+                permissions,
+                ..SetAttributes::default()
+            },
+        )
+    }
+
+    fn set_times(&mut self, node: Node, seconds: i64) -> Result<()> {
+        let time = Some(Timestamp {
+            seconds,
+            nanoseconds: 0,
+        });
+        self.set(
+            node,
+            SetAttributes {
+                accessed: time,
+                modified: time,
+                ..SetAttributes::default()
+            },
+        )
+    }
+
+    fn list(&mut self, directory: Node) -> Result<Vec<Entry>> {
+        let mut names = Vec::new();
+        let mut cookie = 0;
+        loop {
+            let before = cookie;
+            self.engine
+                .read_directory(inode(directory), cookie, &mut |entry| {
+                    cookie = entry.next_cookie;
+                    if entry.name != b"." && entry.name != b".." {
+                        names.push(Entry {
+                            name: String::from_utf8_lossy(entry.name).into_owned(),
+                            is_directory: entry.file_type == Some(FileType::Directory),
+                        });
+                    }
+                    true
+                })?;
+            if cookie == before {
+                return Ok(names);
+            }
+        }
+    }
+
+    fn unlink(&mut self, parent: Node, name: &str) -> Result<()> {
+        // The kernel looks a name up before it asks to remove it, and forgets the inode afterwards.
+        let found = self.lookup(parent, name)?;
+        self.engine.unlink(inode(parent), name.as_bytes())?;
+        self.close(found.node)
+    }
+
+    fn remove_directory(&mut self, parent: Node, name: &str) -> Result<()> {
+        Ok(self.engine.rmdir(inode(parent), name.as_bytes())?)
+    }
+
+    fn close(&mut self, node: Node) -> Result<()> {
+        self.engine.forget(inode(node), 1);
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        Ok(self.engine.sync()?)
+    }
+}

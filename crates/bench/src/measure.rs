@@ -1,0 +1,225 @@
+//! One run: a fresh file system, a fresh engine, the workload, the figures.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use backstitch_device::{BlockDevice, FileDevice, MemoryDevice, OpenOptions};
+use backstitch_ext::Ext2;
+use backstitch_ext::fsck;
+use backstitch_ext::mkfs::Mkfs;
+use backstitch_vfs::{Engine, MountOptions, Optimisations, Ordering};
+
+use crate::counting::CountingDevice;
+use crate::files::{EngineFiles, Files, HostFiles, Node};
+use crate::workload::{Plan, Session};
+use crate::{CpuTime, EngineFigures, Error, Result, Run, Scale, Workload, paper};
+
+/// What a workload runs on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// The engine in this process over a device in memory.
+    Memory {
+        /// The file system's size.
+        size_bytes: u64,
+    },
+    /// The engine in this process over an image file or a block device, which is overwritten.
+    Image {
+        /// The file or device.
+        path: PathBuf,
+        /// The file system's size; of a block device, the device's.
+        size_bytes: u64,
+    },
+    /// System calls in a directory of any mounted file system.
+    Directory(PathBuf),
+}
+
+impl Target {
+    fn describe(&self) -> String {
+        match self {
+            Target::Memory { .. } => "memory".to_owned(),
+            Target::Image { path, .. } => format!("image {}", path.display()),
+            Target::Directory(path) => format!("dir {}", path.display()),
+        }
+    }
+}
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// The workload.
+    pub workload: Workload,
+    /// How large it is.
+    pub scale: Scale,
+    /// The mechanism.
+    pub ordering: Ordering,
+    /// Which optimisations of the patch engine are on.
+    pub optimisations: Optimisations,
+    /// What it runs on.
+    pub target: Target,
+    /// The bound on buffers.
+    pub cache_bytes: u64,
+    /// How long a change may stay in memory only.
+    pub expire_seconds: f64,
+    /// What everything random is drawn from.
+    pub seed: u64,
+    /// Check the image after the run.
+    pub check: bool,
+}
+
+/// Does one run.
+///
+/// # Errors
+///
+/// Where something fails on the way, or a check was asked for and the image is not clean after it.
+pub fn measure(spec: &Spec) -> Result<Run> {
+    let plan = Plan::draw(spec.workload, &spec.scale, spec.seed)?;
+    match &spec.target {
+        Target::Memory { size_bytes } => {
+            let device = MemoryDevice::new(*size_bytes as usize);
+            make(&device, true)?;
+            on_device(spec, &plan, Arc::new(device))
+        }
+        Target::Image { path, size_bytes } => {
+            on_device(spec, &plan, Arc::new(fresh_image(path, *size_bytes)?))
+        }
+        Target::Directory(path) => in_directory(spec, &plan, path),
+    }
+}
+
+/// An image file with nothing in it but a new file system: what was there before is thrown away, so that the host has to
+/// allocate its blocks again.
+fn fresh_image(path: &Path, size_bytes: u64) -> Result<FileDevice> {
+    use std::os::unix::fs::FileTypeExt;
+    let is_disk = std::fs::metadata(path).is_ok_and(|seen| seen.file_type().is_block_device());
+    let device = if is_disk {
+        FileDevice::open(path, OpenOptions::default())?
+    } else {
+        // Locked by each of the two: an image that somebody has mounted is not touched.
+        drop(FileDevice::create(path, 0)?);
+        FileDevice::create(path, size_bytes)?
+    };
+    make(&device, !is_disk)?;
+    Ok(device)
+}
+
+fn make(device: &dyn BlockDevice, device_is_zero: bool) -> Result<()> {
+    /// When the image was made: some moment, the same for all.
+    const MADE_SECONDS: u64 = 1_200_000_000;
+    let mkfs = Mkfs {
+        // As file systems of some size have it, whatever the size asked for.
+        block_size: Some(4096),
+        device_is_zero,
+        ..Mkfs::new([0xb5; 16], [0x5b; 16], MADE_SECONDS)
+    };
+    mkfs.write(device)?;
+    Ok(())
+}
+
+fn mount(spec: &Spec, device: Arc<dyn BlockDevice>) -> Result<Arc<Engine>> {
+    let options = MountOptions {
+        cache_bytes: spec.cache_bytes,
+        expire_seconds: spec.expire_seconds,
+        ordering: spec.ordering,
+        optimisations: spec.optimisations,
+        ..MountOptions::default()
+    };
+    Ok(Engine::mount(device, &Ext2, &options)?)
+}
+
+fn on_device(spec: &Spec, plan: &Plan, device: Arc<dyn BlockDevice>) -> Result<Run> {
+    let device = Arc::new(CountingDevice::new(device));
+    if plan.needs_preparation() {
+        let engine = mount(spec, device.clone())?;
+        let mut files = EngineFiles::new(engine.clone());
+        let root = files.root();
+        plan.prepare(&mut files, root)?;
+        engine.unmount()?;
+    }
+    let engine = mount(spec, device.clone())?;
+    let mut files = EngineFiles::new(engine.clone());
+    let root = files.root();
+    let (before, read_before) = (engine.stats(), device.bytes_read());
+    let mut before_sync = 0;
+    let mut run = timed(spec, plan, &mut files, root, || {
+        before_sync = engine.stats().blocks_written;
+    })?;
+    let figures = EngineFigures {
+        bytes_read: device.bytes_read() - read_before,
+        blocks_written_before_sync: before_sync - before.blocks_written,
+        ..EngineFigures::between(&before, &engine.stats())
+    };
+    engine.unmount()?;
+    if spec.check {
+        check(spec, &*device)?;
+    }
+    run.ordering = Some(spec.ordering.to_string());
+    run.opt = Some(spec.optimisations.to_string());
+    run.engine = Some(figures);
+    run.paper = paper::figure(spec);
+    Ok(run)
+}
+
+fn in_directory(spec: &Spec, plan: &Plan, path: &Path) -> Result<Run> {
+    let mut files = HostFiles::new(path)?;
+    let name = format!("backstitch-bench-{}", std::process::id());
+    let root = files.root();
+    let at = files.make_directory(root, &name, 0o755)?;
+    let done = plan
+        .prepare(&mut files, at)
+        .and_then(|_| timed(spec, plan, &mut files, at, || {}));
+    // What is left of it, whether it failed or not; why the removal fails is less interesting than why the run did.
+    drop(files);
+    let inside = path.join(&name);
+    let removed = std::fs::remove_dir_all(&inside).map_err(Error::at(&inside));
+    let run = done?;
+    removed?;
+    Ok(run)
+}
+
+/// The part that is measured.
+fn timed(
+    spec: &Spec,
+    plan: &Plan,
+    files: &mut dyn Files,
+    at: Node,
+    before_sync: impl FnOnce(),
+) -> Result<Run> {
+    let mut session = plan.session(files, at);
+    let (cpu, started) = (CpuTime::now(), Instant::now());
+    plan.run(&mut session)?;
+    before_sync();
+    session.sync()?;
+    let elapsed_seconds = started.elapsed().as_secs_f64();
+    let cpu = CpuTime::now().since(cpu);
+    let Session {
+        operations, phases, ..
+    } = session;
+    Ok(Run {
+        workload: spec.workload.name(),
+        ordering: None,
+        opt: None,
+        target: spec.target.describe(),
+        elapsed_seconds,
+        cpu_user_seconds: cpu.user_seconds,
+        cpu_sys_seconds: cpu.sys_seconds,
+        operations,
+        operations_per_second: operations as f64 / elapsed_seconds.max(1e-9),
+        engine: None,
+        phases,
+        paper: None,
+    })
+}
+
+fn check(spec: &Spec, device: &dyn BlockDevice) -> Result<()> {
+    let report = fsck::check(device, &fsck::Options::default())?;
+    match report.findings.first() {
+        None if report.is_clean() => Ok(()),
+        first => Err(Error::NotClean {
+            workload: spec.workload.name(),
+            ordering: spec.ordering.to_string(),
+            findings: report.findings.len(),
+            first: first.map(ToString::to_string).unwrap_or_default(),
+        }),
+    }
+}

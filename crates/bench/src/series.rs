@@ -1,0 +1,81 @@
+//! Several runs: which, in which order.
+
+use backstitch_vfs::{Optimisations, Ordering};
+
+use crate::{Result, Run, Spec, Workload, measure};
+
+/// The runs of one specification.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series {
+    /// One at least.
+    pub runs: Vec<Run>,
+}
+
+impl Series {
+    /// The run in the middle by elapsed time (of an even number, the earlier of the two).
+    pub fn median(&self) -> &Run {
+        let mut order: Vec<&Run> = self.runs.iter().collect();
+        order.sort_by(|a, b| a.elapsed_seconds.total_cmp(&b.elapsed_seconds));
+        order[(order.len() - 1) / 2]
+    }
+
+    /// Median, least and largest of a figure.
+    pub fn spread(&self, figure: impl Fn(&Run) -> f64) -> [f64; 3] {
+        let mut all: Vec<f64> = self.runs.iter().map(figure).collect();
+        all.sort_by(f64::total_cmp);
+        [median(&all), all[0], all[all.len() - 1]]
+    }
+}
+
+/// The median of sorted figures, of which there is one at least.
+pub(crate) fn median(sorted: &[f64]) -> f64 {
+    let (low, high) = ((sorted.len() - 1) / 2, sorted.len() / 2);
+    (sorted[low] + sorted[high]) / 2.0
+}
+
+/// Runs each specification `runs` times, interleaved, telling `progress` before each run.
+///
+/// # Errors
+///
+/// The first run that fails ends it.
+pub fn run_series(
+    specs: &[Spec],
+    runs: usize,
+    mut progress: impl FnMut(&Spec, usize),
+) -> Result<Vec<Series>> {
+    let mut all = vec![Series { runs: Vec::new() }; specs.len()];
+    for round in 0..runs.max(1) {
+        for (spec, series) in specs.iter().zip(&mut all) {
+            progress(spec, round);
+            series.runs.push(measure(spec)?);
+        }
+    }
+    Ok(all)
+}
+
+/// The runs of figure 9 of Frost et al. 2007: four workloads, four choices of optimisations, soft updates. Memory is to be that of
+/// the workload, not of the moment: the cache holds everything, and nothing is written before the final sync.
+pub fn optimisation_specs(base: &Spec) -> Vec<Spec> {
+    /// Dependencies may take a quarter of the cache, and write-back begins at half of that: far above what any run needs.
+    const CACHE_BYTES: u64 = 1 << 40;
+    /// Longer than any run.
+    const EXPIRE_SECONDS: f64 = 1e8;
+    let workloads = [
+        Workload::Untar,
+        Workload::Delete,
+        Workload::Postmark,
+        Workload::Andrew,
+    ];
+    let choices = [(false, false), (true, false), (false, true), (true, true)];
+    let all = workloads.into_iter().flat_map(|workload| {
+        choices.map(|(hard, merge)| Spec {
+            workload,
+            ordering: Ordering::Soft,
+            optimisations: Optimisations { hard, merge },
+            cache_bytes: CACHE_BYTES,
+            expire_seconds: EXPIRE_SECONDS,
+            ..base.clone()
+        })
+    });
+    all.collect()
+}

@@ -1,0 +1,154 @@
+//! Katcher's PostMark, as version 1.5 does it with its default settings, and Frost et al.'s numbers (2007, §8.1): 500 files of
+//! 500 B to 4 MB in one directory, 500 transactions, biases 5 and 5, buffered I/O.
+
+use crate::files::Node;
+use crate::random::Random;
+use crate::workload::{Scale, Session};
+use crate::{Error, Result};
+
+/// stdio hands over a buffer at a time, from wherever the file ended.
+const STDIO_BYTES: u64 = 4096;
+
+/// Something to do to one file; files are known by their number.
+enum Step {
+    Create { file: u64, bytes: u64 },
+    Delete { file: u64 },
+    Read { file: u64, bytes: u64 },
+    Append { file: u64, at: u64, bytes: u64 },
+}
+
+/// Everything a run does.
+pub(super) struct Plan {
+    create: Vec<Step>,
+    transactions: Vec<Step>,
+    delete: Vec<Step>,
+}
+
+/// The pool while the steps are drawn.
+struct Pool {
+    random: Random,
+    /// Number and size of each file that is there.
+    files: Vec<(u64, u64)>,
+    next: u64,
+    sizes: (u64, u64),
+}
+
+impl Pool {
+    fn create(&mut self) -> Step {
+        let bytes = self.random.between(self.sizes.0, self.sizes.1);
+        let file = self.next;
+        self.next += 1;
+        self.files.push((file, bytes));
+        Step::Create { file, bytes }
+    }
+
+    fn pick(&mut self) -> usize {
+        self.random.below(self.files.len() as u64) as usize
+    }
+
+    /// First a file is created or deleted, then one is read or grows: a transaction.
+    fn transact(&mut self, steps: &mut Vec<Step>) {
+        if self.random.below(10) < 5 || self.files.len() < 2 {
+            steps.push(self.create());
+        } else {
+            let victim = self.pick();
+            let (file, _) = self.files.swap_remove(victim);
+            steps.push(Step::Delete { file });
+        }
+        let chosen = self.pick();
+        let (file, bytes) = self.files[chosen];
+        if self.random.below(10) < 5 {
+            steps.push(Step::Read { file, bytes });
+        } else if bytes < self.sizes.1 {
+            let more = self.random.between(1, self.sizes.1 - bytes);
+            self.files[chosen].1 += more;
+            steps.push(Step::Append {
+                file,
+                at: bytes,
+                bytes: more,
+            });
+        }
+    }
+}
+
+impl Plan {
+    pub(super) fn draw(scale: &Scale, seed: u64) -> Result<Plan> {
+        let sizes = (
+            scale.min_bytes.unwrap_or(500),
+            scale.max_bytes.unwrap_or(4 << 20),
+        );
+        if sizes.0 > sizes.1 {
+            let why = format!("files of {} bytes to {} bytes", sizes.0, sizes.1);
+            return Err(Error::Scale(why));
+        }
+        let mut pool = Pool {
+            random: Random::new(seed, 3),
+            files: Vec::new(),
+            next: 0,
+            sizes,
+        };
+        let create = (0..scale.count(scale.files, 500))
+            .map(|_| pool.create())
+            .collect();
+        let mut transactions = Vec::new();
+        for _ in 0..scale.count(scale.transactions, 500) {
+            pool.transact(&mut transactions);
+        }
+        let delete = pool
+            .files
+            .iter()
+            .map(|(file, _)| Step::Delete { file: *file });
+        Ok(Plan {
+            create,
+            transactions,
+            delete: delete.collect(),
+        })
+    }
+
+    pub(super) fn run(&self, session: &mut Session<'_>) -> Result<()> {
+        let at = session
+            .files
+            .make_directory(session.root, "postmark", 0o755)?;
+        for (name, steps) in [
+            ("create", &self.create),
+            ("transactions", &self.transactions),
+            ("delete", &self.delete),
+        ] {
+            session.phase(name, |s| steps.iter().try_for_each(|step| step.run(s, at)))?;
+        }
+        session.files.close(at)
+    }
+}
+
+impl Step {
+    fn run(&self, session: &mut Session<'_>, at: Node) -> Result<()> {
+        session.operations += 1;
+        match *self {
+            Step::Create { file, bytes } => {
+                let node = session.files.create(at, &name(file), 0o644)?;
+                session.write_contents(node, file, 0, bytes, STDIO_BYTES)?;
+                session.files.close(node)
+            }
+            Step::Delete { file } => session.files.unlink(at, &name(file)),
+            Step::Read { file, bytes } => {
+                let name = name(file);
+                let node = session.files.lookup(at, &name)?.node;
+                session.read_file(node, &name, bytes, STDIO_BYTES as usize)?;
+                session.files.close(node)
+            }
+            Step::Append {
+                file,
+                at: end,
+                bytes,
+            } => {
+                let node = session.files.lookup(at, &name(file))?.node;
+                session.write_contents(node, file, end, bytes, STDIO_BYTES)?;
+                session.files.close(node)
+            }
+        }
+    }
+}
+
+fn name(file: u64) -> String {
+    format!("{file}")
+}

@@ -1,0 +1,242 @@
+//! Every workload small, over memory: the image is clean afterwards, the figures are there, and the same seed does the same.
+
+use backstitch_bench::{
+    EngineFigures, Run, Scale, Series, Spec, Target, Workload, document, measure,
+    optimisation_specs, optimisation_tables, plot_optimisations, plot_runs, run_series, run_table,
+};
+use backstitch_vfs::{Optimisations, Ordering};
+
+fn small(workload: Workload) -> Scale {
+    let files = |files, megabytes| Scale {
+        files: Some(files),
+        megabytes: Some(megabytes),
+        ..Scale::default()
+    };
+    match workload {
+        Workload::Untar | Workload::Delete => files(200, 4.0),
+        Workload::Andrew => files(40, 0.5),
+        Workload::Zero => files(300, 0.0),
+        Workload::Postmark => Scale {
+            files: Some(30),
+            transactions: Some(60),
+            max_bytes: Some(200_000),
+            ..Scale::default()
+        },
+    }
+}
+
+fn spec(workload: Workload, ordering: Ordering) -> Spec {
+    Spec {
+        workload,
+        scale: small(workload),
+        ordering,
+        optimisations: Optimisations::BOTH,
+        target: Target::Memory {
+            size_bytes: 64 << 20,
+        },
+        cache_bytes: 1 << 30,
+        expire_seconds: 1e6,
+        seed: 1,
+        check: true,
+    }
+}
+
+fn figures(run: &Run) -> EngineFigures {
+    run.engine.unwrap()
+}
+
+/// The counters of two runs are the same, but for what the host decides. The engine stamps inodes with the wall clock, whose bytes
+/// are sometimes alike; and its writer thread decides when what was removed is freed, and so which blocks are used again, and how
+/// many of them the sync finds.
+fn assert_alike(one: &Run, two: &Run) {
+    assert_eq!(one.operations, two.operations);
+    let (a, b) = (figures(one), figures(two));
+    let near = |x: u64, y: u64| x.abs_diff(y) <= x / 50 + 50;
+    let name = one.workload;
+    assert!(near(a.patches_not_empty(), b.patches_not_empty()), "{name}");
+    assert!(near(a.undo_bytes_total, b.undo_bytes_total), "{name}");
+    if !["delete", "postmark", "zero"].contains(&name) {
+        let counts = |e: EngineFigures| {
+            [
+                e.patches_created,
+                e.patches_peak,
+                e.blocks_written,
+                e.bytes_read,
+                e.rollbacks,
+                e.blocks_rewritten_for_rollback,
+                e.cache_bytes_peak,
+            ]
+        };
+        assert_eq!(counts(a), counts(b), "{name}");
+    }
+}
+
+#[test]
+fn every_workload_leaves_a_clean_image_under_every_ordering() {
+    for workload in Workload::ALL {
+        for ordering in [Ordering::Soft, Ordering::Async, Ordering::Sync] {
+            let run = measure(&spec(workload, ordering)).unwrap();
+            assert_eq!(run.workload, workload.name());
+            assert_eq!(run.ordering, Some(ordering.to_string()));
+            assert!(run.operations > 0, "{workload}");
+            assert!(figures(&run).patches_created > 0, "{workload}");
+            assert_eq!(run.phases.last().unwrap().name, "sync");
+        }
+    }
+}
+
+#[test]
+fn write_back_under_way_does_no_harm() {
+    for workload in Workload::ALL {
+        let crowded = Spec {
+            cache_bytes: 1 << 20,
+            expire_seconds: 0.0,
+            ..spec(workload, Ordering::Soft)
+        };
+        measure(&crowded).unwrap();
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_counters() {
+    for workload in Workload::ALL {
+        let [one, two] = [(); 2].map(|()| measure(&spec(workload, Ordering::Soft)).unwrap());
+        assert_alike(&one, &two);
+    }
+}
+
+#[test]
+fn memory_is_measured_before_anything_is_written() {
+    let base = spec(Workload::Untar, Ordering::Async);
+    for spec in optimisation_specs(&base) {
+        let small = Spec {
+            scale: small(spec.workload),
+            ..spec
+        };
+        let run = measure(&small).unwrap();
+        assert_eq!(figures(&run).blocks_written_before_sync, 0, "{small:?}");
+    }
+}
+
+#[test]
+fn the_optimisations_save_patches_and_undo_data_everywhere() {
+    let base = spec(Workload::Untar, Ordering::Soft);
+    let specs: Vec<Spec> = optimisation_specs(&base)
+        .into_iter()
+        .map(|spec| Spec {
+            scale: small(spec.workload),
+            ..spec
+        })
+        .collect();
+    let all = run_series(&specs, 1, |_, _| {}).unwrap();
+    for of_workload in all.chunks(4) {
+        let [none, .., both] = of_workload else {
+            panic!("four rows a workload")
+        };
+        let (none, both) = (none.median(), both.median());
+        assert_eq!(none.opt.as_deref(), Some("none"));
+        assert_eq!(both.opt.as_deref(), Some("both"));
+        let name = none.workload;
+        let (none, both) = (figures(none), figures(both));
+        assert!(both.patches_created < none.patches_created, "{name}");
+        assert!(both.undo_bytes_total < none.undo_bytes_total, "{name}");
+    }
+    let tables = optimisation_tables(&all);
+    assert!(tables.contains("4,996,331") && tables.contains("PostMark".to_lowercase().as_str()));
+    let directory = tempfile::tempdir().unwrap();
+    for drawn in [
+        plot_optimisations(&all, directory.path()).unwrap(),
+        plot_runs(&all, directory.path()).unwrap(),
+    ] {
+        let text = std::fs::read_to_string(drawn).unwrap();
+        assert!(text.starts_with("<svg") && text.trim_end().ends_with("</svg>"));
+    }
+}
+
+#[test]
+fn the_document_has_the_keys_of_the_contract() {
+    let zero = Spec {
+        scale: Scale::default(),
+        ..spec(Workload::Zero, Ordering::Async)
+    };
+    let all = run_series(&[zero], 1, |_, _| {}).unwrap();
+    let document = document(&all, 1);
+    for key in ["backstitch", "host", "seed", "runs"] {
+        assert!(document.get(key).is_some(), "{key}");
+    }
+    let run = document["runs"][0].as_object().unwrap();
+    let mut keys: Vec<&str> = run.keys().map(String::as_str).collect();
+    keys.sort_unstable();
+    let mut expected = [
+        "workload",
+        "ordering",
+        "opt",
+        "target",
+        "elapsed_seconds",
+        "cpu_user_seconds",
+        "cpu_sys_seconds",
+        "operations",
+        "operations_per_second",
+        "bytes_read",
+        "bytes_written",
+        "blocks_written",
+        "write_requests",
+        "flushes",
+        "rollbacks",
+        "blocks_rewritten_for_rollback",
+        "patches_created",
+        "patches_peak",
+        "undo_bytes_total",
+        "undo_bytes_peak",
+        "dependency_bytes_peak",
+        "cache_bytes_peak",
+        "phases",
+        "paper",
+    ];
+    expected.sort_unstable();
+    assert_eq!(keys, expected);
+    assert_eq!(run["paper"]["value"], 10_782.8);
+    assert_eq!(run["phases"][0]["operations"], 50_000);
+}
+
+#[test]
+fn several_runs_are_reported_as_a_spread() {
+    let zero = spec(Workload::Zero, Ordering::Soft);
+    let all = run_series(&[zero], 3, |_, _| {}).unwrap();
+    let run = &document(&all, 1)["runs"][0];
+    for figure in ["median", "min", "max"] {
+        assert!(run["elapsed_seconds"][figure].is_f64(), "{run}");
+    }
+    assert!(run_table(&all).contains(" [") && run.get("paper").is_none());
+}
+
+#[test]
+fn an_image_is_made_anew_for_every_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let image = Spec {
+        target: Target::Image {
+            path: directory.path().join("x.img"),
+            size_bytes: 64 << 20,
+        },
+        ..spec(Workload::Delete, Ordering::Soft)
+    };
+    let all = run_series(&[image], 2, |_, _| {}).unwrap();
+    let series: &Series = &all[0];
+    assert_alike(&series.runs[0], &series.runs[1]);
+}
+
+#[test]
+fn system_calls_do_the_same_work() {
+    let directory = tempfile::tempdir().unwrap();
+    for workload in Workload::ALL {
+        let ours = measure(&spec(workload, Ordering::Soft)).unwrap();
+        let host = Spec {
+            target: Target::Directory(directory.path().to_owned()),
+            ..spec(workload, Ordering::Soft)
+        };
+        let host = measure(&host).unwrap();
+        assert_eq!(host.operations, ours.operations, "{workload}");
+        assert!(host.engine.is_none());
+    }
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}

@@ -1,8 +1,8 @@
 //! The commands and what they share.
 
 use crate::commands::{
-    cat, completions, cp, find, fsck, info, later, ln, ls, man, mkdir, mkfs, mount, mv, rm, stat,
-    stats, umount,
+    bench, cat, completions, cp, find, fsck, info, later, ln, ls, man, mkdir, mkfs, mount, mv, rm,
+    stat, stats, umount,
 };
 use clap::{Parser, Subcommand};
 
@@ -65,8 +65,8 @@ pub(crate) enum Command {
     Crash(later::Crash),
     /// Record and show patches (not there yet)
     Trace(later::Trace),
-    /// Run workloads (not there yet)
-    Bench(later::Bench),
+    /// Run the papers' workloads and measure what they cost
+    Bench(bench::Args),
     /// Run commands with an order on disk between them (not there yet)
     Depend(later::Depend),
     /// Run a command whose fsync orders instead of waiting (not there yet)

@@ -127,7 +127,8 @@ fn commands_to_come_say_so() {
     for line in [
         "crash fs --ordering soft",
         "trace record x",
-        "bench postmark",
+        "bench imap",
+        "bench untar --disk viking",
         "depend a b",
         "order -- true",
         "wafs x",
@@ -138,6 +139,34 @@ fn commands_to_come_say_so() {
     }
     bench.image("a.img", "");
     bench.line("fsck -p a.img").refused(8);
+}
+
+#[test]
+fn bench_measures() {
+    let bench = Bench::new();
+    let line = "bench zero,andrew --memory --size 64M --scale 0.01 --ordering soft,async --check";
+    let table = bench.line(line).good().text();
+    assert!(
+        table.contains("andrew") && table.contains("async"),
+        "{table}"
+    );
+    let document = bench.line(&format!("{line} --json")).good().json();
+    assert_eq!(document["runs"].as_array().unwrap().len(), 4);
+    assert_eq!(document["runs"][1]["ordering"], "async");
+    bench.shell("mkdir dir plots");
+    let line = "bench optimisations --image b.img --size 64M --scale 0.002 --runs 2 --plot plots";
+    let tables = bench.line(line).good().text();
+    assert!(tables.contains("prototype"), "{tables}");
+    assert!(bench.path("plots/optimisations.svg").exists());
+    bench.line("bench zero --dir dir --files 5").good();
+    bench.line("bench zero").refused(2);
+    bench.line("bench frobnicate --memory").refused(2);
+    bench
+        .line("bench zero --dir dir --ordering soft")
+        .refused(2);
+    bench
+        .line("bench optimisations --memory --files 5")
+        .refused(2);
 }
 
 #[test]

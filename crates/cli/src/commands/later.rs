@@ -20,7 +20,7 @@ macro_rules! later {
 }
 
 later! {
-    Crash "crash", Trace "trace", Bench "bench", Depend "depend", Order "order", Wafs "wafs",
+    Crash "crash", Trace "trace", Depend "depend", Order "order", Wafs "wafs",
     NbdServe "nbd-serve",
 }
 

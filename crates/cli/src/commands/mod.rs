@@ -1,5 +1,6 @@
 //! The commands, a module each.
 
+pub(crate) mod bench;
 pub(crate) mod cat;
 pub(crate) mod completions;
 pub(crate) mod cp;
@@ -44,7 +45,7 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
         Command::Fsck(args) => return fsck::run(&args),
         Command::Crash(_) => later::refuse("crash"),
         Command::Trace(_) => later::refuse("trace"),
-        Command::Bench(_) => later::refuse("bench"),
+        Command::Bench(args) => bench::run(&args),
         Command::Depend(_) => later::refuse("depend"),
         Command::Order(_) => later::refuse("order"),
         Command::Wafs(_) => later::refuse("wafs"),

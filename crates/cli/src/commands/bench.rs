@@ -1,0 +1,298 @@
+//! `backstitch bench WORKLOAD … TARGET`.
+
+use crate::error::{Error, Result};
+use crate::{show, size};
+use backstitch_bench::{
+    Scale, Series, Spec, Target, Workload, document, optimisation_specs, optimisation_tables,
+    plot_optimisations, plot_runs, run_series, run_table,
+};
+use backstitch_vfs::{Optimisations, Ordering};
+use clap::ArgGroup;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Run the papers' workloads and measure what they cost.
+///
+/// Workloads: untar, delete, postmark, andrew, zero; or `optimisations`, figure 9 of Frost et al. 2007: the first four with every
+/// choice of patch optimisations.
+#[derive(Debug, clap::Args)]
+#[command(
+    group = ArgGroup::new("target").args(["memory", "image", "dir", "disk"]),
+    after_help = "What is measured lasts from the first operation to the return of the final sync. An image is made anew for each run:
+what FILE held is lost. CPU time is the process's, on a --dir without what the file system takes elsewhere.
+
+Examples:
+  backstitch bench untar,delete,postmark --ordering soft,async --image /tmp/x.img --runs 3
+  backstitch bench optimisations --memory --plot plots/
+  backstitch bench zero --memory --json | jq '.runs[].operations_per_second'
+  backstitch bench untar --files 1000 --megabytes 20 --dir /mnt"
+)]
+pub(crate) struct Args {
+    /// The workloads
+    #[arg(required = true, value_name = "WORKLOAD", value_delimiter = ',')]
+    workloads: Vec<String>,
+    /// Run on a device in memory
+    #[arg(long)]
+    memory: bool,
+    /// Run on this image file or disk, which is overwritten
+    #[arg(long, value_name = "FILE")]
+    image: Option<PathBuf>,
+    /// Run through system calls in this directory
+    #[arg(
+        long,
+        conflicts_with_all = ["ordering", "opt", "cache", "expire", "size", "check"]
+    )]
+    dir: Option<PathBuf>,
+    /// Run on a simulated disk (not there yet)
+    #[arg(long, value_name = "PRESET")]
+    disk: Option<String>,
+    /// The orderings: soft, async, sync
+    #[arg(long, value_name = "MODE", value_delimiter = ',', default_value = "soft", value_parser = ordering)]
+    ordering: Vec<Ordering>,
+    /// The patch optimisations that are on: none, hard, merge, both
+    #[arg(long, value_name = "OPT", value_delimiter = ',', default_value = "both", value_parser = optimisations)]
+    opt: Vec<Optimisations>,
+    /// The size of the file system, with K, M, G or T behind the number
+    #[arg(long, value_name = "SIZE", default_value = "4G", value_parser = size::parse)]
+    size: u64,
+    /// The bound on buffers, 256M unless told
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    cache: Option<u64>,
+    /// How long a change may stay in memory only, 30 unless told
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    expire: Option<f64>,
+    /// What everything random is drawn from
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Repeat each run, interleaved; shows the median, the least and the largest
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    runs: u16,
+    /// This part of the papers' numbers of files, transactions and megabytes
+    #[arg(long, value_name = "FRACTION", value_parser = fraction)]
+    scale: Option<f64>,
+    /// Files of the tree (untar, delete, andrew), of the pool (postmark), or empty ones (zero)
+    #[arg(long, value_name = "N", conflicts_with = "scale")]
+    files: Option<u64>,
+    /// What the tree's files hold, in MiB
+    #[arg(long, value_name = "M", conflicts_with = "scale", value_parser = seconds)]
+    megabytes: Option<f64>,
+    /// PostMark's transactions
+    #[arg(long, value_name = "N", conflicts_with = "scale")]
+    transactions: Option<u64>,
+    /// PostMark's smallest file
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    min_bytes: Option<u64>,
+    /// PostMark's largest file
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    max_bytes: Option<u64>,
+    /// Check the image after each run
+    #[arg(long)]
+    check: bool,
+    /// Draw an SVG into this directory
+    #[arg(long, value_name = "DIR")]
+    plot: Option<PathBuf>,
+    /// One JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// Workloads that have their names already.
+const LATER: &[&str] = &[
+    "micro-create",
+    "micro-read",
+    "micro-write",
+    "micro-delete",
+    "connectathon",
+    "ssh",
+    "netnews",
+    "sdet",
+    "imap",
+    "recovery",
+    "figures",
+];
+
+/// What stands for the workloads of figure 9.
+const OPTIMISATIONS: &str = "optimisations";
+
+fn ordering(text: &str) -> std::result::Result<Ordering, String> {
+    text.parse()
+}
+
+fn optimisations(text: &str) -> std::result::Result<Optimisations, String> {
+    text.parse()
+        .map_err(|_| "one of none, hard, merge, both".to_owned())
+}
+
+fn seconds(text: &str) -> std::result::Result<f64, String> {
+    let number: Option<f64> = text.parse().ok();
+    let number = number.filter(|number| number.is_finite() && *number >= 0.0);
+    number.ok_or_else(|| format!("not a number: '{text}'"))
+}
+
+fn fraction(text: &str) -> std::result::Result<f64, String> {
+    let number = seconds(text)?;
+    let fits = number > 0.0 && number <= 100.0;
+    fits.then_some(number)
+        .ok_or_else(|| format!("not above 0 and up to 100: '{text}'"))
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let is_table = args.workloads.iter().any(|name| name == OPTIMISATIONS);
+    let specs = specs(args, is_table)?;
+    if let Some(directory) = &args.plot {
+        // Before the runs, which take a while.
+        std::fs::create_dir_all(directory)
+            .map_err(|error| Error::at_path("bench", directory, crate::error::host(&error)))?;
+    }
+    let bar = bar();
+    let all = run_series(&specs, args.runs.into(), |spec, round| {
+        let (ordering, opt) = (spec.ordering, spec.optimisations);
+        bar.set_message(match &spec.target {
+            Target::Directory(_) => format!("{}, run {}", spec.workload, round + 1),
+            _ => format!("{}, {ordering}, {opt}, run {}", spec.workload, round + 1),
+        });
+    });
+    bar.finish_and_clear();
+    let all = all.map_err(|error| Error::failed("bench", args.workloads.join(","), error))?;
+    plot(args, &all, is_table)?;
+    if args.json {
+        return show::print_json("bench", &document(&all, args.seed));
+    }
+    let text = if is_table {
+        optimisation_tables(&all)
+    } else {
+        run_table(&all)
+    };
+    show::print_bytes("bench", text.as_bytes())
+}
+
+fn plot(args: &Args, all: &[Series], is_table: bool) -> Result<()> {
+    let Some(directory) = &args.plot else {
+        return Ok(());
+    };
+    let drawn = match is_table {
+        true => plot_optimisations(all, directory),
+        false => plot_runs(all, directory),
+    };
+    drawn
+        .map(drop)
+        .map_err(|error| Error::at_path("bench", directory, error))
+}
+
+fn specs(args: &Args, is_table: bool) -> Result<Vec<Spec>> {
+    let workloads = workloads(args)?;
+    let base = Spec {
+        workload: Workload::Untar,
+        scale: Scale {
+            files: args.files,
+            megabytes: args.megabytes,
+            transactions: args.transactions,
+            min_bytes: args.min_bytes,
+            max_bytes: args.max_bytes,
+            fraction: args.scale,
+        },
+        ordering: Ordering::Soft,
+        optimisations: Optimisations::BOTH,
+        target: target(args)?,
+        cache_bytes: args.cache.unwrap_or(256 << 20),
+        expire_seconds: args.expire.unwrap_or(30.0),
+        seed: args.seed,
+        check: args.check,
+    };
+    if is_table {
+        check_table(args, &base)?;
+        return Ok(optimisation_specs(&base));
+    }
+    let mut specs = Vec::new();
+    for workload in workloads {
+        for optimisations in &args.opt {
+            for ordering in &args.ordering {
+                specs.push(Spec {
+                    workload,
+                    ordering: *ordering,
+                    optimisations: *optimisations,
+                    ..base.clone()
+                });
+            }
+        }
+    }
+    Ok(specs)
+}
+
+fn workloads(args: &Args) -> Result<Vec<Workload>> {
+    let mut workloads = Vec::new();
+    for name in args.workloads.iter().filter(|name| *name != OPTIMISATIONS) {
+        if LATER.contains(&name.as_str()) {
+            let why = "this workload is not there yet";
+            return Err(Error::failed("bench", name, why));
+        }
+        workloads.push(name.parse().map_err(|why| {
+            let why: String = why;
+            Error::usage("bench", why)
+        })?);
+    }
+    Ok(workloads)
+}
+
+/// What makes no sense with `optimisations`.
+fn check_table(args: &Args, base: &Spec) -> Result<()> {
+    let refuse = |why: &str| Err(Error::usage("bench", format!("{OPTIMISATIONS} {why}")));
+    let only_fraction = Scale {
+        fraction: base.scale.fraction,
+        ..Scale::default()
+    };
+    if args.workloads.len() > 1 {
+        return refuse("stands alone: it runs four workloads itself");
+    }
+    if base.scale != only_fraction {
+        return refuse("runs several workloads: --scale changes the size of all");
+    }
+    if args.cache.is_some() || args.expire.is_some() {
+        return refuse(
+            "keeps everything in memory until the sync: --cache and --expire say otherwise",
+        );
+    }
+    if args.ordering != [Ordering::Soft] || args.opt != [Optimisations::BOTH] {
+        return refuse("runs every --opt under soft");
+    }
+    match base.target {
+        Target::Directory(_) => refuse("is about our engine: --memory or --image"),
+        _ => Ok(()),
+    }
+}
+
+fn target(args: &Args) -> Result<Target> {
+    let size_bytes = args.size;
+    if let Some(preset) = &args.disk {
+        let why = "simulated disks are not there yet";
+        return Err(Error::failed("bench", preset, why));
+    }
+    match (&args.image, &args.dir) {
+        (Some(path), _) => Ok(Target::Image {
+            path: path.clone(),
+            size_bytes,
+        }),
+        (None, Some(dir)) => Ok(Target::Directory(dir.clone())),
+        (None, None) if args.memory => Ok(Target::Memory { size_bytes }),
+        (None, None) => {
+            let why = "on what? --memory, --image FILE or --dir DIR";
+            Err(Error::usage("bench", why))
+        }
+    }
+}
+
+/// What is being done, on a terminal only.
+fn bar() -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new_spinner();
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}, {elapsed}") {
+        bar.set_style(style);
+    }
+    // Seldom, for it costs what is being measured.
+    bar.enable_steady_tick(Duration::from_secs(1));
+    bar
+}

@@ -7,6 +7,7 @@ use plotters::prelude::*;
 
 use crate::paper::{FIGURE_9, OptimisationRow, PROTOTYPE, find};
 use crate::series::Series;
+use crate::table::thousands;
 use crate::{Error, Result, Run};
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -144,6 +145,7 @@ fn draw_logarithmic(area: &Area<'_>, title: &str, places: &[String], bars: &[Bar
         .disable_x_mesh()
         .x_labels(2 * places.len() + 1)
         .x_label_formatter(&|x| label(places, *x))
+        .y_label_formatter(&|y| thousands(*y as u64))
         .draw()
         .map_err(failed)?;
     for (index, set) in bars.iter().enumerate() {

@@ -158,6 +158,9 @@ fn bench_measures() {
     let tables = bench.line(line).good().text();
     assert!(tables.contains("prototype"), "{tables}");
     assert!(bench.path("plots/optimisations.svg").exists());
+    let line = "bench optimisations,untar --memory --files 20 --megabytes 0.2 --json";
+    let document = bench.line(line).good().json();
+    assert_eq!(document["runs"].as_array().unwrap().len(), 4);
     bench.line("bench zero --dir dir --files 5").good();
     bench.line("bench zero").refused(2);
     bench.line("bench frobnicate --memory").refused(2);

@@ -17,6 +17,8 @@ pub struct Counters {
     pub merged_hard: u64,
     /// Changes merged into a soft patch that they overlap.
     pub merged_overlap: u64,
+    /// Flips merged into a patch of other bits of the same word that waits for the same.
+    pub merged_bits: u64,
     /// Soft patches made hard because nothing can force them back any more.
     pub converted_to_hard: u64,
     /// Undo bytes held now.

@@ -1,6 +1,7 @@
 //! Creating patches: hard where possible, merged where possible, with undo data otherwise.
 
-use crate::graph::{Graph, NIL, PatchId, State, Undo};
+use crate::graph::{Graph, NIL, PatchId, State, Zones};
+use crate::planted::Planted;
 use crate::search::{SEARCH_LIMIT, Target};
 use crate::{BlockId, Event};
 
@@ -25,7 +26,7 @@ pub enum Change<'a> {
 }
 
 impl Change<'_> {
-    fn range(&self) -> (u32, u32) {
+    pub(crate) fn range(&self) -> (u32, u32) {
         match *self {
             Change::Bytes {
                 offset_bytes,
@@ -56,6 +57,17 @@ pub(crate) fn flip(block: &mut [u8], offset: u32, mask: u32) {
     {
         *byte ^= bits;
     }
+}
+
+/// How a change lies to the soft patches of its block.
+#[derive(Clone, Copy, Default)]
+struct Overlap {
+    /// Some overlap it.
+    any: bool,
+    /// The one that does, where there is just one.
+    only: Option<u32>,
+    /// It is a flip, nothing overlaps it, and there are flips of other bits of its word: the first of them.
+    same_word: Option<u32>,
 }
 
 /// What stands in the way of making a new patch hard.
@@ -124,48 +136,71 @@ impl Graph {
         change: Change<'_>,
         deps: &mut Vec<u32>,
     ) -> (u32, bool) {
-        let (any_overlap, only_overlap) = self.overlapped_softs(block, &change);
+        let overlap = self.overlapped_softs(block, &change);
         match self.hardness(block, deps) {
             Hardness::WithSofts if self.optimisations.merge => {
                 self.collapse_softs(block);
                 return self.place_hard(block, deps);
             }
-            Hardness::WithSofts | Hardness::Alone if !any_overlap => {
+            Hardness::Alone if self.planted(Planted::ConvertDespiteExternal) => {
+                self.collapse_softs(block);
+                return self.place_hard(block, deps);
+            }
+            Hardness::WithSofts | Hardness::Alone if !overlap.any => {
                 return self.place_hard(block, deps);
             }
             _ => {}
         }
-        if self.optimisations.merge
-            && let Some(target) = only_overlap
-            && self.can_merge_into(target, &change, deps)
-        {
-            self.merge_into_soft(target, bytes, change, deps);
-            return (target, true);
-        }
-        (self.place_soft(block, bytes, change, deps), false)
-    }
-
-    /// Whether soft patches of the block overlap the change, and which one where there is just one.
-    fn overlapped_softs(&self, block: BlockId, change: &Change<'_>) -> (bool, Option<u32>) {
-        let mut index = self.blocks[block.0 as usize].first;
-        let mut only = None;
-        let mut any = false;
-        while index != NIL {
-            if self.overlaps(index, change) {
-                only = if any { None } else { Some(index) };
-                any = true;
+        if self.optimisations.merge {
+            if let Some(target) = overlap.only
+                && self.can_merge_into(target, &change, deps)
+            {
+                self.merge_into_soft(target, bytes, change, deps);
+                return (target, true);
             }
-            index = self.patches[index as usize].next_in_block;
+            if let (Some(first), Change::Flip { mask, .. }) = (overlap.same_word, change)
+                && let Some(target) = self.same_word_and_dependencies(first, deps)
+            {
+                self.merge_bits(target, mask);
+                return (target, true);
+            }
         }
-        (any, only)
+        let soft = self.place_soft(block, bytes, change, deps, overlap.any);
+        (soft, false)
     }
 
-    fn overlaps(&self, index: u32, change: &Change<'_>) -> bool {
+    /// How the change lies to the block's soft patches. A look at the block's zones answers for most changes; only where they
+    /// meet are the patches compared one by one.
+    fn overlapped_softs(&self, block: BlockId, change: &Change<'_>) -> Overlap {
+        let b = &self.blocks[block.0 as usize];
+        let mut found = Overlap::default();
+        if !b.zones.meets(Zones::of(change.range())) {
+            return found;
+        }
+        let mut index = b.first;
+        while index != NIL {
+            let p = &self.patches[index as usize];
+            if self.overlaps(index, change) {
+                found.only = if found.any { None } else { Some(index) };
+                found.any = true;
+            } else if found.same_word.is_none() && p.state == State::Bits {
+                let same = matches!(change, Change::Flip { offset_bytes, .. } if *offset_bytes == p.offset);
+                found.same_word = same.then_some(index);
+            }
+            index = p.next_in_block;
+        }
+        if found.any {
+            found.same_word = None;
+        }
+        found
+    }
+
+    pub(crate) fn overlaps(&self, index: u32, change: &Change<'_>) -> bool {
         let p = &self.patches[index as usize];
         let (start, end) = change.range();
         match (p.state, change) {
             (State::Bits, Change::Flip { offset_bytes, mask }) => {
-                p.offset == *offset_bytes && p.covered & mask != 0
+                p.offset == *offset_bytes && p.covered() & mask != 0
             }
             (State::Bits, Change::Bytes { .. }) => p.offset < end && start < p.offset + 4,
             (State::Soft, _) => p.offset < end && start < p.offset + p.len,
@@ -179,7 +214,8 @@ impl Graph {
         if !self.optimisations.hard {
             return Hardness::No;
         }
-        let nobody_waits_for_this_block = self.blocks[block.0 as usize].external == 0;
+        let nobody_waits_for_this_block = self.blocks[block.0 as usize].external == 0
+            || self.planted(Planted::HardDespiteExternal);
         let merge = self.optimisations.merge;
         let mut i = 0;
         while i < deps.len() {
@@ -189,10 +225,7 @@ impl Graph {
                     return Hardness::No;
                 }
                 let empty = deps.swap_remove(i);
-                let count = deps.len();
-                let befores: Vec<u32> = self.before_indices(empty).collect();
-                deps.extend(befores);
-                debug_assert!(deps.len() > count);
+                deps.extend(self.before_indices(empty));
                 continue;
             }
             let soft_here = d.block == block.0 && !d.in_flight && d.state != State::Hard;
@@ -209,12 +242,22 @@ impl Graph {
             return Hardness::No;
         }
         let hard = self.blocks[block.0 as usize].hard;
-        let starts: Vec<u32> = deps.iter().copied().filter(|d| *d != hard).collect();
-        if starts.is_empty() || !self.may_reach(&starts, Target::Block(block.0), SEARCH_LIMIT) {
+        let ignored = self.planted(Planted::HardIgnoresSearch);
+        if !self.leads_to(deps, [hard, NIL], Target::Block(block.0)) || ignored {
             Hardness::Alone
         } else {
             Hardness::No
         }
+    }
+
+    /// Whether dependencies, those of `except` not looked at, may lead to `target`.
+    pub(crate) fn leads_to(&mut self, deps: &[u32], except: [u32; 2], target: Target) -> bool {
+        let mut starts = std::mem::take(&mut self.starts);
+        starts.clear();
+        starts.extend(deps.iter().filter(|d| !except.contains(d)));
+        let found = !starts.is_empty() && self.may_reach(&starts, target, SEARCH_LIMIT);
+        self.starts = starts;
+        found
     }
 
     fn stands_for_block(&self, empty: u32, block: BlockId) -> bool {
@@ -222,224 +265,5 @@ impl Graph {
             let p = &self.patches[b as usize];
             p.block == block.0 && !p.in_flight
         })
-    }
-
-    /// Soft-to-hard conversion (§4.2): no other block waits for this one, so nothing can force its soft patches back any more.
-    /// All become one hard patch.
-    fn collapse_softs(&mut self, block: BlockId) {
-        let first = self.blocks[block.0 as usize].first;
-        if first == NIL {
-            return;
-        }
-        let old_hard = self.blocks[block.0 as usize].hard;
-        let keep = if old_hard == NIL { first } else { old_hard };
-        let mut index = first;
-        while index != NIL {
-            let next = self.patches[index as usize].next_in_block;
-            if index != keep {
-                self.forward_to(index, keep);
-            }
-            index = next;
-        }
-        self.drop_edges_within_block(keep);
-        if old_hard == NIL {
-            self.counters.converted_to_hard += 1;
-            self.drop_undo(keep);
-            let p = &mut self.patches[keep as usize];
-            p.state = State::Hard;
-            self.blocks[block.0 as usize].hard = keep;
-        }
-        self.update_ready(keep);
-    }
-
-    /// Moves everything of a soft patch to `to`, a patch of the same block, and leaves the id standing for that one.
-    fn forward_to(&mut self, from: u32, to: u32) {
-        self.counters.converted_to_hard += 1;
-        self.make_unready(from);
-        while self.patches[from as usize].befores != NIL {
-            let edge = self.patches[from as usize].befores;
-            let before = self.edges[edge as usize].before;
-            self.remove_edge(edge);
-            if before != to
-                && self.patches[before as usize].block != self.patches[to as usize].block
-            {
-                self.add_edge(to, before);
-            }
-        }
-        while self.patches[from as usize].afters != NIL {
-            let edge = self.patches[from as usize].afters;
-            let after = self.edges[edge as usize].after;
-            self.remove_edge(edge);
-            if after != to {
-                self.add_edge(after, to);
-            }
-        }
-        self.unlink_from_block(from);
-        self.drop_undo(from);
-        let (from_id, to_id) = (self.id_of(from), self.id_of(to));
-        let forwards = self.patches[from as usize].forwards;
-        let mut last = from;
-        self.patches[from as usize].next_in_block = forwards;
-        // What had been forwarded to `from` resolves through it; the chain is freed as one when `to` commits.
-        while self.patches[last as usize].next_in_block != NIL {
-            last = self.patches[last as usize].next_in_block;
-        }
-        let p = &mut self.patches[from as usize];
-        p.state = State::Forward;
-        p.offset = to;
-        p.forwards = NIL;
-        let head = self.patches[to as usize].forwards;
-        self.patches[last as usize].next_in_block = head;
-        self.patches[to as usize].forwards = from;
-        self.emit(&Event::Forward {
-            from: from_id,
-            to: to_id,
-        });
-    }
-
-    fn drop_edges_within_block(&mut self, index: u32) {
-        let block = self.patches[index as usize].block;
-        let mut edge = self.patches[index as usize].befores;
-        while edge != NIL {
-            let next = self.edges[edge as usize].next_before;
-            let before = self.edges[edge as usize].before;
-            if self.patches[before as usize].block == block {
-                self.remove_edge(edge);
-            }
-            edge = next;
-        }
-    }
-
-    /// Merges into the block's hard patch, or makes it (with every soft patch of the block lying on top of it).
-    fn place_hard(&mut self, block: BlockId, deps: &[u32]) -> (u32, bool) {
-        let old = self.blocks[block.0 as usize].hard;
-        let merged = old != NIL && self.optimisations.merge;
-        let hard = if merged {
-            self.counters.merged_hard += 1;
-            old
-        } else {
-            self.counters.created_hard += 1;
-            let index = self.new_patch(State::Hard, block.0, 0, 0, Undo::None);
-            let mut soft = self.blocks[block.0 as usize].first;
-            while soft != NIL {
-                let next = self.patches[soft as usize].next_in_block;
-                if self.patches[soft as usize].state != State::Hard {
-                    self.add_edge(soft, index);
-                }
-                soft = next;
-            }
-            self.link_into_block(index, true);
-            if old != NIL {
-                self.add_edge(index, old);
-            }
-            self.blocks[block.0 as usize].hard = index;
-            index
-        };
-        for d in deps {
-            let p = &self.patches[*d as usize];
-            let same_block = p.block == block.0;
-            if *d != hard && !(same_block && (p.in_flight || merged || self.optimisations.merge)) {
-                self.add_edge(hard, *d);
-            }
-        }
-        (hard, merged)
-    }
-
-    /// Whether a change can be joined to a soft patch that it overlaps (§4.3): it can where none of its dependencies leads back.
-    fn can_merge_into(&mut self, target: u32, change: &Change<'_>, deps: &[u32]) -> bool {
-        let p = &self.patches[target as usize];
-        let same_kind = match change {
-            Change::Bytes { .. } => p.state == State::Soft,
-            Change::Flip { .. } => p.state == State::Bits,
-        };
-        if !same_kind {
-            return false;
-        }
-        // The hard patch below can never lead to what lies on top of it.
-        let hard = self.blocks[p.block as usize].hard;
-        let starts: Vec<u32> = deps
-            .iter()
-            .copied()
-            .filter(|d| *d != target && *d != hard)
-            .collect();
-        starts.is_empty() || !self.may_reach(&starts, Target::Patch(target), SEARCH_LIMIT)
-    }
-
-    fn merge_into_soft(&mut self, target: u32, bytes: &[u8], change: Change<'_>, deps: &[u32]) {
-        self.counters.merged_overlap += 1;
-        match change {
-            Change::Flip { mask, .. } => {
-                let p = &mut self.patches[target as usize];
-                p.len ^= mask;
-                p.covered |= mask;
-            }
-            Change::Bytes { .. } => self.extend_range(target, bytes, change.range()),
-        }
-        for d in deps {
-            if *d != target {
-                self.add_edge(target, *d);
-            }
-        }
-    }
-
-    /// Makes a soft patch cover `range` too; the bytes it gains are, so far, as they were before it.
-    fn extend_range(&mut self, target: u32, bytes: &[u8], (start, end): (u32, u32)) {
-        let p = &self.patches[target as usize];
-        let (old_start, old_end) = (p.offset, p.offset + p.len);
-        let (new_start, new_end) = (old_start.min(start), old_end.max(end));
-        if (new_start, new_end) == (old_start, old_end) {
-            return;
-        }
-        let mut old = bytes[new_start as usize..new_end as usize].to_vec();
-        p.undo.restore(
-            &mut old[(old_start - new_start) as usize..][..(old_end - old_start) as usize],
-        );
-        self.drop_undo(target);
-        let undo = Undo::of(&old, self.optimisations.hard);
-        self.count_undo(&undo);
-        let p = &mut self.patches[target as usize];
-        p.undo = undo;
-        p.offset = new_start;
-        p.len = new_end - new_start;
-    }
-
-    fn count_undo(&mut self, undo: &Undo) {
-        self.counters.undo_bytes_live += undo.held_bytes();
-        self.counters.undo_bytes_total += undo.held_bytes();
-    }
-
-    fn place_soft(
-        &mut self,
-        block: BlockId,
-        bytes: &[u8],
-        change: Change<'_>,
-        deps: &[u32],
-    ) -> u32 {
-        let (start, end) = change.range();
-        let index = match change {
-            Change::Flip { mask, .. } => {
-                self.new_patch(State::Bits, block.0, start, mask, Undo::None)
-            }
-            Change::Bytes { .. } => {
-                let old = &bytes[start as usize..end as usize];
-                let undo = Undo::of(old, self.optimisations.hard);
-                self.new_patch(State::Soft, block.0, start, end - start, undo)
-            }
-        };
-        let mut other = self.blocks[block.0 as usize].first;
-        while other != NIL {
-            if self.overlaps(other, &change) || self.patches[other as usize].state == State::Hard {
-                self.add_edge(index, other);
-            }
-            other = self.patches[other as usize].next_in_block;
-        }
-        for d in deps {
-            let p = &self.patches[*d as usize];
-            if !(p.block == block.0 && p.in_flight) {
-                self.add_edge(index, *d);
-            }
-        }
-        self.link_into_block(index, false);
-        index
     }
 }

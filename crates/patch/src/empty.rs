@@ -1,20 +1,32 @@
 //! Empty patches: a name for a set of dependencies, and a way to hear that all of them are on disk.
 
 use crate::Event;
-use crate::graph::{Graph, NIL, PatchId, State, Undo};
+use crate::graph::{Graph, NIL, PatchId, State};
+use crate::planted::Planted;
 use crate::search::Target;
+use crate::undo::Undo;
 use thiserror::Error;
 
-/// A dependency that would close a circle.
+/// A dependency that an empty patch cannot be given.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error(
-    "patch {on:?} already depends on empty patch {empty:?}: a further dependency the other way would close a circle"
-)]
-pub struct CycleError {
-    /// The empty patch that was to depend on `on`.
-    pub empty: PatchId,
-    /// What depends on it already.
-    pub on: PatchId,
+pub enum DependencyError {
+    /// It would close a circle. Hard patches are part of every version of their block, so they wait for each other even where
+    /// nobody said so: a circle may lead through two patches of one block.
+    #[error(
+        "patch {on:?} already depends on empty patch {empty:?}: a further dependency the other way would close a circle"
+    )]
+    Circle {
+        /// The empty patch that was to depend on `on`.
+        empty: PatchId,
+        /// What depends on it already.
+        on: PatchId,
+    },
+    /// The empty patch is not held (any more): what depends on it may be on its way to the device.
+    #[error("empty patch {empty:?} is not held: nothing can be added to what it stands for")]
+    Released {
+        /// The empty patch.
+        empty: PatchId,
+    },
 }
 
 impl Graph {
@@ -59,19 +71,24 @@ impl Graph {
         id
     }
 
-    /// Lets a live empty patch also depend on `on`. Dead ids count for nothing.
+    /// Lets a held empty patch also depend on `on`. Dead ids count for nothing.
     ///
     /// # Errors
-    /// Where `on` depends on the empty patch already; nothing is changed then.
-    pub fn add_dependency(&mut self, empty: PatchId, on: PatchId) -> Result<(), CycleError> {
+    /// Where `on` depends on the empty patch already, or the empty patch is not held; nothing is changed then.
+    pub fn add_dependency(&mut self, empty: PatchId, on: PatchId) -> Result<(), DependencyError> {
         let (Some(index), Some(before)) = (self.index_of(empty), self.index_of(on)) else {
             return Ok(());
         };
+        if !self.patches[index as usize].held {
+            return Err(DependencyError::Released { empty });
+        }
         let somebody_depends = self.patches[index as usize].afters != NIL;
         if index == before
-            || (somebody_depends && self.may_reach(&[before], Target::Patch(index), usize::MAX))
+            || (somebody_depends
+                && self.may_reach(&[before], Target::Patch(index), usize::MAX)
+                && !self.planted(Planted::CircleAccepted))
         {
-            return Err(CycleError { empty, on });
+            return Err(DependencyError::Circle { empty, on });
         }
         self.add_edge(index, before);
         self.emit(&Event::Depend { id: empty, on });

@@ -1,6 +1,7 @@
 //! The arena of patches and edges, and what is known per block.
 
-use crate::{Counters, Event, Hook};
+use crate::undo::{Undo, UndoStore};
+use crate::{Counters, Event, Hook, Optimisations};
 
 /// The end of an intrusive list; no patch, edge or block.
 pub(crate) const NIL: u32 = u32::MAX;
@@ -22,66 +23,6 @@ impl PatchId {
         index: NIL,
         generation: 0,
     };
-}
-
-/// Which of the paper's optimisations are on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Optimisations {
-    /// Hard patches: no undo data where nothing can force a patch back (§4.1).
-    pub hard: bool,
-    /// Merging of hard patches, soft-to-hard conversion, overlap merging (§4.2, §4.3).
-    pub merge: bool,
-}
-
-impl Optimisations {
-    /// Everything on.
-    pub const BOTH: Optimisations = Optimisations {
-        hard: true,
-        merge: true,
-    };
-    /// Everything off: one patch a change, undo data for each.
-    pub const NONE: Optimisations = Optimisations {
-        hard: false,
-        merge: false,
-    };
-}
-
-impl std::str::FromStr for Optimisations {
-    type Err = UnknownOptimisations;
-
-    /// Reads the names of the paper's rows: `none`, `hard`, `merge`, `both`.
-    fn from_str(text: &str) -> Result<Self, UnknownOptimisations> {
-        let (hard, merge) = match text {
-            "none" => (false, false),
-            "hard" => (true, false),
-            "merge" => (false, true),
-            "both" => (true, true),
-            _ => return Err(UnknownOptimisations),
-        };
-        Ok(Optimisations { hard, merge })
-    }
-}
-
-impl std::fmt::Display for Optimisations {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match (self.hard, self.merge) {
-            (false, false) => "none",
-            (true, false) => "hard",
-            (false, true) => "merge",
-            (true, true) => "both",
-        })
-    }
-}
-
-/// A word that names no optimisations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no such optimisations: none, hard, merge or both")]
-pub struct UnknownOptimisations;
-
-impl Default for Optimisations {
-    fn default() -> Self {
-        Optimisations::BOTH
-    }
 }
 
 /// What a patch was made of, for tests, viewers and statistics.
@@ -114,49 +55,6 @@ pub struct PatchInfo {
     pub dependencies: u32,
 }
 
-/// The previous contents of the bytes that a patch changed.
-#[derive(Debug)]
-pub(crate) enum Undo {
-    /// Nothing to undo (hard, bits, empty).
-    None,
-    /// They were all zero.
-    Zero,
-    Inline([u8; 8]),
-    Boxed(Box<[u8]>),
-}
-
-impl Undo {
-    /// `frugal` keeps zeros, which is what most bytes were that a file system initialises, in no space at all.
-    pub(crate) fn of(old: &[u8], frugal: bool) -> Undo {
-        if frugal && old.iter().all(|b| *b == 0) {
-            Undo::Zero
-        } else if old.len() <= 8 {
-            let mut bytes = [0; 8];
-            bytes[..old.len()].copy_from_slice(old);
-            Undo::Inline(bytes)
-        } else {
-            Undo::Boxed(old.into())
-        }
-    }
-
-    pub(crate) fn held_bytes(&self) -> u64 {
-        match self {
-            Undo::Boxed(b) => b.len() as u64,
-            Undo::Inline(_) => 8,
-            Undo::None | Undo::Zero => 0,
-        }
-    }
-
-    pub(crate) fn restore(&self, into: &mut [u8]) {
-        match self {
-            Undo::None => {}
-            Undo::Zero => into.fill(0),
-            Undo::Inline(b) => into.copy_from_slice(&b[..into.len()]),
-            Undo::Boxed(b) => into.copy_from_slice(b),
-        }
-    }
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// The slot is free; `next_in_block` links the free list.
@@ -175,14 +73,12 @@ pub(crate) struct Patch {
     pub(crate) block: u32,
     /// Bytes: first byte. Bits: the word's first byte. Empty: low half of the token. Forward: the target's index.
     pub(crate) offset: u32,
-    /// Bytes: length. Bits: the mask. Empty: high half of the token.
+    /// Bytes: length. Bits: the mask (bits flipped back by a merged change are not in it, but in `undo`). Empty: high half of the token.
     pub(crate) len: u32,
     pub(crate) next_in_block: u32,
     pub(crate) prev_in_block: u32,
     pub(crate) next_ready: u32,
     pub(crate) prev_ready: u32,
-    /// Bits: every bit that was ever flipped, also those flipped back by a merged change: later flips of them come after.
-    pub(crate) covered: u32,
     /// First edge to a patch that this one depends on.
     pub(crate) befores: u32,
     /// First edge from a patch that depends on this one.
@@ -202,6 +98,16 @@ pub(crate) struct Patch {
     /// Empty patches: somebody wants to hear of its commit.
     pub(crate) watched: bool,
     pub(crate) undo: Undo,
+}
+
+impl Patch {
+    /// Bits: every bit that was ever flipped.
+    pub(crate) fn covered(&self) -> u32 {
+        match self.undo {
+            Undo::Flip { covered } => covered,
+            _ => 0,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -231,6 +137,37 @@ pub(crate) struct Block {
     pub(crate) uncommitted: u32,
     /// Edges from patches of other blocks (or from empty patches that something depends on) to uncommitted patches here.
     pub(crate) external: u32,
+    /// Where in the block its soft patches may lie, 64 bytes a bit (see [`Zones`]).
+    pub(crate) zones: Zones,
+}
+
+/// A summary of ranges within a block: one bit for each 64 bytes, around again after 4096. What shares no bit with the summary
+/// overlaps nothing in it, and need not be compared with every soft patch of the block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Zones([u32; 2]);
+
+impl Zones {
+    pub(crate) fn of((start, end): (u32, u32)) -> Zones {
+        let (first, last) = (start / 64, end.max(start + 1).div_ceil(64) - 1);
+        if last - first >= 63 {
+            return Zones([u32::MAX; 2]);
+        }
+        let bits = ((1u64 << (last - first + 1)) - 1).rotate_left(first % 64);
+        Zones([bits as u32, (bits >> 32) as u32])
+    }
+
+    pub(crate) fn add(&mut self, other: Zones) {
+        self.0[0] |= other.0[0];
+        self.0[1] |= other.0[1];
+    }
+
+    pub(crate) fn meets(self, other: Zones) -> bool {
+        self.0[0] & other.0[0] | self.0[1] & other.0[1] != 0
+    }
+
+    pub(crate) fn contains(self, other: Zones) -> bool {
+        self.0[0] | other.0[0] == self.0[0] && self.0[1] | other.0[1] == self.0[1]
+    }
 }
 
 impl Block {
@@ -242,6 +179,7 @@ impl Block {
         hard: NIL,
         uncommitted: 0,
         external: 0,
+        zones: Zones([0; 2]),
     };
 }
 
@@ -264,6 +202,11 @@ pub struct Graph {
     pub(crate) stack: Vec<u32>,
     pub(crate) chosen: Vec<u32>,
     pub(crate) touched: Vec<u32>,
+    pub(crate) starts: Vec<u32>,
+    pub(crate) old_bytes: Vec<u8>,
+    pub(crate) undo: UndoStore,
+    #[cfg(feature = "planted-errors")]
+    pub(crate) planted: Option<crate::planted::Planted>,
 }
 
 impl Default for Graph {
@@ -290,6 +233,11 @@ impl Graph {
             stack: Vec::new(),
             chosen: Vec::new(),
             touched: Vec::new(),
+            starts: Vec::new(),
+            old_bytes: Vec::new(),
+            undo: UndoStore::default(),
+            #[cfg(feature = "planted-errors")]
+            planted: None,
         }
     }
 
@@ -306,6 +254,11 @@ impl Graph {
     /// The switches that the graph was made with.
     pub fn optimisations(&self) -> Optimisations {
         self.optimisations
+    }
+
+    /// The bytes that a patch without stored undo data, a dependency, and a block's entry in the table take.
+    pub fn unit_bytes() -> [u64; 3] {
+        [PATCH_BYTES, EDGE_BYTES, size_of::<Block>() as u64]
     }
 
     /// Whether the patch has yet to reach stable storage.
@@ -481,9 +434,7 @@ impl Graph {
     ) -> u32 {
         self.counters.created += 1;
         self.counters.live += 1;
-        let held = undo.held_bytes();
-        self.counters.undo_bytes_live += held;
-        self.counters.undo_bytes_total += held;
+        self.count_undo(undo, len);
         let fresh = |generation| Patch {
             generation,
             block,
@@ -493,7 +444,6 @@ impl Graph {
             prev_in_block: NIL,
             next_ready: NIL,
             prev_ready: NIL,
-            covered: len,
             befores: NIL,
             afters: NIL,
             befores_count: 0,
@@ -520,11 +470,10 @@ impl Graph {
 
     /// Gives a slot back; its id is dead from here on.
     pub(crate) fn free_slot(&mut self, index: u32) {
+        self.drop_undo(index);
+        self.counters.live -= 1;
         let free = self.free_patch;
         let p = &mut self.patches[index as usize];
-        self.counters.live -= 1;
-        self.counters.undo_bytes_live -= p.undo.held_bytes();
-        p.undo = Undo::None;
         p.state = State::Free;
         p.generation = p.generation.wrapping_add(1);
         p.next_in_block = free;
@@ -533,8 +482,14 @@ impl Graph {
 
     pub(crate) fn drop_undo(&mut self, index: u32) {
         let p = &mut self.patches[index as usize];
-        self.counters.undo_bytes_live -= p.undo.held_bytes();
-        p.undo = Undo::None;
+        let undo = std::mem::replace(&mut p.undo, Undo::None);
+        self.counters.undo_bytes_live -= undo.held_bytes(p.len);
+        self.undo.forget(undo);
+    }
+
+    pub(crate) fn count_undo(&mut self, undo: Undo, len: u32) {
+        self.counters.undo_bytes_live += undo.held_bytes(len);
+        self.counters.undo_bytes_total += undo.held_bytes(len);
     }
 
     pub(crate) fn emit(&mut self, event: &Event<'_>) {

@@ -33,16 +33,23 @@ mod create;
 mod empty;
 mod graph;
 mod hook;
+mod invariants;
 mod links;
 pub mod model;
+mod optimisations;
+mod place;
+#[cfg_attr(not(feature = "planted-errors"), allow(dead_code, unreachable_pub))]
+mod planted;
 mod search;
+mod undo;
 mod write;
 
 pub use counters::Counters;
 pub use create::Change;
-pub use empty::CycleError;
-pub use graph::{
-    BlockId, Graph, Optimisations, PatchId, PatchInfo, PatchKind, UnknownOptimisations,
-};
+pub use empty::DependencyError;
+pub use graph::{BlockId, Graph, PatchId, PatchInfo, PatchKind};
 pub use hook::{Event, Hook};
+pub use optimisations::{Optimisations, UnknownOptimisations};
+#[cfg(feature = "planted-errors")]
+pub use planted::Planted;
 pub use write::{ClosureState, Version};

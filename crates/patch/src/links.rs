@@ -2,6 +2,7 @@
 
 use crate::BlockId;
 use crate::graph::{Edge, Graph, NIL, State};
+use crate::planted::Planted;
 
 impl Graph {
     /// Appends a patch to its block's uncommitted patches, or puts it first (a hard one: everything else lies on top of it).
@@ -99,7 +100,7 @@ impl Graph {
         if p.state == State::Empty || p.in_flight {
             return;
         }
-        if p.befores_count == 0 {
+        if p.befores_count <= u32::from(self.planted(Planted::ReadyTooEarly)) {
             self.make_ready(index);
         } else {
             self.make_unready(index);
@@ -107,7 +108,7 @@ impl Graph {
     }
 
     /// Whether an edge from `after` makes `before`'s block one that others depend on.
-    fn counts_as_external(&self, before: u32, after: u32) -> bool {
+    pub(crate) fn counts_as_external(&self, before: u32, after: u32) -> bool {
         let (b, a) = (
             &self.patches[before as usize],
             &self.patches[after as usize],
@@ -116,8 +117,8 @@ impl Graph {
             return false;
         }
         match a.state {
-            State::Empty => a.afters != NIL,
-            _ => a.block != b.block,
+            State::Empty => a.afters != NIL && !self.planted(Planted::ExternalMissesEmpties),
+            _ => a.block != b.block && !self.planted(Planted::ExternalNotIncremented),
         }
     }
 
@@ -210,6 +211,9 @@ impl Graph {
 
     /// An empty patch came to have, or lost, somebody who depends on it: what it depends on counts, or counts no more.
     fn shift_external_of_empty(&mut self, empty: u32, up: bool) {
+        if self.planted(Planted::ExternalMissesEmpties) {
+            return;
+        }
         let mut edge = self.patches[empty as usize].befores;
         while edge != NIL {
             let before = self.edges[edge as usize].before;
@@ -232,7 +236,8 @@ impl Graph {
             next_before,
             prev_before,
         } = self.edges[edge as usize];
-        if self.counts_as_external(before, after) {
+        if self.counts_as_external(before, after) && !self.planted(Planted::ExternalNotDecremented)
+        {
             let block = self.patches[before as usize].block as usize;
             self.blocks[block].external -= 1;
         }

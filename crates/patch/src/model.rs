@@ -1,7 +1,7 @@
 //! A slow, obviously right model of what a graph may do, to hold the graph against.
 //!
 //! The model knows *changes*, as their maker stated them, never patches: merging must not be visible. Each change is
-//! uncommitted, in flight or committed. Whenever the graph writes a version of a block, the model checks that its bytes are
+//! uncommitted, in flight, committed or (discarded) gone. Whenever the graph writes a version of a block, the model checks that its bytes are
 //! exactly the block's original bytes with the committed and in-flight changes applied in order of creation, and that every
 //! dependency, stated or by overlap, is met at once (in-flight safety) and so also on any disk (disk safety).
 
@@ -12,6 +12,8 @@ enum State {
     Uncommitted,
     InFlight,
     Committed,
+    /// Discarded: nobody waits for it, and nobody minds whether it is there.
+    Gone,
 }
 
 #[derive(Clone, Debug)]
@@ -26,7 +28,22 @@ struct Item {
     block: Option<BlockId>,
     change: OwnedChange,
     dependencies: Vec<usize>,
+    /// Empty changes: not committed before it is released.
+    held: bool,
     state: State,
+}
+
+/// What [`Model::closure`] found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ModelClosure {
+    /// Something is not on disk yet.
+    pub live: bool,
+    /// Some of it is in flight, and waited for by another block, by an empty change or as a target: a graph must know.
+    pub in_flight: bool,
+    /// Some of it is in flight.
+    pub may_be_in_flight: bool,
+    /// Some of it is a held empty change.
+    pub held: bool,
 }
 
 /// The model; changes are known by the number in which they were made.
@@ -64,32 +81,124 @@ impl Model {
             block: Some(block),
             change,
             dependencies,
+            held: false,
             state: State::Uncommitted,
         });
         self.items.len() - 1
     }
 
-    /// Records an empty change: committed as soon as its dependencies are.
-    pub fn create_empty(&mut self, dependencies: &[usize]) -> usize {
+    /// Records an empty change: committed as soon as its dependencies are, and it is not held (any more).
+    pub fn create_empty(&mut self, dependencies: &[usize], held: bool) -> usize {
         let dependencies = dependencies.to_vec();
         let item = Item {
             block: None,
             change: OwnedChange::Empty,
             dependencies,
+            held,
             state: State::Uncommitted,
         };
         self.items.push(item);
+        self.settle();
         self.items.len() - 1
+    }
+
+    /// Lets a held empty change also depend on `on`, unless one of them has committed.
+    ///
+    /// # Errors
+    /// Where that closes a circle of stated dependencies and overlaps; nothing is changed then.
+    pub fn add_dependency(&mut self, empty: usize, on: usize) -> Result<(), String> {
+        if self.is_committed(empty) || self.is_committed(on) {
+            return Ok(());
+        }
+        let reached = self.reach(&[on], |_, _| {});
+        if reached[empty] {
+            return Err(format!("change {on} depends on empty change {empty}"));
+        }
+        self.items[empty].dependencies.push(on);
+        Ok(())
+    }
+
+    /// Lets go of a held empty change.
+    pub fn release(&mut self, empty: usize) {
+        self.items[empty].held = false;
+        self.settle();
+    }
+
+    /// Whether an empty change is held.
+    pub fn is_held(&self, number: usize) -> bool {
+        self.items[number].held
+    }
+
+    /// Nobody needs the block's changes any more that no write has taken up: whoever depends on them is free of them. What they
+    /// did to the block's bytes is from now on what it had before, should it be used again.
+    pub fn discard(&mut self, block: BlockId) {
+        for item in self.items.iter_mut().filter(|i| i.block == Some(block)) {
+            if item.state == State::Uncommitted {
+                item.state = State::Gone;
+            }
+        }
+        self.settle();
+    }
+
+    /// What stands between now and `targets` being on disk.
+    pub fn closure(&self, targets: &[usize]) -> ModelClosure {
+        let mut found = ModelClosure::default();
+        let mut direct = targets.to_vec();
+        let reached = self.reach(targets, |from, to| {
+            let block = self.items[to].block;
+            if block.is_none() || self.items[from].block != block {
+                direct.push(to);
+            }
+        });
+        for number in (0..self.items.len()).filter(|n| reached[*n]) {
+            let in_flight = self.items[number].state == State::InFlight;
+            found.live = true;
+            found.may_be_in_flight |= in_flight;
+            found.in_flight |= in_flight && direct.contains(&number);
+            found.held |= self.items[number].held;
+        }
+        found
+    }
+
+    /// The changes that have not committed among `starts` and what they depend on, not looking behind those in flight.
+    fn reach(&self, starts: &[usize], mut edge: impl FnMut(usize, usize)) -> Vec<bool> {
+        let mut reached = vec![false; self.items.len()];
+        let mut stack: Vec<usize> = starts.to_vec();
+        stack.retain(|n| !self.is_committed(*n));
+        while let Some(number) = stack.pop() {
+            if std::mem::replace(&mut reached[number], true)
+                || self.items[number].state == State::InFlight
+            {
+                continue;
+            }
+            for d in &self.items[number].dependencies {
+                if !self.is_committed(*d) {
+                    edge(number, *d);
+                    stack.push(*d);
+                }
+            }
+        }
+        reached
+    }
+
+    /// Commits the empty changes that wait for nothing any more: what is added to them later counts for nothing.
+    fn settle(&mut self) {
+        loop {
+            let done = (0..self.items.len()).find(|n| {
+                self.items[*n].block.is_none()
+                    && self.items[*n].state == State::Uncommitted
+                    && self.is_committed(*n)
+            });
+            let Some(number) = done else {
+                return;
+            };
+            self.items[number].state = State::Committed;
+        }
     }
 
     /// The newest bytes of a block: every change applied.
     pub fn newest(&self, block: BlockId) -> Vec<u8> {
         self.bytes(block, |_| true)
-    }
-
-    /// The bytes of a block on the disk.
-    pub fn on_disk(&self, block: BlockId) -> Vec<u8> {
-        self.bytes(block, |state| state == State::Committed)
     }
 
     fn bytes(&self, block: BlockId, with: impl Fn(State) -> bool) -> Vec<u8> {
@@ -129,12 +238,13 @@ impl Model {
     fn is_met(&self, number: usize, with_block: Option<BlockId>) -> bool {
         let item = &self.items[number];
         match item.block {
-            None => item
-                .dependencies
-                .iter()
-                .all(|d| self.is_met(*d, with_block)),
-            Some(block) => {
+            None => {
+                let mut all = item.dependencies.iter();
                 item.state == State::Committed
+                    || (!item.held && all.all(|d| self.is_met(*d, with_block)))
+            }
+            Some(block) => {
+                matches!(item.state, State::Committed | State::Gone)
                     || (item.state == State::InFlight && Some(block) == with_block)
             }
         }
@@ -184,13 +294,14 @@ impl Model {
                 item.state = State::Committed;
             }
         }
+        self.settle();
     }
 
     /// Whether every change has committed.
     pub fn is_drained(&self) -> bool {
         self.items
             .iter()
-            .all(|i| i.block.is_none() || i.state == State::Committed)
+            .all(|i| i.block.is_none() || matches!(i.state, State::Committed | State::Gone))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The bounded search behind hard patches and merging.
 
-use crate::graph::{Graph, NIL};
+use crate::graph::{Graph, NIL, State};
+use crate::planted::Planted;
 
 /// How many dependencies a search looks at before it gives up. Long enough for what file systems do to one block and its
 /// neighbours, short enough that creating a patch stays a matter of a microsecond.
@@ -37,7 +38,13 @@ impl Graph {
                 found = true;
                 break;
             }
+            stack.extend(self.goes_along_with(index));
             let mut edge = self.patches[index as usize].befores;
+            if self.patches[index as usize].state == State::Empty
+                && self.planted(Planted::SearchStopsAtEmpty)
+            {
+                continue;
+            }
             while edge != NIL {
                 looked_at += 1;
                 if looked_at > limit {
@@ -51,6 +58,21 @@ impl Graph {
         }
         self.stack = stack;
         found
+    }
+
+    /// The newest hard patch of the block of a hard patch, where the block has several (without merging): no edge leads there, but
+    /// as all of them are part of every version, none is written before all may be.
+    pub(crate) fn goes_along_with(&self, index: u32) -> Option<u32> {
+        let p = &self.patches[index as usize];
+        if self.optimisations.merge
+            || p.state != State::Hard
+            || p.in_flight
+            || self.planted(Planted::HardPatchesApart)
+        {
+            return None;
+        }
+        let newest = self.blocks[p.block as usize].hard;
+        (newest != NIL && newest != index).then_some(newest)
     }
 
     /// A mark that no patch bears yet.

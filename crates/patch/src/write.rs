@@ -1,6 +1,7 @@
 //! Choosing what of a block may be written, and what happens when it is on disk.
 
-use crate::graph::{Graph, NIL, State};
+use crate::graph::{Graph, NIL, State, Zones};
+use crate::planted::Planted;
 use crate::{BlockId, Event, PatchId, create};
 
 /// What [`Graph::closure`] found.
@@ -33,12 +34,14 @@ impl Graph {
         let Some(b) = self.blocks.get(block.0 as usize) else {
             return Version::Nothing;
         };
-        if b.first_in_flight != NIL || b.first_ready == NIL {
+        let second = b.first_in_flight != NIL && !self.planted(Planted::SecondInFlight);
+        if second || b.first_ready == NIL {
             return Version::Nothing;
         }
         let mut chosen = std::mem::take(&mut self.chosen);
         self.choose(block, &mut chosen);
-        let left_over = self.blocks[block.0 as usize].uncommitted as usize - chosen.len();
+        let uncommitted = self.blocks[block.0 as usize].uncommitted as usize;
+        let left_over = uncommitted.saturating_sub(chosen.len());
         if left_over > 0 && !self.can_do_without(block, &chosen) {
             self.chosen = chosen;
             return Version::Nothing;
@@ -75,6 +78,8 @@ impl Graph {
     fn choose(&mut self, block: BlockId, chosen: &mut Vec<u32>) {
         let mut stack = std::mem::take(&mut self.stack);
         let mut touched = std::mem::take(&mut self.touched);
+        let held_goes_along = self.planted(Planted::HeldGoesAlong);
+        let one_missing = u32::from(self.planted(Planted::GoesAlongTooEarly));
         chosen.clear();
         stack.clear();
         touched.clear();
@@ -96,14 +101,15 @@ impl Graph {
                 );
                 edge = next;
                 let q = &mut self.patches[after as usize];
-                if q.block != block.0 && (q.state != State::Empty || q.held) {
+                let held = q.held && !held_goes_along;
+                if q.block != block.0 && (q.state != State::Empty || held) {
                     continue;
                 }
                 if q.going_along == 0 {
                     touched.push(after);
                 }
                 q.going_along += 1;
-                if q.going_along == q.befores_count {
+                if q.going_along + one_missing == q.befores_count {
                     stack.push(after);
                 }
             }
@@ -170,6 +176,10 @@ impl Graph {
             }
             let (ready_now, block) = (p.ready, p.block);
             let mut edge = p.befores;
+            stack.extend(self.goes_along_with(index));
+            if self.planted(Planted::ClosureTooShort) && !targets.iter().any(|t| t.index == index) {
+                edge = NIL;
+            }
             while edge != NIL {
                 let e = &self.edges[edge as usize];
                 stack.push(e.before);
@@ -180,10 +190,15 @@ impl Graph {
             }
         }
         self.stack = stack;
-        let mut found = ready.split_off(first_new);
-        found.sort_unstable();
-        found.dedup();
-        ready.append(&mut found);
+        ready[first_new..].sort_unstable();
+        let mut kept = first_new;
+        for i in first_new..ready.len() {
+            if kept == first_new || ready[kept - 1] != ready[i] {
+                ready[kept] = ready[i];
+                kept += 1;
+            }
+        }
+        ready.truncate(kept);
         state
     }
 
@@ -199,21 +214,42 @@ impl Graph {
             p.next_in_block = first;
             self.blocks[block.0 as usize].first_in_flight = *index;
         }
+        self.summarise_zones(block);
+    }
+
+    /// Brings the block's zones up to date after patches have left it.
+    fn summarise_zones(&mut self, block: BlockId) {
+        let mut zones = Zones::default();
+        let mut index = self.blocks[block.0 as usize].first;
+        while index != NIL {
+            if let Some(range) = self.range_of(index) {
+                zones.add(Zones::of(range));
+            }
+            index = self.patches[index as usize].next_in_block;
+        }
+        self.blocks[block.0 as usize].zones = zones;
     }
 
     /// Takes the block's uncommitted patches back in `copy`, newest first.
     fn roll_back(&self, block: BlockId, copy: &mut [u8]) {
-        let mut index = self.blocks[block.0 as usize].last;
+        let wrong_order = self.planted(Planted::RollbackInWrongOrder);
+        let b = &self.blocks[block.0 as usize];
+        let mut index = if wrong_order { b.first } else { b.last };
         while index != NIL {
             let p = &self.patches[index as usize];
             match p.state {
                 State::Bits => create::flip(copy, p.offset, p.len),
-                State::Soft => p
-                    .undo
-                    .restore(&mut copy[p.offset as usize..][..p.len as usize]),
+                State::Soft => {
+                    let range = p.offset as usize..(p.offset + p.len) as usize;
+                    self.undo.restore(p.undo, &mut copy[range]);
+                }
                 _ => debug_assert!(false, "a hard patch cannot be rolled back"),
             }
-            index = p.prev_in_block;
+            index = if wrong_order {
+                p.next_in_block
+            } else {
+                p.prev_in_block
+            };
         }
     }
 
@@ -249,15 +285,24 @@ impl Graph {
         while index != NIL {
             let next = self.patches[index as usize].next_in_block;
             self.make_unready(index);
-            while self.patches[index as usize].befores != NIL {
-                self.remove_edge(self.patches[index as usize].befores);
+            self.drop_dependencies(index);
+            while self.planted(Planted::DiscardForgetsDependents)
+                && self.patches[index as usize].afters != NIL
+            {
+                self.remove_edge(self.patches[index as usize].afters);
             }
             self.stop_counting_external(index);
             self.unlink_from_block(index);
             self.patches[index as usize].in_flight = true;
+            if self.planted(Planted::DiscardKeepsEdges)
+                && self.patches[index as usize].afters != NIL
+            {
+                return;
+            }
             work.push(index);
             index = next;
         }
+        self.blocks[block.0 as usize].zones = Zones::default();
         self.retire(&mut work);
         self.stack = work;
     }
@@ -279,16 +324,20 @@ impl Graph {
                     if q.state == State::Hard && !self.optimisations.merge {
                         self.became_ready.push(BlockId(q.block));
                     }
+                    if q.state == State::Empty && self.planted(Planted::EmptyCommitsEarly) {
+                        self.drop_dependencies(after);
+                        work.push(after);
+                    }
                     continue;
                 }
                 match q.state {
-                    State::Empty if q.held => {}
+                    State::Empty if q.held && !self.planted(Planted::HeldCommits) => {}
                     State::Empty => work.push(after),
                     _ => self.update_ready(after),
                 }
             }
             let p = &self.patches[index as usize];
-            if p.watched {
+            if p.watched && !self.planted(Planted::TokenLost) {
                 self.fired
                     .push(u64::from(p.offset) | u64::from(p.len) << 32);
             }
@@ -301,6 +350,12 @@ impl Graph {
             let id = self.id_of(index);
             self.free_slot(index);
             self.emit(&Event::Commit { id });
+        }
+    }
+
+    fn drop_dependencies(&mut self, index: u32) {
+        while self.patches[index as usize].befores != NIL {
+            self.remove_edge(self.patches[index as usize].befores);
         }
     }
 }

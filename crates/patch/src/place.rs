@@ -1,0 +1,314 @@
+//! Where a change goes: into the block's hard patch, into a soft patch, or into a patch of its own.
+
+use crate::graph::{Graph, NIL, State, Zones};
+use crate::planted::Planted;
+use crate::search::Target;
+use crate::undo::Undo;
+use crate::{BlockId, Change, Event};
+
+impl Graph {
+    /// Soft-to-hard conversion (§4.2): no other block waits for this one, so nothing can force its soft patches back any more.
+    /// All become one hard patch.
+    pub(crate) fn collapse_softs(&mut self, block: BlockId) {
+        let first = self.blocks[block.0 as usize].first;
+        if first == NIL {
+            return;
+        }
+        let old_hard = self.blocks[block.0 as usize].hard;
+        let keep = if old_hard == NIL { first } else { old_hard };
+        let mut index = first;
+        while index != NIL {
+            let next = self.patches[index as usize].next_in_block;
+            if index != keep {
+                self.forward_to(index, keep);
+            }
+            index = next;
+        }
+        self.blocks[block.0 as usize].zones = Zones::default();
+        self.drop_edges_within_block(keep);
+        if old_hard == NIL {
+            self.counters.converted_to_hard += 1;
+            self.drop_undo(keep);
+            let p = &mut self.patches[keep as usize];
+            p.state = State::Hard;
+            self.blocks[block.0 as usize].hard = keep;
+        }
+        self.update_ready(keep);
+    }
+
+    /// Moves everything of a soft patch to `to`, a patch of the same block, and leaves the id standing for that one.
+    fn forward_to(&mut self, from: u32, to: u32) {
+        self.counters.converted_to_hard += 1;
+        self.make_unready(from);
+        while self.patches[from as usize].befores != NIL {
+            let edge = self.patches[from as usize].befores;
+            let before = self.edges[edge as usize].before;
+            self.remove_edge(edge);
+            if before != to
+                && self.patches[before as usize].block != self.patches[to as usize].block
+                && !self.planted(Planted::ForwardLosesDependencies)
+            {
+                self.add_edge(to, before);
+            }
+        }
+        while self.patches[from as usize].afters != NIL {
+            let edge = self.patches[from as usize].afters;
+            let after = self.edges[edge as usize].after;
+            self.remove_edge(edge);
+            if after != to && !self.planted(Planted::ForwardLosesDependents) {
+                self.add_edge(after, to);
+            }
+        }
+        self.unlink_from_block(from);
+        self.drop_undo(from);
+        let (from_id, to_id) = (self.id_of(from), self.id_of(to));
+        let forwards = self.patches[from as usize].forwards;
+        let mut last = from;
+        self.patches[from as usize].next_in_block = forwards;
+        // What had been forwarded to `from` resolves through it; the chain is freed as one when `to` commits.
+        while self.patches[last as usize].next_in_block != NIL {
+            last = self.patches[last as usize].next_in_block;
+        }
+        let p = &mut self.patches[from as usize];
+        p.state = State::Forward;
+        p.offset = to;
+        p.forwards = NIL;
+        let head = self.patches[to as usize].forwards;
+        self.patches[last as usize].next_in_block = head;
+        self.patches[to as usize].forwards = from;
+        self.emit(&Event::Forward {
+            from: from_id,
+            to: to_id,
+        });
+    }
+
+    fn drop_edges_within_block(&mut self, index: u32) {
+        let block = self.patches[index as usize].block;
+        let mut edge = self.patches[index as usize].befores;
+        while edge != NIL {
+            let next = self.edges[edge as usize].next_before;
+            let before = self.edges[edge as usize].before;
+            if self.patches[before as usize].block == block {
+                self.remove_edge(edge);
+            }
+            edge = next;
+        }
+    }
+
+    /// Merges into the block's hard patch, or makes it (with every soft patch of the block lying on top of it).
+    pub(crate) fn place_hard(&mut self, block: BlockId, deps: &[u32]) -> (u32, bool) {
+        let old = self.blocks[block.0 as usize].hard;
+        let merged = old != NIL && self.optimisations.merge;
+        let hard = if merged {
+            self.counters.merged_hard += 1;
+            old
+        } else {
+            self.counters.created_hard += 1;
+            let index = self.new_patch(State::Hard, block.0, 0, 0, Undo::None);
+            let mut soft = self.blocks[block.0 as usize].first;
+            while soft != NIL {
+                let next = self.patches[soft as usize].next_in_block;
+                if self.patches[soft as usize].state != State::Hard {
+                    self.add_edge(soft, index);
+                }
+                soft = next;
+            }
+            self.link_into_block(index, true);
+            if old != NIL {
+                self.add_edge(index, old);
+            }
+            self.blocks[block.0 as usize].hard = index;
+            index
+        };
+        for d in deps {
+            let p = &self.patches[*d as usize];
+            let same_block = p.block == block.0;
+            if *d != hard && !(same_block && (p.in_flight || merged || self.optimisations.merge)) {
+                self.add_edge(hard, *d);
+            }
+        }
+        (hard, merged)
+    }
+
+    /// Whether a change can be joined to a soft patch that it overlaps (§4.3): it can where none of its dependencies leads back.
+    /// Bits are independent of each other and stay so: a flip is joined to a patch of several bits only where it brings them
+    /// nothing new to wait for, or flips them all.
+    pub(crate) fn can_merge_into(
+        &mut self,
+        target: u32,
+        change: &Change<'_>,
+        deps: &[u32],
+    ) -> bool {
+        let p = &self.patches[target as usize];
+        let same_kind = match change {
+            Change::Bytes { .. } => p.state == State::Soft,
+            Change::Flip { .. } => p.state == State::Bits,
+        };
+        if !same_kind {
+            return false;
+        }
+        // The hard patch below can never lead to what lies on top of it.
+        let hard = self.blocks[p.block as usize].hard;
+        if let Change::Flip { mask, .. } = change
+            && self.patches[target as usize].covered() & !mask != 0
+            && !deps
+                .iter()
+                .all(|d| *d == target || self.depends_directly(target, *d))
+        {
+            return false;
+        }
+        !self.leads_to(deps, [target, hard], Target::Patch(target))
+            || self.planted(Planted::OverlapMergeIgnoresSearch)
+    }
+
+    fn depends_directly(&self, index: u32, on: u32) -> bool {
+        self.before_indices(index).any(|b| b == on)
+    }
+
+    /// From `first` on in its block, the flips of the same word that wait for exactly `deps` (and, as everything on the block
+    /// does, for its hard patch). Joined to them a flip makes nothing wait longer: both wait for the same, and so does, through
+    /// them, whoever depends on either.
+    pub(crate) fn same_word_and_dependencies(&mut self, first: u32, deps: &[u32]) -> Option<u32> {
+        let (block, word) = {
+            let p = &self.patches[first as usize];
+            (p.block, p.offset)
+        };
+        let hard = self.blocks[block as usize].hard;
+        // A patch in flight on this block is on disk before any later version of it.
+        let counts = |g: &Graph, d: u32| {
+            let p = &g.patches[d as usize];
+            d != hard && !(p.block == block && p.in_flight)
+        };
+        let mut index = first;
+        while index != NIL {
+            let p = &self.patches[index as usize];
+            if p.state == State::Bits && p.offset == word {
+                let both_ways = self
+                    .before_indices(index)
+                    .all(|b| !counts(self, b) || deps.contains(&b))
+                    && deps
+                        .iter()
+                        .all(|d| !counts(self, *d) || self.depends_directly(index, *d));
+                if both_ways || self.planted(Planted::BitsMergeIgnoresDependencies) {
+                    return Some(index);
+                }
+            }
+            index = self.patches[index as usize].next_in_block;
+        }
+        None
+    }
+
+    /// Joins a flip to the flips of other bits of its word.
+    pub(crate) fn merge_bits(&mut self, target: u32, mask: u32) {
+        self.counters.merged_bits += 1;
+        self.flip_also(target, mask);
+    }
+
+    fn flip_also(&mut self, target: u32, mask: u32) {
+        let forgets = self.planted(Planted::CancelledFlipsForget);
+        let p = &mut self.patches[target as usize];
+        p.len ^= mask;
+        let covered = if forgets { p.len } else { p.covered() | mask };
+        p.undo = Undo::Flip { covered };
+    }
+
+    pub(crate) fn merge_into_soft(
+        &mut self,
+        target: u32,
+        bytes: &[u8],
+        change: Change<'_>,
+        deps: &[u32],
+    ) {
+        self.counters.merged_overlap += 1;
+        match change {
+            Change::Flip { mask, .. } => self.flip_also(target, mask),
+            Change::Bytes { .. } => self.extend_range(target, bytes, change.range()),
+        }
+        for d in deps {
+            if *d != target {
+                self.add_edge(target, *d);
+            }
+        }
+    }
+
+    /// Makes a soft patch cover `range` too; the bytes it gains are, so far, as they were before it.
+    fn extend_range(&mut self, target: u32, bytes: &[u8], (start, end): (u32, u32)) {
+        let p = &self.patches[target as usize];
+        let (old_start, old_end) = (p.offset, p.offset + p.len);
+        let (new_start, new_end) = (old_start.min(start), old_end.max(end));
+        if (new_start, new_end) == (old_start, old_end) {
+            return;
+        }
+        let (block, undo) = (p.block as usize, p.undo);
+        let mut old = std::mem::take(&mut self.old_bytes);
+        old.clear();
+        old.extend_from_slice(&bytes[new_start as usize..new_end as usize]);
+        if !self.planted(Planted::MergedUndoWrong) {
+            let inner = (old_start - new_start) as usize..(old_end - new_start) as usize;
+            self.undo.restore(undo, &mut old[inner]);
+        }
+        self.drop_undo(target);
+        let undo = self.undo.keep(&old, self.optimisations.hard);
+        self.old_bytes = old;
+        self.count_undo(undo, new_end - new_start);
+        if !self.planted(Planted::ZonesForgotten) {
+            self.blocks[block]
+                .zones
+                .add(Zones::of((new_start, new_end)));
+        }
+        let p = &mut self.patches[target as usize];
+        p.undo = undo;
+        p.offset = new_start;
+        p.len = new_end - new_start;
+    }
+
+    pub(crate) fn place_soft(
+        &mut self,
+        block: BlockId,
+        bytes: &[u8],
+        change: Change<'_>,
+        deps: &[u32],
+        overlaps: bool,
+    ) -> u32 {
+        let (start, end) = change.range();
+        self.blocks[block.0 as usize]
+            .zones
+            .add(Zones::of((start, end)));
+        let index = match change {
+            Change::Flip { mask, .. } => self.new_patch(
+                State::Bits,
+                block.0,
+                start,
+                mask,
+                Undo::Flip { covered: mask },
+            ),
+            Change::Bytes { .. } => {
+                let old = &bytes[start as usize..end as usize];
+                let undo = self.undo.keep(old, self.optimisations.hard);
+                self.new_patch(State::Soft, block.0, start, end - start, undo)
+            }
+        };
+        // The newest hard patch depends on the older ones.
+        let hard = self.blocks[block.0 as usize].hard;
+        if hard != NIL {
+            self.add_edge(index, hard);
+        }
+        if overlaps && !self.planted(Planted::OverlapLeftOut) {
+            let mut other = self.blocks[block.0 as usize].first;
+            while other != NIL {
+                if self.overlaps(other, &change) {
+                    self.add_edge(index, other);
+                }
+                other = self.patches[other as usize].next_in_block;
+            }
+        }
+        for d in deps {
+            let p = &self.patches[*d as usize];
+            if !(p.block == block.0 && p.in_flight) {
+                self.add_edge(index, *d);
+            }
+        }
+        self.link_into_block(index, false);
+        index
+    }
+}

@@ -1,0 +1,126 @@
+//! Errors that a test can plant, to see that the model test would find them.
+//!
+//! Only with the feature `planted-errors`; without it every question for a planted error is the constant "no".
+//!
+//! Errors that were tried and are harmless, because another rule makes up for them, are not in the list:
+//! * the searches follow patches in flight: those wait for nothing that is not committed or in flight, so the answer is the same;
+//! * a merge without the look for an edge that is there already: duplicates are counted twice and removed twice;
+//! * a flip gives the other bits of its patch dependencies that they did not have: they only wait longer (`tests/bits.rs` looks);
+//! * a block's zones are not cleared when its soft patches are gone: they only save walks.
+
+use crate::Graph;
+
+/// One rule of the graph, broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planted {
+    /// A soft patch does not depend on those that it overlaps.
+    OverlapLeftOut,
+    /// A patch of a block that others wait for is made hard although the search finds a way back.
+    HardIgnoresSearch,
+    /// A patch is made hard although other blocks wait for its block.
+    HardDespiteExternal,
+    /// Soft patches become hard although other blocks wait for their block.
+    ConvertDespiteExternal,
+    /// A change is merged into a patch that it overlaps although its dependencies lead back.
+    OverlapMergeIgnoresSearch,
+    /// A patch that is merged away takes its dependencies with it.
+    ForwardLosesDependencies,
+    /// A patch that is merged away takes those who wait for it with it.
+    ForwardLosesDependents,
+    /// A second version of a block goes in flight.
+    SecondInFlight,
+    /// A patch is ready although it waits for one more.
+    ReadyTooEarly,
+    /// A patch goes along although it waits for one of another block.
+    GoesAlongTooEarly,
+    /// What waits for a held empty patch goes along with what the empty patch stands for.
+    HeldGoesAlong,
+    /// Patches are rolled back oldest first.
+    RollbackInWrongOrder,
+    /// The undo data of a patch that grew by a merge is what the bytes were before the merge.
+    MergedUndoWrong,
+    /// An empty patch commits with the first of its dependencies.
+    EmptyCommitsEarly,
+    /// A held empty patch commits with its dependencies.
+    HeldCommits,
+    /// A watched empty patch commits and nobody hears of it.
+    TokenLost,
+    /// Bits that a merged change flipped back are not covered any more.
+    CancelledFlipsForget,
+    /// Flips are merged per word although they depend on different things.
+    BitsMergeIgnoresDependencies,
+    /// An edge to another block is not counted.
+    ExternalNotIncremented,
+    /// An edge that goes away stays counted.
+    ExternalNotDecremented,
+    /// An edge of an empty patch that somebody depends on is not counted.
+    ExternalMissesEmpties,
+    /// A patch that grows by a merge does not enter the zones that it grows into.
+    ZonesForgotten,
+    /// What waits for a discarded patch never hears that it need not.
+    DiscardForgetsDependents,
+    /// A discarded patch is still waited for.
+    DiscardKeepsEdges,
+    /// An empty patch is given a dependency that closes a circle.
+    CircleAccepted,
+    /// The searches do not look behind empty patches.
+    SearchStopsAtEmpty,
+    /// The searches do not know that all hard patches of a block go together.
+    HardPatchesApart,
+    /// The closure of a patch ends with its direct dependencies.
+    ClosureTooShort,
+}
+
+impl Planted {
+    /// All of them.
+    pub const ALL: [Planted; 28] = [
+        Planted::OverlapLeftOut,
+        Planted::HardIgnoresSearch,
+        Planted::HardDespiteExternal,
+        Planted::ConvertDespiteExternal,
+        Planted::OverlapMergeIgnoresSearch,
+        Planted::ForwardLosesDependencies,
+        Planted::ForwardLosesDependents,
+        Planted::SecondInFlight,
+        Planted::ReadyTooEarly,
+        Planted::GoesAlongTooEarly,
+        Planted::HeldGoesAlong,
+        Planted::RollbackInWrongOrder,
+        Planted::MergedUndoWrong,
+        Planted::EmptyCommitsEarly,
+        Planted::HeldCommits,
+        Planted::TokenLost,
+        Planted::CancelledFlipsForget,
+        Planted::BitsMergeIgnoresDependencies,
+        Planted::ExternalNotIncremented,
+        Planted::ExternalNotDecremented,
+        Planted::ExternalMissesEmpties,
+        Planted::ZonesForgotten,
+        Planted::DiscardForgetsDependents,
+        Planted::DiscardKeepsEdges,
+        Planted::CircleAccepted,
+        Planted::SearchStopsAtEmpty,
+        Planted::HardPatchesApart,
+        Planted::ClosureTooShort,
+    ];
+}
+
+impl Graph {
+    /// Breaks one rule from here on.
+    #[cfg(feature = "planted-errors")]
+    pub fn plant(&mut self, error: Planted) {
+        self.planted = Some(error);
+    }
+
+    #[cfg(feature = "planted-errors")]
+    #[inline(always)]
+    pub(crate) fn planted(&self, error: Planted) -> bool {
+        self.planted == Some(error)
+    }
+
+    #[cfg(not(feature = "planted-errors"))]
+    #[inline(always)]
+    pub(crate) const fn planted(&self, _: Planted) -> bool {
+        false
+    }
+}

@@ -1,0 +1,97 @@
+//! Flips of one word: one patch where that makes nobody wait longer, several where it would.
+
+use backstitch_patch::{BlockId, Change, Graph, Optimisations, PatchId, PatchKind};
+
+const BITMAP: BlockId = BlockId(0);
+const INODE: BlockId = BlockId(1);
+const OTHER: BlockId = BlockId(2);
+
+struct Blocks {
+    graph: Graph,
+    bytes: Vec<Vec<u8>>,
+}
+
+impl Blocks {
+    /// A bitmap block on which an inode's block waits that the bitmap block also waits for: no flip can be hard.
+    fn new() -> Blocks {
+        let mut blocks = Blocks {
+            graph: Graph::new(Optimisations::BOTH),
+            bytes: vec![vec![0; 64]; 3],
+        };
+        let first = blocks.flip(1, &[]);
+        blocks.write(INODE, 0, &[first]);
+        blocks
+    }
+
+    fn flip(&mut self, mask: u32, dependencies: &[PatchId]) -> PatchId {
+        let bytes = &mut self.bytes[BITMAP.0 as usize];
+        let offset_bytes = 0;
+        let change = Change::Flip { offset_bytes, mask };
+        self.graph.create(BITMAP, bytes, change, dependencies)
+    }
+
+    fn write(&mut self, block: BlockId, offset_bytes: u32, dependencies: &[PatchId]) -> PatchId {
+        let bytes = &mut self.bytes[block.0 as usize];
+        let change = Change::Bytes {
+            offset_bytes,
+            bytes: &[1; 4],
+        };
+        self.graph.create(block, bytes, change, dependencies)
+    }
+
+    /// A change of the inode's block that depends on the bitmap block, so that flips that wait for it must be soft.
+    fn pointer(&mut self) -> PatchId {
+        let inode = self.graph.uncommitted(INODE)[0];
+        assert_eq!(self.graph.info(inode).unwrap().kind, PatchKind::Hard);
+        inode
+    }
+}
+
+#[test]
+fn flips_that_wait_for_the_same_are_one_patch() {
+    let mut blocks = Blocks::new();
+    let cleared = blocks.pointer();
+    let a = blocks.flip(2, &[cleared]);
+    let b = blocks.flip(4, &[cleared]);
+    assert_eq!(blocks.graph.info(a).unwrap().kind, PatchKind::Bits);
+    assert!(blocks.graph.is_same(a, b));
+    assert_eq!(blocks.graph.counters().merged_bits, 1);
+    blocks.graph.check_invariants().unwrap();
+}
+
+#[test]
+fn flips_that_wait_for_different_things_are_kept_apart() {
+    let mut blocks = Blocks::new();
+    let cleared = blocks.pointer();
+    let other = blocks.write(OTHER, 0, &[cleared]);
+    let a = blocks.flip(2, &[cleared]);
+    let b = blocks.flip(4, &[other]);
+    let c = blocks.flip(8, &[cleared, other]);
+    assert!(!blocks.graph.is_same(a, b) && !blocks.graph.is_same(a, c));
+    assert!(!blocks.graph.is_same(b, c));
+    // Each of them finds its like again.
+    let (d, e) = (
+        blocks.flip(16, &[other]),
+        blocks.flip(32, &[other, cleared]),
+    );
+    assert!(blocks.graph.is_same(b, d) && blocks.graph.is_same(c, e));
+    blocks.graph.check_invariants().unwrap();
+}
+
+/// Freeing one block must not make the pointers to its neighbours wait for the inode that was cleared.
+#[test]
+fn a_bit_flipped_back_does_not_hold_up_the_others_of_its_patch() {
+    let mut blocks = Blocks::new();
+    let cleared = blocks.pointer();
+    let other = blocks.write(OTHER, 0, &[cleared]);
+    let a = blocks.flip(2, &[cleared]);
+    let b = blocks.flip(4, &[cleared]);
+    let waits_for = blocks.graph.dependencies(a);
+    let back = blocks.flip(2, &[other]);
+    assert!(blocks.graph.is_same(a, b) && !blocks.graph.is_same(a, back));
+    assert_eq!(blocks.graph.dependencies(a), waits_for);
+    // What flips all bits of the patch takes it along.
+    let all = blocks.flip(6, &[cleared]);
+    assert!(!blocks.graph.is_same(all, a), "it overlaps two patches");
+    blocks.graph.check_invariants().unwrap();
+}

@@ -1,0 +1,432 @@
+//! Random operations on a graph, each checked against the reference model.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex};
+
+use backstitch_patch::model::Model;
+use backstitch_patch::{
+    BlockId, Change, DependencyError, Event, Graph, Hook, Optimisations, PatchId, Planted, Version,
+};
+use proptest::prelude::*;
+
+const BLOCKS: u32 = 5;
+/// Changes lie in the last 28 bytes, on both sides of a border between two zones of 64 bytes.
+const BLOCK_BYTES: usize = 80;
+const FIRST_BYTE: u32 = 52;
+
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Bytes {
+        block: u32,
+        offset: u32,
+        data: Vec<u8>,
+        deps: Vec<u16>,
+    },
+    Flip {
+        block: u32,
+        word: u32,
+        mask: u32,
+        deps: Vec<u16>,
+    },
+    Empty {
+        deps: Vec<u16>,
+        held: bool,
+        watched: bool,
+    },
+    /// Gives the held empty patch that was made `empty` before the last one a further dependency.
+    Depend {
+        empty: u16,
+        on: u16,
+    },
+    Release {
+        empty: u16,
+    },
+    Discard {
+        block: u32,
+    },
+    /// Writes these changes, what they depend on, and nothing else.
+    Sync {
+        targets: Vec<u16>,
+    },
+    Start {
+        block: u32,
+    },
+    Complete {
+        block: u32,
+    },
+}
+
+fn deps() -> impl Strategy<Value = Vec<u16>> {
+    // Small numbers mean recent changes: those are where cycles come from.
+    prop::collection::vec(prop_oneof![3 => 0u16..6, 1 => 0u16..40], 0..4)
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        24 => (0..BLOCKS, 0u32..20, prop::collection::vec(any::<u8>(), 1..5), deps())
+            .prop_map(|(block, offset, data, deps)| Step::Bytes { block, offset, data, deps }),
+        12 => (0..BLOCKS, 0u32..6, 0u32..3, 1u32..8, deps())
+            .prop_map(|(block, word, shift, mask, deps)| Step::Flip { block, word: word * 4, mask: mask << shift, deps }),
+        4 => (deps(), prop::bool::weighted(0.3), any::<bool>())
+            .prop_map(|(deps, held, watched)| Step::Empty { deps, held, watched }),
+        3 => (0u16..3, 0u16..12).prop_map(|(empty, on)| Step::Depend { empty, on }),
+        2 => (0u16..4).prop_map(|empty| Step::Release { empty }),
+        1 => (0..BLOCKS).prop_map(|block| Step::Discard { block }),
+        1 => prop::collection::vec(0u16..30, 1..3).prop_map(|targets| Step::Sync { targets }),
+        8 => (0..BLOCKS).prop_map(|block| Step::Start { block }),
+        8 => (0..BLOCKS).prop_map(|block| Step::Complete { block }),
+    ]
+}
+
+/// Random sequences of operations.
+pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
+    prop::collection::vec(step(), 1..150)
+}
+
+#[derive(Default)]
+struct Seen {
+    forwards: Vec<(PatchId, PatchId)>,
+    writes: Vec<(BlockId, Vec<PatchId>, Vec<u8>)>,
+}
+
+struct Recorder(Arc<Mutex<Seen>>);
+
+impl Hook for Recorder {
+    fn event(&mut self, event: &Event<'_>) {
+        let mut seen = self.0.lock().unwrap();
+        match event {
+            Event::Forward { from, to } => seen.forwards.push((*from, *to)),
+            Event::Write {
+                block,
+                patches,
+                bytes,
+            } => {
+                seen.writes.push((*block, patches.to_vec(), bytes.to_vec()));
+            }
+            _ => {}
+        }
+    }
+}
+
+struct Run {
+    graph: Graph,
+    model: Model,
+    /// Whether the graph's own books are checked after every step.
+    invariants: bool,
+    newest: Vec<Vec<u8>>,
+    /// Of each change: the patch that its maker was told of.
+    ids: Vec<PatchId>,
+    /// Of each patch: the changes that it holds.
+    held: HashMap<PatchId, Vec<usize>>,
+    /// Empty changes that are held or were.
+    held_empties: Vec<usize>,
+    /// Empty changes with a token (which is their number), and those whose token has fired.
+    watched: BTreeSet<usize>,
+    fired: BTreeSet<usize>,
+    in_flight: HashSet<BlockId>,
+    seen: Arc<Mutex<Seen>>,
+}
+
+impl Run {
+    fn new(optimisations: Optimisations, planted: Option<Planted>, invariants: bool) -> Run {
+        let blocks: Vec<Vec<u8>> = (0..BLOCKS).map(|i| vec![i as u8; BLOCK_BYTES]).collect();
+        let seen = Arc::new(Mutex::new(Seen::default()));
+        let mut graph = Graph::new(optimisations);
+        graph.set_hook(Some(Box::new(Recorder(seen.clone()))));
+        if let Some(planted) = planted {
+            graph.plant(planted);
+        }
+        Run {
+            graph,
+            model: Model::new(&blocks),
+            invariants,
+            newest: blocks,
+            ids: Vec::new(),
+            held: HashMap::new(),
+            held_empties: Vec::new(),
+            watched: BTreeSet::new(),
+            fired: BTreeSet::new(),
+            in_flight: HashSet::new(),
+            seen,
+        }
+    }
+
+    fn pick(&self, deps: &[u16]) -> (Vec<usize>, Vec<PatchId>) {
+        let numbers: Vec<usize> = deps
+            .iter()
+            .filter_map(|d| self.ids.len().checked_sub(1 + *d as usize))
+            .collect();
+        let ids = numbers.iter().map(|n| self.ids[*n]).collect();
+        (numbers, ids)
+    }
+
+    fn pick_held(&self, empty: u16) -> Option<usize> {
+        let index = self.held_empties.len().checked_sub(1 + empty as usize)?;
+        Some(self.held_empties[index])
+    }
+
+    fn create(&mut self, block: u32, change: Change<'_>, deps: &[u16]) {
+        let (numbers, ids) = self.pick(deps);
+        let number = self.model.create(BlockId(block), change, &numbers);
+        let bytes = &mut self.newest[block as usize];
+        let id = self.graph.create(BlockId(block), bytes, change, &ids);
+        for (from, to) in self.seen.lock().unwrap().forwards.drain(..) {
+            let moved = self.held.remove(&from).unwrap_or_default();
+            self.held.entry(to).or_default().extend(moved);
+        }
+        self.held.entry(id).or_default().push(number);
+        self.ids.push(id);
+    }
+
+    fn create_empty(&mut self, deps: &[u16], held: bool, watched: bool) {
+        let (numbers, ids) = self.pick(deps);
+        let number = self.model.create_empty(&numbers, held);
+        let token = watched.then_some(number as u64);
+        self.ids.push(self.graph.create_empty(&ids, token, held));
+        if watched {
+            self.watched.insert(number);
+        }
+        if held {
+            self.held_empties.push(number);
+        }
+    }
+
+    /// A circle must never be accepted. Hard and merged patches wait for more than their makers said, so a dependency may be
+    /// refused that the model would take; with everything off it may not.
+    fn depend(&mut self, empty: usize, on: usize) -> Result<(), String> {
+        let exact = self.graph.optimisations() == Optimisations::NONE;
+        let accepted = self
+            .graph
+            .add_dependency(self.ids[empty], self.ids[on])
+            .map(|()| self.model.add_dependency(empty, on));
+        match accepted {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(reason)) => Err(format!("a circle was accepted: {reason}")),
+            Err(DependencyError::Released { .. }) if !self.model.is_held(empty) => Ok(()),
+            Err(DependencyError::Circle { .. }) if !exact => Ok(()),
+            Err(error) => match self.model.add_dependency(empty, on) {
+                Ok(()) => Err(format!("refused: {error}")),
+                Err(_) => Ok(()),
+            },
+        }
+    }
+
+    fn apply(&mut self, step: &Step) -> Result<(), String> {
+        match step {
+            Step::Bytes {
+                block,
+                offset,
+                data,
+                deps,
+            } => {
+                let offset_bytes = FIRST_BYTE + *offset;
+                let change = Change::Bytes {
+                    offset_bytes,
+                    bytes: data,
+                };
+                self.create(*block, change, deps);
+            }
+            Step::Flip {
+                block,
+                word,
+                mask,
+                deps,
+            } => {
+                let (offset_bytes, mask) = (FIRST_BYTE + *word, *mask);
+                self.create(*block, Change::Flip { offset_bytes, mask }, deps);
+            }
+            Step::Empty {
+                deps,
+                held,
+                watched,
+            } => self.create_empty(deps, *held, *watched),
+            Step::Depend { empty, on } => {
+                let on = self.ids.len().checked_sub(1 + *on as usize);
+                if let (Some(empty), Some(on)) = (self.pick_held(*empty), on) {
+                    self.depend(empty, on)?;
+                }
+            }
+            Step::Release { empty } => {
+                if let Some(empty) = self.pick_held(*empty) {
+                    self.release(empty);
+                }
+            }
+            Step::Discard { block } => {
+                self.graph.discard(BlockId(*block));
+                self.model.discard(BlockId(*block));
+            }
+            Step::Sync { targets } => self.sync(targets)?,
+            Step::Start { block } => {
+                self.start(BlockId(*block))?;
+            }
+            Step::Complete { block } => self.complete(BlockId(*block)),
+        }
+        self.compare()
+    }
+
+    fn compare(&mut self) -> Result<(), String> {
+        for (number, id) in self.ids.iter().enumerate() {
+            if self.graph.is_live(*id) == self.model.is_committed(number) {
+                return Err(format!(
+                    "change {number}: graph and model disagree whether it has committed"
+                ));
+            }
+        }
+        for block in 0..BLOCKS {
+            if self.newest[block as usize] != self.model.newest(BlockId(block)) {
+                return Err(format!("block {block}: newest bytes differ"));
+            }
+        }
+        let mut fired = Vec::new();
+        self.graph.take_fired(&mut fired);
+        for token in fired {
+            if !self.fired.insert(token as usize) {
+                return Err(format!("token {token} fired twice"));
+            }
+        }
+        for number in &self.watched {
+            if self.fired.contains(number) != self.model.is_committed(*number) {
+                return Err(format!(
+                    "token {number}: fired before its time, or not in time"
+                ));
+            }
+        }
+        if self.invariants {
+            self.graph.check_invariants()?;
+        }
+        Ok(())
+    }
+
+    fn release(&mut self, empty: usize) {
+        self.graph.release(self.ids[empty]);
+        self.model.release(empty);
+    }
+
+    fn start(&mut self, block: BlockId) -> Result<bool, String> {
+        let version = self
+            .graph
+            .start_write(block, &self.newest[block.0 as usize]);
+        let writes = std::mem::take(&mut self.seen.lock().unwrap().writes);
+        if version == Version::Nothing {
+            return if writes.is_empty() {
+                Ok(false)
+            } else {
+                Err("a write without a version".into())
+            };
+        }
+        for (block, patches, bytes) in writes {
+            let numbers: Vec<usize> = patches
+                .iter()
+                .flat_map(|p| self.held.get(p).cloned().unwrap_or_default())
+                .collect();
+            self.model.write(block, &numbers, &bytes)?;
+        }
+        self.in_flight.insert(block);
+        Ok(true)
+    }
+
+    fn complete(&mut self, block: BlockId) {
+        if self.in_flight.remove(&block) {
+            self.graph.complete_write(block);
+            self.model.complete(block);
+        }
+    }
+
+    fn complete_all(&mut self) {
+        for block in 0..BLOCKS {
+            self.complete(BlockId(block));
+        }
+    }
+
+    /// Writes `targets` by writing nothing but what their closure says is ready.
+    fn sync(&mut self, targets: &[u16]) -> Result<(), String> {
+        let exact = self.graph.optimisations() == Optimisations::NONE;
+        let (numbers, ids) = self.pick(targets);
+        for _ in 0..1000 {
+            let expected = self.model.closure(&numbers);
+            let mut ready = Vec::new();
+            let found = self.graph.closure(&ids, &mut ready);
+            let may_be_in_flight = if exact {
+                expected.may_be_in_flight
+            } else {
+                !self.in_flight.is_empty()
+            };
+            if found.live != expected.live
+                || (expected.in_flight && !found.in_flight)
+                || (found.in_flight && !may_be_in_flight)
+            {
+                return Err(format!("closure is {found:?}, expected {expected:?}"));
+            }
+            if !found.live {
+                return Ok(());
+            }
+            let mut started = false;
+            for block in ready {
+                if !self.graph.has_ready(block) {
+                    return Err(format!("{block:?} is in a closure, but not ready"));
+                }
+                started |= self.start(block)?;
+            }
+            if !started && self.in_flight.is_empty() {
+                let held_up = if exact {
+                    expected.held
+                } else {
+                    self.held_empties.iter().any(|n| self.model.is_held(*n))
+                };
+                return if held_up {
+                    Ok(())
+                } else {
+                    Err("a closure is left, and nothing of it can be written".into())
+                };
+            }
+            self.complete_all();
+        }
+        Err("a closure does not drain".into())
+    }
+
+    fn drain(&mut self) -> Result<(), String> {
+        for empty in std::mem::take(&mut self.held_empties) {
+            self.release(empty);
+        }
+        for round in 0.. {
+            let mut started = false;
+            for block in 0..BLOCKS {
+                started |= self.start(BlockId(block))?;
+            }
+            started |= !self.in_flight.is_empty();
+            self.complete_all();
+            if !started {
+                break;
+            }
+            if round > 10_000 {
+                return Err("does not drain".into());
+            }
+        }
+        if !self.model.is_drained() {
+            return Err("nothing more can be written, but changes are left".into());
+        }
+        self.compare()?;
+        let counters = self.graph.counters();
+        if counters.live != 0 || counters.edges_live != 0 || counters.undo_bytes_live != 0 {
+            return Err(format!("drained, but not empty: {counters:?}"));
+        }
+        Ok(())
+    }
+}
+
+/// Runs the steps on a graph and the model side by side, with every combination of switches.
+pub(crate) fn check_all(
+    steps: &[Step],
+    planted: Option<Planted>,
+    invariants: bool,
+) -> Result<(), String> {
+    for optimisations in ["none", "hard", "merge", "both"] {
+        let mut run = Run::new(optimisations.parse().unwrap(), planted, invariants);
+        steps
+            .iter()
+            .try_for_each(|step| run.apply(step))
+            .and_then(|()| run.drain())
+            .map_err(|reason| format!("opt={optimisations}: {reason}"))?;
+    }
+    Ok(())
+}

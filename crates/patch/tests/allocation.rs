@@ -88,7 +88,7 @@ impl Blocks {
 fn a_steady_state_allocates_nothing() {
     for optimisations in ["none", "hard", "merge", "both"] {
         let mut blocks = Blocks::new(optimisations.parse().unwrap());
-        (0..100).for_each(|_| blocks.round());
+        (0..1000).for_each(|_| blocks.round());
         let copies = blocks.graph.counters().versions_with_rollback;
         let region = Region::new(ALLOCATOR);
         (0..1000).for_each(|_| blocks.round());

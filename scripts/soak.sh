@@ -9,6 +9,7 @@ export KEEP=1
 while [ "$rounds" -eq 0 ] || [ "$round" -lt "$rounds" ]; do
     round=$((round + 1))
     printf '\n== round %s, %s ==\n' "$round" "$(date '+%F %T')"
+    STEPS="${STEPS:-1000000}" cargo test --locked --release -p backstitch-patch --test model -- --nocapture
     KILLS="${KILLS:-50}" OPERATIONS="${OPERATIONS:-200000}" COMPARE_EVERY="${COMPARE_EVERY:-5000}" \
         FSX_OPS="${FSX_OPS:-200000}" ROUNDS="${IMAGES:-500}" MOMENTS="${MOMENTS:-2000}" \
         cargo test --release --locked -p backstitch-tests \

@@ -1,7 +1,12 @@
 //! The graph's inner loop: creating and committing a patch with two dependencies, in a small graph and among many others.
 //!
-//! `among/N` has N blocks with one pending patch each, and works on all of them in turn, in a scattered order: what grows with N
-//! is what the processor's caches and its table of pages no longer hold.
+//! The number after a name is that of blocks with a pending patch beside those worked on. The work goes over as many blocks in
+//! turn, in a scattered order: what grows is what the processor's caches and its table of pages no longer hold.
+//!
+//! `crowded_block` fills one block with soft patches that do not overlap, and writes it: per patch, with so many of them.
+
+// `criterion_group!` makes a public function without documentation.
+#![allow(missing_docs)]
 
 use backstitch_patch::{BlockId, Change, Graph, Optimisations, PatchId};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
@@ -108,6 +113,24 @@ fn graph(criterion: &mut Criterion) {
     group.finish();
 }
 
+fn crowded(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("crowded_block");
+    for patches in [16, 64, 256, 512] {
+        let mut bench = Bench::new(Case::Soft, 1);
+        group.throughput(Throughput::Elements(u64::from(patches)));
+        group.bench_function(BenchmarkId::from_parameter(patches), |b| {
+            b.iter(|| {
+                (0..patches).for_each(|i| _ = bench.create(1, 4096 / patches * i, &[]));
+                bench.graph.start_write(BlockId(1), &bench.bytes);
+                bench.graph.complete_write(BlockId(1));
+                bench.ready.clear();
+                bench.graph.take_became_ready(&mut bench.ready);
+            });
+        });
+    }
+    group.finish();
+}
+
 criterion_group! {
     name = benches;
     config = Criterion::default()
@@ -115,6 +138,6 @@ criterion_group! {
         .warm_up_time(std::time::Duration::from_millis(300))
         .measurement_time(std::time::Duration::from_secs(1))
         .without_plots();
-    targets = graph
+    targets = graph, crowded
 }
 criterion_main!(benches);

@@ -18,6 +18,9 @@
 //!    is all that liveness needs: some patch has no uncommitted dependency, the patches that may not go with it can all be rolled
 //!    back, and so its block can be written.
 //! 4. Patches with undo data ("soft") that overlap are ordered by an edge from the later to the earlier one.
+//! 5. Bits of one word are independent: a flip joins a patch of other bits only where none of them waits longer for it.
+//!
+//! [`Graph::check_invariants`] recounts what the graph keeps up to date; the model test calls it after every step.
 //!
 //! # When a patch needs no undo data
 //!
@@ -25,6 +28,8 @@
 //! depends on can lead back here. That test is O(1) and is tried first. Where it fails, a bounded search over the dependencies
 //! given asks the exact question, whether one of them leads back to this block; a search that grows too long gives up, and the
 //! patch is soft. Merging (§4.2, §4.3) asks the same question: may the merged patch's dependencies lead to itself?
+//!
+//! Only held empty patches can be given dependencies later. Whether that closes a circle is searched to the end, without a limit.
 //!
 //! Everything can be switched off by [`Optimisations`], for measurement.
 

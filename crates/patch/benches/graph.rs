@@ -113,6 +113,36 @@ fn graph(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// One patch that depends on two of the patches that have been pending the longest; all three are written, and the two made
+/// again: nothing that a round touches was touched by the rounds before it.
+fn oldest(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("on_two_of_the_oldest");
+    group.throughput(Throughput::Elements(3));
+    for blocks in [1_000, 10_000, 100_000, 1_000_000u32] {
+        let mut bench = Bench::new(Case::MergedHard, 0);
+        let mut ids: Vec<PatchId> = (0..blocks).map(|b| bench.create(b, 64, &[])).collect();
+        let mut next = 0;
+        group.bench_function(BenchmarkId::from_parameter(blocks), |b| {
+            b.iter(|| {
+                next = (next + 7_919) % blocks;
+                let other = (next + blocks / 2) % blocks;
+                let on = [ids[next as usize], ids[other as usize]];
+                bench.create(blocks + next, 0, &on);
+                for block in [next, other, blocks + next] {
+                    bench.graph.start_write(BlockId(block), &bench.bytes);
+                    bench.graph.complete_write(BlockId(block));
+                }
+                for block in [next, other] {
+                    ids[block as usize] = bench.create(block, 64, &[]);
+                }
+                bench.ready.clear();
+                bench.graph.take_became_ready(&mut bench.ready);
+            });
+        });
+    }
+    group.finish();
+}
+
 fn crowded(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("crowded_block");
     for patches in [16, 64, 256, 512] {
@@ -138,6 +168,6 @@ criterion_group! {
         .warm_up_time(std::time::Duration::from_millis(300))
         .measurement_time(std::time::Duration::from_secs(1))
         .without_plots();
-    targets = graph, crowded
+    targets = graph, oldest, crowded
 }
 criterion_main!(benches);

@@ -2,7 +2,7 @@
 //!
 //! Only with the feature `planted-errors`; without it every question for a planted error is the constant "no".
 //!
-//! Errors that were tried and are harmless, because another rule makes up for them, are not in the list:
+//! Errors that one might plant and are harmless, because another rule makes up for them, are not in the list:
 //! * the searches follow patches in flight: those wait for nothing that is not committed or in flight, so the answer is the same;
 //! * a merge without the look for an edge that is there already: duplicates are counted twice and removed twice;
 //! * a flip gives the other bits of its patch dependencies that they did not have: they only wait longer (`tests/bits.rs` looks);

@@ -243,18 +243,30 @@ impl Graph {
         }
         let hard = self.blocks[block.0 as usize].hard;
         let ignored = self.planted(Planted::HardIgnoresSearch);
-        if !self.leads_to(deps, [hard, NIL], Target::Block(block.0)) || ignored {
+        if !self.leads_to(deps, hard, hard, Target::Block(block.0)) || ignored {
             Hardness::Alone
         } else {
             Hardness::No
         }
     }
 
-    /// Whether dependencies, those of `except` not looked at, may lead to `target`.
-    pub(crate) fn leads_to(&mut self, deps: &[u32], except: [u32; 2], target: Target) -> bool {
+    /// Whether dependencies may lead to `target`. What `joined` depends on already, as far as a short look shows, leads neither to
+    /// it nor to anything that lies on top of it: a file that grows depends on the same indirect block with every write, and on
+    /// whatever that stands for, which no search would get through. `below` never leads to `target`.
+    pub(crate) fn leads_to(
+        &mut self,
+        deps: &[u32],
+        joined: u32,
+        below: u32,
+        target: Target,
+    ) -> bool {
+        const LOOK: usize = 16;
         let mut starts = std::mem::take(&mut self.starts);
         starts.clear();
-        starts.extend(deps.iter().filter(|d| !except.contains(d)));
+        starts.extend(deps.iter().filter(|d| {
+            let known = **d == joined || **d == below;
+            !known && (joined == NIL || !self.has_edge_among_newest(joined, **d, LOOK))
+        }));
         let found = !starts.is_empty() && self.may_reach(&starts, target, SEARCH_LIMIT);
         self.starts = starts;
         found

@@ -126,7 +126,7 @@ impl Graph {
     /// again and again). Duplicates that slip through cost memory, nothing else.
     pub(crate) fn add_edge(&mut self, after: u32, before: u32) {
         debug_assert_ne!(after, before, "a patch cannot depend on itself");
-        if self.has_recent_edge(after, before) {
+        if self.has_edge_among_newest(after, before, 4) {
             return;
         }
         let first_edge_of_empty = {
@@ -162,10 +162,10 @@ impl Graph {
         }
     }
 
-    fn has_recent_edge(&self, after: u32, before: u32) -> bool {
-        const LOOK: usize = 4;
+    /// Whether `after → before` is among the newest `look` edges of either.
+    pub(crate) fn has_edge_among_newest(&self, after: u32, before: u32, look: usize) -> bool {
         let mut edge = self.patches[before as usize].afters;
-        for _ in 0..LOOK {
+        for _ in 0..look {
             if edge == NIL {
                 return false;
             }
@@ -176,7 +176,7 @@ impl Graph {
             edge = e.next_after;
         }
         let mut edge = self.patches[after as usize].befores;
-        for _ in 0..LOOK {
+        for _ in 0..look {
             if edge == NIL {
                 return false;
             }

@@ -157,7 +157,7 @@ impl Graph {
         {
             return false;
         }
-        !self.leads_to(deps, [target, hard], Target::Patch(target))
+        !self.leads_to(deps, target, hard, Target::Patch(target))
             || self.planted(Planted::OverlapMergeIgnoresSearch)
     }
 

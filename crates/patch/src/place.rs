@@ -247,6 +247,8 @@ impl Graph {
             let inner = (old_start - new_start) as usize..(old_end - new_start) as usize;
             self.undo.restore(undo, &mut old[inner]);
         }
+        // What was kept before is kept again, and not counted as new.
+        self.counters.undo_bytes_total -= undo.held_bytes(old_end - old_start);
         self.drop_undo(target);
         let undo = self.undo.keep(&old, self.optimisations.hard);
         self.old_bytes = old;

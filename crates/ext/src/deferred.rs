@@ -18,6 +18,8 @@ use crate::map::Owner;
 const LEAVES_PER_STEP: u64 = 64;
 /// After how many idle inodes with something under way one call gives up.
 const BUSY_PER_CALL: usize = 64;
+/// Deferred work is gathered until it waits for so many patches: more would delay what could be freed earlier.
+const PATCHES_PER_TOKEN: usize = 8;
 /// How many items one call does.
 const ITEMS_PER_CALL: usize = 256;
 
@@ -42,10 +44,21 @@ pub(crate) struct DeadInode {
     blocks: u64,
 }
 
+/// Work that waits for the same few patches: one empty patch for all of it, not one for each file of a tree that is removed.
+#[derive(Debug, Default)]
+struct Gathering {
+    items: Vec<Item>,
+    after: Vec<PatchId>,
+}
+
 /// The work that waits.
 #[derive(Debug, Default)]
 pub(crate) struct Deferred {
-    waiting: FxHashMap<u64, Item>,
+    waiting: FxHashMap<u64, Vec<Item>>,
+    /// What comes next to `waiting`.
+    gathering: Gathering,
+    /// How many items there are in both.
+    waiting_items: usize,
     due: VecDeque<Item>,
     next_token: u64,
     done: u64,
@@ -61,7 +74,7 @@ pub(crate) struct Deferred {
 
 impl Deferred {
     pub(crate) fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.due.is_empty() && self.dead.is_empty()
+        self.waiting_items == 0 && self.due.is_empty() && self.dead.is_empty()
     }
 
     /// Blocks that are on their way to being free.
@@ -76,7 +89,7 @@ impl Deferred {
 
     pub(crate) fn statistics(&self) -> DeferredStatistics {
         DeferredStatistics {
-            pending: (self.waiting.len() + self.due.len() + self.dead.len()) as u64,
+            pending: (self.waiting_items + self.due.len() + self.dead.len()) as u64,
             done: self.done,
         }
     }
@@ -99,14 +112,33 @@ impl Ext {
 
     /// Does `item` once `after` are on the disk; at once where they are, as far as that goes without reading.
     pub(crate) fn defer(&mut self, v: &mut Volume<'_>, item: Item, after: &[PatchId]) {
-        if after.iter().any(|p| v.is_live(*p)) {
-            let token = self.deferred.next_token;
-            self.deferred.next_token += 1;
-            self.deferred.waiting.insert(token, item);
-            v.watch(after, token);
-        } else {
+        if !after.iter().any(|p| v.is_live(*p)) {
             self.deferred.due.push_back(item);
+            return;
         }
+        self.deferred.waiting_items += 1;
+        let gathering = &mut self.deferred.gathering;
+        gathering.items.push(item);
+        for patch in after.iter().filter(|p| v.is_live(**p)) {
+            if !gathering.after.iter().rev().any(|p| v.merged(*p, *patch)) {
+                gathering.after.push(*patch);
+            }
+        }
+        if gathering.after.len() >= PATCHES_PER_TOKEN {
+            self.end_gathering(v);
+        }
+    }
+
+    /// Lets what was gathered wait for its patches.
+    fn end_gathering(&mut self, v: &mut Volume<'_>) {
+        let Gathering { items, after } = std::mem::take(&mut self.deferred.gathering);
+        if items.is_empty() {
+            return;
+        }
+        let token = self.deferred.next_token;
+        self.deferred.next_token += 1;
+        self.deferred.waiting.insert(token, items);
+        v.watch(&after, token);
     }
 
     /// One reference to an inode less. The last one of an inode without names starts freeing it.
@@ -133,11 +165,13 @@ impl Ext {
 
     /// Does what has become due. True where there was anything.
     pub(crate) fn do_deferred(&mut self, v: &mut Volume<'_>) -> Result<bool> {
+        self.end_gathering(v);
         let mut fired = std::mem::take(&mut self.deferred.fired);
         v.take_fired(&mut fired);
         for token in fired.drain(..) {
-            let item = self.deferred.waiting.remove(&token);
-            self.deferred.due.extend(item);
+            let items = self.deferred.waiting.remove(&token).unwrap_or_default();
+            self.deferred.waiting_items -= items.len();
+            self.deferred.due.extend(items);
         }
         self.deferred.fired = fired;
         self.look_at_idle(v);

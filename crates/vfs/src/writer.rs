@@ -34,7 +34,8 @@ fn turn(engine: &Weak<Engine>) -> bool {
     if core.stopping {
         return false;
     }
-    let worked = engine.do_deferred_work(&mut core).unwrap_or(false);
+    // An error has made the file system read-only, and is told to whoever asks for something.
+    let _ = engine.do_deferred_work(&mut core);
     let goal = if core.store.is_filling() {
         Goal::Oldest
     } else {
@@ -45,7 +46,8 @@ fn turn(engine: &Weak<Engine>) -> bool {
             core.store.next_batch(goal, now, BATCH_BYTES)
         });
     core.store.trim();
-    if !worked && !wrote && !core.stopping {
+    // What the deferred work has changed can wait: spinning over it would take up one removed file at a time.
+    if !wrote && !core.stopping && !core.store.graph().has_fired() {
         engine.wake_writer.wait_for(&mut core, NAP);
     }
     !core.stopping

@@ -34,6 +34,7 @@ lint: deps ## Formatting, clippy, documentation, licences and sources of the dep
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS=-Dwarnings cargo doc --workspace --no-deps --locked
+	cargo fetch --locked
 	cargo deny --offline check licenses bans sources
 
 run-deps:

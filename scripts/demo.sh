@@ -19,7 +19,11 @@ for tool in e2fsck tar python3; do
 done
 [ -x "$backstitch" ] || { echo "demo: $backstitch is missing: run make build" >&2; exit 1; }
 [ -r /dev/fuse ] && [ -w /dev/fuse ] || {
-    echo "demo: /dev/fuse cannot be used: install the Debian package fuse3, or run this as root" >&2
+    if [ -e /dev/fuse ]; then
+        echo "demo: /dev/fuse may not be opened by $(id -un): run this as root, or let users open it (chmod 666 /dev/fuse)" >&2
+    else
+        echo "demo: there is no /dev/fuse: load the kernel's module (modprobe fuse), or run this where FUSE is allowed" >&2
+    fi
     exit 1
 }
 

@@ -142,6 +142,7 @@ impl Series {
         let log = mounted.log();
         mounted.kill();
         let done = load.finish();
+        mounted.detach();
         let text = done.unexpected.join("\n");
         assert!(
             done.unexpected.is_empty(),

@@ -219,6 +219,7 @@ fn what_async_left_dirty_is_not_trusted() {
     fs::write(dir.join("d1/written"), "x").expect("cannot write");
     std::thread::sleep(Duration::from_millis(1500));
     mounted.kill();
+    mounted.detach();
     expect_not_trusted(&scratch, &image);
 }
 

@@ -162,9 +162,14 @@ impl Mounted {
     /// # Panics
     ///
     /// If there is no daemon, or it does not die.
-    pub fn kill(mut self) {
+    pub fn kill(&self) {
         self.signal(rustix::process::Signal::KILL);
         self.wait_for_daemon();
+    }
+
+    /// Takes a mount off whose daemon was killed. Whoever still worked on it must have ended: later they would work on the host's
+    /// directory below.
+    pub fn detach(mut self) {
         force_unmount(&self.dir);
         self.gone = true;
     }

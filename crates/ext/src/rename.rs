@@ -26,6 +26,8 @@ struct Move<'a> {
     /// The name that is replaced, and what it stands for.
     target: Option<(Found, Inode)>,
     is_directory: bool,
+    /// The removals of names that the directories above its new place had before.
+    names_above: Vec<PatchId>,
 }
 
 impl Ext {
@@ -71,8 +73,9 @@ impl Ext {
         {
             return Err(Error::NotPermitted);
         }
+        let mut names_above = Vec::new();
         if is_directory && from != to {
-            self.check_not_inside(v, old.inode, to)?;
+            names_above = self.check_not_inside(v, old.inode, to)?;
             if to_parent.links >= LINK_MAX {
                 return Err(Error::TooManyLinks);
             }
@@ -100,6 +103,7 @@ impl Ext {
             to_name: rename.to_name,
             target,
             is_directory,
+            names_above,
         };
         self.apply_move(v, &m, &to_parent, place, dotdot, now)?;
         Ok(lost)
@@ -125,16 +129,24 @@ impl Ext {
         }
     }
 
-    /// A directory must not move into itself or below.
-    fn check_not_inside(&mut self, v: &mut Volume<'_>, moved: u32, into: u32) -> Result<()> {
+    /// A directory must not move into itself or below. On the disk a directory above its new place may still have an earlier
+    /// name, and that one below the directory that moves: returns what such names are gone by, lest a crash leave a circle.
+    fn check_not_inside(
+        &mut self,
+        v: &mut Volume<'_>,
+        moved: u32,
+        into: u32,
+    ) -> Result<Vec<PatchId>> {
         let mut at = into;
+        let mut names_above = Vec::new();
         // A cycle on a damaged image must not hold us: no path is longer than there are directories.
         for _ in 0..=self.sb.inodes_count.min(1 << 20) {
             if at == moved {
                 return Err(Error::Invalid);
             }
+            self.earlier_names_gone(v, at, &mut names_above);
             if at == ROOT_INODE {
-                return Ok(());
+                return Ok(names_above);
             }
             let inode = self.read_directory_inode(v, at)?;
             at = self.find_dotdot(v, at, &inode)?.inode;
@@ -198,6 +210,7 @@ impl Ext {
                 e.set_changed(now);
             }));
         }
+        before_name.extend(&m.names_above);
         if m.is_directory && m.from != m.to {
             // Until the `..` is rewritten the old name must be there to agree with it: should it not be on the disk yet, it
             // gets there first.

@@ -4,10 +4,11 @@
 mod crash;
 
 use std::process::Command;
+use std::time::Duration;
 
 use backstitch_layout::SetXattrMode;
 use backstitch_ordering::MechanismKind;
-use backstitch_store::Optimisations;
+use backstitch_store::{Optimisations, drive};
 use crash::{Machine, Random, check, judge, seeds};
 
 /// Runs a history; returns the number of states looked at and those found bad.
@@ -175,4 +176,64 @@ fn a_removed_file_is_not_looked_at_where_it_is_freed_already() {
     let (report, ours) = check(&machine.memory.snapshot(), &path).unwrap();
     let _ = std::fs::remove_file(&path);
     assert!(judge(&report).is_empty() && ours.is_empty(), "{report}");
+}
+
+/// Moves a directory out of a tree, and the tree into it.
+fn turned_inside_out() -> Machine {
+    let mut machine = Machine::new(MechanismKind::Soft, 1024, Optimisations::BOTH);
+    let root = machine.fs.root();
+    let mut directories = vec![root];
+    for (above, name) in [
+        (0, "outer"),
+        (1, "middle"),
+        (2, "inner"),
+        (3, "sub"),
+        (0, "other"),
+    ] {
+        let made = machine.make_directory(directories[above], name);
+        directories.push(made);
+        // Their inodes lie in different blocks, so that one can reach the disk without the others.
+        for filler in 0..4 {
+            machine.make(root, &format!("{name}{filler}"));
+        }
+    }
+    let (middle, sub, other) = (directories[2], directories[4], directories[5]);
+    machine.drain();
+    machine.move_to(middle, "inner", other);
+    machine.move_to(root, "outer", sub);
+    machine
+}
+
+#[test]
+fn no_directory_is_below_itself_on_the_disk() {
+    let mut looked_at = 0;
+    for number in 0.. {
+        let mut machine = turned_inside_out();
+        let mut changes = Vec::new();
+        machine.store.uncommitted(&mut changes);
+        let Some(change) = changes.get(number) else {
+            break;
+        };
+        // One change goes to the disk, with what it depends on and nothing else.
+        let now = Duration::ZERO;
+        drive::sync(&mut machine.store, &machine.devices, &[*change], now).unwrap();
+        let memory = machine.memory.clone();
+        let mut machine = Machine::open(memory, MechanismKind::Soft, 1024, Optimisations::BOTH);
+        let mut directory = machine.fs.root();
+        let mut path = Vec::new();
+        while path.len() < 12 {
+            let names = ["outer", "middle", "inner", "sub", "other"]
+                .into_iter()
+                .find_map(|name| {
+                    let found = machine.run(|fs, v, _| fs.lookup(v, directory, name.as_bytes()));
+                    found.ok().map(|inode| (name, inode))
+                });
+            let Some((name, inode)) = names else { break };
+            path.push(name);
+            directory = inode;
+        }
+        assert!(path.len() < 12, "change {number} leaves {}", path.join("/"));
+        looked_at += 1;
+    }
+    assert!(looked_at > 3);
 }

@@ -152,8 +152,29 @@ impl Machine {
 
     /// Makes an empty file.
     pub(crate) fn make(&mut self, directory: InodeNumber, name: &str) -> InodeNumber {
+        self.make_of(FileType::Regular, directory, name)
+    }
+
+    /// Makes an empty directory.
+    pub(crate) fn make_directory(&mut self, parent: InodeNumber, name: &str) -> InodeNumber {
+        self.make_of(FileType::Directory, parent, name)
+    }
+
+    /// Moves a name to another directory.
+    pub(crate) fn move_to(&mut self, from: InodeNumber, name: &str, to: InodeNumber) {
+        let rename = Rename {
+            from,
+            from_name: name.as_bytes(),
+            to,
+            to_name: name.as_bytes(),
+            mode: RenameMode::Replace,
+        };
+        self.run(|fs, v, now| fs.rename(v, &rename, now)).unwrap();
+    }
+
+    fn make_of(&mut self, kind: FileType, directory: InodeNumber, name: &str) -> InodeNumber {
         let new = NewInode {
-            file_type: FileType::Regular,
+            file_type: kind,
             permissions: 0o644,
             umask: 0,
             uid: 0,

@@ -231,7 +231,7 @@ impl Store {
 
     /// Whether anything is not on stable storage.
     pub fn is_dirty(&self) -> bool {
-        self.stats.dirty > 0
+        !self.dirty.is_empty()
     }
 
     /// When the oldest block that could be written expires; `None` where none could.

@@ -19,7 +19,7 @@ impl Store {
             }
             self.clock_hand = (self.clock_hand + 1) % self.slots.len();
             let slot = &mut self.slots[self.clock_hand];
-            if !slot.used || slot.dirty || slot.in_flight {
+            if !slot.used || slot.is_dirty() || slot.in_flight {
                 continue;
             }
             if slot.referenced {
@@ -32,7 +32,7 @@ impl Store {
 
     pub(crate) fn drop_slot(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
-        debug_assert!(!slot.dirty && !slot.in_flight && !slot.queued);
+        debug_assert!(!slot.is_dirty() && !slot.in_flight && !slot.queued);
         self.stats.bytes -= slot.data.len() as u64;
         self.map.remove(&slot.key);
         if let Some(reading) = self.reading.get_mut(&slot.key) {
@@ -46,14 +46,14 @@ impl Store {
     /// Whether so much waits to be written that whoever makes more should wait: half the cache is dirty, or the dependencies take
     /// what they may.
     pub fn is_crowded(&self) -> bool {
-        let dirty_bytes = self.stats.dirty * self.average_block_bytes();
+        let dirty_bytes = self.dirty.len() as u64 * self.average_block_bytes();
         dirty_bytes > self.limits.cache_bytes / 2
             || self.graph.counters().bytes_live() > self.limits.dependency_bytes
     }
 
     /// Whether write-back should begin before blocks expire, so that [`is_crowded`](Self::is_crowded) does not come about.
     pub fn is_filling(&self) -> bool {
-        let dirty_bytes = self.stats.dirty * self.average_block_bytes();
+        let dirty_bytes = self.dirty.len() as u64 * self.average_block_bytes();
         dirty_bytes > self.limits.cache_bytes / 4
             || self.graph.counters().bytes_live() > self.limits.dependency_bytes / 2
     }

@@ -91,9 +91,15 @@ pub(crate) struct Slot {
     pub(crate) rollback_owed: bool,
     /// When the oldest change that is not on disk was made.
     pub(crate) dirtied: Duration,
-    pub(crate) dirty: bool,
-    /// Where the block is in the list of dirty ones.
-    dirty_at: u32,
+    /// Where the block is in the list of dirty ones, if it is.
+    dirty_at: Option<u32>,
+}
+
+impl Slot {
+    /// Whether the block has changes that are not on stable storage.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.dirty_at.is_some()
+    }
 }
 
 /// Buffers, patches and what is to be written; see the crate's documentation.
@@ -161,6 +167,7 @@ impl Store {
     pub fn stats(&self) -> StoreStats {
         StoreStats {
             blocks: self.map.len() as u64,
+            dirty: self.dirty.len() as u64,
             ..self.stats
         }
     }
@@ -298,8 +305,7 @@ impl Store {
             passed_over: 0,
             rollback_owed: false,
             dirtied: Duration::ZERO,
-            dirty: false,
-            dirty_at: 0,
+            dirty_at: None,
         };
         let index = match self.free_slots.pop() {
             Some(index) => {
@@ -385,13 +391,11 @@ impl Store {
 
     fn note_dirty(&mut self, index: u32, now: Duration) {
         let slot = &mut self.slots[index as usize];
-        if !slot.dirty {
-            slot.dirty = true;
-            slot.dirty_at = self.dirty.len() as u32;
+        if !slot.is_dirty() {
+            slot.dirty_at = Some(self.dirty.len() as u32);
             self.dirty.push(index);
             slot.dirtied = now;
             slot.passed_over = 0;
-            self.stats.dirty += 1;
         }
         self.note_ready();
     }
@@ -412,13 +416,10 @@ impl Store {
 
     pub(crate) fn become_clean(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
-        if slot.dirty {
-            slot.dirty = false;
-            self.stats.dirty -= 1;
-            let at = slot.dirty_at as usize;
-            self.dirty.swap_remove(at);
-            if let Some(moved) = self.dirty.get(at) {
-                self.slots[*moved as usize].dirty_at = at as u32;
+        if let Some(at) = slot.dirty_at.take() {
+            self.dirty.swap_remove(at as usize);
+            if let Some(moved) = self.dirty.get(at as usize) {
+                self.slots[*moved as usize].dirty_at = Some(at);
             }
         }
         self.leave_queue(index);

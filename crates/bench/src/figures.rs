@@ -97,7 +97,7 @@ impl EngineFigures {
     /// What happened between two looks at an engine's counters. Peaks are the later look's.
     pub(crate) fn between(before: &Stats, after: &Stats) -> EngineFigures {
         EngineFigures {
-            bytes_read: 0,
+            bytes_read: after.bytes_read - before.bytes_read,
             bytes_written: after.bytes_written - before.bytes_written,
             blocks_written: after.blocks_written - before.blocks_written,
             blocks_written_before_sync: 0,

@@ -16,7 +16,6 @@
 //! * Runs of several mechanisms are interleaved, so that a host that gets slower or faster does not favour one of them.
 
 mod contents;
-mod counting;
 mod error;
 mod figures;
 pub mod files;

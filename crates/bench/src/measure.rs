@@ -10,7 +10,6 @@ use backstitch_ext::fsck;
 use backstitch_ext::mkfs::Mkfs;
 use backstitch_vfs::{Engine, MountOptions, Optimisations, Ordering};
 
-use crate::counting::CountingDevice;
 use crate::files::{EngineFiles, Files, HostFiles, Node};
 use crate::workload::{Plan, Session};
 use crate::{CpuTime, EngineFigures, Error, Result, Run, Scale, Workload, paper};
@@ -128,7 +127,6 @@ fn mount(spec: &Spec, device: Arc<dyn BlockDevice>) -> Result<Arc<Engine>> {
 }
 
 fn on_device(spec: &Spec, plan: &Plan, device: Arc<dyn BlockDevice>) -> Result<Run> {
-    let device = Arc::new(CountingDevice::new(device));
     if plan.needs_preparation() {
         let engine = mount(spec, device.clone())?;
         let mut files = EngineFiles::new(engine.clone());
@@ -139,13 +137,12 @@ fn on_device(spec: &Spec, plan: &Plan, device: Arc<dyn BlockDevice>) -> Result<R
     let engine = mount(spec, device.clone())?;
     let mut files = EngineFiles::new(engine.clone());
     let root = files.root();
-    let (before, read_before) = (engine.stats(), device.bytes_read());
+    let before = engine.stats();
     let mut before_sync = 0;
     let mut run = timed(spec, plan, &mut files, root, || {
         before_sync = engine.stats().blocks_written;
     })?;
     let figures = EngineFigures {
-        bytes_read: device.bytes_read() - read_before,
         blocks_written_before_sync: before_sync - before.blocks_written,
         ..EngineFigures::between(&before, &engine.stats())
     };

@@ -1,6 +1,7 @@
 //! The engine: mounting, the loop around every operation, and the operations on names and inodes.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -45,6 +46,7 @@ pub struct Engine {
     pub(crate) batch_done: Condvar,
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) block_bytes: u32,
+    pub(crate) bytes_read: AtomicU64,
     started: Instant,
     recovery: RecoveryReport,
     layout_name: &'static str,
@@ -119,6 +121,7 @@ impl Engine {
             batch_done: Condvar::new(),
             device,
             block_bytes,
+            bytes_read: AtomicU64::new(0),
             started,
             writer: Mutex::new(None),
         });
@@ -502,6 +505,7 @@ impl Engine {
             ordering: self.ordering_name.to_string(),
             ops: core.operations,
             read_only: core.fs.read_only_reason(),
+            bytes_read: self.bytes_read.load(Ordering::Relaxed),
             ..Stats::of(&core.store, core.fs.deferred(), core.fs.reclaim_progress())
         }
     }

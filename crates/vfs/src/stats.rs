@@ -21,6 +21,8 @@ pub struct Stats {
     pub blocks_written: u64,
     /// Of these, blocks written again only because of a rollback.
     pub blocks_rewritten_for_rollback: u64,
+    /// Bytes read from the device since the mount.
+    pub bytes_read: u64,
     /// Bytes written.
     pub bytes_written: u64,
     /// Requests, adjacent blocks merged.

@@ -1,6 +1,7 @@
 //! Moving contents: reads, writes, and what is on stable storage afterwards.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use backstitch_device::BlockDevice;
 use backstitch_layout::{Allocate, InodeNumber, Piece, Seek};
@@ -62,6 +63,7 @@ impl Engine {
                     let at = into.len();
                     into.resize(at + len_bytes, 0);
                     self.device.read(*offset_bytes, &mut into[at..])?;
+                    self.count_read(*len_bytes);
                     from_device = true;
                 }
             }
@@ -191,6 +193,10 @@ impl Engine {
         Ok(())
     }
 
+    fn count_read(&self, bytes: usize) {
+        self.bytes_read.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
     /// Reads the blocks that a step missed, without the lock.
     pub(crate) fn read_wanted(&self, core: &mut MutexGuard<'_, Core>) -> Result<()> {
         let wanted = core.store.take_wanted();
@@ -199,6 +205,7 @@ impl Engine {
             read_blocks(&*self.device, self.block_bytes, &wanted)
         });
         let read = read.inspect_err(|_| core.store.abandon(&wanted))?;
+        self.count_read(read.len() * self.block_bytes as usize);
         for (block, data) in read {
             core.store.insert(volume, block, BlockClass::Metadata, data);
         }

@@ -275,10 +275,7 @@ impl Ext {
                 e.set_changed(now);
             });
         } else {
-            self.touch_inode(v, number, |e| {
-                e.set_modified(now);
-                e.set_changed(now);
-            });
+            self.touch_modified(v, number, now);
         }
     }
 

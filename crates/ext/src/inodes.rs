@@ -301,6 +301,14 @@ impl Ext {
         }
     }
 
+    /// The inode's contents changed: its times say so.
+    pub(crate) fn touch_modified(&mut self, v: &mut Volume<'_>, inode: u32, now: Timestamp) {
+        self.touch_inode(v, inode, |e| {
+            e.set_modified(now);
+            e.set_changed(now);
+        });
+    }
+
     pub(crate) fn note_change(&mut self, v: &Volume<'_>, inode: u32, id: PatchId) {
         if v.is_live(id) {
             self.state(inode).changes.push(v, id);

@@ -302,10 +302,7 @@ impl Ext {
             }
         };
         self.note_change(v, directory, id);
-        self.touch_inode(v, directory, |e| {
-            e.set_modified(now);
-            e.set_changed(now);
-        });
+        self.touch_modified(v, directory, now);
         self.index_added(v, directory, name, logical, block, offset);
         PendingName {
             directory,

@@ -65,13 +65,7 @@ impl Ext {
         if !after.is_empty() {
             self.note_departure(v, directory, cleared);
         }
-        self.index_removed(v, directory, name, found.logical, found.block);
-        self.note_removal(v, directory, name, cleared);
-        self.note_change(v, directory, cleared);
-        self.touch_inode(v, directory, |e| {
-            e.set_modified(now);
-            e.set_changed(now);
-        });
+        self.name_removed(v, directory, name, &found, cleared, now);
         self.lose_name(v, directory, &found, &target, cleared, now);
         Ok(found.inode)
     }
@@ -87,14 +81,24 @@ impl Ext {
         now: Timestamp,
     ) -> Result<u32> {
         let cleared = self.clear_name(v, found, &[]);
+        self.name_removed(v, directory, name, found, cleared, now);
+        Ok(found.inode)
+    }
+
+    /// What a directory knows of a name that was cleared in it.
+    fn name_removed(
+        &mut self,
+        v: &mut Volume<'_>,
+        directory: u32,
+        name: &[u8],
+        found: &Found,
+        cleared: PatchId,
+        now: Timestamp,
+    ) {
         self.index_removed(v, directory, name, found.logical, found.block);
         self.note_removal(v, directory, name, cleared);
         self.note_change(v, directory, cleared);
-        self.touch_inode(v, directory, |e| {
-            e.set_modified(now);
-            e.set_changed(now);
-        });
-        Ok(found.inode)
+        self.touch_modified(v, directory, now);
     }
 
     /// The inode that a name stands for; it must be in use.

@@ -295,10 +295,7 @@ impl Ext {
             parent_after.push(cleared);
             self.drop_parent_link(v, m.from, &parent_after);
         }
-        self.touch_inode(v, m.from, |e| {
-            e.set_modified(now);
-            e.set_changed(now);
-        });
+        self.touch_modified(v, m.from, now);
     }
 
     /// What the old name's removal must come after: that the new one is there and, in another directory, can be reached.
@@ -349,10 +346,7 @@ impl Ext {
             after,
         );
         self.note_change(v, m.to, name);
-        self.touch_inode(v, m.to, |e| {
-            e.set_modified(now);
-            e.set_changed(now);
-        });
+        self.touch_modified(v, m.to, now);
         let pointer = self.pointer_of(v, m.to, found.block);
         Ok(PendingName {
             directory: m.to,
@@ -412,10 +406,7 @@ impl Ext {
         let name = write_edit(v, m.old.block, &edit, &after);
         self.note_removal(v, m.from, m.from_name, name);
         self.note_change(v, m.to, name);
-        self.touch_inode(v, m.to, |e| {
-            e.set_modified(now);
-            e.set_changed(now);
-        });
+        self.touch_modified(v, m.to, now);
         self.index_removed(v, m.from, m.from_name, m.old.logical, m.old.block);
         if m.target.is_none() {
             self.index_added(v, m.to, m.to_name, m.old.logical, m.old.block, offset);
@@ -475,10 +466,7 @@ impl Ext {
             self.note_name(v, inode, pending);
             self.touch_inode(v, inode, |e| e.set_changed(now));
         }
-        self.touch_inode(v, directory, |e| {
-            e.set_modified(now);
-            e.set_changed(now);
-        });
+        self.touch_modified(v, directory, now);
         Ok(None)
     }
 }

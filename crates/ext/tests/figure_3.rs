@@ -7,7 +7,6 @@ mod crash;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use backstitch_layout::{FileType, NewInode};
 use backstitch_ordering::MechanismKind;
 use backstitch_store::{Change, Event, Hook, Optimisations, PatchId, PatchKind};
 use crash::Machine;
@@ -75,18 +74,7 @@ fn name_of(image: &[u8], block: u64) -> String {
 fn figure(optimisations: Optimisations) -> Figure {
     let mut machine = Machine::new(MechanismKind::Soft, BLOCK, optimisations);
     let root = machine.fs.root();
-    let new = NewInode {
-        file_type: FileType::Regular,
-        permissions: 0o644,
-        umask: 0,
-        uid: 0,
-        gid: 0,
-        device_number: 0,
-        target: &[],
-    };
-    let file = machine
-        .run(|fs, v, now| fs.create(v, root, b"file", &new, now))
-        .unwrap();
+    let file = machine.make(root, "file");
     machine.drain();
     let bytes = Bytes::default();
     let seen = bytes.0.clone();

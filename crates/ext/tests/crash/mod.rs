@@ -44,6 +44,19 @@ pub(crate) struct Machine {
     pub(crate) names: Vec<(InodeNumber, String, InodeNumber, bool)>,
 }
 
+/// An inode to make, with nothing special about it.
+fn new_inode(file_type: FileType) -> NewInode<'static> {
+    NewInode {
+        file_type,
+        permissions: 0o644,
+        umask: 0,
+        uid: 0,
+        gid: 0,
+        device_number: 0,
+        target: &[],
+    }
+}
+
 impl Machine {
     pub(crate) fn new(
         ordering: MechanismKind,
@@ -121,22 +134,7 @@ impl Machine {
         mut body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Result<T>,
     ) -> Result<T> {
         loop {
-            self.clock += 1;
-            let now = Timestamp {
-                seconds: 1_700_000_000 + self.clock as i64 / 50,
-                nanoseconds: 7,
-            };
-            let mut v = Volume::new(
-                &mut self.store,
-                &mut *self.mechanism,
-                self.volume,
-                Duration::from_millis(self.clock * 20),
-            );
-            v.begin(Operation::Names);
-            let result = body(&mut *self.fs, &mut v, now);
-            let mut wait_for = Vec::new();
-            v.end(&mut wait_for);
-            match result {
+            match self.step(&mut body) {
                 Err(Error::Miss) => {
                     drive::read_wanted(&mut self.store, &self.devices).unwrap();
                 }
@@ -144,6 +142,28 @@ impl Machine {
                 other => return other,
             }
         }
+    }
+
+    fn step<T>(
+        &mut self,
+        body: impl FnOnce(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Result<T>,
+    ) -> Result<T> {
+        self.clock += 1;
+        let now = Timestamp {
+            seconds: 1_700_000_000 + self.clock as i64 / 50,
+            nanoseconds: 7,
+        };
+        let mut v = Volume::new(
+            &mut self.store,
+            &mut *self.mechanism,
+            self.volume,
+            Duration::from_millis(self.clock * 20),
+        );
+        v.begin(Operation::Names);
+        let result = body(&mut *self.fs, &mut v, now);
+        let mut wait_for = Vec::new();
+        v.end(&mut wait_for);
+        result
     }
 
     pub(crate) fn background(&mut self) {
@@ -173,15 +193,7 @@ impl Machine {
     }
 
     fn make_of(&mut self, kind: FileType, directory: InodeNumber, name: &str) -> InodeNumber {
-        let new = NewInode {
-            file_type: kind,
-            permissions: 0o644,
-            umask: 0,
-            uid: 0,
-            gid: 0,
-            device_number: 0,
-            target: &[],
-        };
+        let new = new_inode(kind);
         self.run(|fs, v, now| fs.create(v, directory, name.as_bytes(), &new, now))
             .unwrap()
     }
@@ -206,17 +218,7 @@ impl Machine {
 
     /// Does deferred work up to the first block that has to be read, and reads it. True where all is done.
     pub(crate) fn background_until_miss(&mut self) -> bool {
-        let now = Timestamp {
-            seconds: 1_700_000_000,
-            nanoseconds: 0,
-        };
-        let mut v = Volume::new(
-            &mut self.store,
-            &mut *self.mechanism,
-            self.volume,
-            Duration::ZERO,
-        );
-        match self.fs.background(&mut v, now) {
+        match self.step(|fs, v, now| fs.background(v, now)) {
             Ok(worked) => !worked,
             Err(Error::Miss) => {
                 drive::read_wanted(&mut self.store, &self.devices).unwrap();
@@ -281,17 +283,12 @@ impl Machine {
             FileType::Symlink,
         ][kind];
         let new = NewInode {
-            file_type,
-            permissions: 0o644,
-            umask: 0,
-            uid: 0,
-            gid: 0,
-            device_number: 0,
             target: if file_type == FileType::Symlink {
                 &long
             } else {
                 &[]
             },
+            ..new_inode(file_type)
         };
         let made = self.run(|fs, v, now| fs.create(v, directory, name.as_bytes(), &new, now));
         if let Ok(inode) = made {

@@ -44,15 +44,10 @@ fn record(image: &Image, dir: &Path, ordering: Ordering, seed: u64) -> Recording
     let below: Arc<dyn BlockDevice> = device.clone();
     let engine = Engine::mount(below, &Ext2, &options).expect("cannot mount");
     let front = FrontOptions {
-        image: "recorded".into(),
-        read_only: false,
-        allow_other: false,
         check_permissions: false,
-        update_accessed: true,
         devices: true,
         set_user_id: true,
-        execute: true,
-        threads: 0,
+        ..FrontOptions::default()
     };
     let mounted = backstitch_fuse::spawn(engine, dir, &front).expect("cannot mount");
     let load = Load::start(&dir.join("r0"), seed, THREADS);

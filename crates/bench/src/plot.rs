@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use plotters::coord::Shift;
+use plotters::coord::ranged1d::Ranged;
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 
 use crate::paper::{FIGURE_9, OptimisationRow, PROTOTYPE, find};
@@ -11,6 +13,7 @@ use crate::table::thousands;
 use crate::{Error, Result, Run};
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Chart<'a, 'b, Y> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, Y>>;
 
 /// Bars of one colour: a name and, for each place on the axis, a value or none.
 struct Bars {
@@ -114,15 +117,7 @@ pub fn plot_runs(all: &[Series], directory: &Path) -> Result<PathBuf> {
         .x_label_formatter(&|x| label(&places, *x))
         .draw()
         .map_err(failed)?;
-    for (index, set) in bars.iter().enumerate() {
-        let colour = Palette99::pick(index).to_rgba();
-        chart
-            .draw_series(rectangles(set, index, bars.len(), 0.0, colour))
-            .map_err(failed)?
-            .label(set.name.clone())
-            .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 10, y + 5)], colour.filled()));
-    }
-    legend(chart.configure_series_labels().draw())?;
+    draw_bars(&mut chart, &bars, 0.0)?;
     drop(chart);
     root.present().map_err(failed)?;
     drop(root);
@@ -148,19 +143,24 @@ fn draw_logarithmic(area: &Area<'_>, title: &str, places: &[String], bars: &[Bar
         .y_label_formatter(&|y| thousands(*y as u64))
         .draw()
         .map_err(failed)?;
+    draw_bars(&mut chart, bars, 1.0)
+}
+
+/// The bars from `base` up, and what their colours mean.
+fn draw_bars<'a, 'b: 'a, Y: Ranged<ValueType = f64> + 'a>(
+    chart: &mut Chart<'a, 'b, Y>,
+    bars: &[Bars],
+    base: f64,
+) -> Result<()> {
     for (index, set) in bars.iter().enumerate() {
         let colour = Palette99::pick(index).to_rgba();
         chart
-            .draw_series(rectangles(set, index, bars.len(), 1.0, colour))
+            .draw_series(rectangles(set, index, bars.len(), base, colour))
             .map_err(failed)?
             .label(set.name.clone())
             .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 10, y + 5)], colour.filled()));
     }
-    legend(chart.configure_series_labels().draw())
-}
-
-fn legend<E: std::fmt::Display>(drawn: std::result::Result<(), E>) -> Result<()> {
-    drawn.map_err(failed)
+    chart.configure_series_labels().draw().map_err(failed)
 }
 
 fn largest(bars: &[Bars]) -> f64 {

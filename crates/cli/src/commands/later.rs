@@ -20,7 +20,7 @@ macro_rules! later {
 }
 
 later! {
-    Crash "crash", Trace "trace", Depend "depend", Order "order", Wafs "wafs",
+    Trace "trace", Depend "depend", Order "order", Wafs "wafs",
     NbdServe "nbd-serve",
 }
 

@@ -4,6 +4,7 @@ pub(crate) mod bench;
 pub(crate) mod cat;
 pub(crate) mod completions;
 pub(crate) mod cp;
+pub(crate) mod crash;
 mod daemon;
 pub(crate) mod find;
 pub(crate) mod fsck;
@@ -43,7 +44,7 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
         Command::Mv(args) => mv::run(&args),
         Command::Find(args) => find::run(&args),
         Command::Fsck(args) => return fsck::run(&args),
-        Command::Crash(_) => later::refuse("crash"),
+        Command::Crash(args) => return crash::run(&args),
         Command::Trace(_) => later::refuse("trace"),
         Command::Bench(args) => bench::run(&args),
         Command::Depend(_) => later::refuse("depend"),

@@ -1,0 +1,1 @@
+//! The crash-state explorer: every state that a crash can leave, not the one that was tried.

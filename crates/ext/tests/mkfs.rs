@@ -191,6 +191,14 @@ fn geometry_is_mke2fs_for_all_inode_counts_and_revisions() {
         let arguments = ["-I", "128", "-m", "0", "-N", &count.to_string()];
         compare(folder.path(), 64 * MIB, &arguments, &options);
     }
+    for (size, count) in [(8 * MIB, 4096), (20 * MIB, 1024), (64 * MIB, 8000)] {
+        let options = Mkfs {
+            blocks_per_group: Some(count),
+            ..options()
+        };
+        let count = count.to_string();
+        compare(folder.path(), size, &["-g", &count], &options);
+    }
     let reserved = Mkfs {
         reserved_percent: 0,
         ..options()

@@ -46,6 +46,7 @@ mod place;
 #[cfg_attr(not(feature = "planted-errors"), allow(dead_code, unreachable_pub))]
 mod planted;
 mod search;
+mod snapshot;
 mod undo;
 mod write;
 
@@ -57,4 +58,5 @@ pub use hook::{Event, Hook};
 pub use optimisations::{Optimisations, UnknownOptimisations};
 #[cfg(feature = "planted-errors")]
 pub use planted::Planted;
+pub use snapshot::{SnapshotPatch, UndoData};
 pub use write::{ClosureState, Version};

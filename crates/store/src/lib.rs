@@ -24,7 +24,8 @@ mod stats;
 mod store;
 
 pub use backstitch_patch::{
-    BlockId, Change, ClosureState, Event, Graph, Hook, Optimisations, PatchId, PatchInfo, PatchKind,
+    BlockId, Change, ClosureState, Event, Graph, Hook, Optimisations, PatchId, PatchInfo,
+    PatchKind, SnapshotPatch, UndoData,
 };
 pub use batch::{Batch, Goal};
 pub use stats::StoreStats;

@@ -213,6 +213,11 @@ impl Store {
         (key.volume, key.block)
     }
 
+    /// What a block in memory holds.
+    pub fn class_of(&self, id: BlockId) -> BlockClass {
+        self.slots[id.0 as usize].class
+    }
+
     fn find(&mut self, volume: VolumeId, block: u64) -> Result<u32, Miss> {
         let key = Key { volume, block };
         match self.map.get(&key) {

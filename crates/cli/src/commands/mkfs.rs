@@ -44,6 +44,9 @@ pub(crate) struct Args {
     /// The size, with K, M, G or T behind the number
     #[arg(short, long, value_name = "SIZE", value_parser = size::parse)]
     size: Option<u64>,
+    /// So many blocks in a group, a multiple of 8
+    #[arg(short = 'g', long, value_name = "BLOCKS")]
+    blocks_per_group: Option<u32>,
     /// One inode for so many bytes
     #[arg(short = 'i', long, value_name = "BYTES_PER_INODE", value_parser = size::parse)]
     bytes_per_inode: Option<u64>,
@@ -168,6 +171,7 @@ fn wanted(args: &Args) -> Result<Mkfs> {
     Ok(Mkfs {
         size_bytes: args.size,
         block_size: narrow("block size", args.block_size)?,
+        blocks_per_group: args.blocks_per_group,
         bytes_per_inode: args.bytes_per_inode,
         inodes: args.inodes,
         inode_size: narrow("inode size", args.inode_size)?,

@@ -105,6 +105,18 @@ impl Geometry {
 }
 
 /// Options that contradict themselves or each other.
+/// Blocks in a group: as stated, or as many as a bitmap block has bits.
+fn blocks_per_group(options: &Mkfs, block_size: u64) -> Result<u64, MkfsError> {
+    let most = block_size * 8;
+    match options.blocks_per_group.map(u64::from) {
+        None => Ok(most),
+        Some(count) if (256..=most).contains(&count) && count % 8 == 0 => Ok(count),
+        Some(_) => Err(MkfsError::BadOption(format!(
+            "blocks per group must be a multiple of 8 from 256 to {most}"
+        ))),
+    }
+}
+
 fn check_options(options: &Mkfs) -> Result<(), MkfsError> {
     let bad = |what: &str| Err(MkfsError::BadOption(what.to_owned()));
     let features = options.features;
@@ -194,7 +206,7 @@ impl Numbers {
             features: options.features,
             wanted_blocks: blocks,
             blocks,
-            blocks_per_group: block_size * 8,
+            blocks_per_group: blocks_per_group(options, block_size)?,
             wanted_inodes: wanted_inodes.max(u64::from(GOOD_OLD_FIRST_INODE) + 1),
             groups: 0,
             inodes_per_group: 0,

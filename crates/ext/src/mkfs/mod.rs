@@ -30,6 +30,8 @@ pub struct Mkfs {
     pub size_bytes: Option<u64>,
     /// 1024, 2048 or 4096; where `None`, 1024 for less than 512 MiB and else 4096.
     pub block_size: Option<u32>,
+    /// Blocks in a group, a multiple of 8 from 256 to eight times the block size; as many as a bitmap block has bits where `None`.
+    pub blocks_per_group: Option<u32>,
     /// One inode for so many bytes; where `None` by size, as mke2fs.conf has it: 8192 below 3 MiB, 4096 below 512 MiB, 16384 below
     /// 4 TiB, 32768 below 16 TiB.
     pub bytes_per_inode: Option<u64>,
@@ -88,6 +90,7 @@ impl Mkfs {
         Mkfs {
             size_bytes: None,
             block_size: None,
+            blocks_per_group: None,
             bytes_per_inode: None,
             inodes: None,
             inode_size: None,

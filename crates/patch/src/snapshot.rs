@@ -1,0 +1,129 @@
+//! A copy of the graph's shape at one moment, for explorers that ask what of it may be on disk.
+
+use crate::graph::{Graph, NIL, State};
+use crate::undo::Undo;
+use crate::{BlockId, PatchKind};
+
+/// How a patch is taken back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UndoData {
+    /// It cannot be: it is in every version of its block (hard), or has no bytes (empty).
+    None,
+    /// These bits of the word at this offset are flipped again.
+    Flip {
+        /// The word's first byte.
+        offset_bytes: u32,
+        /// The bits.
+        mask: u32,
+    },
+    /// These bytes are put back at this offset.
+    Bytes {
+        /// The first byte.
+        offset_bytes: u32,
+        /// What was there.
+        bytes: Box<[u8]>,
+    },
+}
+
+impl UndoData {
+    /// Takes the patch back in its block's bytes, in which every later patch has been taken back already.
+    pub fn apply(&self, block: &mut [u8]) {
+        match self {
+            UndoData::None => {}
+            UndoData::Flip { offset_bytes, mask } => {
+                crate::create::flip(block, *offset_bytes, *mask)
+            }
+            UndoData::Bytes {
+                offset_bytes,
+                bytes,
+            } => {
+                let start = *offset_bytes as usize;
+                block[start..start + bytes.len()].copy_from_slice(bytes);
+            }
+        }
+    }
+}
+
+/// A patch that had not committed when the snapshot was taken.
+#[derive(Clone, Debug)]
+pub struct SnapshotPatch {
+    /// What it is made of.
+    pub kind: PatchKind,
+    /// Its block; `None` for an empty patch.
+    pub block: Option<BlockId>,
+    /// What must be on disk before it, as indices into the snapshot: the direct dependencies that have not committed.
+    pub befores: Vec<usize>,
+    /// How it is taken back.
+    pub undo: UndoData,
+    /// A version of its block with it is on its way to the device; it has no undo data any more.
+    pub in_flight: bool,
+    /// An empty patch that commits only once it is released.
+    pub held: bool,
+}
+
+impl Graph {
+    /// Every patch that has not committed. The patches of one block come in the order in which they were applied.
+    pub fn snapshot(&self) -> Vec<SnapshotPatch> {
+        let mut order: Vec<u32> = Vec::new();
+        for b in &self.blocks {
+            for first in [b.first_in_flight, b.first] {
+                let mut index = first;
+                while index != NIL {
+                    order.push(index);
+                    index = self.patches[index as usize].next_in_block;
+                }
+            }
+        }
+        let empties = (0..self.patches.len() as u32)
+            .filter(|i| self.patches[*i as usize].state == State::Empty);
+        order.extend(empties);
+        let mut place = vec![usize::MAX; self.patches.len()];
+        for (at, index) in order.iter().enumerate() {
+            place[*index as usize] = at;
+        }
+        order
+            .iter()
+            .map(|index| self.snapshot_of(*index, &place))
+            .collect()
+    }
+
+    fn snapshot_of(&self, index: u32, place: &[usize]) -> SnapshotPatch {
+        let p = &self.patches[index as usize];
+        SnapshotPatch {
+            kind: match p.state {
+                State::Soft => PatchKind::Soft,
+                State::Bits => PatchKind::Bits,
+                State::Hard => PatchKind::Hard,
+                _ => PatchKind::Empty,
+            },
+            block: (p.block != NIL).then_some(BlockId(p.block)),
+            befores: self
+                .before_indices(index)
+                .map(|before| place[before as usize])
+                .collect(),
+            undo: self.undo_data(index),
+            in_flight: p.in_flight,
+            held: p.held,
+        }
+    }
+
+    fn undo_data(&self, index: u32) -> UndoData {
+        let p = &self.patches[index as usize];
+        match (p.state, p.undo) {
+            _ if p.in_flight => UndoData::None,
+            (State::Bits, _) => UndoData::Flip {
+                offset_bytes: p.offset,
+                mask: p.len,
+            },
+            (State::Soft, undo) if !matches!(undo, Undo::None) => {
+                let mut bytes = vec![0; p.len as usize].into_boxed_slice();
+                self.undo.restore(undo, &mut bytes);
+                UndoData::Bytes {
+                    offset_bytes: p.offset,
+                    bytes,
+                }
+            }
+            _ => UndoData::None,
+        }
+    }
+}

@@ -1,1 +1,20 @@
 //! The crash-state explorer: every state that a crash can leave, not the one that was tried.
+
+pub mod ace;
+mod campaign;
+mod closed;
+mod explore;
+mod frontier;
+mod image;
+mod judge;
+mod machine;
+mod model;
+mod mount;
+mod operation;
+mod promises;
+mod random;
+
+pub use campaign::{Campaign, CampaignError, Failure, ImageOptions, NoObserver, Observer, Results};
+pub use explore::Schedule;
+pub use image::{Fork, ForkDevice};
+pub use operation::{BadOperation, Data, Operation, Path, parse_script, script};

@@ -1,0 +1,289 @@
+//! Workloads as the ACE generator of CrashMonkey writes them (Mohan et al., OSDI 2018), read as they are.
+//!
+//! A workload begins at a line of two number signs and its name. Names are `foo` and `bar`, behind the letters of the directories
+//! that they are in: `ACbar` is `A/C/bar`; `test` is the root. `checkpoint` follows each operation that promises something; where
+//! the promise is, is known here without it.
+
+use backstitch_layout::{Allocate, FileType};
+use std::collections::{BTreeMap, BTreeSet};
+use thiserror::Error;
+
+use crate::operation::{Data, Operation, Path};
+
+/// A workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workload {
+    /// What it is called.
+    pub name: String,
+    /// What it does.
+    pub operations: Vec<Operation>,
+}
+
+/// A line of a workload that is not of the grammar.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("line {number}: '{line}': {why}")]
+pub struct BadLine {
+    /// Where, from 1 on.
+    pub number: usize,
+    /// The line.
+    pub line: String,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+/// What a file of workloads holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ace {
+    /// The workloads that can be run.
+    pub workloads: Vec<Workload>,
+    /// Those that cannot, with the reason: a file that was never opened, a directory moved into itself.
+    pub skipped: Vec<(String, String)>,
+}
+
+/// Reads a file of workloads.
+///
+/// # Errors
+/// The first line that is not of the grammar.
+pub fn parse(text: &str) -> Result<Ace, BadLine> {
+    let mut ace = Ace::default();
+    let mut reader: Option<Reader> = None;
+    for (at, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if let Some(name) = line.strip_prefix("##") {
+            ace.finish(reader.replace(Reader::new(name.trim())));
+            continue;
+        }
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let bad = |why: &str| BadLine {
+            number: at + 1,
+            line: line.to_owned(),
+            why: why.to_owned(),
+        };
+        let reader = reader
+            .as_mut()
+            .ok_or_else(|| bad("a workload begins with '## ' and its name"))?;
+        reader.line(line).map_err(|why| bad(&why))?;
+    }
+    ace.finish(reader);
+    Ok(ace)
+}
+
+impl Ace {
+    fn finish(&mut self, reader: Option<Reader>) {
+        let Some(reader) = reader else {
+            return;
+        };
+        match reader.impossible {
+            Some(why) => self.skipped.push((reader.workload.name, why)),
+            None => self.workloads.push(reader.workload),
+        }
+    }
+}
+
+struct Reader {
+    workload: Workload,
+    /// What exists, by path.
+    tree: BTreeMap<String, FileType>,
+    /// The files that are open.
+    open: BTreeSet<String>,
+    impossible: Option<String>,
+}
+
+/// `ACbar` as `A/C/bar`; `test` as the root.
+fn path_of(name: &str) -> String {
+    if name == "test" {
+        return String::new();
+    }
+    let directories = name.chars().take_while(char::is_ascii_uppercase).count();
+    let (directories, file) = name.split_at(directories);
+    let mut parts: Vec<String> = directories.chars().map(String::from).collect();
+    if !file.is_empty() {
+        parts.push(file.to_owned());
+    }
+    parts.join("/")
+}
+
+impl Reader {
+    fn new(name: &str) -> Reader {
+        Reader {
+            workload: Workload {
+                name: name.to_owned(),
+                operations: Vec::new(),
+            },
+            tree: BTreeMap::from([(String::new(), FileType::Directory)]),
+            open: BTreeSet::new(),
+            impossible: None,
+        }
+    }
+
+    fn push(&mut self, operation: Operation) {
+        self.workload.operations.push(operation);
+    }
+
+    fn cannot(&mut self, why: String) {
+        self.impossible.get_or_insert(why);
+    }
+
+    /// The path, where it must exist.
+    fn existing(&mut self, path: &str) -> Path {
+        if !self.tree.contains_key(path) {
+            self.cannot(format!("{path} does not exist"));
+        }
+        Path::plain(path)
+    }
+
+    fn line(&mut self, line: &str) -> Result<(), String> {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let path = |at: usize| {
+            let word = words.get(at).ok_or("a name is missing")?;
+            Ok::<String, String>(path_of(word))
+        };
+        let number = |at: usize| {
+            let word = words.get(at).ok_or("a number is missing")?;
+            word.parse::<u64>()
+                .map_err(|_| format!("'{word}' is no number"))
+        };
+        match words[0] {
+            "checkpoint" | "none" => {}
+            "mkdir" => self.make(&path(1)?, FileType::Directory),
+            "open" | "opendir" => self.open(&path(1)?, words.get(2).copied().unwrap_or_default()),
+            "close" => self.close(&path(1)?),
+            "fsync" | "fdatasync" => {
+                let place = path(1)?;
+                let place = self.existing(&place);
+                self.push(if words[0] == "fsync" {
+                    Operation::Fsync(place)
+                } else {
+                    Operation::Fdatasync(place)
+                });
+            }
+            "sync" => self.push(Operation::Sync),
+            "write" | "dwrite" | "mmapwrite" => {
+                let place = path(1)?;
+                let place = self.existing(&place);
+                let data = Data::Pattern(number(3)? as usize);
+                self.push(Operation::Write(place, number(2)?, data));
+            }
+            "falloc" => {
+                let how = allocation(words.get(2).copied().unwrap_or_default())?;
+                let place = path(1)?;
+                let place = self.existing(&place);
+                self.push(Operation::Allocate(place, how, number(3)?, number(4)?));
+            }
+            "truncate" => {
+                let place = path(1)?;
+                let place = self.existing(&place);
+                self.push(Operation::Truncate(place, number(2)?));
+            }
+            "link" => self.link(&path(1)?, &path(2)?),
+            "symlink" => self.symlink(&path(1)?, &path(2)?),
+            "rename" => self.rename(&path(1)?, &path(2)?),
+            "unlink" | "remove" | "rmdir" => self.remove(&path(1)?),
+            "fsetxattr" | "setxattr" => {
+                let place = path(1)?;
+                let place = self.existing(&place);
+                let (name, value) = (b"user.xattr1".to_vec(), b"val1 ".to_vec());
+                self.push(Operation::SetXattr(place, name, value));
+            }
+            "removexattr" => {
+                let place = path(1)?;
+                let place = self.existing(&place);
+                self.push(Operation::RemoveXattr(place, b"user.xattr1".to_vec()));
+            }
+            other => return Err(format!("there is no operation '{other}'")),
+        }
+        Ok(())
+    }
+
+    fn make(&mut self, path: &str, kind: FileType) {
+        if self.tree.insert(path.to_owned(), kind).is_some() {
+            return;
+        }
+        let place = Path::plain(path);
+        self.push(match kind {
+            FileType::Directory => Operation::Mkdir(place, None),
+            _ => Operation::Create(place, None),
+        });
+    }
+
+    fn open(&mut self, path: &str, flags: &str) {
+        if flags.contains("O_CREAT") {
+            self.make(path, FileType::Regular);
+        }
+        let place = self.existing(path);
+        if self.open.insert(path.to_owned()) {
+            self.push(Operation::Open(place));
+        }
+    }
+
+    fn close(&mut self, path: &str) {
+        // A name that was moved or removed meanwhile: the file stays open to the end.
+        if self.open.remove(path) && self.tree.contains_key(path) {
+            self.push(Operation::Close(Path::plain(path)));
+        }
+    }
+
+    fn link(&mut self, from: &str, to: &str) {
+        let (place, new) = (self.existing(from), Path::plain(to));
+        self.tree.insert(to.to_owned(), FileType::Regular);
+        self.push(Operation::Link(place, new));
+    }
+
+    fn symlink(&mut self, from: &str, to: &str) {
+        self.tree.insert(to.to_owned(), FileType::Symlink);
+        self.push(Operation::Symlink(
+            from.as_bytes().to_vec(),
+            Path::plain(to),
+            None,
+        ));
+    }
+
+    fn rename(&mut self, from: &str, to: &str) {
+        if to.starts_with(&format!("{from}/")) {
+            return self.cannot(format!("{from} would move into itself"));
+        }
+        let (place, new) = (self.existing(from), Path::plain(to));
+        let inside = format!("{from}/");
+        let moved: Vec<String> = self
+            .tree
+            .keys()
+            .filter(|path| *path == from || path.starts_with(&inside))
+            .cloned()
+            .collect();
+        self.open.remove(to);
+        for path in moved {
+            let kind = self.tree.remove(&path).unwrap_or(FileType::Regular);
+            let now = format!("{to}{}", &path[from.len()..]);
+            if self.open.remove(&path) {
+                self.open.insert(now.clone());
+            }
+            self.tree.insert(now, kind);
+        }
+        self.push(Operation::Rename(place, new));
+    }
+
+    fn remove(&mut self, path: &str) {
+        let place = self.existing(path);
+        self.open.remove(path);
+        let kind = self.tree.remove(path);
+        self.push(match kind {
+            Some(FileType::Directory) => Operation::Rmdir(place),
+            _ => Operation::Unlink(place),
+        });
+    }
+}
+
+fn allocation(flags: &str) -> Result<Allocate, String> {
+    let keep_size = flags.contains("FALLOC_FL_KEEP_SIZE");
+    if flags.contains("FALLOC_FL_PUNCH_HOLE") {
+        Ok(Allocate::PunchHole)
+    } else if flags.contains("FALLOC_FL_ZERO_RANGE") {
+        Ok(Allocate::ZeroRange { keep_size })
+    } else if flags == "0" || flags == "FALLOC_FL_KEEP_SIZE" {
+        Ok(Allocate::Reserve { keep_size })
+    } else {
+        Err(format!("'{flags}' is no flag of fallocate"))
+    }
+}

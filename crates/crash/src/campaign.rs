@@ -1,0 +1,305 @@
+//! Many workloads, each explored under several plans, on all processors, with the same result every time.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
+
+use backstitch_device::{BlockDevice, DeviceError};
+use backstitch_ext::mkfs::{Mkfs, MkfsError};
+use backstitch_layout::Error as LayoutError;
+use backstitch_ordering::MechanismKind;
+use backstitch_store::Optimisations;
+use rustc_hash::FxHashSet;
+use thiserror::Error;
+
+use crate::ace::Workload;
+use crate::explore::{Found, Outcome, Plan, Schedule, explore};
+use crate::image::{Fork, ForkDevice};
+
+/// What is explored.
+#[derive(Clone, Debug)]
+pub struct Campaign {
+    /// The mechanism.
+    pub ordering: MechanismKind,
+    /// The workloads.
+    pub workloads: Vec<Workload>,
+    /// Under which optimisations and schedules each of them runs.
+    pub variants: Vec<(Optimisations, Schedule)>,
+    /// The image that each run starts from.
+    pub image: ImageOptions,
+    /// Where randomness starts.
+    pub seed: u64,
+    /// Whether blocks may arrive in part, in units of 512 bytes.
+    pub torn: bool,
+    /// Up to so many sets of patches are all visited at each moment.
+    pub exhaustive: usize,
+    /// So many random ones where there are more.
+    pub samples: usize,
+    /// One state in so many is also reclaimed to the end, with crashes inside; none where 0.
+    pub whole_every: u64,
+    /// Ends once so many states were visited.
+    pub most_states: u64,
+    /// Ends once so many workloads failed.
+    pub most_failures: usize,
+    /// How many threads work.
+    pub threads: usize,
+}
+
+/// The image that runs start from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageOptions {
+    /// Its size.
+    pub size_bytes: u64,
+    /// The size of a block.
+    pub block_bytes: u32,
+}
+
+impl Default for ImageOptions {
+    fn default() -> ImageOptions {
+        ImageOptions {
+            size_bytes: 8 << 20,
+            block_bytes: 1024,
+        }
+    }
+}
+
+/// Why nothing could be explored.
+#[derive(Debug, Error)]
+pub enum CampaignError {
+    /// The image could not be made.
+    #[error("making an image: {0}")]
+    Mkfs(#[from] MkfsError),
+    /// The engine did not get through a workload.
+    #[error("workload {workload}: {error}")]
+    Engine {
+        /// Which.
+        workload: String,
+        /// What it says.
+        error: LayoutError,
+    },
+    /// A device in memory refused.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
+impl ImageOptions {
+    /// Makes the image: an empty file system of two groups.
+    ///
+    /// # Errors
+    /// Where no file system can be made with these numbers.
+    pub fn make(&self) -> Result<Fork, CampaignError> {
+        let device = ForkDevice::new(Fork::new(
+            vec![0; self.size_bytes as usize],
+            self.block_bytes,
+        ));
+        let blocks = (self.size_bytes / u64::from(self.block_bytes)) as u32;
+        let mkfs = Mkfs {
+            block_size: Some(self.block_bytes),
+            blocks_per_group: Some((blocks / 2).next_multiple_of(8)),
+            device_is_zero: true,
+            ..Mkfs::new([7; 16], [9; 16], 1_600_000_000)
+        };
+        mkfs.write(&device)?;
+        let mut bytes = vec![0; self.size_bytes as usize];
+        device.read(0, &mut bytes)?;
+        Ok(Fork::new(bytes, self.block_bytes))
+    }
+}
+
+/// A workload under a variant that left a state that must not be.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    pub(crate) workload: Workload,
+    pub(crate) plan: Plan,
+    pub(crate) found: Found,
+}
+
+impl Failure {
+    /// For trying out.
+    pub fn describe(&self) -> String {
+        format!(
+            "{} {:?} moment {} begun {} cut {:?} blocks {:?}",
+            crate::operation::script(&self.workload.operations),
+            self.plan,
+            self.found.moment,
+            self.found.begun,
+            self.found.cut,
+            self.found.blocks
+        )
+    }
+
+    /// What is wrong.
+    pub fn verdict(&self) -> &str {
+        &self.found.verdict.what
+    }
+}
+
+/// What a campaign found.
+#[derive(Debug, Default)]
+pub struct Results {
+    /// Workloads run, each under every variant.
+    pub workloads: u64,
+    /// Runs: workloads times variants.
+    pub runs: u64,
+    /// States visited.
+    pub states: u64,
+    /// States with different bytes.
+    pub distinct: u64,
+    /// States that must not be, one a run at most.
+    pub failures: Vec<Failure>,
+    /// The most leaks found in one state.
+    pub leaks_max: u64,
+    /// Moments at which a crash was tried.
+    pub moments: u64,
+    /// Of those, where not all sets of patches were visited.
+    pub sampled_moments: u64,
+    /// States in which recovery and reclaim ran to the end.
+    pub reclaimed: u64,
+    /// States of crashes inside recovery and reclaim.
+    pub second: u64,
+    /// How many patches of which kind were uncommitted at the moments.
+    pub coverage: BTreeMap<&'static str, u64>,
+    /// How many operations were answered with an error.
+    pub refused: BTreeMap<String, u64>,
+}
+
+/// Sees states while they are judged.
+pub trait Observer: Sync {
+    /// A state that is about to be judged, and what identifies it.
+    fn state(&self, _state: &Fork, _fingerprint: u128) {}
+
+    /// So many runs are done, of so many.
+    fn progress(&self, _runs: usize, _of: usize, _results: &Results) {}
+}
+
+/// Nobody who looks.
+pub struct NoObserver;
+
+impl Observer for NoObserver {}
+
+impl Campaign {
+    fn plan(&self, run: usize) -> Plan {
+        let (optimisations, schedule) = self.variants[run % self.variants.len()];
+        Plan {
+            ordering: self.ordering,
+            optimisations,
+            schedule,
+            seed: self.seed.wrapping_add(run as u64),
+            torn: self.torn,
+            exhaustive: self.exhaustive,
+            samples: self.samples,
+            whole_every: self.whole_every,
+            most_states: self.most_states,
+        }
+    }
+
+    /// Explores.
+    ///
+    /// # Errors
+    /// Where the image cannot be made or the engine gives up.
+    pub fn run(&self, observer: &dyn Observer) -> Result<Results, CampaignError> {
+        let image = self.image.make()?;
+        let runs = self.workloads.len() * self.variants.len();
+        let next = AtomicUsize::new(0);
+        let stop = AtomicBool::new(false);
+        let (sender, receiver) = mpsc::channel();
+        std::thread::scope(|scope| {
+            for _ in 0..self.threads.clamp(1, runs.max(1)) {
+                let sender = sender.clone();
+                let (next, stop, image) = (&next, &stop, &image);
+                scope.spawn(move || {
+                    while !stop.load(Ordering::Relaxed) {
+                        let run = next.fetch_add(1, Ordering::Relaxed);
+                        if run >= runs {
+                            return;
+                        }
+                        let outcome = self.run_one(image, run, observer);
+                        if sender.send((run, outcome)).is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+            drop(sender);
+            let results = self.gather(&receiver, runs, observer);
+            stop.store(true, Ordering::Relaxed);
+            results
+        })
+    }
+
+    fn run_one(
+        &self,
+        image: &Fork,
+        run: usize,
+        observer: &dyn Observer,
+    ) -> Result<Outcome, LayoutError> {
+        let workload = &self.workloads[run / self.variants.len()];
+        let mut witness =
+            |state: &Fork, _: &_, fingerprint: u128| observer.state(state, fingerprint);
+        explore(image, &workload.operations, &self.plan(run), &mut witness)
+    }
+
+    /// Takes the outcomes in the order of the runs, whatever order they end in, until there is enough: so the result does not depend
+    /// on the number of threads.
+    fn gather(
+        &self,
+        receiver: &mpsc::Receiver<(usize, Result<Outcome, LayoutError>)>,
+        runs: usize,
+        observer: &dyn Observer,
+    ) -> Result<Results, CampaignError> {
+        let mut waiting = BTreeMap::new();
+        let mut results = Results::default();
+        let mut distinct = FxHashSet::default();
+        let mut taken = 0;
+        while let Ok((run, outcome)) = receiver.recv() {
+            waiting.insert(run, outcome);
+            while let Some(outcome) = waiting.remove(&taken) {
+                let outcome = outcome.map_err(|error| CampaignError::Engine {
+                    workload: self.workloads[taken / self.variants.len()].name.clone(),
+                    error,
+                })?;
+                self.take(taken, outcome, &mut results, &mut distinct);
+                taken += 1;
+                observer.progress(taken, runs, &results);
+                let enough = results.failures.len() >= self.most_failures
+                    || results.states >= self.most_states;
+                if enough {
+                    return Ok(results);
+                }
+            }
+        }
+        Ok(results)
+    }
+
+    fn take(
+        &self,
+        run: usize,
+        outcome: Outcome,
+        results: &mut Results,
+        distinct: &mut FxHashSet<u64>,
+    ) {
+        results.runs += 1;
+        results.workloads = results.runs.div_ceil(self.variants.len() as u64);
+        results.states += outcome.states;
+        distinct.extend(outcome.fingerprints);
+        results.distinct = distinct.len() as u64;
+        results.leaks_max = results.leaks_max.max(outcome.tally.leaks_max);
+        results.moments += outcome.moments as u64;
+        results.sampled_moments += outcome.sampled_moments as u64;
+        results.reclaimed += outcome.tally.reclaimed;
+        results.second += outcome.tally.second;
+        for (kind, count) in outcome.coverage {
+            *results.coverage.entry(kind).or_default() += count;
+        }
+        for refused in outcome.refused {
+            *results.refused.entry(refused).or_default() += 1;
+        }
+        if let Some(found) = outcome.found {
+            results.failures.push(Failure {
+                workload: self.workloads[run / self.variants.len()].clone(),
+                plan: self.plan(run),
+                found,
+            });
+        }
+    }
+}

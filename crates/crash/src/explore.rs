@@ -1,0 +1,400 @@
+//! One workload, every state: runs it under a schedule of write-back and judges what each moment's crash could leave.
+
+use backstitch_layout::Error;
+use backstitch_ordering::MechanismKind;
+use backstitch_store::{Batch, BlockClass, Goal, Optimisations, PatchKind};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::closed::{self, Bounds};
+use crate::frontier::{Frontier, Node};
+use crate::image::Fork;
+use crate::judge::{Judge, Tally, Verdict};
+use crate::machine::Machine;
+use crate::model::Model;
+use crate::mount::{Engine, Mount, Watcher};
+use crate::operation::Operation;
+use crate::random::Random;
+
+/// When the engine writes what the workload does not ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Schedule {
+    /// Never: everything stays in memory, unless the workload syncs.
+    Nothing,
+    /// Everything after each operation.
+    Everything,
+    /// Some of it after some operations, as the seed has it.
+    Partial,
+}
+
+/// How a workload is to be explored.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// The mechanism.
+    pub ordering: MechanismKind,
+    /// The optimisations of the patch graph.
+    pub optimisations: Optimisations,
+    /// The write-back.
+    pub schedule: Schedule,
+    /// Where randomness starts.
+    pub seed: u64,
+    /// Whether blocks on their way may arrive in part, in units of 512 bytes.
+    pub torn: bool,
+    /// Up to so many sets of patches are all visited at each moment.
+    pub exhaustive: usize,
+    /// So many random ones where there are more.
+    pub samples: usize,
+    /// One state in so many is also reclaimed to the end, with crashes inside; none where 0.
+    pub whole_every: u64,
+    /// At most so many states are judged.
+    pub most_states: u64,
+}
+
+/// Which patches of the moment are on disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// These.
+    Patches(Vec<bool>),
+    /// The blocks of the batch on its way that arrived (torn ones with the sectors that did).
+    Batch(Vec<(u64, u64)>),
+}
+
+/// A state that must not be.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    /// The number of the moment, from the start of the workload.
+    pub(crate) moment: usize,
+    /// The operations begun before it.
+    pub(crate) begun: usize,
+    pub(crate) cut: Cut,
+    pub(crate) verdict: Verdict,
+    /// What is on disk of each block in question, in words.
+    pub(crate) blocks: Vec<(u64, usize, usize)>,
+    pub(crate) state: Fork,
+}
+
+/// What came of a workload.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) states: u64,
+    pub(crate) fingerprints: FxHashSet<u64>,
+    pub(crate) found: Option<Found>,
+    /// Every moment was explored exhaustively.
+    pub(crate) exhaustive: bool,
+    pub(crate) moments: usize,
+    pub(crate) sampled_moments: usize,
+    pub(crate) coverage: BTreeMap<&'static str, u64>,
+    pub(crate) tally: Tally,
+    /// What operations failed with, where they did.
+    pub(crate) refused: Vec<String>,
+}
+
+/// Sees states beside the judge: to check some of them with foreign tools.
+pub(crate) type Witness<'a> = &'a mut dyn FnMut(&Fork, &Model, u128);
+
+/// Explores one workload from an image on.
+///
+/// # Errors
+/// Where the image cannot be mounted, or the engine fails otherwise than with an answer to an operation.
+pub(crate) fn explore(
+    image: &Fork,
+    operations: &[Operation],
+    plan: &Plan,
+    witness: Witness<'_>,
+) -> Result<Outcome, Error> {
+    let engine = Engine {
+        ordering: plan.ordering,
+        optimisations: plan.optimisations,
+    };
+    let mut explorer = Explorer::new(engine, plan, witness);
+    let mut machine = Machine::new(image.clone(), engine, &mut explorer)?;
+    explorer.model = Some(machine.model());
+    let mut random = Random::new(plan.seed ^ 0x5ca1_ab1e);
+    for (number, operation) in operations.iter().enumerate() {
+        explorer.begun = number + 1;
+        match machine.apply(operation, &mut explorer) {
+            Ok(()) => {
+                explorer.at_rest(&machine.mount);
+                machine.answer(operation, &mut explorer)?;
+            }
+            Err(error @ (Error::Corrupt { .. } | Error::Device(_))) => return Err(error),
+            Err(error) => explorer.refuse(operation, &error),
+        }
+        explorer.at_rest(&machine.mount);
+        write_back(&mut machine, plan.schedule, &mut random, &mut explorer)?;
+        if explorer.is_done() {
+            break;
+        }
+    }
+    if !explorer.is_done() {
+        machine.mount.drain(&mut explorer)?;
+    }
+    Ok(explorer.into_outcome())
+}
+
+/// What the schedule writes between two operations.
+fn write_back(
+    machine: &mut Machine,
+    schedule: Schedule,
+    random: &mut Random,
+    explorer: &mut Explorer<'_>,
+) -> Result<(), Error> {
+    match schedule {
+        Schedule::Nothing => {
+            if machine.mount.work(explorer)? {
+                explorer.at_rest(&machine.mount);
+            }
+        }
+        Schedule::Everything => machine.mount.drain(explorer)?,
+        Schedule::Partial => {
+            if random.below(2) == 0 && machine.mount.work(explorer)? {
+                explorer.at_rest(&machine.mount);
+            }
+            if random.below(2) == 0 {
+                let mut some = Vec::new();
+                machine.mount.store.uncommitted(&mut some);
+                let wanted = 1 + random.below(3);
+                while some.len() > wanted {
+                    some.swap_remove(random.below(some.len()));
+                }
+                machine.mount.write_out(Goal::Patches(&some), explorer)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+struct Explorer<'a> {
+    plan: Plan,
+    judge: Judge,
+    random: Random,
+    /// What was done and promised; `None` while the image is being mounted.
+    model: Option<Rc<RefCell<Model>>>,
+    begun: usize,
+    moment: usize,
+    /// The promises under which a state was found good.
+    seen: FxHashMap<u128, u64>,
+    outcome: Outcome,
+    witness: Witness<'a>,
+}
+
+impl<'a> Explorer<'a> {
+    fn new(engine: Engine, plan: &Plan, witness: Witness<'a>) -> Explorer<'a> {
+        Explorer {
+            plan: *plan,
+            judge: Judge::new(engine),
+            random: Random::new(plan.seed),
+            model: None,
+            begun: 0,
+            moment: 0,
+            seen: FxHashMap::default(),
+            outcome: Outcome {
+                exhaustive: true,
+                ..Outcome::default()
+            },
+            witness,
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.outcome.found.is_some() || self.outcome.states >= self.plan.most_states
+    }
+
+    fn into_outcome(self) -> Outcome {
+        Outcome {
+            moments: self.moment,
+            tally: self.judge.tally,
+            ..self.outcome
+        }
+    }
+
+    fn refuse(&mut self, operation: &Operation, error: &Error) {
+        self.outcome.refused.push(format!("{operation}: {error}"));
+    }
+
+    /// Whether the state has yet to be judged under what is promised now.
+    fn is_new(&mut self, fingerprint: u128) -> bool {
+        self.outcome.states += 1;
+        let promises = self
+            .model
+            .as_ref()
+            .map_or(0, |model| model.borrow().promises);
+        if self.seen.insert(fingerprint, promises) == Some(promises) {
+            return false;
+        }
+        self.outcome.fingerprints.insert(fingerprint as u64);
+        true
+    }
+
+    fn judge(&mut self, fingerprint: u128, state: &Fork) -> Option<Verdict> {
+        let every = self.plan.whole_every;
+        let whole = every != 0 && (fingerprint as u64).is_multiple_of(every);
+        let model = self.model.clone()?;
+        let model = model.borrow();
+        (self.witness)(state, &model, fingerprint);
+        self.judge.judge(state, &model, whole)
+    }
+
+    fn count_coverage(&mut self, nodes: &[Node]) {
+        for node in nodes {
+            let name = match (node.class, node.kind) {
+                (BlockClass::Data, PatchKind::Hard) => "data, without undo data",
+                (BlockClass::Data, _) => "data, with undo data",
+                (_, PatchKind::Bits) => "bits of a bitmap",
+                (BlockClass::Directory, PatchKind::Hard) => "names, without undo data",
+                (BlockClass::Directory, _) => "names, with undo data",
+                (_, PatchKind::Hard) => "metadata, without undo data",
+                (_, _) => "metadata, with undo data",
+            };
+            *self.outcome.coverage.entry(name).or_default() += 1;
+        }
+    }
+}
+
+impl Watcher for Explorer<'_> {
+    fn at_rest(&mut self, mount: &Mount) {
+        self.moment += 1;
+        if self.model.is_none() || self.is_done() {
+            return;
+        }
+        let Frontier { nodes, mut states } = Frontier::new(&mount.store, mount.fork());
+        self.count_coverage(&nodes);
+        let bounds = Bounds {
+            exhaustive: self.plan.exhaustive,
+            samples: self.plan.samples,
+        };
+        let mut random = Random::new(self.random.next());
+        let complete = closed::visit(&nodes, bounds, &mut random, &mut |included| {
+            if self.is_done() {
+                return;
+            }
+            let fingerprint = states.fingerprint(&nodes, included);
+            if !self.is_new(fingerprint) {
+                return;
+            }
+            let state = states.fork(&nodes, included);
+            if let Some(verdict) = self.judge(fingerprint, &state) {
+                self.outcome.found = Some(Found {
+                    moment: self.moment,
+                    begun: self.begun,
+                    cut: Cut::Patches(included.to_vec()),
+                    verdict,
+                    blocks: states.blocks(&nodes, included),
+                    state,
+                });
+            }
+        });
+        if !complete || !states.is_complete {
+            self.outcome.exhaustive = false;
+            self.outcome.sampled_moments += 1;
+        }
+    }
+
+    fn in_flight(&mut self, mount: &Mount, batch: &Batch) {
+        self.moment += 1;
+        if self.model.is_none() || self.is_done() {
+            return;
+        }
+        let disk = mount.fork();
+        let size = u64::from(disk.block_bytes());
+        let mut arriving: Vec<(u64, Arc<[u8]>)> = Vec::new();
+        for request in batch.writes.iter().flat_map(|(_, requests)| requests) {
+            let first = request.offset_bytes / size;
+            arriving.extend((first..).zip(request.buffers.iter().cloned()));
+        }
+        let sectors = (size / 512).max(1) as u32;
+        let whole = if sectors >= 64 {
+            u64::MAX
+        } else {
+            (1 << sectors) - 1
+        };
+        for arrived in self.subsets(arriving.len(), whole) {
+            if self.is_done() {
+                return;
+            }
+            let mut state = disk.clone();
+            let mut cut = Vec::new();
+            for ((block, bytes), sectors) in arriving.iter().zip(&arrived) {
+                if *sectors != 0 {
+                    cut.push((*block, *sectors));
+                    state.set_block(*block, torn(disk.block(*block), bytes, *sectors));
+                }
+            }
+            let fingerprint = state.fingerprint();
+            if !self.is_new(fingerprint) {
+                continue;
+            }
+            if let Some(verdict) = self.judge(fingerprint, &state) {
+                let blocks = arriving.iter().zip(&arrived);
+                self.outcome.found = Some(Found {
+                    moment: self.moment,
+                    begun: self.begun,
+                    cut: Cut::Batch(cut),
+                    verdict,
+                    blocks: blocks
+                        .map(|((block, _), sectors)| (*block, 1, usize::from(*sectors != 0)))
+                        .collect(),
+                    state,
+                });
+            }
+        }
+    }
+}
+
+/// A block of which only some sectors arrived.
+fn torn(old: &[u8], new: &Arc<[u8]>, sectors: u64) -> Arc<[u8]> {
+    let count = new.len().div_ceil(512);
+    if (0..count).all(|sector| sectors & (1 << sector) != 0) {
+        return new.clone();
+    }
+    let mut bytes = old.to_vec();
+    for sector in (0..count).filter(|sector| sectors & (1 << sector) != 0) {
+        let range = sector * 512..((sector + 1) * 512).min(new.len());
+        bytes[range.clone()].copy_from_slice(&new[range]);
+    }
+    bytes.into()
+}
+
+/// Batches of up to so many blocks are tried in every way.
+const ALL_SUBSETS: usize = 8;
+
+impl Explorer<'_> {
+    /// Which sectors of each block arrived, in every way where there are few blocks, in some where there are many.
+    fn subsets(&mut self, count: usize, whole: u64) -> Vec<Vec<u64>> {
+        let mut subsets = Vec::new();
+        if count <= ALL_SUBSETS {
+            for set in 0..1u32 << count {
+                let arrived = |at: usize| if set & (1 << at) != 0 { whole } else { 0 };
+                subsets.push((0..count).map(arrived).collect());
+            }
+        } else {
+            self.outcome.exhaustive = false;
+            for one in 0..count {
+                subsets.push(
+                    (0..count)
+                        .map(|at| if at == one { whole } else { 0 })
+                        .collect(),
+                );
+                subsets.push(
+                    (0..count)
+                        .map(|at| if at == one { 0 } else { whole })
+                        .collect(),
+                );
+            }
+            for _ in 0..self.plan.samples.min(64) {
+                let arrived = |_| if self.random.below(2) == 0 { whole } else { 0 };
+                subsets.push((0..count).map(arrived).collect());
+            }
+        }
+        if self.plan.torn {
+            for _ in 0..count * 4 {
+                let arrived = |_| self.random.next() & whole;
+                subsets.push((0..count).map(arrived).collect());
+            }
+        }
+        subsets
+    }
+}

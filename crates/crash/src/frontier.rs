@@ -1,0 +1,275 @@
+//! What of the changes in memory may be on disk: every set of patches that holds, for each of its patches, what must be there
+//! before it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use backstitch_store::{BlockClass, PatchKind, SnapshotPatch, Store};
+use rustc_hash::FxHashMap;
+
+use crate::image::Fork;
+
+/// More patches than this of one block are not told apart.
+const MASK_WORDS: usize = 4;
+
+/// Some patches of one block.
+type Mask = [u64; MASK_WORDS];
+
+/// A patch that is not on disk.
+#[derive(Debug)]
+pub(crate) struct Node {
+    /// Its block's place in [`States::blocks`].
+    block: usize,
+    /// Its number among the patches of its block.
+    bit: usize,
+    /// What it changes.
+    pub(crate) class: BlockClass,
+    /// How.
+    pub(crate) kind: PatchKind,
+    /// The patches that must be on disk before it.
+    pub(crate) befores: Vec<usize>,
+}
+
+impl Node {
+    /// Whether sets that differ in such patches only are tried one patch at a time: contents, and bits of bitmaps, each of which is
+    /// judged for itself.
+    pub(crate) fn is_independent(&self) -> bool {
+        self.class == BlockClass::Data || self.kind == PatchKind::Bits
+    }
+}
+
+#[derive(Debug)]
+struct Patched {
+    block: u64,
+    newest: Arc<[u8]>,
+    disk: Arc<[u8]>,
+    /// In the order in which they were applied.
+    patches: Vec<SnapshotPatch>,
+    /// The versions that were asked for, with what each adds to the fingerprint.
+    versions: FxHashMap<Mask, (Arc<[u8]>, u128)>,
+    /// What the bytes on disk add to the fingerprint.
+    disk_fingerprint: u128,
+}
+
+/// The patches of a store that are not on disk, none of them on its way.
+pub(crate) struct Frontier {
+    /// Each behind those that must be on disk before it.
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) states: States,
+}
+
+/// What the disk holds with some of the patches.
+pub(crate) struct States {
+    blocks: Vec<Patched>,
+    disk: Fork,
+    disk_fingerprint: u128,
+    /// There were too many patches in a block to tell them apart: the last ones stand for all that follow.
+    pub(crate) is_complete: bool,
+}
+
+impl Frontier {
+    pub(crate) fn new(store: &Store, disk: Fork) -> Frontier {
+        let patches = store.graph().snapshot();
+        let befores = real_befores(&patches);
+        let mut frontier = Frontier {
+            nodes: Vec::new(),
+            states: States {
+                blocks: Vec::new(),
+                disk_fingerprint: disk.fingerprint(),
+                disk,
+                is_complete: true,
+            },
+        };
+        let mut place = vec![usize::MAX; patches.len()];
+        let mut blocks: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+        for (index, patch) in patches.iter().enumerate() {
+            if let Some(id) = patch.block {
+                blocks.entry(store.place_of(id).1).or_default().push(index);
+            }
+        }
+        for (block, indices) in blocks {
+            frontier.add_block(store, block, &indices, &patches, &mut place);
+        }
+        for (index, at) in place
+            .iter()
+            .enumerate()
+            .filter(|(_, at)| **at != usize::MAX)
+        {
+            let node = &mut frontier.nodes[*at];
+            let befores = befores[index].iter().map(|before| place[*before]);
+            node.befores.extend(befores.filter(|before| before != at));
+            node.befores.sort_unstable();
+            node.befores.dedup();
+        }
+        frontier.sort();
+        frontier
+    }
+
+    fn add_block(
+        &mut self,
+        store: &Store,
+        block: u64,
+        indices: &[usize],
+        patches: &[SnapshotPatch],
+        place: &mut [usize],
+    ) {
+        let id = patches[indices[0]].block.expect("it is of this block");
+        let (volume, _) = store.place_of(id);
+        let newest = store
+            .peek(volume, block)
+            .expect("a dirty block is in memory");
+        let states = &mut self.states;
+        let disk: Arc<[u8]> = Arc::from(states.disk.block(block));
+        for (bit, index) in indices.iter().enumerate() {
+            let patch = &patches[*index];
+            debug_assert!(!patch.in_flight, "nothing is on its way");
+            if bit >= MASK_WORDS * 64 {
+                states.is_complete = false;
+                place[*index] = self.nodes.len() - 1;
+                continue;
+            }
+            place[*index] = self.nodes.len();
+            self.nodes.push(Node {
+                block: states.blocks.len(),
+                bit,
+                class: store.class_of(id),
+                kind: patch.kind,
+                befores: Vec::new(),
+            });
+        }
+        states.blocks.push(Patched {
+            block,
+            newest: newest.clone(),
+            disk_fingerprint: states.disk.fingerprint_of(block, &disk),
+            disk,
+            patches: indices.iter().map(|i| patches[*i].clone()).collect(),
+            versions: FxHashMap::default(),
+        });
+    }
+
+    /// Puts every patch behind those that must be on disk before it.
+    fn sort(&mut self) {
+        let mut order = Vec::with_capacity(self.nodes.len());
+        let mut state = vec![0u8; self.nodes.len()];
+        for start in 0..self.nodes.len() {
+            let mut stack = vec![(start, 0)];
+            while let Some((node, next)) = stack.pop() {
+                if next == 0 && std::mem::replace(&mut state[node], 1) != 0 {
+                    continue;
+                }
+                match self.nodes[node].befores.get(next) {
+                    Some(before) => {
+                        stack.push((node, next + 1));
+                        stack.push((*before, 0));
+                    }
+                    None => order.push(node),
+                }
+            }
+        }
+        let mut place = vec![0; order.len()];
+        for (at, node) in order.iter().enumerate() {
+            place[*node] = at;
+        }
+        let mut nodes: Vec<Option<Node>> = self.nodes.drain(..).map(Some).collect();
+        for node in order {
+            let mut node = nodes[node].take().expect("each has one place");
+            for before in &mut node.befores {
+                *before = place[*before];
+            }
+            self.nodes.push(node);
+        }
+    }
+}
+
+impl States {
+    /// What identifies the image with these patches on disk.
+    pub(crate) fn fingerprint(&mut self, nodes: &[Node], included: &[bool]) -> u128 {
+        let masks = self.masks(nodes, included);
+        let mut sum = self.disk_fingerprint;
+        for (patched, mask) in self.blocks.iter_mut().zip(masks) {
+            let (_, fingerprint) = patched.version(mask, &self.disk);
+            sum = sum
+                .wrapping_sub(patched.disk_fingerprint)
+                .wrapping_add(fingerprint);
+        }
+        sum
+    }
+
+    /// The image with these patches on disk.
+    pub(crate) fn fork(&mut self, nodes: &[Node], included: &[bool]) -> Fork {
+        let masks = self.masks(nodes, included);
+        let mut fork = self.disk.clone();
+        for (patched, mask) in self.blocks.iter_mut().zip(masks) {
+            if mask != Mask::default() {
+                let (bytes, _) = patched.version(mask, &self.disk);
+                fork.set_block(patched.block, bytes);
+            }
+        }
+        fork
+    }
+
+    fn masks(&self, nodes: &[Node], included: &[bool]) -> Vec<Mask> {
+        let mut masks = vec![Mask::default(); self.blocks.len()];
+        for (node, _) in nodes.iter().zip(included).filter(|(_, is)| **is) {
+            masks[node.block][node.bit / 64] |= 1 << (node.bit % 64);
+        }
+        masks
+    }
+
+    /// The blocks, each with the number of its patches, of which so many are on disk.
+    pub(crate) fn blocks(&self, nodes: &[Node], included: &[bool]) -> Vec<(u64, usize, usize)> {
+        let mut counts: Vec<(u64, usize, usize)> =
+            self.blocks.iter().map(|b| (b.block, 0, 0)).collect();
+        for (node, is) in nodes.iter().zip(included) {
+            counts[node.block].1 += 1;
+            counts[node.block].2 += usize::from(*is);
+        }
+        counts
+    }
+}
+
+impl Patched {
+    /// The block's bytes with these of its patches.
+    fn version(&mut self, mask: Mask, disk: &Fork) -> (Arc<[u8]>, u128) {
+        if let Some((bytes, fingerprint)) = self.versions.get(&mask) {
+            return (bytes.clone(), *fingerprint);
+        }
+        let bytes = if mask == Mask::default() {
+            self.disk.clone()
+        } else {
+            let mut bytes = self.newest.to_vec();
+            for (at, patch) in self.patches.iter().enumerate().rev() {
+                let bit = at.min(MASK_WORDS * 64 - 1);
+                if mask[bit / 64] & (1 << (bit % 64)) == 0 {
+                    patch.undo.apply(&mut bytes);
+                }
+            }
+            Arc::from(bytes)
+        };
+        let fingerprint = disk.fingerprint_of(self.block, &bytes);
+        self.versions.insert(mask, (bytes.clone(), fingerprint));
+        (bytes, fingerprint)
+    }
+}
+
+/// For each patch with bytes, what must be on disk before it, with the empty patches resolved to what they stand for.
+fn real_befores(patches: &[SnapshotPatch]) -> Vec<Vec<usize>> {
+    let mut found = vec![Vec::new(); patches.len()];
+    for (index, patch) in patches.iter().enumerate() {
+        if patch.block.is_none() {
+            continue;
+        }
+        let mut stack = patch.befores.clone();
+        let mut seen = Vec::new();
+        while let Some(before) = stack.pop() {
+            if patches[before].block.is_some() {
+                found[index].push(before);
+            } else if !seen.contains(&before) {
+                debug_assert!(!patches[before].held, "nobody holds patches back here");
+                seen.push(before);
+                stack.extend(&patches[before].befores);
+            }
+        }
+    }
+    found
+}

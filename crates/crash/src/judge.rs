@@ -1,0 +1,199 @@
+//! The verdict on one state: what the check says, whether it can be mounted, whether the promises hold.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use backstitch_ext::fsck::{self, Finding, Kind, Options};
+use backstitch_ordering::MechanismKind;
+use backstitch_store::Batch;
+use rustc_hash::FxHashSet;
+
+use crate::closed::{self, Bounds};
+use crate::frontier::Frontier;
+use crate::image::Fork;
+use crate::model::Model;
+use crate::mount::{Engine, Mount, Watcher};
+use crate::promises;
+use crate::random::Random;
+
+/// What is wrong with a state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    /// In one word, for the same failure found in another state: `corruption`, `promise`, …
+    pub(crate) kind: &'static str,
+    pub(crate) what: String,
+}
+
+/// What was counted while judging.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    /// The most leaks found in one state.
+    pub(crate) leaks_max: u64,
+    /// States in which recovery and reclaim were run to the end.
+    pub(crate) reclaimed: u64,
+    /// States of crashes inside recovery or reclaim.
+    pub(crate) second: u64,
+}
+
+/// Judges states.
+pub(crate) struct Judge {
+    pub(crate) engine: Engine,
+    pub(crate) tally: Tally,
+}
+
+impl Judge {
+    pub(crate) fn new(engine: Engine) -> Judge {
+        Judge {
+            engine,
+            tally: Tally::default(),
+        }
+    }
+
+    /// Recovers and checks a state. `whole` also reclaims what the crash left, after which nothing may be wrong at all.
+    pub(crate) fn judge(&mut self, fork: &Fork, model: &Model, whole: bool) -> Option<Verdict> {
+        let judged = catch_unwind(AssertUnwindSafe(|| self.try_judge(fork, model, whole)));
+        judged.unwrap_or_else(|panic| {
+            let message = panic.downcast_ref::<String>().cloned();
+            let message = message.or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()));
+            Some(Verdict {
+                kind: "panic",
+                what: message.unwrap_or_default(),
+            })
+        })
+    }
+
+    fn try_judge(&mut self, fork: &Fork, model: &Model, whole: bool) -> Option<Verdict> {
+        if let Some(verdict) = self.check(fork, false) {
+            return Some(verdict);
+        }
+        let read_only = self.engine.ordering == MechanismKind::Async;
+        let mut mount = match Mount::open(
+            fork.clone(),
+            self.engine,
+            read_only,
+            &mut crate::mount::Nobody,
+        ) {
+            Ok(mount) => mount,
+            Err(error) => return Some(unmountable(&error.to_string())),
+        };
+        if let Some(reason) = mount.fs.read_only_reason().filter(|_| !read_only) {
+            return Some(unmountable(&reason));
+        }
+        let verdict = promise(&mut mount, model, "");
+        if verdict.is_some() || !whole || read_only {
+            return verdict;
+        }
+        self.recover_whole(fork, model)
+    }
+
+    /// What our own check finds that no crash may leave; `clean` where it may find nothing at all.
+    fn check(&mut self, fork: &Fork, clean: bool) -> Option<Verdict> {
+        let options = Options {
+            threads: Some(1),
+            check_backups: false,
+            max_findings: 1000,
+        };
+        let report = match fsck::check_source(fork, &options) {
+            Ok(report) => report,
+            Err(error) => return Some(unmountable(&error.to_string())),
+        };
+        let leaks = report.count(Kind::Leak) as u64;
+        self.tally.leaks_max = self.tally.leaks_max.max(leaks);
+        let bad: Vec<String> = report
+            .findings
+            .iter()
+            .filter(|finding| clean || finding.kind == Kind::Corruption)
+            .take(8)
+            .map(Finding::to_string)
+            .collect();
+        (!bad.is_empty()).then(|| Verdict {
+            kind: if clean { "not reclaimed" } else { "corruption" },
+            what: bad.join("; "),
+        })
+    }
+
+    /// Recovery and reclaim to the end, with crashes inside both.
+    fn recover_whole(&mut self, fork: &Fork, model: &Model) -> Option<Verdict> {
+        self.tally.reclaimed += 1;
+        let mut second = Second {
+            judge: self,
+            model,
+            seen: FxHashSet::default(),
+            verdict: None,
+        };
+        let engine = second.judge.engine;
+        let ended = Mount::open(fork.clone(), engine, false, &mut second).and_then(|mut mount| {
+            mount.unmount(&mut second)?;
+            Ok(mount)
+        });
+        let verdict = second.verdict.take();
+        if verdict.is_some() {
+            return verdict;
+        }
+        let mut mount = match ended {
+            Ok(mount) => mount,
+            Err(error) => return Some(unmountable(&format!("reclaim: {error}"))),
+        };
+        if let Some(reason) = mount.fs.read_only_reason() {
+            return Some(unmountable(&format!("reclaim: {reason}")));
+        }
+        let reclaimed = mount.fork();
+        self.check(&reclaimed, true)
+            .or_else(|| promise(&mut mount, model, "after the reclaim: "))
+    }
+}
+
+fn unmountable(why: &str) -> Verdict {
+    Verdict {
+        kind: "unmountable",
+        what: why.to_owned(),
+    }
+}
+
+fn promise(mount: &mut Mount, model: &Model, when: &str) -> Option<Verdict> {
+    let broken = promises::broken(mount, model);
+    (!broken.is_empty()).then(|| Verdict {
+        kind: "promise",
+        what: format!("{when}{}", broken.join("; ")),
+    })
+}
+
+/// Crashes inside recovery and reclaim: each leaves a state that must be as good as the first.
+struct Second<'a> {
+    judge: &'a mut Judge,
+    model: &'a Model,
+    seen: FxHashSet<u128>,
+    verdict: Option<Verdict>,
+}
+
+/// The sets of patches tried at each moment of a recovery.
+const SECOND: Bounds = Bounds {
+    exhaustive: 64,
+    samples: 16,
+};
+
+impl Watcher for Second<'_> {
+    fn in_flight(&mut self, _mount: &Mount, _batch: &Batch) {}
+
+    fn at_rest(&mut self, mount: &Mount) {
+        if self.verdict.is_some() {
+            return;
+        }
+        let Frontier { nodes, mut states } = Frontier::new(&mount.store, mount.fork());
+        let mut random = Random::new(nodes.len() as u64);
+        closed::visit(&nodes, SECOND, &mut random, &mut |included| {
+            let is_new = self.seen.insert(states.fingerprint(&nodes, included));
+            if !is_new || self.verdict.is_some() {
+                return;
+            }
+            self.judge.tally.second += 1;
+            let state = states.fork(&nodes, included);
+            self.verdict = self
+                .judge
+                .judge(&state, self.model, false)
+                .map(|verdict| Verdict {
+                    what: format!("after a crash inside the recovery: {}", verdict.what),
+                    ..verdict
+                });
+        });
+    }
+}

@@ -1,0 +1,424 @@
+//! Runs a workload on a mount, and keeps the model beside it.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use backstitch_layout::{
+    Allocate, DirectoryEntry, Error, FileType, InodeNumber, NewInode, Rename, RenameMode, Result,
+    SetAttributes, SetXattrMode,
+};
+use backstitch_ordering::{MechanismKind, Operation as Scope};
+
+use crate::image::Fork;
+use crate::model::{Model, New, ObjectId, ROOT};
+use crate::mount::{Engine, Mount, Watcher};
+use crate::operation::{Data, Operation, Path};
+
+/// A mount with what was done on it.
+pub(crate) struct Machine {
+    pub(crate) mount: Mount,
+    model: Rc<RefCell<Model>>,
+    ordering: MechanismKind,
+    /// The number of operations begun, which tells what each of them wrote.
+    begun: usize,
+}
+
+/// The largest file that the model keeps.
+const MOST_BYTES: u64 = 16 << 20;
+
+impl Machine {
+    /// Mounts an image. What it holds counts as on stable storage.
+    ///
+    /// # Errors
+    /// Where it cannot be mounted.
+    pub(crate) fn new(fork: Fork, engine: Engine, watcher: &mut dyn Watcher) -> Result<Machine> {
+        let mount = Mount::open(fork, engine, false, watcher)?;
+        let mut machine = Machine {
+            mount,
+            model: Rc::default(),
+            ordering: engine.ordering,
+            begun: 0,
+        };
+        let root = machine.mount.fs.root();
+        let root = machine.learn(root, watcher)?;
+        debug_assert_eq!(root, ROOT);
+        machine.learn_directory(root, watcher)?;
+        machine.model.borrow_mut().promise_all();
+        Ok(machine)
+    }
+
+    fn learn(&mut self, inode: InodeNumber, watcher: &mut dyn Watcher) -> Result<ObjectId> {
+        let attributes = self.mount.run(Scope::Administration, watcher, |fs, v, _| {
+            fs.attributes(v, inode)
+        })?;
+        let new = New {
+            kind: attributes.file_type,
+            inode,
+            generation: attributes.generation,
+            target: Vec::new(),
+            contents: Arc::from(Vec::new()),
+        };
+        Ok(self.model.borrow_mut().add(new, None))
+    }
+
+    /// The directories that the image has from the start; it has no files.
+    fn learn_directory(&mut self, id: ObjectId, watcher: &mut dyn Watcher) -> Result<()> {
+        let inode = self.model.borrow().inode(id);
+        let names = self.mount.run(Scope::Administration, watcher, |fs, v, _| {
+            let mut names = Vec::new();
+            let mut emit = |entry: &DirectoryEntry<'_>| {
+                if entry.name != b"." && entry.name != b".." {
+                    names.push((entry.name.to_vec(), entry.inode));
+                }
+                true
+            };
+            fs.read_directory(v, inode, 0, &mut emit)?;
+            Ok(names)
+        })?;
+        for (name, inode) in names {
+            let child = self.learn(inode, watcher)?;
+            self.model.borrow_mut().enter(id, &name, child);
+            if self.model.borrow().object(child).kind == FileType::Directory {
+                self.learn_directory(child, watcher)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What was done and promised so far.
+    pub(crate) fn model(&self) -> Rc<RefCell<Model>> {
+        self.model.clone()
+    }
+
+    /// Does one operation in memory. What its caller waits for is done by [`answer`](Self::answer).
+    ///
+    /// # Errors
+    /// What the file system says to it; nothing was changed then. A workload may contain such operations.
+    pub(crate) fn apply(&mut self, operation: &Operation, watcher: &mut dyn Watcher) -> Result<()> {
+        let number = self.begun;
+        self.begun += 1;
+        match operation {
+            Operation::Create(path, label) => {
+                self.make(path, FileType::Regular, &[], *label, watcher)
+            }
+            Operation::Mkdir(path, label) => {
+                self.make(path, FileType::Directory, &[], *label, watcher)
+            }
+            Operation::Symlink(target, path, label) => {
+                self.make(path, FileType::Symlink, target, *label, watcher)
+            }
+            Operation::Write(path, at, data) => self.write(path, *at, data, number, watcher),
+            Operation::Append(path, data) => {
+                let id = self.regular(path)?;
+                let end = self.model.borrow().object(id).contents.current().len() as u64;
+                self.write(path, end, data, number, watcher)
+            }
+            Operation::Truncate(path, size) => self.truncate(path, *size, watcher),
+            Operation::Allocate(path, how, at, len) => {
+                self.allocate(path, *how, *at, *len, watcher)
+            }
+            Operation::Link(from, to) => self.link(from, to, watcher),
+            Operation::Unlink(path) => self.remove(path, false, watcher),
+            Operation::Rmdir(path) => self.remove(path, true, watcher),
+            Operation::Rename(from, to) => self.rename(from, to, watcher),
+            Operation::SetXattr(path, name, value) => {
+                self.set_xattr(path, name, Some(value), watcher)
+            }
+            Operation::RemoveXattr(path, name) => self.set_xattr(path, name, None, watcher),
+            Operation::SetAcl(path) => self.set_acl(path, watcher),
+            Operation::Open(path) => {
+                let inode = self.inode_at(path)?;
+                self.mount.fs.hold(inode);
+                Ok(())
+            }
+            Operation::Close(path) => {
+                let inode = self.inode_at(path)?;
+                self.mount.fs.release(inode);
+                Ok(())
+            }
+            Operation::Work => self.mount.work(watcher).map(drop),
+            Operation::Fsync(path) | Operation::Fdatasync(path) => self.find(path).map(drop),
+            Operation::Sync => Ok(()),
+        }
+    }
+
+    /// Does what the caller of an operation waits for; what that promises counts from here on.
+    ///
+    /// # Errors
+    /// The engine's; a device's, for example.
+    pub(crate) fn answer(
+        &mut self,
+        operation: &Operation,
+        watcher: &mut dyn Watcher,
+    ) -> Result<()> {
+        self.mount.settle_waiting(watcher)?;
+        match operation {
+            Operation::Fsync(path) => self.fsync(path, false, watcher)?,
+            Operation::Fdatasync(path) => self.fsync(path, true, watcher)?,
+            Operation::Sync => {
+                self.mount.drain(watcher)?;
+                self.model.borrow_mut().promise_all();
+            }
+            _ => {}
+        }
+        // Conventional FFS answers once the metadata is on stable storage.
+        if self.ordering == MechanismKind::Sync {
+            self.model.borrow_mut().promise_metadata();
+        }
+        Ok(())
+    }
+
+    fn inode_at(&self, path: &Path) -> Result<InodeNumber> {
+        let id = self.find(path)?;
+        Ok(self.model.borrow().inode(id))
+    }
+
+    fn find(&self, path: &Path) -> Result<ObjectId> {
+        self.model.borrow().find(path).ok_or(Error::NotFound)
+    }
+
+    fn regular(&self, path: &Path) -> Result<ObjectId> {
+        let id = self.find(path)?;
+        match self.model.borrow().object(id).kind {
+            FileType::Regular => Ok(id),
+            FileType::Directory => Err(Error::IsADirectory),
+            _ => Err(Error::Invalid),
+        }
+    }
+
+    fn parent<'p>(&self, path: &'p Path) -> Result<(ObjectId, InodeNumber, &'p [u8])> {
+        let model = self.model.borrow();
+        let (directory, name) = model.parent(path).ok_or(Error::NotFound)?;
+        Ok((directory, model.inode(directory), name))
+    }
+
+    fn make(
+        &mut self,
+        path: &Path,
+        kind: FileType,
+        target: &[u8],
+        label: Option<u32>,
+        watcher: &mut dyn Watcher,
+    ) -> Result<()> {
+        let (directory, parent, name) = self.parent(path)?;
+        let new = NewInode {
+            file_type: kind,
+            permissions: 0o755,
+            umask: 0,
+            uid: 0,
+            gid: 0,
+            device_number: 0,
+            target,
+        };
+        let (inode, attributes) = self.mount.run(Scope::Names, watcher, |fs, v, now| {
+            let inode = fs.create(v, parent, name, &new, now)?;
+            Ok((inode, fs.attributes(v, inode)))
+        })?;
+        let new = New {
+            kind,
+            inode,
+            generation: attributes?.generation,
+            target: target.to_vec(),
+            contents: Arc::from(Vec::new()),
+        };
+        let id = self.model.borrow_mut().add(new, label);
+        self.model.borrow_mut().enter(directory, name, id);
+        Ok(())
+    }
+
+    fn write(
+        &mut self,
+        path: &Path,
+        at: u64,
+        data: &Data,
+        number: usize,
+        watcher: &mut dyn Watcher,
+    ) -> Result<()> {
+        let id = self.regular(path)?;
+        let bytes = data.bytes(number, at);
+        if at + bytes.len() as u64 > MOST_BYTES {
+            return Err(Error::FileTooLarge);
+        }
+        let inode = self.model.borrow().inode(id);
+        let mut done = 0;
+        while done < bytes.len() {
+            let written = self.mount.run(Scope::Contents, watcher, |fs, v, now| {
+                fs.write(v, inode, at + done as u64, &bytes[done..], now)
+            });
+            match written {
+                Ok(count) => {
+                    self.note_written(id, at as usize + done, &bytes[done..done + count]);
+                    done += count;
+                }
+                Err(Error::NoSpace) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn note_written(&mut self, id: ObjectId, at: usize, bytes: &[u8]) {
+        let mut model = self.model.borrow_mut();
+        let mut contents = model.object(id).contents.current().to_vec();
+        let end = at + bytes.len();
+        if contents.len() < end {
+            contents.resize(end, 0);
+        }
+        contents[at..end].copy_from_slice(bytes);
+        model.set_contents(id, contents);
+    }
+
+    fn truncate(&mut self, path: &Path, size: u64, watcher: &mut dyn Watcher) -> Result<()> {
+        let id = self.regular(path)?;
+        if size > MOST_BYTES {
+            return Err(Error::FileTooLarge);
+        }
+        let inode = self.model.borrow().inode(id);
+        let set = SetAttributes {
+            size_bytes: Some(size),
+            ..SetAttributes::default()
+        };
+        self.mount.run(Scope::Attributes, watcher, |fs, v, now| {
+            fs.set_attributes(v, inode, &set, now)
+        })?;
+        let mut contents = self.model.borrow().object(id).contents.current().to_vec();
+        contents.resize(size as usize, 0);
+        self.model.borrow_mut().set_contents(id, contents);
+        Ok(())
+    }
+
+    fn allocate(
+        &mut self,
+        path: &Path,
+        how: Allocate,
+        at: u64,
+        len: u64,
+        watcher: &mut dyn Watcher,
+    ) -> Result<()> {
+        let id = self.regular(path)?;
+        if at + len > MOST_BYTES {
+            return Err(Error::FileTooLarge);
+        }
+        let inode = self.model.borrow().inode(id);
+        self.mount.run(Scope::Contents, watcher, |fs, v, now| {
+            fs.allocate(v, inode, how, at, len, now)
+        })?;
+        let mut contents = self.model.borrow().object(id).contents.current().to_vec();
+        let grows = matches!(
+            how,
+            Allocate::Reserve { keep_size: false } | Allocate::ZeroRange { keep_size: false }
+        );
+        if grows && contents.len() < (at + len) as usize {
+            contents.resize((at + len) as usize, 0);
+        }
+        if !matches!(how, Allocate::Reserve { .. }) {
+            let (start, end) = (at as usize, (at + len) as usize);
+            let (start, end) = (start.min(contents.len()), end.min(contents.len()));
+            contents[start..end].fill(0);
+        }
+        self.model.borrow_mut().set_contents(id, contents);
+        Ok(())
+    }
+
+    fn link(&mut self, from: &Path, to: &Path, watcher: &mut dyn Watcher) -> Result<()> {
+        let id = self.find(from)?;
+        let inode = self.model.borrow().inode(id);
+        let (directory, parent, name) = self.parent(to)?;
+        self.mount.run(Scope::Names, watcher, |fs, v, now| {
+            fs.link(v, inode, parent, name, now)
+        })?;
+        self.model.borrow_mut().enter(directory, name, id);
+        Ok(())
+    }
+
+    fn remove(&mut self, path: &Path, directory: bool, watcher: &mut dyn Watcher) -> Result<()> {
+        let (parent, inode, name) = self.parent(path)?;
+        self.mount.run(Scope::Names, watcher, |fs, v, now| {
+            if directory {
+                fs.remove_directory(v, inode, name, now)
+            } else {
+                fs.unlink(v, inode, name, now)
+            }
+        })?;
+        self.model.borrow_mut().remove(parent, name);
+        Ok(())
+    }
+
+    fn rename(&mut self, from: &Path, to: &Path, watcher: &mut dyn Watcher) -> Result<()> {
+        let id = self.find(from)?;
+        let (from_directory, from_inode, from_name) = self.parent(from)?;
+        let (to_directory, to_inode, to_name) = self.parent(to)?;
+        let rename = Rename {
+            from: from_inode,
+            from_name,
+            to: to_inode,
+            to_name,
+            mode: RenameMode::Replace,
+        };
+        self.mount.run(Scope::Names, watcher, |fs, v, now| {
+            fs.rename(v, &rename, now)
+        })?;
+        // Two names of one file: a rename of the one to the other does nothing.
+        if self.model.borrow().child(to_directory, to_name) != Some(id) {
+            self.model.borrow_mut().enter(to_directory, to_name, id);
+            self.model.borrow_mut().remove(from_directory, from_name);
+        }
+        Ok(())
+    }
+
+    fn set_xattr(
+        &mut self,
+        path: &Path,
+        name: &[u8],
+        value: Option<&[u8]>,
+        watcher: &mut dyn Watcher,
+    ) -> Result<()> {
+        let id = self.find(path)?;
+        let inode = self.model.borrow().inode(id);
+        self.mount.run(Scope::Attributes, watcher, |fs, v, now| {
+            fs.set_xattr(v, inode, name, value, SetXattrMode::Any, now)
+        })?;
+        self.model.borrow_mut().set_xattr(id, name, value);
+        Ok(())
+    }
+
+    fn set_acl(&mut self, path: &Path, watcher: &mut dyn Watcher) -> Result<()> {
+        let inode = self.inode_at(path)?;
+        let acl = inherited_acl();
+        self.mount.run(Scope::Attributes, watcher, |fs, v, now| {
+            let any = SetXattrMode::Any;
+            fs.set_xattr(v, inode, b"system.posix_acl_default", Some(&acl), any, now)
+        })
+    }
+
+    fn fsync(&mut self, path: &Path, data_only: bool, watcher: &mut dyn Watcher) -> Result<()> {
+        let id = self.find(path)?;
+        let inode = self.model.borrow().inode(id);
+        let targets = self.mount.run(Scope::Administration, watcher, |fs, v, _| {
+            let mut targets = Vec::new();
+            fs.sync_targets(v, inode, data_only, &mut targets);
+            Ok(targets)
+        })?;
+        self.mount.sync(&targets, watcher)?;
+        self.model.borrow_mut().promise(id, data_only);
+        Ok(())
+    }
+}
+
+/// Read and write for the owner, the group, everybody, and user 1: more than permission bits can say.
+fn inherited_acl() -> Vec<u8> {
+    let mut acl = vec![2, 0, 0, 0];
+    for (tag, id) in [
+        (1u16, u32::MAX),
+        (2, 1),
+        (4, u32::MAX),
+        (16, u32::MAX),
+        (32, u32::MAX),
+    ] {
+        acl.extend(tag.to_le_bytes());
+        acl.extend(6u16.to_le_bytes());
+        acl.extend(id.to_le_bytes());
+    }
+    acl
+}

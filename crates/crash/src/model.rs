@@ -1,0 +1,258 @@
+//! What a workload did, and what of it is promised to survive a crash.
+//!
+//! Everything that changes has a history. A crash may leave any value from the one that was last promised to be stable on; it may not
+//! leave an older one, nor one that never was.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use backstitch_layout::{FileType, InodeNumber};
+use rustc_hash::FxHashMap;
+
+use crate::operation::Path;
+
+/// A file, directory or symlink, for as long as the workload runs.
+pub(crate) type ObjectId = usize;
+
+/// The values of something, oldest first.
+#[derive(Clone, Debug)]
+pub(crate) struct History<T> {
+    values: Vec<T>,
+    stable: usize,
+}
+
+impl<T> History<T> {
+    fn new(first: T) -> History<T> {
+        History {
+            values: vec![first],
+            stable: 0,
+        }
+    }
+
+    fn push(&mut self, value: T) {
+        self.values.push(value);
+    }
+
+    /// The newest value is on stable storage.
+    fn settle(&mut self) {
+        self.stable = self.values.len() - 1;
+    }
+
+    pub(crate) fn current(&self) -> &T {
+        &self.values[self.values.len() - 1]
+    }
+
+    /// What a crash may leave.
+    pub(crate) fn allowed(&self) -> &[T] {
+        &self.values[self.stable..]
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Object {
+    pub(crate) kind: FileType,
+    pub(crate) inode: InodeNumber,
+    pub(crate) generation: u32,
+    /// Of a regular file.
+    pub(crate) contents: History<Arc<[u8]>>,
+    /// Of a symlink.
+    pub(crate) target: Vec<u8>,
+    pub(crate) xattrs: BTreeMap<Vec<u8>, History<Option<Vec<u8>>>>,
+    /// Of a directory: every name that it ever had.
+    pub(crate) entries: BTreeMap<Vec<u8>, History<Option<ObjectId>>>,
+    /// Its names now.
+    names: BTreeSet<(ObjectId, Vec<u8>)>,
+    /// It had a name on stable storage once, and was never without a name since: it must have one after every crash.
+    pub(crate) must_exist: bool,
+}
+
+/// The files of a workload.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Model {
+    pub(crate) objects: Vec<Object>,
+    by_identity: FxHashMap<(u32, u32), ObjectId>,
+    labels: FxHashMap<u32, ObjectId>,
+    /// Grows with every promise: a state that was right under the same number is right still.
+    pub(crate) promises: u64,
+}
+
+/// The root directory's place among the objects.
+pub(crate) const ROOT: ObjectId = 0;
+
+/// What is to be made.
+pub(crate) struct New {
+    pub(crate) kind: FileType,
+    pub(crate) inode: InodeNumber,
+    pub(crate) generation: u32,
+    pub(crate) target: Vec<u8>,
+    pub(crate) contents: Arc<[u8]>,
+}
+
+impl Model {
+    /// Adds an object without a name.
+    pub(crate) fn add(&mut self, new: New, label: Option<u32>) -> ObjectId {
+        let id = self.objects.len();
+        self.by_identity.insert((new.inode.0, new.generation), id);
+        self.objects.push(Object {
+            kind: new.kind,
+            inode: new.inode,
+            generation: new.generation,
+            contents: History::new(new.contents),
+            target: new.target,
+            xattrs: BTreeMap::new(),
+            entries: BTreeMap::new(),
+            names: BTreeSet::new(),
+            must_exist: false,
+        });
+        if let Some(label) = label {
+            self.labels.insert(label, id);
+        }
+        id
+    }
+
+    /// Which object an inode of the disk is.
+    pub(crate) fn identify(&self, inode: InodeNumber, generation: u32) -> Option<ObjectId> {
+        self.by_identity.get(&(inode.0, generation)).copied()
+    }
+
+    pub(crate) fn object(&self, id: ObjectId) -> &Object {
+        &self.objects[id]
+    }
+
+    pub(crate) fn inode(&self, id: ObjectId) -> InodeNumber {
+        self.objects[id].inode
+    }
+
+    /// The object at a path; `None` where there is none.
+    pub(crate) fn find(&self, path: &Path) -> Option<ObjectId> {
+        let mut at = self.start(path)?;
+        for name in &path.names {
+            at = self.child(at, name)?;
+        }
+        Some(at)
+    }
+
+    /// The directory in which a path ends, and the name there.
+    pub(crate) fn parent<'p>(&self, path: &'p Path) -> Option<(ObjectId, &'p [u8])> {
+        let (name, names) = path.names.split_last()?;
+        let mut at = self.start(path)?;
+        for name in names {
+            at = self.child(at, name)?;
+        }
+        (self.objects[at].kind == FileType::Directory).then_some((at, name))
+    }
+
+    fn start(&self, path: &Path) -> Option<ObjectId> {
+        match path.label {
+            Some(label) => self.labels.get(&label).copied(),
+            None => Some(ROOT),
+        }
+    }
+
+    pub(crate) fn child(&self, directory: ObjectId, name: &[u8]) -> Option<ObjectId> {
+        *self.objects[directory].entries.get(name)?.current()
+    }
+
+    /// Gives an object a name. What had it loses it.
+    pub(crate) fn enter(&mut self, directory: ObjectId, name: &[u8], id: ObjectId) {
+        let lost = self.child(directory, name).filter(|lost| *lost != id);
+        self.objects[id].names.insert((directory, name.to_vec()));
+        self.set_entry(directory, name, Some(id));
+        if let Some(lost) = lost {
+            self.lose(lost, directory, name);
+        }
+    }
+
+    /// Takes a name away.
+    pub(crate) fn remove(&mut self, directory: ObjectId, name: &[u8]) {
+        let lost = self.child(directory, name);
+        self.set_entry(directory, name, None);
+        if let Some(lost) = lost {
+            self.lose(lost, directory, name);
+        }
+    }
+
+    fn set_entry(&mut self, directory: ObjectId, name: &[u8], value: Option<ObjectId>) {
+        self.objects[directory]
+            .entries
+            .entry(name.to_vec())
+            .or_insert_with(|| History::new(None))
+            .push(value);
+    }
+
+    fn lose(&mut self, id: ObjectId, directory: ObjectId, name: &[u8]) {
+        let object = &mut self.objects[id];
+        object.names.remove(&(directory, name.to_vec()));
+        object.must_exist &= !object.names.is_empty();
+    }
+
+    pub(crate) fn set_contents(&mut self, id: ObjectId, contents: Vec<u8>) {
+        self.objects[id].contents.push(contents.into());
+    }
+
+    pub(crate) fn set_xattr(&mut self, id: ObjectId, name: &[u8], value: Option<&[u8]>) {
+        self.objects[id]
+            .xattrs
+            .entry(name.to_vec())
+            .or_insert_with(|| History::new(None))
+            .push(value.map(<[u8]>::to_vec));
+    }
+
+    /// The object is on stable storage, with a way to it from the root; of a directory, its names too.
+    pub(crate) fn promise(&mut self, id: ObjectId, data_only: bool) {
+        self.promises += 1;
+        let object = &mut self.objects[id];
+        object.contents.settle();
+        if !data_only {
+            object.xattrs.values_mut().for_each(History::settle);
+        }
+        object.entries.values_mut().for_each(History::settle);
+        let children: Vec<ObjectId> = self.children(id);
+        self.promise_reach(id);
+        for child in children {
+            self.objects[child].must_exist = !self.objects[child].names.is_empty();
+        }
+    }
+
+    fn children(&self, id: ObjectId) -> Vec<ObjectId> {
+        let entries = self.objects[id].entries.values();
+        entries.filter_map(|entry| *entry.current()).collect()
+    }
+
+    /// The names of the object are on stable storage, and those of the directories above it.
+    fn promise_reach(&mut self, id: ObjectId) {
+        let mut stack = vec![id];
+        let mut seen = BTreeSet::new();
+        while let Some(id) = stack.pop() {
+            if !seen.insert(id) {
+                continue;
+            }
+            self.objects[id].must_exist = id == ROOT || !self.objects[id].names.is_empty();
+            for (directory, name) in self.objects[id].names.clone() {
+                if let Some(entry) = self.objects[directory].entries.get_mut(&name) {
+                    entry.settle();
+                }
+                stack.push(directory);
+            }
+        }
+    }
+
+    /// Every name and every attribute is on stable storage, contents not.
+    pub(crate) fn promise_metadata(&mut self) {
+        self.promises += 1;
+        for id in 0..self.objects.len() {
+            let object = &mut self.objects[id];
+            object.xattrs.values_mut().for_each(History::settle);
+            object.entries.values_mut().for_each(History::settle);
+            object.must_exist = id == ROOT || !object.names.is_empty();
+        }
+    }
+
+    /// Everything is on stable storage.
+    pub(crate) fn promise_all(&mut self) {
+        self.promise_metadata();
+        for object in &mut self.objects {
+            object.contents.settle();
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! A file system in this thread: the engine over a fork, with somebody who looks at it whenever something was written.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use backstitch_device::BlockDevice;
+use backstitch_ext::Ext2;
+use backstitch_layout::{
+    Error, FileSystem, LayoutKind, OpenRequest, ReclaimStep, Result, Timestamp,
+};
+use backstitch_ordering::{Mechanism, MechanismKind, Operation, Volume, VolumeId};
+use backstitch_store::{Batch, Goal, Limits, Optimisations, PatchId, Store, drive};
+
+use crate::image::{Fork, ForkDevice};
+
+/// How the engine is to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Engine {
+    /// The mechanism.
+    pub ordering: MechanismKind,
+    /// The optimisations of the patch graph.
+    pub optimisations: Optimisations,
+}
+
+/// Sees the moments at which a crash may come.
+pub(crate) trait Watcher {
+    /// A batch is on its way: each of its blocks may arrive or not.
+    fn in_flight(&mut self, mount: &Mount, batch: &Batch);
+
+    /// Nothing is on its way: what is in memory may be there in any way that its dependencies allow.
+    fn at_rest(&mut self, mount: &Mount);
+}
+
+/// Nobody who looks.
+pub(crate) struct Nobody;
+
+impl Watcher for Nobody {
+    fn in_flight(&mut self, _mount: &Mount, _batch: &Batch) {}
+
+    fn at_rest(&mut self, _mount: &Mount) {}
+}
+
+/// An open file system over a fork.
+pub(crate) struct Mount {
+    pub(crate) store: Store,
+    mechanism: Box<dyn Mechanism>,
+    pub(crate) fs: Box<dyn FileSystem>,
+    volume: VolumeId,
+    device: Arc<ForkDevice>,
+    devices: [Arc<dyn BlockDevice>; 1],
+    clock: u64,
+    /// What the mechanism wants on stable storage before operations are answered.
+    waiting: Vec<PatchId>,
+}
+
+/// The first moment of a run, in seconds since 1970.
+const START_SECONDS: i64 = 1_700_000_000;
+
+impl Mount {
+    /// Opens the file system of an image, as a mount does, recovering it where a crash left it.
+    pub(crate) fn open(
+        fork: Fork,
+        engine: Engine,
+        read_only: bool,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Mount> {
+        let block_bytes = fork.block_bytes();
+        let device = Arc::new(ForkDevice::new(fork));
+        let devices: [Arc<dyn BlockDevice>; 1] = [device.clone()];
+        let mut store = Store::new(Limits::default(), engine.optimisations);
+        let volume = store.add_volume(block_bytes);
+        let mut mechanism = engine.ordering.make();
+        let request = OpenRequest {
+            read_only,
+            now: Timestamp {
+                seconds: START_SECONDS,
+                nanoseconds: 0,
+            },
+        };
+        let opened = loop {
+            let mut v = Volume::new(&mut store, &mut *mechanism, volume, Duration::ZERO);
+            match Ext2.open(&mut v, &*devices[0], &request) {
+                Err(Error::Miss) => drive::read_wanted(&mut store, &devices)?,
+                other => break other?,
+            };
+        };
+        let mut mount = Mount {
+            store,
+            mechanism,
+            fs: opened.file_system,
+            volume,
+            device,
+            devices,
+            clock: 0,
+            waiting: Vec::new(),
+        };
+        if !read_only {
+            mount.sync(&opened.first, watcher)?;
+            let marked = mount.run(Operation::Administration, watcher, |fs, v, _| {
+                fs.mark_in_use(v)
+            })?;
+            mount.sync(&marked, watcher)?;
+        }
+        Ok(mount)
+    }
+
+    /// What the device holds.
+    pub(crate) fn fork(&self) -> Fork {
+        self.device.fork()
+    }
+
+    /// Bytes that are nowhere newer than on the device.
+    pub(crate) fn read_device(&self, offset_bytes: u64, into: &mut [u8]) -> Result<()> {
+        Ok(self.device.read(offset_bytes, into)?)
+    }
+
+    fn now(&self) -> Duration {
+        Duration::from_millis(self.clock * 20)
+    }
+
+    /// One operation: again after each miss, and after the frees that it waits for. What the mechanism wants on stable storage
+    /// before the caller is answered is put there by [`settle_waiting`](Self::settle_waiting).
+    pub(crate) fn run<T>(
+        &mut self,
+        operation: Operation,
+        watcher: &mut dyn Watcher,
+        mut body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Result<T>,
+    ) -> Result<T> {
+        loop {
+            match self.step(operation, &mut body) {
+                Err(Error::Miss) => {
+                    drive::read_wanted(&mut self.store, &self.devices)?;
+                }
+                Err(Error::Again) => {}
+                Err(Error::WaitForFrees) => self.drain(watcher)?,
+                other => return other,
+            }
+        }
+    }
+
+    fn step<T>(
+        &mut self,
+        operation: Operation,
+        body: &mut impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Result<T>,
+    ) -> Result<T> {
+        self.clock += 1;
+        let now = Timestamp {
+            seconds: START_SECONDS + self.clock as i64 / 50,
+            nanoseconds: 7,
+        };
+        let time = self.now();
+        let mut v = Volume::new(&mut self.store, &mut *self.mechanism, self.volume, time);
+        v.begin(operation);
+        let result = body(&mut *self.fs, &mut v, now);
+        v.end(&mut self.waiting);
+        result
+    }
+
+    /// Puts what the operations since the last call want before they are answered onto stable storage.
+    pub(crate) fn settle_waiting(&mut self, watcher: &mut dyn Watcher) -> Result<()> {
+        let waiting = std::mem::take(&mut self.waiting);
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        self.sync(&waiting, watcher)
+    }
+
+    /// Does the deferred work whose time has come. True where there was any.
+    pub(crate) fn work(&mut self, watcher: &mut dyn Watcher) -> Result<bool> {
+        let mut worked = false;
+        while self.run(Operation::Background, watcher, |fs, v, now| {
+            fs.background(v, now)
+        })? {
+            worked = true;
+        }
+        Ok(worked)
+    }
+
+    /// Puts patches and what they depend on onto stable storage, and nothing else.
+    pub(crate) fn sync(&mut self, targets: &[PatchId], watcher: &mut dyn Watcher) -> Result<()> {
+        self.write_out(Goal::Patches(targets), watcher).map(drop)
+    }
+
+    /// Writes batch after batch until there is nothing more for the goal. True where anything was written.
+    pub(crate) fn write_out(&mut self, goal: Goal<'_>, watcher: &mut dyn Watcher) -> Result<bool> {
+        let mut wrote = false;
+        loop {
+            let now = self.now();
+            let batch = self.store.next_batch(goal, now, drive::BATCH_BYTES);
+            if batch.is_empty() {
+                return Ok(wrote);
+            }
+            watcher.in_flight(self, &batch);
+            drive::perform(&self.devices, &batch.writes)?;
+            self.store.complete(batch, now);
+            watcher.at_rest(self);
+            wrote = true;
+        }
+    }
+
+    /// Puts everything onto stable storage and does all deferred work.
+    pub(crate) fn drain(&mut self, watcher: &mut dyn Watcher) -> Result<()> {
+        loop {
+            let worked = self.work(watcher)?;
+            if worked {
+                watcher.at_rest(self);
+            }
+            let wrote = self.write_out(Goal::All, watcher)?;
+            if !worked && !wrote {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reclaims what a crash left, and marks the image clean.
+    pub(crate) fn unmount(&mut self, watcher: &mut dyn Watcher) -> Result<()> {
+        self.fs.release_all();
+        self.drain(watcher)?;
+        loop {
+            let step = self.run(Operation::Background, watcher, |fs, v, now| {
+                fs.reclaim(v, now)
+            })?;
+            watcher.at_rest(self);
+            match step {
+                ReclaimStep::More => {}
+                ReclaimStep::Drain => self.drain(watcher)?,
+                ReclaimStep::Done => break,
+            }
+        }
+        self.drain(watcher)?;
+        self.run(Operation::Administration, watcher, |fs, v, now| {
+            fs.settle(v, now)
+        })?;
+        self.drain(watcher)?;
+        self.run(Operation::Administration, watcher, |fs, v, now| {
+            fs.mark_clean(v, now)
+        })?;
+        self.drain(watcher)
+    }
+}

@@ -1,0 +1,426 @@
+//! What a workload does, one operation a line; what is written is also read.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use backstitch_layout::Allocate;
+use thiserror::Error;
+
+/// A place in the tree: names from the root on, or from the file that a trace gave a number.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Path {
+    /// The file that the trace calls so; the root where `None`.
+    pub label: Option<u32>,
+    /// The names from there on.
+    pub names: Vec<Vec<u8>>,
+}
+
+/// What a write puts into a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Data {
+    /// So many bytes that tell which operation wrote them, and where.
+    Pattern(usize),
+    /// These bytes.
+    Bytes(Arc<[u8]>),
+}
+
+impl Data {
+    /// The bytes of operation number `operation` at `offset` of its file.
+    pub fn bytes(&self, operation: usize, offset: u64) -> Vec<u8> {
+        match self {
+            Data::Bytes(bytes) => bytes.to_vec(),
+            Data::Pattern(len) => (offset..offset + *len as u64)
+                .map(|at| {
+                    // Never zero, different for every operation and every sector, and recognisable by eye.
+                    let mixed = (operation as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                        ^ (at / 64).wrapping_mul(0xd134_2543_de82_ef95);
+                    (mixed >> 56) as u8 | 1
+                })
+                .collect(),
+        }
+    }
+}
+
+/// One step of a workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Makes an empty file; a trace calls it by the number from then on.
+    Create(Path, Option<u32>),
+    /// Makes a directory.
+    Mkdir(Path, Option<u32>),
+    /// Makes a symbolic link to the bytes given.
+    Symlink(Vec<u8>, Path, Option<u32>),
+    /// Writes at an offset.
+    Write(Path, u64, Data),
+    /// Writes at the end.
+    Append(Path, Data),
+    /// Sets the size.
+    Truncate(Path, u64),
+    /// Reserves, punches or zeroes from an offset on so many bytes.
+    Allocate(Path, Allocate, u64, u64),
+    /// Gives the first a second name.
+    Link(Path, Path),
+    /// Takes a name away.
+    Unlink(Path),
+    /// Takes an empty directory away.
+    Rmdir(Path),
+    /// Moves the first to the second, replacing what is there.
+    Rename(Path, Path),
+    /// Sets an extended attribute.
+    SetXattr(Path, Vec<u8>, Vec<u8>),
+    /// Takes an extended attribute away.
+    RemoveXattr(Path, Vec<u8>),
+    /// Gives a directory an access control list that what is made in it inherits.
+    SetAcl(Path),
+    /// Keeps the file while it has no name.
+    Open(Path),
+    /// Ends that.
+    Close(Path),
+    /// The file is on stable storage afterwards.
+    Fsync(Path),
+    /// As much of the file as its contents need is.
+    Fdatasync(Path),
+    /// Everything is.
+    Sync,
+    /// Deferred work is done as far as it can be without writing.
+    Work,
+}
+
+/// A line that says no operation.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("'{line}': {why}")]
+pub struct BadOperation {
+    /// The line.
+    pub line: String,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+impl Path {
+    /// From the root, by plain names with slashes between them.
+    pub fn plain(text: &str) -> Path {
+        Path {
+            label: None,
+            names: text
+                .split('/')
+                .filter(|name| !name.is_empty())
+                .map(|name| name.as_bytes().to_vec())
+                .collect(),
+        }
+    }
+}
+
+/// Bytes in which only what needs no quoting stays as it is.
+fn quote(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for byte in bytes {
+        if byte.is_ascii_alphanumeric() || b"._-+,=:@".contains(byte) {
+            write!(f, "{}", *byte as char)?;
+        } else {
+            write!(f, "%{byte:02x}")?;
+        }
+    }
+    Ok(())
+}
+
+fn unquote(text: &str) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        rest = tail;
+        if *first != b'%' {
+            bytes.push(*first);
+            continue;
+        }
+        let digits = tail.get(..2).and_then(|d| std::str::from_utf8(d).ok());
+        let byte = digits.and_then(|d| u8::from_str_radix(d, 16).ok());
+        bytes.push(byte.ok_or("'%' wants two hexadecimal digits")?);
+        rest = &tail[2..];
+    }
+    Ok(bytes)
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.label {
+            Some(label) => write!(f, "#{label}")?,
+            None if self.names.is_empty() => write!(f, "/")?,
+            None => {}
+        }
+        for (at, name) in self.names.iter().enumerate() {
+            if at > 0 || self.label.is_some() {
+                f.write_str("/")?;
+            }
+            quote(name, f)?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Path {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Path, String> {
+        let (label, rest) = match text.strip_prefix('#') {
+            Some(tail) => {
+                let (number, rest) = tail.split_once('/').unwrap_or((tail, ""));
+                let number = number.parse().map_err(|_| "'#' wants a number")?;
+                (Some(number), rest)
+            }
+            None => (None, text),
+        };
+        let names: Result<_, String> = rest
+            .split('/')
+            .filter(|name| !name.is_empty())
+            .map(unquote)
+            .collect();
+        Ok(Path {
+            label,
+            names: names?,
+        })
+    }
+}
+
+impl fmt::Display for Data {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Data::Pattern(len) => write!(f, "{len}"),
+            Data::Bytes(bytes) => {
+                f.write_str("hex:")?;
+                bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+        }
+    }
+}
+
+impl FromStr for Data {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Data, String> {
+        let Some(digits) = text.strip_prefix("hex:") else {
+            let len = text.parse().map_err(|_| "a number of bytes is wanted")?;
+            return Ok(Data::Pattern(len));
+        };
+        let byte = |pair: &[u8]| {
+            let pair = std::str::from_utf8(pair).ok()?;
+            u8::from_str_radix(pair, 16)
+                .ok()
+                .filter(|_| pair.len() == 2)
+        };
+        let bytes: Option<Vec<u8>> = digits.as_bytes().chunks(2).map(byte).collect();
+        let bytes = bytes.ok_or("'hex:' wants pairs of hexadecimal digits")?;
+        Ok(Data::Bytes(bytes.into()))
+    }
+}
+
+const ALLOCATIONS: [(&str, Allocate); 5] = [
+    ("falloc", Allocate::Reserve { keep_size: false }),
+    ("falloc-keep", Allocate::Reserve { keep_size: true }),
+    ("punch", Allocate::PunchHole),
+    ("zero", Allocate::ZeroRange { keep_size: false }),
+    ("zero-keep", Allocate::ZeroRange { keep_size: true }),
+];
+
+struct Labelled(Option<u32>);
+
+impl fmt::Display for Labelled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |label| write!(f, " #{label}"))
+    }
+}
+
+struct Quoted<'a>(&'a [u8]);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        quote(self.0, f)
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Operation::Create(path, label) => write!(f, "creat {path}{}", Labelled(*label)),
+            Operation::Mkdir(path, label) => write!(f, "mkdir {path}{}", Labelled(*label)),
+            Operation::Symlink(target, path, label) => {
+                write!(f, "symlink {} {path}{}", Quoted(target), Labelled(*label))
+            }
+            Operation::Write(path, at, data) => write!(f, "write {path} {at} {data}"),
+            Operation::Append(path, data) => write!(f, "append {path} {data}"),
+            Operation::Truncate(path, size) => write!(f, "truncate {path} {size}"),
+            Operation::Allocate(path, how, at, len) => {
+                let named = ALLOCATIONS.iter().find(|(_, a)| a == how);
+                let name = named.map_or("falloc", |(name, _)| name);
+                write!(f, "{name} {path} {at} {len}")
+            }
+            Operation::Link(from, to) => write!(f, "link {from} {to}"),
+            Operation::Unlink(path) => write!(f, "unlink {path}"),
+            Operation::Rmdir(path) => write!(f, "rmdir {path}"),
+            Operation::Rename(from, to) => write!(f, "rename {from} {to}"),
+            Operation::SetXattr(path, name, value) => {
+                write!(f, "setxattr {path} {} {}", Quoted(name), Quoted(value))
+            }
+            Operation::RemoveXattr(path, name) => {
+                write!(f, "removexattr {path} {}", Quoted(name))
+            }
+            Operation::SetAcl(path) => write!(f, "setacl {path}"),
+            Operation::Open(path) => write!(f, "open {path}"),
+            Operation::Close(path) => write!(f, "close {path}"),
+            Operation::Fsync(path) => write!(f, "fsync {path}"),
+            Operation::Fdatasync(path) => write!(f, "fdatasync {path}"),
+            Operation::Sync => f.write_str("sync"),
+            Operation::Work => f.write_str("work"),
+        }
+    }
+}
+
+/// The words of a line behind the operation's name.
+struct Words<'a>(std::str::SplitAsciiWhitespace<'a>);
+
+impl Words<'_> {
+    fn next(&mut self, what: &str) -> Result<&str, String> {
+        self.0.next().ok_or_else(|| format!("{what} is missing"))
+    }
+
+    fn path(&mut self) -> Result<Path, String> {
+        self.next("a path")?.parse()
+    }
+
+    fn bytes(&mut self, what: &str) -> Result<Vec<u8>, String> {
+        unquote(self.next(what)?)
+    }
+
+    fn number(&mut self, what: &str) -> Result<u64, String> {
+        let word = self.next(what)?;
+        word.parse()
+            .map_err(|_| format!("{what} is no number: '{word}'"))
+    }
+
+    fn label(&mut self) -> Result<Option<u32>, String> {
+        let Some(word) = self.0.next() else {
+            return Ok(None);
+        };
+        let number = word.strip_prefix('#').and_then(|n| n.parse().ok());
+        number.map(Some).ok_or(format!("'{word}' is no label"))
+    }
+}
+
+fn parse(line: &str) -> Result<Operation, String> {
+    let mut words = Words(line.split_ascii_whitespace());
+    let name = words.next("an operation")?.to_owned();
+    let operation = match name.as_str() {
+        "creat" => Operation::Create(words.path()?, words.label()?),
+        "mkdir" => Operation::Mkdir(words.path()?, words.label()?),
+        "symlink" => Operation::Symlink(words.bytes("a target")?, words.path()?, words.label()?),
+        "write" | "overwrite" => Operation::Write(
+            words.path()?,
+            words.number("an offset")?,
+            words.next("a length")?.parse()?,
+        ),
+        "append" => Operation::Append(words.path()?, words.next("a length")?.parse()?),
+        "truncate" => Operation::Truncate(words.path()?, words.number("a size")?),
+        "link" => Operation::Link(words.path()?, words.path()?),
+        "unlink" => Operation::Unlink(words.path()?),
+        "rmdir" => Operation::Rmdir(words.path()?),
+        "rename" => Operation::Rename(words.path()?, words.path()?),
+        "setxattr" => Operation::SetXattr(
+            words.path()?,
+            words.bytes("a name")?,
+            words.bytes("a value")?,
+        ),
+        "removexattr" => Operation::RemoveXattr(words.path()?, words.bytes("a name")?),
+        "setacl" => Operation::SetAcl(words.path()?),
+        "open" => Operation::Open(words.path()?),
+        "close" => Operation::Close(words.path()?),
+        "fsync" => Operation::Fsync(words.path()?),
+        "fdatasync" => Operation::Fdatasync(words.path()?),
+        "sync" => Operation::Sync,
+        "work" => Operation::Work,
+        other => {
+            let known = ALLOCATIONS.iter().find(|(name, _)| *name == other);
+            let (_, how) = known.ok_or(format!("there is no operation '{other}'"))?;
+            let path = words.path()?;
+            Operation::Allocate(
+                path,
+                *how,
+                words.number("an offset")?,
+                words.number("a length")?,
+            )
+        }
+    };
+    match words.0.next() {
+        Some(word) => Err(format!("'{word}' is one word too many")),
+        None => Ok(operation),
+    }
+}
+
+impl FromStr for Operation {
+    type Err = BadOperation;
+
+    fn from_str(line: &str) -> Result<Operation, BadOperation> {
+        parse(line).map_err(|why| BadOperation {
+            line: line.trim().to_owned(),
+            why,
+        })
+    }
+}
+
+/// Operations with semicolons or line ends between them; a line that begins with `#` and a space says nothing.
+///
+/// # Errors
+/// The first line that says no operation.
+pub fn parse_script(text: &str) -> Result<Vec<Operation>, BadOperation> {
+    text.lines()
+        .filter(|line| !line.trim_start().starts_with("# "))
+        .flat_map(|line| line.split(';'))
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .map(str::parse)
+        .collect()
+}
+
+/// Operations as one line, as [`parse_script`] reads them.
+pub fn script(operations: &[Operation]) -> String {
+    let lines: Vec<String> = operations.iter().map(Operation::to_string).collect();
+    lines.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let text = "creat A/foo #12; mkdir A; symlink to%20there A/s; write #12 4096 5000; append foo hex:00ff; \
+                    truncate foo 7; falloc foo 0 10; punch foo 1 2; zero-keep foo 3 4; link A/foo B/bar; unlink #3/x%2fy; \
+                    rmdir A; rename A B; setxattr foo user.a v; removexattr foo user.a; setacl /; open foo; close foo; \
+                    fsync /; fdatasync foo; sync; work";
+        let operations = parse_script(text).unwrap();
+        assert_eq!(operations.len(), 22);
+        assert_eq!(parse_script(&script(&operations)).unwrap(), operations);
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_a_reason() {
+        for (line, why) in [
+            ("jump foo", "no operation 'jump'"),
+            ("write foo x 3", "an offset is no number: 'x'"),
+            ("rename foo", "a path is missing"),
+            ("sync now", "'now' is one word too many"),
+            ("append foo hex:0", "pairs of hexadecimal digits"),
+            ("unlink %zz", "two hexadecimal digits"),
+        ] {
+            let error = line.parse::<Operation>().unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_differs_by_operation_and_place_and_is_never_zero() {
+        let first = Data::Pattern(4096).bytes(3, 0);
+        assert!(first.iter().all(|b| *b != 0));
+        assert_ne!(first, Data::Pattern(4096).bytes(4, 0));
+        assert_ne!(first, Data::Pattern(4096).bytes(3, 4096));
+        assert_eq!(first[512..], Data::Pattern(3584).bytes(3, 512));
+    }
+}

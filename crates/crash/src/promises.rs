@@ -1,0 +1,224 @@
+//! Whether what a mounted image shows is what the workload was promised.
+
+use backstitch_layout::{
+    Attributes, DirectoryEntry, Error, FileSystem, FileType, InodeNumber, Piece, Result, Timestamp,
+};
+use backstitch_ordering::{Operation, Volume};
+
+use crate::model::{Model, Object, ObjectId, ROOT};
+use crate::mount::{Mount, Nobody};
+
+/// More findings than this are not collected.
+const MOST: usize = 8;
+
+/// What of the promises was not kept, in words; empty where all were.
+pub(crate) fn broken(mount: &mut Mount, model: &Model) -> Vec<String> {
+    let mut check = Check {
+        mount,
+        model,
+        seen: vec![false; model.objects.len()],
+        broken: Vec::new(),
+    };
+    check.directory(ROOT, "");
+    for (id, object) in model.objects.iter().enumerate() {
+        if object.must_exist && !check.seen[id] && id != ROOT {
+            let what = format!(
+                "inode {} was on stable storage, nobody removed it, and no name leads to it",
+                object.inode
+            );
+            check.note(what);
+        }
+    }
+    check.broken
+}
+
+struct Check<'a> {
+    mount: &'a mut Mount,
+    model: &'a Model,
+    seen: Vec<bool>,
+    broken: Vec<String>,
+}
+
+/// A name as a directory shows it.
+struct Shown {
+    name: Vec<u8>,
+    inode: InodeNumber,
+}
+
+impl Check<'_> {
+    fn note(&mut self, what: String) {
+        if self.broken.len() < MOST {
+            self.broken.push(what);
+        }
+    }
+
+    fn run<T>(
+        &mut self,
+        body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Result<T>,
+    ) -> Result<T> {
+        self.mount.run(Operation::Administration, &mut Nobody, body)
+    }
+
+    /// Everything from a directory on.
+    fn directory(&mut self, id: ObjectId, path: &str) {
+        if std::mem::replace(&mut self.seen[id], true) {
+            return;
+        }
+        let model = self.model;
+        let directory = &model.objects[id];
+        let names = match self.names(directory.inode) {
+            Ok(names) => names,
+            Err(error) => return self.note(format!("{path}/: cannot be listed: {error}")),
+        };
+        for shown in &names {
+            self.entry(directory, shown, path);
+        }
+        for (name, entry) in &directory.entries {
+            let there = names.iter().any(|shown| shown.name == *name);
+            if !there && !entry.allowed().contains(&None) {
+                let name = String::from_utf8_lossy(name);
+                self.note(format!("{path}/{name}: the name is missing"));
+            }
+        }
+    }
+
+    fn names(&mut self, inode: InodeNumber) -> Result<Vec<Shown>> {
+        self.run(|fs, v, _| {
+            let mut names = Vec::new();
+            let mut emit = |entry: &DirectoryEntry<'_>| {
+                if entry.name != b"." && entry.name != b".." {
+                    names.push(Shown {
+                        name: entry.name.to_vec(),
+                        inode: entry.inode,
+                    });
+                }
+                true
+            };
+            fs.read_directory(v, inode, 0, &mut emit)?;
+            Ok(names)
+        })
+    }
+
+    fn entry(&mut self, directory: &Object, shown: &Shown, path: &str) {
+        let path = format!("{path}/{}", String::from_utf8_lossy(&shown.name));
+        let inode = shown.inode;
+        let attributes = match self.run(|fs, v, _| fs.attributes(v, inode)) {
+            Ok(attributes) => attributes,
+            Err(error) => return self.note(format!("{path}: inode {inode}: {error}")),
+        };
+        let Some(id) = self.model.identify(inode, attributes.generation) else {
+            let what = format!("{path}: shows inode {inode}, which was never made");
+            return self.note(what);
+        };
+        let entry = directory.entries.get(&shown.name);
+        if !entry.is_some_and(|entry| entry.allowed().contains(&Some(id))) {
+            self.note(format!("{path}: must not be inode {inode} (any more)"));
+        }
+        let model = self.model;
+        let object = &model.objects[id];
+        if object.kind != attributes.file_type {
+            let what = format!(
+                "{path}: is a {:?}, was made as a {:?}",
+                attributes.file_type, object.kind
+            );
+            return self.note(what);
+        }
+        self.xattrs(object, &path);
+        if object.kind == FileType::Directory {
+            return self.directory(id, &path);
+        }
+        if std::mem::replace(&mut self.seen[id], true) {
+            return;
+        }
+        match object.kind {
+            FileType::Regular => self.contents(object, &attributes, &path),
+            FileType::Symlink => self.target(object, &path),
+            _ => {}
+        }
+    }
+
+    fn target(&mut self, object: &Object, path: &str) {
+        let inode = object.inode;
+        match self.run(|fs, v, _| fs.read_link(v, inode)) {
+            Ok(target) if target == object.target => {}
+            Ok(_) => self.note(format!("{path}: the symlink points elsewhere")),
+            Err(error) => self.note(format!("{path}: the symlink cannot be read: {error}")),
+        }
+    }
+
+    fn xattrs(&mut self, object: &Object, path: &str) {
+        for (name, history) in &object.xattrs {
+            let inode = object.inode;
+            let value = match self.run(|fs, v, _| fs.xattr(v, inode, name)) {
+                Ok(value) => Some(value),
+                Err(Error::NoAttribute) => None,
+                Err(error) => {
+                    let what = format!("{path}: attributes cannot be read: {error}");
+                    return self.note(what);
+                }
+            };
+            if !history.allowed().contains(&value) {
+                let name = String::from_utf8_lossy(name);
+                self.note(format!("{path}: attribute {name} has a wrong value"));
+            }
+        }
+    }
+
+    fn contents(&mut self, object: &Object, attributes: &Attributes, path: &str) {
+        let allowed = object.contents.allowed();
+        let size = attributes.size_bytes;
+        let sizes = allowed.iter().map(|version| version.len() as u64);
+        let least = sizes.clone().min().unwrap_or(0);
+        let most = sizes.max().unwrap_or(0);
+        if !(least..=most).contains(&size) {
+            let what = format!("{path}: has {size} bytes, {least} to {most} were promised");
+            return self.note(what);
+        }
+        let bytes = match self.read(object.inode, size as usize) {
+            Ok(bytes) => bytes,
+            Err(error) => return self.note(format!("{path}: cannot be read: {error}")),
+        };
+        if allowed.iter().rev().any(|version| **version == *bytes) {
+            return;
+        }
+        let foreign = bytes.iter().enumerate().find(|(at, byte)| {
+            !allowed
+                .iter()
+                .any(|version| version.get(*at) == Some(*byte))
+        });
+        if let Some((at, byte)) = foreign {
+            let what = format!(
+                "{path}: byte {at} is {byte:#04x}, which it was not given (or not any more)"
+            );
+            self.note(what);
+        }
+    }
+
+    fn read(&mut self, inode: InodeNumber, size: usize) -> Result<Vec<u8>> {
+        let mut pieces = Vec::new();
+        self.run(|fs, v, _| {
+            pieces.clear();
+            fs.map(v, inode, 0, size, &mut pieces)
+        })?;
+        let mut bytes = Vec::with_capacity(size);
+        for piece in pieces {
+            match piece {
+                Piece::Hole { len_bytes } => bytes.resize(bytes.len() + len_bytes, 0),
+                Piece::Buffer {
+                    data,
+                    start,
+                    len_bytes,
+                } => bytes.extend_from_slice(&data[start..start + len_bytes]),
+                Piece::Device {
+                    offset_bytes,
+                    len_bytes,
+                } => {
+                    let start = bytes.len();
+                    bytes.resize(start + len_bytes, 0);
+                    self.mount.read_device(offset_bytes, &mut bytes[start..])?;
+                }
+            }
+        }
+        Ok(bytes)
+    }
+}

@@ -11,7 +11,23 @@ fn main() {
     );
     let first: usize = a[4].parse().unwrap();
     let n: usize = a[5].parse().unwrap();
-    let workloads: Vec<_> = ace.workloads.into_iter().skip(first).take(n).collect();
+    let all = match a.get(9).map(String::as_str) {
+        Some("seq1") => generate::sequences(1),
+        Some("seq2") => {
+            let mut w = generate::sequences(2);
+            generate::shuffle(&mut w, 1);
+            w
+        }
+        Some("ace1") => generate::ace(1),
+        Some("ace2") => {
+            let mut w = generate::ace(2);
+            generate::shuffle(&mut w, 1);
+            w
+        }
+        Some("random") => generate::random(first + n, 1),
+        _ => ace.workloads,
+    };
+    let workloads: Vec<_> = all.into_iter().skip(first).take(n).collect();
     let opt: Optimisations = a[2].parse().unwrap();
     let schedule = match a[3].as_str() {
         "n" => Schedule::Nothing,

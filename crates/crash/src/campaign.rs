@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 
 use backstitch_device::{BlockDevice, DeviceError};
+use backstitch_ext::format::features::{COMPAT_RESIZE_INODE, Features};
 use backstitch_ext::mkfs::{Mkfs, MkfsError};
 use backstitch_layout::Error as LayoutError;
 use backstitch_ordering::MechanismKind;
@@ -96,6 +97,12 @@ impl ImageOptions {
         let mkfs = Mkfs {
             block_size: Some(self.block_bytes),
             blocks_per_group: Some((blocks / 2).next_multiple_of(8)),
+            // Small tables, and none kept for growing: what never changes is looked at in every state all the same.
+            inodes: Some(256),
+            features: Features {
+                compat: Features::EXT2_DEFAULT.compat & !COMPAT_RESIZE_INODE,
+                ..Features::EXT2_DEFAULT
+            },
             device_is_zero: true,
             ..Mkfs::new([7; 16], [9; 16], 1_600_000_000)
         };
@@ -234,8 +241,7 @@ impl Campaign {
         observer: &dyn Observer,
     ) -> Result<Outcome, LayoutError> {
         let workload = &self.workloads[run / self.variants.len()];
-        let mut witness =
-            |state: &Fork, _: &_, fingerprint: u128| observer.state(state, fingerprint);
+        let mut witness = |state: &Fork, fingerprint: u128| observer.state(state, fingerprint);
         explore(image, &workload.operations, &self.plan(run), &mut witness)
     }
 

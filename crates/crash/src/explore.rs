@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::closed::{self, Bounds};
 use crate::frontier::{Frontier, Node};
 use crate::image::Fork;
-use crate::judge::{Judge, Tally, Verdict};
+use crate::judge::{Judge, Question, Tally, Verdict};
 use crate::machine::Machine;
 use crate::model::Model;
 use crate::mount::{Engine, Mount, Watcher};
@@ -93,7 +93,7 @@ pub(crate) struct Outcome {
 }
 
 /// Sees states beside the judge: to check some of them with foreign tools.
-pub(crate) type Witness<'a> = &'a mut dyn FnMut(&Fork, &Model, u128);
+pub(crate) type Witness<'a> = &'a mut dyn FnMut(&Fork, u128);
 
 /// Explores one workload from an image on.
 ///
@@ -215,27 +215,36 @@ impl<'a> Explorer<'a> {
         self.outcome.refused.push(format!("{operation}: {error}"));
     }
 
-    /// Whether the state has yet to be judged under what is promised now.
-    fn is_new(&mut self, fingerprint: u128) -> bool {
+    /// What has yet to be asked about the state under what is promised now.
+    fn open_question(&mut self, fingerprint: u128) -> Option<Question> {
         self.outcome.states += 1;
         let promises = self
             .model
             .as_ref()
             .map_or(0, |model| model.borrow().promises);
-        if self.seen.insert(fingerprint, promises) == Some(promises) {
-            return false;
+        match self.seen.insert(fingerprint, promises) {
+            Some(before) if before == promises => None,
+            Some(_) => Some(Question::Promises),
+            None => {
+                self.outcome.fingerprints.insert(fingerprint as u64);
+                let every = self.plan.whole_every;
+                let whole = every != 0 && (fingerprint as u64).is_multiple_of(every);
+                Some(if whole {
+                    Question::Reclaim
+                } else {
+                    Question::Consistency
+                })
+            }
         }
-        self.outcome.fingerprints.insert(fingerprint as u64);
-        true
     }
 
-    fn judge(&mut self, fingerprint: u128, state: &Fork) -> Option<Verdict> {
-        let every = self.plan.whole_every;
-        let whole = every != 0 && (fingerprint as u64).is_multiple_of(every);
+    fn judge(&mut self, question: Question, fingerprint: u128, state: &Fork) -> Option<Verdict> {
         let model = self.model.clone()?;
         let model = model.borrow();
-        (self.witness)(state, &model, fingerprint);
-        self.judge.judge(state, &model, whole)
+        if question != Question::Promises {
+            (self.witness)(state, fingerprint);
+        }
+        self.judge.judge(state, &model, question)
     }
 
     fn count_coverage(&mut self, nodes: &[Node]) {
@@ -272,11 +281,11 @@ impl Watcher for Explorer<'_> {
                 return;
             }
             let fingerprint = states.fingerprint(&nodes, included);
-            if !self.is_new(fingerprint) {
+            let Some(question) = self.open_question(fingerprint) else {
                 return;
-            }
+            };
             let state = states.fork(&nodes, included);
-            if let Some(verdict) = self.judge(fingerprint, &state) {
+            if let Some(verdict) = self.judge(question, fingerprint, &state) {
                 self.outcome.found = Some(Found {
                     moment: self.moment,
                     begun: self.begun,
@@ -324,10 +333,10 @@ impl Watcher for Explorer<'_> {
                 }
             }
             let fingerprint = state.fingerprint();
-            if !self.is_new(fingerprint) {
+            let Some(question) = self.open_question(fingerprint) else {
                 continue;
-            }
-            if let Some(verdict) = self.judge(fingerprint, &state) {
+            };
+            if let Some(verdict) = self.judge(question, fingerprint, &state) {
                 let blocks = arriving.iter().zip(&arrived);
                 self.outcome.found = Some(Found {
                     moment: self.moment,

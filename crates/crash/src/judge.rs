@@ -34,6 +34,17 @@ pub(crate) struct Tally {
     pub(crate) second: u64,
 }
 
+/// What is asked about a state, each with what stands before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Question {
+    /// Whether it can be mounted, and what is promised is there.
+    Promises,
+    /// Whether a check finds nothing that no crash may leave.
+    Consistency,
+    /// Whether what the crash left is reclaimed, after which nothing may be wrong at all.
+    Reclaim,
+}
+
 /// Judges states.
 pub(crate) struct Judge {
     pub(crate) engine: Engine,
@@ -48,9 +59,14 @@ impl Judge {
         }
     }
 
-    /// Recovers and checks a state. `whole` also reclaims what the crash left, after which nothing may be wrong at all.
-    pub(crate) fn judge(&mut self, fork: &Fork, model: &Model, whole: bool) -> Option<Verdict> {
-        let judged = catch_unwind(AssertUnwindSafe(|| self.try_judge(fork, model, whole)));
+    /// Recovers and checks a state.
+    pub(crate) fn judge(
+        &mut self,
+        fork: &Fork,
+        model: &Model,
+        question: Question,
+    ) -> Option<Verdict> {
+        let judged = catch_unwind(AssertUnwindSafe(|| self.try_judge(fork, model, question)));
         judged.unwrap_or_else(|panic| {
             let message = panic.downcast_ref::<String>().cloned();
             let message = message.or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()));
@@ -61,8 +77,10 @@ impl Judge {
         })
     }
 
-    fn try_judge(&mut self, fork: &Fork, model: &Model, whole: bool) -> Option<Verdict> {
-        if let Some(verdict) = self.check(fork, false) {
+    fn try_judge(&mut self, fork: &Fork, model: &Model, question: Question) -> Option<Verdict> {
+        if question >= Question::Consistency
+            && let Some(verdict) = self.check(fork, false)
+        {
             return Some(verdict);
         }
         let read_only = self.engine.ordering == MechanismKind::Async;
@@ -79,7 +97,7 @@ impl Judge {
             return Some(unmountable(&reason));
         }
         let verdict = promise(&mut mount, model, "");
-        if verdict.is_some() || !whole || read_only {
+        if verdict.is_some() || question < Question::Reclaim || read_only {
             return verdict;
         }
         self.recover_whole(fork, model)
@@ -189,7 +207,7 @@ impl Watcher for Second<'_> {
             let state = states.fork(&nodes, included);
             self.verdict = self
                 .judge
-                .judge(&state, self.model, false)
+                .judge(&state, self.model, Question::Consistency)
                 .map(|verdict| Verdict {
                     what: format!("after a crash inside the recovery: {}", verdict.what),
                     ..verdict

@@ -5,6 +5,7 @@ mod campaign;
 mod closed;
 mod explore;
 mod frontier;
+pub mod generate;
 mod image;
 mod judge;
 mod machine;

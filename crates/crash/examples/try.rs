@@ -67,7 +67,8 @@ fn main() {
         r.second
     );
     println!("{:?}\n{:?}", r.coverage, r.refused);
-    for f in &r.failures {
+    for f in r.failures.iter().take(1) {
+        let f = &c.minimise(f).unwrap();
         println!("FAIL {}", f.verdict());
         println!("{}", f.describe());
     }

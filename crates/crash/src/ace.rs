@@ -17,6 +17,8 @@ pub struct Workload {
     pub name: String,
     /// What it does.
     pub operations: Vec<Operation>,
+    /// So many operations only prepare: the states between them are not looked at.
+    pub setup: usize,
 }
 
 /// A line of a workload that is not of the grammar.
@@ -111,6 +113,7 @@ impl Reader {
             workload: Workload {
                 name: name.to_owned(),
                 operations: Vec::new(),
+                setup: 0,
             },
             tree: BTreeMap::from([(String::new(), FileType::Directory)]),
             open: BTreeSet::new(),

@@ -16,6 +16,7 @@ use thiserror::Error;
 use crate::ace::Workload;
 use crate::explore::{Found, Outcome, Plan, Schedule, explore};
 use crate::image::{Fork, ForkDevice};
+use crate::replay::minimise;
 
 /// What is explored.
 #[derive(Clone, Debug)]
@@ -200,6 +201,25 @@ impl Campaign {
         }
     }
 
+    /// Looks for the smallest workload, and in it for the fewest patches, that fail in the same way.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn minimise(&self, failure: &Failure) -> Result<Failure, CampaignError> {
+        let image = self.image.make()?;
+        let found = failure.found.clone();
+        let (workload, plan, found) = minimise(&image, &failure.workload, &failure.plan, found)
+            .map_err(|error| CampaignError::Engine {
+                workload: failure.workload.name.clone(),
+                error,
+            })?;
+        Ok(Failure {
+            workload,
+            plan,
+            found,
+        })
+    }
+
     /// Explores.
     ///
     /// # Errors
@@ -242,7 +262,7 @@ impl Campaign {
     ) -> Result<Outcome, LayoutError> {
         let workload = &self.workloads[run / self.variants.len()];
         let mut witness = |state: &Fork, fingerprint: u128| observer.state(state, fingerprint);
-        explore(image, &workload.operations, &self.plan(run), &mut witness)
+        explore(image, workload, &self.plan(run), &mut witness)
     }
 
     /// Takes the outcomes in the order of the runs, whatever order they end in, until there is enough: so the result does not depend

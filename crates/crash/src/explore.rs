@@ -9,13 +9,14 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::ace::Workload;
 use crate::closed::{self, Bounds};
 use crate::frontier::{Frontier, Node};
 use crate::image::Fork;
 use crate::judge::{Judge, Question, Tally, Verdict};
 use crate::machine::Machine;
 use crate::model::Model;
-use crate::mount::{Engine, Mount, Watcher};
+use crate::mount::{Engine, Mount, Nobody, Watcher};
 use crate::operation::Operation;
 use crate::random::Random;
 
@@ -51,6 +52,15 @@ pub struct Plan {
     pub whole_every: u64,
     /// At most so many states are judged.
     pub most_states: u64,
+}
+
+impl Plan {
+    pub(crate) fn engine(&self) -> Engine {
+        Engine {
+            ordering: self.ordering,
+            optimisations: self.optimisations,
+        }
+    }
 }
 
 /// Which patches of the moment are on disk.
@@ -95,44 +105,66 @@ pub(crate) struct Outcome {
 /// Sees states beside the judge: to check some of them with foreign tools.
 pub(crate) type Witness<'a> = &'a mut dyn FnMut(&Fork, u128);
 
+/// Somebody who looks at a workload as it runs.
+pub(crate) trait Spectator: Watcher {
+    /// The image is mounted: this is what will be done and promised.
+    fn begin(&mut self, model: Rc<RefCell<Model>>);
+
+    /// So many operations are begun.
+    fn begun(&mut self, operations: usize);
+
+    /// An operation was answered with an error.
+    fn refused(&mut self, operation: &Operation, error: &Error);
+
+    /// Nothing more needs to run.
+    fn is_done(&self) -> bool;
+}
+
 /// Explores one workload from an image on.
 ///
 /// # Errors
 /// Where the image cannot be mounted, or the engine fails otherwise than with an answer to an operation.
 pub(crate) fn explore(
     image: &Fork,
-    operations: &[Operation],
+    workload: &Workload,
     plan: &Plan,
     witness: Witness<'_>,
 ) -> Result<Outcome, Error> {
-    let engine = Engine {
-        ordering: plan.ordering,
-        optimisations: plan.optimisations,
-    };
-    let mut explorer = Explorer::new(engine, plan, witness);
-    let mut machine = Machine::new(image.clone(), engine, &mut explorer)?;
-    explorer.model = Some(machine.model());
+    let mut explorer = Explorer::new(workload.setup, plan, witness);
+    run(image, &workload.operations, plan, &mut explorer)?;
+    Ok(explorer.into_outcome())
+}
+
+/// Runs a workload under a plan.
+///
+/// # Errors
+/// As [`explore`].
+pub(crate) fn run(
+    image: &Fork,
+    operations: &[Operation],
+    plan: &Plan,
+    spectator: &mut dyn Spectator,
+) -> Result<(), Error> {
+    let mut machine = Machine::new(image.clone(), plan.engine(), &mut Nobody)?;
+    spectator.begin(machine.model());
     let mut random = Random::new(plan.seed ^ 0x5ca1_ab1e);
     for (number, operation) in operations.iter().enumerate() {
-        explorer.begun = number + 1;
-        match machine.apply(operation, &mut explorer) {
+        spectator.begun(number + 1);
+        match machine.apply(operation, spectator) {
             Ok(()) => {
-                explorer.at_rest(&machine.mount);
-                machine.answer(operation, &mut explorer)?;
+                spectator.at_rest(&machine.mount);
+                machine.answer(operation, spectator)?;
             }
             Err(error @ (Error::Corrupt { .. } | Error::Device(_))) => return Err(error),
-            Err(error) => explorer.refuse(operation, &error),
+            Err(error) => spectator.refused(operation, &error),
         }
-        explorer.at_rest(&machine.mount);
-        write_back(&mut machine, plan.schedule, &mut random, &mut explorer)?;
-        if explorer.is_done() {
-            break;
+        spectator.at_rest(&machine.mount);
+        write_back(&mut machine, plan.schedule, &mut random, spectator)?;
+        if spectator.is_done() {
+            return Ok(());
         }
     }
-    if !explorer.is_done() {
-        machine.mount.drain(&mut explorer)?;
-    }
-    Ok(explorer.into_outcome())
+    machine.mount.drain(spectator)
 }
 
 /// What the schedule writes between two operations.
@@ -140,18 +172,18 @@ fn write_back(
     machine: &mut Machine,
     schedule: Schedule,
     random: &mut Random,
-    explorer: &mut Explorer<'_>,
+    spectator: &mut dyn Spectator,
 ) -> Result<(), Error> {
     match schedule {
         Schedule::Nothing => {
-            if machine.mount.work(explorer)? {
-                explorer.at_rest(&machine.mount);
+            if machine.mount.work(spectator)? {
+                spectator.at_rest(&machine.mount);
             }
         }
-        Schedule::Everything => machine.mount.drain(explorer)?,
+        Schedule::Everything => machine.mount.drain(spectator)?,
         Schedule::Partial => {
-            if random.below(2) == 0 && machine.mount.work(explorer)? {
-                explorer.at_rest(&machine.mount);
+            if random.below(2) == 0 && machine.mount.work(spectator)? {
+                spectator.at_rest(&machine.mount);
             }
             if random.below(2) == 0 {
                 let mut some = Vec::new();
@@ -160,7 +192,7 @@ fn write_back(
                 while some.len() > wanted {
                     some.swap_remove(random.below(some.len()));
                 }
-                machine.mount.write_out(Goal::Patches(&some), explorer)?;
+                machine.mount.write_out(Goal::Patches(&some), spectator)?;
             }
         }
     }
@@ -169,6 +201,8 @@ fn write_back(
 
 struct Explorer<'a> {
     plan: Plan,
+    /// So many operations are not looked at.
+    setup: usize,
     judge: Judge,
     random: Random,
     /// What was done and promised; `None` while the image is being mounted.
@@ -182,10 +216,11 @@ struct Explorer<'a> {
 }
 
 impl<'a> Explorer<'a> {
-    fn new(engine: Engine, plan: &Plan, witness: Witness<'a>) -> Explorer<'a> {
+    fn new(setup: usize, plan: &Plan, witness: Witness<'a>) -> Explorer<'a> {
         Explorer {
             plan: *plan,
-            judge: Judge::new(engine),
+            setup,
+            judge: Judge::new(plan.engine()),
             random: Random::new(plan.seed),
             model: None,
             begun: 0,
@@ -199,20 +234,12 @@ impl<'a> Explorer<'a> {
         }
     }
 
-    fn is_done(&self) -> bool {
-        self.outcome.found.is_some() || self.outcome.states >= self.plan.most_states
-    }
-
     fn into_outcome(self) -> Outcome {
         Outcome {
             moments: self.moment,
             tally: self.judge.tally,
             ..self.outcome
         }
-    }
-
-    fn refuse(&mut self, operation: &Operation, error: &Error) {
-        self.outcome.refused.push(format!("{operation}: {error}"));
     }
 
     /// What has yet to be asked about the state under what is promised now.
@@ -263,10 +290,28 @@ impl<'a> Explorer<'a> {
     }
 }
 
+impl Spectator for Explorer<'_> {
+    fn begin(&mut self, model: Rc<RefCell<Model>>) {
+        self.model = Some(model);
+    }
+
+    fn begun(&mut self, operations: usize) {
+        self.begun = operations;
+    }
+
+    fn refused(&mut self, operation: &Operation, error: &Error) {
+        self.outcome.refused.push(format!("{operation}: {error}"));
+    }
+
+    fn is_done(&self) -> bool {
+        self.outcome.found.is_some() || self.outcome.states >= self.plan.most_states
+    }
+}
+
 impl Watcher for Explorer<'_> {
     fn at_rest(&mut self, mount: &Mount) {
         self.moment += 1;
-        if self.model.is_none() || self.is_done() {
+        if self.begun <= self.setup || self.is_done() {
             return;
         }
         let Frontier { nodes, mut states } = Frontier::new(&mount.store, mount.fork());
@@ -304,17 +349,12 @@ impl Watcher for Explorer<'_> {
 
     fn in_flight(&mut self, mount: &Mount, batch: &Batch) {
         self.moment += 1;
-        if self.model.is_none() || self.is_done() {
+        if self.begun <= self.setup || self.is_done() {
             return;
         }
         let disk = mount.fork();
-        let size = u64::from(disk.block_bytes());
-        let mut arriving: Vec<(u64, Arc<[u8]>)> = Vec::new();
-        for request in batch.writes.iter().flat_map(|(_, requests)| requests) {
-            let first = request.offset_bytes / size;
-            arriving.extend((first..).zip(request.buffers.iter().cloned()));
-        }
-        let sectors = (size / 512).max(1) as u32;
+        let arriving = arriving(batch, &disk);
+        let sectors = disk.block_bytes() / 512;
         let whole = if sectors >= 64 {
             u64::MAX
         } else {
@@ -329,7 +369,7 @@ impl Watcher for Explorer<'_> {
             for ((block, bytes), sectors) in arriving.iter().zip(&arrived) {
                 if *sectors != 0 {
                     cut.push((*block, *sectors));
-                    state.set_block(*block, torn(disk.block(*block), bytes, *sectors));
+                    arrive(&mut state, *block, bytes, *sectors);
                 }
             }
             let fingerprint = state.fingerprint();
@@ -353,18 +393,29 @@ impl Watcher for Explorer<'_> {
     }
 }
 
-/// A block of which only some sectors arrived.
-fn torn(old: &[u8], new: &Arc<[u8]>, sectors: u64) -> Arc<[u8]> {
+/// The blocks of a batch, with what each is to hold.
+pub(crate) fn arriving(batch: &Batch, disk: &Fork) -> Vec<(u64, Arc<[u8]>)> {
+    let size = u64::from(disk.block_bytes());
+    let mut arriving = Vec::new();
+    for request in batch.writes.iter().flat_map(|(_, requests)| requests) {
+        let first = request.offset_bytes / size;
+        arriving.extend((first..).zip(request.buffers.iter().cloned()));
+    }
+    arriving
+}
+
+/// A block of which some sectors arrive.
+pub(crate) fn arrive(state: &mut Fork, block: u64, new: &Arc<[u8]>, sectors: u64) {
     let count = new.len().div_ceil(512);
     if (0..count).all(|sector| sectors & (1 << sector) != 0) {
-        return new.clone();
+        return state.set_block(block, new.clone());
     }
-    let mut bytes = old.to_vec();
+    let mut bytes = state.block(block).to_vec();
     for sector in (0..count).filter(|sector| sectors & (1 << sector) != 0) {
         let range = sector * 512..((sector + 1) * 512).min(new.len());
         bytes[range.clone()].copy_from_slice(&new[range]);
     }
-    bytes.into()
+    state.set_block(block, bytes.into());
 }
 
 /// Batches of up to so many blocks are tried in every way.

@@ -36,7 +36,7 @@ pub fn ace(length: usize) -> Vec<Workload> {
             }
         }
     }
-    name(workloads, "ace", length)
+    name(workloads, "ace", length, 0)
 }
 
 /// Sequences of `length` operations, 1 or 2, each followed by fsync, fdatasync, sync or nothing, over a small tree on stable storage.
@@ -63,7 +63,7 @@ pub fn sequences(length: usize) -> Vec<Workload> {
             }
         }
     }
-    name(workloads, "seq", length)
+    name(workloads, "seq", length, tree.len())
 }
 
 /// `count` random workloads.
@@ -71,12 +71,13 @@ pub fn random(count: usize, seed: u64) -> Vec<Workload> {
     let workloads = (0..count as u64).map(|number| {
         let mut random = Random::new(seed.wrapping_mul(0x1_0000_0001).wrapping_add(number));
         let mut operations = tree();
+        let mut grown = Grown::new();
         for _ in 0..6 + random.below(10) {
-            operations.push(random_operation(&mut random));
+            operations.push(grown.operation(&mut random));
         }
         operations
     });
-    name(workloads.collect(), "random", seed as usize)
+    name(workloads.collect(), "random", seed as usize, tree().len())
 }
 
 /// Puts workloads into an order that depends on the seed only, so that the first ones are of every sort.
@@ -87,10 +88,11 @@ pub fn shuffle(workloads: &mut [Workload], seed: u64) {
     }
 }
 
-fn name(workloads: Vec<Vec<Operation>>, kind: &str, of: usize) -> Vec<Workload> {
+fn name(workloads: Vec<Vec<Operation>>, kind: &str, of: usize, setup: usize) -> Vec<Workload> {
     let named = |(number, operations)| Workload {
         name: format!("{kind}:{of}/{}", number + 1),
         operations,
+        setup,
     };
     workloads.into_iter().enumerate().map(named).collect()
 }
@@ -459,49 +461,140 @@ fn every_promise(operation: &Operation) -> [Option<Operation>; 4] {
     ]
 }
 
-const DIRECTORIES: [&str; 6] = ["", "A", "B", "A/D", "B/A", "E"];
-const NAMES: [&str; 5] = ["foo", "bar", "baz", "D", "A"];
+const NAMES: [&str; 6] = ["foo", "bar", "baz", "D", "A", "x"];
 
-fn random_path(random: &mut Random) -> Path {
-    let directory = DIRECTORIES[random.below(DIRECTORIES.len())];
-    let name = NAMES[random.below(NAMES.len())];
-    Path::plain(&format!("{directory}/{name}"))
+/// What a random workload has made so far, as far as it went well.
+struct Grown {
+    directories: Vec<String>,
+    files: Vec<String>,
 }
 
-fn random_operation(random: &mut Random) -> Operation {
-    let path = random_path(random);
-    let at = [0, 0, 1024, 5000, 11_000, 13_000, 300_000][random.below(7)];
-    let len = [1, 100, 1024, 3000, 9000, 20_000][random.below(6)];
-    match random.below(24) {
-        0..=3 => Operation::Create(path, None),
-        4 | 5 => Operation::Mkdir(path, None),
-        6 => Operation::Symlink(vec![b'x'; len % 300 + 1], path, None),
-        7 | 8 => Operation::Write(path, at, Data::Pattern(len)),
-        9 | 10 => Operation::Append(path, Data::Pattern(len)),
-        11 | 12 => Operation::Truncate(path, at),
-        13 => Operation::Allocate(path, Allocate::PunchHole, at, len as u64),
-        14 => {
-            let keep_size = random.below(2) == 0;
-            Operation::Allocate(path, Allocate::Reserve { keep_size }, at, len as u64)
+impl Grown {
+    fn new() -> Grown {
+        let own = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect();
+        Grown {
+            directories: own(&["", "A", "B"]),
+            files: own(&["foo", "A/foo", "B/bar"]),
         }
-        15 => Operation::Link(path, random_path(random)),
-        16 => Operation::Unlink(path),
-        17 => Operation::Rmdir(path),
-        18..=20 => Operation::Rename(path, random_path(random)),
-        21 => {
-            let value = vec![b'v'; 1 + random.below(3) * 150];
-            Operation::SetXattr(path, b"user.a".to_vec(), value)
+    }
+
+    fn directory(&self, random: &mut Random) -> String {
+        self.directories[random.below(self.directories.len())].clone()
+    }
+
+    fn file(&self, random: &mut Random) -> String {
+        match self.files.len() {
+            0 => "foo".to_owned(),
+            count => self.files[random.below(count)].clone(),
         }
-        22 => match random.below(3) {
-            0 => Operation::RemoveXattr(path, b"user.a".to_vec()),
-            1 => Operation::SetAcl(path),
-            _ => Operation::Work,
-        },
-        _ => match random.below(4) {
-            0 => Operation::Sync,
-            1 => Operation::Fdatasync(path),
-            _ => Operation::Fsync(path),
-        },
+    }
+
+    /// Mostly a name that is free.
+    fn new_name(&self, random: &mut Random) -> String {
+        let directory = self.directory(random);
+        let name = NAMES[random.below(NAMES.len())];
+        format!("{directory}/{name}")
+            .trim_start_matches('/')
+            .to_owned()
+    }
+
+    fn make(&mut self, path: &str, directory: bool) {
+        let all = self.directories.iter().chain(&self.files);
+        if !all.clone().any(|known| known == path) {
+            let list = if directory {
+                &mut self.directories
+            } else {
+                &mut self.files
+            };
+            list.push(path.to_owned());
+        }
+    }
+
+    fn rename(&mut self, from: &str, to: &str) {
+        self.files.retain(|file| file != to);
+        let inside = format!("{from}/");
+        for path in self.files.iter_mut().chain(&mut self.directories) {
+            if path == from {
+                *path = to.to_owned();
+            } else if let Some(rest) = path.strip_prefix(&inside) {
+                *path = format!("{to}/{rest}");
+            }
+        }
+    }
+
+    fn operation(&mut self, random: &mut Random) -> Operation {
+        let plain = Path::plain;
+        let at = [0, 0, 1024, 5000, 11_000, 13_000, 300_000][random.below(7)];
+        let len = [1, 100, 1024, 3000, 9000, 20_000][random.below(6)];
+        let file = self.file(random);
+        match random.below(24) {
+            0..=2 => {
+                let path = self.new_name(random);
+                self.make(&path, false);
+                Operation::Create(plain(&path), None)
+            }
+            3 | 4 => {
+                let path = self.new_name(random);
+                self.make(&path, true);
+                Operation::Mkdir(plain(&path), None)
+            }
+            5 => {
+                let path = self.new_name(random);
+                self.make(&path, false);
+                Operation::Symlink(vec![b'x'; len % 90 + 1], plain(&path), None)
+            }
+            6..=8 => Operation::Write(plain(&file), at, Data::Pattern(len)),
+            9 | 10 => Operation::Append(plain(&file), Data::Pattern(len)),
+            11 | 12 => Operation::Truncate(plain(&file), at),
+            13 => Operation::Allocate(plain(&file), Allocate::PunchHole, at, len as u64),
+            14 => {
+                let keep_size = random.below(2) == 0;
+                let how = Allocate::Reserve { keep_size };
+                Operation::Allocate(plain(&file), how, at, len as u64)
+            }
+            15 => {
+                let path = self.new_name(random);
+                self.make(&path, false);
+                Operation::Link(plain(&file), plain(&path))
+            }
+            16 | 17 => {
+                self.files.retain(|known| *known != file);
+                Operation::Unlink(plain(&file))
+            }
+            18 => Operation::Rmdir(plain(&self.directory(random))),
+            _ => self.further_operation(random, &file),
+        }
+    }
+
+    fn further_operation(&mut self, random: &mut Random, file: &str) -> Operation {
+        let plain = Path::plain;
+        match random.below(8) {
+            0 | 1 => {
+                let to = self.new_name(random);
+                self.rename(file, &to);
+                Operation::Rename(plain(file), plain(&to))
+            }
+            2 => {
+                let (from, to) = (self.directory(random), self.new_name(random));
+                if !from.is_empty() && !to.starts_with(&from) {
+                    self.rename(&from, &to);
+                }
+                Operation::Rename(plain(&from), plain(&to))
+            }
+            3 => {
+                let value = vec![b'v'; 1 + random.below(3) * 150];
+                Operation::SetXattr(plain(file), b"user.a".to_vec(), value)
+            }
+            4 => match random.below(3) {
+                0 => Operation::RemoveXattr(plain(file), b"user.a".to_vec()),
+                1 => Operation::SetAcl(plain(&self.directory(random))),
+                _ => Operation::Work,
+            },
+            5 => Operation::Fsync(plain(file)),
+            6 => Operation::Fsync(plain(&self.directory(random))),
+            _ if random.below(3) == 0 => Operation::Sync,
+            _ => Operation::Fdatasync(plain(file)),
+        }
     }
 }
 

@@ -14,6 +14,7 @@ mod mount;
 mod operation;
 mod promises;
 mod random;
+mod replay;
 
 pub use campaign::{Campaign, CampaignError, Failure, ImageOptions, NoObserver, Observer, Results};
 pub use explore::Schedule;

@@ -283,8 +283,17 @@ impl Machine {
             fs.set_attributes(v, inode, &set, now)
         })?;
         let mut contents = self.model.borrow().object(id).contents.current().to_vec();
+        let mut model = self.model.borrow_mut();
+        if let Some(cut_off) = contents
+            .get_mut(size as usize..)
+            .filter(|cut| !cut.is_empty())
+        {
+            // The pointers go before the size does: in between, zeros stand where the bytes were.
+            cut_off.fill(0);
+            model.set_contents(id, contents.clone());
+        }
         contents.resize(size as usize, 0);
-        self.model.borrow_mut().set_contents(id, contents);
+        model.set_contents(id, contents);
         Ok(())
     }
 

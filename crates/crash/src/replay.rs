@@ -1,0 +1,328 @@
+//! One state again: by the moment and the patches that were on disk then. And the smallest workload and the fewest patches that
+//! still show a failure.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::rc::Rc;
+use std::str::FromStr;
+
+use backstitch_layout::Error;
+use backstitch_store::Batch;
+
+use crate::ace::Workload;
+use crate::explore::{Cut, Found, Plan, Schedule, Spectator, arrive, arriving, explore, run};
+use crate::frontier::Frontier;
+use crate::image::Fork;
+use crate::judge::{Judge, Question, Verdict};
+use crate::model::Model;
+use crate::mount::{Mount, Watcher};
+use crate::operation::Operation;
+
+/// The most states that are tried to see whether a smaller workload fails too.
+const STATES_TO_SHRINK: u64 = 200_000;
+
+/// Looks for the smallest workload, and in it for the fewest patches, that fail in the same way.
+///
+/// # Errors
+/// The engine's.
+pub(crate) fn minimise(
+    image: &Fork,
+    workload: &Workload,
+    plan: &Plan,
+    found: Found,
+) -> Result<(Workload, Plan, Found), Error> {
+    let mut best = (workload.clone(), *plan, found);
+    best.0.operations.truncate(best.2.begun);
+    best.1.most_states = STATES_TO_SHRINK;
+    for schedule in [Schedule::Nothing, Schedule::Everything] {
+        if schedule != best.1.schedule {
+            let plan = Plan { schedule, ..best.1 };
+            let workload = best.0.clone();
+            if accept(image, &workload, &plan, &mut best)? {
+                break;
+            }
+        }
+    }
+    // Whole halves first, then quarters, down to single operations; again and again until nothing can go.
+    let mut chunk = best.0.operations.len() / 2;
+    while chunk > 0 {
+        let mut at = best.0.operations.len();
+        let mut shrunk = false;
+        while at > 0 {
+            let start = at.saturating_sub(chunk);
+            let mut workload = best.0.clone();
+            workload.operations.drain(start..at);
+            workload.setup = workload.setup.min(start);
+            let plan = best.1;
+            shrunk |= accept(image, &workload, &plan, &mut best)?;
+            at = start.min(best.0.operations.len());
+        }
+        if !shrunk || chunk > 1 {
+            chunk /= 2;
+        }
+    }
+    let fewer = fewest_patches(image, &best.0, &best.1, &best.2)?;
+    best.2 = fewer.unwrap_or(best.2);
+    Ok(best)
+}
+
+/// Takes a workload for the best one if it fails in the same way.
+fn accept(
+    image: &Fork,
+    workload: &Workload,
+    plan: &Plan,
+    best: &mut (Workload, Plan, Found),
+) -> Result<bool, Error> {
+    let outcome = explore(image, workload, plan, &mut |_, _| {})?;
+    let Some(found) = outcome.found else {
+        return Ok(false);
+    };
+    if found.verdict.kind != best.2.verdict.kind {
+        return Ok(false);
+    }
+    let mut workload = workload.clone();
+    workload.operations.truncate(found.begun);
+    *best = (workload, *plan, found);
+    Ok(true)
+}
+
+fn fewest_patches(
+    image: &Fork,
+    workload: &Workload,
+    plan: &Plan,
+    found: &Found,
+) -> Result<Option<Found>, Error> {
+    let mut again = Again::new(
+        plan,
+        found.moment,
+        found.cut.clone(),
+        Some(found.verdict.kind),
+    );
+    run(image, &workload.operations, plan, &mut again)?;
+    Ok(again.found)
+}
+
+/// Makes a state again.
+///
+/// # Errors
+/// The engine's.
+pub(crate) fn again(
+    image: &Fork,
+    operations: &[Operation],
+    plan: &Plan,
+    place: &Place,
+) -> Result<Option<Seen>, Error> {
+    let mut again = Again::new(plan, place.moment, place.cut.clone(), None);
+    run(image, operations, plan, &mut again)?;
+    Ok(again.seen)
+}
+
+/// A state, and what is said of it.
+pub(crate) struct Seen {
+    pub(crate) state: Fork,
+    pub(crate) verdict: Option<Verdict>,
+}
+
+/// Which state of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) moment: usize,
+    pub(crate) cut: Cut,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.cut {
+            Cut::Patches(included) => {
+                write!(f, "{}:{}:", self.moment, included.len())?;
+                included.chunks(4).try_for_each(|bits| {
+                    let digit = bits.iter().rev().fold(0, |d, b| d * 2 + u8::from(*b));
+                    write!(f, "{digit:x}")
+                })
+            }
+            Cut::Batch(arrived) => {
+                write!(f, "{}:w", self.moment)?;
+                arrived
+                    .iter()
+                    .try_for_each(|(block, sectors)| write!(f, ":{block}={sectors:x}"))
+            }
+        }
+    }
+}
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Place, String> {
+        let bad =
+            || format!("'{text}' is no state: MOMENT:COUNT:HEX or MOMENT:w:BLOCK=HEX… is wanted");
+        let mut parts = text.split(':');
+        let moment = parts.next().and_then(|m| m.parse().ok()).ok_or_else(bad)?;
+        let kind = parts.next().ok_or_else(bad)?;
+        if kind == "w" {
+            let block = |part: &str| {
+                let (block, sectors) = part.split_once('=')?;
+                Some((block.parse().ok()?, u64::from_str_radix(sectors, 16).ok()?))
+            };
+            let arrived: Option<Vec<_>> = parts.map(block).collect();
+            let cut = Cut::Batch(arrived.ok_or_else(bad)?);
+            return Ok(Place { moment, cut });
+        }
+        let count: usize = kind.parse().map_err(|_| bad())?;
+        let digits: Option<Vec<u32>> = parts
+            .next()
+            .unwrap_or_default()
+            .chars()
+            .map(|c| c.to_digit(16))
+            .collect();
+        let digits = digits
+            .filter(|d| d.len() == count.div_ceil(4))
+            .ok_or_else(bad)?;
+        let included = (0..count).map(|at| digits[at / 4] & (1 << (at % 4)) != 0);
+        Ok(Place {
+            moment,
+            cut: Cut::Patches(included.collect()),
+        })
+    }
+}
+
+/// Waits for a moment of a run.
+struct Again {
+    model: Option<Rc<RefCell<Model>>>,
+    judge: Judge,
+    begun: usize,
+    now: usize,
+    moment: usize,
+    cut: Cut,
+    /// Looks for fewer patches with a verdict of this kind.
+    shrink: Option<&'static str>,
+    found: Option<Found>,
+    seen: Option<Seen>,
+}
+
+impl Again {
+    fn new(plan: &Plan, moment: usize, cut: Cut, shrink: Option<&'static str>) -> Again {
+        Again {
+            model: None,
+            judge: Judge::new(plan.engine()),
+            begun: 0,
+            now: 0,
+            moment,
+            cut,
+            shrink,
+            found: None,
+            seen: None,
+        }
+    }
+
+    fn judge(&mut self, state: &Fork) -> Option<Verdict> {
+        let model = self.model.clone()?;
+        let model = model.borrow();
+        self.judge.judge(state, &model, Question::Consistency)
+    }
+
+    fn note(&mut self, state: Fork) {
+        let model = self.model.clone();
+        let verdict =
+            model.and_then(|model| self.judge.judge(&state, &model.borrow(), Question::Reclaim));
+        self.seen = Some(Seen { state, verdict });
+    }
+}
+
+impl Spectator for Again {
+    fn begin(&mut self, model: Rc<RefCell<Model>>) {
+        self.model = Some(model);
+    }
+
+    fn begun(&mut self, operations: usize) {
+        self.begun = operations;
+    }
+
+    fn refused(&mut self, _operation: &Operation, _error: &Error) {}
+
+    fn is_done(&self) -> bool {
+        self.now >= self.moment
+    }
+}
+
+impl Watcher for Again {
+    fn at_rest(&mut self, mount: &Mount) {
+        self.now += 1;
+        let Cut::Patches(included) = &self.cut else {
+            return;
+        };
+        let Frontier { nodes, mut states } = Frontier::new(&mount.store, mount.fork());
+        if self.now != self.moment || included.len() != nodes.len() {
+            return;
+        }
+        let mut included = included.clone();
+        let Some(kind) = self.shrink else {
+            let state = states.fork(&nodes, &included);
+            return self.note(state);
+        };
+        // From the last on, so that nothing that is there waits for what goes.
+        for node in (0..nodes.len())
+            .rev()
+            .filter(|node| included[*node])
+            .collect::<Vec<_>>()
+        {
+            let waited_for = (node + 1..nodes.len())
+                .any(|after| included[after] && nodes[after].befores.contains(&node));
+            if waited_for {
+                continue;
+            }
+            included[node] = false;
+            let state = states.fork(&nodes, &included);
+            match self.judge(&state).filter(|verdict| verdict.kind == kind) {
+                Some(verdict) => {
+                    self.found = Some(Found {
+                        moment: self.moment,
+                        begun: self.begun,
+                        cut: Cut::Patches(included.clone()),
+                        verdict,
+                        blocks: states.blocks(&nodes, &included),
+                        state,
+                    });
+                }
+                None => included[node] = true,
+            }
+        }
+    }
+
+    fn in_flight(&mut self, mount: &Mount, batch: &Batch) {
+        self.now += 1;
+        let (true, Cut::Batch(arrived)) = (self.now == self.moment, &self.cut) else {
+            return;
+        };
+        let mut state = mount.fork();
+        for (block, bytes) in arriving(batch, &state) {
+            if let Some((_, sectors)) = arrived.iter().find(|(at, _)| *at == block) {
+                arrive(&mut state, block, &bytes, *sectors);
+            }
+        }
+        if self.shrink.is_none() {
+            self.note(state);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_read_as_it_is_written() {
+        for cut in [
+            Cut::Patches(vec![true, false, false, true, true]),
+            Cut::Patches(vec![]),
+            Cut::Batch(vec![(70, 3), (9, 1)]),
+            Cut::Batch(vec![]),
+        ] {
+            let place = Place { moment: 12, cut };
+            assert_eq!(place.to_string().parse::<Place>().unwrap(), place);
+        }
+        for bad in ["", "x:1:0", "3:5:0", "3:w:a=b", "3"] {
+            assert!(bad.parse::<Place>().is_err(), "{bad}");
+        }
+    }
+}

@@ -139,7 +139,7 @@ impl LogWriter {
         data: &[u8],
     ) -> LogResult<()> {
         let at = self.end_bytes;
-        if offset_bytes % SECTOR != 0 || len_bytes % SECTOR != 0 {
+        if !offset_bytes.is_multiple_of(SECTOR) || !len_bytes.is_multiple_of(SECTOR) {
             return Err(LogError::Entry {
                 log: self.name.clone(),
                 entry: self.entries,

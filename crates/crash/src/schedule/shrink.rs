@@ -23,8 +23,11 @@ impl Judge<'_> {
     }
 }
 
-/// Looks for a failing state that is closer to the good ones: nothing torn and the log's order if that fails too, then as few
-/// changes missing as possible, then, if that is fewer, as few changes there as possible.
+/// How many changes more may be missing than there before a state is rather told by what is there.
+const RATHER_MISSING: usize = 8;
+
+/// Looks for a failing state that is easy to understand: nothing torn and the log's order if that fails too, then as few changes
+/// missing as possible or, where these are many, as few changes there as possible.
 pub(crate) fn shrink(
     recording: &Recording,
     state: &StateId,
@@ -62,7 +65,7 @@ pub(crate) fn shrink(
             .collect(),
     };
     let kept = fewest(&best.kept, &mut |k| judge.fails(moment, &without(k)))?;
-    best = match kept.len() < missing.len() {
+    best = match kept.len() + RATHER_MISSING < missing.len() {
         true => without(&kept),
         false => by_missing,
     };

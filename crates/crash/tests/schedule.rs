@@ -8,6 +8,7 @@ use backstitch_crash::schedule::{
 use backstitch_device::write_log::{EntryFlags, LogWriter};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A base of sixteen sectors full of dots, and a log.
@@ -70,6 +71,7 @@ fn options(check: &str, torn: bool) -> Options {
         command: "the command".into(),
         replay_command: "again".into(),
         keep: None,
+        stop: Arc::default(),
     }
 }
 
@@ -343,6 +345,17 @@ fn a_log_of_another_image_is_refused() {
         "{error}"
     );
     assert!(Recording::open(Path::new("/none"), &case.log()).is_err());
+}
+
+#[test]
+fn it_stops_when_it_is_told_to() {
+    let case = unordered();
+    let wanted = options("true", false);
+    wanted
+        .stop
+        .store(true, std::sync::atomic::Ordering::Relaxed);
+    let stopped = explore(&case.open(), &wanted, &|_| {});
+    assert_eq!(stopped, Err(ScheduleError::Stopped));
 }
 
 #[test]

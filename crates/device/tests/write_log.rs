@@ -167,6 +167,13 @@ fn a_device_logs_what_it_is_told() {
     assert!(!device.discard(0, 512).unwrap(), "memory cannot discard");
     assert_eq!(device.entries(), 4);
     assert!(device.write(8192, b"x").is_err(), "past the end");
+    assert_eq!(
+        entries(&path).unwrap().len(),
+        3,
+        "the last one is not counted yet"
+    );
+    device.count().unwrap();
+    assert_eq!(entries(&path).unwrap().len(), 4);
     device.flush().unwrap();
     let found = entries(&path).unwrap();
     assert_eq!(found.len(), 5);

@@ -46,6 +46,9 @@ pub enum ScheduleError {
         /// Why.
         reason: String,
     },
+    /// Somebody asked to stop.
+    #[error("the exploration: stopped")]
+    Stopped,
     /// A state that was asked for is none of this log's.
     #[error("{state}: no state of this log: {reason}")]
     NoState {

@@ -2,7 +2,7 @@
 
 use super::check::{Check, Verdict};
 use super::describe;
-use super::error::{ScheduleResult, at};
+use super::error::{ScheduleError, ScheduleResult, at};
 use super::plan::{Job, Plan, plan};
 use super::recording::{Moment, Recording};
 use super::scratch::{Scratch, copy_sparse};
@@ -10,8 +10,8 @@ use super::shrink::{Judge, shrink};
 use super::variant::StateId;
 use crate::report::{Failure, Kind, Report};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 /// The most failing states that are described. The others are counted.
@@ -38,6 +38,8 @@ pub struct Options {
     pub replay_command: String,
     /// Where the image of the first failing state goes.
     pub keep: Option<PathBuf>,
+    /// Once this is set, the exploration ends before the next state, and cleans up.
+    pub stop: Arc<AtomicBool>,
 }
 
 /// How far an exploration has come.
@@ -57,28 +59,31 @@ struct Bench<'a> {
     scratch: Scratch<'a>,
     marks: PathBuf,
     marks_there: Option<usize>,
-    check: &'a Check,
+    options: &'a Options,
 }
 
 impl<'a> Bench<'a> {
-    fn new(dir: &Path, recording: &'a Recording, check: &'a Check) -> ScheduleResult<Self> {
+    fn new(dir: &Path, recording: &'a Recording, options: &'a Options) -> ScheduleResult<Self> {
         Ok(Self {
             recording,
             scratch: Scratch::new(dir, recording)?,
             marks: dir.join("marks"),
             marks_there: None,
-            check,
+            options,
         })
     }
 
     /// Makes a state, and has it checked. Returns also whether the check wrote to the image.
     fn judge(&mut self, state: &StateId, keep: Option<&Path>) -> ScheduleResult<(Verdict, bool)> {
+        if self.options.stop.load(Ordering::Relaxed) {
+            return Err(ScheduleError::Stopped);
+        }
         self.scratch.build(&state.moment, &state.variant)?;
         self.write_marks(&state.moment)?;
         if let Some(keep) = keep {
             copy_sparse(self.scratch.path(), keep).map_err(at("cannot keep the image", keep))?;
         }
-        let verdict = self.check.run(self.scratch.path(), &self.marks);
+        let verdict = self.options.check.run(self.scratch.path(), &self.marks);
         let wrote = self.scratch.restore()?;
         Ok((verdict?, wrote))
     }
@@ -139,7 +144,7 @@ fn visit(
     });
     let work = || -> ScheduleResult<()> {
         let dir = scratch_dir()?;
-        let mut bench = Bench::new(dir.path(), recording, &options.check)?;
+        let mut bench = Bench::new(dir.path(), recording, options)?;
         while !stop.load(Ordering::Relaxed) {
             let number = next.fetch_add(1, Ordering::Relaxed);
             let Some(job) = jobs.get(number) else { break };
@@ -221,7 +226,7 @@ fn minimise(
         return Ok(Vec::new());
     }
     let dir = scratch_dir()?;
-    let mut bench = Bench::new(dir.path(), recording, &options.check)?;
+    let mut bench = Bench::new(dir.path(), recording, options)?;
     let mut failures: Vec<Failure> = Vec::new();
     for (job, verdict) in chosen {
         let state = state_of(&jobs[*job]);
@@ -269,7 +274,7 @@ fn smallest(
 pub fn replay(recording: &Recording, options: &Options, state: &str) -> ScheduleResult<Report> {
     let state = StateId::parse(state, recording)?;
     let dir = scratch_dir()?;
-    let mut bench = Bench::new(dir.path(), recording, &options.check)?;
+    let mut bench = Bench::new(dir.path(), recording, options)?;
     let (verdict, wrote) = bench.judge(&state, options.keep.as_deref())?;
     let plan = Plan {
         states: 1,

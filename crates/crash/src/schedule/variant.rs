@@ -9,7 +9,7 @@ use std::fmt::{self, Write};
 pub struct Variant {
     /// The changes that are there: positions in [`Recording::optional`], in the order in which they reached the disk.
     pub kept: Vec<u32>,
-    /// Those of them that are torn, by position, and which of their sectors are there.
+    /// Those of them that are torn, ascending by position, and which of their sectors are there.
     pub torn: Vec<(u32, Vec<bool>)>,
 }
 
@@ -35,8 +35,8 @@ impl Variant {
 
     /// The sectors of a kept change that are there, unless all are.
     pub fn mask(&self, position: u32) -> Option<&[bool]> {
-        let torn = self.torn.iter().find(|(torn, _)| *torn == position);
-        torn.map(|(_, mask)| mask.as_slice())
+        let found = self.torn.binary_search_by_key(&position, |(torn, _)| *torn);
+        found.ok().map(|at| self.torn[at].1.as_slice())
     }
 
     /// The changes in the order in which they reached the disk, with the FUA writes in their places.
@@ -152,6 +152,7 @@ fn parse(text: &str, recording: &Recording) -> Result<StateId, String> {
             return Err(format!("'{word}' is neither o= nor t="));
         }
     }
+    variant.torn.sort_unstable();
     let segments = recording.segments(&moment, &optional);
     if !variant.kept.is_sorted_by_key(|&n| segments[n as usize]) {
         return Err("its order moves a change past a FUA write".to_owned());

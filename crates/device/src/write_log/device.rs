@@ -42,11 +42,23 @@ impl LoggingDevice {
     ///
     /// # Errors
     ///
-    /// [`DeviceError::Write`] if the log cannot be written.
+    /// [`DeviceError::Flush`] if the log cannot be written, or could not be before.
     pub fn mark(&self, text: &str) -> Result<()> {
         let mut state = self.log.lock();
         state.check(&self.inner.name())?;
         let done = state.writer.mark(text);
+        state.latch(&self.inner.name(), done)
+    }
+
+    /// Makes the log's superblock count every entry: at the end of a recording, whose last writes no flush may follow.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Flush`] if the log cannot be written, or could not be before.
+    pub fn count(&self) -> Result<()> {
+        let mut state = self.log.lock();
+        state.check(&self.inner.name())?;
+        let done = state.writer.count();
         state.latch(&self.inner.name(), done)
     }
 

@@ -7,8 +7,10 @@ use backstitch_crash::schedule::{
     Check, Options, Progress, Recording, ScheduleError, explore, replay,
 };
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use signal_hook::consts::{SIGINT, SIGTERM};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 const WHAT: &str = "crash device";
@@ -22,7 +24,8 @@ const WHAT: &str = "crash device";
     after_help = "CMD is run by `sh -c` for each state, as a file that it may write to, and fails with any exit code but 0:
   $1, $BACKSTITCH_IMAGE    the state's path
   $BACKSTITCH_MARKS        the path of a file with the marks that had passed before the crash, a line each
-Where a check mounts the state, it needs a directory of its own: with --jobs above 1, checks run side by side.
+Where a check mounts the state, it needs a directory of its own: with --jobs above 1, checks run side by side. States are made in
+$TMPDIR; a check that flushes what it repairs, as e2fsck does, is faster with TMPDIR=/dev/shm.
 
 LOG comes from `backstitch crash record`, from QEMU's blklogwrites driver, or from Linux's dm-log-writes.
 
@@ -86,6 +89,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         refuse_overwriting(keep, &[&args.base, &args.log])?;
     }
     let options = options(args);
+    for signal in [SIGINT, SIGTERM] {
+        // The first one cleans up; the second one, if a check does not end, kills.
+        let stop = &options.stop;
+        signal_hook::flag::register_conditional_default(signal, stop.clone())
+            .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
+            .map_err(|error| Error::failed(WHAT, "signals", host(&error)))?;
+    }
     let report = match &args.replay {
         Some(state) => replay(&recording, &options, state).map_err(failed)?,
         None => explored(&recording, &options)?,
@@ -149,6 +159,7 @@ fn options(args: &Args) -> Options {
         command,
         replay_command: base,
         keep: args.keep.clone(),
+        stop: Arc::default(),
     }
 }
 

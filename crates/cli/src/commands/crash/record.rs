@@ -128,7 +128,7 @@ fn serve(args: &Args, image: &Path, log: &Path, dir: &Path) -> Result<()> {
     });
     let signals = daemon::Signals::catch()?;
     let source = image.display().to_string();
-    let mounted: MountedDisk = disk::spawn(device, dir, &source, report.clone())
+    let mounted: MountedDisk = disk::spawn(device.clone(), dir, &source, report.clone())
         .map_err(|error| Error::at_path(WHAT, dir, error))?;
     if args.daemon {
         daemon::report(&report, None)?;
@@ -137,5 +137,7 @@ fn serve(args: &Args, image: &Path, log: &Path, dir: &Path) -> Result<()> {
     }
     signals.unmount_on_arrival(mounted.unmounter(), mounted.ender());
     mounted.wait();
-    Ok(())
+    device
+        .count()
+        .map_err(|error| Error::at_path(WHAT, log, error))
 }

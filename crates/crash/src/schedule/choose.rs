@@ -162,7 +162,7 @@ impl<'a> Choices<'a> {
     }
 
     /// A random part of the changes, from few to nearly all, sometimes in another order, sometimes torn.
-    fn any(&self, rng: &mut Rng) -> Variant {
+    pub(crate) fn any(&self, rng: &mut Rng) -> Variant {
         let density = rng.u32(1..8);
         let reorder = !self.tangles.is_empty() && rng.bool();
         let mut variant = Variant::default();

@@ -11,6 +11,9 @@ use rustc_hash::FxHashSet;
 /// A moment that cannot be visited exhaustively gets no fewer states than this, or none.
 const LEAST_SHARE: u64 = 8;
 
+/// How many samples are looked at for each that is wanted, where many turn out to be known.
+const TRIES: u64 = 3;
+
 /// A state to visit.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
@@ -33,6 +36,12 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    fn add(&mut self, moment: Moment, variant: Variant) {
+        self.torn += u64::from(!variant.torn.is_empty());
+        self.reordered += u64::from(variant.is_reordered());
+        self.jobs.push(Job { moment, variant });
+    }
+
     /// Whether every state there is, is visited.
     pub(crate) fn is_exhaustive(&self) -> bool {
         self.exhaustive_moments == self.moments
@@ -78,16 +87,22 @@ pub(crate) fn plan(
         let choices = Choices::new(changes, &segments, torn);
         let chosen = choices.choose(share, &mut rng);
         plan.exhaustive_moments += usize::from(chosen.exhaustive);
-        for variant in chosen.variants {
-            plan.states += 1;
+        let mut looked_at = 0;
+        let mut new = 0;
+        let mut variants = chosen.variants.into_iter();
+        // Samples that turned out to be known are made up for by others, within reason.
+        while let Some(variant) = variants.next().or_else(|| {
+            let wanted = !chosen.exhaustive && new < share && looked_at < share * TRIES;
+            wanted.then(|| choices.any(&mut rng))
+        }) {
+            looked_at += 1;
             let hash = contents.state(&moment, &variant)?;
-            if !seen.insert((hash, moment.marks)) {
-                continue;
+            if seen.insert((hash, moment.marks)) {
+                new += 1;
+                plan.add(moment, variant);
             }
-            plan.torn += u64::from(!variant.torn.is_empty());
-            plan.reordered += u64::from(variant.is_reordered());
-            plan.jobs.push(Job { moment, variant });
         }
+        plan.states += looked_at;
     }
     Ok(plan)
 }
@@ -96,14 +111,19 @@ pub(crate) fn plan(
 /// [`LEAST_SHARE`] for each is too much, some moments get none; the last one always gets its share.
 fn shares(counts: &[u64], states: u64, rng: &mut Rng) -> Vec<u64> {
     let mut order: Vec<usize> = (0..counts.len()).collect();
-    let most = usize::try_from(states / LEAST_SHARE).unwrap_or(usize::MAX);
-    let needed = counts.iter().fold(0_u64, |sum, &n| sum.saturating_add(n));
-    if counts.len() > most && needed > states {
+    let least = |moment: usize| counts[moment].min(LEAST_SHARE);
+    let needed: u64 = order.iter().map(|&moment| least(moment)).sum();
+    if needed > states {
         rng.shuffle(&mut order);
         let last = counts.len() - 1;
         order.retain(|&moment| moment != last);
         order.insert(0, last);
-        order.truncate(most.max(1));
+        let mut left = states.max(least(last));
+        order.retain(|&moment| {
+            let taken = least(moment) <= left;
+            left -= if taken { least(moment) } else { 0 };
+            taken
+        });
     }
     order.sort_by_key(|&moment| (counts[moment], moment));
     let mut shares = vec![0; counts.len()];
@@ -138,5 +158,9 @@ mod tests {
         assert_eq!(shares.iter().filter(|&&share| share == 8).count(), 10);
         assert_eq!(shares.iter().sum::<u64>(), 80);
         assert_eq!(shares[99], 8);
+        let few = [&[2; 20][..], &[u64::MAX; 20]].concat();
+        let shares = self::shares(&few, 30, &mut Rng::with_seed(1));
+        assert!(shares.iter().sum::<u64>() > 20, "{shares:?}");
+        assert_eq!(self::shares(&[9, 9], 1, &mut Rng::with_seed(1)), [0, 1]);
     }
 }

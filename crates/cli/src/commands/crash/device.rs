@@ -2,7 +2,7 @@
 
 use crate::error::{Error, FAILED, Result, host};
 use crate::show;
-use backstitch_crash::report::Report;
+use backstitch_crash::report::{Block, BlockState, Failure, Report};
 use backstitch_crash::schedule::{
     Check, Options, Progress, Recording, ScheduleError, explore, replay,
 };
@@ -14,6 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const WHAT: &str = "crash device";
+/// No more changes than these are listed where they can as well be counted.
+const SHOWN: usize = 4;
 
 /// Explore what a crash could have left of the recorded writes of any device.
 ///
@@ -204,9 +206,7 @@ fn summary(report: &Report) -> String {
         ));
         said.for_each(|said| line(format!("    | {said}")));
         line(format!("  cut      {}", failure.cut));
-        for block in &failure.blocks {
-            line(format!("  {:8} {}", block.state.word(), block.what));
-        }
+        blocks(failure).into_iter().for_each(&mut line);
         line(format!("  replay   {}", failure.replay));
     }
     let (states, distinct) = (report.states, report.distinct);
@@ -228,6 +228,32 @@ fn summary(report: &Report) -> String {
         .iter()
         .for_each(|note| line(format!("note: {note}")));
     text
+}
+
+/// What was in flight. Of what is on the disk and what is not, the larger part is only counted.
+fn blocks(failure: &Failure) -> Vec<String> {
+    let on_disk = |block: &&Block| block.state == BlockState::OnDisk;
+    let there = failure.blocks.iter().filter(on_disk).count();
+    let larger = match there * 2 > failure.blocks.len() {
+        true => BlockState::OnDisk,
+        false => BlockState::Missing,
+    };
+    let (counted, shown): (Vec<&Block>, Vec<&Block>) = failure
+        .blocks
+        .iter()
+        .partition(|block| block.state == larger);
+    let (counted, shown) = match counted.len() > SHOWN {
+        true => (counted.len(), shown),
+        false => (0, failure.blocks.iter().collect()),
+    };
+    let mut lines: Vec<String> = shown
+        .iter()
+        .map(|block| format!("  {:8} {}", block.state.word(), block.what))
+        .collect();
+    if counted > 0 {
+        lines.push(format!("  {:8} the {counted} others", larger.word()));
+    }
+    lines
 }
 
 #[cfg(test)]

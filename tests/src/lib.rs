@@ -30,6 +30,7 @@ pub mod operations;
 pub mod player;
 pub mod populate;
 pub mod random;
+pub mod recorder;
 pub mod requirements;
 pub mod scratch;
 pub mod source;

@@ -273,12 +273,16 @@ fn kernel_mount(image: &Image, dir: &Path, options: &str) -> Outcome {
             .arg(image.path())
             .arg(dir);
         let outcome = run(&mut command);
-        let taken = outcome.stderr.contains("failed to setup loop device");
-        if !taken || Instant::now() > deadline {
+        if !is_taken(&outcome) || Instant::now() > deadline {
             return outcome;
         }
         std::thread::sleep(Duration::from_millis(200));
     }
+}
+
+/// Whether a mount failed because every loop device was taken, which may pass.
+pub(crate) fn is_taken(mount: &Outcome) -> bool {
+    mount.stderr.contains("failed to setup loop device")
 }
 
 fn fuse2fs_mount(image: &Image, dir: &Path, options: &str) -> Outcome {

@@ -4,13 +4,14 @@ use crate::mount::Backend;
 use std::path::{Path, PathBuf};
 
 /// The Debian packages, and the tools from crates.io, that hold the commands the tests run.
-const PACKAGES: [(&str, &str); 11] = [
+const PACKAGES: [(&str, &str); 12] = [
     ("mke2fs", "the Debian package e2fsprogs"),
     ("e2fsck", "the Debian package e2fsprogs"),
     ("debugfs", "the Debian package e2fsprogs"),
     ("dumpe2fs", "the Debian package e2fsprogs"),
     ("fuse2fs", "the Debian package fuse2fs"),
     ("fusermount3", "the Debian package fuse3"),
+    ("qemu-io", "the Debian package qemu-utils"),
     ("setfattr", "the Debian package attr"),
     ("setfacl", "the Debian package acl"),
     ("postmark", "the Debian package postmark"),

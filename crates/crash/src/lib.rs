@@ -15,6 +15,8 @@ mod operation;
 mod promises;
 mod random;
 mod replay;
+pub mod report;
+pub mod schedule;
 
 pub use campaign::{Campaign, CampaignError, Failure, ImageOptions, NoObserver, Observer, Results};
 pub use explore::Schedule;

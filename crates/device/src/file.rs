@@ -7,7 +7,7 @@
 use crate::holder::{lock_holder, loop_device_over};
 use crate::{BlockDevice, DeviceError, Result, WriteRequest, check_range};
 use parking_lot::Mutex;
-use rustix::fs::{FlockOperation, OFlags};
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{IoSlice, Seek, SeekFrom};
@@ -271,6 +271,27 @@ impl BlockDevice for FileDevice {
         })
     }
 
+    fn discard(&self, offset_bytes: u64, len_bytes: u64) -> Result<bool> {
+        if self.options.read_only {
+            return Err(DeviceError::ReadOnly {
+                device: self.name.clone(),
+            });
+        }
+        self.check_latched()?;
+        check_range(&self.name, self.size_bytes, offset_bytes, len_bytes)?;
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(&self.file, hole, offset_bytes, len_bytes) {
+            Ok(()) => Ok(true),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(false),
+            Err(error) => Err(self.latch(DeviceError::Write {
+                device: self.name.clone(),
+                offset_bytes,
+                len_bytes,
+                reason: reason_of(&error.into()),
+            })),
+        }
+    }
+
     fn reset_after_failure(&self) {
         let mut failure = self.failure.lock();
         *failure = None;
@@ -319,6 +340,27 @@ mod tests {
             used_bytes < 1 << 20,
             "the file is not sparse: {used_bytes} bytes"
         );
+    }
+
+    #[test]
+    fn what_was_discarded_reads_as_zeros() {
+        let (_dir, path) = scratch(1 << 16);
+        let device = open(&path, false).unwrap();
+        device.write(4000, &[7; 8192]).unwrap();
+        if !device.discard(4096, 4096).unwrap() {
+            return; // The host's file system cannot.
+        }
+        let mut buffer = [1; 8192];
+        device.read(4000, &mut buffer).unwrap();
+        assert_eq!(buffer[..96], [7; 96]);
+        assert_eq!(buffer[96..96 + 4096], [0; 4096]);
+        assert_eq!(buffer[96 + 4096..], [7; 4000]);
+        assert!(matches!(
+            device.discard(1 << 16, 1),
+            Err(DeviceError::OutOfRange { .. })
+        ));
+        drop(device);
+        assert!(open(&path, true).unwrap().discard(0, 512).is_err());
     }
 
     #[test]

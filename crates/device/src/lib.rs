@@ -19,7 +19,8 @@
 //! [`FileDevice`] is the real one: an image file or a raw disk. [`MemoryDevice`] never fails and forgets everything.
 //! [`RecordingDevice`] and [`VolatileDevice`] stand in front of another device: the first remembers what was written and flushed
 //! so that every state a power cut could have left can be rebuilt, the second plays a drive whose write cache loses its
-//! contents when the process dies.
+//! contents when the process dies. [`LoggingDevice`](write_log::LoggingDevice) remembers in a file, in the format that Linux and
+//! QEMU write too; see [`write_log`].
 
 mod error;
 mod file;
@@ -27,6 +28,7 @@ mod holder;
 mod memory;
 mod recording;
 mod volatile;
+pub mod write_log;
 
 pub use error::{DeviceError, Result};
 pub use file::{FileDevice, OpenOptions};
@@ -91,6 +93,13 @@ pub trait BlockDevice: Send + Sync {
 
     /// Makes everything submitted before stable.
     fn flush(&self) -> Result<()>;
+
+    /// Says that the bytes are no longer needed: they read as zeros from then on, or after a crash as what they were. Returns
+    /// whether that was done; a device that cannot do it leaves the bytes alone.
+    fn discard(&self, offset_bytes: u64, len_bytes: u64) -> Result<bool> {
+        let _ = (offset_bytes, len_bytes);
+        Ok(false)
+    }
 
     /// Forgets a latched failure, after which the caller must rewrite everything that was not flushed.
     fn reset_after_failure(&self) {}

@@ -1,7 +1,7 @@
 //! The FUSE front: an [`Engine`] as a mounted file system.
 //!
 //! [`spawn`] mounts, negotiates with the kernel, and serves requests on several threads, each with its own clone of `/dev/fuse`.
-//! It depends on `vfs` and knows no layout, no device and no mechanism. All state is the engine's: the front itself keeps none
+//! It depends on `vfs` and knows no layout, no device (but for [`disk`], which shows one as a file) and no mechanism. All state is the engine's: the front itself keeps none
 //! between two requests, and takes no lock.
 //!
 //! # What the kernel keeps, and why it may
@@ -40,6 +40,7 @@
 
 pub mod convert;
 mod directories;
+pub mod disk;
 mod front;
 pub mod privileges;
 mod requests;

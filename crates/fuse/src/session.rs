@@ -175,6 +175,11 @@ pub struct Ender {
 }
 
 impl Ender {
+    /// For a mount whose end is told to `told`.
+    pub(crate) fn new(told: Sender<()>) -> Ender {
+        Ender { told }
+    }
+
     /// Makes [`Mounted::wait`] go on to bring everything to the disk. Whoever still uses the mount gets errors from then on.
     pub fn end(&self) {
         // Nobody waits any more: it has ended already.
@@ -275,7 +280,7 @@ pub fn spawn(
         engine: EngineHandle(engine),
         dir,
         ended,
-        ender: Ender { told },
+        ender: Ender::new(told),
         invalidator,
     })
 }
@@ -289,17 +294,19 @@ pub fn run(engine: Arc<Engine>, dir: &Path, options: &FrontOptions) -> Result<()
     spawn(engine, dir, options)?.wait()
 }
 
+/// A mount's source. fusermount3 takes options as one string and wants commas in a name escaped; the kernel takes it as it is.
+pub(crate) fn source_name(image: &str) -> String {
+    match rustix::process::geteuid().is_root() {
+        true => image.to_owned(),
+        false => image.replace('\\', "\\\\").replace(',', "\\,"),
+    }
+}
+
 fn config(options: &FrontOptions) -> Config {
-    let is_root = rustix::process::geteuid().is_root();
-    // fusermount3 takes options as one string and wants commas in a name escaped; the kernel takes the name as it is.
-    let source = match is_root {
-        true => options.image.clone(),
-        false => options.image.replace('\\', "\\\\").replace(',', "\\,"),
-    };
     let either = |on: bool, yes, no| if on { yes } else { no };
     let mut config = Config::default();
     config.mount_options = vec![
-        MountOption::FSName(source),
+        MountOption::FSName(source_name(&options.image)),
         // As a custom option, for fuser hands `Subtype` on to fusermount3 only.
         MountOption::CUSTOM("subtype=backstitch".into()),
         either(options.read_only, MountOption::RO, MountOption::RW),
@@ -337,7 +344,7 @@ fn threads(wanted: usize) -> usize {
 }
 
 /// fuser puts the whole call into its messages; the reason alone is what a person needs.
-fn plain(error: io::Error) -> io::Error {
+pub(crate) fn plain(error: io::Error) -> io::Error {
     if error.raw_os_error().is_some() {
         return error;
     }

@@ -7,10 +7,12 @@
 
 use super::mount::announce;
 use crate::error::{Error, FAILED, Result, host};
-use backstitch_fuse::{Mounted, Unmounter};
+use backstitch_fuse::{Ender, Unmounter};
 use serde::Serialize;
+use serde_json::Value;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals as Incoming;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -33,20 +35,40 @@ pub(super) struct Start<'a> {
 
 /// Starts the daemon and waits until its mount answers.
 pub(super) fn start(wanted: &Start<'_>) -> Result<ExitCode> {
-    let failed = |error: &std::io::Error| Error::at_path("mount", wanted.dir, host(error));
-    let program = std::env::current_exe().map_err(|e| failed(&e))?;
-    let mut command = Command::new(program);
-    command
-        .arg0("backstitch")
-        .args(["mount", "--daemon", "--ordering", wanted.ordering]);
+    let mut words: Vec<OsString> = ["mount", "--daemon", "--ordering", wanted.ordering]
+        .map(OsString::from)
+        .into();
     for list in wanted.options {
-        command.arg("-o").arg(list);
+        words.extend(["-o".into(), list.into()]);
     }
     if let Some(log) = wanted.log {
-        command.arg("--log").arg(log);
+        words.extend(["--log".into(), log.into()]);
     }
-    command.arg("--").arg(wanted.image).arg(wanted.dir);
-    let mut child = command
+    words.extend(["--".into(), wanted.image.into(), wanted.dir.into()]);
+    match launch("mount", wanted.dir, &words)? {
+        Launched::Answers(report) => {
+            announce(&report, wanted.json)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Launched::Failed(code) => Ok(code),
+    }
+}
+
+/// What became of a daemon.
+pub(super) enum Launched {
+    /// Its mount answers; this is its report.
+    Answers(Value),
+    /// It has ended, and said why.
+    Failed(ExitCode),
+}
+
+/// Starts ourselves anew with these words, as a daemon that is to mount at `dir`, and waits for its report.
+pub(super) fn launch(what: &str, dir: &Path, words: &[OsString]) -> Result<Launched> {
+    let failed = |error: &std::io::Error| Error::at_path(what, dir, host(error));
+    let program = std::env::current_exe().map_err(|e| failed(&e))?;
+    let mut child = Command::new(program)
+        .arg0("backstitch")
+        .args(words)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
@@ -58,15 +80,12 @@ pub(super) fn start(wanted: &Start<'_>) -> Result<ExitCode> {
             .map_err(|e| failed(&e))?;
     }
     if let Ok(report) = serde_json::from_str(&line) {
-        announce(&report, wanted.json)?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(Launched::Answers(report));
     }
-    // It has said why.
     let status = child.wait().map_err(|e| failed(&e))?;
     let code = status.code().and_then(|code| u8::try_from(code).ok());
-    Ok(ExitCode::from(
-        code.filter(|&code| code != 0).unwrap_or(FAILED),
-    ))
+    let code = code.filter(|&code| code != 0).unwrap_or(FAILED);
+    Ok(Launched::Failed(ExitCode::from(code)))
 }
 
 /// Reports to the caller, and leaves its terminal, session and directory.
@@ -105,8 +124,7 @@ impl Signals {
 
     /// Takes the mount off when a signal comes. While files are in use it only leaves the tree; a second signal, or
     /// [`GRACE`], ends it all the same: what was written is on the disk by then, and files in use answer with an error.
-    pub(super) fn unmount_on_arrival(mut self, mounted: &Mounted) {
-        let (unmounter, ender) = (mounted.unmounter(), mounted.ender());
+    pub(super) fn unmount_on_arrival(mut self, unmounter: Unmounter, ender: Ender) {
         std::thread::spawn(move || {
             if self.incoming.forever().next().is_none() {
                 return;

@@ -204,7 +204,7 @@ fn serve(
         )?;
     }
     drop(engine);
-    signals.unmount_on_arrival(&mounted);
+    signals.unmount_on_arrival(mounted.unmounter(), mounted.ender());
     mounted
         .wait()
         .map_err(|error| Error::at_path("unmount", image, error))

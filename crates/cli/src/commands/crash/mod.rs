@@ -1,5 +1,8 @@
 //! `backstitch crash`: what a crash can leave.
 
+mod device;
+mod record;
+
 use crate::error::{Error, Result};
 use clap::Subcommand;
 use std::process::ExitCode;
@@ -19,16 +22,19 @@ enum What {
     /// A program on a mount
     App,
     /// The recorded writes of any device
-    Device,
+    Device(device::Args),
     /// Record what is written to an image
-    Record,
+    Record(record::Args),
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let _ = &args.what;
-    Err(Error::failed(
-        "crash",
-        env!("CARGO_PKG_VERSION"),
-        "this command is not there yet",
-    ))
+    match &args.what {
+        What::Fs | What::App => Err(Error::failed(
+            "crash",
+            env!("CARGO_PKG_VERSION"),
+            "this command is not there yet",
+        )),
+        What::Device(args) => device::run(args),
+        What::Record(args) => record::run(args),
+    }
 }

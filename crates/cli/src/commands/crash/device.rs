@@ -1,0 +1,270 @@
+//! `backstitch crash device --base IMAGE --log LOG --check CMD`.
+
+use crate::error::{Error, FAILED, Result, host};
+use crate::show;
+use backstitch_crash::report::{Block, BlockState, Failure, Report};
+use backstitch_crash::schedule::{
+    Check, Options, Progress, Recording, ScheduleError, explore, replay,
+};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+const WHAT: &str = "crash device";
+/// No more changes than these are listed where they can as well be counted.
+const SHOWN: usize = 4;
+
+/// Explore what a crash could have left of the recorded writes of any device.
+///
+/// LOG holds what was written to IMAGE, in the dm-log-writes format. Between two flushes any part of the writes may have reached
+/// the disk, in any order: each such state is made, and CMD judges it.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "CMD is run by `sh -c` for each state, as a file that it may write to, and fails with any exit code but 0:
+  $1, $BACKSTITCH_IMAGE    the state's path
+  $BACKSTITCH_MARKS        the path of a file with the marks that had passed before the crash, a line each
+Where a check mounts the state, it needs a directory of its own: with --jobs above 1, checks run side by side. States are made in
+$TMPDIR; a check that flushes what it repairs, as e2fsck does, is faster with TMPDIR=/dev/shm.
+
+LOG comes from `backstitch crash record`, from QEMU's blklogwrites driver, or from Linux's dm-log-writes.
+
+Exit status: 0 no failure, 1 a failure, or it could not be done, 2 usage.
+
+Examples:
+  backstitch crash device --base before.img --log writes.log --check 'e2fsck -fy $1 > /dev/null; e2fsck -fn $1'
+  backstitch crash device --base b.img --log w.log --states 20000 --seed 7 --torn --html report.html --check ./check
+  backstitch crash device --base b.img --log w.log --check ./check --replay 117:3f --keep state.img"
+)]
+pub(crate) struct Args {
+    /// The image as it was when the log began
+    #[arg(long, value_name = "IMAGE")]
+    base: PathBuf,
+    /// What was written to it since
+    #[arg(long, value_name = "LOG")]
+    log: PathBuf,
+    /// The command that judges a state
+    #[arg(long, value_name = "CMD")]
+    check: String,
+    /// About how many states to look at; all, if there are no more
+    #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    states: u64,
+    /// What chooses the samples
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+    /// Tear writes at sectors of 512 bytes
+    #[arg(long)]
+    torn: bool,
+    /// How long CMD may take for a state; longer is a failure
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
+    timeout: f64,
+    /// How many states to check at once; by default one for each CPU, four at most
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    jobs: Option<u16>,
+    /// Look at this state alone, as a failure's report names it
+    #[arg(long, value_name = "CUT:HEX")]
+    replay: Option<String>,
+    /// Write the image of the first failing state, or of the replayed one, to FILE
+    #[arg(long, value_name = "FILE")]
+    keep: Option<PathBuf>,
+    /// Write the report as a page
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Print the report as one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+fn seconds(text: &str) -> std::result::Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    match seconds > 0.0 && seconds <= 1e6 {
+        true => Ok(seconds),
+        false => Err("between 0 and 1000000".to_owned()),
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let recording = Recording::open(&args.base, &args.log).map_err(failed)?;
+    if let Some(keep) = &args.keep {
+        refuse_overwriting(keep, &[&args.base, &args.log])?;
+    }
+    let options = options(args);
+    for signal in [SIGINT, SIGTERM] {
+        // The first one cleans up; the second one, if a check does not end, kills.
+        let stop = &options.stop;
+        signal_hook::flag::register_conditional_default(signal, stop.clone())
+            .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
+            .map_err(|error| Error::failed(WHAT, "signals", host(&error)))?;
+    }
+    let report = match &args.replay {
+        Some(state) => replay(&recording, &options, state).map_err(failed)?,
+        None => explored(&recording, &options)?,
+    };
+    if let Some(path) = &args.html {
+        std::fs::write(path, report.to_html())
+            .map_err(|error| Error::at_path(WHAT, path, host(&error)))?;
+    }
+    match args.json {
+        true => show::print_json(WHAT, &report)?,
+        false => show::print_bytes(WHAT, summary(&report).as_bytes())?,
+    }
+    Ok(match report.is_good() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(FAILED),
+    })
+}
+
+fn failed(error: ScheduleError) -> Error {
+    let text = error.to_string();
+    let (place, why) = text.split_once(": ").unwrap_or((&text, ""));
+    let shown = Error::failed(WHAT, place, why);
+    match error {
+        ScheduleError::Check { .. } => {
+            shown.hint("CMD is run by `sh -c`; it finds the state in $1")
+        }
+        ScheduleError::NoState { .. } => shown.hint("take CUT:HEX from a report on the same log"),
+        _ => shown,
+    }
+}
+
+fn refuse_overwriting(keep: &Path, inputs: &[&PathBuf]) -> Result<()> {
+    let same = |input: &&&PathBuf| matches!((keep.canonicalize(), input.canonicalize()), (Ok(a), Ok(b)) if a == b);
+    match inputs.iter().find(same) {
+        Some(_) => Err(Error::at_path(WHAT, keep, "it would be overwritten")),
+        None => Ok(()),
+    }
+}
+
+fn options(args: &Args) -> Options {
+    let base = format!(
+        "backstitch crash device --base {} --log {} --check {}",
+        quoted(&args.base.to_string_lossy()),
+        quoted(&args.log.to_string_lossy()),
+        quoted(&args.check)
+    );
+    let mut command = format!("{base} --states {} --seed {}", args.states, args.seed);
+    if args.torn {
+        command += " --torn";
+    }
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    Options {
+        check: Check {
+            command: args.check.clone(),
+            timeout: Duration::from_secs_f64(args.timeout),
+        },
+        states: args.states,
+        seed: args.seed,
+        torn: args.torn,
+        jobs: args.jobs.map_or(cpus.min(4), usize::from),
+        command,
+        replay_command: base,
+        keep: args.keep.clone(),
+        stop: Arc::default(),
+    }
+}
+
+/// A word as a shell reads it back.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+fn explored(recording: &Recording, options: &Options) -> Result<Report> {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    if let Ok(style) =
+        ProgressStyle::with_template("{bar:30} {pos}/{len} states, {msg} failed, {eta}")
+    {
+        bar.set_style(style);
+    }
+    let report = explore(recording, options, &|progress: Progress| {
+        bar.set_length(progress.of);
+        bar.set_position(progress.done);
+        bar.set_message(progress.failed.to_string());
+    });
+    bar.finish_and_clear();
+    report.map_err(failed)
+}
+
+/// What a person reads.
+fn summary(report: &Report) -> String {
+    let mut text = String::new();
+    let mut line = |line: String| {
+        text += &line;
+        text.push('\n');
+    };
+    for (at, failure) in report.failures.iter().enumerate() {
+        let mut said = failure.verdict.lines();
+        line(format!(
+            "failure {}: {}",
+            at + 1,
+            said.next().unwrap_or_default()
+        ));
+        said.for_each(|said| line(format!("    | {said}")));
+        line(format!("  cut      {}", failure.cut));
+        blocks(failure).into_iter().for_each(&mut line);
+        line(format!("  replay   {}", failure.replay));
+    }
+    let (states, distinct) = (report.states, report.distinct);
+    line(report.explored.clone());
+    let verdict = match report.failures.len() {
+        0 => "no failure".to_owned(),
+        _ => {
+            let failed = report.coverage.get("states that failed").copied();
+            format!("{} failed", failed.unwrap_or_default())
+        }
+    };
+    let rate = report.states_per_second;
+    let rate = rate.map_or(String::new(), |rate| format!(", {rate:.0} a second"));
+    line(format!(
+        "{states} states, {distinct} of them different{rate}: {verdict}"
+    ));
+    report
+        .notes
+        .iter()
+        .for_each(|note| line(format!("note: {note}")));
+    text
+}
+
+/// What was in flight. Of what is on the disk and what is not, the larger part is only counted.
+fn blocks(failure: &Failure) -> Vec<String> {
+    let on_disk = |block: &&Block| block.state == BlockState::OnDisk;
+    let there = failure.blocks.iter().filter(on_disk).count();
+    let larger = match there * 2 > failure.blocks.len() {
+        true => BlockState::OnDisk,
+        false => BlockState::Missing,
+    };
+    let (counted, shown): (Vec<&Block>, Vec<&Block>) = failure
+        .blocks
+        .iter()
+        .partition(|block| block.state == larger);
+    let (counted, shown) = match counted.len() > SHOWN {
+        true => (counted.len(), shown),
+        false => (0, failure.blocks.iter().collect()),
+    };
+    let mut lines: Vec<String> = shown
+        .iter()
+        .map(|block| format!("  {:8} {}", block.state.word(), block.what))
+        .collect();
+    if counted > 0 {
+        lines.push(format!("  {:8} the {counted} others", larger.word()));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_come_back_from_a_shell() {
+        assert_eq!(quoted("/a/b.img"), "/a/b.img");
+        assert_eq!(quoted("e2fsck -fn $1"), "'e2fsck -fn $1'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quoted(""), "''");
+    }
+}

@@ -1,0 +1,135 @@
+//! What an exploration found: the same for a file system, a program and a device.
+//!
+//! A report serialises to JSON, and [`Report::to_html`] makes a page of it. The page is the same for the same seed, byte for byte:
+//! rates are in the JSON only.
+
+mod html;
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What was explored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Our own file system.
+    Fs,
+    /// A program on a mount.
+    App,
+    /// The recorded writes of any device.
+    Device,
+}
+
+/// What became of a block in a failing state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BlockState {
+    /// It reached the disk.
+    #[serde(rename = "on disk")]
+    OnDisk,
+    /// It did not.
+    #[serde(rename = "missing")]
+    Missing,
+    /// Some of its sectors did.
+    #[serde(rename = "torn")]
+    Torn,
+}
+
+impl BlockState {
+    /// The word that JSON and people see.
+    pub fn word(self) -> &'static str {
+        match self {
+            BlockState::OnDisk => "on disk",
+            BlockState::Missing => "missing",
+            BlockState::Torn => "torn",
+        }
+    }
+}
+
+/// A block that was in flight.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Block {
+    /// Its number; of a device, the number of the 4,096 bytes in which the write starts.
+    pub block: u64,
+    /// What it was to hold, or which write it was.
+    pub what: String,
+    /// What became of it.
+    pub state: BlockState,
+}
+
+/// A state that is not right.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// What is wrong, in the judge's words.
+    pub verdict: String,
+    /// What was done before the cut.
+    pub operations: Vec<String>,
+    /// When the power went.
+    pub cut: String,
+    /// What was in flight, and what became of it.
+    pub blocks: Vec<Block>,
+    /// The command that makes this state again.
+    pub replay: String,
+    /// Whether nothing smaller was found to fail.
+    pub minimised: bool,
+}
+
+/// What an exploration found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// What was explored.
+    pub kind: Kind,
+    /// The command that makes this report.
+    pub command: String,
+    /// What chose the samples.
+    pub seed: u64,
+    /// States that were looked at.
+    pub states: u64,
+    /// Those that differed and were checked.
+    pub distinct: u64,
+    /// Whether these are all there are.
+    pub exhaustive: bool,
+    /// A sentence: exhaustive or sampled, and of what.
+    pub explored: String,
+    /// The states that are not right, the smallest ones that were found.
+    pub failures: Vec<Failure>,
+    /// The most that any state leaked, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leaks_max: Option<u64>,
+    /// How fast it went. Not on the page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub states_per_second: Option<f64>,
+    /// How often something was seen.
+    pub coverage: BTreeMap<String, u64>,
+    /// What a reader has to know about these results.
+    pub notes: Vec<String>,
+}
+
+impl Report {
+    /// An empty report.
+    pub fn new(kind: Kind, command: String, seed: u64) -> Self {
+        Self {
+            kind,
+            command,
+            seed,
+            states: 0,
+            distinct: 0,
+            exhaustive: false,
+            explored: String::new(),
+            failures: Vec::new(),
+            leaks_max: None,
+            states_per_second: None,
+            coverage: BTreeMap::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// Whether every state is right.
+    pub fn is_good(&self) -> bool {
+        self.failures.is_empty()
+    }
+
+    /// One page, with everything it needs in itself.
+    pub fn to_html(&self) -> String {
+        html::page(self)
+    }
+}

@@ -1,0 +1,85 @@
+//! Recording what the kernel's own file systems write: our recorder below, a loop device and a mount above.
+
+use crate::command::{backstitch, run, run_within, tool};
+use crate::mount::is_taken;
+use crate::scratch::Scratch;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A mounted recorder; taken down with its scratch directory if the test fails.
+#[derive(Debug)]
+pub struct Recorder {
+    dir: PathBuf,
+    /// The image as it was before.
+    pub base: PathBuf,
+    /// What was written since.
+    pub log: PathBuf,
+}
+
+impl Recorder {
+    /// Starts recording what is written to an image.
+    ///
+    /// # Panics
+    ///
+    /// If `crash record` fails.
+    pub fn start(scratch: &Scratch, image: &Path) -> Self {
+        let recorder = Self {
+            dir: scratch.dir("recorder"),
+            base: scratch.path("before.img"),
+            log: scratch.path("writes.log"),
+        };
+        let mut command = backstitch();
+        command.args(["crash", "record", "--base"]);
+        command.arg(&recorder.base).arg("--log").arg(&recorder.log);
+        run(command.arg(image).arg(&recorder.dir)).expect_success();
+        recorder
+    }
+
+    /// Mounts the recorded disk with one of the kernel's file systems, through a loop device that goes with the mount.
+    ///
+    /// # Panics
+    ///
+    /// If the kernel does not mount it, or all loop devices stay taken.
+    pub fn mount(&self, kind: &str, dir: &Path) {
+        let disk = self.dir.join("disk");
+        let mut command = tool("mount");
+        command.args(["-t", kind, "-o", "loop"]).arg(disk).arg(dir);
+        for _ in 0..100 {
+            let outcome = run(&mut command);
+            if !is_taken(&outcome) {
+                outcome.expect_success();
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        panic!("no loop device becomes free");
+    }
+
+    /// Adds a mark to the log.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be written.
+    pub fn mark(&self, text: &str) {
+        std::fs::write(self.dir.join("mark"), format!("{text}\n")).expect("cannot mark");
+    }
+
+    /// Ends the recording, once nothing sits on the disk any more.
+    ///
+    /// # Panics
+    ///
+    /// If the recorder does not come off.
+    pub fn end(&self) {
+        // The kernel lets go of a loop device a moment after the mount above it is gone.
+        for _ in 0..100 {
+            let limit = Duration::from_secs(60);
+            let outcome = run_within(backstitch().arg("umount").arg(&self.dir), limit);
+            if outcome.code == Some(0) {
+                return;
+            }
+            assert!(outcome.stderr.contains("in use"), "{}", outcome.describe());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        panic!("{} stays in use", self.dir.display());
+    }
+}

@@ -16,6 +16,7 @@ use thiserror::Error;
 use crate::ace::Workload;
 use crate::explore::{Found, Outcome, Plan, Schedule, explore};
 use crate::image::{Fork, ForkDevice};
+use crate::operation::Operation;
 use crate::replay::minimise;
 
 /// What is explored.
@@ -120,25 +121,23 @@ pub struct Failure {
     pub(crate) workload: Workload,
     pub(crate) plan: Plan,
     pub(crate) found: Found,
+    pub(crate) minimised: bool,
 }
 
 impl Failure {
-    /// For trying out.
-    pub fn describe(&self) -> String {
-        format!(
-            "{} {:?} moment {} begun {} cut {:?} blocks {:?}",
-            crate::operation::script(&self.workload.operations),
-            self.plan,
-            self.found.moment,
-            self.found.begun,
-            self.found.cut,
-            self.found.blocks
-        )
-    }
-
     /// What is wrong.
     pub fn verdict(&self) -> &str {
         &self.found.verdict.what
+    }
+
+    /// The image as the crash left it.
+    pub fn state(&self) -> &Fork {
+        &self.found.state
+    }
+
+    /// What was done, up to the crash.
+    pub fn operations(&self) -> &[Operation] {
+        &self.workload.operations[..self.found.begun.min(self.workload.operations.len())]
     }
 }
 
@@ -167,14 +166,18 @@ pub struct Results {
     pub second: u64,
     /// How many patches of which kind were uncommitted at the moments.
     pub coverage: BTreeMap<&'static str, u64>,
-    /// How many operations were answered with an error.
+    /// Every workload was run to its end.
+    pub is_complete: bool,
+    /// How often operations were answered with which error.
     pub refused: BTreeMap<String, u64>,
 }
 
 /// Sees states while they are judged.
 pub trait Observer: Sync {
-    /// A state that is about to be judged, and what identifies it.
-    fn state(&self, _state: &Fork, _fingerprint: u128) {}
+    /// A state that is about to be judged, and what identifies it. What is wrong with it, where the observer sees something.
+    fn state(&self, _state: &Fork, _fingerprint: u128) -> Option<String> {
+        None
+    }
 
     /// So many runs are done, of so many.
     fn progress(&self, _runs: usize, _of: usize, _results: &Results) {}
@@ -186,7 +189,7 @@ pub struct NoObserver;
 impl Observer for NoObserver {}
 
 impl Campaign {
-    fn plan(&self, run: usize) -> Plan {
+    pub(crate) fn plan(&self, run: usize) -> Plan {
         let (optimisations, schedule) = self.variants[run % self.variants.len()];
         Plan {
             ordering: self.ordering,
@@ -217,6 +220,7 @@ impl Campaign {
             workload,
             plan,
             found,
+            minimised: true,
         })
     }
 
@@ -294,6 +298,7 @@ impl Campaign {
                 }
             }
         }
+        results.is_complete = true;
         Ok(results)
     }
 
@@ -325,6 +330,7 @@ impl Campaign {
                 workload: self.workloads[run / self.variants.len()].clone(),
                 plan: self.plan(run),
                 found,
+                minimised: false,
             });
         }
     }

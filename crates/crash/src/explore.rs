@@ -18,7 +18,7 @@ use crate::machine::Machine;
 use crate::model::Model;
 use crate::mount::{Engine, Mount, Nobody, Watcher};
 use crate::operation::Operation;
-use crate::random::Random;
+use fastrand::Rng as Random;
 
 /// When the engine writes what the workload does not ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +103,7 @@ pub(crate) struct Outcome {
 }
 
 /// Sees states beside the judge: to check some of them with foreign tools.
-pub(crate) type Witness<'a> = &'a mut dyn FnMut(&Fork, u128);
+pub(crate) type Witness<'a> = &'a mut dyn FnMut(&Fork, u128) -> Option<String>;
 
 /// Somebody who looks at a workload as it runs.
 pub(crate) trait Spectator: Watcher {
@@ -147,7 +147,7 @@ pub(crate) fn run(
 ) -> Result<(), Error> {
     let mut machine = Machine::new(image.clone(), plan.engine(), &mut Nobody)?;
     spectator.begin(machine.model());
-    let mut random = Random::new(plan.seed ^ 0x5ca1_ab1e);
+    let mut random = Random::with_seed(plan.seed ^ 0x5ca1_ab1e);
     for (number, operation) in operations.iter().enumerate() {
         spectator.begun(number + 1);
         match machine.apply(operation, spectator) {
@@ -182,15 +182,15 @@ fn write_back(
         }
         Schedule::Everything => machine.mount.drain(spectator)?,
         Schedule::Partial => {
-            if random.below(2) == 0 && machine.mount.work(spectator)? {
+            if random.usize(..2) == 0 && machine.mount.work(spectator)? {
                 spectator.at_rest(&machine.mount);
             }
-            if random.below(2) == 0 {
+            if random.usize(..2) == 0 {
                 let mut some = Vec::new();
                 machine.mount.store.uncommitted(&mut some);
-                let wanted = 1 + random.below(3);
+                let wanted = 1 + random.usize(..3);
                 while some.len() > wanted {
-                    some.swap_remove(random.below(some.len()));
+                    some.swap_remove(random.usize(..some.len()));
                 }
                 machine.mount.write_out(Goal::Patches(&some), spectator)?;
             }
@@ -221,7 +221,7 @@ impl<'a> Explorer<'a> {
             plan: *plan,
             setup,
             judge: Judge::new(plan.engine()),
-            random: Random::new(plan.seed),
+            random: Random::with_seed(plan.seed),
             model: None,
             begun: 0,
             moment: 0,
@@ -268,10 +268,15 @@ impl<'a> Explorer<'a> {
     fn judge(&mut self, question: Question, fingerprint: u128, state: &Fork) -> Option<Verdict> {
         let model = self.model.clone()?;
         let model = model.borrow();
-        if question != Question::Promises {
-            (self.witness)(state, fingerprint);
+        let verdict = self.judge.judge(state, &model, question);
+        if verdict.is_some() || question == Question::Promises {
+            return verdict;
         }
-        self.judge.judge(state, &model, question)
+        let what = (self.witness)(state, fingerprint)?;
+        Some(Verdict {
+            kind: "foreign",
+            what,
+        })
     }
 
     fn count_coverage(&mut self, nodes: &[Node]) {
@@ -320,7 +325,7 @@ impl Watcher for Explorer<'_> {
             exhaustive: self.plan.exhaustive,
             samples: self.plan.samples,
         };
-        let mut random = Random::new(self.random.next());
+        let mut random = Random::with_seed(self.random.u64(..));
         let complete = closed::visit(&nodes, bounds, &mut random, &mut |included| {
             if self.is_done() {
                 return;
@@ -445,13 +450,19 @@ impl Explorer<'_> {
                 );
             }
             for _ in 0..self.plan.samples.min(64) {
-                let arrived = |_| if self.random.below(2) == 0 { whole } else { 0 };
+                let arrived = |_| {
+                    if self.random.usize(..2) == 0 {
+                        whole
+                    } else {
+                        0
+                    }
+                };
                 subsets.push((0..count).map(arrived).collect());
             }
         }
         if self.plan.torn {
             for _ in 0..count * 4 {
-                let arrived = |_| self.random.next() & whole;
+                let arrived = |_| self.random.u64(..) & whole;
                 subsets.push((0..count).map(arrived).collect());
             }
         }

@@ -13,7 +13,7 @@ use crate::image::Fork;
 use crate::model::Model;
 use crate::mount::{Engine, Mount, Watcher};
 use crate::promises;
-use crate::random::Random;
+use fastrand::Rng as Random;
 
 /// What is wrong with a state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -197,7 +197,7 @@ impl Watcher for Second<'_> {
             return;
         }
         let Frontier { nodes, mut states } = Frontier::new(&mount.store, mount.fork());
-        let mut random = Random::new(nodes.len() as u64);
+        let mut random = Random::with_seed(nodes.len() as u64);
         closed::visit(&nodes, SECOND, &mut random, &mut |included| {
             let is_new = self.seen.insert(states.fingerprint(&nodes, included));
             if !is_new || self.verdict.is_some() {

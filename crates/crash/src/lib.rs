@@ -3,7 +3,9 @@
 pub mod ace;
 mod campaign;
 mod closed;
+mod describe;
 mod explore;
+mod foreign;
 mod frontier;
 pub mod generate;
 mod image;
@@ -13,12 +15,15 @@ mod model;
 mod mount;
 mod operation;
 mod promises;
-mod random;
 mod replay;
 pub mod report;
 pub mod schedule;
+mod summary;
 
+pub use ace::Workload;
 pub use campaign::{Campaign, CampaignError, Failure, ImageOptions, NoObserver, Observer, Results};
 pub use explore::Schedule;
+pub use foreign::Foreign;
 pub use image::{Fork, ForkDevice};
 pub use operation::{BadOperation, Data, Operation, Path, parse_script, script};
+pub use summary::{ReplayError, Replayed};

@@ -73,7 +73,7 @@ fn accept(
     plan: &Plan,
     best: &mut (Workload, Plan, Found),
 ) -> Result<bool, Error> {
-    let outcome = explore(image, workload, plan, &mut |_, _| {})?;
+    let outcome = explore(image, workload, plan, &mut |_, _| None)?;
     let Some(found) = outcome.found else {
         return Ok(false);
     };

@@ -1,6 +1,8 @@
 //! `backstitch crash`: what a crash can leave.
 
 mod device;
+mod fs;
+mod print;
 mod record;
 
 use crate::error::{Error, Result};
@@ -18,7 +20,7 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 enum What {
     /// The file system itself
-    Fs,
+    Fs(fs::Args),
     /// A program on a mount
     App,
     /// The recorded writes of any device
@@ -29,11 +31,12 @@ enum What {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     match &args.what {
-        What::Fs | What::App => Err(Error::failed(
+        What::App => Err(Error::failed(
             "crash",
             env!("CARGO_PKG_VERSION"),
             "this command is not there yet",
         )),
+        What::Fs(args) => fs::run(args),
         What::Device(args) => device::run(args),
         What::Record(args) => record::run(args),
     }

@@ -6,6 +6,7 @@ use backstitch_store::{Batch, BlockClass, Goal, Optimisations, PatchKind};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -33,7 +34,7 @@ pub enum Schedule {
 
 /// How a workload is to be explored.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// The mechanism.
     pub ordering: MechanismKind,
     /// The optimisations of the patch graph.
@@ -128,11 +129,54 @@ pub(crate) fn explore(
     image: &Fork,
     workload: &Workload,
     plan: &Plan,
+    known: &mut Known,
     witness: Witness<'_>,
 ) -> Result<Outcome, Error> {
-    let mut explorer = Explorer::new(workload.setup, plan, witness);
+    let common = known.part_from(&workload.operations);
+    let setup = workload.setup.max(common);
+    let mut explorer = Explorer::new(setup, plan, &mut known.states, witness);
     run(image, &workload.operations, plan, &mut explorer)?;
     Ok(explorer.into_outcome())
+}
+
+/// What is known from the workload before, under the same plan: as far as two workloads begin alike, so do their states.
+#[derive(Default)]
+pub(crate) struct Known {
+    operations: Vec<Operation>,
+    states: FxHashMap<u128, Good>,
+}
+
+/// A state in which nothing was found wrong.
+#[derive(Clone, Copy)]
+struct Good {
+    first: Asked,
+    last: Asked,
+}
+
+/// When a state was asked about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Asked {
+    /// Under so many promises.
+    promises: u64,
+    /// After so many operations had begun.
+    begun: usize,
+}
+
+impl Known {
+    /// Forgets what does not hold for a workload with these operations. How many of them are those of the one before.
+    fn part_from(&mut self, operations: &[Operation]) -> usize {
+        let pairs = self.operations.iter().zip(operations);
+        let common = pairs.take_while(|(before, now)| before == now).count();
+        self.states.retain(|_, good| {
+            // What was promised later was promised by operations that this workload does not do.
+            if good.last.begun > common {
+                good.last = good.first;
+            }
+            good.first.begun <= common
+        });
+        self.operations = operations.to_vec();
+        common
+    }
 }
 
 /// Runs a workload under a plan.
@@ -209,14 +253,18 @@ struct Explorer<'a> {
     model: Option<Rc<RefCell<Model>>>,
     begun: usize,
     moment: usize,
-    /// The promises under which a state was found good.
-    seen: FxHashMap<u128, u64>,
+    known: &'a mut FxHashMap<u128, Good>,
     outcome: Outcome,
     witness: Witness<'a>,
 }
 
 impl<'a> Explorer<'a> {
-    fn new(setup: usize, plan: &Plan, witness: Witness<'a>) -> Explorer<'a> {
+    fn new(
+        setup: usize,
+        plan: &Plan,
+        known: &'a mut FxHashMap<u128, Good>,
+        witness: Witness<'a>,
+    ) -> Explorer<'a> {
         Explorer {
             plan: *plan,
             setup,
@@ -225,7 +273,7 @@ impl<'a> Explorer<'a> {
             model: None,
             begun: 0,
             moment: 0,
-            seen: FxHashMap::default(),
+            known,
             outcome: Outcome {
                 exhaustive: true,
                 ..Outcome::default()
@@ -236,7 +284,6 @@ impl<'a> Explorer<'a> {
 
     fn into_outcome(self) -> Outcome {
         Outcome {
-            moments: self.moment,
             tally: self.judge.tally,
             ..self.outcome
         }
@@ -249,10 +296,21 @@ impl<'a> Explorer<'a> {
             .model
             .as_ref()
             .map_or(0, |model| model.borrow().promises);
-        match self.seen.insert(fingerprint, promises) {
-            Some(before) if before == promises => None,
-            Some(_) => Some(Question::Promises),
-            None => {
+        let now = Asked {
+            promises,
+            begun: self.begun,
+        };
+        match self.known.entry(fingerprint) {
+            Entry::Occupied(known) if known.get().last.promises == promises => None,
+            Entry::Occupied(mut known) => {
+                known.get_mut().last = now;
+                Some(Question::Promises)
+            }
+            Entry::Vacant(new) => {
+                new.insert(Good {
+                    first: now,
+                    last: now,
+                });
                 self.outcome.fingerprints.insert(fingerprint as u64);
                 let every = self.plan.whole_every;
                 let whole = every != 0 && (fingerprint as u64).is_multiple_of(every);
@@ -319,6 +377,7 @@ impl Watcher for Explorer<'_> {
         if self.begun <= self.setup || self.is_done() {
             return;
         }
+        self.outcome.moments += 1;
         let Frontier { nodes, mut states } = Frontier::new(&mount.store, mount.fork());
         self.count_coverage(&nodes);
         let bounds = Bounds {
@@ -357,6 +416,7 @@ impl Watcher for Explorer<'_> {
         if self.begun <= self.setup || self.is_done() {
             return;
         }
+        self.outcome.moments += 1;
         let disk = mount.fork();
         let arriving = arriving(batch, &disk);
         let sectors = disk.block_bytes() / 512;

@@ -1,5 +1,6 @@
 //! The verdict on one state: what the check says, whether it can be mounted, whether the promises hold.
 
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use backstitch_ext::fsck::{self, Finding, Kind, Options};
@@ -18,9 +19,19 @@ use fastrand::Rng as Random;
 /// What is wrong with a state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
-    /// In one word, for the same failure found in another state: `corruption`, `promise`, …
+    /// In one word, for the same failure found in another state: `corruption`, `not as promised`, …
     pub(crate) kind: &'static str,
     pub(crate) what: String,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            // These say it themselves.
+            "corruption" | "foreign" => f.write_str(&self.what),
+            kind => write!(f, "{kind}: {}", self.what),
+        }
+    }
 }
 
 /// What was counted while judging.
@@ -170,7 +181,7 @@ fn unmountable(why: &str) -> Verdict {
 fn promise(mount: &mut Mount, model: &Model, when: &str) -> Option<Verdict> {
     let broken = promises::broken(mount, model);
     (!broken.is_empty()).then(|| Verdict {
-        kind: "promise",
+        kind: "not as promised",
         what: format!("{when}{}", broken.join("; ")),
     })
 }

@@ -15,7 +15,7 @@ use crate::image::{Fork, ForkDevice};
 
 /// How the engine is to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Engine {
+pub(crate) struct Engine {
     /// The mechanism.
     pub ordering: MechanismKind,
     /// The optimisations of the patch graph.

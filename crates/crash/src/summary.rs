@@ -125,7 +125,7 @@ impl Campaign {
             cut: found.cut.clone(),
         };
         Reported {
-            verdict: format!("{}: {}", found.verdict.kind, found.verdict.what),
+            verdict: found.verdict.to_string(),
             operations: operations.iter().map(Operation::to_string).collect(),
             cut: cut_in_words(found, operations),
             blocks: blocks(found),
@@ -158,7 +158,7 @@ impl Campaign {
         let seen = seen.ok_or(ReplayError::NoState)?;
         Ok(Replayed {
             state: seen.state,
-            verdict: seen.verdict.map(|v| format!("{}: {}", v.kind, v.what)),
+            verdict: seen.verdict.map(|verdict| verdict.to_string()),
         })
     }
 

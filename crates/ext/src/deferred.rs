@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 use crate::groups::Run;
 use crate::layout::Ext;
 use crate::map::Owner;
+use crate::planted::{Planted, planted};
 
 /// How many leaf indirect blocks of a freed inode one step may look at.
 const LEAVES_PER_STEP: u64 = 64;
@@ -112,6 +113,7 @@ impl Ext {
 
     /// Does `item` once `after` are on the disk; at once where they are, as far as that goes without reading.
     pub(crate) fn defer(&mut self, v: &mut Volume<'_>, item: Item, after: &[PatchId]) {
+        let after = planted_after(after);
         if !after.iter().any(|p| v.is_live(*p)) {
             self.deferred.due.push_back(item);
             return;
@@ -206,7 +208,8 @@ impl Ext {
             let Some(freed) = state.freed.take() else {
                 continue;
             };
-            let after = if state.never_alive { None } else { Some(freed) };
+            let never_alive = state.never_alive || planted(Planted::InodeFreedEarly);
+            let after = if never_alive { None } else { Some(freed) };
             let blocks = u64::from(inode.sectors / self.sectors_per_block());
             self.deferred.pending_blocks += blocks;
             self.deferred.pending_inodes += 1;
@@ -317,5 +320,16 @@ impl Ext {
         self.inodes.remove(&number);
         self.windows.drop_of(number);
         Ok(None)
+    }
+}
+
+/// What deferred work waits for: all of it, unless a planted error has it start too early.
+fn planted_after(after: &[PatchId]) -> &[PatchId] {
+    if planted(Planted::DeferredAtOnce) {
+        &[]
+    } else if planted(Planted::DeferredAfterTheFirst) {
+        &after[..after.len().min(1)]
+    } else {
+        after
     }
 }

@@ -456,8 +456,7 @@ impl Ext {
         if state.reach.is_some() {
             targets.extend(state.reach);
             // A moved directory with both names might come back under the old one.
-            let clearings = state.clearings.iter().copied();
-            targets.extend(clearings.map(|c| unless(Planted::FsyncWithoutClearings, c)));
+            targets.extend(state.clearings.iter().copied());
         }
         for name in &state.names {
             targets.push(unless(Planted::FsyncWithoutName, name.name));
@@ -465,7 +464,7 @@ impl Ext {
             let reach = self.reach_of_directory(name.directory);
             targets.extend(reach.map(|r| unless(Planted::FsyncWithoutReach, r)));
         }
-        targets.retain(|t| v.is_live(*t));
+        targets.retain(|t| v.is_live(*t) && !planted(Planted::FsyncAtOnce));
     }
 
     /// What makes a directory's own name reachable, where that is not on the disk yet.

@@ -13,6 +13,7 @@
 //! * a new bit after its earlier clearing, a reference to an attribute block after its contents, an inode's newer fields after its
 //!   older ones: they overlap, and the graph keeps the order of what overlaps;
 //! * the reach of a directory that was moved: until its new name can be reached it has the old one;
+//! * what is synced of a moved directory after the removal of its old name: its link count waits for that, and is synced;
 //! * the clean mark's removal after the record of the mount: they are in one block, which is written as one.
 //!
 //! That the clean mark comes last, and that the reclaim waits between its phases, is the business of those who drive the layout.
@@ -147,8 +148,8 @@ pub enum Planted {
     FsyncWithoutPointer,
     /// A new file was synced, but its directory has no name.
     FsyncWithoutReach,
-    /// A directory was renamed and synced, and comes back under its old name.
-    FsyncWithoutClearings,
+    /// A file was synced, and nothing of it is there: the call did not wait.
+    FsyncAtOnce,
     /// The image says that it is clean, but something was changed.
     ChangesBeforeMark,
 }
@@ -226,7 +227,7 @@ impl Planted {
         Planted::FsyncWithoutName,
         Planted::FsyncWithoutPointer,
         Planted::FsyncWithoutReach,
-        Planted::FsyncWithoutClearings,
+        Planted::FsyncAtOnce,
         Planted::ChangesBeforeMark,
     ];
 
@@ -294,7 +295,7 @@ impl Planted {
             Planted::FsyncWithoutName => "fsync-without-name",
             Planted::FsyncWithoutPointer => "fsync-without-pointer",
             Planted::FsyncWithoutReach => "fsync-without-reach",
-            Planted::FsyncWithoutClearings => "fsync-without-clearings",
+            Planted::FsyncAtOnce => "fsync-at-once",
             Planted::ChangesBeforeMark => "changes-before-mark",
         }
     }
@@ -315,7 +316,7 @@ impl Planted {
                 "mkdir A; creat A/f; write A/f 0 14336; sync; append A/f 1024"
             }
             Planted::IndirectEntryWithoutContents => {
-                "mkdir A; creat A/f; write A/f 0 14336; sync; append A/f 1024"
+                "mkdir A; creat A/old; write A/old 0 30000; sync; unlink A/old; sync; creat A/f; write A/f 0 14336; sync; append A/f 1024"
             }
             Planted::IndirectPointerWithoutBlock => {
                 "mkdir A; creat A/old; write A/old 0 30000; sync; unlink A/old; sync; creat A/f; sync; write A/f 0 20000"
@@ -342,7 +343,9 @@ impl Planted {
             Planted::InodeWithoutAttributeBlock => "mkdir A; setacl A; sync; mkdir A/d; creat A/f",
             Planted::DotDotWithoutParentLink => "mkdir A; sync; mkdir A/d",
             Planted::NameWithoutLinkCount => "mkdir A; mkdir B; creat A/f; sync; link A/f B/g",
-            Planted::NameBeforeEarlierRemoval => "mkdir A; creat A/f; sync; unlink A/f; creat A/f",
+            Planted::NameBeforeEarlierRemoval => {
+                "mkdir A; creat A/x; creat A/y; creat A/f; sync; unlink A/x; unlink A/f; creat A/f"
+            }
             Planted::NameBeforeIndexFlag => {
                 concat!(
                     "mkdir A; creat A/",
@@ -504,21 +507,7 @@ impl Planted {
                 )
             }
             Planted::FsyncWithoutReach => "mkdir A; creat A/f; fsync A/f",
-            Planted::FsyncWithoutClearings => {
-                concat!(
-                    "mkdir B; creat B/",
-                    long!(),
-                    "1; creat B/",
-                    long!(),
-                    "2; creat B/",
-                    long!(),
-                    "3; mkdir B/d; sync; rename B/d B/",
-                    long!(),
-                    "4; fsync B/",
-                    long!(),
-                    "4"
-                )
-            }
+            Planted::FsyncAtOnce => "mkdir A; creat A/f; write A/f 0 3000; fsync A/f",
             Planted::ChangesBeforeMark => "mkdir A; creat A/f",
         }
     }

@@ -186,8 +186,14 @@ impl Object {
             versions[i.min(j)..=i.max(j)].iter().all(|v| v.len() > at)
         };
         versions.iter().enumerate().any(|(j, version)| {
+            // The blocks behind the end of a later, shorter version are unmapped before its size is there.
+            let later = versions[j..]
+                .iter()
+                .map(|v| v.len().next_multiple_of(BLOCK_SIZE));
+            let unmapped_from = later.min().unwrap_or(usize::MAX);
             let fits = |at: usize| {
                 bytes[at] == version[at]
+                    || bytes[at] == 0 && at >= unmapped_from
                     || versions
                         .iter()
                         .enumerate()

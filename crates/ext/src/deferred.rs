@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 use crate::groups::Run;
 use crate::layout::Ext;
 use crate::map::Owner;
-use crate::planted::{Planted, planted};
+use crate::planted::{Planted, planted, unless_all};
 
 /// How many leaf indirect blocks of a freed inode one step may look at.
 const LEAVES_PER_STEP: u64 = 64;
@@ -113,7 +113,7 @@ impl Ext {
 
     /// Does `item` once `after` are on the disk; at once where they are, as far as that goes without reading.
     pub(crate) fn defer(&mut self, v: &mut Volume<'_>, item: Item, after: &[PatchId]) {
-        let after = planted_after(after);
+        let after = unless_all(Planted::DeferredAtOnce, after);
         if !after.iter().any(|p| v.is_live(*p)) {
             self.deferred.due.push_back(item);
             return;
@@ -133,13 +133,16 @@ impl Ext {
 
     /// Lets what was gathered wait for its patches.
     fn end_gathering(&mut self, v: &mut Volume<'_>) {
-        let Gathering { items, after } = std::mem::take(&mut self.deferred.gathering);
+        let Gathering { items, mut after } = std::mem::take(&mut self.deferred.gathering);
         if items.is_empty() {
             return;
         }
         let token = self.deferred.next_token;
         self.deferred.next_token += 1;
         self.deferred.waiting.insert(token, items);
+        if planted(Planted::DeferredAfterTheFirst) {
+            after.truncate(1);
+        }
         v.watch(&after, token);
     }
 
@@ -320,16 +323,5 @@ impl Ext {
         self.inodes.remove(&number);
         self.windows.drop_of(number);
         Ok(None)
-    }
-}
-
-/// What deferred work waits for: all of it, unless a planted error has it start too early.
-fn planted_after(after: &[PatchId]) -> &[PatchId] {
-    if planted(Planted::DeferredAtOnce) {
-        &[]
-    } else if planted(Planted::DeferredAfterTheFirst) {
-        &after[..after.len().min(1)]
-    } else {
-        after
     }
 }

@@ -16,7 +16,7 @@
 //! * what is synced of a moved directory after the removal of its old name: its link count waits for that, and is synced;
 //! * the clean mark's removal after the record of the mount: they are in one block, which is written as one.
 //!
-//! That the clean mark comes last, and that the reclaim waits between its phases, is the business of those who drive the layout.
+//! That the clean mark comes last is the business of those who drive the layout.
 
 #[cfg(feature = "planted-errors")]
 use std::cell::Cell;
@@ -136,7 +136,7 @@ pub enum Planted {
     InodeFreedEarly,
     /// Whatever is to be freed is freed at once, while it is pointed to.
     DeferredAtOnce,
-    /// Freeing waits for the first of several clearings: blocks are free that the inode points to.
+    /// Freeing waits for the first of several clearings: what lost the others is free while they are still to come.
     DeferredAfterTheFirst,
     /// A file was synced, but its inode is as before.
     FsyncWithoutInode,
@@ -152,6 +152,14 @@ pub enum Planted {
     FsyncAtOnce,
     /// The image says that it is clean, but something was changed.
     ChangesBeforeMark,
+    /// A name in a directory that nobody can reach stands for an inode that the reclaim marked as deleted.
+    ReclaimKillsEarly,
+    /// A `..` leads to a directory that the reclaim marked as deleted.
+    ReclaimKillsParentFirst,
+    /// A directory that nobody can reach is still there, but the reclaim no longer counts its `..`.
+    ReclaimCorrectsEarly,
+    /// The reclaim freed blocks behind the end of a file while they are still mapped.
+    ReclaimFreesEarly,
 }
 
 /// A name so long that three of its kind, and `.` and `..`, leave no room for a fourth in a block of 1024 bytes.
@@ -229,6 +237,10 @@ impl Planted {
         Planted::FsyncWithoutReach,
         Planted::FsyncAtOnce,
         Planted::ChangesBeforeMark,
+        Planted::ReclaimKillsEarly,
+        Planted::ReclaimKillsParentFirst,
+        Planted::ReclaimCorrectsEarly,
+        Planted::ReclaimFreesEarly,
     ];
 
     /// Its name, in words.
@@ -297,7 +309,23 @@ impl Planted {
             Planted::FsyncWithoutReach => "fsync-without-reach",
             Planted::FsyncAtOnce => "fsync-at-once",
             Planted::ChangesBeforeMark => "changes-before-mark",
+            Planted::ReclaimKillsEarly => "reclaim-kills-early",
+            Planted::ReclaimKillsParentFirst => "reclaim-kills-parent-first",
+            Planted::ReclaimCorrectsEarly => "reclaim-corrects-early",
+            Planted::ReclaimFreesEarly => "reclaim-frees-early",
         }
+    }
+
+    /// Whether it is made after a crash: it shows where the power fails again while the reclaim is at work on one of the states
+    /// that [`provoking`](Self::provoking) leaves.
+    pub fn is_in_recovery(self) -> bool {
+        matches!(
+            self,
+            Planted::ReclaimKillsEarly
+                | Planted::ReclaimKillsParentFirst
+                | Planted::ReclaimCorrectsEarly
+                | Planted::ReclaimFreesEarly
+        )
     }
 
     /// Operations on an empty file system of 1024-byte blocks some crash state of which shows the error; separated by `;`.
@@ -484,7 +512,7 @@ impl Planted {
                 "mkdir A; creat A/f; setxattr A/f user.a one; write A/f 0 20000; sync; punch A/f 1024 2048; truncate A/f 5000; unlink A/f; work"
             }
             Planted::DeferredAfterTheFirst => {
-                "mkdir A; creat A/f; write A/f 0 20000; write A/f 274432 2000; sync; truncate A/f 14000; work; work"
+                "mkdir A; mkdir B; creat A/f; creat B/g; write B/g 0 3000; sync; unlink A/f; unlink B/g; work; creat A/h; fsync A/h; append A/h 100; fsync A/h; work"
             }
             Planted::FsyncWithoutInode => "mkdir A; creat A/f; sync; write A/f 0 3000; fsync A/f",
             Planted::FsyncWithoutContents => {
@@ -509,6 +537,12 @@ impl Planted {
             Planted::FsyncWithoutReach => "mkdir A; creat A/f; fsync A/f",
             Planted::FsyncAtOnce => "mkdir A; creat A/f; write A/f 0 3000; fsync A/f",
             Planted::ChangesBeforeMark => "mkdir A; creat A/f",
+            Planted::ReclaimKillsEarly => "mkdir A; sync; mkdir A/d; mkdir A/d/e",
+            Planted::ReclaimKillsParentFirst => "mkdir A; sync; mkdir A/d; mkdir A/d/e",
+            Planted::ReclaimCorrectsEarly => "mkdir A; sync; mkdir A/d",
+            Planted::ReclaimFreesEarly => {
+                "mkdir A; creat A/f; write A/f 0 14336; sync; append A/f 1024"
+            }
         }
     }
 }

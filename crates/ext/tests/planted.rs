@@ -397,10 +397,10 @@ fn check(disk: &[u8]) -> Result<Report, String> {
     }
 }
 
-fn mount(disk: Vec<u8>) -> Result<Machine, String> {
+fn mount(disk: Vec<u8>, optimisations: Optimisations) -> Result<Machine, String> {
     let memory = Arc::new(MemoryDevice::from_bytes(disk));
     let kind = MechanismKind::Soft;
-    let machine = Machine::open(memory, kind, BLOCK_SIZE as u32, Optimisations::BOTH);
+    let machine = Machine::open(memory, kind, BLOCK_SIZE as u32, optimisations);
     match machine.fs.read_only_reason() {
         Some(reason) => Err(reason),
         None => Ok(machine),
@@ -409,7 +409,7 @@ fn mount(disk: Vec<u8>) -> Result<Machine, String> {
 
 /// Whether growing a file shows bytes that were cut off.
 fn grows_with_zeros(disk: Vec<u8>, tree: &Tree) -> Result<(), String> {
-    let mut machine = mount(disk)?;
+    let mut machine = mount(disk, Optimisations::BOTH)?;
     for (path, (attributes, contents)) in &tree.names {
         let (FileType::Regular, Some(old)) = (attributes.file_type, contents) else {
             continue;
@@ -439,23 +439,34 @@ fn judge(disk: Vec<u8>, model: &Model, grown: bool) -> Result<(), String> {
         .iter()
         .any(|f| f.code == Code::SizeBelowMapped);
     let copy = (mapped_beyond && !grown).then(|| disk.clone());
-    let mut machine = mount(disk)?;
+    let mut machine = mount(disk, Optimisations::BOTH)?;
     let tree = Tree::of(&mut machine)?;
     tree.keeps_promises(model)?;
     if let Some(copy) = copy {
         grows_with_zeros(copy, &tree)?;
     }
+    reclaim(&mut machine, &mut |_| Ok(()))?;
+    Tree::of(&mut machine)?.keeps_promises(model)?;
+    check(&machine.memory.snapshot()).map(drop)
+}
+
+fn reclaim(
+    machine: &mut Machine,
+    look: &mut impl FnMut(&Machine) -> Result<(), String>,
+) -> Result<(), String> {
     loop {
-        match machine.run(|fs, v, now| fs.reclaim(v, now)) {
-            Ok(ReclaimStep::More) => {}
-            Ok(ReclaimStep::Drain) => machine.drain(),
-            Ok(ReclaimStep::Done) => break,
-            Err(error) => return Err(format!("the reclaim: {error}")),
+        let step = machine
+            .run(|fs, v, now| fs.reclaim(v, now))
+            .map_err(|e| format!("the reclaim: {e}"))?;
+        look(machine)?;
+        match step {
+            ReclaimStep::More => {}
+            ReclaimStep::Drain => machine.drain(),
+            ReclaimStep::Done => break,
         }
     }
     machine.drain();
-    Tree::of(&mut machine)?.keeps_promises(model)?;
-    check(&machine.memory.snapshot()).map(drop)
+    Ok(())
 }
 
 /// A machine that follows a script.
@@ -688,6 +699,35 @@ impl Run {
         }
         Ok(())
     }
+
+    /// Looks at what may be on the disk where the power fails once more in each reclaim of what may be on the disk now.
+    fn explore_reclaims(&mut self, error: Option<Planted>) -> Result<(), String> {
+        let moment = Moment::of(&self.machine, &self.changes);
+        for set in moment.sets(&mut self.random, 10) {
+            let mut machine = mount(moment.with(&set), self.optimisations)?;
+            let changes = Changes::default();
+            let hook = Box::new(changes.clone());
+            machine.store.graph_mut().set_hook(Some(hook));
+            plant(error);
+            let (mut patches, grown) = (0, self.grown);
+            let done = reclaim(&mut machine, &mut |machine| {
+                let moment = Moment::of(machine, &changes);
+                if moment.changes.len() == std::mem::replace(&mut patches, moment.changes.len()) {
+                    return Ok(());
+                }
+                plant(None);
+                for set in moment.sets(&mut self.random, 10) {
+                    self.states += 1;
+                    judge(moment.with(&set), &self.model, grown)?;
+                }
+                plant(error);
+                Ok(())
+            });
+            plant(None);
+            done?;
+        }
+        Ok(())
+    }
 }
 
 fn split(path: &str) -> (&str, &str) {
@@ -711,13 +751,15 @@ fn acl() -> Vec<u8> {
     acl
 }
 
-/// Runs a script with an error planted; what is found, and how many states were looked at.
+/// Runs a script with an error planted; what is found, and how many states were looked at. Where `in_recovery`, the reclaims of
+/// what the script leaves are explored too.
 fn follow(
     error: Option<Planted>,
     script: &str,
     optimisations: Optimisations,
     seed: u64,
     random_sets: usize,
+    in_recovery: bool,
 ) -> (usize, Option<String>) {
     plant(error);
     let mut run = Run::new(optimisations, seed);
@@ -737,6 +779,10 @@ fn follow(
             found = Some(format!("{what} (after{since_sync})"));
             break;
         }
+    }
+    if in_recovery && found.is_none() {
+        let reclaims = run.explore_reclaims(error).err();
+        found = reclaims.map(|what| format!("{what} (in a reclaim after{since_sync})"));
     }
     (run.states, found)
 }
@@ -765,7 +811,14 @@ fn every_planted_error_is_found() {
             [Optimisations::NONE, Optimisations::BOTH]
                 .into_iter()
                 .find_map(|optimisations| {
-                    let (looked_at, found) = follow(Some(error), script, optimisations, seed, 300);
+                    let (looked_at, found) = follow(
+                        Some(error),
+                        script,
+                        optimisations,
+                        seed,
+                        300,
+                        error.is_in_recovery(),
+                    );
                     states += looked_at;
                     found
                 })
@@ -780,12 +833,15 @@ fn every_planted_error_is_found() {
 
 #[test]
 fn nothing_is_found_where_nothing_is_planted() {
-    let scripts: BTreeSet<&str> = errors().map(Planted::provoking).collect();
+    let mut scripts: BTreeMap<&str, bool> = BTreeMap::new();
+    for error in errors() {
+        *scripts.entry(error.provoking()).or_default() |= error.is_in_recovery();
+    }
     let mut states = 0;
-    for script in scripts {
+    for (script, in_recovery) in scripts {
         for optimisations in [Optimisations::NONE, Optimisations::BOTH] {
             for seed in [1, 2] {
-                let (looked_at, found) = follow(None, script, optimisations, seed, 30);
+                let (looked_at, found) = follow(None, script, optimisations, seed, 30, in_recovery);
                 states += looked_at;
                 assert_eq!(found, None, "{script}: seed {seed}, {optimisations:?}");
             }

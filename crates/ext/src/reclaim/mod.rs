@@ -28,6 +28,7 @@ use rustc_hash::FxHashMap;
 use crate::format::{ROOT_INODE, bitmap};
 use crate::groups::Run;
 use crate::layout::Ext;
+use crate::planted::{Planted, planted};
 use names::{Directory, Name};
 
 /// What an inode is, beside the type codes of directory entries.
@@ -249,5 +250,14 @@ impl Ext {
             Phase::Verify(group) => self.verify_group(v, r, group),
             Phase::Free(group) => self.free_rest_of_group(v, r, group),
         }
+    }
+}
+
+/// A phase ends: what it changed is on the disk before the next one begins, unless the error is to be made.
+fn drain_unless(error: Planted) -> ReclaimStep {
+    if planted(error) {
+        ReclaimStep::More
+    } else {
+        ReclaimStep::Drain
     }
 }

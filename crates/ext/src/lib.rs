@@ -37,10 +37,7 @@ pub mod mkfs;
 mod mount;
 mod names;
 mod place;
-#[cfg(feature = "planted-errors")]
 pub mod planted;
-#[cfg(not(feature = "planted-errors"))]
-mod planted;
 mod reach;
 mod reclaim;
 mod removal;

@@ -68,7 +68,7 @@ impl Ext {
             after.push(self.change_inode(v, found.inode, &[], |e| e.set_links(links)));
         }
         let cleared = self.clear_name(v, &found, &after);
-        if !after.is_empty() {
+        if !after.is_empty() && !planted(Planted::DepartureByRemovalForgotten) {
             self.note_departure(v, directory, cleared);
         }
         self.name_removed(v, directory, name, &found, cleared, now);

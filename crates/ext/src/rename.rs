@@ -239,7 +239,7 @@ impl Ext {
         } else {
             self.write_new_name(v, m, place, &before_name, now)?
         };
-        if target_lives_on {
+        if target_lives_on && !planted(Planted::DepartureByReplacementForgotten) {
             self.note_departure(v, m.to, pending.name);
         }
         let old_name = self.take_name(number, m.old.block, m.old.offset);
@@ -309,7 +309,7 @@ impl Ext {
         self.change_inode(v, number, &[after], |e| e.set_links(m.inode.links));
         if m.is_directory && m.from != m.to {
             // As long as the old name is there it may be the one by which the directory is reached.
-            parent_after.push(cleared);
+            parent_after.push(unless(Planted::OldParentLinkDroppedBeforeOldName, cleared));
             let after = unless_all(Planted::OldParentLinkDroppedEarly, &parent_after);
             self.drop_parent_link(v, m.from, after);
         }

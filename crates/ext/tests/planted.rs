@@ -165,6 +165,9 @@ fn closure_of(store: &Store, live: &[PatchId], id: PatchId) -> Vec<bool> {
 /// A file, symlink or directory: an inode number and its generation.
 type Key = (InodeNumber, u32);
 
+/// A name in a directory, whatever that is called; `None` is the root.
+type Place = (Option<Key>, String);
+
 /// What was done with an object, and what was promised of it.
 #[derive(Default)]
 struct Object {
@@ -173,7 +176,7 @@ struct Object {
     /// The version that was synced.
     synced: Option<usize>,
     /// Names that were synced and that nothing has touched since.
-    promised: BTreeSet<String>,
+    promised: BTreeSet<Place>,
 }
 
 impl Object {
@@ -223,13 +226,16 @@ impl Model {
         object.versions.push(contents.to_vec());
     }
 
-    /// The name (and those below it) is no longer promised.
+    fn place(&self, path: &str) -> Place {
+        let (above, name) = split(path);
+        (self.paths.get(above).copied(), name.into())
+    }
+
+    /// The name is no longer promised.
     fn touched(&mut self, path: &str) {
-        let below = format!("{path}/");
+        let place = self.place(path);
         for object in self.objects.values_mut() {
-            object
-                .promised
-                .retain(|p| p != path && !p.starts_with(&below));
+            object.promised.remove(&place);
         }
     }
 
@@ -255,15 +261,11 @@ impl Model {
     }
 
     fn synced(&mut self, key: Key) {
-        let names: Vec<&String> = self
-            .paths
-            .iter()
-            .filter(|(_, k)| **k == key)
-            .map(|(path, _)| path)
-            .collect();
+        let names = self.paths.iter().filter(|(_, k)| **k == key);
+        let promised = names.map(|(path, _)| self.place(path)).collect();
         let object = self.objects.get_mut(&key).unwrap();
         object.synced = Some(object.versions.len() - 1);
-        object.promised = names.into_iter().cloned().collect();
+        object.promised = promised;
     }
 }
 
@@ -322,10 +324,16 @@ impl Tree {
     }
 
     fn keeps_promises(&self, model: &Model) -> Result<(), String> {
-        let mut seen = BTreeSet::new();
+        let key_of = |path: &str| {
+            let (attributes, _) = self.names.get(path)?;
+            Some((attributes.inode, attributes.generation))
+        };
+        let (mut seen, mut places) = (BTreeSet::new(), BTreeMap::new());
         for (path, (attributes, contents)) in &self.names {
             let key = (attributes.inode, attributes.generation);
             seen.insert(key);
+            let (above, name) = split(path);
+            places.insert((key_of(above), name.to_string()), key);
             let object = model.objects.get(&key);
             if let (Some(contents), Some(object)) = (contents, object)
                 && !object.may_hold(contents)
@@ -339,10 +347,10 @@ impl Tree {
             if object.synced.is_some() && !seen.contains(key) {
                 return Err(format!("inode {} was synced and has no name", key.0));
             }
-            for path in &object.promised {
-                let found = self.names.get(path);
-                if found.is_none_or(|(a, _)| (a.inode, a.generation) != *key) {
-                    return Err(format!("{path} was synced and is not there"));
+            for place in &object.promised {
+                if places.get(place) != Some(key) {
+                    let name = &place.1;
+                    return Err(format!("{name} was synced and is not there"));
                 }
             }
         }
@@ -558,6 +566,7 @@ impl Run {
             .unwrap();
         let versions = &mut self.model.object(path).versions;
         let mut version = versions.last().unwrap().clone();
+        self.grown |= version.len() < size;
         version.resize(size, 0);
         versions.push(version);
     }

@@ -305,6 +305,9 @@ errors! {
     // Mounting and reclaiming.
     /// The image says that it is clean, but something was changed.
     ChangesBeforeMark => "changes-before-mark", "mkdir A; creat A/f";
+    /// A directory keeps one name; its `..` still leads to where the reclaim took the other one away.
+    ReclaimClearsBeforeParents => "reclaim-clears-before-parents",
+        "mkdir A; mkdir A/d; sync; mkdir B; rename A/d B/d";
     /// A name in a directory that nobody can reach stands for an inode that the reclaim marked as deleted.
     ReclaimKillsEarly => "reclaim-kills-early", "mkdir A; sync; mkdir A/d; mkdir A/d/e";
     /// A `..` leads to a directory that the reclaim marked as deleted.
@@ -324,7 +327,8 @@ impl Planted {
     pub fn is_in_recovery(self) -> bool {
         matches!(
             self,
-            Planted::ReclaimKillsEarly
+            Planted::ReclaimClearsBeforeParents
+                | Planted::ReclaimKillsEarly
                 | Planted::ReclaimKillsParentFirst
                 | Planted::ReclaimCorrectsEarly
                 | Planted::ReclaimFreesEarly

@@ -4,9 +4,10 @@
 //! Nothing of that does harm, so the reclaim comes later, in steps that look at a bounded number of blocks each:
 //!
 //! 1. *scan* the inode tables for what is in use, and of which type;
-//! 2. *walk* all directories from the root on, counting names; settle directories with two names;
-//! 3. take the names out of directories that nobody can reach, and then, once that is on the disk, mark everything without a
-//!    name as *dead*;
+//! 2. *walk* all directories from the root on, counting names; settle directories with two names, and correct each `..` that
+//!    leads elsewhere;
+//! 3. once that is on the disk, take the names out of directories that nobody can reach, and then, once that is on the disk,
+//!    mark everything without a name as *dead*;
 //! 4. once that is on the disk, *correct* what lives: link counts, block counts, blocks beyond the size. All the blocks that it
 //!    maps are noted;
 //! 5. once that is on the disk, *free* in the bitmaps what nobody noted.

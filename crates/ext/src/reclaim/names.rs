@@ -267,7 +267,11 @@ impl Ext {
     ) -> Result<ReclaimStep> {
         let Some(number) = r.strays.get(at) else {
             r.phase = Phase::Orphans { inode: 1, block: 0 };
-            return Ok(ReclaimStep::More);
+            if r.strays.is_empty() {
+                return Ok(ReclaimStep::More);
+            }
+            // A name that `..` agrees with stays until `..` is corrected, even where nobody can reach it.
+            return Ok(drain_unless(Planted::ReclaimClearsBeforeParents));
         };
         let directory = r.directories[number];
         v.read(directory.parent_block)?;

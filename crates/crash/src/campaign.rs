@@ -29,8 +29,10 @@ pub struct Campaign {
     pub workloads: Vec<Workload>,
     /// Under which optimisations and schedules each of them runs.
     pub variants: Vec<(Optimisations, Schedule)>,
-    /// The image that each run starts from.
+    /// The image that each run starts from: made so, unless there is a `base`.
     pub image: ImageOptions,
+    /// The image that each run starts from, where it is a given one.
+    pub base: Option<Fork>,
     /// Where randomness starts.
     pub seed: u64,
     /// Whether blocks may arrive in part, in units of 512 bytes.
@@ -189,6 +191,9 @@ pub trait Observer: Sync {
         None
     }
 
+    /// A thread is about to explore.
+    fn thread_starts(&self) {}
+
     /// So many runs are done, of so many.
     fn progress(&self, _runs: usize, _of: usize, _results: &Results) {}
 }
@@ -199,6 +204,13 @@ pub struct NoObserver;
 impl Observer for NoObserver {}
 
 impl Campaign {
+    pub(crate) fn start(&self) -> Result<Fork, CampaignError> {
+        match &self.base {
+            Some(base) => Ok(base.clone()),
+            None => self.image.make(),
+        }
+    }
+
     pub(crate) fn plan(&self, variant: usize) -> Plan {
         let (optimisations, schedule) = self.variants[variant];
         Plan {
@@ -220,7 +232,7 @@ impl Campaign {
     /// # Errors
     /// As [`run`](Self::run).
     pub fn minimise(&self, failure: &Failure) -> Result<Failure, CampaignError> {
-        let image = self.image.make()?;
+        let image = self.start()?;
         let found = failure.found.clone();
         let (workload, plan, found) = minimise(&image, &failure.workload, &failure.plan, found)
             .map_err(|error| CampaignError::Engine {
@@ -240,7 +252,7 @@ impl Campaign {
     /// # Errors
     /// Where the image cannot be made or the engine gives up.
     pub fn run(&self, observer: &dyn Observer) -> Result<Results, CampaignError> {
-        let image = self.image.make()?;
+        let image = self.start()?;
         let chunks: Vec<Chunk> = (0..self.workloads.len())
             .step_by(CHUNK)
             .flat_map(|first| {
@@ -259,6 +271,7 @@ impl Campaign {
                 let sender = sender.clone();
                 let (next, stop, image, chunks) = (&next, &stop, &image, &chunks);
                 scope.spawn(move || {
+                    observer.thread_starts();
                     while !stop.load(Ordering::Relaxed) {
                         let number = next.fetch_add(1, Ordering::Relaxed);
                         let Some(chunk) = chunks.get(number) else {

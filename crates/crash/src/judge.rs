@@ -3,7 +3,7 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use backstitch_ext::fsck::{self, Finding, Kind, Options};
+use backstitch_ext::fsck::{self, Code, Finding, Kind, Options};
 use backstitch_ordering::MechanismKind;
 use backstitch_store::Batch;
 use rustc_hash::FxHashSet;
@@ -111,6 +111,10 @@ impl Judge {
         if verdict.is_some() || question < Question::Reclaim || read_only {
             return verdict;
         }
+        let behind = promises::behind_the_ends(&mut mount, model);
+        if !behind.is_empty() {
+            return Some(not_promised(behind.join("; ")));
+        }
         self.recover_whole(fork, model)
     }
 
@@ -125,6 +129,12 @@ impl Judge {
             Ok(report) => report,
             Err(error) => return Some(unmountable(&error.to_string())),
         };
+        // What says that it was unmounted must be as good as that.
+        let unmounted = !report
+            .notes
+            .iter()
+            .any(|note| note.code == Code::NotUnmounted);
+        let clean = clean || unmounted;
         let leaks = report.count(Kind::Leak) as u64;
         self.tally.leaks_max = self.tally.leaks_max.max(leaks);
         let bad: Vec<String> = report
@@ -135,7 +145,7 @@ impl Judge {
             .map(Finding::to_string)
             .collect();
         (!bad.is_empty()).then(|| Verdict {
-            kind: if clean { "not reclaimed" } else { "corruption" },
+            kind: if clean { "marked clean" } else { "corruption" },
             what: bad.join("; "),
         })
     }
@@ -180,10 +190,14 @@ fn unmountable(why: &str) -> Verdict {
 
 fn promise(mount: &mut Mount, model: &Model, when: &str) -> Option<Verdict> {
     let broken = promises::broken(mount, model);
-    (!broken.is_empty()).then(|| Verdict {
+    (!broken.is_empty()).then(|| not_promised(format!("{when}{}", broken.join("; "))))
+}
+
+fn not_promised(what: String) -> Verdict {
+    Verdict {
         kind: "not as promised",
-        what: format!("{when}{}", broken.join("; ")),
-    })
+        what,
+    }
 }
 
 /// Crashes inside recovery and reclaim: each leaves a state that must be as good as the first.

@@ -14,6 +14,8 @@ mod machine;
 mod model;
 mod mount;
 mod operation;
+#[cfg(feature = "planted-errors")]
+pub mod planted;
 mod promises;
 mod replay;
 pub mod report;

@@ -149,7 +149,7 @@ impl Campaign {
         let (plan, place) = self
             .parse_address(address)
             .map_err(ReplayError::BadAddress)?;
-        let image = self.image.make()?;
+        let image = self.start()?;
         let seen =
             again(&image, operations, &plan, &place).map_err(|error| CampaignError::Engine {
                 workload: "the script".to_owned(),

@@ -213,6 +213,7 @@ fn campaign(args: &Args, ordering: Ordering, workloads: Vec<Workload>) -> Result
             size_bytes: args.size,
             block_bytes,
         },
+        base: None,
         seed: args.seed,
         torn: args.torn,
         exhaustive: args.exhaustive,

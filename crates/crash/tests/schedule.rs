@@ -36,8 +36,8 @@ impl Case {
         self.dir.path().join("log")
     }
 
-    fn open(&self) -> Recording {
-        Recording::open(&self.base(), &self.log()).unwrap()
+    fn open(&self) -> Arc<Recording> {
+        Arc::new(Recording::open(&self.base(), &self.log()).unwrap())
     }
 
     /// Adds to a file the first letter of each sector, and how many marks have passed, of every state.
@@ -71,11 +71,12 @@ fn options(check: &str, torn: bool) -> Options {
         command: "the command".into(),
         replay_command: "again".into(),
         keep: None,
+        overlay: None,
         stop: Arc::default(),
     }
 }
 
-fn run(recording: &Recording, options: &Options) -> Report {
+fn run(recording: &Arc<Recording>, options: &Options) -> Report {
     explore(recording, options, &|_| {}).unwrap()
 }
 

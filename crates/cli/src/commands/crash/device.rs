@@ -1,10 +1,11 @@
 //! `backstitch crash device --base IMAGE --log LOG --check CMD`.
 
+use super::overlay;
 use crate::error::{Error, FAILED, Result, host};
 use crate::show;
 use backstitch_crash::report::{Block, BlockState, Failure, Report};
 use backstitch_crash::schedule::{
-    Check, Options, Progress, Recording, ScheduleError, explore, replay,
+    Check, Options, Progress, Recording, ScheduleError, Show, explore, replay,
 };
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -48,7 +49,7 @@ pub(crate) struct Args {
     /// The command that judges a state
     #[arg(long, value_name = "CMD")]
     check: String,
-    /// About how many states to look at; all, if there are no more
+    /// About how many different states to check at most; samples, if there are more
     #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     states: u64,
     /// What chooses the samples
@@ -60,6 +61,10 @@ pub(crate) struct Args {
     /// How long CMD may take for a state; longer is a failure
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
     timeout: f64,
+    /// Show states through a FUSE mount instead of copying IMAGE into $TMPDIR: for images with much data in them, above all when
+    /// CMD writes to the states
+    #[arg(long)]
+    overlay: bool,
     /// How many states to check at once; by default one for each CPU, four at most
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     jobs: Option<u16>,
@@ -86,7 +91,7 @@ fn seconds(text: &str) -> std::result::Result<f64, String> {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let recording = Recording::open(&args.base, &args.log).map_err(failed)?;
+    let recording = Arc::new(Recording::open(&args.base, &args.log).map_err(failed)?);
     if let Some(keep) = &args.keep {
         refuse_overwriting(keep, &[&args.base, &args.log])?;
     }
@@ -161,6 +166,7 @@ fn options(args: &Args) -> Options {
         command,
         replay_command: base,
         keep: args.keep.clone(),
+        overlay: args.overlay.then(|| Arc::new(overlay::show) as Show),
         stop: Arc::default(),
     }
 }
@@ -174,7 +180,7 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-fn explored(recording: &Recording, options: &Options) -> Result<Report> {
+fn explored(recording: &Arc<Recording>, options: &Options) -> Result<Report> {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     if let Ok(style) =
         ProgressStyle::with_template("{bar:30} {pos}/{len} states, {msg} failed, {eta}")
@@ -250,7 +256,10 @@ fn blocks(failure: &Failure) -> Vec<String> {
         .iter()
         .map(|block| format!("  {:8} {}", block.state.word(), block.what))
         .collect();
-    if counted > 0 {
+    if counted == failure.blocks.len() {
+        let all = format!("all {counted} changes since the last flush");
+        lines.push(format!("  {:8} {all}", larger.word()));
+    } else if counted > 0 {
         lines.push(format!("  {:8} the {counted} others", larger.word()));
     }
     lines

@@ -1,6 +1,7 @@
 //! `backstitch crash`: what a crash can leave.
 
 mod device;
+mod overlay;
 mod record;
 
 use crate::error::{Error, Result};

@@ -15,6 +15,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// What [`ScheduleError::Host`] says was tried where a [`Show`] failed.
+pub const CANNOT_SHOW: &str = "cannot show states there";
+
 /// Where a sector's bytes are.
 #[derive(Clone, Debug)]
 enum Sector {
@@ -244,7 +247,7 @@ impl Overlay {
         let device = Arc::new(OverlayDevice::new(recording));
         let shown = show(device.clone(), &dir).map_err(|reason| ScheduleError::Host {
             place: dir.display().to_string(),
-            what: "cannot show states there",
+            what: CANNOT_SHOW,
             reason,
         })?;
         let path = shown.path().to_owned();
@@ -268,5 +271,68 @@ impl Stage for Overlay {
 
     fn restore(&mut self) -> ScheduleResult<bool> {
         Ok(self.device.restore())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scratch::Scratch;
+    use super::super::variant::StateId;
+    use super::*;
+    use backstitch_device::write_log::{EntryFlags, LogWriter};
+
+    /// Nine sectors, of which the middle ones are a hole, and a log with every kind of change.
+    fn recording(dir: &Path) -> Arc<Recording> {
+        let (base, log) = (dir.join("base"), dir.join("log"));
+        let mut bytes = vec![b'.'; 9 * 512];
+        bytes[1024..2048].fill(0);
+        std::fs::write(&base, bytes).unwrap();
+        let mut writer = LogWriter::create(&log).unwrap();
+        let plain = EntryFlags::default();
+        writer.write(512, &[b'a'; 1536], plain).unwrap();
+        writer.flush().unwrap();
+        writer.discard(1024, 2048).unwrap();
+        writer.write(2560, &[b'b'; 1024], plain).unwrap();
+        writer.write(3072, &[b'c'; 1024], EntryFlags::FUA).unwrap();
+        writer.write(0, &[b'd'; 2048], plain).unwrap();
+        drop(writer);
+        Arc::new(Recording::open(&base, &log).unwrap())
+    }
+
+    #[test]
+    fn shows_what_the_copy_holds() {
+        let dir = tempfile::tempdir().unwrap();
+        let recording = recording(dir.path());
+        let device = OverlayDevice::new(recording.clone());
+        let mut copy = Scratch::new(dir.path(), recording.clone()).unwrap();
+        for name in [
+            "1:1",
+            "3:0",
+            "3:1",
+            "4:3",
+            "4:3,o=1.0",
+            "5i:3",
+            "6:7",
+            "6:4,t=2/5",
+        ] {
+            let state = StateId::parse(name, &recording).unwrap();
+            device.build(&state.moment, &state.variant).unwrap();
+            copy.build(&state.moment, &state.variant).unwrap();
+            let mut shown = vec![0; 9 * 512];
+            device.read(0, &mut shown).unwrap();
+            assert!(shown == std::fs::read(copy.path()).unwrap(), "{name}");
+            let mut part = [0; 700];
+            device.read(1000, &mut part).unwrap();
+            assert_eq!(part[..], shown[1000..1700], "{name}");
+            device.write(1020, &[b'!'; 600]).unwrap();
+            device.read(1000, &mut part).unwrap();
+            assert_eq!(part[20..620], [b'!'; 600]);
+            assert_eq!((part[19], part[620]), (shown[1019], shown[1620]));
+            assert!(device.restore());
+            assert!(!copy.restore().unwrap());
+        }
+        assert!(!device.restore(), "nobody wrote since");
+        assert!(device.read(9 * 512 - 1, &mut [0; 2]).is_err());
+        assert!(device.write(9 * 512 - 1, &[0; 2]).is_err());
     }
 }

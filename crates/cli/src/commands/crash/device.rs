@@ -5,7 +5,7 @@ use crate::error::{Error, FAILED, Result, host};
 use crate::show;
 use backstitch_crash::report::{Block, BlockState, Failure, Report};
 use backstitch_crash::schedule::{
-    Check, Options, Progress, Recording, ScheduleError, Show, explore, replay,
+    CANNOT_SHOW, Check, Options, Progress, Recording, ScheduleError, Show, explore, replay,
 };
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -27,8 +27,8 @@ const SHOWN: usize = 4;
     after_help = "CMD is run by `sh -c` for each state, as a file that it may write to, and fails with any exit code but 0:
   $1, $BACKSTITCH_IMAGE    the state's path
   $BACKSTITCH_MARKS        the path of a file with the marks that had passed before the crash, a line each
-Where a check mounts the state, it needs a directory of its own: with --jobs above 1, checks run side by side. States are made in
-$TMPDIR; a check that flushes what it repairs, as e2fsck does, is faster with TMPDIR=/dev/shm.
+Where a check mounts the state, it needs a directory of its own: with --jobs above 1, checks run side by side. With --copy, a check
+that flushes what it repairs, as e2fsck does, is faster with TMPDIR=/dev/shm.
 
 LOG comes from `backstitch crash record`, from QEMU's blklogwrites driver, or from Linux's dm-log-writes.
 
@@ -61,10 +61,9 @@ pub(crate) struct Args {
     /// How long CMD may take for a state; longer is a failure
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
     timeout: f64,
-    /// Show states through a FUSE mount instead of copying IMAGE into $TMPDIR: for images with much data in them, above all when
-    /// CMD writes to the states
+    /// Copy IMAGE into $TMPDIR and make the states there, instead of showing them through a FUSE mount; always so without /dev/fuse
     #[arg(long)]
-    overlay: bool,
+    copy: bool,
     /// How many states to check at once; by default one for each CPU, four at most
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     jobs: Option<u16>,
@@ -129,6 +128,9 @@ fn failed(error: ScheduleError) -> Error {
         ScheduleError::Check { .. } => {
             shown.hint("CMD is run by `sh -c`; it finds the state in $1")
         }
+        ScheduleError::Host { what, .. } if what == CANNOT_SHOW => {
+            shown.hint("--copy does without a FUSE mount")
+        }
         ScheduleError::NoState { .. } => shown.hint("take CUT:HEX from a report on the same log"),
         _ => shown,
     }
@@ -153,6 +155,7 @@ fn options(args: &Args) -> Options {
     if args.torn {
         command += " --torn";
     }
+    let shown = !args.copy && Path::new("/dev/fuse").exists();
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     Options {
         check: Check {
@@ -166,7 +169,7 @@ fn options(args: &Args) -> Options {
         command,
         replay_command: base,
         keep: args.keep.clone(),
-        overlay: args.overlay.then(|| Arc::new(overlay::show) as Show),
+        overlay: shown.then(|| Arc::new(overlay::show) as Show),
         stop: Arc::default(),
     }
 }

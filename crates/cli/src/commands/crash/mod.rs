@@ -10,6 +10,11 @@ use std::process::ExitCode;
 
 /// Explore what a crash can leave.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  backstitch crash record --base before.img --log writes.log disk.img /run/rec
+  backstitch crash device --base before.img --log writes.log --check ./check
+
+Each of them has more with --help.")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: What,
@@ -22,9 +27,7 @@ enum What {
     Fs,
     /// A program on a mount
     App,
-    /// The recorded writes of any device
     Device(device::Args),
-    /// Record what is written to an image
     Record(record::Args),
 }
 

@@ -336,23 +336,23 @@ fn report(recording: &Recording, options: &Options, plan: &Plan, found: &Found) 
     report.exhaustive = plan.is_exhaustive();
     report.explored = explored(options, plan);
     for (name, count) in [
-        ("log entries", recording.entries()),
+        ("log_entries", recording.entries()),
         ("writes", (changes.len() - discards) as u64),
-        ("FUA writes", fua as u64),
+        ("fua_writes", fua as u64),
         ("discards", discards as u64),
         ("flushes", recording.flushes() as u64),
         ("marks", recording.marks().len() as u64),
         ("moments", plan.moments as u64),
         (
-            "moments explored exhaustively",
+            "moments_explored_exhaustively",
             plan.exhaustive_moments as u64,
         ),
-        ("moments left out", plan.skipped_moments as u64),
-        ("most changes in flight", plan.largest_epoch as u64),
-        ("states with torn writes", plan.torn),
-        ("states with another order", plan.reordered),
-        ("states that failed", found.failed.len() as u64),
-        ("checks that wrote to the image", found.wrote),
+        ("moments_left_out", plan.skipped_moments as u64),
+        ("most_changes_in_flight", plan.largest_epoch as u64),
+        ("states_with_torn_writes", plan.torn),
+        ("states_with_another_order", plan.reordered),
+        ("states_that_failed", found.failed.len() as u64),
+        ("checks_that_wrote_to_the_image", found.wrote),
     ] {
         report.coverage.insert(name.to_owned(), count);
     }

@@ -53,13 +53,12 @@ impl LogReader {
     ///
     /// # Errors
     ///
-    /// [`LogError::Io`] where the host refuses, [`LogError::NotALog`] and [`LogError::Unsupported`] by the superblock.
+    /// [`LogError::Open`] where the host refuses, [`LogError::NotALog`] and [`LogError::Unsupported`] by the superblock.
     pub fn open(path: &Path) -> LogResult<Self> {
         let name = path.display().to_string();
-        let io = |error: std::io::Error| LogError::Io {
+        let io = |error: std::io::Error| LogError::Open {
             log: name.clone(),
             what: "cannot open",
-            at_bytes: 0,
             reason: reason_of(&error),
         };
         let mut file = File::open(path).map_err(io)?;

@@ -223,7 +223,7 @@ fn summary(report: &Report) -> String {
     let verdict = match report.failures.len() {
         0 => "no failure".to_owned(),
         _ => {
-            let failed = report.coverage.get("states that failed").copied();
+            let failed = report.coverage.get("states_that_failed").copied();
             format!("{} failed", failed.unwrap_or_default())
         }
     };

@@ -269,7 +269,8 @@ const GROWTH_BYTES: u64 = 40_000;
 /// Grows every file that can be found: what comes to light must be zeros. In words what is not.
 pub(crate) fn behind_the_ends(mount: &mut Mount, model: &Model) -> Vec<String> {
     let mut found = Vec::new();
-    for object in model.objects.iter().filter(|o| o.kind == FileType::Regular) {
+    let objects = model.objects.iter().enumerate();
+    for (id, object) in objects.filter(|(_, object)| object.kind == FileType::Regular) {
         let inode = object.inode;
         let administration = Operation::Administration;
         let attributes = mount.run(administration, &mut Nobody, |fs, v, _| {
@@ -279,7 +280,7 @@ pub(crate) fn behind_the_ends(mount: &mut Mount, model: &Model) -> Vec<String> {
             continue;
         };
         let known = model.identify(inode, attributes.generation);
-        if known.is_none() || attributes.links == 0 {
+        if known != Some(id) || attributes.links == 0 {
             continue;
         }
         let size = attributes.size_bytes;

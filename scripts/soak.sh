@@ -14,6 +14,10 @@ while [ "$rounds" -eq 0 ] || [ "$round" -lt "$rounds" ]; do
         FSX_OPS="${FSX_OPS:-200000}" ROUNDS="${IMAGES:-500}" MOMENTS="${MOMENTS:-2000}" \
         cargo test --release --locked -p backstitch-tests \
         --test kill --test recorded --test lockstep --test fsx --test bad_images -- --nocapture
+    for workload in ace:1 seq:2 ace:2 random:2000; do
+        "${BACKSTITCH_BIN:-target/release/backstitch}" crash fs --workload "$workload" --seed "$round" --states "${STATES:-20000000}" \
+            --exhaustive 2000 --samples 300 --e2fsck 5000
+    done
     histories="${BACKSTITCH_RUNS:-200}"
     BACKSTITCH_RUNS="$histories" BACKSTITCH_FIRST="$(((round - 1) * histories + 1))" \
         cargo test --release --locked -p backstitch-ext --test crash_states --test reclaim -- --nocapture

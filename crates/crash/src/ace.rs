@@ -167,7 +167,11 @@ impl Reader {
                 let place = path(1)?;
                 let place = self.existing(&place);
                 let data = Data::Pattern(number(3)? as usize);
-                self.push(Operation::Write(place, number(2)?, data));
+                self.push(Operation::Write(place.clone(), number(2)?, data));
+                // ACE ends a write through a mapping with an msync.
+                if words[0] == "mmapwrite" {
+                    self.push(Operation::Fdatasync(place));
+                }
             }
             "falloc" => {
                 let how = allocation(words.get(2).copied().unwrap_or_default())?;
@@ -288,5 +292,70 @@ fn allocation(flags: &str) -> Result<Allocate, String> {
         Ok(Allocate::Reserve { keep_size })
     } else {
         Err(format!("'{flags}' is no flag of fallocate"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generate;
+    use crate::operation::script;
+    use std::path::Path as FilePath;
+
+    #[test]
+    fn names_and_operations_are_translated() {
+        let text = "## j-lang9\n# define\n\n# run\nmkdir A 0777\nopen Afoo O_RDWR|O_CREAT 0777\nwrite Afoo 0 5000\n\
+                    falloc Afoo FALLOC_FL_PUNCH_HOLE|FALLOC_FL_KEEP_SIZE 0 100\nclose Afoo\nrename Afoo ACbar\nopendir test 0777\n\
+                    fsync test\ncheckpoint 1\nclose test\n";
+        let ace = parse(text).unwrap();
+        assert_eq!(ace.workloads[0].name, "j-lang9");
+        assert_eq!(
+            script(&ace.workloads[0].operations),
+            "mkdir A; creat A/foo; open A/foo; write A/foo 0 5000; punch A/foo 0 100; close A/foo; rename A/foo A/C/bar; open /; \
+             fsync /; close /"
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_skipped_and_what_is_none_refused() {
+        let ace =
+            parse("## a\nmkdir A 0777\nrename A AC\n## b\nfsync ACfoo\n## c\nsync\n").unwrap();
+        assert_eq!(ace.workloads.len(), 1);
+        assert_eq!(ace.skipped[0].1, "A would move into itself");
+        assert_eq!(ace.skipped[1].1, "A/C/foo does not exist");
+        let error = parse("## a\njump foo\n").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "line 2: 'jump foo': there is no operation 'jump'"
+        );
+        assert!(parse("sync\n").is_err());
+    }
+
+    /// Operations without those that only open and close.
+    fn bare(workload: &Workload) -> String {
+        let mut operations = workload.operations.clone();
+        operations.retain(|o| !matches!(o, Operation::Open(_) | Operation::Close(_)));
+        script(&operations)
+    }
+
+    #[test]
+    fn ours_are_aces() {
+        let root =
+            FilePath::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/ace/seq1.jlang");
+        let Ok(text) = std::fs::read_to_string(root) else {
+            eprintln!("SKIPPED: ACE's seq1.jlang does not lie beside the project");
+            return;
+        };
+        let theirs = parse(&text).unwrap();
+        assert_eq!((theirs.workloads.len(), theirs.skipped.len()), (416, 19));
+        let ours: BTreeSet<String> = generate::ace(1).iter().map(bare).collect();
+        let theirs: BTreeSet<String> = theirs.workloads.iter().map(bare).collect();
+        let missing: Vec<&String> = theirs.difference(&ours).collect();
+        assert!(
+            missing.is_empty(),
+            "{} of {}: {missing:#?}",
+            missing.len(),
+            theirs.len()
+        );
     }
 }

@@ -218,3 +218,90 @@ fn ordered_behind(nodes: &[Node], node: usize) -> Vec<usize> {
     }
     found
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use backstitch_store::{BlockClass, PatchKind};
+    use std::collections::BTreeSet;
+
+    /// Patches of which each waits for some before it; every `data`-th is a file's contents, none where 0.
+    fn nodes(count: usize, data: usize, random: &mut Random) -> Vec<Node> {
+        (0..count)
+            .map(|at| {
+                let class = match data {
+                    0 => BlockClass::Metadata,
+                    _ if at % data == 0 => BlockClass::Data,
+                    _ => BlockClass::Directory,
+                };
+                let befores = (0..at).filter(|_| random.usize(..4) == 0).collect();
+                Node::new(class, PatchKind::Soft, befores)
+            })
+            .collect()
+    }
+
+    fn is_closed(nodes: &[Node], set: &[bool]) -> bool {
+        (0..nodes.len()).all(|at| !set[at] || nodes[at].befores.iter().all(|b| set[*b]))
+    }
+
+    fn visited(nodes: &[Node], exhaustive: usize) -> (BTreeSet<Vec<bool>>, bool) {
+        let bounds = Bounds {
+            exhaustive,
+            samples: 50,
+        };
+        let mut sets = BTreeSet::new();
+        let complete = visit(nodes, bounds, &mut Random::with_seed(1), &mut |set| {
+            assert!(is_closed(nodes, set), "{set:?}");
+            sets.insert(set.to_vec());
+        });
+        (sets, complete)
+    }
+
+    #[test]
+    fn all_closed_sets_and_no_others() {
+        let mut random = Random::with_seed(7);
+        for count in 0..11 {
+            let nodes = nodes(count, 0, &mut random);
+            let all: BTreeSet<Vec<bool>> = (0..1u32 << count)
+                .map(|bits| (0..count).map(|at| bits & (1 << at) != 0).collect())
+                .filter(|set: &Vec<bool>| is_closed(&nodes, set))
+                .collect();
+            assert_eq!(visited(&nodes, usize::MAX), (all, true));
+        }
+    }
+
+    #[test]
+    fn contents_are_there_missing_and_alone() {
+        let mut random = Random::with_seed(3);
+        for count in 1..12 {
+            let nodes = nodes(count, 2, &mut random);
+            let (sets, complete) = visited(&nodes, usize::MAX);
+            assert!(complete);
+            let ordered = |set: &Vec<bool>| -> Vec<bool> {
+                let ordered = (0..count).filter(|at| !nodes[*at].is_independent());
+                ordered.map(|at| set[at]).collect()
+            };
+            // Every combination of the others that is possible at all, with nothing more than it needs.
+            let possible: BTreeSet<Vec<bool>> = (0..1u32 << count)
+                .map(|bits| (0..count).map(|at| bits & (1 << at) != 0).collect())
+                .filter(|set: &Vec<bool>| is_closed(&nodes, set))
+                .map(|set| ordered(&set))
+                .collect();
+            assert_eq!(sets.iter().map(ordered).collect::<BTreeSet<_>>(), possible);
+            // Everything but one piece of contents, and what waits for it.
+            for missing in (0..count).filter(|at| nodes[*at].is_independent()) {
+                let largest = sets.iter().filter(|set| !set[missing]);
+                assert!(largest.count() > 0, "{missing} of {count} is never missing");
+            }
+        }
+    }
+
+    #[test]
+    fn too_many_are_sampled() {
+        let nodes = nodes(60, 0, &mut Random::with_seed(5));
+        let (sets, complete) = visited(&nodes, 100);
+        assert!(!complete);
+        assert!(sets.len() > 130, "{}", sets.len());
+        assert_eq!(visited(&nodes, 100).0, sets);
+    }
+}

@@ -31,6 +31,17 @@ pub(crate) struct Node {
 }
 
 impl Node {
+    #[cfg(test)]
+    pub(crate) fn new(class: BlockClass, kind: PatchKind, befores: Vec<usize>) -> Node {
+        Node {
+            block: 0,
+            bit: 0,
+            class,
+            kind,
+            befores,
+        }
+    }
+
     /// Whether sets that differ in such patches only are tried one patch at a time: contents, and bits of bitmaps, each of which is
     /// judged for itself.
     pub(crate) fn is_independent(&self) -> bool {

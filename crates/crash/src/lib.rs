@@ -1,4 +1,33 @@
 //! The crash-state explorer: every state that a crash can leave, not the one that was tried.
+//!
+//! It sits above the layouts and below the command line. A workload runs on an engine in this thread, over a copy-on-write fork of
+//! an image. At each moment a crash is tried, in two ways:
+//!
+//! * **dependency states**: the patches in memory are copied out of the graph, and every set of them that holds, for each of its
+//!   patches, what must be on disk before it, is put onto a fork (`frontier`, `closed`). Whatever order a store might write in, it
+//!   can leave nothing else;
+//! * **schedule states**: while a batch is on its way, every part of it has arrived, as a whole or (torn) in part (`explore`).
+//!
+//! Each state is judged (`judge`): the check of the layout, a mount with recovery, the promises of the `model` (`promises`), and in a
+//! sample the reclaim to its end, with further crashes inside. States with the same bytes are judged once for the same promises.
+//!
+//! | module | what |
+//! |---|---|
+//! | `image` | forks that cost the blocks in which they differ |
+//! | `operation`, [`ace`], [`generate`] | what workloads do, ACE's and our own |
+//! | `mount`, `machine`, `model` | running them, and what they were promised |
+//! | `frontier`, `closed`, `explore` | the states |
+//! | `judge`, `promises`, `foreign` | the verdicts |
+//! | `campaign`, `replay`, `summary` | many workloads on all processors, failures made small and made again, the report |
+//! | [`schedule`] | the schedule states of any device's recorded writes |
+//! | [`report`] | what all of them say |
+//!
+//! # Invariants
+//!
+//! * The same seed gives the same states and the same report, on any number of threads.
+//! * A state costs what differs in it, and not the size of the image.
+//! * Nothing here is known to the crates below: what it needs of them is public, and the errors that tests plant cost nothing
+//!   without their feature.
 
 pub mod ace;
 mod campaign;

@@ -53,7 +53,7 @@ impl Foreign {
         let output = Command::new("e2fsck").arg("-fn").arg(&path).output()?;
         fs::remove_file(&path)?;
         self.checked.fetch_add(1, Ordering::Relaxed);
-        let bad = unexpected(&String::from_utf8_lossy(&output.stdout));
+        let bad = unexpected_of_e2fsck(&String::from_utf8_lossy(&output.stdout));
         Ok((!bad.is_empty()).then(|| format!("e2fsck: {}", bad.join("; "))))
     }
 
@@ -160,8 +160,8 @@ const EXPECTED: &[&str] = &[
     "zero-length",
 ];
 
-/// What e2fsck says that no crash may leave under a mechanism that keeps order.
-fn unexpected(report: &str) -> Vec<String> {
+/// Of a report of `e2fsck -fn` the remarks on what no crash may leave under a mechanism that keeps order.
+pub fn unexpected_of_e2fsck(report: &str) -> Vec<String> {
     report
         .lines()
         .map(without_question)
@@ -216,10 +216,14 @@ mod tests {
         let fine = "Pass 1: Checking inodes, blocks, and sizes\n\
                     Inode 12 ref count is 3, should be 2.  Fix? no\n\
                     Block bitmap differences:  -300 -301\nFix? no\n";
-        assert!(unexpected(fine).is_empty(), "{:?}", unexpected(fine));
+        assert!(
+            unexpected_of_e2fsck(fine).is_empty(),
+            "{:?}",
+            unexpected_of_e2fsck(fine)
+        );
         let bad = "Inode 12 ref count is 1, should be 2.  Fix? no\n\
                    Block bitmap differences:  +300\n\
                    Entry 'foo' in / (2) has deleted/unused inode 12.  Clear? no\n";
-        assert_eq!(unexpected(bad).len(), 3);
+        assert_eq!(unexpected_of_e2fsck(bad).len(), 3);
     }
 }

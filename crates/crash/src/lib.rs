@@ -54,7 +54,7 @@ mod summary;
 pub use ace::Workload;
 pub use campaign::{Campaign, CampaignError, Failure, ImageOptions, NoObserver, Observer, Results};
 pub use explore::Schedule;
-pub use foreign::Foreign;
+pub use foreign::{Foreign, unexpected_of_e2fsck};
 pub use image::{Fork, ForkDevice};
 pub use operation::{BadOperation, Data, Operation, Path, parse_script, script};
 pub use summary::{ReplayError, Replayed};

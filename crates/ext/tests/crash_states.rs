@@ -6,10 +6,11 @@ mod crash;
 use std::process::Command;
 use std::time::Duration;
 
+use backstitch_crash::unexpected_of_e2fsck as judge;
 use backstitch_layout::SetXattrMode;
 use backstitch_ordering::MechanismKind;
 use backstitch_store::{Optimisations, drive};
-use crash::{Machine, Random, check, judge, seeds};
+use crash::{Machine, Random, check, seeds};
 
 /// Runs a history; returns the number of states looked at and those found bad.
 fn explore(

@@ -9,12 +9,13 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use backstitch_crash::unexpected_of_e2fsck as judge;
 use backstitch_device::{BlockDevice, MemoryDevice};
 use backstitch_ext::fsck::{self, Kind, Options, SliceSource};
 use backstitch_layout::{Error, FileType, InodeNumber, Piece, ReclaimStep};
 use backstitch_ordering::MechanismKind;
 use backstitch_store::{Optimisations, drive};
-use crash::{Machine, Random, check, judge, seeds};
+use crash::{Machine, Random, check, seeds};
 
 /// What can be reached: the names, and of each inode its type, its size and its contents.
 #[derive(Debug, Default, PartialEq)]

@@ -1,8 +1,7 @@
 //! `backstitch crash device --base IMAGE --log LOG --check CMD`.
 
 use super::overlay;
-use crate::error::{Error, FAILED, Result, host};
-use crate::show;
+use crate::error::{Error, Result, host};
 use backstitch_crash::report::Report;
 use backstitch_crash::schedule::{
     CANNOT_SHOW, Check, Options, Progress, Recording, ScheduleError, Show, explore, replay,
@@ -104,18 +103,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         Some(state) => replay(&recording, &options, state).map_err(failed)?,
         None => explored(&recording, &options)?,
     };
-    if let Some(path) = &args.html {
-        std::fs::write(path, report.to_html())
-            .map_err(|error| Error::at_path(WHAT, path, host(&error)))?;
-    }
-    match args.json {
-        true => show::print_json(WHAT, &report)?,
-        false => show::print_bytes(WHAT, super::print::summary(&report).as_bytes())?,
-    }
-    Ok(match report.is_good() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(FAILED),
-    })
+    super::print::finish(WHAT, &report, args.html.as_deref(), args.json)
 }
 
 fn failed(error: ScheduleError) -> Error {

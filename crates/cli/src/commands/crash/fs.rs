@@ -127,18 +127,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         reports.push(explore(args, *ordering, workloads.clone())?);
     }
     let report = joined(reports);
-    if let Some(path) = &args.html {
-        std::fs::write(path, report.to_html())
-            .map_err(|error| Error::at_path(WHAT, path, host(&error)))?;
-    }
-    match args.json {
-        true => show::print_json(WHAT, &report)?,
-        false => show::print_bytes(WHAT, super::print::summary(&report).as_bytes())?,
-    }
-    Ok(match report.is_good() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(FAILED),
-    })
+    super::print::finish(WHAT, &report, args.html.as_deref(), args.json)
 }
 
 fn workloads(args: &Args) -> Result<Vec<Workload>> {

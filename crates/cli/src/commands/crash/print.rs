@@ -1,6 +1,10 @@
 //! What the commands of `crash` print alike.
 
+use crate::error::{Error, FAILED, Result, host};
+use crate::show;
 use backstitch_crash::report::{Block, BlockState, Failure, Kind, Report};
+use std::path::Path;
+use std::process::ExitCode;
 
 /// No more changes than these are listed where they can as well be counted.
 const SHOWN: usize = 4;
@@ -14,8 +18,29 @@ pub(super) fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
+/// Writes the report where it was asked for; the exit code says whether it has failures.
+pub(super) fn finish(
+    command: &str,
+    report: &Report,
+    html: Option<&Path>,
+    json: bool,
+) -> Result<ExitCode> {
+    if let Some(path) = html {
+        std::fs::write(path, report.to_html())
+            .map_err(|error| Error::at_path(command, path, host(&error)))?;
+    }
+    match json {
+        true => show::print_json(command, report)?,
+        false => show::print_bytes(command, summary(report).as_bytes())?,
+    }
+    Ok(match report.is_good() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(FAILED),
+    })
+}
+
 /// What a person reads.
-pub(super) fn summary(report: &Report) -> String {
+fn summary(report: &Report) -> String {
     let mut text = String::new();
     let mut line = |line: String| {
         text += &line;

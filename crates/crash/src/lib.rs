@@ -1,6 +1,7 @@
 //! The crash-state explorer: every state that a crash can leave, not the one that was tried.
 
 pub mod ace;
+pub mod app;
 mod campaign;
 mod closed;
 mod explore;

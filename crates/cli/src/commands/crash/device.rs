@@ -77,7 +77,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-fn seconds(text: &str) -> std::result::Result<f64, String> {
+pub(super) fn seconds(text: &str) -> std::result::Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     match seconds > 0.0 && seconds <= 1e6 {
         true => Ok(seconds),
@@ -166,7 +166,7 @@ fn options(args: &Args) -> Options {
 }
 
 /// A word as a shell reads it back.
-fn quoted(word: &str) -> String {
+pub(super) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         return word.to_owned();

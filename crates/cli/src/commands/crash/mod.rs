@@ -1,5 +1,6 @@
 //! `backstitch crash`: what a crash can leave.
 
+mod app;
 mod device;
 mod record;
 
@@ -20,7 +21,7 @@ enum What {
     /// The file system itself
     Fs,
     /// A program on a mount
-    App,
+    App(app::Args),
     /// The recorded writes of any device
     Device(device::Args),
     /// Record what is written to an image
@@ -29,11 +30,12 @@ enum What {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     match &args.what {
-        What::Fs | What::App => Err(Error::failed(
+        What::Fs => Err(Error::failed(
             "crash",
             env!("CARGO_PKG_VERSION"),
             "this command is not there yet",
         )),
+        What::App(args) => app::run(args),
         What::Device(args) => device::run(args),
         What::Record(args) => record::run(args),
     }

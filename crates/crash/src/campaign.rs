@@ -1,6 +1,7 @@
 //! Many workloads, each explored under several plans, on all processors, with the same result every time.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 
@@ -14,8 +15,9 @@ use rustc_hash::FxHashSet;
 use thiserror::Error;
 
 use crate::ace::Workload;
-use crate::explore::{Found, Outcome, Plan, Schedule, explore};
+use crate::explore::{Found, Known, Outcome, Plan, Schedule, explore};
 use crate::image::{Fork, ForkDevice};
+use crate::operation::Operation;
 use crate::replay::minimise;
 
 /// What is explored.
@@ -27,8 +29,10 @@ pub struct Campaign {
     pub workloads: Vec<Workload>,
     /// Under which optimisations and schedules each of them runs.
     pub variants: Vec<(Optimisations, Schedule)>,
-    /// The image that each run starts from.
+    /// The image that each run starts from: made so, unless there is a `base`.
     pub image: ImageOptions,
+    /// The image that each run starts from, where it is a given one.
+    pub base: Option<Fork>,
     /// Where randomness starts.
     pub seed: u64,
     /// Whether blocks may arrive in part, in units of 512 bytes.
@@ -63,6 +67,15 @@ impl Default for ImageOptions {
             block_bytes: 1024,
         }
     }
+}
+
+/// So many workloads are explored one after the other.
+const CHUNK: usize = 32;
+
+/// Some workloads under one variant.
+struct Chunk {
+    workloads: Range<usize>,
+    variant: usize,
 }
 
 /// Why nothing could be explored.
@@ -120,25 +133,23 @@ pub struct Failure {
     pub(crate) workload: Workload,
     pub(crate) plan: Plan,
     pub(crate) found: Found,
+    pub(crate) minimised: bool,
 }
 
 impl Failure {
-    /// For trying out.
-    pub fn describe(&self) -> String {
-        format!(
-            "{} {:?} moment {} begun {} cut {:?} blocks {:?}",
-            crate::operation::script(&self.workload.operations),
-            self.plan,
-            self.found.moment,
-            self.found.begun,
-            self.found.cut,
-            self.found.blocks
-        )
-    }
-
     /// What is wrong.
     pub fn verdict(&self) -> &str {
         &self.found.verdict.what
+    }
+
+    /// The image as the crash left it.
+    pub fn state(&self) -> &Fork {
+        &self.found.state
+    }
+
+    /// What was done, up to the crash.
+    pub fn operations(&self) -> &[Operation] {
+        &self.workload.operations[..self.found.begun.min(self.workload.operations.len())]
     }
 }
 
@@ -167,14 +178,21 @@ pub struct Results {
     pub second: u64,
     /// How many patches of which kind were uncommitted at the moments.
     pub coverage: BTreeMap<&'static str, u64>,
-    /// How many operations were answered with an error.
+    /// Every workload was run to its end.
+    pub is_complete: bool,
+    /// How often operations were answered with which error.
     pub refused: BTreeMap<String, u64>,
 }
 
 /// Sees states while they are judged.
 pub trait Observer: Sync {
-    /// A state that is about to be judged, and what identifies it.
-    fn state(&self, _state: &Fork, _fingerprint: u128) {}
+    /// A state that is about to be judged, and what identifies it. What is wrong with it, where the observer sees something.
+    fn state(&self, _state: &Fork, _fingerprint: u128) -> Option<String> {
+        None
+    }
+
+    /// A thread is about to explore.
+    fn thread_starts(&self) {}
 
     /// So many runs are done, of so many.
     fn progress(&self, _runs: usize, _of: usize, _results: &Results) {}
@@ -186,13 +204,21 @@ pub struct NoObserver;
 impl Observer for NoObserver {}
 
 impl Campaign {
-    fn plan(&self, run: usize) -> Plan {
-        let (optimisations, schedule) = self.variants[run % self.variants.len()];
+    pub(crate) fn start(&self) -> Result<Fork, CampaignError> {
+        match &self.base {
+            Some(base) => Ok(base.clone()),
+            None => self.image.make(),
+        }
+    }
+
+    pub(crate) fn plan(&self, variant: usize) -> Plan {
+        let (optimisations, schedule) = self.variants[variant];
         Plan {
             ordering: self.ordering,
             optimisations,
             schedule,
-            seed: self.seed.wrapping_add(run as u64),
+            // The same for all workloads, so that those which begin alike go alike as far as they are.
+            seed: self.seed.wrapping_add(variant as u64),
             torn: self.torn,
             exhaustive: self.exhaustive,
             samples: self.samples,
@@ -206,7 +232,7 @@ impl Campaign {
     /// # Errors
     /// As [`run`](Self::run).
     pub fn minimise(&self, failure: &Failure) -> Result<Failure, CampaignError> {
-        let image = self.image.make()?;
+        let image = self.start()?;
         let found = failure.found.clone();
         let (workload, plan, found) = minimise(&image, &failure.workload, &failure.plan, found)
             .map_err(|error| CampaignError::Engine {
@@ -217,6 +243,7 @@ impl Campaign {
             workload,
             plan,
             found,
+            minimised: true,
         })
     }
 
@@ -225,81 +252,121 @@ impl Campaign {
     /// # Errors
     /// Where the image cannot be made or the engine gives up.
     pub fn run(&self, observer: &dyn Observer) -> Result<Results, CampaignError> {
-        let image = self.image.make()?;
-        let runs = self.workloads.len() * self.variants.len();
+        let image = self.start()?;
+        let chunks: Vec<Chunk> = (0..self.workloads.len())
+            .step_by(CHUNK)
+            .flat_map(|first| {
+                let workloads = first..self.workloads.len().min(first + CHUNK);
+                (0..self.variants.len()).map(move |variant| Chunk {
+                    workloads: workloads.clone(),
+                    variant,
+                })
+            })
+            .collect();
         let next = AtomicUsize::new(0);
         let stop = AtomicBool::new(false);
         let (sender, receiver) = mpsc::channel();
         std::thread::scope(|scope| {
-            for _ in 0..self.threads.clamp(1, runs.max(1)) {
+            for _ in 0..self.threads.clamp(1, chunks.len().max(1)) {
                 let sender = sender.clone();
-                let (next, stop, image) = (&next, &stop, &image);
+                let (next, stop, image, chunks) = (&next, &stop, &image, &chunks);
                 scope.spawn(move || {
+                    observer.thread_starts();
                     while !stop.load(Ordering::Relaxed) {
-                        let run = next.fetch_add(1, Ordering::Relaxed);
-                        if run >= runs {
+                        let number = next.fetch_add(1, Ordering::Relaxed);
+                        let Some(chunk) = chunks.get(number) else {
                             return;
-                        }
-                        let outcome = self.run_one(image, run, observer);
-                        if sender.send((run, outcome)).is_err() {
+                        };
+                        let outcomes = self.run_chunk(image, chunk, observer, stop);
+                        if sender.send((number, outcomes)).is_err() {
                             return;
                         }
                     }
                 });
             }
             drop(sender);
-            let results = self.gather(&receiver, runs, observer);
+            let results = self.gather(&receiver, &chunks, observer);
             stop.store(true, Ordering::Relaxed);
             results
         })
     }
 
-    fn run_one(
+    /// Explores the workloads of a chunk, one after the other: each goes on where it parts from the one before.
+    fn run_chunk(
         &self,
         image: &Fork,
-        run: usize,
+        chunk: &Chunk,
         observer: &dyn Observer,
-    ) -> Result<Outcome, LayoutError> {
-        let workload = &self.workloads[run / self.variants.len()];
+        stop: &AtomicBool,
+    ) -> Vec<Result<Outcome, LayoutError>> {
+        let plan = self.plan(chunk.variant);
         let mut witness = |state: &Fork, fingerprint: u128| observer.state(state, fingerprint);
-        explore(image, workload, &self.plan(run), &mut witness)
+        let mut known = Known::default();
+        let (mut states, mut failures) = (0, 0);
+        let mut outcomes = Vec::new();
+        for workload in &self.workloads[chunk.workloads.clone()] {
+            let outcome = explore(image, workload, &plan, &mut known, &mut witness);
+            let ended = outcome.as_ref().map_or(true, |outcome| {
+                states += outcome.states;
+                failures += usize::from(outcome.found.is_some());
+                states >= self.most_states || failures >= self.most_failures
+            });
+            outcomes.push(outcome);
+            if ended || stop.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        outcomes
     }
 
-    /// Takes the outcomes in the order of the runs, whatever order they end in, until there is enough: so the result does not depend
-    /// on the number of threads.
+    /// Takes the outcomes in their order, whatever order they end in, until there is enough: so the result does not depend on the
+    /// number of threads.
     fn gather(
         &self,
-        receiver: &mpsc::Receiver<(usize, Result<Outcome, LayoutError>)>,
-        runs: usize,
+        receiver: &mpsc::Receiver<(usize, Vec<Result<Outcome, LayoutError>>)>,
+        chunks: &[Chunk],
         observer: &dyn Observer,
     ) -> Result<Results, CampaignError> {
+        let runs = self.workloads.len() * self.variants.len();
         let mut waiting = BTreeMap::new();
         let mut results = Results::default();
         let mut distinct = FxHashSet::default();
-        let mut taken = 0;
-        while let Ok((run, outcome)) = receiver.recv() {
-            waiting.insert(run, outcome);
-            while let Some(outcome) = waiting.remove(&taken) {
-                let outcome = outcome.map_err(|error| CampaignError::Engine {
-                    workload: self.workloads[taken / self.variants.len()].name.clone(),
-                    error,
-                })?;
-                self.take(taken, outcome, &mut results, &mut distinct);
-                taken += 1;
-                observer.progress(taken, runs, &results);
-                let enough = results.failures.len() >= self.most_failures
-                    || results.states >= self.most_states;
-                if enough {
-                    return Ok(results);
+        let mut next = 0;
+        while let Ok((number, outcomes)) = receiver.recv() {
+            waiting.insert(number, outcomes);
+            while let Some(outcomes) = waiting.remove(&next) {
+                let chunk = &chunks[next];
+                next += 1;
+                for (workload, outcome) in chunk.workloads.clone().zip(outcomes) {
+                    let workload = &self.workloads[workload];
+                    let outcome = outcome.map_err(|error| CampaignError::Engine {
+                        workload: workload.name.clone(),
+                        error,
+                    })?;
+                    self.take(
+                        workload,
+                        chunk.variant,
+                        outcome,
+                        &mut results,
+                        &mut distinct,
+                    );
+                    observer.progress(results.runs as usize, runs, &results);
+                    let enough = results.failures.len() >= self.most_failures
+                        || results.states >= self.most_states;
+                    if enough {
+                        return Ok(results);
+                    }
                 }
             }
         }
+        results.is_complete = true;
         Ok(results)
     }
 
     fn take(
         &self,
-        run: usize,
+        workload: &Workload,
+        variant: usize,
         outcome: Outcome,
         results: &mut Results,
         distinct: &mut FxHashSet<u64>,
@@ -322,9 +389,10 @@ impl Campaign {
         }
         if let Some(found) = outcome.found {
             results.failures.push(Failure {
-                workload: self.workloads[run / self.variants.len()].clone(),
-                plan: self.plan(run),
+                workload: workload.clone(),
+                plan: self.plan(variant),
                 found,
+                minimised: false,
             });
         }
     }

@@ -6,7 +6,7 @@
 //! them missing, and with each one alone.
 
 use crate::frontier::Node;
-use crate::random::Random;
+use fastrand::Rng as Random;
 
 /// How many sets to visit at most.
 #[derive(Clone, Copy, Debug)]
@@ -180,12 +180,12 @@ impl<'a> Sets<'a> {
     /// Random sets of every density.
     fn sample(&mut self, samples: usize, random: &mut Random) {
         for _ in 0..samples {
-            let density = 1 + random.below(15) as u64;
+            let density = 1 + random.usize(..15) as u64;
             self.included.fill(false);
-            if random.below(2) == 0 {
+            if random.usize(..2) == 0 {
                 // A few patches with what they need.
                 for _ in 0..density {
-                    let node = random.below(self.nodes.len());
+                    let node = random.usize(..self.nodes.len());
                     self.included[node] = true;
                 }
                 self.close_and_emit();
@@ -193,7 +193,7 @@ impl<'a> Sets<'a> {
             }
             for node in 0..self.nodes.len() {
                 let founded = self.nodes[node].befores.iter().all(|b| self.included[*b]);
-                self.included[node] = founded && random.below(16) as u64 <= density;
+                self.included[node] = founded && random.usize(..16) as u64 <= density;
             }
             (self.emit)(&self.included);
         }

@@ -6,6 +6,7 @@ use backstitch_store::{Batch, BlockClass, Goal, Optimisations, PatchKind};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use crate::machine::Machine;
 use crate::model::Model;
 use crate::mount::{Engine, Mount, Nobody, Watcher};
 use crate::operation::Operation;
-use crate::random::Random;
+use fastrand::Rng as Random;
 
 /// When the engine writes what the workload does not ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +34,7 @@ pub enum Schedule {
 
 /// How a workload is to be explored.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// The mechanism.
     pub ordering: MechanismKind,
     /// The optimisations of the patch graph.
@@ -103,7 +104,7 @@ pub(crate) struct Outcome {
 }
 
 /// Sees states beside the judge: to check some of them with foreign tools.
-pub(crate) type Witness<'a> = &'a mut dyn FnMut(&Fork, u128);
+pub(crate) type Witness<'a> = &'a mut dyn FnMut(&Fork, u128) -> Option<String>;
 
 /// Somebody who looks at a workload as it runs.
 pub(crate) trait Spectator: Watcher {
@@ -128,11 +129,54 @@ pub(crate) fn explore(
     image: &Fork,
     workload: &Workload,
     plan: &Plan,
+    known: &mut Known,
     witness: Witness<'_>,
 ) -> Result<Outcome, Error> {
-    let mut explorer = Explorer::new(workload.setup, plan, witness);
+    let common = known.part_from(&workload.operations);
+    let setup = workload.setup.max(common);
+    let mut explorer = Explorer::new(setup, plan, &mut known.states, witness);
     run(image, &workload.operations, plan, &mut explorer)?;
     Ok(explorer.into_outcome())
+}
+
+/// What is known from the workload before, under the same plan: as far as two workloads begin alike, so do their states.
+#[derive(Default)]
+pub(crate) struct Known {
+    operations: Vec<Operation>,
+    states: FxHashMap<u128, Good>,
+}
+
+/// A state in which nothing was found wrong.
+#[derive(Clone, Copy)]
+struct Good {
+    first: Asked,
+    last: Asked,
+}
+
+/// When a state was asked about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Asked {
+    /// Under so many promises.
+    promises: u64,
+    /// After so many operations had begun.
+    begun: usize,
+}
+
+impl Known {
+    /// Forgets what does not hold for a workload with these operations. How many of them are those of the one before.
+    fn part_from(&mut self, operations: &[Operation]) -> usize {
+        let pairs = self.operations.iter().zip(operations);
+        let common = pairs.take_while(|(before, now)| before == now).count();
+        self.states.retain(|_, good| {
+            // What was promised later was promised by operations that this workload does not do.
+            if good.last.begun > common {
+                good.last = good.first;
+            }
+            good.first.begun <= common
+        });
+        self.operations = operations.to_vec();
+        common
+    }
 }
 
 /// Runs a workload under a plan.
@@ -147,7 +191,7 @@ pub(crate) fn run(
 ) -> Result<(), Error> {
     let mut machine = Machine::new(image.clone(), plan.engine(), &mut Nobody)?;
     spectator.begin(machine.model());
-    let mut random = Random::new(plan.seed ^ 0x5ca1_ab1e);
+    let mut random = Random::with_seed(plan.seed ^ 0x5ca1_ab1e);
     for (number, operation) in operations.iter().enumerate() {
         spectator.begun(number + 1);
         match machine.apply(operation, spectator) {
@@ -182,15 +226,15 @@ fn write_back(
         }
         Schedule::Everything => machine.mount.drain(spectator)?,
         Schedule::Partial => {
-            if random.below(2) == 0 && machine.mount.work(spectator)? {
+            if random.usize(..2) == 0 && machine.mount.work(spectator)? {
                 spectator.at_rest(&machine.mount);
             }
-            if random.below(2) == 0 {
+            if random.usize(..2) == 0 {
                 let mut some = Vec::new();
                 machine.mount.store.uncommitted(&mut some);
-                let wanted = 1 + random.below(3);
+                let wanted = 1 + random.usize(..3);
                 while some.len() > wanted {
-                    some.swap_remove(random.below(some.len()));
+                    some.swap_remove(random.usize(..some.len()));
                 }
                 machine.mount.write_out(Goal::Patches(&some), spectator)?;
             }
@@ -209,23 +253,27 @@ struct Explorer<'a> {
     model: Option<Rc<RefCell<Model>>>,
     begun: usize,
     moment: usize,
-    /// The promises under which a state was found good.
-    seen: FxHashMap<u128, u64>,
+    known: &'a mut FxHashMap<u128, Good>,
     outcome: Outcome,
     witness: Witness<'a>,
 }
 
 impl<'a> Explorer<'a> {
-    fn new(setup: usize, plan: &Plan, witness: Witness<'a>) -> Explorer<'a> {
+    fn new(
+        setup: usize,
+        plan: &Plan,
+        known: &'a mut FxHashMap<u128, Good>,
+        witness: Witness<'a>,
+    ) -> Explorer<'a> {
         Explorer {
             plan: *plan,
             setup,
             judge: Judge::new(plan.engine()),
-            random: Random::new(plan.seed),
+            random: Random::with_seed(plan.seed),
             model: None,
             begun: 0,
             moment: 0,
-            seen: FxHashMap::default(),
+            known,
             outcome: Outcome {
                 exhaustive: true,
                 ..Outcome::default()
@@ -236,7 +284,6 @@ impl<'a> Explorer<'a> {
 
     fn into_outcome(self) -> Outcome {
         Outcome {
-            moments: self.moment,
             tally: self.judge.tally,
             ..self.outcome
         }
@@ -249,10 +296,21 @@ impl<'a> Explorer<'a> {
             .model
             .as_ref()
             .map_or(0, |model| model.borrow().promises);
-        match self.seen.insert(fingerprint, promises) {
-            Some(before) if before == promises => None,
-            Some(_) => Some(Question::Promises),
-            None => {
+        let now = Asked {
+            promises,
+            begun: self.begun,
+        };
+        match self.known.entry(fingerprint) {
+            Entry::Occupied(known) if known.get().last.promises == promises => None,
+            Entry::Occupied(mut known) => {
+                known.get_mut().last = now;
+                Some(Question::Promises)
+            }
+            Entry::Vacant(new) => {
+                new.insert(Good {
+                    first: now,
+                    last: now,
+                });
                 self.outcome.fingerprints.insert(fingerprint as u64);
                 let every = self.plan.whole_every;
                 let whole = every != 0 && (fingerprint as u64).is_multiple_of(every);
@@ -268,10 +326,15 @@ impl<'a> Explorer<'a> {
     fn judge(&mut self, question: Question, fingerprint: u128, state: &Fork) -> Option<Verdict> {
         let model = self.model.clone()?;
         let model = model.borrow();
-        if question != Question::Promises {
-            (self.witness)(state, fingerprint);
+        let verdict = self.judge.judge(state, &model, question);
+        if verdict.is_some() || question == Question::Promises {
+            return verdict;
         }
-        self.judge.judge(state, &model, question)
+        let what = (self.witness)(state, fingerprint)?;
+        Some(Verdict {
+            kind: "foreign",
+            what,
+        })
     }
 
     fn count_coverage(&mut self, nodes: &[Node]) {
@@ -314,13 +377,14 @@ impl Watcher for Explorer<'_> {
         if self.begun <= self.setup || self.is_done() {
             return;
         }
+        self.outcome.moments += 1;
         let Frontier { nodes, mut states } = Frontier::new(&mount.store, mount.fork());
         self.count_coverage(&nodes);
         let bounds = Bounds {
             exhaustive: self.plan.exhaustive,
             samples: self.plan.samples,
         };
-        let mut random = Random::new(self.random.next());
+        let mut random = Random::with_seed(self.random.u64(..));
         let complete = closed::visit(&nodes, bounds, &mut random, &mut |included| {
             if self.is_done() {
                 return;
@@ -352,6 +416,7 @@ impl Watcher for Explorer<'_> {
         if self.begun <= self.setup || self.is_done() {
             return;
         }
+        self.outcome.moments += 1;
         let disk = mount.fork();
         let arriving = arriving(batch, &disk);
         let sectors = disk.block_bytes() / 512;
@@ -445,13 +510,19 @@ impl Explorer<'_> {
                 );
             }
             for _ in 0..self.plan.samples.min(64) {
-                let arrived = |_| if self.random.below(2) == 0 { whole } else { 0 };
+                let arrived = |_| {
+                    if self.random.usize(..2) == 0 {
+                        whole
+                    } else {
+                        0
+                    }
+                };
                 subsets.push((0..count).map(arrived).collect());
             }
         }
         if self.plan.torn {
             for _ in 0..count * 4 {
-                let arrived = |_| self.random.next() & whole;
+                let arrived = |_| self.random.u64(..) & whole;
                 subsets.push((0..count).map(arrived).collect());
             }
         }

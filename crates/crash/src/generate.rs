@@ -7,7 +7,7 @@ use backstitch_layout::{Allocate, FileType};
 
 use crate::ace::Workload;
 use crate::operation::{Data, Operation, Path};
-use crate::random::Random;
+use fastrand::Rng as Random;
 
 /// The workloads of `length` operations, 1 or 2, as ACE enumerates them.
 pub fn ace(length: usize) -> Vec<Workload> {
@@ -69,10 +69,10 @@ pub fn sequences(length: usize) -> Vec<Workload> {
 /// `count` random workloads.
 pub fn random(count: usize, seed: u64) -> Vec<Workload> {
     let workloads = (0..count as u64).map(|number| {
-        let mut random = Random::new(seed.wrapping_mul(0x1_0000_0001).wrapping_add(number));
+        let mut random = Random::with_seed(seed.wrapping_mul(0x1_0000_0001).wrapping_add(number));
         let mut operations = tree();
         let mut grown = Grown::new();
-        for _ in 0..6 + random.below(10) {
+        for _ in 0..6 + random.usize(..10) {
             operations.push(grown.operation(&mut random));
         }
         operations
@@ -82,9 +82,9 @@ pub fn random(count: usize, seed: u64) -> Vec<Workload> {
 
 /// Puts workloads into an order that depends on the seed only, so that the first ones are of every sort.
 pub fn shuffle(workloads: &mut [Workload], seed: u64) {
-    let mut random = Random::new(seed);
+    let mut random = Random::with_seed(seed);
     for at in (1..workloads.len()).rev() {
-        workloads.swap(at, random.below(at + 1));
+        workloads.swap(at, random.usize(..at + 1));
     }
 }
 
@@ -479,20 +479,20 @@ impl Grown {
     }
 
     fn directory(&self, random: &mut Random) -> String {
-        self.directories[random.below(self.directories.len())].clone()
+        self.directories[random.usize(..self.directories.len())].clone()
     }
 
     fn file(&self, random: &mut Random) -> String {
         match self.files.len() {
             0 => "foo".to_owned(),
-            count => self.files[random.below(count)].clone(),
+            count => self.files[random.usize(..count)].clone(),
         }
     }
 
     /// Mostly a name that is free.
     fn new_name(&self, random: &mut Random) -> String {
         let directory = self.directory(random);
-        let name = NAMES[random.below(NAMES.len())];
+        let name = NAMES[random.usize(..NAMES.len())];
         format!("{directory}/{name}")
             .trim_start_matches('/')
             .to_owned()
@@ -524,10 +524,10 @@ impl Grown {
 
     fn operation(&mut self, random: &mut Random) -> Operation {
         let plain = Path::plain;
-        let at = [0, 0, 1024, 5000, 11_000, 13_000, 300_000][random.below(7)];
-        let len = [1, 100, 1024, 3000, 9000, 20_000][random.below(6)];
+        let at = [0, 0, 1024, 5000, 11_000, 13_000, 300_000][random.usize(..7)];
+        let len = [1, 100, 1024, 3000, 9000, 20_000][random.usize(..6)];
         let file = self.file(random);
-        match random.below(24) {
+        match random.usize(..24) {
             0..=2 => {
                 let path = self.new_name(random);
                 self.make(&path, false);
@@ -548,7 +548,7 @@ impl Grown {
             11 | 12 => Operation::Truncate(plain(&file), at),
             13 => Operation::Allocate(plain(&file), Allocate::PunchHole, at, len as u64),
             14 => {
-                let keep_size = random.below(2) == 0;
+                let keep_size = random.usize(..2) == 0;
                 let how = Allocate::Reserve { keep_size };
                 Operation::Allocate(plain(&file), how, at, len as u64)
             }
@@ -568,7 +568,7 @@ impl Grown {
 
     fn further_operation(&mut self, random: &mut Random, file: &str) -> Operation {
         let plain = Path::plain;
-        match random.below(8) {
+        match random.usize(..8) {
             0 | 1 => {
                 let to = self.new_name(random);
                 self.rename(file, &to);
@@ -582,17 +582,17 @@ impl Grown {
                 Operation::Rename(plain(&from), plain(&to))
             }
             3 => {
-                let value = vec![b'v'; 1 + random.below(3) * 150];
+                let value = vec![b'v'; 1 + random.usize(..3) * 150];
                 Operation::SetXattr(plain(file), b"user.a".to_vec(), value)
             }
-            4 => match random.below(3) {
+            4 => match random.usize(..3) {
                 0 => Operation::RemoveXattr(plain(file), b"user.a".to_vec()),
                 1 => Operation::SetAcl(plain(&self.directory(random))),
                 _ => Operation::Work,
             },
             5 => Operation::Fsync(plain(file)),
             6 => Operation::Fsync(plain(&self.directory(random))),
-            _ if random.below(3) == 0 => Operation::Sync,
+            _ if random.usize(..3) == 0 => Operation::Sync,
             _ => Operation::Fdatasync(plain(file)),
         }
     }

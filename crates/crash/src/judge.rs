@@ -1,8 +1,9 @@
 //! The verdict on one state: what the check says, whether it can be mounted, whether the promises hold.
 
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use backstitch_ext::fsck::{self, Finding, Kind, Options};
+use backstitch_ext::fsck::{self, Code, Finding, Kind, Options};
 use backstitch_ordering::MechanismKind;
 use backstitch_store::Batch;
 use rustc_hash::FxHashSet;
@@ -13,14 +14,24 @@ use crate::image::Fork;
 use crate::model::Model;
 use crate::mount::{Engine, Mount, Watcher};
 use crate::promises;
-use crate::random::Random;
+use fastrand::Rng as Random;
 
 /// What is wrong with a state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
-    /// In one word, for the same failure found in another state: `corruption`, `promise`, …
+    /// In one word, for the same failure found in another state: `corruption`, `not as promised`, …
     pub(crate) kind: &'static str,
     pub(crate) what: String,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            // These say it themselves.
+            "corruption" | "foreign" => f.write_str(&self.what),
+            kind => write!(f, "{kind}: {}", self.what),
+        }
+    }
 }
 
 /// What was counted while judging.
@@ -100,6 +111,10 @@ impl Judge {
         if verdict.is_some() || question < Question::Reclaim || read_only {
             return verdict;
         }
+        let behind = promises::behind_the_ends(&mut mount, model);
+        if !behind.is_empty() {
+            return Some(not_promised(behind.join("; ")));
+        }
         self.recover_whole(fork, model)
     }
 
@@ -114,6 +129,12 @@ impl Judge {
             Ok(report) => report,
             Err(error) => return Some(unmountable(&error.to_string())),
         };
+        // What says that it was unmounted must be as good as that.
+        let unmounted = !report
+            .notes
+            .iter()
+            .any(|note| note.code == Code::NotUnmounted);
+        let clean = clean || unmounted;
         let leaks = report.count(Kind::Leak) as u64;
         self.tally.leaks_max = self.tally.leaks_max.max(leaks);
         let bad: Vec<String> = report
@@ -124,7 +145,7 @@ impl Judge {
             .map(Finding::to_string)
             .collect();
         (!bad.is_empty()).then(|| Verdict {
-            kind: if clean { "not reclaimed" } else { "corruption" },
+            kind: if clean { "marked clean" } else { "corruption" },
             what: bad.join("; "),
         })
     }
@@ -169,10 +190,14 @@ fn unmountable(why: &str) -> Verdict {
 
 fn promise(mount: &mut Mount, model: &Model, when: &str) -> Option<Verdict> {
     let broken = promises::broken(mount, model);
-    (!broken.is_empty()).then(|| Verdict {
-        kind: "promise",
-        what: format!("{when}{}", broken.join("; ")),
-    })
+    (!broken.is_empty()).then(|| not_promised(format!("{when}{}", broken.join("; "))))
+}
+
+fn not_promised(what: String) -> Verdict {
+    Verdict {
+        kind: "not as promised",
+        what,
+    }
 }
 
 /// Crashes inside recovery and reclaim: each leaves a state that must be as good as the first.
@@ -197,7 +222,7 @@ impl Watcher for Second<'_> {
             return;
         }
         let Frontier { nodes, mut states } = Frontier::new(&mount.store, mount.fork());
-        let mut random = Random::new(nodes.len() as u64);
+        let mut random = Random::with_seed(nodes.len() as u64);
         closed::visit(&nodes, SECOND, &mut random, &mut |included| {
             let is_new = self.seen.insert(states.fingerprint(&nodes, included));
             if !is_new || self.verdict.is_some() {

@@ -14,6 +14,7 @@ use crate::image::Fork;
 use crate::model::{Model, New, ObjectId, ROOT};
 use crate::mount::{Engine, Mount, Watcher};
 use crate::operation::{Data, Operation, Path};
+use crate::promises::read_file;
 
 /// A mount with what was done on it.
 pub(crate) struct Machine {
@@ -55,17 +56,36 @@ impl Machine {
         let attributes = self.mount.run(Scope::Administration, watcher, |fs, v, _| {
             fs.attributes(v, inode)
         })?;
+        let contents = match attributes.file_type {
+            FileType::Regular => read_file(&mut self.mount, inode, attributes.size_bytes as usize)?,
+            _ => Vec::new(),
+        };
+        let target = match attributes.file_type {
+            FileType::Symlink => self.mount.run(Scope::Administration, watcher, |fs, v, _| {
+                fs.read_link(v, inode)
+            })?,
+            _ => Vec::new(),
+        };
         let new = New {
             kind: attributes.file_type,
             inode,
             generation: attributes.generation,
-            target: Vec::new(),
-            contents: Arc::from(Vec::new()),
+            target,
+            contents: contents.into(),
         };
         Ok(self.model.borrow_mut().add(new, None))
     }
 
-    /// The directories that the image has from the start; it has no files.
+    /// A file that was found by another name already.
+    fn known(&mut self, inode: InodeNumber, watcher: &mut dyn Watcher) -> Result<Option<ObjectId>> {
+        let attributes = self.mount.run(Scope::Administration, watcher, |fs, v, _| {
+            fs.attributes(v, inode)
+        })?;
+        let model = self.model.borrow();
+        Ok(model.identify(inode, attributes.generation))
+    }
+
+    /// What a directory of the image holds from the start.
     fn learn_directory(&mut self, id: ObjectId, watcher: &mut dyn Watcher) -> Result<()> {
         let inode = self.model.borrow().inode(id);
         let names = self.mount.run(Scope::Administration, watcher, |fs, v, _| {
@@ -80,8 +100,15 @@ impl Machine {
             Ok(names)
         })?;
         for (name, inode) in names {
-            let child = self.learn(inode, watcher)?;
+            let known = self.known(inode, watcher)?;
+            let child = match known {
+                Some(child) => child,
+                None => self.learn(inode, watcher)?,
+            };
             self.model.borrow_mut().enter(id, &name, child);
+            if known.is_some() {
+                continue;
+            }
             if self.model.borrow().object(child).kind == FileType::Directory {
                 self.learn_directory(child, watcher)?;
             }

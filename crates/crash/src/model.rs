@@ -52,7 +52,6 @@ impl<T> History<T> {
 pub(crate) struct Object {
     pub(crate) kind: FileType,
     pub(crate) inode: InodeNumber,
-    pub(crate) generation: u32,
     /// Of a regular file.
     pub(crate) contents: History<Arc<[u8]>>,
     /// Of a symlink.
@@ -96,7 +95,6 @@ impl Model {
         self.objects.push(Object {
             kind: new.kind,
             inode: new.inode,
-            generation: new.generation,
             contents: History::new(new.contents),
             target: new.target,
             xattrs: BTreeMap::new(),

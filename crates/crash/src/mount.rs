@@ -15,7 +15,7 @@ use crate::image::{Fork, ForkDevice};
 
 /// How the engine is to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Engine {
+pub(crate) struct Engine {
     /// The mechanism.
     pub ordering: MechanismKind,
     /// The optimisations of the patch graph.
@@ -68,6 +68,8 @@ impl Mount {
         let device = Arc::new(ForkDevice::new(fork));
         let devices: [Arc<dyn BlockDevice>; 1] = [device.clone()];
         let mut store = Store::new(Limits::default(), engine.optimisations);
+        #[cfg(feature = "planted-errors")]
+        crate::planted::plant_into(store.graph_mut());
         let volume = store.add_volume(block_bytes);
         let mut mechanism = engine.ordering.make();
         let request = OpenRequest {

@@ -1,7 +1,8 @@
 //! Whether what a mounted image shows is what the workload was promised.
 
 use backstitch_layout::{
-    Attributes, DirectoryEntry, Error, FileSystem, FileType, InodeNumber, Piece, Result, Timestamp,
+    Attributes, DirectoryEntry, Error, FileSystem, FileType, InodeNumber, Piece, Result,
+    SetAttributes, Timestamp,
 };
 use backstitch_ordering::{Operation, Volume};
 
@@ -174,7 +175,7 @@ impl Check<'_> {
             let what = format!("{path}: has {size} bytes, {least} to {most} were promised");
             return self.note(what);
         }
-        let bytes = match self.read(object.inode, size as usize) {
+        let bytes = match read_file(self.mount, object.inode, size as usize) {
             Ok(bytes) => bytes,
             Err(error) => return self.note(format!("{path}: cannot be read: {error}")),
         };
@@ -193,32 +194,73 @@ impl Check<'_> {
             self.note(what);
         }
     }
+}
 
-    fn read(&mut self, inode: InodeNumber, size: usize) -> Result<Vec<u8>> {
-        let mut pieces = Vec::new();
-        self.run(|fs, v, _| {
-            pieces.clear();
-            fs.map(v, inode, 0, size, &mut pieces)
-        })?;
-        let mut bytes = Vec::with_capacity(size);
-        for piece in pieces {
-            match piece {
-                Piece::Hole { len_bytes } => bytes.resize(bytes.len() + len_bytes, 0),
-                Piece::Buffer {
-                    data,
-                    start,
-                    len_bytes,
-                } => bytes.extend_from_slice(&data[start..start + len_bytes]),
-                Piece::Device {
-                    offset_bytes,
-                    len_bytes,
-                } => {
-                    let start = bytes.len();
-                    bytes.resize(start + len_bytes, 0);
-                    self.mount.read_device(offset_bytes, &mut bytes[start..])?;
-                }
+/// A file's first bytes.
+pub(crate) fn read_file(mount: &mut Mount, inode: InodeNumber, size: usize) -> Result<Vec<u8>> {
+    let mut pieces = Vec::new();
+    mount.run(Operation::Administration, &mut Nobody, |fs, v, _| {
+        pieces.clear();
+        fs.map(v, inode, 0, size, &mut pieces)
+    })?;
+    let mut bytes = Vec::with_capacity(size);
+    for piece in pieces {
+        match piece {
+            Piece::Hole { len_bytes } => bytes.resize(bytes.len() + len_bytes, 0),
+            Piece::Buffer {
+                data,
+                start,
+                len_bytes,
+            } => bytes.extend_from_slice(&data[start..start + len_bytes]),
+            Piece::Device {
+                offset_bytes,
+                len_bytes,
+            } => {
+                let start = bytes.len();
+                bytes.resize(start + len_bytes, 0);
+                mount.read_device(offset_bytes, &mut bytes[start..])?;
             }
         }
-        Ok(bytes)
     }
+    Ok(bytes)
+}
+
+/// How far files are grown to see what lies behind their ends.
+const GROWTH_BYTES: u64 = 40_000;
+
+/// Grows every file that can be found: what comes to light must be zeros. In words what is not.
+pub(crate) fn behind_the_ends(mount: &mut Mount, model: &Model) -> Vec<String> {
+    let mut found = Vec::new();
+    for object in model.objects.iter().filter(|o| o.kind == FileType::Regular) {
+        let inode = object.inode;
+        let administration = Operation::Administration;
+        let attributes = mount.run(administration, &mut Nobody, |fs, v, _| {
+            fs.attributes(v, inode)
+        });
+        let Ok(attributes) = attributes else {
+            continue;
+        };
+        let known = model.identify(inode, attributes.generation);
+        if known.is_none() || attributes.links == 0 {
+            continue;
+        }
+        let size = attributes.size_bytes;
+        let set = SetAttributes {
+            size_bytes: Some(size + GROWTH_BYTES),
+            ..SetAttributes::default()
+        };
+        let grown = mount
+            .run(Operation::Attributes, &mut Nobody, |fs, v, now| {
+                fs.set_attributes(v, inode, &set, now).map(drop)
+            })
+            .and_then(|()| read_file(mount, inode, (size + GROWTH_BYTES) as usize));
+        match grown {
+            Ok(bytes) if bytes[size as usize..].iter().all(|byte| *byte == 0) => {}
+            Ok(_) => found.push(format!(
+                "inode {inode}: once it grows, it shows what lay behind its end"
+            )),
+            Err(error) => found.push(format!("inode {inode}: cannot grow: {error}")),
+        }
+    }
+    found
 }

@@ -10,7 +10,9 @@ use backstitch_layout::Error;
 use backstitch_store::Batch;
 
 use crate::ace::Workload;
-use crate::explore::{Cut, Found, Plan, Schedule, Spectator, arrive, arriving, explore, run};
+use crate::explore::{
+    Cut, Found, Known, Plan, Schedule, Spectator, arrive, arriving, explore, run,
+};
 use crate::frontier::Frontier;
 use crate::image::Fork;
 use crate::judge::{Judge, Question, Verdict};
@@ -73,7 +75,9 @@ fn accept(
     plan: &Plan,
     best: &mut (Workload, Plan, Found),
 ) -> Result<bool, Error> {
-    let outcome = explore(image, workload, plan, &mut |_, _| {})?;
+    let outcome = explore(image, workload, plan, &mut Known::default(), &mut |_, _| {
+        None
+    })?;
     let Some(found) = outcome.found else {
         return Ok(false);
     };

@@ -9,6 +9,7 @@ use crate::format::inode::{FLAG_APPEND, FLAG_IMMUTABLE};
 use crate::groups::Run;
 use crate::layout::Ext;
 use crate::map::Mapped;
+use crate::planted::{Planted, unless, unless_all};
 
 /// What stands before a write of a part of a file.
 enum Stretch {
@@ -110,7 +111,8 @@ impl Ext {
             Stretch::Mapped(run) => {
                 let written = self.overwrite(v, number, run, offset, data);
                 if end > inode.size {
-                    before_size.extend(written);
+                    before_size
+                        .extend_from_slice(unless_all(Planted::SizeBeforeContents, &written));
                 }
                 self.note_written(v, number, &inode, end, &before_size, now);
             }
@@ -250,7 +252,7 @@ impl Ext {
             } else {
                 v.write(block, BlockClass::Data, within, &rest[..len], &[])
             };
-            self.note_change(v, number, id);
+            self.note_change(v, number, unless(Planted::FsyncWithoutContents, id));
             written.push(id);
             rest = &rest[len..];
             within = 0;

@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 use crate::groups::Run;
 use crate::layout::Ext;
 use crate::map::Owner;
+use crate::planted::{Planted, planted, unless_all};
 
 /// How many leaf indirect blocks of a freed inode one step may look at.
 const LEAVES_PER_STEP: u64 = 64;
@@ -112,6 +113,7 @@ impl Ext {
 
     /// Does `item` once `after` are on the disk; at once where they are, as far as that goes without reading.
     pub(crate) fn defer(&mut self, v: &mut Volume<'_>, item: Item, after: &[PatchId]) {
+        let after = unless_all(Planted::DeferredAtOnce, after);
         if !after.iter().any(|p| v.is_live(*p)) {
             self.deferred.due.push_back(item);
             return;
@@ -131,13 +133,16 @@ impl Ext {
 
     /// Lets what was gathered wait for its patches.
     fn end_gathering(&mut self, v: &mut Volume<'_>) {
-        let Gathering { items, after } = std::mem::take(&mut self.deferred.gathering);
+        let Gathering { items, mut after } = std::mem::take(&mut self.deferred.gathering);
         if items.is_empty() {
             return;
         }
         let token = self.deferred.next_token;
         self.deferred.next_token += 1;
         self.deferred.waiting.insert(token, items);
+        if planted(Planted::DeferredAfterTheFirst) {
+            after.truncate(1);
+        }
         v.watch(&after, token);
     }
 
@@ -206,7 +211,8 @@ impl Ext {
             let Some(freed) = state.freed.take() else {
                 continue;
             };
-            let after = if state.never_alive { None } else { Some(freed) };
+            let never_alive = state.never_alive || planted(Planted::InodeFreedEarly);
+            let after = if never_alive { None } else { Some(freed) };
             let blocks = u64::from(inode.sectors / self.sectors_per_block());
             self.deferred.pending_blocks += blocks;
             self.deferred.pending_inodes += 1;

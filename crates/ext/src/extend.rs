@@ -11,6 +11,7 @@ use crate::groups::Run;
 use crate::layout::Ext;
 use crate::map::{Mapped, Path};
 use crate::place::Picks;
+use crate::planted::{Planted, unless, unless_all};
 
 /// A run of blocks to be added to a file, and the indirect blocks that it needs.
 #[derive(Debug)]
@@ -184,7 +185,7 @@ impl Ext {
             );
         }
         let data: Vec<PatchId> = self.write_new_blocks(v, run, contents);
-        before_inode.extend_from_slice(&bits);
+        before_inode.extend_from_slice(unless_all(Planted::PointerWithoutBit, &bits));
         let mut pointers = [None; DIRECT_POINTERS + 3];
         self.link_run(
             v,
@@ -286,7 +287,8 @@ impl Ext {
                 for k in 0..count {
                     pointers[path.root + k] = Some(physical + k as u32);
                 }
-                before_inode.extend_from_slice(&data[offset..offset + count]);
+                let data = &data[offset..offset + count];
+                before_inode.extend_from_slice(unless_all(Planted::PointerWithoutContents, data));
                 continue;
             }
             // The gather phase looked all of these blocks up.
@@ -301,7 +303,10 @@ impl Ext {
                 leaf,
                 path.indices[path.depth - 1],
                 &entries,
-                &data[offset..offset + count],
+                unless_all(
+                    Planted::IndirectEntryWithoutContents,
+                    &data[offset..offset + count],
+                ),
             );
         }
         tree.write(v, self.block_size(), bits, before_inode);
@@ -421,8 +426,9 @@ impl Tree {
                 continue;
             }
             let mut after = node.after.clone();
-            after.extend_from_slice(bits);
-            after.extend(node.children.iter().map(|c| written[*c]));
+            after.extend_from_slice(unless_all(Planted::IndirectEntryWithoutBit, bits));
+            let below = node.children.iter().map(|c| written[*c]);
+            after.extend(below.map(|b| unless(Planted::IndirectEntryWithoutBlock, b)));
             let id = if node.is_new {
                 let mut contents = vec![0; block_size];
                 for (index, bytes) in &node.entries {
@@ -433,13 +439,13 @@ impl Tree {
                 let mut last = PatchId::COMMITTED;
                 for (index, bytes) in &node.entries {
                     last = v.write(node.block, BlockClass::Metadata, index * 4, bytes, &after);
-                    before_inode.push(last);
+                    before_inode.push(unless(Planted::SizeBeforeIndirectEntry, last));
                 }
                 last
             };
             written[at] = id;
-            if !node.has_parent {
-                before_inode.push(id);
+            if node.is_new && !node.has_parent {
+                before_inode.push(unless(Planted::IndirectPointerWithoutBlock, id));
             }
         }
     }

@@ -13,6 +13,7 @@ use crate::format::inode::FLAG_INDEX;
 use crate::format::{DirectoryError, Inode};
 use crate::layout::Ext;
 use crate::map::Mapped;
+use crate::planted::{Planted, unless};
 
 /// Directories of more blocks than this get an index in memory.
 const LINEAR_BLOCKS: u64 = 2;
@@ -332,9 +333,10 @@ impl Ext {
         if parent.flags & FLAG_INDEX == 0 {
             return Vec::new();
         }
-        vec![self.change_inode(v, directory, &[], |e| {
+        let cleared = self.change_inode(v, directory, &[], |e| {
             e.set_flags(parent.flags & !FLAG_INDEX)
-        })]
+        });
+        vec![unless(Planted::NameBeforeIndexFlag, cleared)]
     }
 
     /// Keeps the index in step: a name was added.

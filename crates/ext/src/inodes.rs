@@ -9,6 +9,7 @@ use crate::format::Inode;
 use crate::format::inode::{self, BASE_SIZE, encode_time, offset};
 use crate::index::DirectoryIndex;
 use crate::layout::Ext;
+use crate::planted::{Planted, planted, unless};
 
 /// How much of an inode an editor can change: the base and the extra fields, whatever the inode's size.
 const EDITABLE: usize = 256;
@@ -446,7 +447,9 @@ impl Ext {
         let Some(state) = self.inodes.get(&inode) else {
             return;
         };
-        targets.extend(state.changes.iter());
+        if !planted(Planted::FsyncWithoutInode) {
+            targets.extend(state.changes.iter());
+        }
         if !data_only {
             targets.extend(state.time_changes.iter());
         }
@@ -456,10 +459,12 @@ impl Ext {
             targets.extend(state.clearings.iter().copied());
         }
         for name in &state.names {
-            targets.extend([name.name, name.pointer]);
-            targets.extend(self.inodes.get(&name.directory).and_then(|d| d.reach));
+            targets.push(unless(Planted::FsyncWithoutName, name.name));
+            targets.push(unless(Planted::FsyncWithoutPointer, name.pointer));
+            let reach = self.reach_of_directory(name.directory);
+            targets.extend(reach.map(|r| unless(Planted::FsyncWithoutReach, r)));
         }
-        targets.retain(|t| v.is_live(*t));
+        targets.retain(|t| v.is_live(*t) && !planted(Planted::FsyncAtOnce));
     }
 
     /// What makes a directory's own name reachable, where that is not on the disk yet.
@@ -469,8 +474,12 @@ impl Ext {
 
     /// Everything that a name needs to be reachable.
     pub(crate) fn reach_of_name(&self, name: &PendingName, into: &mut Vec<PatchId>) {
-        into.extend([name.name, name.pointer]);
-        into.extend(self.reach_of_directory(name.directory));
+        into.extend([
+            name.name,
+            unless(Planted::ReachWithoutPointer, name.pointer),
+        ]);
+        let parents = self.reach_of_directory(name.directory);
+        into.extend(parents.map(|p| unless(Planted::ReachWithoutParents, p)));
     }
 
     fn is_name_pending(&self, v: &Volume<'_>, name: &PendingName) -> bool {

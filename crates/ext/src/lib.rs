@@ -19,6 +19,7 @@
 //! | `index` | finding names in directories, `names` the operations on them, `rename` |
 //! | `deferred` | freeing what nothing on the disk refers to any more |
 //! | `reclaim` | freeing what a crash left |
+//! | `planted` | errors for tests of the tests |
 
 mod block_edit;
 mod contents;
@@ -36,6 +37,7 @@ pub mod mkfs;
 mod mount;
 mod names;
 mod place;
+pub mod planted;
 mod reach;
 mod reclaim;
 mod removal;

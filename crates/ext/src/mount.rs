@@ -22,6 +22,7 @@ use crate::format::{FormatError, Mechanism, MountRecord, Superblock, bitmap, gro
 use crate::groups::Groups;
 use crate::layout::Ext;
 use crate::place::Windows;
+use crate::planted::{Planted, unless};
 
 /// Recognises ext2 images and opens them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -235,7 +236,8 @@ impl Ext {
             .copy_from_slice(&self.sb.mount_count.to_le_bytes());
         let state = (self.sb.state & !STATE_VALID).to_le_bytes();
         bytes[OFFSET_STATE - start..].copy_from_slice(&state);
-        Ok(vec![self.write_superblock(v, start, &bytes, &[])?])
+        let marked = self.write_superblock(v, start, &bytes, &[])?;
+        Ok(vec![unless(Planted::ChangesBeforeMark, marked)])
     }
 
     /// Writes the counters: groups, then the totals.

@@ -14,6 +14,7 @@ use crate::index::Room;
 use crate::inodes::{InodeEditor, PendingName};
 use crate::layout::{Ext, check_name};
 use crate::place::Picks;
+use crate::planted::{Planted, unless, unless_all};
 use crate::xattrs::Inheritance;
 
 /// Where a new name goes.
@@ -199,18 +200,18 @@ impl Ext {
             inherited,
         } = plan;
         let is_directory = new.file_type == FileType::Directory;
-        let mut before = vec![self.set_inode_bit(v, number, is_directory)];
+        let marked = self.set_inode_bit(v, number, is_directory);
+        let mut before = vec![unless(Planted::InodeWithoutBit, marked)];
         let mut before_name = Vec::new();
         let bs = self.block_size();
         if let Some(block) = block {
-            self.set_block_bits(
-                v,
-                Run {
-                    start: block,
-                    len: 1,
-                },
-                &mut before,
-            );
+            let run = Run {
+                start: block,
+                len: 1,
+            };
+            let mut bits = Vec::new();
+            self.set_block_bits(v, run, &mut bits);
+            before.extend_from_slice(unless_all(Planted::NewBlockWithoutBit, &bits));
         }
         if is_directory {
             let parent_link =
@@ -218,13 +219,14 @@ impl Ext {
             before_name.push(parent_link);
             let contents =
                 new_directory_block(bs, number, directory, self.type_code(FileType::Directory));
-            before.extend(
-                block.map(|b| v.initialise(b, BlockClass::Directory, &contents, &[parent_link])),
-            );
+            let after = [unless(Planted::DotDotWithoutParentLink, parent_link)];
+            let filled = block.map(|b| v.initialise(b, BlockClass::Directory, &contents, &after));
+            before.extend(filled.map(|f| unless(Planted::DirectoryWithoutBlock, f)));
         } else if let Some(block) = block {
             let mut contents = new.target.to_vec();
             contents.resize(bs, 0);
-            before.push(v.initialise(block, BlockClass::Data, &contents, &[]));
+            let filled = v.initialise(block, BlockClass::Data, &contents, &[]);
+            before.push(unless(Planted::SymlinkWithoutTarget, filled));
         }
         let attribute_block = self.apply_inheritance(v, &inherited, &mut before);
         let blocks = u32::from(block.is_some()) + u32::from(attribute_block != 0);
@@ -248,7 +250,7 @@ impl Ext {
         state.made = Some(made);
         state.freed = None;
         state.never_alive = false;
-        before_name.push(made);
+        before_name.push(unless(Planted::NameWithoutInode, made));
         before_name
     }
 
@@ -369,7 +371,7 @@ impl Ext {
             place,
             name,
             (number, kind),
-            &[counted],
+            &[unless(Planted::NameWithoutLinkCount, counted)],
             now,
         );
         self.note_name(v, number, pending);

@@ -7,6 +7,7 @@ use crate::format::Inode;
 use crate::index::{Found, hash};
 use crate::inodes::PendingName;
 use crate::layout::Ext;
+use crate::planted::{Planted, planted};
 
 impl Ext {
     /// Remembers that a name is gone from a directory once `cleared` is on the disk.
@@ -57,7 +58,8 @@ impl Ext {
             .iter()
             .rev()
             .find(|(h, _)| *h == wanted)?;
-        v.is_live(found.1).then_some(found.1)
+        let waits = v.is_live(found.1) && !planted(Planted::NameBeforeEarlierRemoval);
+        waits.then_some(found.1)
     }
 
     /// The patch that makes a block part of its directory, while that is not on the disk.

@@ -9,6 +9,7 @@ use crate::format::inode::{FLAG_APPEND, FLAG_IMMUTABLE};
 use crate::index::Found;
 use crate::inodes::PendingName;
 use crate::layout::Ext;
+use crate::planted::{Planted, planted, unless, unless_all};
 
 impl Ext {
     /// Takes a name away: a file's, or an empty directory's.
@@ -54,15 +55,20 @@ impl Ext {
         }
         let mut after = Vec::new();
         if of_directory {
-            after = self.departures_of(v, found.inode);
-        } else if target.links > 1 {
+            let departures = self.departures_of(v, found.inode);
+            after.extend_from_slice(unless_all(Planted::ClearedBeforeDepartures, &departures));
+        } else if target.links > 1 && !planted(Planted::ClearedWithoutReach) {
             self.reach_of_another_name(v, &target, &found, &mut after);
         }
-        if of_directory {
+        if of_directory && !planted(Planted::ClearedBeforeEarlierNames) {
             self.earlier_names_gone(v, found.inode, &mut after);
         }
+        if planted(Planted::RemovalReversed) {
+            let links = target.links.saturating_sub(1);
+            after.push(self.change_inode(v, found.inode, &[], |e| e.set_links(links)));
+        }
         let cleared = self.clear_name(v, &found, &after);
-        if !after.is_empty() {
+        if !after.is_empty() && !planted(Planted::DepartureByRemovalForgotten) {
             self.note_departure(v, directory, cleared);
         }
         self.name_removed(v, directory, name, &found, cleared, now);
@@ -151,13 +157,15 @@ impl Ext {
             let freed = self.free_inode(v, number, now);
             if target.is_directory() {
                 // With the inode goes its `..`.
-                self.drop_parent_link(v, directory, &[freed]);
+                let after = unless(Planted::ParentLinkDroppedBeforeFreeing, freed);
+                self.drop_parent_link(v, directory, &[after]);
             }
             return;
         }
         // Every name that went before may still be on the disk, and this count is without them.
-        let after = self.state(number).clearings.clone();
-        self.change_inode(v, number, &after, |e| {
+        let clearings = self.state(number).clearings.clone();
+        let after = unless_all(Planted::LinkDroppedBeforeClearing, &clearings);
+        self.change_inode(v, number, after, |e| {
             e.set_links(target.links - 1);
             e.set_changed(now);
         });
@@ -201,8 +209,9 @@ impl Ext {
         number: u32,
         now: Timestamp,
     ) -> PatchId {
-        let after = std::mem::take(&mut self.state(number).clearings);
-        let freed = self.change_inode(v, number, &after, |e| {
+        let clearings = std::mem::take(&mut self.state(number).clearings);
+        let after = unless_all(Planted::FreedBeforeClearing, &clearings);
+        let freed = self.change_inode(v, number, after, |e| {
             e.set_links(0);
             e.set_dtime(now.seconds.clamp(1, u32::MAX.into()) as u32);
             e.set_changed(now);

@@ -14,6 +14,7 @@ use crate::index::Found;
 use crate::inodes::PendingName;
 use crate::layout::{Ext, check_name};
 use crate::names::Place;
+use crate::planted::{Planted, planted, unless, unless_all};
 
 /// A move whose checks have passed.
 struct Move<'a> {
@@ -198,29 +199,39 @@ impl Ext {
         if let Some((found, target)) = &m.target {
             // The target loses a name to the new one, as to a removal.
             if target.is_directory() {
-                before_name = self.departures_of(v, found.inode);
-            } else if target.links > 1 {
+                let departures = self.departures_of(v, found.inode);
+                before_name = unless_all(Planted::ReplacedBeforeDepartures, &departures).to_vec();
+            } else if target.links > 1 && !planted(Planted::ReplacedWithoutReach) {
                 self.reach_of_another_name(v, target, found, &mut before_name);
             }
         }
         let target_lives_on = !before_name.is_empty();
         if !atomic {
-            before_name.push(self.change_inode(v, number, &[], |e| {
+            let counted = self.change_inode(v, number, &[], |e| {
                 e.set_links(m.inode.links.saturating_add(1));
                 e.set_changed(now);
-            }));
+            });
+            before_name.push(unless(Planted::NewNameWithoutLinkCount, counted));
         }
-        before_name.extend(&m.names_above);
-        if m.is_directory && m.from != m.to {
+        before_name.extend(unless_all(Planted::NewNameBeforeNamesAbove, &m.names_above));
+        if planted(Planted::RenameReversed) {
+            before_name.push(self.clear_name(v, &m.old, &[]));
+        }
+        let moves = m.is_directory && m.from != m.to;
+        if moves && !planted(Planted::NewNameBeforePendingOldName) {
             // Until the `..` is rewritten the old name must be there to agree with it: should it not be on the disk yet, it
             // gets there first.
             self.reach_of_pending_name(number, m.old.block, m.old.offset, &mut before_name);
         }
-        if let Some((found, _)) = m.target.as_ref().filter(|(_, t)| t.is_directory()) {
+        let replaced = m.target.as_ref().filter(|(_, t)| t.is_directory());
+        if let Some((found, _)) = replaced
+            && !planted(Planted::ReplacedBeforeEarlierNames)
+        {
             self.earlier_names_gone(v, found.inode, &mut before_name);
         }
-        let new_parent_link = (m.is_directory && m.from != m.to)
-            .then(|| self.change_inode(v, m.to, &[], |e| e.set_links(to_parent.links + 1)));
+        let new_parent_link = moves
+            .then(|| self.change_inode(v, m.to, &[], |e| e.set_links(to_parent.links + 1)))
+            .map(|counted| unless(Planted::MovedWithoutParentLink, counted));
         // The old name may never have been on the disk: then the new one counts, whatever `..` says.
         before_name.extend(new_parent_link);
         let pending = if atomic {
@@ -228,7 +239,7 @@ impl Ext {
         } else {
             self.write_new_name(v, m, place, &before_name, now)?
         };
-        if target_lives_on {
+        if target_lives_on && !planted(Planted::DepartureByReplacementForgotten) {
             self.note_departure(v, m.to, pending.name);
         }
         let old_name = self.take_name(number, m.old.block, m.old.offset);
@@ -237,12 +248,14 @@ impl Ext {
         } else {
             // The patch that writes the new name clears the old one. Should the new name go before it is on the disk, the old one
             // may still be there.
-            self.note_clearing(v, number, old_name, pending.name);
+            let cleared = unless(Planted::MoveWithinBlockForgotten, pending.name);
+            self.note_clearing(v, number, old_name, cleared);
             self.touch_inode(v, number, |e| e.set_changed(now));
         }
         if let Some((found, target)) = &m.target {
             // The name that replaced it sits at its place: what was pending there is about the target.
-            self.lose_name(v, m.to, found, target, pending.name, now);
+            let replaced = unless(Planted::TargetDroppedBeforeNewName, pending.name);
+            self.lose_name(v, m.to, found, target, replaced, now);
         }
         if m.is_directory {
             self.note_reach(v, number, &pending);
@@ -267,7 +280,10 @@ impl Ext {
         let mut before_clearing = self.reach_for_clearing(m, pending);
         let mut parent_after = Vec::new();
         if let Some(dotdot) = dotdot {
-            let mut after = vec![pending.name, pending.pointer];
+            let mut after = vec![
+                unless(Planted::DotDotBeforeName, pending.name),
+                unless(Planted::DotDotBeforePointer, pending.pointer),
+            ];
             after.extend(new_parent_link);
             let id = v.write(
                 dotdot.block,
@@ -277,7 +293,7 @@ impl Ext {
                 &after,
             );
             self.note_change(v, number, id);
-            before_clearing.push(id);
+            before_clearing.push(unless(Planted::OldNameClearedBeforeDotDot, id));
             parent_after.push(id);
         }
         let cleared = self.clear_name(v, &m.old, &before_clearing);
@@ -289,21 +305,27 @@ impl Ext {
         self.note_change(v, m.from, cleared);
         self.note_change(v, m.to, cleared);
         self.note_clearing(v, number, old_name, cleared);
-        self.change_inode(v, number, &[cleared], |e| e.set_links(m.inode.links));
+        let after = unless(Planted::LinkDroppedBeforeOldName, cleared);
+        self.change_inode(v, number, &[after], |e| e.set_links(m.inode.links));
         if m.is_directory && m.from != m.to {
             // As long as the old name is there it may be the one by which the directory is reached.
-            parent_after.push(cleared);
-            self.drop_parent_link(v, m.from, &parent_after);
+            parent_after.push(unless(Planted::OldParentLinkDroppedBeforeOldName, cleared));
+            let after = unless_all(Planted::OldParentLinkDroppedEarly, &parent_after);
+            self.drop_parent_link(v, m.from, after);
         }
         self.touch_modified(v, m.from, now);
     }
 
     /// What the old name's removal must come after: that the new one is there and, in another directory, can be reached.
     fn reach_for_clearing(&self, m: &Move<'_>, pending: &PendingName) -> Vec<PatchId> {
-        let mut after = vec![pending.name, pending.pointer];
+        let mut after = vec![
+            unless(Planted::OldNameClearedBeforeNew, pending.name),
+            unless(Planted::OldNameClearedWithoutPointer, pending.pointer),
+        ];
         // Whoever could reach the old name in this directory can reach the new one.
         if m.from != m.to {
-            after.extend(self.reach_of_directory(m.to));
+            let reach = self.reach_of_directory(m.to);
+            after.extend(reach.map(|r| unless(Planted::OldNameClearedWithoutReach, r)));
         }
         after
     }

@@ -8,6 +8,7 @@ use crate::format::inode;
 use crate::groups::Run;
 use crate::layout::Ext;
 use crate::map::{Mapped, Owner, Unmapping};
+use crate::planted::{Planted, unless, unless_all};
 
 /// How many leaf indirect blocks one step may look at.
 const LEAVES_PER_STEP: u64 = 256;
@@ -99,6 +100,7 @@ impl Ext {
             .inodes
             .get(&number)
             .and_then(|s| s.tail_zeroed)
+            .map(|zeroed| unless(Planted::SizeBeforeZeroedTail, zeroed))
             .into_iter()
             .collect();
         if let Some((block, within)) = stale {
@@ -139,7 +141,8 @@ impl Ext {
         let shrunk = self.apply_unmapping(v, number, inode, plan, step_size, now);
         if let Some(zeroing) = tail {
             // Only once the size hides them, or a crash in between would show zeros where there was something.
-            let id = self.zero(v, zeroing, &[shrunk]);
+            let after = unless(Planted::TailZeroedBeforeSize, shrunk);
+            let id = self.zero(v, zeroing, &[after]);
             self.state(number).tail_zeroed = Some(id);
             self.note_change(v, number, id);
         }
@@ -202,7 +205,8 @@ impl Ext {
         let sectors = inode
             .sectors
             .saturating_sub((plan.count * u64::from(self.sectors_per_block())) as u32);
-        let shrunk = self.change_inode(v, number, &after, |e| {
+        let before_size = unless_all(Planted::SizeBeforeNullification, &after);
+        let shrunk = self.change_inode(v, number, before_size, |e| {
             for root in &plan.roots {
                 e.set_pointer(*root, 0);
             }
@@ -218,7 +222,8 @@ impl Ext {
                 .and_then(|s| s.made)
                 .is_some_and(|made| v.merged(made, shrunk));
             after.push(shrunk);
-            self.defer_blocks(v, plan.freed, if never { &[] } else { &after });
+            let after = unless_all(Planted::BlocksFreedEarly, &after);
+            self.defer_blocks(v, plan.freed, if never { &[] } else { after });
         }
         shrunk
     }

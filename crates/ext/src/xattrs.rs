@@ -20,6 +20,7 @@ use crate::format::xattr::{
 use crate::groups::Run;
 use crate::layout::Ext;
 use crate::place::Picks;
+use crate::planted::{Planted, unless, unless_all};
 
 /// The largest inode whose body's attributes we can change.
 const BODY_EDITABLE: usize = 256;
@@ -342,7 +343,8 @@ impl Ext {
             e.set_changed(now);
         });
         if old != 0 && old != pointer {
-            self.defer(v, Item::AttributeBlock(old), &[changed]);
+            let after = unless(Planted::AttributeBlockReleasedEarly, changed);
+            self.defer(v, Item::AttributeBlock(old), &[after]);
         }
     }
 
@@ -356,13 +358,14 @@ impl Ext {
         match plan {
             BlockPlan::Share(block) => {
                 let count = v.peek(*block).map_or(0, |b| refcount(b)) + 1;
-                before_pointer.push(v.write(
+                let counted = v.write(
                     *block,
                     BlockClass::Metadata,
                     OFFSET_REFCOUNT,
                     &count.to_le_bytes(),
                     &[],
-                ));
+                );
+                before_pointer.push(unless(Planted::AttributePointerWithoutReference, counted));
                 *block
             }
             BlockPlan::Fresh(block, contents) => {
@@ -373,7 +376,9 @@ impl Ext {
                 let mut marked = Vec::new();
                 self.set_block_bits(v, run, &mut marked);
                 // Whoever shares the block waits for its contents only, through the reference count.
-                before_pointer.push(v.initialise(*block, BlockClass::Metadata, contents, &marked));
+                let after = unless_all(Planted::AttributeBlockWithoutBit, &marked);
+                let filled = v.initialise(*block, BlockClass::Metadata, contents, after);
+                before_pointer.push(unless(Planted::AttributePointerWithoutContents, filled));
                 self.shared_blocks.insert(hash_of(contents), *block);
                 *block
             }
@@ -492,7 +497,10 @@ impl Ext {
         inherited: &Inheritance,
         before: &mut Vec<PatchId>,
     ) -> u64 {
-        self.place_block(v, &inherited.block, before)
+        let mut placed = Vec::new();
+        let block = self.place_block(v, &inherited.block, &mut placed);
+        before.extend_from_slice(unless_all(Planted::InodeWithoutAttributeBlock, &placed));
+        block
     }
 
     /// `chmod` of an inode with an access control list changes the list too.

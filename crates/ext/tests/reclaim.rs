@@ -7,12 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 use backstitch_device::{BlockDevice, MemoryDevice};
-use backstitch_ext::fsck::{self, Options, SliceSource};
+use backstitch_ext::fsck::{self, Kind, Options, SliceSource};
 use backstitch_layout::{Error, FileType, InodeNumber, Piece, ReclaimStep};
 use backstitch_ordering::MechanismKind;
-use backstitch_store::Optimisations;
+use backstitch_store::{Optimisations, drive};
 use crash::{Machine, Random, check, judge, seeds};
 
 /// What can be reached: the names, and of each inode its type, its size and its contents.
@@ -345,4 +346,56 @@ fn what_no_crash_can_leave_ends_the_reclaim() {
     };
     assert!(matches!(error, Error::Corrupt { .. }), "{error}");
     assert!(!machine.fs.reclaim_progress().running);
+}
+
+/// Puts one change and what it depends on onto the disk, and nothing else; `None` where there are not so many.
+fn with_one_change(machine: &mut Machine, number: usize) -> Option<Vec<u8>> {
+    let mut changes = Vec::new();
+    machine.store.uncommitted(&mut changes);
+    let change = *changes.get(number)?;
+    drive::sync(
+        &mut machine.store,
+        &machine.devices,
+        &[change],
+        Duration::ZERO,
+    )
+    .unwrap();
+    Some(machine.memory.snapshot())
+}
+
+/// A directory moves into another one that is not on the disk yet.
+fn moved_out_of_reach() -> Machine {
+    let mut machine = Machine::new(MechanismKind::Soft, 1024, Optimisations::NONE);
+    let root = machine.fs.root();
+    let old = machine.make_directory(root, "old");
+    machine.make_directory(old, "moved");
+    machine.drain();
+    let new = machine.make_directory(root, "new");
+    machine.move_to(old, "moved", new);
+    machine
+}
+
+#[test]
+fn a_name_that_dotdot_agrees_with_stays_until_dotdot_is_corrected() {
+    let mut looked_at = 0;
+    for number in 0.. {
+        let Some(state) = with_one_change(&mut moved_out_of_reach(), number) else {
+            break;
+        };
+        for cut in 0.. {
+            let memory = Arc::new(MemoryDevice::from_bytes(state.clone()));
+            let mut machine = Machine::open(memory, MechanismKind::Soft, 1024, Optimisations::NONE);
+            while machine.run(|fs, v, now| fs.reclaim(v, now)).unwrap() == ReclaimStep::More {}
+            let Some(image) = with_one_change(&mut machine, cut) else {
+                break;
+            };
+            let mut findings = fsck::check_source(&SliceSource(&image), &Options::default())
+                .unwrap()
+                .findings;
+            findings.retain(|f| f.kind == Kind::Corruption);
+            assert!(findings.is_empty(), "{number}, {cut}: {findings:?}");
+            looked_at += 1;
+        }
+    }
+    assert!(looked_at > 0);
 }

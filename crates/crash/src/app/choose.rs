@@ -10,7 +10,7 @@ use super::trace::Trace;
 use crate::closed::{self, Bounds};
 use crate::frontier::{Frontier, Node};
 use crate::image::Fork;
-use crate::random::Random;
+use fastrand::Rng as Random;
 use std::collections::BTreeMap;
 use backstitch_store::{BlockClass, PatchKind};
 
@@ -73,7 +73,7 @@ pub(crate) fn choose(image: &Fork, trace: &Trace, options: &Options) -> AppResul
     // A few states for each moment rather than one for each of many.
     let most = (options.states as usize / 3).max(32);
     let share = most.div_ceil(variants.len());
-    let mut random = Random::new(options.seed);
+    let mut random = Random::with_seed(options.seed);
     let mut groups = Vec::new();
     for (at, variant) in variants.iter().enumerate() {
         let wanted = spread(counts[at], share, &mut random);
@@ -93,7 +93,7 @@ fn spread(count: usize, wanted: usize, random: &mut Random) -> FxHashSet<usize> 
     (0..wanted)
         .map(|part| {
             let (start, end) = (part * count / wanted, (part + 1) * count / wanted);
-            1 + start + random.below(end - start)
+            1 + start + random.usize(..end - start)
         })
         .collect()
 }
@@ -114,7 +114,7 @@ fn gather(
                 Frontier::new(&moment.mount.store, moment.mount.fork());
             count_coverage(&nodes, &mut choice.coverage);
             let seed = options.seed ^ ((at as u64) << 32) ^ moment.number as u64;
-            let mut random = Random::new(seed);
+            let mut random = Random::with_seed(seed);
             let mut sets = Vec::new();
             let mut seen = FxHashSet::default();
             let mut visited = 0;
@@ -167,16 +167,16 @@ fn visit_sets(nodes: &[Node], random: &mut Random, emit: &mut dyn FnMut(&[bool])
     show(Cut::But(Vec::new()));
     show(Cut::Only(Vec::new()));
     let some = |random: &mut Random, count: usize| -> Vec<u32> {
-        (0..count).map(|_| random.below(nodes.len()) as u32).collect()
+        (0..count).map(|_| random.usize(..nodes.len()) as u32).collect()
     };
     for _ in 0..16 {
         show(Cut::But(some(random, 1)));
         show(Cut::Only(some(random, 1)));
     }
     for _ in 0..8 {
-        let count = 2 + random.below(14);
+        let count = 2 + random.usize(..14);
         show(Cut::But(some(random, count)));
-        let count = 2 + random.below(14);
+        let count = 2 + random.usize(..14);
         show(Cut::Only(some(random, count)));
     }
     false
@@ -191,9 +191,7 @@ fn in_order(
     let corners = sets.len().min(2 * patches + 2);
     let (corners, others) = sets.split_at_mut(corners);
     for part in [corners, others] {
-        for at in (1..part.len()).rev() {
-            part.swap(at, random.below(at + 1));
-        }
+        random.shuffle(part);
     }
     sets
 }
@@ -257,7 +255,7 @@ mod tests {
 
     #[test]
     fn moments_are_spread() {
-        let mut random = Random::new(1);
+        let mut random = Random::with_seed(1);
         assert_eq!(spread(3, 5, &mut random).len(), 3);
         let chosen = spread(1000, 10, &mut random);
         assert_eq!(chosen.len(), 10);

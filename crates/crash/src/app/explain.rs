@@ -25,13 +25,10 @@ pub(crate) fn operations(trace: &Trace, begun: usize) -> Vec<String> {
     let mut names = Names(Tree::new(root));
     let mut lines = Vec::new();
     for (at, operation) in trace.operations.iter().take(begun).enumerate() {
-        let line = names.describe(operation);
-        names.follow(operation);
-        if at >= trace.setup
-            && let Some(line) = line
-        {
-            lines.push(format!("{}. {line}", at + 1));
+        if at >= trace.setup {
+            lines.extend(names.describe(operation));
         }
+        names.follow(operation);
     }
     let surplus = lines.len().saturating_sub(OPERATIONS);
     if surplus > 0 {
@@ -208,45 +205,86 @@ pub(crate) fn blocks(images: &Images, numbers: &[u64], tree: &Tree) -> (Vec<Bloc
     (rows, reasons)
 }
 
-/// Why the state is not what the program expects: what got there before what.
+/// Why the state is not what the program expects: what got there before what, or did not get there yet.
 fn reasons(there: &[Change], missing: &[Change], tree: &Tree) -> Vec<String> {
-    let mut reasons: Vec<String> = Vec::new();
-    let lost = |inode: &InodeNumber| {
-        let contents = missing.iter().any(|m| m.contents == Some(*inode));
-        let inodes = missing.iter().any(|m| m.inodes.contains(inode));
-        match (contents, inodes) {
-            (true, true) => Some("contents, and the size and pointers in its inode, are"),
-            (true, false) => Some("contents are"),
-            (false, true) => Some("inode as it was changed last is"),
-            (false, false) => None,
-        }
-    };
-    for (name, inode) in there.iter().flat_map(|change| &change.given) {
-        if let Some(what) = lost(inode) {
+    let mut reasons = names_before_contents(there, missing);
+    reasons.extend(names_still_there(missing));
+    let mut lost: Vec<InodeNumber> = Vec::new();
+    for change in missing {
+        lost.extend(change.contents.iter().chain(&change.inodes));
+    }
+    lost.sort_unstable();
+    lost.dedup();
+    let removed = there.iter().flat_map(|change| &change.taken);
+    let kept = lost.iter().map(|inode| tree.path(*inode));
+    let kept: Vec<String> = kept.filter(|path| is_named(path)).collect();
+    for name in removed {
+        if let Some(file) = kept.iter().find(|path| *path != name) {
             reasons.push(format!(
-                "the name {name} reached the disk, but the file's {what} missing: nothing made the name wait for them, an fsync of \
-                 the file before would have"
+                "the name {name} was taken away on the disk, but changes of {file} are missing: nothing made the removal wait for \
+                 them, an fsync of {file} before would have"
             ));
         }
     }
-    let mut files: Vec<InodeNumber> = missing.iter().filter_map(|m| m.contents).collect();
-    files.dedup();
-    for name in there.iter().flat_map(|change| &change.taken) {
-        let others: Vec<String> = files
-            .iter()
-            .map(|inode| tree.path(*inode))
-            .filter(|path| path != name && !path.ends_with(" (removed)"))
-            .collect();
-        if let Some(file) = others.first() {
-            reasons.push(format!(
-                "the name {name} was taken away on the disk, but contents of {file} that were written before are missing: nothing \
-                 made the removal wait for them, an fsync of {file} before would have"
-            ));
+    if reasons.is_empty() {
+        for inode in &lost {
+            reasons.extend(unordered(*inode, there, tree));
         }
     }
     reasons.dedup();
     reasons.truncate(REASONS);
     reasons
+}
+
+fn is_named(path: &str) -> bool {
+    path != "/" && !path.ends_with(" (removed)") && !path.starts_with("inode ")
+}
+
+fn names_before_contents(there: &[Change], missing: &[Change]) -> Vec<String> {
+    let mut reasons = Vec::new();
+    for (name, inode) in there.iter().flat_map(|change| &change.given) {
+        let contents = missing.iter().any(|m| m.contents == Some(*inode));
+        let inodes = missing.iter().any(|m| m.inodes.contains(inode));
+        let what = match (contents, inodes) {
+            (true, true) => "contents, and the size and pointers in its inode, are",
+            (true, false) => "contents are",
+            (false, true) => "inode as it was changed last is",
+            (false, false) => continue,
+        };
+        reasons.push(format!(
+            "the name {name} reached the disk, but the file's {what} missing: nothing made the name wait, an fsync of the file \
+             before would have"
+        ));
+    }
+    reasons
+}
+
+fn names_still_there(missing: &[Change]) -> Vec<String> {
+    let all = missing.iter().flat_map(|change| &change.taken);
+    all.map(|name| {
+        format!(
+            "the file that was {name} still has that name on the disk: only an fsync of the directory makes a removal last"
+        )
+    })
+    .collect()
+}
+
+/// Of a file that nothing else explains: what was written since its last fsync reaches the disk in any order, or not at all.
+fn unordered(inode: InodeNumber, there: &[Change], tree: &Tree) -> Option<String> {
+    let path = tree.path(inode);
+    if !is_named(&path) {
+        return None;
+    }
+    let touches = |change: &&Change| {
+        change.contents == Some(inode) || change.inodes.contains(&inode)
+    };
+    Some(match there.iter().any(|change| touches(&change)) {
+        true => format!(
+            "some changes of {path} reached the disk and others are missing: without an fsync between them, any of them may be \
+             there first"
+        ),
+        false => format!("changes of {path} are missing: no fsync of it had come since they were made"),
+    })
 }
 
 struct View<'a> {
@@ -286,7 +324,7 @@ impl View<'_> {
                 format!("pointers to blocks of {}", self.tree.path(inode))
             }
             Use::Attributes(inode) => format!("extended attributes of {}", self.tree.path(inode)),
-            Use::Unknown => "a block that nobody owns in the end".to_owned(),
+            Use::Unknown => "a block of a file that is gone".to_owned(),
         };
         change
     }
@@ -337,6 +375,9 @@ impl View<'_> {
                 None => format!("name {shown} → inode {inode}"),
                 Some(old) => format!("name {shown} → inode {inode}, before it inode {old}"),
             });
+            if before.contains_key(name) {
+                change.taken.push(shown.clone());
+            }
             change.given.push((shown, InodeNumber(*inode)));
         }
         for name in before.keys().filter(|name| !after.contains_key(*name)) {
@@ -424,14 +465,14 @@ mod tests {
         assert_eq!(
             operations(&trace, 100),
             [
-                "3. create d/new",
-                "4. write d/new: 2 bytes at 0",
-                "5. fsync d/new",
-                "6. rename d/new to name",
-                "7. chmod #13 644",
-                "8. said \"done\"",
-                "9. unlink name",
-                "10. write name (removed): 3 bytes at 4",
+                "create d/new",
+                "write d/new: 2 bytes at 0",
+                "fsync d/new",
+                "rename d/new to name",
+                "chmod #13 644",
+                "said \"done\"",
+                "unlink name",
+                "write name (removed): 3 bytes at 4",
             ]
         );
     }

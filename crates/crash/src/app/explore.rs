@@ -17,7 +17,7 @@ use crate::frontier::{Frontier, Node, States};
 use crate::image::Fork;
 use crate::operation::Operation;
 use crate::report::{Failure, Kind, Report};
-use crate::schedule::{Verdict, fewest};
+use crate::schedule::{ScheduleError, Verdict, fewest};
 
 /// The most failures that are described. The others are counted.
 const FAILURES: usize = 3;
@@ -53,6 +53,9 @@ pub fn explore(
     let image = trace.geometry.image(options.image.as_deref())?;
     let said = said(trace);
     let choice = choose(&image, trace, options)?;
+    if options.is_stopped() {
+        return Err(ScheduleError::Stopped.into());
+    }
     let started = Instant::now();
     let mut found = visit(&image, trace, options, &said, &choice.jobs, progress)?;
     let seconds = started.elapsed().as_secs_f64();
@@ -69,7 +72,9 @@ pub fn explore(
             keep: options.keep.as_deref().filter(|_| failures.is_empty()),
         };
         let failure = again.smallest(&image, &verdict)?;
-        if !failures.iter().any(|known| known.replay == failure.replay) {
+        // Made small, it may be one that is known.
+        let same = |known: &Failure| without_numbers(&known.verdict) == without_numbers(&failure.verdict);
+        if !failures.iter().any(same) {
             failures.push(failure);
         }
     }
@@ -216,10 +221,16 @@ fn kind(verdict: &Verdict) -> String {
         Verdict::Good => String::new(),
         Verdict::Failed { how, .. } if how.starts_with(DAMAGED) => how.clone(),
         Verdict::Failed { how, output } => {
-            let text = format!("{how} {}", output.lines().next().unwrap_or_default());
-            text.chars().filter(|c| !c.is_ascii_digit()).collect()
+            without_numbers(&format!("{how}\n{output}"))
         }
     }
+}
+
+/// The first two lines of a verdict.
+fn without_numbers(verdict: &str) -> String {
+    let lines: Vec<&str> = verdict.lines().take(2).collect();
+    let text = lines.join("\n");
+    text.chars().filter(|c| !c.is_ascii_digit()).collect()
 }
 
 /// One state again.
@@ -352,8 +363,10 @@ impl Again<'_, '_> {
         };
         let (blocks, reasons) = explain::blocks(&images, &numbers, moment.tree);
         let missing = included.iter().filter(|is| !**is).count();
+        let operations = explain::operations(self.trace, moment.begun);
+        let last = operations.last().map_or("the setup", String::as_str);
         let mut cut = format!(
-            "after operation {} of {}; of {} changes in memory, {missing} were missing on the disk",
+            "after {last} (operation {} of {}), of {} changes in memory {missing} had not reached the disk",
             moment.begun,
             self.trace.operations.len(),
             nodes.len(),
@@ -363,7 +376,7 @@ impl Again<'_, '_> {
         }
         Failure {
             verdict: words(verdict),
-            operations: explain::operations(self.trace, moment.begun),
+            operations,
             cut,
             blocks,
             replay: format!("{} --replay {}", self.options.replay_command, self.place),

@@ -20,7 +20,7 @@ use crate::explore::Schedule;
 use crate::image::Fork;
 use crate::mount::{Engine, Mount, Nobody, Watcher};
 use crate::operation::{Data, Operation, Path};
-use crate::random::Random;
+use fastrand::Rng as Random;
 
 /// How the engine writes back what the program did not ask it to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +132,7 @@ pub(crate) fn play(
         tree: player.tree.clone(),
         audience,
     };
-    let mut random = Random::new(variant.seed ^ 0x5ca1_ab1e);
+    let mut random = Random::with_seed(variant.seed ^ 0x5ca1_ab1e);
     let mut refused = Vec::new();
     for (at, operation) in trace.operations.iter().enumerate() {
         stage.begun = at + 1;
@@ -192,15 +192,15 @@ fn write_back(
         }
         Schedule::Everything => mount.drain(stage)?,
         Schedule::Partial => {
-            if random.below(2) == 0 && mount.work(stage)? {
+            if random.usize(..2) == 0 && mount.work(stage)? {
                 stage.at_rest(mount);
             }
-            if random.below(2) == 0 {
+            if random.usize(..2) == 0 {
                 let mut some = Vec::new();
                 mount.store.uncommitted(&mut some);
-                let wanted = 1 + random.below(3);
+                let wanted = 1 + random.usize(..3);
                 while some.len() > wanted {
-                    some.swap_remove(random.below(some.len()));
+                    some.swap_remove(random.usize(..some.len()));
                 }
                 mount.write_out(Goal::Patches(&some), stage)?;
             }

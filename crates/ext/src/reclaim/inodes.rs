@@ -4,7 +4,7 @@ use backstitch_layout::{Error, FileType, ReclaimStep, Result, Timestamp};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 
 use super::names::DIRECTORY;
-use super::{Phase, Reclaim, kind};
+use super::{Phase, Reclaim, drain_unless, kind};
 use crate::format::features::COMPAT_EXT_ATTR;
 use crate::format::inode::{
     DOUBLE_INDIRECT, FAST_SYMLINK_MAX, FLAG_EXTENTS, FLAG_INLINE_DATA, INDIRECT,
@@ -13,6 +13,7 @@ use crate::format::{Inode, RESIZE_INODE, ROOT_INODE, bitmap, directory};
 use crate::groups::Run;
 use crate::layout::Ext;
 use crate::map::{Owner, entry_at};
+use crate::planted::{Planted, unless_all};
 
 /// How many blocks of an inode table one step looks at.
 const TABLE_BLOCKS_PER_STEP: u64 = 32;
@@ -119,7 +120,8 @@ impl Ext {
         self.want_inodes(v, part.iter().map(|(orphan, _)| *orphan))?;
         for (orphan, parent) in part {
             let after = r.deaths.remove(&orphan).unwrap_or_default();
-            let death = self.kill(v, r, orphan, &after, now);
+            let after = unless_all(Planted::ReclaimKillsParentFirst, &after);
+            let death = self.kill(v, r, orphan, after, now);
             r.deaths.entry(parent).or_default().push(death);
         }
         r.phase = if to < r.orphans.len() {
@@ -177,7 +179,7 @@ impl Ext {
                     from: 0,
                     blocks: 0,
                 };
-                Ok(ReclaimStep::Drain)
+                Ok(drain_unless(Planted::ReclaimCorrectsEarly))
             }
         }
     }
@@ -208,7 +210,7 @@ impl Ext {
             r.attribute_list = r.attribute_blocks.iter().map(|(b, n)| (*b, *n)).collect();
             r.attribute_list.sort_unstable();
             r.phase = Phase::Attributes(0);
-            return Ok(ReclaimStep::Drain);
+            return Ok(drain_unless(Planted::ReclaimFreesEarly));
         }
         self.want_maps(v, &live)?;
         for number in live {

@@ -4,9 +4,10 @@
 //! Nothing of that does harm, so the reclaim comes later, in steps that look at a bounded number of blocks each:
 //!
 //! 1. *scan* the inode tables for what is in use, and of which type;
-//! 2. *walk* all directories from the root on, counting names; settle directories with two names;
-//! 3. take the names out of directories that nobody can reach, and then, once that is on the disk, mark everything without a
-//!    name as *dead*;
+//! 2. *walk* all directories from the root on, counting names; settle directories with two names, and correct each `..` that
+//!    leads elsewhere;
+//! 3. once that is on the disk, take the names out of directories that nobody can reach, and then, once that is on the disk,
+//!    mark everything without a name as *dead*;
 //! 4. once that is on the disk, *correct* what lives: link counts, block counts, blocks beyond the size. All the blocks that it
 //!    maps are noted;
 //! 5. once that is on the disk, *free* in the bitmaps what nobody noted.
@@ -28,6 +29,7 @@ use rustc_hash::FxHashMap;
 use crate::format::{ROOT_INODE, bitmap};
 use crate::groups::Run;
 use crate::layout::Ext;
+use crate::planted::{Planted, planted};
 use names::{Directory, Name};
 
 /// What an inode is, beside the type codes of directory entries.
@@ -249,5 +251,14 @@ impl Ext {
             Phase::Verify(group) => self.verify_group(v, r, group),
             Phase::Free(group) => self.free_rest_of_group(v, r, group),
         }
+    }
+}
+
+/// A phase ends: what it changed is on the disk before the next one begins, unless the error is to be made.
+fn drain_unless(error: Planted) -> ReclaimStep {
+    if planted(error) {
+        ReclaimStep::More
+    } else {
+        ReclaimStep::Drain
     }
 }

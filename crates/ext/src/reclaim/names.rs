@@ -4,11 +4,12 @@ use backstitch_layout::{Error, ReclaimStep, Result};
 use backstitch_ordering::{BlockClass, Volume};
 use rustc_hash::FxHashMap;
 
-use super::{Phase, Reclaim, kind};
+use super::{Phase, Reclaim, drain_unless, kind};
 use crate::format::directory::{OFFSET_INODE, TYPE_UNKNOWN, entries};
 use crate::format::{Inode, ROOT_INODE};
 use crate::index::{Found, corrupt_directory};
 use crate::layout::Ext;
+use crate::planted::Planted;
 
 /// The type code of directories.
 pub(super) const DIRECTORY: u8 = 2;
@@ -266,7 +267,11 @@ impl Ext {
     ) -> Result<ReclaimStep> {
         let Some(number) = r.strays.get(at) else {
             r.phase = Phase::Orphans { inode: 1, block: 0 };
-            return Ok(ReclaimStep::More);
+            if r.strays.is_empty() {
+                return Ok(ReclaimStep::More);
+            }
+            // A name that `..` agrees with stays until `..` is corrected, even where nobody can reach it.
+            return Ok(drain_unless(Planted::ReclaimClearsBeforeParents));
         };
         let directory = r.directories[number];
         v.read(directory.parent_block)?;
@@ -294,7 +299,7 @@ impl Ext {
         let Some(number) = (inode..=self.sb.inodes_count).find(is_orphan) else {
             r.orphans = children_first(&r.orphans);
             r.phase = Phase::KillOrphans(0);
-            return Ok(ReclaimStep::Drain);
+            return Ok(drain_unless(Planted::ReclaimKillsEarly));
         };
         let from = if number == inode { block } else { 0 };
         let orphan = self.read_directory_inode(v, number)?;

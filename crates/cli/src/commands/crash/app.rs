@@ -1,12 +1,13 @@
 //! `backstitch crash app --run CMD --check CMD`.
 
-use super::device::{quoted, seconds};
+use super::device::seconds;
+use super::print::{quoted, summary};
 use crate::error::{Error, FAILED, Result, host};
 use crate::{show, size};
 use backstitch_crash::app::{
     AppError, Check, Geometry, Options, Program, Progress, Trace, explore, replay,
 };
-use backstitch_crash::report::{Failure, Report};
+use backstitch_crash::report::Report;
 use backstitch_vfs::Ordering;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -242,45 +243,4 @@ fn explored(trace: &Trace, options: &Options) -> Result<Report> {
     });
     bar.finish_and_clear();
     report.map_err(failed)
-}
-
-/// What a person reads.
-fn summary(report: &Report) -> String {
-    let mut lines = Vec::new();
-    for (at, failure) in report.failures.iter().enumerate() {
-        describe(at + 1, failure, &mut lines);
-    }
-    lines.push(report.explored.clone());
-    let verdict = match report.failures.len() {
-        0 => "no failure".to_owned(),
-        shown => {
-            let failed = report.coverage.get("states that failed").copied();
-            format!("{} failed", failed.unwrap_or(shown as u64))
-        }
-    };
-    let rate = report.states_per_second;
-    let rate = rate.map_or(String::new(), |rate| format!(", {rate:.0} a second"));
-    lines.push(format!("{} states checked{rate}: {verdict}", report.distinct));
-    lines.extend(report.notes.iter().map(|note| format!("note: {note}")));
-    lines.join("\n") + "\n"
-}
-
-/// The last operations that are shown on a terminal.
-const OPERATIONS: usize = 12;
-
-fn describe(number: usize, failure: &Failure, lines: &mut Vec<String>) {
-    let mut said = failure.verdict.lines();
-    let first = said.next().unwrap_or_default();
-    lines.push(format!("failure {number}: {first}"));
-    lines.extend(said.map(|said| format!("    | {said}")));
-    let surplus = failure.operations.len().saturating_sub(OPERATIONS);
-    for operation in &failure.operations[surplus..] {
-        lines.push(format!("  did      {operation}"));
-    }
-    lines.push(format!("  cut      {}", failure.cut));
-    for block in &failure.blocks {
-        let word = block.state.word();
-        lines.push(format!("  {word:8} block {}: {}", block.block, block.what));
-    }
-    lines.push(format!("  replay   {}", failure.replay));
 }

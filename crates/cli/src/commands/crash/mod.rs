@@ -2,9 +2,11 @@
 
 mod app;
 mod device;
+mod fs;
+mod print;
 mod record;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use clap::Subcommand;
 use std::process::ExitCode;
 
@@ -19,7 +21,7 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 enum What {
     /// The file system itself
-    Fs,
+    Fs(fs::Args),
     /// A program on a mount
     App(app::Args),
     /// The recorded writes of any device
@@ -30,11 +32,7 @@ enum What {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     match &args.what {
-        What::Fs => Err(Error::failed(
-            "crash",
-            env!("CARGO_PKG_VERSION"),
-            "this command is not there yet",
-        )),
+        What::Fs(args) => fs::run(args),
         What::App(args) => app::run(args),
         What::Device(args) => device::run(args),
         What::Record(args) => record::run(args),

@@ -1,0 +1,372 @@
+//! `backstitch crash fs`.
+
+use crate::error::{Error, FAILED, Result, host};
+use crate::{show, size};
+use backstitch_crash::report::Report;
+use backstitch_crash::{
+    Campaign, Foreign, ImageOptions, Observer, Operation, Replayed, Results, Schedule, Workload,
+    ace, generate, parse_script,
+};
+use backstitch_vfs::{Optimisations, Ordering};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+const WHAT: &str = "crash fs";
+
+/// Explore what a crash can leave of the file system itself.
+///
+/// Runs workloads in memory. At every moment, each set of changes that holds what must be on disk before them is taken for what a
+/// crash left: it is checked, mounted (and in a sample reclaimed, with crashes inside), and what was promised is looked for.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Workloads:
+  ace:1, ace:2     ACE's sequences of one and two operations, each with fsync or sync
+  seq:1, seq:2     one and two operations on a small tree, each with fsync, fdatasync, sync or nothing
+  random:N         N random ones of up to fifteen operations
+  FILE             ACE's files (lines of '## NAME' between workloads), or a script as --script takes it, or a recorded trace
+More than one may be given, with commas. Those of two operations come in an order that depends on the seed.
+
+Exit status: 0 no failure, 1 a failure, or it could not be done, 2 usage.
+
+Examples:
+  backstitch crash fs
+  backstitch crash fs --ordering soft,sync --workload ace:1,random:500 --e2fsck 1000 --html report.html
+  backstitch crash fs --ordering async --json
+  backstitch crash fs --script 'creat foo; write foo 0 5000; fsync foo; rename foo bar'")]
+pub(crate) struct Args {
+    /// The mechanisms: soft, sync, async
+    #[arg(
+        long,
+        value_name = "MODE,…",
+        value_delimiter = ',',
+        default_value = "soft"
+    )]
+    ordering: Vec<Ordering>,
+    /// What to do, see below
+    #[arg(
+        long,
+        value_name = "WORKLOAD,…",
+        value_delimiter = ',',
+        default_value = "ace:1"
+    )]
+    workload: Vec<String>,
+    /// Do this: operations with semicolons between them
+    #[arg(long, value_name = "OPERATIONS", conflicts_with = "workload")]
+    script: Option<String>,
+    /// End after about so many states of each mechanism
+    #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true)]
+    states: u64,
+    /// What chooses the samples
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+    /// Tear blocks on their way at sectors of 512 bytes
+    #[arg(long)]
+    torn: bool,
+    /// The optimisations to run under: none, merge, both
+    #[arg(
+        long,
+        value_name = "OPT,…",
+        value_delimiter = ',',
+        default_value = "both,none"
+    )]
+    opt: Vec<Optimisations>,
+    /// Sample moments with more sets of changes than this
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    exhaustive: usize,
+    /// So many random sets at those
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    samples: usize,
+    /// Reclaim one state in so many to the end, with crashes inside; none with 0
+    #[arg(long, value_name = "EVERY", default_value_t = 64)]
+    reclaim: u64,
+    /// Have e2fsck look at one state in so many
+    #[arg(long, value_name = "EVERY", default_value_t = 0)]
+    e2fsck: u64,
+    /// Have the kernel mount and read one state in so many (needs root)
+    #[arg(long, value_name = "EVERY", default_value_t = 0)]
+    kernel: u64,
+    /// End after so many failures
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    failures: usize,
+    /// The size of a block
+    #[arg(short, long, value_name = "BYTES", default_value = "1K", value_parser = size::parse)]
+    block_size: u64,
+    /// The size of the image
+    #[arg(short, long, value_name = "SIZE", default_value = "8M", value_parser = size::parse)]
+    size: u64,
+    /// How many threads work; by default one for each CPU
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+    /// Look at this state of the script alone, as a failure's report names it
+    #[arg(long, value_name = "STATE", requires = "script")]
+    replay: Option<String>,
+    /// Write the image of the first failing state, or of the replayed one, to FILE
+    #[arg(long, value_name = "FILE")]
+    keep: Option<PathBuf>,
+    /// Write the report as a page
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Print the report as one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    if let Some(bad) = args.opt.iter().find(|opt| opt.hard && !opt.merge) {
+        let why = "hard patches without merging go to the disk together without saying so: take none, merge or both";
+        return Err(Error::usage(WHAT, format!("--opt {bad}: {why}")));
+    }
+    let workloads = workloads(args)?;
+    if let Some(address) = &args.replay {
+        return replay(args, workloads, address);
+    }
+    let mut reports = Vec::new();
+    for ordering in &args.ordering {
+        reports.push(explore(args, *ordering, workloads.clone())?);
+    }
+    let report = joined(reports);
+    if let Some(path) = &args.html {
+        std::fs::write(path, report.to_html())
+            .map_err(|error| Error::at_path(WHAT, path, host(&error)))?;
+    }
+    match args.json {
+        true => show::print_json(WHAT, &report)?,
+        false => show::print_bytes(WHAT, super::print::summary(&report).as_bytes())?,
+    }
+    Ok(match report.is_good() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(FAILED),
+    })
+}
+
+fn workloads(args: &Args) -> Result<Vec<Workload>> {
+    if let Some(text) = &args.script {
+        return Ok(vec![scripted("script", text)?]);
+    }
+    let mut all = Vec::new();
+    for name in &args.workload {
+        let mut some = match name.split_once(':') {
+            Some(("ace", length @ ("1" | "2"))) => generate::ace(1 + usize::from(length == "2")),
+            Some(("seq", length @ ("1" | "2"))) => {
+                generate::sequences(1 + usize::from(length == "2"))
+            }
+            Some(("random", count)) => {
+                let count = count.parse().map_err(|_| {
+                    Error::usage(
+                        WHAT,
+                        format!("random:{count}: a number of workloads is wanted"),
+                    )
+                })?;
+                generate::random(count, args.seed)
+            }
+            _ => from_file(Path::new(name))?,
+        };
+        if name.ends_with(":2") {
+            generate::shuffle(&mut some, args.seed);
+        }
+        all.append(&mut some);
+    }
+    Ok(all)
+}
+
+fn scripted(name: &str, text: &str) -> Result<Workload> {
+    let operations =
+        parse_script(text).map_err(|error| Error::usage(WHAT, format!("{name}: {error}")))?;
+    Ok(Workload {
+        name: name.to_owned(),
+        operations,
+        setup: 0,
+    })
+}
+
+fn from_file(path: &Path) -> Result<Vec<Workload>> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        Error::at_path(WHAT, path, host(&error))
+            .hint("a workload is ace:1, ace:2, seq:1, seq:2, random:N or a file")
+    })?;
+    if !text.lines().any(|line| line.starts_with("## ")) {
+        return Ok(vec![scripted(&path.to_string_lossy(), &text)?]);
+    }
+    let read = ace::parse(&text).map_err(|error| Error::at_path(WHAT, path, error.to_string()))?;
+    for (name, why) in &read.skipped {
+        tracing::info!("{name} is skipped: {why}");
+    }
+    Ok(read.workloads)
+}
+
+fn campaign(args: &Args, ordering: Ordering, workloads: Vec<Workload>) -> Result<Campaign> {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let block_bytes = u32::try_from(args.block_size)
+        .map_err(|_| Error::usage(WHAT, "the block size is too large"))?;
+    let schedules = Schedule::ALL;
+    Ok(Campaign {
+        ordering,
+        workloads,
+        variants: args
+            .opt
+            .iter()
+            .flat_map(|opt| schedules.map(|schedule| (*opt, schedule)))
+            .collect(),
+        image: ImageOptions {
+            size_bytes: args.size,
+            block_bytes,
+        },
+        base: None,
+        seed: args.seed,
+        torn: args.torn,
+        exhaustive: args.exhaustive,
+        samples: args.samples,
+        whole_every: args.reclaim,
+        most_states: args.states,
+        most_failures: args.failures,
+        threads: args.jobs.unwrap_or(cpus),
+    })
+}
+
+/// Shows how far the exploration is, beside what others see.
+struct Progress<'a> {
+    bar: ProgressBar,
+    foreign: &'a Foreign,
+}
+
+impl Observer for Progress<'_> {
+    fn state(&self, state: &backstitch_crash::Fork, fingerprint: u128) -> Option<String> {
+        self.foreign.state(state, fingerprint)
+    }
+
+    fn progress(&self, runs: usize, of: usize, results: &Results) {
+        self.bar.set_length(of as u64);
+        self.bar.set_position(runs as u64);
+        let (distinct, failed) = (results.distinct, results.failures.len());
+        self.bar
+            .set_message(format!("{distinct} states, {failed} failed"));
+    }
+}
+
+fn explore(args: &Args, ordering: Ordering, workloads: Vec<Workload>) -> Result<Report> {
+    let failed =
+        |error: &dyn std::fmt::Display| Error::failed(WHAT, "exploring", error.to_string());
+    let campaign = campaign(args, ordering, workloads)?;
+    let foreign = Foreign::new(args.e2fsck, args.kernel).map_err(|error| failed(&error))?;
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} runs, {msg}, {eta}") {
+        bar.set_style(style);
+    }
+    let progress = Progress {
+        bar,
+        foreign: &foreign,
+    };
+    let started = Instant::now();
+    let mut results = campaign.run(&progress).map_err(|error| failed(&error))?;
+    let seconds = started.elapsed().as_secs_f64();
+    progress.bar.finish_and_clear();
+    for failure in &mut results.failures {
+        *failure = campaign.minimise(failure).map_err(|error| failed(&error))?;
+    }
+    if let (Some(path), Some(failure)) = (&args.keep, results.failures.first()) {
+        keep(path, &failure.state().to_bytes())?;
+    }
+    let (command, again) = commands(args, ordering);
+    let mut report = campaign.report(&results, &command, &again);
+    report.states_per_second = Some(results.distinct as f64 / seconds);
+    for (what, count) in [
+        ("states checked by e2fsck", &foreign.checked),
+        ("states mounted and read by the kernel", &foreign.mounted),
+    ] {
+        let count = count.load(Relaxed);
+        if count > 0 {
+            report.coverage.insert(what.to_owned(), count);
+        }
+    }
+    Ok(report)
+}
+
+/// The command that explores the same again, and the beginning of the one that makes one state again.
+fn commands(args: &Args, ordering: Ordering) -> (String, String) {
+    let mut common = format!("backstitch crash fs --ordering {ordering}");
+    let defaults = ImageOptions::default();
+    if args.block_size != u64::from(defaults.block_bytes) {
+        common += &format!(" --block-size {}", args.block_size);
+    }
+    if args.size != defaults.size_bytes {
+        common += &format!(" --size {}", args.size);
+    }
+    if args.torn {
+        common += " --torn";
+    }
+    let mut command = match &args.script {
+        Some(script) => format!("{common} --script {}", super::print::quoted(script)),
+        None => format!(
+            "{common} --workload {}",
+            super::print::quoted(&args.workload.join(","))
+        ),
+    };
+    command += &format!(" --seed {}", args.seed);
+    if args.states != u64::MAX {
+        command += &format!(" --states {}", args.states);
+    }
+    let opt: Vec<String> = args.opt.iter().map(Optimisations::to_string).collect();
+    command += &format!(
+        " --opt {} --exhaustive {} --samples {} --reclaim {}",
+        opt.join(","),
+        args.exhaustive,
+        args.samples,
+        args.reclaim
+    );
+    (command, common)
+}
+
+fn keep(path: &Path, image: &[u8]) -> Result<()> {
+    std::fs::write(path, image).map_err(|error| Error::at_path(WHAT, path, host(&error)))
+}
+
+fn replay(args: &Args, workloads: Vec<Workload>, address: &str) -> Result<ExitCode> {
+    let operations: Vec<Operation> = workloads.into_iter().flat_map(|w| w.operations).collect();
+    let campaign = campaign(args, args.ordering[0], Vec::new())?;
+    let Replayed { state, verdict } = campaign
+        .replay(&operations, address)
+        .map_err(|error| Error::failed(WHAT, address, error.to_string()))?;
+    if let Some(path) = &args.keep {
+        keep(path, &state.to_bytes())?;
+    }
+    let text = verdict
+        .as_deref()
+        .unwrap_or("nothing is wrong with this state");
+    match args.json {
+        true => show::print_json(
+            WHAT,
+            &serde_json::json!({ "replay": address, "verdict": verdict }),
+        )?,
+        false => show::print_bytes(WHAT, format!("{text}\n").as_bytes())?,
+    }
+    Ok(match verdict {
+        None => ExitCode::SUCCESS,
+        Some(_) => ExitCode::from(FAILED),
+    })
+}
+
+/// One report of those of several mechanisms.
+fn joined(mut reports: Vec<Report>) -> Report {
+    let mut whole = reports.remove(0);
+    for report in reports {
+        whole.command += "; ";
+        whole.command += &report.command;
+        whole.states += report.states;
+        whole.distinct += report.distinct;
+        whole.exhaustive &= report.exhaustive;
+        whole.explored += " ";
+        whole.explored += &report.explored;
+        whole.failures.extend(report.failures);
+        whole.leaks_max = whole.leaks_max.max(report.leaks_max);
+        whole.states_per_second = match (whole.states_per_second, report.states_per_second) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        for (what, count) in report.coverage {
+            *whole.coverage.entry(what).or_default() += count;
+        }
+    }
+    whole
+}

@@ -1,0 +1,97 @@
+//! What the commands of `crash` print alike.
+
+use backstitch_crash::report::{Block, BlockState, Failure, Report};
+
+/// No more changes than these are listed where they can as well be counted.
+const SHOWN: usize = 4;
+
+/// A word as a shell reads it back.
+pub(super) fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// What a person reads.
+pub(super) fn summary(report: &Report) -> String {
+    let mut text = String::new();
+    let mut line = |line: String| {
+        text += &line;
+        text.push('\n');
+    };
+    for (at, failure) in report.failures.iter().enumerate() {
+        let mut said = failure.verdict.lines();
+        line(format!(
+            "failure {}: {}",
+            at + 1,
+            said.next().unwrap_or_default()
+        ));
+        said.for_each(|said| line(format!("    | {said}")));
+        for (number, operation) in failure.operations.iter().enumerate() {
+            line(format!("  {:<8} {operation}", number + 1));
+        }
+        line(format!("  cut      {}", failure.cut));
+        blocks(failure).into_iter().for_each(&mut line);
+        line(format!("  replay   {}", failure.replay));
+    }
+    let (states, distinct) = (report.states, report.distinct);
+    line(report.explored.clone());
+    let verdict = match report.failures.len() {
+        0 => "no failure".to_owned(),
+        _ => {
+            let failed = report.coverage.get("states that failed").copied();
+            format!("{} failed", failed.unwrap_or(report.failures.len() as u64))
+        }
+    };
+    let rate = report.states_per_second;
+    let rate = rate.map_or(String::new(), |rate| format!(", {rate:.0} a second"));
+    line(format!(
+        "{states} states, {distinct} of them different{rate}: {verdict}"
+    ));
+    report
+        .notes
+        .iter()
+        .for_each(|note| line(format!("note: {note}")));
+    text
+}
+
+/// What was in flight. Of what is on the disk and what is not, the larger part is only counted.
+fn blocks(failure: &Failure) -> Vec<String> {
+    let on_disk = |block: &&Block| block.state == BlockState::OnDisk;
+    let there = failure.blocks.iter().filter(on_disk).count();
+    let larger = match there * 2 > failure.blocks.len() {
+        true => BlockState::OnDisk,
+        false => BlockState::Missing,
+    };
+    let (counted, shown): (Vec<&Block>, Vec<&Block>) = failure
+        .blocks
+        .iter()
+        .partition(|block| block.state == larger);
+    let (counted, shown) = match counted.len() > SHOWN {
+        true => (counted.len(), shown),
+        false => (0, failure.blocks.iter().collect()),
+    };
+    let mut lines: Vec<String> = shown
+        .iter()
+        .map(|block| format!("  {:8} {}", block.state.word(), block.what))
+        .collect();
+    if counted > 0 {
+        lines.push(format!("  {:8} the {counted} others", larger.word()));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_come_back_from_a_shell() {
+        assert_eq!(quoted("/a/b.img"), "/a/b.img");
+        assert_eq!(quoted("e2fsck -fn $1"), "'e2fsck -fn $1'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quoted(""), "''");
+    }
+}

@@ -1,0 +1,225 @@
+//! What others say of a state: `e2fsck`, and the kernel's own driver.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::campaign::{Observer, Results};
+use crate::image::Fork;
+
+/// Has a sample of the states looked at by foreign tools.
+pub struct Foreign {
+    directory: tempfile::TempDir,
+    e2fsck_every: u64,
+    kernel_every: u64,
+    number: AtomicU64,
+    /// States that `e2fsck` looked at.
+    pub checked: AtomicU64,
+    /// States that the kernel mounted and read.
+    pub mounted: AtomicU64,
+    /// There are few loop devices: one mount at a time.
+    loop_device: Mutex<()>,
+}
+
+impl Foreign {
+    /// One state in `e2fsck_every` is given to `e2fsck -fn`, one in `kernel_every` to a loop mount, which needs root; none where 0.
+    ///
+    /// # Errors
+    /// Where no directory for the images can be made.
+    pub fn new(e2fsck_every: u64, kernel_every: u64) -> io::Result<Foreign> {
+        Ok(Foreign {
+            directory: tempfile::tempdir()?,
+            e2fsck_every,
+            kernel_every,
+            number: AtomicU64::new(0),
+            checked: AtomicU64::new(0),
+            mounted: AtomicU64::new(0),
+            loop_device: Mutex::new(()),
+        })
+    }
+
+    fn image(&self, state: &Fork) -> io::Result<PathBuf> {
+        let number = self.number.fetch_add(1, Ordering::Relaxed);
+        let path = self.directory.path().join(format!("{number}.img"));
+        fs::write(&path, state.to_bytes())?;
+        Ok(path)
+    }
+
+    fn e2fsck(&self, state: &Fork) -> io::Result<Option<String>> {
+        let path = self.image(state)?;
+        let output = Command::new("e2fsck").arg("-fn").arg(&path).output()?;
+        fs::remove_file(&path)?;
+        self.checked.fetch_add(1, Ordering::Relaxed);
+        let bad = unexpected(&String::from_utf8_lossy(&output.stdout));
+        Ok((!bad.is_empty()).then(|| format!("e2fsck: {}", bad.join("; "))))
+    }
+
+    fn kernel(&self, state: &Fork) -> io::Result<Option<String>> {
+        let _one = self.loop_device.lock().unwrap_or_else(|p| p.into_inner());
+        let image = self.image(state)?;
+        let place = image.with_extension("mnt");
+        fs::create_dir(&place)?;
+        let mounted = said(
+            Command::new("mount")
+                .args(["-t", "ext2", "-o", "loop,ro"])
+                .arg(&image)
+                .arg(&place),
+        );
+        let found = match mounted {
+            Ok(()) => {
+                let read = read_all(&place).err().map(|error| error.to_string());
+                said(Command::new("umount").arg(&place)).map_err(io::Error::other)?;
+                read
+            }
+            Err(why) => Some(why),
+        };
+        fs::remove_dir(&place)?;
+        fs::remove_file(&image)?;
+        self.mounted.fetch_add(1, Ordering::Relaxed);
+        Ok(found.map(|what| format!("the kernel: {what}")))
+    }
+}
+
+impl Observer for Foreign {
+    fn state(&self, state: &Fork, fingerprint: u128) -> Option<String> {
+        // Other bits than those by which states are chosen to be reclaimed.
+        let choice = (fingerprint >> 64) as u64;
+        let asked = |every: u64| every != 0 && choice.is_multiple_of(every);
+        let mut said = None;
+        if asked(self.e2fsck_every) {
+            said = unable(self.e2fsck(state), "e2fsck");
+        }
+        if said.is_none() && asked(self.kernel_every) {
+            said = unable(self.kernel(state), "the kernel");
+        }
+        said
+    }
+
+    fn progress(&self, _runs: usize, _of: usize, _results: &Results) {}
+}
+
+/// A check that could not be done has not been passed.
+fn unable(found: io::Result<Option<String>>, who: &str) -> Option<String> {
+    found.unwrap_or_else(|error| Some(format!("{who} could not be asked: {error}")))
+}
+
+/// Runs a command; what it says where it fails.
+fn said(command: &mut Command) -> Result<(), String> {
+    let Output { status, stderr, .. } = command.output().map_err(|error| error.to_string())?;
+    match status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&stderr).trim().to_owned()),
+    }
+}
+
+/// Lists and reads everything.
+fn read_all(directory: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let metadata = entry.metadata()?;
+        if metadata.is_dir() {
+            read_all(&entry.path())?;
+        } else if metadata.is_symlink() {
+            fs::read_link(entry.path())?;
+        } else if metadata.is_file() {
+            let mut file = fs::File::open(entry.path())?;
+            let mut buffer = [0; 1 << 16];
+            while file.read(&mut buffer)? > 0 {}
+        }
+    }
+    Ok(())
+}
+
+/// What e2fsck may find after a crash under soft updates, each with the reason.
+const EXPECTED: &[&str] = &[
+    // Frames of the report.
+    "e2fsck ",
+    "Pass ",
+    "WARNING",
+    " files (",
+    "Padding at end of",
+    "IGNORED",
+    "Unattached inode",
+    "Free blocks count wrong",
+    "Free inodes count wrong",
+    "Directories count wrong",
+    // Space and inodes marked as used.
+    "Block bitmap differences:  -",
+    "Inode bitmap differences:  -",
+    // Counts too high, sizes and block counts off.
+    "i_blocks is",
+    "i_size is",
+    // Unconnected inodes and directories, two names of a moved directory.
+    "Unconnected directory inode",
+    // Of a directory with two names e2fsck asks about the one that `..` does not agree with; our own check knows the difference.
+    "'..' in",
+    "is a link to directory",
+    "zero-length",
+];
+
+/// What e2fsck says that no crash may leave under a mechanism that keeps order.
+fn unexpected(report: &str) -> Vec<String> {
+    report
+        .lines()
+        .map(without_question)
+        .filter(|line| !line.is_empty() && !is_expected(line))
+        .map(str::to_owned)
+        .collect()
+}
+
+fn is_expected(line: &str) -> bool {
+    for (found, wanted) in [
+        ("ref count is", "should be"),
+        ("has reference count", "should be"),
+    ] {
+        if line.contains(found) {
+            return matches!((number(line, found), number(line, wanted)), (Some(f), Some(w)) if f >= w);
+        }
+    }
+    if line.contains("bitmap differences") {
+        return !line.contains('+');
+    }
+    EXPECTED.iter().any(|expected| line.contains(expected))
+}
+
+fn number(line: &str, behind: &str) -> Option<u64> {
+    let rest = line.split(behind).nth(1)?.trim_start();
+    let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+    digits.parse().ok()
+}
+
+/// A remark of e2fsck without the question that follows it (and is answered with no).
+fn without_question(line: &str) -> &str {
+    const QUESTIONS: [&str; 4] = [
+        "Clear? no",
+        "Fix? no",
+        "Connect to /lost+found? no",
+        "IGNORED.",
+    ];
+    let line = line.trim();
+    QUESTIONS
+        .iter()
+        .find_map(|question| line.strip_suffix(question))
+        .unwrap_or(line)
+        .trim_end()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leaks_are_expected_and_damage_is_not() {
+        let fine = "Pass 1: Checking inodes, blocks, and sizes\n\
+                    Inode 12 ref count is 3, should be 2.  Fix? no\n\
+                    Block bitmap differences:  -300 -301\nFix? no\n";
+        assert!(unexpected(fine).is_empty(), "{:?}", unexpected(fine));
+        let bad = "Inode 12 ref count is 1, should be 2.  Fix? no\n\
+                   Block bitmap differences:  +300\n\
+                   Entry 'foo' in / (2) has deleted/unused inode 12.  Clear? no\n";
+        assert_eq!(unexpected(bad).len(), 3);
+    }
+}

@@ -1,0 +1,278 @@
+//! What a campaign found, as a report; and a state of it again.
+
+use std::fmt::Write;
+
+use backstitch_store::Optimisations;
+
+use crate::campaign::{Campaign, CampaignError, Failure, Results};
+use crate::describe::Geometry;
+use crate::explore::{Cut, Found, Plan, Schedule};
+use crate::image::Fork;
+use crate::operation::{Operation, script};
+use crate::replay::{Place, again};
+use crate::report::{Block, BlockState, Failure as Reported, Kind, Report};
+
+impl Schedule {
+    /// All of them.
+    pub const ALL: [Schedule; 3] = [Schedule::Nothing, Schedule::Everything, Schedule::Partial];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Schedule::Nothing => "nothing",
+            Schedule::Everything => "everything",
+            Schedule::Partial => "partial",
+        }
+    }
+}
+
+/// A state that was made again.
+pub struct Replayed {
+    /// The image as the crash left it.
+    pub state: Fork,
+    /// What is wrong with it; `None` where nothing is.
+    pub verdict: Option<String>,
+}
+
+impl Campaign {
+    /// The results as a report. `command` explores the same again; `replay`, with what is appended to it, makes one state again.
+    pub fn report(&self, results: &Results, command: &str, replay: &str) -> Report {
+        let mut report = Report::new(Kind::Fs, command.to_owned(), self.seed);
+        report.states = results.states;
+        report.distinct = results.distinct;
+        report.exhaustive = results.sampled_moments == 0 && results.is_complete;
+        report.explored = self.explored(results);
+        report.leaks_max = Some(results.leaks_max);
+        report.coverage = results
+            .coverage
+            .iter()
+            .map(|(kind, count)| (format!("uncommitted: {kind}"), *count))
+            .collect();
+        let counts = [
+            ("workloads", results.workloads),
+            ("runs", results.runs),
+            ("moments", results.moments),
+            ("moments sampled", results.sampled_moments),
+            (
+                "states recovered and reclaimed to the end",
+                results.reclaimed,
+            ),
+            (
+                "states of crashes inside recovery and reclaim",
+                results.second,
+            ),
+        ];
+        report
+            .coverage
+            .extend(counts.map(|(what, count)| (what.to_owned(), count)));
+        let refused: u64 = results.refused.values().sum();
+        if refused > 0 {
+            let count = ("operations answered with an error".to_owned(), refused);
+            report.coverage.extend([count]);
+        }
+        report.notes.push(
+            "Contents of files and bits of bitmaps are not taken in every combination: to each set of the other patches belong the \
+             states with none of them that it does not need, with all of them, with each one missing, and with each one alone."
+                .to_owned(),
+        );
+        report.failures = results
+            .failures
+            .iter()
+            .map(|failure| self.reported(failure, replay))
+            .collect();
+        report
+    }
+
+    fn explored(&self, results: &Results) -> String {
+        let variants: Vec<String> = self
+            .variants
+            .iter()
+            .map(|(optimisations, schedule)| format!("{optimisations}/{}", schedule.name()))
+            .collect();
+        let mut text = match (results.sampled_moments, results.is_complete) {
+            (0, true) => "Exhaustive".to_owned(),
+            (0, false) => "Exhaustive as far as it went".to_owned(),
+            (sampled, _) => format!("Sampled at {sampled} moments and exhaustive at the others"),
+        };
+        let _ = write!(
+            text,
+            ": the dependency-closed sets of patches, and the parts of each batch of writes, at {} moments of {} runs of {} \
+             workloads under {} (optimisations/what is written back), ordering {}",
+            results.moments,
+            results.runs,
+            results.workloads,
+            variants.join(", "),
+            self.ordering
+        );
+        text.push_str(if self.torn {
+            ", with torn sectors."
+        } else {
+            "."
+        });
+        text
+    }
+
+    fn reported(&self, failure: &Failure, replay: &str) -> Reported {
+        let Failure {
+            workload,
+            plan,
+            found,
+            minimised,
+        } = failure;
+        let operations = &workload.operations[..found.begun.min(workload.operations.len())];
+        let place = Place {
+            moment: found.moment,
+            cut: found.cut.clone(),
+        };
+        Reported {
+            verdict: found.verdict.to_string(),
+            operations: operations.iter().map(Operation::to_string).collect(),
+            cut: cut_in_words(found, operations),
+            blocks: blocks(found),
+            replay: format!(
+                "{replay} --script '{}' --replay {}",
+                script(operations),
+                Address {
+                    plan,
+                    place: &place
+                }
+            ),
+            minimised: *minimised,
+        }
+    }
+
+    /// Makes the state again that a report names.
+    ///
+    /// # Errors
+    /// In words, where the name is none or the run has no such state; the engine's.
+    pub fn replay(&self, operations: &[Operation], address: &str) -> Result<Replayed, ReplayError> {
+        let (plan, place) = self
+            .parse_address(address)
+            .map_err(ReplayError::BadAddress)?;
+        let image = self.start()?;
+        let seen =
+            again(&image, operations, &plan, &place).map_err(|error| CampaignError::Engine {
+                workload: "the script".to_owned(),
+                error,
+            })?;
+        let seen = seen.ok_or(ReplayError::NoState)?;
+        Ok(Replayed {
+            state: seen.state,
+            verdict: seen.verdict.map(|verdict| verdict.to_string()),
+        })
+    }
+
+    fn parse_address(&self, address: &str) -> Result<(Plan, Place), String> {
+        let mut parts = address.splitn(4, '/');
+        let mut part = |what: &str| {
+            parts
+                .next()
+                .ok_or_else(|| format!("'{address}' is no state: {what} is missing"))
+        };
+        let optimisations: Optimisations = part("the optimisations")?
+            .parse()
+            .map_err(|error| format!("{error}"))?;
+        let name = part("the write-back")?;
+        let schedule = Schedule::ALL.into_iter().find(|s| s.name() == name);
+        let schedule = schedule.ok_or_else(|| format!("there is no write-back '{name}'"))?;
+        let seed = part("the seed")?;
+        let seed = seed.parse().map_err(|_| format!("'{seed}' is no seed"))?;
+        let place = part("the moment")?.parse()?;
+        let plan = Plan {
+            optimisations,
+            schedule,
+            seed,
+            ..self.plan(0)
+        };
+        Ok((plan, place))
+    }
+}
+
+/// Why a state could not be made again.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// The name of the state.
+    #[error("{0}")]
+    BadAddress(String),
+    /// The run has no such moment, or other patches at it.
+    #[error(
+        "the run has no such state: was it made by this version, with the same options and script?"
+    )]
+    NoState,
+    /// The run.
+    #[error(transparent)]
+    Campaign(#[from] CampaignError),
+}
+
+/// Which state of which run, as the command line takes it.
+struct Address<'a> {
+    plan: &'a Plan,
+    place: &'a Place,
+}
+
+impl std::fmt::Display for Address<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Plan {
+            optimisations,
+            schedule,
+            seed,
+            ..
+        } = self.plan;
+        let place = self.place;
+        write!(f, "{optimisations}/{}/{seed}/{place}", schedule.name())
+    }
+}
+
+fn cut_in_words(found: &Found, operations: &[Operation]) -> String {
+    let last = operations
+        .last()
+        .map_or_else(String::new, Operation::to_string);
+    let what = match &found.cut {
+        Cut::Patches(included) => {
+            let there = included.iter().filter(|is| **is).count();
+            format!("{there} of {} changes in memory on disk", included.len())
+        }
+        Cut::Batch(arrived) => format!(
+            "{} of {} blocks on their way arrived",
+            arrived.len(),
+            found.blocks.len()
+        ),
+    };
+    format!(
+        "during or after operation {} ({last}), moment {}: {what}",
+        operations.len(),
+        found.moment
+    )
+}
+
+fn blocks(found: &Found) -> Vec<Block> {
+    let geometry = Geometry::of(&found.state);
+    found
+        .blocks
+        .iter()
+        .map(|(block, changes, on_disk)| {
+            let what = geometry.describe(*block);
+            Block {
+                block: *block,
+                what: match (changes, on_disk) {
+                    (1, _) => what,
+                    _ => format!("{what}: {on_disk} of {changes} changes on disk"),
+                },
+                state: match (&found.cut, on_disk) {
+                    (_, 0) => BlockState::Missing,
+                    (Cut::Batch(arrived), _) if is_torn(arrived, *block, &found.state) => {
+                        BlockState::Torn
+                    }
+                    _ => BlockState::OnDisk,
+                },
+            }
+        })
+        .collect()
+}
+
+fn is_torn(arrived: &[(u64, u64)], block: u64, state: &Fork) -> bool {
+    let whole = (1u64 << (state.block_bytes() / 512).min(63)) - 1;
+    arrived
+        .iter()
+        .any(|(at, sectors)| *at == block && sectors & whole != whole)
+}

@@ -157,12 +157,19 @@ impl Machine {
             }
             Operation::Chmod(path, bits) => {
                 let permissions = Some(*bits);
-                let set = SetAttributes { permissions, ..SetAttributes::default() };
+                let set = SetAttributes {
+                    permissions,
+                    ..SetAttributes::default()
+                };
                 self.set_attributes(path, &set, watcher)
             }
             Operation::Chown(path, uid, gid) => {
                 let (uid, gid) = (Some(*uid), Some(*gid));
-                let set = SetAttributes { uid, gid, ..SetAttributes::default() };
+                let set = SetAttributes {
+                    uid,
+                    gid,
+                    ..SetAttributes::default()
+                };
                 self.set_attributes(path, &set, watcher)
             }
             Operation::As(uid, gid, bits) => {

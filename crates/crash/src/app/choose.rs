@@ -10,12 +10,12 @@ use super::trace::Trace;
 use crate::closed::{self, Bounds};
 use crate::frontier::{Frontier, Node};
 use crate::image::Fork;
+use backstitch_store::{BlockClass, PatchKind};
 use fastrand::Rng as Random;
 use std::collections::BTreeMap;
-use backstitch_store::{BlockClass, PatchKind};
 
 /// A state that is to be checked.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Job {
     pub(crate) place: Place,
 }
@@ -77,7 +77,15 @@ pub(crate) fn choose(image: &Fork, trace: &Trace, options: &Options) -> AppResul
     let mut groups = Vec::new();
     for (at, variant) in variants.iter().enumerate() {
         let wanted = spread(counts[at], share, &mut random);
-        gather(image, trace, options, (at, variant), &wanted, &mut groups, &mut choice)?;
+        gather(
+            image,
+            trace,
+            options,
+            (at, variant),
+            &wanted,
+            &mut groups,
+            &mut choice,
+        )?;
     }
     choice.visited_moments = groups.len() as u64;
     choice.distinct = distinct(&groups);
@@ -122,7 +130,10 @@ fn gather(
                 visited += 1;
                 let fingerprint = states.fingerprint(&nodes, included);
                 if seen.insert(fingerprint) {
-                    sets.push((with_words(fingerprint, moment.said), Cut::of(&nodes, included)));
+                    sets.push((
+                        with_words(fingerprint, moment.said),
+                        Cut::of(&nodes, included),
+                    ));
                 }
             });
             choice.sets += visited;
@@ -167,7 +178,9 @@ fn visit_sets(nodes: &[Node], random: &mut Random, emit: &mut dyn FnMut(&[bool])
     show(Cut::But(Vec::new()));
     show(Cut::Only(Vec::new()));
     let some = |random: &mut Random, count: usize| -> Vec<u32> {
-        (0..count).map(|_| random.usize(..nodes.len()) as u32).collect()
+        (0..count)
+            .map(|_| random.usize(..nodes.len()) as u32)
+            .collect()
     };
     for _ in 0..16 {
         show(Cut::But(some(random, 1)));
@@ -183,11 +196,7 @@ fn visit_sets(nodes: &[Node], random: &mut Random, emit: &mut dyn FnMut(&[bool])
 }
 
 /// The corners, which come first, before the others; both shuffled, so that the first few are of all kinds.
-fn in_order(
-    mut sets: Vec<(u128, Cut)>,
-    patches: usize,
-    random: &mut Random,
-) -> Vec<(u128, Cut)> {
+fn in_order(mut sets: Vec<(u128, Cut)>, patches: usize, random: &mut Random) -> Vec<(u128, Cut)> {
     let corners = sets.len().min(2 * patches + 2);
     let (corners, others) = sets.split_at_mut(corners);
     for part in [corners, others] {
@@ -207,7 +216,10 @@ fn distinct(groups: &[Group]) -> u64 {
 /// One of each moment, then another one of each, until there are enough.
 fn pick(groups: Vec<Group>, variants: &[Variant], most: usize, choice: &mut Choice) {
     let mut taken = FxHashSet::default();
-    let mut lists: Vec<_> = groups.into_iter().map(|g| (g.variant, g.moment, g.sets.into_iter())).collect();
+    let mut lists: Vec<_> = groups
+        .into_iter()
+        .map(|g| (g.variant, g.moment, g.sets.into_iter()))
+        .collect();
     let mut picked = Vec::new();
     let mut going = true;
     while going && picked.len() < most {
@@ -240,7 +252,9 @@ fn count_coverage(nodes: &[Node], coverage: &mut BTreeMap<&'static str, u64>) {
             (BlockClass::Data, PatchKind::Hard) => "patches in memory: data, without undo data",
             (BlockClass::Data, _) => "patches in memory: data, with undo data",
             (_, PatchKind::Bits) => "patches in memory: bits of a bitmap",
-            (BlockClass::Directory, PatchKind::Hard) => "patches in memory: names, without undo data",
+            (BlockClass::Directory, PatchKind::Hard) => {
+                "patches in memory: names, without undo data"
+            }
             (BlockClass::Directory, _) => "patches in memory: names, with undo data",
             (_, PatchKind::Hard) => "patches in memory: metadata, without undo data",
             (_, _) => "patches in memory: metadata, with undo data",
@@ -261,7 +275,7 @@ mod tests {
         assert_eq!(chosen.len(), 10);
         for part in 0..10 {
             let range = part * 100 + 1..=(part + 1) * 100;
-            assert_eq!(chosen.iter().filter(|m| range.contains(m)).count(), 1);
+            assert_eq!(chosen.iter().filter(|m| range.contains(*m)).count(), 1);
         }
     }
 }

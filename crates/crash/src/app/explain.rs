@@ -7,11 +7,11 @@ use backstitch_layout::InodeNumber;
 use std::collections::BTreeMap;
 
 use super::geography::{Geography, Use};
+use super::trace::Trace;
 use super::tree::Tree;
 use crate::image::Fork;
 use crate::operation::{Data, Operation, Path};
 use crate::report::{Block, BlockState};
-use super::trace::Trace;
 
 /// The last operations that a report shows.
 const OPERATIONS: usize = 24;
@@ -158,6 +158,8 @@ struct Change {
     given: Vec<(String, InodeNumber)>,
     /// Names that it takes away.
     taken: Vec<String>,
+    /// On the disk these contents lie in a block of another file: why that is.
+    overwritten: Option<String>,
 }
 
 /// The images before, in, and after a state: the disk as it was, the state itself, and everything that was in memory.
@@ -171,6 +173,7 @@ pub(crate) struct Images {
 pub(crate) fn blocks(images: &Images, numbers: &[u64], tree: &Tree) -> (Vec<Block>, Vec<String>) {
     let view = View {
         geography: Geography::new(&[&images.newest, &images.state, &images.disk]),
+        left: Geography::new(&[&images.state]),
         tree,
     };
     let mut rows = Vec::new();
@@ -201,8 +204,10 @@ pub(crate) fn blocks(images: &Images, numbers: &[u64], tree: &Tree) -> (Vec<Bloc
             }
         }
     }
-    let reasons = reasons(&there, &missing, tree);
-    (rows, reasons)
+    let mut why: Vec<String> = there.iter().filter_map(|c| c.overwritten.clone()).collect();
+    why.extend(reasons(&there, &missing, tree));
+    why.truncate(REASONS);
+    (rows, why)
 }
 
 /// Why the state is not what the program expects: what got there before what, or did not get there yet.
@@ -232,7 +237,6 @@ fn reasons(there: &[Change], missing: &[Change], tree: &Tree) -> Vec<String> {
         }
     }
     reasons.dedup();
-    reasons.truncate(REASONS);
     reasons
 }
 
@@ -275,20 +279,24 @@ fn unordered(inode: InodeNumber, there: &[Change], tree: &Tree) -> Option<String
     if !is_named(&path) {
         return None;
     }
-    let touches = |change: &&Change| {
-        change.contents == Some(inode) || change.inodes.contains(&inode)
-    };
+    let touches =
+        |change: &&Change| change.contents == Some(inode) || change.inodes.contains(&inode);
     Some(match there.iter().any(|change| touches(&change)) {
         true => format!(
             "some changes of {path} reached the disk and others are missing: without an fsync between them, any of them may be \
              there first"
         ),
-        false => format!("changes of {path} are missing: no fsync of it had come since they were made"),
+        false => {
+            format!("changes of {path} are missing: no fsync of it had come since they were made")
+        }
     })
 }
 
 struct View<'a> {
+    /// Once everything is on the disk.
     geography: Geography,
+    /// As the state has it.
+    left: Geography,
     tree: &'a Tree,
 }
 
@@ -300,6 +308,7 @@ impl View<'_> {
             inodes: Vec::new(),
             given: Vec::new(),
             taken: Vec::new(),
+            overwritten: None,
         };
         let size = to.len() as u64;
         change.what = match self.geography.what(block) {
@@ -311,6 +320,7 @@ impl View<'_> {
             Use::Names(directory) => self.names(directory, from, to, &mut change),
             Use::Contents(inode, at) => {
                 change.contents = Some(inode);
+                change.overwritten = self.overwritten(block, inode);
                 let (start, end) = difference(from, to);
                 format!(
                     "contents of {}, bytes {}–{}",
@@ -329,6 +339,18 @@ impl View<'_> {
         change
     }
 
+    fn overwritten(&self, block: u64, inode: InodeNumber) -> Option<String> {
+        match self.left.what(block) {
+            Use::Contents(other, _) if other != inode => Some(format!(
+                "contents of {} went into block {block}, which on the disk still belongs to inode {other}, {}: it was used again \
+                 before the disk knew that it was free",
+                self.tree.path(inode),
+                self.tree.path(other)
+            )),
+            _ => None,
+        }
+    }
+
     fn inodes(&self, first: u32, from: &[u8], to: &[u8], change: &mut Change) -> String {
         let bytes = self.geography.inode_bytes();
         let mut parts = Vec::new();
@@ -344,19 +366,20 @@ impl View<'_> {
             if !what.is_empty() {
                 change.inodes.push(number);
             }
-            let what = if what.is_empty() { "times".to_owned() } else { what };
-            parts.push(format!("inode {number} ({}): {what}", self.tree.path(number)));
+            let what = if what.is_empty() {
+                "times".to_owned()
+            } else {
+                what
+            };
+            parts.push(format!(
+                "inode {number} ({}): {what}",
+                self.tree.path(number)
+            ));
         }
         parts.join("; ")
     }
 
-    fn names(
-        &self,
-        directory: InodeNumber,
-        from: &[u8],
-        to: &[u8],
-        change: &mut Change,
-    ) -> String {
+    fn names(&self, directory: InodeNumber, from: &[u8], to: &[u8], change: &mut Change) -> String {
         let entries = |block: &[u8]| -> BTreeMap<Vec<u8>, u32> {
             directory::entries(block, u32::MAX)
                 .map_while(Result::ok)
@@ -396,7 +419,9 @@ impl View<'_> {
 fn difference(from: &[u8], to: &[u8]) -> (u64, u64) {
     let differs = |at: &usize| from.get(*at) != to.get(*at);
     let start = (0..to.len()).find(differs).unwrap_or(0);
-    let end = (start..to.len()).rfind(differs).map_or(to.len(), |at| at + 1);
+    let end = (start..to.len())
+        .rfind(differs)
+        .map_or(to.len(), |at| at + 1);
     (start as u64, end as u64)
 }
 

@@ -73,7 +73,8 @@ pub fn explore(
         };
         let failure = again.smallest(&image, &verdict)?;
         // Made small, it may be one that is known.
-        let same = |known: &Failure| without_numbers(&known.verdict) == without_numbers(&failure.verdict);
+        let same =
+            |known: &Failure| without_numbers(&known.verdict) == without_numbers(&failure.verdict);
         if !failures.iter().any(same) {
             failures.push(failure);
         }
@@ -204,8 +205,9 @@ fn of_each_kind(failed: &[(usize, Verdict)]) -> Vec<(usize, Verdict)> {
             chosen.push((*job, verdict.clone()));
         }
     }
-    let (mut programs, mut damage): (Vec<_>, Vec<_>) =
-        chosen.into_iter().partition(|(_, verdict)| !is_damage(verdict));
+    let (mut programs, mut damage): (Vec<_>, Vec<_>) = chosen
+        .into_iter()
+        .partition(|(_, verdict)| !is_damage(verdict));
     programs.truncate(FAILURES);
     damage.truncate(1);
     programs.append(&mut damage);
@@ -220,9 +222,7 @@ fn kind(verdict: &Verdict) -> String {
     match verdict {
         Verdict::Good => String::new(),
         Verdict::Failed { how, .. } if how.starts_with(DAMAGED) => how.clone(),
-        Verdict::Failed { how, output } => {
-            without_numbers(&format!("{how}\n{output}"))
-        }
+        Verdict::Failed { how, output } => without_numbers(&format!("{how}\n{output}")),
     }
 }
 
@@ -312,7 +312,11 @@ impl Again<'_, '_> {
                 false => Cut::Only(there),
             };
             let before = std::mem::replace(&mut again.place.cut, small);
-            let small = again.place.cut.included(&nodes).unwrap_or_else(|| included.clone());
+            let small = again
+                .place
+                .cut
+                .included(&nodes)
+                .unwrap_or_else(|| included.clone());
             // Its verdict, which may be another one; a check that changes its mind keeps the first.
             let verdict = again.judge(moment, &nodes, &mut states, &small)?;
             let (chosen, verdict, minimised) = match verdict {
@@ -428,14 +432,11 @@ pub fn replay(trace: &Trace, options: &Options, place: &str) -> AppResult<Report
         leaks_max: bench.leaks_max,
         ..Found::default()
     };
-    let choice = Choice {
-        sets: 1,
-        ..Choice::default()
-    };
+    let choice = Choice::default();
     let mut report = report(trace, options, &choice, &found);
     report.exhaustive = false;
     report.explored = format!("replayed: state {place} alone");
-    report.distinct = 1;
+    (report.states, report.distinct) = (1, 1);
     report.coverage.clear();
     report.failures = failure.into_iter().collect();
     Ok(report)
@@ -443,7 +444,7 @@ pub fn replay(trace: &Trace, options: &Options, place: &str) -> AppResult<Report
 
 fn report(trace: &Trace, options: &Options, choice: &Choice, found: &Found) -> Report {
     let mut report = Report::new(Kind::App, options.command.clone(), options.seed);
-    report.states = choice.sets;
+    report.states = choice.jobs.len() as u64;
     report.distinct = choice.jobs.len() as u64;
     report.exhaustive = choice.is_exhaustive();
     report.leaks_max = Some(found.leaks_max);
@@ -460,8 +461,12 @@ fn report(trace: &Trace, options: &Options, choice: &Choice, found: &Found) -> R
     for (name, count) in [
         ("moments", choice.moments),
         ("moments visited", choice.visited_moments),
-        ("moments of which every set was visited", choice.whole_moments),
-        ("different states that were visited", choice.distinct),
+        (
+            "moments of which every set was visited",
+            choice.whole_moments,
+        ),
+        ("sets of changes that were visited", choice.sets),
+        ("different states among them", choice.distinct),
     ] {
         report.coverage.insert(name.to_owned(), count);
     }

@@ -144,7 +144,9 @@ impl Geography {
 
     /// The size of an inode in its table.
     pub(crate) fn inode_bytes(&self) -> usize {
-        self.superblock.as_ref().map_or(256, |s| s.inode_size as usize)
+        self.superblock
+            .as_ref()
+            .map_or(256, |s| s.inode_size as usize)
     }
 }
 

@@ -31,6 +31,8 @@ mod place;
 mod player;
 mod record;
 mod run;
+#[cfg(test)]
+mod tests;
 mod trace;
 mod tree;
 

@@ -92,7 +92,8 @@ impl FromStr for Place {
 
     fn from_str(text: &str) -> Result<Place, String> {
         parse(text).ok_or_else(|| {
-            "SCHEDULE/OPTIMISATIONS/MOMENT/CUT is wanted, such as nothing/both/12/but-3,7".to_owned()
+            "SCHEDULE/OPTIMISATIONS/MOMENT/CUT is wanted, such as nothing/both/12/but-3,7"
+                .to_owned()
         })
     }
 }
@@ -142,7 +143,13 @@ mod tests {
                 assert_eq!(place.to_string().parse::<Place>(), Ok(place));
             }
         }
-        for bad in ["", "nothing/both/12", "nothing/both/x/all", "nothing/both/1/but-", "a/b/1/all"] {
+        for bad in [
+            "",
+            "nothing/both/12",
+            "nothing/both/x/all",
+            "nothing/both/1/but-",
+            "a/b/1/all",
+        ] {
             assert!(bad.parse::<Place>().is_err(), "{bad}");
         }
     }

@@ -39,7 +39,11 @@ impl Variant {
             schedules.map(|schedule| Variant {
                 schedule,
                 optimisations,
-                seed: if schedule == Schedule::Partial { seed } else { 0 },
+                seed: if schedule == Schedule::Partial {
+                    seed
+                } else {
+                    0
+                },
             })
         };
         [with(Optimisations::BOTH), with(Optimisations::NONE)].concat()
@@ -323,15 +327,37 @@ impl Player {
             }
             Operation::Truncate(path, size) => {
                 let size_bytes = Some(*size);
-                self.set(path, SetAttributes { size_bytes, ..SetAttributes::default() }, w)
+                self.set(
+                    path,
+                    SetAttributes {
+                        size_bytes,
+                        ..SetAttributes::default()
+                    },
+                    w,
+                )
             }
             Operation::Chmod(path, bits) => {
                 let permissions = Some(*bits);
-                self.set(path, SetAttributes { permissions, ..SetAttributes::default() }, w)
+                self.set(
+                    path,
+                    SetAttributes {
+                        permissions,
+                        ..SetAttributes::default()
+                    },
+                    w,
+                )
             }
             Operation::Chown(path, uid, gid) => {
                 let (uid, gid) = (Some(*uid), Some(*gid));
-                self.set(path, SetAttributes { uid, gid, ..SetAttributes::default() }, w)
+                self.set(
+                    path,
+                    SetAttributes {
+                        uid,
+                        gid,
+                        ..SetAttributes::default()
+                    },
+                    w,
+                )
             }
             Operation::Allocate(path, how, at, len) => {
                 let inode = self.find(path)?;
@@ -363,9 +389,10 @@ impl Player {
             Operation::Work => self.mount.work(w).map(drop),
             // What only a generated workload does.
             Operation::SetAcl(_) => Err(Error::NotSupported),
-            Operation::Fsync(_) | Operation::Fdatasync(_) | Operation::Sync | Operation::Said(_) => {
-                Ok(())
-            }
+            Operation::Fsync(_)
+            | Operation::Fdatasync(_)
+            | Operation::Sync
+            | Operation::Said(_) => Ok(()),
         }
     }
 

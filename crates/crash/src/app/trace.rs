@@ -206,9 +206,7 @@ impl Trace {
 }
 
 fn count(text: &str) -> Result<usize, String> {
-    Ok(parse_script(text)
-        .map_err(|error| error.to_string())?
-        .len())
+    Ok(parse_script(text).map_err(|error| error.to_string())?.len())
 }
 
 fn parse_geometry(text: &str) -> Option<Geometry> {

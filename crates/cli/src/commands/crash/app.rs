@@ -158,8 +158,14 @@ fn recorded(args: &Args, command: &str, stop: &Arc<AtomicBool>) -> Result<(Trace
             given: false,
         },
     };
-    if !geometry.size_bytes.is_multiple_of(geometry.block_bytes.into()) {
-        return Err(Error::usage(WHAT, "the size must be a whole number of blocks"));
+    if !geometry
+        .size_bytes
+        .is_multiple_of(geometry.block_bytes.into())
+    {
+        return Err(Error::usage(
+            WHAT,
+            "the size must be a whole number of blocks",
+        ));
     }
     let program = Program {
         command: command.to_owned(),
@@ -187,9 +193,8 @@ fn failed(error: AppError) -> Error {
     let shown = Error::failed(WHAT, place, why);
     match error {
         AppError::Mount(_) => shown.hint("without root, fusermount3 (Debian package fuse3) mounts"),
-        AppError::Program { .. } => {
-            shown.hint("it is run by `sh -c` in the mount; let it end with `|| true` where it may fail")
-        }
+        AppError::Program { .. } => shown
+            .hint("it is run by `sh -c` in the mount; let it end with `|| true` where it may fail"),
         AppError::NoState { .. } => {
             shown.hint("take the state from a report on the same trace, with the same --ordering")
         }

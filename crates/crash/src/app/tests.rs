@@ -83,10 +83,10 @@ fn work(engine: &Engine) {
     // It has no name any more, but somebody has it open.
     engine.write(old, 3000, &[3; 100]).unwrap();
     engine.forget(old, 1);
-    let other = make(dir, "other", FileType::Regular);
+    let other = make(root, "other", FileType::Regular);
     engine.write(other, 2000, b"behind a hole").unwrap();
     engine
-        .rename(root, b"name", dir, b"other", RenameMode::Exchange)
+        .rename(root, b"name", root, b"other", RenameMode::Exchange)
         .unwrap();
     engine.link(file, root, b"second name").unwrap();
     engine

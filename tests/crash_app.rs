@@ -78,11 +78,17 @@ fn sqlite_keeps_with_full_what_it_promises() {
         let outcome = explore(&scratch, &trace, &check, &["--states", "300"]).expect_success();
         let report = outcome.json();
         assert_eq!(report["failures"], Value::Array(Vec::new()));
-        assert_eq!((&report["states"], &report["distinct"]), (&300.into(), &300.into()));
+        assert_eq!(
+            (&report["states"], &report["distinct"]),
+            (&300.into(), &300.into())
+        );
         for key in ["leaks_max", "states_per_second"] {
             assert!(report[key].is_number(), "{key} in {report}");
         }
-        assert!(report["coverage"]["operations"].as_u64() > Some(100), "{report}");
+        assert!(
+            report["coverage"]["operations"].as_u64() > Some(100),
+            "{report}"
+        );
     }
 }
 
@@ -100,15 +106,28 @@ fn sqlite_is_damaged_with_off() {
         (failures, std::fs::read_to_string(&page).unwrap())
     };
     let (failures, first) = explored("1");
-    assert_eq!(first, explored("2").1, "the same trace and seed, and another page");
+    assert_eq!(
+        first,
+        explored("2").1,
+        "the same trace and seed, and another page"
+    );
     let failure = &failures[0];
-    assert!(text(failure, "verdict").contains("the database is damaged"), "{failure}");
+    assert!(
+        text(failure, "verdict").contains("the database is damaged"),
+        "{failure}"
+    );
     assert_eq!(failure["minimised"], true);
-    assert!(text(failure, "cut").contains("fsync"), "it says why: {failure}");
+    assert!(
+        text(failure, "cut").contains("fsync"),
+        "it says why: {failure}"
+    );
     let blocks = failure["blocks"].as_array().unwrap();
     let missing = |block: &&Value| block["state"] == "missing";
     assert!(blocks.iter().any(|block| !missing(&block)), "{failure}");
-    assert!((1..=3).contains(&blocks.iter().filter(missing).count()), "{failure}");
+    assert!(
+        (1..=3).contains(&blocks.iter().filter(missing).count()),
+        "{failure}"
+    );
     expect_replay(&scratch, failure);
 }
 
@@ -131,8 +150,13 @@ fn a_rename_without_fsync_loses_contents_under_async() {
     let lost = |block: &Value| {
         block["state"] == "missing" && text(block, "what").starts_with("contents of config")
     };
-    assert!(failure["blocks"].as_array().unwrap().iter().any(lost), "{failure}");
-    let damaged = failures.iter().rposition(|f| text(f, "verdict").starts_with("the file system is damaged"));
+    assert!(
+        failure["blocks"].as_array().unwrap().iter().any(lost),
+        "{failure}"
+    );
+    let damaged = failures
+        .iter()
+        .rposition(|f| text(f, "verdict").starts_with("the file system is damaged"));
     assert_eq!(damaged, Some(failures.len() - 1), "{failures:?}");
 }
 
@@ -154,7 +178,10 @@ fn what_cannot_be_explored_is_told() {
     std::fs::write(scratch.path("bad.trace"), "mkdir A\n").unwrap();
     let bad = scratch.path("bad.trace");
     for (arguments, why) in [
-        (&["--run", "exit 3"][..], "the program failed: exit status: 3"),
+        (
+            &["--run", "exit 3"][..],
+            "the program failed: exit status: 3",
+        ),
         (&["--trace", missing], "No such file"),
         (&["--trace", bad.to_str().unwrap()], "no trace"),
     ] {

@@ -2,14 +2,14 @@
 //!
 //! # How
 //!
-//! 1. [`Program::record`] runs the program once on a mount, and [`record`] writes down what of it reaches the file system, and what
+//! 1. [`Program::record`] runs the program once on a mount, and `record` writes down what of it reaches the file system, and what
 //!    the program says meanwhile: a [`Trace`].
-//! 2. [`player`] does the trace again, in this process and as often as wanted, under several schedules of write-back. At every
+//! 2. `player` does the trace again, in this process and as often as wanted, under several schedules of write-back. At every
 //!    moment it knows the dependency graph, so every set of changes is known that a power cut could have left on the disk: each that
-//!    holds, for every patch in it, the patches that must be there before. [`choose`] picks as many of these states as are wanted.
-//! 3. [`bench`] recovers each of them as a user does: mounted, over a copy that is thrown away. The user's check looks at it, and is
+//!    holds, for every patch in it, the patches that must be there before. `choose` picks as many of these states as are wanted.
+//! 3. `bench` recovers each of them as a user does: mounted, over a copy that is thrown away. The user's check looks at it, and is
 //!    told what the program had said before the power went.
-//! 4. Of a state that fails, [`explore`] looks for the fewest changes that are missing, or there, and still fail; [`explain`] tells
+//! 4. Of a state that fails, `explore` looks for the fewest changes that are missing, or there, and still fail; `explain` tells
 //!    what they are.
 //!
 //! # What is fair
@@ -35,6 +35,7 @@ mod run;
 mod tests;
 mod trace;
 mod tree;
+mod variant;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::player::Variant;
+use super::variant::Variant;
 use crate::frontier::Node;
 
 /// What of the changes in memory is on disk, by what tells it shortest.

@@ -1,92 +1,25 @@
 //! Does a trace again, in this thread, under a schedule of write-back, and tells somebody at every moment at which a crash may come.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::rc::Rc;
-use std::str::FromStr;
 
 use backstitch_layout::{
     DirectoryEntry, Error, FileType, InodeNumber, NewInode, Rename, RenameMode, Result,
     SetAttributes, SetXattrMode,
 };
 use backstitch_ordering::{MechanismKind, Operation as Scope};
-use backstitch_store::{Batch, Goal, Optimisations};
+use backstitch_store::{Batch, Goal};
 use rustc_hash::FxHashMap;
 
 use super::error::{AppError, AppResult};
 use super::trace::Trace;
 use super::tree::Tree;
+use super::variant::Variant;
 use crate::explore::Schedule;
 use crate::image::Fork;
 use crate::mount::{Engine, Mount, Nobody, Watcher};
 use crate::operation::{Data, Operation, Path};
 use fastrand::Rng as Random;
-
-/// How the engine writes back what the program did not ask it to write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Variant {
-    pub(crate) schedule: Schedule,
-    pub(crate) optimisations: Optimisations,
-    /// What chooses under [`Schedule::Partial`].
-    pub(crate) seed: u64,
-}
-
-impl Variant {
-    /// Those that are explored.
-    pub(crate) fn all(seed: u64) -> Vec<Variant> {
-        let schedules = [Schedule::Nothing, Schedule::Partial, Schedule::Everything];
-        let with = |optimisations| {
-            schedules.map(|schedule| Variant {
-                schedule,
-                optimisations,
-                seed: if schedule == Schedule::Partial {
-                    seed
-                } else {
-                    0
-                },
-            })
-        };
-        [with(Optimisations::BOTH), with(Optimisations::NONE)].concat()
-    }
-}
-
-impl fmt::Display for Variant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.schedule {
-            Schedule::Nothing => f.write_str("nothing")?,
-            Schedule::Everything => f.write_str("everything")?,
-            Schedule::Partial => write!(f, "partial{}", self.seed)?,
-        }
-        let optimised = self.optimisations == Optimisations::BOTH;
-        f.write_str(if optimised { "/both" } else { "/none" })
-    }
-}
-
-impl FromStr for Variant {
-    type Err = ();
-
-    fn from_str(text: &str) -> std::result::Result<Variant, ()> {
-        let (schedule, optimisations) = text.split_once('/').ok_or(())?;
-        let (schedule, seed) = match schedule {
-            "nothing" => (Schedule::Nothing, 0),
-            "everything" => (Schedule::Everything, 0),
-            other => {
-                let seed = other.strip_prefix("partial").ok_or(())?;
-                (Schedule::Partial, seed.parse().map_err(drop)?)
-            }
-        };
-        let optimisations = match optimisations {
-            "both" => Optimisations::BOTH,
-            "none" => Optimisations::NONE,
-            _ => return Err(()),
-        };
-        Ok(Variant {
-            schedule,
-            optimisations,
-            seed,
-        })
-    }
-}
 
 /// What a moment's crash would find.
 pub(crate) struct Moment<'a> {
@@ -312,11 +245,6 @@ impl Player {
 
     fn apply(&mut self, operation: &Operation, w: &mut dyn Watcher) -> Result<()> {
         match operation {
-            Operation::Create(path, label) => self.make(path, FileType::Regular, &[], *label, w),
-            Operation::Mkdir(path, label) => self.make(path, FileType::Directory, &[], *label, w),
-            Operation::Symlink(target, path, label) => {
-                self.make(path, FileType::Symlink, target, *label, w)
-            }
             Operation::Write(path, at, data) => self.write(path, *at, &data.bytes(0, *at), w),
             Operation::Append(path, data) => {
                 let inode = self.find(path)?;
@@ -326,38 +254,18 @@ impl Player {
                 self.write(path, end, &data.bytes(0, end), w)
             }
             Operation::Truncate(path, size) => {
-                let size_bytes = Some(*size);
-                self.set(
-                    path,
-                    SetAttributes {
-                        size_bytes,
-                        ..SetAttributes::default()
-                    },
-                    w,
-                )
+                let inode = self.find(path)?;
+                self.set(inode, w, |set| set.size_bytes = Some(*size))
             }
             Operation::Chmod(path, bits) => {
-                let permissions = Some(*bits);
-                self.set(
-                    path,
-                    SetAttributes {
-                        permissions,
-                        ..SetAttributes::default()
-                    },
-                    w,
-                )
+                let inode = self.find(path)?;
+                self.set(inode, w, |set| set.permissions = Some(*bits))
             }
             Operation::Chown(path, uid, gid) => {
-                let (uid, gid) = (Some(*uid), Some(*gid));
-                self.set(
-                    path,
-                    SetAttributes {
-                        uid,
-                        gid,
-                        ..SetAttributes::default()
-                    },
-                    w,
-                )
+                let inode = self.find(path)?;
+                self.set(inode, w, |set| {
+                    (set.uid, set.gid) = (Some(*uid), Some(*gid))
+                })
             }
             Operation::Allocate(path, how, at, len) => {
                 let inode = self.find(path)?;
@@ -365,13 +273,6 @@ impl Player {
                     fs.allocate(v, inode, *how, *at, *len, now)
                 })
             }
-            Operation::Link(from, to) => self.link(from, to, w),
-            Operation::Unlink(path) => self.remove(path, false, w),
-            Operation::Rmdir(path) => self.remove(path, true, w),
-            Operation::Rename(from, to) => self.rename(from, to, RenameMode::Replace, w),
-            Operation::Exchange(one, other) => self.rename(one, other, RenameMode::Exchange, w),
-            Operation::SetXattr(path, name, value) => self.set_xattr(path, name, Some(value), w),
-            Operation::RemoveXattr(path, name) => self.set_xattr(path, name, None, w),
             Operation::Open(path) => {
                 let inode = self.find(path)?;
                 self.mount.fs.hold(inode);
@@ -382,6 +283,25 @@ impl Player {
                 self.mount.fs.release(inode);
                 Ok(())
             }
+            Operation::SetXattr(path, name, value) => self.set_xattr(path, name, Some(value), w),
+            Operation::RemoveXattr(path, name) => self.set_xattr(path, name, None, w),
+            other => self.apply_to_names(other, w),
+        }
+    }
+
+    /// What changes names, and the rest.
+    fn apply_to_names(&mut self, operation: &Operation, w: &mut dyn Watcher) -> Result<()> {
+        match operation {
+            Operation::Create(path, label) => self.make(path, FileType::Regular, &[], *label, w),
+            Operation::Mkdir(path, label) => self.make(path, FileType::Directory, &[], *label, w),
+            Operation::Symlink(target, path, label) => {
+                self.make(path, FileType::Symlink, target, *label, w)
+            }
+            Operation::Link(from, to) => self.link(from, to, w),
+            Operation::Unlink(path) => self.remove(path, false, w),
+            Operation::Rmdir(path) => self.remove(path, true, w),
+            Operation::Rename(from, to) => self.rename(from, to, RenameMode::Replace, w),
+            Operation::Exchange(one, other) => self.rename(one, other, RenameMode::Exchange, w),
             Operation::As(uid, gid, bits) => {
                 self.maker = (*uid, *gid, *bits);
                 Ok(())
@@ -389,10 +309,8 @@ impl Player {
             Operation::Work => self.mount.work(w).map(drop),
             // What only a generated workload does.
             Operation::SetAcl(_) => Err(Error::NotSupported),
-            Operation::Fsync(_)
-            | Operation::Fdatasync(_)
-            | Operation::Sync
-            | Operation::Said(_) => Ok(()),
+            // The caller waits for these, or they do nothing.
+            _ => Ok(()),
         }
     }
 
@@ -461,8 +379,14 @@ impl Player {
         Ok(())
     }
 
-    fn set(&mut self, path: &Path, set: SetAttributes, w: &mut dyn Watcher) -> Result<()> {
-        let inode = self.find(path)?;
+    fn set(
+        &mut self,
+        inode: InodeNumber,
+        w: &mut dyn Watcher,
+        what: impl FnOnce(&mut SetAttributes),
+    ) -> Result<()> {
+        let mut set = SetAttributes::default();
+        what(&mut set);
         self.mount.run(Scope::Attributes, w, |fs, v, now| {
             fs.set_attributes(v, inode, &set, now).map(drop)
         })
@@ -535,20 +459,5 @@ impl Player {
             Ok(targets)
         })?;
         self.mount.sync(&targets, w)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_variant_is_read_as_it_is_written() {
-        for variant in Variant::all(17) {
-            assert_eq!(variant.to_string().parse(), Ok(variant));
-        }
-        for bad in ["", "nothing", "partial/both", "nothing/some"] {
-            assert!(bad.parse::<Variant>().is_err(), "{bad}");
-        }
     }
 }

@@ -15,9 +15,10 @@ use backstitch_vfs::{
 
 use super::choose::choose;
 use super::place::Cut;
-use super::player::{Variant, play};
+use super::player::play;
 use super::record::{Recorder, TracingLayout};
 use super::trace::{Geometry, Trace};
+use super::variant::Variant;
 use super::{Check, Options};
 use crate::closed::{self, Bounds};
 use crate::explore::Schedule;

@@ -25,10 +25,10 @@
 //!
 //! # How a state is made
 //!
-//! [`plan`] chooses the states: all, while there are few, and samples beyond; it sees only hashes of sectors, so that states with
-//! the same bytes are found before anything is written. [`scratch`] holds the image as it was at the last flush, twice: one copy
-//! becomes the state, by writing the epoch's changes into it, and is brought back from the other afterwards. [`check`] runs the
-//! command. [`shrink`] looks for the smallest change that still fails. [`explore`] puts them together.
+//! `plan` chooses the states: all, while there are few, and samples beyond; it sees only hashes of sectors, so that states with
+//! the same bytes are found before anything is written. `scratch` holds the image as it was at the last flush, twice: one copy
+//! becomes the state, by writing the epoch's changes into it, and is brought back from the other afterwards. `check` runs the
+//! command. `shrink` looks for the smallest change that still fails. [`explore`] puts them together.
 
 pub mod check;
 mod choose;

@@ -106,6 +106,17 @@ pub(crate) fn shortened(operation: &Operation) -> String {
     }
 }
 
+/// What a write puts into a file. A trace that somebody made up may ask for more than there is memory.
+fn bytes_of(data: &Data, at: u64) -> Result<Vec<u8>> {
+    const MOST_BYTES: usize = 1 << 30;
+    match data {
+        Data::Pattern(len) if *len > MOST_BYTES || at.checked_add(*len as u64).is_none() => {
+            Err(Error::FileTooLarge)
+        }
+        data => Ok(data.bytes(0, at)),
+    }
+}
+
 /// Whether an operation does anything that a crash may find done or not.
 fn changes(operation: &Operation) -> bool {
     !matches!(
@@ -245,13 +256,13 @@ impl Player {
 
     fn apply(&mut self, operation: &Operation, w: &mut dyn Watcher) -> Result<()> {
         match operation {
-            Operation::Write(path, at, data) => self.write(path, *at, &data.bytes(0, *at), w),
+            Operation::Write(path, at, data) => self.write(path, *at, &bytes_of(data, *at)?, w),
             Operation::Append(path, data) => {
                 let inode = self.find(path)?;
                 let end = self.mount.run(Scope::Administration, w, |fs, v, _| {
                     Ok(fs.attributes(v, inode)?.size_bytes)
                 })?;
-                self.write(path, end, &data.bytes(0, end), w)
+                self.write(path, end, &bytes_of(data, end)?, w)
             }
             Operation::Truncate(path, size) => {
                 let inode = self.find(path)?;

@@ -71,9 +71,7 @@ pub(crate) fn choose(image: &Fork, trace: &Trace, options: &Options) -> AppResul
         counts.push(moments);
     }
     choice.moments = counts.iter().sum::<usize>() as u64;
-    // A few states for each moment rather than one for each of many.
-    let most = (options.states as usize / 3).max(32);
-    let share = most.div_ceil(variants.len());
+    let share = share(&counts, options.states as usize);
     let mut random = Random::with_seed(options.seed);
     let mut groups = Vec::new();
     for (at, variant) in variants.iter().enumerate() {
@@ -92,6 +90,22 @@ pub(crate) fn choose(image: &Fork, trace: &Trace, options: &Options) -> AppResul
     choice.distinct = distinct(&groups);
     pick(groups, &variants, options.states as usize, &mut choice);
     Ok(choice)
+}
+
+/// How many moments of each variant are visited at most: all where they are few, else so many that there are a few states for each
+/// rather than one for each of many.
+fn share(counts: &[usize], states: usize) -> usize {
+    let all: usize = counts.iter().sum();
+    let most = match all <= states {
+        true => all,
+        false => (states / 3).max(32).min(all),
+    };
+    let with = |share: usize| counts.iter().map(|count| share.min(*count)).sum::<usize>();
+    let mut share = most.div_ceil(counts.len().max(1));
+    while with(share) < most {
+        share += 1;
+    }
+    share
 }
 
 /// So many of the moments from 1 on, each from another part of the run; all where there are no more.
@@ -267,6 +281,14 @@ fn count_coverage(nodes: &[Node], coverage: &mut BTreeMap<&'static str, u64>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_one_variant_does_not_need_the_others_get() {
+        assert_eq!(share(&[10, 20, 30], 100), 30);
+        assert_eq!(share(&[10, 500, 500], 300), 45);
+        assert_eq!(share(&[0, 0], 100), 0);
+        assert_eq!(share(&[4, 5], 1), 5);
+    }
 
     #[test]
     fn moments_are_spread() {

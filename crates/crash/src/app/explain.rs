@@ -214,22 +214,17 @@ pub(crate) fn blocks(images: &Images, numbers: &[u64], tree: &Tree) -> (Vec<Bloc
 fn reasons(there: &[Change], missing: &[Change], tree: &Tree) -> Vec<String> {
     let mut reasons = names_before_contents(there, missing);
     reasons.extend(names_still_there(missing));
+    reasons.extend(names_not_there_yet(missing));
     let mut lost: Vec<InodeNumber> = Vec::new();
     for change in missing {
         lost.extend(change.contents.iter().chain(&change.inodes));
     }
     lost.sort_unstable();
     lost.dedup();
-    let removed = there.iter().flat_map(|change| &change.taken);
     let kept = lost.iter().map(|inode| tree.path(*inode));
     let kept: Vec<String> = kept.filter(|path| is_named(path)).collect();
-    for name in removed {
-        if let Some(file) = kept.iter().find(|path| *path != name) {
-            reasons.push(format!(
-                "the name {name} was taken away on the disk, but changes of {file} are missing: nothing made the removal wait for \
-                 them, an fsync of {file} before would have"
-            ));
-        }
+    if reasons.is_empty() {
+        reasons.extend(removed_before_contents(there, &kept));
     }
     if reasons.is_empty() {
         for inode in &lost {
@@ -263,11 +258,36 @@ fn names_before_contents(there: &[Change], missing: &[Change]) -> Vec<String> {
     reasons
 }
 
+fn removed_before_contents(there: &[Change], kept: &[String]) -> Vec<String> {
+    let removed = there.iter().flat_map(|change| &change.taken);
+    let why = |name: &String| {
+        let file = kept.iter().find(|path| *path != name)?;
+        Some(format!(
+            "the name {name} was taken away on the disk, but changes of {file} are missing: nothing made the removal wait for them, \
+             an fsync of {file} before would have"
+        ))
+    };
+    removed.filter_map(why).collect()
+}
+
 fn names_still_there(missing: &[Change]) -> Vec<String> {
     let all = missing.iter().flat_map(|change| &change.taken);
     all.map(|name| {
         format!(
             "the file that was {name} still has that name on the disk: only an fsync of the directory makes a removal last"
+        )
+    })
+    .collect()
+}
+
+fn names_not_there_yet(missing: &[Change]) -> Vec<String> {
+    let new = missing.iter().flat_map(|change| {
+        let replaces = |name: &String| change.taken.contains(name);
+        change.given.iter().filter(move |(name, _)| !replaces(name))
+    });
+    new.map(|(name, _)| {
+        format!(
+            "the name {name} is not on the disk yet: only an fsync of the file or of the directory makes a new name last"
         )
     })
     .collect()

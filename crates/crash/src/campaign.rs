@@ -17,6 +17,8 @@ use thiserror::Error;
 use crate::ace::Workload;
 use crate::explore::{Found, Known, Outcome, Plan, Schedule, explore};
 use crate::image::{Fork, ForkDevice};
+use crate::machine::Machine;
+use crate::mount::Nobody;
 use crate::operation::Operation;
 use crate::replay::minimise;
 
@@ -209,6 +211,27 @@ impl Campaign {
             Some(base) => Ok(base.clone()),
             None => self.image.make(),
         }
+    }
+
+    /// The image that a workload leaves once it is unmounted.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn after(&self, workload: &Workload) -> Result<Fork, CampaignError> {
+        let engine = self.plan(0).engine();
+        let done = Machine::new(self.start()?, engine, &mut Nobody).and_then(|mut machine| {
+            for operation in &workload.operations {
+                if machine.apply(operation, &mut Nobody).is_ok() {
+                    machine.answer(operation, &mut Nobody)?;
+                }
+            }
+            machine.mount.unmount(&mut Nobody)?;
+            Ok(machine.mount.fork())
+        });
+        done.map_err(|error| CampaignError::Engine {
+            workload: workload.name.clone(),
+            error,
+        })
     }
 
     pub(crate) fn plan(&self, variant: usize) -> Plan {

@@ -24,7 +24,7 @@ use fastrand::Rng as Random;
 /// When the engine writes what the workload does not ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Schedule {
-    /// Never: everything stays in memory, unless the workload syncs.
+    /// Never: everything stays in memory, and no deferred work is done, unless the workload asks for it.
     Nothing,
     /// Everything after each operation.
     Everything,
@@ -219,11 +219,7 @@ fn write_back(
     spectator: &mut dyn Spectator,
 ) -> Result<(), Error> {
     match schedule {
-        Schedule::Nothing => {
-            if machine.mount.work(spectator)? {
-                spectator.at_rest(&machine.mount);
-            }
-        }
+        Schedule::Nothing => {}
         Schedule::Everything => machine.mount.drain(spectator)?,
         Schedule::Partial => {
             if random.usize(..2) == 0 && machine.mount.work(spectator)? {
@@ -340,13 +336,13 @@ impl<'a> Explorer<'a> {
     fn count_coverage(&mut self, nodes: &[Node]) {
         for node in nodes {
             let name = match (node.class, node.kind) {
-                (BlockClass::Data, PatchKind::Hard) => "data, without undo data",
-                (BlockClass::Data, _) => "data, with undo data",
-                (_, PatchKind::Bits) => "bits of a bitmap",
-                (BlockClass::Directory, PatchKind::Hard) => "names, without undo data",
-                (BlockClass::Directory, _) => "names, with undo data",
-                (_, PatchKind::Hard) => "metadata, without undo data",
-                (_, _) => "metadata, with undo data",
+                (BlockClass::Data, PatchKind::Hard) => "data_hard",
+                (BlockClass::Data, _) => "data_soft",
+                (_, PatchKind::Bits) => "bitmap_bits",
+                (BlockClass::Directory, PatchKind::Hard) => "names_hard",
+                (BlockClass::Directory, _) => "names_soft",
+                (_, PatchKind::Hard) => "metadata_hard",
+                (_, _) => "metadata_soft",
             };
             *self.outcome.coverage.entry(name).or_default() += 1;
         }

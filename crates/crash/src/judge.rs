@@ -89,11 +89,13 @@ impl Judge {
     }
 
     fn try_judge(&mut self, fork: &Fork, model: &Model, question: Question) -> Option<Verdict> {
-        if question >= Question::Consistency
-            && let Some(verdict) = self.check(fork, false)
-        {
-            return Some(verdict);
-        }
+        let mapped_behind = match question {
+            Question::Promises => Vec::new(),
+            _ => match self.check(fork, false) {
+                Ok(mapped_behind) => mapped_behind,
+                Err(verdict) => return Some(verdict),
+            },
+        };
         let read_only = self.engine.ordering == MechanismKind::Async;
         let mut mount = match Mount::open(
             fork.clone(),
@@ -107,7 +109,7 @@ impl Judge {
         if let Some(reason) = mount.fs.read_only_reason().filter(|_| !read_only) {
             return Some(unmountable(&reason));
         }
-        let verdict = promise(&mut mount, model, "");
+        let verdict = promise(&mut mount, model, &mapped_behind, "");
         if verdict.is_some() || question < Question::Reclaim || read_only {
             return verdict;
         }
@@ -118,8 +120,9 @@ impl Judge {
         self.recover_whole(fork, model)
     }
 
-    /// What our own check finds that no crash may leave; `clean` where it may find nothing at all.
-    fn check(&mut self, fork: &Fork, clean: bool) -> Option<Verdict> {
+    /// What our own check finds that no crash may leave; `clean` where it may find nothing at all. Else the inodes that map blocks
+    /// behind their end.
+    fn check(&mut self, fork: &Fork, clean: bool) -> Result<Vec<u32>, Verdict> {
         let options = Options {
             threads: Some(1),
             check_backups: false,
@@ -127,7 +130,7 @@ impl Judge {
         };
         let report = match fsck::check_source(fork, &options) {
             Ok(report) => report,
-            Err(error) => return Some(unmountable(&error.to_string())),
+            Err(error) => return Err(unmountable(&error.to_string())),
         };
         // What says that it was unmounted must be as good as that.
         let unmounted = !report
@@ -144,10 +147,17 @@ impl Judge {
             .take(8)
             .map(Finding::to_string)
             .collect();
-        (!bad.is_empty()).then(|| Verdict {
-            kind: if clean { "marked clean" } else { "corruption" },
-            what: bad.join("; "),
-        })
+        if !bad.is_empty() {
+            return Err(Verdict {
+                kind: if clean { "marked clean" } else { "corruption" },
+                what: bad.join("; "),
+            });
+        }
+        let behind = report.findings.iter();
+        let behind = behind.filter(|finding| finding.code == Code::SizeBelowMapped);
+        Ok(behind
+            .filter_map(|finding| finding.location.inode)
+            .collect())
     }
 
     /// Recovery and reclaim to the end, with crashes inside both.
@@ -177,7 +187,8 @@ impl Judge {
         }
         let reclaimed = mount.fork();
         self.check(&reclaimed, true)
-            .or_else(|| promise(&mut mount, model, "after the reclaim: "))
+            .err()
+            .or_else(|| promise(&mut mount, model, &[], "after the reclaim: "))
     }
 }
 
@@ -188,8 +199,8 @@ fn unmountable(why: &str) -> Verdict {
     }
 }
 
-fn promise(mount: &mut Mount, model: &Model, when: &str) -> Option<Verdict> {
-    let broken = promises::broken(mount, model);
+fn promise(mount: &mut Mount, model: &Model, mapped_behind: &[u32], when: &str) -> Option<Verdict> {
+    let broken = promises::broken(mount, model, mapped_behind);
     (!broken.is_empty()).then(|| not_promised(format!("{when}{}", broken.join("; "))))
 }
 

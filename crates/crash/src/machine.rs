@@ -337,13 +337,12 @@ impl Machine {
         self.mount.run(Scope::Attributes, watcher, |fs, v, now| {
             fs.set_attributes(v, inode, &set, now)
         })?;
+        let block_bytes = self.mount.fork().block_bytes() as usize;
         let mut contents = self.model.borrow().object(id).contents.current().to_vec();
         let mut model = self.model.borrow_mut();
-        if let Some(cut_off) = contents
-            .get_mut(size as usize..)
-            .filter(|cut| !cut.is_empty())
-        {
-            // The pointers go before the size does: in between, zeros stand where the bytes were.
+        // The pointers go before the size does: in between, zeros stand where whole blocks were.
+        let whole = (size as usize).next_multiple_of(block_bytes);
+        if let Some(cut_off) = contents.get_mut(whole..).filter(|cut| !cut.is_empty()) {
             cut_off.fill(0);
             model.set_contents(id, contents.clone());
         }

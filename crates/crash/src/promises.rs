@@ -1,5 +1,7 @@
 //! Whether what a mounted image shows is what the workload was promised.
 
+use std::sync::Arc;
+
 use backstitch_layout::{
     Attributes, DirectoryEntry, Error, FileSystem, FileType, InodeNumber, Piece, Result,
     SetAttributes, Timestamp,
@@ -13,10 +15,14 @@ use crate::mount::{Mount, Nobody};
 const MOST: usize = 8;
 
 /// What of the promises was not kept, in words; empty where all were.
-pub(crate) fn broken(mount: &mut Mount, model: &Model) -> Vec<String> {
+///
+/// `mapped_behind` are the inodes that map blocks behind their end. Where a file grew, the blocks come before the size; where it
+/// was cut, they go before it.
+pub(crate) fn broken(mount: &mut Mount, model: &Model, mapped_behind: &[u32]) -> Vec<String> {
     let mut check = Check {
         mount,
         model,
+        mapped_behind,
         seen: vec![false; model.objects.len()],
         broken: Vec::new(),
     };
@@ -36,6 +42,7 @@ pub(crate) fn broken(mount: &mut Mount, model: &Model) -> Vec<String> {
 struct Check<'a> {
     mount: &'a mut Mount,
     model: &'a Model,
+    mapped_behind: &'a [u32],
     seen: Vec<bool>,
     broken: Vec<String>,
 }
@@ -175,6 +182,18 @@ impl Check<'_> {
             let what = format!("{path}: has {size} bytes, {least} to {most} were promised");
             return self.note(what);
         }
+        let grew_later = |at: usize| {
+            let later = &allowed[at..];
+            later.iter().any(|version| version.len() as u64 > size)
+        };
+        let sized = allowed
+            .iter()
+            .position(|version| version.len() as u64 == size);
+        if self.mapped_behind.contains(&object.inode.0) && !sized.is_none_or(grew_later) {
+            self.note(format!(
+                "{path}: maps blocks behind the end to which it was cut"
+            ));
+        }
         let bytes = match read_file(self.mount, object.inode, size as usize) {
             Ok(bytes) => bytes,
             Err(error) => return self.note(format!("{path}: cannot be read: {error}")),
@@ -182,11 +201,7 @@ impl Check<'_> {
         if allowed.iter().rev().any(|version| **version == *bytes) {
             return;
         }
-        let foreign = bytes.iter().enumerate().find(|(at, byte)| {
-            !allowed
-                .iter()
-                .any(|version| version.get(*at) == Some(*byte))
-        });
+        let foreign = first_foreign(&bytes, allowed);
         if let Some((at, byte)) = foreign {
             let what = format!(
                 "{path}: byte {at} is {byte:#04x}, which it was not given (or not any more)"
@@ -194,6 +209,29 @@ impl Check<'_> {
             self.note(what);
         }
     }
+}
+
+/// The first byte that no version of the file explains.
+///
+/// A file shows the size of one version, and each byte of that one or of another, written in its place earlier or later; but not
+/// of one on the other side of a version that was too short to have it: that cut it off.
+fn first_foreign(bytes: &[u8], versions: &[Arc<[u8]>]) -> Option<(usize, u8)> {
+    let len = bytes.len();
+    // A size between two versions': a long write is done in steps.
+    let is_between = versions.iter().all(|version| version.len() != len);
+    let sized: Vec<usize> = (0..versions.len())
+        .filter(|at| versions[*at].len() == len || is_between && versions[*at].len() > len)
+        .collect();
+    let explained = |at: usize, byte: u8| {
+        sized.iter().any(|sized| {
+            let has = |version: &&Arc<[u8]>| version.len() > at;
+            let older = versions[..=*sized].iter().rev().take_while(has);
+            let newer = versions[*sized..].iter().take_while(has);
+            older.chain(newer).any(|version| version[at] == byte)
+        })
+    };
+    let mut shown = bytes.iter().copied().enumerate();
+    shown.find(|(at, byte)| !explained(*at, *byte))
 }
 
 /// A file's first bytes.
@@ -231,7 +269,8 @@ const GROWTH_BYTES: u64 = 40_000;
 /// Grows every file that can be found: what comes to light must be zeros. In words what is not.
 pub(crate) fn behind_the_ends(mount: &mut Mount, model: &Model) -> Vec<String> {
     let mut found = Vec::new();
-    for object in model.objects.iter().filter(|o| o.kind == FileType::Regular) {
+    let objects = model.objects.iter().enumerate();
+    for (id, object) in objects.filter(|(_, object)| object.kind == FileType::Regular) {
         let inode = object.inode;
         let administration = Operation::Administration;
         let attributes = mount.run(administration, &mut Nobody, |fs, v, _| {
@@ -241,7 +280,7 @@ pub(crate) fn behind_the_ends(mount: &mut Mount, model: &Model) -> Vec<String> {
             continue;
         };
         let known = model.identify(inode, attributes.generation);
-        if known.is_none() || attributes.links == 0 {
+        if known != Some(id) || attributes.links == 0 {
             continue;
         }
         let size = attributes.size_bytes;

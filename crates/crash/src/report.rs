@@ -98,7 +98,7 @@ pub struct Report {
     /// How fast it went. Not on the page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub states_per_second: Option<f64>,
-    /// How often something was seen.
+    /// How often something was seen, by names with underscores between words.
     pub coverage: BTreeMap<String, u64>,
     /// What a reader has to know about these results.
     pub notes: Vec<String>,

@@ -46,28 +46,22 @@ impl Campaign {
         report.coverage = results
             .coverage
             .iter()
-            .map(|(kind, count)| (format!("uncommitted: {kind}"), *count))
+            .map(|(kind, count)| (format!("uncommitted_{kind}"), *count))
             .collect();
         let counts = [
             ("workloads", results.workloads),
             ("runs", results.runs),
             ("moments", results.moments),
-            ("moments sampled", results.sampled_moments),
-            (
-                "states recovered and reclaimed to the end",
-                results.reclaimed,
-            ),
-            (
-                "states of crashes inside recovery and reclaim",
-                results.second,
-            ),
+            ("moments_sampled", results.sampled_moments),
+            ("states_reclaimed", results.reclaimed),
+            ("states_of_second_crashes", results.second),
         ];
         report
             .coverage
             .extend(counts.map(|(what, count)| (what.to_owned(), count)));
         let refused: u64 = results.refused.values().sum();
         if refused > 0 {
-            let count = ("operations answered with an error".to_owned(), refused);
+            let count = ("operations_answered_with_an_error".to_owned(), refused);
             report.coverage.extend([count]);
         }
         report.notes.push(

@@ -36,8 +36,8 @@ impl Case {
         self.dir.path().join("log")
     }
 
-    fn open(&self) -> Recording {
-        Recording::open(&self.base(), &self.log()).unwrap()
+    fn open(&self) -> Arc<Recording> {
+        Arc::new(Recording::open(&self.base(), &self.log()).unwrap())
     }
 
     /// Adds to a file the first letter of each sector, and how many marks have passed, of every state.
@@ -71,11 +71,12 @@ fn options(check: &str, torn: bool) -> Options {
         command: "the command".into(),
         replay_command: "again".into(),
         keep: None,
+        overlay: None,
         stop: Arc::default(),
     }
 }
 
-fn run(recording: &Recording, options: &Options) -> Report {
+fn run(recording: &Arc<Recording>, options: &Options) -> Report {
     explore(recording, options, &|_| {}).unwrap()
 }
 
@@ -230,7 +231,7 @@ fn a_failure_is_made_small_and_replays() {
     let report = run(&recording, &wanted);
     assert!(report.exhaustive);
     assert_eq!(
-        report.coverage["states that failed"], 32,
+        report.coverage["states_that_failed"], 32,
         "half of the states with c, at two moments"
     );
     let failure = &report.failures[0];
@@ -301,11 +302,11 @@ fn what_a_check_does_to_a_state_is_undone() {
             "test $(stat -c %s $1) = 8192 && ! grep -q [A-Zx] $1 || { echo spoilt; exit 1; }";
         let report = run(&recording, &options(&format!("{intact}; {spoil}"), false));
         assert!(report.is_good(), "{spoil}: {:?}", report.failures);
-        let wrote = report.coverage["checks that wrote to the image"];
+        let wrote = report.coverage["checks_that_wrote_to_the_image"];
         assert_eq!(wrote, report.distinct, "{spoil}");
     }
     let report = run(&recording, &options("cat $1", false));
-    assert_eq!(report.coverage["checks that wrote to the image"], 0);
+    assert_eq!(report.coverage["checks_that_wrote_to_the_image"], 0);
 }
 
 #[test]

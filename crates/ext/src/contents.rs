@@ -85,6 +85,9 @@ impl Ext {
             return Ok(0);
         }
         self.gather_large_file(v, offset + data.len() as u64)?;
+        if offset + data.len() as u64 > inode.size {
+            self.drop_leftovers(v, number, &inode, now)?;
+        }
         let bs = self.block_size() as u64;
         let (first, last) = (offset / bs, (offset + data.len() as u64 - 1) / bs);
         let stretch = self.gather_stretch(v, number, &inode, first, last - first + 1)?;
@@ -145,6 +148,9 @@ impl Ext {
     ) -> Result<()> {
         let bs = self.block_size() as u64;
         let (mut at, end) = (from / bs, to.div_ceil(bs));
+        if to > inode.size {
+            self.drop_leftovers(v, number, inode, now)?;
+        }
         while at < end {
             match self.map_blocks(v, inode, at, end - at)? {
                 Mapped::Blocks(run) => at += run.len,

@@ -282,8 +282,8 @@ errors! {
          2048; truncate A/f 5000; unlink A/f; work";
     /// Freeing waits for the first of several clearings: what lost the others is free while they are still to come.
     DeferredAfterTheFirst => "deferred-after-the-first",
-        "mkdir A; mkdir B; creat A/f; creat B/g; write B/g 0 3000; sync; unlink A/f; unlink B/g; \
-         work; creat A/h; fsync A/h; append A/h 100; fsync A/h; work";
+        "mkdir A; mkdir B; creat A/x; creat A/y; creat A/f; creat B/g; write B/g 0 3000; sync; \
+         unlink A/f; unlink B/g; work; creat A/h; fsync A/h; append A/h 100; fsync A/h; work";
 
     // What a sync waits for.
     /// A file was synced, but its inode is as before.

@@ -49,6 +49,26 @@ impl Ext {
         self.shrink(v, number, inode, size, now)
     }
 
+    /// Before a file grows: a crash may have left blocks mapped behind its end, with bytes that it was given then. They must not come
+    /// to light. A step of its own, where there are any.
+    pub(crate) fn drop_leftovers(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        inode: &Inode,
+        now: Timestamp,
+    ) -> Result<()> {
+        if !self.has_leaks {
+            return Ok(());
+        }
+        let blocks = inode.size.div_ceil(self.block_size() as u64);
+        if self.mapped_end(v, inode, u64::MAX)? <= blocks {
+            return Ok(());
+        }
+        self.shrink(v, number, inode, inode.size, now)?;
+        Err(Error::Again)
+    }
+
     /// A larger size, nothing else. What the last block holds beyond the old size must be zero on the disk first.
     fn grow(
         &mut self,
@@ -58,6 +78,7 @@ impl Ext {
         size: u64,
         now: Timestamp,
     ) -> Result<()> {
+        self.drop_leftovers(v, number, inode, now)?;
         let stale = self.gather_stale_tail(v, inode)?;
         let after = self.zero_stale_tail(v, number, stale);
         self.change_inode(v, number, &after, |e| {

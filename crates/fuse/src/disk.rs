@@ -42,6 +42,29 @@ pub const DISK_NAME: &str = "disk";
 /// The name of the file that takes marks.
 pub const MARK_NAME: &str = "mark";
 
+/// A device that takes marks.
+pub trait Disk: BlockDevice {
+    /// Takes a remark.
+    ///
+    /// # Errors
+    ///
+    /// The device's.
+    fn mark(&self, text: &str) -> Result<(), DeviceError>;
+
+    /// How many requests and marks it has taken, as far as it counts.
+    fn entries(&self) -> u64;
+}
+
+impl Disk for LoggingDevice {
+    fn mark(&self, text: &str) -> Result<(), DeviceError> {
+        LoggingDevice::mark(self, text)
+    }
+
+    fn entries(&self) -> u64 {
+        LoggingDevice::entries(self)
+    }
+}
+
 /// A recorder that is mounted and being served.
 #[derive(Debug)]
 pub struct MountedDisk {
@@ -76,7 +99,7 @@ impl MountedDisk {
 ///
 /// [`MountError::Mount`].
 pub fn spawn(
-    device: Arc<LoggingDevice>,
+    device: Arc<dyn Disk>,
     dir: &Path,
     image: &str,
     about: serde_json::Value,
@@ -120,7 +143,7 @@ fn config(image: &str) -> Config {
 
 /// The two files.
 struct DiskFile {
-    device: Arc<LoggingDevice>,
+    device: Arc<dyn Disk>,
     about: serde_json::Value,
     ended: Option<Sender<()>>,
 }
@@ -298,7 +321,7 @@ impl Filesystem for DiskFile {
 
     fn open(&self, _request: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         let flags = match node {
-            DISK => FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH,
+            DISK => FopenFlags::FOPEN_NOFLUSH,
             _ => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NOFLUSH,
         };
         reply.opened(FileHandle(0), flags);

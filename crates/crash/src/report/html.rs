@@ -155,7 +155,7 @@ fn write_coverage(out: &mut String, report: &Report) -> std::fmt::Result {
         "<h2>What was covered</h2>\n<div class=\"wide\"><table>"
     )?;
     for (name, count) in &report.coverage {
-        let (name, count) = (escape(name), grouped(*count));
+        let (name, count) = (escape(&name.replace('_', " ")), grouped(*count));
         writeln!(out, "<tr><td>{name}</td><td class=\"n\">{count}</td></tr>")?;
     }
     writeln!(
@@ -218,7 +218,7 @@ mod tests {
         report.states = 1_234_567;
         report.explored = "sampled with seed 7".into();
         report.states_per_second = Some(12.5);
-        report.coverage.insert("flushes & marks".into(), 3);
+        report.coverage.insert("flushes_&_marks".into(), 3);
         report.notes.push("a 'note'".into());
         report.failures.push(Failure {
             verdict: "exit code 1\n<script>alert(1)</script>\u{1b}[31m".into(),

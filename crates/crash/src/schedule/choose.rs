@@ -12,13 +12,6 @@ pub(crate) struct Choices<'a> {
     torn: bool,
 }
 
-/// The states that were chosen.
-pub(crate) struct Chosen {
-    pub(crate) variants: Vec<Variant>,
-    /// Whether these are all there are.
-    pub(crate) exhaustive: bool,
-}
-
 impl<'a> Choices<'a> {
     /// `segments` says which changes a FUA write lies between; those keep their order.
     pub(crate) fn new(changes: Vec<&'a Change>, segments: &[usize], torn: bool) -> Self {
@@ -49,21 +42,8 @@ impl<'a> Choices<'a> {
         orders.fold(subsets, u64::saturating_mul)
     }
 
-    /// Chooses about `share` states.
-    pub(crate) fn choose(&self, share: u64, rng: &mut Rng) -> Chosen {
-        let exhaustive = self.count() <= share;
-        let variants = match exhaustive {
-            true => self.all(),
-            false => self.samples(share, rng),
-        };
-        Chosen {
-            variants,
-            exhaustive,
-        }
-    }
-
     /// Every subset in every order.
-    fn all(&self) -> Vec<Variant> {
+    pub(crate) fn all(&self) -> Vec<Variant> {
         let units = self.units();
         let mut variants = Vec::new();
         for bits in 0..1_u64 << units {
@@ -121,7 +101,7 @@ impl<'a> Choices<'a> {
     }
 
     /// All, none, everything reversed; then prefixes, each change missing, each change alone, each torn; then any.
-    fn samples(&self, share: u64, rng: &mut Rng) -> Vec<Variant> {
+    pub(crate) fn samples(&self, share: u64, rng: &mut Rng) -> Vec<Variant> {
         let count = self.changes.len() as u32;
         let mut variants = vec![Variant::of((0..count).collect()), Variant::of(Vec::new())];
         if !self.tangles.is_empty() {
@@ -253,7 +233,7 @@ fn each_permutation(mut members: Vec<u32>, look: &mut dyn FnMut(&[u32])) {
 }
 
 /// `quota` different numbers below `count`, ascending.
-fn picks(count: u64, quota: u64, rng: &mut Rng) -> Vec<u64> {
+pub(crate) fn picks(count: u64, quota: u64, rng: &mut Rng) -> Vec<u64> {
     if quota >= count {
         return (0..count).collect();
     }
@@ -338,23 +318,18 @@ mod tests {
     #[test]
     fn every_subset_once() {
         let changes = changes(&[(0, 8), (8, 8), (100, 1)]);
-        let chosen = choices(&changes, false).choose(8, &mut Rng::with_seed(1));
-        assert!(chosen.exhaustive);
-        assert_eq!(chosen.variants.len(), 8);
-        assert_eq!(distinct(&chosen.variants), 8);
-        let fewer = choices(&changes, false).choose(7, &mut Rng::with_seed(1));
-        assert!(!fewer.exhaustive);
-        assert_eq!(fewer.variants.len(), 7);
+        let all = choices(&changes, false).all();
+        assert_eq!((all.len(), distinct(&all)), (8, 8));
     }
 
     #[test]
     fn the_order_of_overlapping_writes_shows() {
         // The second covers part of the first; the third covers nothing of both but part of the second.
         let partly = changes(&[(0, 8), (4, 8), (11, 2)]);
-        let chosen = choices(&partly, false).choose(1000, &mut Rng::with_seed(1));
+        let all = choices(&partly, false).all();
         // Subsets of 0, 1 and 2 members: 1 + 3 + 3 × 2, and the whole in 6 orders.
-        assert_eq!(chosen.variants.len(), 1 + 3 + 6 + 6);
-        assert!(chosen.variants.iter().any(|v| v.kept == [2, 1, 0]));
+        assert_eq!(all.len(), 1 + 3 + 6 + 6);
+        assert!(all.iter().any(|v| v.kept == [2, 1, 0]));
         let same = changes(&[(0, 8), (0, 8), (2, 2)]);
         assert_eq!(choices(&same, false).count(), 8, "subsets show it all");
         let within = changes(&[(2, 2), (0, 8)]);
@@ -370,11 +345,10 @@ mod tests {
     #[test]
     fn torn_writes_are_taken_apart() {
         let changes = changes(&[(0, 2), (9, 1)]);
-        let chosen = choices(&changes, true).choose(8, &mut Rng::with_seed(1));
-        assert!(chosen.exhaustive);
-        assert_eq!(distinct(&chosen.variants), 8);
+        let all = choices(&changes, true).all();
+        assert_eq!((all.len(), distinct(&all)), (8, 8));
         let torn = |v: &Variant| v.torn == [(0, vec![true, false])];
-        assert_eq!(chosen.variants.iter().filter(|v| torn(v)).count(), 2);
+        assert_eq!(all.iter().filter(|v| torn(v)).count(), 2);
     }
 
     #[test]
@@ -382,10 +356,9 @@ mod tests {
         let ranges: Vec<(u64, u64)> = (0..40).map(|n| (n * 8, 8)).collect();
         let changes = changes(&ranges);
         let sample = |seed, share| {
-            let chosen = choices(&changes, true).choose(share, &mut Rng::with_seed(seed));
-            assert!(!chosen.exhaustive);
-            assert_eq!(chosen.variants.len() as u64, share);
-            chosen.variants
+            let chosen = choices(&changes, true).samples(share, &mut Rng::with_seed(seed));
+            assert_eq!(chosen.len() as u64, share);
+            chosen
         };
         let many = sample(7, 1000);
         assert!(many.iter().any(|v| v.kept.is_empty()));

@@ -3,9 +3,10 @@
 use super::check::{Check, Verdict};
 use super::describe;
 use super::error::{ScheduleError, ScheduleResult, at};
+use super::overlay::{Overlay, Show};
 use super::plan::{Job, Plan, plan};
 use super::recording::{Moment, Recording};
-use super::scratch::{Scratch, copy_sparse};
+use super::scratch::{Scratch, Stage, copy_sparse};
 use super::shrink::{Judge, shrink};
 use super::variant::StateId;
 use crate::report::{Failure, Kind, Report};
@@ -20,7 +21,7 @@ const FAILURES: usize = 10;
 const QUESTIONS: u32 = 200;
 
 /// What to explore, and how.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Options {
     /// The judge.
     pub check: Check,
@@ -38,6 +39,8 @@ pub struct Options {
     pub replay_command: String,
     /// Where the image of the first failing state goes.
     pub keep: Option<PathBuf>,
+    /// Shows states without copying the base, in place of an image that becomes one after the other.
+    pub overlay: Option<Show>,
     /// Once this is set, the exploration ends before the next state, and cleans up.
     pub stop: Arc<AtomicBool>,
 }
@@ -56,17 +59,25 @@ pub struct Progress {
 /// A directory with an image, and the file of marks beside it.
 struct Bench<'a> {
     recording: &'a Recording,
-    scratch: Scratch<'a>,
+    scratch: Box<dyn Stage>,
     marks: PathBuf,
     marks_there: Option<usize>,
     options: &'a Options,
 }
 
 impl<'a> Bench<'a> {
-    fn new(dir: &Path, recording: &'a Recording, options: &'a Options) -> ScheduleResult<Self> {
+    fn new(
+        dir: &Path,
+        recording: &'a Arc<Recording>,
+        options: &'a Options,
+    ) -> ScheduleResult<Self> {
+        let scratch: Box<dyn Stage> = match &options.overlay {
+            Some(show) => Box::new(Overlay::new(dir, recording.clone(), show)?),
+            None => Box::new(Scratch::new(dir, recording.clone())?),
+        };
         Ok(Self {
             recording,
-            scratch: Scratch::new(dir, recording)?,
+            scratch,
             marks: dir.join("marks"),
             marks_there: None,
             options,
@@ -114,7 +125,7 @@ struct Found {
 ///
 /// What keeps states from being made or checked. A failing check is none: it is in the report.
 pub fn explore(
-    recording: &Recording,
+    recording: &Arc<Recording>,
     options: &Options,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> ScheduleResult<Report> {
@@ -131,7 +142,7 @@ pub fn explore(
 }
 
 fn visit(
-    recording: &Recording,
+    recording: &Arc<Recording>,
     options: &Options,
     jobs: &[Job],
     progress: &(dyn Fn(Progress) + Sync),
@@ -208,7 +219,7 @@ fn scratch_dir() -> ScheduleResult<tempfile::TempDir> {
 
 /// Describes the first failing state of each moment, each as small as it can be made.
 fn minimise(
-    recording: &Recording,
+    recording: &Arc<Recording>,
     options: &Options,
     jobs: &[Job],
     failed: &[(usize, Verdict)],
@@ -271,7 +282,11 @@ fn smallest(
 /// # Errors
 ///
 /// As [`explore`]; also if there is no such state.
-pub fn replay(recording: &Recording, options: &Options, state: &str) -> ScheduleResult<Report> {
+pub fn replay(
+    recording: &Arc<Recording>,
+    options: &Options,
+    state: &str,
+) -> ScheduleResult<Report> {
     let state = StateId::parse(state, recording)?;
     let dir = scratch_dir()?;
     let mut bench = Bench::new(dir.path(), recording, options)?;
@@ -321,23 +336,23 @@ fn report(recording: &Recording, options: &Options, plan: &Plan, found: &Found) 
     report.exhaustive = plan.is_exhaustive();
     report.explored = explored(options, plan);
     for (name, count) in [
-        ("log entries", recording.entries()),
+        ("log_entries", recording.entries()),
         ("writes", (changes.len() - discards) as u64),
-        ("FUA writes", fua as u64),
+        ("fua_writes", fua as u64),
         ("discards", discards as u64),
         ("flushes", recording.flushes() as u64),
         ("marks", recording.marks().len() as u64),
         ("moments", plan.moments as u64),
         (
-            "moments explored exhaustively",
+            "moments_explored_exhaustively",
             plan.exhaustive_moments as u64,
         ),
-        ("moments left out", plan.skipped_moments as u64),
-        ("most changes in flight", plan.largest_epoch as u64),
-        ("states with torn writes", plan.torn),
-        ("states with another order", plan.reordered),
-        ("states that failed", found.failed.len() as u64),
-        ("checks that wrote to the image", found.wrote),
+        ("moments_left_out", plan.skipped_moments as u64),
+        ("most_changes_in_flight", plan.largest_epoch as u64),
+        ("states_with_torn_writes", plan.torn),
+        ("states_with_another_order", plan.reordered),
+        ("states_that_failed", found.failed.len() as u64),
+        ("checks_that_wrote_to_the_image", found.wrote),
     ] {
         report.coverage.insert(name.to_owned(), count);
     }

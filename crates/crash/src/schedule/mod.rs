@@ -26,9 +26,11 @@
 //! # How a state is made
 //!
 //! `plan` chooses the states: all, while there are few, and samples beyond; it sees only hashes of sectors, so that states with
-//! the same bytes are found before anything is written. `scratch` holds the image as it was at the last flush, twice: one copy
-//! becomes the state, by writing the epoch's changes into it, and is brought back from the other afterwards. `check` runs the
-//! command. `shrink` looks for the smallest change that still fails. [`explore`] puts them together.
+//! the same bytes are found before anything is written. `overlay` puts a state together from base and log as it is read, and drops
+//! what the check writes: it costs what the state changes and the check touches, and needs somebody who shows a device as a file.
+//! `scratch` does without: it holds the image as it was at the last flush, twice; one copy becomes the state, by writing the epoch's
+//! changes into it, and is brought back from the other afterwards. [`check`] runs the command. `shrink` looks for the smallest
+//! change that still fails. [`explore`] puts them together.
 
 pub mod check;
 mod choose;
@@ -36,6 +38,7 @@ mod contents;
 mod describe;
 mod error;
 mod explore;
+mod overlay;
 mod plan;
 mod recording;
 mod scratch;
@@ -46,6 +49,7 @@ pub use check::{Check, Verdict};
 pub(crate) use error::at;
 pub use error::{ScheduleError, ScheduleResult};
 pub use explore::{Options, Progress, explore, replay};
+pub use overlay::{CANNOT_SHOW, OverlayDevice, Show, Shown};
 pub use recording::{Change, Moment, Recording};
 pub use scratch::copy_sparse;
 pub(crate) use shrink::fewest;

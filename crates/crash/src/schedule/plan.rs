@@ -1,6 +1,6 @@
 //! Which states are visited, and which of them are the same.
 
-use super::choose::Choices;
+use super::choose::{Choices, picks};
 use super::contents::Contents;
 use super::error::ScheduleResult;
 use super::recording::{Change, Moment, Recording};
@@ -11,7 +11,7 @@ use rustc_hash::FxHashSet;
 /// A moment that cannot be visited exhaustively gets no fewer states than this, or none.
 const LEAST_SHARE: u64 = 8;
 
-/// How many samples are looked at for each that is wanted, where many turn out to be known.
+/// How many states are looked at for each that is wanted, where many turn out to be known.
 const TRIES: u64 = 3;
 
 /// A state to visit.
@@ -76,7 +76,7 @@ pub(crate) fn plan(
         ..Plan::default()
     };
     let mut contents = Contents::new(recording);
-    let mut seen: FxHashSet<(u128, usize)> = FxHashSet::default();
+    let mut seen: FxHashSet<State> = FxHashSet::default();
     for (moment, share) in moments.into_iter().zip(shares) {
         let (changes, segments) = changes_of(&moment);
         plan.largest_epoch = plan.largest_epoch.max(changes.len());
@@ -85,26 +85,75 @@ pub(crate) fn plan(
             continue;
         }
         let choices = Choices::new(changes, &segments, torn);
-        let chosen = choices.choose(share, &mut rng);
+        let mut known = |variant: &Variant| -> ScheduleResult<Option<State>> {
+            let state = (contents.state(&moment, variant)?, moment.marks);
+            Ok((!seen.contains(&state)).then_some(state))
+        };
+        let chosen = choose(&choices, share, &mut rng, &mut known)?;
+        plan.states += chosen.looked_at;
         plan.exhaustive_moments += usize::from(chosen.exhaustive);
-        let mut looked_at = 0;
-        let mut new = 0;
-        let mut variants = chosen.variants.into_iter();
-        // Samples that turned out to be known are made up for by others, within reason.
-        while let Some(variant) = variants.next().or_else(|| {
-            let wanted = !chosen.exhaustive && new < share && looked_at < share * TRIES;
-            wanted.then(|| choices.any(&mut rng))
-        }) {
-            looked_at += 1;
-            let hash = contents.state(&moment, &variant)?;
-            if seen.insert((hash, moment.marks)) {
-                new += 1;
-                plan.add(moment, variant);
-            }
+        for (state, variant) in chosen.new {
+            seen.insert(state);
+            plan.add(moment, variant);
         }
-        plan.states += looked_at;
     }
     Ok(plan)
+}
+
+/// What tells one state from another: its bytes, and how many marks have passed.
+type State = (u128, usize);
+
+/// The states of a moment that are visited.
+struct Chosen {
+    new: Vec<(State, Variant)>,
+    looked_at: u64,
+    exhaustive: bool,
+}
+
+/// Chooses up to `share` states that differ. To look at a state costs little beside visiting it: where there are not many more
+/// than wanted, all are looked at, since many may be the same.
+fn choose(
+    choices: &Choices<'_>,
+    share: u64,
+    rng: &mut Rng,
+    known: &mut dyn FnMut(&Variant) -> ScheduleResult<Option<State>>,
+) -> ScheduleResult<Chosen> {
+    let most = share.saturating_mul(TRIES);
+    let all = choices.count() <= most;
+    let mut variants = match all {
+        true => choices.all(),
+        false => choices.samples(share, rng),
+    }
+    .into_iter();
+    let mut here: FxHashSet<State> = FxHashSet::default();
+    let mut new = Vec::new();
+    let mut looked_at = 0;
+    // Samples that turn out to be known are made up for by others.
+    while let Some(variant) = variants.next().or_else(|| {
+        let wanted = !all && (new.len() as u64) < share && looked_at < most;
+        wanted.then(|| choices.any(rng))
+    }) {
+        looked_at += 1;
+        if let Some(state) = known(&variant)?
+            && here.insert(state)
+        {
+            new.push((state, variant));
+        }
+    }
+    let exhaustive = all && new.len() as u64 <= share;
+    if all && !exhaustive {
+        let picks: FxHashSet<u64> = picks(new.len() as u64, share, rng).into_iter().collect();
+        let mut number = 0;
+        new.retain(|_| {
+            number += 1;
+            picks.contains(&(number - 1))
+        });
+    }
+    Ok(Chosen {
+        new,
+        looked_at,
+        exhaustive,
+    })
 }
 
 /// Divides states among moments: those that need fewest come first, and what they leave goes to the others. Where even

@@ -8,7 +8,7 @@
 //! was written, and only the changes are copied back. Otherwise both files are compared wherever either holds data, and what
 //! differs is copied: that costs the data of the image, not its size. (A host that clones files, as XFS and btrfs do, makes the
 //! two copies for nothing; none tells which blocks of a file were written, so that the comparison cannot be done without in
-//! general.)
+//! general. [`overlay`](super::overlay) does without, and without the copies, but needs a mount.)
 
 use super::SECTOR_BYTES;
 use super::error::{ScheduleResult, at};
@@ -20,6 +20,7 @@ use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// How much is copied or compared at once.
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -28,9 +29,21 @@ const PIECE_BYTES: usize = 4096;
 /// The time of modification of an image that nobody has written to: 2001-09-09.
 const LONG_AGO: i64 = 1_000_000_000;
 
+/// A file that becomes one state after the other.
+pub(crate) trait Stage: Send {
+    /// Where the state is.
+    fn path(&self) -> &Path;
+
+    /// Makes it a state of this moment. Moments have to come in the log's order.
+    fn build(&mut self, moment: &Moment, variant: &Variant) -> ScheduleResult<()>;
+
+    /// Takes the state back, and what the check did to it. Returns whether the check had written to it.
+    fn restore(&mut self) -> ScheduleResult<bool>;
+}
+
 /// A directory with the image that becomes each state.
-pub(crate) struct Scratch<'a> {
-    recording: &'a Recording,
+pub(crate) struct Scratch {
+    recording: Arc<Recording>,
     path: PathBuf,
     image: File,
     stable: File,
@@ -40,9 +53,9 @@ pub(crate) struct Scratch<'a> {
     dirty: Vec<(u64, u64)>,
 }
 
-impl<'a> Scratch<'a> {
+impl Scratch {
     /// Copies the base into a directory, twice.
-    pub(crate) fn new(dir: &Path, recording: &'a Recording) -> ScheduleResult<Self> {
+    pub(crate) fn new(dir: &Path, recording: Arc<Recording>) -> ScheduleResult<Self> {
         let (path, stable_path) = (dir.join("state.img"), dir.join("stable"));
         let copy = |to: &Path| {
             copy_sparse(recording.base_path(), to)
@@ -58,39 +71,6 @@ impl<'a> Scratch<'a> {
             changes: 0,
             dirty: Vec::new(),
         })
-    }
-
-    /// Where the state is.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Makes the image a state of this moment. Moments have to come in the log's order.
-    pub(crate) fn build(&mut self, moment: &Moment, variant: &Variant) -> ScheduleResult<()> {
-        for change in self.changes..moment.stable {
-            let change = &self.recording.changes()[change];
-            self.put(&self.stable, change, None)?;
-            self.put(&self.image, change, None)?;
-        }
-        self.changes = self.changes.max(moment.stable);
-        for step in variant.steps(self.recording, moment) {
-            let change = &self.recording.changes()[step.change];
-            self.dirty.push((change.start(), change.end()));
-            self.put(&self.image, change, step.mask)?;
-        }
-        let long_ago = Timestamps {
-            last_access: Timespec {
-                tv_sec: 0,
-                tv_nsec: UTIME_OMIT,
-            },
-            last_modification: Timespec {
-                tv_sec: LONG_AGO,
-                tv_nsec: 0,
-            },
-        };
-        rustix::fs::futimens(&self.image, &long_ago)
-            .map_err(std::io::Error::from)
-            .map_err(at("cannot set its times", &self.path))
     }
 
     fn put(&self, file: &File, change: &Change, mask: Option<&[bool]>) -> ScheduleResult<()> {
@@ -122,8 +102,53 @@ impl<'a> Scratch<'a> {
         Ok(())
     }
 
-    /// Brings the image back to the last flush. Returns whether the check had written to it.
-    pub(crate) fn restore(&mut self) -> ScheduleResult<bool> {
+    fn is_untouched(&self) -> Touched {
+        let (Ok(ours), Ok(there)) = (self.image.metadata(), self.path.metadata()) else {
+            return Touched::Replaced;
+        };
+        if (ours.dev(), ours.ino()) != (there.dev(), there.ino()) {
+            return Touched::Replaced;
+        }
+        let same = there.mtime() == LONG_AGO
+            && there.mtime_nsec() == 0
+            && there.len() == self.recording.base_bytes();
+        if same { Touched::No } else { Touched::Written }
+    }
+}
+
+impl Stage for Scratch {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn build(&mut self, moment: &Moment, variant: &Variant) -> ScheduleResult<()> {
+        for change in self.changes..moment.stable {
+            let change = &self.recording.changes()[change];
+            self.put(&self.stable, change, None)?;
+            self.put(&self.image, change, None)?;
+        }
+        self.changes = self.changes.max(moment.stable);
+        for step in variant.steps(&self.recording, moment) {
+            let change = &self.recording.changes()[step.change];
+            self.dirty.push((change.start(), change.end()));
+            self.put(&self.image, change, step.mask)?;
+        }
+        let long_ago = Timestamps {
+            last_access: Timespec {
+                tv_sec: 0,
+                tv_nsec: UTIME_OMIT,
+            },
+            last_modification: Timespec {
+                tv_sec: LONG_AGO,
+                tv_nsec: 0,
+            },
+        };
+        rustix::fs::futimens(&self.image, &long_ago)
+            .map_err(std::io::Error::from)
+            .map_err(at("cannot set its times", &self.path))
+    }
+
+    fn restore(&mut self) -> ScheduleResult<bool> {
         let failed = at("cannot restore the image", &self.path);
         let dirty = std::mem::take(&mut self.dirty);
         let written = match self.is_untouched() {
@@ -149,19 +174,6 @@ impl<'a> Scratch<'a> {
             }
         };
         Ok(written)
-    }
-
-    fn is_untouched(&self) -> Touched {
-        let (Ok(ours), Ok(there)) = (self.image.metadata(), self.path.metadata()) else {
-            return Touched::Replaced;
-        };
-        if (ours.dev(), ours.ino()) != (there.dev(), there.ino()) {
-            return Touched::Replaced;
-        }
-        let same = there.mtime() == LONG_AGO
-            && there.mtime_nsec() == 0
-            && there.len() == self.recording.base_bytes();
-        if same { Touched::No } else { Touched::Written }
     }
 }
 

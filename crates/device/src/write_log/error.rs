@@ -8,7 +8,17 @@ pub type LogResult<T> = std::result::Result<T, LogError>;
 /// What can be wrong with a log. Messages name the log and the place in it.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum LogError {
-    /// The host refused.
+    /// The host does not give the file.
+    #[error("{log}: {what}: {reason}")]
+    Open {
+        /// The log's name.
+        log: String,
+        /// What was tried.
+        what: &'static str,
+        /// What the host said.
+        reason: String,
+    },
+    /// The host refused to read or write.
     #[error("{log}: {what} at byte {at_bytes}: {reason}")]
     Io {
         /// The log's name.

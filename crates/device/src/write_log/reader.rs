@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use zerocopy::{FromBytes, FromZeros, IntoBytes};
+use zerocopy::{FromZeros, IntoBytes};
 
 /// One entry of a log, checked against the log's size.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,13 +53,12 @@ impl LogReader {
     ///
     /// # Errors
     ///
-    /// [`LogError::Io`] where the host refuses, [`LogError::NotALog`] and [`LogError::Unsupported`] by the superblock.
+    /// [`LogError::Open`] where the host refuses, [`LogError::NotALog`] and [`LogError::Unsupported`] by the superblock.
     pub fn open(path: &Path) -> LogResult<Self> {
         let name = path.display().to_string();
-        let io = |error: std::io::Error| LogError::Io {
+        let io = |error: std::io::Error| LogError::Open {
             log: name.clone(),
             what: "cannot open",
-            at_bytes: 0,
             reason: reason_of(&error),
         };
         let mut file = File::open(path).map_err(io)?;
@@ -175,42 +174,21 @@ impl LogReader {
 
     fn read_entry(&mut self) -> LogResult<Entry> {
         let (number, at) = (self.next_number, self.next_at_bytes);
-        let bad = |reason: String| self.bad(number, at, reason);
         let data_at = at
             .checked_add(self.sector_bytes)
             .filter(|&end| end <= self.len_bytes);
         let Some(data_at) = data_at else {
-            let counted = self.entries;
-            return Err(bad(format!(
-                "the log ends here, at {} bytes, but its superblock counts {counted} entries",
-                self.len_bytes
-            )));
+            let (len, counted) = (self.len_bytes, self.entries);
+            let reason = format!(
+                "the log ends here, at {len} bytes, but its superblock counts {counted} entries"
+            );
+            return Err(self.bad(number, at, reason));
         };
-        let mut bytes = [0; ENTRY_BYTES as usize];
-        self.read_at("cannot read an entry", at, &mut bytes)?;
-        let raw = RawEntry::read_from_bytes(&bytes).unwrap_or_else(|_| RawEntry::new_zeroed());
+        let mut raw = RawEntry::new_zeroed();
+        self.read_at("cannot read an entry", at, raw.as_mut_bytes())?;
+        let bad = |reason: String| self.bad(number, at, reason);
+        let (offset_bytes, len_bytes) = self.range(&raw).map_err(bad)?;
         let flags = EntryFlags(raw.flags.get());
-        if flags.0 & !EntryFlags::KNOWN.0 != 0 {
-            return Err(bad(format!("its flags {:#x} are not known", flags.0)));
-        }
-        if flags.0 == 0 && raw.nr_sectors.get() == 0 {
-            return Err(bad("it is empty: no flags and no sectors".to_owned()));
-        }
-        let in_bytes = |what: &str, sectors: u64| {
-            sectors.checked_mul(self.sector_bytes).ok_or_else(|| {
-                bad(format!(
-                    "its {what} of {sectors} sectors is no possible one"
-                ))
-            })
-        };
-        let offset_bytes = in_bytes("place", raw.sector.get())?;
-        let len_bytes = in_bytes("length", raw.nr_sectors.get())?;
-        if offset_bytes.checked_add(len_bytes).is_none() {
-            let sectors = raw.nr_sectors.get();
-            return Err(bad(format!(
-                "{sectors} sectors reach past every device's end"
-            )));
-        }
         let mark = match flags.contains(EntryFlags::MARK) {
             true => Some(self.read_mark(number, at, raw.data_len.get())?),
             false => None,
@@ -228,14 +206,36 @@ impl LogReader {
             .checked_add(data_bytes)
             .filter(|&end| end <= self.len_bytes);
         let Some(end) = end else {
-            return Err(bad(format!(
+            let reason = format!(
                 "the log ends at {} bytes, inside its {len_bytes} bytes of data",
                 self.len_bytes
-            )));
+            );
+            return Err(bad(reason));
         };
         self.next_number += 1;
         self.next_at_bytes = end;
         Ok(entry)
+    }
+
+    /// Where an entry is on the device, and how long, in bytes; or what is wrong with it.
+    fn range(&self, raw: &RawEntry) -> Result<(u64, u64), String> {
+        let (flags, sectors) = (raw.flags.get(), raw.nr_sectors.get());
+        if flags & !EntryFlags::KNOWN.0 != 0 {
+            return Err(format!("its flags {flags:#x} are not known"));
+        }
+        if flags == 0 && sectors == 0 {
+            return Err("it is empty: no flags and no sectors".to_owned());
+        }
+        let in_bytes = |what: &str, sectors: u64| {
+            let bytes = sectors.checked_mul(self.sector_bytes);
+            bytes.ok_or_else(|| format!("its {what} of {sectors} sectors is no possible one"))
+        };
+        let offset_bytes = in_bytes("place", raw.sector.get())?;
+        let len_bytes = in_bytes("length", sectors)?;
+        match offset_bytes.checked_add(len_bytes) {
+            Some(_) => Ok((offset_bytes, len_bytes)),
+            None => Err(format!("{sectors} sectors reach past every device's end")),
+        }
     }
 
     fn read_mark(&self, number: u64, at: u64, len: u64) -> LogResult<String> {

@@ -30,7 +30,7 @@ impl LogWriter {
     ///
     /// # Errors
     ///
-    /// [`LogError::Io`].
+    /// [`LogError::Open`] and [`LogError::Io`].
     pub fn create(path: &Path) -> LogResult<Self> {
         let name = path.display().to_string();
         let file = File::options()
@@ -38,10 +38,9 @@ impl LogWriter {
             .create(true)
             .truncate(true)
             .open(path)
-            .map_err(|error| LogError::Io {
+            .map_err(|error| LogError::Open {
                 log: name.clone(),
                 what: "cannot make it",
-                at_bytes: 0,
                 reason: reason_of(&error),
             })?;
         let mut log = Self {

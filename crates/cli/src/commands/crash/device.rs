@@ -1,10 +1,11 @@
 //! `backstitch crash device --base IMAGE --log LOG --check CMD`.
 
+use super::overlay;
 use crate::error::{Error, FAILED, Result, host};
 use crate::show;
-use backstitch_crash::report::{Block, BlockState, Failure, Report};
+use backstitch_crash::report::Report;
 use backstitch_crash::schedule::{
-    Check, Options, Progress, Recording, ScheduleError, explore, replay,
+    CANNOT_SHOW, Check, Options, Progress, Recording, ScheduleError, Show, explore, replay,
 };
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -14,8 +15,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const WHAT: &str = "crash device";
-/// No more changes than these are listed where they can as well be counted.
-const SHOWN: usize = 4;
 
 /// Explore what a crash could have left of the recorded writes of any device.
 ///
@@ -26,8 +25,8 @@ const SHOWN: usize = 4;
     after_help = "CMD is run by `sh -c` for each state, as a file that it may write to, and fails with any exit code but 0:
   $1, $BACKSTITCH_IMAGE    the state's path
   $BACKSTITCH_MARKS        the path of a file with the marks that had passed before the crash, a line each
-Where a check mounts the state, it needs a directory of its own: with --jobs above 1, checks run side by side. States are made in
-$TMPDIR; a check that flushes what it repairs, as e2fsck does, is faster with TMPDIR=/dev/shm.
+Where a check mounts the state, it needs a directory of its own: with --jobs above 1, checks run side by side. With --copy, a check
+that flushes what it repairs, as e2fsck does, is faster with TMPDIR=/dev/shm.
 
 LOG comes from `backstitch crash record`, from QEMU's blklogwrites driver, or from Linux's dm-log-writes.
 
@@ -48,7 +47,7 @@ pub(crate) struct Args {
     /// The command that judges a state
     #[arg(long, value_name = "CMD")]
     check: String,
-    /// About how many states to look at; all, if there are no more
+    /// About how many different states to check at most; samples, if there are more
     #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     states: u64,
     /// What chooses the samples
@@ -60,6 +59,9 @@ pub(crate) struct Args {
     /// How long CMD may take for a state; longer is a failure
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
     timeout: f64,
+    /// Copy IMAGE into $TMPDIR and make the states there, instead of showing them through a FUSE mount; always so without /dev/fuse
+    #[arg(long)]
+    copy: bool,
     /// How many states to check at once; by default one for each CPU, four at most
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     jobs: Option<u16>,
@@ -86,7 +88,7 @@ pub(super) fn seconds(text: &str) -> std::result::Result<f64, String> {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let recording = Recording::open(&args.base, &args.log).map_err(failed)?;
+    let recording = Arc::new(Recording::open(&args.base, &args.log).map_err(failed)?);
     if let Some(keep) = &args.keep {
         refuse_overwriting(keep, &[&args.base, &args.log])?;
     }
@@ -108,7 +110,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     match args.json {
         true => show::print_json(WHAT, &report)?,
-        false => show::print_bytes(WHAT, summary(&report).as_bytes())?,
+        false => show::print_bytes(WHAT, super::print::summary(&report).as_bytes())?,
     }
     Ok(match report.is_good() {
         true => ExitCode::SUCCESS,
@@ -123,6 +125,9 @@ fn failed(error: ScheduleError) -> Error {
     match error {
         ScheduleError::Check { .. } => {
             shown.hint("CMD is run by `sh -c`; it finds the state in $1")
+        }
+        ScheduleError::Host { what, .. } if what == CANNOT_SHOW => {
+            shown.hint("--copy does without a FUSE mount")
         }
         ScheduleError::NoState { .. } => shown.hint("take CUT:HEX from a report on the same log"),
         _ => shown,
@@ -140,14 +145,15 @@ fn refuse_overwriting(keep: &Path, inputs: &[&PathBuf]) -> Result<()> {
 fn options(args: &Args) -> Options {
     let base = format!(
         "backstitch crash device --base {} --log {} --check {}",
-        quoted(&args.base.to_string_lossy()),
-        quoted(&args.log.to_string_lossy()),
-        quoted(&args.check)
+        super::print::quoted(&args.base.to_string_lossy()),
+        super::print::quoted(&args.log.to_string_lossy()),
+        super::print::quoted(&args.check)
     );
     let mut command = format!("{base} --states {} --seed {}", args.states, args.seed);
     if args.torn {
         command += " --torn";
     }
+    let shown = !args.copy && Path::new("/dev/fuse").exists();
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     Options {
         check: Check {
@@ -161,20 +167,12 @@ fn options(args: &Args) -> Options {
         command,
         replay_command: base,
         keep: args.keep.clone(),
+        overlay: shown.then(|| Arc::new(overlay::show) as Show),
         stop: Arc::default(),
     }
 }
 
-/// A word as a shell reads it back.
-pub(super) fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
-}
-
-fn explored(recording: &Recording, options: &Options) -> Result<Report> {
+fn explored(recording: &Arc<Recording>, options: &Options) -> Result<Report> {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     if let Ok(style) =
         ProgressStyle::with_template("{bar:30} {pos}/{len} states, {msg} failed, {eta}")
@@ -188,83 +186,4 @@ fn explored(recording: &Recording, options: &Options) -> Result<Report> {
     });
     bar.finish_and_clear();
     report.map_err(failed)
-}
-
-/// What a person reads.
-fn summary(report: &Report) -> String {
-    let mut text = String::new();
-    let mut line = |line: String| {
-        text += &line;
-        text.push('\n');
-    };
-    for (at, failure) in report.failures.iter().enumerate() {
-        let mut said = failure.verdict.lines();
-        line(format!(
-            "failure {}: {}",
-            at + 1,
-            said.next().unwrap_or_default()
-        ));
-        said.for_each(|said| line(format!("    | {said}")));
-        line(format!("  cut      {}", failure.cut));
-        blocks(failure).into_iter().for_each(&mut line);
-        line(format!("  replay   {}", failure.replay));
-    }
-    let (states, distinct) = (report.states, report.distinct);
-    line(report.explored.clone());
-    let verdict = match report.failures.len() {
-        0 => "no failure".to_owned(),
-        _ => {
-            let failed = report.coverage.get("states that failed").copied();
-            format!("{} failed", failed.unwrap_or_default())
-        }
-    };
-    let rate = report.states_per_second;
-    let rate = rate.map_or(String::new(), |rate| format!(", {rate:.0} a second"));
-    line(format!(
-        "{states} states, {distinct} of them different{rate}: {verdict}"
-    ));
-    report
-        .notes
-        .iter()
-        .for_each(|note| line(format!("note: {note}")));
-    text
-}
-
-/// What was in flight. Of what is on the disk and what is not, the larger part is only counted.
-fn blocks(failure: &Failure) -> Vec<String> {
-    let on_disk = |block: &&Block| block.state == BlockState::OnDisk;
-    let there = failure.blocks.iter().filter(on_disk).count();
-    let larger = match there * 2 > failure.blocks.len() {
-        true => BlockState::OnDisk,
-        false => BlockState::Missing,
-    };
-    let (counted, shown): (Vec<&Block>, Vec<&Block>) = failure
-        .blocks
-        .iter()
-        .partition(|block| block.state == larger);
-    let (counted, shown) = match counted.len() > SHOWN {
-        true => (counted.len(), shown),
-        false => (0, failure.blocks.iter().collect()),
-    };
-    let mut lines: Vec<String> = shown
-        .iter()
-        .map(|block| format!("  {:8} {}", block.state.word(), block.what))
-        .collect();
-    if counted > 0 {
-        lines.push(format!("  {:8} the {counted} others", larger.word()));
-    }
-    lines
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_come_back_from_a_shell() {
-        assert_eq!(quoted("/a/b.img"), "/a/b.img");
-        assert_eq!(quoted("e2fsck -fn $1"), "'e2fsck -fn $1'");
-        assert_eq!(quoted("it's"), r"'it'\''s'");
-        assert_eq!(quoted(""), "''");
-    }
 }

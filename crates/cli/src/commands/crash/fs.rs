@@ -272,8 +272,8 @@ fn explore(args: &Args, ordering: Ordering, workloads: Vec<Workload>) -> Result<
     let mut report = campaign.report(&results, &command, &again);
     report.states_per_second = Some(results.distinct as f64 / seconds);
     for (what, count) in [
-        ("states checked by e2fsck", &foreign.checked),
-        ("states mounted and read by the kernel", &foreign.mounted),
+        ("states_checked_by_e2fsck", &foreign.checked),
+        ("states_mounted_by_the_kernel", &foreign.mounted),
     ] {
         let count = count.load(Relaxed);
         if count > 0 {

@@ -3,6 +3,7 @@
 mod app;
 mod device;
 mod fs;
+mod overlay;
 mod print;
 mod record;
 
@@ -12,6 +13,13 @@ use std::process::ExitCode;
 
 /// Explore what a crash can leave.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  backstitch crash fs --workload ace:1,random:100
+  backstitch crash app --run ./program --check ./check
+  backstitch crash record --base before.img --log writes.log disk.img /run/rec
+  backstitch crash device --base before.img --log writes.log --check ./check
+
+Each of them has more with --help.")]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: What,
@@ -20,13 +28,9 @@ pub(crate) struct Args {
 /// What to explore.
 #[derive(Debug, Subcommand)]
 enum What {
-    /// The file system itself
     Fs(fs::Args),
-    /// A program on a mount
     App(app::Args),
-    /// The recorded writes of any device
     Device(device::Args),
-    /// Record what is written to an image
     Record(record::Args),
 }
 

@@ -1,6 +1,6 @@
 //! What the commands of `crash` print alike.
 
-use backstitch_crash::report::{Block, BlockState, Failure, Report};
+use backstitch_crash::report::{Block, BlockState, Failure, Kind, Report};
 
 /// No more changes than these are listed where they can as well be counted.
 const SHOWN: usize = 4;
@@ -29,7 +29,8 @@ pub(super) fn summary(report: &Report) -> String {
             said.next().unwrap_or_default()
         ));
         said.for_each(|said| line(format!("    | {said}")));
-        for (number, operation) in failure.operations.iter().enumerate() {
+        let shown = failure.operations.iter().enumerate();
+        for (number, operation) in shown.filter(|_| report.kind == Kind::Fs) {
             line(format!("  {:<8} {operation}", number + 1));
         }
         line(format!("  cut      {}", failure.cut));
@@ -41,7 +42,7 @@ pub(super) fn summary(report: &Report) -> String {
     let verdict = match report.failures.len() {
         0 => "no failure".to_owned(),
         _ => {
-            let failed = report.coverage.get("states that failed").copied();
+            let failed = report.coverage.get("states_that_failed").copied();
             format!("{} failed", failed.unwrap_or(report.failures.len() as u64))
         }
     };

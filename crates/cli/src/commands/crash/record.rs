@@ -29,7 +29,7 @@ const WHAT: &str = "crash record";
   echo 'a is safe' > /run/rec/mark                       what a check may insist on from here on
   umount /mnt; losetup -d /dev/loop0
   backstitch umount /run/rec                             or umount, or fusermount3 -u
-  backstitch crash device --base before.img --log writes.log --check 'e2fsck -fy $1'")]
+  backstitch crash device --base before.img --log writes.log --check 'e2fsck -fy $1 > /dev/null; e2fsck -fn $1'")]
 pub(crate) struct Args {
     /// The image: a file or a block device
     image: PathBuf,

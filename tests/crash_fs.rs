@@ -1,0 +1,207 @@
+//! `crash fs`: every state that a crash can leave of the file system itself, of ACE's workloads and of random ones; foreign tools
+//! look at a sample. Without order it must fail at once.
+
+use backstitch_tests::command::{Outcome, backstitch, run_within};
+use backstitch_tests::require;
+use backstitch_tests::requirements::missing;
+use backstitch_tests::say;
+use backstitch_tests::scratch::Scratch;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+fn crash_fs(arguments: &[&str]) -> Outcome {
+    let mut command = backstitch();
+    command.args(["crash", "fs"]).args(arguments);
+    run_within(&mut command, Duration::from_secs(300))
+}
+
+fn number(report: &Value, name: &str) -> u64 {
+    let value = &report[name];
+    value
+        .as_u64()
+        .unwrap_or_else(|| panic!("{name} is missing in {report}"))
+}
+
+fn tell(what: &str, report: &Value) {
+    say(&format!(
+        "{what}: {} states, {} different, {:.0} a second",
+        report["states"],
+        report["distinct"],
+        report["states_per_second"].as_f64().unwrap_or_default()
+    ));
+}
+
+#[test]
+fn no_state_of_aces_workloads_is_wrong_under_soft_updates() {
+    require!("e2fsck");
+    let e2fsck = [
+        "--ordering",
+        "soft",
+        "--workload",
+        "ace:1",
+        "--e2fsck",
+        "500",
+        "--json",
+    ];
+    let mut arguments = e2fsck.to_vec();
+    // A sample is mounted by the kernel, where that is possible.
+    if missing("loop").is_none() {
+        arguments.extend(["--kernel", "20000"]);
+    }
+    let outcome = crash_fs(&arguments).expect_success();
+    let report = outcome.json();
+    tell("soft, ACE", &report);
+    assert_eq!(report["failures"], Value::Array(vec![]));
+    assert_eq!(report["exhaustive"], Value::Bool(true), "{report}");
+    assert!(number(&report, "distinct") > 150_000, "{report}");
+    assert!(
+        number(&report["coverage"], "states_checked_by_e2fsck") > 100,
+        "{report}"
+    );
+    assert!(
+        number(&report["coverage"], "states_of_second_crashes") > 10_000,
+        "{report}"
+    );
+}
+
+#[test]
+fn no_state_of_random_workloads_is_wrong_under_soft_updates() {
+    let random = [
+        "--workload",
+        "seq:1,random:40",
+        "--exhaustive",
+        "500",
+        "--samples",
+        "200",
+    ];
+    let mut arguments = random.to_vec();
+    arguments.extend(["--states", "1500000", "--json"]);
+    let report = crash_fs(&arguments).expect_success().json();
+    tell("soft, random", &report);
+    assert!(number(&report, "distinct") > 60_000, "{report}");
+}
+
+#[test]
+fn no_state_is_wrong_with_synchronous_metadata() {
+    let arguments = [
+        "--ordering",
+        "sync",
+        "--workload",
+        "ace:1,seq:1",
+        "--opt",
+        "both",
+        "--json",
+    ];
+    let report = crash_fs(&arguments).expect_success().json();
+    tell("sync", &report);
+    assert!(number(&report, "distinct") > 5000, "{report}");
+}
+
+#[test]
+fn without_order_damage_is_found_at_once_and_found_again() {
+    let scratch = Scratch::new("crash-fs-async");
+    let image = scratch.path("kept.img");
+    let arguments = [
+        "--ordering",
+        "async",
+        "--json",
+        "--keep",
+        image.to_str().unwrap(),
+    ];
+    let outcome = crash_fs(&arguments);
+    assert_eq!(outcome.code, Some(1), "{}", outcome.describe());
+    assert!(outcome.elapsed < Duration::from_secs(10));
+    let report = outcome.json();
+    let failure = &report["failures"][0];
+    assert_eq!(failure["minimised"], Value::Bool(true), "{failure}");
+    assert_eq!(
+        failure["operations"].as_array().unwrap().len(),
+        1,
+        "{failure}"
+    );
+    // The line that replays it is for a shell; here the binary under test stands in for the installed one.
+    let line = failure["replay"].as_str().unwrap();
+    let again = scratch.path("again.img");
+    let binary = backstitch();
+    let line = line.replacen("backstitch", &binary.get_program().to_string_lossy(), 1);
+    let mut shell = std::process::Command::new("sh");
+    shell
+        .arg("-c")
+        .arg(format!("{line} --keep {}", again.display()));
+    let outcome = run_within(&mut shell, Duration::from_secs(60));
+    assert_eq!(outcome.code, Some(1), "{}", outcome.describe());
+    assert!(
+        outcome
+            .text()
+            .contains(failure["verdict"].as_str().unwrap())
+    );
+    assert_eq!(
+        std::fs::read(&image).unwrap(),
+        std::fs::read(&again).unwrap()
+    );
+}
+
+#[test]
+fn the_same_seed_gives_the_same_page() {
+    let scratch = Scratch::new("crash-fs-same");
+    let page = |name: &str, jobs: &str| {
+        let path = scratch.path(name);
+        let html = path.to_str().unwrap();
+        let workload = [
+            "--workload",
+            "random:6",
+            "--exhaustive",
+            "100",
+            "--samples",
+            "50",
+        ];
+        let mut arguments = workload.to_vec();
+        arguments.extend([
+            "--ordering",
+            "soft,async",
+            "--torn",
+            "--jobs",
+            jobs,
+            "--html",
+            html,
+        ]);
+        assert_eq!(crash_fs(&arguments).code, Some(1));
+        std::fs::read_to_string(&path).unwrap()
+    };
+    let first = page("first.html", "1");
+    assert!(
+        first.contains("<html") && first.contains("--replay"),
+        "{first}"
+    );
+    assert_eq!(first, page("second.html", "2"));
+}
+
+/// ACE's own file, where it lies beside the project.
+fn aces_file() -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?.parent()?;
+    let path = root.join("shared/data/ace/seq1.jlang");
+    path.exists().then_some(path)
+}
+
+#[test]
+fn aces_own_file_is_read_as_it_is() {
+    let Some(path) = aces_file() else {
+        return backstitch_tests::requirements::skip(
+            "aces_own_file_is_read_as_it_is",
+            "ACE's seq1.jlang",
+        );
+    };
+    let arguments = [
+        "--workload",
+        path.to_str().unwrap(),
+        "--opt",
+        "both",
+        "--json",
+    ];
+    let report = crash_fs(&arguments).expect_success().json();
+    tell("soft, ACE's file", &report);
+    assert_eq!(number(&report["coverage"], "workloads"), 416);
+    let refused = report["coverage"].get("operations_answered_with_an_error");
+    assert_eq!(refused, None, "{report}");
+}

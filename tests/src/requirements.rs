@@ -4,7 +4,7 @@ use crate::mount::Backend;
 use std::path::{Path, PathBuf};
 
 /// The Debian packages, and the tools from crates.io, that hold the commands the tests run.
-const PACKAGES: [(&str, &str); 12] = [
+const PACKAGES: [(&str, &str); 13] = [
     ("mke2fs", "the Debian package e2fsprogs"),
     ("e2fsck", "the Debian package e2fsprogs"),
     ("debugfs", "the Debian package e2fsprogs"),
@@ -14,6 +14,7 @@ const PACKAGES: [(&str, &str); 12] = [
     ("qemu-io", "the Debian package qemu-utils"),
     ("setfattr", "the Debian package attr"),
     ("setfacl", "the Debian package acl"),
+    ("sqlite3", "the Debian package sqlite3"),
     ("postmark", "the Debian package postmark"),
     ("fsx", "`cargo install fsx`"),
     ("pjdfstest", "`cargo install pjdfstest`"),

@@ -30,6 +30,7 @@
 //!   without their feature.
 
 pub mod ace;
+pub mod app;
 mod campaign;
 mod closed;
 mod describe;

@@ -23,6 +23,8 @@ pub(crate) struct Machine {
     ordering: MechanismKind,
     /// The number of operations begun, which tells what each of them wrote.
     begun: usize,
+    /// Owner, group and permissions of what is made.
+    maker: (u32, u32, u16),
 }
 
 /// The largest file that the model keeps.
@@ -40,6 +42,7 @@ impl Machine {
             model: Rc::default(),
             ordering: engine.ordering,
             begun: 0,
+            maker: (0, 0, 0o755),
         };
         let root = machine.mount.fs.root();
         let root = machine.learn(root, watcher)?;
@@ -148,7 +151,32 @@ impl Machine {
             Operation::Link(from, to) => self.link(from, to, watcher),
             Operation::Unlink(path) => self.remove(path, false, watcher),
             Operation::Rmdir(path) => self.remove(path, true, watcher),
-            Operation::Rename(from, to) => self.rename(from, to, watcher),
+            Operation::Rename(from, to) => self.rename(from, to, RenameMode::Replace, watcher),
+            Operation::Exchange(one, other) => {
+                self.rename(one, other, RenameMode::Exchange, watcher)
+            }
+            Operation::Chmod(path, bits) => {
+                let permissions = Some(*bits);
+                let set = SetAttributes {
+                    permissions,
+                    ..SetAttributes::default()
+                };
+                self.set_attributes(path, &set, watcher)
+            }
+            Operation::Chown(path, uid, gid) => {
+                let (uid, gid) = (Some(*uid), Some(*gid));
+                let set = SetAttributes {
+                    uid,
+                    gid,
+                    ..SetAttributes::default()
+                };
+                self.set_attributes(path, &set, watcher)
+            }
+            Operation::As(uid, gid, bits) => {
+                self.maker = (*uid, *gid, *bits);
+                Ok(())
+            }
+            Operation::Said(_) => Ok(()),
             Operation::SetXattr(path, name, value) => {
                 self.set_xattr(path, name, Some(value), watcher)
             }
@@ -231,10 +259,10 @@ impl Machine {
         let (directory, parent, name) = self.parent(path)?;
         let new = NewInode {
             file_type: kind,
-            permissions: 0o755,
+            permissions: self.maker.2,
             umask: 0,
-            uid: 0,
-            gid: 0,
+            uid: self.maker.0,
+            gid: self.maker.1,
             device_number: 0,
             target,
         };
@@ -380,7 +408,25 @@ impl Machine {
         Ok(())
     }
 
-    fn rename(&mut self, from: &Path, to: &Path, watcher: &mut dyn Watcher) -> Result<()> {
+    fn set_attributes(
+        &mut self,
+        path: &Path,
+        set: &SetAttributes,
+        watcher: &mut dyn Watcher,
+    ) -> Result<()> {
+        let inode = self.inode_at(path)?;
+        self.mount.run(Scope::Attributes, watcher, |fs, v, now| {
+            fs.set_attributes(v, inode, set, now).map(drop)
+        })
+    }
+
+    fn rename(
+        &mut self,
+        from: &Path,
+        to: &Path,
+        mode: RenameMode,
+        watcher: &mut dyn Watcher,
+    ) -> Result<()> {
         let id = self.find(from)?;
         let (from_directory, from_inode, from_name) = self.parent(from)?;
         let (to_directory, to_inode, to_name) = self.parent(to)?;
@@ -389,15 +435,20 @@ impl Machine {
             from_name,
             to: to_inode,
             to_name,
-            mode: RenameMode::Replace,
+            mode,
         };
         self.mount.run(Scope::Names, watcher, |fs, v, now| {
             fs.rename(v, &rename, now)
         })?;
         // Two names of one file: a rename of the one to the other does nothing.
-        if self.model.borrow().child(to_directory, to_name) != Some(id) {
-            self.model.borrow_mut().enter(to_directory, to_name, id);
-            self.model.borrow_mut().remove(from_directory, from_name);
+        let other = self.model.borrow().child(to_directory, to_name);
+        if other != Some(id) {
+            let mut model = self.model.borrow_mut();
+            model.enter(to_directory, to_name, id);
+            match other.filter(|_| mode == RenameMode::Exchange) {
+                Some(other) => model.enter(from_directory, from_name, other),
+                None => model.remove(from_directory, from_name),
+            }
         }
         Ok(())
     }

@@ -85,6 +85,16 @@ pub enum Operation {
     Sync,
     /// Deferred work is done as far as it can be without writing.
     Work,
+    /// Swaps two names.
+    Exchange(Path, Path),
+    /// Sets the permission bits.
+    Chmod(Path, u16),
+    /// Sets owner and group.
+    Chown(Path, u32, u32),
+    /// What is made from here on belongs to this owner and group, with these permissions. Does nothing by itself.
+    As(u32, u32, u16),
+    /// The program had written this to its standard output by now. Does nothing on the disk.
+    Said(Vec<u8>),
 }
 
 /// A line that says no operation.
@@ -270,6 +280,11 @@ impl fmt::Display for Operation {
             Operation::Fdatasync(path) => write!(f, "fdatasync {path}"),
             Operation::Sync => f.write_str("sync"),
             Operation::Work => f.write_str("work"),
+            Operation::Exchange(one, other) => write!(f, "exchange {one} {other}"),
+            Operation::Chmod(path, bits) => write!(f, "chmod {path} {bits:o}"),
+            Operation::Chown(path, uid, gid) => write!(f, "chown {path} {uid} {gid}"),
+            Operation::As(uid, gid, bits) => write!(f, "as {uid} {gid} {bits:o}"),
+            Operation::Said(bytes) => write!(f, "said {}", Quoted(bytes)),
         }
     }
 }
@@ -294,6 +309,18 @@ impl Words<'_> {
         let word = self.next(what)?;
         word.parse()
             .map_err(|_| format!("{what} is no number: '{word}'"))
+    }
+
+    fn id(&mut self, what: &str) -> Result<u32, String> {
+        let number = self.number(what)?;
+        u32::try_from(number).map_err(|_| format!("{what} is too large: {number}"))
+    }
+
+    /// Permission bits, in octal.
+    fn bits(&mut self) -> Result<u16, String> {
+        let word = self.next("permission bits")?;
+        let bits = u16::from_str_radix(word, 8).ok().filter(|b| *b <= 0o7777);
+        bits.ok_or_else(|| format!("'{word}' is no permission bits in octal"))
     }
 
     fn label(&mut self) -> Result<Option<u32>, String> {
@@ -336,6 +363,11 @@ fn parse(line: &str) -> Result<Operation, String> {
         "fdatasync" => Operation::Fdatasync(words.path()?),
         "sync" => Operation::Sync,
         "work" => Operation::Work,
+        "exchange" => Operation::Exchange(words.path()?, words.path()?),
+        "chmod" => Operation::Chmod(words.path()?, words.bits()?),
+        "chown" => Operation::Chown(words.path()?, words.id("an owner")?, words.id("a group")?),
+        "as" => Operation::As(words.id("an owner")?, words.id("a group")?, words.bits()?),
+        "said" => Operation::Said(words.bytes("what was said")?),
         other => {
             let known = ALLOCATIONS.iter().find(|(name, _)| *name == other);
             let (_, how) = known.ok_or(format!("there is no operation '{other}'"))?;
@@ -394,9 +426,10 @@ mod tests {
         let text = "creat A/foo #12; mkdir A; symlink to%20there A/s; write #12 4096 5000; append foo hex:00ff; \
                     truncate foo 7; falloc foo 0 10; punch foo 1 2; zero-keep foo 3 4; link A/foo B/bar; unlink #3/x%2fy; \
                     rmdir A; rename A B; setxattr foo user.a v; removexattr foo user.a; setacl /; open foo; close foo; \
-                    fsync /; fdatasync foo; sync; work";
+                    fsync /; fdatasync foo; sync; work; exchange A #3/b; chmod foo 4755; chown #3 1000 100; as 0 7 644; \
+                    said 17%0a";
         let operations = parse_script(text).unwrap();
-        assert_eq!(operations.len(), 22);
+        assert_eq!(operations.len(), 27);
         assert_eq!(parse_script(&script(&operations)).unwrap(), operations);
     }
 
@@ -409,6 +442,8 @@ mod tests {
             ("sync now", "'now' is one word too many"),
             ("append foo hex:0", "pairs of hexadecimal digits"),
             ("unlink %zz", "two hexadecimal digits"),
+            ("chmod foo 999", "'999' is no permission bits"),
+            ("chown foo 1 99999999999", "a group is too large"),
         ] {
             let error = line.parse::<Operation>().unwrap_err().to_string();
             assert!(error.contains(why), "{error}");

@@ -344,6 +344,10 @@ pub trait FileSystem: Send {
         targets: &mut Vec<PatchId>,
     );
 
+    /// Somebody asked for everything to be on stable storage, and it is about to be. Layouts need not care; who records what is asked
+    /// of one does.
+    fn sync_asked(&mut self) {}
+
     /// Somebody above refers to the inode (an open file, a name in the kernel's cache): it stays while it has no name.
     fn hold(&mut self, inode: InodeNumber);
 

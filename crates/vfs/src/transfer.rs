@@ -179,6 +179,7 @@ impl Engine {
         /// Changes, the frees that they allow, and what those change.
         const ROUNDS: usize = 3;
         let mut core = self.core.lock();
+        core.fs.sync_asked();
         // What was removed before it ever reached the disk need not get there.
         self.do_deferred_work(&mut core)?;
         for _ in 0..ROUNDS {

@@ -46,25 +46,40 @@ impl Check {
     ///
     /// [`ScheduleError::Check`] if there is no such command, [`ScheduleError::Host`] if nothing can be run at all.
     pub fn run(&self, image: &Path, marks: &Path) -> ScheduleResult<Verdict> {
-        let failed = at("cannot run the check", image);
+        self.run_on(
+            image,
+            |_| {},
+            &[("BACKSTITCH_IMAGE", image), ("BACKSTITCH_MARKS", marks)],
+        )
+    }
+
+    /// Runs the command on whatever is at `state`, which becomes its `$1`. It finds further paths in its environment; what it
+    /// prints of them is replaced by the variables' names.
+    pub(crate) fn run_on(
+        &self,
+        state: &Path,
+        prepare: impl FnOnce(&mut Command),
+        paths: &[(&str, &Path)],
+    ) -> ScheduleResult<Verdict> {
+        let failed = at("cannot run the check", state);
         let (reader, writer) = std::io::pipe().map_err(&failed)?;
-        let mut child = Command::new("sh")
-            .arg("-c")
-            .arg(&self.command)
-            .arg("sh")
-            .arg(image)
-            .env("BACKSTITCH_IMAGE", image)
-            .env("BACKSTITCH_MARKS", marks)
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(&self.command).arg("sh").arg(state);
+        command.envs(paths.iter().copied());
+        prepare(&mut command);
+        let mut child = command
             .stdin(Stdio::null())
             .stdout(writer.try_clone().map_err(&failed)?)
             .stderr(writer)
             .process_group(0)
             .spawn()
             .map_err(&failed)?;
+        // It holds the pipe's other end.
+        drop(command);
         let output = collect(reader);
         let status = self.wait(&mut child).map_err(&failed)?;
         let output = output.recv_timeout(LAST_WORDS).unwrap_or_default();
-        let output = anonymous(&output, image, marks);
+        let output = anonymous(&output, paths);
         self.verdict(status, output)
     }
 
@@ -138,12 +153,12 @@ fn collect(mut reader: PipeReader) -> Receiver<Vec<u8>> {
 }
 
 /// Output that does not depend on where the state happened to be.
-fn anonymous(output: &[u8], image: &Path, marks: &Path) -> String {
-    let text = String::from_utf8_lossy(output);
-    let text = text.replace(&*image.to_string_lossy(), "$BACKSTITCH_IMAGE");
-    text.replace(&*marks.to_string_lossy(), "$BACKSTITCH_MARKS")
-        .trim_end()
-        .to_owned()
+fn anonymous(output: &[u8], paths: &[(&str, &Path)]) -> String {
+    let mut text = String::from_utf8_lossy(output).into_owned();
+    for (name, path) in paths {
+        text = text.replace(&*path.to_string_lossy(), &format!("${name}"));
+    }
+    text.trim_end().to_owned()
 }
 
 #[cfg(test)]

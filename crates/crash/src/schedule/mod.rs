@@ -46,11 +46,13 @@ mod shrink;
 mod variant;
 
 pub use check::{Check, Verdict};
+pub(crate) use error::at;
 pub use error::{ScheduleError, ScheduleResult};
 pub use explore::{Options, Progress, explore, replay};
 pub use overlay::{CANNOT_SHOW, OverlayDevice, Show, Shown};
 pub use recording::{Change, Moment, Recording};
 pub use scratch::copy_sparse;
+pub(crate) use shrink::fewest;
 pub use variant::{StateId, Variant};
 
 /// What a drive stores wholly or not at all.

@@ -78,7 +78,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-fn seconds(text: &str) -> std::result::Result<f64, String> {
+pub(super) fn seconds(text: &str) -> std::result::Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     match seconds > 0.0 && seconds <= 1e6 {
         true => Ok(seconds),

@@ -1,12 +1,13 @@
 //! `backstitch crash`: what a crash can leave.
 
+mod app;
 mod device;
 mod fs;
 mod overlay;
 mod print;
 mod record;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use clap::Subcommand;
 use std::process::ExitCode;
 
@@ -14,6 +15,7 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   backstitch crash fs --workload ace:1,random:100
+  backstitch crash app --run ./program --check ./check
   backstitch crash record --base before.img --log writes.log disk.img /run/rec
   backstitch crash device --base before.img --log writes.log --check ./check
 
@@ -27,20 +29,15 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 enum What {
     Fs(fs::Args),
-    /// A program on a mount
-    App,
+    App(app::Args),
     Device(device::Args),
     Record(record::Args),
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     match &args.what {
-        What::App => Err(Error::failed(
-            "crash",
-            env!("CARGO_PKG_VERSION"),
-            "this command is not there yet",
-        )),
         What::Fs(args) => fs::run(args),
+        What::App(args) => app::run(args),
         What::Device(args) => device::run(args),
         What::Record(args) => record::run(args),
     }

@@ -1,0 +1,240 @@
+//! `backstitch crash app --run CMD --check CMD`.
+
+use super::device::seconds;
+use super::print::{finish, quoted};
+use crate::error::{Error, Result, host};
+use crate::size;
+use backstitch_crash::app::{
+    AppError, Check, Geometry, Options, Program, Progress, Trace, explore, replay,
+};
+use backstitch_crash::report::Report;
+use backstitch_vfs::Ordering;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+const WHAT: &str = "crash app";
+
+/// Explore what a crash can leave of a program's files.
+///
+/// The program runs once, on a mount of its own. What it did is then done again, and at every moment each set of changes that a power
+/// cut could have left on the disk is a state; each chosen state is recovered and mounted, and the check judges it.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Both commands are run by `sh -c`, with the mount as their directory, in $1 and in $BACKSTITCH_DIR. The check fails with any
+exit code but 0. It may write: each state is a copy. It also finds
+  $BACKSTITCH_OUTPUT       the path of a file with what the program had written to its standard output before the crash: what
+                           it had said was done must be done. The program must not keep it in a buffer of its own.
+
+Without --run, --trace names a trace recorded before. The same trace, seed and check make the same report. `backstitch crash fs
+--workload FILE` explores a trace too, with the file system's promises as the judge.
+
+With --ordering async, a state in which fsck finds more than it may repair unasked is a failure of its own.
+
+Root is not needed where FUSE allows a user to mount.
+
+Exit status: 0 no failure, 1 a failure, or it could not be done, 2 usage.
+
+Examples:
+  backstitch crash app --run 'sh save.sh' --check 'sh check.sh'
+  backstitch crash app --ordering async --run ./program --check ./check --states 2000 --html report.html
+  backstitch crash app --setup 'sqlite3 db < schema.sql' --run ./insert --check 'sqlite3 db \"PRAGMA integrity_check\" | grep -qx ok'
+  backstitch crash app --run ./program --check ./check --trace program.trace
+  backstitch crash app --trace program.trace --check ./check --replay nothing/both/12/but-3 --keep state.img"
+)]
+pub(crate) struct Args {
+    /// The consistency mechanism: soft, async or sync
+    #[arg(long, value_name = "MODE", default_value = "soft", value_parser = ordering)]
+    ordering: Ordering,
+    /// The program
+    #[arg(long, value_name = "CMD", required_unless_present = "trace")]
+    run: Option<String>,
+    /// What runs before it; its files are on the disk when the program begins
+    #[arg(long, value_name = "CMD", requires = "run")]
+    setup: Option<String>,
+    /// The command that judges a state
+    #[arg(long, value_name = "CMD")]
+    check: String,
+    /// How many states to check at most
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    states: u64,
+    /// What chooses the samples
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+    /// How long the check may take for a state; longer is a failure
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
+    timeout: f64,
+    /// How many states to check at once; by default one for each CPU, four at most
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    jobs: Option<u16>,
+    /// The size of the file system
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size::parse)]
+    size: u64,
+    /// The size of its blocks: 1024, 2048 or 4096. A block is stored wholly or not at all
+    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = size::parse)]
+    block_size: u64,
+    /// Start on a copy of this image instead of an empty file system
+    #[arg(long, value_name = "FILE")]
+    image: Option<PathBuf>,
+    /// With --run, where the trace goes; without, the trace to explore
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Look at this state of --trace alone, as a failure's report names it
+    #[arg(long, value_name = "PLACE", requires = "trace", conflicts_with = "run")]
+    replay: Option<String>,
+    /// Write the image of the first failing state, or of the replayed one, to FILE
+    #[arg(long, value_name = "FILE")]
+    keep: Option<PathBuf>,
+    /// Write the report as a page
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Print the report as one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+fn ordering(text: &str) -> std::result::Result<Ordering, String> {
+    text.parse()
+        .map_err(|_| "no ordering that is there yet: soft, async, sync".to_owned())
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // The first one cleans up; the second one, if a check does not end, kills.
+        signal_hook::flag::register_conditional_default(signal, stop.clone())
+            .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
+            .map_err(|error| Error::failed(WHAT, "signals", host(&error)))?;
+    }
+    let (trace, place) = match &args.run {
+        Some(command) => recorded(args, command, &stop)?,
+        None => {
+            let path = args.trace.clone().unwrap_or_default();
+            (Trace::load(&path).map_err(failed)?, path)
+        }
+    };
+    let options = options(args, &place, stop);
+    let report = match &args.replay {
+        Some(state) => replay(&trace, &options, state).map_err(failed)?,
+        None => explored(&trace, &options)?,
+    };
+    if args.run.is_some() && args.trace.is_none() && report.is_good() {
+        // There is nothing to replay.
+        let _ = std::fs::remove_file(&place);
+    }
+    finish(WHAT, &report, args.html.as_deref(), args.json)
+}
+
+/// Runs the program. Its trace goes to a file, for a state is nothing without it.
+fn recorded(args: &Args, command: &str, stop: &Arc<AtomicBool>) -> Result<(Trace, PathBuf)> {
+    let geometry = match &args.image {
+        Some(path) => Geometry::of_image(path).map_err(failed)?,
+        None => Geometry {
+            size_bytes: args.size,
+            block_bytes: match args.block_size {
+                1024 | 2048 | 4096 => args.block_size as u32,
+                other => {
+                    let why = format!("a block size of {other}: 1024, 2048 or 4096 is wanted");
+                    return Err(Error::usage(WHAT, why));
+                }
+            },
+            uid: rustix::process::getuid().as_raw(),
+            gid: rustix::process::getgid().as_raw(),
+            given: false,
+        },
+    };
+    if !geometry
+        .size_bytes
+        .is_multiple_of(geometry.block_bytes.into())
+    {
+        return Err(Error::usage(
+            WHAT,
+            "the size must be a whole number of blocks",
+        ));
+    }
+    let program = Program {
+        command: command.to_owned(),
+        setup: args.setup.clone(),
+        ordering: args.ordering,
+        geometry,
+        image: args.image.clone(),
+        stop: stop.clone(),
+    };
+    let trace = program.record().map_err(failed)?;
+    let place = match &args.trace {
+        Some(path) => path.clone(),
+        None => {
+            let name = format!("backstitch-crash-app-{}.trace", std::process::id());
+            std::env::temp_dir().join(name)
+        }
+    };
+    trace.save(&place).map_err(failed)?;
+    Ok((trace, place))
+}
+
+fn failed(error: AppError) -> Error {
+    let text = error.to_string();
+    let (place, why) = text.split_once(": ").unwrap_or((&text, ""));
+    let shown = Error::failed(WHAT, place, why);
+    match error {
+        AppError::Mount(_) => shown.hint("without root, fusermount3 (Debian package fuse3) mounts"),
+        AppError::Program { .. } => shown
+            .hint("it is run by `sh -c` in the mount; let it end with `|| true` where it may fail"),
+        AppError::NoState { .. } => {
+            shown.hint("take the state from a report on the same trace, with the same --ordering")
+        }
+        AppError::Step(backstitch_crash::schedule::ScheduleError::Check { .. }) => {
+            shown.hint("CMD is run by `sh -c` in the mounted state, which is also in $1")
+        }
+        _ => shown,
+    }
+}
+
+fn options(args: &Args, trace: &Path, stop: Arc<AtomicBool>) -> Options {
+    let mut base = format!(
+        "backstitch crash app --ordering {} --trace {} --check {}",
+        args.ordering,
+        quoted(&trace.to_string_lossy()),
+        quoted(&args.check)
+    );
+    if let Some(image) = &args.image {
+        base += &format!(" --image {}", quoted(&image.to_string_lossy()));
+    }
+    let command = format!("{base} --states {} --seed {}", args.states, args.seed);
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    Options {
+        ordering: args.ordering,
+        check: Check {
+            command: args.check.clone(),
+            timeout: Duration::from_secs_f64(args.timeout),
+        },
+        states: args.states,
+        seed: args.seed,
+        jobs: args.jobs.map_or(cpus.min(4), usize::from),
+        image: args.image.clone(),
+        command,
+        replay_command: base,
+        keep: args.keep.clone(),
+        stop,
+    }
+}
+
+fn explored(trace: &Trace, options: &Options) -> Result<Report> {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    if let Ok(style) =
+        ProgressStyle::with_template("{bar:30} {pos}/{len} states, {msg} failed, {eta}")
+    {
+        bar.set_style(style);
+    }
+    let report = explore(trace, options, &|progress: Progress| {
+        bar.set_length(progress.of);
+        bar.set_position(progress.done);
+        bar.set_message(progress.failed.to_string());
+    });
+    bar.finish_and_clear();
+    report.map_err(failed)
+}

@@ -1,0 +1,221 @@
+//! A mount point on which states are judged, one after the other.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering as Atomic;
+use std::time::{Duration, Instant};
+
+use backstitch_ext::Ext2;
+use backstitch_ext::format::record::{Mechanism, RECORD_OFFSET};
+use backstitch_ext::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
+use backstitch_ext::fsck::{self, Finding, Kind, Source};
+use backstitch_fuse::{FrontOptions, MountError, Mounted, spawn};
+use backstitch_vfs::{Engine, MountOptions};
+
+use super::Options;
+use super::error::AppResult;
+use crate::image::{Fork, ForkDevice};
+use crate::schedule::{ScheduleError, Verdict, at};
+
+/// What is said of a file system that a check finds corrupt.
+pub(crate) const DAMAGED: &str = "the file system is damaged";
+
+/// A directory with a mount point, and the file of what the program had said beside it.
+pub(crate) struct Bench<'a> {
+    options: &'a Options,
+    dir: tempfile::TempDir,
+    /// The most leaks that a check found in a state.
+    pub(crate) leaks_max: u64,
+}
+
+impl<'a> Bench<'a> {
+    pub(crate) fn new(options: &'a Options) -> AppResult<Bench<'a>> {
+        let dir = scratch()?;
+        let mount = dir.path().join("mnt");
+        std::fs::create_dir(&mount).map_err(at("cannot make a directory", &mount))?;
+        Ok(Bench {
+            options,
+            dir,
+            leaks_max: 0,
+        })
+    }
+
+    /// Recovers a state as a user does after a crash, and asks the check about it. The state itself stays as it is.
+    pub(crate) fn judge(&mut self, state: &Fork, said: &[u8]) -> AppResult<Verdict> {
+        if self.options.stop.load(Atomic::Relaxed) {
+            return Err(ScheduleError::Stopped.into());
+        }
+        if let Some(damage) = self.damage(state) {
+            return Ok(damage);
+        }
+        let output = self.dir.path().join("output");
+        std::fs::write(&output, said).map_err(at("cannot write what was said", &output))?;
+        let device = Arc::new(ForkDevice::new(repaired(state.clone())));
+        let options = MountOptions {
+            ordering: self.options.ordering,
+            ..MountOptions::default()
+        };
+        let engine = match Engine::mount(device, &Ext2, &options) {
+            Ok(engine) => engine,
+            Err(error) => return Ok(unmountable(error.to_string())),
+        };
+        if let Some(reason) = engine.read_only_reason() {
+            return Ok(unmountable(reason));
+        }
+        let stage = Stage::new(engine, self.dir.path().join("mnt"))?;
+        let mount = &stage.dir;
+        let verdict = self.options.check.run_on(
+            mount,
+            |command| {
+                command.current_dir(mount);
+            },
+            &[
+                ("BACKSTITCH_DIR", mount),
+                ("BACKSTITCH_OUTPUT", output.as_path()),
+            ],
+        );
+        stage.end()?;
+        Ok(verdict?)
+    }
+
+    /// What fsck finds that no recovery may leave as it is.
+    fn damage(&mut self, state: &Fork) -> Option<Verdict> {
+        let options = fsck::Options {
+            threads: Some(1),
+            check_backups: false,
+            max_findings: 1000,
+        };
+        let report = match fsck::check_source(state, &options) {
+            Ok(report) => report,
+            Err(error) => return Some(unmountable(error.to_string())),
+        };
+        self.leaks_max = self.leaks_max.max(report.count(Kind::Leak) as u64);
+        let corrupt = |finding: &&Finding| finding.kind == Kind::Corruption;
+        let found: Vec<String> = report
+            .findings
+            .iter()
+            .filter(corrupt)
+            .take(8)
+            .map(Finding::to_string)
+            .collect();
+        (!found.is_empty()).then(|| Verdict::Failed {
+            how: format!("{DAMAGED}: fsck would have to guess, and the check was not run"),
+            output: found.join("\n"),
+        })
+    }
+}
+
+fn unmountable(reason: String) -> Verdict {
+    Verdict::Failed {
+        how: "the file system cannot be mounted".to_owned(),
+        output: reason,
+    }
+}
+
+/// A directory that goes away with its owner.
+pub(crate) fn scratch() -> Result<tempfile::TempDir, ScheduleError> {
+    tempfile::Builder::new()
+        .prefix("backstitch-crash-")
+        .tempdir()
+        .map_err(at("cannot make a directory", &std::env::temp_dir()))
+}
+
+/// What `fsck -p` makes of a state in which it finds no corruption: one that may be mounted. What is left of space that nobody uses
+/// and of counts that are too high, the mount recovers, as after a crash under soft updates.
+fn repaired(mut state: Fork) -> Fork {
+    let mut scratch = Vec::new();
+    let place = SUPERBLOCK_OFFSET;
+    let Ok(bytes) = state.bytes(place, SUPERBLOCK_SIZE, &mut scratch) else {
+        return state;
+    };
+    let size = state.size_bytes();
+    let Ok(superblock) = bytes.try_into().map(|b| Superblock::parse(b, size)) else {
+        return state;
+    };
+    let Ok(superblock) = superblock else {
+        return state;
+    };
+    let Some(mut record) = superblock.record.filter(|r| !r.mechanism.is_ordered()) else {
+        return state;
+    };
+    record.mechanism = Mechanism::Soft;
+    let block = place / u64::from(state.block_bytes());
+    let offset = (place % u64::from(state.block_bytes())) as usize + RECORD_OFFSET;
+    let mut bytes = state.block(block).to_vec();
+    let record = record.encode(&superblock.uuid);
+    bytes[offset..offset + record.len()].copy_from_slice(&record);
+    state.set_block(block, bytes.into());
+    state
+}
+
+/// An engine that is mounted at a directory. It comes off when this goes.
+pub(crate) struct Stage {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) dir: PathBuf,
+    mounted: Option<Mounted>,
+}
+
+/// How long a mount may stay busy before it is taken out of the tree with whatever uses it.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+impl Stage {
+    pub(crate) fn new(engine: Arc<Engine>, dir: PathBuf) -> Result<Stage, MountError> {
+        let is_root = rustix::process::geteuid().is_root();
+        let front = FrontOptions {
+            image: "backstitch crash app".into(),
+            // Others than root can use it where root can let them; where only one user can, nothing need be checked.
+            allow_other: is_root,
+            check_permissions: is_root,
+            update_accessed: false,
+            threads: 2,
+            ..FrontOptions::default()
+        };
+        let mounted = spawn(engine.clone(), &dir, &front)?;
+        Ok(Stage {
+            engine,
+            dir,
+            mounted: Some(mounted),
+        })
+    }
+
+    /// Unmounts. What is in memory only is lost: nobody looks at the state again.
+    pub(crate) fn end(mut self) -> Result<(), MountError> {
+        self.take_off()
+    }
+
+    fn take_off(&mut self) -> Result<(), MountError> {
+        let Some(mounted) = self.mounted.take() else {
+            return Ok(());
+        };
+        let unmounter = mounted.unmounter();
+        let deadline = Instant::now() + PATIENCE;
+        while unmounter.unmount().is_err() {
+            if Instant::now() >= deadline {
+                return unmounter.detach();
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        // Somebody failed before; that is what is told.
+        let _ = self.take_off();
+    }
+}
+
+/// Lets this process have as many open files as it may: every mount that ever was keeps one.
+pub(crate) fn raise_file_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // It is enough for some hundred mounts as it is.
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
+/// Writes an image to a file.
+pub(crate) fn keep(state: &Fork, path: &Path) -> Result<(), ScheduleError> {
+    std::fs::write(path, state.to_bytes()).map_err(at("cannot keep the image", path))
+}

@@ -1,0 +1,22 @@
+#!/bin/sh
+# Adds rows, a transaction each, and says the row's number when COMMIT has returned. Every third transaction changes older rows too,
+# so that pages are overwritten, not only added.
+#
+#   sqlite.sh DELETE|WAL OFF|NORMAL|FULL|EXTRA
+set -eu
+{
+    # The pragmas answer; only the numbers are for the check.
+    echo ".output /dev/null"
+    echo "PRAGMA journal_mode=$1;"
+    echo "PRAGMA synchronous=$2;"
+    echo "PRAGMA wal_autocheckpoint=8;"
+    echo ".output stdout"
+    for row in 1 2 3 4 5 6 7 8 9 10 11 12; do
+        echo "BEGIN;"
+        echo "INSERT INTO rows VALUES($row, hex(zeroblob(700)));"
+        [ $((row % 3)) -ne 0 ] || echo "UPDATE rows SET filling = filling || '$row';"
+        echo "COMMIT;"
+        # The shell of SQLite would keep what it prints itself in a buffer.
+        echo ".shell echo $row"
+    done
+} | sqlite3 -batch -bail rows.db

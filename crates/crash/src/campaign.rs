@@ -166,6 +166,8 @@ pub struct Results {
     pub states: u64,
     /// States with different bytes.
     pub distinct: u64,
+    /// Times that a state was recovered and judged: anew in every workload, and where there are new promises.
+    pub judged: u64,
     /// States that must not be, one a run at most.
     pub failures: Vec<Failure>,
     /// The most leaks found in one state.
@@ -397,6 +399,7 @@ impl Campaign {
         results.runs += 1;
         results.workloads = results.runs.div_ceil(self.variants.len() as u64);
         results.states += outcome.states;
+        results.judged += outcome.judged;
         distinct.extend(outcome.fingerprints);
         results.distinct = distinct.len() as u64;
         results.leaks_max = results.leaks_max.max(outcome.tally.leaks_max);

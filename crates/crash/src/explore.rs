@@ -91,6 +91,8 @@ pub(crate) struct Found {
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) states: u64,
+    /// Times that a state was recovered and judged: anew where there are new promises.
+    pub(crate) judged: u64,
     pub(crate) fingerprints: FxHashSet<u64>,
     pub(crate) found: Option<Found>,
     /// Every moment was explored exhaustively.
@@ -322,6 +324,7 @@ impl<'a> Explorer<'a> {
     fn judge(&mut self, question: Question, fingerprint: u128, state: &Fork) -> Option<Verdict> {
         let model = self.model.clone()?;
         let model = model.borrow();
+        self.outcome.judged += 1;
         let verdict = self.judge.judge(state, &model, question);
         if verdict.is_some() || question == Question::Promises {
             return verdict;

@@ -53,6 +53,7 @@ impl Campaign {
             ("runs", results.runs),
             ("moments", results.moments),
             ("moments_sampled", results.sampled_moments),
+            ("states_judged", results.judged),
             ("states_reclaimed", results.reclaimed),
             ("states_of_second_crashes", results.second),
         ];

@@ -47,6 +47,8 @@ pub struct Campaign {
     pub whole_every: u64,
     /// Ends once so many states were visited.
     pub most_states: u64,
+    /// Ends a workload, under each variant, once so many of its states were visited.
+    pub most_states_each: u64,
     /// Ends once so many workloads failed.
     pub most_failures: usize,
     /// How many threads work.
@@ -176,6 +178,14 @@ pub struct Results {
     pub moments: u64,
     /// Of those, where not all sets of patches were visited.
     pub sampled_moments: u64,
+    /// Moments at which bits of bitmaps were tried one at a time.
+    pub reduced_moments: u64,
+    /// Batches on their way of which not all parts were visited.
+    pub sampled_batches: u64,
+    /// Runs that ended before their workloads did.
+    pub cut_short: u64,
+    /// Moments inside recovery and reclaim at which not all sets of patches were visited.
+    pub second_sampled: u64,
     /// States in which recovery and reclaim ran to the end.
     pub reclaimed: u64,
     /// States of crashes inside recovery and reclaim.
@@ -248,7 +258,7 @@ impl Campaign {
             exhaustive: self.exhaustive,
             samples: self.samples,
             whole_every: self.whole_every,
-            most_states: self.most_states,
+            most_states: self.most_states.min(self.most_states_each),
         }
     }
 
@@ -267,8 +277,9 @@ impl Campaign {
         Ok(Failure {
             workload,
             plan,
+            // What only others saw cannot be looked for in smaller workloads.
+            minimised: found.verdict.kind != "foreign",
             found,
-            minimised: true,
         })
     }
 
@@ -323,7 +334,7 @@ impl Campaign {
         chunk: &Chunk,
         observer: &dyn Observer,
         stop: &AtomicBool,
-    ) -> Vec<Result<Outcome, LayoutError>> {
+    ) -> Vec<Outcome> {
         let plan = self.plan(chunk.variant);
         let mut witness = |state: &Fork, fingerprint: u128| observer.state(state, fingerprint);
         let mut known = Known::default();
@@ -331,11 +342,9 @@ impl Campaign {
         let mut outcomes = Vec::new();
         for workload in &self.workloads[chunk.workloads.clone()] {
             let outcome = explore(image, workload, &plan, &mut known, &mut witness);
-            let ended = outcome.as_ref().map_or(true, |outcome| {
-                states += outcome.states;
-                failures += usize::from(outcome.found.is_some());
-                states >= self.most_states || failures >= self.most_failures
-            });
+            states += outcome.states;
+            failures += usize::from(outcome.found.is_some());
+            let ended = states >= self.most_states || failures >= self.most_failures;
             outcomes.push(outcome);
             if ended || stop.load(Ordering::Relaxed) {
                 break;
@@ -348,7 +357,7 @@ impl Campaign {
     /// number of threads.
     fn gather(
         &self,
-        receiver: &mpsc::Receiver<(usize, Vec<Result<Outcome, LayoutError>>)>,
+        receiver: &mpsc::Receiver<(usize, Vec<Outcome>)>,
         chunks: &[Chunk],
         observer: &dyn Observer,
     ) -> Result<Results, CampaignError> {
@@ -364,10 +373,6 @@ impl Campaign {
                 next += 1;
                 for (workload, outcome) in chunk.workloads.clone().zip(outcomes) {
                     let workload = &self.workloads[workload];
-                    let outcome = outcome.map_err(|error| CampaignError::Engine {
-                        workload: workload.name.clone(),
-                        error,
-                    })?;
                     self.take(
                         workload,
                         chunk.variant,
@@ -397,7 +402,8 @@ impl Campaign {
         distinct: &mut FxHashSet<u64>,
     ) {
         results.runs += 1;
-        results.workloads = results.runs.div_ceil(self.variants.len() as u64);
+        // The first variant of a workload comes before the others.
+        results.workloads += u64::from(variant == 0);
         results.states += outcome.states;
         results.judged += outcome.judged;
         distinct.extend(outcome.fingerprints);
@@ -405,6 +411,10 @@ impl Campaign {
         results.leaks_max = results.leaks_max.max(outcome.tally.leaks_max);
         results.moments += outcome.moments as u64;
         results.sampled_moments += outcome.sampled_moments as u64;
+        results.reduced_moments += outcome.reduced_moments as u64;
+        results.sampled_batches += outcome.sampled_batches as u64;
+        results.cut_short += u64::from(outcome.cut_short || outcome.found.is_some());
+        results.second_sampled += outcome.tally.second_sampled;
         results.reclaimed += outcome.tally.reclaimed;
         results.second += outcome.tally.second;
         for (kind, count) in outcome.coverage {

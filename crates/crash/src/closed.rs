@@ -17,20 +17,46 @@ pub(crate) struct Bounds {
     pub(crate) samples: usize,
 }
 
-/// Visits the sets. Returns whether they were all.
+/// How many of the sets were visited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Coverage {
+    /// All of them, but that contents are taken one at a time.
+    Everything,
+    /// As [`Everything`](Self::Everything), with bits of bitmaps one at a time as well.
+    Reduced,
+    /// Some.
+    Sampled,
+}
+
+/// Up to so many sets, bits of bitmaps are taken in every combination.
+const WITH_BITS: usize = 200;
+
+/// Visits the sets.
 pub(crate) fn visit(
     nodes: &[Node],
     bounds: Bounds,
     random: &mut Random,
     emit: &mut dyn FnMut(&[bool]),
-) -> bool {
-    let mut sets = Sets::new(nodes, emit);
+) -> Coverage {
+    let mut sets = Sets::new(nodes, emit, Node::is_contents);
     sets.corners();
-    let complete = sets.all(bounds.exhaustive);
-    if !complete {
-        sets.sample(bounds.samples, random);
+    if sets.all(bounds.exhaustive.min(WITH_BITS)) {
+        return Coverage::Everything;
     }
-    complete
+    let has_bits = nodes
+        .iter()
+        .any(|node| node.is_independent() && !node.is_contents());
+    if has_bits || bounds.exhaustive > WITH_BITS {
+        let mut sets = Sets::new(nodes, emit, Node::is_independent);
+        if sets.all(bounds.exhaustive) {
+            return match has_bits {
+                true => Coverage::Reduced,
+                false => Coverage::Everything,
+            };
+        }
+    }
+    Sets::new(nodes, emit, Node::is_independent).sample(bounds.samples, random);
+    Coverage::Sampled
 }
 
 struct Sets<'a> {
@@ -46,12 +72,17 @@ struct Sets<'a> {
 }
 
 impl<'a> Sets<'a> {
-    fn new(nodes: &'a [Node], emit: &'a mut dyn FnMut(&[bool])) -> Sets<'a> {
+    /// `alone` says which nodes are judged for themselves.
+    fn new(
+        nodes: &'a [Node],
+        emit: &'a mut dyn FnMut(&[bool]),
+        alone: fn(&Node) -> bool,
+    ) -> Sets<'a> {
         let (independent, ordered): (Vec<usize>, Vec<usize>) =
-            (0..nodes.len()).partition(|node| nodes[*node].is_independent());
+            (0..nodes.len()).partition(|node| alone(&nodes[*node]));
         let ordered_befores = ordered
             .iter()
-            .map(|node| ordered_behind(nodes, *node))
+            .map(|node| ordered_behind(nodes, *node, alone))
             .collect();
         Sets {
             nodes,
@@ -201,7 +232,7 @@ impl<'a> Sets<'a> {
 }
 
 /// The ordered patches that must be there before a node, as places among the ordered ones, where no other ordered one lies between.
-fn ordered_behind(nodes: &[Node], node: usize) -> Vec<usize> {
+fn ordered_behind(nodes: &[Node], node: usize, alone: fn(&Node) -> bool) -> Vec<usize> {
     let mut found = Vec::new();
     let mut seen = vec![false; nodes.len()];
     let mut stack = nodes[node].befores.clone();
@@ -209,10 +240,10 @@ fn ordered_behind(nodes: &[Node], node: usize) -> Vec<usize> {
         if std::mem::replace(&mut seen[before], true) {
             continue;
         }
-        if nodes[before].is_independent() {
+        if alone(&nodes[before]) {
             stack.extend(&nodes[before].befores);
         } else {
-            let place = nodes[..before].iter().filter(|n| !n.is_independent());
+            let place = nodes[..before].iter().filter(|node| !alone(node));
             found.push(place.count());
         }
     }
@@ -244,17 +275,17 @@ mod tests {
         (0..nodes.len()).all(|at| !set[at] || nodes[at].befores.iter().all(|b| set[*b]))
     }
 
-    fn visited(nodes: &[Node], exhaustive: usize) -> (BTreeSet<Vec<bool>>, bool) {
+    fn visited(nodes: &[Node], exhaustive: usize) -> (BTreeSet<Vec<bool>>, Coverage) {
         let bounds = Bounds {
             exhaustive,
             samples: 50,
         };
         let mut sets = BTreeSet::new();
-        let complete = visit(nodes, bounds, &mut Random::with_seed(1), &mut |set| {
+        let coverage = visit(nodes, bounds, &mut Random::with_seed(1), &mut |set| {
             assert!(is_closed(nodes, set), "{set:?}");
             sets.insert(set.to_vec());
         });
-        (sets, complete)
+        (sets, coverage)
     }
 
     #[test]
@@ -266,7 +297,7 @@ mod tests {
                 .map(|bits| (0..count).map(|at| bits & (1 << at) != 0).collect())
                 .filter(|set: &Vec<bool>| is_closed(&nodes, set))
                 .collect();
-            assert_eq!(visited(&nodes, usize::MAX), (all, true));
+            assert_eq!(visited(&nodes, usize::MAX), (all, Coverage::Everything));
         }
     }
 
@@ -275,8 +306,8 @@ mod tests {
         let mut random = Random::with_seed(3);
         for count in 1..12 {
             let nodes = nodes(count, 2, &mut random);
-            let (sets, complete) = visited(&nodes, usize::MAX);
-            assert!(complete);
+            let (sets, coverage) = visited(&nodes, usize::MAX);
+            assert_eq!(coverage, Coverage::Everything);
             let ordered = |set: &Vec<bool>| -> Vec<bool> {
                 let ordered = (0..count).filter(|at| !nodes[*at].is_independent());
                 ordered.map(|at| set[at]).collect()
@@ -299,8 +330,8 @@ mod tests {
     #[test]
     fn too_many_are_sampled() {
         let nodes = nodes(60, 0, &mut Random::with_seed(5));
-        let (sets, complete) = visited(&nodes, 100);
-        assert!(!complete);
+        let (sets, coverage) = visited(&nodes, 100);
+        assert_eq!(coverage, Coverage::Sampled);
         assert!(sets.len() > 130, "{}", sets.len());
         assert_eq!(visited(&nodes, 100).0, sets);
     }

@@ -7,18 +7,20 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::ace::Workload;
-use crate::closed::{self, Bounds};
+use crate::closed::{self, Bounds, Coverage};
 use crate::frontier::{Frontier, Node};
 use crate::image::Fork;
-use crate::judge::{Judge, Question, Tally, Verdict};
+use crate::judge::{Judge, Question, Tally, Verdict, panic_message};
 use crate::machine::Machine;
 use crate::model::Model;
 use crate::mount::{Engine, Mount, Nobody, Watcher};
 use crate::operation::Operation;
+use crate::parts::parts;
 use fastrand::Rng as Random;
 
 /// When the engine writes what the workload does not ask for.
@@ -81,6 +83,8 @@ pub(crate) struct Found {
     /// The operations begun before it.
     pub(crate) begun: usize,
     pub(crate) cut: Cut,
+    /// What the state was asked.
+    pub(crate) question: Question,
     pub(crate) verdict: Verdict,
     /// What is on disk of each block in question, in words.
     pub(crate) blocks: Vec<(u64, usize, usize)>,
@@ -95,10 +99,15 @@ pub(crate) struct Outcome {
     pub(crate) judged: u64,
     pub(crate) fingerprints: FxHashSet<u64>,
     pub(crate) found: Option<Found>,
-    /// Every moment was explored exhaustively.
-    pub(crate) exhaustive: bool,
     pub(crate) moments: usize,
+    /// Moments at which not every set of patches was visited.
     pub(crate) sampled_moments: usize,
+    /// Moments at which bits of bitmaps were tried one at a time instead of in every combination.
+    pub(crate) reduced_moments: usize,
+    /// Batches of which not every part was visited.
+    pub(crate) sampled_batches: usize,
+    /// The run was ended before its workload was.
+    pub(crate) cut_short: bool,
     pub(crate) coverage: BTreeMap<&'static str, u64>,
     pub(crate) tally: Tally,
     /// What operations failed with, where they did.
@@ -125,26 +134,41 @@ pub(crate) trait Spectator: Watcher {
 
 /// Explores one workload from an image on.
 ///
-/// # Errors
-/// Where the image cannot be mounted, or the engine fails otherwise than with an answer to an operation.
+/// Where the engine fails otherwise than with an answer to an operation, that is a failure too.
 pub(crate) fn explore(
     image: &Fork,
     workload: &Workload,
     plan: &Plan,
     known: &mut Known,
     witness: Witness<'_>,
-) -> Result<Outcome, Error> {
-    let common = known.part_from(&workload.operations);
-    let setup = workload.setup.max(common);
+) -> Outcome {
+    let setup = known.part_from(workload);
     let mut explorer = Explorer::new(setup, plan, &mut known.states, witness);
-    run(image, &workload.operations, plan, &mut explorer)?;
-    Ok(explorer.into_outcome())
+    let ran = catch_unwind(AssertUnwindSafe(|| {
+        run(image, &workload.operations, plan, &mut explorer)
+    }));
+    let trouble = match ran {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some(error.to_string()),
+        Err(panic) => Some(panic_message(&*panic)),
+    };
+    if let Some(what) = trouble {
+        explorer.note_engine(what, image);
+    }
+    let outcome = explorer.into_outcome();
+    if outcome.found.is_some() || outcome.cut_short {
+        // What the rest of this workload would have shown was not looked at.
+        *known = Known::default();
+    }
+    outcome
 }
 
 /// What is known from the workload before, under the same plan: as far as two workloads begin alike, so do their states.
 #[derive(Default)]
 pub(crate) struct Known {
     operations: Vec<Operation>,
+    /// So many of them were not looked at.
+    setup: usize,
     states: FxHashMap<u128, Good>,
 }
 
@@ -153,6 +177,8 @@ pub(crate) struct Known {
 struct Good {
     first: Asked,
     last: Asked,
+    /// Some file maps blocks behind its end: whether it may depends on the promises.
+    maps_behind: bool,
 }
 
 /// When a state was asked about.
@@ -165,8 +191,10 @@ struct Asked {
 }
 
 impl Known {
-    /// Forgets what does not hold for a workload with these operations. How many of them are those of the one before.
-    fn part_from(&mut self, operations: &[Operation]) -> usize {
+    /// Forgets what does not hold for a workload. How many of its operations need not be looked at: those that it has to begin with,
+    /// and those that were looked at in the one before.
+    fn part_from(&mut self, workload: &Workload) -> usize {
+        let operations = &workload.operations;
         let pairs = self.operations.iter().zip(operations);
         let common = pairs.take_while(|(before, now)| before == now).count();
         self.states.retain(|_, good| {
@@ -176,15 +204,21 @@ impl Known {
             }
             good.first.begun <= common
         });
-        self.operations = operations.to_vec();
-        common
+        // The last operation's moments go on to the end of the workload, which is another one's only by chance.
+        let seen = match self.setup <= workload.setup {
+            true => common.min(operations.len().saturating_sub(1)),
+            false => 0,
+        };
+        self.operations = operations.clone();
+        self.setup = workload.setup;
+        workload.setup.max(seen)
     }
 }
 
 /// Runs a workload under a plan.
 ///
 /// # Errors
-/// As [`explore`].
+/// Where the image cannot be mounted, or the engine fails otherwise than with an answer to an operation.
 pub(crate) fn run(
     image: &Fork,
     operations: &[Operation],
@@ -272,16 +306,15 @@ impl<'a> Explorer<'a> {
             begun: 0,
             moment: 0,
             known,
-            outcome: Outcome {
-                exhaustive: true,
-                ..Outcome::default()
-            },
+            outcome: Outcome::default(),
             witness,
         }
     }
 
     fn into_outcome(self) -> Outcome {
+        let found = self.outcome.found.is_some();
         Outcome {
+            cut_short: !found && self.outcome.states >= self.plan.most_states,
             tally: self.judge.tally,
             ..self.outcome
         }
@@ -298,20 +331,27 @@ impl<'a> Explorer<'a> {
             promises,
             begun: self.begun,
         };
+        // Which ones are reclaimed depends on the seed, so that a longer search looks at others each time.
+        let choice = fingerprint as u64 ^ self.plan.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let every = self.plan.whole_every;
+        let whole = every != 0 && choice.is_multiple_of(every);
         match self.known.entry(fingerprint) {
             Entry::Occupied(known) if known.get().last.promises == promises => None,
             Entry::Occupied(mut known) => {
                 known.get_mut().last = now;
-                Some(Question::Promises)
+                Some(match (whole, known.get().maps_behind) {
+                    (true, _) => Question::Reclaim,
+                    (false, true) => Question::Consistency,
+                    (false, false) => Question::Promises,
+                })
             }
             Entry::Vacant(new) => {
                 new.insert(Good {
                     first: now,
                     last: now,
+                    maps_behind: false,
                 });
                 self.outcome.fingerprints.insert(fingerprint as u64);
-                let every = self.plan.whole_every;
-                let whole = every != 0 && (fingerprint as u64).is_multiple_of(every);
                 Some(if whole {
                     Question::Reclaim
                 } else {
@@ -325,15 +365,42 @@ impl<'a> Explorer<'a> {
         let model = self.model.clone()?;
         let model = model.borrow();
         self.outcome.judged += 1;
-        let verdict = self.judge.judge(state, &model, question);
-        if verdict.is_some() || question == Question::Promises {
-            return verdict;
+        let mut verdict = self.judge.judge(state, &model, question);
+        if verdict.is_none() && question != Question::Promises {
+            verdict = (self.witness)(state, fingerprint).map(|what| Verdict {
+                kind: "foreign",
+                what,
+            });
         }
-        let what = (self.witness)(state, fingerprint)?;
-        Some(Verdict {
-            kind: "foreign",
+        match &verdict {
+            Some(_) => {
+                self.known.remove(&fingerprint);
+            }
+            None if self.judge.maps_behind => {
+                if let Some(known) = self.known.get_mut(&fingerprint) {
+                    known.maps_behind = true;
+                }
+            }
+            None => {}
+        }
+        verdict
+    }
+
+    /// The engine itself failed.
+    fn note_engine(&mut self, what: String, image: &Fork) {
+        let verdict = Verdict {
+            kind: "engine",
             what,
-        })
+        };
+        self.outcome.found.get_or_insert(Found {
+            moment: self.moment,
+            begun: self.begun,
+            cut: Cut::Patches(Vec::new()),
+            question: Question::Promises,
+            verdict,
+            blocks: Vec::new(),
+            state: image.clone(),
+        });
     }
 
     fn count_coverage(&mut self, nodes: &[Node]) {
@@ -384,7 +451,7 @@ impl Watcher for Explorer<'_> {
             samples: self.plan.samples,
         };
         let mut random = Random::with_seed(self.random.u64(..));
-        let complete = closed::visit(&nodes, bounds, &mut random, &mut |included| {
+        let coverage = closed::visit(&nodes, bounds, &mut random, &mut |included| {
             if self.is_done() {
                 return;
             }
@@ -398,16 +465,16 @@ impl Watcher for Explorer<'_> {
                     moment: self.moment,
                     begun: self.begun,
                     cut: Cut::Patches(included.to_vec()),
+                    question,
                     verdict,
                     blocks: states.blocks(&nodes, included),
                     state,
                 });
             }
         });
-        if !complete || !states.is_complete {
-            self.outcome.exhaustive = false;
-            self.outcome.sampled_moments += 1;
-        }
+        self.outcome.sampled_moments +=
+            usize::from(coverage == Coverage::Sampled || !states.is_complete);
+        self.outcome.reduced_moments += usize::from(coverage == Coverage::Reduced);
     }
 
     fn in_flight(&mut self, mount: &Mount, batch: &Batch) {
@@ -424,7 +491,11 @@ impl Watcher for Explorer<'_> {
         } else {
             (1 << sectors) - 1
         };
-        for arrived in self.subsets(arriving.len(), whole) {
+        let contents: Vec<bool> = arriving
+            .iter()
+            .map(|(block, _)| mount.holds_contents(*block))
+            .collect();
+        for arrived in self.subsets(&contents, whole) {
             if self.is_done() {
                 return;
             }
@@ -446,6 +517,7 @@ impl Watcher for Explorer<'_> {
                     moment: self.moment,
                     begun: self.begun,
                     cut: Cut::Batch(cut),
+                    question,
                     verdict,
                     blocks: blocks
                         .map(|((block, _), sectors)| (*block, 1, usize::from(*sectors != 0)))
@@ -482,47 +554,21 @@ pub(crate) fn arrive(state: &mut Fork, block: u64, new: &Arc<[u8]>, sectors: u64
     state.set_block(block, bytes.into());
 }
 
-/// Batches of up to so many blocks are tried in every way.
-const ALL_SUBSETS: usize = 8;
-
 impl Explorer<'_> {
-    /// Which sectors of each block arrived, in every way where there are few blocks, in some where there are many.
-    fn subsets(&mut self, count: usize, whole: u64) -> Vec<Vec<u64>> {
-        let mut subsets = Vec::new();
-        if count <= ALL_SUBSETS {
-            for set in 0..1u32 << count {
-                let arrived = |at: usize| if set & (1 << at) != 0 { whole } else { 0 };
-                subsets.push((0..count).map(arrived).collect());
-            }
-        } else {
-            self.outcome.exhaustive = false;
-            for one in 0..count {
-                subsets.push(
-                    (0..count)
-                        .map(|at| if at == one { whole } else { 0 })
-                        .collect(),
-                );
-                subsets.push(
-                    (0..count)
-                        .map(|at| if at == one { 0 } else { whole })
-                        .collect(),
-                );
-            }
-            for _ in 0..self.plan.samples.min(64) {
-                let arrived = |_| {
-                    if self.random.usize(..2) == 0 {
-                        whole
-                    } else {
-                        0
-                    }
-                };
-                subsets.push((0..count).map(arrived).collect());
-            }
-        }
+    /// Which sectors of each block arrived. `contents` says which blocks are files' contents.
+    fn subsets(&mut self, contents: &[bool], whole: u64) -> Vec<Vec<u64>> {
+        let samples = self.plan.samples.min(64);
+        let (parts, complete) = parts(contents, samples, &mut self.random);
+        self.outcome.sampled_batches += usize::from(!complete || self.plan.torn);
+        let sectors = |there: &bool| if *there { whole } else { 0 };
+        let mut subsets: Vec<Vec<u64>> = parts
+            .iter()
+            .map(|part| part.iter().map(sectors).collect())
+            .collect();
         if self.plan.torn {
-            for _ in 0..count * 4 {
-                let arrived = |_| self.random.u64(..) & whole;
-                subsets.push((0..count).map(arrived).collect());
+            for _ in 0..contents.len() * 4 {
+                let arrived = |_: &bool| self.random.u64(..) & whole;
+                subsets.push(contents.iter().map(arrived).collect());
             }
         }
         subsets

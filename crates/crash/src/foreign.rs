@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::campaign::{Observer, Results};
+use crate::campaign::Observer;
 use crate::image::Fork;
 
 /// Has a sample of the states looked at by foreign tools.
@@ -53,6 +53,10 @@ impl Foreign {
         let output = Command::new("e2fsck").arg("-fn").arg(&path).output()?;
         fs::remove_file(&path)?;
         self.checked.fetch_add(1, Ordering::Relaxed);
+        // From 8 on the check was not done (fsck(8)); so it is where a signal ended it.
+        if output.status.code().is_none_or(|code| code >= 8) {
+            return Err(io::Error::other(format!("it ended with {}", output.status)));
+        }
         let bad = unexpected_of_e2fsck(&String::from_utf8_lossy(&output.stdout));
         Ok((!bad.is_empty()).then(|| format!("e2fsck: {}", bad.join("; "))))
     }
@@ -97,8 +101,6 @@ impl Observer for Foreign {
         }
         said
     }
-
-    fn progress(&self, _runs: usize, _of: usize, _results: &Results) {}
 }
 
 /// A check that could not be done has not been passed.

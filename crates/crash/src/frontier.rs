@@ -9,8 +9,8 @@ use rustc_hash::FxHashMap;
 
 use crate::image::Fork;
 
-/// More patches than this of one block are not told apart.
-const MASK_WORDS: usize = 4;
+/// A moment with more patches of one block than this, times 64, is left out.
+const MASK_WORDS: usize = 8;
 
 /// Some patches of one block.
 type Mask = [u64; MASK_WORDS];
@@ -42,10 +42,14 @@ impl Node {
         }
     }
 
-    /// Whether sets that differ in such patches only are tried one patch at a time: contents, and bits of bitmaps, each of which is
-    /// judged for itself.
+    /// Whether it changes what a file contains.
+    pub(crate) fn is_contents(&self) -> bool {
+        self.class == BlockClass::Data
+    }
+
+    /// Whether it can be judged for itself: contents, and bits of bitmaps.
     pub(crate) fn is_independent(&self) -> bool {
-        self.class == BlockClass::Data || self.kind == PatchKind::Bits
+        self.is_contents() || self.kind == PatchKind::Bits
     }
 }
 
@@ -74,7 +78,7 @@ pub(crate) struct States {
     blocks: Vec<Patched>,
     disk: Fork,
     disk_fingerprint: u128,
-    /// There were too many patches in a block to tell them apart: the last ones stand for all that follow.
+    /// No block had too many patches to tell them apart; else only what is on disk is visited.
     pub(crate) is_complete: bool,
 }
 
@@ -97,6 +101,13 @@ impl Frontier {
             if let Some(id) = patch.block {
                 blocks.entry(store.place_of(id).1).or_default().push(index);
             }
+        }
+        if blocks
+            .values()
+            .any(|indices| indices.len() > MASK_WORDS * 64)
+        {
+            frontier.states.is_complete = false;
+            return frontier;
         }
         for (block, indices) in blocks {
             frontier.add_block(store, block, &indices, &patches, &mut place);
@@ -134,11 +145,6 @@ impl Frontier {
         for (bit, index) in indices.iter().enumerate() {
             let patch = &patches[*index];
             debug_assert!(!patch.in_flight, "nothing is on its way");
-            if bit >= MASK_WORDS * 64 {
-                states.is_complete = false;
-                place[*index] = self.nodes.len() - 1;
-                continue;
-            }
             place[*index] = self.nodes.len();
             self.nodes.push(Node {
                 block: states.blocks.len(),
@@ -240,18 +246,31 @@ impl States {
 }
 
 impl Patched {
+    /// The newest bytes with every patch taken back.
+    fn undone(&self) -> Vec<u8> {
+        let mut bytes = self.newest.to_vec();
+        for patch in self.patches.iter().rev() {
+            patch.undo.apply(&mut bytes);
+        }
+        bytes
+    }
+
     /// The block's bytes with these of its patches.
     fn version(&mut self, mask: Mask, disk: &Fork) -> (Arc<[u8]>, u128) {
         if let Some((bytes, fingerprint)) = self.versions.get(&mask) {
             return (bytes.clone(), *fingerprint);
         }
+        let no_hard = || self.patches.iter().all(|p| p.kind != PatchKind::Hard);
         let bytes = if mask == Mask::default() {
+            debug_assert!(
+                !no_hard() || self.undone() == *self.disk,
+                "undo data is wrong"
+            );
             self.disk.clone()
         } else {
             let mut bytes = self.newest.to_vec();
             for (at, patch) in self.patches.iter().enumerate().rev() {
-                let bit = at.min(MASK_WORDS * 64 - 1);
-                if mask[bit / 64] & (1 << (bit % 64)) == 0 {
+                if mask[at / 64] & (1 << (at % 64)) == 0 {
                     patch.undo.apply(&mut bytes);
                 }
             }

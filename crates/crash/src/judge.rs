@@ -1,5 +1,6 @@
 //! The verdict on one state: what the check says, whether it can be mounted, whether the promises hold.
 
+use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -8,11 +9,11 @@ use backstitch_ordering::MechanismKind;
 use backstitch_store::Batch;
 use rustc_hash::FxHashSet;
 
-use crate::closed::{self, Bounds};
+use crate::closed::{self, Bounds, Coverage};
 use crate::frontier::Frontier;
 use crate::image::Fork;
 use crate::model::Model;
-use crate::mount::{Engine, Mount, Watcher};
+use crate::mount::{Engine, Mount, Nobody, Watcher};
 use crate::promises;
 use fastrand::Rng as Random;
 
@@ -43,6 +44,8 @@ pub(crate) struct Tally {
     pub(crate) reclaimed: u64,
     /// States of crashes inside recovery or reclaim.
     pub(crate) second: u64,
+    /// Moments inside recovery or reclaim at which not every set of patches was visited.
+    pub(crate) second_sampled: u64,
 }
 
 /// What is asked about a state, each with what stands before it.
@@ -60,6 +63,8 @@ pub(crate) enum Question {
 pub(crate) struct Judge {
     pub(crate) engine: Engine,
     pub(crate) tally: Tally,
+    /// The state judged last has files that map blocks behind their ends.
+    pub(crate) maps_behind: bool,
 }
 
 impl Judge {
@@ -67,6 +72,7 @@ impl Judge {
         Judge {
             engine,
             tally: Tally::default(),
+            maps_behind: false,
         }
     }
 
@@ -77,13 +83,12 @@ impl Judge {
         model: &Model,
         question: Question,
     ) -> Option<Verdict> {
+        self.maps_behind = false;
         let judged = catch_unwind(AssertUnwindSafe(|| self.try_judge(fork, model, question)));
         judged.unwrap_or_else(|panic| {
-            let message = panic.downcast_ref::<String>().cloned();
-            let message = message.or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()));
             Some(Verdict {
                 kind: "panic",
-                what: message.unwrap_or_default(),
+                what: panic_message(&*panic),
             })
         })
     }
@@ -96,13 +101,9 @@ impl Judge {
                 Err(verdict) => return Some(verdict),
             },
         };
+        self.maps_behind = !mapped_behind.is_empty();
         let read_only = self.engine.ordering == MechanismKind::Async;
-        let mut mount = match Mount::open(
-            fork.clone(),
-            self.engine,
-            read_only,
-            &mut crate::mount::Nobody,
-        ) {
+        let mut mount = match Mount::open(fork.clone(), self.engine, read_only, &mut Nobody) {
             Ok(mount) => mount,
             Err(error) => return Some(unmountable(&error.to_string())),
         };
@@ -117,7 +118,9 @@ impl Judge {
         if !behind.is_empty() {
             return Some(not_promised(behind.join("; ")));
         }
-        self.recover_whole(fork, model)
+        let verdict = self.recover_whole(fork, model);
+        self.maps_behind = !mapped_behind.is_empty();
+        verdict
     }
 
     /// What our own check finds that no crash may leave; `clean` where it may find nothing at all. Else the inodes that map blocks
@@ -147,7 +150,8 @@ impl Judge {
             .take(8)
             .map(Finding::to_string)
             .collect();
-        if !bad.is_empty() {
+        let hidden = report.worst_omitted == Some(Kind::Corruption);
+        if !bad.is_empty() || hidden {
             return Err(Verdict {
                 kind: if clean { "marked clean" } else { "corruption" },
                 what: bad.join("; "),
@@ -178,7 +182,7 @@ impl Judge {
         if verdict.is_some() {
             return verdict;
         }
-        let mut mount = match ended {
+        let mount = match ended {
             Ok(mount) => mount,
             Err(error) => return Some(unmountable(&format!("reclaim: {error}"))),
         };
@@ -186,10 +190,22 @@ impl Judge {
             return Some(unmountable(&format!("reclaim: {reason}")));
         }
         let reclaimed = mount.fork();
-        self.check(&reclaimed, true)
-            .err()
-            .or_else(|| promise(&mut mount, model, &[], "after the reclaim: "))
+        if let Err(verdict) = self.check(&reclaimed, true) {
+            return Some(verdict);
+        }
+        // From the disk, not from what the mount remembers.
+        match Mount::open(reclaimed, engine, true, &mut Nobody) {
+            Ok(mut mount) => promise(&mut mount, model, &[], "after the reclaim: "),
+            Err(error) => Some(unmountable(&format!("after the reclaim: {error}"))),
+        }
     }
+}
+
+/// What a panic said.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let message = panic.downcast_ref::<String>().cloned();
+    let message = message.or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()));
+    format!("panic: {}", message.unwrap_or_default())
 }
 
 fn unmountable(why: &str) -> Verdict {
@@ -234,7 +250,7 @@ impl Watcher for Second<'_> {
         }
         let Frontier { nodes, mut states } = Frontier::new(&mount.store, mount.fork());
         let mut random = Random::with_seed(nodes.len() as u64);
-        closed::visit(&nodes, SECOND, &mut random, &mut |included| {
+        let coverage = closed::visit(&nodes, SECOND, &mut random, &mut |included| {
             let is_new = self.seen.insert(states.fingerprint(&nodes, included));
             if !is_new || self.verdict.is_some() {
                 return;
@@ -249,5 +265,7 @@ impl Watcher for Second<'_> {
                     ..verdict
                 });
         });
+        let sampled = coverage != Coverage::Everything || !states.is_complete;
+        self.judge.tally.second_sampled += u64::from(sampled);
     }
 }

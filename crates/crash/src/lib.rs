@@ -44,6 +44,7 @@ mod machine;
 mod model;
 mod mount;
 mod operation;
+mod parts;
 #[cfg(feature = "planted-errors")]
 pub mod planted;
 mod promises;

@@ -291,10 +291,8 @@ impl Machine {
         watcher: &mut dyn Watcher,
     ) -> Result<()> {
         let id = self.regular(path)?;
+        check_end(at, data.len() as u64)?;
         let bytes = data.bytes(number, at);
-        if at + bytes.len() as u64 > MOST_BYTES {
-            return Err(Error::FileTooLarge);
-        }
         let inode = self.model.borrow().inode(id);
         let mut done = 0;
         while done < bytes.len() {
@@ -360,9 +358,7 @@ impl Machine {
         watcher: &mut dyn Watcher,
     ) -> Result<()> {
         let id = self.regular(path)?;
-        if at + len > MOST_BYTES {
-            return Err(Error::FileTooLarge);
-        }
+        check_end(at, len)?;
         let inode = self.model.borrow().inode(id);
         self.mount.run(Scope::Contents, watcher, |fs, v, now| {
             fs.allocate(v, inode, how, at, len, now)
@@ -444,10 +440,12 @@ impl Machine {
         let other = self.model.borrow().child(to_directory, to_name);
         if other != Some(id) {
             let mut model = self.model.borrow_mut();
-            model.enter(to_directory, to_name, id);
-            match other.filter(|_| mode == RenameMode::Exchange) {
-                Some(other) => model.enter(from_directory, from_name, other),
-                None => model.remove(from_directory, from_name),
+            let (from, to) = ((from_directory, from_name), (to_directory, to_name));
+            if mode == RenameMode::Exchange {
+                model.exchange(from, to);
+            } else {
+                model.enter(to.0, to.1, id);
+                model.remove(from.0, from.1);
             }
         }
         Ok(())
@@ -489,6 +487,14 @@ impl Machine {
         self.mount.sync(&targets, watcher)?;
         self.model.borrow_mut().promise(id, data_only);
         Ok(())
+    }
+}
+
+/// Refuses what would make a file larger than the model keeps.
+fn check_end(at: u64, len: u64) -> Result<()> {
+    match at.checked_add(len) {
+        Some(end) if end <= MOST_BYTES => Ok(()),
+        _ => Err(Error::FileTooLarge),
     }
 }
 

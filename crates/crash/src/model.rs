@@ -161,6 +161,19 @@ impl Model {
         }
     }
 
+    /// Swaps what two names stand for.
+    pub(crate) fn exchange(&mut self, one: (ObjectId, &[u8]), other: (ObjectId, &[u8])) {
+        let (first, second) = (self.child(one.0, one.1), self.child(other.0, other.1));
+        for ((directory, name), old, new) in [(one, first, second), (other, second, first)] {
+            let name = (directory, name.to_vec());
+            if let (Some(old), Some(new)) = (old, new) {
+                self.objects[new].names.insert(name.clone());
+                self.objects[old].names.remove(&name);
+                self.set_entry(directory, &name.1, Some(new));
+            }
+        }
+    }
+
     /// Takes a name away.
     pub(crate) fn remove(&mut self, directory: ObjectId, name: &[u8]) {
         let lost = self.child(directory, name);

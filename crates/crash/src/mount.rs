@@ -9,7 +9,7 @@ use backstitch_layout::{
     Error, FileSystem, LayoutKind, OpenRequest, ReclaimStep, Result, Timestamp,
 };
 use backstitch_ordering::{Mechanism, MechanismKind, Operation, Volume, VolumeId};
-use backstitch_store::{Batch, Goal, Limits, Optimisations, PatchId, Store, drive};
+use backstitch_store::{Batch, BlockClass, Goal, Limits, Optimisations, PatchId, Store, drive};
 
 use crate::image::{Fork, ForkDevice};
 
@@ -97,10 +97,12 @@ impl Mount {
             waiting: Vec::new(),
         };
         if !read_only {
+            watcher.at_rest(&mount);
             mount.sync(&opened.first, watcher)?;
             let marked = mount.run(Operation::Administration, watcher, |fs, v, _| {
                 fs.mark_in_use(v)
             })?;
+            watcher.at_rest(&mount);
             mount.sync(&marked, watcher)?;
         }
         Ok(mount)
@@ -109,6 +111,12 @@ impl Mount {
     /// What the device holds.
     pub(crate) fn fork(&self) -> Fork {
         self.device.fork()
+    }
+
+    /// Whether a block in memory holds a file's contents.
+    pub(crate) fn holds_contents(&self, block: u64) -> bool {
+        let id = self.store.block_id(self.volume, block);
+        id.is_some_and(|id| self.store.class_of(id) == BlockClass::Data)
     }
 
     /// Bytes that are nowhere newer than on the device.
@@ -186,28 +194,34 @@ impl Mount {
     /// Writes batch after batch until there is nothing more for the goal. True where anything was written.
     pub(crate) fn write_out(&mut self, goal: Goal<'_>, watcher: &mut dyn Watcher) -> Result<bool> {
         let mut wrote = false;
-        loop {
-            let now = self.now();
-            let batch = self.store.next_batch(goal, now, drive::BATCH_BYTES);
-            if batch.is_empty() {
-                return Ok(wrote);
-            }
-            watcher.in_flight(self, &batch);
-            drive::perform(&self.devices, &batch.writes)?;
-            self.store.complete(batch, now);
-            watcher.at_rest(self);
+        while self.write_batch(goal, watcher)? {
             wrote = true;
         }
+        Ok(wrote)
     }
 
-    /// Puts everything onto stable storage and does all deferred work.
+    /// Writes one batch for the goal; false where there is nothing more.
+    fn write_batch(&mut self, goal: Goal<'_>, watcher: &mut dyn Watcher) -> Result<bool> {
+        let now = self.now();
+        let batch = self.store.next_batch(goal, now, drive::BATCH_BYTES);
+        if batch.is_empty() {
+            return Ok(false);
+        }
+        watcher.in_flight(self, &batch);
+        drive::perform(&self.devices, &batch.writes)?;
+        self.store.complete(batch, now);
+        watcher.at_rest(self);
+        Ok(true)
+    }
+
+    /// Puts everything onto stable storage and does all deferred work, as soon as its time has come.
     pub(crate) fn drain(&mut self, watcher: &mut dyn Watcher) -> Result<()> {
         loop {
             let worked = self.work(watcher)?;
             if worked {
                 watcher.at_rest(self);
             }
-            let wrote = self.write_out(Goal::All, watcher)?;
+            let wrote = self.write_batch(Goal::All, watcher)?;
             if !worked && !wrote {
                 return Ok(());
             }
@@ -233,10 +247,12 @@ impl Mount {
         self.run(Operation::Administration, watcher, |fs, v, now| {
             fs.settle(v, now)
         })?;
+        watcher.at_rest(self);
         self.drain(watcher)?;
         self.run(Operation::Administration, watcher, |fs, v, now| {
             fs.mark_clean(v, now)
         })?;
+        watcher.at_rest(self);
         self.drain(watcher)
     }
 }

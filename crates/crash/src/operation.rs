@@ -26,6 +26,15 @@ pub enum Data {
 }
 
 impl Data {
+    /// How many bytes it is.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        match self {
+            Data::Pattern(len) => *len,
+            Data::Bytes(bytes) => bytes.len(),
+        }
+    }
+
     /// The bytes of operation number `operation` at `offset` of its file.
     pub fn bytes(&self, operation: usize, offset: u64) -> Vec<u8> {
         match self {

@@ -155,8 +155,25 @@ impl Check<'_> {
     }
 
     fn xattrs(&mut self, object: &Object, path: &str) {
+        let inode = object.inode;
+        match self.run(|fs, v, _| fs.list_xattrs(v, inode)) {
+            Ok(names) => {
+                let own = names.split(|byte| *byte == 0);
+                for name in own.filter(|name| name.starts_with(b"user.")) {
+                    let given = object.xattrs.get(name);
+                    if !given.is_some_and(|given| given.allowed().iter().any(Option::is_some)) {
+                        let name = String::from_utf8_lossy(name);
+                        self.note(format!(
+                            "{path}: has attribute {name}, which it was not given"
+                        ));
+                    }
+                }
+            }
+            Err(error) => {
+                return self.note(format!("{path}: attributes cannot be listed: {error}"));
+            }
+        }
         for (name, history) in &object.xattrs {
-            let inode = object.inode;
             let value = match self.run(|fs, v, _| fs.xattr(v, inode, name)) {
                 Ok(value) => Some(value),
                 Err(Error::NoAttribute) => None,
@@ -175,11 +192,9 @@ impl Check<'_> {
     fn contents(&mut self, object: &Object, attributes: &Attributes, path: &str) {
         let allowed = object.contents.allowed();
         let size = attributes.size_bytes;
-        let sizes = allowed.iter().map(|version| version.len() as u64);
-        let least = sizes.clone().min().unwrap_or(0);
-        let most = sizes.max().unwrap_or(0);
-        if !(least..=most).contains(&size) {
-            let what = format!("{path}: has {size} bytes, {least} to {most} were promised");
+        if !is_size_of(allowed, size) {
+            let sizes: Vec<usize> = allowed.iter().map(|version| version.len()).collect();
+            let what = format!("{path}: has {size} bytes, promised were {sizes:?}");
             return self.note(what);
         }
         let grew_later = |at: usize| {
@@ -209,6 +224,17 @@ impl Check<'_> {
             self.note(what);
         }
     }
+}
+
+/// Whether a file may have this size: that of a version, or whole blocks on the way from one to a larger one, for a long write is
+/// done in steps.
+fn is_size_of(versions: &[Arc<[u8]>], size: u64) -> bool {
+    let len = |version: &Arc<[u8]>| version.len() as u64;
+    versions.iter().any(|version| len(version) == size)
+        || size.is_multiple_of(1024)
+            && versions
+                .windows(2)
+                .any(|two| len(&two[0]) < size && size < len(&two[1]))
 }
 
 /// The first byte that no version of the file explains.

@@ -36,6 +36,9 @@ pub(crate) fn minimise(
     let mut best = (workload.clone(), *plan, found);
     best.0.operations.truncate(best.2.begun);
     best.1.most_states = STATES_TO_SHRINK;
+    if best.2.question == Question::Reclaim {
+        best.1.whole_every = 1;
+    }
     for schedule in [Schedule::Nothing, Schedule::Everything] {
         if schedule != best.1.schedule {
             let plan = Plan { schedule, ..best.1 };
@@ -77,7 +80,7 @@ fn accept(
 ) -> Result<bool, Error> {
     let outcome = explore(image, workload, plan, &mut Known::default(), &mut |_, _| {
         None
-    })?;
+    });
     let Some(found) = outcome.found else {
         return Ok(false);
     };
@@ -102,6 +105,7 @@ fn fewest_patches(
         found.cut.clone(),
         Some(found.verdict.kind),
     );
+    again.question = found.question.max(Question::Consistency);
     run(image, &workload.operations, plan, &mut again)?;
     Ok(again.found)
 }
@@ -182,6 +186,12 @@ impl FromStr for Place {
         let digits = digits
             .filter(|d| d.len() == count.div_ceil(4))
             .ok_or_else(bad)?;
+        let surplus = digits
+            .last()
+            .is_some_and(|last| count % 4 != 0 && last >> (count % 4) != 0);
+        if surplus || parts.next().is_some() {
+            return Err(bad());
+        }
         let included = (0..count).map(|at| digits[at / 4] & (1 << (at % 4)) != 0);
         Ok(Place {
             moment,
@@ -200,6 +210,7 @@ struct Again {
     cut: Cut,
     /// Looks for fewer patches with a verdict of this kind.
     shrink: Option<&'static str>,
+    question: Question,
     found: Option<Found>,
     seen: Option<Seen>,
 }
@@ -214,6 +225,7 @@ impl Again {
             moment,
             cut,
             shrink,
+            question: Question::Consistency,
             found: None,
             seen: None,
         }
@@ -222,7 +234,7 @@ impl Again {
     fn judge(&mut self, state: &Fork) -> Option<Verdict> {
         let model = self.model.clone()?;
         let model = model.borrow();
-        self.judge.judge(state, &model, Question::Consistency)
+        self.judge.judge(state, &model, self.question)
     }
 
     fn note(&mut self, state: Fork) {
@@ -260,6 +272,11 @@ impl Watcher for Again {
             return;
         }
         let mut included = included.clone();
+        // No crash leaves a change without what must be there before it.
+        let founded = |at: usize| nodes[at].befores.iter().all(|before| included[*before]);
+        if !(0..nodes.len()).all(|at| !included[at] || founded(at)) {
+            return;
+        }
         let Some(kind) = self.shrink else {
             let state = states.fork(&nodes, &included);
             return self.note(state);
@@ -283,6 +300,7 @@ impl Watcher for Again {
                         moment: self.moment,
                         begun: self.begun,
                         cut: Cut::Patches(included.clone()),
+                        question: self.question,
                         verdict,
                         blocks: states.blocks(&nodes, &included),
                         state,
@@ -298,14 +316,47 @@ impl Watcher for Again {
         let (true, Cut::Batch(arrived)) = (self.now == self.moment, &self.cut) else {
             return;
         };
-        let mut state = mount.fork();
-        for (block, bytes) in arriving(batch, &state) {
-            if let Some((_, sectors)) = arrived.iter().find(|(at, _)| *at == block) {
-                arrive(&mut state, block, &bytes, *sectors);
-            }
+        let disk = mount.fork();
+        let blocks = arriving(batch, &disk);
+        let is_there = |(at, _): &(u64, u64)| blocks.iter().any(|(block, _)| block == at);
+        if !arrived.iter().all(is_there) {
+            return;
         }
-        if self.shrink.is_none() {
-            self.note(state);
+        let with = |arrived: &[(u64, u64)]| {
+            let mut state = disk.clone();
+            for (block, bytes) in &blocks {
+                if let Some((_, sectors)) = arrived.iter().find(|(at, _)| at == block) {
+                    arrive(&mut state, *block, bytes, *sectors);
+                }
+            }
+            state
+        };
+        let mut arrived = arrived.clone();
+        let Some(kind) = self.shrink else {
+            return self.note(with(&arrived));
+        };
+        for at in (0..arrived.len()).rev() {
+            let mut fewer = arrived.clone();
+            fewer.remove(at);
+            let state = with(&fewer);
+            if let Some(verdict) = self.judge(&state).filter(|verdict| verdict.kind == kind) {
+                arrived = fewer;
+                self.found = Some(Found {
+                    moment: self.moment,
+                    begun: self.begun,
+                    cut: Cut::Batch(arrived.clone()),
+                    question: self.question,
+                    verdict,
+                    blocks: blocks
+                        .iter()
+                        .map(|(block, _)| {
+                            let there = arrived.iter().any(|(at, _)| at == block);
+                            (*block, 1, usize::from(there))
+                        })
+                        .collect(),
+                    state,
+                });
+            }
         }
     }
 }
@@ -325,7 +376,7 @@ mod tests {
             let place = Place { moment: 12, cut };
             assert_eq!(place.to_string().parse::<Place>().unwrap(), place);
         }
-        for bad in ["", "x:1:0", "3:5:0", "3:w:a=b", "3"] {
+        for bad in ["", "x:1:0", "3:5:0", "3:w:a=b", "3", "4:3:8", "4:3:1:1"] {
             assert!(bad.parse::<Place>().is_err(), "{bad}");
         }
     }

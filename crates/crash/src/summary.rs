@@ -1,7 +1,5 @@
 //! What a campaign found, as a report; and a state of it again.
 
-use std::fmt::Write;
-
 use backstitch_store::Optimisations;
 
 use crate::campaign::{Campaign, CampaignError, Failure, Results};
@@ -40,7 +38,10 @@ impl Campaign {
         let mut report = Report::new(Kind::Fs, command.to_owned(), self.seed);
         report.states = results.states;
         report.distinct = results.distinct;
-        report.exhaustive = results.sampled_moments == 0 && results.is_complete;
+        report.exhaustive = results.sampled_moments == 0
+            && results.sampled_batches == 0
+            && results.cut_short == 0
+            && results.is_complete;
         report.explored = self.explored(results);
         report.leaks_max = Some(results.leaks_max);
         report.coverage = results
@@ -53,6 +54,10 @@ impl Campaign {
             ("runs", results.runs),
             ("moments", results.moments),
             ("moments_sampled", results.sampled_moments),
+            ("moments_with_bits_one_at_a_time", results.reduced_moments),
+            ("batches_sampled", results.sampled_batches),
+            ("runs_cut_short", results.cut_short),
+            ("moments_of_recoveries_sampled", results.second_sampled),
             ("states_judged", results.judged),
             ("states_reclaimed", results.reclaimed),
             ("states_of_second_crashes", results.second),
@@ -66,8 +71,8 @@ impl Campaign {
             report.coverage.extend([count]);
         }
         report.notes.push(
-            "Contents of files and bits of bitmaps are not taken in every combination: to each set of the other patches belong the \
-             states with none of them that it does not need, with all of them, with each one missing, and with each one alone."
+            "Contents of files are not taken in every combination: to each set of the other patches belong the states with none of \
+             them that it does not need, with all of them, with each one missing, and with each one alone."
                 .to_owned(),
         );
         report.failures = results
@@ -84,15 +89,28 @@ impl Campaign {
             .iter()
             .map(|(optimisations, schedule)| format!("{optimisations}/{}", schedule.name()))
             .collect();
-        let mut text = match (results.sampled_moments, results.is_complete) {
-            (0, true) => "Exhaustive".to_owned(),
-            (0, false) => "Exhaustive as far as it went".to_owned(),
-            (sampled, _) => format!("Sampled at {sampled} moments and exhaustive at the others"),
+        let ended = match (results.is_complete, results.cut_short) {
+            (true, 0) => String::new(),
+            (true, cut) => format!(" ({cut} runs were ended early)"),
+            (false, _) => " (ended early)".to_owned(),
         };
-        let _ = write!(
-            text,
-            ": the dependency-closed sets of patches, and the parts of each batch of writes, at {} moments of {} runs of {} \
-             workloads under {} (optimisations/what is written back), ordering {}",
+        let sets = match results.sampled_moments {
+            0 => "every dependency-closed set of patches at each moment".to_owned(),
+            sampled => {
+                format!("the dependency-closed sets of patches, sampled at {sampled} moments")
+            }
+        };
+        let bits = match results.reduced_moments {
+            0 => String::new(),
+            reduced => format!(", bits of bitmaps one at a time at {reduced} of them"),
+        };
+        let parts = match results.sampled_batches {
+            0 => "every part of each batch of writes".to_owned(),
+            sampled => format!("the parts of each batch of writes, sampled for {sampled} batches"),
+        };
+        let mut text = format!(
+            "{sets}{bits}; {parts}: {} moments of {} runs of {} workloads{ended} under {} (optimisations/what is written back), \
+             ordering {}",
             results.moments,
             results.runs,
             results.workloads,
@@ -167,6 +185,9 @@ impl Campaign {
         let optimisations: Optimisations = part("the optimisations")?
             .parse()
             .map_err(|error| format!("{error}"))?;
+        if optimisations.hard && !optimisations.merge {
+            return Err(format!("'{optimisations}' cannot be explored"));
+        }
         let name = part("the write-back")?;
         let schedule = Schedule::ALL.into_iter().find(|s| s.name() == name);
         let schedule = schedule.ok_or_else(|| format!("there is no write-back '{name}'"))?;

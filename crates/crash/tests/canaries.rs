@@ -49,6 +49,7 @@ fn campaign(workloads: Vec<Workload>) -> Campaign {
         samples: 100,
         whole_every: 1,
         most_states: u64::MAX,
+        most_states_each: u64::MAX,
         most_failures: 1,
         threads: 2,
     }

@@ -8,7 +8,7 @@ use super::place::{Cut, Place};
 use super::player::{Moment, play};
 use super::trace::Trace;
 use super::variant::Variant;
-use crate::closed::{self, Bounds};
+use crate::closed::{self, Bounds, Coverage};
 use crate::frontier::{Frontier, Node};
 use crate::image::Fork;
 use backstitch_store::{BlockClass, PatchKind};
@@ -177,13 +177,13 @@ fn visit_sets(nodes: &[Node], random: &mut Random, emit: &mut dyn FnMut(&[bool])
             exhaustive: 256,
             samples: 64,
         };
-        let complete = closed::visit(nodes, bounds, random, &mut |included| {
+        let coverage = closed::visit(nodes, bounds, random, &mut |included| {
             emitted += 1;
             if emitted <= MOST_SETS {
                 emit(included);
             }
         });
-        return complete && emitted <= MOST_SETS;
+        return coverage != Coverage::Sampled && emitted <= MOST_SETS;
     }
     let mut show = |cut: Cut| {
         if let Some(included) = cut.included(nodes) {

@@ -4,8 +4,8 @@ use crate::error::{Error, FAILED, Result, host};
 use crate::{show, size};
 use backstitch_crash::report::Report;
 use backstitch_crash::{
-    Campaign, Foreign, ImageOptions, Observer, Operation, Replayed, Results, Schedule, Workload,
-    ace, generate, parse_script,
+    Campaign, Foreign, ImageOptions, Observer, Operation, ReplayError, Replayed, Results, Schedule,
+    Workload, ace, generate, parse_script,
 };
 use backstitch_vfs::{Optimisations, Ordering};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -15,6 +15,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 const WHAT: &str = "crash fs";
+/// More random workloads than this are not made at once.
+const MOST_RANDOM: u32 = 100_000;
+/// The image is kept in memory, and so are its forks' differences.
+const SIZES: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;
 
 /// Explore what a crash can leave of the file system itself.
 ///
@@ -56,8 +60,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "OPERATIONS", conflicts_with = "workload")]
     script: Option<String>,
     /// End after about so many states of each mechanism
-    #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true)]
+    #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true, value_parser = clap::value_parser!(u64).range(1..))]
     states: u64,
+    /// End each workload, under each variant, after about so many
+    #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true, value_parser = clap::value_parser!(u64).range(1..))]
+    states_each: u64,
     /// What chooses the samples
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
@@ -88,8 +95,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "EVERY", default_value_t = 0)]
     kernel: u64,
     /// End after so many failures
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    failures: usize,
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    failures: u32,
     /// The size of a block
     #[arg(short, long, value_name = "BYTES", default_value = "1K", value_parser = size::parse)]
     block_size: u64,
@@ -119,11 +126,26 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         return Err(Error::usage(WHAT, format!("--opt {bad}: {why}")));
     }
     let workloads = workloads(args)?;
+    if workloads
+        .iter()
+        .all(|workload| workload.operations.is_empty())
+    {
+        return Err(Error::usage(WHAT, "there is nothing to do: no operations"));
+    }
+    for path in args.html.iter().chain(&args.keep) {
+        let place = std::fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(path);
+        place.map_err(|error| Error::at_path(WHAT, path, host(&error)))?;
+    }
     if let Some(address) = &args.replay {
         return replay(args, workloads, address);
     }
     let mut reports = Vec::new();
-    for ordering in &args.ordering {
+    let mut orderings = args.ordering.clone();
+    orderings.dedup();
+    for ordering in &orderings {
         reports.push(explore(args, *ordering, workloads.clone())?);
     }
     let report = joined(reports);
@@ -142,14 +164,11 @@ fn workloads(args: &Args) -> Result<Vec<Workload>> {
                 generate::sequences(1 + usize::from(length == "2"))
             }
             Some(("random", count)) => {
-                let count = count.parse().map_err(|_| {
-                    Error::usage(
-                        WHAT,
-                        format!("random:{count}: a number of workloads is wanted"),
-                    )
-                })?;
-                generate::random(count, args.seed)
+                let count: u32 = count.parse().map_err(|_| unknown(name))?;
+                generate::random(count.min(MOST_RANDOM) as usize, args.seed)
             }
+            Some(("ace" | "seq", _)) => return Err(unknown(name)),
+            _ if name.is_empty() => return Err(unknown(name)),
             _ => from_file(Path::new(name))?,
         };
         if name.ends_with(":2") {
@@ -158,6 +177,14 @@ fn workloads(args: &Args) -> Result<Vec<Workload>> {
         all.append(&mut some);
     }
     Ok(all)
+}
+
+fn unknown(name: &str) -> Error {
+    let known = "ace:1, ace:2, seq:1, seq:2, random:N (N up to 100000) or a file";
+    Error::usage(
+        WHAT,
+        format!("there is no workload '{name}': it is {known}"),
+    )
 }
 
 fn scripted(name: &str, text: &str) -> Result<Workload> {
@@ -187,8 +214,20 @@ fn from_file(path: &Path) -> Result<Vec<Workload>> {
 
 fn campaign(args: &Args, ordering: Ordering, workloads: Vec<Workload>) -> Result<Campaign> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let block_bytes = u32::try_from(args.block_size)
-        .map_err(|_| Error::usage(WHAT, "the block size is too large"))?;
+    let block_bytes = match args.block_size {
+        1024 | 2048 | 4096 => args.block_size as u32,
+        other => {
+            let why = format!("--block-size {other}: it must be 1024, 2048 or 4096");
+            return Err(Error::usage(WHAT, why));
+        }
+    };
+    if !SIZES.contains(&args.size) || !args.size.is_multiple_of(args.block_size * 16) {
+        let why = format!(
+            "--size {}: it must be from 1M to 1G, and so many times 16 blocks",
+            args.size
+        );
+        return Err(Error::usage(WHAT, why));
+    }
     let schedules = Schedule::ALL;
     Ok(Campaign {
         ordering,
@@ -209,7 +248,8 @@ fn campaign(args: &Args, ordering: Ordering, workloads: Vec<Workload>) -> Result
         samples: args.samples,
         whole_every: args.reclaim,
         most_states: args.states,
-        most_failures: args.failures,
+        most_states_each: args.states_each,
+        most_failures: args.failures as usize,
         threads: args.jobs.unwrap_or(cpus),
     })
 }
@@ -296,6 +336,18 @@ fn commands(args: &Args, ordering: Ordering) -> (String, String) {
     if args.states != u64::MAX {
         command += &format!(" --states {}", args.states);
     }
+    if args.states_each != u64::MAX {
+        command += &format!(" --states-each {}", args.states_each);
+    }
+    for (option, value, default) in [
+        ("e2fsck", args.e2fsck, 0),
+        ("kernel", args.kernel, 0),
+        ("failures", u64::from(args.failures), 1),
+    ] {
+        if value != default {
+            command += &format!(" --{option} {value}");
+        }
+    }
     let opt: Vec<String> = args.opt.iter().map(Optimisations::to_string).collect();
     command += &format!(
         " --opt {} --exhaustive {} --samples {} --reclaim {}",
@@ -313,10 +365,17 @@ fn keep(path: &Path, image: &[u8]) -> Result<()> {
 
 fn replay(args: &Args, workloads: Vec<Workload>, address: &str) -> Result<ExitCode> {
     let operations: Vec<Operation> = workloads.into_iter().flat_map(|w| w.operations).collect();
-    let campaign = campaign(args, args.ordering[0], Vec::new())?;
-    let Replayed { state, verdict } = campaign
-        .replay(&operations, address)
-        .map_err(|error| Error::failed(WHAT, address, error.to_string()))?;
+    let [ordering] = args.ordering[..] else {
+        return Err(Error::usage(WHAT, "--replay is for one --ordering"));
+    };
+    let campaign = campaign(args, ordering, Vec::new())?;
+    let Replayed { state, verdict } =
+        campaign
+            .replay(&operations, address)
+            .map_err(|error| match error {
+                ReplayError::BadAddress(why) => Error::usage(WHAT, format!("--replay: {why}")),
+                other => Error::failed(WHAT, address, other.to_string()),
+            })?;
     if let Some(path) = &args.keep {
         keep(path, &state.to_bytes())?;
     }

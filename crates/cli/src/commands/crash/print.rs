@@ -76,6 +76,10 @@ fn summary(report: &Report) -> String {
     line(format!(
         "{states} states, {distinct} of them different{rate}: {verdict}"
     ));
+    let refused = report.coverage.get("operations_answered_with_an_error");
+    if let Some(refused) = refused {
+        line(format!("{refused} operations were answered with an error"));
+    }
     report
         .notes
         .iter()

@@ -28,6 +28,9 @@ impl Engine {
             let _ = writer.join();
         }
         let mut core = self.core.lock();
+        if let Some(error) = &core.latched {
+            return Err(Error::Latched(error.clone()));
+        }
         if core.fs.read_only_reason().is_some() && !core.store.is_dirty() {
             return Ok(());
         }

@@ -21,7 +21,7 @@
 //! # When the device fails
 //!
 //! * **A read**: `EIO` for the operation that needs the block, nothing else; the same operation may succeed when it is repeated.
-//! * **A write or a flush**: everything since the last good flush is written again, a few times within a quarter of a second
+//! * **A write or a flush**: everything since the last good flush is written again, a few times within a fraction of a second
 //!   (`persist`). Where that succeeds nobody notices but `stats`. Where it does not, the failure is **latched**: nothing is written
 //!   any more, what would change something is answered with `EROFS`, and [`Stats::read_only`] says why. What is in memory and what
 //!   is on the disk stays readable, also what never reached the disk.

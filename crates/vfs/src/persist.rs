@@ -16,7 +16,7 @@ use parking_lot::RwLock;
 const PAUSES: [Duration; 3] = [
     Duration::ZERO,
     Duration::from_millis(20),
-    Duration::from_millis(200),
+    Duration::from_millis(100),
 ];
 
 /// Writes batches for several threads, each again after a failure.

@@ -2,6 +2,8 @@
 
 #![allow(dead_code)] // Each test uses its part.
 
+pub(crate) mod workload;
+
 use std::sync::Arc;
 
 use backstitch_device::{BlockDevice, FaultDevice, Loss, MemoryDevice};

@@ -1,0 +1,191 @@
+//! What callers see of a device that fails.
+
+mod support;
+
+use std::sync::Arc;
+
+use backstitch_device::{BlockDevice, Fault, FaultKind, FaultLength, Loss};
+use backstitch_vfs::{Engine, InodeNumber};
+use support::{Disk, check, mount, new_image, read_all, write_new};
+
+fn disk() -> Disk {
+    Disk::new(new_image(4 << 20, 256), Loss::Everything)
+}
+
+/// The next request of a kind fails.
+fn fail_next(disk: &Disk, kind: FaultKind, length: FaultLength) {
+    let counts = disk.fault.counts();
+    let done = match kind {
+        FaultKind::Read => counts.reads,
+        FaultKind::Write => counts.writes,
+        FaultKind::Flush => counts.flushes,
+    };
+    disk.fault.inject(Fault {
+        kind,
+        number: done + 1,
+        length,
+    });
+}
+
+fn lookup(engine: &Engine, name: &str) -> InodeNumber {
+    engine.lookup(engine.root(), name.as_bytes()).unwrap().inode
+}
+
+#[test]
+fn a_failed_read_fails_one_operation_and_succeeds_when_repeated() {
+    let disk = disk();
+    let engine = disk.mount().unwrap();
+    let file = write_new(&engine, engine.root(), "file", &[5; 5000]);
+    engine.unmount().unwrap();
+
+    let engine = disk.mount().unwrap();
+    // The directory's block, for a look-up.
+    fail_next(&disk, FaultKind::Read, FaultLength::Once);
+    let error = engine.lookup(engine.root(), b"file").unwrap_err();
+    assert_eq!(error.errno(), 5, "{error}");
+    assert_eq!(lookup(&engine, "file"), file);
+    // Contents.
+    fail_next(&disk, FaultKind::Read, FaultLength::Once);
+    let mut data = vec![1, 2];
+    let error = engine.read(file, 0, 5000, &mut data).unwrap_err();
+    assert_eq!((error.errno(), data), (5, vec![1, 2]));
+    assert_eq!(read_all(&engine, file).unwrap(), [5; 5000]);
+    // Nothing else was touched by it.
+    assert_eq!(engine.read_only_reason(), None);
+    engine.write(file, 0, &[6; 100]).unwrap();
+    engine.fsync(file, false).unwrap();
+    engine.unmount().unwrap();
+    assert!(check(&*disk.memory).is_clean());
+}
+
+#[test]
+fn a_failure_that_passes_is_not_noticed() {
+    for kind in [FaultKind::Write, FaultKind::Flush] {
+        let disk = disk();
+        let engine = disk.mount().unwrap();
+        let file = write_new(&engine, engine.root(), "file", &[5; 5000]);
+        fail_next(&disk, kind, FaultLength::Once);
+        engine.fsync(file, false).unwrap();
+        let stats = engine.stats();
+        assert_eq!((stats.write_retries, stats.read_only), (1, None));
+        // The power goes: what was acknowledged is there, though the device had lost it all.
+        let after = mount(copy_of(&disk)).unwrap();
+        assert_eq!(read_all(&after, lookup(&after, "file")).unwrap(), [5; 5000]);
+        engine.unmount().unwrap();
+        assert!(check(&*disk.memory).is_clean());
+    }
+}
+
+#[test]
+fn a_device_that_is_gone_for_a_moment_is_waited_for() {
+    let disk = disk();
+    let engine = disk.mount().unwrap();
+    let file = write_new(&engine, engine.root(), "file", &[5; 5000]);
+    disk.fault.vanish();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while disk.fault.counts().failures < 2 {
+                std::thread::yield_now();
+            }
+            disk.fault.comes_back();
+        });
+        engine.fsync(file, false).unwrap();
+    });
+    assert!(engine.stats().write_retries >= 1);
+    engine.unmount().unwrap();
+    assert!(check(&*disk.memory).is_clean());
+}
+
+#[test]
+fn a_failure_that_stays_is_latched_and_everything_stays_readable() {
+    for kind in [FaultKind::Write, FaultKind::Flush] {
+        let disk = disk();
+        let engine = disk.mount().unwrap();
+        write_new(&engine, engine.root(), "stable", &[1; 5000]);
+        engine.unmount().unwrap();
+        let engine = disk.mount().unwrap();
+        let stable = lookup(&engine, "stable");
+        let lost = write_new(&engine, engine.root(), "lost", &[2; 5000]);
+        let also_lost = write_new(&engine, engine.root(), "also lost", &[3; 5000]);
+        fail_next(&disk, kind, FaultLength::Gone);
+        // Each file learns of it, and none is ever told that it is safe after all; one without changes is.
+        for file in [lost, also_lost, lost, engine.root()] {
+            assert_eq!(engine.fsync(file, false).unwrap_err().errno(), 5);
+        }
+        engine.fsync(stable, false).unwrap();
+        assert_eq!(engine.sync().unwrap_err().errno(), 5);
+        // Read-only, and it says why.
+        let reason = engine.stats().read_only.unwrap();
+        assert!(reason.contains("injected failure"), "{reason}");
+        assert_eq!(engine.write(stable, 0, b"x").unwrap_err().errno(), 30);
+        assert_eq!(
+            engine.unlink(engine.root(), b"lost").unwrap_err().errno(),
+            30
+        );
+        // What is in memory can be read while the device is gone; the rest when it is back. It stays read-only.
+        assert_eq!(read_all(&engine, lost).unwrap(), [2; 5000]);
+        assert!(read_all(&engine, stable).is_err_and(|e| e.errno() == 5));
+        disk.fault.comes_back();
+        assert_eq!(read_all(&engine, stable).unwrap(), [1; 5000]);
+        assert_eq!(read_all(&engine, also_lost).unwrap(), [3; 5000]);
+        assert_eq!(engine.write(stable, 0, b"x").unwrap_err().errno(), 30);
+        assert_eq!(engine.fsync(lost, false).unwrap_err().errno(), 5);
+        assert_eq!(engine.unmount().unwrap_err().errno(), 5);
+        drop(engine);
+        // As after a crash; a new mount of the device that came back works.
+        disk.fault.reset_after_failure();
+        assert!(check(&*disk.memory).is_consistent());
+        let again = disk.mount().unwrap();
+        assert_eq!(
+            read_all(&again, lookup(&again, "stable")).unwrap(),
+            [1; 5000]
+        );
+        write_new(&again, again.root(), "new", &[4; 100]);
+        again.unmount().unwrap();
+        assert!(check(&*disk.memory).is_clean());
+    }
+}
+
+#[test]
+fn a_device_that_fails_under_several_threads_loses_nothing_acknowledged() {
+    const THREADS: usize = 6;
+    for number in (3..60).step_by(7) {
+        let disk = disk();
+        let engine = disk.mount().unwrap();
+        disk.fault.inject(Fault {
+            kind: FaultKind::Flush,
+            number: disk.fault.counts().flushes + number,
+            length: FaultLength::Once,
+        });
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let engine = &engine;
+                scope.spawn(move || {
+                    for n in 0..8 {
+                        let name = format!("{thread} {n}");
+                        let data = [thread as u8 + 1; 3000];
+                        let file = write_new(engine, engine.root(), &name, &data);
+                        engine.fsync(file, false).unwrap();
+                    }
+                });
+            }
+        });
+        let after = mount(copy_of(&disk)).unwrap();
+        for thread in 0..THREADS {
+            for n in 0..8 {
+                let file = lookup(&after, &format!("{thread} {n}"));
+                let expected = [thread as u8 + 1; 3000];
+                assert_eq!(read_all(&after, file).unwrap(), expected, "{number}");
+            }
+        }
+        engine.unmount().unwrap();
+        assert!(check(&*disk.memory).is_clean());
+    }
+}
+
+/// What the device would hold if the power went now: what was not flushed is gone.
+fn copy_of(disk: &Disk) -> Arc<dyn BlockDevice> {
+    Arc::new(backstitch_device::MemoryDevice::from_bytes(
+        disk.memory.snapshot(),
+    ))
+}

@@ -87,7 +87,8 @@ impl Workload {
         }
     }
 
-    fn step(&mut self, engine: &Engine) {
+    /// Does one operation.
+    pub(crate) fn step(&mut self, engine: &Engine) {
         let place = (self.below(DIRECTORIES), self.below(NAMES));
         let what = self.below(100);
         let length = [40, 700, 3000, 20_000][self.below(4) as usize] as usize;

@@ -1,18 +1,18 @@
 //! A disk that fills up: every allocation of a workload is the one that finds nothing left, in turn.
 //!
 //! A ballast leaves so and so many blocks, or inodes: with none left the workload's first allocation fails, with one left its second,
-//! and so on. Nothing may be half done, nothing lost, and when everything is removed the counters are those of a new file system.
+//! and so on; either once, or from then on. Nothing may be half done, nothing lost, and when everything is removed the counters are those of a new file system.
 //! `BACKSTITCH_FAULTS=all` takes every number; otherwise it is a few dozen, spread.
 
 mod support;
 
 use backstitch_device::Loss;
 use backstitch_vfs::{Engine, FileSystemStatistics, FileType};
-use support::workload::{OnError, Workload, remove_everything};
+use support::workload::{OPERATIONS, OnError, Workload, remove_everything};
 use support::{Disk, check, new_image, new_inode};
 
 /// How many numbers a short run takes.
-const SHORT: u64 = 20;
+const SHORT: u64 = 12;
 
 fn image() -> Vec<u8> {
     new_image(3 << 20, 128)
@@ -64,13 +64,45 @@ fn leave_inodes(engine: &Engine, left: u64) {
     engine.sync().unwrap();
 }
 
+/// Takes away what fills the disk.
+fn remove_ballast(engine: &Engine) {
+    let (root, name) = (engine.root(), b"ballast");
+    let ballast = engine.lookup(root, name).unwrap();
+    if ballast.file_type == FileType::Directory {
+        remove_everything(engine, ballast.inode);
+        engine.forget(ballast.inode, 1);
+        engine.rmdir(root, name).unwrap();
+    } else {
+        engine.forget(ballast.inode, 1);
+        engine.unlink(root, name).unwrap();
+    }
+}
+
+/// How long there is no space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Full {
+    /// For one operation: then somebody removes the ballast, and nothing fails any more.
+    Once,
+    /// From then on.
+    Lasting,
+}
+
 /// One run; returns how often something found no space.
-fn run(image: &[u8], leave: fn(&Engine, u64), left: u64) -> usize {
+fn run(image: &[u8], leave: fn(&Engine, u64), left: u64, full: Full) -> usize {
     let disk = Disk::new(image.to_vec(), Loss::Half);
     let engine = disk.mount().unwrap();
     leave(&engine, left);
     let mut workload = Workload::new(OnError::NoSpace);
-    workload.run(&engine);
+    let mut failures = 0;
+    for _ in 0..OPERATIONS {
+        workload.step(&engine);
+        let so_far = workload.failures.values().sum();
+        if full == Full::Once && failures == 0 && so_far > 0 {
+            remove_ballast(&engine);
+        }
+        assert!(full == Full::Lasting || failures == 0 || so_far == failures);
+        failures = so_far;
+    }
     workload.expect_everything(&engine);
     engine.unmount().unwrap();
     let report = check(&*disk.memory);
@@ -92,7 +124,7 @@ fn run(image: &[u8], leave: fn(&Engine, u64), left: u64) -> usize {
         statistics(&new.mount().unwrap()),
         "{left} left"
     );
-    workload.failures.values().sum()
+    failures
 }
 
 /// Runs with 0, 1, 2 … left, until there is enough for the whole workload.
@@ -103,8 +135,10 @@ fn sweep(leave: fn(&Engine, u64), enough: u64) {
     let (mut runs, mut failures) = (0, 0);
     for left in 0..=enough {
         if left % stride == left / stride % stride {
-            runs += 1;
-            failures += run(&image, leave, left);
+            for full in [Full::Once, Full::Lasting] {
+                runs += 1;
+                failures += run(&image, leave, left, full);
+            }
         }
     }
     println!("{runs} runs, {failures} operations without space");
@@ -118,7 +152,7 @@ fn taken(count: fn(FileSystemStatistics) -> u64) -> u64 {
     let before = count(statistics(&engine));
     let mut workload = Workload::new(OnError::NoSpace);
     let mut least = before;
-    for _ in 0..support::workload::OPERATIONS {
+    for _ in 0..OPERATIONS {
         workload.step(&engine);
         least = least.min(count(statistics(&engine)));
     }

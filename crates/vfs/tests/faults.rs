@@ -24,28 +24,39 @@ fn loss_of(number: u64) -> Loss {
     [Loss::Everything, Loss::Half, Loss::Nothing][number as usize % 3]
 }
 
-fn image() -> Vec<u8> {
-    new_image(3 << 20, 256)
+/// An image that was in use and unmounted, and what is on it.
+struct Aged {
+    image: Vec<u8>,
+    workload: Workload,
 }
 
-/// What a run without faults asks of the device: up to the unmount, and with it.
-fn counts_without_faults(image: &[u8]) -> (FaultCounts, FaultCounts) {
-    let disk = Disk::new(image.to_vec(), Loss::Half);
+impl Aged {
+    fn new() -> Aged {
+        let disk = Disk::new(new_image(3 << 20, 256), Loss::Half);
+        let mut workload = Workload::new(OnError::GoOn);
+        run_without_faults(&disk, &mut workload);
+        Aged {
+            image: disk.memory.snapshot(),
+            workload,
+        }
+    }
+}
+
+/// Runs the workload from the mount to the unmount, and returns what that asked of the device.
+fn run_without_faults(disk: &Disk, workload: &mut Workload) -> FaultCounts {
     let engine = disk.mount().unwrap();
-    let mut workload = Workload::new(OnError::GoOn);
     workload.run(&engine);
     workload.expect_everything(&engine);
     assert!(workload.failures.is_empty(), "{:?}", workload.failures);
     assert!(workload.promises() > 3, "the workload promises too little");
-    let before = disk.fault.counts();
     engine.unmount().unwrap();
     assert!(check(&*disk.memory).is_clean());
-    (before, disk.fault.counts())
+    disk.fault.counts()
 }
 
 /// One failure that does not come again: nothing is lost, nobody is told but where a read failed.
-fn transient(image: &[u8], kind: FaultKind, number: u64) -> bool {
-    let disk = Disk::new(image.to_vec(), loss_of(number));
+fn transient(aged: &Aged, kind: FaultKind, number: u64) -> bool {
+    let disk = Disk::new(aged.image.clone(), loss_of(number));
     disk.fault.inject(Fault {
         kind,
         number,
@@ -54,11 +65,13 @@ fn transient(image: &[u8], kind: FaultKind, number: u64) -> bool {
     let Ok(engine) = disk.mount() else {
         // It came so early that the mount failed; the next one finds everything in order.
         disk.fault.reset_after_failure();
-        disk.mount().unwrap().unmount().unwrap();
+        let again = disk.mount().unwrap();
+        aged.workload.expect_everything(&again);
+        again.unmount().unwrap();
         assert!(check(&*disk.memory).is_clean(), "{kind:?} {number}");
         return true;
     };
-    let mut workload = Workload::new(OnError::Repeat);
+    let mut workload = aged.workload.after_unmount(OnError::Repeat);
     workload.run(&engine);
     workload.expect_everything(&engine);
     if kind != FaultKind::Read {
@@ -86,14 +99,14 @@ fn transient(image: &[u8], kind: FaultKind, number: u64) -> bool {
 }
 
 /// The device is gone from then on: what was acknowledged is there, and what is in memory can be read once it is back.
-fn lasting(image: &[u8], kind: FaultKind, number: u64) -> bool {
-    let disk = Disk::new(image.to_vec(), loss_of(number));
+fn lasting(aged: &Aged, kind: FaultKind, number: u64) -> bool {
+    let disk = Disk::new(aged.image.clone(), loss_of(number));
     disk.fault.inject(Fault {
         kind,
         number,
         length: FaultLength::Gone,
     });
-    let mut workload = Workload::new(OnError::GoOn);
+    let mut workload = aged.workload.after_unmount(OnError::GoOn);
     if let Ok(engine) = disk.mount() {
         workload.run(&engine);
         disk.fault.comes_back();
@@ -130,18 +143,20 @@ fn lasting(image: &[u8], kind: FaultKind, number: u64) -> bool {
 
 /// Sweeps over all moments of a kind with both lengths.
 fn sweep(kind: FaultKind, count_of: fn(FaultCounts) -> u64) {
-    let image = image();
-    let (_, counts) = counts_without_faults(&image);
-    let count = count_of(counts);
+    let aged = Aged::new();
+    let disk = Disk::new(aged.image.clone(), Loss::Half);
+    let mut workload = aged.workload.after_unmount(OnError::GoOn);
+    let count = count_of(run_without_faults(&disk, &mut workload));
     let (mut runs, mut hits) = (0, 0);
     for number in moments(count) {
         for run in [transient, lasting] {
             runs += 1;
-            hits += u64::from(run(&image, kind, number));
+            hits += u64::from(run(&aged, kind, number));
         }
     }
     println!("{kind:?}: {count} moments, {runs} runs, {hits} with a failure");
-    assert!(hits * 10 > runs * 8, "{hits} of {runs} runs had a failure");
+    // How often something is read again depends on when the writer's thread had its turn: the last moments may not come.
+    assert!(hits * 2 > runs, "{hits} of {runs} runs had a failure");
 }
 
 #[test]

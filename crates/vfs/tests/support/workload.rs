@@ -34,6 +34,7 @@ pub(crate) enum OnError {
 }
 
 /// A run of the workload.
+#[derive(Clone)]
 pub(crate) struct Workload {
     random: u64,
     on_error: OnError,
@@ -52,6 +53,17 @@ impl Workload {
             files: BTreeMap::new(),
             failures: BTreeMap::new(),
         }
+    }
+
+    /// The same, to go on with after everything was unmounted: all there is is durable.
+    pub(crate) fn after_unmount(&self, on_error: OnError) -> Workload {
+        let mut next = self.clone();
+        next.on_error = on_error;
+        for (place, file) in &mut next.files {
+            file.durable = true;
+            file.names = BTreeSet::from([*place]);
+        }
+        next
     }
 
     fn below(&mut self, n: u64) -> u64 {

@@ -80,7 +80,8 @@ fn transient(aged: &Aged, kind: FaultKind, number: u64) -> bool {
     let ended = engine.unmount();
     let hit = disk.fault.counts().failures > 0;
     if kind != FaultKind::Read {
-        assert_eq!(engine.stats().write_retries, u64::from(hit));
+        // More than once where the writer's thread had a batch in flight too.
+        assert_eq!(engine.stats().write_retries > 0, hit);
     }
     drop(engine);
     match ended {

@@ -5,8 +5,9 @@ mod support;
 use std::sync::Arc;
 
 use backstitch_device::{BlockDevice, Fault, FaultKind, FaultLength, Loss};
-use backstitch_vfs::{Engine, InodeNumber};
-use support::{Disk, check, mount, new_image, read_all, write_new};
+use backstitch_ext::Ext2;
+use backstitch_vfs::{Engine, FileType, InodeNumber, MountOptions, Ordering};
+use support::{Disk, check, mount, new_image, new_inode, read_all, write_new};
 
 fn disk() -> Disk {
     Disk::new(new_image(4 << 20, 256), Loss::Everything)
@@ -144,6 +145,29 @@ fn a_failure_that_stays_is_latched_and_everything_stays_readable() {
         again.unmount().unwrap();
         assert!(check(&*disk.memory).is_clean());
     }
+}
+
+#[test]
+fn a_call_that_was_to_be_on_the_disk_when_it_returns_tells_of_the_failure() {
+    let disk = disk();
+    let options = MountOptions {
+        ordering: Ordering::Sync,
+        ..MountOptions::default()
+    };
+    let engine = Engine::mount(disk.fault.clone(), &Ext2, &options).unwrap();
+    let new = new_inode(FileType::Directory);
+    let create = |name: &[u8]| engine.create(engine.root(), name, &new);
+    create(b"first").unwrap();
+    fail_next(&disk, FaultKind::Flush, FaultLength::Once);
+    create(b"second").unwrap();
+    fail_next(&disk, FaultKind::Write, FaultLength::Gone);
+    assert_eq!(create(b"third").unwrap_err().errno(), 5);
+    assert_eq!(create(b"fourth").unwrap_err().errno(), 30);
+    assert_eq!(engine.unmount().unwrap_err().errno(), 5);
+    assert!(check(&*disk.memory).is_consistent());
+    let after = mount(copy_of(&disk)).unwrap();
+    lookup(&after, "first");
+    lookup(&after, "second");
 }
 
 #[test]

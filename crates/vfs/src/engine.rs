@@ -569,9 +569,11 @@ fn open(
             Ok(opened) => return Ok(opened),
             Err(LayoutError::Miss) => {
                 let wanted = store.take_wanted();
-                for (block, data) in
-                    crate::transfer::read_blocks(&**device, store.block_bytes(volume), &wanted)?.0
-                {
+                let block_bytes = store.block_bytes(volume);
+                let (read, unreadable) =
+                    crate::transfer::read_blocks(&**device, block_bytes, &wanted)?;
+                store.abandon(&unreadable);
+                for (block, data) in read {
                     store.insert(volume, block, BlockClass::Metadata, data);
                 }
             }

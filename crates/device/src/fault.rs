@@ -6,6 +6,7 @@
 //!   then on and everything fails until it [comes back](FaultDevice::comes_back).
 //! * A failed read may have filled a part of the buffer (a short read). It changes nothing and is not latched: the next one may
 //!   succeed.
+//! * A [spoilt](FaultDevice::spoil) range fails every read that touches it, as a bad sector does, until it is written to.
 //! * A failed write request has stored its first half, in whole [atomic units](BlockDevice::atomic_unit_bytes), and nothing of
 //!   the requests after it in the batch.
 //! * After a failed write or flush nobody knows what of the writes since the last good flush is there: the host has dropped them
@@ -16,6 +17,7 @@
 
 use crate::{BlockDevice, DeviceError, Result, WriteRequest, check_range};
 use parking_lot::Mutex;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What is to fail.
@@ -70,7 +72,7 @@ pub struct FaultCounts {
     pub writes: u64,
     /// Flushes.
     pub flushes: u64,
-    /// Of all these, how many failed because they were told to or because the device was gone.
+    /// Of all these, how many failed because they were told to, or the place was spoilt, or the device was gone.
     pub failures: u64,
 }
 
@@ -88,6 +90,7 @@ struct State {
     gone: bool,
     latched: Option<DeviceError>,
     unflushed: Vec<Unflushed>,
+    spoilt: Vec<Range<u64>>,
 }
 
 /// Passes everything on to another device until something is to fail; see the module's head for how it fails.
@@ -125,6 +128,11 @@ impl FaultDevice {
     /// A device that is gone answers again. What it lost stays lost, and a latched failure stays latched.
     pub fn comes_back(&self) {
         self.state.lock().gone = false;
+    }
+
+    /// Nothing of these bytes can be read until all of them have been written in one go.
+    pub fn spoil(&self, bytes: Range<u64>) {
+        self.state.lock().spoilt.push(bytes);
     }
 
     /// What it was asked to do so far.
@@ -178,7 +186,11 @@ impl FaultDevice {
             self.inner.read(offset_bytes, &mut old)?;
             self.inner.write(offset_bytes, part)?;
             state.unflushed.push(Unflushed { offset_bytes, old });
-            offset_bytes += part.len() as u64;
+            let end = offset_bytes + part.len() as u64;
+            state
+                .spoilt
+                .retain(|range| range.start < offset_bytes || end < range.end);
+            offset_bytes = end;
             left -= part.len();
         }
         Ok(())
@@ -215,10 +227,16 @@ impl BlockDevice for FaultDevice {
         let mut state = self.state.lock();
         state.counts.reads += 1;
         let number = state.counts.reads;
-        if !self.fails(&mut state, FaultKind::Read, number) {
+        let end = offset_bytes + len_bytes;
+        let spoilt = state
+            .spoilt
+            .iter()
+            .any(|range| range.start < end && offset_bytes < range.end);
+        state.counts.failures += u64::from(spoilt);
+        if !spoilt && !self.fails(&mut state, FaultKind::Read, number) {
             return self.inner.read(offset_bytes, buffer);
         }
-        if !state.gone {
+        if !state.gone && !spoilt {
             let half = buffer.len() / 2;
             self.inner.read(offset_bytes, &mut buffer[..half])?;
         }
@@ -331,6 +349,20 @@ mod tests {
         device.write(0, b"still writable").unwrap();
         assert_eq!(device.counts().reads, 3);
         assert_eq!(device.counts().failures, 1);
+    }
+
+    #[test]
+    fn a_spoilt_range_cannot_be_read_until_it_is_written() {
+        let device = device(Loss::Half);
+        device.write(0, &[7; 2048]).unwrap();
+        device.spoil(512..1024);
+        let readable = |offset, len| device.read(offset, &mut vec![0; len]).is_ok();
+        assert!(readable(0, 512) && readable(1024, 1024));
+        assert!(!readable(0, 513) && !readable(1023, 1) && !readable(0, 2048));
+        device.write(512, &[8; 511]).unwrap();
+        assert!(!readable(0, 2048));
+        device.write(0, &[8; 1024]).unwrap();
+        assert!(readable(0, 2048));
     }
 
     #[test]

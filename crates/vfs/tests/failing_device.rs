@@ -60,6 +60,51 @@ fn a_failed_read_fails_one_operation_and_succeeds_when_repeated() {
 }
 
 #[test]
+fn a_bad_sector_is_the_trouble_of_its_file_alone() {
+    let disk = disk();
+    let engine = disk.mount().unwrap();
+    // Large enough for an indirect block, which is read together with its neighbours.
+    let files: Vec<_> = (1..=3)
+        .map(|n| write_new(&engine, engine.root(), &n.to_string(), &[n; 40_000]))
+        .collect();
+    engine.unmount().unwrap();
+    let image = disk.memory.snapshot();
+    let at = image.windows(1024).position(|block| block == [2; 1024]);
+    let first = at.unwrap() as u64;
+    // The indirect block comes after the twelve that the inode points to.
+    for (what, spoilt) in [("contents", first + 1024), ("indirect", first + 12 * 1024)] {
+        let disk = Disk::new(image.clone(), Loss::Half);
+        disk.fault.spoil(spoilt..spoilt + 512);
+        let engine = disk.mount().unwrap();
+        for _ in 0..2 {
+            assert!(
+                read_all(&engine, files[0]).unwrap() == [1; 40_000],
+                "{what}"
+            );
+            assert_eq!(
+                read_all(&engine, files[1]).unwrap_err().errno(),
+                5,
+                "{what}"
+            );
+            assert!(
+                read_all(&engine, files[2]).unwrap() == [3; 40_000],
+                "{what}"
+            );
+        }
+        assert_eq!(engine.read_only_reason(), None);
+        // Other names come and go, and what is written anew can be read again.
+        engine.unlink(engine.root(), b"1").unwrap();
+        if what == "contents" {
+            engine.write(files[1], 0, &[2; 40_000]).unwrap();
+            assert!(read_all(&engine, files[1]).unwrap() == [2; 40_000]);
+        }
+        engine.unmount().unwrap();
+        drop(engine);
+        assert!(check(&*disk.memory).is_clean(), "{what}");
+    }
+}
+
+#[test]
 fn a_failure_that_passes_is_not_noticed() {
     for kind in [FaultKind::Write, FaultKind::Flush] {
         let disk = disk();

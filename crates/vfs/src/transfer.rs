@@ -180,7 +180,7 @@ impl Engine {
         let mut core = self.core.lock();
         core.fs.sync_asked();
         // What was removed before it ever reached the disk need not get there.
-        self.do_deferred_work(&mut core)?;
+        self.try_deferred_work(&mut core);
         for _ in 0..ROUNDS {
             if !core.store.is_dirty() && core.fs.deferred().pending == 0 {
                 break;
@@ -188,9 +188,19 @@ impl Engine {
             let mut targets = Vec::new();
             core.store.uncommitted(&mut targets);
             self.make_stable(&mut core, targets)?;
-            self.do_deferred_work(&mut core)?;
+            self.try_deferred_work(&mut core);
         }
         Ok(())
+    }
+
+    /// Does deferred work as far as it goes: space that cannot be given back, for a block of it cannot be read, keeps nobody's
+    /// changes from the disk.
+    fn try_deferred_work(&self, core: &mut MutexGuard<'_, Core>) {
+        if core.latched.is_none()
+            && let Err(error) = self.do_deferred_work(core)
+        {
+            tracing::warn!("what was removed cannot be freed yet: {error}");
+        }
     }
 
     fn count_read(&self, bytes: usize) {

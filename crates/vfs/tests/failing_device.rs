@@ -59,6 +59,25 @@ fn a_failed_read_fails_one_operation_and_succeeds_when_repeated() {
     assert!(check(&*disk.memory).is_clean());
 }
 
+/// Where the first block of a file full of one byte is, and where its indirect block.
+fn place_of(image: &[u8], fill: u8) -> (u64, u64) {
+    let blocks = || image.chunks_exact(1024).enumerate();
+    let contents: Vec<u32> = blocks()
+        .filter(|(_, block)| *block == [fill; 1024])
+        .map(|(number, _)| number as u32)
+        .collect();
+    // Twelve are in the inode.
+    let pointers: Vec<u8> = contents[12..14]
+        .iter()
+        .flat_map(|number| number.to_le_bytes())
+        .collect();
+    let indirect = blocks().find(|(_, block)| block.starts_with(&pointers));
+    (
+        u64::from(contents[0]) * 1024,
+        indirect.unwrap().0 as u64 * 1024,
+    )
+}
+
 #[test]
 fn a_bad_sector_is_the_trouble_of_its_file_alone() {
     let disk = disk();
@@ -69,10 +88,8 @@ fn a_bad_sector_is_the_trouble_of_its_file_alone() {
         .collect();
     engine.unmount().unwrap();
     let image = disk.memory.snapshot();
-    let at = image.windows(1024).position(|block| block == [2; 1024]);
-    let first = at.unwrap() as u64;
-    // The indirect block comes after the twelve that the inode points to.
-    for (what, spoilt) in [("contents", first + 1024), ("indirect", first + 12 * 1024)] {
+    let (first, indirect) = place_of(&image, 2);
+    for (what, spoilt) in [("contents", first + 1024), ("indirect", indirect)] {
         let disk = Disk::new(image.clone(), Loss::Half);
         disk.fault.spoil(spoilt..spoilt + 512);
         let engine = disk.mount().unwrap();
@@ -102,6 +119,33 @@ fn a_bad_sector_is_the_trouble_of_its_file_alone() {
         drop(engine);
         assert!(check(&*disk.memory).is_clean(), "{what}");
     }
+}
+
+#[test]
+fn a_removed_file_that_cannot_be_freed_keeps_nothing_from_the_disk() {
+    let disk = disk();
+    let engine = disk.mount().unwrap();
+    write_new(&engine, engine.root(), "bad", &[2; 40_000]);
+    engine.unmount().unwrap();
+    let (_, indirect) = place_of(&disk.memory.snapshot(), 2);
+    disk.fault.spoil(indirect..indirect + 512);
+
+    let engine = disk.mount().unwrap();
+    engine.unlink(engine.root(), b"bad").unwrap();
+    write_new(&engine, engine.root(), "synced", &[3; 3000]);
+    engine.sync().unwrap();
+    write_new(&engine, engine.root(), "unmounted", &[4; 3000]);
+    assert_eq!(engine.read_only_reason(), None);
+    assert_eq!(engine.unmount().unwrap_err().errno(), 5);
+    drop(engine);
+    assert!(check(&*disk.memory).is_consistent());
+    let after = mount(disk.memory.clone()).unwrap();
+    assert!(read_all(&after, lookup(&after, "synced")).unwrap() == [3; 3000]);
+    assert!(read_all(&after, lookup(&after, "unmounted")).unwrap() == [4; 3000]);
+    assert!(after.lookup(after.root(), b"bad").is_err());
+    // Here the place can be read: what was left is reclaimed.
+    after.unmount().unwrap();
+    assert!(check(&*disk.memory).is_clean());
 }
 
 #[test]

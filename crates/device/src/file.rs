@@ -40,6 +40,8 @@ pub struct FileDevice {
     /// Whether `failure` holds something; read without the lock on every write.
     failed: AtomicBool,
     failure: Mutex<Option<DeviceError>>,
+    /// Held across a flush.
+    flushing: Mutex<()>,
 }
 
 impl FileDevice {
@@ -115,14 +117,14 @@ impl FileDevice {
                 device: name.clone(),
                 reason: reason_of(&error),
             })?;
-        let (failed, failure) = (AtomicBool::new(false), Mutex::new(None));
         Ok(Self {
             file,
             name,
             size_bytes,
             options,
-            failed,
-            failure,
+            failed: AtomicBool::new(false),
+            failure: Mutex::new(None),
+            flushing: Mutex::new(()),
         })
     }
 
@@ -258,10 +260,13 @@ impl BlockDevice for FileDevice {
     }
 
     fn flush(&self) -> Result<()> {
-        self.check_latched()?;
         if self.options.read_only || self.options.unsafe_no_flush {
-            return Ok(());
+            return self.check_latched();
         }
+        // One at a time: the host tells of a lost write once for each open file, to whoever asks first. A second flush at the same
+        // time could return success over that loss before the first one has latched it.
+        let _one_at_a_time = self.flushing.lock();
+        self.check_latched()?;
         rustix::fs::fdatasync(&self.file).map_err(|error| {
             let reason = reason_of(&error.into());
             self.latch(DeviceError::Flush {

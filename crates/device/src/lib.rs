@@ -10,7 +10,9 @@
 //! * [`BlockDevice::flush`] returns once everything submitted before it is on stable storage. Only then may a caller treat
 //!   those writes as complete: **a completion is a promise**. A batch together with its flush is called an *epoch*.
 //! * A failed flush is final: the host has forgotten what was dirty. The device latches the error and every later write or
-//!   flush fails with it, until the caller rewrites what it still holds through [`BlockDevice::reset_after_failure`].
+//!   flush fails with it, until the caller rewrites what it still holds through [`BlockDevice::reset_after_failure`]. That holds
+//!   for every caller: of two flushes at the same time, either both see the failure, or the one that succeeds covers nothing that
+//!   was lost.
 //! * Methods take `&self` and may be called from several threads; a device does its own locking.
 
 //!
@@ -19,10 +21,11 @@
 //! [`FileDevice`] is the real one: an image file or a raw disk. [`MemoryDevice`] never fails and forgets everything.
 //! [`RecordingDevice`] and [`VolatileDevice`] stand in front of another device: the first remembers what was written and flushed
 //! so that every state a power cut could have left can be rebuilt, the second plays a drive whose write cache loses its
-//! contents when the process dies. [`LoggingDevice`](write_log::LoggingDevice) remembers in a file, in the format that Linux and
-//! QEMU write too; see [`write_log`].
+//! contents when the process dies. [`FaultDevice`] fails when it is told to. [`LoggingDevice`](write_log::LoggingDevice) remembers
+//! in a file, in the format that Linux and QEMU write too; see [`write_log`].
 
 mod error;
+mod fault;
 mod file;
 mod holder;
 mod memory;
@@ -31,6 +34,7 @@ mod volatile;
 pub mod write_log;
 
 pub use error::{DeviceError, Result};
+pub use fault::{Fault, FaultCounts, FaultDevice, FaultKind, FaultLength, Loss};
 pub use file::{FileDevice, OpenOptions};
 pub use memory::MemoryDevice;
 pub use recording::{Record, RecordingDevice, materialise, materialise_torn, unflushed};

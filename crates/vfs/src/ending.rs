@@ -28,6 +28,9 @@ impl Engine {
             let _ = writer.join();
         }
         let mut core = self.core.lock();
+        if let Some(error) = &core.latched {
+            return Err(Error::Latched(error.clone()));
+        }
         if core.fs.read_only_reason().is_some() && !core.store.is_dirty() {
             return Ok(());
         }
@@ -121,13 +124,18 @@ impl Engine {
     }
 
     /// Writes everything and ends all deferred work. Progress is counted in patches, not in blocks: a block that stays dirty
-    /// because of a rollback is no reason to give up while patches commit.
+    /// because of a rollback is no reason to give up while patches commit. Nor is deferred work that fails, for what it would read
+    /// cannot be read: everything is written first.
     pub(crate) fn drain(&self, core: &mut MutexGuard<'_, Core>) -> Result<()> {
+        let mut deferred = Ok(());
         loop {
             if let Some(error) = &core.latched {
                 return Err(Error::Latched(error.clone()));
             }
-            let worked = self.do_deferred_work(core)?;
+            let mut worked = false;
+            if deferred.is_ok() {
+                deferred = self.do_deferred_work(core).map(|any| worked = any);
+            }
             let wrote = self.write_batch(core, |core, now| {
                 core.store.next_batch(Goal::All, now, BATCH_BYTES)
             });
@@ -138,6 +146,7 @@ impl Engine {
                 self.batch_done.wait(core);
                 continue;
             }
+            deferred.clone()?;
             let live = core.store.graph().counters().live;
             if live == 0 && core.fs.deferred().pending == 0 {
                 return Ok(());

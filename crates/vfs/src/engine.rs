@@ -16,7 +16,8 @@ use backstitch_store::{BlockClass, Limits, Store};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::options::now;
-use crate::{Error, MountOptions, RecoveryReport, Result, Stats};
+use crate::persist::Retrier;
+use crate::{MountOptions, RecoveryReport, Result, Stats};
 
 /// Everything under the one lock.
 pub(crate) struct Core {
@@ -35,6 +36,8 @@ pub(crate) struct Core {
     pub(crate) stopping: bool,
     pub(crate) unmounted: bool,
     pub(crate) operations: u64,
+    /// Attempts to write a batch after the first one failed.
+    pub(crate) write_retries: u64,
 }
 
 /// A mounted file system, for any number of threads; see the crate's documentation.
@@ -45,6 +48,7 @@ pub struct Engine {
     /// A batch completed.
     pub(crate) batch_done: Condvar,
     pub(crate) device: Arc<dyn BlockDevice>,
+    pub(crate) retrier: Retrier,
     pub(crate) block_bytes: u32,
     pub(crate) bytes_read: AtomicU64,
     started: Instant,
@@ -116,10 +120,12 @@ impl Engine {
                 stopping: false,
                 unmounted: false,
                 operations: 0,
+                write_retries: 0,
             }),
             wake_writer: Condvar::new(),
             batch_done: Condvar::new(),
             device,
+            retrier: Retrier::default(),
             block_bytes,
             bytes_read: AtomicU64::new(0),
             started,
@@ -174,11 +180,8 @@ impl Engine {
         let mut wait_for = Vec::new();
         loop {
             if operation.is_some() {
-                if let Some(error) = &core.latched {
-                    return Err(Error::Latched(error.clone()));
-                }
                 // Whoever still uses a mount that is being ended must not be told that something was done.
-                if core.unmounted {
+                if core.latched.is_some() || core.unmounted {
                     return Err(LayoutError::ReadOnly.into());
                 }
                 self.throttle(&mut core);
@@ -505,6 +508,7 @@ impl Engine {
             ordering: self.ordering_name.to_string(),
             ops: core.operations,
             read_only: core.fs.read_only_reason(),
+            write_retries: core.write_retries,
             bytes_read: self.bytes_read.load(Ordering::Relaxed),
             ..Stats::of(&core.store, core.fs.deferred(), core.fs.reclaim_progress())
         }
@@ -565,9 +569,11 @@ fn open(
             Ok(opened) => return Ok(opened),
             Err(LayoutError::Miss) => {
                 let wanted = store.take_wanted();
-                for (block, data) in
-                    crate::transfer::read_blocks(&**device, store.block_bytes(volume), &wanted)?
-                {
+                let block_bytes = store.block_bytes(volume);
+                let (read, unreadable) =
+                    crate::transfer::read_blocks(&**device, block_bytes, &wanted)?;
+                store.abandon(&unreadable);
+                for (block, data) in read {
                     store.insert(volume, block, BlockClass::Metadata, data);
                 }
             }

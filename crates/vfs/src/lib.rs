@@ -17,11 +17,24 @@
 //! One thread writes what expires, and more where memory fills up, and does the layout's deferred work. Whoever needs something
 //! on stable storage (fsync) leads a batch of its own, or waits for one under way and finds its wish fulfilled by it: concurrent
 //! callers share flushes. Whoever makes changes while memory is crowded waits until some have been retired.
+//!
+//! # When the device fails
+//!
+//! * **A read**: `EIO` for the operation that needs the block, nothing else; the same operation may succeed when it is repeated.
+//! * **A write or a flush**: everything since the last good flush is written again, a few times within a fraction of a second
+//!   (`persist`). Where that succeeds nobody notices but `stats`. Where it does not, the failure is **latched**: nothing is written
+//!   any more, what would change something is answered with `EROFS`, and [`Stats::read_only`] says why. What is in memory and what
+//!   is on the disk stays readable, also what never reached the disk.
+//! * **fsync** after that fails with `EIO` for every file (and every open handle of it) that has changes which are not on stable
+//!   storage, each time: they never will be, and a success would be a lie. For a file without such changes it succeeds, since
+//!   nothing is missing. The kernel's front does not tell the engine who has a file open, and with this rule it need not.
+//! * **Unmounting** then fails at once and leaves the image as a crash would. A device that came back meanwhile is mounted anew.
 
 mod ending;
 mod engine;
 mod error;
 mod options;
+mod persist;
 mod stats;
 mod transfer;
 mod writer;

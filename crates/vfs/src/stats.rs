@@ -29,6 +29,8 @@ pub struct Stats {
     pub write_requests: u64,
     /// Flushes.
     pub flushes: u64,
+    /// Batches written again after the device had failed.
+    pub write_retries: u64,
     /// Buffers.
     pub cache: CacheStats,
     /// Deferred work.

@@ -9,8 +9,8 @@ use backstitch_ordering::{Operation, VolumeId};
 use backstitch_store::BlockClass;
 use parking_lot::MutexGuard;
 
+use crate::Result;
 use crate::engine::{Core, Engine};
-use crate::{Error, Result};
 
 /// What one step of a write may take: bounds the time under the lock.
 const STEP_BYTES: usize = 1 << 20;
@@ -37,7 +37,9 @@ impl Engine {
                 fs.map(v, inode, offset_bytes, len_bytes, &mut pieces)?;
                 Ok(fs.free_epoch())
             })?;
-            let from_device = self.fill(&pieces, into)?;
+            let from_device = self
+                .fill(&pieces, into)
+                .inspect_err(|_| into.truncate(start))?;
             if !from_device || self.core.lock().fs.free_epoch() == epoch {
                 return Ok(());
             }
@@ -157,7 +159,7 @@ impl Engine {
     /// nothing else. `data_only` leaves out what only changes times.
     ///
     /// # Errors
-    /// `EIO` where the device failed.
+    /// `EIO` where the device failed and something of the file is not there, each time: it never will be.
     pub fn fsync(&self, inode: InodeNumber, data_only: bool) -> Result<()> {
         let mut targets = Vec::new();
         self.run(None, |fs, v, _| {
@@ -165,9 +167,6 @@ impl Engine {
             Ok(())
         })?;
         let mut core = self.core.lock();
-        if let Some(error) = &core.latched {
-            return Err(Error::Latched(error.clone()));
-        }
         self.make_stable(&mut core, targets)
     }
 
@@ -181,7 +180,7 @@ impl Engine {
         let mut core = self.core.lock();
         core.fs.sync_asked();
         // What was removed before it ever reached the disk need not get there.
-        self.do_deferred_work(&mut core)?;
+        self.try_deferred_work(&mut core);
         for _ in 0..ROUNDS {
             if !core.store.is_dirty() && core.fs.deferred().pending == 0 {
                 break;
@@ -189,23 +188,35 @@ impl Engine {
             let mut targets = Vec::new();
             core.store.uncommitted(&mut targets);
             self.make_stable(&mut core, targets)?;
-            self.do_deferred_work(&mut core)?;
+            self.try_deferred_work(&mut core);
         }
         Ok(())
+    }
+
+    /// Does deferred work as far as it goes: space that cannot be given back, for a block of it cannot be read, keeps nobody's
+    /// changes from the disk.
+    fn try_deferred_work(&self, core: &mut MutexGuard<'_, Core>) {
+        if core.latched.is_none()
+            && let Err(error) = self.do_deferred_work(core)
+        {
+            tracing::warn!("what was removed cannot be freed yet: {error}");
+        }
     }
 
     fn count_read(&self, bytes: usize) {
         self.bytes_read.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Reads the blocks that a step missed, without the lock.
+    /// Reads the blocks that a step missed, without the lock. Fails only where none could be read: among the wanted ones may be
+    /// some that another operation asked for, whose failure is not ours. The step that runs again asks for what it needs.
     pub(crate) fn read_wanted(&self, core: &mut MutexGuard<'_, Core>) -> Result<()> {
         let wanted = core.store.take_wanted();
         let volume = core.volume;
         let read = MutexGuard::unlocked(core, || {
             read_blocks(&*self.device, self.block_bytes, &wanted)
         });
-        let read = read.inspect_err(|_| core.store.abandon(&wanted))?;
+        let (read, unreadable) = read.inspect_err(|_| core.store.abandon(&wanted))?;
+        core.store.abandon(&unreadable);
         self.count_read(read.len() * self.block_bytes as usize);
         for (block, data) in read {
             core.store.insert(volume, block, BlockClass::Metadata, data);
@@ -214,14 +225,22 @@ impl Engine {
     }
 }
 
-/// Reads blocks, adjacent ones in one request.
+/// Blocks as they were read, and those that could not be.
+type ReadBlocks = (Vec<(u64, Arc<[u8]>)>, Vec<(VolumeId, u64)>);
+
+/// Reads blocks, adjacent ones in one request; where that fails, each for itself.
+///
+/// # Errors
+/// The device's, where not one block could be read.
 pub(crate) fn read_blocks(
     device: &dyn BlockDevice,
     block_bytes: u32,
     wanted: &[(VolumeId, u64)],
-) -> Result<Vec<(u64, Arc<[u8]>)>> {
+) -> Result<ReadBlocks> {
     const RUN_BLOCKS: usize = 256;
     let mut found = Vec::with_capacity(wanted.len());
+    let mut unreadable = Vec::new();
+    let mut failure = None;
     let mut rest = wanted;
     let mut buffer = Vec::new();
     while let Some((_, first)) = rest.first() {
@@ -233,11 +252,28 @@ pub(crate) fn read_blocks(
             .count();
         buffer.clear();
         buffer.resize(run * block_bytes as usize, 0);
-        device.read(first.saturating_mul(u64::from(block_bytes)), &mut buffer)?;
-        for (i, data) in buffer.chunks_exact(block_bytes as usize).enumerate() {
-            found.push((first + i as u64, Arc::from(data)));
+        let whole = device.read(first.saturating_mul(u64::from(block_bytes)), &mut buffer);
+        for (wanted, data) in rest
+            .iter()
+            .zip(buffer.chunks_exact_mut(block_bytes as usize))
+        {
+            let read = match &whole {
+                Ok(()) => Ok(()),
+                Err(error) if run == 1 => Err(error.clone()),
+                Err(_) => device.read(wanted.1.saturating_mul(u64::from(block_bytes)), data),
+            };
+            match read {
+                Ok(()) => found.push((wanted.1, Arc::from(&*data))),
+                Err(error) => {
+                    unreadable.push(*wanted);
+                    failure = Some(error);
+                }
+            }
         }
         rest = &rest[run..];
     }
-    Ok(found)
+    match failure {
+        Some(error) if found.is_empty() => Err(error.into()),
+        _ => Ok((found, unreadable)),
+    }
 }

@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use backstitch_ordering::PatchId;
-use backstitch_store::{Batch, Goal, drive};
+use backstitch_store::{Batch, Goal};
 use parking_lot::MutexGuard;
 
 use crate::engine::{Core, Engine};
@@ -34,6 +34,11 @@ fn turn(engine: &Weak<Engine>) -> bool {
     if core.stopping {
         return false;
     }
+    if core.latched.is_some() {
+        // Nothing will ever be written again: only to be there until the end.
+        engine.wake_writer.wait_for(&mut core, NAP);
+        return !core.stopping;
+    }
     // An error has made the file system read-only, and is told to whoever asks for something.
     let _ = engine.do_deferred_work(&mut core);
     let goal = if core.store.is_filling() {
@@ -41,10 +46,9 @@ fn turn(engine: &Weak<Engine>) -> bool {
     } else {
         Goal::Expired
     };
-    let wrote = core.latched.is_none()
-        && engine.write_batch(&mut core, |core, now| {
-            core.store.next_batch(goal, now, BATCH_BYTES)
-        });
+    let wrote = engine.write_batch(&mut core, |core, now| {
+        core.store.next_batch(goal, now, BATCH_BYTES)
+    });
     core.store.trim();
     // What the deferred work has changed can wait: spinning over it would take up one removed file at a time.
     if !wrote && !core.stopping && !core.store.graph().has_fired() {
@@ -54,22 +58,25 @@ fn turn(engine: &Weak<Engine>) -> bool {
 }
 
 impl Engine {
-    /// Puts a batch together, writes it without the lock and reports it done. False where there was nothing to write.
+    /// Puts a batch together, writes it without the lock and reports it done. False where there was nothing to write,
+    /// or a failure was latched.
     pub(crate) fn write_batch(
         &self,
         core: &mut MutexGuard<'_, Core>,
         make: impl FnOnce(&mut Core, Duration) -> Batch,
     ) -> bool {
+        if core.latched.is_some() {
+            return false;
+        }
         let batch = make(core, self.clock());
         if batch.is_empty() {
             return false;
         }
         core.batches_in_flight += 1;
-        let result = MutexGuard::unlocked(core, || {
-            let device = [self.device.clone()];
-            drive::perform(&device, &batch.writes)
-        });
+        let (repeated, result) =
+            MutexGuard::unlocked(core, || self.retrier.perform(&*self.device, &batch.writes));
         core.batches_in_flight -= 1;
+        core.write_retries += repeated;
         match result {
             Ok(()) => {
                 let clock = self.clock();
@@ -79,7 +86,7 @@ impl Engine {
             Err(error) => {
                 tracing::error!("{error}; nothing is written any more");
                 core.fs.become_read_only(&error.to_string());
-                core.latched = Some(error);
+                core.latched.get_or_insert(error);
             }
         }
         self.batch_done.notify_all();
@@ -124,9 +131,6 @@ impl Engine {
 
     fn fulfil(&self, core: &mut MutexGuard<'_, Core>, ticket: u64) -> Result<()> {
         loop {
-            if let Some(error) = &core.latched {
-                return Err(Error::Latched(error.clone()));
-            }
             let Some(position) = core.wishes.iter().position(|(t, _)| *t == ticket) else {
                 return Ok(());
             };
@@ -135,6 +139,9 @@ impl Engine {
             core.wishes[position].1 = targets;
             if !state.live {
                 return Ok(());
+            }
+            if let Some(error) = &core.latched {
+                return Err(Error::Latched(error.clone()));
             }
             if core.sync_leader {
                 self.batch_done.wait(core);

@@ -1,0 +1,304 @@
+//! What callers see of a device that fails.
+
+mod support;
+
+use std::sync::Arc;
+
+use backstitch_device::{BlockDevice, Fault, FaultKind, FaultLength, Loss};
+use backstitch_ext::Ext2;
+use backstitch_vfs::{Engine, FileType, InodeNumber, MountOptions, Ordering};
+use support::{Disk, check, mount, new_image, new_inode, read_all, write_new};
+
+fn disk() -> Disk {
+    Disk::new(new_image(4 << 20, 256), Loss::Everything)
+}
+
+/// The next request of a kind fails.
+fn fail_next(disk: &Disk, kind: FaultKind, length: FaultLength) {
+    let counts = disk.fault.counts();
+    let done = match kind {
+        FaultKind::Read => counts.reads,
+        FaultKind::Write => counts.writes,
+        FaultKind::Flush => counts.flushes,
+    };
+    disk.fault.inject(Fault {
+        kind,
+        number: done + 1,
+        length,
+    });
+}
+
+fn lookup(engine: &Engine, name: &str) -> InodeNumber {
+    engine.lookup(engine.root(), name.as_bytes()).unwrap().inode
+}
+
+#[test]
+fn a_failed_read_fails_one_operation_and_succeeds_when_repeated() {
+    let disk = disk();
+    let engine = disk.mount().unwrap();
+    let file = write_new(&engine, engine.root(), "file", &[5; 5000]);
+    engine.unmount().unwrap();
+
+    let engine = disk.mount().unwrap();
+    // The directory's block, for a look-up.
+    fail_next(&disk, FaultKind::Read, FaultLength::Once);
+    let error = engine.lookup(engine.root(), b"file").unwrap_err();
+    assert_eq!(error.errno(), 5, "{error}");
+    assert_eq!(lookup(&engine, "file"), file);
+    // Contents.
+    fail_next(&disk, FaultKind::Read, FaultLength::Once);
+    let mut data = vec![1, 2];
+    let error = engine.read(file, 0, 5000, &mut data).unwrap_err();
+    assert_eq!((error.errno(), data), (5, vec![1, 2]));
+    assert_eq!(read_all(&engine, file).unwrap(), [5; 5000]);
+    // Nothing else was touched by it.
+    assert_eq!(engine.read_only_reason(), None);
+    engine.write(file, 0, &[6; 100]).unwrap();
+    engine.fsync(file, false).unwrap();
+    engine.unmount().unwrap();
+    assert!(check(&*disk.memory).is_clean());
+}
+
+/// Where the first block of a file full of one byte is, and where its indirect block.
+fn place_of(image: &[u8], fill: u8) -> (u64, u64) {
+    let blocks = || image.chunks_exact(1024).enumerate();
+    let contents: Vec<u32> = blocks()
+        .filter(|(_, block)| *block == [fill; 1024])
+        .map(|(number, _)| number as u32)
+        .collect();
+    // Twelve are in the inode.
+    let pointers: Vec<u8> = contents[12..14]
+        .iter()
+        .flat_map(|number| number.to_le_bytes())
+        .collect();
+    let indirect = blocks().find(|(_, block)| block.starts_with(&pointers));
+    (
+        u64::from(contents[0]) * 1024,
+        indirect.unwrap().0 as u64 * 1024,
+    )
+}
+
+#[test]
+fn a_bad_sector_is_the_trouble_of_its_file_alone() {
+    let disk = disk();
+    let engine = disk.mount().unwrap();
+    // Large enough for an indirect block, which is read together with its neighbours.
+    let files: Vec<_> = (1..=3)
+        .map(|n| write_new(&engine, engine.root(), &n.to_string(), &[n; 40_000]))
+        .collect();
+    engine.unmount().unwrap();
+    let image = disk.memory.snapshot();
+    let (first, indirect) = place_of(&image, 2);
+    for (what, spoilt) in [("contents", first + 1024), ("indirect", indirect)] {
+        let disk = Disk::new(image.clone(), Loss::Half);
+        disk.fault.spoil(spoilt..spoilt + 512);
+        let engine = disk.mount().unwrap();
+        for _ in 0..2 {
+            assert!(
+                read_all(&engine, files[0]).unwrap() == [1; 40_000],
+                "{what}"
+            );
+            assert_eq!(
+                read_all(&engine, files[1]).unwrap_err().errno(),
+                5,
+                "{what}"
+            );
+            assert!(
+                read_all(&engine, files[2]).unwrap() == [3; 40_000],
+                "{what}"
+            );
+        }
+        assert_eq!(engine.read_only_reason(), None);
+        // Other names come and go, and what is written anew can be read again.
+        engine.unlink(engine.root(), b"1").unwrap();
+        if what == "contents" {
+            engine.write(files[1], 0, &[2; 40_000]).unwrap();
+            assert!(read_all(&engine, files[1]).unwrap() == [2; 40_000]);
+        }
+        engine.unmount().unwrap();
+        drop(engine);
+        assert!(check(&*disk.memory).is_clean(), "{what}");
+    }
+}
+
+#[test]
+fn a_removed_file_that_cannot_be_freed_keeps_nothing_from_the_disk() {
+    let disk = disk();
+    let engine = disk.mount().unwrap();
+    write_new(&engine, engine.root(), "bad", &[2; 40_000]);
+    engine.unmount().unwrap();
+    let (_, indirect) = place_of(&disk.memory.snapshot(), 2);
+    disk.fault.spoil(indirect..indirect + 512);
+
+    let engine = disk.mount().unwrap();
+    engine.unlink(engine.root(), b"bad").unwrap();
+    write_new(&engine, engine.root(), "synced", &[3; 3000]);
+    engine.sync().unwrap();
+    write_new(&engine, engine.root(), "unmounted", &[4; 3000]);
+    assert_eq!(engine.read_only_reason(), None);
+    assert_eq!(engine.unmount().unwrap_err().errno(), 5);
+    drop(engine);
+    assert!(check(&*disk.memory).is_consistent());
+    let after = mount(disk.memory.clone()).unwrap();
+    assert!(read_all(&after, lookup(&after, "synced")).unwrap() == [3; 3000]);
+    assert!(read_all(&after, lookup(&after, "unmounted")).unwrap() == [4; 3000]);
+    assert!(after.lookup(after.root(), b"bad").is_err());
+    // Here the place can be read: what was left is reclaimed.
+    after.unmount().unwrap();
+    assert!(check(&*disk.memory).is_clean());
+}
+
+#[test]
+fn a_failure_that_passes_is_not_noticed() {
+    for kind in [FaultKind::Write, FaultKind::Flush] {
+        let disk = disk();
+        let engine = disk.mount().unwrap();
+        let file = write_new(&engine, engine.root(), "file", &[5; 5000]);
+        fail_next(&disk, kind, FaultLength::Once);
+        engine.fsync(file, false).unwrap();
+        let stats = engine.stats();
+        assert_eq!((stats.write_retries, stats.read_only), (1, None));
+        // The power goes: what was acknowledged is there, though the device had lost it all.
+        let after = mount(copy_of(&disk)).unwrap();
+        assert_eq!(read_all(&after, lookup(&after, "file")).unwrap(), [5; 5000]);
+        engine.unmount().unwrap();
+        assert!(check(&*disk.memory).is_clean());
+    }
+}
+
+#[test]
+fn a_device_that_is_gone_for_a_moment_is_waited_for() {
+    let disk = disk();
+    let engine = disk.mount().unwrap();
+    let file = write_new(&engine, engine.root(), "file", &[5; 5000]);
+    disk.fault.vanish();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while disk.fault.counts().failures < 2 {
+                std::thread::yield_now();
+            }
+            disk.fault.comes_back();
+        });
+        engine.fsync(file, false).unwrap();
+    });
+    assert!(engine.stats().write_retries >= 1);
+    engine.unmount().unwrap();
+    assert!(check(&*disk.memory).is_clean());
+}
+
+#[test]
+fn a_failure_that_stays_is_latched_and_everything_stays_readable() {
+    for kind in [FaultKind::Write, FaultKind::Flush] {
+        let disk = disk();
+        let engine = disk.mount().unwrap();
+        write_new(&engine, engine.root(), "stable", &[1; 5000]);
+        engine.unmount().unwrap();
+        let engine = disk.mount().unwrap();
+        let stable = lookup(&engine, "stable");
+        let lost = write_new(&engine, engine.root(), "lost", &[2; 5000]);
+        let also_lost = write_new(&engine, engine.root(), "also lost", &[3; 5000]);
+        fail_next(&disk, kind, FaultLength::Gone);
+        // Each file learns of it, and none is ever told that it is safe after all; one without changes is.
+        for file in [lost, also_lost, lost, engine.root()] {
+            assert_eq!(engine.fsync(file, false).unwrap_err().errno(), 5);
+        }
+        engine.fsync(stable, false).unwrap();
+        assert_eq!(engine.sync().unwrap_err().errno(), 5);
+        // Read-only, and it says why.
+        let reason = engine.stats().read_only.unwrap();
+        assert!(reason.contains("injected failure"), "{reason}");
+        assert_eq!(engine.write(stable, 0, b"x").unwrap_err().errno(), 30);
+        assert_eq!(
+            engine.unlink(engine.root(), b"lost").unwrap_err().errno(),
+            30
+        );
+        // What is in memory can be read while the device is gone; the rest when it is back. It stays read-only.
+        assert_eq!(read_all(&engine, lost).unwrap(), [2; 5000]);
+        assert!(read_all(&engine, stable).is_err_and(|e| e.errno() == 5));
+        disk.fault.comes_back();
+        assert_eq!(read_all(&engine, stable).unwrap(), [1; 5000]);
+        assert_eq!(read_all(&engine, also_lost).unwrap(), [3; 5000]);
+        assert_eq!(engine.write(stable, 0, b"x").unwrap_err().errno(), 30);
+        assert_eq!(engine.fsync(lost, false).unwrap_err().errno(), 5);
+        assert_eq!(engine.unmount().unwrap_err().errno(), 5);
+        drop(engine);
+        // As after a crash; a new mount of the device that came back works.
+        disk.fault.reset_after_failure();
+        assert!(check(&*disk.memory).is_consistent());
+        let again = disk.mount().unwrap();
+        assert_eq!(
+            read_all(&again, lookup(&again, "stable")).unwrap(),
+            [1; 5000]
+        );
+        write_new(&again, again.root(), "new", &[4; 100]);
+        again.unmount().unwrap();
+        assert!(check(&*disk.memory).is_clean());
+    }
+}
+
+#[test]
+fn a_call_that_was_to_be_on_the_disk_when_it_returns_tells_of_the_failure() {
+    let disk = disk();
+    let options = MountOptions {
+        ordering: Ordering::Sync,
+        ..MountOptions::default()
+    };
+    let engine = Engine::mount(disk.fault.clone(), &Ext2, &options).unwrap();
+    let new = new_inode(FileType::Directory);
+    let create = |name: &[u8]| engine.create(engine.root(), name, &new);
+    create(b"first").unwrap();
+    fail_next(&disk, FaultKind::Flush, FaultLength::Once);
+    create(b"second").unwrap();
+    fail_next(&disk, FaultKind::Write, FaultLength::Gone);
+    assert_eq!(create(b"third").unwrap_err().errno(), 5);
+    assert_eq!(create(b"fourth").unwrap_err().errno(), 30);
+    assert_eq!(engine.unmount().unwrap_err().errno(), 5);
+    assert!(check(&*disk.memory).is_consistent());
+    let after = mount(copy_of(&disk)).unwrap();
+    lookup(&after, "first");
+    lookup(&after, "second");
+}
+
+#[test]
+fn a_device_that_fails_under_several_threads_loses_nothing_acknowledged() {
+    const THREADS: usize = 6;
+    for number in (3..60).step_by(7) {
+        let disk = disk();
+        let engine = disk.mount().unwrap();
+        disk.fault.inject(Fault {
+            kind: FaultKind::Flush,
+            number: disk.fault.counts().flushes + number,
+            length: FaultLength::Once,
+        });
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let engine = &engine;
+                scope.spawn(move || {
+                    for n in 0..8 {
+                        let name = format!("{thread} {n}");
+                        let data = [thread as u8 + 1; 3000];
+                        let file = write_new(engine, engine.root(), &name, &data);
+                        engine.fsync(file, false).unwrap();
+                    }
+                });
+            }
+        });
+        let after = mount(copy_of(&disk)).unwrap();
+        for thread in 0..THREADS {
+            for n in 0..8 {
+                let file = lookup(&after, &format!("{thread} {n}"));
+                let expected = [thread as u8 + 1; 3000];
+                assert_eq!(read_all(&after, file).unwrap(), expected, "{number}");
+            }
+        }
+        engine.unmount().unwrap();
+        assert!(check(&*disk.memory).is_clean());
+    }
+}
+
+/// What the device would hold if the power went now: what was not flushed is gone.
+fn copy_of(disk: &Disk) -> Arc<dyn BlockDevice> {
+    Arc::new(backstitch_device::MemoryDevice::from_bytes(
+        disk.memory.snapshot(),
+    ))
+}

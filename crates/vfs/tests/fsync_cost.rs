@@ -1,0 +1,126 @@
+//! What an fsync costs: the flushes of the device and the requests, counted.
+
+mod support;
+
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
+
+use backstitch_device::{BlockDevice, FaultCounts, FaultDevice, Loss, Result, WriteRequest};
+use support::{Disk, check, mount, new_image, write_new};
+
+/// A device whose flush takes as long as a fast drive's: others come while one is under way.
+struct SlowFlush(Arc<FaultDevice>);
+
+impl BlockDevice for SlowFlush {
+    fn size_bytes(&self) -> u64 {
+        self.0.size_bytes()
+    }
+
+    fn name(&self) -> String {
+        self.0.name()
+    }
+
+    fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<()> {
+        self.0.read(offset_bytes, buffer)
+    }
+
+    fn submit(&self, batch: &[WriteRequest]) -> Result<()> {
+        self.0.submit(batch)
+    }
+
+    fn flush(&self) -> Result<()> {
+        std::thread::sleep(Duration::from_millis(2));
+        self.0.flush()
+    }
+}
+
+/// What the device was asked for between two moments.
+fn between(before: FaultCounts, after: FaultCounts) -> (u64, u64) {
+    (after.flushes - before.flushes, after.writes - before.writes)
+}
+
+/// Runs `change` and then fsyncs the file that it returns: flushes and write requests of the fsync.
+fn cost(
+    disk: &Disk,
+    engine: &backstitch_vfs::Engine,
+    change: impl FnOnce() -> backstitch_vfs::InodeNumber,
+) -> (u64, u64) {
+    let inode = change();
+    let before = disk.fault.counts();
+    engine.fsync(inode, false).unwrap();
+    between(before, disk.fault.counts())
+}
+
+#[test]
+fn an_overwrite_takes_one_flush_an_append_two_a_new_file_three() {
+    let disk = Disk::new(new_image(8 << 20, 512), Loss::Half);
+    let engine = disk.mount().unwrap();
+    let root = engine.root();
+    // The root directory's block has been written before.
+    let file = write_new(&engine, root, "first", &[1; 3000]);
+    engine.sync().unwrap();
+
+    let overwrite = cost(&disk, &engine, || {
+        engine.write(file, 100, &[2; 1500]).unwrap();
+        file
+    });
+    let append = cost(&disk, &engine, || {
+        engine.write(file, 3072, &[3; 2000]).unwrap();
+        file
+    });
+    let new = cost(&disk, &engine, || {
+        write_new(&engine, root, "second", &[4; 3000])
+    });
+    let nothing = cost(&disk, &engine, || file);
+    println!(
+        "flushes and write requests: overwrite {overwrite:?}, append {append:?}, new file {new:?}"
+    );
+    assert_eq!(overwrite.0, 1, "flushes of an overwrite");
+    assert_eq!(append.0, 2, "flushes of an append");
+    assert_eq!(new.0, 3, "flushes of a new file");
+    assert_eq!(nothing, (0, 0), "an fsync without changes");
+    // Contents and inode; contents, bitmap and inode; the same and the directory. Adjacent blocks are one request.
+    assert!(overwrite.1 <= 2, "{overwrite:?}");
+    assert!(append.1 <= 3, "{append:?}");
+    assert!(new.1 <= 5, "{new:?}");
+    engine.unmount().unwrap();
+    assert!(check(&*disk.memory).is_clean());
+}
+
+#[test]
+fn concurrent_fsyncs_share_flushes() {
+    const THREADS: usize = 8;
+    const ROUNDS: usize = 30;
+    let disk = Disk::new(new_image(8 << 20, 512), Loss::Half);
+    let engine = mount(Arc::new(SlowFlush(disk.fault.clone()))).unwrap();
+    let files: Vec<_> = (0..THREADS)
+        .map(|n| write_new(&engine, engine.root(), &format!("file{n}"), &[0; 4000]))
+        .collect();
+    engine.sync().unwrap();
+    let before = disk.fault.counts();
+    let barrier = Barrier::new(THREADS);
+    std::thread::scope(|scope| {
+        for (n, file) in files.iter().enumerate() {
+            let (engine, barrier) = (&engine, &barrier);
+            scope.spawn(move || {
+                for round in 0..ROUNDS {
+                    engine.write(*file, 0, &[(n + round) as u8; 2000]).unwrap();
+                    // All ask at the same moment: one leads, the others find themselves served by it or by the next.
+                    barrier.wait();
+                    engine.fsync(*file, false).unwrap();
+                    barrier.wait();
+                }
+            });
+        }
+    });
+    let (flushes, _) = between(before, disk.fault.counts());
+    let fsyncs = (THREADS * ROUNDS) as u64;
+    println!("{flushes} flushes for {fsyncs} fsyncs");
+    assert!(flushes >= ROUNDS as u64, "an fsync without a flush");
+    assert!(
+        flushes * 2 <= fsyncs,
+        "{flushes} flushes for {fsyncs} fsyncs"
+    );
+    engine.unmount().unwrap();
+    assert!(check(&*disk.memory).is_clean());
+}

@@ -1,0 +1,90 @@
+//! An engine over a device in memory that can fail.
+
+#![allow(dead_code)] // Each test uses its part.
+
+pub(crate) mod workload;
+
+use std::sync::Arc;
+
+use backstitch_device::{BlockDevice, FaultDevice, Loss, MemoryDevice};
+use backstitch_ext::{Ext2, fsck, mkfs::Mkfs};
+use backstitch_vfs::{Engine, FileType, InodeNumber, MountOptions, NewInode};
+
+/// The bytes of a new file system.
+pub(crate) fn new_image(size_bytes: usize, inodes: u32) -> Vec<u8> {
+    let device = MemoryDevice::new(size_bytes);
+    let mkfs = Mkfs {
+        block_size: Some(1024),
+        inodes: Some(inodes),
+        ..Mkfs::new([7; 16], [9; 16], 1_700_000_000)
+    };
+    mkfs.write(&device).unwrap();
+    device.snapshot()
+}
+
+/// A device that holds an image and can fail, and the memory behind it.
+pub(crate) struct Disk {
+    pub(crate) memory: Arc<MemoryDevice>,
+    pub(crate) fault: Arc<FaultDevice>,
+}
+
+impl Disk {
+    pub(crate) fn new(image: Vec<u8>, loss: Loss) -> Disk {
+        let memory = Arc::new(MemoryDevice::from_bytes(image));
+        let fault = Arc::new(FaultDevice::new(memory.clone(), loss));
+        Disk { memory, fault }
+    }
+
+    pub(crate) fn mount(&self) -> backstitch_vfs::Result<Arc<Engine>> {
+        mount(self.fault.clone())
+    }
+}
+
+/// Mounts with little memory, so that blocks are read again, and with a writer that leaves writing to fsync.
+pub(crate) fn mount(device: Arc<dyn BlockDevice>) -> backstitch_vfs::Result<Arc<Engine>> {
+    let options = MountOptions {
+        cache_bytes: 1 << 20,
+        expire_seconds: 1e6,
+        ..MountOptions::default()
+    };
+    Engine::mount(device, &Ext2, &options)
+}
+
+/// What is wrong with an image.
+pub(crate) fn check(device: &dyn BlockDevice) -> fsck::Report {
+    fsck::check(device, &fsck::Options::default()).unwrap()
+}
+
+/// What a new file or directory is to be.
+pub(crate) fn new_inode(file_type: FileType) -> NewInode<'static> {
+    NewInode {
+        file_type,
+        permissions: 0o755,
+        umask: 0,
+        uid: 0,
+        gid: 0,
+        device_number: 0,
+        target: b"",
+    }
+}
+
+/// A new file with contents.
+pub(crate) fn write_new(
+    engine: &Engine,
+    directory: InodeNumber,
+    name: &str,
+    data: &[u8],
+) -> InodeNumber {
+    let new = new_inode(FileType::Regular);
+    let inode = engine.create(directory, name.as_bytes(), &new).unwrap();
+    assert_eq!(engine.write(inode.inode, 0, data).unwrap(), data.len());
+    inode.inode
+}
+
+/// A file's contents.
+pub(crate) fn read_all(engine: &Engine, inode: InodeNumber) -> backstitch_vfs::Result<Vec<u8>> {
+    let size = engine.attributes(inode)?.size_bytes;
+    let mut data = Vec::new();
+    engine.read(inode, 0, size as usize, &mut data)?;
+    Ok(data)
+}

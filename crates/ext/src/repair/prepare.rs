@@ -40,6 +40,7 @@ pub(super) fn choose(
     let backups = backups(image)?;
     if least > LITTLE_DAMAGE || has_other_words(image, &backups)? {
         let mut trials = vec![Trial::FirstInode];
+        trials.extend((0..3).map(Trial::Computed));
         for backup in backups {
             trials.push(Trial::Backup(backup, false));
             trials.push(Trial::Backup(backup, true));
@@ -70,6 +71,8 @@ pub(super) fn choose(
 enum Trial {
     /// The first inode for files that every tool chooses.
     FirstInode,
+    /// Fields that follow from others and from the device, for blocks of this size.
+    Computed(u32),
     /// The backup at this place, without or with its descriptors.
     Backup(u64, bool),
 }
@@ -82,6 +85,7 @@ impl Trial {
                 take(image, log, *at, *with_descriptors)?;
                 Ok(true)
             }
+            Trial::Computed(log_block_size) => compute(image, log, *log_block_size),
             Trial::FirstInode => {
                 let mut raw = super::superblock::raw(image)?;
                 if raw.s_first_ino.get() == GOOD_OLD_FIRST_INODE {
@@ -94,6 +98,50 @@ impl Trial {
             }
         }
     }
+}
+
+/// Computes what can be: the rest is taken as it is.
+fn compute(
+    image: &mut Overlay<'_>,
+    log: &mut Log,
+    log_block_size: u32,
+) -> Result<bool, CheckError> {
+    let mut raw = super::superblock::raw(image)?;
+    let before = raw;
+    let block_size = 1024 << log_block_size;
+    raw.s_log_block_size = log_block_size.into();
+    raw.s_log_cluster_size = log_block_size.into();
+    raw.s_first_data_block = u32::from(log_block_size == 0).into();
+    let per_group = raw.s_blocks_per_group.get();
+    if per_group == 0 || per_group > block_size * 8 || !per_group.is_multiple_of(8) {
+        raw.s_blocks_per_group = (block_size * 8).into();
+    }
+    raw.s_clusters_per_group = raw.s_blocks_per_group;
+    let there = image.size_bytes() / u64::from(block_size);
+    if u64::from(raw.s_blocks_count_lo.get()) > there {
+        raw.s_blocks_count_lo = (there as u32).into();
+    }
+    let blocks = raw.s_blocks_count_lo.get();
+    if raw.s_r_blocks_count_lo.get() > blocks / 2 {
+        raw.s_r_blocks_count_lo = (blocks / 20).into();
+    }
+    let data = blocks.saturating_sub(raw.s_first_data_block.get());
+    let groups = data.div_ceil(raw.s_blocks_per_group.get()).max(1);
+    let inodes = raw.s_inodes_per_group.get();
+    if inodes == 0 || inodes > block_size * 8 {
+        raw.s_inodes_per_group = (raw.s_inodes_count.get() / groups).into();
+    }
+    let inodes = raw.s_inodes_per_group.get().saturating_mul(groups);
+    raw.s_inodes_count = inodes.into();
+    if raw.as_bytes() == before.as_bytes() {
+        return Ok(false);
+    }
+    super::superblock::put(image, &raw)?;
+    log.add(
+        Location::FILE_SYSTEM,
+        "superblock fields computed from others and from the device",
+    );
+    Ok(true)
 }
 
 /// Mends the descriptors, and says how much is wrong then. What had to be guessed counts too.

@@ -9,8 +9,9 @@ use crate::format::inode::{DIRECT_POINTERS, DOUBLE_INDIRECT, offset};
 use crate::format::superblock::{
     RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
 };
-use crate::format::{FormatError, RESIZE_INODE, Superblock};
+use crate::format::{FormatError, JOURNAL_INODE, RESIZE_INODE, Superblock};
 use crate::fsck::{CheckError, Code, Facts, Finding, Location, Report};
+use backstitch_layout::FileType;
 use core::mem::offset_of;
 use zerocopy::IntoBytes;
 
@@ -152,13 +153,26 @@ impl Fixer<'_, '_> {
         if !sb.features.has_compat(COMPAT_RESIZE_INODE) {
             raw.s_reserved_gdt_blocks = 0.into();
         }
-        if !sb.features.has_compat(COMPAT_HAS_JOURNAL) {
-            raw.s_journal_inum = 0.into();
-            raw.s_journal_uuid = [0; 16];
-        }
+        self.journal_fields(&mut raw)?;
         if raw.as_bytes() != before.as_bytes() {
             put(self.image, &raw)?;
             self.note(Location::FILE_SYSTEM, "superblock fields set right");
+        }
+        Ok(())
+    }
+
+    /// A journal is where it belongs, or there is none.
+    fn journal_fields(&self, raw: &mut RawSuperblock) -> Result<(), CheckError> {
+        let has_journal = self.sb.features.has_compat(COMPAT_HAS_JOURNAL);
+        let inode = self.inode(JOURNAL_INODE)?;
+        let is_there = inode.file_type() == Some(FileType::Regular) && inode.block[0] != 0;
+        raw.s_journal_uuid = [0; 16];
+        if has_journal && is_there {
+            raw.s_journal_inum = JOURNAL_INODE.into();
+        } else {
+            let features = raw.s_feature_compat.get() & !COMPAT_HAS_JOURNAL;
+            raw.s_feature_compat = features.into();
+            raw.s_journal_inum = 0.into();
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ use crate::format::ROOT_INODE;
 use crate::format::directory::{OFFSET_INODE, entries};
 use crate::format::inode::offset;
 use crate::fsck::{CheckError, Code, Finding, Location};
+use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 
 impl Fixer<'_, '_> {
@@ -197,11 +198,40 @@ impl Fixer<'_, '_> {
         if removed > 0 {
             return Ok(());
         }
+        self.free_unnamed(found)
+    }
+
+    /// Frees what has no name; directories from the innermost ones out, so that no `..` ever leads to what is free already.
+    fn free_unnamed(&mut self, found: &ByInode) -> Result<(), CheckError> {
+        let parent_of = |fixer: &Self, number: u32| {
+            let index = fixer.facts.gathered.directory_index(number)?;
+            let parent = fixer.facts.names.parents[index];
+            (parent != number && found.contains_key(&parent)).then_some(parent)
+        };
+        let mut children: FxHashMap<u32, u32> = FxHashMap::default();
         for number in found.keys() {
-            let mut bytes = self.inode_bytes(*number)?;
-            self.clear(&mut bytes);
-            self.put_inode(*number, &bytes)?;
-            self.note(Location::inode(*number), "freed: it has no name");
+            if let Some(parent) = parent_of(self, *number) {
+                *children.entry(parent).or_default() += 1;
+            }
+        }
+        let is_leaf = |number: &u32| !children.contains_key(number);
+        let mut layer: Vec<u32> = found.keys().copied().filter(is_leaf).collect();
+        while !layer.is_empty() {
+            let mut next = Vec::new();
+            for number in layer {
+                let mut bytes = self.inode_bytes(number)?;
+                self.clear(&mut bytes);
+                self.put_inode(number, &bytes)?;
+                self.note(Location::inode(number), "freed: it has no name");
+                let parent = parent_of(self, number);
+                let left = parent.and_then(|parent| children.get_mut(&parent));
+                if let (Some(parent), Some(left)) = (parent, left) {
+                    *left -= 1;
+                    next.extend((*left == 0).then_some(parent));
+                }
+            }
+            self.image.barrier();
+            layer = next;
         }
         Ok(())
     }

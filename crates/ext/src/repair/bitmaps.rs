@@ -9,7 +9,7 @@ impl Fixer<'_, '_> {
     /// Makes the bitmaps and counters of the groups with findings what was found in use.
     pub(super) fn bitmaps(&mut self, findings: &[&Finding]) -> Result<(), CheckError> {
         for finding in findings {
-            self.note(finding.location, format!("was: {}", finding.what));
+            self.note(finding.location, format!("corrected: {}", finding.what));
         }
         let mut groups: Vec<u32> = findings.iter().filter_map(|f| f.location.group).collect();
         groups.sort_unstable();

@@ -13,6 +13,9 @@ use backstitch_layout::FileType;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// A new name is put into one of so many blocks at the end, or behind them.
+const TRIED_BLOCKS: usize = 16;
+
 /// An entry of a sound block, to be judged.
 struct Found {
     at: usize,
@@ -51,12 +54,8 @@ impl Fixer<'_, '_> {
 
     /// A directory that contains this one: by a name, or the root.
     fn parent_of(&self, number: u32) -> u32 {
-        let index = self.facts.gathered.directory_index(number);
-        let named = &self.facts.names.named;
-        let name = named
-            .iter()
-            .find(|(child, _)| index == Some(*child as usize));
-        name.map_or(ROOT_INODE, |(_, parent)| *parent)
+        let parents = self.parents_of(number);
+        parents.first().copied().unwrap_or(ROOT_INODE)
     }
 
     /// Says that the names are not in the order of hashes.
@@ -309,7 +308,7 @@ impl Fixer<'_, '_> {
         blocks: &mut Vec<u64>,
         entry: &Saved,
     ) -> Result<bool, CheckError> {
-        for block in blocks.iter().rev() {
+        for block in blocks.iter().rev().take(TRIED_BLOCKS) {
             let bytes = self.block(*block)?;
             let mut edit = crate::block_edit::BlockEdit::new(&bytes);
             if edit

@@ -44,8 +44,8 @@ mod prepare;
 mod superblock;
 mod tree;
 
-use crate::format::Superblock;
 use crate::format::superblock::{STATE_ERROR, STATE_VALID};
+use crate::format::{FormatError, Superblock};
 use crate::fsck::{self, CheckError, Code, EXIT_CLEAN, EXIT_UNCORRECTED, Report, Survey};
 use backstitch_device::BlockDevice;
 use fixer::Fixer;
@@ -178,6 +178,14 @@ pub fn repair(device: &dyn BlockDevice, options: &Options) -> Result<Outcome, Ch
     let mut log = Log::default();
     if is_damaged {
         prepare::choose(&mut image, &mut log, before.as_ref().err())?;
+    }
+    match superblock::parse(&image) {
+        Err(error @ CheckError::Format(FormatError::Incompatible { .. })) => return Err(error),
+        Err(error @ CheckError::Device(_)) => return Err(error),
+        // What is left of it is told in the report.
+        Ok(_) | Err(CheckError::Format(_)) => {}
+    }
+    if is_damaged {
         superblock::mark_damaged(&mut image)?;
     }
     let after = settle(&mut image, &mut log, options, is_damaged)?;

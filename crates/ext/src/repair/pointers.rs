@@ -39,7 +39,12 @@ struct Claims {
     own: FxHashSet<u64>,
     cleared: u64,
     copied: u64,
+    /// How many more copies are made.
+    budget: u64,
 }
+
+/// Copies are kept in memory until they are written; a hostile image must not ask for more. Further claims are cleared.
+const MAX_COPIES: u64 = 1 << 16;
 
 /// What an inode's pointers are, as the check sees it.
 fn purpose(inode: &Inode, bytes: &[u8]) -> Option<FileType> {
@@ -135,8 +140,13 @@ impl<'a, 'd> Fixer<'a, 'd> {
         Ok((blocks, end))
     }
 
-    /// Whether an inode's contents are in this block, among others.
-    pub(super) fn has_block(&mut self, number: u32, block: u64) -> Result<bool, CheckError> {
+    /// Whether an inode's contents are in this block, among others. Indirect blocks in `seen` were looked at before.
+    pub(super) fn has_block(
+        &mut self,
+        number: u32,
+        block: u64,
+        seen: &mut FxHashSet<u64>,
+    ) -> Result<bool, CheckError> {
         let mut bytes = self.inode_bytes(number)?;
         if purpose(&Inode::parse(&bytes)?, &bytes).is_none() {
             return Ok(false);
@@ -144,10 +154,13 @@ impl<'a, 'd> Fixer<'a, 'd> {
         let mut is_found = false;
         self.each_pointer(&mut bytes, &mut |fixer, pointer| {
             is_found |= pointer.block == block;
-            Ok(match fixer.sb.is_valid_block(pointer.block) && !is_found {
-                true => Verdict::Keep,
-                false => Verdict::Pass,
-            })
+            let is_new = pointer.level > 0 && seen.insert(pointer.block);
+            Ok(
+                match fixer.sb.is_valid_block(pointer.block) && is_new && !is_found {
+                    true => Verdict::Keep,
+                    false => Verdict::Pass,
+                },
+            )
         })?;
         Ok(is_found)
     }
@@ -160,6 +173,7 @@ impl<'a, 'd> Fixer<'a, 'd> {
             own: FxHashSet::default(),
             cleared: 0,
             copied: 0,
+            budget: MAX_COPIES,
         };
         for number in self.used_inodes() {
             let mut bytes = self.inode_bytes(number)?;
@@ -255,7 +269,7 @@ impl<'a, 'd> Fixer<'a, 'd> {
                 below == 0 || self.sb.is_valid_block(below) && !claims.own.contains(&below)
             }),
         };
-        let copy = if is_own || !is_sensible {
+        let copy = if is_own || !is_sensible || claims.budget == 0 {
             None
         } else {
             self.allocate()
@@ -268,6 +282,7 @@ impl<'a, 'd> Fixer<'a, 'd> {
         claims.all.insert(copy);
         claims.own.insert(copy);
         claims.copied += 1;
+        claims.budget -= 1;
         Ok(Verdict::Set(copy))
     }
 

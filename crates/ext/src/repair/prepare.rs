@@ -6,6 +6,7 @@
 use super::overlay::Overlay;
 use super::{Log, MAX_FINDINGS};
 use crate::format::GOOD_OLD_FIRST_INODE;
+use crate::format::features::{COMPAT_HAS_JOURNAL, INCOMPAT_RECOVER};
 use crate::format::group::{
     GroupDescriptor, RawGroupDescriptor, descriptor_location, descriptor_table_block,
 };
@@ -33,6 +34,9 @@ pub(super) fn choose(
     if let Some(CheckError::Device(error)) = error {
         return Err(error.clone().into());
     }
+    if let (Some(error), true) = (error, needs_replay(image)?) {
+        return Err(error.clone());
+    }
     let mut primary = image.fork();
     let mut primary_log = Log::default();
     let mut least = score(&mut primary, &mut primary_log)?;
@@ -40,7 +44,8 @@ pub(super) fn choose(
     let backups = backups(image)?;
     if least > LITTLE_DAMAGE || has_other_words(image, &backups)? {
         let mut trials = vec![Trial::FirstInode];
-        trials.extend((0..3).map(Trial::Computed));
+        trials.extend((0..3).map(|log| Trial::Computed(log, true)));
+        trials.extend((0..3).map(|log| Trial::Computed(log, false)));
         for backup in backups {
             trials.push(Trial::Backup(backup, false));
             trials.push(Trial::Backup(backup, true));
@@ -67,12 +72,20 @@ pub(super) fn choose(
     Ok(())
 }
 
+/// Whether a journal is to be replayed first, which no backup knows of.
+fn needs_replay(image: &Overlay<'_>) -> Result<bool, CheckError> {
+    let raw = super::superblock::raw(image)?;
+    let has_journal = raw.s_feature_compat.get() & COMPAT_HAS_JOURNAL != 0;
+    Ok(has_journal && raw.s_feature_incompat.get() & INCOMPAT_RECOVER != 0)
+}
+
 /// Something to try instead of the superblock as it is.
 enum Trial {
     /// The first inode for files that every tool chooses.
     FirstInode,
-    /// Fields that follow from others and from the device, for blocks of this size.
-    Computed(u32),
+    /// Fields that follow from others and from the device, for blocks of this size; whether the number of inodes is right rather than
+    /// that of each group.
+    Computed(u32, bool),
     /// The backup at this place, without or with its descriptors.
     Backup(u64, bool),
 }
@@ -85,7 +98,9 @@ impl Trial {
                 take(image, log, *at, *with_descriptors)?;
                 Ok(true)
             }
-            Trial::Computed(log_block_size) => compute(image, log, *log_block_size),
+            Trial::Computed(log_block_size, by_count) => {
+                compute(image, log, *log_block_size, *by_count)
+            }
             Trial::FirstInode => {
                 let mut raw = super::superblock::raw(image)?;
                 if raw.s_first_ino.get() == GOOD_OLD_FIRST_INODE {
@@ -105,6 +120,7 @@ fn compute(
     image: &mut Overlay<'_>,
     log: &mut Log,
     log_block_size: u32,
+    by_count: bool,
 ) -> Result<bool, CheckError> {
     let mut raw = super::superblock::raw(image)?;
     let before = raw;
@@ -128,7 +144,7 @@ fn compute(
     let data = blocks.saturating_sub(raw.s_first_data_block.get());
     let groups = data.div_ceil(raw.s_blocks_per_group.get()).max(1);
     let inodes = raw.s_inodes_per_group.get();
-    if inodes == 0 || inodes > block_size * 8 {
+    if by_count || inodes == 0 || inodes > block_size * 8 {
         raw.s_inodes_per_group = (raw.s_inodes_count.get() / groups).into();
     }
     let inodes = raw.s_inodes_per_group.get().saturating_mul(groups);
@@ -267,7 +283,7 @@ fn mend_descriptors(image: &mut Overlay<'_>, log: &mut Log) -> Result<(), CheckE
     for group in 0..sb.groups {
         let (block, at) = descriptor_location(&sb, group);
         let place = (block << sb.block_size_bits) + at as u64;
-        let own = descriptor(image, place)?;
+        let own = descriptor(image, place);
         if GroupDescriptor::from_raw(&own)
             .misplaced(&sb, group)
             .is_none()
@@ -276,7 +292,7 @@ fn mend_descriptors(image: &mut Overlay<'_>, log: &mut Log) -> Result<(), CheckE
         }
         let mut candidates = Vec::new();
         for distance in &backups {
-            candidates.push(descriptor(image, place + (distance << sb.block_size_bits))?);
+            candidates.push(descriptor(image, place + (distance << sb.block_size_bits)));
         }
         candidates.push(usual(&sb, group, own));
         let good = candidates.into_iter().find(|raw| {
@@ -296,10 +312,13 @@ fn mend_descriptors(image: &mut Overlay<'_>, log: &mut Log) -> Result<(), CheckE
     Ok(())
 }
 
-fn descriptor(image: &Overlay<'_>, place: u64) -> Result<RawGroupDescriptor, CheckError> {
-    let bytes = image.read(place, size_of::<RawGroupDescriptor>())?;
-    Ok(RawGroupDescriptor::read_from_bytes(&bytes)
-        .unwrap_or_else(|_| RawGroupDescriptor::new_zeroed()))
+/// A descriptor; zeros, which are none, where the image ends before it.
+fn descriptor(image: &Overlay<'_>, place: u64) -> RawGroupDescriptor {
+    let bytes = image.read(place, size_of::<RawGroupDescriptor>());
+    let raw = bytes
+        .ok()
+        .and_then(|bytes| RawGroupDescriptor::read_from_bytes(&bytes).ok());
+    raw.unwrap_or_else(RawGroupDescriptor::new_zeroed)
 }
 
 /// Bitmaps and inode table one after the other, behind the group's own superblock and descriptors.

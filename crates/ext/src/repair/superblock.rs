@@ -13,6 +13,7 @@ use crate::format::{FormatError, JOURNAL_INODE, RESIZE_INODE, Superblock};
 use crate::fsck::{CheckError, Code, Facts, Finding, Location, Report};
 use backstitch_layout::FileType;
 use core::mem::offset_of;
+use rustc_hash::FxHashSet;
 use zerocopy::IntoBytes;
 
 /// The superblock as it is.
@@ -257,8 +258,9 @@ impl Fixer<'_, '_> {
         {
             return Ok(true);
         }
+        let mut seen = FxHashSet::default();
         for number in self.used_inodes() {
-            if number != RESIZE_INODE && self.has_block(number, block)? {
+            if number != RESIZE_INODE && self.has_block(number, block, &mut seen)? {
                 return Ok(true);
             }
         }

@@ -77,11 +77,15 @@ impl Fixer<'_, '_> {
     }
 
     /// The directories that name this one.
-    fn parents_of(&self, directory: u32) -> Vec<u32> {
-        let index = self.facts.gathered.directory_index(directory);
-        let named = self.facts.names.named.iter();
-        named
-            .filter(|(child, _)| index == Some(*child as usize))
+    pub(super) fn parents_of(&self, directory: u32) -> Vec<u32> {
+        let Some(index) = self.facts.gathered.directory_index(directory) else {
+            return Vec::new();
+        };
+        let (index, named) = (index as u32, &self.facts.names.named);
+        let start = named.partition_point(|(child, _)| *child < index);
+        named[start..]
+            .iter()
+            .take_while(|(child, _)| *child == index)
             .map(|(_, parent)| *parent)
             .collect()
     }

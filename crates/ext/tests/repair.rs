@@ -200,3 +200,50 @@ fn random_damage() {
         "{refused} refused, {left} left"
     );
 }
+
+/// Far more than any repair of an image of 2 MiB takes, even in a debug build on a busy machine.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+
+#[test]
+fn heavy_damage() {
+    if !have("mke2fs", "e2fsprogs") {
+        return;
+    }
+    let rounds = environment("BACKSTITCH_ROUNDS", 90);
+    let (mut clean, mut failures) = (0, Vec::new());
+    for (index, variant) in VARIANTS.iter().enumerate() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("damaged");
+        let good = make_image(folder.path(), variant);
+        let targets = targets(&good);
+        for seed in (1..=rounds).filter(|seed| *seed as usize % VARIANTS.len() == index) {
+            let mut random = Random::new(seed);
+            let mut bytes = good.clone();
+            for _ in 0..random.below(60) {
+                random::damage(&mut bytes, &targets, &mut random);
+            }
+            for _ in 0..random.below(4) {
+                let block = random.below(bytes.len() / 1024) * 1024;
+                let from = random.below(bytes.len() / 1024) * 1024;
+                bytes.copy_within(from..from + 1024, block);
+            }
+            if random.below(8) != 0 {
+                bytes[1024..2048].copy_from_slice(&good[1024..2048]);
+            }
+            let start = std::time::Instant::now();
+            let result = repaired(&bytes, Mode::All);
+            assert!(start.elapsed() < PATIENCE, "seed {seed}");
+            let Ok((outcome, after)) = result else {
+                continue;
+            };
+            if outcome.is_clean() {
+                clean += 1;
+                failures
+                    .extend(faults(&outcome, &after, &path).map(|f| format!("seed {seed}: {f}")));
+            }
+        }
+    }
+    eprintln!("{clean} of {rounds} clean");
+    assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+    assert!(clean > rounds / 2);
+}

@@ -125,7 +125,6 @@ fn what_is_not_there_is_said() {
 fn commands_to_come_say_so() {
     let bench = Bench::new();
     for line in [
-        "crash fs --ordering soft",
         "trace record x",
         "bench imap",
         "bench untar --disk viking",

@@ -2,7 +2,7 @@
 //!
 //! # How
 //!
-//! The check runs over the device with the changes made so far in front of it ([`overlay`]); what it finds and what it gathered
+//! The check runs over the device with the changes made so far in front of it (`overlay`); what it finds and what it gathered
 //! decide the next step, the most basic damage first, and then it runs again:
 //!
 //! 1. `prepare`, `superblock`: the superblock and the descriptors, from their backups where they are better;

@@ -59,7 +59,7 @@ pub(crate) enum Command {
     Mv(mv::Args),
     /// Walk the files of an image
     Find(find::Args),
-    /// Check a file system
+    /// Check a file system, and repair it
     Fsck(fsck::Args),
     /// Explore what a crash can leave: of a file system, of a program, of any device's writes
     Crash(crash::Args),

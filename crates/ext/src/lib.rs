@@ -42,6 +42,7 @@ mod reach;
 mod reclaim;
 mod removal;
 mod rename;
+pub mod repair;
 mod shrink;
 mod xattrs;
 

@@ -1,24 +1,33 @@
 //! `backstitch fsck IMAGE`, with the exit code of fsck(8).
 
 use crate::error::{Error, Result};
-use crate::image::{DeviceOptions, open_device};
+use crate::image::{DeviceOptions, now, open_device};
 use crate::show;
 use backstitch_ext::fsck::{EXIT_OPERATIONAL, Kind, Options, Report, check};
+use backstitch_ext::repair::{self, Mode, Outcome};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Check a file system, changing nothing (repairing is not there yet).
+/// Check a file system, and repair it.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "The verdict, clean or not, is that of `e2fsck -fn`. A finding is a leak (space that nobody can reach), a count (a number that
 can be computed anew) or a corruption; soft updates leave nothing but leaks and counts behind.
 
-Exit status, as fsck(8): 0 clean, 4 something found, 8 the check could not be done, 16 usage.
+With -p what soft updates may leave is repaired, and nothing else: where there is a corruption nothing is changed. What has no name
+is freed where the image says that a crash under soft updates left it, since then it was removed, or never given a name. With
+-y everything is repaired. Blocks that two files claim are copied, so that both can be read; what has no name goes to lost+found.
+
+Nothing is written before the whole repair is worked out. A power cut in the middle leaves what a second run repairs.
+
+Exit status, as fsck(8), added up: 0 clean, 1 corrected, 4 left uncorrected, 8 the check could not be done, 16 usage.
 
 Examples:
   backstitch fsck -n disk.img
+  backstitch fsck -p disk.img
+  backstitch fsck -y --json disk.img | jq '.repairs[]'
   backstitch fsck --json disk.img | jq '.findings[] | select(.kind == \"corruption\")'"
 )]
 pub(crate) struct Args {
@@ -27,10 +36,10 @@ pub(crate) struct Args {
     /// Only look (the default)
     #[arg(short = 'n', group = "mode")]
     no: bool,
-    /// Repair what needs no questions (not there yet)
+    /// Repair what soft updates may leave; change nothing where there is more
     #[arg(short = 'p', group = "mode")]
     preen: bool,
-    /// Repair everything (not there yet)
+    /// Repair everything
     #[arg(short = 'y', group = "mode")]
     yes: bool,
     /// Check an image that says it is clean too (always so)
@@ -54,22 +63,88 @@ fn operational() -> u8 {
 }
 
 fn look(args: &Args) -> Result<ExitCode> {
-    if args.preen || args.yes {
-        let why = "repairing is not there yet; -n checks";
-        return Err(Error::at_path("fsck", &args.image, why));
+    let mode = match (args.preen, args.yes) {
+        (true, _) => Mode::Preen,
+        (_, true) => Mode::All,
+        _ => return only_look(args),
+    };
+    mend(args, mode)
+}
+
+fn options(args: &Args) -> Options {
+    Options {
+        threads: args.threads.map(usize::from),
+        ..Options::default()
     }
+}
+
+/// Repairs, and says what was found and what was done.
+fn mend(args: &Args, mode: Mode) -> Result<ExitCode> {
+    let device = open_device("fsck", &args.image, DeviceOptions::default())?;
+    let options = repair::Options {
+        mode,
+        now_seconds: u32::try_from(now().seconds).unwrap_or(u32::MAX),
+        check: options(args),
+    };
+    let started = Instant::now();
+    let outcome = repair::repair(&*device, &options)
+        .map_err(|error| Error::at_path("fsck", &args.image, error))?;
+    if args.json {
+        show::print_json("fsck", &repair_document(args, &outcome, started))?;
+    } else {
+        show::print_bytes("fsck", repair_text(args, &outcome).as_bytes())?;
+    }
+    if outcome.after.is_none() {
+        let why = "it has damage that -p does not repair; nothing was changed";
+        let hint = format!("backstitch fsck -y {}", args.image.display());
+        Error::at_path("fsck", &args.image, why).hint(hint).print();
+    }
+    let status = u8::try_from(outcome.exit_status()).unwrap_or(operational());
+    Ok(ExitCode::from(status))
+}
+
+/// What was found before, what was done, and what is left.
+fn repair_document(args: &Args, outcome: &Outcome, started: Instant) -> Value {
+    let mut document = match &outcome.before {
+        Some(before) => document(args, before, started),
+        None => json!({ "image": args.image.display().to_string(), "findings": [] }),
+    };
+    if let Value::Object(members) = &mut document {
+        let left = outcome.after.as_ref().map(|report| &report.findings);
+        members.insert("repairs".into(), json!(outcome.repairs));
+        members.insert("repairs_omitted".into(), outcome.omitted.into());
+        members.insert("left".into(), json!(left));
+        members.insert("clean".into(), outcome.is_clean().into());
+        members.insert("exit_status".into(), outcome.exit_status().into());
+        members.insert("seconds".into(), started.elapsed().as_secs_f64().into());
+    }
+    document
+}
+
+fn repair_text(args: &Args, outcome: &Outcome) -> String {
+    let mut text: String = outcome
+        .repairs
+        .iter()
+        .map(|repair| format!("{repair}\n"))
+        .collect();
+    if outcome.omitted > 0 {
+        text.push_str(&format!("… and {} more repairs\n", outcome.omitted));
+    }
+    if let Some(last) = outcome.after.as_ref().or(outcome.before.as_ref()) {
+        text.push_str(&self::text(args, last));
+    }
+    text
+}
+
+fn only_look(args: &Args) -> Result<ExitCode> {
     let read_only = DeviceOptions {
         read_only: true,
         ..DeviceOptions::default()
     };
     let device = open_device("fsck", &args.image, read_only)?;
-    let options = Options {
-        threads: args.threads.map(usize::from),
-        ..Options::default()
-    };
     let started = Instant::now();
-    let report =
-        check(&*device, &options).map_err(|error| Error::at_path("fsck", &args.image, error))?;
+    let report = check(&*device, &options(args))
+        .map_err(|error| Error::at_path("fsck", &args.image, error))?;
     if args.json {
         show::print_json("fsck", &document(args, &report, started))?;
     } else {

@@ -58,7 +58,7 @@ pub(super) fn check_blocks<S: Source + ?Sized>(
 }
 
 /// What is wrong with an attribute block.
-fn block_fault(bytes: &[u8]) -> Option<String> {
+pub(crate) fn block_fault(bytes: &[u8]) -> Option<String> {
     match xattr::block_attributes(bytes) {
         Err(error) => Some(error.to_string()),
         Ok(attributes) => bad_attributes(bytes, 0, attributes, ZeroHash::Wrong),

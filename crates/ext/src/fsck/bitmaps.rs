@@ -150,7 +150,7 @@ fn check_block_bitmap<S: Source + ?Sized>(
         report(run);
     }
     let per_group = sb.blocks_per_group as usize;
-    if bitmap::find_zero(bytes, blocks, per_group).is_some() {
+    if bitmap::find_zero(bytes, blocks, per_group).is_some() || has_free_tail(bytes, per_group) {
         findings.add(Code::BitmapPadding, Location::group(group), || {
             "blocks behind the end of the file system are marked as free".into()
         });
@@ -163,6 +163,12 @@ fn check_block_bitmap<S: Source + ?Sized>(
         });
     }
     free as u64
+}
+
+/// Whether a bitmap's bytes behind those for its group are not all set.
+fn has_free_tail(bytes: &[u8], bits: usize) -> bool {
+    let tail = bytes.get(bits.div_ceil(8)..).unwrap_or(&[]);
+    tail.iter().any(|byte| *byte != 0xff)
 }
 
 /// Gives the number of inodes that the bitmap shows as free.
@@ -204,6 +210,11 @@ fn check_inode_bitmap<S: Source + ?Sized>(
     }
     if let Some(run) = &open {
         report(run);
+    }
+    if has_free_tail(bytes, inodes) {
+        findings.add(Code::BitmapPadding, Location::group(group), || {
+            "inodes behind the end of the group are marked as free".into()
+        });
     }
     let descriptor = &context.groups[group as usize];
     check_marks(descriptor, infos, group, findings);

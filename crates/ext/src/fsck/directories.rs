@@ -18,15 +18,15 @@ const CHUNKS_PER_THREAD: usize = 16;
 const DOT_MAX_BYTES: usize = 24;
 
 /// Who names which directory.
-pub(super) struct Names {
+pub(crate) struct Names {
     /// `..` of each directory, in the order of [`Gathered::directories`]; 0 where there is none.
-    pub(super) parents: Vec<u32>,
+    pub(crate) parents: Vec<u32>,
     /// The names of directories: the place of the named one, and the inode of the one that contains the name. In that order.
-    pub(super) named: Vec<(u32, u32)>,
+    pub(crate) named: Vec<(u32, u32)>,
 }
 
 /// Looks at all directories.
-pub(super) fn scan<S: Source + ?Sized>(
+pub(crate) fn scan<S: Source + ?Sized>(
     context: &Context<'_, S>,
     gathered: &Gathered,
     findings: &mut Findings,

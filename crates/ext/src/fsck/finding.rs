@@ -286,15 +286,15 @@ impl fmt::Display for Finding {
 
 /// Findings as they are made, up to a limit: a hostile image must not fill the memory with them.
 #[derive(Debug)]
-pub(super) struct Findings {
-    pub(super) list: Vec<Finding>,
-    pub(super) omitted: u64,
-    pub(super) worst_omitted: Option<Kind>,
+pub(crate) struct Findings {
+    pub(crate) list: Vec<Finding>,
+    pub(crate) omitted: u64,
+    pub(crate) worst_omitted: Option<Kind>,
     limit: usize,
 }
 
 impl Findings {
-    pub(super) fn new(limit: usize) -> Findings {
+    pub(crate) fn new(limit: usize) -> Findings {
         Findings {
             list: Vec::new(),
             omitted: 0,
@@ -304,7 +304,7 @@ impl Findings {
     }
 
     /// Adds a finding; its words are only made where it is kept.
-    pub(super) fn add(&mut self, code: Code, location: Location, what: impl FnOnce() -> String) {
+    pub(crate) fn add(&mut self, code: Code, location: Location, what: impl FnOnce() -> String) {
         let kind = code.kind();
         if self.list.len() < self.limit {
             self.list.push(Finding {
@@ -320,7 +320,7 @@ impl Findings {
     }
 
     /// Appends those of another part of the check.
-    pub(super) fn append(&mut self, other: Findings) {
+    pub(crate) fn append(&mut self, other: Findings) {
         self.omitted += other.omitted;
         self.worst_omitted = self.worst_omitted.max(other.worst_omitted);
         for finding in other.list {

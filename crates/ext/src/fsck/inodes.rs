@@ -27,7 +27,7 @@ const FOREIGN_FLAGS: u32 =
 const CHUNKS_PER_THREAD: usize = 16;
 
 /// Looks at all inodes.
-pub(super) fn scan<S: Source + ?Sized>(
+pub(crate) fn scan<S: Source + ?Sized>(
     context: &Context<'_, S>,
     findings: &mut Findings,
 ) -> Result<Gathered, CheckError> {

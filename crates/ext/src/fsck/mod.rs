@@ -29,22 +29,24 @@
 mod attributes;
 mod bitmaps;
 mod blocks;
-mod directories;
-mod finding;
+pub(crate) mod directories;
+pub(crate) mod finding;
 mod index;
 mod inodes;
 mod reserved;
 mod source;
-mod state;
-mod superblock;
+pub(crate) mod state;
+pub(crate) mod superblock;
 mod tree;
 
-use crate::format::FormatError;
 use crate::format::superblock::Superblock;
+use crate::format::{FormatError, GroupDescriptor};
+pub(crate) use attributes::block_fault;
 use backstitch_device::{BlockDevice, DeviceError};
+use directories::Names;
 use finding::Findings;
 use serde::Serialize;
-use state::Context;
+use state::{Context, Gathered};
 use thiserror::Error;
 
 pub use finding::{Code, Finding, Kind, Location};
@@ -185,13 +187,36 @@ pub fn check_source<S: Source + ?Sized>(
     source: &S,
     options: &Options,
 ) -> Result<Report, CheckError> {
+    Ok(survey(source, options)?.report)
+}
+
+/// A check with what it gathered on the way, for those who repair.
+pub(crate) struct Survey {
+    pub(crate) report: Report,
+    /// `None` where the check ended early.
+    pub(crate) facts: Option<Facts>,
+}
+
+/// What a check knows of an image.
+pub(crate) struct Facts {
+    pub(crate) sb: Superblock,
+    pub(crate) groups: Vec<GroupDescriptor>,
+    pub(crate) gathered: Gathered,
+    pub(crate) names: Names,
+}
+
+/// Checks, and keeps what was gathered.
+pub(crate) fn survey<S: Source + ?Sized>(
+    source: &S,
+    options: &Options,
+) -> Result<Survey, CheckError> {
     let mut findings = Findings::new(options.max_findings);
     let mut notes = Findings::new(options.max_findings);
     let Some(sb) = superblock::read(source, &mut findings)? else {
-        return Ok(finish(None, findings, notes, Summary::default()));
+        return Ok(ended_early(findings, notes));
     };
     let Some(groups) = superblock::read_groups(source, &sb, &mut findings)? else {
-        return Ok(finish(None, findings, notes, Summary::default()));
+        return Ok(ended_early(findings, notes));
     };
     let mut context = Context::new(source, &sb, &groups, options);
     superblock::note_state(&sb, &mut notes);
@@ -205,7 +230,22 @@ pub fn check_source<S: Source + ?Sized>(
     superblock::check_large_file(&sb, gathered.has_large_file, &mut findings);
     tree::check(&context, &gathered, &names, &mut findings);
     let summary = bitmaps::check(&context, &gathered, &mut findings, &mut notes)?;
-    Ok(finish(Some(&sb), findings, notes, summary))
+    Ok(Survey {
+        report: finish(Some(&sb), findings, notes, summary),
+        facts: Some(Facts {
+            sb,
+            groups,
+            gathered,
+            names,
+        }),
+    })
+}
+
+fn ended_early(findings: Findings, notes: Findings) -> Survey {
+    Survey {
+        report: finish(None, findings, notes, Summary::default()),
+        facts: None,
+    }
 }
 
 fn finish(

@@ -15,20 +15,20 @@ const LARGE_TABLE_BYTES: u64 = 256 << 20;
 const MAX_THREADS: usize = 16;
 
 /// What all passes read.
-pub(super) struct Context<'a, S: Source + ?Sized> {
-    pub(super) source: &'a S,
-    pub(super) sb: &'a Superblock,
-    pub(super) groups: &'a [GroupDescriptor],
-    pub(super) threads: usize,
-    pub(super) max_findings: usize,
+pub(crate) struct Context<'a, S: Source + ?Sized> {
+    pub(crate) source: &'a S,
+    pub(crate) sb: &'a Superblock,
+    pub(crate) groups: &'a [GroupDescriptor],
+    pub(crate) threads: usize,
+    pub(crate) max_findings: usize,
     /// Whether a deletion time can be told from an inode number: not where the clock was near 1970.
-    pub(super) can_tell_low_times: bool,
+    pub(crate) can_tell_low_times: bool,
     /// The blocks of the resize inode, where it is sound.
-    pub(super) resize_blocks: Option<u64>,
+    pub(crate) resize_blocks: Option<u64>,
 }
 
 impl<'a, S: Source + ?Sized> Context<'a, S> {
-    pub(super) fn new(
+    pub(crate) fn new(
         source: &'a S,
         sb: &'a Superblock,
         groups: &'a [GroupDescriptor],
@@ -53,12 +53,12 @@ impl<'a, S: Source + ?Sized> Context<'a, S> {
         }
     }
 
-    pub(super) fn block_size(&self) -> usize {
+    pub(crate) fn block_size(&self) -> usize {
         self.sb.block_size as usize
     }
 
     /// One block.
-    pub(super) fn block<'b>(
+    pub(crate) fn block<'b>(
         &'b self,
         block: u64,
         scratch: &'b mut Vec<u8>,
@@ -68,7 +68,7 @@ impl<'a, S: Source + ?Sized> Context<'a, S> {
     }
 
     /// One inode's bytes.
-    pub(super) fn inode<'b>(
+    pub(crate) fn inode<'b>(
         &'b self,
         inode: u32,
         scratch: &'b mut Vec<u8>,
@@ -82,7 +82,7 @@ impl<'a, S: Source + ?Sized> Context<'a, S> {
     }
 
     /// Whether a block belongs to the file system itself: superblocks, descriptors, bitmaps, inode tables.
-    pub(super) fn is_metadata(&self, block: u64) -> bool {
+    pub(crate) fn is_metadata(&self, block: u64) -> bool {
         if !self.sb.is_valid_block(block) {
             return false;
         }
@@ -97,7 +97,7 @@ impl<'a, S: Source + ?Sized> Context<'a, S> {
     }
 
     /// The blocks of the file system itself.
-    pub(super) fn metadata_blocks(&self) -> BlockSet {
+    pub(crate) fn metadata_blocks(&self) -> BlockSet {
         let mut set = BlockSet::new(self.sb.blocks_count);
         // The boot block is nobody's, but its bit does not exist in any bitmap.
         for (group, descriptor) in self.groups.iter().enumerate() {
@@ -117,7 +117,7 @@ impl<'a, S: Source + ?Sized> Context<'a, S> {
 
 /// Runs `work` for the chunks `0..chunks`, on several threads where the context says so; the results come in the chunks' order.
 /// `new_worker` makes what one thread keeps over its chunks, and all of those come back too.
-pub(super) fn in_chunks<W: Send, R: Send>(
+pub(crate) fn in_chunks<W: Send, R: Send>(
     threads: usize,
     chunks: usize,
     new_worker: impl Fn() -> W + Sync,
@@ -166,19 +166,19 @@ pub(super) fn in_chunks<W: Send, R: Send>(
 
 /// A set of blocks, a bit for each.
 #[derive(Clone)]
-pub(super) struct BlockSet {
+pub(crate) struct BlockSet {
     words: Vec<u64>,
 }
 
 impl BlockSet {
-    pub(super) fn new(blocks: u64) -> BlockSet {
+    pub(crate) fn new(blocks: u64) -> BlockSet {
         BlockSet {
             words: vec![0; blocks.div_ceil(64) as usize],
         }
     }
 
     /// Adds a block; `false` where it was in the set already. The block must exist.
-    pub(super) fn insert(&mut self, block: u64) -> bool {
+    pub(crate) fn insert(&mut self, block: u64) -> bool {
         let bit = 1 << (block % 64);
         let word = &mut self.words[(block / 64) as usize];
         let is_new = *word & bit == 0;
@@ -200,7 +200,7 @@ impl BlockSet {
     }
 
     /// Adds another set; gives the blocks that were in both, `common` (which is in both by design) left out.
-    pub(super) fn join(&mut self, other: &BlockSet, common: &BlockSet) -> Vec<u64> {
+    pub(crate) fn join(&mut self, other: &BlockSet, common: &BlockSet) -> Vec<u64> {
         let mut twice = Vec::new();
         for (index, word) in self.words.iter_mut().enumerate() {
             let mut both = *word & other.words[index] & !common.words[index];
@@ -214,7 +214,7 @@ impl BlockSet {
     }
 
     /// The bits of 64 blocks from `block` on, which need not be a multiple of 64.
-    pub(super) fn bits_from(&self, block: u64) -> u64 {
+    pub(crate) fn bits_from(&self, block: u64) -> u64 {
         let (index, shift) = ((block / 64) as usize, block % 64);
         let word = |index: usize| self.words.get(index).copied().unwrap_or(0);
         if shift == 0 {
@@ -223,7 +223,7 @@ impl BlockSet {
         word(index) >> shift | word(index + 1) << (64 - shift)
     }
 
-    pub(super) fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.words
             .iter()
             .map(|word| u64::from(word.count_ones()))
@@ -233,64 +233,64 @@ impl BlockSet {
 
 /// What is kept of every inode in groups that have any in use.
 #[derive(Default)]
-pub(super) struct InodeInfo {
+pub(crate) struct InodeInfo {
     /// Whether it is in use.
-    pub(super) is_used: bool,
+    pub(crate) is_used: bool,
     /// Whether AFS uses it, which keeps no names.
-    pub(super) is_imagic: bool,
+    pub(crate) is_imagic: bool,
     /// The type code of a directory entry for it; 0 where the mode is none.
-    pub(super) type_code: u8,
+    pub(crate) type_code: u8,
     /// `i_links_count`
-    pub(super) links: u16,
+    pub(crate) links: u16,
     /// The names found; pass 2 counts from several threads.
-    pub(super) names: AtomicU32,
+    pub(crate) names: AtomicU32,
 }
 
 /// A directory of pass 1.
-pub(super) struct Directory {
-    pub(super) inode: u32,
+pub(crate) struct Directory {
+    pub(crate) inode: u32,
     /// Its blocks in [`Gathered::directory_blocks`].
-    pub(super) blocks: std::ops::Range<usize>,
+    pub(crate) blocks: std::ops::Range<usize>,
     /// One more than the last block that it maps.
-    pub(super) mapped_blocks: u64,
+    pub(crate) mapped_blocks: u64,
     /// Whether the index flag is set and the root looks like an index's.
-    pub(super) has_index: bool,
+    pub(crate) has_index: bool,
 }
 
 /// A block of a directory.
 #[derive(Clone, Copy)]
-pub(super) struct DirectoryBlock {
+pub(crate) struct DirectoryBlock {
     /// Which one it is.
-    pub(super) logical: u32,
+    pub(crate) logical: u32,
     /// Where it is; 0 where another inode has claimed that block before, and its entries are therefore not looked at.
-    pub(super) block: u32,
+    pub(crate) block: u32,
 }
 
 /// The inodes that share an attribute block.
 #[derive(Clone, Copy)]
-pub(super) struct XattrUse {
-    pub(super) count: u32,
+pub(crate) struct XattrUse {
+    pub(crate) count: u32,
     /// The first of them.
-    pub(super) inode: u32,
+    pub(crate) inode: u32,
 }
 
 /// Everything that pass 1 gathers.
-pub(super) struct Gathered {
+pub(crate) struct Gathered {
     /// The blocks in use.
-    pub(super) used: BlockSet,
+    pub(crate) used: BlockSet,
     /// By group; `None` where no inode of the group is in use.
-    pub(super) inodes: Vec<Option<Box<[InodeInfo]>>>,
+    pub(crate) inodes: Vec<Option<Box<[InodeInfo]>>>,
     /// In the order of their inodes.
-    pub(super) directories: Vec<Directory>,
-    pub(super) directory_blocks: Vec<DirectoryBlock>,
-    pub(super) xattr_blocks: FxHashMap<u32, XattrUse>,
+    pub(crate) directories: Vec<Directory>,
+    pub(crate) directory_blocks: Vec<DirectoryBlock>,
+    pub(crate) xattr_blocks: FxHashMap<u32, XattrUse>,
     /// Whether a regular file has 2 GiB or more.
-    pub(super) has_large_file: bool,
+    pub(crate) has_large_file: bool,
 }
 
 impl Gathered {
     /// What is known of an inode; `None` where it is not in use. The number must be an inode's.
-    pub(super) fn inode(&self, sb: &Superblock, inode: u32) -> Option<&InodeInfo> {
+    pub(crate) fn inode(&self, sb: &Superblock, inode: u32) -> Option<&InodeInfo> {
         let group = self
             .inodes
             .get(sb.group_of_inode(inode) as usize)?
@@ -300,7 +300,7 @@ impl Gathered {
     }
 
     /// The place in [`Gathered::directories`] of an inode that may be one.
-    pub(super) fn directory_index_of(&self, info: &InodeInfo, inode: u32) -> Option<u32> {
+    pub(crate) fn directory_index_of(&self, info: &InodeInfo, inode: u32) -> Option<u32> {
         let is_directory = info.type_code == type_code(FileType::Directory);
         let index = if is_directory {
             self.directory_index(inode)
@@ -311,7 +311,7 @@ impl Gathered {
     }
 
     /// A directory's place in [`Gathered::directories`].
-    pub(super) fn directory_index(&self, inode: u32) -> Option<usize> {
+    pub(crate) fn directory_index(&self, inode: u32) -> Option<usize> {
         self.directories
             .binary_search_by_key(&inode, |directory| directory.inode)
             .ok()

@@ -34,7 +34,7 @@ const KNOWN_RO_COMPAT: u32 = RO_COMPAT_SPARSE_SUPER
 const MAX_BACKUPS: usize = 32;
 
 /// Reads the superblock; `None` where it is so wrong that nothing else can be read.
-pub(super) fn read<S: Source + ?Sized>(
+pub(crate) fn read<S: Source + ?Sized>(
     source: &S,
     findings: &mut Findings,
 ) -> Result<Option<Superblock>, CheckError> {
@@ -131,7 +131,7 @@ fn check_fields(sb: &Superblock, raw: &RawSuperblock, findings: &mut Findings) {
 }
 
 /// Reads the descriptors; `None` where one of them is so wrong that the check must end.
-pub(super) fn read_groups<S: Source + ?Sized>(
+pub(crate) fn read_groups<S: Source + ?Sized>(
     source: &S,
     sb: &Superblock,
     findings: &mut Findings,
@@ -163,7 +163,7 @@ pub(super) fn read_groups<S: Source + ?Sized>(
 }
 
 /// Files of 2 GiB or more need a feature, since ext2 once took the size for signed.
-pub(super) fn check_large_file(sb: &Superblock, has_large_file: bool, findings: &mut Findings) {
+pub(crate) fn check_large_file(sb: &Superblock, has_large_file: bool, findings: &mut Findings) {
     if has_large_file && !sb.features.has_ro_compat(RO_COMPAT_LARGE_FILE) {
         findings.add(Code::LargeFileFeatureMissing, Location::FILE_SYSTEM, || {
             "there are files of 2 GiB or more, but the large_file feature is missing".into()
@@ -172,7 +172,7 @@ pub(super) fn check_large_file(sb: &Superblock, has_large_file: bool, findings: 
 }
 
 /// Whether the file system was unmounted.
-pub(super) fn note_state(sb: &Superblock, notes: &mut Findings) {
+pub(crate) fn note_state(sb: &Superblock, notes: &mut Findings) {
     if sb.state & STATE_VALID == 0 {
         notes.add(Code::NotUnmounted, Location::FILE_SYSTEM, || {
             "not cleanly unmounted".into()
@@ -186,7 +186,7 @@ pub(super) fn note_state(sb: &Superblock, notes: &mut Findings) {
 }
 
 /// Compares the backups with the primaries in what never changes.
-pub(super) fn check_backups<S: Source + ?Sized>(
+pub(crate) fn check_backups<S: Source + ?Sized>(
     context: &Context<'_, S>,
     notes: &mut Findings,
 ) -> Result<(), CheckError> {
@@ -238,7 +238,7 @@ pub(super) fn check_backups<S: Source + ?Sized>(
 
 /// What a superblock and its backups have in common. Features that a kernel adds on the way are left out: it does so in the
 /// primary only.
-fn identity(bytes: &[u8]) -> Option<[u64; 12]> {
+pub(crate) fn identity(bytes: &[u8]) -> Option<[u64; 12]> {
     let (raw, _) = RawSuperblock::ref_from_prefix(bytes).ok()?;
     let uuid = u128::from_le_bytes(raw.s_uuid);
     Some([

@@ -2,6 +2,8 @@
 
 #![allow(dead_code)]
 
+pub(crate) mod cutting;
+pub(crate) mod damages;
 pub(crate) mod probe;
 pub(crate) mod random;
 

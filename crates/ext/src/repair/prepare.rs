@@ -1,0 +1,332 @@
+//! What all else depends on: a superblock and descriptors that can be believed.
+//!
+//! Both have backups, and a damaged primary may well look sound. So where the image is damaged beyond what a primary with backups of
+//! the same words would explain, each backup is tried, and the one under which the check finds least is put in place.
+
+use super::overlay::Overlay;
+use super::{Log, MAX_FINDINGS};
+use crate::format::GOOD_OLD_FIRST_INODE;
+use crate::format::features::{COMPAT_HAS_JOURNAL, INCOMPAT_RECOVER};
+use crate::format::group::{
+    GroupDescriptor, RawGroupDescriptor, descriptor_location, descriptor_table_block,
+};
+use crate::format::superblock::{
+    MAGIC, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
+};
+use crate::fsck::superblock::identity;
+use crate::fsck::{self, CheckError, Kind, Location, Source};
+use core::mem::offset_of;
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+/// Backups are looked for up to here where no superblock says where they are.
+const SEARCHED_BYTES: u64 = 512 << 20;
+/// So many backups are tried.
+const MAX_BACKUPS: usize = 3;
+/// Damage below this is repaired where it is: a backup is older in what changes.
+const LITTLE_DAMAGE: u64 = 8;
+
+/// Puts the best superblock and descriptors in place.
+pub(super) fn choose(
+    image: &mut Overlay<'_>,
+    log: &mut Log,
+    error: Option<&CheckError>,
+) -> Result<(), CheckError> {
+    if let Some(CheckError::Device(error)) = error {
+        return Err(error.clone().into());
+    }
+    if let (Some(error), true) = (error, needs_replay(image)?) {
+        return Err(error.clone());
+    }
+    let mut primary = image.fork();
+    let mut primary_log = Log::default();
+    let mut least = score(&mut primary, &mut primary_log)?;
+    let mut best = (primary, primary_log, error.is_none());
+    let backups = backups(image)?;
+    if least > LITTLE_DAMAGE || has_other_words(image, &backups)? {
+        let mut trials = vec![Trial::FirstInode];
+        trials.extend((0..3).map(|log| Trial::Computed(log, true)));
+        trials.extend((0..3).map(|log| Trial::Computed(log, false)));
+        for backup in backups {
+            trials.push(Trial::Backup(backup, false));
+            trials.push(Trial::Backup(backup, true));
+        }
+        for trial in trials {
+            let mut other = image.fork();
+            let mut other_log = Log::default();
+            if !trial.make(&mut other, &mut other_log)? {
+                continue;
+            }
+            let found = score(&mut other, &mut other_log)?;
+            if found < least {
+                least = found;
+                best = (other, other_log, true);
+            }
+        }
+    }
+    let (chosen, chosen_log, is_usable) = best;
+    if let (false, Some(error)) = (is_usable, error) {
+        return Err(error.clone());
+    }
+    *image = chosen;
+    log.list.extend(chosen_log.list);
+    Ok(())
+}
+
+/// Whether a journal is to be replayed first, which no backup knows of.
+fn needs_replay(image: &Overlay<'_>) -> Result<bool, CheckError> {
+    let raw = super::superblock::raw(image)?;
+    let has_journal = raw.s_feature_compat.get() & COMPAT_HAS_JOURNAL != 0;
+    Ok(has_journal && raw.s_feature_incompat.get() & INCOMPAT_RECOVER != 0)
+}
+
+/// Something to try instead of the superblock as it is.
+enum Trial {
+    /// The first inode for files that every tool chooses.
+    FirstInode,
+    /// Fields that follow from others and from the device, for blocks of this size; whether the number of inodes is right rather than
+    /// that of each group.
+    Computed(u32, bool),
+    /// The backup at this place, without or with its descriptors.
+    Backup(u64, bool),
+}
+
+impl Trial {
+    /// Puts it in place; `false` where it would change nothing.
+    fn make(&self, image: &mut Overlay<'_>, log: &mut Log) -> Result<bool, CheckError> {
+        match self {
+            Trial::Backup(at, with_descriptors) => {
+                take(image, log, *at, *with_descriptors)?;
+                Ok(true)
+            }
+            Trial::Computed(log_block_size, by_count) => {
+                compute(image, log, *log_block_size, *by_count)
+            }
+            Trial::FirstInode => {
+                let mut raw = super::superblock::raw(image)?;
+                if raw.s_first_ino.get() == GOOD_OLD_FIRST_INODE {
+                    return Ok(false);
+                }
+                raw.s_first_ino = GOOD_OLD_FIRST_INODE.into();
+                super::superblock::put(image, &raw)?;
+                log.add(Location::FILE_SYSTEM, "the first inode for files is 11");
+                Ok(true)
+            }
+        }
+    }
+}
+
+/// Computes what can be: the rest is taken as it is.
+fn compute(
+    image: &mut Overlay<'_>,
+    log: &mut Log,
+    log_block_size: u32,
+    by_count: bool,
+) -> Result<bool, CheckError> {
+    let mut raw = super::superblock::raw(image)?;
+    let before = raw;
+    let block_size = 1024 << log_block_size;
+    raw.s_log_block_size = log_block_size.into();
+    raw.s_log_cluster_size = log_block_size.into();
+    raw.s_first_data_block = u32::from(log_block_size == 0).into();
+    let per_group = raw.s_blocks_per_group.get();
+    if per_group == 0 || per_group > block_size * 8 || !per_group.is_multiple_of(8) {
+        raw.s_blocks_per_group = (block_size * 8).into();
+    }
+    raw.s_clusters_per_group = raw.s_blocks_per_group;
+    let there = image.size_bytes() / u64::from(block_size);
+    if u64::from(raw.s_blocks_count_lo.get()) > there {
+        raw.s_blocks_count_lo = (there as u32).into();
+    }
+    let blocks = raw.s_blocks_count_lo.get();
+    if raw.s_r_blocks_count_lo.get() > blocks / 2 {
+        raw.s_r_blocks_count_lo = (blocks / 20).into();
+    }
+    let data = blocks.saturating_sub(raw.s_first_data_block.get());
+    let groups = data.div_ceil(raw.s_blocks_per_group.get()).max(1);
+    let inodes = raw.s_inodes_per_group.get();
+    if by_count || inodes == 0 || inodes > block_size * 8 {
+        raw.s_inodes_per_group = (raw.s_inodes_count.get() / groups).into();
+    }
+    let inodes = raw.s_inodes_per_group.get().saturating_mul(groups);
+    raw.s_inodes_count = inodes.into();
+    if raw.as_bytes() == before.as_bytes() {
+        return Ok(false);
+    }
+    super::superblock::put(image, &raw)?;
+    log.add(
+        Location::FILE_SYSTEM,
+        "superblock fields computed from others and from the device",
+    );
+    Ok(true)
+}
+
+/// Mends the descriptors, and says how much is wrong then. What had to be guessed counts too.
+fn score(image: &mut Overlay<'_>, log: &mut Log) -> Result<u64, CheckError> {
+    let known = log.list.len();
+    mend_descriptors(image, log)?;
+    let guesses = (log.list.len() - known) as u64 * (LITTLE_DAMAGE + 1);
+    Ok(damage(image).saturating_add(guesses))
+}
+
+/// Whether the superblock differs from its first backup in what never changes.
+fn has_other_words(image: &Overlay<'_>, backups: &[u64]) -> Result<bool, CheckError> {
+    let Some(at) = backups.first() else {
+        return Ok(false);
+    };
+    let own = super::superblock::raw(image)?;
+    let bytes = image.read(*at, SUPERBLOCK_SIZE)?;
+    let Ok(other) = RawSuperblock::read_from_bytes(&bytes) else {
+        return Ok(false);
+    };
+    let words = |raw: &RawSuperblock| {
+        (
+            identity(raw.as_bytes()),
+            raw.s_first_ino.get(),
+            raw.s_first_data_block.get(),
+            raw.s_reserved_gdt_blocks.get(),
+        )
+    };
+    Ok(words(&own) != words(&other))
+}
+
+/// How bad it looks: the corruptions found, or more than any where nothing can be found.
+fn damage(image: &Overlay<'_>) -> u64 {
+    let options = fsck::Options {
+        threads: None,
+        check_backups: false,
+        max_findings: MAX_FINDINGS,
+    };
+    match fsck::check_source(image, &options) {
+        Ok(report) if !report.ended_early => report.count(Kind::Corruption) as u64 + report.omitted,
+        // Which one can be mended is better than one that cannot even be read.
+        Ok(_) => u64::MAX - 1,
+        Err(_) => u64::MAX,
+    }
+}
+
+/// Where the superblock's backups are: those that say themselves that they are there.
+fn backups(image: &Overlay<'_>) -> Result<Vec<u64>, CheckError> {
+    let mut found = Vec::new();
+    let end = image.size_bytes().min(SEARCHED_BYTES);
+    let mut at = SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64;
+    while at + SUPERBLOCK_SIZE as u64 <= end && found.len() < MAX_BACKUPS {
+        if is_backup(image, at)? {
+            found.push(at);
+        }
+        at += SUPERBLOCK_SIZE as u64;
+    }
+    Ok(found)
+}
+
+fn is_backup(image: &Overlay<'_>, at: u64) -> Result<bool, CheckError> {
+    let magic = image.read(at + offset_of!(RawSuperblock, s_magic) as u64, 2)?;
+    if magic != MAGIC.to_le_bytes() {
+        return Ok(false);
+    }
+    let bytes = image.read(at, SUPERBLOCK_SIZE)?;
+    let Ok(bytes) = <&[u8; SUPERBLOCK_SIZE]>::try_from(bytes.as_slice()) else {
+        return Ok(false);
+    };
+    let group = RawSuperblock::from_array(bytes).s_block_group_nr.get();
+    let parsed = Superblock::parse(bytes, image.size_bytes());
+    Ok(parsed.is_ok_and(|sb| {
+        // Revision 0 does not tell the group.
+        let is_told = sb.revision == 0 || group > 0;
+        let group = if sb.revision == 0 {
+            sb.group_of_block(at >> sb.block_size_bits)
+        } else {
+            group.into()
+        };
+        let place = sb.group_first_block(group) << sb.block_size_bits;
+        is_told && group > 0 && place == at && sb.write_support().is_empty()
+    }))
+}
+
+/// Puts a backup in place.
+fn take(
+    image: &mut Overlay<'_>,
+    log: &mut Log,
+    at: u64,
+    with_descriptors: bool,
+) -> Result<(), CheckError> {
+    let bytes = image.read(at, SUPERBLOCK_SIZE)?;
+    let Ok(mut raw) = RawSuperblock::read_from_bytes(&bytes) else {
+        return Ok(());
+    };
+    raw.s_block_group_nr = 0.into();
+    image.write(SUPERBLOCK_OFFSET, raw.as_bytes())?;
+    let sb = super::superblock::parse(image)?;
+    let block = at >> sb.block_size_bits;
+    log.add(
+        Location::FILE_SYSTEM,
+        format!("superblock taken from its backup in block {block}"),
+    );
+    if with_descriptors {
+        let length = (sb.descriptor_blocks << sb.block_size_bits) as usize;
+        let table = image.read((block + 1) << sb.block_size_bits, length)?;
+        image.write(descriptor_table_block(&sb) << sb.block_size_bits, &table)?;
+        log.add(Location::FILE_SYSTEM, "descriptors taken from their backup");
+    }
+    Ok(())
+}
+
+/// Puts right the descriptors that cannot be: from a backup, or to where mke2fs puts things.
+fn mend_descriptors(image: &mut Overlay<'_>, log: &mut Log) -> Result<(), CheckError> {
+    let Ok(sb) = super::superblock::parse(image) else {
+        return Ok(());
+    };
+    let backups: Vec<u64> = (1..sb.groups)
+        .filter(|group| sb.has_super(*group))
+        .take(MAX_BACKUPS)
+        .map(|group| sb.group_first_block(group) - sb.first_data_block)
+        .collect();
+    for group in 0..sb.groups {
+        let (block, at) = descriptor_location(&sb, group);
+        let place = (block << sb.block_size_bits) + at as u64;
+        let own = descriptor(image, place);
+        if GroupDescriptor::from_raw(&own)
+            .misplaced(&sb, group)
+            .is_none()
+        {
+            continue;
+        }
+        let mut candidates = Vec::new();
+        for distance in &backups {
+            candidates.push(descriptor(image, place + (distance << sb.block_size_bits)));
+        }
+        candidates.push(usual(&sb, group, own));
+        let good = candidates.into_iter().find(|raw| {
+            GroupDescriptor::from_raw(raw)
+                .misplaced(&sb, group)
+                .is_none()
+        });
+        if let Some(good) = good {
+            let mut fixed = own;
+            fixed.bg_block_bitmap_lo = good.bg_block_bitmap_lo;
+            fixed.bg_inode_bitmap_lo = good.bg_inode_bitmap_lo;
+            fixed.bg_inode_table_lo = good.bg_inode_table_lo;
+            image.write(place, fixed.as_bytes())?;
+            log.add(Location::group(group), "descriptor put right");
+        }
+    }
+    Ok(())
+}
+
+/// A descriptor; zeros, which are none, where the image ends before it.
+fn descriptor(image: &Overlay<'_>, place: u64) -> RawGroupDescriptor {
+    let bytes = image.read(place, size_of::<RawGroupDescriptor>());
+    let raw = bytes
+        .ok()
+        .and_then(|bytes| RawGroupDescriptor::read_from_bytes(&bytes).ok());
+    raw.unwrap_or_else(RawGroupDescriptor::new_zeroed)
+}
+
+/// Bitmaps and inode table one after the other, behind the group's own superblock and descriptors.
+fn usual(sb: &Superblock, group: u32, own: RawGroupDescriptor) -> RawGroupDescriptor {
+    let first = sb.group_first_block(group) + u64::from(sb.super_blocks_in_group(group));
+    let mut raw = own;
+    raw.bg_block_bitmap_lo = (first as u32).into();
+    raw.bg_inode_bitmap_lo = (first as u32 + 1).into();
+    raw.bg_inode_table_lo = (first as u32 + 2).into();
+    raw
+}

@@ -1,0 +1,242 @@
+//! Who contains what.
+
+use super::fixer::{ByInode, Fixer, put_u16, put_u32};
+use crate::format::ROOT_INODE;
+use crate::format::directory::{OFFSET_INODE, entries};
+use crate::format::inode::offset;
+use crate::fsck::{CheckError, Code, Finding, Location};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
+
+impl Fixer<'_, '_> {
+    /// The directories that can be reached from the root, by their places.
+    fn reachable(&self) -> Vec<bool> {
+        let directories = &self.facts.gathered.directories;
+        let mut below: Vec<(u32, u32)> = self
+            .facts
+            .names
+            .named
+            .iter()
+            .map(|(child, parent)| (*parent, *child))
+            .collect();
+        below.sort_unstable();
+        let mut is_reached = vec![false; directories.len()];
+        let mut stack: Vec<usize> = self
+            .facts
+            .gathered
+            .directory_index(ROOT_INODE)
+            .into_iter()
+            .collect();
+        while let Some(index) = stack.pop() {
+            if std::mem::replace(&mut is_reached[index], true) {
+                continue;
+            }
+            let inode = directories[index].inode;
+            let start = below.partition_point(|(parent, _)| *parent < inode);
+            let own = below[start..]
+                .iter()
+                .take_while(|(parent, _)| *parent == inode);
+            stack.extend(own.map(|(_, child)| *child as usize));
+        }
+        is_reached
+    }
+
+    fn is_reachable(&self, is_reached: &[bool], directory: u32) -> bool {
+        let index = self.facts.gathered.directory_index(directory);
+        index.is_some_and(|index| is_reached[index])
+    }
+
+    /// Names and `..` of directories, one kind of damage a round.
+    pub(super) fn names(&mut self, findings: &[&Finding]) -> Result<(), CheckError> {
+        let with = |wanted: &[Code]| -> BTreeSet<u32> {
+            findings
+                .iter()
+                .filter(|finding| wanted.contains(&finding.code))
+                .filter_map(|finding| finding.location.inode)
+                .collect()
+        };
+        let many = with(&[Code::DirectoryTwoNames, Code::DirectoryManyNames]);
+        let cycles = with(&[Code::DirectoryCycle]);
+        if !many.is_empty() {
+            let is_reached = self.reachable();
+            for directory in &many {
+                self.settle_names(*directory, &is_reached)?;
+            }
+        } else if !cycles.is_empty() {
+            for directory in &cycles {
+                self.remove_names(*directory, None)?;
+            }
+        } else {
+            for directory in &with(&[Code::DotDotWrong]) {
+                if let Some(parent) = self.parents_of(*directory).first() {
+                    self.set_dot_dot(*directory, *parent)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The directories that name this one.
+    pub(super) fn parents_of(&self, directory: u32) -> Vec<u32> {
+        let Some(index) = self.facts.gathered.directory_index(directory) else {
+            return Vec::new();
+        };
+        let (index, named) = (index as u32, &self.facts.names.named);
+        let start = named.partition_point(|(child, _)| *child < index);
+        named[start..]
+            .iter()
+            .take_while(|(child, _)| *child == index)
+            .map(|(_, parent)| *parent)
+            .collect()
+    }
+
+    /// Keeps one name of a directory: one that can be reached, of those the one that `..` agrees with.
+    ///
+    /// A directory was being moved to another one whose own name never reached the disk: then `..` leads where nobody comes by. It
+    /// is led back first, and before that its old parent counts it again, so that no crash in between leaves a count too low.
+    fn settle_names(&mut self, directory: u32, is_reached: &[bool]) -> Result<(), CheckError> {
+        let parents = self.parents_of(directory);
+        let index = self.facts.gathered.directory_index(directory);
+        let dot_dot = index.map_or(0, |index| self.facts.names.parents[index]);
+        let reached: Vec<u32> = parents
+            .iter()
+            .copied()
+            .filter(|parent| self.is_reachable(is_reached, *parent))
+            .collect();
+        let candidates = if reached.is_empty() { parents } else { reached };
+        let Some(first) = candidates.first().copied() else {
+            return Ok(());
+        };
+        let kept = match candidates.contains(&dot_dot) {
+            true => dot_dot,
+            false => first,
+        };
+        if kept != dot_dot {
+            let mut bytes = self.inode_bytes(kept)?;
+            let links = u16::from_le_bytes([bytes[offset::LINKS], bytes[offset::LINKS + 1]]);
+            put_u16(&mut bytes, offset::LINKS, links.saturating_add(1));
+            self.put_inode(kept, &bytes)?;
+            self.image.barrier();
+            self.set_dot_dot(directory, kept)?;
+            self.image.barrier();
+        }
+        self.remove_names(directory, Some(kept))
+    }
+
+    /// Removes the names of a directory, but the first one in `kept`.
+    fn remove_names(&mut self, directory: u32, kept: Option<u32>) -> Result<(), CheckError> {
+        let parents: BTreeSet<u32> = self.parents_of(directory).into_iter().collect();
+        for parent in parents {
+            let mut spared = usize::from(kept == Some(parent));
+            self.remove_entries(parent, &mut |inode, _| {
+                let is_spared = inode == directory && spared > 0;
+                spared -= usize::from(is_spared);
+                inode == directory && !is_spared
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Clears entries of a directory other than `.` and `..`; gives how many.
+    fn remove_entries(
+        &mut self,
+        directory: u32,
+        is_wanted: &mut dyn FnMut(u32, &[u8]) -> bool,
+    ) -> Result<usize, CheckError> {
+        let mut removed = Vec::new();
+        for (logical, block) in self.directory_blocks(directory) {
+            let mut bytes = self.block(block)?;
+            let before = bytes.clone();
+            let skipped = if logical == 0 { 2 } else { 0 };
+            for entry in entries(&before, u32::MAX)
+                .map_while(Result::ok)
+                .skip(skipped)
+            {
+                if entry.inode != 0 && is_wanted(entry.inode, entry.name) {
+                    put_u32(&mut bytes, entry.offset + OFFSET_INODE, 0);
+                    let name = entry.name.escape_ascii();
+                    let what = format!("name \"{name}\" of inode {} removed", entry.inode);
+                    removed.push((block, what));
+                }
+            }
+            if bytes != before {
+                self.put_block(block, &bytes)?;
+            }
+        }
+        let count = removed.len();
+        for (block, what) in removed {
+            self.note(Location::inode(directory).at_block(block), what);
+        }
+        Ok(count)
+    }
+
+    /// Leads `..` elsewhere.
+    fn set_dot_dot(&mut self, directory: u32, parent: u32) -> Result<(), CheckError> {
+        let Some((0, block)) = self.directory_blocks(directory).first().copied() else {
+            return Ok(());
+        };
+        let mut bytes = self.block(block)?;
+        let second = entries(&bytes, u32::MAX).map_while(Result::ok).nth(1);
+        let Some(at) = second.map(|entry| entry.offset) else {
+            return Ok(());
+        };
+        put_u32(&mut bytes, at + OFFSET_INODE, parent);
+        self.put_block(block, &bytes)?;
+        self.note(Location::inode(directory), format!(".. is {parent} now"));
+        Ok(())
+    }
+
+    /// What has no name: cleared where the image is trusted, and otherwise put into `lost+found`.
+    pub(super) fn unconnected(&mut self, found: &ByInode) -> Result<(), CheckError> {
+        if !self.is_trusted {
+            return self.reconnect(found);
+        }
+        // First the names in directories that nobody can reach, at every depth, so that no count is ever too low.
+        let is_reached = self.reachable();
+        let mut removed = 0;
+        for (index, directory) in self.facts.gathered.directories.iter().enumerate() {
+            if !is_reached[index] {
+                removed += self.remove_entries(directory.inode, &mut |_, _| true)?;
+            }
+        }
+        if removed > 0 {
+            return Ok(());
+        }
+        self.free_unnamed(found)
+    }
+
+    /// Frees what has no name; directories from the innermost ones out, so that no `..` ever leads to what is free already.
+    fn free_unnamed(&mut self, found: &ByInode) -> Result<(), CheckError> {
+        let parent_of = |fixer: &Self, number: u32| {
+            let index = fixer.facts.gathered.directory_index(number)?;
+            let parent = fixer.facts.names.parents[index];
+            (parent != number && found.contains_key(&parent)).then_some(parent)
+        };
+        let mut children: FxHashMap<u32, u32> = FxHashMap::default();
+        for number in found.keys() {
+            if let Some(parent) = parent_of(self, *number) {
+                *children.entry(parent).or_default() += 1;
+            }
+        }
+        let is_leaf = |number: &u32| !children.contains_key(number);
+        let mut layer: Vec<u32> = found.keys().copied().filter(is_leaf).collect();
+        while !layer.is_empty() {
+            let mut next = Vec::new();
+            for number in layer {
+                let mut bytes = self.inode_bytes(number)?;
+                self.clear(&mut bytes);
+                self.put_inode(number, &bytes)?;
+                self.note(Location::inode(number), "freed: it has no name");
+                let parent = parent_of(self, number);
+                let left = parent.and_then(|parent| children.get_mut(&parent));
+                if let (Some(parent), Some(left)) = (parent, left) {
+                    *left -= 1;
+                    next.extend((*left == 0).then_some(parent));
+                }
+            }
+            self.image.barrier();
+            layer = next;
+        }
+        Ok(())
+    }
+}

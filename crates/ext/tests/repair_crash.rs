@@ -1,0 +1,148 @@
+//! Repairs of what crashes leave, and crashes inside repairs.
+
+mod crash;
+mod support;
+
+use backstitch_ext::fsck::{self, Kind, Report, SliceSource};
+use backstitch_ext::repair::{Mode, Options, Outcome, repair};
+use backstitch_ordering::MechanismKind;
+use backstitch_store::Optimisations;
+use crash::{Machine, seeds};
+use std::path::Path;
+use support::cutting::CuttingDevice;
+use support::random::{self, Random, VARIANTS, make_image, targets};
+use support::{e2fsck, environment, have};
+
+fn repaired(device: &CuttingDevice, mode: Mode) -> Outcome {
+    let options = Options {
+        mode,
+        now_seconds: 1_800_000_000,
+        check: fsck::Options::default(),
+    };
+    repair(device, &options).unwrap()
+}
+
+fn report(bytes: &[u8]) -> Report {
+    fsck::check_source(&SliceSource(bytes), &fsck::Options::default()).unwrap()
+}
+
+/// Preens what a crash left: clean for both checks, without anything in `lost+found`. Then the same with a crash inside.
+fn preen(state: &[u8], path: &Path, what: &str, random: &mut Random, depth: u32) {
+    let device = CuttingDevice::new(state.to_vec());
+    let outcome = repaired(&device, Mode::Preen);
+    let found = outcome.before.as_ref().map(|report| &report.findings);
+    assert!(outcome.after.is_some(), "{what}: not preened: {found:?}");
+    let repairs: Vec<String> = outcome.repairs.iter().map(ToString::to_string).collect();
+    assert!(
+        repairs.iter().all(|repair| !repair.contains("lost+found")),
+        "{what}: {repairs:?}"
+    );
+    let after = device.snapshot();
+    std::fs::write(path, &after).unwrap();
+    let (status, words) = e2fsck(path);
+    assert_eq!(
+        status,
+        0,
+        "{what}: {words}\nfound {found:?}\n{}",
+        repairs.join("\n")
+    );
+    let ours = report(&after);
+    assert!(
+        ours.is_clean() && ours.notes.is_empty(),
+        "{what}: {:?} {:?}",
+        ours.findings,
+        ours.notes
+    );
+    if depth == 0 {
+        return;
+    }
+    if let Some(cut) = device.cut(random) {
+        let what = format!("{what}, cut inside the preening");
+        let left = report(&cut);
+        let corrupt: Vec<_> = left
+            .findings
+            .iter()
+            .filter(|finding| finding.kind == Kind::Corruption)
+            .collect();
+        assert!(corrupt.is_empty(), "{what}: {corrupt:?}");
+        preen(&cut, path, &what, random, depth - 1);
+    }
+}
+
+#[test]
+fn preening_what_crashes_leave() {
+    if !have("e2fsck", "e2fsprogs") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state");
+    let mut states = 0;
+    for seed in seeds() {
+        for block_size in [1024, 4096] {
+            let mut random = crash::Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+            let mut pick = Random::new(seed);
+            let mut machine = Machine::new(MechanismKind::Soft, block_size, Optimisations::BOTH);
+            for number in 0..400 {
+                machine.operation(&mut random, number);
+                if random.below(4) == 0 {
+                    machine.background();
+                }
+                if random.below(4) > 0 {
+                    continue;
+                }
+                machine.write_some(&mut random, &mut |state| {
+                    if pick.below(8) == 0 {
+                        states += 1;
+                        let what = format!("seed {seed}, blocks of {block_size}, step {number}");
+                        preen(state, &path, &what, &mut pick, 2);
+                    }
+                });
+            }
+        }
+    }
+    eprintln!("{states} states preened");
+    assert!(states > 50);
+}
+
+#[test]
+fn a_repair_that_was_cut_short_is_finished_by_the_next() {
+    if !have("mke2fs", "e2fsprogs") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state");
+    let good = make_image(folder.path(), VARIANTS[0]);
+    let targets = targets(&good);
+    let mut cuts = 0;
+    for seed in 1..=environment("BACKSTITCH_ROUNDS", 100) {
+        let mut random = Random::new(seed);
+        let mut bytes = good.clone();
+        for _ in 0..1 + random.below(6) {
+            random::damage(&mut bytes, &targets, &mut random);
+        }
+        let options = Options {
+            mode: Mode::All,
+            now_seconds: 1_800_000_000,
+            check: fsck::Options::default(),
+        };
+        let device = CuttingDevice::new(bytes);
+        if !repair(&device, &options).is_ok_and(|outcome| outcome.is_clean()) {
+            continue;
+        }
+        let Some(cut) = device.cut(&mut random) else {
+            continue;
+        };
+        cuts += 1;
+        let again = CuttingDevice::new(cut);
+        let outcome = repaired(&again, Mode::All);
+        let after = again.snapshot();
+        std::fs::write(&path, &after).unwrap();
+        let (status, words) = e2fsck(&path);
+        assert!(
+            status == 0 && outcome.is_clean(),
+            "seed {seed}: {words}\n{:?}",
+            outcome.repairs
+        );
+    }
+    assert!(cuts > 0);
+}

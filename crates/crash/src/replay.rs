@@ -188,7 +188,7 @@ impl FromStr for Place {
             .ok_or_else(bad)?;
         let surplus = digits
             .last()
-            .is_some_and(|last| count % 4 != 0 && last >> (count % 4) != 0);
+            .is_some_and(|last| !count.is_multiple_of(4) && last >> (count % 4) != 0);
         if surplus || parts.next().is_some() {
             return Err(bad());
         }

@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 
-use backstitch_device::{BlockDevice, DeviceError};
 use backstitch_ext::format::features::{COMPAT_RESIZE_INODE, Features};
 use backstitch_ext::mkfs::{Mkfs, MkfsError};
 use backstitch_layout::Error as LayoutError;
@@ -16,7 +15,7 @@ use thiserror::Error;
 
 use crate::ace::Workload;
 use crate::explore::{Found, Known, Outcome, Plan, Schedule, explore};
-use crate::image::{Fork, ForkDevice};
+use crate::image::Fork;
 use crate::machine::Machine;
 use crate::mount::Nobody;
 use crate::operation::Operation;
@@ -96,9 +95,6 @@ pub enum CampaignError {
         /// What it says.
         error: LayoutError,
     },
-    /// A device in memory refused.
-    #[error(transparent)]
-    Device(#[from] DeviceError),
 }
 
 impl ImageOptions {
@@ -107,10 +103,6 @@ impl ImageOptions {
     /// # Errors
     /// Where no file system can be made with these numbers.
     pub fn make(&self) -> Result<Fork, CampaignError> {
-        let device = ForkDevice::new(Fork::new(
-            vec![0; self.size_bytes as usize],
-            self.block_bytes,
-        ));
         let blocks = (self.size_bytes / u64::from(self.block_bytes)) as u32;
         let mkfs = Mkfs {
             block_size: Some(self.block_bytes),
@@ -124,10 +116,7 @@ impl ImageOptions {
             device_is_zero: true,
             ..Mkfs::new([7; 16], [9; 16], 1_600_000_000)
         };
-        mkfs.write(&device)?;
-        let mut bytes = vec![0; self.size_bytes as usize];
-        device.read(0, &mut bytes)?;
-        Ok(Fork::new(bytes, self.block_bytes))
+        Ok(Fork::formatted(&mkfs, self.size_bytes, self.block_bytes)?)
     }
 }
 

@@ -485,17 +485,11 @@ impl Watcher for Explorer<'_> {
         self.outcome.moments += 1;
         let disk = mount.fork();
         let arriving = arriving(batch, &disk);
-        let sectors = disk.block_bytes() / 512;
-        let whole = if sectors >= 64 {
-            u64::MAX
-        } else {
-            (1 << sectors) - 1
-        };
         let contents: Vec<bool> = arriving
             .iter()
             .map(|(block, _)| mount.holds_contents(*block))
             .collect();
-        for arrived in self.subsets(&contents, whole) {
+        for arrived in self.subsets(&contents, disk.all_sectors()) {
             if self.is_done() {
                 return;
             }
@@ -542,13 +536,12 @@ pub(crate) fn arriving(batch: &Batch, disk: &Fork) -> Vec<(u64, Arc<[u8]>)> {
 
 /// A block of which some sectors arrive.
 pub(crate) fn arrive(state: &mut Fork, block: u64, new: &Arc<[u8]>, sectors: u64) {
-    let count = new.len().div_ceil(512);
-    if (0..count).all(|sector| sectors & (1 << sector) != 0) {
+    if sectors == state.all_sectors() {
         return state.set_block(block, new.clone());
     }
     let mut bytes = state.block(block).to_vec();
-    for sector in (0..count).filter(|sector| sectors & (1 << sector) != 0) {
-        let range = sector * 512..((sector + 1) * 512).min(new.len());
+    for sector in (0..new.len() / 512).filter(|sector| sectors & (1 << sector) != 0) {
+        let range = sector * 512..(sector + 1) * 512;
         bytes[range.clone()].copy_from_slice(&new[range]);
     }
     state.set_block(block, bytes.into());

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use backstitch_device::{BlockDevice, DeviceError, WriteRequest};
+use backstitch_device::{BlockDevice, DeviceError, WriteRequest, check_range};
 use backstitch_ext::fsck::Source;
+use backstitch_ext::mkfs::{Mkfs, MkfsError};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use twox_hash::XxHash3_128;
@@ -44,6 +45,26 @@ impl Fork {
             }),
             changed: FxHashMap::default(),
         }
+    }
+
+    /// A new file system in an image of its own.
+    ///
+    /// # Errors
+    /// Where no file system can be made with these options.
+    pub(crate) fn formatted(
+        mkfs: &Mkfs,
+        size_bytes: u64,
+        block_bytes: u32,
+    ) -> Result<Fork, MkfsError> {
+        let device = ForkDevice::new(Fork::new(vec![0; size_bytes as usize], block_bytes));
+        mkfs.write(&device)?;
+        // A base of its own, so that what mkfs wrote does not count as changed in every fork.
+        Ok(Fork::new(device.fork().to_bytes(), block_bytes))
+    }
+
+    /// Which sectors of 512 bytes a block has, a bit for each.
+    pub(crate) fn all_sectors(&self) -> u64 {
+        (1 << (self.base.block_bytes / 512)) - 1
     }
 
     /// The size of a block.
@@ -96,16 +117,7 @@ impl Fork {
     }
 
     fn check(&self, offset: u64, len: u64) -> Result<(), DeviceError> {
-        let size_bytes = self.base.bytes.len() as u64;
-        match offset.checked_add(len) {
-            Some(end) if end <= size_bytes => Ok(()),
-            _ => Err(DeviceError::OutOfRange {
-                device: "fork".into(),
-                offset_bytes: offset,
-                len_bytes: len,
-                size_bytes,
-            }),
-        }
+        check_range("fork", self.base.bytes.len() as u64, offset, len)
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DeviceError> {

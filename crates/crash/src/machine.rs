@@ -335,7 +335,7 @@ impl Machine {
         self.mount.run(Scope::Attributes, watcher, |fs, v, now| {
             fs.set_attributes(v, inode, &set, now)
         })?;
-        let block_bytes = self.mount.fork().block_bytes() as usize;
+        let block_bytes = self.mount.block_bytes() as usize;
         let mut contents = self.model.borrow().object(id).contents.current().to_vec();
         let mut model = self.model.borrow_mut();
         // The pointers go before the size does: in between, zeros stand where whole blocks were.

@@ -113,6 +113,11 @@ impl Mount {
         self.device.fork()
     }
 
+    /// The size of a block.
+    pub(crate) fn block_bytes(&self) -> u32 {
+        self.store.block_bytes(self.volume)
+    }
+
     /// Whether a block in memory holds a file's contents.
     pub(crate) fn holds_contents(&self, block: u64) -> bool {
         let id = self.store.block_id(self.volume, block);

@@ -287,8 +287,7 @@ fn blocks(found: &Found) -> Vec<Block> {
 }
 
 fn is_torn(arrived: &[(u64, u64)], block: u64, state: &Fork) -> bool {
-    let whole = (1u64 << (state.block_bytes() / 512).min(63)) - 1;
     arrived
         .iter()
-        .any(|(at, sectors)| *at == block && sectors & whole != whole)
+        .any(|(at, sectors)| *at == block && *sectors != state.all_sectors())
 }

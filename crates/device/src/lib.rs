@@ -59,7 +59,10 @@ impl WriteRequest {
 }
 
 /// Refuses a range that does not lie inside a device of `size_bytes`.
-fn check_range(name: &str, size_bytes: u64, offset_bytes: u64, len_bytes: u64) -> Result<()> {
+///
+/// # Errors
+/// [`DeviceError::OutOfRange`], with the device's `name`.
+pub fn check_range(name: &str, size_bytes: u64, offset_bytes: u64, len_bytes: u64) -> Result<()> {
     match offset_bytes.checked_add(len_bytes) {
         Some(end_bytes) if end_bytes <= size_bytes => Ok(()),
         _ => Err(DeviceError::OutOfRange {

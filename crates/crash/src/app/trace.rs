@@ -73,8 +73,6 @@ impl Geometry {
     }
 
     fn make(&self) -> AppResult<Fork> {
-        let bytes = vec![0; self.size_bytes as usize];
-        let device = ForkDevice::new(Fork::new(bytes, self.block_bytes));
         let mkfs = Mkfs {
             block_size: Some(self.block_bytes),
             bytes_per_inode: Some(16384),
@@ -84,10 +82,7 @@ impl Geometry {
             // Always the same, so that a state's name is good for ever.
             ..Mkfs::new([7; 16], [9; 16], 1_600_000_000)
         };
-        mkfs.write(&device)?;
-        let mut bytes = vec![0; self.size_bytes as usize];
-        device.read(0, &mut bytes)?;
-        Ok(Fork::new(bytes, self.block_bytes))
+        Ok(Fork::formatted(&mkfs, self.size_bytes, self.block_bytes)?)
     }
 
     /// Of an image of the user's own.

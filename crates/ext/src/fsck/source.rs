@@ -3,7 +3,7 @@
 //! A crash explorer checks thousands of states a second, all in memory: it must not copy an image just to look at it. So a source
 //! may lend its bytes, and may know that some of them are zeros.
 
-use backstitch_device::{BlockDevice, DeviceError};
+use backstitch_device::{BlockDevice, DeviceError, check_range};
 
 /// Bytes to check.
 pub trait Source: Sync {
@@ -68,15 +68,7 @@ impl Source for SliceSource<'_> {
         length: usize,
         _scratch: &'a mut Vec<u8>,
     ) -> Result<&'a [u8], DeviceError> {
-        let start = usize::try_from(offset).ok();
-        let range = start.and_then(|start| Some(start..start.checked_add(length)?));
-        range
-            .and_then(|range| self.0.get(range))
-            .ok_or_else(|| DeviceError::OutOfRange {
-                device: "memory".into(),
-                offset_bytes: offset,
-                len_bytes: length as u64,
-                size_bytes: self.0.len() as u64,
-            })
+        check_range("memory", self.size_bytes(), offset, length as u64)?;
+        Ok(&self.0[offset as usize..][..length])
     }
 }

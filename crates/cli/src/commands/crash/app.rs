@@ -1,16 +1,14 @@
 //! `backstitch crash app --run CMD --check CMD`.
 
 use super::device::seconds;
-use super::print::{finish, quoted};
-use crate::error::{Error, Result, host};
+use super::print::{Output, progress_bar, quoted, stop_on_signals};
+use crate::error::{Error, Result};
 use crate::size;
 use backstitch_crash::app::{
     AppError, Check, Geometry, Options, Program, Progress, Trace, explore, replay,
 };
 use backstitch_crash::report::Report;
 use backstitch_vfs::Ordering;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use signal_hook::consts::{SIGINT, SIGTERM};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -86,15 +84,8 @@ pub(crate) struct Args {
     /// Look at this state of --trace alone, as a failure's report names it
     #[arg(long, value_name = "PLACE", requires = "trace", conflicts_with = "run")]
     replay: Option<String>,
-    /// Write the image of the first failing state, or of the replayed one, to FILE
-    #[arg(long, value_name = "FILE")]
-    keep: Option<PathBuf>,
-    /// Write the report as a page
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
-    /// Print the report as one JSON document
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 fn ordering(text: &str) -> std::result::Result<Ordering, String> {
@@ -104,12 +95,7 @@ fn ordering(text: &str) -> std::result::Result<Ordering, String> {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // The first one cleans up; the second one, if a check does not end, kills.
-        signal_hook::flag::register_conditional_default(signal, stop.clone())
-            .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
-            .map_err(|error| Error::failed(WHAT, "signals", host(&error)))?;
-    }
+    stop_on_signals(WHAT, &stop)?;
     let (trace, place) = match &args.run {
         Some(command) => recorded(args, command, &stop)?,
         None => {
@@ -126,7 +112,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         // There is nothing to replay.
         let _ = std::fs::remove_file(&place);
     }
-    finish(WHAT, &report, args.html.as_deref(), args.json)
+    args.output.finish(WHAT, &report)
 }
 
 /// Runs the program. Its trace goes to a file, for a state is nothing without it.
@@ -218,18 +204,13 @@ fn options(args: &Args, trace: &Path, stop: Arc<AtomicBool>) -> Options {
         image: args.image.clone(),
         command,
         replay_command: base,
-        keep: args.keep.clone(),
+        keep: args.output.keep.clone(),
         stop,
     }
 }
 
 fn explored(trace: &Trace, options: &Options) -> Result<Report> {
-    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-    if let Ok(style) =
-        ProgressStyle::with_template("{bar:30} {pos}/{len} states, {msg} failed, {eta}")
-    {
-        bar.set_style(style);
-    }
+    let bar = progress_bar("states, {msg} failed");
     let report = explore(trace, options, &|progress: Progress| {
         bar.set_length(progress.of);
         bar.set_position(progress.done);

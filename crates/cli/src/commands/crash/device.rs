@@ -1,13 +1,12 @@
 //! `backstitch crash device --base IMAGE --log LOG --check CMD`.
 
 use super::overlay;
-use crate::error::{Error, Result, host};
+use super::print::{Output, progress_bar, quoted, stop_on_signals};
+use crate::error::{Error, Result};
 use backstitch_crash::report::Report;
 use backstitch_crash::schedule::{
     CANNOT_SHOW, Check, Options, Progress, Recording, ScheduleError, Show, explore, replay,
 };
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use signal_hook::consts::{SIGINT, SIGTERM};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -67,15 +66,8 @@ pub(crate) struct Args {
     /// Look at this state alone, as a failure's report names it
     #[arg(long, value_name = "CUT:HEX")]
     replay: Option<String>,
-    /// Write the image of the first failing state, or of the replayed one, to FILE
-    #[arg(long, value_name = "FILE")]
-    keep: Option<PathBuf>,
-    /// Write the report as a page
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
-    /// Print the report as one JSON document
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 pub(super) fn seconds(text: &str) -> std::result::Result<f64, String> {
@@ -88,22 +80,16 @@ pub(super) fn seconds(text: &str) -> std::result::Result<f64, String> {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let recording = Arc::new(Recording::open(&args.base, &args.log).map_err(failed)?);
-    if let Some(keep) = &args.keep {
+    if let Some(keep) = &args.output.keep {
         refuse_overwriting(keep, &[&args.base, &args.log])?;
     }
     let options = options(args);
-    for signal in [SIGINT, SIGTERM] {
-        // The first one cleans up; the second one, if a check does not end, kills.
-        let stop = &options.stop;
-        signal_hook::flag::register_conditional_default(signal, stop.clone())
-            .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
-            .map_err(|error| Error::failed(WHAT, "signals", host(&error)))?;
-    }
+    stop_on_signals(WHAT, &options.stop)?;
     let report = match &args.replay {
         Some(state) => replay(&recording, &options, state).map_err(failed)?,
         None => explored(&recording, &options)?,
     };
-    super::print::finish(WHAT, &report, args.html.as_deref(), args.json)
+    args.output.finish(WHAT, &report)
 }
 
 fn failed(error: ScheduleError) -> Error {
@@ -133,9 +119,9 @@ fn refuse_overwriting(keep: &Path, inputs: &[&PathBuf]) -> Result<()> {
 fn options(args: &Args) -> Options {
     let base = format!(
         "backstitch crash device --base {} --log {} --check {}",
-        super::print::quoted(&args.base.to_string_lossy()),
-        super::print::quoted(&args.log.to_string_lossy()),
-        super::print::quoted(&args.check)
+        quoted(&args.base.to_string_lossy()),
+        quoted(&args.log.to_string_lossy()),
+        quoted(&args.check)
     );
     let mut command = format!("{base} --states {} --seed {}", args.states, args.seed);
     if args.torn {
@@ -154,19 +140,14 @@ fn options(args: &Args) -> Options {
         jobs: args.jobs.map_or(cpus.min(4), usize::from),
         command,
         replay_command: base,
-        keep: args.keep.clone(),
+        keep: args.output.keep.clone(),
         overlay: shown.then(|| Arc::new(overlay::show) as Show),
         stop: Arc::default(),
     }
 }
 
 fn explored(recording: &Arc<Recording>, options: &Options) -> Result<Report> {
-    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-    if let Ok(style) =
-        ProgressStyle::with_template("{bar:30} {pos}/{len} states, {msg} failed, {eta}")
-    {
-        bar.set_style(style);
-    }
+    let bar = progress_bar("states, {msg} failed");
     let report = explore(recording, options, &|progress: Progress| {
         bar.set_length(progress.of);
         bar.set_position(progress.done);

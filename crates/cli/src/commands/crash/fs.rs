@@ -1,5 +1,6 @@
 //! `backstitch crash fs`.
 
+use super::print::{Output, progress_bar, quoted};
 use crate::error::{Error, FAILED, Result, host};
 use crate::{show, size};
 use backstitch_crash::report::Report;
@@ -8,8 +9,8 @@ use backstitch_crash::{
     Workload, ace, generate, parse_script,
 };
 use backstitch_vfs::{Optimisations, Ordering};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::path::{Path, PathBuf};
+use indicatif::ProgressBar;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -109,15 +110,8 @@ pub(crate) struct Args {
     /// Look at this state of the script alone, as a failure's report names it
     #[arg(long, value_name = "STATE", requires = "script")]
     replay: Option<String>,
-    /// Write the image of the first failing state, or of the replayed one, to FILE
-    #[arg(long, value_name = "FILE")]
-    keep: Option<PathBuf>,
-    /// Write the report as a page
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
-    /// Print the report as one JSON document
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: Output,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
@@ -132,7 +126,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     {
         return Err(Error::usage(WHAT, "there is nothing to do: no operations"));
     }
-    for path in args.html.iter().chain(&args.keep) {
+    for path in args.output.html.iter().chain(&args.output.keep) {
         let place = std::fs::OpenOptions::new()
             .append(true)
             .create(true)
@@ -145,11 +139,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut reports = Vec::new();
     let mut orderings = args.ordering.clone();
     orderings.dedup();
-    for ordering in &orderings {
-        reports.push(explore(args, *ordering, workloads.clone())?);
+    let mut campaign = campaign(args, workloads)?;
+    for ordering in orderings {
+        campaign.ordering = ordering;
+        reports.push(explore(args, &campaign)?);
     }
     let report = joined(reports);
-    super::print::finish(WHAT, &report, args.html.as_deref(), args.json)
+    args.output.finish(WHAT, &report)
 }
 
 fn workloads(args: &Args) -> Result<Vec<Workload>> {
@@ -212,7 +208,8 @@ fn from_file(path: &Path) -> Result<Vec<Workload>> {
     Ok(read.workloads)
 }
 
-fn campaign(args: &Args, ordering: Ordering, workloads: Vec<Workload>) -> Result<Campaign> {
+/// As the first of the mechanisms has it.
+fn campaign(args: &Args, workloads: Vec<Workload>) -> Result<Campaign> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let block_bytes = match args.block_size {
         1024 | 2048 | 4096 => args.block_size as u32,
@@ -230,7 +227,7 @@ fn campaign(args: &Args, ordering: Ordering, workloads: Vec<Workload>) -> Result
     }
     let schedules = Schedule::ALL;
     Ok(Campaign {
-        ordering,
+        ordering: args.ordering[0],
         workloads,
         variants: args
             .opt
@@ -274,17 +271,12 @@ impl Observer for Progress<'_> {
     }
 }
 
-fn explore(args: &Args, ordering: Ordering, workloads: Vec<Workload>) -> Result<Report> {
+fn explore(args: &Args, campaign: &Campaign) -> Result<Report> {
     let failed =
         |error: &dyn std::fmt::Display| Error::failed(WHAT, "exploring", error.to_string());
-    let campaign = campaign(args, ordering, workloads)?;
     let foreign = Foreign::new(args.e2fsck, args.kernel).map_err(|error| failed(&error))?;
-    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} runs, {msg}, {eta}") {
-        bar.set_style(style);
-    }
     let progress = Progress {
-        bar,
+        bar: progress_bar("runs, {msg}"),
         foreign: &foreign,
     };
     let started = Instant::now();
@@ -294,10 +286,10 @@ fn explore(args: &Args, ordering: Ordering, workloads: Vec<Workload>) -> Result<
     for failure in &mut results.failures {
         *failure = campaign.minimise(failure).map_err(|error| failed(&error))?;
     }
-    if let (Some(path), Some(failure)) = (&args.keep, results.failures.first()) {
+    if let (Some(path), Some(failure)) = (&args.output.keep, results.failures.first()) {
         keep(path, &failure.state().to_bytes())?;
     }
-    let (command, again) = commands(args, ordering);
+    let (command, again) = commands(args, campaign.ordering);
     let mut report = campaign.report(&results, &command, &again);
     report.states_per_second = Some(results.distinct as f64 / seconds);
     for (what, count) in [
@@ -326,11 +318,8 @@ fn commands(args: &Args, ordering: Ordering) -> (String, String) {
         common += " --torn";
     }
     let mut command = match &args.script {
-        Some(script) => format!("{common} --script {}", super::print::quoted(script)),
-        None => format!(
-            "{common} --workload {}",
-            super::print::quoted(&args.workload.join(","))
-        ),
+        Some(script) => format!("{common} --script {}", quoted(script)),
+        None => format!("{common} --workload {}", quoted(&args.workload.join(","))),
     };
     command += &format!(" --seed {}", args.seed);
     if args.states != u64::MAX {
@@ -365,10 +354,10 @@ fn keep(path: &Path, image: &[u8]) -> Result<()> {
 
 fn replay(args: &Args, workloads: Vec<Workload>, address: &str) -> Result<ExitCode> {
     let operations: Vec<Operation> = workloads.into_iter().flat_map(|w| w.operations).collect();
-    let [ordering] = args.ordering[..] else {
+    if args.ordering.len() != 1 {
         return Err(Error::usage(WHAT, "--replay is for one --ordering"));
-    };
-    let campaign = campaign(args, ordering, Vec::new())?;
+    }
+    let campaign = campaign(args, Vec::new())?;
     let Replayed { state, verdict } =
         campaign
             .replay(&operations, address)
@@ -376,13 +365,13 @@ fn replay(args: &Args, workloads: Vec<Workload>, address: &str) -> Result<ExitCo
                 ReplayError::BadAddress(why) => Error::usage(WHAT, format!("--replay: {why}")),
                 other => Error::failed(WHAT, address, other.to_string()),
             })?;
-    if let Some(path) = &args.keep {
+    if let Some(path) = &args.output.keep {
         keep(path, &state.to_bytes())?;
     }
     let text = verdict
         .as_deref()
         .unwrap_or("nothing is wrong with this state");
-    match args.json {
+    match args.output.json {
         true => show::print_json(
             WHAT,
             &serde_json::json!({ "replay": address, "verdict": verdict }),

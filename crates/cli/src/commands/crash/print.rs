@@ -3,8 +3,12 @@
 use crate::error::{Error, FAILED, Result, host};
 use crate::show;
 use backstitch_crash::report::{Block, BlockState, Failure, Kind, Report};
-use std::path::Path;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// No more changes than these are listed where they can as well be counted.
 const SHOWN: usize = 4;
@@ -18,25 +22,56 @@ pub(super) fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// Writes the report where it was asked for; the exit code says whether it has failures.
-pub(super) fn finish(
-    command: &str,
-    report: &Report,
-    html: Option<&Path>,
-    json: bool,
-) -> Result<ExitCode> {
-    if let Some(path) = html {
-        std::fs::write(path, report.to_html())
-            .map_err(|error| Error::at_path(command, path, host(&error)))?;
+/// Where the outcome goes.
+#[derive(Debug, clap::Args)]
+pub(super) struct Output {
+    /// Write the image of the first failing state, or of the replayed one, to FILE
+    #[arg(long, value_name = "FILE")]
+    pub(super) keep: Option<PathBuf>,
+    /// Write the report as a page
+    #[arg(long, value_name = "FILE")]
+    pub(super) html: Option<PathBuf>,
+    /// Print the report as one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+impl Output {
+    /// Writes the report where it was asked for; the exit code says whether it has failures.
+    pub(super) fn finish(&self, command: &str, report: &Report) -> Result<ExitCode> {
+        if let Some(path) = &self.html {
+            std::fs::write(path, report.to_html())
+                .map_err(|error| Error::at_path(command, path, host(&error)))?;
+        }
+        match self.json {
+            true => show::print_json(command, report)?,
+            false => show::print_bytes(command, summary(report).as_bytes())?,
+        }
+        Ok(match report.is_good() {
+            true => ExitCode::SUCCESS,
+            false => ExitCode::from(FAILED),
+        })
     }
-    match json {
-        true => show::print_json(command, report)?,
-        false => show::print_bytes(command, summary(report).as_bytes())?,
+}
+
+/// A bar on a terminal; `what` is counted, and said behind the count.
+pub(super) fn progress_bar(what: &str) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    let template = format!("{{bar:30}} {{pos}}/{{len}} {what}, {{eta}}");
+    if let Ok(style) = ProgressStyle::with_template(&template) {
+        bar.set_style(style);
     }
-    Ok(match report.is_good() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(FAILED),
-    })
+    bar
+}
+
+/// Lets the first signal to end raise `stop`, so that there is time to clean up; the second one, if a check does not end, kills.
+pub(super) fn stop_on_signals(command: &str, stop: &Arc<AtomicBool>) -> Result<()> {
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register_conditional_default(signal, stop.clone())
+            .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
+            .map_err(|error| Error::failed(command, "signals", host(&error)))?;
+    }
+    Ok(())
 }
 
 /// What a person reads.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use backstitch_device::BlockDevice;
 use backstitch_ext::Ext2;
 use backstitch_layout::{
-    Error, FileSystem, LayoutKind, OpenRequest, ReclaimStep, Result, Timestamp,
+    Error, FileSystem, LayoutKind, OpenRequest, ReclaimProgress, ReclaimStep, Result, Timestamp,
 };
 use backstitch_ordering::{Mechanism, MechanismKind, Operation, Volume, VolumeId};
 use backstitch_store::{Batch, BlockClass, Goal, Limits, Optimisations, PatchId, Store, drive};
@@ -148,9 +148,39 @@ impl Mount {
                 }
                 Err(Error::Again) => {}
                 Err(Error::WaitForFrees) => self.drain(watcher)?,
+                Err(Error::WaitForNames) => {
+                    self.reclaim_until(watcher, |progress| progress.is_settled)?;
+                }
+                Err(Error::WaitForReclaim) => {
+                    self.reclaim_until(watcher, |progress| !progress.running)?;
+                }
                 other => return other,
             }
         }
+    }
+
+    /// Reclaims what a crash left, until so much is done.
+    fn reclaim_until(
+        &mut self,
+        watcher: &mut dyn Watcher,
+        is_enough: impl Fn(&ReclaimProgress) -> bool,
+    ) -> Result<()> {
+        while !is_enough(&self.fs.reclaim_progress()) {
+            let step = self.reclaim_step(watcher)?;
+            if let ReclaimStep::Wait(_) | ReclaimStep::WaitForFrees = step {
+                self.drain(watcher)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One step of the reclaim.
+    pub(crate) fn reclaim_step(&mut self, watcher: &mut dyn Watcher) -> Result<ReclaimStep> {
+        let step = self.run(Operation::Background, watcher, |fs, v, now| {
+            fs.reclaim(v, now)
+        })?;
+        watcher.at_rest(self);
+        Ok(step)
     }
 
     fn step<T>(
@@ -237,17 +267,7 @@ impl Mount {
     pub(crate) fn unmount(&mut self, watcher: &mut dyn Watcher) -> Result<()> {
         self.fs.release_all();
         self.drain(watcher)?;
-        loop {
-            let step = self.run(Operation::Background, watcher, |fs, v, now| {
-                fs.reclaim(v, now)
-            })?;
-            watcher.at_rest(self);
-            match step {
-                ReclaimStep::More => {}
-                ReclaimStep::Drain => self.drain(watcher)?,
-                ReclaimStep::Done => break,
-            }
-        }
+        self.reclaim_until(watcher, |progress| !progress.running)?;
         self.drain(watcher)?;
         self.run(Operation::Administration, watcher, |fs, v, now| {
             fs.settle(v, now)

@@ -108,6 +108,7 @@ impl Ext {
     /// Frees blocks once `after` are on the disk. Their bitmaps must be in memory where there is nothing to wait for.
     pub(crate) fn defer_blocks(&mut self, v: &mut Volume<'_>, runs: Vec<Run>, after: &[PatchId]) {
         self.deferred.pending_blocks += runs.iter().map(|r| r.len).sum::<u64>();
+        runs.iter().for_each(|run| self.track_blocks(*run));
         self.defer(v, Item::Blocks(runs), after);
     }
 
@@ -262,7 +263,7 @@ impl Ext {
                 Ok(None)
             }
             Item::AttributeBlock(block) => {
-                self.release_attribute_block(v, *block)?;
+                self.release_attribute_block(v, *block, None)?;
                 Ok(None)
             }
             Item::Inode(dead) => self.free_part_of_inode(v, *dead),
@@ -315,7 +316,7 @@ impl Ext {
             }
         }
         if inode.file_acl != 0 {
-            self.release_attribute_block(v, inode.file_acl)?;
+            self.release_attribute_block(v, inode.file_acl, Some(number))?;
         }
         self.clear_inode_bit(v, number, inode.is_directory());
         self.deferred.pending_blocks = self.deferred.pending_blocks.saturating_sub(left);

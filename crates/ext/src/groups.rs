@@ -199,6 +199,7 @@ impl Ext {
         run: Run,
         patches: &mut Vec<PatchId>,
     ) {
+        self.track_blocks(run);
         self.flip_block_bits(v, run, patches);
         for (group, _, count) in self.parts(run) {
             self.groups.take_blocks(group, count);
@@ -207,6 +208,7 @@ impl Ext {
 
     /// Marks used blocks as free; the bitmaps must be in memory.
     pub(crate) fn clear_block_bits(&mut self, v: &mut Volume<'_>, run: Run) {
+        self.track_blocks(run);
         self.flip_block_bits(v, run, &mut Vec::new());
         for (group, first, count) in self.parts(run) {
             self.groups.give_blocks(group, count, first);
@@ -286,6 +288,7 @@ impl Ext {
         let group = self.sb.group_of_inode(inode) as usize;
         self.groups
             .give_inode(group, self.sb.index_in_group(inode), directory);
+        self.track_inode_freed(inode);
         self.flip_inode_bit(v, inode);
     }
 

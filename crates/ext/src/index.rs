@@ -383,6 +383,36 @@ impl Ext {
         }
     }
 
+    /// The last name of a directory that stands for an inode, `.` and `..` apart.
+    pub(crate) fn find_by_inode(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        inode: &Inode,
+        wanted: u32,
+    ) -> Result<Option<(Found, Vec<u8>)>> {
+        self.want_directory(v, inode)?;
+        let mut last = None;
+        for logical in 0..self.directory_blocks(inode) {
+            let Some(block) = self.directory_block(v, inode, logical)? else {
+                continue;
+            };
+            for entry in entries(v.read(block)?, self.sb.inodes_count) {
+                let entry = entry.map_err(|e| corrupt_directory(number, logical, e))?;
+                if entry.inode == wanted && entry.name != b"." && entry.name != b".." {
+                    let found = Found {
+                        inode: wanted,
+                        block,
+                        offset: entry.offset,
+                        logical,
+                    };
+                    last = Some((found, entry.name.to_vec()));
+                }
+            }
+        }
+        Ok(last)
+    }
+
     /// Whether a directory has no names but `.` and `..`.
     pub(crate) fn is_empty_directory(
         &mut self,

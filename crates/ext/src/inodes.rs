@@ -1,5 +1,7 @@
 //! Inodes: reading and changing them on the disk, and what is known of them in memory.
 
+use std::ops::Range;
+
 use backstitch_layout::{
     Attributes, Error, FileType, InodeNumber, Result, SetAttributes, Timestamp,
 };
@@ -13,6 +15,9 @@ use crate::planted::{Planted, planted, unless};
 
 /// How much of an inode an editor can change: the base and the extra fields, whatever the inode's size.
 const EDITABLE: usize = 256;
+
+/// The bytes of an inode that change whenever its map does: from its block count to its last pointer.
+const MAP_FIELDS: Range<usize> = offset::BLOCKS..offset::pointer(inode::POINTERS);
 
 /// A name whose way to the disk is not over.
 #[derive(Clone, Copy, Debug)]
@@ -267,6 +272,9 @@ impl Ext {
         else {
             return PatchId::COMMITTED;
         };
+        if editor.bytes[MAP_FIELDS] != old[MAP_FIELDS] {
+            self.track_map(inode);
+        }
         v.write(
             block,
             BlockClass::Metadata,

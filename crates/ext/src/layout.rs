@@ -1,7 +1,7 @@
 //! The open file system: its state, and the trait that the layers above see.
 
 use backstitch_layout::{
-    Allocate, Attributes, DeferredStatistics, DirectoryEntry, Error, FileSystem,
+    Allocate, Attributes, Changed, DeferredStatistics, DirectoryEntry, Error, FileSystem,
     FileSystemStatistics, InodeNumber, NewInode, Piece, ReclaimProgress, ReclaimStep, Rename,
     Result, Seek, SetAttributes, SetXattrMode, Timestamp,
 };
@@ -28,8 +28,12 @@ pub(crate) struct Ext {
     pub(crate) read_only: Option<String>,
     /// A crash left leaks that nobody has looked for yet: the image must not be called clean.
     pub(crate) has_leaks: bool,
-    /// The search for them, while it is under way.
+    /// The search for them, until it is over.
     pub(crate) reclaim: Option<Box<Reclaim>>,
+    /// How many blocks and inodes it has freed when it was over.
+    pub(crate) reclaimed: (u64, u64),
+    /// What it changed and nobody above has been told yet.
+    pub(crate) changed: Vec<Changed>,
     pub(crate) free_epoch: u64,
     /// Makes generations that differ.
     pub(crate) next_generation: u32,
@@ -60,10 +64,12 @@ impl Ext {
 
     /// There is no space: final, or is some on its way?
     pub(crate) fn no_space(&self) -> Error {
-        if self.deferred.is_empty() {
-            Error::NoSpace
-        } else {
+        if !self.deferred.is_empty() {
             Error::WaitForFrees
+        } else if self.reclaim.is_some() {
+            Error::WaitForReclaim
+        } else {
+            Error::NoSpace
         }
     }
 }
@@ -335,6 +341,10 @@ impl FileSystem for Ext {
 
     fn reclaim_progress(&self) -> ReclaimProgress {
         self.show_reclaim()
+    }
+
+    fn take_changed(&mut self, into: &mut Vec<Changed>) {
+        into.append(&mut self.changed);
     }
 
     fn settle(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<()> {

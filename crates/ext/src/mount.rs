@@ -23,6 +23,7 @@ use crate::groups::Groups;
 use crate::layout::Ext;
 use crate::place::Windows;
 use crate::planted::{Planted, unless};
+use crate::reclaim::Reclaim;
 
 /// Recognises ext2 images and opens them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -86,6 +87,8 @@ impl LayoutKind for Ext2 {
             read_only,
             has_leaks: trust == Trust::AfterCrash,
             reclaim: None,
+            reclaimed: (0, 0),
+            changed: Vec::new(),
             free_epoch: 0,
             next_generation: (request.now.seconds as u32).wrapping_mul(0x9e37_79b9)
                 ^ request.now.nanoseconds,
@@ -94,6 +97,9 @@ impl LayoutKind for Ext2 {
         let mut actions = Vec::new();
         if trust == Trust::AfterCrash {
             actions.push(ext.recount(v)?);
+        }
+        if ext.has_leaks && ext.read_only.is_none() {
+            ext.reclaim = Some(Box::new(Reclaim::new(&ext)));
         }
         let first = match ext.read_only {
             None => ext.write_record(v, request.now, device.atomic_unit_bytes())?,

@@ -118,7 +118,6 @@ impl Ext {
         let plan = self.gather_inode(v, directory, &parent, name, new, &place)?;
         let number = plan.number;
         let before_name = self.apply_inode(v, directory, &parent, plan, now);
-        let kind = self.type_code(new.file_type);
         let parent = self.read_directory_inode(v, directory)?;
         let pending = self.insert_name(
             v,
@@ -126,7 +125,7 @@ impl Ext {
             &parent,
             place,
             name,
-            (number, kind),
+            (number, Some(new.file_type)),
             &before_name,
             now,
         );
@@ -229,6 +228,10 @@ impl Ext {
             before.push(unless(Planted::SymlinkWithoutTarget, filled));
         }
         let attribute_block = self.apply_inheritance(v, &inherited, &mut before);
+        self.track_new_inode(number, is_directory, attribute_block);
+        if is_directory {
+            self.track_new_directory(number, directory);
+        }
         let blocks = u32::from(block.is_some()) + u32::from(attribute_block != 0);
         let sectors = blocks * self.sectors_per_block();
         let generation = self.next_generation;
@@ -263,10 +266,12 @@ impl Ext {
         parent: &Inode,
         place: Place,
         name: &[u8],
-        (inode, kind): (u32, u8),
+        (inode, file_type): (u32, Option<FileType>),
         after: &[PatchId],
         now: Timestamp,
     ) -> PendingName {
+        let kind = file_type.map_or(TYPE_UNKNOWN, |t| self.type_code(t));
+        let is_directory = file_type == Some(FileType::Directory);
         let mut after = after.to_vec();
         after.extend(self.clear_index_flag(v, directory, parent));
         after.extend(self.removal_of(v, directory, name));
@@ -306,6 +311,7 @@ impl Ext {
         self.note_change(v, directory, id);
         self.touch_modified(v, directory, now);
         self.index_added(v, directory, name, logical, block, offset);
+        self.track_name_added(directory, logical, inode, is_directory);
         PendingName {
             directory,
             block,
@@ -361,16 +367,13 @@ impl Ext {
             e.set_links(inode.links + 1);
             e.set_changed(now);
         });
-        let kind = inode
-            .file_type()
-            .map_or(TYPE_UNKNOWN, |t| self.type_code(t));
         let pending = self.insert_name(
             v,
             directory,
             &parent,
             place,
             name,
-            (number, kind),
+            (number, inode.file_type()),
             &[unless(Planted::NameWithoutLinkCount, counted)],
             now,
         );

@@ -44,11 +44,8 @@ impl Ext {
         if target.flags & (FLAG_IMMUTABLE | FLAG_APPEND) != 0 || parent.flags & FLAG_APPEND != 0 {
             return Err(Error::NotPermitted);
         }
-        if of_directory
-            && self.has_leaks
-            && self.find_dotdot(v, found.inode, &target)?.inode != directory
-        {
-            return self.remove_left_over_name(v, directory, name, &found, now);
+        if of_directory {
+            self.check_settled(found.inode)?;
         }
         if of_directory && !self.is_empty_directory(v, found.inode, &target)? {
             return Err(Error::NotEmpty);
@@ -73,21 +70,6 @@ impl Ext {
         }
         self.name_removed(v, directory, name, &found, cleared, now);
         self.lose_name(v, directory, &found, &target, cleared, now);
-        Ok(found.inode)
-    }
-
-    /// Takes away the name that a crash in the middle of a move left to a directory in its other parent: the directory lives on
-    /// under the name that its `..` agrees with. Link counts stay: they may be too high, never too low.
-    fn remove_left_over_name(
-        &mut self,
-        v: &mut Volume<'_>,
-        directory: u32,
-        name: &[u8],
-        found: &Found,
-        now: Timestamp,
-    ) -> Result<u32> {
-        let cleared = self.clear_name(v, found, &[]);
-        self.name_removed(v, directory, name, found, cleared, now);
         Ok(found.inode)
     }
 
@@ -151,9 +133,11 @@ impl Ext {
         now: Timestamp,
     ) {
         let number = found.inode;
+        self.track_name_removed(directory, found.logical, number, target.is_directory());
         let pending = self.take_name(number, found.block, found.offset);
         self.note_clearing(v, number, pending, cleared);
         if target.is_directory() || target.links <= 1 {
+            self.track_last_name(number, target.is_directory());
             let freed = self.free_inode(v, number, now);
             if target.is_directory() {
                 // With the inode goes its `..`.
@@ -162,6 +146,7 @@ impl Ext {
             }
             return;
         }
+        self.track_outlived(number);
         // Every name that went before may still be on the disk, and this count is without them.
         let clearings = self.state(number).clearings.clone();
         let after = unless_all(Planted::LinkDroppedBeforeClearing, &clearings);

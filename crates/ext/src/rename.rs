@@ -70,6 +70,9 @@ impl Ext {
             None => None,
         };
         let is_directory = inode.is_directory();
+        if is_directory {
+            self.check_settled(old.inode)?;
+        }
         if inode.flags & (FLAG_IMMUTABLE | FLAG_APPEND) != 0 || from_parent.flags & FLAG_APPEND != 0
         {
             return Err(Error::NotPermitted);
@@ -90,10 +93,6 @@ impl Ext {
         } else {
             None
         };
-        if dotdot.as_ref().is_some_and(|d| d.inode != from) {
-            // A crash in the middle of a move left this second name: it can be removed, not moved.
-            return Err(Error::Invalid);
-        }
         let lost = target.as_ref().map(|(found, _)| found.inode);
         let m = Move {
             from,
@@ -123,8 +122,13 @@ impl Ext {
         match (inode.is_directory(), target.is_directory()) {
             (true, false) => Err(Error::NotADirectory),
             (false, true) => Err(Error::IsADirectory),
-            (true, true) if !self.is_empty_directory(v, found.inode, target)? => {
-                Err(Error::NotEmpty)
+            (true, true) => {
+                self.check_settled(found.inode)?;
+                if self.is_empty_directory(v, found.inode, target)? {
+                    Ok(())
+                } else {
+                    Err(Error::NotEmpty)
+                }
             }
             _ => Ok(()),
         }
@@ -242,6 +246,7 @@ impl Ext {
         if target_lives_on && !planted(Planted::DepartureByReplacementForgotten) {
             self.note_departure(v, m.to, pending.name);
         }
+        self.track_name_removed(m.from, m.old.logical, number, m.is_directory);
         let old_name = self.take_name(number, m.old.block, m.old.offset);
         if !atomic {
             self.retire_old_name(v, m, &pending, old_name, new_parent_link, dotdot, now);
@@ -293,6 +298,7 @@ impl Ext {
                 &after,
             );
             self.note_change(v, number, id);
+            self.track_dotdot(number, m.to);
             before_clearing.push(unless(Planted::OldNameClearedBeforeDotDot, id));
             parent_after.push(id);
         }
@@ -354,7 +360,7 @@ impl Ext {
                 &parent,
                 place,
                 m.to_name,
-                (m.old.inode, kind),
+                (m.old.inode, m.inode.file_type()),
                 after,
                 now,
             ));
@@ -367,6 +373,7 @@ impl Ext {
             &bytes,
             after,
         );
+        self.track_name_added(m.to, found.logical, m.old.inode, m.is_directory);
         self.note_change(v, m.to, name);
         self.touch_modified(v, m.to, now);
         let pointer = self.pointer_of(v, m.to, found.block);
@@ -433,6 +440,7 @@ impl Ext {
         if m.target.is_none() {
             self.index_added(v, m.to, m.to_name, m.old.logical, m.old.block, offset);
         }
+        self.track_name_added(m.to, m.old.logical, m.old.inode, m.is_directory);
         let pointer = self.pointer_of(v, m.to, m.old.block);
         Ok(PendingName {
             directory: m.to,

@@ -342,6 +342,7 @@ impl Ext {
             }
             e.set_changed(now);
         });
+        self.track_attributes(number, old, pointer);
         if old != 0 && old != pointer {
             let after = unless(Planted::AttributeBlockReleasedEarly, changed);
             self.defer(v, Item::AttributeBlock(old), &[after]);
@@ -411,9 +412,16 @@ impl Ext {
         )
     }
 
-    /// One reference less to an attribute block, to which no pointer is left on the disk; the last one frees it.
-    pub(crate) fn release_attribute_block(&mut self, v: &mut Volume<'_>, block: u64) -> Result<()> {
+    /// One reference less to an attribute block, to which no pointer is left on the disk; the last one frees it. The reference was
+    /// given up before, or is given up with the inode `of`.
+    pub(crate) fn release_attribute_block(
+        &mut self,
+        v: &mut Volume<'_>,
+        block: u64,
+        of: Option<u32>,
+    ) -> Result<()> {
         self.gather_attribute_release(v, block)?;
+        self.track_reference_dropped(block, of);
         let bytes = v.read(block)?;
         let (count, hash) = (refcount(bytes), hash_of(bytes));
         if count > 1 {
@@ -428,6 +436,7 @@ impl Ext {
             if self.shared_blocks.get(&hash) == Some(&block) {
                 self.shared_blocks.remove(&hash);
             }
+            self.track_attribute_block_freed(block);
             self.free_runs(
                 v,
                 &[Run {
@@ -437,6 +446,14 @@ impl Ext {
             );
         }
         Ok(())
+    }
+
+    /// Nobody is to share a block any more.
+    pub(crate) fn forget_shared(&mut self, v: &Volume<'_>, block: u64) {
+        let hash = v.peek(block).map_or(0, |bytes| hash_of(bytes));
+        if self.shared_blocks.get(&hash) == Some(&block) {
+            self.shared_blocks.remove(&hash);
+        }
     }
 
     /// What a new inode gets from its directory's default access control list; the umask counts only where there is none.

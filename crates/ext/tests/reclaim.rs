@@ -3,7 +3,9 @@
 
 mod crash;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -25,6 +27,16 @@ struct Tree {
 }
 
 impl Tree {
+    /// The names, as a machine remembers them.
+    fn names_for_machine(&self) -> Vec<(InodeNumber, String, InodeNumber, bool)> {
+        let is_directory = |inode| self.inodes[inode].0 == FileType::Directory;
+        let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+        let names = self.names.iter();
+        names
+            .map(|(directory, name, inode)| (*directory, text(name), *inode, is_directory(inode)))
+            .collect()
+    }
+
     fn of(machine: &mut Machine) -> Tree {
         let mut tree = Tree::default();
         let mut open = vec![machine.fs.root()];
@@ -133,7 +145,11 @@ struct Trial<'a> {
     /// Crashes inside the reclaim that are still looked into.
     depth: u32,
     /// What must be there.
-    safe: &'a BTreeSet<InodeNumber>,
+    safe: RefCell<BTreeSet<InodeNumber>>,
+    /// Others use the file system meanwhile.
+    in_use: bool,
+    /// What they did.
+    done: RefCell<Vec<String>>,
 }
 
 impl Trial<'_> {
@@ -148,16 +164,30 @@ impl Trial<'_> {
         );
         assert_eq!(machine.fs.read_only_reason(), None, "{}", self.what);
         let before = Tree::of(&mut machine);
-        for inode in self.safe {
+        for inode in self.safe.borrow().iter() {
             assert!(
                 before.inodes.contains_key(inode),
                 "{}: inode {inode} always had a name, and has none",
                 self.what
             );
         }
-        machine.drain();
-        self.reclaim(&mut machine, random);
+        if self.in_use {
+            machine.names = before.names_for_machine();
+        } else {
+            machine.drain();
+        }
+        let reclaimed = catch_unwind(AssertUnwindSafe(|| self.reclaim(&mut machine, random)));
+        if let Err(panic) = reclaimed {
+            eprintln!("meanwhile:\n{}", self.done.borrow().join("\n"));
+            resume_unwind(panic);
+        }
         assert!(!machine.fs.reclaim_progress().running);
+        machine.fs.release_all();
+        let kept = if self.in_use {
+            Tree::of(&mut machine)
+        } else {
+            before
+        };
         self.unmount(&mut machine);
         let after = machine.memory.snapshot();
         std::fs::write(self.path, &after).unwrap();
@@ -171,7 +201,14 @@ impl Trial<'_> {
             std::fs::write(self.path.with_extension("before"), state).unwrap();
             std::fs::write(self.path.with_extension("after"), &after).unwrap();
         }
-        assert_eq!(output.status.code(), Some(0), "{}: {report}", self.what);
+        let meanwhile = || self.done.borrow().join("\n");
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{}: {report}\nmeanwhile:\n{}",
+            self.what,
+            meanwhile()
+        );
         let ours = fsck::check_source(&SliceSource(&after), &Options::default()).unwrap();
         assert!(ours.is_clean(), "{}: {:?}", self.what, ours.findings);
         let mut again = Machine::open(
@@ -180,7 +217,10 @@ impl Trial<'_> {
             self.block_size,
             Optimisations::BOTH,
         );
-        before.assert_kept(&Tree::of(&mut again), &self.what);
+        kept.assert_kept(
+            &Tree::of(&mut again),
+            &format!("{}\n{}", self.what, meanwhile()),
+        );
     }
 
     fn reclaim(&self, machine: &mut Machine, random: &mut Random) {
@@ -207,13 +247,43 @@ impl Trial<'_> {
                 ReclaimStep::More => {
                     machine.write_some(random, &mut |state| self.cut(state, &mut random_cut));
                 }
-                ReclaimStep::Drain => {
+                ReclaimStep::Wait(_) | ReclaimStep::WaitForFrees
+                    if self.in_use && random.below(4) > 0 =>
+                {
+                    machine.write_some(random, &mut |state| self.cut(state, &mut random_cut));
+                }
+                ReclaimStep::Wait(_) | ReclaimStep::WaitForFrees => {
                     while machine.write_some(random, &mut |state| self.cut(state, &mut random_cut))
                     {
                     }
                     machine.drain();
                 }
             }
+            if self.in_use && steps < 400 {
+                self.use_it(machine, random, steps);
+            }
+        }
+    }
+
+    /// What others do between two steps.
+    fn use_it(&self, machine: &mut Machine, random: &mut Random, number: usize) {
+        match random.below(12) {
+            0 => machine.background(),
+            1 => {
+                if let Some(inode) = machine.some_file(random) {
+                    machine.fs.hold(inode);
+                }
+            }
+            2 if random.below(8) == 0 => machine.fs.release_all(),
+            3..=8 => {
+                let done = machine.operation(random, 1_000_000 + number);
+                self.done
+                    .borrow_mut()
+                    .push(format!("step {number}: {done}"));
+                let still = named(machine);
+                self.safe.borrow_mut().retain(|inode| still.contains(inode));
+            }
+            _ => {}
         }
     }
 
@@ -235,7 +305,9 @@ impl Trial<'_> {
                 block_size: self.block_size,
                 what,
                 depth: self.depth - 1,
-                safe: self.safe,
+                safe: self.safe.clone(),
+                in_use: self.in_use,
+                done: RefCell::default(),
             };
             inner.run(state, random);
         }
@@ -255,9 +327,9 @@ fn named(machine: &Machine) -> BTreeSet<InodeNumber> {
 }
 
 /// Runs a history, and reclaims what cuts of it leave. Returns how many.
-fn explore(block_size: u32, seed: u64, operations: usize) -> usize {
+fn explore(block_size: u32, seed: u64, operations: usize, in_use: bool) -> usize {
     let path = std::env::temp_dir().join(format!(
-        "backstitch-reclaim-{}-{seed}-{block_size}",
+        "backstitch-reclaim-{}-{seed}-{block_size}-{in_use}",
         std::process::id()
     ));
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
@@ -291,7 +363,9 @@ fn explore(block_size: u32, seed: u64, operations: usize) -> usize {
                         history.join("\n")
                     ),
                     depth: 1,
-                    safe: &safe,
+                    safe: RefCell::new(safe.clone()),
+                    in_use,
+                    done: RefCell::default(),
                 };
                 trial.run(state, &mut random_trial);
             });
@@ -301,8 +375,7 @@ fn explore(block_size: u32, seed: u64, operations: usize) -> usize {
     states
 }
 
-#[test]
-fn after_the_reclaim_nothing_is_left_to_find() {
+fn explore_seeds(in_use: bool) {
     if Command::new("e2fsck").arg("-V").output().is_err() {
         eprintln!("SKIPPED: e2fsck is missing (Debian package e2fsprogs)");
         return;
@@ -310,11 +383,21 @@ fn after_the_reclaim_nothing_is_left_to_find() {
     let mut states = 0;
     for seed in seeds().step_by(3) {
         for block_size in [1024, 4096] {
-            states += explore(block_size, seed, 400);
+            states += explore(block_size, seed, 400, in_use);
         }
     }
     eprintln!("{states} states");
     assert!(states > 0);
+}
+
+#[test]
+fn after_the_reclaim_nothing_is_left_to_find() {
+    explore_seeds(false);
+}
+
+#[test]
+fn nothing_is_left_to_find_either_where_others_used_it_meanwhile() {
+    explore_seeds(true);
 }
 
 #[test]
@@ -340,7 +423,7 @@ fn what_no_crash_can_leave_ends_the_reclaim() {
     let error = loop {
         match machine.run(|fs, v, now| fs.reclaim(v, now)) {
             Ok(ReclaimStep::More) => {}
-            Ok(ReclaimStep::Drain) => machine.drain(),
+            Ok(ReclaimStep::Wait(_) | ReclaimStep::WaitForFrees) => machine.drain(),
             Ok(ReclaimStep::Done) => panic!("damage was passed over"),
             Err(error) => break error,
         }

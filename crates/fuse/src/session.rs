@@ -2,7 +2,7 @@
 
 use crate::convert::Nodes;
 use crate::front::Front;
-use backstitch_vfs::{Engine, InodeNumber};
+use backstitch_vfs::{Changed, Engine, InodeNumber};
 use fuser::{Config, MountOption, Notifier, Session, SessionACL};
 use rustix::mount::{UnmountFlags, unmount};
 use std::ffi::OsStr;
@@ -149,6 +149,17 @@ impl Invalidator {
         self.inode(inode, 0, 0);
     }
 
+    /// What background work changed.
+    fn tell(&self, change: &Changed) {
+        match change {
+            Changed::Attributes(inode) => self.attributes(*inode),
+            Changed::Name { directory, name } => {
+                self.name(*directory, name);
+                self.contents(*directory);
+            }
+        }
+    }
+
     /// A name came or went.
     pub fn name(&self, directory: InodeNumber, name: &[u8]) {
         let node = self.nodes.node(directory);
@@ -272,6 +283,8 @@ pub fn spawn(
         notifier: background.notifier(),
         nodes: Nodes::new(engine.root()),
     };
+    let kernel = invalidator.clone();
+    engine.on_change(move |changes| changes.iter().for_each(|change| kernel.tell(change)));
     // fuser would unmount `dir` once more when its handle is dropped, by name: by then somebody may have mounted something else
     // there. The end is learnt from the front instead, and what this keeps open ends with the process.
     std::mem::forget(background);

@@ -50,8 +50,10 @@ pub struct DeferredStatistics {
 pub enum ReclaimStep {
     /// Another step.
     More,
-    /// Another step, once everything is on stable storage and all deferred work done.
-    Drain,
+    /// Another step, once this is on stable storage.
+    Wait(PatchId),
+    /// Another step, once the deferred work that there is is done.
+    WaitForFrees,
     /// Nothing: all that a crash left is found, and freed as soon as what was changed is on stable storage.
     Done,
 }
@@ -61,8 +63,28 @@ pub enum ReclaimStep {
 pub struct ReclaimProgress {
     /// Whether it is under way.
     pub running: bool,
+    /// Whether every directory has one name again; also where there is no reclaim.
+    pub is_settled: bool,
     /// How much of it is done, 0 to 1; 1 where there was nothing to do.
     pub done_fraction: f64,
+    /// Blocks that it freed.
+    pub freed_blocks: u64,
+    /// Inodes that it freed.
+    pub freed_inodes: u64,
+}
+
+/// Something that changed without anybody asking for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Changed {
+    /// A name is gone from a directory.
+    Name {
+        /// The directory.
+        directory: InodeNumber,
+        /// The name.
+        name: Vec<u8>,
+    },
+    /// An inode's link count or block count.
+    Attributes(InodeNumber),
 }
 
 /// How a file system is to be opened.
@@ -367,16 +389,18 @@ pub trait FileSystem: Send {
     fn deferred(&self) -> DeferredStatistics;
 
     /// One bounded step of finding and freeing what a crash left: space and inodes marked as used, counts too high. It goes on where
-    /// the step before ended. To be called from when all deferred work is done, with nothing else in between, until it says
-    /// [`ReclaimStep::Done`]: only then can the image be marked clean.
+    /// the step before ended; operations may come between. Only once it says [`ReclaimStep::Done`] can the image be marked clean.
     ///
     /// # Errors
-    /// `Miss` as any operation; `Corrupt` where something was found that no crash can have left. Nothing is reclaimed then, and a
+    /// `Miss` as any operation; `Corrupt` where something was found that no crash can have left. Nothing more is reclaimed then, and a
     /// check is called for.
     fn reclaim(&mut self, volume: &mut Volume<'_>, now: Timestamp) -> Result<ReclaimStep>;
 
     /// How far the reclaim is.
     fn reclaim_progress(&self) -> ReclaimProgress;
+
+    /// Appends what the reclaim has changed since the last call: whoever remembers it must look again.
+    fn take_changed(&mut self, into: &mut Vec<Changed>);
 
     /// Everything is on stable storage and no deferred work is left: writes counters and the like, all but the clean mark.
     ///

@@ -1,6 +1,6 @@
 //! Ending what is under way: deferred work, the reclaim of what a crash left, draining, unmounting.
 
-use backstitch_layout::{FileSystem, ReclaimStep, Timestamp};
+use backstitch_layout::{FileSystem, Timestamp};
 use backstitch_ordering::{Operation, Volume};
 use backstitch_store::Goal;
 use parking_lot::MutexGuard;
@@ -22,11 +22,8 @@ impl Engine {
         }
         core.unmounted = true;
         core.stopping = true;
-        self.wake_writer.notify_all();
         drop(core);
-        if let Some(writer) = self.writer.lock().take() {
-            let _ = writer.join();
-        }
+        self.join_threads();
         let mut core = self.core.lock();
         if let Some(error) = &core.latched {
             return Err(Error::Latched(error.clone()));
@@ -36,7 +33,7 @@ impl Engine {
         }
         core.fs.release_all();
         self.drain(&mut core)?;
-        self.reclaim(&mut core)?;
+        self.reclaim_until(&mut core, |progress| !progress.running)?;
         self.drain(&mut core)?;
         self.step(&mut core, Operation::Administration, |fs, v, now| {
             fs.settle(v, now)
@@ -49,7 +46,7 @@ impl Engine {
     }
 
     /// One step that nobody asked for, again after each miss: what the layout says, or why a block could not be read.
-    fn step<T>(
+    pub(crate) fn step<T>(
         &self,
         core: &mut MutexGuard<'_, Core>,
         operation: Operation,
@@ -91,33 +88,6 @@ impl Engine {
                     tracing::error!("deferred work: {error}");
                     core.fs.become_read_only(&error.to_string());
                     return Err(error.into());
-                }
-            }
-        }
-    }
-
-    /// Finds and frees what a crash left, while nothing else is going on. Where that shows damage, the image stays as it is: readable,
-    /// not clean.
-    fn reclaim(&self, core: &mut MutexGuard<'_, Core>) -> Result<()> {
-        loop {
-            match self.step(core, Operation::Background, |fs, v, now| fs.reclaim(v, now))? {
-                Ok(ReclaimStep::More) => {
-                    if core.store.is_filling() {
-                        self.write_batch(core, |core, now| {
-                            core.store.next_batch(Goal::Oldest, now, BATCH_BYTES)
-                        });
-                    }
-                    core.store.trim();
-                    MutexGuard::bump(core);
-                }
-                Ok(ReclaimStep::Drain) => self.drain(core)?,
-                Ok(ReclaimStep::Done) => return Ok(()),
-                Err(error) => {
-                    let reason =
-                        format!("what a crash left cannot be reclaimed, run fsck: {error}");
-                    tracing::error!("{reason}");
-                    core.fs.become_read_only(&reason);
-                    return Ok(());
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! The engine: mounting, the loop around every operation, and the operations on names and inodes.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::options::now;
 use crate::persist::Retrier;
+use crate::reclaim::OnChange;
 use crate::{MountOptions, RecoveryReport, Result, Stats};
 
 /// Everything under the one lock.
@@ -56,7 +57,11 @@ pub struct Engine {
     layout_name: &'static str,
     ordering_name: &'static str,
     root: InodeNumber,
-    pub(crate) writer: Mutex<Option<JoinHandle<()>>>,
+    writer: Mutex<Option<JoinHandle<()>>>,
+    reclaimer: Mutex<Option<JoinHandle<()>>>,
+    /// The reclaim is to end, or need not rest.
+    pub(crate) wake_reclaimer: Condvar,
+    pub(crate) on_change: OnceLock<OnChange>,
 }
 
 impl Engine {
@@ -130,8 +135,12 @@ impl Engine {
             bytes_read: AtomicU64::new(0),
             started,
             writer: Mutex::new(None),
+            reclaimer: Mutex::new(None),
+            wake_reclaimer: Condvar::new(),
+            on_change: OnceLock::new(),
         });
         *engine.writer.lock() = Some(crate::writer::spawn(&engine));
+        *engine.reclaimer.lock() = crate::reclaim::spawn(&engine);
         Ok(engine)
     }
 
@@ -198,6 +207,12 @@ impl Engine {
                     MutexGuard::bump(&mut core);
                 }
                 Err(LayoutError::WaitForFrees) => self.drain(&mut core)?,
+                Err(LayoutError::WaitForNames) => {
+                    self.reclaim_until(&mut core, |progress| progress.is_settled)?;
+                }
+                Err(LayoutError::WaitForReclaim) => {
+                    self.reclaim_until(&mut core, |progress| !progress.running)?;
+                }
                 Err(error) => {
                     note_corruption(&mut core, &error);
                     return Err(error.into());
@@ -518,11 +533,21 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.core.lock().stopping = true;
+        self.join_threads();
+    }
+}
+
+impl Engine {
+    /// Waits for the engine's own threads, which were told to stop. (The last one to hold the engine may be one of them.)
+    pub(crate) fn join_threads(&self) {
         self.wake_writer.notify_all();
-        if let Some(writer) = self.writer.lock().take()
-            && writer.thread().id() != std::thread::current().id()
-        {
-            let _ = writer.join();
+        self.wake_reclaimer.notify_all();
+        for thread in [&self.writer, &self.reclaimer] {
+            if let Some(thread) = thread.lock().take()
+                && thread.thread().id() != std::thread::current().id()
+            {
+                let _ = thread.join();
+            }
         }
     }
 }

@@ -32,7 +32,12 @@ impl Error {
             Error::Layout(e) => match e {
                 E::NotPermitted => 1,
                 E::NotFound => 2,
-                E::Device(_) | E::Miss | E::WaitForFrees | E::Again => 5,
+                E::Device(_)
+                | E::Miss
+                | E::WaitForFrees
+                | E::WaitForNames
+                | E::WaitForReclaim
+                | E::Again => 5,
                 E::NoSuchAddress => 6,
                 E::AccessDenied => 13,
                 E::Exists => 17,

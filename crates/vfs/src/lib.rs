@@ -35,13 +35,15 @@ mod engine;
 mod error;
 mod options;
 mod persist;
+mod reclaim;
 mod stats;
 mod transfer;
 mod writer;
 
 pub use backstitch_layout::{
-    Allocate, Attributes, DirectoryEntry, Error as LayoutError, FileSystemStatistics, FileType,
-    InodeNumber, LayoutKind, NewInode, RenameMode, Seek, SetAttributes, SetXattrMode, Timestamp,
+    Allocate, Attributes, Changed, DirectoryEntry, Error as LayoutError, FileSystemStatistics,
+    FileType, InodeNumber, LayoutKind, NewInode, RenameMode, Seek, SetAttributes, SetXattrMode,
+    Timestamp,
 };
 pub use backstitch_ordering::MechanismKind as Ordering;
 pub use backstitch_store::Optimisations;

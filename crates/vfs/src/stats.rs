@@ -110,6 +110,10 @@ pub struct ReclaimStats {
     pub running: bool,
     /// How much of it is done, 0 to 1.
     pub done_fraction: f64,
+    /// Blocks that it freed.
+    pub freed_blocks: u64,
+    /// Inodes that it freed.
+    pub freed_inodes: u64,
 }
 
 impl Stats {
@@ -159,6 +163,8 @@ impl Stats {
             reclaim: ReclaimStats {
                 running: reclaim.running,
                 done_fraction: reclaim.done_fraction,
+                freed_blocks: reclaim.freed_blocks,
+                freed_inodes: reclaim.freed_inodes,
             },
             ..Stats::default()
         }

@@ -20,9 +20,10 @@ use std::sync::Arc;
 
 use backstitch_device::BlockDevice;
 use backstitch_layout::{
-    Allocate, Attributes, DeferredStatistics, DirectoryEntry, FileSystem, FileSystemStatistics,
-    FileType, InodeNumber, LayoutKind, NewInode, OpenRequest, Opened, Piece, ReclaimProgress,
-    ReclaimStep, Rename, RenameMode, Result, Seek, SetAttributes, SetXattrMode, Timestamp,
+    Allocate, Attributes, Changed, DeferredStatistics, DirectoryEntry, FileSystem,
+    FileSystemStatistics, FileType, InodeNumber, LayoutKind, NewInode, OpenRequest, Opened, Piece,
+    ReclaimProgress, ReclaimStep, Rename, RenameMode, Result, Seek, SetAttributes, SetXattrMode,
+    Timestamp,
 };
 use backstitch_ordering::Volume;
 use backstitch_store::PatchId;
@@ -508,6 +509,10 @@ impl FileSystem for Tracing {
 
     fn reclaim_progress(&self) -> ReclaimProgress {
         self.inner.reclaim_progress()
+    }
+
+    fn take_changed(&mut self, into: &mut Vec<Changed>) {
+        self.inner.take_changed(into);
     }
 
     fn settle(&mut self, volume: &mut Volume<'_>, now: Timestamp) -> Result<()> {

@@ -3,6 +3,7 @@
 use backstitch_layout::{Error, ReclaimStep, Result};
 use backstitch_ordering::{BlockClass, Volume};
 
+use super::names::DIRECTORY;
 use super::{Phase, Reclaim, kind};
 use crate::format::bitmap;
 use crate::format::xattr::{OFFSET_REFCOUNT, header};
@@ -14,6 +15,13 @@ const ATTRIBUTE_BLOCKS_PER_STEP: usize = 64;
 /// How many groups' bitmaps are asked for at once.
 const GROUPS_AHEAD: u32 = 16;
 
+/// What is known of the blocks of a group.
+struct Part<'r> {
+    used: &'r [u8],
+    touched: &'r [u8],
+    blocks: usize,
+}
+
 impl Ext {
     /// Sets the reference counts of attribute blocks to what refers to them.
     pub(super) fn correct_references(
@@ -23,22 +31,30 @@ impl Ext {
         at: usize,
     ) -> Result<ReclaimStep> {
         let to = r.attribute_list.len().min(at + ATTRIBUTE_BLOCKS_PER_STEP);
-        let part = &r.attribute_list[at..to];
-        let missing = part.iter().fold(false, |m, (block, _)| !v.want(*block) | m);
+        let part = r.attribute_list[at..to].to_vec();
+        let missing = part.iter().fold(false, |m, block| !v.want(*block) | m);
         if missing {
             return Err(Error::Miss);
         }
-        for (block, references) in part {
+        for block in &part {
+            // It may have been freed since the list was made.
+            let Some(references) = r.attribute_blocks.get(block).copied() else {
+                continue;
+            };
+            let references = references.counted + references.leaving;
             let place = || format!("attribute block {block}");
             let count = header(v.read(*block)?)
                 .map_err(|e| Error::corrupt(place(), e.to_string()))?
                 .h_refcount
                 .get();
-            if count < *references {
+            if count < references {
                 let what = format!("its count is {count}, but {references} inodes have it");
                 return Err(Error::corrupt(place(), what));
             }
-            if count > *references {
+            if references == 0 {
+                self.forget_shared(v, *block);
+                r.give_up(*block);
+            } else if count > references {
                 let bytes = references.to_le_bytes();
                 v.write(*block, BlockClass::Metadata, OFFSET_REFCOUNT, &bytes, &[]);
             }
@@ -63,14 +79,15 @@ impl Ext {
         Ok(())
     }
 
-    /// Bits of a group's part of `used`.
-    fn used_part<'r>(&self, r: &'r Reclaim, group: u32) -> (&'r [u8], usize) {
+    /// What is known of a group's blocks.
+    fn used_part<'r>(&self, r: &'r Reclaim, group: u32) -> Part<'r> {
         let bytes = self.sb.blocks_per_group as usize / 8;
-        let start = group as usize * bytes;
-        (
-            &r.used[start..start + bytes],
-            self.sb.blocks_in_group(group) as usize,
-        )
+        let range = group as usize * bytes..(group as usize + 1) * bytes;
+        Part {
+            used: &r.used[range.clone()],
+            touched: &r.touched[range],
+            blocks: self.sb.blocks_in_group(group) as usize,
+        }
     }
 
     /// Everything in use must be marked. Checked for all groups before anything is freed.
@@ -81,18 +98,27 @@ impl Ext {
         group: u32,
     ) -> Result<ReclaimStep> {
         if group >= self.sb.groups {
+            // Blocks of what others are freeing are not marked, nor touched as long as nobody has begun.
+            let gone = |inode: &u32| !matches!(r.kind(*inode), kind::HELD | kind::HELD_DIRECTORY);
+            if !r.leaving.iter().all(gone) {
+                return Ok(ReclaimStep::WaitForFrees);
+            }
             r.phase = Phase::Free(0);
             return Ok(ReclaimStep::More);
         }
         self.want_bitmaps(v, group)?;
-        let (used, count) = self.used_part(r, group);
+        let Part {
+            used,
+            touched,
+            blocks,
+        } = self.used_part(r, group);
         let first = self.sb.group_first_block(group);
         let marked = self.block_bits(v, group as usize)?;
-        let lost = used.iter().zip(marked).any(|(u, m)| u & !m != 0);
-        if lost
-            && let Some(bit) =
-                (0..count).find(|b| bitmap::test(used, *b) && !bitmap::test(marked, *b))
-        {
+        let lost = (used.iter().zip(touched).zip(marked)).any(|((u, t), m)| u & !t & !m != 0);
+        let is_lost = |bit: &usize| {
+            bitmap::test(used, *bit) && !bitmap::test(touched, *bit) && !bitmap::test(marked, *bit)
+        };
+        if lost && let Some(bit) = (0..blocks).find(is_lost) {
             return Err(Error::corrupt(
                 format!("block bitmap of group {group}"),
                 format!("block {} is in use but marked as free", first + bit as u64),
@@ -110,35 +136,53 @@ impl Ext {
         group: u32,
     ) -> Result<ReclaimStep> {
         if group >= self.sb.groups {
-            let used = &r.used;
             let first = self.sb.first_data_block;
-            self.shared_blocks
-                .retain(|_, b| bitmap::test(used, (*b - first) as usize));
+            self.shared_blocks.retain(|_, b| {
+                let bit = (*b - first) as usize;
+                bitmap::test(&r.used, bit) || bitmap::test(&r.touched, bit)
+            });
             return Ok(ReclaimStep::Done);
         }
         self.want_bitmaps(v, group)?;
-        let (used, count) = self.used_part(r, group);
+        let Part {
+            used,
+            touched,
+            blocks,
+        } = self.used_part(r, group);
         let first = self.sb.group_first_block(group);
         let marked = self.block_bits(v, group as usize)?;
         let mut runs: Vec<Run> = Vec::new();
-        for bit in 0..count {
-            if bitmap::test(marked, bit) && !bitmap::test(used, bit) {
+        for bit in 0..blocks {
+            let is_leaked = bitmap::test(marked, bit)
+                && !bitmap::test(used, bit)
+                && !bitmap::test(touched, bit);
+            if is_leaked {
                 push_run(&mut runs, first + bit as u64, 1);
             }
         }
         let bits = v.read_shared(self.groups.list[group as usize].inode_bitmap)?;
         self.free_runs(v, &runs);
+        r.freed_blocks += runs.iter().map(|run| run.len).sum::<u64>();
+        let mut directories = 0;
         for index in 0..self.sb.inodes_per_group {
             let number = self.sb.group_first_inode(group) + index;
+            let code = r.kind(number);
+            directories += u32::from(matches!(
+                code,
+                DIRECTORY | kind::NEW_DIRECTORY | kind::HELD_DIRECTORY
+            ));
             if number >= self.sb.first_inode
                 && self.sb.is_valid_inode(number)
-                && r.kind(number) == kind::FREE
+                && code == kind::FREE
                 && bitmap::test(&bits, index as usize)
             {
                 self.clear_inode_bit(v, number, false);
+                self.inodes.remove(&number);
+                self.windows.drop_of(number);
+                r.freed_inodes += 1;
             }
         }
-        self.groups.list[group as usize].directories = r.directories_in_group[group as usize];
+        self.groups.list[group as usize].directories = directories;
         r.phase = Phase::Free(group + 1);
         Ok(ReclaimStep::More)
     }

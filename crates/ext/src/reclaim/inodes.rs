@@ -1,10 +1,10 @@
 //! The inodes: which are in use, which have no name, and what is wrong with the others.
 
-use backstitch_layout::{Error, FileType, ReclaimStep, Result, Timestamp};
+use backstitch_layout::{Changed, Error, FileType, InodeNumber, ReclaimStep, Result, Timestamp};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 
 use super::names::DIRECTORY;
-use super::{Phase, Reclaim, drain_unless, kind};
+use super::{Phase, Reclaim, kind};
 use crate::format::features::COMPAT_EXT_ATTR;
 use crate::format::inode::{
     DOUBLE_INDIRECT, FAST_SYMLINK_MAX, FLAG_EXTENTS, FLAG_INLINE_DATA, INDIRECT,
@@ -22,10 +22,21 @@ const INODES_PER_STEP: u32 = 256;
 /// How many leaf indirect blocks of a file one step looks at.
 const LEAVES_PER_STEP: u64 = 64;
 
-/// How far an inode has been corrected.
+/// How far an inode has been looked at.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Part {
+    /// Blocks from here on are left.
+    from: u64,
+    /// So many were found before.
+    blocks: u64,
+    /// The map changed while it was looked at in parts: once more from its start.
+    again: bool,
+}
+
+/// What came of looking at a part of an inode.
 enum Corrected {
-    /// There is more: blocks from here on, and so many before.
-    UpTo(u64, u64),
+    /// There is more.
+    UpTo(Part),
     Wholly,
 }
 
@@ -66,8 +77,11 @@ impl Ext {
         for (first, end) in blocks {
             for index in first..end {
                 let number = self.sb.group_first_inode(group) + index as u32;
-                let found = self.kind_of(v, number, bitmap::test(&bits, index))?;
-                r.set_kind(number, found);
+                // What was made or lost its last name since the crash is known already.
+                if r.kind(number) == kind::FREE {
+                    let found = self.kind_of(v, number, bitmap::test(&bits, index))?;
+                    r.set_kind(number, found);
+                }
             }
         }
         r.phase = if to < self.sb.inode_table_blocks.into() {
@@ -87,12 +101,7 @@ impl Ext {
         }
         let inode = self.read_any_inode(v, number)?;
         if inode.links == 0 {
-            let held = |s: &crate::inodes::InodeState| s.references > 0 || s.freed.is_some();
-            return Ok(if self.inodes.get(&number).is_some_and(held) {
-                kind::HELD
-            } else {
-                kind::FREE
-            });
+            return Ok(kind::FREE);
         }
         if !is_marked {
             return Err(corrupt(number, "it is in use but marked as free"));
@@ -132,6 +141,7 @@ impl Ext {
         Ok(ReclaimStep::More)
     }
 
+    /// Marks an inode that no name stands for as deleted. Where a name was taken away since the crash, that is on the disk first.
     fn kill(
         &mut self,
         v: &mut Volume<'_>,
@@ -140,11 +150,16 @@ impl Ext {
         after: &[PatchId],
         now: Timestamp,
     ) -> PatchId {
+        let state = self.inodes.get(&number);
+        let mut after = after.to_vec();
+        after.extend(state.map_or(&[][..], |s| &s.clearings));
         r.set_kind(number, kind::FREE);
-        self.edit_inode(v, number, after, |e| {
+        let death = self.edit_inode(v, number, &after, |e| {
             e.set_links(0);
             e.set_dtime(now.seconds.clamp(1, u32::MAX.into()) as u32);
-        })
+        });
+        r.note_change(v, death);
+        death
     }
 
     /// Marks inodes without names as deleted.
@@ -156,9 +171,7 @@ impl Ext {
         now: Timestamp,
     ) -> Result<ReclaimStep> {
         let is_dead = |i: &u32| {
-            !matches!(r.kind(*i), kind::FREE | kind::HELD | kind::RESERVED)
-                && r.names_of(*i) == 0
-                && *i != ROOT_INODE
+            !matches!(r.kind(*i), kind::FREE | DIRECTORY | kind::NEW..) && r.names_of(*i) == 0
         };
         let dead: Vec<u32> = (from..=self.sb.inodes_count)
             .filter(is_dead)
@@ -166,22 +179,26 @@ impl Ext {
             .collect();
         self.want_inodes(v, dead.iter().copied())?;
         for number in &dead {
-            self.kill(v, r, *number, &[], now);
+            let is_open = self.inodes.get(number).is_some_and(|s| s.references > 0);
+            if is_open || r.outlived.contains(number) {
+                // It goes with the last reference, as any file without a name.
+                r.hold(*number, false);
+                self.free_inode(v, *number, now);
+            } else {
+                self.kill(v, r, *number, &[], now);
+            }
         }
         match dead.last() {
-            Some(last) => {
-                r.phase = Phase::Kill(last + 1);
-                Ok(ReclaimStep::More)
-            }
+            Some(last) => r.phase = Phase::Kill(last + 1),
             None => {
-                r.phase = Phase::Correct {
+                let next = Phase::Correct {
                     inode: 1,
-                    from: 0,
-                    blocks: 0,
+                    part: Part::default(),
                 };
-                Ok(drain_unless(Planted::ReclaimCorrectsEarly))
+                r.end_phase(v, next, Planted::ReclaimCorrectsEarly);
             }
         }
+        Ok(ReclaimStep::More)
     }
 
     fn want_inodes(&mut self, v: &mut Volume<'_>, inodes: impl Iterator<Item = u32>) -> Result<()> {
@@ -198,45 +215,37 @@ impl Ext {
         &mut self,
         v: &mut Volume<'_>,
         r: &mut Reclaim,
+        now: Timestamp,
     ) -> Result<ReclaimStep> {
         let Phase::Correct { inode: first, .. } = r.phase else {
             return Ok(ReclaimStep::More);
         };
+        let is_live = |i: &u32| !matches!(r.kind(*i), kind::FREE | kind::NEW | kind::NEW_DIRECTORY);
         let live: Vec<u32> = (first..=self.sb.inodes_count)
-            .filter(|i| r.kind(*i) != kind::FREE)
+            .filter(is_live)
             .take(INODES_PER_STEP as usize)
             .collect();
         if live.is_empty() {
-            r.attribute_list = r.attribute_blocks.iter().map(|(b, n)| (*b, *n)).collect();
+            r.attribute_list = r.attribute_blocks.keys().copied().collect();
             r.attribute_list.sort_unstable();
             r.phase = Phase::Attributes(0);
-            return Ok(drain_unless(Planted::ReclaimFreesEarly));
+            return Ok(ReclaimStep::More);
         }
         self.want_maps(v, &live)?;
         for number in live {
-            let (mut from, mut blocks) = (0, 0);
-            if let Phase::Correct {
-                inode,
-                from: f,
-                blocks: b,
-            } = r.phase
-                && inode == number
-            {
-                (from, blocks) = (f, b);
-            }
-            if let Corrected::UpTo(from, blocks) = self.correct_inode(v, r, number, from, blocks)? {
-                r.phase = Phase::Correct {
-                    inode: number,
-                    from,
-                    blocks,
-                };
-                return Ok(ReclaimStep::More);
-            }
-            r.phase = Phase::Correct {
-                inode: number + 1,
-                from: 0,
-                blocks: 0,
+            let part = match r.phase {
+                Phase::Correct { inode, part } if inode == number => part,
+                _ => Part::default(),
             };
+            let corrected = self.correct_inode(v, r, number, part, now)?;
+            let (inode, part) = match corrected {
+                Corrected::UpTo(part) => (number, part),
+                Corrected::Wholly => (number + 1, Part::default()),
+            };
+            r.phase = Phase::Correct { inode, part };
+            if inode == number {
+                break;
+            }
         }
         Ok(ReclaimStep::More)
     }
@@ -263,43 +272,67 @@ impl Ext {
         v: &mut Volume<'_>,
         r: &mut Reclaim,
         number: u32,
-        from: u64,
-        blocks: u64,
+        part: Part,
+        now: Timestamp,
     ) -> Result<Corrected> {
-        let inode = self.read_any_inode(v, number)?;
         let code = r.kind(number);
+        let is_held = matches!(code, kind::HELD | kind::HELD_DIRECTORY);
+        if r.was_disturbed(number) && part.from > 0 {
+            return Ok(Corrected::UpTo(Part {
+                again: true,
+                ..Part::default()
+            }));
+        }
+        if is_held && self.inodes.get(&number).is_none_or(|s| s.references == 0) {
+            // It is being freed, and what it maps may belong to others already. But it still counts as a user of its attributes.
+            let inode = self.read_any_inode(v, number)?;
+            mark_attributes(r, number, &inode)?;
+            r.leaving.push(number);
+            return Ok(Corrected::Wholly);
+        }
+        let inode = self.read_any_inode(v, number)?;
         if code == kind::RESERVED {
             self.mark_reserved(v, r, number, &inode)?;
             return Ok(Corrected::Wholly);
         }
         self.check_symlink(number, &inode)?;
-        let mut blocks = blocks;
+        let mut blocks = part.blocks;
         if inode.has_block_map(self.sb.block_size) {
             let end = self.mapped_end(v, &inode, u64::MAX)?;
             let keep = inode.size.div_ceil(self.sb.block_size.into());
-            if from == 0 && end > keep && code != kind::HELD {
-                self.unmap_beyond(v, number, &inode, keep, end)?;
-                return Ok(Corrected::UpTo(0, 0));
+            if part.from == 0 && end > keep && !is_held {
+                self.unmap_beyond(v, r, number, &inode, keep, end)?;
+                return Ok(Corrected::UpTo(Part::default()));
             }
-            let to = from.saturating_add(LEAVES_PER_STEP * self.pointers_per_block());
-            let plan = self.gather_unmapping(v, &inode, from..to, Owner::Freed)?;
+            let to = part
+                .from
+                .saturating_add(LEAVES_PER_STEP * self.pointers_per_block());
+            let plan = self.gather_unmapping(v, &inode, part.from..to, Owner::Freed)?;
             if to < end {
-                self.mark_runs(r, number, &plan.freed)?;
-                return Ok(Corrected::UpTo(to, blocks + plan.count));
+                mark_runs(r, number, &plan.freed, part.again)?;
+                return Ok(Corrected::UpTo(Part {
+                    from: to,
+                    blocks: blocks + plan.count,
+                    again: part.again,
+                }));
             }
             // What may miss comes before anything is marked.
             self.gather_corrections(v, number, &inode)?;
-            self.mark_runs(r, number, &plan.freed)?;
+            mark_runs(r, number, &plan.freed, part.again)?;
             blocks += plan.count;
         } else {
             self.gather_corrections(v, number, &inode)?;
         }
-        if inode.file_acl != 0 {
-            self.mark_attribute_block(r, number, inode.file_acl)?;
-            blocks += 1;
-        }
-        if code != kind::HELD {
-            self.correct_counts(v, r, number, &inode, blocks)?;
+        mark_attributes(r, number, &inode)?;
+        blocks += u64::from(inode.file_acl != 0);
+        if !is_held {
+            if r.names_of(number) == 0 && code != DIRECTORY {
+                // It lost its last name after the others without one were found.
+                r.hold(number, false);
+                self.free_inode(v, number, now);
+            } else {
+                self.correct_counts(v, r, number, &inode, blocks)?;
+            }
         }
         Ok(Corrected::Wholly)
     }
@@ -313,10 +346,6 @@ impl Ext {
         Ok(())
     }
 
-    fn mark_runs(&self, r: &mut Reclaim, number: u32, runs: &[Run]) -> Result<()> {
-        runs.iter().try_for_each(|run| r.mark(self, number, *run))
-    }
-
     /// Features that the superblock has to name: the crash may have come before it did.
     fn gather_corrections(&mut self, v: &mut Volume<'_>, number: u32, inode: &Inode) -> Result<()> {
         if inode.file_type() == Some(FileType::Regular) {
@@ -327,22 +356,6 @@ impl Ext {
             self.gather_compat_feature(v, COMPAT_EXT_ATTR)?;
         }
         Ok(())
-    }
-
-    fn mark_attribute_block(&self, r: &mut Reclaim, number: u32, block: u64) -> Result<()> {
-        let references = r.attribute_blocks.entry(block).or_insert(0);
-        *references += 1;
-        if *references > 1 {
-            return Ok(());
-        }
-        r.mark(
-            self,
-            number,
-            Run {
-                start: block,
-                len: 1,
-            },
-        )
     }
 
     /// Link count and block count. A link count that is too low is not what soft updates leave: somebody could free what has a name.
@@ -368,20 +381,21 @@ impl Ext {
         let sectors = blocks * u64::from(self.sectors_per_block());
         let sectors = u32::try_from(sectors)
             .map_err(|_| corrupt(number, format!("{blocks} blocks are too many")))?;
-        self.edit_inode(v, number, &[], |e| {
-            e.set_links(links);
-            e.set_sectors(sectors);
-        });
-        if r.kind(number) == DIRECTORY {
-            r.directories_in_group[self.sb.group_of_inode(number) as usize] += 1;
+        if (inode.links, inode.sectors) != (links, sectors) {
+            self.edit_inode(v, number, &[], |e| {
+                e.set_links(links);
+                e.set_sectors(sectors);
+            });
+            self.changed.push(Changed::Attributes(InodeNumber(number)));
         }
         Ok(())
     }
 
-    /// Takes blocks beyond the size out of a file's map: the crash came before its size grew. They are freed with the rest.
+    /// Takes blocks beyond the size out of a file's map, and frees them: the crash came before its size grew.
     fn unmap_beyond(
         &mut self,
         v: &mut Volume<'_>,
+        r: &mut Reclaim,
         number: u32,
         inode: &Inode,
         keep: u64,
@@ -390,21 +404,27 @@ impl Ext {
         let n = self.pointers_per_block();
         let cut = keep.max(((end - 1) / n * n).saturating_sub(LEAVES_PER_STEP * n));
         let plan = self.gather_unmapping(v, inode, cut..self.blocks_max(), Owner::Lives)?;
-        for (block, first, count) in &plan.entries {
-            let zeros = vec![0; count * 4];
-            v.write(*block, BlockClass::Metadata, first * 4, &zeros, &[]);
-        }
-        self.edit_inode(v, number, &[], |e| {
-            for root in &plan.roots {
-                e.set_pointer(*root, 0);
-            }
-        });
+        self.gather_freeing(v, &plan.freed)?;
         if plan.entries.is_empty() && plan.roots.is_empty() {
             return Err(corrupt(
                 number,
                 "blocks beyond its size cannot be taken out",
             ));
         }
+        let mut after = Vec::new();
+        for (block, first, count) in &plan.entries {
+            let zeros = vec![0; count * 4];
+            after.push(v.write(*block, BlockClass::Metadata, first * 4, &zeros, &[]));
+        }
+        after.push(self.edit_inode(v, number, &[], |e| {
+            for root in &plan.roots {
+                e.set_pointer(*root, 0);
+            }
+        }));
+        plan.freed.iter().for_each(|run| r.touch(*run));
+        r.freed_blocks += plan.freed.iter().map(|run| run.len).sum::<u64>();
+        let after = unless_all(Planted::ReclaimFreesEarly, &after);
+        self.defer_blocks(v, plan.freed, after);
         Ok(())
     }
 
@@ -429,7 +449,7 @@ impl Ext {
             ));
         }
         let plan = self.gather_unmapping(v, inode, 0..self.blocks_max(), Owner::Freed)?;
-        self.mark_runs(r, number, &plan.freed)
+        mark_runs(r, number, &plan.freed, false)
     }
 
     /// The resize inode maps the blocks kept for descriptors, which are marked already, by a block of its own.
@@ -482,4 +502,27 @@ impl Ext {
         }
         Ok(())
     }
+}
+
+fn mark_runs(r: &mut Reclaim, number: u32, runs: &[Run], again: bool) -> Result<()> {
+    runs.iter().try_for_each(|run| r.mark(number, *run, again))
+}
+
+/// Counts an inode's reference to its attribute block, which others may share, and marks that.
+fn mark_attributes(r: &mut Reclaim, number: u32, inode: &Inode) -> Result<()> {
+    let block = inode.file_acl;
+    if block != 0 {
+        let references = r.attribute_blocks.get(&block);
+        let again = references.is_some_and(|references| references.counted > 0);
+        r.mark(
+            number,
+            Run {
+                start: block,
+                len: 1,
+            },
+            again,
+        )?;
+    }
+    r.count_attributes(number, block);
+    Ok(())
 }

@@ -1,43 +1,65 @@
-//! The reclaim: what a crash left is found and given back.
+//! The reclaim: what a crash left is found and given back, while the file system is in use.
 //!
 //! After a crash the image is trusted as soft updates leave it: what is marked as used may not be, and counts may be too high.
-//! Nothing of that does harm, so the reclaim comes later, in steps that look at a bounded number of blocks each:
+//! Nothing of that does harm, so the reclaim works in the background, in steps that look at a bounded number of blocks each:
 //!
 //! 1. *scan* the inode tables for what is in use, and of which type;
 //! 2. *walk* all directories from the root on, counting names; settle directories with two names, and correct each `..` that
-//!    leads elsewhere;
+//!    leads elsewhere. From then on the names are *settled*;
 //! 3. once that is on the disk, take the names out of directories that nobody can reach, and then, once that is on the disk,
 //!    mark everything without a name as *dead*;
 //! 4. once that is on the disk, *correct* what lives: link counts, block counts, blocks beyond the size. All the blocks that it
 //!    maps are noted;
-//! 5. once that is on the disk, *free* in the bitmaps what nobody noted.
+//! 5. *free* in the bitmaps what nobody noted.
 //!
 //! Blocks are freed for one reason alone: no live inode maps them. So no fault elsewhere can make the reclaim free what is in use.
 //! Whatever soft updates cannot have left is taken for corruption and ends the reclaim; the image is then not called clean.
 //!
 //! Every change is an ordinary patch, and each phase is on the disk before one begins that relies on it: a crash in between leaves
 //! what any crash may leave.
+//!
+//! # While in use
+//!
+//! Each step is one of many operations under the engine's lock, and others come between. That they may rests on two facts. What a
+//! crash left stays as it is: what is marked as used is given to nobody, and what cannot be reached stays out of reach. And every
+//! operation changes a count and what it counts by the same amount, so that what is too much by the crash stays constant. So it is
+//! enough to be told (see [`tracking`]) what operations do to the part of the file system that was looked at already:
+//!
+//! - names that come and go in the part of a directory that was walked are counted; a directory that gets a name there is walked too
+//!   (the walk misses nothing, as with the write barrier of an incremental garbage collector);
+//! - blocks that are allocated, unmapped or freed are *touched*: they are the operations' business, and never freed here;
+//! - inodes that are made are new, and right in everything; those that lose their last name are freed by whoever took it.
+//!
+//! What would change the name of a directory from before the crash waits until the names are settled: it may have two.
 
 mod bitmaps;
 mod inodes;
 mod names;
+mod tracking;
 
 use backstitch_layout::{Error, ReclaimProgress, ReclaimStep, Result, Timestamp};
 use backstitch_ordering::{PatchId, Volume};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::format::{ROOT_INODE, bitmap};
 use crate::groups::Run;
 use crate::layout::Ext;
 use crate::planted::{Planted, planted};
-use names::{Directory, Name};
+use inodes::Part;
+use names::Directory;
 
 /// What an inode is, beside the type codes of directory entries.
 mod kind {
     /// Not in use.
     pub(super) const FREE: u8 = 0;
-    /// Without names, but somebody above refers to it.
-    pub(super) const HELD: u8 = 254;
+    /// Made since the crash.
+    pub(super) const NEW: u8 = 250;
+    /// The same, a directory.
+    pub(super) const NEW_DIRECTORY: u8 = 251;
+    /// Without names, and to be freed by whoever took the last one as soon as nobody refers to it.
+    pub(super) const HELD: u8 = 252;
+    /// The same, a directory.
+    pub(super) const HELD_DIRECTORY: u8 = 253;
     /// Below the first one for files.
     pub(super) const RESERVED: u8 = 255;
 }
@@ -59,8 +81,8 @@ enum Phase {
     KillOrphans(usize),
     /// Mark inodes without names as dead, from one on.
     Kill(u32),
-    /// Correct a live inode, of which so many blocks have been found before `from`.
-    Correct { inode: u32, from: u64, blocks: u64 },
+    /// Correct a live inode, from a part of it on.
+    Correct { inode: u32, part: Part },
     /// Reference counts of attribute blocks: of the list, from one on.
     Attributes(usize),
     /// Check that all that is in use is marked so, before anything is freed.
@@ -78,10 +100,12 @@ pub(crate) struct Reclaim {
     names: Vec<u16>,
     /// The directories that can be reached.
     directories: FxHashMap<u32, Directory>,
-    /// Directories that are being walked, and the block that comes next.
-    stack: Vec<(u32, u64)>,
-    /// Further names of directories that have one.
-    doubles: Vec<(u32, Name)>,
+    /// Directories that are to be walked.
+    stack: Vec<u32>,
+    /// Where directories with more than one name have the others.
+    further: FxHashMap<u32, Vec<u32>>,
+    /// These directories, once all are known.
+    doubles: Vec<u32>,
     /// Directories whose `..` is wrong.
     strays: Vec<u32>,
     /// Directories that cannot be reached, and where their `..` leads; later in the order in which they die.
@@ -90,15 +114,41 @@ pub(crate) struct Reclaim {
     deaths: FxHashMap<u32, Vec<PatchId>>,
     /// Blocks in use: bit 0 stands for the first data block.
     used: Vec<u8>,
-    /// How many inodes refer to an attribute block.
-    attribute_blocks: FxHashMap<u64, u32>,
-    attribute_list: Vec<(u64, u32)>,
-    /// Directories in each group.
-    directories_in_group: Vec<u32>,
+    /// Blocks that operations have allocated, unmapped or freed since the crash.
+    touched: Vec<u8>,
+    first_data_block: u64,
+    /// How many inodes refer to an attribute block; all blocks that may have a wrong count are here.
+    attribute_blocks: FxHashMap<u64, References>,
+    attribute_list: Vec<u64>,
+    /// Inodes whose attribute block is counted: bit 0 stands for inode 1.
+    counted: Vec<u8>,
+    /// The inode that is looked at in parts, and whether an operation has changed its map meanwhile.
+    in_parts: Option<u32>,
+    is_disturbed: bool,
+    /// Inodes that kept a link when a name of theirs was taken away: where that link was one too many, they may have blocks that
+    /// operations have touched.
+    outlived: FxHashSet<u32>,
+    /// Inodes without names that are being freed by whoever took the last one: nothing is freed here before they are gone.
+    leaving: Vec<u32>,
+    /// What was changed and must be on the disk before the next phase begins.
+    changes: Vec<PatchId>,
+    /// The end of a phase waits for this.
+    barrier: PatchId,
+    freed_blocks: u64,
+    freed_inodes: u64,
+}
+
+/// References to an attribute block.
+#[derive(Clone, Copy, Debug, Default)]
+struct References {
+    /// By inodes that were counted.
+    counted: u32,
+    /// Given up, but still in the block's count until that is on the disk.
+    leaving: u32,
 }
 
 impl Reclaim {
-    fn new(fs: &Ext) -> Reclaim {
+    pub(crate) fn new(fs: &Ext) -> Reclaim {
         let inodes = fs.sb.inodes_count as usize;
         let bits = u64::from(fs.sb.groups) * u64::from(fs.sb.blocks_per_group);
         let mut reclaim = Reclaim {
@@ -106,19 +156,28 @@ impl Reclaim {
             kinds: vec![kind::FREE; inodes],
             names: vec![0; inodes],
             directories: FxHashMap::default(),
-            stack: vec![(ROOT_INODE, 0)],
+            stack: vec![ROOT_INODE],
+            further: FxHashMap::default(),
             doubles: Vec::new(),
             strays: Vec::new(),
             orphans: Vec::new(),
             deaths: FxHashMap::default(),
             used: vec![0; bits.div_ceil(8) as usize],
+            touched: vec![0; bits.div_ceil(8) as usize],
+            first_data_block: fs.sb.first_data_block,
             attribute_blocks: FxHashMap::default(),
             attribute_list: Vec::new(),
-            directories_in_group: vec![0; fs.sb.groups as usize],
+            counted: vec![0; inodes.div_ceil(8)],
+            in_parts: None,
+            is_disturbed: false,
+            outlived: FxHashSet::default(),
+            leaving: Vec::new(),
+            changes: Vec::new(),
+            barrier: PatchId::COMMITTED,
+            freed_blocks: 0,
+            freed_inodes: 0,
         };
-        reclaim
-            .directories
-            .insert(ROOT_INODE, Directory::root(ROOT_INODE));
+        reclaim.directories.insert(ROOT_INODE, Directory::root());
         reclaim.mark_metadata(fs);
         reclaim
     }
@@ -158,11 +217,15 @@ impl Reclaim {
         }
     }
 
-    /// Marks blocks of an inode. That no block belongs to two is what everything here relies on.
-    fn mark(&mut self, fs: &Ext, inode: u32, run: Run) -> Result<()> {
+    /// Marks blocks of an inode, but for those that operations have touched: they may have changed hands. That no other block
+    /// belongs to two is what everything here relies on; blocks of an inode that is looked at `again` are marked already.
+    fn mark(&mut self, inode: u32, run: Run, again: bool) -> Result<()> {
         for block in run.start..run.end() {
-            let bit = (block - fs.sb.first_data_block) as usize;
-            if bitmap::test(&self.used, bit) {
+            let bit = (block - self.first_data_block) as usize;
+            if bitmap::test(&self.touched, bit) {
+                continue;
+            }
+            if bitmap::test(&self.used, bit) && !again {
                 return Err(Error::corrupt(
                     format!("inode {inode}"),
                     format!("block {block} belongs to something else too"),
@@ -171,6 +234,37 @@ impl Reclaim {
             bitmap::set(&mut self.used, bit);
         }
         Ok(())
+    }
+
+    /// Whether every directory has one name, which its `..` agrees with.
+    fn is_settled(&self) -> bool {
+        !matches!(
+            self.phase,
+            Phase::Scan { .. } | Phase::Walk | Phase::Doubles(_) | Phase::Parents(_)
+        )
+    }
+
+    /// Remembers a change that the next phase relies on.
+    fn note_change(&mut self, v: &mut Volume<'_>, id: PatchId) {
+        /// How many changes one empty patch stands for.
+        const CHANGES_TOGETHER: usize = 64;
+        if self.changes.last() != Some(&id) && v.is_live(id) {
+            self.changes.push(id);
+        }
+        if self.changes.len() >= CHANGES_TOGETHER {
+            let all = v.empty(&self.changes);
+            self.changes.clear();
+            self.changes.push(all);
+        }
+    }
+
+    /// A phase ends: what was changed is on the disk before the next one begins, unless the error is to be made.
+    fn end_phase(&mut self, v: &mut Volume<'_>, next: Phase, error: Planted) {
+        self.phase = next;
+        let changes = std::mem::take(&mut self.changes);
+        if !planted(error) {
+            self.barrier = v.empty(&changes);
+        }
     }
 
     /// How much is done. The phases are weighed by what they read.
@@ -203,18 +297,24 @@ impl Ext {
         v: &mut Volume<'_>,
         now: Timestamp,
     ) -> Result<ReclaimStep> {
-        if !self.has_leaks || self.read_only.is_some() {
-            self.reclaim = None;
+        // Out of its place, so that it and the file system can be changed side by side. What it changes itself it need not be told.
+        let Some(mut state) = self.reclaim.take() else {
+            return Ok(ReclaimStep::Done);
+        };
+        if self.read_only.is_some() {
             return Ok(ReclaimStep::Done);
         }
-        // Out of its place, so that it and the file system can be changed side by side.
-        let mut state = match self.reclaim.take() {
-            Some(state) => state,
-            None => Box::new(Reclaim::new(self)),
-        };
+        if v.is_live(state.barrier) {
+            let barrier = state.barrier;
+            self.reclaim = Some(state);
+            return Ok(ReclaimStep::Wait(barrier));
+        }
         let step = self.reclaim_part(v, &mut state, now);
         match &step {
-            Ok(ReclaimStep::Done) => self.has_leaks = false,
+            Ok(ReclaimStep::Done) => {
+                self.has_leaks = false;
+                self.reclaimed = (state.freed_blocks, state.freed_inodes);
+            }
             Ok(_) | Err(Error::Miss) => self.reclaim = Some(state),
             Err(_) => {}
         }
@@ -222,13 +322,20 @@ impl Ext {
     }
 
     pub(crate) fn show_reclaim(&self) -> ReclaimProgress {
+        let (freed_blocks, freed_inodes) = match &self.reclaim {
+            Some(state) => (state.freed_blocks, state.freed_inodes),
+            None => self.reclaimed,
+        };
         ReclaimProgress {
             running: self.reclaim.is_some(),
+            is_settled: self.reclaim.as_ref().is_none_or(|r| r.is_settled()),
             done_fraction: match &self.reclaim {
                 Some(state) => state.done_fraction(self),
                 None if self.has_leaks => 0.0,
                 None => 1.0,
             },
+            freed_blocks,
+            freed_inodes,
         }
     }
 
@@ -246,19 +353,10 @@ impl Ext {
             Phase::Orphans { inode, block } => self.clear_orphan(v, r, inode, block),
             Phase::KillOrphans(at) => self.kill_orphans(v, r, at, now),
             Phase::Kill(inode) => self.kill_inodes(v, r, inode, now),
-            Phase::Correct { .. } => self.correct_inodes(v, r),
+            Phase::Correct { .. } => self.correct_inodes(v, r, now),
             Phase::Attributes(at) => self.correct_references(v, r, at),
             Phase::Verify(group) => self.verify_group(v, r, group),
             Phase::Free(group) => self.free_rest_of_group(v, r, group),
         }
-    }
-}
-
-/// A phase ends: what it changed is on the disk before the next one begins, unless the error is to be made.
-fn drain_unless(error: Planted) -> ReclaimStep {
-    if planted(error) {
-        ReclaimStep::More
-    } else {
-        ReclaimStep::Drain
     }
 }

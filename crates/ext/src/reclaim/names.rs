@@ -1,10 +1,10 @@
 //! The names: which can be reached, and how many each inode has.
 
-use backstitch_layout::{Error, ReclaimStep, Result};
+use backstitch_layout::{Changed, Error, InodeNumber, ReclaimStep, Result};
 use backstitch_ordering::{BlockClass, Volume};
 use rustc_hash::FxHashMap;
 
-use super::{Phase, Reclaim, drain_unless, kind};
+use super::{Phase, Reclaim, kind};
 use crate::format::directory::{OFFSET_INODE, TYPE_UNKNOWN, entries};
 use crate::format::{Inode, ROOT_INODE};
 use crate::index::{Found, corrupt_directory};
@@ -16,47 +16,45 @@ pub(super) const DIRECTORY: u8 = 2;
 /// How many blocks of a directory one step looks at.
 const BLOCKS_PER_STEP: u64 = 32;
 
-/// Where a name of a directory is.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Name {
-    pub(super) directory: u32,
-    logical: u64,
-    block: u64,
-    offset: usize,
-}
-
 /// A directory that can be reached.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Directory {
-    /// The name by which it is reached.
-    name: Name,
-    /// Where its `..` leads, and where that is.
-    parent: u32,
-    parent_block: u64,
-    parent_offset: usize,
-    /// Directories that are reached through it.
+    /// The directory that has its name; 0 while that part of it has not been walked.
+    pub(super) parent: u32,
+    /// Where its `..` leads; 0 while it has not been walked.
+    pub(super) dotdot: u32,
+    /// How many of its blocks have been walked.
+    pub(super) walked: u64,
+    /// Directories that have their names in those.
     pub(super) children: u16,
 }
 
 impl Directory {
-    fn new(name: Name) -> Directory {
+    /// One that was found by a name, and is to be walked.
+    pub(super) fn found() -> Directory {
         Directory {
-            name,
             parent: 0,
-            parent_block: 0,
-            parent_offset: 0,
+            dotdot: 0,
+            walked: 0,
             children: 0,
         }
     }
 
     /// The root is its own parent, without a name.
-    pub(super) fn root(number: u32) -> Directory {
-        Directory::new(Name {
-            directory: number,
-            logical: 0,
-            block: 0,
-            offset: 0,
-        })
+    pub(super) fn root() -> Directory {
+        Directory {
+            parent: ROOT_INODE,
+            ..Directory::found()
+        }
+    }
+
+    /// One that was just made: every name in it was counted.
+    pub(super) fn made_in(parent: u32) -> Directory {
+        Directory {
+            dotdot: parent,
+            walked: u64::MAX,
+            ..Directory::found()
+        }
     }
 }
 
@@ -80,25 +78,41 @@ impl Ext {
         v: &mut Volume<'_>,
         r: &mut Reclaim,
     ) -> Result<ReclaimStep> {
-        let Some((number, from)) = r.stack.last().copied() else {
+        let Some(number) = r.stack.last().copied() else {
+            r.doubles = r.further.keys().copied().collect();
+            r.doubles.sort_unstable();
             r.phase = Phase::Doubles(0);
             return Ok(ReclaimStep::More);
         };
+        // It may have been removed since it was found, and its number may stand for another one.
+        let Some(from) = r.directories.get(&number).map(|d| d.walked) else {
+            r.stack.pop();
+            return Ok(ReclaimStep::More);
+        };
+        if from == u64::MAX {
+            r.stack.pop();
+            return Ok(ReclaimStep::More);
+        }
         if r.kind(number) != DIRECTORY {
             return Err(corrupt(number, "it is not a directory, or not in use"));
         }
         let inode = self.read_directory_inode(v, number)?;
         let (seen, to) = self.read_names(v, number, &inode, from)?;
-        r.stack.pop();
-        if to < self.directory_blocks(&inode) {
-            r.stack.push((number, to));
+        let ends = to >= self.directory_blocks(&inode);
+        if let Some(directory) = r.directories.get_mut(&number) {
+            // What it gets later is counted when it comes.
+            directory.walked = if ends { u64::MAX } else { to };
+            if from == 0 {
+                directory.dotdot = seen[1].inode;
+            }
         }
-        if from == 0 {
-            self.note_parent(r, number, &seen)?;
+        if ends {
+            r.stack.pop();
         }
         let first = if from == 0 { 2 } else { 0 };
         for entry in &seen[first..] {
-            self.count_name(r, number, entry)?;
+            self.check_name(r, number, entry)?;
+            r.count_name(number, entry.inode, r.is_directory(entry.inode))?;
         }
         Ok(ReclaimStep::More)
     }
@@ -155,48 +169,28 @@ impl Ext {
         Ok((seen, to))
     }
 
-    fn note_parent(&self, r: &mut Reclaim, number: u32, seen: &[Seen]) -> Result<()> {
-        let directory = r
-            .directories
-            .get_mut(&number)
-            .ok_or_else(|| corrupt(number, "it is walked but was never found"))?;
-        directory.parent = seen[1].inode;
-        directory.parent_block = seen[1].block;
-        directory.parent_offset = seen[1].offset;
-        Ok(())
-    }
-
-    fn count_name(&self, r: &mut Reclaim, number: u32, entry: &Seen) -> Result<()> {
+    /// A name stands for what is in use, and says what that is.
+    fn check_name(&self, r: &Reclaim, number: u32, entry: &Seen) -> Result<()> {
         let child = entry.inode;
         let code = r.kind(child);
-        if matches!(code, kind::FREE | kind::HELD | kind::RESERVED) || child == ROOT_INODE {
+        if matches!(
+            code,
+            kind::FREE | kind::HELD | kind::HELD_DIRECTORY | kind::RESERVED
+        ) || child == ROOT_INODE
+        {
             let what = format!("a name stands for inode {child}, which no name may stand for");
             return Err(corrupt(number, what));
         }
-        if self.has_file_types() && entry.file_type != TYPE_UNKNOWN && entry.file_type != code {
+        let is_new = matches!(code, kind::NEW | kind::NEW_DIRECTORY);
+        if self.has_file_types()
+            && entry.file_type != TYPE_UNKNOWN
+            && entry.file_type != code
+            && !is_new
+        {
             let what = format!("a name says that inode {child} is of another type");
             return Err(corrupt(number, what));
         }
-        let names = &mut r.names[child as usize - 1];
-        *names = names
-            .checked_add(1)
-            .ok_or_else(|| Error::corrupt(format!("inode {child}"), "too many names"))?;
-        if code != DIRECTORY {
-            return Ok(());
-        }
-        let name = Name {
-            directory: number,
-            logical: entry.logical,
-            block: entry.block,
-            offset: entry.offset,
-        };
-        if r.directories.contains_key(&child) {
-            r.doubles.push((child, name));
-            return Ok(());
-        }
-        r.directories.insert(child, Directory::new(name));
-        r.stack.push((child, 0));
-        add_child(r, number, 1)
+        Ok(())
     }
 
     /// A directory with two names, which a move leaves: the one that `..` agrees with stays, unless that would cut the directory
@@ -207,53 +201,65 @@ impl Ext {
         r: &mut Reclaim,
         at: usize,
     ) -> Result<ReclaimStep> {
-        let Some((child, other)) = r.doubles.get(at).copied() else {
+        let Some(child) = r.doubles.get(at).copied() else {
             r.strays = r
                 .directories
                 .iter()
-                .filter(|(_, d)| d.parent != d.name.directory)
+                .filter(|(number, d)| d.dotdot != d.parent && **number != ROOT_INODE)
                 .map(|(number, _)| *number)
                 .collect();
             r.strays.sort_unstable();
             r.phase = Phase::Parents(0);
             return Ok(ReclaimStep::More);
         };
-        let directory = r.directories[&child];
-        let other_is_right = directory.parent == other.directory
-            && directory.parent != directory.name.directory
-            && !is_inside(r, other.directory, child);
-        let gone = if other_is_right {
-            directory.name
-        } else {
-            other
+        let Some((directory, further)) = r.directories.get(&child).zip(r.further.get(&child))
+        else {
+            r.phase = Phase::Doubles(at + 1);
+            return Ok(ReclaimStep::More);
         };
-        self.clear_double(v, child, &gone)?;
-        r.names[child as usize - 1] -= 1;
-        if other_is_right {
-            add_child(r, other.directory, 1)?;
-            add_child(r, gone.directory, -1)?;
-            r.directories.entry(child).and_modify(|d| d.name = other);
-        }
-        r.phase = Phase::Doubles(at + 1);
+        let stays = if directory.dotdot != directory.parent
+            && further.contains(&directory.dotdot)
+            && !r.is_inside(directory.dotdot, child)
+        {
+            directory.dotdot
+        } else {
+            directory.parent
+        };
+        // One after the other, of those that go.
+        let from = match further.iter().find(|f| **f != stays) {
+            Some(from) => *from,
+            None if directory.parent != stays => directory.parent,
+            None => stays,
+        };
+        self.clear_name_of(v, r, from, child)?;
+        r.drop_name(from, child, true);
         Ok(ReclaimStep::More)
     }
 
-    fn clear_double(&mut self, v: &mut Volume<'_>, child: u32, name: &Name) -> Result<()> {
-        let bytes = v.read(name.block)?;
-        let text = entries(bytes, self.sb.inodes_count)
-            .map_while(std::result::Result::ok)
-            .find(|e| e.offset == name.offset && e.inode == child)
-            .map(|e| e.name.to_vec())
-            .ok_or_else(|| corrupt(name.directory, "a name has changed meanwhile"))?;
-        let found = Found {
-            inode: child,
-            block: name.block,
-            offset: name.offset,
-            logical: name.logical,
-        };
-        let cleared = self.clear_name(v, &found, &[]);
-        self.index_removed(v, name.directory, &text, name.logical, name.block);
-        self.note_removal(v, name.directory, &text, cleared);
+    /// Takes a directory's name (the last one, where there are several) out of another one.
+    fn clear_name_of(
+        &mut self,
+        v: &mut Volume<'_>,
+        r: &mut Reclaim,
+        directory: u32,
+        child: u32,
+    ) -> Result<()> {
+        let inode = self.read_directory_inode(v, directory)?;
+        let (found, name) = self
+            .find_by_inode(v, directory, &inode, child)?
+            .ok_or_else(|| corrupt(directory, format!("its name of inode {child} is gone")))?;
+        let mut after = Vec::new();
+        after.extend(self.reach_of_directory(child).filter(|p| v.is_live(*p)));
+        let cleared = self.clear_name(v, &found, &after);
+        self.index_removed(v, directory, &name, found.logical, found.block);
+        self.note_removal(v, directory, &name, cleared);
+        self.note_departure(v, directory, cleared);
+        self.note_clearing(v, child, None, cleared);
+        self.changed.push(Changed::Name {
+            directory: InodeNumber(directory),
+            name,
+        });
+        r.note_change(v, cleared);
         Ok(())
     }
 
@@ -265,23 +271,26 @@ impl Ext {
         r: &mut Reclaim,
         at: usize,
     ) -> Result<ReclaimStep> {
-        let Some(number) = r.strays.get(at) else {
-            r.phase = Phase::Orphans { inode: 1, block: 0 };
-            if r.strays.is_empty() {
-                return Ok(ReclaimStep::More);
-            }
+        let Some(number) = r.strays.get(at).copied() else {
             // A name that `..` agrees with stays until `..` is corrected, even where nobody can reach it.
-            return Ok(drain_unless(Planted::ReclaimClearsBeforeParents));
+            let next = Phase::Orphans { inode: 1, block: 0 };
+            r.end_phase(v, next, Planted::ReclaimClearsBeforeParents);
+            return Ok(ReclaimStep::More);
         };
-        let directory = r.directories[number];
-        v.read(directory.parent_block)?;
-        v.write(
-            directory.parent_block,
-            BlockClass::Directory,
-            directory.parent_offset + OFFSET_INODE,
-            &directory.name.directory.to_le_bytes(),
-            &[],
-        );
+        // A directory made since then may have been removed again.
+        if let Some(parent) = r.directories.get(&number).map(|d| d.parent) {
+            let inode = self.read_directory_inode(v, number)?;
+            let dotdot = self.find_dotdot(v, number, &inode)?;
+            let id = v.write(
+                dotdot.block,
+                BlockClass::Directory,
+                dotdot.offset + OFFSET_INODE,
+                &parent.to_le_bytes(),
+                &[],
+            );
+            r.set_dotdot(number, parent);
+            r.note_change(v, id);
+        }
         r.phase = Phase::Parents(at + 1);
         Ok(ReclaimStep::More)
     }
@@ -298,8 +307,8 @@ impl Ext {
         let is_orphan = |i: &u32| r.kind(*i) == DIRECTORY && !r.directories.contains_key(i);
         let Some(number) = (inode..=self.sb.inodes_count).find(is_orphan) else {
             r.orphans = children_first(&r.orphans);
-            r.phase = Phase::KillOrphans(0);
-            return Ok(drain_unless(Planted::ReclaimKillsEarly));
+            r.end_phase(v, Phase::KillOrphans(0), Planted::ReclaimKillsEarly);
+            return Ok(ReclaimStep::More);
         };
         let from = if number == inode { block } else { 0 };
         let orphan = self.read_directory_inode(v, number)?;
@@ -312,7 +321,8 @@ impl Ext {
                 offset: entry.offset,
                 logical: entry.logical,
             };
-            self.clear_name(v, &found, &[]);
+            let cleared = self.clear_name(v, &found, &[]);
+            r.note_change(v, cleared);
         }
         if from == 0 {
             r.orphans.push((number, seen[1].inode));
@@ -355,31 +365,4 @@ fn children_first(orphans: &[(u32, u32)]) -> Vec<(u32, u32)> {
     let mut ordered = orphans.to_vec();
     ordered.sort_by_key(|(orphan, _)| std::cmp::Reverse(depths[orphan]));
     ordered
-}
-
-fn add_child(r: &mut Reclaim, directory: u32, by: i16) -> Result<()> {
-    let found = r
-        .directories
-        .get_mut(&directory)
-        .and_then(|d| Some((d.children.checked_add_signed(by)?, d)));
-    let Some((children, d)) = found else {
-        return Err(corrupt(directory, "too many directories in it"));
-    };
-    d.children = children;
-    Ok(())
-}
-
-/// Whether `inner` is `outer` or below it. The names by which directories are reached always make a tree.
-fn is_inside(r: &Reclaim, inner: u32, outer: u32) -> bool {
-    let mut at = inner;
-    while at != outer {
-        if at == ROOT_INODE {
-            return false;
-        }
-        match r.directories.get(&at) {
-            Some(directory) => at = directory.name.directory,
-            None => return true,
-        }
-    }
-    true
 }

@@ -10,8 +10,8 @@ use backstitch_device::{BlockDevice, MemoryDevice};
 use backstitch_ext::fsck::{self, Finding, Kind, Options, SliceSource};
 use backstitch_ext::{Ext2, mkfs};
 use backstitch_layout::{
-    Error, FileSystem, FileType, InodeNumber, LayoutKind, NewInode, OpenRequest, Rename,
-    RenameMode, Result, SetAttributes, SetXattrMode, Timestamp,
+    Error, FileSystem, FileType, InodeNumber, LayoutKind, NewInode, OpenRequest, ReclaimProgress,
+    ReclaimStep, Rename, RenameMode, Result, SetAttributes, SetXattrMode, Timestamp,
 };
 use backstitch_ordering::{Mechanism, MechanismKind, Operation, Volume, VolumeId};
 use backstitch_store::{Goal, Limits, Optimisations, Store, drive};
@@ -123,7 +123,19 @@ impl Machine {
         loop {
             match self.attempt(&mut body) {
                 Err(Error::WaitForFrees) => self.drain(),
+                Err(Error::WaitForNames) => self.reclaim_until(|progress| progress.is_settled),
+                Err(Error::WaitForReclaim) => self.reclaim_until(|progress| !progress.running),
                 other => return other,
+            }
+        }
+    }
+
+    /// Reclaims until so much is done.
+    pub(crate) fn reclaim_until(&mut self, is_enough: impl Fn(&ReclaimProgress) -> bool) {
+        while !is_enough(&self.fs.reclaim_progress()) {
+            let step = self.attempt(|fs, v, now| fs.reclaim(v, now)).unwrap();
+            if let ReclaimStep::Wait(_) | ReclaimStep::WaitForFrees = step {
+                self.drain();
             }
         }
     }

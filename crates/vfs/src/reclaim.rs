@@ -1,0 +1,137 @@
+//! The reclaim of what a crash left: in the background while the file system is in use, and at once for those who wait for it.
+
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use backstitch_layout::{Changed, ReclaimProgress, ReclaimStep};
+use backstitch_ordering::Operation;
+use backstitch_store::Goal;
+use parking_lot::MutexGuard;
+
+use crate::Result;
+use crate::engine::{Core, Engine};
+use crate::writer::BATCH_BYTES;
+
+/// While others work, the reclaim rests so many times as long as its last step took, so that they have most of the device and of the
+/// engine.
+const REST: u32 = 4;
+/// It rests no longer than this.
+const LONGEST_REST: Duration = Duration::from_millis(200);
+/// How long it waits for deferred work.
+const NAP: Duration = Duration::from_millis(500);
+
+/// Is told what changed without passing through whoever keeps it.
+pub(crate) type OnChange = Box<dyn Fn(&[Changed]) + Send + Sync>;
+
+/// Starts the reclaim, where there is anything to reclaim. It holds the engine only while it works, so that dropping the engine ends
+/// it.
+pub(crate) fn spawn(engine: &Arc<Engine>) -> Option<JoinHandle<()>> {
+    if !engine.core.lock().fs.reclaim_progress().running {
+        return None;
+    }
+    let engine = Arc::downgrade(engine);
+    let mut operations = 0;
+    std::thread::Builder::new()
+        .name("backstitch-reclaim".into())
+        .spawn(move || while turn(&engine, &mut operations) {})
+        .inspect_err(|error| tracing::warn!("the reclaim waits for the unmount: {error}"))
+        .ok()
+}
+
+/// One turn; false when there is nothing left to do.
+fn turn(engine: &Weak<Engine>, operations: &mut u64) -> bool {
+    let Some(engine) = engine.upgrade() else {
+        return false;
+    };
+    let mut core = engine.core.lock();
+    if core.stopping || core.latched.is_some() {
+        return false;
+    }
+    let started = Instant::now();
+    // An error has made the file system read-only, and is told to whoever asks for something.
+    let step = engine.reclaim_step(&mut core).unwrap_or(ReclaimStep::Done);
+    let took = started.elapsed();
+    engine.tell_changes(&mut core);
+    match step {
+        ReclaimStep::Done => return false,
+        ReclaimStep::More => {}
+        ReclaimStep::Wait(patch) => {
+            if engine.make_stable(&mut core, vec![patch]).is_err() {
+                return false;
+            }
+        }
+        ReclaimStep::WaitForFrees => {
+            engine.wake_reclaimer.wait_for(&mut core, NAP);
+        }
+    }
+    let others_work = std::mem::replace(operations, core.operations) != core.operations;
+    if others_work && !core.stopping {
+        let rest = (took * REST).min(LONGEST_REST);
+        engine.wake_reclaimer.wait_for(&mut core, rest);
+    }
+    !core.stopping
+}
+
+impl Engine {
+    /// Who is to be told of changes that the reclaim makes. Called from a thread of its own, without a lock, so that it may wait for
+    /// requests under way; the first one given stays.
+    pub fn on_change(&self, tell: impl Fn(&[Changed]) + Send + Sync + 'static) {
+        let _ = self.on_change.set(Box::new(tell));
+    }
+
+    /// One step. Where that shows damage, the image stays as it is: readable, not clean.
+    fn reclaim_step(&self, core: &mut MutexGuard<'_, Core>) -> Result<ReclaimStep> {
+        let step = self.step(core, Operation::Background, |fs, v, now| fs.reclaim(v, now))?;
+        match step {
+            Ok(step) => {
+                if core.store.is_filling() {
+                    self.wake_writer.notify_one();
+                }
+                core.store.trim();
+                Ok(step)
+            }
+            Err(error) => {
+                let reason = format!("what a crash left cannot be reclaimed, run fsck: {error}");
+                tracing::error!("{reason}");
+                core.fs.become_read_only(&reason);
+                Ok(ReclaimStep::Done)
+            }
+        }
+    }
+
+    /// Reclaims, in this thread too, until so much is done.
+    pub(crate) fn reclaim_until(
+        &self,
+        core: &mut MutexGuard<'_, Core>,
+        is_enough: impl Fn(&ReclaimProgress) -> bool,
+    ) -> Result<()> {
+        while !is_enough(&core.fs.reclaim_progress()) {
+            match self.reclaim_step(core)? {
+                ReclaimStep::More => {
+                    // Nobody else may be there to write.
+                    if core.store.is_filling() {
+                        self.write_batch(core, |core, now| {
+                            core.store.next_batch(Goal::Oldest, now, BATCH_BYTES)
+                        });
+                    }
+                    MutexGuard::bump(core);
+                }
+                ReclaimStep::Wait(patch) => self.make_stable(core, vec![patch])?,
+                ReclaimStep::WaitForFrees => self.drain(core)?,
+                ReclaimStep::Done => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    fn tell_changes(&self, core: &mut MutexGuard<'_, Core>) {
+        let mut changes = Vec::new();
+        core.fs.take_changed(&mut changes);
+        if let Some(tell) = self.on_change.get()
+            && !changes.is_empty()
+        {
+            MutexGuard::unlocked(core, || tell(&changes));
+        }
+    }
+}

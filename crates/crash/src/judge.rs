@@ -5,6 +5,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use backstitch_ext::fsck::{self, Code, Finding, Kind, Options};
+use backstitch_layout::ReclaimStep;
 use backstitch_ordering::MechanismKind;
 use backstitch_store::Batch;
 use rustc_hash::FxHashSet;
@@ -15,6 +16,7 @@ use crate::image::Fork;
 use crate::model::Model;
 use crate::mount::{Engine, Mount, Nobody, Watcher};
 use crate::promises;
+use crate::visitor::Visitor;
 use fastrand::Rng as Random;
 
 /// What is wrong with a state.
@@ -118,7 +120,9 @@ impl Judge {
         if !behind.is_empty() {
             return Some(not_promised(behind.join("; ")));
         }
-        let verdict = self.recover_whole(fork, model);
+        let verdict = self
+            .recover_whole(fork, model)
+            .or_else(|| self.recover_in_use(fork));
         self.maps_behind = !mapped_behind.is_empty();
         verdict
     }
@@ -169,7 +173,7 @@ impl Judge {
         self.tally.reclaimed += 1;
         let mut second = Second {
             judge: self,
-            model,
+            model: Some(model),
             seen: FxHashSet::default(),
             verdict: None,
         };
@@ -201,6 +205,68 @@ impl Judge {
     }
 }
 
+impl Judge {
+    /// Recovery and reclaim to the end while somebody uses the file system, with crashes inside. Nothing is promised but that it stays
+    /// consistent, and that at the end nothing is wrong with it at all.
+    fn recover_in_use(&mut self, fork: &Fork) -> Option<Verdict> {
+        let (seed, engine) = (fork.fingerprint() as u64, self.engine);
+        let mut second = Second {
+            judge: self,
+            model: None,
+            seen: FxHashSet::default(),
+            verdict: None,
+        };
+        let ended = reclaim_in_use(fork, engine, seed, &mut second);
+        if let Some(verdict) = second.verdict.take() {
+            return Some(verdict);
+        }
+        let failed = |what: String| Some(unmountable(&format!("reclaim in use: {what}")));
+        let reclaimed = match ended {
+            Ok(mount) => match mount.fs.read_only_reason() {
+                Some(reason) => return failed(reason),
+                None => mount.fork(),
+            },
+            Err(error) => return failed(error.to_string()),
+        };
+        let verdict = self.check(&reclaimed, true).err()?;
+        Some(Verdict {
+            what: format!("after a reclaim in use: {}", verdict.what),
+            ..verdict
+        })
+    }
+
+    /// Whether the state can be mounted and holds nothing that no crash may leave.
+    fn judge_alone(&mut self, fork: &Fork) -> Option<Verdict> {
+        if let Err(verdict) = self.check(fork, false) {
+            return Some(verdict);
+        }
+        match Mount::open(fork.clone(), self.engine, false, &mut Nobody) {
+            Ok(mount) => mount.fs.read_only_reason().map(|why| unmountable(&why)),
+            Err(error) => Some(unmountable(&error.to_string())),
+        }
+    }
+}
+
+fn reclaim_in_use(
+    fork: &Fork,
+    engine: Engine,
+    seed: u64,
+    watcher: &mut Second<'_>,
+) -> backstitch_layout::Result<Mount> {
+    let mut mount = Mount::open(fork.clone(), engine, false, watcher)?;
+    let mut visitor = Visitor::new(seed);
+    while mount.fs.reclaim_progress().running && watcher.verdict.is_none() {
+        visitor.act(&mut mount, watcher)?;
+        match mount.reclaim_step(watcher)? {
+            ReclaimStep::Wait(patch) => mount.sync(&[patch], watcher)?,
+            ReclaimStep::WaitForFrees => mount.drain(watcher)?,
+            ReclaimStep::More | ReclaimStep::Done => {}
+        }
+    }
+    mount.unmount(watcher)?;
+    Ok(mount)
+}
+
 /// What a panic said.
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
     let message = panic.downcast_ref::<String>().cloned();
@@ -230,7 +296,8 @@ fn not_promised(what: String) -> Verdict {
 /// Crashes inside recovery and reclaim: each leaves a state that must be as good as the first.
 struct Second<'a> {
     judge: &'a mut Judge,
-    model: &'a Model,
+    /// What is promised; none where somebody uses the file system meanwhile.
+    model: Option<&'a Model>,
     seen: FxHashSet<u128>,
     verdict: Option<Verdict>,
 }
@@ -257,13 +324,14 @@ impl Watcher for Second<'_> {
             }
             self.judge.tally.second += 1;
             let state = states.fork(&nodes, included);
-            self.verdict = self
-                .judge
-                .judge(&state, self.model, Question::Consistency)
-                .map(|verdict| Verdict {
-                    what: format!("after a crash inside the recovery: {}", verdict.what),
-                    ..verdict
-                });
+            let verdict = match self.model {
+                Some(model) => self.judge.judge(&state, model, Question::Consistency),
+                None => self.judge.judge_alone(&state),
+            };
+            self.verdict = verdict.map(|verdict| Verdict {
+                what: format!("after a crash inside the recovery: {}", verdict.what),
+                ..verdict
+            });
         });
         let sampled = coverage != Coverage::Everything || !states.is_complete;
         self.judge.tally.second_sampled += u64::from(sampled);

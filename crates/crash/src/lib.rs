@@ -52,6 +52,7 @@ mod replay;
 pub mod report;
 pub mod schedule;
 mod summary;
+mod visitor;
 
 pub use ace::Workload;
 pub use campaign::{Campaign, CampaignError, Failure, ImageOptions, NoObserver, Observer, Results};

@@ -55,12 +55,19 @@ fn campaign(workloads: Vec<Workload>) -> Campaign {
     }
 }
 
-/// A script as a workload. What stands before an `index` is done first, and the directories of the image then get an index.
-fn provoking(text: &str) -> Campaign {
-    let workload = |text: &str| Workload {
-        name: "script".to_owned(),
-        operations: parse_script(text).expect("a script of our own"),
-        setup: 0,
+/// The script of an error as a workload. What stands before an `index` is done first, and the directories of the image then get an
+/// index. Crashes inside the recovery are many: for errors that are made there, those before the first `sync` are left out.
+fn provoking(error: Planted) -> Campaign {
+    let text = error.provoking();
+    let workload = |text: &str| {
+        let operations = parse_script(text).expect("a script of our own");
+        let synced = operations.iter().position(|o| o.to_string() == "sync");
+        let synced = synced.map(|at| at + 1);
+        Workload {
+            name: "script".to_owned(),
+            operations,
+            setup: synced.filter(|_| error.is_in_recovery()).unwrap_or(0),
+        }
     };
     let Some((before, rest)) = text.split_once("index ") else {
         return campaign(vec![workload(text)]);
@@ -114,8 +121,9 @@ fn is_picked(name: &str) -> bool {
 #[test]
 fn every_error_of_the_layout_is_found() {
     let mut missed = Vec::new();
-    for error in Planted::ALL.iter().filter(|error| is_picked(error.name())) {
-        let mut campaign = provoking(error.provoking());
+    let here = |error: &&Planted| is_picked(error.name()) && !error.needs_much_use();
+    for error in Planted::ALL.iter().filter(here) {
+        let mut campaign = provoking(*error);
         campaign.whole_every = 0;
         let mut results = explored(&campaign, &Layout(Some(*error)));
         if results.failures.is_empty() {
@@ -134,10 +142,11 @@ fn every_error_of_the_layout_is_found() {
 #[test]
 fn nothing_is_found_where_nothing_is_planted() {
     let (mut states, mut distinct) = (0, 0);
-    for error in Planted::ALL.iter().filter(|error| is_picked(error.name())) {
+    let here = |error: &&Planted| is_picked(error.name()) && !error.needs_much_use();
+    for error in Planted::ALL.iter().filter(here) {
         let campaign = Campaign {
             whole_every: 16,
-            ..provoking(error.provoking())
+            ..provoking(*error)
         };
         let results = explored(&campaign, &NoObserver);
         (states, distinct) = (states + results.states, distinct + results.distinct);

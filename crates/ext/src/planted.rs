@@ -57,6 +57,14 @@ macro_rules! errors {
     };
 }
 
+/// A small tree with shared attributes, a part of which is not on the disk.
+macro_rules! tree {
+    () => {
+        "mkdir A; mkdir A/d; creat A/f; write A/f 0 9000; link A/f A/g; setacl A; creat A/h; sync; creat A/d/i; mkdir A/e; \
+         unlink A/g; rename A/f A/d/f"
+    };
+}
+
 /// A name so long that three of its kind, and `.` and `..`, leave no room for a fourth in a block of 1024 bytes.
 #[cfg(feature = "planted-errors")]
 macro_rules! long {
@@ -318,6 +326,22 @@ errors! {
     /// The reclaim freed blocks behind the end of a file while they are still mapped.
     ReclaimFreesEarly => "reclaim-frees-early",
         "mkdir A; creat A/f; write A/f 0 14336; sync; append A/f 1024";
+    /// The reclaim is not told of a name that comes: it takes the only name of something away from its count.
+    NameComesUntold => "name-comes-untold", tree!();
+    /// The reclaim is not told of a name that goes.
+    NameGoesUntold => "name-goes-untold", tree!();
+    /// The reclaim is not told of a new inode, and takes it for one that it knows.
+    InodeMadeUntold => "inode-made-untold", tree!();
+    /// The reclaim is not told that an inode lost its last name, and corrects what is dead.
+    LastNameUntold => "last-name-untold", tree!();
+    /// The reclaim is not told of blocks that are allocated or unmapped, and frees them.
+    BlocksUntold => "blocks-untold", tree!();
+    /// The reclaim is not told of an inode's new attributes, and corrects their count to one that is too low.
+    AttributesUntold => "attributes-untold", tree!();
+    /// An inode with a link too many is used, then loses its name: what it got meanwhile is lost.
+    OutlivedUntold => "outlived-untold", tree!();
+    /// A directory with two names loses one of them before the reclaim knows: the other one stands for what is dead.
+    NamesUnsettled => "names-unsettled", "mkdir A; mkdir A/d; mkdir B; sync; rename A/d B/d";
 }
 
 #[cfg(feature = "planted-errors")]
@@ -332,6 +356,26 @@ impl Planted {
                 | Planted::ReclaimKillsParentFirst
                 | Planted::ReclaimCorrectsEarly
                 | Planted::ReclaimFreesEarly
+                | Planted::NameComesUntold
+                | Planted::NameGoesUntold
+                | Planted::InodeMadeUntold
+                | Planted::LastNameUntold
+                | Planted::BlocksUntold
+                | Planted::AttributesUntold
+                | Planted::OutlivedUntold
+                | Planted::NamesUnsettled
+        )
+    }
+}
+
+#[cfg(feature = "planted-errors")]
+impl Planted {
+    /// Whether it takes much use of the file system while the reclaim is under way to show it, more than an exhaustive exploration has
+    /// time for.
+    pub fn needs_much_use(self) -> bool {
+        matches!(
+            self,
+            Planted::AttributesUntold | Planted::OutlivedUntold | Planted::NamesUnsettled
         )
     }
 }

@@ -400,6 +400,28 @@ fn nothing_is_left_to_find_either_where_others_used_it_meanwhile() {
     explore_seeds(true);
 }
 
+/// Errors in what operations tell the reclaim.
+#[cfg(feature = "planted-errors")]
+#[test]
+fn what_the_reclaim_is_not_told_is_found() {
+    use backstitch_ext::planted::{Planted, plant};
+    // The others show in the explorer's canaries.
+    let untold = Planted::ALL.iter().filter(|error| error.needs_much_use());
+    let mut missed = Vec::new();
+    for error in untold {
+        let found = (1..40).any(|seed| {
+            plant(Some(*error));
+            let explored = catch_unwind(|| explore(1024, seed, 400, true));
+            plant(None);
+            explored.is_err()
+        });
+        if !found {
+            missed.push(error);
+        }
+    }
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}
+
 #[test]
 fn a_clean_image_needs_no_reclaim() {
     let mut machine = Machine::new(MechanismKind::Soft, 1024, Optimisations::BOTH);

@@ -7,6 +7,7 @@ use super::{Reclaim, kind};
 use crate::format::{ROOT_INODE, bitmap};
 use crate::groups::Run;
 use crate::layout::Ext;
+use crate::planted::{Planted, planted};
 
 impl Reclaim {
     /// Whether an inode is in use as a directory.
@@ -141,6 +142,14 @@ impl Reclaim {
 }
 
 impl Ext {
+    /// The reclaim that is to be told, where one is under way.
+    fn told(&mut self, error: Planted) -> Option<&mut Reclaim> {
+        if planted(error) {
+            return None;
+        }
+        self.reclaim.as_deref_mut()
+    }
+
     /// A name was added to a directory.
     pub(crate) fn track_name_added(
         &mut self,
@@ -149,7 +158,7 @@ impl Ext {
         child: u32,
         is_directory: bool,
     ) {
-        if let Some(r) = self.reclaim.as_deref_mut()
+        if let Some(r) = self.told(Planted::NameComesUntold)
             && r.is_walked(directory, logical)
         {
             // Link counts are bounded, and with them what is counted here.
@@ -166,7 +175,7 @@ impl Ext {
         child: u32,
         is_directory: bool,
     ) {
-        if let Some(r) = self.reclaim.as_deref_mut()
+        if let Some(r) = self.told(Planted::NameGoesUntold)
             && r.is_walked(directory, logical)
         {
             r.drop_name(directory, child, is_directory);
@@ -189,7 +198,7 @@ impl Ext {
 
     /// An inode was made, and with it its attribute block (0 for none).
     pub(crate) fn track_new_inode(&mut self, inode: u32, is_directory: bool, attributes: u64) {
-        if let Some(r) = self.reclaim.as_deref_mut() {
+        if let Some(r) = self.told(Planted::InodeMadeUntold) {
             let made = if is_directory {
                 kind::NEW_DIRECTORY
             } else {
@@ -203,14 +212,14 @@ impl Ext {
 
     /// An inode lost its last name, and will be freed by whoever took it.
     pub(crate) fn track_last_name(&mut self, inode: u32, is_directory: bool) {
-        if let Some(r) = self.reclaim.as_deref_mut() {
+        if let Some(r) = self.told(Planted::LastNameUntold) {
             r.hold(inode, is_directory);
         }
     }
 
     /// An inode lost a name, but not its last link.
     pub(crate) fn track_outlived(&mut self, inode: u32) {
-        if let Some(r) = self.reclaim.as_deref_mut() {
+        if let Some(r) = self.told(Planted::OutlivedUntold) {
             r.outlived.insert(inode);
         }
     }
@@ -228,7 +237,7 @@ impl Ext {
 
     /// Blocks were allocated, unmapped or freed.
     pub(crate) fn track_blocks(&mut self, run: Run) {
-        if let Some(r) = self.reclaim.as_deref_mut() {
+        if let Some(r) = self.told(Planted::BlocksUntold) {
             r.touch(run);
         }
     }
@@ -242,7 +251,7 @@ impl Ext {
 
     /// An inode has another attribute block (0 for none). The old one still counts the reference.
     pub(crate) fn track_attributes(&mut self, inode: u32, old: u64, new: u64) {
-        let Some(r) = self.reclaim.as_deref_mut() else {
+        let Some(r) = self.told(Planted::AttributesUntold) else {
             return;
         };
         let counted = r.is_counted(inode);
@@ -284,7 +293,11 @@ impl Ext {
     /// Whether the names of a directory from before the crash must wait: it may have another one.
     pub(crate) fn check_settled(&self, directory: u32) -> Result<()> {
         match self.reclaim.as_deref() {
-            Some(r) if !r.is_settled() && r.kind(directory) != kind::NEW_DIRECTORY => {
+            Some(r)
+                if !r.is_settled()
+                    && r.kind(directory) != kind::NEW_DIRECTORY
+                    && !planted(Planted::NamesUnsettled) =>
+            {
                 Err(Error::WaitForNames)
             }
             _ => Ok(()),

@@ -4,7 +4,7 @@
 //! a power cut does. `KILLS` says how often (a few by default, 50 for a real test), `SEED` repeats a load (the moment of
 //! the kill is repeated only as far as the machine allows).
 
-use backstitch_tests::command::our_fsck;
+use backstitch_tests::command::{backstitch, our_fsck, run};
 use backstitch_tests::fsck::Kind;
 use backstitch_tests::image::Image;
 use backstitch_tests::load::{Load, Promise, broken_promises, foreign_bytes, remove_all_but};
@@ -12,6 +12,7 @@ use backstitch_tests::mount::{Backend, Mounted, Options};
 use backstitch_tests::random::Random;
 use backstitch_tests::scratch::Scratch;
 use backstitch_tests::{require, say, setting};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// What free space is filled with before: no file may show it.
@@ -169,6 +170,24 @@ impl Series {
         }
     }
 
+    /// Waits until what the crash left is reclaimed.
+    fn reclaim_that_does_not_end(&self, dir: &Path) -> Option<String> {
+        let end = Instant::now() + Duration::from_secs(60);
+        while Backend::from_env() == Backend::Backstitch {
+            let stats = run(backstitch().args(["stats", "--json"]).arg(dir));
+            let reclaim = stats.expect_success().json()["reclaim"].clone();
+            if reclaim["running"] == false {
+                say(&format!("{}: reclaimed: {reclaim}", self.name));
+                return None;
+            }
+            if Instant::now() > end {
+                return Some(format!("the reclaim does not end: {reclaim}"));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        None
+    }
+
     /// Mounts again, looks at the files, unmounts, and checks. Returns what is wrong.
     fn look_again(
         &self,
@@ -182,7 +201,11 @@ impl Series {
         let mounted = Mounted::under_test(image, &dir, &Options::ordered(self.ordering, ""));
         let recovery = start.elapsed().as_secs_f64();
         say(&format!("{}: mounted again in {recovery:.3} s", self.name));
-        let mut complaints = Vec::new();
+        // The reclaim goes on while the file system is in use.
+        let place = dir.join(format!("r{round}")).join("meanwhile");
+        let load = Load::start(&place, self.seed + round, THREADS);
+        std::thread::sleep(Duration::from_millis(400));
+        let mut complaints = load.finish().unexpected;
         let probe = dir.join("writable");
         if let Err(error) = std::fs::write(&probe, "x").and_then(|()| std::fs::remove_file(&probe))
         {
@@ -190,6 +213,7 @@ impl Series {
         }
         complaints.extend(broken_promises(promises));
         complaints.extend(foreign_bytes(&dir));
+        complaints.extend(self.reclaim_that_does_not_end(&dir));
         // Room for the next round, whatever earlier kills have kept from being removed.
         if let Err(error) = remove_all_but(&dir.join(format!("r{round}"))) {
             complaints.push(format!(

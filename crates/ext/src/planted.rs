@@ -58,6 +58,7 @@ macro_rules! errors {
 }
 
 /// A small tree with shared attributes, a part of which is not on the disk.
+#[cfg(feature = "planted-errors")]
 macro_rules! tree {
     () => {
         "mkdir A; mkdir A/d; creat A/f; write A/f 0 9000; link A/f A/g; setacl A; creat A/h; sync; creat A/d/i; mkdir A/e; \

@@ -177,6 +177,8 @@ pub struct Results {
     pub second_sampled: u64,
     /// States in which recovery and reclaim ran to the end.
     pub reclaimed: u64,
+    /// Of these, states in which it ran once more while somebody used the file system.
+    pub reclaimed_in_use: u64,
     /// States of crashes inside recovery and reclaim.
     pub second: u64,
     /// How many patches of which kind were uncommitted at the moments.
@@ -405,6 +407,7 @@ impl Campaign {
         results.cut_short += u64::from(outcome.cut_short || outcome.found.is_some());
         results.second_sampled += outcome.tally.second_sampled;
         results.reclaimed += outcome.tally.reclaimed;
+        results.reclaimed_in_use += outcome.tally.in_use;
         results.second += outcome.tally.second;
         for (kind, count) in outcome.coverage {
             *results.coverage.entry(kind).or_default() += count;

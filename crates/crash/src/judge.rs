@@ -44,6 +44,8 @@ pub(crate) struct Tally {
     pub(crate) leaks_max: u64,
     /// States in which recovery and reclaim were run to the end.
     pub(crate) reclaimed: u64,
+    /// Of these, states that were used meanwhile, once more.
+    pub(crate) in_use: u64,
     /// States of crashes inside recovery or reclaim.
     pub(crate) second: u64,
     /// Moments inside recovery or reclaim at which not every set of patches was visited.
@@ -210,6 +212,10 @@ impl Judge {
     /// consistent, and that at the end nothing is wrong with it at all.
     fn recover_in_use(&mut self, fork: &Fork) -> Option<Verdict> {
         let (seed, engine) = (fork.fingerprint() as u64, self.engine);
+        if !seed.is_multiple_of(IN_USE_EVERY) {
+            return None;
+        }
+        self.tally.in_use += 1;
         let mut second = Second {
             judge: self,
             model: None,
@@ -308,6 +314,15 @@ const SECOND: Bounds = Bounds {
     samples: 16,
 };
 
+/// The same where somebody uses the file system meanwhile, which has many more moments.
+const SECOND_IN_USE: Bounds = Bounds {
+    exhaustive: 16,
+    samples: 4,
+};
+
+/// One state in so many of those that are reclaimed is also reclaimed in use.
+const IN_USE_EVERY: u64 = 4;
+
 impl Watcher for Second<'_> {
     fn in_flight(&mut self, _mount: &Mount, _batch: &Batch) {}
 
@@ -317,7 +332,12 @@ impl Watcher for Second<'_> {
         }
         let Frontier { nodes, mut states } = Frontier::new(&mount.store, mount.fork());
         let mut random = Random::with_seed(nodes.len() as u64);
-        let coverage = closed::visit(&nodes, SECOND, &mut random, &mut |included| {
+        let bounds = if self.model.is_some() {
+            SECOND
+        } else {
+            SECOND_IN_USE
+        };
+        let coverage = closed::visit(&nodes, bounds, &mut random, &mut |included| {
             let is_new = self.seen.insert(states.fingerprint(&nodes, included));
             if !is_new || self.verdict.is_some() {
                 return;

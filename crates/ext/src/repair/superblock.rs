@@ -32,7 +32,7 @@ fn bytes(image: &Overlay<'_>) -> Result<[u8; SUPERBLOCK_SIZE], CheckError> {
 pub(super) fn parse(image: &Overlay<'_>) -> Result<Superblock, CheckError> {
     use crate::fsck::Source;
     let sb = Superblock::parse(&bytes(image)?, image.size_bytes())?;
-    let unwritable = sb.write_support();
+    let unwritable = sb.write_support_beside_journal();
     if unwritable.is_empty() {
         return Ok(sb);
     }
@@ -165,6 +165,9 @@ impl Fixer<'_, '_> {
     /// A journal is where it belongs, or there is none.
     fn journal_fields(&self, raw: &mut RawSuperblock) -> Result<(), CheckError> {
         let has_journal = self.sb.features.has_compat(COMPAT_HAS_JOURNAL);
+        if has_journal && raw.s_journal_inum.get() == 0 && raw.s_journal_uuid != [0; 16] {
+            return Ok(());
+        }
         let inode = self.inode(JOURNAL_INODE)?;
         let is_there = inode.file_type() == Some(FileType::Regular) && inode.block[0] != 0;
         raw.s_journal_uuid = [0; 16];

@@ -18,7 +18,7 @@ use crate::format::superblock::{
 };
 use crate::mount::{Ext2, from_format, read_superblock};
 
-pub(crate) use place::superblock_names_journal;
+pub(crate) use place::{BACKUP_BLOCKS, superblock_names_journal};
 
 impl JournalHost for Ext2 {
     fn place(&self, device: &dyn BlockDevice) -> Result<Option<JournalPlace>> {

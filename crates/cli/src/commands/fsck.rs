@@ -225,7 +225,8 @@ fn replay(
     journal_device: Option<&dyn BlockDevice>,
     damage: Damage,
 ) -> backstitch_vfs::Result<Vec<String>> {
-    if Ext2.block_bytes(device).is_err() {
+    // What cannot be checked is left alone, its journal too.
+    if Ext2.block_bytes(device).is_err() || Ext2.check_mountable(device).is_err() {
         return Ok(Vec::new());
     }
     let recovered = journal::recover(device, journal_device, &Ext2, now(), damage);

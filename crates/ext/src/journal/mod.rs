@@ -13,12 +13,17 @@ use backstitch_layout::{
 use zerocopy::IntoBytes;
 
 use crate::format::features::{INCOMPAT_RECOVER, RO_COMPAT_METADATA_CSUM};
+use crate::format::group;
 use crate::format::superblock::{
     RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
 };
 use crate::mount::{Ext2, from_format, read_superblock};
 
 pub(crate) use place::{BACKUP_BLOCKS, superblock_names_journal};
+
+/// Where a group descriptor of 64 bytes has the high halves of its counts.
+const OFFSET_FREE_BLOCKS_COUNT_HIGH: usize = 0x2c;
+const OFFSET_FREE_INODES_COUNT_HIGH: usize = 0x2e;
 
 impl JournalHost for Ext2 {
     fn place(&self, device: &dyn BlockDevice) -> Result<Option<JournalPlace>> {
@@ -45,6 +50,13 @@ impl JournalHost for Ext2 {
             state |= STATE_ERROR;
         }
         raw.s_state = state.into();
+        if !mark.needed {
+            // Linux keeps the totals in memory only while it has a journal; the groups' own counts came with it.
+            let (blocks, inodes) = free_in_groups(device)?;
+            raw.s_free_blocks_count_lo = (blocks as u32).into();
+            raw.s_free_blocks_count_hi = ((blocks >> 32) as u32).into();
+            raw.s_free_inodes_count = (inodes as u32).into();
+        }
         write_raw(device, raw)
     }
 
@@ -71,6 +83,31 @@ impl JournalHost for Ext2 {
         raw.s_last_orphan = 0.into();
         write_raw(device, raw)
     }
+}
+
+/// The free blocks and inodes that the group descriptors count.
+fn free_in_groups(device: &dyn BlockDevice) -> Result<(u64, u64)> {
+    let sb = read_superblock(device)?;
+    let (mut blocks, mut inodes) = (0, 0);
+    for group in 0..sb.groups {
+        let (block, at) = group::descriptor_location(&sb, group);
+        let bytes = read_block(device, &sb, block)?;
+        let wide = sb.desc_size as usize >= OFFSET_FREE_INODES_COUNT_HIGH + 2;
+        let half = |offset: usize| {
+            let part = bytes.get(at + offset..at + offset + 2).unwrap_or(&[0, 0]);
+            u64::from(u16::from_le_bytes([part[0], part[1]]))
+        };
+        let count = |low: usize, high: usize| half(low) | if wide { half(high) << 16 } else { 0 };
+        blocks += count(
+            group::OFFSET_FREE_BLOCKS_COUNT,
+            OFFSET_FREE_BLOCKS_COUNT_HIGH,
+        );
+        inodes += count(
+            group::OFFSET_FREE_INODES_COUNT,
+            OFFSET_FREE_INODES_COUNT_HIGH,
+        );
+    }
+    Ok((blocks, inodes))
 }
 
 /// Refuses a file system with features that cannot be read.

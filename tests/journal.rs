@@ -1,0 +1,422 @@
+//! Journals that the kernel left when the power went: our recovery beside e2fsck's.
+//!
+//! Everything that the kernel's driver writes to a disk is recorded while files come and go above it. Then the power is cut at random
+//! moments of the record, each time with a random part of what was not flushed. e2fsck replays the journal of what is left, and so
+//! do we: the bytes must be the same, but for the times of the repair in the superblock. With the orphans dealt with
+//! as well, e2fsck must find nothing left to do.
+//!
+//! `CUTS` says how many cuts for each kind of journal (4), `SEED` which.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use backstitch_device::MemoryDevice;
+use backstitch_device::write_log::{EntryFlags, LogReader};
+use backstitch_ext::Ext2;
+use backstitch_journal::recovery::{Damage, Home, Outcome};
+use backstitch_layout::{JournalHost, RecoveryMark, Timestamp};
+use backstitch_tests::command::{backstitch, run, tool};
+use backstitch_tests::image::Image;
+use backstitch_tests::random::Random;
+use backstitch_tests::recorder::Recorder;
+use backstitch_tests::scratch::{Scratch, force_unmount};
+use backstitch_tests::{require, say, setting};
+
+/// How long files come and go.
+const WORK: Duration = Duration::from_secs(4);
+/// What a block of the journal's own begins with: copies of blocks that begin so are escaped.
+const MAGIC: [u8; 4] = [0xc0, 0x3b, 0x39, 0x98];
+/// Fields of the superblock that say when it was repaired: `s_wtime`, `s_lastcheck`, and their high bits.
+const TIMES: [(usize, usize); 3] = [(0x30, 4), (0x40, 4), (0x275, 4)];
+/// `s_checksum`, which covers them.
+const CHECKSUM: (usize, usize) = (0x3fc, 4);
+
+/// A kind of journal.
+struct Profile {
+    name: &'static str,
+    mke2fs: &'static [&'static str],
+    /// The kernel's driver, and how to mount.
+    mount: (&'static str, &'static str),
+    /// Whether this version writes such a file system, so that it deals with orphans.
+    is_writable: bool,
+}
+
+const PROFILES: [Profile; 8] = [
+    Profile {
+        name: "ext3_ordered",
+        mke2fs: &["-t", "ext3", "-b", "1024", "-J", "size=1"],
+        mount: ("ext3", "data=ordered,commit=1"),
+        is_writable: true,
+    },
+    Profile {
+        name: "ext3_writeback",
+        mke2fs: &["-t", "ext3", "-b", "1024", "-J", "size=4"],
+        mount: ("ext3", "data=writeback,commit=1"),
+        is_writable: true,
+    },
+    Profile {
+        name: "ext3_full",
+        mke2fs: &["-t", "ext3", "-b", "1024", "-J", "size=1"],
+        mount: ("ext3", "data=journal,commit=1"),
+        is_writable: true,
+    },
+    Profile {
+        name: "ext3_full_4k",
+        mke2fs: &["-t", "ext3", "-b", "4096", "-J", "size=4"],
+        mount: ("ext3", "data=journal,commit=1"),
+        is_writable: true,
+    },
+    Profile {
+        name: "ext3_checksum_v1",
+        mke2fs: &["-t", "ext3", "-b", "1024", "-J", "size=1"],
+        mount: ("ext4", "data=writeback,commit=1,journal_async_commit"),
+        is_writable: true,
+    },
+    Profile {
+        name: "ext4_without_extents",
+        mke2fs: &[
+            "-t",
+            "ext4",
+            "-b",
+            "1024",
+            "-J",
+            "size=1",
+            "-O",
+            "^extents,^metadata_csum,^64bit",
+        ],
+        mount: ("ext4", "data=journal,commit=1"),
+        is_writable: false,
+    },
+    Profile {
+        name: "ext4_64bit",
+        mke2fs: &[
+            "-t",
+            "ext4",
+            "-b",
+            "1024",
+            "-J",
+            "size=1",
+            "-O",
+            "metadata_csum,64bit",
+        ],
+        mount: ("ext4", "data=journal,commit=1"),
+        is_writable: false,
+    },
+    Profile {
+        name: "ext4_checksum_v3",
+        mke2fs: &[
+            "-t",
+            "ext4",
+            "-b",
+            "1024",
+            "-J",
+            "size=1",
+            "-O",
+            "^extents,metadata_csum,^64bit",
+        ],
+        mount: ("ext4", "data=ordered,commit=1"),
+        is_writable: false,
+    },
+];
+
+/// Makes, changes, truncates and removes files until the time is up. Some are removed while they are open.
+fn work(dir: &Path, seed: u64) {
+    let mut random = Random::new(seed);
+    let started = Instant::now();
+    let mut open: Vec<File> = Vec::new();
+    let name = |number: u64| {
+        dir.join(format!("d{}", number % 7))
+            .join(format!("f{number}"))
+    };
+    while started.elapsed() < WORK {
+        let path = name(random.below(60));
+        match random.below(12) {
+            0..5 => {
+                let _ = fs::create_dir(path.parent().unwrap_or(dir));
+                let Ok(mut file) = OpenOptions::new().create(true).append(true).open(&path) else {
+                    continue;
+                };
+                let mut bytes = random.bytes(random_len(seed, &path));
+                if random.one_in(3) {
+                    bytes[..4].copy_from_slice(&MAGIC);
+                    let _ = file.seek(SeekFrom::Start(0));
+                }
+                let _ = file.write_all(&bytes);
+                if random.one_in(4) {
+                    let _ = file.sync_all();
+                }
+            }
+            5 => {
+                if let Ok(file) = OpenOptions::new().write(true).open(&path) {
+                    let _ = file.write_all_at(&MAGIC, random.below(20) * 1024);
+                    let _ = file.sync_data();
+                }
+            }
+            6 => {
+                if let Ok(file) = OpenOptions::new().write(true).open(&path) {
+                    let _ = file.set_len(random.below(40_000));
+                }
+            }
+            7 => drop(fs::rename(&path, name(random.below(60)))),
+            8 => drop(fs::remove_dir_all(path.parent().unwrap_or(dir))),
+            9 => {
+                // An orphan as long as it is open.
+                if let Ok(file) = File::open(&path) {
+                    open.push(file);
+                    let _ = fs::remove_file(&path);
+                }
+                if open.len() > 8 {
+                    open.clear();
+                }
+            }
+            10 => drop(std::os::unix::fs::symlink(
+                &path,
+                dir.join(format!("l{}", random.below(9))),
+            )),
+            _ => drop(fs::remove_file(&path)),
+        }
+    }
+}
+
+/// A length that a file keeps: a few bytes for most, a few indirect blocks for some.
+fn random_len(seed: u64, path: &Path) -> usize {
+    let number = path
+        .as_os_str()
+        .as_encoded_bytes()
+        .iter()
+        .fold(seed, |sum, byte| {
+            sum.wrapping_mul(31).wrapping_add(u64::from(*byte))
+        });
+    match number % 5 {
+        0 => 300_000 + (number % 7) as usize * 10_000,
+        1..3 => 20_000,
+        _ => 500,
+    }
+}
+
+/// What a record says, in memory.
+struct Record {
+    base: Vec<u8>,
+    changes: Vec<Change>,
+}
+
+enum Change {
+    /// Where, what, and whether it is durable when it ends.
+    Write(usize, Vec<u8>, bool),
+    Discard(usize, usize),
+    Flush,
+}
+
+impl Record {
+    fn read(recorder: &Recorder) -> Record {
+        let base = fs::read(&recorder.base).expect("cannot read the base");
+        let mut log = LogReader::open(&recorder.log).expect("cannot read the log");
+        let mut changes = Vec::new();
+        let entries: Vec<_> = log
+            .by_ref()
+            .map(|entry| entry.expect("a damaged log"))
+            .collect();
+        for entry in entries {
+            if entry.flags.contains(EntryFlags::FLUSH) {
+                changes.push(Change::Flush);
+            }
+            let at = entry.offset_bytes as usize;
+            if entry.flags.contains(EntryFlags::DISCARD) {
+                changes.push(Change::Discard(at, entry.len_bytes as usize));
+            } else if entry.has_data() {
+                let mut bytes = vec![0; entry.len_bytes as usize];
+                log.read_data(&entry, 0, &mut bytes).expect("a damaged log");
+                changes.push(Change::Write(
+                    at,
+                    bytes,
+                    entry.flags.contains(EntryFlags::FUA),
+                ));
+            }
+        }
+        Record { base, changes }
+    }
+
+    /// Calls `look` with what each of `count` power cuts leaves.
+    fn cut(&self, random: &mut Random, count: u64, look: &mut dyn FnMut(u64, Vec<u8>)) {
+        let mut cuts: Vec<u64> = (0..count)
+            .map(|_| random.below(self.changes.len() as u64 + 1))
+            .collect();
+        cuts.sort_unstable();
+        let (mut stable, mut applied) = (self.base.clone(), 0);
+        for cut in cuts {
+            let before = &self.changes[..cut as usize];
+            let flushed = before
+                .iter()
+                .rposition(|change| matches!(change, Change::Flush))
+                .unwrap_or(0);
+            for change in &self.changes[applied..flushed.max(applied)] {
+                change.apply(&mut stable);
+            }
+            applied = applied.max(flushed);
+            let mut state = stable.clone();
+            let share = random.below(5);
+            for change in &before[applied..] {
+                if matches!(change, Change::Write(_, _, true)) || random.below(4) < share {
+                    change.apply(&mut state);
+                }
+            }
+            look(cut, state);
+        }
+    }
+}
+
+impl Change {
+    fn apply(&self, state: &mut [u8]) {
+        match self {
+            Change::Write(at, bytes, _) => state[*at..at + bytes.len()].copy_from_slice(bytes),
+            Change::Discard(at, length) => state[*at..at + length].fill(0),
+            Change::Flush => {}
+        }
+    }
+}
+
+/// Records what the kernel writes under a load.
+fn record(scratch: &Scratch, profile: &Profile, seed: u64) -> Record {
+    let image = Image::mke2fs(scratch, "disk.img", "24M", profile.mke2fs);
+    let recorder = Recorder::start(scratch, image.path());
+    let dir = scratch.dir("mnt");
+    recorder.mount_with(profile.mount.0, profile.mount.1, &dir);
+    work(&dir, seed);
+    force_unmount(&dir);
+    recorder.end();
+    Record::read(&recorder)
+}
+
+/// Our replay, and nothing else, as `e2fsck -E journal_only` does it.
+fn replay(device: &MemoryDevice) -> Outcome {
+    let place = Ext2.place(device).expect("no place").expect("no journal");
+    let mut journal = backstitch_vfs::journal::open(device, None, &place).expect("no journal");
+    let home = Home {
+        device,
+        blocks: place.home_blocks,
+    };
+    let outcome = journal
+        .recover(&home, Damage::Refuse)
+        .expect("cannot replay");
+    Ext2.set_recovery(device, RecoveryMark::default())
+        .expect("cannot mark");
+    outcome
+}
+
+fn write(path: &Path, bytes: &[u8]) {
+    fs::write(path, bytes).expect("cannot write an image");
+}
+
+/// The image without the fields in which two repairs may differ.
+fn masked(mut bytes: Vec<u8>) -> Vec<u8> {
+    for (at, length) in TIMES.into_iter().chain([CHECKSUM]) {
+        bytes[1024 + at..1024 + at + length].fill(0);
+    }
+    bytes
+}
+
+fn first_difference(a: &[u8], b: &[u8]) -> Option<usize> {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).position(|(a, b)| a != b)
+}
+
+/// What a profile's cuts came to.
+#[derive(Default)]
+struct Tally {
+    replayed: u64,
+    transactions: u64,
+    revoked: u64,
+    orphans: u64,
+}
+
+fn compare(profile: &Profile, scratch: &Scratch, cut: u64, state: &[u8], tally: &mut Tally) {
+    let what = format!("{}, cut {cut}", profile.name);
+    let theirs = scratch.path("theirs.img");
+    let needs_recovery = state[1024 + 0x60] & 4 != 0;
+    if needs_recovery {
+        write(&theirs, state);
+        // As a user would see it, and before the replay.
+        let dumped = run(backstitch().args(["journal", "dump"]).arg(&theirs)).expect_success();
+        let expected =
+            run(tool("debugfs").args(["-R", "logdump -a"]).arg(&theirs)).expect_success();
+        assert!(dumped.stdout == expected.stdout, "{what}: another dump");
+        run(tool("e2fsck")
+            .args(["-y", "-E", "journal_only"])
+            .arg(&theirs))
+        .expect_success();
+        let device = MemoryDevice::from_bytes(state.to_vec());
+        let outcome = replay(&device);
+        let (ours, theirs) = (
+            masked(device.snapshot()),
+            masked(fs::read(&theirs).expect("gone")),
+        );
+        if let Some(at) = first_difference(&ours, &theirs) {
+            write(&scratch.path("state.img"), state);
+            panic!(
+                "{what}: byte {at:#x} is {:#x}, e2fsck has {:#x}",
+                ours[at], theirs[at]
+            );
+        }
+        tally.replayed += 1;
+        tally.transactions += u64::from(outcome.transactions);
+        tally.revoked += outcome.revoked;
+    }
+    if profile.is_writable {
+        let device = MemoryDevice::from_bytes(state.to_vec());
+        let now = Timestamp {
+            seconds: 1_900_000_000,
+            nanoseconds: 0,
+        };
+        let recovered = backstitch_vfs::journal::recover(&device, None, &Ext2, now, Damage::Refuse);
+        let report = recovered.expect("cannot recover").expect("no journal");
+        tally.orphans += report.orphans_freed + report.orphans_truncated;
+        let ours = scratch.path("ours.img");
+        write(&ours, &device.snapshot());
+        let checked = run(tool("e2fsck").arg("-fn").arg(&ours));
+        assert_eq!(checked.code, Some(0), "{what}: {}", checked.describe());
+        let orphans = checked.text().contains("rphan");
+        assert!(!orphans, "{what}: {}", checked.describe());
+    }
+}
+
+fn explore(name: &str) -> Tally {
+    let profile = PROFILES
+        .iter()
+        .find(|profile| profile.name == name)
+        .expect("a profile");
+    let seed = Random::seed(name);
+    let scratch = Scratch::new(name);
+    let record = record(&scratch, profile, seed);
+    let mut tally = Tally::default();
+    let mut random = Random::new(seed);
+    record.cut(&mut random, setting("CUTS", 4), &mut |cut, state| {
+        compare(profile, &scratch, cut, &state, &mut tally);
+    });
+    say(&format!(
+        "{name}: {} changes; {} journals with {} transactions replayed, {} copies revoked, {} orphans",
+        record.changes.len(),
+        tally.replayed,
+        tally.transactions,
+        tally.revoked,
+        tally.orphans
+    ));
+    assert!(tally.replayed > 0, "nothing was replayed");
+    tally
+}
+
+macro_rules! profiles {
+    ($($name:ident)*) => {$(
+        #[test]
+        fn $name() {
+            require!("root", "fuse", "loop", "mke2fs", "e2fsck", "debugfs", "backstitch");
+            explore(stringify!($name));
+        }
+    )*};
+}
+
+profiles! {
+    ext3_ordered ext3_writeback ext3_full ext3_full_4k ext3_checksum_v1 ext4_without_extents ext4_checksum_v3 ext4_64bit
+}

@@ -14,8 +14,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use backstitch_device::MemoryDevice;
 use backstitch_device::write_log::{EntryFlags, LogReader};
+use backstitch_device::{BlockDevice, MemoryDevice, RecordingDevice, materialise};
 use backstitch_ext::Ext2;
 use backstitch_journal::format::features::{
     COMPAT_CHECKSUM, INCOMPAT_64BIT, INCOMPAT_ASYNC_COMMIT, INCOMPAT_CSUM_V2, INCOMPAT_CSUM_V3,
@@ -339,7 +339,12 @@ fn expect_same(what: &str, who: &str, ours: &[u8], theirs: &Path) {
     let ours = masked(ours.to_vec());
     let theirs = masked(fs::read(theirs).expect("gone"));
     assert_eq!(ours.len(), theirs.len());
-    if let Some(at) = ours.iter().zip(&theirs).position(|(a, b)| a != b) {
+    if ours != theirs {
+        let at = ours
+            .iter()
+            .zip(&theirs)
+            .position(|(a, b)| a != b)
+            .unwrap_or(0);
         let (mine, other) = (ours[at], theirs[at]);
         panic!("{what}: byte {at:#x} is {mine:#x}, {who} has {other:#x}");
     }
@@ -372,11 +377,12 @@ fn compare_dumps(what: &str, image: &Path) {
     let mut command = tool("debugfs");
     command.args(["-c", "-R", "logdump -a"]).arg(image);
     let expected = run(&mut command).expect_success();
-    assert_eq!(
-        log_lines(&dumped.text()),
-        log_lines(&expected.text()),
-        "{what}"
-    );
+    let (ours, theirs) = (dumped.text(), expected.text());
+    let (ours, theirs) = (log_lines(&ours), log_lines(&theirs));
+    for (ours, theirs) in ours.iter().zip(&theirs) {
+        assert_eq!(ours, theirs, "{what}");
+    }
+    assert_eq!(ours.len(), theirs.len(), "{what}");
 }
 
 /// Our replay against debugfs's, which does nothing else, and e2fsck's, which deals with orphans too.
@@ -519,7 +525,11 @@ fn write_journal(image: &mut Vec<u8>, random: &mut Random, features: Features) {
             .map(|_| homes + random.below(200))
             .collect();
         let log = transaction.encode(&sb, sequence);
-        let is_last = at + log.len() >= sb.log_blocks() as usize - 1;
+        let room = sb.log_blocks() as usize - 1;
+        if at + log.len() >= room {
+            break;
+        }
+        let is_last = at + log.len() * 2 >= room;
         // The last one is cut off before its end.
         let kept = if is_last { log.len() / 3 } else { log.len() };
         for block in log.iter().take(kept) {
@@ -576,4 +586,196 @@ fn journals_of_ours_are_replayed_by_e2fsck() {
         tally.compared, tally.replayed
     ));
     assert_eq!(tally.compared, tally.replayed);
+}
+
+/// The image but for the journal's own blocks, in which a second recovery may leave other records.
+fn without_journal(mut image: Vec<u8>) -> Vec<u8> {
+    let device = MemoryDevice::from_bytes(image.clone());
+    let place = Ext2.place(&device).expect("no place").expect("no journal");
+    if let JournalLocation::Inside(map) = &place.location {
+        let size = u64::from(place.block_bytes);
+        for run in map.runs() {
+            let range = run.block * size..(run.block + u64::from(run.blocks)) * size;
+            image[range.start as usize..range.end as usize].fill(0);
+        }
+    }
+    image
+}
+
+/// Cuts our own recovery of a state after each of its writes, and recovers again.
+fn cut_recovery(scratch: &Scratch, state: &[u8], random: &mut Random) -> Option<u64> {
+    let now = Timestamp {
+        seconds: 1_900_000_000,
+        nanoseconds: 0,
+    };
+    let recover_all = |device: &dyn BlockDevice| {
+        let done = backstitch_vfs::journal::recover(device, None, &Ext2, now, Damage::Refuse);
+        done.expect("cannot recover").expect("no journal")
+    };
+    let memory = Arc::new(MemoryDevice::from_bytes(state.to_vec()));
+    let recording = RecordingDevice::new(memory.clone());
+    let report = recover_all(&recording);
+    if report.orphans_freed + report.orphans_truncated == 0 {
+        return None;
+    }
+    let expected = without_journal(memory.snapshot());
+    let records = recording.records();
+    for cut in 0..=records.len() {
+        for share in [0, 3] {
+            let mut bytes = state.to_vec();
+            materialise(&mut bytes, &records, cut, &mut |_| random.below(4) < share);
+            let device = MemoryDevice::from_bytes(bytes);
+            recover_all(&device);
+            let recovered = device.snapshot();
+            if random.one_in(20) {
+                let path = scratch.path("again.img");
+                write(&path, &recovered);
+                let checked = run(tool("e2fsck").arg("-fn").arg(&path));
+                assert_eq!(checked.code, Some(0), "cut {cut}: {}", checked.describe());
+            }
+            let what = "recovered to another state";
+            assert!(
+                without_journal(recovered) == expected,
+                "cut {cut}, {share}: {what}"
+            );
+        }
+    }
+    Some(records.len() as u64)
+}
+
+#[test]
+fn a_crash_inside_recovery_recovers() {
+    require!("root", "fuse", "loop", "mke2fs", "e2fsck", "backstitch");
+    let seed = Random::seed("crash_inside_recovery");
+    let scratch = Scratch::new("crash_inside_recovery");
+    let record = record(&scratch, &PROFILES[0], seed);
+    let mut random = Random::new(seed);
+    let (mut states, mut cuts) = (0, 0);
+    let mut cutter = Random::new(seed ^ 1);
+    record.cut(&mut random, 12, &mut |_, state| {
+        if states < setting("CUTS", 4).div_ceil(8)
+            && let Some(count) = cut_recovery(&scratch, &state, &mut cutter)
+        {
+            states += 1;
+            cuts += count;
+        }
+    });
+    say(&format!(
+        "{states} recoveries with orphans, cut at {cuts} writes and flushes"
+    ));
+    assert!(states > 0, "no state had orphans");
+}
+
+/// A loop device that goes with this.
+struct Attached(String);
+
+impl Attached {
+    fn to(file: &Path) -> Attached {
+        let mut command = tool("losetup");
+        let attached = run(command.args(["--find", "--show"]).arg(file)).expect_success();
+        Attached(attached.text().trim().to_owned())
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        run(tool("losetup").arg("-d").arg(&self.0));
+    }
+}
+
+#[test]
+fn a_journal_on_a_device_of_its_own() {
+    require!("root", "fuse", "loop", "mke2fs", "e2fsck", "backstitch");
+    let scratch = Scratch::new("external_journal");
+    let (disk, log) = (scratch.path("disk.img"), scratch.path("log.img"));
+    File::create(&disk)
+        .and_then(|file| file.set_len(24 << 20))
+        .expect("cannot make");
+    let mut command = tool("mke2fs");
+    run(command
+        .args(["-q", "-F", "-O", "journal_dev", "-b", "1024"])
+        .arg(&log)
+        .arg("2M"))
+    .expect_success();
+    let dir = scratch.dir("mnt");
+    let (crashed, crashed_log) = (scratch.path("crashed.img"), scratch.path("crashed-log.img"));
+    {
+        let (disk, log) = (Attached::to(&disk), Attached::to(&log));
+        let device = format!("device={}", log.0);
+        let mut command = tool("mke2fs");
+        run(command.args([
+            "-q", "-F", "-t", "ext3", "-b", "1024", "-J", &device, &disk.0,
+        ]))
+        .expect_success();
+        run(tool("mount")
+            .args(["-t", "ext3", "-o", "data=journal", &disk.0])
+            .arg(&dir))
+        .expect_success();
+        work(&dir, Random::seed("external_journal"), false);
+        let file = File::create(dir.join("last")).expect("cannot create");
+        file.sync_all().expect("cannot sync");
+        // Nobody writes now: what the two files hold is what a power cut would leave.
+        fs::copy(scratch.path("disk.img"), &crashed).expect("cannot copy");
+        fs::copy(scratch.path("log.img"), &crashed_log).expect("cannot copy");
+        drop(file);
+        force_unmount(&dir);
+    }
+    let theirs = scratch.path("theirs.img");
+    fs::copy(&crashed, &theirs).expect("cannot copy");
+    let their_log = scratch.path("their-log.img");
+    fs::copy(&crashed_log, &their_log).expect("cannot copy");
+    let mut command = tool("e2fsck");
+    command
+        .args(["-y", "-E", "journal_only", "-j"])
+        .arg(&their_log)
+        .arg(&theirs);
+    run(&mut command).expect_success();
+    let mount = |options: &str| {
+        let mut command = backstitch();
+        run(command
+            .args(["mount", "-o", options])
+            .arg(&crashed)
+            .arg(&dir))
+    };
+    let refused = mount("rw");
+    assert!(
+        refused.stderr.contains("journal_dev="),
+        "{}",
+        refused.describe()
+    );
+    let log_option = format!("nojournal,journal_dev={}", crashed_log.display());
+    // Read-only: nothing is written, and all is there.
+    mount(&format!("ro,{log_option}")).expect_success();
+    assert!(dir.join("last").exists());
+    run(backstitch().arg("umount").arg(&dir)).expect_success();
+    let ours = MemoryDevice::from_bytes(fs::read(&crashed).expect("gone"));
+    let our_log = MemoryDevice::from_bytes(fs::read(&crashed_log).expect("gone"));
+    let place = Ext2.place(&ours).expect("no place").expect("no journal");
+    assert!(
+        place.needs_recovery,
+        "written by a read-only mount, or nothing to replay"
+    );
+    let mut journal =
+        backstitch_vfs::journal::open(&ours, Some(&our_log), &place).expect("no journal");
+    let home = Home {
+        device: &ours,
+        blocks: place.home_blocks,
+    };
+    let outcome = journal
+        .recover(&home, Damage::Refuse)
+        .expect("cannot replay");
+    assert!(outcome.transactions > 0, "nothing was replayed");
+    Ext2.set_recovery(&ours, RecoveryMark::default())
+        .expect("cannot mark");
+    expect_same("external", "e2fsck", &ours.snapshot(), &theirs);
+    assert!(
+        our_log.snapshot() == fs::read(&their_log).expect("gone"),
+        "another log"
+    );
+    mount(&log_option).expect_success();
+    fs::write(dir.join("new"), b"new").expect("cannot write");
+    run(backstitch().arg("umount").arg(&dir)).expect_success();
+    let mut command = tool("e2fsck");
+    let checked = run(command.args(["-fn", "-j"]).arg(&crashed_log).arg(&crashed));
+    assert_eq!(checked.code, Some(0), "{}", checked.describe());
 }

@@ -779,3 +779,95 @@ fn a_journal_on_a_device_of_its_own() {
     let checked = run(command.args(["-fn", "-j"]).arg(&crashed_log).arg(&crashed));
     assert_eq!(checked.code, Some(0), "{}", checked.describe());
 }
+
+#[test]
+fn fsck_replays_or_gives_up() {
+    require!("mke2fs", "e2fsck", "backstitch");
+    let seed = Random::seed("fsck_replays");
+    let scratch = Scratch::new("fsck_replays");
+    let mut random = Random::new(seed);
+    let arguments = ["-t", "ext3", "-b", "1024", "-J", "size=1"];
+    let made = Image::mke2fs(&scratch, "made.img", "24M", &arguments);
+    let mut dirty = made.bytes();
+    let features = Features {
+        incompat: INCOMPAT_CSUM_V3 | INCOMPAT_REVOKE,
+        ..Features::default()
+    };
+    write_journal(&mut dirty, &mut random, features);
+    let path = scratch.path("dirty.img");
+    let fsck = |mode: &str| run(backstitch().args(["fsck", mode]).arg(&path));
+    write(&path, &dirty);
+    let looked = fsck("-n");
+    assert_eq!(looked.code, Some(0), "{}", looked.describe());
+    assert!(
+        looked.text().contains("taken for done"),
+        "{}",
+        looked.text()
+    );
+    assert!(fs::read(&path).expect("gone") == dirty, "-n wrote");
+    let preened = fsck("-p");
+    assert_eq!(preened.code, Some(1), "{}", preened.describe());
+    assert_eq!(fsck("-p").code, Some(0));
+    Image::at(path.clone()).expect_clean();
+    // A copy whose checksum is wrong: -p leaves everything alone, -y gives it up.
+    let device = MemoryDevice::from_bytes(dirty.clone());
+    let place = Ext2.place(&device).expect("no place").expect("no journal");
+    let journal = backstitch_vfs::journal::open(&device, None, &place).expect("no journal");
+    let copy = journal.scan(place.home_blocks).expect("cannot scan").copies[0].position;
+    let at = journal.device().map().block(copy).expect("no such block") * 1024 + 700;
+    dirty[at as usize] ^= 1;
+    write(&path, &dirty);
+    for mode in ["-n", "-p"] {
+        let refused = fsck(mode);
+        assert!(refused.code >= Some(4), "{}", refused.describe());
+        assert!(fs::read(&path).expect("gone") == dirty, "{mode} wrote");
+    }
+    let repaired = fsck("-y");
+    assert_eq!(repaired.code, Some(1), "{}", repaired.describe());
+    assert!(
+        repaired.text().contains("wrong checksums"),
+        "{}",
+        repaired.text()
+    );
+    Image::at(path).expect_clean();
+}
+
+#[test]
+fn an_image_with_a_journal_is_written_without_it() {
+    require!("root", "fuse", "e2fsck", "debugfs", "backstitch");
+    let scratch = Scratch::new("without_journal");
+    let (source, dir) = (scratch.dir("source"), scratch.dir("mnt"));
+    fs::write(source.join("given"), b"given").expect("cannot write");
+    let path = scratch.path("disk.img");
+    let mut command = backstitch();
+    command
+        .args(["mkfs", "-t", "ext3", "-s", "16M", "-d"])
+        .arg(&source)
+        .arg(&path);
+    run(&mut command).expect_success();
+    Image::at(path.clone()).expect_clean();
+    let info = run(backstitch().args(["info", "--json"]).arg(&path))
+        .expect_success()
+        .json();
+    assert_eq!(info["journal"]["blocks"], 1024);
+    assert_eq!(info["journal"]["needs_recovery"], false);
+    let mount = |options: &str| {
+        run(backstitch()
+            .args(["mount", "-o", options])
+            .arg(&path)
+            .arg(&dir))
+        .expect_success();
+    };
+    let unmount = || run(backstitch().arg("umount").arg(&dir)).expect_success();
+    mount("rw");
+    assert_eq!(fs::read(dir.join("given")).expect("cannot read"), b"given");
+    assert!(
+        fs::write(dir.join("new"), b"new").is_err(),
+        "written in spite of its journal"
+    );
+    unmount();
+    mount("nojournal");
+    fs::write(dir.join("new"), b"new").expect("cannot write");
+    unmount();
+    Image::at(path).expect_clean();
+}

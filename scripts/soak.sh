@@ -11,9 +11,9 @@ while [ "$rounds" -eq 0 ] || [ "$round" -lt "$rounds" ]; do
     printf '\n== round %s, %s ==\n' "$round" "$(date '+%F %T')"
     STEPS="${STEPS:-1000000}" cargo test --locked --release -p backstitch-patch --test model -- --nocapture
     KILLS="${KILLS:-50}" OPERATIONS="${OPERATIONS:-200000}" COMPARE_EVERY="${COMPARE_EVERY:-5000}" \
-        FSX_OPS="${FSX_OPS:-200000}" ROUNDS="${IMAGES:-500}" MOMENTS="${MOMENTS:-2000}" \
+        FSX_OPS="${FSX_OPS:-200000}" ROUNDS="${IMAGES:-500}" MOMENTS="${MOMENTS:-2000}" CUTS="${CUTS:-40}" \
         cargo test --release --locked -p backstitch-tests \
-        --test kill --test recorded --test lockstep --test fsx --test bad_images -- --nocapture
+        --test kill --test recorded --test journal --test lockstep --test fsx --test bad_images -- --nocapture
     for workload in ace:1 seq:2 ace:2 random:2000; do
         "${BACKSTITCH_BIN:-target/release/backstitch}" crash fs --workload "$workload" --seed "$round" --states "${STATES:-20000000}" \
             --exhaustive 2000 --samples 300 --e2fsck 5000

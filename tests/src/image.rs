@@ -19,7 +19,7 @@ impl Image {
         Self { path }
     }
 
-    /// An image of `size` (as mke2fs writes sizes: `64M`) made by `mke2fs -t ext2` with more arguments.
+    /// An image of `size` (as mke2fs writes sizes: `64M`) made by `mke2fs -t ext2` with more arguments, which may name another type.
     ///
     /// # Panics
     ///
@@ -177,8 +177,11 @@ impl Image {
 
 fn make(path: &Path, size: &str, arguments: &[&str], extended: &str) {
     let mut command = tool("mke2fs");
+    if !arguments.contains(&"-t") {
+        command.args(["-t", "ext2"]);
+    }
     command
-        .args(["-q", "-F", "-t", "ext2", "-E", extended])
+        .args(["-q", "-F", "-E", extended])
         .args(arguments)
         .arg(path)
         .arg(size);

@@ -41,9 +41,22 @@ impl Recorder {
     ///
     /// If the kernel does not mount it, or all loop devices stay taken.
     pub fn mount(&self, kind: &str, dir: &Path) {
+        self.mount_with(kind, "", dir);
+    }
+
+    /// As [`mount`](Self::mount), with mount options.
+    ///
+    /// # Panics
+    ///
+    /// As [`mount`](Self::mount).
+    pub fn mount_with(&self, kind: &str, options: &str, dir: &Path) {
         let disk = self.dir.join("disk");
+        let options = format!("loop,{options}");
         let mut command = tool("mount");
-        command.args(["-t", kind, "-o", "loop"]).arg(disk).arg(dir);
+        command
+            .args(["-t", kind, "-o", &options])
+            .arg(disk)
+            .arg(dir);
         for _ in 0..100 {
             let outcome = run(&mut command);
             if !is_taken(&outcome) {

@@ -1,8 +1,8 @@
 //! The commands and what they share.
 
 use crate::commands::{
-    bench, cat, completions, cp, crash, find, fsck, info, later, ln, ls, man, mkdir, mkfs, mount,
-    mv, rm, stat, stats, umount,
+    bench, cat, completions, cp, crash, find, fsck, info, journal, later, ln, ls, man, mkdir, mkfs,
+    mount, mv, rm, stat, stats, umount,
 };
 use clap::{Parser, Subcommand};
 
@@ -61,6 +61,8 @@ pub(crate) enum Command {
     Find(find::Args),
     /// Check a file system, and repair it
     Fsck(fsck::Args),
+    /// Look at the journal of a file system
+    Journal(journal::Args),
     /// Explore what a crash can leave: of a file system, of a program, of any device's writes
     Crash(crash::Args),
     /// Record and show patches (not there yet)

@@ -180,9 +180,22 @@ pub(crate) fn on_device<T>(
     access: Access,
     work: impl FnOnce(&Image) -> Result<T>,
 ) -> Result<T> {
+    on_fresh_device(what, name, device, access, false, work)
+}
+
+/// As [`on_device`], where a journal may be left alone, since nobody but us knows the image yet.
+pub(crate) fn on_fresh_device<T>(
+    what: &'static str,
+    name: &Path,
+    device: Arc<dyn BlockDevice>,
+    access: Access,
+    without_journal: bool,
+    work: impl FnOnce(&Image) -> Result<T>,
+) -> Result<T> {
     let options = MountOptions {
         read_only: access == Access::Read,
         mount_time: now(),
+        without_journal,
         ..MountOptions::default()
     };
     let failed = |error: backstitch_vfs::Error| Error::at_path(what, name, error);

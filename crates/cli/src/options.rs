@@ -2,6 +2,7 @@
 
 use crate::size;
 use backstitch_vfs::Optimisations;
+use std::path::PathBuf;
 
 /// What the options of a mount ask for.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +33,10 @@ pub(crate) struct Options {
     pub(crate) execute: bool,
     /// Threads that serve requests.
     pub(crate) threads: usize,
+    /// A journal that is there is not written.
+    pub(crate) without_journal: bool,
+    /// The device that has the journal.
+    pub(crate) journal_device: Option<PathBuf>,
 }
 
 impl Default for Options {
@@ -50,6 +55,8 @@ impl Default for Options {
             set_user_id: None,
             execute: true,
             threads: 0,
+            without_journal: false,
+            journal_device: None,
         }
     }
 }
@@ -102,6 +109,7 @@ fn apply(options: &mut Options, word: &str) -> Result<(), String> {
         "allow_other" => options.allow_other = Some(true),
         "noallow_other" => options.allow_other = Some(false),
         "unsafe" => options.unsafe_no_flush = true,
+        "nojournal" => options.without_journal = true,
         "noatime" => options.no_access_times = true,
         "atime" => options.no_access_times = false,
         "dev" => options.devices = Some(true),
@@ -110,7 +118,7 @@ fn apply(options: &mut Options, word: &str) -> Result<(), String> {
         "nosuid" => options.set_user_id = Some(false),
         "exec" => options.execute = true,
         "noexec" => options.execute = false,
-        "cache" | "expire" | "opt" | "volatile" | "threads" | "ordering" => {
+        "cache" | "expire" | "opt" | "volatile" | "threads" | "ordering" | "journal_dev" => {
             return Err(format!("option '{name}' needs a value: {name}=…"));
         }
         _ if GENERIC.contains(&name) || name.starts_with("x-") => {}
@@ -142,6 +150,7 @@ fn apply_value(options: &mut Options, name: &str, value: &str) -> Result<(), Str
             options.volatile_seed = Some(value.parse().map_err(|_| bad("a seed"))?);
         }
         "ordering" => options.ordering = Some(value.to_owned()),
+        "journal_dev" => options.journal_device = Some(value.into()),
         "threads" => {
             options.threads = value.parse().map_err(|_| bad("a number of threads"))?;
         }

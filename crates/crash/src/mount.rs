@@ -78,6 +78,7 @@ impl Mount {
                 seconds: START_SECONDS,
                 nanoseconds: 0,
             },
+            without_journal: false,
         };
         let opened = loop {
             let mut v = Volume::new(&mut store, &mut *mechanism, volume, Duration::ZERO);

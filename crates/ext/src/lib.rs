@@ -12,6 +12,7 @@
 //! | module | what |
 //! |---|---|
 //! | `mount` | opening, recovery, the clean mark |
+//! | `journal` | where a journal is, the list of orphans |
 //! | `groups` | bitmaps and counters, `place` where new things go |
 //! | `inodes` | reading and changing inodes, what is known of them in memory |
 //! | `map` | logical to physical blocks, `contents` reading and writing, `extend` adding blocks, `shrink` truncation and holes |
@@ -31,6 +32,7 @@ mod groups;
 mod index;
 pub mod info;
 mod inodes;
+mod journal;
 mod layout;
 mod map;
 pub mod mkfs;

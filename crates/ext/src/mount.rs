@@ -8,11 +8,11 @@
 //! whoever mounts it in between without knowing the record changes time and count.
 
 use backstitch_device::BlockDevice;
-use backstitch_layout::{Error, LayoutKind, OpenRequest, Opened, Result, Timestamp};
+use backstitch_layout::{Error, JournalHost, LayoutKind, OpenRequest, Opened, Result, Timestamp};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 
 use crate::deferred::Deferred;
-use crate::format::features::RO_COMPAT_LARGE_FILE;
+use crate::format::features::{COMPAT_HAS_JOURNAL, RO_COMPAT_LARGE_FILE};
 use crate::format::superblock::{
     OFFSET_FEATURE_COMPAT, OFFSET_FEATURE_RO_COMPAT, OFFSET_FREE_BLOCKS_COUNT,
     OFFSET_FREE_INODES_COUNT, OFFSET_MNT_COUNT, OFFSET_MTIME, OFFSET_STATE, OFFSET_WTIME,
@@ -20,6 +20,7 @@ use crate::format::superblock::{
 };
 use crate::format::{FormatError, Mechanism, MountRecord, Superblock, bitmap, group, record};
 use crate::groups::Groups;
+use crate::journal::refuse_unreadable;
 use crate::layout::Ext;
 use crate::place::Windows;
 use crate::planted::{Planted, unless};
@@ -30,7 +31,7 @@ use crate::reclaim::Reclaim;
 pub struct Ext2;
 
 /// How much of the device is looked at to find the size of a file system's blocks.
-fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
+pub(crate) fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
     let mut bytes = [0; SUPERBLOCK_SIZE];
     if device.size_bytes() < SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64 {
         return Err(Error::Unsupported(format!(
@@ -42,7 +43,7 @@ fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
     Superblock::parse(&bytes, device.size_bytes()).map_err(from_format)
 }
 
-fn from_format(error: FormatError) -> Error {
+pub(crate) fn from_format(error: FormatError) -> Error {
     match error {
         FormatError::Corrupt { where_, what } => Error::Corrupt { where_, what },
         other => Error::Unsupported(other.to_string()),
@@ -54,6 +55,10 @@ impl LayoutKind for Ext2 {
         Ok(read_superblock(device)?.block_size)
     }
 
+    fn journal_host(&self) -> Option<&dyn JournalHost> {
+        Some(self)
+    }
+
     fn open(
         &self,
         v: &mut Volume<'_>,
@@ -61,13 +66,7 @@ impl LayoutKind for Ext2 {
         request: &OpenRequest,
     ) -> Result<Opened> {
         let sb = read_superblock(device)?;
-        let unreadable = sb.read_support();
-        if !unreadable.is_empty() {
-            return Err(Error::Unsupported(format!(
-                "the image uses {}",
-                unreadable.join(", ")
-            )));
-        }
+        refuse_unreadable(&sb)?;
         let mut table = Vec::new();
         let first = group::descriptor_table_block(&sb);
         for block in first..first + u64::from(sb.descriptor_blocks) {
@@ -138,7 +137,8 @@ fn judge(sb: &Superblock, request: &OpenRequest) -> (Trust, Option<String>) {
     } else {
         Trust::No
     };
-    let unwritable = sb.write_support();
+    let unwritable = sb.write_support_beside_journal();
+    let has_journal = sb.features.has_compat(COMPAT_HAS_JOURNAL);
     let reason = if request.read_only {
         Some("mounted read-only".to_string())
     } else if !unwritable.is_empty() {
@@ -146,6 +146,12 @@ fn judge(sb: &Superblock, request: &OpenRequest) -> (Trust, Option<String>) {
             "the image uses {}, which this version cannot write",
             unwritable.join(", ")
         ))
+    } else if has_journal && !request.without_journal {
+        Some(
+            "the image has a journal, which this version replays but does not write; \
+             with -o nojournal it is written without its journal"
+                .to_string(),
+        )
     } else if trust == Trust::No {
         Some(
             "the image was not unmounted cleanly by a mechanism that keeps order; run fsck on it"

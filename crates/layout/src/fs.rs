@@ -94,6 +94,8 @@ pub struct OpenRequest {
     pub read_only: bool,
     /// The time, for the superblock.
     pub now: Timestamp,
+    /// Change the file system without writing its journal, which is empty.
+    pub without_journal: bool,
 }
 
 /// What opening a file system found.
@@ -115,6 +117,11 @@ pub trait LayoutKind: Send + Sync {
     /// # Errors
     /// Where the device holds no file system of this kind, or one that cannot be read.
     fn block_bytes(&self, device: &dyn BlockDevice) -> Result<u32>;
+
+    /// How file systems of this kind host a journal; `None` where they never do.
+    fn journal_host(&self) -> Option<&dyn crate::JournalHost> {
+        None
+    }
 
     /// Opens the file system, recovering it where a crash left it. May miss, as any operation.
     ///

@@ -13,11 +13,15 @@
 
 mod error;
 mod fs;
+mod journal;
 mod types;
 
 pub use error::{Error, Result};
 pub use fs::{
     Changed, DeferredStatistics, FileSystem, LayoutKind, OpenRequest, Opened, Piece,
     ReclaimProgress, ReclaimStep, Rename,
+};
+pub use journal::{
+    ChangedBlock, JournalHost, JournalLocation, JournalPlace, Orphans, RecoveryMark,
 };
 pub use types::*;

@@ -18,7 +18,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use crate::options::now;
 use crate::persist::Retrier;
 use crate::reclaim::OnChange;
-use crate::{MountOptions, RecoveryReport, Result, Stats};
+use crate::{MountOptions, RecoveryReport, Result, Stats, journal};
 
 /// Everything under the one lock.
 pub(crate) struct Core {
@@ -74,7 +74,21 @@ impl Engine {
         layout: &dyn LayoutKind,
         options: &MountOptions,
     ) -> Result<Arc<Engine>> {
+        Self::mount_with_journal(device, None, layout, options)
+    }
+
+    /// As [`mount`](Self::mount), for a file system whose journal is on a device of its own.
+    ///
+    /// # Errors
+    /// As [`mount`](Self::mount).
+    pub fn mount_with_journal(
+        device: Arc<dyn BlockDevice>,
+        journal_device: Option<Arc<dyn BlockDevice>>,
+        layout: &dyn LayoutKind,
+        options: &MountOptions,
+    ) -> Result<Arc<Engine>> {
         let started = Instant::now();
+        let (device, replayed) = journal::prepare(device, journal_device, layout, options)?;
         let block_bytes = layout.block_bytes(&*device)?;
         let limits = Limits {
             cache_bytes: options.cache_bytes.max(1 << 20),
@@ -88,6 +102,7 @@ impl Engine {
         let request = OpenRequest {
             read_only: options.read_only || device.is_read_only(),
             now: options.mount_time,
+            without_journal: options.without_journal,
         };
         let mut opened = open(
             &mut store,
@@ -105,9 +120,9 @@ impl Engine {
         backstitch_store::drive::sync(&mut store, &devices, &marked, Duration::ZERO)?;
         let engine = Arc::new(Engine {
             recovery: RecoveryReport {
-                needed: opened.recovery_needed,
+                needed: opened.recovery_needed || !replayed.is_empty(),
                 seconds: started.elapsed().as_secs_f64(),
-                actions: opened.actions,
+                actions: [replayed, opened.actions].concat(),
             },
             layout_name: opened.file_system.name(),
             ordering_name: mechanism.name(),

@@ -33,6 +33,7 @@
 mod ending;
 mod engine;
 mod error;
+pub mod journal;
 mod options;
 mod persist;
 mod reclaim;

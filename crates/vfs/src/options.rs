@@ -22,6 +22,8 @@ pub struct MountOptions {
     pub optimisations: Optimisations,
     /// The time of the mount, for the superblock.
     pub mount_time: Timestamp,
+    /// Write a file system that has a journal without it; the journal must be empty, once it is replayed.
+    pub without_journal: bool,
 }
 
 impl Default for MountOptions {
@@ -33,6 +35,7 @@ impl Default for MountOptions {
             ordering: MechanismKind::Soft,
             optimisations: Optimisations::BOTH,
             mount_time: now(),
+            without_journal: false,
         }
     }
 }

@@ -3,11 +3,20 @@
 use crate::error::{Error, Result};
 use crate::image::{DeviceOptions, now, open_device};
 use crate::show;
-use backstitch_ext::fsck::{EXIT_OPERATIONAL, Kind, Options, Report, check};
-use backstitch_ext::repair::{self, Mode, Outcome};
+use backstitch_device::{BlockDevice, OverlayDevice};
+use backstitch_ext::Ext2;
+use backstitch_ext::format::JOURNAL_INODE;
+use backstitch_ext::fsck::{
+    Code, EXIT_OPERATIONAL, Finding, Kind, Location, Options, Report, check,
+};
+use backstitch_ext::repair::{self, Mode, Outcome, Repair};
+use backstitch_journal::recovery::Damage;
+use backstitch_layout::{JournalHost, LayoutKind, RecoveryMark};
+use backstitch_vfs::{LayoutError, journal};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Check a file system, and repair it.
@@ -19,6 +28,9 @@ can be computed anew) or a corruption; soft updates leave nothing but leaks and 
 With -p what soft updates may leave is repaired, and nothing else: where there is a corruption nothing is changed. What has no name
 is freed where the image says that a crash under soft updates left it, since then it was removed, or never given a name. With
 -y everything is repaired. Blocks that two files claim are copied, so that both can be read; what has no name goes to lost+found.
+
+A journal that must be replayed is replayed first, for good with -p and -y, in memory only otherwise: what is checked is what a
+mount would find. With -y what cannot be replayed of it is given up; -p then changes nothing.
 
 Nothing is written before the whole repair is worked out. A power cut in the middle leaves what a second run repairs.
 
@@ -45,6 +57,9 @@ pub(crate) struct Args {
     /// Check an image that says it is clean too (always so)
     #[arg(short, long)]
     force: bool,
+    /// The device that has the journal, where that is not in IMAGE
+    #[arg(short = 'j', long, value_name = "IMAGE2")]
+    journal_dev: Option<PathBuf>,
     /// Threads; by default by the size of the image
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
@@ -81,14 +96,26 @@ fn options(args: &Args) -> Options {
 /// Repairs, and says what was found and what was done.
 fn mend(args: &Args, mode: Mode) -> Result<ExitCode> {
     let device = open_device("fsck", &args.image, DeviceOptions::default())?;
+    let journal_device = journal_device(args, false)?;
+    let damage = match mode {
+        Mode::Preen => Damage::Refuse,
+        Mode::All => Damage::Skip,
+    };
+    let replayed = replay(&*device, journal_device.as_deref(), damage)
+        .map_err(|error| Error::at_path("fsck", &args.image, error))?;
     let options = repair::Options {
         mode,
         now_seconds: u32::try_from(now().seconds).unwrap_or(u32::MAX),
         check: options(args),
     };
     let started = Instant::now();
-    let outcome = repair::repair(&*device, &options)
+    let mut outcome = repair::repair(&*device, &options)
         .map_err(|error| Error::at_path("fsck", &args.image, error))?;
+    let of_journal = replayed.into_iter().map(|what| Repair {
+        location: Location::inode(JOURNAL_INODE),
+        what,
+    });
+    outcome.repairs.splice(0..0, of_journal);
     if args.json {
         show::print_json("fsck", &repair_document(args, &outcome, started))?;
     } else {
@@ -142,9 +169,22 @@ fn only_look(args: &Args) -> Result<ExitCode> {
         ..DeviceOptions::default()
     };
     let device = open_device("fsck", &args.image, read_only)?;
+    let device: Arc<dyn BlockDevice> = Arc::new(OverlayDevice::new(device));
+    let journal_device = journal_device(args, true)?;
+    let replayed = replay(&*device, journal_device.as_deref(), Damage::Refuse);
     let started = Instant::now();
-    let report = check(&*device, &options(args))
+    let mut report = check(&*device, &options(args))
         .map_err(|error| Error::at_path("fsck", &args.image, error))?;
+    match replayed {
+        Ok(actions) => report.notes.extend(actions.into_iter().map(|what| Finding {
+            what: format!("not done, but taken for done: {what}"),
+            ..journal_finding()
+        })),
+        Err(error) => report.findings.push(Finding {
+            what: error.to_string(),
+            ..journal_finding()
+        }),
+    }
     if args.json {
         show::print_json("fsck", &document(args, &report, started))?;
     } else {
@@ -152,6 +192,63 @@ fn only_look(args: &Args) -> Result<ExitCode> {
     }
     let status = u8::try_from(report.exit_status()).unwrap_or(operational());
     Ok(ExitCode::from(status))
+}
+
+/// What is said of the journal.
+fn journal_finding() -> Finding {
+    Finding {
+        code: Code::JournalInvalid,
+        kind: Code::JournalInvalid.kind(),
+        location: Location::inode(JOURNAL_INODE),
+        what: String::new(),
+    }
+}
+
+fn journal_device(args: &Args, read_only: bool) -> Result<Option<Arc<dyn BlockDevice>>> {
+    let options = DeviceOptions {
+        read_only,
+        ..DeviceOptions::default()
+    };
+    let Some(path) = &args.journal_dev else {
+        return Ok(None);
+    };
+    let device = open_device("fsck", path, options)?;
+    Ok(Some(match read_only {
+        true => Arc::new(OverlayDevice::new(device)),
+        false => device,
+    }))
+}
+
+/// Replays the journal, and says what was done. A superblock that makes no sense is left to the check.
+fn replay(
+    device: &dyn BlockDevice,
+    journal_device: Option<&dyn BlockDevice>,
+    damage: Damage,
+) -> backstitch_vfs::Result<Vec<String>> {
+    // What cannot be checked is left alone, its journal too.
+    if Ext2.block_bytes(device).is_err() || Ext2.check_mountable(device).is_err() {
+        return Ok(Vec::new());
+    }
+    let recovered = journal::recover(device, journal_device, &Ext2, now(), damage);
+    let given_up = |error: &backstitch_vfs::Error| {
+        let is_damage = matches!(
+            error,
+            backstitch_vfs::Error::Layout(LayoutError::Corrupt { .. })
+        );
+        is_damage && damage == Damage::Skip
+    };
+    match recovered {
+        Ok(report) => Ok(report.map(|report| report.actions()).unwrap_or_default()),
+        Err(error) if given_up(&error) => {
+            let mark = RecoveryMark {
+                is_damaged: true,
+                ..RecoveryMark::default()
+            };
+            Ext2.set_recovery(device, mark)?;
+            Ok(vec![format!("gave up the journal: {error}")])
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// The report, with what it is about and what it comes to.

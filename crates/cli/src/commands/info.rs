@@ -1,5 +1,6 @@
 //! `backstitch info IMAGE`.
 
+use super::journal;
 use crate::error::{Error, Result};
 use crate::image::{DeviceOptions, open_device};
 use crate::{show, size};
@@ -142,6 +143,7 @@ fn document(image: &Path, s: &Superblock, device: &dyn BlockDevice) -> Value {
         "not_readable_for": s.read_support(),
         "not_writable_for": s.write_support(),
         "journal_inode": (s.journal_inode != 0).then_some(s.journal_inode),
+        "journal": journal::summary(device, None),
         "device_size_bytes": device.size_bytes(),
         "atomic_unit_bytes": device.atomic_unit_bytes(),
         "size_bytes": s.blocks_count.saturating_mul(block),
@@ -184,6 +186,7 @@ fn rows(document: &Value) -> Vec<[String; 2]> {
                 .filter_map(Value::as_str)
                 .collect::<Vec<_>>()
                 .join(" "),
+            Some(Value::Object(parts)) if name == "journal" => journal::summary_text(parts),
             Some(Value::Object(parts)) => parts
                 .get("ordering")
                 .and_then(Value::as_str)
@@ -201,7 +204,7 @@ fn rows(document: &Value) -> Vec<[String; 2]> {
 }
 
 /// The order in which a person reads them.
-const ORDER: [&str; 34] = [
+const ORDER: [&str; 35] = [
     "image",
     "layout",
     "revision",
@@ -213,6 +216,7 @@ const ORDER: [&str; 34] = [
     "not_readable_for",
     "not_writable_for",
     "journal_inode",
+    "journal",
     "device_size_bytes",
     "atomic_unit_bytes",
     "size_bytes",

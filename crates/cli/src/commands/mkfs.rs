@@ -2,7 +2,7 @@
 
 use super::cp::report_lost;
 use crate::error::{Error, Result, host};
-use crate::image::{Access, on_device};
+use crate::image::{Access, on_fresh_device};
 use crate::tree::{Copy, HostNode, HostTree, ImageTree, Preserve, Progress};
 use crate::{show, size};
 use backstitch_device::{BlockDevice, FileDevice, OpenOptions};
@@ -24,13 +24,14 @@ Examples:
   backstitch mkfs -s 1G disk.img
   backstitch mkfs -b 1024 -i 4096 -L boot -s 64M boot.img
   backstitch mkfs -s 2G -d rootfs/ root.img     filled with owners, modes, times, xattrs, links, holes
+  backstitch mkfs -t ext3 -J 64M -s 8G data.img
   backstitch mkfs -O ^dir_index,^resize_inode -s 100M plain.img
   backstitch mkfs /dev/sdb1"
 )]
 pub(crate) struct Args {
     /// The image: a file (made with -s if it is not there) or a block device
     image: PathBuf,
-    /// The kind of file system: ext2 (ext3, ext4, ufs1 and ufs2 are not there yet)
+    /// The kind of file system: ext2, or ext3 with a journal (ext4, ufs1 and ufs2 are not there yet)
     #[arg(
         short = 't',
         long = "type",
@@ -70,6 +71,9 @@ pub(crate) struct Args {
     /// Features to add or, with ^ before them, leave out; `none` leaves all out
     #[arg(short = 'O', long, value_name = "FEATURE,…")]
     features: Vec<String>,
+    /// The journal's size; by default by the size of the file system. At least 1024 blocks
+    #[arg(short = 'J', long, value_name = "SIZE", value_parser = journal_size)]
+    journal: Option<u64>,
     /// Percent of the blocks kept for root
     #[arg(short = 'm', long, value_name = "PERCENT", default_value_t = 5)]
     reserved_percent: u32,
@@ -144,7 +148,7 @@ fn open(args: &Args, is_new: bool) -> Result<Arc<dyn BlockDevice>> {
 
 /// Copies a directory of the host into the new file system, with everything there is to keep.
 fn fill(image: &Path, device: Arc<dyn BlockDevice>, dir: &Path) -> Result<()> {
-    on_device("mkfs", image, device, Access::Write, |image| {
+    on_fresh_device("mkfs", image, device, Access::Write, true, |image| {
         let (source, target) = (HostTree::new("mkfs"), ImageTree::new(image));
         let mut copy = Copy::new("mkfs", &source, &target, Preserve::ALL, Progress::start());
         copy.contents_of(HostNode::new(dir, true), target.node(b"/", false)?, true)?;
@@ -155,8 +159,8 @@ fn fill(image: &Path, device: Arc<dyn BlockDevice>, dir: &Path) -> Result<()> {
 
 /// The command line as the maker wants it.
 fn wanted(args: &Args) -> Result<Mkfs> {
-    if args.kind != "ext2" {
-        let known = ["ext3", "ext4", "ufs1", "ufs2"].contains(&args.kind.as_str());
+    if !["ext2", "ext3"].contains(&args.kind.as_str()) {
+        let known = ["ext4", "ufs1", "ufs2"].contains(&args.kind.as_str());
         return Err(match known {
             true => Error::failed("mkfs", &args.kind, "this type is not there yet"),
             false => Error::usage("mkfs", format!("unknown type '{}'", args.kind)),
@@ -177,6 +181,7 @@ fn wanted(args: &Args) -> Result<Mkfs> {
         inode_size: narrow("inode size", args.inode_size)?,
         label: args.label.clone().unwrap_or_default().into_bytes(),
         features: features(args)?,
+        journal_bytes: args.journal,
         revision: args.revision,
         reserved_percent: args.reserved_percent,
         root_uid,
@@ -185,11 +190,25 @@ fn wanted(args: &Args) -> Result<Mkfs> {
     })
 }
 
+/// `size=N` in MiB, as mke2fs has it, or a size.
+fn journal_size(text: &str) -> std::result::Result<u64, String> {
+    match text.strip_prefix("size=") {
+        Some(mebibytes) if mebibytes.parse::<u32>().is_ok() => {
+            size::parse(&format!("{mebibytes}M"))
+        }
+        Some(other) => size::parse(other),
+        None => size::parse(text),
+    }
+}
+
 fn features(args: &Args) -> Result<Features> {
     let mut features = match args.revision {
         0 => Features::default(),
         _ => Features::EXT2_DEFAULT,
     };
+    if args.kind == "ext3" {
+        features.set_by_name("has_journal", true);
+    }
     for word in args.features.iter().flat_map(|list| list.split(',')) {
         let (name, on) = match word.strip_prefix('^') {
             Some(name) => (name, false),

@@ -9,6 +9,7 @@ mod daemon;
 pub(crate) mod find;
 pub(crate) mod fsck;
 pub(crate) mod info;
+pub(crate) mod journal;
 pub(crate) mod later;
 pub(crate) mod ln;
 pub(crate) mod ls;
@@ -44,6 +45,7 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
         Command::Mv(args) => mv::run(&args),
         Command::Find(args) => find::run(&args),
         Command::Fsck(args) => return fsck::run(&args),
+        Command::Journal(args) => journal::run(&args),
         Command::Crash(args) => return crash::run(&args),
         Command::Trace(_) => later::refuse("trace"),
         Command::Bench(args) => bench::run(&args),

@@ -27,6 +27,8 @@ use std::sync::Arc;
   dev, suid, exec     device nodes, set-user-ID, programs work; nodev, nosuid, noexec forbid (dev, suid: default for root)
   threads=N           threads that serve requests
   ordering=MODE       as --ordering, for fstab
+  nojournal           change a file system that has a journal without writing the journal, which must be empty
+  journal_dev=IMAGE2  the device that has the journal, to replay it
   volatile=SEED       a simulated drive cache that a kill loses, for tests
 What else mount(8) and fstab pass along (defaults, nofail, _netdev, x-…) is accepted and ignored.
 
@@ -96,11 +98,19 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if !args.foreground && !args.daemon {
+        let mut passed = args.options.clone();
+        if let Some(path) = &options.journal_device {
+            // The daemon has another current directory; the later word wins.
+            passed.push(format!(
+                "journal_dev={}",
+                absolute("mount", path)?.display()
+            ));
+        }
         return daemon::start(&daemon::Start {
             image: &image,
             dir: &dir,
             ordering: &ordering.to_string(),
-            options: &args.options,
+            options: &passed,
             log: args.log.as_deref(),
             json: args.json,
         });
@@ -132,6 +142,7 @@ fn mount_engine(image: &Path, ordering: Ordering, options: &Options) -> Result<A
         ordering,
         optimisations: options.optimisations,
         mount_time: now(),
+        without_journal: options.without_journal,
         ..MountOptions::default()
     };
     if let Some(bytes) = options.cache_bytes {
@@ -140,7 +151,19 @@ fn mount_engine(image: &Path, ordering: Ordering, options: &Options) -> Result<A
     if let Some(seconds) = options.expire_seconds {
         wanted.expire_seconds = seconds;
     }
-    Engine::mount(device, &Ext2, &wanted).map_err(|error| Error::at_path("mount", image, error))
+    let journal = match &options.journal_device {
+        None => None,
+        Some(path) => {
+            let opened = DeviceOptions {
+                read_only: options.read_only,
+                unsafe_no_flush: options.unsafe_no_flush,
+                volatile_seed: None,
+            };
+            Some(open_device("mount", path, opened)?)
+        }
+    };
+    Engine::mount_with_journal(device, journal, &Ext2, &wanted)
+        .map_err(|error| Error::at_path("mount", image, error))
 }
 
 fn front_options(image: &Path, engine: &Engine, options: &Options) -> FrontOptions {

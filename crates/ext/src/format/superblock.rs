@@ -208,6 +208,14 @@ impl Superblock {
         names
     }
 
+    /// As [`write_support`](Self::write_support), but a journal that needs no recovery counts for nothing: who changes the file
+    /// system while nobody has it mounted may leave an empty journal alone.
+    pub fn write_support_beside_journal(&self) -> Vec<String> {
+        let mut sb = self.clone();
+        sb.features.compat &= !features::COMPAT_HAS_JOURNAL;
+        sb.write_support()
+    }
+
     /// The group of a block. The block must be in `first_data_block..blocks_count`.
     pub fn group_of_block(&self, block: u64) -> u32 {
         (block.saturating_sub(self.first_data_block) / u64::from(self.blocks_per_group)) as u32

@@ -49,6 +49,8 @@ codes! {
     LargeFileFeatureMissing => Corruption,
     /// The inode that maps the blocks kept for growing does not map just them.
     ResizeInodeInvalid => Corruption,
+    /// The journal's superblock is damaged, or there is none.
+    JournalInvalid => Corruption,
     /// The file system was not unmounted, or is mounted. A note: e2fsck asks for no repair.
     NotUnmounted => Count,
     /// The kernel met errors. A note.

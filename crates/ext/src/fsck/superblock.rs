@@ -14,6 +14,7 @@ use crate::format::superblock::{
     RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
 };
 use crate::format::{Features, FormatError, GroupDescriptor, JOURNAL_INODE};
+use crate::journal::superblock_names_journal;
 use zerocopy::FromBytes;
 
 /// The compat features with which this check knows what is right.
@@ -121,11 +122,11 @@ fn check_fields(sb: &Superblock, raw: &RawSuperblock, findings: &mut Findings) {
         ));
     }
     let has_journal = sb.features.has_compat(COMPAT_HAS_JOURNAL);
-    let names_journal = raw.s_journal_inum.get() != 0 || raw.s_journal_uuid != [0; 16];
-    if !has_journal && names_journal {
+    if !has_journal && superblock_names_journal(raw) {
         wrong("a journal is named, but has_journal is missing".into());
     }
-    if has_journal && raw.s_journal_inum.get() != JOURNAL_INODE {
+    let is_outside = raw.s_journal_inum.get() == 0 && raw.s_journal_uuid != [0; 16];
+    if has_journal && raw.s_journal_inum.get() != JOURNAL_INODE && !is_outside {
         wrong("the journal is not in its inode".into());
     }
 }

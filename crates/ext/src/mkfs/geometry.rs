@@ -1,8 +1,9 @@
 //! How many groups, inodes and reserved blocks a file system gets, as mke2fs computes it.
 
-use super::{Mkfs, MkfsError};
+use super::{Mkfs, MkfsError, journal};
 use crate::format::features::{
-    COMPAT_RESIZE_INODE, COMPAT_SPARSE_SUPER2, RO_COMPAT_LARGE_FILE, RO_COMPAT_SPARSE_SUPER,
+    COMPAT_HAS_JOURNAL, COMPAT_RESIZE_INODE, COMPAT_SPARSE_SUPER2, RO_COMPAT_LARGE_FILE,
+    RO_COMPAT_SPARSE_SUPER,
 };
 use crate::format::htree::HASH_HALF_MD4;
 use crate::format::inode::EXTRA_SIZE;
@@ -30,6 +31,8 @@ pub struct Geometry {
     pub(super) raw: RawSuperblock,
     /// The blocks of lost+found.
     pub(super) lost_and_found_blocks: u32,
+    /// The blocks of the journal; 0 for none.
+    pub(super) journal_blocks: u32,
 }
 
 /// The numbers while they are being adjusted to each other.
@@ -65,11 +68,15 @@ impl Geometry {
         let superblock = Superblock::parse(&bytes, device_size_bytes)?;
         let per_block = LOST_AND_FOUND_BYTES / superblock.block_size;
         let lost_and_found_blocks = per_block.clamp(2, 12);
-        let geometry = Geometry {
+        let journal_blocks = journal::blocks(options, &superblock)?;
+        let mut geometry = Geometry {
             superblock,
             raw,
             lost_and_found_blocks,
+            journal_blocks,
         };
+        let overhead = geometry.raw.s_overhead_clusters.get() + journal_blocks;
+        geometry.raw.s_overhead_clusters = overhead.into();
         let needed = u64::from(geometry.first_files_blocks());
         let free: u64 = (0..geometry.superblock.groups)
             .map(|g| geometry.free_in_group(g))
@@ -93,9 +100,10 @@ impl Geometry {
             .saturating_sub(self.overhead_of_group(group))
     }
 
-    /// The blocks of the root directory, lost+found and the resize inode's tree.
+    /// The blocks of the root directory, lost+found, the resize inode's tree and the journal.
     fn first_files_blocks(&self) -> u32 {
-        1 + self.lost_and_found_blocks + u32::from(self.has_resize_inode())
+        let journal = journal::all_blocks(self.journal_blocks, self.superblock.block_size);
+        1 + self.lost_and_found_blocks + u32::from(self.has_resize_inode()) + journal
     }
 
     /// Whether there is a resize inode; also with no block reserved, as mke2fs has it.
@@ -120,7 +128,11 @@ fn blocks_per_group(options: &Mkfs, block_size: u64) -> Result<u64, MkfsError> {
 fn check_options(options: &Mkfs) -> Result<(), MkfsError> {
     let bad = |what: &str| Err(MkfsError::BadOption(what.to_owned()));
     let features = options.features;
-    let unsupported = features.unwritable();
+    let beside_journal = Features {
+        compat: features.compat & !COMPAT_HAS_JOURNAL,
+        ..features
+    };
+    let unsupported = beside_journal.unwritable();
     if !unsupported.is_empty() {
         return Err(MkfsError::Unsupported(unsupported.join(", ")));
     }

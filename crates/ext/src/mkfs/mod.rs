@@ -1,4 +1,5 @@
-//! Making an ext2 file system: what `mke2fs -t ext2` makes, with the same geometry.
+//! Making an ext2 or ext3 file system: what `mke2fs -t ext2` (or `ext3`) makes, with the same geometry. The journal of the latter
+//! lies behind the first directories, where mke2fs looks for a place in the middle.
 //!
 //! Nothing here reads a clock or makes random numbers: UUID, hash seed and time are arguments, so the same options give the same
 //! bytes. Works on plain bytes of a device; filling it with files is the layout's work.
@@ -14,6 +15,7 @@
 //! ```
 
 mod geometry;
+mod journal;
 mod writer;
 
 use crate::format::superblock::Superblock;
@@ -49,6 +51,9 @@ pub struct Mkfs {
     pub features: Features,
     /// 1; 0 for the format of 1993.
     pub revision: u32,
+    /// The size of the journal, 1024 blocks at least, where the features have one; by the file system's size, as mke2fs has it,
+    /// where `None`.
+    pub journal_bytes: Option<u64>,
     /// Blocks kept for root, in percent, at most 50.
     pub reserved_percent: u32,
     /// When it is made, in seconds since 1970.
@@ -99,6 +104,7 @@ impl Mkfs {
             hash_seed,
             features: Features::EXT2_DEFAULT,
             revision: 1,
+            journal_bytes: None,
             reserved_percent: 5,
             time_seconds,
             root_uid: 0,

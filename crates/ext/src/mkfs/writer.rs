@@ -8,7 +8,8 @@ use crate::format::inode::{
     BASE_SIZE, DIRECT_POINTERS, DOUBLE_INDIRECT, EXTRA_SIZE, RawInode, RawInodeExtra, encode_time,
 };
 use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
-use crate::format::{GOOD_OLD_FIRST_INODE, RESIZE_INODE, ROOT_INODE, bitmap};
+use crate::format::{GOOD_OLD_FIRST_INODE, JOURNAL_INODE, RESIZE_INODE, ROOT_INODE, bitmap};
+use crate::journal::BACKUP_BLOCKS;
 use backstitch_device::{BlockDevice, WriteRequest};
 use backstitch_layout::{FileType, Timestamp};
 use std::ops::Range;
@@ -68,10 +69,10 @@ impl Batch<'_> {
     }
 }
 
-struct Writer<'a> {
-    options: &'a Mkfs,
-    geometry: &'a Geometry,
-    sb: &'a Superblock,
+pub(super) struct Writer<'a> {
+    pub(super) options: &'a Mkfs,
+    pub(super) geometry: &'a Geometry,
+    pub(super) sb: &'a Superblock,
     batch: Batch<'a>,
     zeros: Arc<[u8]>,
     /// Blocks that the first files got, in ascending order.
@@ -80,6 +81,8 @@ struct Writer<'a> {
     inodes: Vec<(u32, Vec<u8>)>,
     /// The free blocks of all groups, known once the first files are written.
     free_blocks_total: u64,
+    /// The journal's pointers and size, for the superblock's copy.
+    pub(super) journal: Option<[u32; 17]>,
 }
 
 impl<'a> Writer<'a> {
@@ -97,14 +100,15 @@ impl<'a> Writer<'a> {
             allocated: Vec::new(),
             inodes: Vec::new(),
             free_blocks_total: 0,
+            journal: None,
         }
     }
 
-    fn block_size(&self) -> usize {
+    pub(super) fn block_size(&self) -> usize {
         self.sb.block_size as usize
     }
 
-    fn write_block(&mut self, block: u64, bytes: Vec<u8>) -> Result<(), MkfsError> {
+    pub(super) fn write_block(&mut self, block: u64, bytes: Vec<u8>) -> Result<(), MkfsError> {
         self.batch
             .push(block << self.sb.block_size_bits, vec![bytes.into()])
     }
@@ -127,7 +131,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    fn write_zero_blocks(&mut self, blocks: Range<u64>) -> Result<(), MkfsError> {
+    pub(super) fn write_zero_blocks(&mut self, blocks: Range<u64>) -> Result<(), MkfsError> {
         let bits = self.sb.block_size_bits;
         self.write_zeros(blocks.start << bits..blocks.end << bits)
     }
@@ -140,7 +144,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Takes free blocks, in order, skipping what belongs to the groups.
-    fn allocate(&mut self, count: u32) -> Vec<u64> {
+    pub(super) fn allocate(&mut self, count: u32) -> Vec<u64> {
         let mut taken = Vec::new();
         for group in 0..self.sb.groups {
             let first = self.sb.group_first_block(group);
@@ -169,6 +173,9 @@ impl<'a> Writer<'a> {
         self.write_lost_and_found(&lost_and_found)?;
         if self.geometry.has_resize_inode() {
             self.write_resize_inode()?;
+        }
+        if self.geometry.journal_blocks > 0 {
+            self.write_journal()?;
         }
         self.free_blocks_total = (0..self.sb.groups)
             .map(|group| self.free_blocks(group))
@@ -260,7 +267,7 @@ impl<'a> Writer<'a> {
     }
 
     /// An inode with these direct blocks, owned by root, all times now.
-    fn new_inode(&self, mode: u16, links: u16, blocks: &[u64]) -> RawInode {
+    pub(super) fn new_inode(&self, mode: u16, links: u16, blocks: &[u64]) -> RawInode {
         let mut raw = RawInode::new_zeroed();
         let (seconds, _) = encode_time(self.now(), self.has_extra());
         raw.i_mode = mode.into();
@@ -285,7 +292,7 @@ impl<'a> Writer<'a> {
         self.sb.inode_size as usize > BASE_SIZE
     }
 
-    fn add_inode(&mut self, number: u32, raw: &RawInode) {
+    pub(super) fn add_inode(&mut self, number: u32, raw: &RawInode) {
         let mut bytes = raw.as_bytes().to_vec();
         if self.has_extra() {
             let (seconds, epoch) = encode_time(self.now(), true);
@@ -317,6 +324,14 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
+    /// What the first files got of a group.
+    fn allocated_in_group(&self, group: u32) -> &[u64] {
+        let first = self.sb.group_first_block(group);
+        let end = first + u64::from(self.sb.blocks_in_group(group));
+        let place = |block| self.allocated.partition_point(|taken| *taken < block);
+        &self.allocated[place(first)..place(end)]
+    }
+
     fn block_bitmap(&self, group: u32) -> Vec<u8> {
         let mut bytes = vec![0; self.block_size()];
         let first = self.sb.group_first_block(group);
@@ -326,11 +341,7 @@ impl<'a> Writer<'a> {
             0,
             self.geometry.overhead_of_group(group) as usize,
         );
-        for block in self
-            .allocated
-            .iter()
-            .filter(|block| self.sb.group_of_block(**block) == group)
-        {
+        for block in self.allocated_in_group(group) {
             bitmap::set(&mut bytes, (block - first) as usize);
         }
         // What lies behind the group's end cannot be allocated.
@@ -379,11 +390,8 @@ impl<'a> Writer<'a> {
 
     /// The free blocks of a group once the first files have theirs.
     fn free_blocks(&self, group: u32) -> u64 {
-        let used = self
-            .allocated
-            .iter()
-            .filter(|block| self.sb.group_of_block(**block) == group);
-        self.geometry.free_in_group(group) - used.count() as u64
+        let used = self.allocated_in_group(group).len() as u64;
+        self.geometry.free_in_group(group) - used
     }
 
     fn free_inodes(&self, group: u32) -> u32 {
@@ -443,6 +451,11 @@ impl<'a> Writer<'a> {
             .sum();
         raw.s_free_blocks_count_lo = (free_blocks as u32).into();
         raw.s_free_inodes_count = (self.sb.inodes_count - LOST_AND_FOUND_INODE).into();
+        if let Some(copy) = self.journal {
+            raw.s_journal_inum = JOURNAL_INODE.into();
+            raw.s_jnl_backup_type = BACKUP_BLOCKS;
+            raw.s_jnl_blocks = copy.map(Into::into);
+        }
         if self.sb.revision > 0 {
             raw.s_block_group_nr = (group as u16).into();
         }
@@ -463,6 +476,6 @@ impl<'a> Writer<'a> {
 }
 
 /// Sets pointer `slot` of an indirect block.
-fn put_pointer(block: &mut [u8], slot: usize, target: u64) {
+pub(super) fn put_pointer(block: &mut [u8], slot: usize, target: u64) {
     block[slot * 4..slot * 4 + 4].copy_from_slice(&(target as u32).to_le_bytes());
 }

@@ -277,6 +277,7 @@ fn step_of(code: Code) -> Step {
         | DescriptorFlags
         | LargeFileFeatureMissing
         | ResizeInodeInvalid
+        | JournalInvalid
         | NotUnmounted
         | ErrorsRecorded
         | BackupDiffers => Step::Superblock,

@@ -238,7 +238,7 @@ fn is_backup(image: &Overlay<'_>, at: u64) -> Result<bool, CheckError> {
             group.into()
         };
         let place = sb.group_first_block(group) << sb.block_size_bits;
-        is_told && group > 0 && place == at && sb.write_support().is_empty()
+        is_told && group > 0 && place == at && sb.write_support_beside_journal().is_empty()
     }))
 }
 

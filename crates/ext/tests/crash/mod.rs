@@ -87,6 +87,7 @@ impl Machine {
                 seconds: 1_700_000_000,
                 nanoseconds: 0,
             },
+            without_journal: false,
         };
         let devices = vec![device];
         let opened = loop {

@@ -1,0 +1,208 @@
+//! `backstitch journal dump IMAGE`, and what `info` says of a journal.
+
+use crate::error::{Error, Result, host};
+use crate::image::{DeviceOptions, open_device};
+use crate::{show, size};
+use backstitch_device::BlockDevice;
+use backstitch_ext::Ext2;
+use backstitch_journal::dump::{self, Line};
+use backstitch_journal::format::ExternalJournal;
+use backstitch_journal::{Journal, JournalDevice};
+use backstitch_layout::{JournalHost, JournalLocation, JournalPlace};
+use backstitch_vfs::journal;
+use serde_json::{Map, Value, json};
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+const WHAT: &str = "journal dump";
+
+/// Look at the journal of a file system.
+#[derive(Debug, clap::Args)]
+#[command(
+    disable_help_subcommand = true,
+    after_help = "A journal is replayed when an image is mounted, and by `backstitch fsck -p`.
+
+Examples:
+  backstitch journal dump disk.img
+  backstitch journal dump --json disk.img | jq '.records[] | select(.record == \"commit\")'"
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Print the records of the log, from its tail on, as `debugfs -R "logdump -a"` does
+    #[command(after_help = "Examples:
+  backstitch journal dump disk.img
+  backstitch journal dump --journal-dev journal.img disk.img
+  backstitch journal dump journal.img          a device that holds a journal and nothing else")]
+    Dump(DumpArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct DumpArgs {
+    /// The image: a file or a block device
+    image: PathBuf,
+    /// The device that has the journal, where that is not in IMAGE
+    #[arg(short = 'j', long, value_name = "IMAGE2")]
+    journal_dev: Option<PathBuf>,
+    /// One JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let Command::Dump(args) = &args.command;
+    let read_only = DeviceOptions {
+        read_only: true,
+        ..DeviceOptions::default()
+    };
+    let failed = |why: &dyn std::fmt::Display| Error::at_path(WHAT, &args.image, why);
+    let device = open_device(WHAT, &args.image, read_only)?;
+    let other = match &args.journal_dev {
+        Some(path) => Some(open_device(WHAT, path, read_only)?),
+        None => None,
+    };
+    let found = found(&*device, other.as_deref()).map_err(|error| failed(&error))?;
+    let found = found.ok_or_else(|| failed(&"it has no journal"))?;
+    print(args, &found.journal)
+}
+
+fn print(args: &DumpArgs, journal: &Journal<'_>) -> Result<()> {
+    let failed = |why: &dyn std::fmt::Display| Error::at_path(WHAT, &args.image, why);
+    let mut lines: Vec<Line> = Vec::new();
+    if args.json {
+        dump::lines(journal, &mut |line| lines.push(line)).map_err(|error| failed(&error))?;
+        let image = args.image.display().to_string();
+        return show::print_json(WHAT, &json!({ "image": image, "records": lines }));
+    }
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut written = Ok(());
+    let dumped = dump::lines(journal, &mut |line| {
+        if written.is_ok() {
+            written = write!(out, "{line}");
+        }
+    });
+    match written.and_then(|()| out.flush()) {
+        // Who closed the pipe has seen enough.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
+        Err(error) => return Err(failed(&host(&error))),
+        Ok(()) => {}
+    }
+    dumped.map_err(|error| failed(&error))
+}
+
+/// A journal, and where it was found.
+struct Found<'d> {
+    journal: Journal<'d>,
+    /// Of the file system; `None` for a device that holds a journal only.
+    place: Option<JournalPlace>,
+}
+
+/// The journal of what is on a device, be that a file system or a journal of its own. `None` where there is none.
+fn found<'d>(
+    device: &'d dyn BlockDevice,
+    journal_device: Option<&'d dyn BlockDevice>,
+) -> backstitch_vfs::Result<Option<Found<'d>>> {
+    let alone = ExternalJournal::read(device).map_err(journal::from_journal)?;
+    if let Some(alone) = alone {
+        let blocks = JournalDevice::new(device, alone.block_bytes, Arc::new(alone.map));
+        let journal = Journal::open(blocks).map_err(journal::from_journal)?;
+        return Ok(Some(Found {
+            journal,
+            place: None,
+        }));
+    }
+    let Some(place) = Ext2.place(device)? else {
+        return Ok(None);
+    };
+    Ok(Some(Found {
+        journal: journal::open(device, journal_device, &place)?,
+        place: Some(place),
+    }))
+}
+
+/// What `info` shows of the journal of a file system; null where it has none.
+pub(super) fn summary(device: &dyn BlockDevice, journal_device: Option<&dyn BlockDevice>) -> Value {
+    let place = match Ext2.place(device) {
+        Ok(None) => return Value::Null,
+        Err(error) => return json!({ "error": error.to_string() }),
+        Ok(Some(place)) => place,
+    };
+    let mut members = Map::new();
+    members.insert("needs_recovery".into(), place.needs_recovery.into());
+    if let JournalLocation::Outside(uuid) = &place.location {
+        let uuid = super::info::uuid_text(uuid);
+        members.insert("device_uuid".into(), uuid.into());
+        if journal_device.is_none() {
+            return members.into();
+        }
+    }
+    match found(device, journal_device) {
+        Ok(Some(found)) => members.extend(details(&found)),
+        Ok(None) => {}
+        Err(error) => drop(members.insert("error".into(), error.to_string().into())),
+    }
+    members.into()
+}
+
+fn details(found: &Found<'_>) -> Map<String, Value> {
+    let sb = found.journal.superblock();
+    let bytes = u64::from(sb.blocks) * u64::from(sb.block_bytes);
+    let scan = found.place.as_ref().map(|place| {
+        let scan = found.journal.scan(place.home_blocks);
+        scan.map(|scan| scan.end.distance(scan.first))
+    });
+    let mut members = Map::new();
+    let mut put = |name: &str, value: Value| members.insert(name.to_owned(), value);
+    put("version", sb.version.into());
+    put("size_bytes", bytes.into());
+    put("blocks", sb.blocks.into());
+    put("features", json!(sb.features.names()));
+    put("not_writable_for", json!(sb.features.unwritable()));
+    put("uuid", super::info::uuid_text(&sb.uuid).into());
+    put("sequence", sb.sequence.0.into());
+    put("start", sb.start.into());
+    put("first", sb.first.into());
+    put("error_number", sb.error_number.into());
+    put("is_empty", sb.is_empty().into());
+    match scan {
+        Some(Ok(transactions)) => drop(put("transactions", transactions.into())),
+        Some(Err(error)) => drop(put("error", error.to_string().into())),
+        None => {}
+    }
+    members
+}
+
+/// The same in one line.
+pub(super) fn summary_text(parts: &Map<String, Value>) -> String {
+    let text = |name: &str| parts.get(name).and_then(Value::as_str).map(str::to_owned);
+    let number = |name: &str| parts.get(name).and_then(Value::as_u64);
+    let mut words = Vec::new();
+    if let Some(uuid) = text("device_uuid") {
+        words.push(format!("on device {uuid}"));
+    }
+    if let (Some(bytes), Some(blocks)) = (number("size_bytes"), number("blocks")) {
+        words.push(format!("{} ({blocks} blocks)", size::show(bytes)));
+    }
+    if let Some(Value::Array(names)) = parts.get("features") {
+        words.extend(names.iter().filter_map(Value::as_str).map(str::to_owned));
+    }
+    if let (Some(sequence), Some(start)) = (number("sequence"), number("start")) {
+        words.push(format!("sequence {sequence}, start {start}"));
+    }
+    if let Some(uuid) = text("uuid") {
+        words.push(format!("UUID {uuid}"));
+    }
+    let needs = parts.get("needs_recovery") == Some(&Value::Bool(true));
+    words.push(match (needs, number("transactions")) {
+        (true, Some(count)) => format!("needs recovery: {count} transactions"),
+        (true, None) => "needs recovery".to_owned(),
+        (false, _) => "clean".to_owned(),
+    });
+    words.extend(text("error"));
+    words.join(", ")
+}

@@ -1,0 +1,160 @@
+//! The journal that a file system hosts: where it is, the superblock's marks about it, and the list of orphans.
+//!
+//! Works on plain bytes of a device, before the layout opens it. What is in the journal is none of this crate's business.
+
+mod orphans;
+mod place;
+
+use backstitch_device::BlockDevice;
+use backstitch_journal::format::checksum::crc32c;
+use backstitch_layout::{
+    Error, JournalHost, JournalPlace, Orphans, RecoveryMark, Result, Timestamp,
+};
+use zerocopy::IntoBytes;
+
+use crate::format::features::{INCOMPAT_RECOVER, RO_COMPAT_METADATA_CSUM};
+use crate::format::group;
+use crate::format::superblock::{
+    RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
+};
+use crate::mount::{Ext2, from_format, read_superblock};
+
+pub(crate) use place::{BACKUP_BLOCKS, superblock_names_journal};
+
+/// Where a group descriptor of 64 bytes has the high halves of its counts.
+const OFFSET_FREE_BLOCKS_COUNT_HIGH: usize = 0x2c;
+const OFFSET_FREE_INODES_COUNT_HIGH: usize = 0x2e;
+
+impl JournalHost for Ext2 {
+    fn place(&self, device: &dyn BlockDevice) -> Result<Option<JournalPlace>> {
+        let sb = read_superblock(device)?;
+        place::place(device, &sb, &read_raw(device)?)
+    }
+
+    fn check_mountable(&self, device: &dyn BlockDevice) -> Result<()> {
+        let mut sb = read_superblock(device)?;
+        sb.features.incompat &= !INCOMPAT_RECOVER;
+        refuse_unreadable(&sb)
+    }
+
+    fn set_recovery(&self, device: &dyn BlockDevice, mark: RecoveryMark) -> Result<()> {
+        let mut raw = read_raw(device)?;
+        let incompat = raw.s_feature_incompat.get() & !INCOMPAT_RECOVER;
+        let needed = if mark.needed { INCOMPAT_RECOVER } else { 0 };
+        raw.s_feature_incompat = (incompat | needed).into();
+        let mut state = raw.s_state.get();
+        if mark.is_damaged {
+            state &= !STATE_VALID;
+        }
+        if mark.has_errors {
+            state |= STATE_ERROR;
+        }
+        raw.s_state = state.into();
+        if !mark.needed {
+            // Linux keeps the totals in memory only while it has a journal; the groups' own counts came with it.
+            let (blocks, inodes) = free_in_groups(device)?;
+            raw.s_free_blocks_count_lo = (blocks as u32).into();
+            raw.s_free_blocks_count_hi = ((blocks >> 32) as u32).into();
+            raw.s_free_inodes_count = (inodes as u32).into();
+        }
+        write_raw(device, raw)
+    }
+
+    fn next_orphans(
+        &self,
+        device: &dyn BlockDevice,
+        now: Timestamp,
+        most_blocks: usize,
+    ) -> Result<Orphans> {
+        let sb = read_superblock(device)?;
+        let mut writable = sb.clone();
+        writable.features.incompat &= !INCOMPAT_RECOVER;
+        // A list that was left together with errors is not trusted, as in Linux.
+        let is_usable =
+            writable.write_support_beside_journal().is_empty() && sb.state & STATE_ERROR == 0;
+        if !is_usable || sb.last_orphan == 0 {
+            return Ok(Orphans::default());
+        }
+        orphans::next(device, &sb, now, most_blocks)
+    }
+
+    fn drop_orphans(&self, device: &dyn BlockDevice) -> Result<()> {
+        let mut raw = read_raw(device)?;
+        raw.s_last_orphan = 0.into();
+        write_raw(device, raw)
+    }
+}
+
+/// The free blocks and inodes that the group descriptors count.
+fn free_in_groups(device: &dyn BlockDevice) -> Result<(u64, u64)> {
+    let sb = read_superblock(device)?;
+    let (mut blocks, mut inodes) = (0, 0);
+    for group in 0..sb.groups {
+        let (block, at) = group::descriptor_location(&sb, group);
+        let bytes = read_block(device, &sb, block)?;
+        let wide = sb.desc_size as usize >= OFFSET_FREE_INODES_COUNT_HIGH + 2;
+        let half = |offset: usize| {
+            let part = bytes.get(at + offset..at + offset + 2).unwrap_or(&[0, 0]);
+            u64::from(u16::from_le_bytes([part[0], part[1]]))
+        };
+        let count = |low: usize, high: usize| half(low) | if wide { half(high) << 16 } else { 0 };
+        blocks += count(
+            group::OFFSET_FREE_BLOCKS_COUNT,
+            OFFSET_FREE_BLOCKS_COUNT_HIGH,
+        );
+        inodes += count(
+            group::OFFSET_FREE_INODES_COUNT,
+            OFFSET_FREE_INODES_COUNT_HIGH,
+        );
+    }
+    Ok((blocks, inodes))
+}
+
+/// Refuses a file system with features that cannot be read.
+pub(crate) fn refuse_unreadable(sb: &Superblock) -> Result<()> {
+    let unreadable = sb.read_support();
+    if unreadable.is_empty() {
+        return Ok(());
+    }
+    let names = unreadable.join(", ");
+    Err(Error::Unsupported(format!("the image uses {names}")))
+}
+
+fn read_raw(device: &dyn BlockDevice) -> Result<RawSuperblock> {
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    device.read(SUPERBLOCK_OFFSET, &mut bytes)?;
+    Ok(RawSuperblock::from_array(&bytes))
+}
+
+/// Writes the superblock, with its checksum where it has one, and flushes.
+fn write_raw(device: &dyn BlockDevice, mut raw: RawSuperblock) -> Result<()> {
+    if raw.s_feature_ro_compat.get() & RO_COMPAT_METADATA_CSUM != 0 {
+        let covered = SUPERBLOCK_SIZE - size_of_val(&raw.s_checksum);
+        raw.s_checksum = crc32c(!0, &raw.as_bytes()[..covered]).into();
+    }
+    device.write(SUPERBLOCK_OFFSET, raw.as_bytes())?;
+    Ok(device.flush()?)
+}
+
+/// A block, whole.
+fn read_block(device: &dyn BlockDevice, sb: &Superblock, block: u64) -> Result<Vec<u8>> {
+    if !sb.is_valid_block(block) {
+        let what = format!("block {block} does not exist");
+        return Err(Error::corrupt("journal", what));
+    }
+    let mut bytes = vec![0; sb.block_size as usize];
+    device.read(block << sb.block_size_bits, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// A group's descriptor.
+fn descriptor(
+    device: &dyn BlockDevice,
+    sb: &Superblock,
+    group: u32,
+) -> Result<crate::format::GroupDescriptor> {
+    let (block, offset) = crate::format::group::descriptor_location(sb, group);
+    let bytes = read_block(device, sb, block)?;
+    let bytes = bytes.get(offset..).unwrap_or_default();
+    crate::format::GroupDescriptor::parse(sb, group, bytes).map_err(from_format)
+}

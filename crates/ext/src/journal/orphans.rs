@@ -1,0 +1,351 @@
+//! The list of orphans: inodes without a name that somebody had open, and truncations that were not finished.
+//!
+//! The superblock names the first one, each one's deletion time field the next. Orphans without links are freed, with all that
+//! they hold; the others lose what they have behind their size.
+
+use std::collections::BTreeMap;
+
+use backstitch_device::BlockDevice;
+use backstitch_layout::{Error, Orphans, Result, Timestamp};
+use core::mem::offset_of;
+
+use super::{descriptor, read_block};
+use crate::format::group::{
+    OFFSET_FREE_BLOCKS_COUNT, OFFSET_FREE_INODES_COUNT, OFFSET_USED_DIRS_COUNT, descriptor_location,
+};
+use crate::format::inode::{DIRECT_POINTERS, Inode, POINTERS, offset};
+use crate::format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
+use crate::format::xattr::RawXattrHeader;
+use crate::format::{GroupDescriptor, bitmap, superblock, xattr};
+use crate::mount::from_format;
+
+/// The first orphans: as many as change `most_blocks` blocks, one at least.
+pub(super) fn next(
+    device: &dyn BlockDevice,
+    sb: &Superblock,
+    now: Timestamp,
+    most_blocks: usize,
+) -> Result<Orphans> {
+    let mut groups = Vec::new();
+    for group in 0..sb.groups {
+        groups.push(descriptor(device, sb, group)?);
+    }
+    let mut edit = Edit {
+        device,
+        sb,
+        groups,
+        now,
+        changed: BTreeMap::new(),
+    };
+    let mut found = Orphans::default();
+    let mut next = sb.last_orphan;
+    while next != 0 && edit.changed.len() < most_blocks.max(1) {
+        let (after, was_freed) = edit.orphan(next)?;
+        next = after;
+        match was_freed {
+            true => found.freed += 1,
+            false => found.truncated += 1,
+        }
+        if found.freed + found.truncated > u64::from(sb.inodes_count) {
+            return Err(corrupt(next, "the list does not end"));
+        }
+    }
+    edit.finish(next)?;
+    found.blocks = edit.changed.into_iter().collect();
+    Ok(found)
+}
+
+fn corrupt(inode: u32, what: &str) -> Error {
+    Error::corrupt(format!("orphan {inode}"), what)
+}
+
+/// The file system with the changes so far.
+struct Edit<'e> {
+    device: &'e dyn BlockDevice,
+    sb: &'e Superblock,
+    groups: Vec<GroupDescriptor>,
+    now: Timestamp,
+    changed: BTreeMap<u64, Vec<u8>>,
+}
+
+impl Edit<'_> {
+    /// A block's bytes as they are now.
+    fn look(&self, block: u64) -> Result<Vec<u8>> {
+        match self.changed.get(&block) {
+            Some(bytes) => Ok(bytes.clone()),
+            None => read_block(self.device, self.sb, block),
+        }
+    }
+
+    /// A block's bytes, to be changed.
+    fn block(&mut self, block: u64) -> Result<&mut Vec<u8>> {
+        use std::collections::btree_map::Entry;
+        match self.changed.entry(block) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(free) => Ok(free.insert(read_block(self.device, self.sb, block)?)),
+        }
+    }
+
+    fn put(&mut self, block: u64, at: usize, bytes: &[u8]) -> Result<()> {
+        self.block(block)?[at..at + bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Deals with one orphan. Gives the next one, and whether this one was freed.
+    fn orphan(&mut self, number: u32) -> Result<(u32, bool)> {
+        if number < self.sb.first_inode || !self.sb.is_valid_inode(number) {
+            return Err(corrupt(number, "no inode that can be one"));
+        }
+        let group = self.sb.group_of_inode(number);
+        let index = self.sb.index_in_group(number) as usize;
+        let descriptor = self.groups[group as usize];
+        if !bitmap::test(&self.look(descriptor.inode_bitmap)?, index) {
+            return Err(corrupt(number, "it is not in use"));
+        }
+        let (block, at) = descriptor.inode_location(self.sb, number);
+        let bytes = self.look(block)?;
+        let mut bytes = bytes[at..at + self.sb.inode_size as usize].to_vec();
+        let inode = Inode::parse(&bytes).map_err(from_format)?;
+        let is_freed = inode.links == 0;
+        let kept = if is_freed {
+            0
+        } else {
+            inode.size.div_ceil(self.sb.block_size.into())
+        };
+        let mut freed = 0;
+        if inode.has_block_map(self.sb.block_size) {
+            freed = self.truncate(number, &inode, kept, &mut bytes)?;
+            if !is_freed {
+                self.clear_tail(&inode)?;
+            }
+        }
+        if is_freed {
+            freed += self.drop_attributes(number, &inode)?;
+            self.free_inode(&inode, group, index, &mut bytes)?;
+        } else {
+            bytes[offset::DTIME..offset::DTIME + 4].fill(0);
+        }
+        let sectors =
+            u64::from(inode.sectors).saturating_sub(freed * u64::from(self.sb.block_size / 512));
+        bytes[offset::BLOCKS..offset::BLOCKS + 4].copy_from_slice(&(sectors as u32).to_le_bytes());
+        self.put(block, at, &bytes)?;
+        Ok((inode.dtime, is_freed))
+    }
+
+    /// Frees a file's blocks from `kept` on. Gives how many.
+    fn truncate(&mut self, number: u32, inode: &Inode, kept: u64, bytes: &mut [u8]) -> Result<u64> {
+        let pointers = u64::from(self.sb.block_size / 4);
+        let (mut first, mut freed) = (0, 0);
+        for index in 0..POINTERS {
+            let depth = index.saturating_sub(DIRECT_POINTERS - 1) as u32;
+            let span = pointers.pow(depth);
+            if first + span > kept && inode.block[index] != 0 {
+                let block = inode.block[index].into();
+                freed += self.free_tree(number, block, depth, kept.saturating_sub(first))?;
+                if first >= kept {
+                    let at = offset::pointer(index);
+                    bytes[at..at + 4].fill(0);
+                }
+            }
+            first += span;
+        }
+        Ok(freed)
+    }
+
+    /// Frees what is below a pointer, but for the first `kept` blocks of the file there; the block pointed to as well where none is
+    /// kept.
+    fn free_tree(&mut self, number: u32, block: u64, depth: u32, kept: u64) -> Result<u64> {
+        let mut freed = 0;
+        if depth > 0 {
+            let span = u64::from(self.sb.block_size / 4).pow(depth - 1);
+            let bytes = self.look(block)?;
+            for (slot, pointer) in bytes.chunks_exact(4).enumerate() {
+                let below = u32::from_le_bytes([pointer[0], pointer[1], pointer[2], pointer[3]]);
+                let first = slot as u64 * span;
+                if below == 0 || first + span <= kept {
+                    continue;
+                }
+                freed +=
+                    self.free_tree(number, below.into(), depth - 1, kept.saturating_sub(first))?;
+                if kept > 0 && first >= kept {
+                    self.put(block, slot * 4, &[0; 4])?;
+                }
+            }
+        }
+        if kept == 0 {
+            self.free_block(number, block)?;
+            freed += 1;
+        }
+        Ok(freed)
+    }
+
+    fn free_block(&mut self, number: u32, block: u64) -> Result<()> {
+        if !self.sb.is_valid_block(block) || self.is_metadata(block) {
+            return Err(corrupt(number, &format!("it claims block {block}")));
+        }
+        let group = self.sb.group_of_block(block);
+        let index = (block - self.sb.group_first_block(group)) as usize;
+        let bits = self.block(self.groups[group as usize].block_bitmap)?;
+        if !bitmap::test(bits, index) {
+            return Err(corrupt(number, &format!("its block {block} is free")));
+        }
+        bitmap::clear(bits, index);
+        // What the block holds is of no use to anybody, and it must not come home after it has been given away.
+        self.changed.remove(&block);
+        self.count(group, OFFSET_FREE_BLOCKS_COUNT, true)
+    }
+
+    /// Whether a block belongs to the file system itself.
+    fn is_metadata(&self, block: u64) -> bool {
+        let group = self.sb.group_of_block(block);
+        let own =
+            self.sb.group_first_block(group) + u64::from(self.sb.super_blocks_in_group(group));
+        let descriptor = &self.groups[group as usize];
+        let table =
+            descriptor.inode_table..descriptor.inode_table + u64::from(self.sb.inode_table_blocks);
+        block < own
+            || block == descriptor.block_bitmap
+            || block == descriptor.inode_bitmap
+            || table.contains(&block)
+    }
+
+    /// One more or one less of a descriptor's counters.
+    fn count(&mut self, group: u32, counter: usize, up: bool) -> Result<()> {
+        let (block, at) = descriptor_location(self.sb, group);
+        let bytes = self.block(block)?;
+        let place = at + counter..at + counter + 2;
+        let old = u16::from_le_bytes([bytes[place.start], bytes[place.start + 1]]);
+        let new = if up {
+            old.wrapping_add(1)
+        } else {
+            old.saturating_sub(1)
+        };
+        bytes[place].copy_from_slice(&new.to_le_bytes());
+        Ok(())
+    }
+
+    /// The inode's block of attributes loses a user, or goes with its last one. Gives how many blocks the inode loses.
+    fn drop_attributes(&mut self, number: u32, inode: &Inode) -> Result<u64> {
+        let block = inode.file_acl;
+        if block == 0 {
+            return Ok(0);
+        }
+        let bytes = self.look(block)?;
+        let header = xattr::header(&bytes);
+        let users = header.map_err(|_| corrupt(number, "its attributes are damaged"))?;
+        match users.h_refcount.get() {
+            0 | 1 => self.free_block(number, block)?,
+            users => {
+                let at = offset_of!(RawXattrHeader, h_refcount);
+                self.put(block, at, &(users - 1).to_le_bytes())?;
+            }
+        }
+        Ok(1)
+    }
+
+    /// Marks an inode as free, as Linux leaves them.
+    fn free_inode(
+        &mut self,
+        inode: &Inode,
+        group: u32,
+        index: usize,
+        bytes: &mut [u8],
+    ) -> Result<()> {
+        bitmap::clear(self.block(self.groups[group as usize].inode_bitmap)?, index);
+        self.count(group, OFFSET_FREE_INODES_COUNT, true)?;
+        if inode.is_directory() {
+            self.count(group, OFFSET_USED_DIRS_COUNT, false)?;
+        }
+        let now = u32::try_from(self.now.seconds)
+            .unwrap_or(u32::MAX)
+            .max(self.sb.inodes_count);
+        bytes[offset::DTIME..offset::DTIME + 4].copy_from_slice(&now.to_le_bytes());
+        bytes[offset::SIZE..offset::SIZE + 4].fill(0);
+        bytes[offset::SIZE_HIGH..offset::SIZE_HIGH + 4].fill(0);
+        bytes[offset::FILE_ACL..offset::FILE_ACL + 4].fill(0);
+        if inode
+            .file_type()
+            .is_some_and(|_| inode.has_block_map(self.sb.block_size))
+        {
+            bytes[offset::BLOCK..offset::BLOCK + POINTERS * 4].fill(0);
+        }
+        Ok(())
+    }
+
+    /// Zeros what the last block has behind the size: it would show when the file grows again.
+    fn clear_tail(&mut self, inode: &Inode) -> Result<()> {
+        let from = (inode.size % u64::from(self.sb.block_size)) as usize;
+        if from == 0 || inode.is_directory() {
+            return Ok(());
+        }
+        let Some(block) = self.find(inode, inode.size >> self.sb.block_size_bits)? else {
+            return Ok(());
+        };
+        if self.sb.is_valid_block(block) && self.look(block)?[from..].iter().any(|byte| *byte != 0)
+        {
+            self.block(block)?[from..].fill(0);
+        }
+        Ok(())
+    }
+
+    /// Where a file's block is.
+    fn find(&self, inode: &Inode, mut at: u64) -> Result<Option<u64>> {
+        let pointers = u64::from(self.sb.block_size / 4);
+        if at < DIRECT_POINTERS as u64 {
+            return Ok(Some(inode.block[at as usize].into()).filter(|block| *block != 0));
+        }
+        at -= DIRECT_POINTERS as u64;
+        for depth in 1..=3_u32 {
+            let span = pointers.pow(depth);
+            if at >= span {
+                at -= span;
+                continue;
+            }
+            let mut block = u64::from(inode.block[DIRECT_POINTERS - 1 + depth as usize]);
+            for level in (0..depth).rev() {
+                if block == 0 {
+                    return Ok(None);
+                }
+                let slot = (at / pointers.pow(level) % pointers) as usize * 4;
+                let bytes = self.look(block)?;
+                let pointer = [
+                    bytes[slot],
+                    bytes[slot + 1],
+                    bytes[slot + 2],
+                    bytes[slot + 3],
+                ];
+                block = u32::from_le_bytes(pointer).into();
+            }
+            return Ok(Some(block).filter(|block| *block != 0));
+        }
+        Ok(None)
+    }
+
+    /// The superblock: the list's new head, and what is free.
+    fn finish(&mut self, head: u32) -> Result<()> {
+        let (mut free_blocks, mut free_inodes) = (0_u64, 0_u64);
+        for group in 0..self.sb.groups {
+            let (block, at) = descriptor_location(self.sb, group);
+            let bytes = self.look(block)?;
+            let counter = |offset: usize| {
+                u64::from(u16::from_le_bytes([
+                    bytes[at + offset],
+                    bytes[at + offset + 1],
+                ]))
+            };
+            free_blocks += counter(OFFSET_FREE_BLOCKS_COUNT);
+            free_inodes += counter(OFFSET_FREE_INODES_COUNT);
+        }
+        let block = SUPERBLOCK_OFFSET >> self.sb.block_size_bits;
+        let base = (SUPERBLOCK_OFFSET % u64::from(self.sb.block_size)) as usize;
+        let fields = [
+            (offset_of!(RawSuperblock, s_last_orphan), head),
+            (superblock::OFFSET_FREE_BLOCKS_COUNT, free_blocks as u32),
+            (superblock::OFFSET_FREE_INODES_COUNT, free_inodes as u32),
+        ];
+        for (at, value) in fields {
+            self.put(block, base + at, &value.to_le_bytes())?;
+        }
+        Ok(())
+    }
+}

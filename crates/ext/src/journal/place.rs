@@ -1,0 +1,237 @@
+//! Where the journal is: the blocks of its inode, or of the copy that the superblock keeps of it, or another device.
+
+use std::sync::Arc;
+
+use backstitch_device::BlockDevice;
+use backstitch_journal::{JournalMap, JournalRun};
+use backstitch_layout::{Error, FileType, JournalLocation, JournalPlace, Result};
+
+use super::{descriptor, read_block};
+use crate::format::features::{COMPAT_HAS_JOURNAL, INCOMPAT_RECOVER};
+use crate::format::inode::{DIRECT_POINTERS, Inode, POINTERS};
+use crate::format::superblock::{RawSuperblock, Superblock};
+use crate::mount::from_format;
+
+/// `s_jnl_backup_type`: `s_jnl_blocks` is a copy of the inode's pointers and size.
+pub(crate) const BACKUP_BLOCKS: u8 = 1;
+/// What a node of an extent tree begins with.
+const EXTENT_MAGIC: u16 = 0xf30a;
+/// No extent tree is deeper.
+const EXTENT_DEPTH_MAX: u16 = 5;
+/// Journals have fewer blocks than this by far; a hostile inode must not make the map larger.
+const BLOCKS_MAX: u64 = 1 << 24;
+
+/// Whether the superblock names a journal: inside, or on another device.
+pub(crate) fn superblock_names_journal(raw: &RawSuperblock) -> bool {
+    raw.s_journal_inum.get() != 0 || raw.s_journal_uuid != [0; 16]
+}
+
+/// Where the superblock says that the journal is.
+pub(super) fn place(
+    device: &dyn BlockDevice,
+    sb: &Superblock,
+    raw: &RawSuperblock,
+) -> Result<Option<JournalPlace>> {
+    if !sb.features.has_compat(COMPAT_HAS_JOURNAL) {
+        return Ok(None);
+    }
+    let location = match sb.journal_inode {
+        0 if superblock_names_journal(raw) => JournalLocation::Outside(raw.s_journal_uuid),
+        0 => return Err(Error::corrupt("superblock", "the journal has no place")),
+        inode => {
+            let map = from_inode(device, sb, inode).or_else(|error| backup(device, sb, raw, error));
+            JournalLocation::Inside(Arc::new(map?))
+        }
+    };
+    Ok(Some(JournalPlace {
+        block_bytes: sb.block_size,
+        home_blocks: sb.blocks_count,
+        file_system: sb.uuid,
+        location,
+        needs_recovery: sb.features.has_incompat(INCOMPAT_RECOVER),
+    }))
+}
+
+fn from_inode(device: &dyn BlockDevice, sb: &Superblock, number: u32) -> Result<JournalMap> {
+    let place = || format!("the journal's inode {number}");
+    if !sb.is_valid_inode(number) {
+        return Err(Error::corrupt(place(), "it does not exist"));
+    }
+    let group = descriptor(device, sb, sb.group_of_inode(number))?;
+    let (block, offset) = group.inode_location(sb, number);
+    let bytes = read_block(device, sb, block)?;
+    let end = offset + sb.inode_size as usize;
+    let bytes = bytes.get(offset..end).unwrap_or_default();
+    let inode = Inode::parse(bytes).map_err(from_format)?;
+    if inode.file_type() != Some(FileType::Regular) || inode.links == 0 {
+        return Err(Error::corrupt(place(), "it is no regular file"));
+    }
+    map(device, sb, &inode.block, inode.size, &place())
+}
+
+/// The copy in the superblock, where the inode cannot be used because of `error`.
+fn backup(
+    device: &dyn BlockDevice,
+    sb: &Superblock,
+    raw: &RawSuperblock,
+    error: Error,
+) -> Result<JournalMap> {
+    if raw.s_jnl_backup_type != BACKUP_BLOCKS || matches!(error, Error::Device(_)) {
+        return Err(error);
+    }
+    let word = |index: usize| raw.s_jnl_blocks[index].get();
+    let pointers: [u32; POINTERS] = std::array::from_fn(word);
+    let size = u64::from(word(POINTERS)) << 32 | u64::from(word(POINTERS + 1));
+    let copy = map(
+        device,
+        sb,
+        &pointers,
+        size,
+        "the superblock's copy of the journal's inode",
+    );
+    copy.map_err(|_| error)
+}
+
+/// The map of a file with these pointers.
+fn map(
+    device: &dyn BlockDevice,
+    sb: &Superblock,
+    pointers: &[u32; POINTERS],
+    size: u64,
+    place: &str,
+) -> Result<JournalMap> {
+    let blocks = size >> sb.block_size_bits;
+    if blocks == 0 || blocks > BLOCKS_MAX.min(sb.blocks_count) {
+        return Err(Error::corrupt(place, format!("a size of {size} bytes")));
+    }
+    let mut walk = Walk {
+        device,
+        sb,
+        place,
+        blocks,
+        runs: Vec::new(),
+        next: 0,
+    };
+    let words: Vec<u8> = pointers
+        .iter()
+        .flat_map(|word| word.to_le_bytes())
+        .collect();
+    if half(&words, 0) == EXTENT_MAGIC {
+        walk.extents(&words, EXTENT_DEPTH_MAX)?;
+    } else {
+        for (index, pointer) in pointers.iter().enumerate() {
+            let depth = index.saturating_sub(DIRECT_POINTERS - 1);
+            walk.pointer((*pointer).into(), depth)?;
+        }
+    }
+    if walk.next < blocks {
+        let what = format!("only {} of {blocks} blocks are there", walk.next);
+        return Err(Error::corrupt(place, what));
+    }
+    JournalMap::inside(walk.runs).map_err(|error| Error::corrupt(place, error.to_string()))
+}
+
+fn half(bytes: &[u8], at: usize) -> u16 {
+    let part = bytes.get(at..at + 2).unwrap_or(&[0, 0]);
+    u16::from_le_bytes([part[0], part[1]])
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from(half(bytes, at)) | u32::from(half(bytes, at + 2)) << 16
+}
+
+/// Gathers runs in the order of the file.
+struct Walk<'w> {
+    device: &'w dyn BlockDevice,
+    sb: &'w Superblock,
+    place: &'w str,
+    blocks: u64,
+    runs: Vec<JournalRun>,
+    /// The file's next block.
+    next: u64,
+}
+
+impl Walk<'_> {
+    fn corrupt<T>(&self, what: String) -> Result<T> {
+        Err(Error::corrupt(self.place, what))
+    }
+
+    /// Adds blocks that follow each other.
+    fn add(&mut self, first: u64, count: u64) -> Result<()> {
+        let count = count.min(self.blocks - self.next);
+        if count == 0 {
+            return Ok(());
+        }
+        let last = first.checked_add(count - 1);
+        if !self.sb.is_valid_block(first) || !last.is_some_and(|last| self.sb.is_valid_block(last))
+        {
+            let next = self.next;
+            return self.corrupt(format!(
+                "its block {next} is at {first}, which does not exist"
+            ));
+        }
+        match self.runs.last_mut() {
+            Some(run) if run.block + u64::from(run.blocks) == first => run.blocks += count as u32,
+            _ => self.runs.push(JournalRun {
+                position: self.next as u32,
+                block: first,
+                blocks: count as u32,
+            }),
+        }
+        self.next += count;
+        Ok(())
+    }
+
+    /// What a pointer leads to: `depth` levels of indirect blocks, then the file's.
+    fn pointer(&mut self, block: u64, depth: usize) -> Result<()> {
+        if self.next >= self.blocks {
+            return Ok(());
+        }
+        if block == 0 {
+            let next = self.next;
+            return self.corrupt(format!("its block {next} is a hole"));
+        }
+        if depth == 0 {
+            return self.add(block, 1);
+        }
+        let bytes = read_block(self.device, self.sb, block)?;
+        for pointer in bytes.chunks_exact(4) {
+            self.pointer(word(pointer, 0).into(), depth - 1)?;
+        }
+        Ok(())
+    }
+
+    /// A node of an extent tree: a header of 12 bytes, and entries of 12 bytes that are extents or lead to nodes below.
+    fn extents(&mut self, node: &[u8], depth_max: u16) -> Result<()> {
+        let (entries, depth) = (half(node, 2), half(node, 6));
+        let fits = 12 + usize::from(entries) * 12 <= node.len();
+        if half(node, 0) != EXTENT_MAGIC || depth > depth_max || !fits {
+            return self.corrupt("a node of its extent tree makes no sense".into());
+        }
+        for index in 1..=usize::from(entries) {
+            if self.next >= self.blocks {
+                return Ok(());
+            }
+            let at = index * 12;
+            if u64::from(word(node, at)) != self.next {
+                let next = self.next;
+                return self.corrupt(format!("its block {next} is missing in its extent tree"));
+            }
+            if depth == 0 {
+                let first = u64::from(half(node, at + 6)) << 32 | u64::from(word(node, at + 8));
+                // Longer ones are not written yet, which a journal's blocks always are.
+                let length = half(node, at + 4);
+                if length == 0 || length > 0x8000 {
+                    return self.corrupt(format!("an extent of length {length}"));
+                }
+                self.add(first, length.into())?;
+                continue;
+            }
+            let child = u64::from(half(node, at + 8)) << 32 | u64::from(word(node, at + 4));
+            let bytes = read_block(self.device, self.sb, child)?;
+            // One level less in every step: a node that leads to itself ends.
+            self.extents(&bytes, depth - 1)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,344 @@
+//! The journal's superblock: 1024 bytes at the start of its first block (the block behind the file system's superblock, on a device of
+//! its own).
+
+use std::mem::offset_of;
+
+use zerocopy::big_endian::U32;
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::checksum::{TYPE_CRC32C, crc32c};
+use super::features::INCOMPAT_FAST_COMMIT;
+use super::{BlockKind, Checksums, Features, Header, MAGIC, RawHeader, Sequence, TagFormat};
+use crate::{Error, Result};
+
+/// The superblock's size.
+pub const SUPERBLOCK_BYTES: usize = size_of::<RawSuperblock>();
+/// No journal is smaller.
+pub const MIN_BLOCKS: u32 = 1024;
+/// `s_num_fc_blks` where it is 0.
+const DEFAULT_FAST_COMMIT_BLOCKS: u32 = 256;
+/// The most file systems that can share a journal.
+pub const MAX_USERS: usize = 48;
+
+/// The superblock as it is on the disk. Version 1 ends before `s_feature_compat`.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct RawSuperblock {
+    pub s_header: RawHeader,
+    pub s_blocksize: U32,
+    pub s_maxlen: U32,
+    pub s_first: U32,
+    pub s_sequence: U32,
+    pub s_start: U32,
+    pub s_errno: U32,
+    pub s_feature_compat: U32,
+    pub s_feature_incompat: U32,
+    pub s_feature_ro_compat: U32,
+    pub s_uuid: [u8; 16],
+    pub s_nr_users: U32,
+    pub s_dynsuper: U32,
+    pub s_max_transaction: U32,
+    pub s_max_trans_data: U32,
+    pub s_checksum_type: u8,
+    pub s_padding2: [u8; 3],
+    pub s_num_fc_blks: U32,
+    pub s_head: U32,
+    pub s_padding: [U32; 40],
+    pub s_checksum: U32,
+    pub s_users: [[u8; 16]; MAX_USERS],
+}
+
+/// A superblock that has been checked: every position between `first` and `end` is in the journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    /// 1 or 2.
+    pub version: u32,
+    /// The size of a block.
+    pub block_bytes: u32,
+    /// Blocks in all.
+    pub blocks: u32,
+    /// The first block of the log.
+    pub first: u32,
+    /// The position behind the last block of the log: before the fast commits, where there is room for them.
+    pub end: u32,
+    /// The transaction that the log begins with, or that the next one will be.
+    pub sequence: Sequence,
+    /// Where the log begins; 0 where it is empty.
+    pub start: u32,
+    /// What the kernel noted when it gave up; 0 for nothing.
+    pub error_number: i32,
+    /// What the journal uses.
+    pub features: Features,
+    /// The journal's number.
+    pub uuid: [u8; 16],
+    /// The file systems that share a journal with a device of its own.
+    pub users: Vec<[u8; 16]>,
+    /// Where the log ended when it was closed, as newer kernels note it; 0 where they did not.
+    pub head: u32,
+    raw: Box<RawSuperblock>,
+}
+
+impl Superblock {
+    /// Checks a superblock against itself and against the place it was found in: blocks of `block_bytes`, `blocks` of them, this one
+    /// at position `position`.
+    ///
+    /// # Errors
+    /// [`Error::NotAJournal`] without the magic number, [`Error::Corrupt`] for numbers that cannot be. Features that cannot be
+    /// replayed do *not* fail here, so that they can be named: see [`Features::unreplayable`].
+    pub fn parse(
+        bytes: &[u8; SUPERBLOCK_BYTES],
+        block_bytes: u32,
+        blocks: u32,
+        position: u32,
+    ) -> Result<Superblock> {
+        let raw: RawSuperblock = zerocopy::transmute!(*bytes);
+        if raw.s_header.h_magic.get() != MAGIC {
+            let found = raw.s_header.h_magic.get();
+            let what = format!("magic number {MAGIC:#010x} expected, {found:#010x} found");
+            return Err(Error::NotAJournal { what });
+        }
+        let version = match BlockKind::of(raw.s_header.h_blocktype.get()) {
+            Some(BlockKind::SuperblockV1) => 1,
+            Some(BlockKind::SuperblockV2) => 2,
+            _ => {
+                let what = format!("a block of type {}", raw.s_header.h_blocktype.get());
+                return Err(Error::NotAJournal { what });
+            }
+        };
+        let sb = Superblock::of(raw, version);
+        sb.check_place(block_bytes, blocks, position)?;
+        sb.check_checksum(bytes, position)?;
+        Ok(sb)
+    }
+
+    fn of(raw: RawSuperblock, version: u32) -> Superblock {
+        let features = match version {
+            1 => Features::default(),
+            _ => Features {
+                compat: raw.s_feature_compat.get(),
+                incompat: raw.s_feature_incompat.get(),
+                ro_compat: raw.s_feature_ro_compat.get(),
+            },
+        };
+        let blocks = raw.s_maxlen.get();
+        let fast = match raw.s_num_fc_blks.get() {
+            _ if !features.has_incompat(INCOMPAT_FAST_COMMIT) => 0,
+            0 => DEFAULT_FAST_COMMIT_BLOCKS,
+            blocks => blocks,
+        };
+        let users = match version {
+            1 => 0,
+            _ => (raw.s_nr_users.get() as usize).min(MAX_USERS),
+        };
+        Superblock {
+            version,
+            block_bytes: raw.s_blocksize.get(),
+            blocks,
+            first: raw.s_first.get(),
+            end: blocks.saturating_sub(fast),
+            sequence: Sequence(raw.s_sequence.get()),
+            start: raw.s_start.get(),
+            error_number: raw.s_errno.get() as i32,
+            features,
+            uuid: if version == 1 { [0; 16] } else { raw.s_uuid },
+            users: raw.s_users[..users].to_vec(),
+            head: if version == 1 { 0 } else { raw.s_head.get() },
+            raw: Box::new(raw),
+        }
+    }
+
+    fn check_place(&self, block_bytes: u32, blocks: u32, position: u32) -> Result<()> {
+        let wrong = |what: String| Err(Error::corrupt(position, format!("superblock: {what}")));
+        if self.block_bytes != block_bytes {
+            let found = self.block_bytes;
+            return wrong(format!("blocks of {found} bytes, {block_bytes} expected"));
+        }
+        if self.blocks > blocks {
+            let found = self.blocks;
+            return wrong(format!("{found} blocks, there is room for {blocks}"));
+        }
+        // Room for a descriptor, a copy and a commit block: the kernel wants more, but replays what is there.
+        if self.first <= position || self.end < self.first.saturating_add(3) {
+            let (first, end) = (self.first, self.end);
+            return wrong(format!("a log from block {first} to {end}"));
+        }
+        if self.start != 0 && !(self.first..self.end).contains(&self.start) {
+            return wrong(format!("the log begins at block {}", self.start));
+        }
+        Ok(())
+    }
+
+    fn check_checksum(&self, bytes: &[u8; SUPERBLOCK_BYTES], position: u32) -> Result<()> {
+        if !self.features.has_block_checksums() {
+            return Ok(());
+        }
+        let kind = self.raw.s_checksum_type;
+        if kind != TYPE_CRC32C {
+            let features = format!("checksums of type {kind}");
+            return Err(Error::Incompatible { features });
+        }
+        let (expected, found) = (checksum(bytes), self.raw.s_checksum.get());
+        if expected != found {
+            let what = format!("superblock: checksum {found:#010x}, {expected:#010x} expected");
+            return Err(Error::corrupt(position, what));
+        }
+        Ok(())
+    }
+
+    /// Whether nothing is to be replayed.
+    pub fn is_empty(&self) -> bool {
+        self.start == 0
+    }
+
+    /// The blocks of the log.
+    pub fn log_blocks(&self) -> u32 {
+        self.end - self.first
+    }
+
+    /// The position `distance` blocks behind another one, around the log's end.
+    pub fn advance(&self, position: u32, distance: u32) -> u32 {
+        let from = u64::from(position.saturating_sub(self.first));
+        let at = (from + u64::from(distance)) % u64::from(self.log_blocks());
+        self.first + at as u32
+    }
+
+    /// The journal's checksums.
+    pub fn checksums(&self) -> Checksums {
+        Checksums::new(self.features, &self.uuid)
+    }
+
+    /// What its tags look like.
+    pub fn tag_format(&self) -> TagFormat {
+        TagFormat::new(self.features, &self.checksums())
+    }
+
+    /// Where the log begins: at `start` (0: it is empty) with transaction `sequence`. The kernel's note of an error goes.
+    pub fn set_tail(&mut self, start: u32, sequence: Sequence) {
+        (self.start, self.sequence, self.error_number) = (start, sequence, 0);
+        self.raw.s_start = start.into();
+        self.raw.s_sequence = sequence.0.into();
+        self.raw.s_errno = 0.into();
+    }
+
+    /// Notes features. A superblock of version 1 becomes one of version 2.
+    pub fn set_features(&mut self, features: Features) {
+        self.version = 2;
+        self.features = features;
+        let kind = BlockKind::SuperblockV2.number();
+        self.raw.s_header.h_blocktype = kind.into();
+        self.raw.s_feature_compat = features.compat.into();
+        self.raw.s_feature_incompat = features.incompat.into();
+        self.raw.s_feature_ro_compat = features.ro_compat.into();
+        self.raw.s_checksum_type = match features.has_block_checksums() {
+            true => TYPE_CRC32C,
+            false => 0,
+        };
+    }
+
+    /// The superblock's bytes, with their checksum where the journal has one.
+    pub fn encode(&self) -> [u8; SUPERBLOCK_BYTES] {
+        let mut raw = *self.raw;
+        if self.features.has_block_checksums() {
+            raw.s_checksum = checksum(&zerocopy::transmute!(raw)).into();
+        }
+        zerocopy::transmute!(raw)
+    }
+
+    /// The superblock of a new, empty journal of `blocks` blocks, at position `position`, as mke2fs makes it.
+    pub fn new(block_bytes: u32, blocks: u32, position: u32, uuid: [u8; 16]) -> Superblock {
+        let mut raw = RawSuperblock::new_zeroed();
+        raw.s_header = Header::encode(BlockKind::SuperblockV2, Sequence(0));
+        raw.s_blocksize = block_bytes.into();
+        raw.s_maxlen = blocks.into();
+        raw.s_first = (position + 1).into();
+        raw.s_sequence = 1.into();
+        raw.s_uuid = uuid;
+        // mke2fs counts a file system as the user of the journal inside it.
+        raw.s_nr_users = u32::from(position == 0).into();
+        Superblock::of(raw, 2)
+    }
+}
+
+/// The checksum of a superblock, its field counted as zeros.
+fn checksum(bytes: &[u8; SUPERBLOCK_BYTES]) -> u32 {
+    const AT: usize = offset_of!(RawSuperblock, s_checksum);
+    let crc = crc32c(!0, &bytes[..AT]);
+    crc32c(crc32c(crc, &[0; 4]), &bytes[AT + 4..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::features::{INCOMPAT_CSUM_V2, INCOMPAT_CSUM_V3};
+    use super::*;
+
+    fn new() -> Superblock {
+        Superblock::new(1024, 1024, 0, [5; 16])
+    }
+
+    fn parse(sb: &Superblock) -> Result<Superblock> {
+        Superblock::parse(&sb.encode(), 1024, 1024, 0)
+    }
+
+    #[test]
+    fn a_new_one_is_read_again() {
+        let mut sb = new();
+        assert_eq!(SUPERBLOCK_BYTES, 1024);
+        assert_eq!(parse(&sb).unwrap(), sb);
+        assert!(sb.is_empty());
+        assert_eq!((sb.first, sb.end, sb.sequence), (1, 1024, Sequence(1)));
+        for incompat in [0, INCOMPAT_CSUM_V2, INCOMPAT_CSUM_V3] {
+            sb.set_features(Features {
+                incompat,
+                ..Features::default()
+            });
+            sb.set_tail(7, Sequence(u32::MAX));
+            let read = parse(&sb).unwrap();
+            assert_eq!((read.start, read.sequence.0), (7, u32::MAX));
+        }
+        let mut bytes = sb.encode();
+        bytes[0x50 - 1] ^= 1;
+        assert!(Superblock::parse(&bytes, 1024, 1024, 0).is_err());
+    }
+
+    #[test]
+    fn positions_go_around() {
+        let sb = new();
+        assert_eq!(sb.advance(1, 0), 1);
+        assert_eq!(sb.advance(1023, 1), 1);
+        assert_eq!(sb.advance(1000, 1023 * 5 + 30), 7);
+    }
+
+    #[test]
+    fn numbers_that_cannot_be_are_refused() {
+        let wrong: [fn(&mut RawSuperblock); 8] = [
+            |raw| raw.s_header.h_magic = 1.into(),
+            |raw| raw.s_header.h_blocktype = 1.into(),
+            |raw| raw.s_blocksize = 4096.into(),
+            |raw| raw.s_maxlen = 1025.into(),
+            |raw| raw.s_maxlen = 3.into(),
+            |raw| raw.s_first = 0.into(),
+            |raw| raw.s_first = 1023.into(),
+            |raw| raw.s_start = 1024.into(),
+        ];
+        for (index, change) in wrong.iter().enumerate() {
+            let mut sb = new();
+            change(&mut sb.raw);
+            assert!(parse(&sb).is_err(), "{index}");
+        }
+    }
+
+    #[test]
+    fn fast_commits_take_the_end() {
+        let mut sb = new();
+        sb.set_features(Features {
+            incompat: INCOMPAT_FAST_COMMIT,
+            ..Features::default()
+        });
+        assert_eq!(parse(&sb).unwrap().end, 768);
+        sb.raw.s_num_fc_blks = 2000.into();
+        assert!(parse(&sb).is_err());
+    }
+}

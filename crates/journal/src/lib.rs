@@ -1,0 +1,40 @@
+//! Journals, byte-compatible with Linux's jbd2 in both directions.
+//!
+//! A journal is a circular log of *transactions*: copies of blocks that belong together, ended by a commit record. A transaction
+//! whose commit record is there counts as a whole, whatever had been written of it to the blocks' homes; one without counts for
+//! nothing. This crate knows the bytes of such a log ([`format`](mod@format)), brings what a crash left in one home
+//! ([`recovery`]), and lists one for people ([`dump`]).
+//!
+//! It stands beside `ordering`. It may depend on `device`, `store`, `patch` and `ordering`; it knows no layout. Where the
+//! journal lives is told by whoever hosts it: a [`JournalMap`] from the journal's blocks to a device's. A layout's `mkfs` and `fsck` use
+//! [`format`](mod@format) for the journal that they make and check.
+//!
+//! # Words
+//!
+//! | word | meaning |
+//! |---|---|
+//! | log block, *position* | a block of the journal, counted from its start |
+//! | home | where a logged block belongs on the file system's device |
+//! | tail | the first transaction that is not yet wholly at home: `s_start` and `s_sequence` |
+//! | revoked | logged in some transaction, and later freed: older copies must not come home over what the block holds now |
+//! | escaped | a copy that begins with the journal's magic number, which is zeroed in the log so that no scan takes it for a record |
+//!
+//! # Invariants
+//!
+//! * Nothing that a log says makes recovery panic, run without end, write outside the file system, or write into the journal. All is
+//!   looked at before anything is written.
+//! * Recovery writes the homes first, flushes, and only then marks the log as empty. A crash at any point leaves a log that recovers
+//!   to the same bytes.
+//! * What this crate cannot replay completely (features that it does not know, fast commits) it does not replay at all.
+
+mod device;
+pub mod dump;
+mod error;
+pub mod format;
+pub mod recovery;
+mod transaction;
+
+pub use device::{JournalDevice, JournalMap, JournalRun};
+pub use error::{Error, Result};
+pub use recovery::Journal;
+pub use transaction::Transaction;

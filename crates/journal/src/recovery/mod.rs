@@ -1,0 +1,271 @@
+//! Bringing home what a crash left in the log.
+//!
+//! # Three passes
+//!
+//! 1. *Scan* (`scan`): from the tail on, transaction after transaction, as long as each is complete. The log ends at the first
+//!    block that is no record of the transaction expected there, or at a commit block whose checksum is wrong: that one was torn.
+//! 2. *Revoke* (`revoked`): which blocks were freed, and in which transaction last.
+//! 3. *Replay* (`replay`): of each block the newest copy that was not revoked later goes home.
+//!
+//! # Before anything is written
+//!
+//! Every home is checked to lie inside the file system and outside the journal, and every checksum is checked. So a log that cannot
+//! be replayed completely is not replayed at all, unless [`Damage::Skip`] asks for it.
+//!
+//! # A crash in the middle
+//!
+//! Homes are written first and flushed, and only then does the superblock say that the log is empty. Until then the log is as it was,
+//! and replaying it again writes the same bytes: nobody else has written in between.
+
+mod revoked;
+mod scan;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use backstitch_device::{BlockDevice, WriteRequest};
+use serde::Serialize;
+
+use crate::format::superblock::SUPERBLOCK_BYTES;
+use crate::format::{ChecksumKind, Sequence, Superblock, unescape};
+use crate::{Error, JournalDevice, Result};
+
+pub use revoked::Revoked;
+pub use scan::{Copy, Ending, Scan};
+
+/// So many bytes are read and written at once.
+const BATCH_BYTES: usize = 1 << 20;
+
+/// An open journal: its blocks, and its superblock.
+#[derive(Clone)]
+pub struct Journal<'d> {
+    device: JournalDevice<'d>,
+    superblock: Superblock,
+}
+
+/// The device whose blocks the journal logs.
+#[derive(Clone, Copy)]
+pub struct Home<'d> {
+    /// The device.
+    pub device: &'d dyn BlockDevice,
+    /// How many blocks of it, counted in the journal's blocks, belong to the file system.
+    pub blocks: u64,
+}
+
+/// What is done where a copy does not have the checksum that its tag states, or the log contradicts itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// Nothing is replayed.
+    Refuse,
+    /// The copy is left out, as e2fsck does; the file system needs a check. A log that contradicts itself is emptied unread.
+    Skip,
+}
+
+/// What a recovery did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Outcome {
+    /// The transactions replayed.
+    pub transactions: u32,
+    /// The blocks written home.
+    pub blocks: u64,
+    /// Copies that were not, since a later transaction revoked them.
+    pub revoked: u64,
+    /// Copies that were not, since their checksum is wrong.
+    pub skipped: u64,
+    /// What the log was emptied for instead of being replayed; `None` where all is well.
+    pub dropped: Option<String>,
+    /// How the log ended.
+    pub ending: Ending,
+}
+
+impl Outcome {
+    /// Whether something is missing, so that the file system must be checked.
+    pub fn is_damaged(&self) -> bool {
+        self.skipped > 0 || self.dropped.is_some()
+    }
+}
+
+impl<'d> Journal<'d> {
+    /// Reads a journal's superblock.
+    ///
+    /// # Errors
+    /// Where it is none or cannot be believed; the device's.
+    pub fn open(device: JournalDevice<'d>) -> Result<Journal<'d>> {
+        let mut bytes = [0; SUPERBLOCK_BYTES];
+        let position = device.map().superblock();
+        device.read(position, &mut bytes)?;
+        let blocks = device.map().blocks();
+        let superblock = Superblock::parse(&bytes, device.block_bytes(), blocks, position)?;
+        Ok(Journal { device, superblock })
+    }
+
+    /// The superblock.
+    pub fn superblock(&self) -> &Superblock {
+        &self.superblock
+    }
+
+    /// The blocks.
+    pub fn device(&self) -> &JournalDevice<'d> {
+        &self.device
+    }
+
+    /// A whole block of the journal.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn read(&self, position: u32) -> Result<Vec<u8>> {
+        let mut block = vec![0; self.device.block_bytes() as usize];
+        self.device.read(position, &mut block)?;
+        Ok(block)
+    }
+
+    /// Writes the superblock with another tail, and flushes: see [`Superblock::set_tail`].
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn write_tail(&mut self, start: u32, sequence: Sequence) -> Result<()> {
+        self.superblock.set_tail(start, sequence);
+        let bytes: Arc<[u8]> = Arc::from(&self.superblock.encode()[..]);
+        let position = self.device.map().superblock();
+        self.device.write(&[(position, bytes)])?;
+        self.device.flush()
+    }
+
+    /// Looks at the log, and changes nothing: what a recovery would replay.
+    ///
+    /// # Errors
+    /// As [`recover`](Self::recover) with [`Damage::Refuse`], but for checksums of copies, which are not read.
+    pub fn scan(&self, home_blocks: u64) -> Result<Scan> {
+        let unknown = self.superblock.features.unreplayable();
+        if !unknown.is_empty() {
+            let features = unknown.join(", ");
+            return Err(Error::Incompatible { features });
+        }
+        scan::scan(self, home_blocks)
+    }
+
+    /// Replays the log, and marks it as empty.
+    ///
+    /// # Errors
+    /// [`Error::Incompatible`] where it uses what cannot be replayed, [`Error::Corrupt`] where it contradicts itself and `damage` is
+    /// [`Damage::Refuse`]: nothing was written then. The devices' errors: the log is still there, and can be replayed again.
+    pub fn recover(&mut self, home: &Home<'_>, damage: Damage) -> Result<Outcome> {
+        let chosen = self.scan(home.blocks).and_then(|scan| {
+            let revoked = Revoked::read(self, &scan)?;
+            let chosen = self.choose(&scan, &revoked, damage)?;
+            Ok((scan, chosen))
+        });
+        let (scan, chosen) = match chosen {
+            Ok(chosen) => chosen,
+            Err(error @ Error::Corrupt { .. }) if damage == Damage::Skip => {
+                return self.drop_log(&error);
+            }
+            Err(error) => return Err(error),
+        };
+        self.write_home(home, &chosen.copies)?;
+        self.write_tail(0, scan.end.next())?;
+        Ok(Outcome {
+            transactions: scan.end.distance(scan.first),
+            blocks: chosen.copies.len() as u64,
+            revoked: chosen.revoked,
+            skipped: chosen.skipped,
+            dropped: None,
+            ending: scan.ending,
+        })
+    }
+
+    /// Marks a log as empty that cannot be replayed.
+    fn drop_log(&mut self, why: &Error) -> Result<Outcome> {
+        // Whatever it holds, its transactions are not as many as it has blocks: none of them can be taken for a new one.
+        let blocks = self.superblock.blocks;
+        let sequence = Sequence(self.superblock.sequence.0.wrapping_add(blocks));
+        self.write_tail(0, sequence)?;
+        Ok(Outcome {
+            transactions: 0,
+            blocks: 0,
+            revoked: 0,
+            skipped: 0,
+            dropped: Some(why.to_string()),
+            ending: Ending::Empty,
+        })
+    }
+
+    /// The newest good copy of each home.
+    fn choose(&self, scan: &Scan, revoked: &Revoked, damage: Damage) -> Result<Chosen> {
+        let checksums = self.superblock.checksums();
+        let mut chosen = Chosen::default();
+        for copy in &scan.copies {
+            if revoked.covers(copy.home, copy.sequence) {
+                chosen.revoked += 1;
+                continue;
+            }
+            if checksums.are_per_block() {
+                let found = checksums.of_copy(copy.sequence, &self.read(copy.position)?);
+                if found != copy.checksum {
+                    chosen.skipped += 1;
+                    if damage == Damage::Refuse {
+                        return Err(wrong_checksum(copy, found, checksums.kind));
+                    }
+                    continue;
+                }
+            }
+            let place = (copy.position, copy.is_escaped);
+            chosen.copies.insert(copy.home, place);
+        }
+        Ok(chosen)
+    }
+
+    /// Writes copies to their homes, and flushes.
+    fn write_home(&self, home: &Home<'_>, copies: &BTreeMap<u64, (u32, bool)>) -> Result<()> {
+        let block_bytes = u64::from(self.device.block_bytes());
+        let mut batch: Vec<WriteRequest> = Vec::new();
+        let mut waiting = 0;
+        for (block, (position, is_escaped)) in copies {
+            let mut bytes = self.read(*position)?;
+            if *is_escaped {
+                unescape(&mut bytes);
+            }
+            let offset_bytes = block * block_bytes;
+            waiting += bytes.len();
+            match batch.last_mut() {
+                Some(last) if last.offset_bytes + last.len_bytes() == offset_bytes => {
+                    last.buffers.push(bytes.into());
+                }
+                _ => batch.push(WriteRequest {
+                    offset_bytes,
+                    buffers: vec![bytes.into()],
+                }),
+            }
+            if waiting >= BATCH_BYTES {
+                home.device.submit(&batch)?;
+                batch.clear();
+                waiting = 0;
+            }
+        }
+        if !batch.is_empty() {
+            home.device.submit(&batch)?;
+        }
+        Ok(home.device.flush()?)
+    }
+}
+
+/// What goes home, and what does not.
+#[derive(Default)]
+struct Chosen {
+    /// By home: the position in the log, and whether the copy is escaped.
+    copies: BTreeMap<u64, (u32, bool)>,
+    revoked: u64,
+    skipped: u64,
+}
+
+fn wrong_checksum(copy: &Copy, found: u32, kind: ChecksumKind) -> Error {
+    let digits = if kind == ChecksumKind::Short { 4 } else { 8 };
+    let what = format!(
+        "the copy of block {} in transaction {} has checksum {found:#0width$x}, its tag {:#0width$x}",
+        copy.home,
+        copy.sequence,
+        copy.checksum,
+        width = digits + 2,
+    );
+    Error::corrupt(copy.position, what)
+}

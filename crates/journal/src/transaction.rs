@@ -1,0 +1,92 @@
+//! A whole transaction at once, for what is done before a file system is in use: recovery's own changes, and tests.
+
+use std::sync::Arc;
+
+use crate::format::checksum::crc32;
+use crate::format::{Sequence, Superblock, commit, descriptor, escape, revoke};
+use crate::recovery::Journal;
+use crate::{Error, Result};
+
+/// What a transaction changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Transaction {
+    /// Blocks with their new contents.
+    pub copies: Vec<(u64, Vec<u8>)>,
+    /// Blocks of which older copies must not come home.
+    pub revokes: Vec<u64>,
+    /// When, in seconds since 1970 and nanoseconds.
+    pub time: (u64, u32),
+}
+
+impl Transaction {
+    /// The blocks of the log that it takes, in their order: revoke blocks, descriptors with their copies, the commit block.
+    pub fn encode(&self, sb: &Superblock, sequence: Sequence) -> Vec<Arc<[u8]>> {
+        let (checksums, format) = (sb.checksums(), sb.tag_format());
+        let mut log: Vec<Arc<[u8]>> = Vec::new();
+        let mut sum = !0;
+        let room = revoke::capacity(sb.block_bytes, sb.features, &checksums).max(1);
+        for part in self.revokes.chunks(room) {
+            let block = revoke::encode(sb.block_bytes, sb.features, &checksums, sequence, part);
+            log.push(block.into());
+        }
+        for part in self.copies.chunks(format.capacity(sb.block_bytes).max(1)) {
+            let mut tags = Vec::new();
+            let mut copies: Vec<Arc<[u8]>> = Vec::new();
+            for (home, contents) in part {
+                let mut copy = contents.clone();
+                let is_escaped = escape(&mut copy);
+                tags.push((*home, is_escaped, checksums.of_copy(sequence, &copy)));
+                copies.push(copy.into());
+            }
+            let uuid = &sb.uuid;
+            let block =
+                descriptor::encode(sb.block_bytes, &format, &checksums, uuid, sequence, &tags);
+            log.push(block.into());
+            log.append(&mut copies);
+        }
+        if sb.checksums().kind == crate::format::ChecksumKind::Transaction {
+            let behind_revokes = self.revokes.len().div_ceil(room);
+            for block in &log[behind_revokes..] {
+                sum = crc32(sum, block);
+            }
+        }
+        let end = commit::encode(sb.block_bytes, &checksums, sequence, self.time, sum);
+        log.push(end.into());
+        log
+    }
+}
+
+impl Journal<'_> {
+    /// How many copies a transaction in an empty log can have, without revocations.
+    pub fn capacity(&self) -> usize {
+        let sb = self.superblock();
+        let per_descriptor = sb.tag_format().capacity(sb.block_bytes).max(1);
+        let log = sb.log_blocks().saturating_sub(1) as usize;
+        let descriptors = log.div_ceil(per_descriptor + 1);
+        log - descriptors
+    }
+
+    /// Writes a transaction into an empty log. When this returns it is stable: a recovery brings it home.
+    ///
+    /// # Errors
+    /// [`Error::Incompatible`] where the journal has features that we do not write, [`Error::Corrupt`] where the log is not empty or
+    /// the transaction does not fit; the device's.
+    pub fn write_alone(&mut self, transaction: &Transaction) -> Result<()> {
+        let sb = self.superblock();
+        let unwritable = sb.features.unwritable();
+        if !unwritable.is_empty() {
+            let features = unwritable.join(", ");
+            return Err(Error::Incompatible { features });
+        }
+        let (first, sequence) = (sb.first, sb.sequence);
+        let log = transaction.encode(sb, sequence);
+        if !sb.is_empty() || log.len() > sb.log_blocks() as usize {
+            let what = "no room for a transaction of its own";
+            return Err(Error::corrupt(first, what));
+        }
+        let blocks: Vec<_> = (first..).zip(log).collect();
+        self.device().write(&blocks)?;
+        self.device().flush()?;
+        self.write_tail(first, sequence)
+    }
+}

@@ -1,0 +1,101 @@
+//! What a layout says of the journal that it hosts.
+//!
+//! The layout knows where the journal is, and nothing of what is in it. Who puts the two together (the engine at a mount, `fsck`)
+//! replays the journal before the layout opens the file system, and then lets it finish what a crash interrupted: the list of
+//! orphans, which is changed through the journal as everything else is.
+
+use std::sync::Arc;
+
+use backstitch_device::BlockDevice;
+use backstitch_journal::JournalMap;
+
+use crate::{Result, Timestamp};
+
+/// Where a file system keeps its journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalPlace {
+    /// The size of a block, the same for both.
+    pub block_bytes: u32,
+    /// The blocks of the file system.
+    pub home_blocks: u64,
+    /// The file system's UUID, for journals that several share.
+    pub file_system: [u8; 16],
+    /// Where the journal is.
+    pub location: JournalLocation,
+    /// Whether the file system says that the journal must be replayed.
+    pub needs_recovery: bool,
+}
+
+/// Where a journal is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JournalLocation {
+    /// In blocks of the file system.
+    Inside(Arc<JournalMap>),
+    /// On another device, whose UUID this is.
+    Outside([u8; 16]),
+}
+
+/// What a file system notes of a recovery.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryMark {
+    /// The journal must be replayed before the file system is used.
+    pub needed: bool,
+    /// Something is missing: the file system must be checked before it is trusted.
+    pub is_damaged: bool,
+    /// Errors had been met while the journal was written.
+    pub has_errors: bool,
+}
+
+/// A block's number and its new bytes.
+pub type ChangedBlock = (u64, Vec<u8>);
+
+/// A layout whose file systems can have journals. All of it works on a device on which nothing is mounted.
+pub trait JournalHost: Send + Sync {
+    /// Where the journal is; `None` where there is none.
+    ///
+    /// # Errors
+    /// Where the device holds no such file system, or one whose journal cannot be found.
+    fn place(&self, device: &dyn BlockDevice) -> Result<Option<JournalPlace>>;
+
+    /// Refuses what could not be mounted once the journal is replayed: such an image is left alone.
+    ///
+    /// # Errors
+    /// `Unsupported`, with the features' names.
+    fn check_mountable(&self, device: &dyn BlockDevice) -> Result<()>;
+
+    /// Writes the mark, and flushes.
+    ///
+    /// # Errors
+    /// The device's.
+    fn set_recovery(&self, device: &dyn BlockDevice, mark: RecoveryMark) -> Result<()>;
+
+    /// The first orphans, as the blocks that change when they are taken off the list and what they hold is freed: about
+    /// `most_blocks` blocks, all of which must reach the device together. None where there are no orphans, or where they cannot be
+    /// dealt with (the file system has features that this layout does not write, or its list is not to be trusted).
+    ///
+    /// # Errors
+    /// `Corrupt` where the list makes no sense.
+    fn next_orphans(
+        &self,
+        device: &dyn BlockDevice,
+        now: Timestamp,
+        most_blocks: usize,
+    ) -> Result<Orphans>;
+
+    /// Forgets the list of orphans: what was on it is left to a check.
+    ///
+    /// # Errors
+    /// The device's.
+    fn drop_orphans(&self, device: &dyn BlockDevice) -> Result<()>;
+}
+
+/// What [`JournalHost::next_orphans`] found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Orphans {
+    /// The blocks that change.
+    pub blocks: Vec<ChangedBlock>,
+    /// Inodes that had no name any more, and are freed.
+    pub freed: u64,
+    /// Inodes whose truncation is finished.
+    pub truncated: u64,
+}

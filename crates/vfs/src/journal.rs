@@ -1,0 +1,333 @@
+//! Bringing a file system's journal home before the file system is opened.
+//!
+//! Here a layout's [`JournalHost`], which knows where the journal is, meets the journal's own recovery, which knows what is in it.
+//!
+//! # Steps
+//!
+//! 1. The journal is replayed, flushed and marked as empty.
+//! 2. The orphans are dealt with, some at a time: what changes goes into the journal as one transaction, and is replayed as if a
+//!    crash had come. So an orphan is there or wholly gone, and nothing leaks.
+//! 3. The superblock's mark that the journal must be replayed goes last.
+//!
+//! A crash at any point leaves an image that this brings to the same state.
+
+use std::sync::Arc;
+
+use backstitch_device::{BlockDevice, OverlayDevice};
+use backstitch_journal::format::ExternalJournal;
+use backstitch_journal::recovery::{Damage, Ending, Home, Outcome};
+use backstitch_journal::{Error as JournalError, Journal, JournalDevice, Transaction};
+use backstitch_layout::{
+    Error as LayoutError, JournalHost, JournalLocation, JournalPlace, LayoutKind, RecoveryMark,
+    Timestamp,
+};
+
+use crate::{MountOptions, Result};
+
+/// The orphans of one transaction change about so many blocks, or a quarter of what the journal holds.
+const ORPHAN_BLOCKS: usize = 1024;
+
+/// What was found and done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// What the replay did; `None` where none was needed.
+    pub replay: Option<Outcome>,
+    /// Orphans that were freed.
+    pub orphans_freed: u64,
+    /// Orphans whose truncation was finished.
+    pub orphans_truncated: u64,
+    /// Why the list of orphans was given up, with [`Damage::Skip`].
+    pub orphans_dropped: Option<String>,
+    /// Whether the journal is empty now.
+    pub is_empty: bool,
+}
+
+impl Report {
+    /// What was done, in words.
+    pub fn actions(&self) -> Vec<String> {
+        let mut actions = Vec::new();
+        if let Some(replay) = &self.replay {
+            let (transactions, blocks) = (replay.transactions, replay.blocks);
+            actions.push(format!(
+                "replayed {transactions} transactions of the journal: {blocks} blocks"
+            ));
+            if replay.ending == Ending::Checksum {
+                actions.push("a torn transaction at the journal's end does not count".to_string());
+            }
+            if replay.skipped > 0 {
+                let count = replay.skipped;
+                actions.push(format!("left {count} blocks with wrong checksums out"));
+            }
+            if let Some(why) = &replay.dropped {
+                actions.push(format!("emptied the journal unread: {why}"));
+            }
+        }
+        let (freed, truncated) = (self.orphans_freed, self.orphans_truncated);
+        if freed + truncated > 0 {
+            actions.push(format!(
+                "freed {freed} orphans, finished {truncated} truncations"
+            ));
+        }
+        if let Some(why) = &self.orphans_dropped {
+            actions.push(format!("gave up the list of orphans: {why}"));
+        }
+        actions
+    }
+}
+
+/// The journal of a file system, as `place` has it.
+///
+/// # Errors
+/// Where it is on another device that is not given, or given wrongly; where its superblock cannot be believed.
+pub fn open<'d>(
+    device: &'d dyn BlockDevice,
+    journal_device: Option<&'d dyn BlockDevice>,
+    place: &JournalPlace,
+) -> Result<Journal<'d>> {
+    let blocks = match (&place.location, journal_device) {
+        (JournalLocation::Inside(map), None) => {
+            JournalDevice::new(device, place.block_bytes, map.clone())
+        }
+        (JournalLocation::Inside(_), Some(other)) => {
+            let name = other.name();
+            return Err(unsupported(format!(
+                "its journal is inside the image, not on {name}"
+            )));
+        }
+        (JournalLocation::Outside(uuid), None) => {
+            return Err(unsupported(format!(
+                "its journal is on another device, {}; state it with -o journal_dev=",
+                uuid_text(uuid)
+            )));
+        }
+        (JournalLocation::Outside(uuid), Some(other)) => external(other, uuid, place)?,
+    };
+    let journal = Journal::open(blocks).map_err(from_journal)?;
+    let users = &journal.superblock().users;
+    let is_outside = matches!(place.location, JournalLocation::Outside(_));
+    if is_outside && !users.contains(&place.file_system) {
+        return Err(unsupported(
+            "the journal's device does not name this file system as its user".to_string(),
+        ));
+    }
+    Ok(journal)
+}
+
+/// A journal on a device of its own, which must be the one that the file system names.
+fn external<'d>(
+    device: &'d dyn BlockDevice,
+    uuid: &[u8; 16],
+    place: &JournalPlace,
+) -> Result<JournalDevice<'d>> {
+    let name = device.name();
+    let found = ExternalJournal::read(device).map_err(from_journal)?;
+    let found = found.ok_or_else(|| unsupported(format!("{name} holds no journal")))?;
+    if found.uuid != *uuid {
+        return Err(unsupported(format!(
+            "{name} is journal {}, {} is expected",
+            uuid_text(&found.uuid),
+            uuid_text(uuid)
+        )));
+    }
+    if found.block_bytes != place.block_bytes {
+        return Err(unsupported(format!(
+            "{name} has blocks of {} bytes, the file system of {}",
+            found.block_bytes, place.block_bytes
+        )));
+    }
+    let map = Arc::new(found.map);
+    Ok(JournalDevice::new(device, place.block_bytes, map))
+}
+
+/// A UUID as uuidgen(1) writes it.
+fn uuid_text(uuid: &[u8; 16]) -> String {
+    let digits = format!("{:032x}", u128::from_be_bytes(*uuid));
+    let parts = [(0, 8), (8, 12), (12, 16), (16, 20), (20, 32)];
+    parts.map(|(from, to)| &digits[from..to]).join("-")
+}
+
+fn unsupported(what: String) -> crate::Error {
+    LayoutError::Unsupported(what).into()
+}
+
+/// An error of the journal as one of the file system.
+pub fn from_journal(error: JournalError) -> crate::Error {
+    match error {
+        JournalError::Device(error) => error.into(),
+        JournalError::Corrupt { position, what } => {
+            LayoutError::corrupt(format!("journal block {position}"), what).into()
+        }
+        JournalError::NotAJournal { what } => LayoutError::corrupt("journal", what).into(),
+        error @ JournalError::Incompatible { .. } => unsupported(error.to_string()),
+    }
+}
+
+/// Replays the journal of the file system on `device` and deals with its orphans, where there is anything to be done; nothing may be
+/// mounted on it. `None` where it has no journal.
+///
+/// # Errors
+/// Where the journal cannot be found or replayed; nothing was written then. With [`Damage::Skip`] what cannot be replayed is
+/// given up instead, and the file system marked as one that must be checked.
+pub fn recover(
+    device: &dyn BlockDevice,
+    journal_device: Option<&dyn BlockDevice>,
+    host: &dyn JournalHost,
+    now: Timestamp,
+    damage: Damage,
+) -> Result<Option<Report>> {
+    let Some(place) = host.place(device)? else {
+        return Ok(None);
+    };
+    let is_outside = matches!(place.location, JournalLocation::Outside(_));
+    if !place.needs_recovery && is_outside && journal_device.is_none() {
+        return Ok(Some(Report::default()));
+    }
+    let mut journal = open(device, journal_device, &place)?;
+    let mut recovery = Recovery {
+        device,
+        host,
+        place: &place,
+        now,
+        damage,
+        report: Report::default(),
+        mark: RecoveryMark {
+            needed: place.needs_recovery,
+            ..RecoveryMark::default()
+        },
+    };
+    if place.needs_recovery {
+        recovery.replay(&mut journal)?;
+    }
+    // A log that the superblock does not speak of was left by somebody who ignored it: it is no longer the file system's.
+    if journal.superblock().is_empty() {
+        recovery.orphans(&mut journal)?;
+    }
+    let (mark, mut report) = (recovery.mark, recovery.report);
+    if mark != RecoveryMark::default() {
+        let needed = false;
+        host.set_recovery(device, RecoveryMark { needed, ..mark })?;
+    }
+    report.is_empty = journal.superblock().is_empty();
+    Ok(Some(report))
+}
+
+/// A recovery under way.
+struct Recovery<'r> {
+    device: &'r dyn BlockDevice,
+    host: &'r dyn JournalHost,
+    place: &'r JournalPlace,
+    now: Timestamp,
+    damage: Damage,
+    report: Report,
+    /// What the superblock will be told, and whether it says now that recovery is needed.
+    mark: RecoveryMark,
+}
+
+impl Recovery<'_> {
+    fn home(&self) -> Home<'_> {
+        Home {
+            device: self.device,
+            blocks: self.place.home_blocks,
+        }
+    }
+
+    fn replay(&mut self, journal: &mut Journal<'_>) -> Result<()> {
+        self.mark.has_errors = journal.superblock().error_number != 0;
+        let outcome = journal
+            .recover(&self.home(), self.damage)
+            .map_err(from_journal)?;
+        if outcome.is_damaged() {
+            self.mark.is_damaged = true;
+        }
+        self.report.replay = Some(outcome);
+        Ok(())
+    }
+
+    /// Some orphans at a time, through the journal.
+    fn orphans(&mut self, journal: &mut Journal<'_>) -> Result<()> {
+        if self.mark.is_damaged || self.mark.has_errors {
+            return Ok(());
+        }
+        let most = (journal.capacity() / 4).clamp(1, ORPHAN_BLOCKS);
+        loop {
+            let orphans = match self.host.next_orphans(self.device, self.now, most) {
+                Ok(orphans) => orphans,
+                Err(error @ LayoutError::Corrupt { .. }) if self.damage == Damage::Skip => {
+                    self.host.drop_orphans(self.device)?;
+                    self.mark.is_damaged = true;
+                    self.report.orphans_dropped = Some(error.to_string());
+                    return Ok(());
+                }
+                Err(error) => return Err(error.into()),
+            };
+            if orphans.blocks.is_empty() {
+                return Ok(());
+            }
+            if !self.mark.needed {
+                self.mark.needed = true;
+                self.host.set_recovery(self.device, self.mark)?;
+                // The blocks above were read without the mark.
+                continue;
+            }
+            self.report.orphans_freed += orphans.freed;
+            self.report.orphans_truncated += orphans.truncated;
+            let transaction = Transaction {
+                copies: orphans.blocks,
+                revokes: Vec::new(),
+                time: (self.now.seconds.max(0) as u64, self.now.nanoseconds),
+            };
+            journal.write_alone(&transaction).map_err(from_journal)?;
+            let home = self.home();
+            journal
+                .recover(&home, Damage::Refuse)
+                .map_err(from_journal)?;
+        }
+    }
+}
+
+/// What a mount does first: gives the device with everything at home, in memory only where nothing may be written, and says what
+/// was done.
+pub(crate) fn prepare(
+    device: Arc<dyn BlockDevice>,
+    journal_device: Option<Arc<dyn BlockDevice>>,
+    layout: &dyn LayoutKind,
+    options: &MountOptions,
+) -> Result<(Arc<dyn BlockDevice>, Vec<String>)> {
+    let Some(host) = layout.journal_host() else {
+        return Ok((device, Vec::new()));
+    };
+    host.check_mountable(&*device)?;
+    let Some(place) = host.place(&*device)? else {
+        return Ok((device, Vec::new()));
+    };
+    let is_read_only = options.read_only || device.is_read_only();
+    let (device, journal_device) = match is_read_only {
+        false => (device, journal_device),
+        // Orphans need not be dealt with where nothing is written, but it does no harm either.
+        true => {
+            let above = |below| Arc::new(OverlayDevice::new(below)) as Arc<dyn BlockDevice>;
+            (above(device), journal_device.map(above))
+        }
+    };
+    let now = options.mount_time;
+    let other = journal_device.as_deref();
+    let report = recover(&*device, other, host, now, Damage::Refuse)?.unwrap_or_default();
+    if options.without_journal && !is_read_only && !report.is_empty {
+        let outside = matches!(place.location, JournalLocation::Outside(_)) && other.is_none();
+        return Err(unsupported(match outside {
+            true => {
+                "its journal is on another device: -o nojournal needs journal_dev= to see that \
+                     it is empty"
+                    .to_string()
+            }
+            false => {
+                "its journal is not empty, though the superblock says so: run fsck".to_string()
+            }
+        }));
+    }
+    let mut actions = report.actions();
+    if is_read_only && !actions.is_empty() {
+        actions.push("in memory only: the image stays as it is".to_string());
+    }
+    Ok((device, actions))
+}

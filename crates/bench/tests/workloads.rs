@@ -16,6 +16,7 @@ fn small(workload: Workload) -> Scale {
         Workload::Untar | Workload::Delete => files(200, 4.0),
         Workload::Andrew => files(40, 0.5),
         Workload::Zero => files(300, 0.0),
+        Workload::MicroCreate => files(120, 0.0),
         Workload::Postmark => Scale {
             files: Some(30),
             transactions: Some(60),

@@ -318,6 +318,7 @@ impl Ext {
             self.release_attribute_block(v, inode.file_acl)?;
         }
         self.clear_inode_bit(v, number, inode.is_directory());
+        self.forget_unused_table_block(v, number)?;
         self.deferred.pending_blocks = self.deferred.pending_blocks.saturating_sub(left);
         self.deferred.pending_inodes = self.deferred.pending_inodes.saturating_sub(1);
         self.inodes.remove(&number);

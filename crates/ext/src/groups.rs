@@ -22,6 +22,8 @@ pub(crate) struct Group {
     pub(crate) first_free_hint: u32,
     /// No inode before this one (counted in the group) is free.
     pub(crate) first_free_inode_hint: u32,
+    /// No inode between those kept for directories and this one is free.
+    pub(crate) first_free_file_hint: u32,
 }
 
 /// All groups.
@@ -75,6 +77,7 @@ impl Groups {
                 directories: d.used_directories,
                 first_free_hint: 0,
                 first_free_inode_hint: 0,
+                first_free_file_hint: 0,
             });
         }
         groups
@@ -130,6 +133,7 @@ impl Groups {
         let g = &mut self.list[group];
         g.free_inodes += 1;
         g.first_free_inode_hint = g.first_free_inode_hint.min(index);
+        g.first_free_file_hint = g.first_free_file_hint.min(index);
         g.directories = g.directories.saturating_sub(directory.into());
         self.free_inodes += 1;
     }
@@ -307,5 +311,28 @@ impl Ext {
         let group = self.sb.group_of_inode(inode) as usize;
         let bits = v.read(self.groups.list[group].inode_bitmap)?;
         Ok(bitmap::test(bits, self.sb.index_in_group(inode) as usize))
+    }
+
+    /// Drops what is not written yet of a block of the inode table in which no inode is in use any more.
+    ///
+    /// What the disk shows of such inodes may stay. An inode's bit is cleared only where the clearing of the inode is on the disk, or
+    /// where its making was merged with its clearing, and then the disk still shows what was there before it was made: an inode
+    /// that was free.
+    pub(crate) fn forget_unused_table_block(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: u32,
+    ) -> Result<()> {
+        let (block, _) = self.inode_place(inode)?;
+        let group = self.sb.group_of_inode(inode) as usize;
+        let index = self.sb.index_in_group(inode) as usize;
+        let in_block = (self.sb.block_size / self.sb.inode_size as u32) as usize;
+        let first = index - index % in_block;
+        let end = (first + in_block).min(self.sb.inodes_per_group as usize);
+        let bits = v.read(self.groups.list[group].inode_bitmap)?;
+        if bitmap::find_set(bits, first, end).is_none() {
+            v.discard(block);
+        }
+        Ok(())
     }
 }

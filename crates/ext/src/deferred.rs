@@ -11,6 +11,7 @@ use backstitch_ordering::{PatchId, Volume};
 use rustc_hash::FxHashMap;
 
 use crate::groups::Run;
+use crate::inodes::InodeState;
 use crate::layout::Ext;
 use crate::map::Owner;
 use crate::planted::{Planted, planted, unless_all};
@@ -23,6 +24,9 @@ const BUSY_PER_CALL: usize = 64;
 const PATCHES_PER_TOKEN: usize = 8;
 /// How many items one call does.
 const ITEMS_PER_CALL: usize = 256;
+
+/// What is known of an inode, with its lists and its places in tables and queues: about so much.
+const BYTES_PER_INODE: u64 = size_of::<InodeState>() as u64 + 256;
 
 /// Something to free.
 #[derive(Debug)]
@@ -92,6 +96,8 @@ impl Deferred {
         DeferredStatistics {
             pending: (self.waiting_items + self.due.len() + self.dead.len()) as u64,
             done: self.done,
+            bytes: (self.waiting_items + self.due.len() + self.dead.len() + self.idle.len()) as u64
+                * BYTES_PER_INODE,
         }
     }
 

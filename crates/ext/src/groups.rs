@@ -3,7 +3,7 @@
 //! The counters of the superblock and the descriptors are not kept up to date on the disk: they have no dependencies and are
 //! recomputed after a crash, so writing them with every allocation would buy nothing. They are written when unmounting.
 
-use backstitch_layout::{Error, Result};
+use backstitch_layout::{Error, FreeSpaceReader, Result};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 
 use crate::format::{GroupDescriptor, Superblock, bitmap};
@@ -150,6 +150,31 @@ fn overhead(sb: &Superblock) -> u64 {
 }
 
 impl Ext {
+    /// Finds the runs of free blocks by the bitmaps that a device holds.
+    pub(crate) fn free_space_reader(&self) -> FreeSpaceReader {
+        let block_bytes = self.sb.block_size as usize;
+        let groups: Vec<(u64, u64, usize)> = (self.groups.list.iter().zip(0..))
+            .map(|(group, number)| {
+                let first = self.sb.group_first_block(number);
+                let count = self.sb.blocks_in_group(number) as usize;
+                (group.block_bitmap, first, count)
+            })
+            .collect();
+        Box::new(move |device| {
+            let mut runs = Vec::new();
+            let mut bits = vec![0; block_bytes];
+            for (bitmap_block, first, count) in groups {
+                device.read(bitmap_block * block_bytes as u64, &mut bits)?;
+                let mut bit = 0;
+                while let Some(free) = bitmap::find_zero(&bits, bit, count) {
+                    bit = bitmap::find_set(&bits, free, count).unwrap_or(count);
+                    runs.push(first + free as u64..first + bit as u64);
+                }
+            }
+            Ok(runs)
+        })
+    }
+
     /// The bits of one group's block bitmap.
     pub(crate) fn block_bits<'v>(&self, v: &'v mut Volume<'_>, group: usize) -> Result<&'v [u8]> {
         Ok(v.read(self.groups.list[group].block_bitmap)?)
@@ -323,10 +348,13 @@ impl Ext {
         v: &mut Volume<'_>,
         inode: u32,
     ) -> Result<()> {
+        if !v.keeps_order() {
+            return Ok(());
+        }
         let (block, _) = self.inode_place(inode)?;
         let group = self.sb.group_of_inode(inode) as usize;
         let index = self.sb.index_in_group(inode) as usize;
-        let in_block = (self.sb.block_size / self.sb.inode_size as u32) as usize;
+        let in_block = (self.sb.block_size / self.sb.inode_size) as usize;
         let first = index - index % in_block;
         let end = (first + in_block).min(self.sb.inodes_per_group as usize);
         let bits = v.read(self.groups.list[group].inode_bitmap)?;

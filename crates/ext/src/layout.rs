@@ -2,8 +2,8 @@
 
 use backstitch_layout::{
     Allocate, Attributes, DeferredStatistics, DirectoryEntry, Error, FileSystem,
-    FileSystemStatistics, InodeNumber, NewInode, Piece, ReclaimProgress, ReclaimStep, Rename,
-    Result, Seek, SetAttributes, SetXattrMode, Timestamp,
+    FileSystemStatistics, FreeSpaceReader, InodeNumber, NewInode, Piece, ReclaimProgress,
+    ReclaimStep, Rename, Result, Seek, SetAttributes, SetXattrMode, Timestamp,
 };
 use backstitch_ordering::{PatchId, Volume};
 use rustc_hash::FxHashMap;
@@ -323,6 +323,10 @@ impl FileSystem for Ext {
 
     fn background(&mut self, v: &mut Volume<'_>, _now: Timestamp) -> Result<bool> {
         self.do_deferred(v)
+    }
+
+    fn free_space(&self) -> FreeSpaceReader {
+        self.free_space_reader()
     }
 
     fn deferred(&self) -> DeferredStatistics {

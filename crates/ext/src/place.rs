@@ -374,7 +374,7 @@ impl Ext {
         if self.sb.inodes_per_group < least {
             return 0;
         }
-        let in_block = self.sb.block_size / u32::from(self.sb.inode_size);
+        let in_block = self.sb.block_size / self.sb.inode_size;
         (self.sb.inodes_per_group / part).next_multiple_of(in_block.max(1))
     }
 

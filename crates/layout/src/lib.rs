@@ -17,7 +17,7 @@ mod types;
 
 pub use error::{Error, Result};
 pub use fs::{
-    DeferredStatistics, FileSystem, LayoutKind, OpenRequest, Opened, Piece, ReclaimProgress,
-    ReclaimStep, Rename,
+    DeferredStatistics, FileSystem, FreeSpaceReader, LayoutKind, OpenRequest, Opened, Piece,
+    ReclaimProgress, ReclaimStep, Rename,
 };
 pub use types::*;

@@ -201,7 +201,7 @@ fn what_was_read_before_a_change_came_and_went_is_thrown_away() {
 #[test]
 fn clean_blocks_leave_and_dirty_ones_stay() {
     let limits = Limits {
-        cache_bytes: u64::from(BLOCK_BYTES) * 32,
+        memory_bytes: u64::from(BLOCK_BYTES) * 32,
         ..Limits::default()
     };
     let mut bench = Bench::new(limits);
@@ -233,7 +233,7 @@ fn what_nothing_refers_to_is_not_written() {
 #[test]
 fn everything_reaches_the_disk_in_the_end() {
     let mut bench = Bench::new(Limits {
-        cache_bytes: u64::from(BLOCK_BYTES) * 24,
+        memory_bytes: u64::from(BLOCK_BYTES) * 24,
         ..Limits::default()
     });
     let mut seed = 0x2545_f491_4f6c_dd1d_u64;

@@ -22,6 +22,9 @@ impl Engine {
         }
         core.unmounted = true;
         core.stopping = true;
+        if let Some(snapshot) = self.snapshot.lock().as_ref() {
+            snapshot.give_up(Error::Snapshot("it was unmounted meanwhile".to_owned()));
+        }
         self.wake_writer.notify_all();
         drop(core);
         if let Some(writer) = self.writer.lock().take() {
@@ -84,6 +87,7 @@ impl Engine {
             })? {
                 Ok(true) => {
                     worked = true;
+                    core.store.trim();
                     MutexGuard::bump(core);
                 }
                 Ok(false) => return Ok(worked),

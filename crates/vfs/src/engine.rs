@@ -17,7 +17,13 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::options::now;
 use crate::persist::Retrier;
+use crate::snapshot::Snapshot;
 use crate::{MountOptions, RecoveryReport, Result, Stats};
+
+/// So many bytes of the bound on memory allow one more patch to be alive. They take less; but a sync writes them all.
+const BYTES_PER_PATCH: u64 = 512;
+/// So many patches may be alive however little memory there is.
+const LEAST_PATCHES: u64 = 4096;
 
 /// Everything under the one lock.
 pub(crate) struct Core {
@@ -38,6 +44,9 @@ pub(crate) struct Core {
     pub(crate) operations: u64,
     /// Attempts to write a batch after the first one failed.
     pub(crate) write_retries: u64,
+    /// How often, and how long, an operation waited for memory.
+    pub(crate) throttled: u64,
+    pub(crate) throttled_time: Duration,
 }
 
 /// A mounted file system, for any number of threads; see the crate's documentation.
@@ -57,6 +66,8 @@ pub struct Engine {
     ordering_name: &'static str,
     root: InodeNumber,
     pub(crate) writer: Mutex<Option<JoinHandle<()>>>,
+    /// The copy that is being made of it all.
+    pub(crate) snapshot: Mutex<Option<Arc<Snapshot>>>,
 }
 
 impl Engine {
@@ -72,8 +83,8 @@ impl Engine {
         let started = Instant::now();
         let block_bytes = layout.block_bytes(&*device)?;
         let limits = Limits {
-            cache_bytes: options.cache_bytes.max(1 << 20),
-            dependency_bytes: (options.cache_bytes / 4).max(1 << 20),
+            memory_bytes: options.cache_bytes.max(1 << 20),
+            patches: (options.cache_bytes / BYTES_PER_PATCH).max(LEAST_PATCHES),
             expire: Duration::from_secs_f64(options.expire_seconds.clamp(0.0, 1e9)),
             ..Limits::default()
         };
@@ -121,6 +132,8 @@ impl Engine {
                 unmounted: false,
                 operations: 0,
                 write_retries: 0,
+                throttled: 0,
+                throttled_time: Duration::ZERO,
             }),
             wake_writer: Condvar::new(),
             batch_done: Condvar::new(),
@@ -130,6 +143,7 @@ impl Engine {
             bytes_read: AtomicU64::new(0),
             started,
             writer: Mutex::new(None),
+            snapshot: Mutex::new(None),
         });
         *engine.writer.lock() = Some(crate::writer::spawn(&engine));
         Ok(engine)
@@ -509,6 +523,7 @@ impl Engine {
             ops: core.operations,
             read_only: core.fs.read_only_reason(),
             write_retries: core.write_retries,
+            memory: core.memory_stats(),
             bytes_read: self.bytes_read.load(Ordering::Relaxed),
             ..Stats::of(&core.store, core.fs.deferred(), core.fs.reclaim_progress())
         }

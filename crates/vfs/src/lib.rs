@@ -35,6 +35,7 @@ mod engine;
 mod error;
 mod options;
 mod persist;
+mod snapshot;
 mod stats;
 mod transfer;
 mod writer;
@@ -48,4 +49,6 @@ pub use backstitch_store::Optimisations;
 pub use engine::Engine;
 pub use error::{Error, Result};
 pub use options::{MountOptions, RecoveryReport};
-pub use stats::{CacheStats, DeferredStats, PatchStats, ReclaimStats, Stats, UndoStats};
+pub use stats::{
+    CacheStats, DeferredStats, MemoryStats, PatchStats, ReclaimStats, Stats, UndoStats,
+};

@@ -33,6 +33,8 @@ pub struct Stats {
     pub write_retries: u64,
     /// Buffers.
     pub cache: CacheStats,
+    /// Buffers, dependencies and deferred work together, and their bound.
+    pub memory: MemoryStats,
     /// Deferred work.
     pub deferred: DeferredStats,
     /// The reclaim of what a crash left.
@@ -92,6 +94,23 @@ pub struct CacheStats {
     pub hits: u64,
     /// Look-ups that did not.
     pub misses: u64,
+}
+
+/// Figures of all memory that has one bound (`cache=`).
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct MemoryStats {
+    /// The bound.
+    pub bound: u64,
+    /// Buffers, patches, edges, undo data and deferred work now.
+    pub bytes: u64,
+    /// The same at most.
+    pub bytes_peak: u64,
+    /// The bound on patches alive at once.
+    pub patches_bound: u64,
+    /// How often an operation had to wait until something was written.
+    pub throttled: u64,
+    /// For how long, all operations together.
+    pub throttled_seconds: f64,
 }
 
 /// Figures of deferred work.

@@ -150,7 +150,7 @@ fn a_small_file_takes_little_more_than_its_block() {
 #[test]
 fn writing_back_meanwhile_costs_hardly_more() {
     // When the writer has its turns is the host's business: a bitmap is written more often or less.
-    let (blocks, requests) = per_file(Ordering::Soft, 6000, 4096, 8 << 20);
+    let (blocks, requests) = per_file(Ordering::Soft, 12_000, 4096, 32 << 20);
     assert!((1.0..=1.12).contains(&blocks), "{blocks}");
     assert!(requests < 0.1, "{requests}");
 }

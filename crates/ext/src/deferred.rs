@@ -161,7 +161,11 @@ impl Ext {
         if state.references == 0 {
             match state.freed {
                 Some(_) => self.deferred.note_dead(inode),
-                None => self.deferred.note_idle(inode),
+                // Once: whoever looks at a file again and again leaves no more than one entry.
+                None if !std::mem::replace(&mut state.is_idle, true) => {
+                    self.deferred.note_idle(inode);
+                }
+                None => {}
             }
         }
     }
@@ -243,14 +247,16 @@ impl Ext {
             let Some(inode) = self.deferred.idle.pop_front() else {
                 return;
             };
-            let Some(state) = self.inodes.get(&inode) else {
+            let Some(state) = self.inodes.get_mut(&inode) else {
                 continue;
             };
+            state.is_idle = false;
             if state.references > 0 || state.freed.is_some() {
                 continue;
             }
             self.forget_if_idle(v, inode);
-            if self.inodes.contains_key(&inode) {
+            if let Some(state) = self.inodes.get_mut(&inode) {
+                state.is_idle = true;
                 self.deferred.note_idle(inode);
                 busy += 1;
             }

@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use crate::store::{BlockClass, Store};
 
+/// This part of the memory is for buffers whatever else there is.
+const CLEAN_PART: u64 = 4;
+
 impl Store {
     /// Lets clean blocks go until memory is within its bound (or only dirty ones are left). Call it between operations, never
     /// inside one: an operation relies on what it looked up.
@@ -13,8 +16,10 @@ impl Store {
         }
         let others = self.memory_bytes() - self.stats.bytes;
         // Leave a little room, so that the next block does not start another walk; two rounds clear every "referenced" bit.
-        let goal =
-            (self.limits.memory_bytes - self.limits.memory_bytes / 32).saturating_sub(others);
+        // However much others hold, operations need some blocks at the same time.
+        let most = self.limits.memory_bytes - self.limits.memory_bytes / 32;
+        let least = self.limits.memory_bytes / CLEAN_PART;
+        let goal = most.saturating_sub(others).max(least);
         for _ in 0..self.slots.len() * 2 {
             if self.stats.bytes <= goal {
                 return;

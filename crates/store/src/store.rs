@@ -250,10 +250,21 @@ impl Store {
 
     /// Takes the list of blocks that look-ups missed, each once, in order of place. The caller reads them and hands each in
     /// ([`insert`](Self::insert)), or gives up on all of them ([`abandon`](Self::abandon)).
+    ///
+    /// A block is left out while somebody else is about to hand in what may be stale: nobody could tell one reader's bytes from
+    /// another's, and readers who kept joining would have each other's bytes thrown away for ever. The look-up that misses again
+    /// asks again.
     pub fn take_wanted(&mut self) -> Vec<(VolumeId, u64)> {
         let mut wanted: Vec<_> = self.wanted.drain(..).map(|k| (k.volume, k.block)).collect();
         wanted.sort_unstable();
         wanted.dedup();
+        wanted.retain(|(volume, block)| {
+            let key = Key {
+                volume: *volume,
+                block: *block,
+            };
+            !self.reading.get(&key).is_some_and(|r| r.stale)
+        });
         for (volume, block) in &wanted {
             self.reading
                 .entry(Key {

@@ -229,6 +229,28 @@ fn what_nothing_refers_to_is_not_written() {
     assert_eq!(bench.on_disk(1, 0), 0);
 }
 
+#[test]
+fn nobody_joins_readers_whose_bytes_may_be_stale() {
+    let mut bench = Bench::new(Limits::default());
+    let (volume, zeros) = (bench.volume, || vec![0_u8; BLOCK_BYTES as usize].into());
+    let miss = |bench: &mut Bench| {
+        assert!(bench.store.read(volume, 5).is_err());
+        bench.store.take_wanted()
+    };
+    assert_eq!(miss(&mut bench), [(volume, 5)]);
+    // While it is read, the block comes into memory and leaves again.
+    assert_eq!(miss(&mut bench), [(volume, 5)]);
+    bench.store.insert(volume, 5, BlockClass::Metadata, zeros());
+    bench.store.discard(volume, 5);
+    // What the first reader has may be old. Nobody begins to read before it is through.
+    assert_eq!(miss(&mut bench), []);
+    bench.store.insert(volume, 5, BlockClass::Metadata, zeros());
+    assert!(bench.store.peek(volume, 5).is_none());
+    assert_eq!(miss(&mut bench), [(volume, 5)]);
+    bench.store.insert(volume, 5, BlockClass::Metadata, zeros());
+    assert!(bench.store.peek(volume, 5).is_some());
+}
+
 /// Random changes with random dependencies, under every goal: in the end the disk holds the newest bytes.
 #[test]
 fn everything_reaches_the_disk_in_the_end() {

@@ -4,6 +4,7 @@ mod support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use backstitch_device::{Fault, FaultDevice, FaultKind, FaultLength, Loss, MemoryDevice};
 use backstitch_vfs::{Engine, FileType, InodeNumber, RenameMode};
@@ -120,9 +121,18 @@ fn with_writers(engine: &Engine, work: impl FnOnce(&[Writer])) {
                 }
             });
         }
+        // Also where `work` fails: the writers would go on for ever.
+        let _stop = Stop(&stop);
         work(&writers);
-        stop.store(true, Ordering::SeqCst);
     });
+}
+
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 fn done(writers: &[Writer]) -> Vec<u64> {
@@ -139,8 +149,10 @@ fn it_shows_one_moment_while_writers_go_on() {
     with_writers(&engine, |writers| {
         let wait_for_steps = |more: u64| {
             let goal = writers[0].done.load(Ordering::SeqCst) + more;
+            let started = Instant::now();
             while writers[0].done.load(Ordering::SeqCst) < goal {
-                std::thread::yield_now();
+                assert!(started.elapsed().as_secs() < 20, "the writers are stuck");
+                std::thread::sleep(Duration::from_micros(100));
             }
         };
         for _ in 0..8 {

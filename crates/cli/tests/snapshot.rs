@@ -44,6 +44,8 @@ impl Mount {
         if let Some(mut writer) = self.writer.take() {
             let _ = writer.kill();
             let _ = writer.wait();
+            // What it had started is through in a moment.
+            std::thread::sleep(Duration::from_millis(500));
         }
     }
 

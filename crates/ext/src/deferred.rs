@@ -75,9 +75,53 @@ pub(crate) struct Deferred {
     /// Inodes without references, of which something may still be on its way to the disk.
     idle: VecDeque<u32>,
     fired: Vec<u64>,
+    /// Where the last call missed a block: at the first of `dead`, not of `due`.
+    missed_dead: bool,
+    /// Items, and inodes of `dead`, that need a block which cannot be read. What they would free is not on its way.
+    aside: Vec<Item>,
+    aside_dead: Vec<u32>,
+}
+
+impl Item {
+    /// The blocks and inodes that go free.
+    fn pending(&self) -> (u64, u64) {
+        match self {
+            Item::Blocks(runs) => (runs.iter().map(|r| r.len).sum(), 0),
+            Item::Inode(dead) => (dead.blocks, 1),
+            Item::AttributeBlock(_) => (0, 0),
+        }
+    }
 }
 
 impl Deferred {
+    /// Puts aside what missed a block; false where nothing did.
+    pub(crate) fn put_aside(&mut self) -> bool {
+        if self.missed_dead {
+            let inode = self.dead.pop_front();
+            self.aside_dead.extend(inode);
+            return inode.is_some();
+        }
+        let Some(item) = self.due.pop_front() else {
+            return false;
+        };
+        let (blocks, inodes) = item.pending();
+        self.pending_blocks = self.pending_blocks.saturating_sub(blocks);
+        self.pending_inodes = self.pending_inodes.saturating_sub(inodes);
+        self.aside.push(item);
+        true
+    }
+
+    /// Takes up what was put aside.
+    pub(crate) fn take_up_again(&mut self) {
+        self.dead.extend(self.aside_dead.drain(..));
+        for item in std::mem::take(&mut self.aside) {
+            let (blocks, inodes) = item.pending();
+            self.pending_blocks += blocks;
+            self.pending_inodes += inodes;
+            self.due.push_back(item);
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting_items == 0 && self.due.is_empty() && self.dead.is_empty()
     }
@@ -96,6 +140,7 @@ impl Deferred {
         DeferredStatistics {
             pending: (self.waiting_items + self.due.len() + self.dead.len()) as u64,
             done: self.done,
+            unreadable: (self.aside.len() + self.aside_dead.len()) as u64,
             bytes: (self.waiting_items + self.due.len() + self.dead.len() + self.idle.len()) as u64
                 * BYTES_PER_INODE,
         }
@@ -190,7 +235,9 @@ impl Ext {
         }
         self.deferred.fired = fired;
         self.look_at_idle(v);
+        self.deferred.missed_dead = true;
         let mut worked = self.take_up_dead(v)?;
+        self.deferred.missed_dead = false;
         for _ in 0..ITEMS_PER_CALL {
             let Some(item) = self.deferred.due.pop_front() else {
                 break;

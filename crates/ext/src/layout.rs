@@ -325,6 +325,14 @@ impl FileSystem for Ext {
         self.do_deferred(v)
     }
 
+    fn put_deferred_aside(&mut self) -> bool {
+        self.deferred.put_aside()
+    }
+
+    fn retry_deferred(&mut self) {
+        self.deferred.take_up_again();
+    }
+
     fn free_space(&self) -> FreeSpaceReader {
         self.free_space_reader()
     }

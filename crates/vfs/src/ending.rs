@@ -38,7 +38,13 @@ impl Engine {
             return Ok(());
         }
         core.fs.release_all();
+        core.fs.retry_deferred();
         self.drain(&mut core)?;
+        if let Some(error) = core.unreadable.clone()
+            && core.fs.deferred().unreadable > 0
+        {
+            return Err(error);
+        }
         self.reclaim(&mut core)?;
         self.drain(&mut core)?;
         self.step(&mut core, Operation::Administration, |fs, v, now| {
@@ -78,13 +84,29 @@ impl Engine {
         }
     }
 
-    /// Does the layout's deferred work whose time has come. True where there was any.
+    /// Does the layout's deferred work whose time has come. True where there was any. What needs a block that cannot be read is put
+    /// aside, and keeps nothing else waiting.
     pub(crate) fn do_deferred_work(&self, core: &mut MutexGuard<'_, Core>) -> Result<bool> {
         let mut worked = false;
         loop {
-            match self.step(core, Operation::Background, |fs, v, now| {
+            let aside = core.fs.deferred().unreadable;
+            let step = self.step(core, Operation::Background, |fs, v, now| {
                 fs.background(v, now)
-            })? {
+            });
+            let done = match step {
+                Ok(done) => done,
+                Err(error) => {
+                    // Unless another thread, which missed the same block, has done so meanwhile.
+                    if core.fs.deferred().unreadable == aside && !core.fs.put_deferred_aside() {
+                        return Err(error);
+                    }
+                    tracing::warn!("what was removed cannot be freed yet: {error}");
+                    core.unreadable = Some(error);
+                    worked = true;
+                    continue;
+                }
+            };
+            match done {
                 Ok(true) => {
                     worked = true;
                     core.store.trim();

@@ -12,13 +12,13 @@ use backstitch_layout::{
     SetXattrMode, Timestamp,
 };
 use backstitch_ordering::{Mechanism, Operation, PatchId, Volume, VolumeId};
-use backstitch_store::{BlockClass, Limits, Store};
+use backstitch_store::{BlockClass, Goal, Limits, Store};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::options::now;
 use crate::persist::Retrier;
 use crate::snapshot::Snapshot;
-use crate::{MountOptions, RecoveryReport, Result, Stats};
+use crate::{Error, MountOptions, RecoveryReport, Result, Stats};
 
 /// So many bytes of the bound on memory allow one more patch to be alive. They take less; but a sync writes them all.
 const BYTES_PER_PATCH: u64 = 512;
@@ -39,6 +39,8 @@ pub(crate) struct Core {
     /// Batches handed to the device and not completed.
     pub(crate) batches_in_flight: u32,
     pub(crate) latched: Option<DeviceError>,
+    /// Why deferred work was put aside, the last time.
+    pub(crate) unreadable: Option<Error>,
     pub(crate) stopping: bool,
     pub(crate) unmounted: bool,
     pub(crate) operations: u64,
@@ -103,12 +105,12 @@ impl Engine {
             layout,
             &request,
         )?;
-        let devices = [device.clone()];
-        backstitch_store::drive::sync(&mut store, &devices, &opened.first, Duration::ZERO)?;
+        let retrier = Retrier::default();
+        let mut write_retries = write_first(&mut store, &retrier, &*device, &opened.first)?;
         let mut v = Volume::new(&mut store, &mut *mechanism, volume, Duration::ZERO);
         // The superblock is in memory since it was opened.
         let marked = opened.file_system.mark_in_use(&mut v)?;
-        backstitch_store::drive::sync(&mut store, &devices, &marked, Duration::ZERO)?;
+        write_retries += write_first(&mut store, &retrier, &*device, &marked)?;
         let engine = Arc::new(Engine {
             recovery: RecoveryReport {
                 needed: opened.recovery_needed,
@@ -128,17 +130,18 @@ impl Engine {
                 sync_leader: false,
                 batches_in_flight: 0,
                 latched: None,
+                unreadable: None,
                 stopping: false,
                 unmounted: false,
                 operations: 0,
-                write_retries: 0,
+                write_retries,
                 throttled: 0,
                 throttled_time: Duration::ZERO,
             }),
             wake_writer: Condvar::new(),
             batch_done: Condvar::new(),
             device,
-            retrier: Retrier::default(),
+            retrier,
             block_bytes,
             bytes_read: AtomicU64::new(0),
             started,
@@ -594,6 +597,26 @@ fn open(
             }
             Err(error) => return Err(error.into()),
         }
+    }
+}
+
+/// Puts the mount's own first patches onto stable storage; returns how many attempts were repeated.
+fn write_first(
+    store: &mut Store,
+    retrier: &Retrier,
+    device: &dyn BlockDevice,
+    targets: &[PatchId],
+) -> Result<u64> {
+    let mut all_repeated = 0;
+    loop {
+        let batch = store.next_batch(Goal::Patches(targets), Duration::ZERO, u64::MAX);
+        if batch.is_empty() {
+            return Ok(all_repeated);
+        }
+        let (repeated, result) = retrier.perform(device, &batch.writes);
+        all_repeated += repeated;
+        result?;
+        store.complete(batch, Duration::ZERO);
     }
 }
 

@@ -120,6 +120,8 @@ pub struct DeferredStats {
     pub pending: u64,
     /// Items done.
     pub done: u64,
+    /// Items that cannot be done, for a block that they need cannot be read.
+    pub unreadable: u64,
 }
 
 /// Figures of the background reclaim after a crash.
@@ -174,6 +176,7 @@ impl Stats {
             deferred: DeferredStats {
                 pending: deferred.pending,
                 done: deferred.done,
+                unreadable: deferred.unreadable,
             },
             reclaim: ReclaimStats {
                 running: reclaim.running,

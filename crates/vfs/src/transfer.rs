@@ -182,6 +182,7 @@ impl Engine {
         const ROUNDS: usize = 3;
         let mut core = self.core.lock();
         core.fs.sync_asked();
+        core.fs.retry_deferred();
         // What was removed before it ever reached the disk need not get there.
         self.try_deferred_work(&mut core);
         for _ in 0..ROUNDS {

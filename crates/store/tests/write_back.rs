@@ -211,7 +211,7 @@ fn clean_blocks_leave_and_dirty_ones_stay() {
     for block in 8..BLOCKS {
         bench.load(block);
         bench.store.trim();
-        assert!(bench.store.stats().bytes <= limits.cache_bytes);
+        assert!(bench.store.stats().bytes <= limits.memory_bytes);
     }
     assert!((0..8).all(|b| bench.store.peek(bench.volume, b).is_some()));
     assert_eq!(bench.store.stats().dirty, 8);

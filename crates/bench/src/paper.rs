@@ -125,7 +125,7 @@ fn micro_figure(spec: &Spec) -> Option<PaperFigure> {
         ..spec.scale
     };
     let is_small = file_bytes(&spec.scale) <= 64 << 10;
-    (scale.is_full() && is_small).then(|| PaperFigure {
+    (scale.is_full() && is_small).then_some(PaperFigure {
         source: "Ganger et al. 2000, figure 6",
         value: match spec.ordering {
             Ordering::Sync => 3.1,

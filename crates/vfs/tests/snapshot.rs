@@ -52,7 +52,7 @@ impl Writer {
             let gone = format!("f{}", step - 4);
             engine.unlink(self.directory, gone.as_bytes()).unwrap();
         }
-        if step % 2 == 0 {
+        if step.is_multiple_of(2) {
             let (from, to) = (format!("f{step}"), format!("g{}", step % 6));
             let (at, mode) = (self.directory, RenameMode::Replace);
             engine
@@ -83,7 +83,7 @@ fn shown(engine: &Engine, number: usize) -> u64 {
             .lookup(directory, format!("f{step}").as_bytes())
             .unwrap_or_else(|e| panic!("writer {number}, step {step} of {last}: {e}"));
         let found = read_all(engine, file.inode).unwrap();
-        let len = if step % 2 == 0 { 10 } else { 3000 };
+        let len = if step.is_multiple_of(2) { 10 } else { 3000 };
         assert_eq!(found, vec![step as u8; len], "writer {number}, step {step}");
     }
     assert!(

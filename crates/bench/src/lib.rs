@@ -34,6 +34,6 @@ pub use figures::{CpuTime, EngineFigures, Phase, Run};
 pub use measure::{Spec, Target, measure};
 pub use plot::{plot_optimisations, plot_runs};
 pub use report::document;
-pub use series::{Series, optimisation_specs, run_series};
-pub use table::{optimisation_tables, run_table};
+pub use series::{Series, micro_specs, optimisation_specs, run_series};
+pub use table::{micro_table, optimisation_tables, run_table};
 pub use workload::{Scale, Workload};

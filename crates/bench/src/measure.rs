@@ -11,7 +11,7 @@ use backstitch_ext::mkfs::Mkfs;
 use backstitch_vfs::{Engine, MountOptions, Optimisations, Ordering};
 
 use crate::files::{EngineFiles, Files, HostFiles, Node};
-use crate::workload::{Plan, Session};
+use crate::workload::{Plan, Session, file_bytes};
 use crate::{CpuTime, EngineFigures, Error, Result, Run, Scale, Workload, paper};
 
 /// What a workload runs on.
@@ -196,6 +196,8 @@ fn timed(
         workload: spec.workload.name(),
         ordering: None,
         opt: None,
+        variant: (spec.workload == Workload::MicroCreate)
+            .then(|| file_bytes(&spec.scale).to_string()),
         target: spec.target.describe(),
         elapsed_seconds,
         cpu_user_seconds: cpu.user_seconds,

@@ -3,7 +3,8 @@
 use backstitch_vfs::Ordering;
 use serde::Serialize;
 
-use crate::{Spec, Workload};
+use crate::workload::file_bytes;
+use crate::{Scale, Spec, Workload};
 
 /// A figure of a paper.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -86,6 +87,9 @@ pub fn find(rows: &[OptimisationRow], workload: &str, opt: &str) -> Option<Optim
 
 /// The papers' figure for a run at full scale, where there is one.
 pub(crate) fn figure(spec: &Spec) -> Option<PaperFigure> {
+    if spec.workload == Workload::MicroCreate {
+        return micro_figure(spec);
+    }
     if !spec.scale.is_full() {
         return None;
     }
@@ -110,5 +114,23 @@ pub(crate) fn figure(spec: &Spec) -> Option<PaperFigure> {
         source: "Frost et al. 2007, figure 9",
         value: row.patches as f64,
         unit: "patches_created",
+    })
+}
+
+/// Figure 6 of Ganger et al. 2000, in the text: for files of 2 KB to 64 KB, each of which its disk writes with one request.
+fn micro_figure(spec: &Spec) -> Option<PaperFigure> {
+    let scale = Scale {
+        min_bytes: None,
+        max_bytes: None,
+        ..spec.scale
+    };
+    let is_small = file_bytes(&spec.scale) <= 64 << 10;
+    (scale.is_full() && is_small).then_some(PaperFigure {
+        source: "Ganger et al. 2000, figure 6",
+        value: match spec.ordering {
+            Ordering::Sync => 3.1,
+            Ordering::Soft | Ordering::Async => 1.1,
+        },
+        unit: "writes_per_file",
     })
 }

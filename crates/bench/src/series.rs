@@ -2,7 +2,8 @@
 
 use backstitch_vfs::{Optimisations, Ordering};
 
-use crate::{Result, Run, Spec, Workload, measure};
+use crate::workload::SIZES;
+use crate::{Result, Run, Scale, Spec, Workload, measure};
 
 /// The runs of one specification.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,4 +79,24 @@ pub fn optimisation_specs(base: &Spec) -> Vec<Spec> {
         })
     });
     all.collect()
+}
+
+/// The runs of figures 3 and 6 of Ganger et al. 2000: files of each of the paper's sizes that lies within `base`'s smallest and largest
+/// file.
+pub fn micro_specs(base: &Spec) -> Vec<Spec> {
+    let least = base.scale.min_bytes.unwrap_or(0);
+    let largest = base.scale.max_bytes.unwrap_or(u64::MAX);
+    let sizes = SIZES
+        .into_iter()
+        .filter(|size| (least..=largest).contains(size));
+    sizes
+        .map(|size| Spec {
+            scale: Scale {
+                min_bytes: Some(size),
+                max_bytes: None,
+                ..base.scale
+            },
+            ..base.clone()
+        })
+        .collect()
 }

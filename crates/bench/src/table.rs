@@ -202,6 +202,45 @@ pub fn optimisation_tables(all: &[Series]) -> String {
     )
 }
 
+/// Figure 6 of Ganger et al. 2000: what is written for each created file, beside the paper's figure. Empty where nothing of `all` is
+/// `micro-create`.
+pub fn micro_table(all: &[Series]) -> String {
+    let mut rows = vec![heading(&[
+        "ordering",
+        "file B",
+        "files",
+        "blocks",
+        "requests",
+        "blocks/file",
+        "requests/file",
+        "paper",
+    ])];
+    for series in all {
+        let run = series.median();
+        let (Some(variant), Some(e)) = (&run.variant, &run.engine) else {
+            continue;
+        };
+        let per_file = |count: u64| format!("{:.3}", count as f64 / run.operations.max(1) as f64);
+        rows.push(vec![
+            cell(run.ordering.clone()),
+            variant.clone(),
+            thousands(run.operations),
+            thousands(e.blocks_written),
+            thousands(e.write_requests),
+            per_file(e.blocks_written),
+            per_file(e.write_requests),
+            cell(run.paper.map(|paper| paper.value.to_string())),
+        ]);
+    }
+    if rows.len() == 1 {
+        return String::new();
+    }
+    format!(
+        "Written for each created file (paper: Ganger et al. 2000, figure 6, one write for a file of up to 64 KB)\n\n{}",
+        aligned(&rows, 1)
+    )
+}
+
 fn cell(text: Option<String>) -> String {
     text.unwrap_or_else(|| "–".to_owned())
 }

@@ -16,6 +16,7 @@ fn small(workload: Workload) -> Scale {
         Workload::Untar | Workload::Delete => files(200, 4.0),
         Workload::Andrew => files(40, 0.5),
         Workload::Zero => files(300, 0.0),
+        Workload::MicroCreate => files(120, 0.0),
         Workload::Postmark => Scale {
             files: Some(30),
             transactions: Some(60),
@@ -53,7 +54,13 @@ fn assert_alike(one: &Run, two: &Run) {
     let (a, b) = (figures(one), figures(two));
     let near = |x: u64, y: u64| x.abs_diff(y) <= x / 50 + 50;
     let name = one.workload;
-    assert!(near(a.patches_not_empty(), b.patches_not_empty()), "{name}");
+    if name == "zero" {
+        // Whenever the writer has its turn, what was freed leaves the inode table, and the next file makes its patches anew.
+        let most = one.operations * 4;
+        assert!(a.patches_created <= most && b.patches_created <= most);
+    } else {
+        assert!(near(a.patches_not_empty(), b.patches_not_empty()), "{name}");
+    }
     if !["delete", "postmark", "zero"].contains(&name) {
         let counts = |e: EngineFigures| {
             [

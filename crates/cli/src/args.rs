@@ -2,7 +2,7 @@
 
 use crate::commands::{
     bench, cat, completions, cp, crash, find, fsck, info, journal, later, ln, ls, man, mkdir, mkfs,
-    mount, mv, rm, stat, stats, umount,
+    mount, mv, rm, snapshot, stat, stats, sync, umount,
 };
 use clap::{Parser, Subcommand};
 
@@ -41,6 +41,10 @@ pub(crate) enum Command {
     Umount(umount::Args),
     /// Show the live counters of a mount
     Stats(stats::Args),
+    /// Copy a mounted image as it is at one moment, while it is in use
+    Snapshot(snapshot::Args),
+    /// Put everything that was changed in a mount onto stable storage
+    Sync(sync::Args),
     /// List a directory in an image
     Ls(ls::Args),
     /// Write files of an image to standard output

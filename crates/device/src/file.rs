@@ -297,6 +297,24 @@ impl BlockDevice for FileDevice {
         }
     }
 
+    fn next_data(&self, offset_bytes: u64) -> Result<Option<std::ops::Range<u64>>> {
+        use rustix::fs::{SeekFrom as At, seek};
+        if offset_bytes >= self.size_bytes {
+            return Ok(None);
+        }
+        // Reads and writes say where; nobody else goes by the file's position.
+        match seek(&self.file, At::Data(offset_bytes)) {
+            Ok(start) if start >= self.size_bytes => Ok(None),
+            Ok(start) => {
+                let end = seek(&self.file, At::Hole(start)).unwrap_or(self.size_bytes);
+                Ok(Some(start..end.min(self.size_bytes)))
+            }
+            Err(Errno::NXIO) => Ok(None),
+            // Disks, and hosts that cannot tell.
+            Err(_) => Ok(Some(offset_bytes..self.size_bytes)),
+        }
+    }
+
     fn reset_after_failure(&self) {
         let mut failure = self.failure.lock();
         *failure = None;

@@ -111,6 +111,12 @@ pub trait BlockDevice: Send + Sync {
         Ok(false)
     }
 
+    /// The next range from `offset_bytes` on that is not known to read as zeros; `None` where there is none.
+    fn next_data(&self, offset_bytes: u64) -> Result<Option<std::ops::Range<u64>>> {
+        let size_bytes = self.size_bytes();
+        Ok((offset_bytes < size_bytes).then_some(offset_bytes..size_bytes))
+    }
+
     /// Forgets a latched failure, after which the caller must rewrite everything that was not flushed.
     fn reset_after_failure(&self) {}
 

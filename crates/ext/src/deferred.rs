@@ -11,6 +11,7 @@ use backstitch_ordering::{PatchId, Volume};
 use rustc_hash::FxHashMap;
 
 use crate::groups::Run;
+use crate::inodes::InodeState;
 use crate::layout::Ext;
 use crate::map::Owner;
 use crate::planted::{Planted, planted, unless_all};
@@ -23,6 +24,9 @@ const BUSY_PER_CALL: usize = 64;
 const PATCHES_PER_TOKEN: usize = 8;
 /// How many items one call does.
 const ITEMS_PER_CALL: usize = 256;
+
+/// What is known of an inode, with its lists and its places in tables and queues: about so much.
+const BYTES_PER_INODE: u64 = size_of::<InodeState>() as u64 + 256;
 
 /// Something to free.
 #[derive(Debug)]
@@ -71,9 +75,53 @@ pub(crate) struct Deferred {
     /// Inodes without references, of which something may still be on its way to the disk.
     idle: VecDeque<u32>,
     fired: Vec<u64>,
+    /// Where the last call missed a block: at the first of `dead`, not of `due`.
+    missed_dead: bool,
+    /// Items, and inodes of `dead`, that need a block which cannot be read. What they would free is not on its way.
+    aside: Vec<Item>,
+    aside_dead: Vec<u32>,
+}
+
+impl Item {
+    /// The blocks and inodes that go free.
+    fn pending(&self) -> (u64, u64) {
+        match self {
+            Item::Blocks(runs) => (runs.iter().map(|r| r.len).sum(), 0),
+            Item::Inode(dead) => (dead.blocks, 1),
+            Item::AttributeBlock(_) => (0, 0),
+        }
+    }
 }
 
 impl Deferred {
+    /// Puts aside what missed a block; false where nothing did.
+    pub(crate) fn put_aside(&mut self) -> bool {
+        if self.missed_dead {
+            let inode = self.dead.pop_front();
+            self.aside_dead.extend(inode);
+            return inode.is_some();
+        }
+        let Some(item) = self.due.pop_front() else {
+            return false;
+        };
+        let (blocks, inodes) = item.pending();
+        self.pending_blocks = self.pending_blocks.saturating_sub(blocks);
+        self.pending_inodes = self.pending_inodes.saturating_sub(inodes);
+        self.aside.push(item);
+        true
+    }
+
+    /// Takes up what was put aside.
+    pub(crate) fn take_up_again(&mut self) {
+        self.dead.extend(self.aside_dead.drain(..));
+        for item in std::mem::take(&mut self.aside) {
+            let (blocks, inodes) = item.pending();
+            self.pending_blocks += blocks;
+            self.pending_inodes += inodes;
+            self.due.push_back(item);
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting_items == 0 && self.due.is_empty() && self.dead.is_empty()
     }
@@ -92,6 +140,9 @@ impl Deferred {
         DeferredStatistics {
             pending: (self.waiting_items + self.due.len() + self.dead.len()) as u64,
             done: self.done,
+            unreadable: (self.aside.len() + self.aside_dead.len()) as u64,
+            bytes: (self.waiting_items + self.due.len() + self.dead.len() + self.idle.len()) as u64
+                * BYTES_PER_INODE,
         }
     }
 
@@ -156,7 +207,11 @@ impl Ext {
         if state.references == 0 {
             match state.freed {
                 Some(_) => self.deferred.note_dead(inode),
-                None => self.deferred.note_idle(inode),
+                // Once: whoever looks at a file again and again leaves no more than one entry.
+                None if !std::mem::replace(&mut state.is_idle, true) => {
+                    self.deferred.note_idle(inode);
+                }
+                None => {}
             }
         }
     }
@@ -181,7 +236,9 @@ impl Ext {
         }
         self.deferred.fired = fired;
         self.look_at_idle(v);
+        self.deferred.missed_dead = true;
         let mut worked = self.take_up_dead(v)?;
+        self.deferred.missed_dead = false;
         for _ in 0..ITEMS_PER_CALL {
             let Some(item) = self.deferred.due.pop_front() else {
                 break;
@@ -238,14 +295,16 @@ impl Ext {
             let Some(inode) = self.deferred.idle.pop_front() else {
                 return;
             };
-            let Some(state) = self.inodes.get(&inode) else {
+            let Some(state) = self.inodes.get_mut(&inode) else {
                 continue;
             };
+            state.is_idle = false;
             if state.references > 0 || state.freed.is_some() {
                 continue;
             }
             self.forget_if_idle(v, inode);
-            if self.inodes.contains_key(&inode) {
+            if let Some(state) = self.inodes.get_mut(&inode) {
+                state.is_idle = true;
                 self.deferred.note_idle(inode);
                 busy += 1;
             }
@@ -319,6 +378,7 @@ impl Ext {
             self.release_attribute_block(v, inode.file_acl, Some(number))?;
         }
         self.clear_inode_bit(v, number, inode.is_directory());
+        self.forget_unused_table_block(v, number)?;
         self.deferred.pending_blocks = self.deferred.pending_blocks.saturating_sub(left);
         self.deferred.pending_inodes = self.deferred.pending_inodes.saturating_sub(1);
         self.inodes.remove(&number);

@@ -3,7 +3,7 @@
 //! The counters of the superblock and the descriptors are not kept up to date on the disk: they have no dependencies and are
 //! recomputed after a crash, so writing them with every allocation would buy nothing. They are written when unmounting.
 
-use backstitch_layout::{Error, Result};
+use backstitch_layout::{Error, FreeSpaceReader, Result};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 
 use crate::format::{GroupDescriptor, Superblock, bitmap};
@@ -22,6 +22,8 @@ pub(crate) struct Group {
     pub(crate) first_free_hint: u32,
     /// No inode before this one (counted in the group) is free.
     pub(crate) first_free_inode_hint: u32,
+    /// No inode between those kept for directories and this one is free.
+    pub(crate) first_free_file_hint: u32,
 }
 
 /// All groups.
@@ -75,6 +77,7 @@ impl Groups {
                 directories: d.used_directories,
                 first_free_hint: 0,
                 first_free_inode_hint: 0,
+                first_free_file_hint: 0,
             });
         }
         groups
@@ -130,6 +133,7 @@ impl Groups {
         let g = &mut self.list[group];
         g.free_inodes += 1;
         g.first_free_inode_hint = g.first_free_inode_hint.min(index);
+        g.first_free_file_hint = g.first_free_file_hint.min(index);
         g.directories = g.directories.saturating_sub(directory.into());
         self.free_inodes += 1;
     }
@@ -146,6 +150,31 @@ fn overhead(sb: &Superblock) -> u64 {
 }
 
 impl Ext {
+    /// Finds the runs of free blocks by the bitmaps that a device holds.
+    pub(crate) fn free_space_reader(&self) -> FreeSpaceReader {
+        let block_bytes = self.sb.block_size as usize;
+        let groups: Vec<(u64, u64, usize)> = (self.groups.list.iter().zip(0..))
+            .map(|(group, number)| {
+                let first = self.sb.group_first_block(number);
+                let count = self.sb.blocks_in_group(number) as usize;
+                (group.block_bitmap, first, count)
+            })
+            .collect();
+        Box::new(move |device| {
+            let mut runs = Vec::new();
+            let mut bits = vec![0; block_bytes];
+            for (bitmap_block, first, count) in groups {
+                device.read(bitmap_block * block_bytes as u64, &mut bits)?;
+                let mut bit = 0;
+                while let Some(free) = bitmap::find_zero(&bits, bit, count) {
+                    bit = bitmap::find_set(&bits, free, count).unwrap_or(count);
+                    runs.push(first + free as u64..first + bit as u64);
+                }
+            }
+            Ok(runs)
+        })
+    }
+
     /// The bits of one group's block bitmap.
     pub(crate) fn block_bits<'v>(&self, v: &'v mut Volume<'_>, group: usize) -> Result<&'v [u8]> {
         Ok(v.read(self.groups.list[group].block_bitmap)?)
@@ -310,5 +339,31 @@ impl Ext {
         let group = self.sb.group_of_inode(inode) as usize;
         let bits = v.read(self.groups.list[group].inode_bitmap)?;
         Ok(bitmap::test(bits, self.sb.index_in_group(inode) as usize))
+    }
+
+    /// Drops what is not written yet of a block of the inode table in which no inode is in use any more.
+    ///
+    /// What the disk shows of such inodes may stay. An inode's bit is cleared only where the clearing of the inode is on the disk, or
+    /// where its making was merged with its clearing, and then the disk still shows what was there before it was made: an inode
+    /// that was free.
+    pub(crate) fn forget_unused_table_block(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: u32,
+    ) -> Result<()> {
+        if !v.keeps_order() {
+            return Ok(());
+        }
+        let (block, _) = self.inode_place(inode)?;
+        let group = self.sb.group_of_inode(inode) as usize;
+        let index = self.sb.index_in_group(inode) as usize;
+        let in_block = (self.sb.block_size / self.sb.inode_size) as usize;
+        let first = index - index % in_block;
+        let end = (first + in_block).min(self.sb.inodes_per_group as usize);
+        let bits = v.read(self.groups.list[group].inode_bitmap)?;
+        if bitmap::find_set(bits, first, end).is_none() {
+            v.discard(block);
+        }
+        Ok(())
     }
 }

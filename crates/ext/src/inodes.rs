@@ -37,6 +37,8 @@ pub(crate) struct PendingName {
 pub(crate) struct InodeState {
     /// How often somebody above refers to it.
     pub(crate) references: u64,
+    /// It is in the queue of idle ones.
+    pub(crate) is_idle: bool,
     /// The patch that made the inode, while it has not reached the disk.
     pub(crate) made: Option<PatchId>,
     /// The patch that freed the inode: it has no name any more.
@@ -202,7 +204,10 @@ impl Ext {
         self.inodes.entry(inode).or_insert_with(|| {
             // Looked at once, and then for as long as nobody refers to it.
             deferred.note_idle(inode);
-            InodeState::default()
+            InodeState {
+                is_idle: true,
+                ..InodeState::default()
+            }
         })
     }
 

@@ -2,8 +2,8 @@
 
 use backstitch_layout::{
     Allocate, Attributes, Changed, DeferredStatistics, DirectoryEntry, Error, FileSystem,
-    FileSystemStatistics, InodeNumber, NewInode, Piece, ReclaimProgress, ReclaimStep, Rename,
-    Result, Seek, SetAttributes, SetXattrMode, Timestamp,
+    FileSystemStatistics, FreeSpaceReader, InodeNumber, NewInode, Piece, ReclaimProgress,
+    ReclaimStep, Rename, Result, Seek, SetAttributes, SetXattrMode, Timestamp,
 };
 use backstitch_ordering::{PatchId, Volume};
 use rustc_hash::FxHashMap;
@@ -329,6 +329,18 @@ impl FileSystem for Ext {
 
     fn background(&mut self, v: &mut Volume<'_>, _now: Timestamp) -> Result<bool> {
         self.do_deferred(v)
+    }
+
+    fn put_deferred_aside(&mut self) -> bool {
+        self.deferred.put_aside()
+    }
+
+    fn retry_deferred(&mut self) {
+        self.deferred.take_up_again();
+    }
+
+    fn free_space(&self) -> FreeSpaceReader {
+        self.free_space_reader()
     }
 
     fn deferred(&self) -> DeferredStatistics {

@@ -16,6 +16,10 @@ const WINDOWS_MAX: usize = 64;
 const WINDOW_BLOCKS: (u64, u64) = (8, 1024);
 /// How many groups a search for a long run looks into before it takes a short one.
 const GROUPS_FOR_LONG_RUN: usize = 8;
+/// In a group with so many inodes this part of them, the first ones, is left to directories while there are others. A directory's
+/// inode waits for the directory's first block, whose names wait for the inodes of files: in one block of the table with these, one
+/// of the two blocks has to be written twice.
+const INODES_FOR_DIRECTORIES: (u32, u32) = (1024, 16);
 
 /// Space reserved in memory for files that grow: others keep out while there is space elsewhere.
 #[derive(Debug, Default)]
@@ -327,26 +331,51 @@ impl Ext {
             if self.groups.list[group].free_inodes == 0 {
                 continue;
             }
-            if let Some(inode) = self.free_inode_in(v, group)? {
+            if let Some(inode) = self.free_inode_in(v, group, directory)? {
                 return Ok(Some(inode));
             }
         }
         Ok(None)
     }
 
-    fn free_inode_in(&mut self, v: &mut Volume<'_>, group: usize) -> Result<Option<u32>> {
+    fn free_inode_in(
+        &mut self,
+        v: &mut Volume<'_>,
+        group: usize,
+        directory: bool,
+    ) -> Result<Option<u32>> {
+        let first_for_files = self.first_inode_for_files();
         let reserved = if group == 0 {
             self.sb.first_inode - 1
         } else {
             0
         };
         let g = &mut self.groups.list[group];
-        let from = g.first_free_inode_hint.max(reserved) as usize;
+        let end = self.sb.inodes_per_group as usize;
         let bits = v.read(g.inode_bitmap)?;
-        let found = bitmap::find_zero(bits, from, self.sb.inodes_per_group as usize);
-        g.first_free_inode_hint = found.unwrap_or(self.sb.inodes_per_group as usize) as u32;
+        let mut found = None;
+        if !directory {
+            let from = g.first_free_file_hint.max(first_for_files).max(reserved);
+            found = bitmap::find_zero(bits, from as usize, end);
+            g.first_free_file_hint = found.unwrap_or(end) as u32;
+        }
+        if found.is_none() {
+            let from = g.first_free_inode_hint.max(reserved) as usize;
+            found = bitmap::find_zero(bits, from, end);
+            g.first_free_inode_hint = found.unwrap_or(end) as u32;
+        }
         let inode = found.map(|index| self.sb.group_first_inode(group as u32) + index as u32);
         Ok(inode.filter(|i| self.sb.is_valid_inode(*i)))
+    }
+
+    /// The first inode of a group (counted in it) that files get while there are others, at the beginning of a block.
+    fn first_inode_for_files(&self) -> u32 {
+        let (least, part) = INODES_FOR_DIRECTORIES;
+        if self.sb.inodes_per_group < least {
+            return 0;
+        }
+        let in_block = self.sb.block_size / self.sb.inode_size;
+        (self.sb.inodes_per_group / part).next_multiple_of(in_block.max(1))
     }
 
     /// A file goes where its directory is; where that is full, to groups at doubling distances, as FFS does it.

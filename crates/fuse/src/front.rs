@@ -3,6 +3,7 @@
 use crate::convert::{FOREVER, Nodes, errno, file_attributes, generation};
 use crate::privileges::{self, Caller};
 use crate::session::FrontOptions;
+use crate::snapshot::Snapshots;
 use backstitch_vfs::{Attributes, Engine, FileType, InodeNumber, NewInode, Result, SetAttributes};
 use fuser::{
     INodeNo, InitFlags, KernelConfig, OpenFlags, ReplyAttr, ReplyEmpty, ReplyEntry, Request,
@@ -21,6 +22,7 @@ const MAX_BACKGROUND: u16 = 64;
 pub(crate) struct Front {
     pub(crate) engine: Arc<Engine>,
     pub(crate) nodes: Nodes,
+    pub(crate) snapshots: Snapshots,
     /// What `stats` calls the image.
     pub(crate) image: String,
     /// Whether reads move access times (`relatime`).
@@ -41,6 +43,7 @@ impl Front {
         Front {
             nodes: Nodes::new(engine.root()),
             engine,
+            snapshots: Snapshots::new(),
             image: options.image.clone(),
             update_accessed: options.update_accessed,
             check_permissions: options.check_permissions,

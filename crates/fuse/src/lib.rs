@@ -45,9 +45,11 @@ mod front;
 pub mod privileges;
 mod requests;
 mod session;
+mod snapshot;
 mod stats;
 mod xattrs;
 
 pub use backstitch_vfs::Engine;
 pub use session::{Ender, FrontOptions, Invalidator, MountError, Mounted, Unmounter, run, spawn};
-pub use stats::{STATS_XATTR, stats_of};
+pub use snapshot::{SNAPSHOT_XATTR, SnapshotProgress, begin_snapshot, snapshot_progress};
+pub use stats::{STATS_XATTR, SYNC_XATTR, stats_of, sync_of};

@@ -1,4 +1,5 @@
-//! The counters of a mount, served as an extended attribute of its root.
+//! What a mount is asked besides file operations, through extended attributes that are not listed: its counters, and to write
+//! everything.
 
 use backstitch_vfs::Engine;
 use serde_json::Value;
@@ -6,6 +7,10 @@ use std::path::Path;
 
 /// Reading this attribute of a mount's root gives its counters as one JSON document. It is not listed, and cannot be set.
 pub const STATS_XATTR: &str = "system.backstitch.stats";
+
+/// Setting this attribute of anything in a mount puts all changes of the mount onto stable storage before it returns. The kernel
+/// tells only virtiofs and fuseblk mounts of syncfs(2).
+pub const SYNC_XATTR: &str = "system.backstitch.sync";
 
 /// The largest value that an extended attribute can have on Linux.
 const XATTR_MAX_BYTES: usize = 65536;
@@ -31,4 +36,17 @@ pub fn stats_of(dir: &Path) -> std::io::Result<Value> {
     let mut buffer = vec![0_u8; XATTR_MAX_BYTES];
     let len = rustix::fs::getxattr(dir, STATS_XATTR, &mut buffer[..])?;
     Ok(serde_json::from_slice(&buffer[..len])?)
+}
+
+/// Puts all changes of the mount that `path` lies in onto stable storage.
+///
+/// # Errors
+///
+/// What the system says: `EOPNOTSUPP` where it is no mount of ours, `EIO` where the device failed.
+pub fn sync_of(path: &Path) -> std::io::Result<()> {
+    match rustix::fs::setxattr(path, SYNC_XATTR, &[], rustix::fs::XattrFlags::empty()) {
+        // A mount without writes has nothing to write.
+        Err(rustix::io::Errno::ROFS) => stats_of(path).map(drop),
+        done => Ok(done?),
+    }
 }

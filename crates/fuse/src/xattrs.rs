@@ -3,7 +3,8 @@
 use crate::convert::errno;
 use crate::front::Front;
 use crate::privileges::{self, Caller};
-use crate::stats::{self, STATS_XATTR};
+use crate::snapshot::SNAPSHOT_XATTR;
+use crate::stats::{self, STATS_XATTR, SYNC_XATTR};
 use backstitch_vfs::{InodeNumber, LayoutError, Result, SetAttributes, SetXattrMode};
 use fuser::{Errno, ReplyXattr};
 
@@ -31,6 +32,9 @@ impl Front {
         if name == STATS_XATTR.as_bytes() && inode == self.engine.root() {
             return Ok(stats::document(&self.engine, &self.image));
         }
+        if name == SNAPSHOT_XATTR.as_bytes() && inode == self.engine.root() {
+            return Ok(self.snapshots.document());
+        }
         check_name(name)?;
         self.engine.get_xattr(inode, name)
     }
@@ -56,6 +60,16 @@ impl Front {
             libc::XATTR_REPLACE => SetXattrMode::Replace,
             _ => return Err(LayoutError::Invalid.into()),
         };
+        if name == SYNC_XATTR.as_bytes() {
+            return self.engine.sync();
+        }
+        if name == SNAPSHOT_XATTR.as_bytes() && inode == self.engine.root() {
+            let ours = rustix::process::geteuid().as_raw();
+            if !caller.is_privileged() && caller.uid != ours {
+                return Err(LayoutError::NotPermitted.into());
+            }
+            return self.snapshots.begin(&self.engine, value);
+        }
         check_name(name)?;
         self.engine.set_xattr(inode, name, value, mode)?;
         if name == ACCESS_ACL

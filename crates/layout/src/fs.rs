@@ -43,7 +43,15 @@ pub struct DeferredStatistics {
     pub pending: u64,
     /// Items done since the mount.
     pub done: u64,
+    /// Items put aside, for a block that they need cannot be read.
+    pub unreadable: u64,
+    /// About how much memory goes free as it is done.
+    pub bytes: u64,
 }
+
+/// Finds the free blocks of a file system that a device holds: runs of them, in the store's blocks.
+pub type FreeSpaceReader =
+    Box<dyn FnOnce(&dyn BlockDevice) -> Result<Vec<std::ops::Range<u64>>> + Send>;
 
 /// What a step of the reclaim asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -391,6 +399,20 @@ pub trait FileSystem: Send {
     /// # Errors
     /// `Miss` as any operation; others end the item that caused them.
     fn background(&mut self, volume: &mut Volume<'_>, now: Timestamp) -> Result<bool>;
+
+    /// A block that the last [`background`](Self::background) missed cannot be read: puts the work that needs it aside, so that what
+    /// is behind it gets its turn. False where there is none.
+    fn put_deferred_aside(&mut self) -> bool {
+        false
+    }
+
+    /// Takes up what was put aside: perhaps it can be read by now.
+    fn retry_deferred(&mut self) {}
+
+    /// What finds the free blocks on a device that holds this file system as it is now, without the lock: nobody need copy them.
+    fn free_space(&self) -> FreeSpaceReader {
+        Box::new(|_| Ok(Vec::new()))
+    }
 
     /// How much deferred work there is.
     fn deferred(&self) -> DeferredStatistics;

@@ -18,8 +18,8 @@ mod types;
 
 pub use error::{Error, Result};
 pub use fs::{
-    Changed, DeferredStatistics, FileSystem, LayoutKind, OpenRequest, Opened, Piece,
-    ReclaimProgress, ReclaimStep, Rename,
+    Changed, DeferredStatistics, FileSystem, FreeSpaceReader, LayoutKind, OpenRequest, Opened,
+    Piece, ReclaimProgress, ReclaimStep, Rename,
 };
 pub use journal::{
     ChangedBlock, JournalHost, JournalLocation, JournalPlace, Orphans, RecoveryMark,

@@ -96,11 +96,11 @@ impl Mechanism for Async {
 }
 
 /// Conventional FFS: what an operation changed of the metadata is on stable storage, in the order that the layout states,
-/// before the operation returns. Contents are delayed, as they are there.
+/// before the operation returns. Contents are delayed, as they are there, and so are the pointers to them, the size, and frees.
 #[derive(Debug, Default)]
 pub struct SyncMechanism {
     made: Vec<PatchId>,
-    background: bool,
+    delayed: bool,
 }
 
 impl Mechanism for SyncMechanism {
@@ -110,12 +110,11 @@ impl Mechanism for SyncMechanism {
 
     fn begin(&mut self, operation: Operation) {
         self.made.clear();
-        self.background = operation == Operation::Background;
+        self.delayed = matches!(operation, Operation::Background | Operation::Contents);
     }
 
     fn created(&mut self, spec: &PatchSpec, id: PatchId) {
-        // Deferred frees only clear bits: FFS delays those.
-        if spec.class != BlockClass::Data && !self.background {
+        if spec.class != BlockClass::Data && !self.delayed {
             self.made.push(id);
         }
     }

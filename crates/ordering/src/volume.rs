@@ -189,6 +189,11 @@ impl<'a> Volume<'a> {
         self.store.discard(self.id, block);
     }
 
+    /// Whether the mechanism keeps dependencies: where not, what was waited for need not be on stable storage.
+    pub fn keeps_order(&self) -> bool {
+        self.mechanism.keeps_order()
+    }
+
     /// Whether the patch has yet to reach stable storage.
     pub fn is_live(&self, id: PatchId) -> bool {
         self.store.graph().is_live(id)

@@ -229,6 +229,14 @@ impl Store {
         }
     }
 
+    /// The blocks of a volume with changes that are not on stable storage, each with its newest bytes.
+    pub fn dirty_blocks(&self, volume: VolumeId) -> impl Iterator<Item = (u64, Arc<[u8]>)> + '_ {
+        let slots = self.dirty.iter().map(|index| &self.slots[*index as usize]);
+        slots
+            .filter(move |slot| slot.key.volume == volume)
+            .map(|slot| (slot.key.block, slot.data.clone()))
+    }
+
     /// Whether anything is not on stable storage.
     pub fn is_dirty(&self) -> bool {
         !self.dirty.is_empty()

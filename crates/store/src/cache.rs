@@ -4,15 +4,22 @@ use std::sync::Arc;
 
 use crate::store::{BlockClass, Store};
 
+/// This part of the memory is for buffers whatever else there is.
+const CLEAN_PART: u64 = 4;
+
 impl Store {
-    /// Lets clean blocks go until the cache is within its bound (or only dirty ones are left). Call it between operations, never
+    /// Lets clean blocks go until memory is within its bound (or only dirty ones are left). Call it between operations, never
     /// inside one: an operation relies on what it looked up.
     pub fn trim(&mut self) {
-        if self.stats.bytes <= self.limits.cache_bytes || self.slots.is_empty() {
+        if self.memory_bytes() <= self.limits.memory_bytes || self.slots.is_empty() {
             return;
         }
+        let others = self.memory_bytes() - self.stats.bytes;
         // Leave a little room, so that the next block does not start another walk; two rounds clear every "referenced" bit.
-        let goal = self.limits.cache_bytes - self.limits.cache_bytes / 32;
+        // However much others hold, operations need some blocks at the same time.
+        let most = self.limits.memory_bytes - self.limits.memory_bytes / 32;
+        let least = self.limits.memory_bytes / CLEAN_PART;
+        let goal = most.saturating_sub(others).max(least);
         for _ in 0..self.slots.len() * 2 {
             if self.stats.bytes <= goal {
                 return;
@@ -43,19 +50,38 @@ impl Store {
         self.free_slots.push(index);
     }
 
-    /// Whether so much waits to be written that whoever makes more should wait: half the cache is dirty, or the dependencies take
-    /// what they may.
+    /// What is held in memory: buffers, patches, edges, undo data, and what [`note_held`](Self::note_held) was told.
+    pub fn memory_bytes(&self) -> u64 {
+        self.stats.bytes + self.graph.counters().bytes_live() + self.held_bytes
+    }
+
+    /// Others hold so many bytes now that they let go as patches commit: deferred work above all.
+    pub fn note_held(&mut self, bytes: u64) {
+        self.held_bytes = bytes;
+        self.note_memory();
+    }
+
+    pub(crate) fn note_memory(&mut self) {
+        self.stats.memory_bytes_peak = self.stats.memory_bytes_peak.max(self.memory_bytes());
+    }
+
+    /// Whether so much waits to be written that whoever makes more should wait: what cannot be let go takes half the memory, or
+    /// there are as many patches as there may be.
     pub fn is_crowded(&self) -> bool {
-        let dirty_bytes = self.dirty.len() as u64 * self.average_block_bytes();
-        dirty_bytes > self.limits.cache_bytes / 2
-            || self.graph.counters().bytes_live() > self.limits.dependency_bytes
+        self.retiring_bytes() > self.limits.memory_bytes / 2
+            || self.graph.counters().live > self.limits.patches
     }
 
     /// Whether write-back should begin before blocks expire, so that [`is_crowded`](Self::is_crowded) does not come about.
     pub fn is_filling(&self) -> bool {
+        self.retiring_bytes() > self.limits.memory_bytes / 4
+            || self.graph.counters().live > self.limits.patches / 2
+    }
+
+    /// What only writing can make free.
+    fn retiring_bytes(&self) -> u64 {
         let dirty_bytes = self.dirty.len() as u64 * self.average_block_bytes();
-        dirty_bytes > self.limits.cache_bytes / 4
-            || self.graph.counters().bytes_live() > self.limits.dependency_bytes / 2
+        dirty_bytes + self.graph.counters().bytes_live() + self.held_bytes
     }
 
     fn average_block_bytes(&self) -> u64 {

@@ -40,10 +40,11 @@ pub enum BlockClass {
 /// How much memory and how much time the store may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Buffers, clean and dirty.
-    pub cache_bytes: u64,
-    /// Patches, edges and undo data.
-    pub dependency_bytes: u64,
+    /// Buffers, clean and dirty, with the patches, edges and undo data of the changes to them, and what the layout keeps because of
+    /// them ([`Store::note_held`]).
+    pub memory_bytes: u64,
+    /// Patches alive at once: more would make whoever syncs wait for long.
+    pub patches: u64,
     /// How long a change may stay in memory only.
     pub expire: Duration,
     /// The largest request that adjacent blocks are merged into.
@@ -53,8 +54,8 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Limits {
-            cache_bytes: 256 << 20,
-            dependency_bytes: 64 << 20,
+            memory_bytes: 256 << 20,
+            patches: 512 << 10,
             expire: Duration::from_secs(30),
             request_bytes: 1 << 20,
         }
@@ -119,6 +120,8 @@ pub struct Store {
     pub(crate) queue: BTreeSet<(Duration, u32)>,
     pub(crate) clock_hand: usize,
     pub(crate) stats: StoreStats,
+    /// What others hold in memory until patches commit.
+    pub(crate) held_bytes: u64,
     pub(crate) became_ready: Vec<BlockId>,
 }
 
@@ -138,6 +141,7 @@ impl Store {
             queue: BTreeSet::new(),
             clock_hand: 0,
             stats: StoreStats::default(),
+            held_bytes: 0,
             became_ready: Vec::new(),
         }
     }
@@ -246,10 +250,21 @@ impl Store {
 
     /// Takes the list of blocks that look-ups missed, each once, in order of place. The caller reads them and hands each in
     /// ([`insert`](Self::insert)), or gives up on all of them ([`abandon`](Self::abandon)).
+    ///
+    /// A block is left out while somebody else is about to hand in what may be stale: nobody could tell one reader's bytes from
+    /// another's, and readers who kept joining would have each other's bytes thrown away for ever. The look-up that misses again
+    /// asks again.
     pub fn take_wanted(&mut self) -> Vec<(VolumeId, u64)> {
         let mut wanted: Vec<_> = self.wanted.drain(..).map(|k| (k.volume, k.block)).collect();
         wanted.sort_unstable();
         wanted.dedup();
+        wanted.retain(|(volume, block)| {
+            let key = Key {
+                volume: *volume,
+                block: *block,
+            };
+            !self.reading.get(&key).is_some_and(|r| r.stale)
+        });
         for (volume, block) in &wanted {
             self.reading
                 .entry(Key {
@@ -299,6 +314,7 @@ impl Store {
     pub(crate) fn new_slot(&mut self, key: Key, class: BlockClass, data: Arc<[u8]>) -> u32 {
         self.stats.bytes += data.len() as u64;
         self.stats.bytes_peak = self.stats.bytes_peak.max(self.stats.bytes);
+        self.note_memory();
         let slot = Slot {
             key,
             data,
@@ -353,6 +369,7 @@ impl Store {
             .graph
             .create(BlockId(index), bytes, change, dependencies);
         self.note_dirty(index, now);
+        self.note_memory();
         id
     }
 

@@ -201,7 +201,7 @@ fn what_was_read_before_a_change_came_and_went_is_thrown_away() {
 #[test]
 fn clean_blocks_leave_and_dirty_ones_stay() {
     let limits = Limits {
-        cache_bytes: u64::from(BLOCK_BYTES) * 32,
+        memory_bytes: u64::from(BLOCK_BYTES) * 32,
         ..Limits::default()
     };
     let mut bench = Bench::new(limits);
@@ -211,7 +211,7 @@ fn clean_blocks_leave_and_dirty_ones_stay() {
     for block in 8..BLOCKS {
         bench.load(block);
         bench.store.trim();
-        assert!(bench.store.stats().bytes <= limits.cache_bytes);
+        assert!(bench.store.stats().bytes <= limits.memory_bytes);
     }
     assert!((0..8).all(|b| bench.store.peek(bench.volume, b).is_some()));
     assert_eq!(bench.store.stats().dirty, 8);
@@ -229,11 +229,33 @@ fn what_nothing_refers_to_is_not_written() {
     assert_eq!(bench.on_disk(1, 0), 0);
 }
 
+#[test]
+fn nobody_joins_readers_whose_bytes_may_be_stale() {
+    let mut bench = Bench::new(Limits::default());
+    let (volume, zeros) = (bench.volume, || vec![0_u8; BLOCK_BYTES as usize].into());
+    let miss = |bench: &mut Bench| {
+        assert!(bench.store.read(volume, 5).is_err());
+        bench.store.take_wanted()
+    };
+    assert_eq!(miss(&mut bench), [(volume, 5)]);
+    // While it is read, the block comes into memory and leaves again.
+    assert_eq!(miss(&mut bench), [(volume, 5)]);
+    bench.store.insert(volume, 5, BlockClass::Metadata, zeros());
+    bench.store.discard(volume, 5);
+    // What the first reader has may be old. Nobody begins to read before it is through.
+    assert_eq!(miss(&mut bench), []);
+    bench.store.insert(volume, 5, BlockClass::Metadata, zeros());
+    assert!(bench.store.peek(volume, 5).is_none());
+    assert_eq!(miss(&mut bench), [(volume, 5)]);
+    bench.store.insert(volume, 5, BlockClass::Metadata, zeros());
+    assert!(bench.store.peek(volume, 5).is_some());
+}
+
 /// Random changes with random dependencies, under every goal: in the end the disk holds the newest bytes.
 #[test]
 fn everything_reaches_the_disk_in_the_end() {
     let mut bench = Bench::new(Limits {
-        cache_bytes: u64::from(BLOCK_BYTES) * 24,
+        memory_bytes: u64::from(BLOCK_BYTES) * 24,
         ..Limits::default()
     });
     let mut seed = 0x2545_f491_4f6c_dd1d_u64;

@@ -22,6 +22,9 @@ impl Engine {
         }
         core.unmounted = true;
         core.stopping = true;
+        if let Some(snapshot) = self.snapshot.lock().as_ref() {
+            snapshot.give_up(Error::Snapshot("it was unmounted meanwhile".to_owned()));
+        }
         drop(core);
         self.join_threads();
         let mut core = self.core.lock();
@@ -32,7 +35,13 @@ impl Engine {
             return Ok(());
         }
         core.fs.release_all();
+        core.fs.retry_deferred();
         self.drain(&mut core)?;
+        if let Some(error) = core.unreadable.clone()
+            && core.fs.deferred().unreadable > 0
+        {
+            return Err(error);
+        }
         self.reclaim_until(&mut core, |progress| !progress.running)?;
         self.drain(&mut core)?;
         self.step(&mut core, Operation::Administration, |fs, v, now| {
@@ -72,15 +81,32 @@ impl Engine {
         }
     }
 
-    /// Does the layout's deferred work whose time has come. True where there was any.
+    /// Does the layout's deferred work whose time has come. True where there was any. What needs a block that cannot be read is put
+    /// aside, and keeps nothing else waiting.
     pub(crate) fn do_deferred_work(&self, core: &mut MutexGuard<'_, Core>) -> Result<bool> {
         let mut worked = false;
         loop {
-            match self.step(core, Operation::Background, |fs, v, now| {
+            let aside = core.fs.deferred().unreadable;
+            let step = self.step(core, Operation::Background, |fs, v, now| {
                 fs.background(v, now)
-            })? {
+            });
+            let done = match step {
+                Ok(done) => done,
+                Err(error) => {
+                    // Unless another thread, which missed the same block, has done so meanwhile.
+                    if core.fs.deferred().unreadable == aside && !core.fs.put_deferred_aside() {
+                        return Err(error);
+                    }
+                    tracing::warn!("what was removed cannot be freed yet: {error}");
+                    core.unreadable = Some(error);
+                    worked = true;
+                    continue;
+                }
+            };
+            match done {
                 Ok(true) => {
                     worked = true;
+                    core.store.trim();
                     MutexGuard::bump(core);
                 }
                 Ok(false) => return Ok(worked),

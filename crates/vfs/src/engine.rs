@@ -12,13 +12,19 @@ use backstitch_layout::{
     SetXattrMode, Timestamp,
 };
 use backstitch_ordering::{Mechanism, Operation, PatchId, Volume, VolumeId};
-use backstitch_store::{BlockClass, Limits, Store};
+use backstitch_store::{BlockClass, Goal, Limits, Store};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::options::now;
 use crate::persist::Retrier;
 use crate::reclaim::OnChange;
-use crate::{MountOptions, RecoveryReport, Result, Stats, journal};
+use crate::snapshot::Snapshot;
+use crate::{Error, MountOptions, RecoveryReport, Result, Stats, journal};
+
+/// So many bytes of the bound on memory allow one more patch to be alive. They take less; but a sync writes them all.
+const BYTES_PER_PATCH: u64 = 512;
+/// So many patches may be alive however little memory there is.
+const LEAST_PATCHES: u64 = 4096;
 
 /// Everything under the one lock.
 pub(crate) struct Core {
@@ -34,11 +40,16 @@ pub(crate) struct Core {
     /// Batches handed to the device and not completed.
     pub(crate) batches_in_flight: u32,
     pub(crate) latched: Option<DeviceError>,
+    /// Why deferred work was put aside, the last time.
+    pub(crate) unreadable: Option<Error>,
     pub(crate) stopping: bool,
     pub(crate) unmounted: bool,
     pub(crate) operations: u64,
     /// Attempts to write a batch after the first one failed.
     pub(crate) write_retries: u64,
+    /// How often, and how long, an operation waited for memory.
+    pub(crate) throttled: u64,
+    pub(crate) throttled_time: Duration,
 }
 
 /// A mounted file system, for any number of threads; see the crate's documentation.
@@ -62,6 +73,8 @@ pub struct Engine {
     /// The reclaim is to end, or need not rest.
     pub(crate) wake_reclaimer: Condvar,
     pub(crate) on_change: OnceLock<OnChange>,
+    /// The copy that is being made of it all.
+    pub(crate) snapshot: Mutex<Option<Arc<Snapshot>>>,
 }
 
 impl Engine {
@@ -91,8 +104,8 @@ impl Engine {
         let (device, replayed) = journal::prepare(device, journal_device, layout, options)?;
         let block_bytes = layout.block_bytes(&*device)?;
         let limits = Limits {
-            cache_bytes: options.cache_bytes.max(1 << 20),
-            dependency_bytes: (options.cache_bytes / 4).max(1 << 20),
+            memory_bytes: options.cache_bytes.max(1 << 20),
+            patches: (options.cache_bytes / BYTES_PER_PATCH).max(LEAST_PATCHES),
             expire: Duration::from_secs_f64(options.expire_seconds.clamp(0.0, 1e9)),
             ..Limits::default()
         };
@@ -112,12 +125,12 @@ impl Engine {
             layout,
             &request,
         )?;
-        let devices = [device.clone()];
-        backstitch_store::drive::sync(&mut store, &devices, &opened.first, Duration::ZERO)?;
+        let retrier = Retrier::default();
+        let mut write_retries = write_first(&mut store, &retrier, &*device, &opened.first)?;
         let mut v = Volume::new(&mut store, &mut *mechanism, volume, Duration::ZERO);
         // The superblock is in memory since it was opened.
         let marked = opened.file_system.mark_in_use(&mut v)?;
-        backstitch_store::drive::sync(&mut store, &devices, &marked, Duration::ZERO)?;
+        write_retries += write_first(&mut store, &retrier, &*device, &marked)?;
         let engine = Arc::new(Engine {
             recovery: RecoveryReport {
                 needed: opened.recovery_needed || !replayed.is_empty(),
@@ -137,15 +150,18 @@ impl Engine {
                 sync_leader: false,
                 batches_in_flight: 0,
                 latched: None,
+                unreadable: None,
                 stopping: false,
                 unmounted: false,
                 operations: 0,
-                write_retries: 0,
+                write_retries,
+                throttled: 0,
+                throttled_time: Duration::ZERO,
             }),
             wake_writer: Condvar::new(),
             batch_done: Condvar::new(),
             device,
-            retrier: Retrier::default(),
+            retrier,
             block_bytes,
             bytes_read: AtomicU64::new(0),
             started,
@@ -153,6 +169,7 @@ impl Engine {
             reclaimer: Mutex::new(None),
             wake_reclaimer: Condvar::new(),
             on_change: OnceLock::new(),
+            snapshot: Mutex::new(None),
         });
         *engine.writer.lock() = Some(crate::writer::spawn(&engine));
         *engine.reclaimer.lock() = crate::reclaim::spawn(&engine);
@@ -539,6 +556,7 @@ impl Engine {
             ops: core.operations,
             read_only: core.fs.read_only_reason(),
             write_retries: core.write_retries,
+            memory: core.memory_stats(),
             bytes_read: self.bytes_read.load(Ordering::Relaxed),
             ..Stats::of(&core.store, core.fs.deferred(), core.fs.reclaim_progress())
         }
@@ -619,6 +637,26 @@ fn open(
             }
             Err(error) => return Err(error.into()),
         }
+    }
+}
+
+/// Puts the mount's own first patches onto stable storage; returns how many attempts were repeated.
+fn write_first(
+    store: &mut Store,
+    retrier: &Retrier,
+    device: &dyn BlockDevice,
+    targets: &[PatchId],
+) -> Result<u64> {
+    let mut all_repeated = 0;
+    loop {
+        let batch = store.next_batch(Goal::Patches(targets), Duration::ZERO, u64::MAX);
+        if batch.is_empty() {
+            return Ok(all_repeated);
+        }
+        let (repeated, result) = retrier.perform(device, &batch.writes);
+        all_repeated += repeated;
+        result?;
+        store.complete(batch, Duration::ZERO);
     }
 }
 

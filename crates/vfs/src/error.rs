@@ -15,6 +15,9 @@ pub enum Error {
     /// A write or a flush failed earlier; since then nothing can be changed or made durable.
     #[error("the device failed earlier, nothing can be written any more: {0}")]
     Latched(DeviceError),
+    /// A copy of the mounted file system could not be made.
+    #[error("{0}")]
+    Snapshot(String),
     /// Patches are left that nothing can write: a fault of this program.
     #[error("{patches} patches are left that cannot be written")]
     Stuck {
@@ -28,7 +31,7 @@ impl Error {
     pub fn errno(&self) -> i32 {
         use backstitch_layout::Error as E;
         match self {
-            Error::Latched(_) | Error::Stuck { .. } => 5,
+            Error::Latched(_) | Error::Stuck { .. } | Error::Snapshot(_) => 5,
             Error::Layout(e) => match e {
                 E::NotPermitted => 1,
                 E::NotFound => 2,

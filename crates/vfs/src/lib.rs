@@ -37,6 +37,7 @@ pub mod journal;
 mod options;
 mod persist;
 mod reclaim;
+mod snapshot;
 mod stats;
 mod transfer;
 mod writer;
@@ -51,4 +52,6 @@ pub use backstitch_store::Optimisations;
 pub use engine::Engine;
 pub use error::{Error, Result};
 pub use options::{MountOptions, RecoveryReport};
-pub use stats::{CacheStats, DeferredStats, PatchStats, ReclaimStats, Stats, UndoStats};
+pub use stats::{
+    CacheStats, DeferredStats, MemoryStats, PatchStats, ReclaimStats, Stats, UndoStats,
+};

@@ -12,7 +12,7 @@ use serde::Serialize;
 pub struct MountOptions {
     /// Change nothing.
     pub read_only: bool,
-    /// The bound on buffers in memory.
+    /// The bound on memory: buffers, dependencies and deferred work.
     pub cache_bytes: u64,
     /// How long a change may stay in memory only.
     pub expire_seconds: f64,

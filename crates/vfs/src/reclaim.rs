@@ -118,7 +118,15 @@ impl Engine {
                     MutexGuard::bump(core);
                 }
                 ReclaimStep::Wait(patch) => self.make_stable(core, vec![patch])?,
-                ReclaimStep::WaitForFrees => self.drain(core)?,
+                ReclaimStep::WaitForFrees => {
+                    self.drain(core)?;
+                    // What a block that cannot be read keeps from being freed will not be.
+                    if core.fs.deferred().unreadable > 0
+                        && let Some(error) = core.unreadable.clone()
+                    {
+                        return Err(error);
+                    }
+                }
                 ReclaimStep::Done => return Ok(()),
             }
         }

@@ -33,6 +33,8 @@ pub struct Stats {
     pub write_retries: u64,
     /// Buffers.
     pub cache: CacheStats,
+    /// Buffers, dependencies and deferred work together, and their bound.
+    pub memory: MemoryStats,
     /// Deferred work.
     pub deferred: DeferredStats,
     /// The reclaim of what a crash left.
@@ -94,6 +96,23 @@ pub struct CacheStats {
     pub misses: u64,
 }
 
+/// Figures of all memory that has one bound (`cache=`).
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct MemoryStats {
+    /// The bound.
+    pub bound: u64,
+    /// Buffers, patches, edges, undo data and deferred work now.
+    pub bytes: u64,
+    /// The same at most.
+    pub bytes_peak: u64,
+    /// The bound on patches alive at once.
+    pub patches_bound: u64,
+    /// How often an operation had to wait until something was written.
+    pub throttled: u64,
+    /// For how long, all operations together.
+    pub throttled_seconds: f64,
+}
+
 /// Figures of deferred work.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct DeferredStats {
@@ -101,6 +120,8 @@ pub struct DeferredStats {
     pub pending: u64,
     /// Items done.
     pub done: u64,
+    /// Items that cannot be done, for a block that they need cannot be read.
+    pub unreadable: u64,
 }
 
 /// Figures of the background reclaim after a crash.
@@ -159,6 +180,7 @@ impl Stats {
             deferred: DeferredStats {
                 pending: deferred.pending,
                 done: deferred.done,
+                unreadable: deferred.unreadable,
             },
             reclaim: ReclaimStats {
                 running: reclaim.running,

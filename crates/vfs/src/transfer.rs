@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use backstitch_device::BlockDevice;
 use backstitch_layout::{Allocate, InodeNumber, Piece, Seek};
@@ -14,6 +15,8 @@ use crate::engine::{Core, Engine};
 
 /// What one step of a write may take: bounds the time under the lock.
 const STEP_BYTES: usize = 1 << 20;
+/// How long to let others read before looking again.
+const OTHERS_READ: Duration = Duration::from_micros(20);
 /// The largest piece of `copy_range` at a time.
 const COPY_BYTES: usize = 1 << 20;
 
@@ -179,6 +182,7 @@ impl Engine {
         const ROUNDS: usize = 3;
         let mut core = self.core.lock();
         core.fs.sync_asked();
+        core.fs.retry_deferred();
         // What was removed before it ever reached the disk need not get there.
         self.try_deferred_work(&mut core);
         for _ in 0..ROUNDS {
@@ -212,6 +216,11 @@ impl Engine {
     pub(crate) fn read_wanted(&self, core: &mut MutexGuard<'_, Core>) -> Result<()> {
         let wanted = core.store.take_wanted();
         let volume = core.volume;
+        if wanted.is_empty() {
+            // Another thread reads what we want.
+            MutexGuard::unlocked(core, || std::thread::sleep(OTHERS_READ));
+            return Ok(());
+        }
         let read = MutexGuard::unlocked(core, || {
             read_blocks(&*self.device, self.block_bytes, &wanted)
         });

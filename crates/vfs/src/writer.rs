@@ -9,10 +9,12 @@ use backstitch_store::{Batch, Goal};
 use parking_lot::MutexGuard;
 
 use crate::engine::{Core, Engine};
-use crate::{Error, Result};
+use crate::{Error, MemoryStats, Result};
 
 /// What the writer puts into one batch: enough for long runs, little enough that a waiting fsync is soon served.
 pub(crate) const BATCH_BYTES: u64 = 16 << 20;
+/// No batch is larger than this part of the bound on memory: its versions stay in memory beside newer ones.
+const BATCH_PART: u64 = 4;
 /// How long the writer sleeps at most: the resolution of expiry.
 const NAP: Duration = Duration::from_millis(500);
 
@@ -41,13 +43,15 @@ fn turn(engine: &Weak<Engine>) -> bool {
     }
     // An error has made the file system read-only, and is told to whoever asks for something.
     let _ = engine.do_deferred_work(&mut core);
+    engine.note_held(&mut core);
     let goal = if core.store.is_filling() {
         Goal::Oldest
     } else {
         Goal::Expired
     };
     let wrote = engine.write_batch(&mut core, |core, now| {
-        core.store.next_batch(goal, now, BATCH_BYTES)
+        let max_bytes = BATCH_BYTES.min(core.store.limits().memory_bytes / BATCH_PART);
+        core.store.next_batch(goal, now, max_bytes)
     });
     core.store.trim();
     // What the deferred work has changed can wait: spinning over it would take up one removed file at a time.
@@ -73,8 +77,14 @@ impl Engine {
             return false;
         }
         core.batches_in_flight += 1;
-        let (repeated, result) =
-            MutexGuard::unlocked(core, || self.retrier.perform(&*self.device, &batch.writes));
+        // Asked under the lock: a copy that begins after this has the batch's blocks from memory.
+        let snapshot = self.snapshot.lock().clone();
+        let (repeated, result) = MutexGuard::unlocked(core, || {
+            if let Some(snapshot) = snapshot {
+                snapshot.before_write(&batch.writes);
+            }
+            self.retrier.perform(&*self.device, &batch.writes)
+        });
         core.batches_in_flight -= 1;
         core.write_retries += repeated;
         match result {
@@ -93,8 +103,20 @@ impl Engine {
         true
     }
 
+    /// Tells the store what is held in memory until patches commit, or until a copy has got it.
+    fn note_held(&self, core: &mut Core) {
+        let snapshot = self.snapshot.lock().as_ref().map_or(0, |s| s.held_bytes());
+        core.store.note_held(core.fs.deferred().bytes + snapshot);
+    }
+
     /// Waits while memory is crowded with what is not on disk yet.
     pub(crate) fn throttle(&self, core: &mut MutexGuard<'_, Core>) {
+        self.note_held(core);
+        if !core.store.is_crowded() || core.latched.is_some() {
+            return;
+        }
+        core.throttled += 1;
+        let since = self.clock();
         let mut idle_rounds = 0;
         while core.store.is_crowded() && core.latched.is_none() && idle_rounds < 20 {
             self.wake_writer.notify_one();
@@ -108,7 +130,9 @@ impl Engine {
             } else {
                 0
             };
+            self.note_held(core);
         }
+        core.throttled_time += self.clock().saturating_sub(since);
     }
 
     /// Waits until `targets` are on stable storage, writing what is needed. Callers who come while a batch is under way put
@@ -167,6 +191,19 @@ impl Engine {
                 });
             }
             self.batch_done.wait(core);
+        }
+    }
+}
+
+impl Core {
+    pub(crate) fn memory_stats(&self) -> MemoryStats {
+        MemoryStats {
+            bound: self.store.limits().memory_bytes,
+            bytes: self.store.memory_bytes(),
+            bytes_peak: self.store.stats().memory_bytes_peak,
+            patches_bound: self.store.limits().patches,
+            throttled: self.throttled,
+            throttled_seconds: self.throttled_time.as_secs_f64(),
         }
     }
 }

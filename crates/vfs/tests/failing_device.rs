@@ -149,6 +149,79 @@ fn a_removed_file_that_cannot_be_freed_keeps_nothing_from_the_disk() {
 }
 
 #[test]
+fn a_removed_file_that_cannot_be_freed_keeps_no_other_waiting() {
+    let disk = disk();
+    let engine = disk.mount().unwrap();
+    write_new(&engine, engine.root(), "bad", &[2; 40_000]);
+    for number in 0..5 {
+        write_new(&engine, engine.root(), &format!("f{number}"), &[3; 40_000]);
+    }
+    engine.unmount().unwrap();
+    let (_, indirect) = place_of(&disk.memory.snapshot(), 2);
+    disk.fault.spoil(indirect..indirect + 512);
+
+    let engine = disk.mount().unwrap();
+    let used = || engine.statistics().unwrap().free_blocks;
+    let before = used();
+    engine.unlink(engine.root(), b"bad").unwrap();
+    for number in 0..5 {
+        engine
+            .unlink(engine.root(), format!("f{number}").as_bytes())
+            .unwrap();
+    }
+    engine.sync().unwrap();
+    let stats = engine.stats();
+    assert_eq!((stats.deferred.unreadable, stats.deferred.pending), (1, 0));
+    assert_eq!(stats.read_only, None);
+    // The space of the five is free, that of the one is not, and is not promised either.
+    let freed = used() - before;
+    assert!((5 * 40..6 * 40).contains(&freed), "{freed} blocks");
+    let large = write_new(&engine, engine.root(), "large", &[4; 180_000]);
+    assert!(read_all(&engine, large).unwrap() == [4; 180_000]);
+    assert_eq!(engine.unmount().unwrap_err().errno(), 5);
+    drop(engine);
+    assert!(check(&*disk.memory).is_consistent());
+}
+
+#[test]
+fn a_removed_file_is_freed_once_its_blocks_can_be_read() {
+    let disk = disk();
+    let engine = disk.mount().unwrap();
+    write_new(&engine, engine.root(), "bad", &[2; 40_000]);
+    engine.unmount().unwrap();
+    let engine = disk.mount().unwrap();
+    let before = engine.statistics().unwrap().free_blocks;
+    engine.unlink(engine.root(), b"bad").unwrap();
+    let reads = disk.fault.counts().reads;
+    let (_, indirect) = place_of(&disk.memory.snapshot(), 2);
+    disk.fault.inject(Fault {
+        kind: FaultKind::Read,
+        number: reads + 1,
+        length: FaultLength::Once,
+    });
+    assert!(indirect > 0);
+    engine.sync().unwrap();
+    engine.sync().unwrap();
+    let stats = engine.stats();
+    assert_eq!((stats.deferred.unreadable, stats.deferred.pending), (0, 0));
+    assert!(engine.statistics().unwrap().free_blocks >= before + 40);
+    engine.unmount().unwrap();
+    assert!(check(&*disk.memory).is_clean());
+}
+
+#[test]
+fn what_the_mount_itself_writes_is_tried_again() {
+    for kind in [FaultKind::Write, FaultKind::Flush] {
+        let disk = disk();
+        fail_next(&disk, kind, FaultLength::Once);
+        let engine = disk.mount().unwrap();
+        assert_eq!(engine.stats().write_retries, 1);
+        engine.unmount().unwrap();
+        assert!(check(&*disk.memory).is_clean());
+    }
+}
+
+#[test]
 fn a_failure_that_passes_is_not_noticed() {
     for kind in [FaultKind::Write, FaultKind::Flush] {
         let disk = disk();

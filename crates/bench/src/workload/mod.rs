@@ -1,6 +1,7 @@
 //! The workloads: what each is, how large it is by default, and how it is drawn from a seed.
 
 mod andrew;
+mod micro;
 mod postmark;
 mod tar;
 mod zero;
@@ -13,6 +14,8 @@ use crate::contents::Contents;
 use crate::files::{Files, Node};
 use crate::tree::PlannedDirectory;
 use crate::{Error, Phase, Result};
+
+pub(crate) use micro::{SIZES, file_bytes};
 
 /// A workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,16 +30,19 @@ pub enum Workload {
     Andrew,
     /// Create and delete empty files, one after the other, and sync.
     Zero,
+    /// Create files of one size, 50 in a directory, and sync.
+    MicroCreate,
 }
 
 impl Workload {
     /// All that there are.
-    pub const ALL: [Workload; 5] = [
+    pub const ALL: [Workload; 6] = [
         Workload::Untar,
         Workload::Delete,
         Workload::Postmark,
         Workload::Andrew,
         Workload::Zero,
+        Workload::MicroCreate,
     ];
 
     /// Its name on the command line and in JSON.
@@ -47,6 +53,7 @@ impl Workload {
             Workload::Postmark => "postmark",
             Workload::Andrew => "andrew",
             Workload::Zero => "zero",
+            Workload::MicroCreate => "micro-create",
         }
     }
 }
@@ -71,13 +78,14 @@ impl FromStr for Workload {
 /// How large a workload is. What is `None` is as the papers have it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Scale {
-    /// Files of the tree, of PostMark's pool, or to create and delete: 13,000, 500, 200 (`andrew`), 50,000 (`zero`).
+    /// Files of the tree, of PostMark's pool, or to create and delete: 13,000, 500, 200 (`andrew`), 50,000 (`zero`); as many as
+    /// hold the megabytes (`micro-create`).
     pub files: Option<u64>,
-    /// What the tree's files hold, in MiB: 265, and 2 for `andrew`.
+    /// What the files hold together, in MiB: 265, 2 (`andrew`), 32 (`micro-create`).
     pub megabytes: Option<f64>,
     /// PostMark's transactions: 500.
     pub transactions: Option<u64>,
-    /// PostMark's smallest file: 500.
+    /// PostMark's smallest file: 500. The size of each file of `micro-create`: 2 KiB.
     pub min_bytes: Option<u64>,
     /// PostMark's largest file: 4 MiB.
     pub max_bytes: Option<u64>,
@@ -114,6 +122,7 @@ enum PlanKind {
     Postmark(postmark::Plan),
     Andrew(PlannedDirectory),
     Zero(u64),
+    MicroCreate(micro::Plan),
 }
 
 impl Plan {
@@ -130,6 +139,7 @@ impl Plan {
                 Workload::Postmark => PlanKind::Postmark(postmark::Plan::draw(scale, seed)?),
                 Workload::Andrew => PlanKind::Andrew(tree("ion", 200, 2.0)?),
                 Workload::Zero => PlanKind::Zero(scale.count(scale.files, 50_000)),
+                Workload::MicroCreate => PlanKind::MicroCreate(micro::Plan::of(scale)?),
             },
         })
     }
@@ -162,6 +172,7 @@ impl Plan {
             PlanKind::Postmark(plan) => plan.run(session),
             PlanKind::Andrew(tree) => andrew::run(session, tree),
             PlanKind::Zero(files) => session.phase("create-delete", |s| zero::run(s, *files)),
+            PlanKind::MicroCreate(plan) => session.phase("create", |s| micro::create(s, *plan)),
         }
     }
 

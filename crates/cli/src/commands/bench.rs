@@ -3,8 +3,8 @@
 use crate::error::{Error, Result};
 use crate::{show, size};
 use backstitch_bench::{
-    Scale, Series, Spec, Target, Workload, document, optimisation_specs, optimisation_tables,
-    plot_optimisations, plot_runs, run_series, run_table,
+    Scale, Series, Spec, Target, Workload, document, micro_specs, micro_table, optimisation_specs,
+    optimisation_tables, plot_optimisations, plot_runs, run_series, run_table,
 };
 use backstitch_vfs::{Optimisations, Ordering};
 use clap::ArgGroup;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// Run the papers' workloads and measure what they cost.
 ///
-/// Workloads: untar, delete, postmark, andrew, zero; or `optimisations`, figure 9 of Frost et al. 2007: the first four, or those of
+/// Workloads: untar, delete, postmark, andrew, zero, micro-create (a run for each size of file); or `optimisations`, figure 9 of Frost et al. 2007: the first four, or those of
 /// them that are named too, with every choice of patch optimisations.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -73,7 +73,7 @@ pub(crate) struct Args {
     /// This part of the papers' numbers of files, transactions and megabytes
     #[arg(long, value_name = "FRACTION", value_parser = fraction)]
     scale: Option<f64>,
-    /// Files of the tree (untar, delete, andrew), of the pool (postmark), or empty ones (zero)
+    /// Files of the tree (untar, delete, andrew), of the pool (postmark), or created (zero, micro-create)
     #[arg(long, value_name = "N", conflicts_with = "scale")]
     files: Option<u64>,
     /// What the tree's files hold, in MiB
@@ -82,10 +82,10 @@ pub(crate) struct Args {
     /// PostMark's transactions
     #[arg(long, value_name = "N", conflicts_with = "scale")]
     transactions: Option<u64>,
-    /// PostMark's smallest file
+    /// PostMark's smallest file; the smallest of micro-create's sizes to run
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     min_bytes: Option<u64>,
-    /// PostMark's largest file
+    /// PostMark's largest file; the largest of micro-create's sizes to run
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     max_bytes: Option<u64>,
     /// Check the image after each run
@@ -101,7 +101,6 @@ pub(crate) struct Args {
 
 /// Workloads that have their names already.
 const LATER: &[&str] = &[
-    "micro-create",
     "micro-read",
     "micro-write",
     "micro-delete",
@@ -164,8 +163,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let text = if is_table {
         optimisation_tables(&all)
     } else {
-        run_table(&all)
+        run_table(&all) + "\n" + &micro_table(&all)
     };
+    let text = text.trim_end().to_owned() + "\n";
     show::print_bytes("bench", text.as_bytes())
 }
 
@@ -212,14 +212,22 @@ fn specs(args: &Args, is_table: bool) -> Result<Vec<Spec>> {
     for workload in workloads {
         for optimisations in &args.opt {
             for ordering in &args.ordering {
-                specs.push(Spec {
+                let spec = Spec {
                     workload,
                     ordering: *ordering,
                     optimisations: *optimisations,
                     ..base.clone()
-                });
+                };
+                match workload {
+                    Workload::MicroCreate => specs.extend(micro_specs(&spec)),
+                    _ => specs.push(spec),
+                }
             }
         }
+    }
+    if specs.is_empty() {
+        let why = "micro-create: none of its sizes (2K, 4K … 4M) lies between --min-bytes and --max-bytes";
+        return Err(Error::usage("bench", why));
     }
     Ok(specs)
 }

@@ -19,8 +19,10 @@ pub(crate) mod mkfs;
 pub(crate) mod mount;
 pub(crate) mod mv;
 pub(crate) mod rm;
+pub(crate) mod snapshot;
 pub(crate) mod stat;
 pub(crate) mod stats;
+pub(crate) mod sync;
 pub(crate) mod umount;
 
 use crate::args::Command;
@@ -35,6 +37,8 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
         Command::Mount(args) => return mount::run(&args),
         Command::Umount(args) => umount::run(&args),
         Command::Stats(args) => stats::run(&args),
+        Command::Snapshot(args) => snapshot::run(&args),
+        Command::Sync(args) => sync::run(&args),
         Command::Ls(args) => ls::run(&args),
         Command::Cat(args) => cat::run(&args),
         Command::Stat(args) => stat::run(&args),

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result, host};
 use crate::show;
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Show the live counters of a mount: operations, cache, patches, undo data, rollbacks, writes, flushes, deferred work.
 #[derive(Debug, clap::Args)]
@@ -20,21 +20,27 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let counters = backstitch_fuse::stats_of(&args.dir).map_err(|error| {
-        let failed = |why: &str| Error::at_path("stats", &args.dir, why);
-        match error.raw_os_error() {
-            Some(libc::EOPNOTSUPP | libc::ENODATA) => failed("not the root of a backstitch mount"),
-            Some(libc::ENOTCONN) => failed("the mount's daemon has died")
-                .hint(format!("backstitch umount {}", args.dir.display())),
-            _ => failed(&host(&error)),
-        }
-    })?;
+    let counters = backstitch_fuse::stats_of(&args.dir)
+        .map_err(|error| failure("stats", &args.dir, &error))?;
     if args.json {
         return show::print_json("stats", &counters);
     }
     let mut rows = Vec::new();
     flatten("", &counters, &mut rows);
     show::print_table("stats", &rows)
+}
+
+/// Why a mount did not do what was asked of it.
+pub(super) fn failure(command: &str, dir: &Path, error: &std::io::Error) -> Error {
+    let failed = |why: &str| Error::at_path(command, dir, why);
+    match error.raw_os_error() {
+        Some(libc::EOPNOTSUPP | libc::ENODATA | libc::EINVAL) => {
+            failed("not the root of a backstitch mount")
+        }
+        Some(libc::ENOTCONN) => failed("the mount's daemon has died")
+            .hint(format!("backstitch umount {}", dir.display())),
+        _ => failed(&host(error)),
+    }
 }
 
 /// Nested counters as rows: `patches.live`, …

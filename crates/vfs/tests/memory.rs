@@ -1,0 +1,158 @@
+//! Memory has one bound: whoever makes changes faster than they can be written waits, and nothing hangs.
+
+mod support;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use backstitch_device::{BlockDevice, MemoryDevice, Result, WriteRequest};
+use backstitch_ext::Ext2;
+use backstitch_vfs::{Engine, FileType, InodeNumber, MountOptions, SetAttributes};
+use support::{check, new_image, new_inode, write_new};
+
+/// The bound of these mounts.
+const BOUND_BYTES: u64 = 2 << 20;
+/// What one operation may bring into memory before it can be made to wait, beside the bound.
+const STEP_BYTES: u64 = BOUND_BYTES / 8;
+/// Nothing here takes a second; what takes so long hangs.
+const HANGS: Duration = Duration::from_secs(60);
+
+/// A device whose flushes take as long as a fast drive's, so that changes come faster than they can be retired.
+struct Slow(MemoryDevice);
+
+impl BlockDevice for Slow {
+    fn size_bytes(&self) -> u64 {
+        self.0.size_bytes()
+    }
+
+    fn name(&self) -> String {
+        self.0.name()
+    }
+
+    fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<()> {
+        self.0.read(offset_bytes, buffer)
+    }
+
+    fn submit(&self, batch: &[WriteRequest]) -> Result<()> {
+        self.0.submit(batch)
+    }
+
+    fn flush(&self) -> Result<()> {
+        std::thread::sleep(Duration::from_millis(1));
+        self.0.flush()
+    }
+}
+
+struct Disk {
+    device: Arc<Slow>,
+    started: Instant,
+}
+
+impl Disk {
+    fn new(size_bytes: usize, inodes: u32) -> Disk {
+        let device = Slow(MemoryDevice::from_bytes(new_image(size_bytes, inodes)));
+        Disk {
+            device: Arc::new(device),
+            started: Instant::now(),
+        }
+    }
+
+    fn mount(&self) -> Arc<Engine> {
+        let options = MountOptions {
+            cache_bytes: BOUND_BYTES,
+            expire_seconds: 1e6,
+            ..MountOptions::default()
+        };
+        Engine::mount(self.device.clone(), &Ext2, &options).unwrap()
+    }
+
+    /// Unmounts, and looks at what the mount took.
+    fn end(&self, what: &str, engine: &Engine, must_wait: bool) {
+        engine.unmount().unwrap();
+        let memory = engine.stats().memory;
+        println!("{what}: {memory:?}, {:?}", self.started.elapsed());
+        assert_eq!(memory.bound, BOUND_BYTES);
+        assert!(
+            memory.bytes_peak <= BOUND_BYTES + STEP_BYTES,
+            "{what}: {memory:?}"
+        );
+        assert!(!must_wait || memory.throttled > 0, "{what}: {memory:?}");
+        assert!(memory.throttled == 0 || memory.throttled_seconds > 0.0);
+        assert!(self.started.elapsed() < HANGS);
+        assert!(check(&self.device.0).is_clean());
+    }
+}
+
+fn make_directory(engine: &Engine, name: &str) -> InodeNumber {
+    let new = new_inode(FileType::Directory);
+    let made = engine.create(engine.root(), name.as_bytes(), &new).unwrap();
+    made.inode
+}
+
+fn file_name(number: u32) -> Vec<u8> {
+    format!("a name of some length {number:06}").into_bytes()
+}
+
+#[test]
+fn making_and_removing_many_files() {
+    const FILES: u32 = 20_000;
+    const IN_DIRECTORY: u32 = 500;
+    let disk = Disk::new(32 << 20, 24_000);
+    let engine = disk.mount();
+    for first in (0..FILES).step_by(IN_DIRECTORY as usize) {
+        let directory = make_directory(&engine, &format!("d{first}"));
+        for number in first..first + IN_DIRECTORY {
+            let new = new_inode(FileType::Regular);
+            let made = engine.create(directory, &file_name(number), &new).unwrap();
+            engine.forget(made.inode, 1);
+        }
+        engine.forget(directory, 1);
+    }
+    disk.end("making", &engine, true);
+
+    let engine = disk.mount();
+    for first in (0..FILES).step_by(IN_DIRECTORY as usize) {
+        let name = format!("d{first}");
+        let directory = engine.lookup(engine.root(), name.as_bytes()).unwrap().inode;
+        for number in first..first + IN_DIRECTORY {
+            // As the kernel does it: it looks a name up, and forgets the inode afterwards.
+            let found = engine.lookup(directory, &file_name(number)).unwrap();
+            engine.unlink(directory, &file_name(number)).unwrap();
+            engine.forget(found.inode, 1);
+        }
+        engine.rmdir(engine.root(), name.as_bytes()).unwrap();
+        engine.forget(directory, 1);
+    }
+    disk.end("removing", &engine, true);
+    assert_eq!(engine.stats().deferred.pending, 0);
+}
+
+#[test]
+fn cutting_off_a_sparse_file_with_many_indirect_blocks() {
+    const BLOCK_BYTES: u64 = 1024;
+    /// So far apart every block has an indirect block of its own.
+    const STRIDE_BYTES: u64 = BLOCK_BYTES / 4 * BLOCK_BYTES;
+    const BLOCKS: u64 = 8_000;
+    let disk = Disk::new(32 << 20, 64);
+    let engine = disk.mount();
+    let file = write_new(&engine, engine.root(), "sparse", &[1]);
+    for number in 1..BLOCKS {
+        engine
+            .write(file, number * STRIDE_BYTES, &[2; 100])
+            .unwrap();
+    }
+    disk.end("writing", &engine, true);
+
+    let engine = disk.mount();
+    let file = engine.lookup(engine.root(), b"sparse").unwrap().inode;
+    let before = engine.statistics().unwrap().free_blocks;
+    let cut = SetAttributes {
+        size_bytes: Some(10),
+        ..SetAttributes::default()
+    };
+    engine.set_attributes(file, &cut).unwrap();
+    engine.sync().unwrap();
+    let freed = engine.statistics().unwrap().free_blocks - before;
+    assert!(freed >= 2 * (BLOCKS - 1), "{freed} blocks came back");
+    disk.end("cutting", &engine, false);
+}

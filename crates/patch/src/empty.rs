@@ -79,7 +79,8 @@ impl Graph {
         let (Some(index), Some(before)) = (self.index_of(empty), self.index_of(on)) else {
             return Ok(());
         };
-        if !self.patches[index as usize].held {
+        let p = &self.patches[index as usize];
+        if !p.held || p.state != State::Empty {
             return Err(DependencyError::Released { empty });
         }
         let somebody_depends = self.patches[index as usize].afters != NIL;
@@ -97,7 +98,8 @@ impl Graph {
 
     /// Lets a held empty patch commit as soon as its dependencies have.
     pub fn release(&mut self, empty: PatchId) {
-        if let Some(index) = self.index_of(empty) {
+        let index = self.index_of(empty);
+        if let Some(index) = index.filter(|i| self.patches[*i as usize].state == State::Empty) {
             self.patches[index as usize].held = false;
             self.commit_empty_if_done(index);
         }

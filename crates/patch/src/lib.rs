@@ -45,6 +45,7 @@ mod optimisations;
 mod place;
 #[cfg_attr(not(feature = "planted-errors"), allow(dead_code, unreachable_pub))]
 mod planted;
+mod runs;
 mod search;
 mod snapshot;
 mod undo;

@@ -93,7 +93,7 @@ impl Store {
     ) {
         let mut left = Vec::new();
         for block in blocks {
-            if self.graph.would_roll_back(*block) {
+            if !self.graph.must_roll_back(*block) && self.graph.would_roll_back(*block) {
                 left.push(*block);
             } else {
                 self.take_up(*block, versions);
@@ -121,7 +121,10 @@ impl Store {
             .map(|(_, i)| BlockId(*i));
         for block in &self.as_many_as_fit(candidates, max_bytes) {
             let slot = &mut self.slots[block.0 as usize];
-            if slot.passed_over < PASSES_BEFORE_ROLLBACK && self.graph.would_roll_back(*block) {
+            if slot.passed_over < PASSES_BEFORE_ROLLBACK
+                && !self.graph.must_roll_back(*block)
+                && self.graph.would_roll_back(*block)
+            {
                 slot.passed_over += 1;
                 continue;
             }

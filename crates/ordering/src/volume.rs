@@ -208,6 +208,15 @@ impl<'a> Volume<'a> {
         self.store.graph_mut().create_empty(of, Some(token), false);
     }
 
+    /// As [`watch`](Self::watch) for one patch, where that takes no empty patch: the token that will be reported, `token` or the
+    /// one that was asked for earlier. `None` where it would take one.
+    pub fn watch_one(&mut self, on: PatchId, token: u64) -> Option<u64> {
+        let keeps_order = self.mechanism.keeps_order();
+        keeps_order
+            .then(|| self.store.graph_mut().watch(on, token))
+            .flatten()
+    }
+
     /// The tokens that have come true since the last call.
     pub fn take_fired(&mut self, into: &mut Vec<u64>) {
         self.store.graph_mut().take_fired(into);

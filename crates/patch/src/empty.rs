@@ -71,6 +71,22 @@ impl Graph {
         id
     }
 
+    /// Reports a token by [`take_fired`](Self::take_fired) once a hard patch has committed: `token`, or the one that was asked for
+    /// earlier, which is returned. `None` where the patch is not live or not hard; an empty patch that depends on it does then.
+    pub fn watch(&mut self, on: PatchId, token: u64) -> Option<u64> {
+        let index = self.index_of(on)?;
+        let p = &mut self.patches[index as usize];
+        if p.state != State::Hard {
+            return None;
+        }
+        if !p.watched {
+            p.watched = true;
+            p.offset = token as u32;
+            p.len = (token >> 32) as u32;
+        }
+        Some(u64::from(p.offset) | u64::from(p.len) << 32)
+    }
+
     /// Lets a held empty patch also depend on `on`. Dead ids count for nothing.
     ///
     /// # Errors

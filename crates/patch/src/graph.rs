@@ -75,10 +75,10 @@ pub(crate) enum State {
 pub(crate) struct Patch {
     pub(crate) generation: u32,
     pub(crate) block: u32,
-    /// Bytes: first byte. Bits: the word's first byte. Empty: low half of the token. Forward: the target's index.
+    /// Bytes: first byte. Bits: the word's first byte. Empty or hard, if watched: low half of the token. Forward: the target's index.
     /// Run: how many of its blocks are not on disk.
     pub(crate) offset: u32,
-    /// Bytes: length. Bits: the mask (bits flipped back by a merged change are not in it, but in `undo`). Empty: high half of the token.
+    /// Bytes: length. Bits: the mask (bits flipped back by a merged change are not in it, but in `undo`). Empty or hard, if watched: high half of the token.
     /// Run: the first of its blocks that no write has taken up.
     pub(crate) len: u32,
     pub(crate) next_in_block: u32,
@@ -99,7 +99,7 @@ pub(crate) struct Patch {
     pub(crate) ready: bool,
     /// Empty patches: kept from committing until released. Runs: no block joins any more.
     pub(crate) held: bool,
-    /// Empty patches: somebody wants to hear of its commit.
+    /// Empty and hard patches: somebody wants to hear of its commit.
     pub(crate) watched: bool,
     pub(crate) undo: Undo,
 }

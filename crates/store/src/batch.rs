@@ -84,8 +84,8 @@ impl Store {
             .collect()
     }
 
-    /// Takes up the blocks that need no rollback, and only where there is none, those that do: others may complete first and
-    /// spare it.
+    /// Takes up the blocks that need no rollback, and those that will need one however long they wait: somebody waits for this, and
+    /// each round costs a flush. The others only where there are none of these: what completes first may spare them the rollback.
     fn write_avoiding_rollback(
         &mut self,
         blocks: &[BlockId],
@@ -121,10 +121,7 @@ impl Store {
             .map(|(_, i)| BlockId(*i));
         for block in &self.as_many_as_fit(candidates, max_bytes) {
             let slot = &mut self.slots[block.0 as usize];
-            if slot.passed_over < PASSES_BEFORE_ROLLBACK
-                && !self.graph.must_roll_back(*block)
-                && self.graph.would_roll_back(*block)
-            {
+            if slot.passed_over < PASSES_BEFORE_ROLLBACK && self.graph.would_roll_back(*block) {
                 slot.passed_over += 1;
                 continue;
             }

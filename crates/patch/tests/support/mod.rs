@@ -41,6 +41,10 @@ pub(crate) enum Step {
         held: bool,
         watched: bool,
     },
+    /// Asks to hear of a change by its patch itself, where that is hard.
+    Watch {
+        change: u16,
+    },
     /// Gives the held empty patch that was made `empty` before the last one a further dependency.
     Depend {
         empty: u16,
@@ -79,6 +83,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(block, word, shift, mask, deps)| Step::Flip { block, word: word * 4, mask: mask << shift, deps }),
         4 => (deps(), prop::bool::weighted(0.3), any::<bool>())
             .prop_map(|(deps, held, watched)| Step::Empty { deps, held, watched }),
+        2 => (0u16..12).prop_map(|change| Step::Watch { change }),
         3 => (0u16..3, 0u16..12).prop_map(|(empty, on)| Step::Depend { empty, on }),
         2 => (0u16..4).prop_map(|empty| Step::Release { empty }),
         1 => (0..BLOCKS).prop_map(|block| Step::Discard { block }),
@@ -173,6 +178,21 @@ impl Run {
             .collect();
         let ids = numbers.iter().map(|n| self.ids[*n]).collect();
         (numbers, ids)
+    }
+
+    /// The token is the number of a change that the same patch holds.
+    fn watch(&mut self, number: usize) -> Result<(), String> {
+        let info = self.graph.info(self.ids[number]);
+        let is_hard = info.is_some_and(|i| i.kind == PatchKind::Hard);
+        match self.graph.watch(self.ids[number], number as u64) {
+            Some(token) if is_hard && self.watched.contains(&(token as usize)) => Ok(()),
+            Some(token) if is_hard && token as usize == number => {
+                self.watched.insert(number);
+                Ok(())
+            }
+            None if !is_hard => Ok(()),
+            other => Err(format!("watching change {number} ({info:?}): {other:?}")),
+        }
     }
 
     fn pick_held(&self, empty: u16) -> Option<usize> {
@@ -303,6 +323,11 @@ impl Run {
                 let on = self.ids.len().checked_sub(1 + *on as usize);
                 if let (Some(empty), Some(on)) = (self.pick_held(*empty), on) {
                     self.depend(empty, on)?;
+                }
+            }
+            Step::Watch { change } => {
+                if let Some(number) = self.ids.len().checked_sub(1 + *change as usize) {
+                    self.watch(number)?;
                 }
             }
             Step::Release { empty } => {

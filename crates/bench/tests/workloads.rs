@@ -203,7 +203,9 @@ fn the_document_has_the_keys_of_the_contract() {
 #[test]
 fn several_runs_are_reported_as_a_spread() {
     let zero = spec(Workload::Zero, Ordering::Soft);
-    let all = run_series(&[zero], 3, |_, _, _| {}).unwrap();
+    let mut told = 0;
+    let all = run_series(&[zero], 3, |_, _, run| told += usize::from(run.is_some())).unwrap();
+    assert_eq!(told, 3);
     let run = &document(&all, 1)["runs"][0];
     for figure in ["median", "min", "max"] {
         assert!(run["elapsed_seconds"][figure].is_f64(), "{run}");

@@ -22,6 +22,8 @@ use std::time::Duration;
     group = ArgGroup::new("target").args(["memory", "image", "dir", "disk"]),
     after_help = "What is measured lasts from the first operation to the return of the final sync. An image is made anew for each run:
 what FILE held is lost. CPU time is the process's, on a --dir without what the file system takes elsewhere.
+In a mount of ours, --dir shows the engine's own figures, with peaks since the mount. The kernel does not pass the final sync on to
+a FUSE file system.
 
 Examples:
   backstitch bench untar,delete,postmark --ordering soft,async --image /tmp/x.img --runs 3

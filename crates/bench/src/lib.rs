@@ -35,5 +35,5 @@ pub use measure::{Spec, Target, measure};
 pub use plot::{plot_optimisations, plot_runs};
 pub use report::document;
 pub use series::{Series, micro_specs, optimisation_specs, run_series};
-pub use table::{micro_table, optimisation_tables, run_table};
+pub use table::{micro_table, optimisation_tables, run_line, run_table};
 pub use workload::{Scale, Workload};

@@ -8,7 +8,7 @@ use backstitch_device::{BlockDevice, FileDevice, MemoryDevice, OpenOptions};
 use backstitch_ext::Ext2;
 use backstitch_ext::fsck;
 use backstitch_ext::mkfs::Mkfs;
-use backstitch_vfs::{Engine, MountOptions, Optimisations, Ordering};
+use backstitch_vfs::{Engine, MountOptions, Optimisations, Ordering, Stats};
 
 use crate::files::{EngineFiles, Files, HostFiles, Node};
 use crate::workload::{Plan, Session, file_bytes};
@@ -64,6 +64,8 @@ pub struct Spec {
     pub seed: u64,
     /// Check the image after the run.
     pub check: bool,
+    /// The counters of the mount of ours that a directory is in, if it is in one.
+    pub mount_stats: Option<fn(&Path) -> Option<Stats>>,
 }
 
 /// Does one run.
@@ -162,15 +164,27 @@ fn in_directory(spec: &Spec, plan: &Plan, path: &Path) -> Result<Run> {
     let name = format!("backstitch-bench-{}", std::process::id());
     let root = files.root();
     let at = files.make_directory(root, &name, 0o755)?;
-    let done = plan
-        .prepare(&mut files, at)
-        .and_then(|_| timed(spec, plan, &mut files, at, || {}));
+    let stats = || spec.mount_stats.and_then(|of| of(path));
+    let mut before = None;
+    let mut before_sync = None;
+    let done = plan.prepare(&mut files, at).and_then(|_| {
+        before = stats();
+        timed(spec, plan, &mut files, at, || before_sync = stats())
+    });
+    let after = stats();
     // What is left of it, whether it failed or not; why the removal fails is less interesting than why the run did.
     drop(files);
     let inside = path.join(&name);
     let removed = std::fs::remove_dir_all(&inside).map_err(Error::at(&inside));
-    let run = done?;
+    let mut run = done?;
     removed?;
+    if let (Some(before), Some(before_sync), Some(after)) = (before, before_sync, after) {
+        run.engine = Some(EngineFigures {
+            blocks_written_before_sync: before_sync.blocks_written - before.blocks_written,
+            ..EngineFigures::between(&before, &after)
+        });
+        run.ordering = Some(after.ordering);
+    }
     Ok(run)
 }
 

@@ -34,7 +34,7 @@ pub(crate) fn median(sorted: &[f64]) -> f64 {
     (sorted[low] + sorted[high]) / 2.0
 }
 
-/// Runs each specification `runs` times, interleaved, telling `progress` before each run.
+/// Runs each specification `runs` times, interleaved, telling `progress` before each run, and after it what it took.
 ///
 /// # Errors
 ///
@@ -42,13 +42,15 @@ pub(crate) fn median(sorted: &[f64]) -> f64 {
 pub fn run_series(
     specs: &[Spec],
     runs: usize,
-    mut progress: impl FnMut(&Spec, usize),
+    mut progress: impl FnMut(&Spec, usize, Option<&Run>),
 ) -> Result<Vec<Series>> {
     let mut all = vec![Series { runs: Vec::new() }; specs.len()];
     for round in 0..runs.max(1) {
         for (spec, series) in specs.iter().zip(&mut all) {
-            progress(spec, round);
-            series.runs.push(measure(spec)?);
+            progress(spec, round, None);
+            let run = measure(spec)?;
+            progress(spec, round, Some(&run));
+            series.runs.push(run);
         }
     }
     Ok(all)

@@ -73,6 +73,27 @@ fn engine(series: &Series, figure: impl Fn(&EngineFigures) -> u64) -> String {
     thousands(median as u64)
 }
 
+/// One run as one line, for whoever waits for the others.
+pub fn run_line(run: &Run) -> String {
+    let word = |word: &Option<String>| word.clone().unwrap_or_else(|| "–".to_owned());
+    let engine = run.engine.as_ref().map_or(String::new(), |e| {
+        format!(
+            ", {} patches, {} B of undo data, {} blocks written",
+            thousands(e.patches_created),
+            thousands(e.undo_bytes_total),
+            thousands(e.blocks_written)
+        )
+    });
+    format!(
+        "{} {} {}: {:.3} s, CPU {:.3} s{engine}",
+        run.workload,
+        word(&run.ordering),
+        word(&run.opt),
+        run.elapsed_seconds,
+        run.cpu_seconds()
+    )
+}
+
 /// A table of any runs: a line for each series, the median and in brackets the least and the largest.
 pub fn run_table(all: &[Series]) -> String {
     let mut rows = vec![heading(&[

@@ -39,6 +39,7 @@ fn spec(workload: Workload, ordering: Ordering) -> Spec {
         expire_seconds: 1e6,
         seed: 1,
         check: true,
+        mount_stats: None,
     }
 }
 
@@ -135,7 +136,7 @@ fn the_optimisations_save_patches_and_undo_data_everywhere() {
             ..spec
         })
         .collect();
-    let all = run_series(&specs, 1, |_, _| {}).unwrap();
+    let all = run_series(&specs, 1, |_, _, _| {}).unwrap();
     for of_workload in all.chunks(4) {
         let [none, .., both] = of_workload else {
             panic!("four rows a workload")
@@ -166,7 +167,7 @@ fn the_document_has_the_keys_of_the_contract() {
         scale: Scale::default(),
         ..spec(Workload::Zero, Ordering::Async)
     };
-    let all = run_series(&[zero], 1, |_, _| {}).unwrap();
+    let all = run_series(&[zero], 1, |_, _, _| {}).unwrap();
     let document = document(&all, 1);
     for key in ["backstitch", "host", "seed", "runs"] {
         assert!(document.get(key).is_some(), "{key}");
@@ -209,7 +210,9 @@ fn the_document_has_the_keys_of_the_contract() {
 #[test]
 fn several_runs_are_reported_as_a_spread() {
     let zero = spec(Workload::Zero, Ordering::Soft);
-    let all = run_series(&[zero], 3, |_, _| {}).unwrap();
+    let mut told = 0;
+    let all = run_series(&[zero], 3, |_, _, run| told += usize::from(run.is_some())).unwrap();
+    assert_eq!(told, 3);
     let run = &document(&all, 1)["runs"][0];
     for figure in ["median", "min", "max"] {
         assert!(run["elapsed_seconds"][figure].is_f64(), "{run}");
@@ -227,7 +230,7 @@ fn an_image_is_made_anew_for_every_run() {
         },
         ..spec(Workload::Delete, Ordering::Soft)
     };
-    let all = run_series(&[image], 2, |_, _| {}).unwrap();
+    let all = run_series(&[image], 2, |_, _, _| {}).unwrap();
     let series: &Series = &all[0];
     assert_alike(&series.runs[0], &series.runs[1]);
 }

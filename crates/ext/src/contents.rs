@@ -1,7 +1,7 @@
 //! Reading and writing the contents of files.
 
 use backstitch_layout::{Error, FileType, Piece, Result, Seek, Timestamp};
-use backstitch_ordering::{BlockClass, PatchId, Volume};
+use backstitch_ordering::{PatchId, Volume};
 
 use crate::extend::{Extension, NewContents};
 use crate::format::Inode;
@@ -237,6 +237,22 @@ impl Ext {
         Ok(())
     }
 
+    /// Writes contents that wait for nothing: those of one file are one patch as far as they can be.
+    pub(crate) fn write_contents(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        block: u64,
+        offset: usize,
+        contents: &[u8],
+    ) -> PatchId {
+        let state = self.state(number);
+        let run = state.run.unwrap_or(PatchId::COMMITTED);
+        let id = v.write_in_run(block, offset, contents, run);
+        state.run = Some(id);
+        id
+    }
+
     /// Writes into mapped blocks: no order among them.
     fn overwrite(
         &mut self,
@@ -253,11 +269,7 @@ impl Ext {
         let mut written = Vec::new();
         while !rest.is_empty() {
             let len = rest.len().min(bs - within);
-            let id = if len == bs {
-                v.initialise(block, BlockClass::Data, &rest[..len], &[])
-            } else {
-                v.write(block, BlockClass::Data, within, &rest[..len], &[])
-            };
+            let id = self.write_contents(v, number, block, within, &rest[..len]);
             self.note_change(v, number, unless(Planted::FsyncWithoutContents, id));
             written.push(id);
             rest = &rest[len..];

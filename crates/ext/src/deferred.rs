@@ -171,6 +171,14 @@ impl Ext {
             return;
         }
         self.deferred.waiting_items += 1;
+        let mut live = after.iter().filter(|p| v.is_live(**p));
+        if let (Some(one), None) = (live.next(), live.next())
+            && let Some(token) = v.watch_one(*one, self.deferred.next_token)
+        {
+            self.deferred.next_token = self.deferred.next_token.max(token + 1);
+            self.deferred.waiting.entry(token).or_default().push(item);
+            return;
+        }
         let gathering = &mut self.deferred.gathering;
         gathering.items.push(item);
         for patch in after.iter().filter(|p| v.is_live(**p)) {

@@ -184,7 +184,7 @@ impl Ext {
                 &mut bits,
             );
         }
-        let data: Vec<PatchId> = self.write_new_blocks(v, run, contents);
+        let data: Vec<PatchId> = self.write_new_blocks(v, number, run, contents);
         before_inode.extend_from_slice(unless_all(Planted::PointerWithoutBit, &bits));
         let mut pointers = [None; DIRECT_POINTERS + 3];
         self.link_run(
@@ -221,10 +221,11 @@ impl Ext {
         (data[0], id)
     }
 
-    /// Contents of new blocks, one patch a block.
+    /// Contents of new blocks: the patch of each.
     fn write_new_blocks(
         &mut self,
         v: &mut Volume<'_>,
+        number: u32,
         run: Run,
         contents: NewContents<'_>,
     ) -> Vec<PatchId> {
@@ -236,6 +237,14 @@ impl Ext {
             within,
             after,
         } = contents;
+        let joins = class == BlockClass::Data && after.is_empty();
+        let mut write = |ext: &mut Ext, block, contents: &[u8]| {
+            if joins {
+                ext.write_contents(v, number, block, 0, contents)
+            } else {
+                v.initialise(block, class, contents, after)
+            }
+        };
         let mut patches = Vec::with_capacity(run.len as usize);
         for i in 0..run.len as usize {
             // The part of `bytes` that falls into this block.
@@ -244,14 +253,14 @@ impl Ext {
             let to = block_end.min(within + bytes.len());
             let block = run.start + i as u64;
             let id = if from == block_start && to == block_end {
-                v.initialise(block, class, &bytes[from - within..to - within], after)
+                write(self, block, &bytes[from - within..to - within])
             } else {
                 let mut filled = zeros.clone();
                 if from < to {
                     filled[from - block_start..to - block_start]
                         .copy_from_slice(&bytes[from - within..to - within]);
                 }
-                v.initialise(block, class, &filled, after)
+                write(self, block, &filled)
             };
             patches.push(id);
         }

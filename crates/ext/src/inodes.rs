@@ -61,6 +61,8 @@ pub(crate) struct InodeState {
     /// Of a directory: removals of names whose inodes live on elsewhere. Its own name stays on the disk until they are there, or a
     /// crash would leave an inode whose only name cannot be reached.
     pub(crate) departures: Vec<PatchId>,
+    /// The patch of the contents written last: more of them may join it.
+    pub(crate) run: Option<PatchId>,
     /// Zeroing the kept part of the last block after a truncation: what makes the file longer must come after it.
     pub(crate) tail_zeroed: Option<PatchId>,
     /// Where the next block of contents would best go; 0 where nothing is known.

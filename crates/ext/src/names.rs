@@ -218,9 +218,11 @@ impl Ext {
             before_name.push(parent_link);
             let contents =
                 new_directory_block(bs, number, directory, self.type_code(FileType::Directory));
-            let after = [unless(Planted::DotDotWithoutParentLink, parent_link)];
-            let filled = block.map(|b| v.initialise(b, BlockClass::Directory, &contents, &after));
+            // The child's `..` counts once the child's inode shows it, and not before: the block itself waits for nothing, or
+            // the blocks of a new tree could only be written level by level.
+            let filled = block.map(|b| v.initialise(b, BlockClass::Directory, &contents, &[]));
             before.extend(filled.map(|f| unless(Planted::DirectoryWithoutBlock, f)));
+            before.push(unless(Planted::DotDotWithoutParentLink, parent_link));
         } else if let Some(block) = block {
             let mut contents = new.target.to_vec();
             contents.resize(bs, 0);

@@ -153,6 +153,36 @@ impl<'a> Volume<'a> {
         id
     }
 
+    /// Writes contents of a file that wait for nothing, from `offset_bytes` of the block on. Whoever points to them waits for all
+    /// that was written under the same `run`, so that one patch will do for them; see `Graph::create_in_run`. A block that is given
+    /// whole need not be in memory.
+    pub fn write_in_run(
+        &mut self,
+        block: u64,
+        offset_bytes: usize,
+        contents: &[u8],
+        run: PatchId,
+    ) -> PatchId {
+        let class = BlockClass::Data;
+        let spec = PatchSpec { block, class };
+        self.state_dependencies(&spec, &[]);
+        if !self.scratch.is_empty() {
+            // The mechanism has the contents wait for something.
+            let after = std::mem::take(&mut self.scratch);
+            return if contents.len() == self.block_bytes() as usize {
+                self.initialise(block, class, contents, &after)
+            } else {
+                self.write(block, class, offset_bytes, contents, &after)
+            };
+        }
+        let offset = offset_bytes as u32;
+        let id = self
+            .store
+            .write_in_run(self.id, block, class, offset, contents, run, self.now);
+        self.mechanism.created(&spec, id);
+        id
+    }
+
     fn state_dependencies(&mut self, spec: &PatchSpec, after: &[PatchId]) {
         self.scratch.clear();
         self.scratch.extend_from_slice(after);
@@ -176,6 +206,15 @@ impl<'a> Volume<'a> {
             &[]
         };
         self.store.graph_mut().create_empty(of, Some(token), false);
+    }
+
+    /// As [`watch`](Self::watch) for one patch, where that takes no empty patch: the token that will be reported, `token` or the
+    /// one that was asked for earlier. `None` where it would take one.
+    pub fn watch_one(&mut self, on: PatchId, token: u64) -> Option<u64> {
+        let keeps_order = self.mechanism.keeps_order();
+        keeps_order
+            .then(|| self.store.graph_mut().watch(on, token))
+            .flatten()
     }
 
     /// The tokens that have come true since the last call.

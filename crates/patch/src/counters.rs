@@ -13,6 +13,10 @@ pub struct Counters {
     pub created_empty: u64,
     /// Of these, patches created hard (without undo data).
     pub created_hard: u64,
+    /// Of these, runs (the contents of several blocks).
+    pub created_runs: u64,
+    /// Blocks that are part of a run and not on disk now.
+    pub run_blocks_live: u64,
     /// Changes merged into a block's hard patch instead of becoming a patch.
     pub merged_hard: u64,
     /// Changes merged into a soft patch that they overlap.
@@ -44,6 +48,7 @@ impl Counters {
     pub fn bytes_live(&self) -> u64 {
         self.live * crate::graph::PATCH_BYTES
             + self.edges_live * crate::graph::EDGE_BYTES
+            + self.run_blocks_live * crate::graph::RUN_BLOCK_BYTES
             + self.undo_bytes_live
     }
 

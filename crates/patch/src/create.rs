@@ -214,12 +214,19 @@ impl Graph {
         if !self.optimisations.hard {
             return Hardness::No;
         }
-        let nobody_waits_for_this_block = self.blocks[block.0 as usize].external == 0
-            || self.planted(Planted::HardDespiteExternal);
+        let b = &self.blocks[block.0 as usize];
+        let run_is_waited_for = b
+            .run()
+            .is_some_and(|run| self.patches[run as usize].afters != NIL);
+        let nobody_waits_for_this_block =
+            (b.external == 0 && !run_is_waited_for) || self.planted(Planted::HardDespiteExternal);
         let merge = self.optimisations.merge;
         let mut i = 0;
         while i < deps.len() {
             let d = &self.patches[deps[i] as usize];
+            if d.state == State::Run && self.run_involves(deps[i], block) {
+                return Hardness::No;
+            }
             if d.state == State::Empty && d.afters == NIL && self.stands_for_block(deps[i], block) {
                 if d.held {
                     return Hardness::No;
@@ -272,10 +279,11 @@ impl Graph {
         found
     }
 
-    fn stands_for_block(&self, empty: u32, block: BlockId) -> bool {
+    pub(crate) fn stands_for_block(&self, empty: u32, block: BlockId) -> bool {
+        let run = self.blocks[block.0 as usize].run();
         self.before_indices(empty).any(|b| {
             let p = &self.patches[b as usize];
-            p.block == block.0 && !p.in_flight
+            (p.block == block.0 && !p.in_flight) || Some(b) == run
         })
     }
 }

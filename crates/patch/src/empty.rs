@@ -71,6 +71,22 @@ impl Graph {
         id
     }
 
+    /// Reports a token by [`take_fired`](Self::take_fired) once a hard patch has committed: `token`, or the one that was asked for
+    /// earlier, which is returned. `None` where the patch is not live or not hard; an empty patch that depends on it does then.
+    pub fn watch(&mut self, on: PatchId, token: u64) -> Option<u64> {
+        let index = self.index_of(on)?;
+        let p = &mut self.patches[index as usize];
+        if p.state != State::Hard {
+            return None;
+        }
+        if !p.watched {
+            p.watched = true;
+            p.offset = token as u32;
+            p.len = (token >> 32) as u32;
+        }
+        Some(u64::from(p.offset) | u64::from(p.len) << 32)
+    }
+
     /// Lets a held empty patch also depend on `on`. Dead ids count for nothing.
     ///
     /// # Errors
@@ -79,7 +95,8 @@ impl Graph {
         let (Some(index), Some(before)) = (self.index_of(empty), self.index_of(on)) else {
             return Ok(());
         };
-        if !self.patches[index as usize].held {
+        let p = &self.patches[index as usize];
+        if !p.held || p.state != State::Empty {
             return Err(DependencyError::Released { empty });
         }
         let somebody_depends = self.patches[index as usize].afters != NIL;
@@ -97,7 +114,8 @@ impl Graph {
 
     /// Lets a held empty patch commit as soon as its dependencies have.
     pub fn release(&mut self, empty: PatchId) {
-        if let Some(index) = self.index_of(empty) {
+        let index = self.index_of(empty);
+        if let Some(index) = index.filter(|i| self.patches[*i as usize].state == State::Empty) {
             self.patches[index as usize].held = false;
             self.commit_empty_if_done(index);
         }

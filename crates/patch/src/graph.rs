@@ -36,6 +36,8 @@ pub enum PatchKind {
     Hard,
     /// No bytes: stands for its dependencies.
     Empty,
+    /// Contents of several blocks without undo data; see [`Graph::create_in_run`].
+    Run,
 }
 
 /// A look at a live patch.
@@ -63,6 +65,8 @@ pub(crate) enum State {
     Bits,
     Hard,
     Empty,
+    /// The contents of several blocks.
+    Run,
     /// Merged into the patch in `offset`; lives until that one commits, so that its id keeps standing for it.
     Forward,
 }
@@ -71,9 +75,11 @@ pub(crate) enum State {
 pub(crate) struct Patch {
     pub(crate) generation: u32,
     pub(crate) block: u32,
-    /// Bytes: first byte. Bits: the word's first byte. Empty: low half of the token. Forward: the target's index.
+    /// Bytes: first byte. Bits: the word's first byte. Empty or hard, if watched: low half of the token. Forward: the target's index.
+    /// Run: how many of its blocks are not on disk.
     pub(crate) offset: u32,
-    /// Bytes: length. Bits: the mask (bits flipped back by a merged change are not in it, but in `undo`). Empty: high half of the token.
+    /// Bytes: length. Bits: the mask (bits flipped back by a merged change are not in it, but in `undo`). Empty or hard, if watched: high half of the token.
+    /// Run: the first of its blocks that no write has taken up.
     pub(crate) len: u32,
     pub(crate) next_in_block: u32,
     pub(crate) prev_in_block: u32,
@@ -84,18 +90,16 @@ pub(crate) struct Patch {
     /// First edge from a patch that depends on this one.
     pub(crate) afters: u32,
     pub(crate) befores_count: u32,
-    /// Of these, how many go along in the write being put together; zero outside of `start_write`.
-    pub(crate) going_along: u32,
-    /// The last search that came by.
+    /// The last search that came by. While a write is put together: how many of `befores` go along (see `Graph::choose`).
     pub(crate) mark: u32,
     /// First of the patches that were merged into this one (linked by their `next_in_block`).
     pub(crate) forwards: u32,
     pub(crate) state: State,
     pub(crate) in_flight: bool,
     pub(crate) ready: bool,
-    /// Empty patches: kept from committing until released.
+    /// Empty patches: kept from committing until released. Runs: no block joins any more.
     pub(crate) held: bool,
-    /// Empty patches: somebody wants to hear of its commit.
+    /// Empty and hard patches: somebody wants to hear of its commit.
     pub(crate) watched: bool,
     pub(crate) undo: Undo,
 }
@@ -104,7 +108,7 @@ impl Patch {
     /// Bits: every bit that was ever flipped.
     pub(crate) fn covered(&self) -> u32 {
         match self.undo {
-            Undo::Flip { covered } => covered,
+            Undo::Flip { covered } => covered.get(),
             _ => 0,
         }
     }
@@ -124,6 +128,8 @@ pub(crate) struct Edge {
 pub(crate) const PATCH_BYTES: u64 = size_of::<Patch>() as u64;
 /// Bytes that one dependency takes.
 pub(crate) const EDGE_BYTES: u64 = size_of::<Edge>() as u64;
+/// Bytes that a block takes in a run: three numbers of its entry are for that alone.
+pub(crate) const RUN_BLOCK_BYTES: u64 = 12;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Block {
@@ -137,36 +143,42 @@ pub(crate) struct Block {
     pub(crate) uncommitted: u32,
     /// Edges from patches of other blocks (or from empty patches that something depends on) to uncommitted patches here.
     pub(crate) external: u32,
-    /// Where in the block its soft patches may lie, 64 bytes a bit (see [`Zones`]).
+    /// Where in the block its soft patches may lie, 128 bytes a bit (see [`Zones`]).
     pub(crate) zones: Zones,
+    /// The run that its contents are part of (the version in flight, where `prev_in_run` says so).
+    run: u32,
+    /// Its neighbours among those blocks of the run that no write has taken up.
+    pub(crate) next_in_run: u32,
+    pub(crate) prev_in_run: u32,
 }
 
-/// A summary of ranges within a block: one bit for each 64 bytes, around again after 4096. What shares no bit with the summary
+/// In place of a block's neighbour in its run: its part of the run is in flight.
+const RUN_IN_FLIGHT: u32 = NIL - 1;
+
+/// A summary of ranges within a block: one bit for each 128 bytes, around again after 4096. What shares no bit with the summary
 /// overlaps nothing in it, and need not be compared with every soft patch of the block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Zones([u32; 2]);
+pub(crate) struct Zones(u32);
 
 impl Zones {
     pub(crate) fn of((start, end): (u32, u32)) -> Zones {
-        let (first, last) = (start / 64, end.max(start + 1).div_ceil(64) - 1);
-        if last - first >= 63 {
-            return Zones([u32::MAX; 2]);
+        let (first, last) = (start / 128, end.max(start + 1).div_ceil(128) - 1);
+        if last - first >= 31 {
+            return Zones(u32::MAX);
         }
-        let bits = ((1u64 << (last - first + 1)) - 1).rotate_left(first % 64);
-        Zones([bits as u32, (bits >> 32) as u32])
+        Zones(((1u32 << (last - first + 1)) - 1).rotate_left(first % 32))
     }
 
     pub(crate) fn add(&mut self, other: Zones) {
-        self.0[0] |= other.0[0];
-        self.0[1] |= other.0[1];
+        self.0 |= other.0;
     }
 
     pub(crate) fn meets(self, other: Zones) -> bool {
-        self.0[0] & other.0[0] | self.0[1] & other.0[1] != 0
+        self.0 & other.0 != 0
     }
 
     pub(crate) fn contains(self, other: Zones) -> bool {
-        self.0[0] | other.0[0] == self.0[0] && self.0[1] | other.0[1] == self.0[1]
+        self.0 | other.0 == self.0
     }
 }
 
@@ -179,8 +191,45 @@ impl Block {
         hard: NIL,
         uncommitted: 0,
         external: 0,
-        zones: Zones([0; 2]),
+        zones: Zones(0),
+        run: NIL,
+        next_in_run: NIL,
+        prev_in_run: NIL,
     };
+
+    /// The run that waits for a write of the block.
+    pub(crate) fn run(&self) -> Option<u32> {
+        (self.run != NIL && self.prev_in_run != RUN_IN_FLIGHT).then_some(self.run)
+    }
+
+    /// The run that the version in flight is part of.
+    pub(crate) fn run_in_flight(&self) -> Option<u32> {
+        (self.run != NIL && self.prev_in_run == RUN_IN_FLIGHT).then_some(self.run)
+    }
+
+    pub(crate) fn enter_run(&mut self, run: u32, next: u32) {
+        self.run = run;
+        self.next_in_run = next;
+        self.prev_in_run = NIL;
+    }
+
+    /// The write that takes up its part of the run starts.
+    pub(crate) fn run_starts(&mut self) {
+        self.prev_in_run = RUN_IN_FLIGHT;
+    }
+
+    pub(crate) fn leave_run(&mut self) {
+        self.run = NIL;
+        self.prev_in_run = NIL;
+    }
+
+    pub(crate) fn is_in_flight(&self) -> bool {
+        self.first_in_flight != NIL || self.run_in_flight().is_some()
+    }
+
+    pub(crate) fn has_ready(&self) -> bool {
+        self.first_ready != NIL || self.run().is_some()
+    }
 }
 
 /// The patch graph; see the crate's documentation.
@@ -201,7 +250,6 @@ pub struct Graph {
     /// Scratch space, kept to allocate nothing in steady state.
     pub(crate) stack: Vec<u32>,
     pub(crate) chosen: Vec<u32>,
-    pub(crate) touched: Vec<u32>,
     pub(crate) starts: Vec<u32>,
     pub(crate) old_bytes: Vec<u8>,
     pub(crate) undo: UndoStore,
@@ -232,7 +280,6 @@ impl Graph {
             became_ready: Vec::new(),
             stack: Vec::new(),
             chosen: Vec::new(),
-            touched: Vec::new(),
             starts: Vec::new(),
             old_bytes: Vec::new(),
             undo: UndoStore::default(),
@@ -267,10 +314,12 @@ impl Graph {
     }
 
     /// Whether the patch could still change: it is live, and no version with it is on its way. Two changes whose ids resolve to
-    /// the same pending patch reach the disk together, or not at all.
+    /// the same pending patch reach the disk together, or not at all. That is not so of a run: it never counts as pending.
     pub fn is_pending(&self, id: PatchId) -> bool {
-        self.index_of(id)
-            .is_some_and(|i| !self.patches[i as usize].in_flight)
+        self.index_of(id).is_some_and(|i| {
+            let p = &self.patches[i as usize];
+            !p.in_flight && p.state != State::Run
+        })
     }
 
     /// Whether two ids stand for one live patch.
@@ -286,6 +335,7 @@ impl Graph {
             State::Soft => (PatchKind::Soft, true),
             State::Bits => (PatchKind::Bits, false),
             State::Hard => (PatchKind::Hard, false),
+            State::Run => (PatchKind::Run, false),
             _ => (PatchKind::Empty, false),
         };
         Some(PatchInfo {
@@ -324,21 +374,21 @@ impl Graph {
     pub fn is_in_flight(&self, block: BlockId) -> bool {
         self.blocks
             .get(block.0 as usize)
-            .is_some_and(|b| b.first_in_flight != NIL)
+            .is_some_and(Block::is_in_flight)
     }
 
     /// Whether the block has a patch that may be written now.
     pub fn has_ready(&self, block: BlockId) -> bool {
         self.blocks
             .get(block.0 as usize)
-            .is_some_and(|b| b.first_ready != NIL)
+            .is_some_and(Block::has_ready)
     }
 
     /// Whether the block's version in memory may be written as it is for all that is cheaply known: its one patch is ready.
     pub fn is_simply_ready(&self, block: BlockId) -> bool {
         self.blocks
             .get(block.0 as usize)
-            .is_some_and(|b| b.uncommitted == 1 && b.first_ready != NIL)
+            .is_some_and(|b| b.uncommitted == 1 && b.has_ready())
     }
 
     /// Moves the tokens of watched empty patches that have committed since the last call to `into`.
@@ -373,6 +423,8 @@ impl Graph {
     /// The uncommitted patches of a block in the order in which they were applied.
     pub fn uncommitted(&self, block: BlockId) -> Vec<PatchId> {
         let mut found = Vec::new();
+        let run = self.blocks.get(block.0 as usize).and_then(Block::run);
+        found.extend(run.map(|run| self.id_of(run)));
         let mut i = self.blocks.get(block.0 as usize).map_or(NIL, |b| b.first);
         while i != NIL {
             found.push(self.id_of(i));
@@ -386,6 +438,8 @@ impl Graph {
         let Some(b) = self.blocks.get(block.0 as usize) else {
             return;
         };
+        let run = b.run().or(b.run_in_flight());
+        into.extend(run.map(|run| self.id_of(run)));
         for first in [b.first, b.first_in_flight] {
             let mut index = first;
             while index != NIL {
@@ -447,7 +501,6 @@ impl Graph {
             befores: NIL,
             afters: NIL,
             befores_count: 0,
-            going_along: 0,
             mark: 0,
             forwards: NIL,
             state,

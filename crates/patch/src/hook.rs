@@ -34,6 +34,15 @@ pub enum Event<'a> {
         /// The one that took its place.
         to: PatchId,
     },
+    /// A block left a run: what the run was to write to it is in a patch of its own now, which the run waits for.
+    Split {
+        /// The run.
+        from: PatchId,
+        /// The block.
+        block: BlockId,
+        /// Its hard patch.
+        to: PatchId,
+    },
     /// An empty patch was given a further dependency.
     Depend {
         /// The empty patch.

@@ -28,6 +28,7 @@ impl Graph {
                 "patches, edges, undo bytes: {counted:?}, but {kept:?}"
             ));
         }
+        self.check_runs()?;
         for (block, external) in external.into_iter().enumerate() {
             self.check_block(block as u32)?;
             let b = &self.blocks[block];
@@ -64,10 +65,37 @@ impl Graph {
                 "patch {index} waits for {count} patches, counted {kept}"
             ));
         }
-        if p.going_along != 0 {
-            return Err(format!("patch {index} is still said to go along"));
-        }
         Ok(u64::from(count))
+    }
+
+    /// A run counts its blocks, and lists those that no write has taken up.
+    fn check_runs(&self) -> Result<(), String> {
+        let mut members = vec![0u32; self.patches.len()];
+        for (block, b) in self.blocks.iter().enumerate() {
+            for run in b.run().into_iter().chain(b.run_in_flight()) {
+                if self.patches[run as usize].state != State::Run {
+                    return Err(format!("block {block}: {run} is not a run"));
+                }
+                members[run as usize] += 1;
+            }
+        }
+        for (index, p) in self.patches.iter().enumerate() {
+            if p.state != State::Run {
+                continue;
+            }
+            let mut listed_elsewhere = false;
+            self.for_each_in_run(index as u32, |b| {
+                listed_elsewhere |= self.run_of(b.0) != Some(index as u32);
+            });
+            if members[index] != p.offset || listed_elsewhere || self.run_is_done(index as u32) {
+                return Err(format!("run {index}: {} blocks, {p:?}", members[index]));
+            }
+        }
+        let all: u32 = members.iter().sum();
+        if u64::from(all) != self.counters.run_blocks_live {
+            return Err(format!("{all} blocks in runs, {:?}", self.counters));
+        }
+        Ok(())
     }
 
     fn check_block(&self, block: u32) -> Result<(), String> {
@@ -87,13 +115,14 @@ impl Graph {
             earlier.push(index);
             index = p.next_in_block;
         }
-        if earlier.len() != b.uncommitted as usize
+        let in_run = usize::from(b.run().is_some());
+        if earlier.len() + in_run != b.uncommitted as usize
             || earlier.last().copied().unwrap_or(NIL) != b.last
         {
             return Err(format!("block {block}: {} patches, {b:?}", earlier.len()));
         }
         let ready = earlier.iter().filter(|i| self.patches[**i as usize].ready);
-        if (ready.count() > 0) != self.has_ready(BlockId(block)) {
+        if (in_run + ready.count() > 0) != self.has_ready(BlockId(block)) {
             return Err(format!("block {block}: the ready list is not right"));
         }
         Ok(())
@@ -115,6 +144,9 @@ impl Graph {
             return Err(format!(
                 "patch {index} does not wait for its block's hard patch"
             ));
+        }
+        if self.run_of(p.block).is_some_and(|run| !waits_for(run)) {
+            return Err(format!("patch {index} does not wait for its block's run"));
         }
         let zones = Zones::of(range);
         if !self.blocks[p.block as usize].zones.contains(zones) {

@@ -29,6 +29,9 @@
 //! given asks the exact question, whether one of them leads back to this block; a search that grows too long gives up, and the
 //! patch is soft. Merging (§4.2, §4.3) asks the same question: may the merged patch's dependencies lead to itself?
 //!
+//! With both optimisations on, changes of several blocks that wait for nothing can be one patch, a *run*
+//! ([`Graph::create_in_run`]).
+//!
 //! Only held empty patches can be given dependencies later. Whether that closes a circle is searched to the end, without a limit.
 //!
 //! Everything can be switched off by [`Optimisations`], for measurement.
@@ -45,6 +48,7 @@ mod optimisations;
 mod place;
 #[cfg_attr(not(feature = "planted-errors"), allow(dead_code, unreachable_pub))]
 mod planted;
+mod runs;
 mod search;
 mod snapshot;
 mod undo;

@@ -97,7 +97,7 @@ impl Graph {
     /// Ready or not, by what it waits for.
     pub(crate) fn update_ready(&mut self, index: u32) {
         let p = &self.patches[index as usize];
-        if p.state == State::Empty || p.in_flight {
+        if matches!(p.state, State::Empty | State::Run) || p.in_flight {
             return;
         }
         if p.befores_count <= u32::from(self.planted(Planted::ReadyTooEarly)) {
@@ -117,7 +117,9 @@ impl Graph {
             return false;
         }
         match a.state {
-            State::Empty => a.afters != NIL && !self.planted(Planted::ExternalMissesEmpties),
+            State::Empty | State::Run => {
+                a.afters != NIL && !self.planted(Planted::ExternalMissesEmpties)
+            }
             _ => a.block != b.block && !self.planted(Planted::ExternalNotIncremented),
         }
     }
@@ -131,7 +133,7 @@ impl Graph {
         }
         let first_edge_of_empty = {
             let b = &self.patches[before as usize];
-            b.state == State::Empty && b.afters == NIL
+            matches!(b.state, State::Empty | State::Run) && b.afters == NIL
         };
         let edge = self.new_edge(after, before);
         let (head_after, head_before) = (
@@ -259,7 +261,7 @@ impl Graph {
         }
         self.patches[after as usize].befores_count -= 1;
         let b = &self.patches[before as usize];
-        if b.state == State::Empty && b.afters == NIL {
+        if matches!(b.state, State::Empty | State::Run) && b.afters == NIL {
             self.shift_external_of_empty(before, false);
         }
         self.edges[edge as usize].next_after = self.free_edge;

@@ -31,6 +31,8 @@ struct Item {
     /// Empty changes: not committed before it is released.
     held: bool,
     state: State,
+    /// The changes of one group count as committed only when all of them are.
+    group: Option<usize>,
 }
 
 /// What [`Model::closure`] found.
@@ -83,8 +85,14 @@ impl Model {
             dependencies,
             held: false,
             state: State::Uncommitted,
+            group: None,
         });
         self.items.len() - 1
+    }
+
+    /// Puts a change into a group: whoever waits for one of its changes may be made to wait for all.
+    pub fn join(&mut self, number: usize, group: usize) {
+        self.items[number].group = Some(group);
     }
 
     /// Records an empty change: committed as soon as its dependencies are, and it is not held (any more).
@@ -96,6 +104,7 @@ impl Model {
             dependencies,
             held,
             state: State::Uncommitted,
+            group: None,
         };
         self.items.push(item);
         self.settle();
@@ -229,9 +238,19 @@ impl Model {
         bytes
     }
 
-    /// Whether a change has committed (an empty one: whether all that it stands for has).
+    /// Whether a change has committed, with all of its group (an empty one: whether all that it stands for has).
     pub fn is_committed(&self, number: usize) -> bool {
-        self.is_met(number, None)
+        let item = &self.items[number];
+        match (item.block, item.group) {
+            (None, _) => {
+                let mut all = item.dependencies.iter();
+                item.state == State::Committed || (!item.held && all.all(|d| self.is_committed(*d)))
+            }
+            (_, None) => self.is_met(number, None),
+            (_, group) => (0..self.items.len())
+                .filter(|n| self.items[*n].group == group)
+                .all(|n| self.is_met(n, None)),
+        }
     }
 
     /// Whether a change is as good as on disk for a write of `with_block`.

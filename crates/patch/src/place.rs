@@ -3,7 +3,7 @@
 use crate::graph::{Graph, NIL, State, Zones};
 use crate::planted::Planted;
 use crate::search::Target;
-use crate::undo::Undo;
+use crate::undo::{Packed, Undo};
 use crate::{BlockId, Change, Event};
 
 impl Graph {
@@ -97,6 +97,13 @@ impl Graph {
 
     /// Merges into the block's hard patch, or makes it (with every soft patch of the block lying on top of it).
     pub(crate) fn place_hard(&mut self, block: BlockId, deps: &[u32]) -> (u32, bool) {
+        if let Some(run) = self.run_of(block.0) {
+            if deps.is_empty() {
+                self.counters.merged_hard += 1;
+                return (run, true);
+            }
+            self.split_from_run(block);
+        }
         let old = self.blocks[block.0 as usize].hard;
         let merged = old != NIL && self.optimisations.merge;
         let hard = if merged {
@@ -209,7 +216,9 @@ impl Graph {
         let p = &mut self.patches[target as usize];
         p.len ^= mask;
         let covered = if forgets { p.len } else { p.covered() | mask };
-        p.undo = Undo::Flip { covered };
+        p.undo = Undo::Flip {
+            covered: Packed::new(covered),
+        };
     }
 
     pub(crate) fn merge_into_soft(
@@ -282,7 +291,9 @@ impl Graph {
                 block.0,
                 start,
                 mask,
-                Undo::Flip { covered: mask },
+                Undo::Flip {
+                    covered: Packed::new(mask),
+                },
             ),
             Change::Bytes { .. } => {
                 let old = &bytes[start as usize..end as usize];
@@ -294,6 +305,9 @@ impl Graph {
         let hard = self.blocks[block.0 as usize].hard;
         if hard != NIL {
             self.add_edge(index, hard);
+        }
+        if let Some(run) = self.run_of(block.0) {
+            self.add_edge(index, run);
         }
         if overlaps && !self.planted(Planted::OverlapLeftOut) {
             let mut other = self.blocks[block.0 as usize].first;

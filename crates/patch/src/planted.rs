@@ -69,11 +69,19 @@ pub enum Planted {
     HardPatchesApart,
     /// The closure of a patch ends with its direct dependencies.
     ClosureTooShort,
+    /// A run commits before the last of its blocks is on disk.
+    RunCommitsEarly,
+    /// A block that leaves its run is not waited for by those who wait for the run.
+    SplitForgetsRun,
+    /// The searches do not know which blocks a run is about.
+    SearchOverlooksRuns,
+    /// The closure of a run does not have its blocks.
+    ClosureMissesRuns,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Planted; 28] = [
+    pub const ALL: [Planted; 32] = [
         Planted::OverlapLeftOut,
         Planted::HardIgnoresSearch,
         Planted::HardDespiteExternal,
@@ -102,6 +110,10 @@ impl Planted {
         Planted::SearchStopsAtEmpty,
         Planted::HardPatchesApart,
         Planted::ClosureTooShort,
+        Planted::RunCommitsEarly,
+        Planted::SplitForgetsRun,
+        Planted::SearchOverlooksRuns,
+        Planted::ClosureMissesRuns,
     ];
 }
 

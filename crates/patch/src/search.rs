@@ -86,9 +86,22 @@ impl Graph {
         self.search_mark
     }
 
+    /// A mark that no patch bears yet, and nor do as many as there are edges that follow it. Whoever gives these to patches moves
+    /// `search_mark` to the last.
+    pub(crate) fn first_of_marks(&mut self) -> u32 {
+        if self.search_mark > u32::MAX - 2 - self.edges.len() as u32 {
+            self.search_mark = u32::MAX;
+        }
+        self.next_mark()
+    }
+
     fn is_target(&self, index: u32, target: Target) -> bool {
         match target {
-            Target::Block(block) => self.patches[index as usize].block == block,
+            Target::Block(block) => {
+                self.patches[index as usize].block == block
+                    || (self.blocks[block as usize].run() == Some(index)
+                        && !self.planted(Planted::SearchOverlooksRuns))
+            }
             Target::Patch(wanted) => index == wanted,
         }
     }

@@ -44,6 +44,17 @@ impl UndoData {
     }
 }
 
+/// What becomes a patch of the snapshot.
+enum Part {
+    Patch(u32),
+    /// A run appears as a hard patch on each of its blocks and an empty one that stands for them.
+    OfRun {
+        block: u32,
+        run: u32,
+        in_flight: bool,
+    },
+}
+
 /// A patch that had not committed when the snapshot was taken.
 #[derive(Clone, Debug)]
 pub struct SnapshotPatch {
@@ -64,26 +75,55 @@ pub struct SnapshotPatch {
 impl Graph {
     /// Every patch that has not committed. The patches of one block come in the order in which they were applied.
     pub fn snapshot(&self) -> Vec<SnapshotPatch> {
-        let mut order: Vec<u32> = Vec::new();
-        for b in &self.blocks {
+        let mut order: Vec<Part> = Vec::new();
+        for (block, b) in self.blocks.iter().enumerate() {
+            let in_flight = b.run_in_flight().is_some();
+            let run = b.run().or(b.run_in_flight());
+            order.extend(run.map(|run| Part::OfRun {
+                block: block as u32,
+                run,
+                in_flight,
+            }));
             for first in [b.first_in_flight, b.first] {
                 let mut index = first;
                 while index != NIL {
-                    order.push(index);
+                    order.push(Part::Patch(index));
                     index = self.patches[index as usize].next_in_block;
                 }
             }
         }
-        let empties = (0..self.patches.len() as u32)
-            .filter(|i| self.patches[*i as usize].state == State::Empty);
-        order.extend(empties);
+        let empties = (0..self.patches.len() as u32).filter(|i| {
+            let state = self.patches[*i as usize].state;
+            matches!(state, State::Empty | State::Run)
+        });
+        order.extend(empties.map(Part::Patch));
         let mut place = vec![usize::MAX; self.patches.len()];
-        for (at, index) in order.iter().enumerate() {
-            place[*index as usize] = at;
+        let mut parts = vec![Vec::new(); self.patches.len()];
+        for (at, part) in order.iter().enumerate() {
+            match part {
+                Part::Patch(index) => place[*index as usize] = at,
+                Part::OfRun { run, .. } => parts[*run as usize].push(at),
+            }
         }
         order
             .iter()
-            .map(|index| self.snapshot_of(*index, &place))
+            .map(|part| match part {
+                Part::Patch(index) => {
+                    let mut patch = self.snapshot_of(*index, &place);
+                    patch.befores.append(&mut parts[*index as usize]);
+                    patch
+                }
+                Part::OfRun {
+                    block, in_flight, ..
+                } => SnapshotPatch {
+                    kind: PatchKind::Hard,
+                    block: Some(BlockId(*block)),
+                    befores: Vec::new(),
+                    undo: UndoData::None,
+                    in_flight: *in_flight,
+                    held: false,
+                },
+            })
             .collect()
     }
 
@@ -103,7 +143,7 @@ impl Graph {
                 .collect(),
             undo: self.undo_data(index),
             in_flight: p.in_flight,
-            held: p.held,
+            held: p.held && p.state == State::Empty,
         }
     }
 

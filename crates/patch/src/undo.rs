@@ -7,13 +7,27 @@ pub(crate) enum Undo {
     None,
     /// Bits, taken back by flipping them again. `covered` holds every bit that was ever flipped, also those that a merged change
     /// flipped back: later flips of them come after.
-    Flip { covered: u32 },
+    Flip { covered: Packed },
     /// They were all zero.
     Zero,
     /// They fit into the patch.
     Inline([u8; 8]),
     /// They are in this slot of the [`UndoStore`].
-    Stored(u32),
+    Stored(Packed),
+}
+
+/// A number that may lie at any address, which saves a patch four bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Packed([u8; 4]);
+
+impl Packed {
+    pub(crate) fn new(number: u32) -> Packed {
+        Packed(number.to_ne_bytes())
+    }
+
+    pub(crate) fn get(self) -> u32 {
+        u32::from_ne_bytes(self.0)
+    }
 }
 
 /// The smallest buffer is of 16 bytes, every next size is twice as large.
@@ -48,10 +62,10 @@ impl UndoStore {
         buffer[..old.len()].copy_from_slice(old);
         if let Some(slot) = self.free_slots.pop() {
             self.slots[slot as usize] = buffer;
-            return Undo::Stored(slot);
+            return Undo::Stored(Packed::new(slot));
         }
         self.slots.push(buffer);
-        Undo::Stored(self.slots.len() as u32 - 1)
+        Undo::Stored(Packed::new(self.slots.len() as u32 - 1))
     }
 
     fn buffer(&mut self, len: usize) -> Box<[u8]> {
@@ -74,7 +88,9 @@ impl UndoStore {
             Undo::None | Undo::Flip { .. } => {}
             Undo::Zero => into.fill(0),
             Undo::Inline(bytes) => into.copy_from_slice(&bytes[..into.len()]),
-            Undo::Stored(slot) => into.copy_from_slice(&self.slots[slot as usize][..into.len()]),
+            Undo::Stored(slot) => {
+                into.copy_from_slice(&self.slots[slot.get() as usize][..into.len()])
+            }
         }
     }
 
@@ -83,6 +99,7 @@ impl UndoStore {
         let Undo::Stored(slot) = undo else {
             return;
         };
+        let slot = slot.get();
         let buffer = std::mem::take(&mut self.slots[slot as usize]);
         self.free_slots.push(slot);
         let class = Self::class(buffer.len());

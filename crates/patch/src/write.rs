@@ -34,18 +34,20 @@ impl Graph {
         let Some(b) = self.blocks.get(block.0 as usize) else {
             return Version::Nothing;
         };
-        let second = b.first_in_flight != NIL && !self.planted(Planted::SecondInFlight);
-        if second || b.first_ready == NIL {
+        let second = b.is_in_flight() && !self.planted(Planted::SecondInFlight);
+        if second || !b.has_ready() {
             return Version::Nothing;
         }
         let mut chosen = std::mem::take(&mut self.chosen);
         self.choose(block, &mut chosen);
         let uncommitted = self.blocks[block.0 as usize].uncommitted as usize;
-        let left_over = uncommitted.saturating_sub(chosen.len());
+        let in_run = usize::from(self.run_of(block.0).is_some());
+        let left_over = uncommitted.saturating_sub(chosen.len() + in_run);
         if left_over > 0 && !self.can_do_without(block, &chosen) {
             self.chosen = chosen;
             return Version::Nothing;
         }
+        let run = self.start_run(block);
         self.put_in_flight(block, &chosen);
         self.counters.versions += 1;
         let version = if left_over == 0 {
@@ -58,7 +60,8 @@ impl Graph {
             Version::RolledBack(copy)
         };
         if self.hook.is_some() {
-            let patches: Vec<PatchId> = chosen.iter().map(|i| self.id_of(*i)).collect();
+            let patches = run.iter().chain(&chosen);
+            let patches: Vec<PatchId> = patches.map(|i| self.id_of(*i)).collect();
             let bytes = if let Version::RolledBack(copy) = &version {
                 copy
             } else {
@@ -77,12 +80,13 @@ impl Graph {
     /// The patches of the block that wait for nothing but each other.
     fn choose(&mut self, block: BlockId, chosen: &mut Vec<u32>) {
         let mut stack = std::mem::take(&mut self.stack);
-        let mut touched = std::mem::take(&mut self.touched);
         let held_goes_along = self.planted(Planted::HeldGoesAlong);
         let one_missing = u32::from(self.planted(Planted::GoesAlongTooEarly));
+        // How many of a patch's dependencies go along is kept in its mark, counted from this one on: no patch bears it or a larger
+        // one, and none has more dependencies than there are edges.
+        let none_go = self.first_of_marks();
         chosen.clear();
         stack.clear();
-        touched.clear();
         let mut ready = self.blocks[block.0 as usize].first_ready;
         while ready != NIL {
             stack.push(ready);
@@ -103,22 +107,17 @@ impl Graph {
                 let q = &mut self.patches[after as usize];
                 let held = q.held && !held_goes_along;
                 if q.block != block.0 && (q.state != State::Empty || held) {
+                    // A run among them: its other blocks are still to be written.
                     continue;
                 }
-                if q.going_along == 0 {
-                    touched.push(after);
-                }
-                q.going_along += 1;
-                if q.going_along + one_missing == q.befores_count {
+                q.mark = q.mark.max(none_go) + 1;
+                self.search_mark = self.search_mark.max(q.mark);
+                if q.mark - none_go + one_missing == q.befores_count {
                     stack.push(after);
                 }
             }
         }
-        for index in &touched {
-            self.patches[*index as usize].going_along = 0;
-        }
         self.stack = stack;
-        self.touched = touched;
     }
 
     /// Whether everything that is not chosen can be rolled back. With merging on it always can: the one hard patch is what all
@@ -143,14 +142,27 @@ impl Graph {
         let Some(b) = self.blocks.get(block.0 as usize) else {
             return false;
         };
-        if b.first_ready == NIL || self.is_simply_ready(block) {
+        if !b.has_ready() || self.is_simply_ready(block) {
             return false;
         }
         let mut chosen = std::mem::take(&mut self.chosen);
         self.choose(block, &mut chosen);
-        let leaves_out = chosen.len() < self.blocks[block.0 as usize].uncommitted as usize;
+        let in_run = usize::from(self.run_of(block.0).is_some());
+        let uncommitted = self.blocks[block.0 as usize].uncommitted as usize;
+        let leaves_out = chosen.len() + in_run < uncommitted;
         self.chosen = chosen;
         leaves_out
+    }
+
+    /// Whether a write that leaves patches out would only be put off by waiting. A soft patch above an uncommitted hard one was
+    /// made soft because it leads back to its own block: the hard patch has to be on disk before all that the soft one waits for.
+    pub fn must_roll_back(&self, block: BlockId) -> bool {
+        self.optimisations.hard
+            && self.optimisations.merge
+            && self.blocks.get(block.0 as usize).is_some_and(|b| {
+                let hard_goes = b.hard != NIL && self.patches[b.hard as usize].ready;
+                b.uncommitted > 1 && (hard_goes || b.run().is_some())
+            })
     }
 
     /// What stands between now and `targets` being on disk: appends the blocks of their uncommitted dependencies (and of
@@ -175,6 +187,13 @@ impl Graph {
                 continue;
             }
             let (ready_now, block) = (p.ready, p.block);
+            let (is_run, outstanding) = (p.state == State::Run, p.offset as usize);
+            if is_run && !self.planted(Planted::ClosureMissesRuns) {
+                let before = ready.len();
+                self.for_each_in_run(index, |b| ready.push(b));
+                state.in_flight |= outstanding > ready.len() - before;
+            }
+            let p = &self.patches[index as usize];
             let mut edge = p.befores;
             stack.extend(self.goes_along_with(index));
             if self.planted(Planted::ClosureTooShort) && !targets.iter().any(|t| t.index == index) {
@@ -265,10 +284,11 @@ impl Graph {
             work.push(index);
             index = self.patches[index as usize].next_in_block;
         }
+        work.extend(self.complete_run(block));
         self.retire(&mut work);
         self.stack = work;
         // Patches that came while the version was in flight could not be told apart as ready from those in it.
-        if self.blocks[block.0 as usize].first_ready != NIL {
+        if self.blocks[block.0 as usize].has_ready() {
             self.became_ready.push(block);
         }
     }
@@ -303,6 +323,7 @@ impl Graph {
             index = next;
         }
         self.blocks[block.0 as usize].zones = Zones::default();
+        work.extend(self.discard_from_run(block));
         self.retire(&mut work);
         self.stack = work;
     }
@@ -333,6 +354,8 @@ impl Graph {
                 match q.state {
                     State::Empty if q.held && !self.planted(Planted::HeldCommits) => {}
                     State::Empty => work.push(after),
+                    State::Run if self.run_is_done(after) => work.push(after),
+                    State::Run => {}
                     _ => self.update_ready(after),
                 }
             }

@@ -84,8 +84,8 @@ impl Store {
             .collect()
     }
 
-    /// Takes up the blocks that need no rollback, and only where there is none, those that do: others may complete first and
-    /// spare it.
+    /// Takes up the blocks that need no rollback, and those that will need one however long they wait: somebody waits for this, and
+    /// each round costs a flush. The others only where there are none of these: what completes first may spare them the rollback.
     fn write_avoiding_rollback(
         &mut self,
         blocks: &[BlockId],
@@ -93,7 +93,7 @@ impl Store {
     ) {
         let mut left = Vec::new();
         for block in blocks {
-            if self.graph.would_roll_back(*block) {
+            if !self.graph.must_roll_back(*block) && self.graph.would_roll_back(*block) {
                 left.push(*block);
             } else {
                 self.take_up(*block, versions);

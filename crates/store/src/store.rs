@@ -373,6 +373,49 @@ impl Store {
         id
     }
 
+    /// Writes contents into a block from `offset_bytes` on, with no dependencies, as a part of `run` if it can be; see
+    /// [`Graph::create_in_run`]. A block that is given whole need not be in memory.
+    ///
+    /// # Panics
+    /// Where the block is not in memory and `contents` is not all of it.
+    #[allow(clippy::too_many_arguments)]
+    pub fn write_in_run(
+        &mut self,
+        volume: VolumeId,
+        block: u64,
+        class: BlockClass,
+        offset_bytes: u32,
+        contents: &[u8],
+        run: PatchId,
+        now: Duration,
+    ) -> PatchId {
+        let index = match self.map.get(&Key { volume, block }) {
+            Some(index) => *index,
+            None => {
+                assert_eq!(contents.len(), self.block_bytes(volume) as usize);
+                let optimisations = self.graph.optimisations();
+                let data: Arc<[u8]> = if optimisations.hard && optimisations.merge {
+                    // A part of a run is never rolled back.
+                    contents.into()
+                } else {
+                    std::iter::repeat_n(0, contents.len()).collect()
+                };
+                self.new_slot(Key { volume, block }, class, data)
+            }
+        };
+        let slot = &mut self.slots[index as usize];
+        slot.class = class;
+        slot.rollback_owed = false;
+        let change = Change::Bytes {
+            offset_bytes,
+            bytes: contents,
+        };
+        let bytes = make_unique(&mut slot.data);
+        let id = self.graph.create_in_run(BlockId(index), bytes, change, run);
+        self.note_dirty(index, now);
+        id
+    }
+
     /// Gives a block wholly new contents, whatever it held before: it need not be in memory. Made for blocks just allocated, to
     /// which nothing on the disk points.
     pub fn initialise(

@@ -156,6 +156,18 @@ fn a_block_that_would_be_rolled_back_is_passed_over_twice() {
 }
 
 #[test]
+fn a_rollback_that_waiting_does_not_spare_is_done_at_once_where_somebody_waits() {
+    let mut bench = Bench::new(Limits::default());
+    let wanted = circle(&mut bench);
+    bench.put(3, 0, 1, &[], at(0));
+    assert_eq!(bench.batch(Goal::All, at(0)), [1, 3]);
+    assert_eq!((bench.on_disk(1, 0), bench.on_disk(1, 1)), (1, 0));
+    assert_eq!(bench.batch(Goal::Patches(&[wanted]), at(0)), [2]);
+    assert_eq!(bench.batch(Goal::Patches(&[wanted]), at(0)), [1]);
+    assert_eq!((bench.on_disk(1, 0), bench.on_disk(1, 1)), (1, 1));
+}
+
+#[test]
 fn readers_see_the_newest_bytes_while_an_older_version_is_on_its_way() {
     let mut bench = Bench::new(Limits::default());
     bench.put(1, 0, 1, &[], at(0));

@@ -2,10 +2,11 @@
 
 use backstitch_layout::{DeferredStatistics, ReclaimProgress};
 use backstitch_store::Store;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Live figures of a mount; the keys are the command line's contract.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
 pub struct Stats {
     /// The mechanism.
     pub ordering: String,
@@ -44,7 +45,8 @@ pub struct Stats {
 }
 
 /// Figures of the patch graph.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
 pub struct PatchStats {
     /// Alive now.
     pub live: u64,
@@ -56,10 +58,14 @@ pub struct PatchStats {
     pub created_empty: u64,
     /// Of those created, without undo data.
     pub hard: u64,
+    /// Of those created, runs: the contents of several blocks.
+    pub runs: u64,
     /// Changes merged into hard patches.
     pub merged_hard: u64,
     /// Changes merged into patches that they overlap.
     pub merged_overlap: u64,
+    /// Flips merged into patches of other bits of the same word.
+    pub merged_bits: u64,
     /// Soft patches made hard later.
     pub converted_to_hard: u64,
     /// Bytes for patches, edges and undo data now.
@@ -69,7 +75,8 @@ pub struct PatchStats {
 }
 
 /// Figures of undo data.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
 pub struct UndoStats {
     /// Held now.
     pub bytes_live: u64,
@@ -80,7 +87,8 @@ pub struct UndoStats {
 }
 
 /// Figures of the buffers.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
 pub struct CacheStats {
     /// Blocks in memory.
     pub blocks: u64,
@@ -97,7 +105,7 @@ pub struct CacheStats {
 }
 
 /// Figures of all memory that has one bound (`cache=`).
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct MemoryStats {
     /// The bound.
     pub bound: u64,
@@ -114,7 +122,8 @@ pub struct MemoryStats {
 }
 
 /// Figures of deferred work.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
 pub struct DeferredStats {
     /// Items that wait.
     pub pending: u64,
@@ -125,7 +134,8 @@ pub struct DeferredStats {
 }
 
 /// Figures of the background reclaim after a crash.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
 pub struct ReclaimStats {
     /// Whether it is under way.
     pub running: bool,
@@ -151,9 +161,11 @@ impl Stats {
                 peak: graph.peak,
                 created: graph.created,
                 created_empty: graph.created_empty,
-                hard: graph.created_hard,
+                hard: graph.created_hard + graph.created_runs,
+                runs: graph.created_runs,
                 merged_hard: graph.merged_hard,
                 merged_overlap: graph.merged_overlap,
+                merged_bits: graph.merged_bits,
                 converted_to_hard: graph.converted_to_hard,
                 bytes_live: graph.bytes_live(),
                 bytes_peak: graph.bytes_peak,

@@ -4,24 +4,25 @@ use crate::error::{Error, Result};
 use crate::{show, size};
 use backstitch_bench::{
     Scale, Series, Spec, Target, Workload, document, micro_specs, micro_table, optimisation_specs,
-    optimisation_tables, plot_optimisations, plot_runs, run_series, run_table,
+    optimisation_tables, plot_optimisations, plot_runs, run_line, run_series, run_table,
 };
-use backstitch_vfs::{Optimisations, Ordering};
+use backstitch_vfs::{Optimisations, Ordering, Stats};
 use clap::ArgGroup;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Run the papers' workloads and measure what they cost.
 ///
-/// Workloads: untar, delete, postmark, andrew, zero, micro-create (a run for each size of file); or `optimisations`, figure 9 of Frost et al. 2007: the first four, or those of
-/// them that are named too, with every choice of patch optimisations.
+/// Workloads: untar, delete, postmark, andrew, zero, micro-create (a run for each size of file); or `optimisations`, figure 9 of Frost
+/// et al. 2007: the first four, or those of them that are named too, with every choice of patch optimisations.
 #[derive(Debug, clap::Args)]
 #[command(
     group = ArgGroup::new("target").args(["memory", "image", "dir", "disk"]),
     after_help = "What is measured lasts from the first operation to the return of the final sync. An image is made anew for each run:
 what FILE held is lost. CPU time is the process's, on a --dir without what the file system takes elsewhere.
+In a mount of ours, --dir shows the engine's own figures, with peaks since the mount, and the final sync is that of `backstitch sync`.
 
 Examples:
   backstitch bench untar,delete,postmark --ordering soft,async --image /tmp/x.img --runs 3
@@ -94,6 +95,9 @@ pub(crate) struct Args {
     /// Draw an SVG into this directory
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
+    /// Say what each run took as soon as it is done, on standard error (a terminal is told anyway)
+    #[arg(long)]
+    progress: bool,
     /// One JSON document
     #[arg(long)]
     json: bool,
@@ -147,8 +151,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             .map_err(|error| Error::at_path("bench", directory, crate::error::host(&error)))?;
     }
     let bar = bar();
-    let all = run_series(&specs, args.runs.into(), |spec, round| {
+    let all = run_series(&specs, args.runs.into(), |spec, round, done| {
         let (ordering, opt) = (spec.ordering, spec.optimisations);
+        if let Some(run) = done {
+            if args.progress {
+                bar.suspend(|| eprintln!("{}", run_line(run)));
+            } else {
+                bar.println(run_line(run));
+            }
+            return;
+        }
         bar.set_message(match &spec.target {
             Target::Directory(_) => format!("{}, run {}", spec.workload, round + 1),
             _ => format!("{}, {ordering}, {opt}, run {}", spec.workload, round + 1),
@@ -201,6 +213,7 @@ fn specs(args: &Args, is_table: bool) -> Result<Vec<Spec>> {
         expire_seconds: args.expire.unwrap_or(30.0),
         seed: args.seed,
         check: args.check,
+        mount_stats: Some(mount_stats),
     };
     if is_table {
         check_table(args, &base)?;
@@ -289,6 +302,19 @@ fn target(args: &Args) -> Result<Target> {
             Err(Error::usage("bench", why))
         }
     }
+}
+
+/// The counters of the mount of ours that a directory is in.
+fn mount_stats(directory: &Path) -> Option<Stats> {
+    use std::os::unix::fs::MetadataExt;
+    let device = |path: &Path| path.metadata().ok().map(|seen| seen.dev());
+    let absolute = directory.canonicalize().ok()?;
+    let inside = device(&absolute)?;
+    let found = absolute
+        .ancestors()
+        .take_while(|above| device(above) == Some(inside))
+        .find_map(|above| backstitch_fuse::stats_of(above).ok())?;
+    serde_json::from_value(found).ok()
 }
 
 /// What is being done, on a terminal only.

@@ -5,14 +5,15 @@ use std::sync::{Arc, Mutex};
 
 use backstitch_patch::model::Model;
 use backstitch_patch::{
-    BlockId, Change, DependencyError, Event, Graph, Hook, Optimisations, PatchId, Planted, Version,
+    BlockId, Change, DependencyError, Event, Graph, Hook, Optimisations, PatchId, PatchKind,
+    Planted, Version,
 };
 use proptest::prelude::*;
 
 const BLOCKS: u32 = 5;
-/// Changes lie in the last 28 bytes, on both sides of a border between two zones of 64 bytes.
-const BLOCK_BYTES: usize = 80;
-const FIRST_BYTE: u32 = 52;
+/// Changes lie in the last 28 bytes, on both sides of a border between two zones of 128 bytes.
+const BLOCK_BYTES: usize = 144;
+const FIRST_BYTE: u32 = 116;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
@@ -21,6 +22,13 @@ pub(crate) enum Step {
         offset: u32,
         data: Vec<u8>,
         deps: Vec<u16>,
+    },
+    /// Contents that join the run of the change made `run` before the last one, if they can.
+    InRun {
+        block: u32,
+        offset: u32,
+        data: Vec<u8>,
+        run: u16,
     },
     Flip {
         block: u32,
@@ -32,6 +40,10 @@ pub(crate) enum Step {
         deps: Vec<u16>,
         held: bool,
         watched: bool,
+    },
+    /// Asks to hear of a change by its patch itself, where that is hard.
+    Watch {
+        change: u16,
     },
     /// Gives the held empty patch that was made `empty` before the last one a further dependency.
     Depend {
@@ -65,10 +77,13 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         24 => (0..BLOCKS, 0u32..20, prop::collection::vec(any::<u8>(), 1..5), deps())
             .prop_map(|(block, offset, data, deps)| Step::Bytes { block, offset, data, deps }),
+        12 => (0..BLOCKS, 0u32..20, prop::collection::vec(any::<u8>(), 1..5), 0u16..6)
+            .prop_map(|(block, offset, data, run)| Step::InRun { block, offset, data, run }),
         12 => (0..BLOCKS, 0u32..6, 0u32..3, 1u32..8, deps())
             .prop_map(|(block, word, shift, mask, deps)| Step::Flip { block, word: word * 4, mask: mask << shift, deps }),
         4 => (deps(), prop::bool::weighted(0.3), any::<bool>())
             .prop_map(|(deps, held, watched)| Step::Empty { deps, held, watched }),
+        2 => (0u16..12).prop_map(|change| Step::Watch { change }),
         3 => (0u16..3, 0u16..12).prop_map(|(empty, on)| Step::Depend { empty, on }),
         2 => (0u16..4).prop_map(|empty| Step::Release { empty }),
         1 => (0..BLOCKS).prop_map(|block| Step::Discard { block }),
@@ -86,6 +101,7 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
 #[derive(Default)]
 struct Seen {
     forwards: Vec<(PatchId, PatchId)>,
+    splits: Vec<(PatchId, BlockId, PatchId)>,
     writes: Vec<(BlockId, Vec<PatchId>, Vec<u8>)>,
 }
 
@@ -96,6 +112,7 @@ impl Hook for Recorder {
         let mut seen = self.0.lock().unwrap();
         match event {
             Event::Forward { from, to } => seen.forwards.push((*from, *to)),
+            Event::Split { from, block, to } => seen.splits.push((*from, *block, *to)),
             Event::Write {
                 block,
                 patches,
@@ -116,8 +133,10 @@ struct Run {
     newest: Vec<Vec<u8>>,
     /// Of each change: the patch that its maker was told of.
     ids: Vec<PatchId>,
-    /// Of each patch: the changes that it holds.
-    held: HashMap<PatchId, Vec<usize>>,
+    /// Of each patch: the changes that it holds, by block.
+    held: HashMap<(PatchId, BlockId), Vec<usize>>,
+    /// The runs, in the order in which they were made.
+    runs: Vec<PatchId>,
     /// Empty changes that are held or were.
     held_empties: Vec<usize>,
     /// Empty changes with a token (which is their number), and those whose token has fired.
@@ -143,6 +162,7 @@ impl Run {
             newest: blocks,
             ids: Vec::new(),
             held: HashMap::new(),
+            runs: Vec::new(),
             held_empties: Vec::new(),
             watched: BTreeSet::new(),
             fired: BTreeSet::new(),
@@ -160,6 +180,21 @@ impl Run {
         (numbers, ids)
     }
 
+    /// The token is the number of a change that the same patch holds.
+    fn watch(&mut self, number: usize) -> Result<(), String> {
+        let info = self.graph.info(self.ids[number]);
+        let is_hard = info.is_some_and(|i| i.kind == PatchKind::Hard);
+        match self.graph.watch(self.ids[number], number as u64) {
+            Some(token) if is_hard && self.watched.contains(&(token as usize)) => Ok(()),
+            Some(token) if is_hard && token as usize == number => {
+                self.watched.insert(number);
+                Ok(())
+            }
+            None if !is_hard => Ok(()),
+            other => Err(format!("watching change {number} ({info:?}): {other:?}")),
+        }
+    }
+
     fn pick_held(&self, empty: u16) -> Option<usize> {
         let index = self.held_empties.len().checked_sub(1 + empty as usize)?;
         Some(self.held_empties[index])
@@ -170,11 +205,42 @@ impl Run {
         let number = self.model.create(BlockId(block), change, &numbers);
         let bytes = &mut self.newest[block as usize];
         let id = self.graph.create(BlockId(block), bytes, change, &ids);
-        for (from, to) in self.seen.lock().unwrap().forwards.drain(..) {
-            let moved = self.held.remove(&from).unwrap_or_default();
-            self.held.entry(to).or_default().extend(moved);
+        self.created(number, BlockId(block), id);
+    }
+
+    fn create_in_run(&mut self, block: u32, change: Change<'_>, run: u16) {
+        let (_, ids) = self.pick(&[run]);
+        let run = ids.first().copied().unwrap_or(PatchId::COMMITTED);
+        let number = self.model.create(BlockId(block), change, &[]);
+        let bytes = &mut self.newest[block as usize];
+        let id = self.graph.create_in_run(BlockId(block), bytes, change, run);
+        self.created(number, BlockId(block), id);
+    }
+
+    fn created(&mut self, number: usize, block: BlockId, id: PatchId) {
+        let mut seen = self.seen.lock().unwrap();
+        for (from, to) in seen.forwards.drain(..) {
+            let moved = self.held.remove(&(from, block)).unwrap_or_default();
+            self.held.entry((to, block)).or_default().extend(moved);
         }
-        self.held.entry(id).or_default().push(number);
+        for (from, block, to) in seen.splits.drain(..) {
+            let moved = self.held.remove(&(from, block)).unwrap_or_default();
+            self.held.entry((to, block)).or_default().extend(moved);
+        }
+        drop(seen);
+        self.held.entry((id, block)).or_default().push(number);
+        if self
+            .graph
+            .info(id)
+            .is_some_and(|i| i.kind == PatchKind::Run)
+        {
+            let known = self.runs.iter().position(|r| *r == id);
+            let group = known.unwrap_or_else(|| {
+                self.runs.push(id);
+                self.runs.len() - 1
+            });
+            self.model.join(number, group);
+        }
         self.ids.push(id);
     }
 
@@ -226,6 +292,19 @@ impl Run {
                 };
                 self.create(*block, change, deps);
             }
+            Step::InRun {
+                block,
+                offset,
+                data,
+                run,
+            } => {
+                let offset_bytes = FIRST_BYTE + *offset;
+                let change = Change::Bytes {
+                    offset_bytes,
+                    bytes: data,
+                };
+                self.create_in_run(*block, change, *run);
+            }
             Step::Flip {
                 block,
                 word,
@@ -244,6 +323,11 @@ impl Run {
                 let on = self.ids.len().checked_sub(1 + *on as usize);
                 if let (Some(empty), Some(on)) = (self.pick_held(*empty), on) {
                     self.depend(empty, on)?;
+                }
+            }
+            Step::Watch { change } => {
+                if let Some(number) = self.ids.len().checked_sub(1 + *change as usize) {
+                    self.watch(number)?;
                 }
             }
             Step::Release { empty } => {
@@ -317,7 +401,7 @@ impl Run {
         for (block, patches, bytes) in writes {
             let numbers: Vec<usize> = patches
                 .iter()
-                .flat_map(|p| self.held.get(p).cloned().unwrap_or_default())
+                .flat_map(|p| self.held.get(&(*p, block)).cloned().unwrap_or_default())
                 .collect();
             self.model.write(block, &numbers, &bytes)?;
         }

@@ -300,7 +300,7 @@ impl<'a> Explorer<'a> {
         Explorer {
             plan: *plan,
             setup,
-            judge: Judge::new(plan.engine()),
+            judge: Judge::new(plan.engine(), plan.whole_every),
             random: Random::with_seed(plan.seed),
             model: None,
             begun: 0,

@@ -66,15 +66,18 @@ pub(crate) enum Question {
 /// Judges states.
 pub(crate) struct Judge {
     pub(crate) engine: Engine,
+    /// One state in so many of those that are reclaimed is also reclaimed in use.
+    in_use_every: u64,
     pub(crate) tally: Tally,
     /// The state judged last has files that map blocks behind their ends.
     pub(crate) maps_behind: bool,
 }
 
 impl Judge {
-    pub(crate) fn new(engine: Engine) -> Judge {
+    pub(crate) fn new(engine: Engine, in_use_every: u64) -> Judge {
         Judge {
             engine,
+            in_use_every: in_use_every.max(1),
             tally: Tally::default(),
             maps_behind: false,
         }
@@ -177,6 +180,7 @@ impl Judge {
             judge: self,
             model: Some(model),
             seen: FxHashSet::default(),
+            moment: 0,
             verdict: None,
         };
         let engine = second.judge.engine;
@@ -212,7 +216,8 @@ impl Judge {
     /// consistent, and that at the end nothing is wrong with it at all.
     fn recover_in_use(&mut self, fork: &Fork) -> Option<Verdict> {
         let (seed, engine) = (fork.fingerprint() as u64, self.engine);
-        if !seed.is_multiple_of(IN_USE_EVERY) {
+        // Other bits than those by which states are chosen to be reclaimed.
+        if !(seed >> 20).is_multiple_of(self.in_use_every) {
             return None;
         }
         self.tally.in_use += 1;
@@ -220,6 +225,8 @@ impl Judge {
             judge: self,
             model: None,
             seen: FxHashSet::default(),
+            // Other moments each time.
+            moment: seed >> 32,
             verdict: None,
         };
         let ended = reclaim_in_use(fork, engine, seed, &mut second);
@@ -305,6 +312,7 @@ struct Second<'a> {
     /// What is promised; none where somebody uses the file system meanwhile.
     model: Option<&'a Model>,
     seen: FxHashSet<u128>,
+    moment: u64,
     verdict: Option<Verdict>,
 }
 
@@ -320,14 +328,16 @@ const SECOND_IN_USE: Bounds = Bounds {
     samples: 4,
 };
 
-/// One state in so many of those that are reclaimed is also reclaimed in use.
-const IN_USE_EVERY: u64 = 4;
+/// And of these moments it looks at one in so many.
+const MOMENTS_IN_USE: u64 = 4;
 
 impl Watcher for Second<'_> {
     fn in_flight(&mut self, _mount: &Mount, _batch: &Batch) {}
 
     fn at_rest(&mut self, mount: &Mount) {
-        if self.verdict.is_some() {
+        self.moment += 1;
+        let is_passed_over = self.model.is_none() && !self.moment.is_multiple_of(MOMENTS_IN_USE);
+        if self.verdict.is_some() || is_passed_over {
             return;
         }
         let Frontier { nodes, mut states } = Frontier::new(&mount.store, mount.fork());

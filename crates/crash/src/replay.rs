@@ -219,7 +219,7 @@ impl Again {
     fn new(plan: &Plan, moment: usize, cut: Cut, shrink: Option<&'static str>) -> Again {
         Again {
             model: None,
-            judge: Judge::new(plan.engine()),
+            judge: Judge::new(plan.engine(), plan.whole_every),
             begun: 0,
             now: 0,
             moment,

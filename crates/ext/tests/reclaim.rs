@@ -328,10 +328,8 @@ fn named(machine: &Machine) -> BTreeSet<InodeNumber> {
 
 /// Runs a history, and reclaims what cuts of it leave. Returns how many.
 fn explore(block_size: u32, seed: u64, operations: usize, in_use: bool) -> usize {
-    let path = std::env::temp_dir().join(format!(
-        "backstitch-reclaim-{}-{seed}-{block_size}-{in_use}",
-        std::process::id()
-    ));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut random_trial = Random(seed | 0x1000);
     let mut machine = Machine::new(MechanismKind::Soft, block_size, Optimisations::BOTH);
@@ -371,7 +369,6 @@ fn explore(block_size: u32, seed: u64, operations: usize, in_use: bool) -> usize
             });
         }
     }
-    let _ = std::fs::remove_file(&path);
     states
 }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::campaign::Observer;
 use crate::image::Fork;
@@ -75,7 +76,7 @@ impl Foreign {
         let found = match mounted {
             Ok(()) => {
                 let read = read_all(&place).err().map(|error| error.to_string());
-                said(Command::new("umount").arg(&place)).map_err(io::Error::other)?;
+                unmount(&place)?;
                 read
             }
             Err(why) => Some(why),
@@ -84,6 +85,19 @@ impl Foreign {
         fs::remove_file(&image)?;
         self.mounted.fetch_add(1, Ordering::Relaxed);
         Ok(found.map(|what| format!("the kernel: {what}")))
+    }
+}
+
+/// Takes the kernel's mount off. Whoever looks at all mounts of the host keeps one busy for a moment.
+fn unmount(place: &Path) -> io::Result<()> {
+    const PAUSE: Duration = Duration::from_millis(50);
+    let mut tries = 0;
+    loop {
+        match said(Command::new("umount").arg(place)) {
+            Err(why) if why.contains("busy") && tries < 100 => tries += 1,
+            other => return other.map_err(io::Error::other),
+        }
+        std::thread::sleep(PAUSE);
     }
 }
 

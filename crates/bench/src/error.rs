@@ -55,6 +55,12 @@ pub enum Error {
         /// The first one in words.
         first: String,
     },
+    /// A crash left an image that needs no recovery: a fault of this program.
+    #[error("{}: the crash left nothing to recover", .0.display())]
+    NothingToRecover(PathBuf),
+    /// A reclaim ended before it was over.
+    #[error("the reclaim: {0}")]
+    Reclaim(String),
     /// A scale that makes no sense.
     #[error("{0}")]
     Scale(String),

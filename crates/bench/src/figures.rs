@@ -4,6 +4,7 @@ use backstitch_vfs::Stats;
 use serde::Serialize;
 
 use crate::paper::PaperFigure;
+use crate::recovery::RecoveryFigures;
 
 /// A part of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -47,6 +48,9 @@ pub struct Run {
     pub engine: Option<EngineFigures>,
     /// The parts of the run.
     pub phases: Vec<Phase>,
+    /// What only `recovery` measures.
+    #[serde(flatten)]
+    pub recovery: Option<RecoveryFigures>,
     /// A paper's figure for the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paper: Option<PaperFigure>,

@@ -104,7 +104,7 @@ fn fresh_image(path: &Path, size_bytes: u64) -> Result<FileDevice> {
     Ok(device)
 }
 
-fn make(device: &dyn BlockDevice, device_is_zero: bool) -> Result<()> {
+pub(crate) fn make(device: &dyn BlockDevice, device_is_zero: bool) -> Result<()> {
     /// When the image was made: some moment, the same for all.
     const MADE_SECONDS: u64 = 1_200_000_000;
     let mkfs = Mkfs {
@@ -150,7 +150,7 @@ fn on_device(spec: &Spec, plan: &Plan, device: Arc<dyn BlockDevice>) -> Result<R
     };
     engine.unmount()?;
     if spec.check {
-        check(spec, &*device)?;
+        check(spec.workload.name(), spec.ordering, &*device)?;
     }
     run.ordering = Some(spec.ordering.to_string());
     run.opt = Some(spec.optimisations.to_string());
@@ -220,17 +220,27 @@ fn timed(
         operations_per_second: operations as f64 / elapsed_seconds.max(1e-9),
         engine: None,
         phases,
+        recovery: None,
         paper: None,
     })
 }
 
-fn check(spec: &Spec, device: &dyn BlockDevice) -> Result<()> {
+/// Checks the image that a workload left under soft updates.
+pub(crate) fn check_image(workload: &'static str, path: &Path) -> Result<()> {
+    let options = OpenOptions {
+        read_only: true,
+        ..OpenOptions::default()
+    };
+    check(workload, Ordering::Soft, &FileDevice::open(path, options)?)
+}
+
+fn check(workload: &'static str, ordering: Ordering, device: &dyn BlockDevice) -> Result<()> {
     let report = fsck::check(device, &fsck::Options::default())?;
     match report.findings.first() {
         None if report.is_clean() => Ok(()),
         first => Err(Error::NotClean {
-            workload: spec.workload.name(),
-            ordering: spec.ordering.to_string(),
+            workload,
+            ordering: ordering.to_string(),
             findings: report.findings.len(),
             first: first.map(ToString::to_string).unwrap_or_default(),
         }),

@@ -2,7 +2,7 @@
 
 use crate::paper::{FIGURE_9, OptimisationRow, PROTOTYPE, find};
 use crate::series::Series;
-use crate::{EngineFigures, Run};
+use crate::{EngineFigures, RecoveryFigures, Run};
 
 /// Rows under a heading, aligned: the first `words` columns to the left, the others to the right.
 fn aligned(rows: &[Vec<String>], words: usize) -> String {
@@ -148,6 +148,55 @@ pub fn run_table(all: &[Series]) -> String {
         ]);
     }
     aligned(&rows, 3)
+}
+
+/// The table of `bench recovery`: the time to a usable mount, empty and full, beside the paper's, and the reclaim's.
+pub fn recovery_table(series: &Series) -> String {
+    const PAPER_SECONDS: f64 = 0.35;
+    let run = series.median();
+    let Some(built) = run.recovery else {
+        return String::new();
+    };
+    let figure = |of: fn(&RecoveryFigures) -> f64, digits| {
+        spread(series, |run| run.recovery.as_ref().map_or(0.0, of), digits)
+    };
+    let phase = |index: usize| spread(series, |run| run.phases[index].elapsed_seconds, 3);
+    let rows = [
+        heading(&["", "seconds", "paper"]),
+        vec![
+            "usable mount, empty".into(),
+            phase(0),
+            PAPER_SECONDS.to_string(),
+        ],
+        vec![
+            "usable mount, full".into(),
+            phase(1),
+            PAPER_SECONDS.to_string(),
+        ],
+        vec![
+            "full by empty".into(),
+            figure(|r| r.full_by_empty, 2),
+            "1".into(),
+        ],
+        vec!["reclaim, full".into(), phase(2), "–".into()],
+    ];
+    let [blocks, ..] = series.spread(|run| run.recovery.map_or(0.0, |r| r.reclaimed_blocks as f64));
+    let [inodes, ..] = series.spread(|run| run.recovery.map_or(0.0, |r| r.reclaimed_inodes as f64));
+    let tenths: Vec<String> = (built.reclaim_progress_seconds.iter().zip(1..))
+        .map(|(seconds, tenth)| format!("{}0 % {seconds:.2} s", tenth))
+        .collect();
+    format!(
+        "{}\nfull: {} files, {:.1} % of the blocks and {:.1} % of the inodes in use, made in {:.0} s\n\
+         reclaimed: {} blocks and {} inodes; {}\n",
+        aligned(&rows, 1),
+        thousands(built.files),
+        100.0 * built.fill_fraction,
+        100.0 * built.inodes_fraction,
+        built.build_seconds,
+        thousands(blocks as u64),
+        thousands(inodes as u64),
+        tenths.join(", "),
+    )
 }
 
 /// The tables of `bench optimisations`: figure 9 with the paper's and the prototype's figures beside ours, then memory and writes.

@@ -270,3 +270,35 @@ fn fsck_says_what_is_wrong() {
     bench.line("fsck -y zero.img").refused(8);
     bench.line("fsck nothing.img").refused(8);
 }
+
+#[test]
+fn recovery_is_measured_small() {
+    let bench = Bench::new();
+    let line = "bench recovery --image r.img --size 128M --files 600 --runs 2 --check";
+    let table = bench.line(line).good().text();
+    assert!(table.contains("usable mount, full"), "{table}");
+    let json = bench
+        .line("bench recovery --size 64M --files 300 --json")
+        .good()
+        .json();
+    let run = &json["runs"][0];
+    let names: Vec<_> = (0..3).map(|i| run["phases"][i]["name"].as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            Some("mount_empty"),
+            Some("mount_full"),
+            Some("reclaim_full")
+        ]
+    );
+    assert!(run["fill_fraction"].as_f64().unwrap() > 0.7);
+    assert!(run["reclaimed_inodes"].as_u64().unwrap() >= 500);
+    for line in [
+        "bench recovery,zero --image r.img",
+        "bench recovery --memory",
+        "bench recovery --image r.img --ordering sync",
+        "bench recovery --image r.img --transactions 5",
+    ] {
+        bench.line(line).refused(2);
+    }
+}

@@ -18,8 +18,12 @@ use crate::planted::{Planted, planted, unless_all};
 
 /// How many leaf indirect blocks of a freed inode one step may look at.
 const LEAVES_PER_STEP: u64 = 64;
-/// After how many idle inodes with something under way one call gives up.
+/// After how many inodes with something under way one call gives up: so many, or this part of all.
 const BUSY_PER_CALL: usize = 64;
+const BUSY_PART: usize = 8;
+/// Directories that are kept for their index alone, and the names in them: about 8 MiB. The last one is kept however large it is.
+const KEPT_MAX: usize = 1024;
+const KEPT_NAMES_MAX: u64 = 1 << 18;
 /// Deferred work is gathered until it waits for so many patches: more would delay what could be freed earlier.
 const PATCHES_PER_TOKEN: usize = 8;
 /// How many items one call does.
@@ -72,8 +76,10 @@ pub(crate) struct Deferred {
     /// What is not free yet but will be.
     pending_blocks: u64,
     pending_inodes: u64,
-    /// Inodes without references, of which something may still be on its way to the disk.
+    /// Inodes of which something may still be on its way to the disk.
     idle: VecDeque<u32>,
+    /// Directories that are kept for their index, the longest kept first.
+    kept: VecDeque<u32>,
     fired: Vec<u64>,
     /// Where the last call missed a block: at the first of `dead`, not of `due`.
     missed_dead: bool,
@@ -150,6 +156,10 @@ impl Deferred {
         self.idle.push_back(inode);
     }
 
+    pub(crate) fn note_kept(&mut self, directory: u32) {
+        self.kept.push_back(directory);
+    }
+
     pub(crate) fn note_dead(&mut self, inode: u32) {
         self.dead.push_back(inode);
     }
@@ -208,26 +218,30 @@ impl Ext {
 
     /// One reference to an inode less. The last one of an inode without names starts freeing it.
     pub(crate) fn drop_reference(&mut self, inode: u32) {
-        let Some(state) = self.inodes.get_mut(&inode) else {
+        let Some(references) = self.references.get_mut(&inode) else {
             return;
         };
-        state.references = state.references.saturating_sub(1);
-        if state.references == 0 {
-            match state.freed {
-                Some(_) => self.deferred.note_dead(inode),
+        *references -= 1;
+        if *references > 0 {
+            return;
+        }
+        self.references.remove(&inode);
+        match self.inodes.get_mut(&inode) {
+            Some(state) if state.freed.is_some() => self.deferred.note_dead(inode),
+            Some(state) => {
                 // Once: whoever looks at a file again and again leaves no more than one entry.
-                None if !std::mem::replace(&mut state.is_idle, true) => {
+                if !std::mem::replace(&mut state.is_idle, true) {
                     self.deferred.note_idle(inode);
                 }
-                None => {}
             }
+            None => self.windows.drop_of(inode),
         }
     }
 
     pub(crate) fn drop_all_references(&mut self) {
-        for (inode, state) in &mut self.inodes {
-            if std::mem::take(&mut state.references) > 0 && state.freed.is_some() {
-                self.deferred.note_dead(*inode);
+        for inode in std::mem::take(&mut self.references).into_keys() {
+            if self.inodes.get(&inode).is_some_and(|s| s.freed.is_some()) {
+                self.deferred.note_dead(inode);
             }
         }
     }
@@ -271,7 +285,10 @@ impl Ext {
         while let Some(number) = self.deferred.dead.front().copied() {
             let inode = self.read_any_inode(v, number)?;
             self.deferred.dead.pop_front();
-            let Some(state) = self.inodes.get_mut(&number).filter(|s| s.references == 0) else {
+            if self.is_referenced(number) {
+                continue;
+            }
+            let Some(state) = self.inodes.get_mut(&number) else {
                 continue;
             };
             let Some(freed) = state.freed.take() else {
@@ -293,28 +310,61 @@ impl Ext {
         Ok(any)
     }
 
-    /// Forgets what is known of inodes that nobody refers to and with nothing under way.
+    /// Forgets what is known of inodes with nothing under way.
     fn look_at_idle(&mut self, v: &mut Volume<'_>) {
         let mut busy = 0;
+        let most_busy = BUSY_PER_CALL.max(self.deferred.idle.len() / BUSY_PART);
         for _ in 0..self.deferred.idle.len() {
-            if busy == BUSY_PER_CALL {
-                return;
+            if busy == most_busy {
+                break;
             }
             let Some(inode) = self.deferred.idle.pop_front() else {
-                return;
+                break;
             };
             let Some(state) = self.inodes.get_mut(&inode) else {
                 continue;
             };
             state.is_idle = false;
-            if state.references > 0 || state.freed.is_some() {
+            if state.freed.is_some() {
                 continue;
             }
-            self.forget_if_idle(v, inode);
+            if self.forget_if_idle(v, inode) {
+                continue;
+            }
             if let Some(state) = self.inodes.get_mut(&inode) {
                 state.is_idle = true;
-                self.deferred.note_idle(inode);
-                busy += 1;
+            }
+            self.deferred.note_idle(inode);
+            busy += 1;
+        }
+        self.bound_kept();
+    }
+
+    /// Lets go of directories that are kept for their index, where there are too many.
+    fn bound_kept(&mut self) {
+        let names_of = |fs: &Ext, directory: &u32| {
+            let state = fs.inodes.get(directory).filter(|s| s.is_kept);
+            let index = state.and_then(|s| s.index.as_ref());
+            index.map_or(0, |index| index.names())
+        };
+        // They grow while they are kept.
+        let all = self.deferred.kept.iter();
+        let mut names: u64 = all.map(|directory| names_of(self, directory)).sum();
+        while self.deferred.kept.len() > KEPT_MAX
+            || names > KEPT_NAMES_MAX && self.deferred.kept.len() > 1
+        {
+            let Some(directory) = self.deferred.kept.pop_front() else {
+                return;
+            };
+            names = names.saturating_sub(names_of(self, &directory));
+            // It may have been forgotten since, or even made anew; then it will have its index again when it needs it.
+            let Some(state) = self.inodes.get_mut(&directory) else {
+                continue;
+            };
+            state.is_kept = false;
+            state.index = None;
+            if state.freed.is_none() && !std::mem::replace(&mut state.is_idle, true) {
+                self.deferred.note_idle(directory);
             }
         }
     }

@@ -61,7 +61,7 @@ impl Ext {
             return Err(Error::FileTooLarge);
         }
         let goal = self.goal_for(v, number, inode, logical)?;
-        let grows = self.inodes.get(&number).is_some_and(|s| s.has_grown);
+        let grows = self.has_grown(number);
         loop {
             let run = self.pick_run(v, number, goal, want, grows, &Picks::default())?;
             if run.len == 0 {
@@ -95,6 +95,11 @@ impl Ext {
             }
             want = (run.len / 2).max(1);
         }
+    }
+
+    /// Whether blocks were added to a file lately, as far as is known.
+    fn has_grown(&self, number: u32) -> bool {
+        self.inodes.get(&number).is_some_and(|s| s.has_grown) || self.windows.is_there(number)
     }
 
     /// The place on the disk that would continue what is before the block.
@@ -213,8 +218,8 @@ impl Ext {
             e.set_modified(now);
             e.set_changed(now);
         });
+        let grows = self.has_grown(number);
         let state = self.state(number);
-        let grows = state.has_grown;
         state.goal = run.end();
         state.has_grown = true;
         self.note_taken(number, run, grows);

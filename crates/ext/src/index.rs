@@ -50,6 +50,10 @@ pub(crate) struct DirectoryIndex {
 }
 
 impl DirectoryIndex {
+    pub(crate) fn names(&self) -> u64 {
+        self.names
+    }
+
     fn add(&mut self, name: &[u8], logical: u64, offset: usize) {
         self.names += 1;
         if self

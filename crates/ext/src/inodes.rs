@@ -35,10 +35,10 @@ pub(crate) struct PendingName {
 /// What is known in memory of one inode.
 #[derive(Debug, Default)]
 pub(crate) struct InodeState {
-    /// How often somebody above refers to it.
-    pub(crate) references: u64,
-    /// It is in the queue of idle ones.
+    /// It is in the queue of those that may soon be forgotten.
     pub(crate) is_idle: bool,
+    /// It is in the queue of those that are kept for their index.
+    pub(crate) is_kept: bool,
     /// The patch that made the inode, while it has not reached the disk.
     pub(crate) made: Option<PatchId>,
     /// The patch that freed the inode: it has no name any more.
@@ -204,7 +204,7 @@ impl Ext {
     pub(crate) fn state(&mut self, inode: u32) -> &mut InodeState {
         let deferred = &mut self.deferred;
         self.inodes.entry(inode).or_insert_with(|| {
-            // Looked at once, and then for as long as nobody refers to it.
+            // Looked at until all of it is on the disk.
             deferred.note_idle(inode);
             InodeState {
                 is_idle: true,
@@ -237,7 +237,7 @@ impl Ext {
     /// An inode that is in use (or was until its last name went, while somebody refers to it).
     pub(crate) fn read_inode(&mut self, v: &mut Volume<'_>, number: u32) -> Result<Inode> {
         let inode = self.read_any_inode(v, number)?;
-        if inode.links == 0 && self.inodes.get(&number).is_none_or(|s| s.references == 0) {
+        if inode.links == 0 && !self.is_referenced(number) {
             return Err(Error::NotFound);
         }
         if inode.file_type().is_none() {
@@ -559,15 +559,22 @@ impl Ext {
         Some(state.names.swap_remove(at))
     }
 
-    /// Forgets what is known of an inode that nobody refers to and of which everything is on the disk.
-    pub(crate) fn forget_if_idle(&mut self, v: &Volume<'_>, number: u32) {
+    /// Whether somebody above refers to an inode.
+    pub(crate) fn is_referenced(&self, inode: u32) -> bool {
+        self.references.contains_key(&inode)
+    }
+
+    /// Forgets what is known of an inode of which everything is on the disk, whether somebody refers to it or not: the kernel
+    /// remembers as many as it likes. Only a directory that somebody refers to is kept for its index, within a bound. False where
+    /// something is still under way.
+    pub(crate) fn forget_if_idle(&mut self, v: &Volume<'_>, number: u32) -> bool {
         self.prune_names(v, number);
-        let Some(state) = self.inodes.get(&number) else {
-            return;
+        let is_referenced = self.is_referenced(number);
+        let Some(state) = self.inodes.get_mut(&number) else {
+            return true;
         };
         let live = |id: &Option<PatchId>| id.is_some_and(|id| v.is_live(id));
-        let busy = state.references > 0
-            || state.freed.is_some()
+        let busy = state.freed.is_some()
             || !state.names.is_empty()
             || live(&state.made)
             || live(&state.reach)
@@ -578,10 +585,20 @@ impl Ext {
             || state.departures.iter().any(|p| v.is_live(*p))
             || state.changes.any_live(v)
             || state.time_changes.any_live(v);
-        if !busy {
-            self.inodes.remove(&number);
+        if busy {
+            return false;
+        }
+        if is_referenced && state.index.is_some() {
+            if !std::mem::replace(&mut state.is_kept, true) {
+                self.deferred.note_kept(number);
+            }
+            return true;
+        }
+        self.inodes.remove(&number);
+        if !is_referenced {
             self.windows.drop_of(number);
         }
+        true
     }
 }
 

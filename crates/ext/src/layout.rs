@@ -21,7 +21,9 @@ pub(crate) struct Ext {
     pub(crate) sb: Superblock,
     pub(crate) groups: Groups,
     pub(crate) windows: Windows,
-    /// What is known in memory of inodes that somebody refers to or that have changes not yet on disk.
+    /// How often somebody above refers to an inode; 0 is not in here. Apart from the rest, for the kernel refers to many.
+    pub(crate) references: FxHashMap<u32, u64>,
+    /// What is known in memory of inodes with changes not yet on disk, or that have no name any more.
     pub(crate) inodes: FxHashMap<u32, InodeState>,
     pub(crate) deferred: Deferred,
     pub(crate) shared_blocks: SharedBlocks,
@@ -316,7 +318,7 @@ impl FileSystem for Ext {
     }
 
     fn hold(&mut self, inode: InodeNumber) {
-        self.state(inode.0).references += 1;
+        *self.references.entry(inode.0).or_default() += 1;
     }
 
     fn release(&mut self, inode: InodeNumber) {

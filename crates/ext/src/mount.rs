@@ -80,6 +80,7 @@ impl LayoutKind for Ext2 {
         let mut ext = Ext {
             groups: Groups::new(&sb, &descriptors),
             windows: Windows::default(),
+            references: Default::default(),
             inodes: Default::default(),
             deferred: Deferred::default(),
             shared_blocks: Default::default(),

@@ -39,6 +39,11 @@ impl Windows {
         })
     }
 
+    /// Whether a file has space reserved.
+    pub(crate) fn is_there(&self, inode: u32) -> bool {
+        self.by_inode.contains_key(&inode)
+    }
+
     pub(crate) fn drop_of(&mut self, inode: u32) {
         if let Some(start) = self.by_inode.remove(&inode) {
             self.by_start.remove(&start);

@@ -206,7 +206,7 @@ impl Ext {
         state.freed = Some(freed);
         state.names.clear();
         state.index = None;
-        if state.references == 0 {
+        if !self.is_referenced(number) {
             self.deferred.note_dead(number);
         }
         freed

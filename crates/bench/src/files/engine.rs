@@ -20,6 +20,12 @@ impl EngineFiles {
         EngineFiles { engine }
     }
 
+    /// The inode of a node of such files.
+    pub(crate) fn inode(node: Node) -> InodeNumber {
+        // Made from an inode number, all of them.
+        InodeNumber(node.0 as u32)
+    }
+
     fn make(
         &self,
         parent: Node,
@@ -47,8 +53,7 @@ impl EngineFiles {
 }
 
 fn inode(node: Node) -> InodeNumber {
-    // Made from an inode number, all of them.
-    InodeNumber(node.0 as u32)
+    EngineFiles::inode(node)
 }
 
 impl Files for EngineFiles {

@@ -3,8 +3,9 @@
 use crate::error::{Error, Result};
 use crate::{show, size};
 use backstitch_bench::{
-    Scale, Series, Spec, Target, Workload, document, micro_specs, micro_table, optimisation_specs,
-    optimisation_tables, plot_optimisations, plot_runs, run_line, run_series, run_table,
+    RecoverySpec, Scale, Series, Spec, Target, Workload, document, measure_recovery, micro_specs,
+    micro_table, optimisation_specs, optimisation_tables, plot_optimisations, plot_runs,
+    recovery_table, run_line, run_series, run_table,
 };
 use backstitch_vfs::{Optimisations, Ordering, Stats};
 use clap::ArgGroup;
@@ -15,8 +16,9 @@ use std::time::Duration;
 
 /// Run the papers' workloads and measure what they cost.
 ///
-/// Workloads: untar, delete, postmark, andrew, zero, micro-create (a run for each size of file); or `optimisations`, figure 9 of Frost
-/// et al. 2007: the first four, or those of them that are named too, with every choice of patch optimisations.
+/// Workloads: untar, delete, postmark, andrew, zero, micro-create (a run for each size of file); recovery (the time to a usable mount
+/// after a crash, empty and 76 % full, and the reclaim's); or `optimisations`, figure 9 of Frost et al. 2007: the first four, or
+/// those of them that are named too, with every choice of patch optimisations.
 #[derive(Debug, clap::Args)]
 #[command(
     group = ArgGroup::new("target").args(["memory", "image", "dir", "disk"]),
@@ -28,6 +30,7 @@ Examples:
   backstitch bench untar,delete,postmark --ordering soft,async --image /tmp/x.img --runs 3
   backstitch bench optimisations --memory --plot plots/
   backstitch bench optimisations,untar,delete --memory     only these two of its workloads
+  backstitch bench recovery --image /tmp/x.img --runs 5    64 GiB (sparse) with 500,000 files
   backstitch bench zero --memory --json | jq '.runs[].operations_per_second'
   backstitch bench untar --files 1000 --megabytes 20 --dir /mnt"
 )]
@@ -56,9 +59,9 @@ pub(crate) struct Args {
     /// The patch optimisations that are on: none, hard, merge, both
     #[arg(long, value_name = "OPT", value_delimiter = ',', default_value = "both", value_parser = optimisations)]
     opt: Vec<Optimisations>,
-    /// The size of the file system, with K, M, G or T behind the number
-    #[arg(long, value_name = "SIZE", default_value = "4G", value_parser = size::parse)]
-    size: u64,
+    /// The size of the file system, with K, M, G or T behind the number; 4G unless told, 64G for recovery
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    size: Option<u64>,
     /// The bound on buffers, 256M unless told
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     cache: Option<u64>,
@@ -74,7 +77,7 @@ pub(crate) struct Args {
     /// This part of the papers' numbers of files, transactions and megabytes
     #[arg(long, value_name = "FRACTION", value_parser = fraction)]
     scale: Option<f64>,
-    /// Files of the tree (untar, delete, andrew), of the pool (postmark), or created (zero, micro-create)
+    /// Files of the tree (untar, delete, andrew), of the pool (postmark), created (zero, micro-create) or there (recovery)
     #[arg(long, value_name = "N", conflicts_with = "scale")]
     files: Option<u64>,
     /// What the tree's files hold, in MiB
@@ -113,7 +116,6 @@ const LATER: &[&str] = &[
     "netnews",
     "sdet",
     "imap",
-    "recovery",
     "figures",
 ];
 
@@ -142,7 +144,13 @@ fn fraction(text: &str) -> std::result::Result<f64, String> {
         .ok_or_else(|| format!("not above 0 and up to 100: '{text}'"))
 }
 
+/// The workload that makes images of its own, and is about nothing but mounting.
+const RECOVERY: &str = "recovery";
+
 pub(crate) fn run(args: &Args) -> Result<()> {
+    if args.workloads.iter().any(|name| name == RECOVERY) {
+        return recovery(args);
+    }
     let is_table = args.workloads.iter().any(|name| name == OPTIMISATIONS);
     let specs = specs(args, is_table)?;
     if let Some(directory) = &args.plot {
@@ -179,6 +187,56 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     };
     let text = text.trim_end().to_owned() + "\n";
     show::print_bytes("bench", text.as_bytes())
+}
+
+fn recovery(args: &Args) -> Result<()> {
+    let refuse = |why: &str| Err(Error::usage("bench", format!("{RECOVERY} {why}")));
+    if args.workloads.len() > 1 {
+        return refuse("is measured alone");
+    }
+    if args.memory || args.dir.is_some() || args.disk.is_some() {
+        return refuse(
+            "is about images on a device: --image FILE, or none for one in the directory for temporary files",
+        );
+    }
+    if args.ordering != [Ordering::Soft] || args.opt != [Optimisations::BOTH] {
+        return refuse("is about soft updates, with all optimisations");
+    }
+    let unfit = [
+        ("--megabytes", args.megabytes.is_some()),
+        ("--transactions", args.transactions.is_some()),
+        ("--min-bytes", args.min_bytes.is_some()),
+        ("--max-bytes", args.max_bytes.is_some()),
+        ("--expire", args.expire.is_some()),
+        ("--plot", args.plot.is_some()),
+    ];
+    if let Some((option, _)) = unfit.iter().find(|(_, given)| *given) {
+        return refuse(&format!("takes no {option}"));
+    }
+    let fraction = args.scale.unwrap_or(1.0);
+    let part = |full: u64| (full as f64 * fraction) as u64;
+    let scratch = std::env::temp_dir().join(format!("backstitch-{}.img", std::process::id()));
+    let image = args.image.clone().unwrap_or_else(|| scratch.clone());
+    let spec = RecoverySpec {
+        image: image.clone(),
+        size_bytes: args.size.unwrap_or_else(|| part(64 << 30)),
+        files: args.files.unwrap_or_else(|| part(500_000)),
+        runs: args.runs.into(),
+        cache_bytes: args.cache.unwrap_or(256 << 20),
+        seed: args.seed,
+        check: args.check,
+    };
+    let bar = bar();
+    let measured = measure_recovery(&spec, |doing| bar.set_message(doing.to_owned()));
+    bar.finish_and_clear();
+    if image == scratch {
+        let _ = std::fs::remove_file(&scratch);
+    }
+    let series = measured.map_err(|error| Error::at_path("bench", &image, error))?;
+    if args.json {
+        return show::print_json("bench", &document(&[series], args.seed));
+    }
+    show::print_bytes("bench", recovery_table(&series).as_bytes())
 }
 
 fn plot(args: &Args, all: &[Series], is_table: bool) -> Result<()> {
@@ -285,7 +343,7 @@ fn check_table(args: &Args, base: &Spec) -> Result<()> {
 }
 
 fn target(args: &Args) -> Result<Target> {
-    let size_bytes = args.size;
+    let size_bytes = args.size.unwrap_or(4 << 30);
     if let Some(preset) = &args.disk {
         let why = "simulated disks are not there yet";
         return Err(Error::failed("bench", preset, why));

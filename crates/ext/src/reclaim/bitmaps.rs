@@ -178,6 +178,7 @@ impl Ext {
             {
                 self.clear_inode_bit(v, number, false);
                 self.inodes.remove(&number);
+                self.references.remove(&number);
                 self.windows.drop_of(number);
                 r.freed_inodes += 1;
             }

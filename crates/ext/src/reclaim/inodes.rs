@@ -179,8 +179,7 @@ impl Ext {
             .collect();
         self.want_inodes(v, dead.iter().copied())?;
         for number in &dead {
-            let is_open = self.inodes.get(number).is_some_and(|s| s.references > 0);
-            if is_open || r.outlived.contains(number) {
+            if self.is_referenced(*number) || r.outlived.contains(number) {
                 // It goes with the last reference, as any file without a name.
                 r.hold(*number, false);
                 self.free_inode(v, *number, now);
@@ -283,7 +282,7 @@ impl Ext {
                 ..Part::default()
             }));
         }
-        if is_held && self.inodes.get(&number).is_none_or(|s| s.references == 0) {
+        if is_held && !self.is_referenced(number) {
             // It is being freed, and what it maps may belong to others already. But it still counts as a user of its attributes.
             let inode = self.read_any_inode(v, number)?;
             mark_attributes(r, number, &inode)?;

@@ -8,7 +8,7 @@ use backstitch_ext::Ext2;
 use backstitch_layout::{
     Error, FileSystem, LayoutKind, OpenRequest, ReclaimProgress, ReclaimStep, Result, Timestamp,
 };
-use backstitch_ordering::{Mechanism, MechanismKind, Operation, Volume, VolumeId};
+use backstitch_ordering::{Mechanism, MechanismKind, Operation, Soft, Volume, VolumeId};
 use backstitch_store::{Batch, BlockClass, Goal, Limits, Optimisations, PatchId, Store, drive};
 
 use crate::image::{Fork, ForkDevice};
@@ -71,7 +71,7 @@ impl Mount {
         #[cfg(feature = "planted-errors")]
         crate::planted::plant_into(store.graph_mut());
         let volume = store.add_volume(block_bytes);
-        let mut mechanism = engine.ordering.make();
+        let mut mechanism = engine.ordering.make().unwrap_or_else(|| Box::new(Soft));
         let request = OpenRequest {
             read_only,
             now: Timestamp {
@@ -79,6 +79,7 @@ impl Mount {
                 nanoseconds: 0,
             },
             without_journal: false,
+            journaled: false,
         };
         let opened = loop {
             let mut v = Volume::new(&mut store, &mut *mechanism, volume, Duration::ZERO);

@@ -219,7 +219,9 @@ impl Ext {
             self.sb.mtime = now.seconds.max(0) as u32;
         }
         if v.scopes_are_atomic() {
-            // What a crash leaves is in the journal; a record of an earlier crash stays true until its leaks are gone.
+            // What a crash leaves is in the journal; a record of an earlier crash stays true until its leaks are gone. Whoever takes
+            // the clean mark away relies on the superblock being in memory.
+            v.read(self.superblock_place().0)?;
             return Ok(Vec::new());
         }
         let mechanism = match v.crash_record() {

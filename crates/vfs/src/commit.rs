@@ -15,6 +15,9 @@ use crate::{Error, Result};
 
 /// So often a transaction that does not fit waits for others to go home before that counts as a fault.
 const ROUNDS: usize = 64;
+/// Where several waited for the last transaction, others are let join the next one for such a part of the time that it took.
+const NAP_PART: u32 = 8;
+const LONGEST_NAP: Duration = Duration::from_millis(2);
 
 impl Core {
     /// How the log is doing; `None` where there is none.
@@ -160,6 +163,21 @@ impl Engine {
         core: &mut MutexGuard<'_, Core>,
         targets: &[PatchId],
     ) -> Result<()> {
+        if !core.wait_for_running(targets) {
+            return Ok(());
+        }
+        core.committers += 1;
+        let result = self.share_commit(core, targets);
+        core.committers -= 1;
+        result
+    }
+
+    fn share_commit(
+        &self,
+        core: &mut MutexGuard<'_, Core>,
+        targets: &[PatchId],
+    ) -> Result<()> {
+        let mut has_napped = false;
         while core.wait_for_running(targets) {
             let last = core.log_state().map(|s| s.last);
             if let Some(last) = last
@@ -168,7 +186,18 @@ impl Engine {
                 self.wait_for(core, vec![last])?;
                 continue;
             }
+            // Those who shared the last transaction may come again at once: they can share this one too.
+            if core.is_shared && !std::mem::replace(&mut has_napped, true) {
+                let nap = (core.commit_took / NAP_PART).min(LONGEST_NAP);
+                MutexGuard::unlocked(core, || std::thread::sleep(nap));
+                continue;
+            }
+            core.is_shared = core.committers > 1;
+            let began = self.clock();
             self.commit(core)?;
+            let last = core.log_state().map(|s| s.last);
+            self.wait_for(core, last.into_iter().collect())?;
+            core.commit_took = self.clock().saturating_sub(began);
         }
         Ok(())
     }

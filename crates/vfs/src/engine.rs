@@ -39,6 +39,11 @@ pub(crate) struct Core {
     pub(crate) committing: bool,
     /// When the last transaction was ended.
     pub(crate) last_commit: Duration,
+    /// Who wait for a transaction, and whether several did for the last.
+    pub(crate) committers: u32,
+    pub(crate) is_shared: bool,
+    /// How long the last transaction that somebody waited for took to reach the disk.
+    pub(crate) commit_took: Duration,
     /// Somebody writes a batch for the wishes.
     pub(crate) sync_leader: bool,
     /// Batches handed to the device and not completed.
@@ -166,6 +171,9 @@ impl Engine {
                 next_ticket: 0,
                 committing: false,
                 last_commit: Duration::ZERO,
+                committers: 0,
+                is_shared: false,
+                commit_took: Duration::ZERO,
                 sync_leader: false,
                 batches_in_flight: 0,
                 latched: None,

@@ -5,10 +5,13 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
-use backstitch_device::{MemoryDevice, RecordingDevice, materialise_torn};
+use backstitch_device::{
+    BlockDevice, MemoryDevice, Record, RecordingDevice, WriteRequest, materialise_torn,
+};
 use backstitch_ext::Ext2;
-use backstitch_vfs::{Engine, MountOptions, Ordering};
+use backstitch_vfs::{Engine, FileType, MountOptions, Ordering};
 use support::workload::{OnError, Workload};
 
 /// Where the images of a test are, until it ends.
@@ -150,4 +153,76 @@ fn a_run_without_a_cut_leaves_an_empty_journal() {
     std::fs::write(&path, memory.snapshot()).unwrap();
     let checked = Command::new("e2fsck").arg("-fn").arg(&path).output().unwrap();
     assert_eq!(checked.status.code(), Some(0), "{checked:?}");
+}
+
+/// A device whose flush takes as long as a fast drive's.
+struct Slow(RecordingDevice);
+
+impl BlockDevice for Slow {
+    fn size_bytes(&self) -> u64 {
+        self.0.size_bytes()
+    }
+
+    fn name(&self) -> String {
+        self.0.name()
+    }
+
+    fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> backstitch_device::Result<()> {
+        self.0.read(offset_bytes, buffer)
+    }
+
+    fn submit(&self, batch: &[WriteRequest]) -> backstitch_device::Result<()> {
+        self.0.submit(batch)
+    }
+
+    fn flush(&self) -> backstitch_device::Result<()> {
+        std::thread::sleep(Duration::from_millis(2));
+        self.0.flush()
+    }
+}
+
+/// Device flushes per fsync where so many write new files of 4 kB and sync each.
+fn flushes_per_fsync(writers: usize, each: usize) -> f64 {
+    let scratch = Scratch::new(&format!("flushes-{writers}"));
+    let image = ext3(&scratch, &["-b", "4096"], "64m");
+    let memory = Arc::new(MemoryDevice::from_bytes(image));
+    let device = Arc::new(Slow(RecordingDevice::new(memory.clone())));
+    let wanted = MountOptions {
+        ordering: "journal=ordered".parse().unwrap(),
+        ..MountOptions::default()
+    };
+    let engine = Engine::mount(device.clone(), &Ext2, &wanted).unwrap();
+    let count = || device.0.records().iter().filter(|r| **r == Record::Flush).count();
+    let before = count();
+    std::thread::scope(|scope| {
+        for writer in 0..writers {
+            let engine = &engine;
+            scope.spawn(move || {
+                for number in 0..each {
+                    let name = format!("{writer}-{number}");
+                    let new = support::new_inode(FileType::Regular);
+                    let made = engine.create(engine.root(), name.as_bytes(), &new).unwrap();
+                    engine.write(made.inode, 0, &[7; 4096]).unwrap();
+                    engine.fsync(made.inode, false).unwrap();
+                    engine.forget(made.inode, 1);
+                }
+            });
+        }
+    });
+    let flushes = count() - before;
+    engine.unmount().unwrap();
+    let path = scratch.file("end.img");
+    std::fs::write(&path, memory.snapshot()).unwrap();
+    let checked = Command::new("e2fsck").arg("-fn").arg(&path).output().unwrap();
+    assert_eq!(checked.status.code(), Some(0), "{checked:?}");
+    flushes as f64 / (writers * each) as f64
+}
+
+#[test]
+fn an_fsync_takes_two_flushes_and_eight_writers_share_them() {
+    let alone = flushes_per_fsync(1, 50);
+    let shared = flushes_per_fsync(8, 50);
+    println!("flushes per fsync: {alone} alone, {shared} with eight writers");
+    assert!((1.9..2.1).contains(&alone), "{alone}");
+    assert!(shared < 0.4, "{shared}");
 }

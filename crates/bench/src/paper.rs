@@ -98,6 +98,7 @@ pub(crate) fn figure(spec: &Spec) -> Option<PaperFigure> {
             Ordering::Sync => 80.4,
             Ordering::Async => 10_782.8,
             Ordering::Soft => 4_962.0,
+            Ordering::Journal(_) => return None,
         };
         return Some(PaperFigure {
             source: "Seltzer et al. 2000, table 4",
@@ -130,6 +131,7 @@ fn micro_figure(spec: &Spec) -> Option<PaperFigure> {
         value: match spec.ordering {
             Ordering::Sync => 3.1,
             Ordering::Soft | Ordering::Async => 1.1,
+            Ordering::Journal(_) => return None,
         },
         unit: "writes_per_file",
     })

@@ -3,8 +3,10 @@
 use crate::error::{Error, Result, USAGE, host};
 use backstitch_device::{BlockDevice, FileDevice, OpenOptions, VolatileDevice};
 use backstitch_ext::Ext2;
+use backstitch_layout::LayoutKind;
 use backstitch_vfs::{
-    Attributes, Engine, FileType, InodeNumber, LayoutError, MountOptions, Timestamp,
+    Attributes, Engine, FileType, InodeNumber, LayoutError, MountOptions, Ordering, Timestamp,
+    journal,
 };
 use std::collections::{HashSet, VecDeque};
 use std::ffi::{OsStr, OsString};
@@ -183,6 +185,18 @@ pub(crate) fn on_device<T>(
     on_fresh_device(what, name, device, access, false, work)
 }
 
+/// The ordering where none is stated: see [`journal::default_ordering`]. What holds no readable file system is said when it is opened.
+pub(crate) fn default_ordering(
+    what: &'static str,
+    name: &Path,
+    device: &dyn BlockDevice,
+) -> Result<Ordering> {
+    match journal::default_ordering(device, &Ext2) {
+        Err(_) if Ext2.block_bytes(device).is_err() => Ok(Ordering::Soft),
+        found => found.map_err(|error| Error::at_path(what, name, error)),
+    }
+}
+
 /// As [`on_device`], where a journal may be left alone, since nobody but us knows the image yet.
 pub(crate) fn on_fresh_device<T>(
     what: &'static str,
@@ -192,8 +206,13 @@ pub(crate) fn on_fresh_device<T>(
     without_journal: bool,
     work: impl FnOnce(&Image) -> Result<T>,
 ) -> Result<T> {
+    let ordering = match without_journal || access == Access::Read {
+        true => Ordering::Soft,
+        false => default_ordering(what, name, &*device)?,
+    };
     let options = MountOptions {
         read_only: access == Access::Read,
+        ordering,
         mount_time: now(),
         without_journal,
         ..MountOptions::default()

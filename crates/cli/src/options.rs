@@ -19,6 +19,8 @@ pub(crate) struct Options {
     pub(crate) cache_bytes: Option<u64>,
     /// How long a change may stay in memory.
     pub(crate) expire_seconds: Option<f64>,
+    /// How long a journal gathers changes.
+    pub(crate) commit_seconds: Option<f64>,
     /// Which of the patch engine's optimisations are on.
     pub(crate) optimisations: Optimisations,
     /// The device gets a simulated volatile write cache with this seed.
@@ -48,6 +50,7 @@ impl Default for Options {
             unsafe_no_flush: false,
             cache_bytes: None,
             expire_seconds: None,
+            commit_seconds: None,
             optimisations: Optimisations::BOTH,
             volatile_seed: None,
             no_access_times: false,
@@ -118,7 +121,7 @@ fn apply(options: &mut Options, word: &str) -> Result<(), String> {
         "nosuid" => options.set_user_id = Some(false),
         "exec" => options.execute = true,
         "noexec" => options.execute = false,
-        "cache" | "expire" | "opt" | "volatile" | "threads" | "ordering" | "journal_dev" => {
+        "cache" | "expire" | "commit" | "opt" | "volatile" | "threads" | "ordering" | "journal_dev" => {
             return Err(format!("option '{name}' needs a value: {name}=…"));
         }
         _ if GENERIC.contains(&name) || name.starts_with("x-") => {}
@@ -145,6 +148,13 @@ fn apply_value(options: &mut Options, name: &str, value: &str) -> Result<(), Str
                 return Err(bad("a number of seconds"));
             }
             options.expire_seconds = Some(seconds);
+        }
+        "commit" => {
+            let seconds: f64 = value.parse().map_err(|_| bad("a number of seconds"))?;
+            if !(seconds.is_finite() && seconds >= 0.0) {
+                return Err(bad("a number of seconds"));
+            }
+            options.commit_seconds = Some(seconds);
         }
         "volatile" => {
             options.volatile_seed = Some(value.parse().map_err(|_| bad("a seed"))?);

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 
-use backstitch_ext::format::features::{COMPAT_RESIZE_INODE, Features};
+use backstitch_ext::format::features::{COMPAT_HAS_JOURNAL, COMPAT_RESIZE_INODE, Features};
 use backstitch_ext::mkfs::{Mkfs, MkfsError};
 use backstitch_layout::Error as LayoutError;
 use backstitch_ordering::MechanismKind;
@@ -103,6 +103,18 @@ impl ImageOptions {
     /// # Errors
     /// Where no file system can be made with these numbers.
     pub fn make(&self) -> Result<Fork, CampaignError> {
+        self.make_with(0)
+    }
+
+    /// The same with the smallest journal that there is.
+    ///
+    /// # Errors
+    /// As [`make`](Self::make).
+    pub fn make_journaled(&self) -> Result<Fork, CampaignError> {
+        self.make_with(COMPAT_HAS_JOURNAL)
+    }
+
+    fn make_with(&self, compat: u32) -> Result<Fork, CampaignError> {
         let blocks = (self.size_bytes / u64::from(self.block_bytes)) as u32;
         let mkfs = Mkfs {
             block_size: Some(self.block_bytes),
@@ -110,9 +122,11 @@ impl ImageOptions {
             // Small tables, and none kept for growing: what never changes is looked at in every state all the same.
             inodes: Some(256),
             features: Features {
-                compat: Features::EXT2_DEFAULT.compat & !COMPAT_RESIZE_INODE,
+                compat: Features::EXT2_DEFAULT.compat & !COMPAT_RESIZE_INODE | compat,
                 ..Features::EXT2_DEFAULT
             },
+            journal_bytes: (compat & COMPAT_HAS_JOURNAL != 0)
+                .then_some(1024 * u64::from(self.block_bytes)),
             device_is_zero: true,
             ..Mkfs::new([7; 16], [9; 16], 1_600_000_000)
         };
@@ -212,6 +226,7 @@ impl Campaign {
     pub(crate) fn start(&self) -> Result<Fork, CampaignError> {
         match &self.base {
             Some(base) => Ok(base.clone()),
+            None if matches!(self.ordering, MechanismKind::Journal(_)) => self.image.make_journaled(),
             None => self.image.make(),
         }
     }

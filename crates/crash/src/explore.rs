@@ -255,9 +255,17 @@ fn write_back(
     spectator: &mut dyn Spectator,
 ) -> Result<(), Error> {
     match schedule {
-        Schedule::Nothing => {}
+        Schedule::Nothing => {
+            // Transactions pile up, nothing of which is written.
+            if machine.mount.has_log() && random.usize(..2) == 0 {
+                machine.mount.commit(spectator)?;
+            }
+        }
         Schedule::Everything => machine.mount.drain(spectator)?,
         Schedule::Partial => {
+            if machine.mount.has_log() {
+                machine.mount.tend_log(random.u64(..), spectator)?;
+            }
             if random.usize(..2) == 0 && machine.mount.work(spectator)? {
                 spectator.at_rest(&machine.mount);
             }

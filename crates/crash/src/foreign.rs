@@ -51,14 +51,21 @@ impl Foreign {
 
     fn e2fsck(&self, state: &Fork) -> io::Result<Option<String>> {
         let path = self.image(state)?;
-        let output = Command::new("e2fsck").arg("-fn").arg(&path).output()?;
+        // Whose journal is not empty is what the replay makes of it, and then nothing at all may be wrong.
+        let has_journal = needs_recovery(state);
+        let how = if has_journal { "-fy" } else { "-fn" };
+        let output = Command::new("e2fsck").arg(how).arg(&path).output()?;
         fs::remove_file(&path)?;
         self.checked.fetch_add(1, Ordering::Relaxed);
         // From 8 on the check was not done (fsck(8)); so it is where a signal ended it.
         if output.status.code().is_none_or(|code| code >= 8) {
             return Err(io::Error::other(format!("it ended with {}", output.status)));
         }
-        let bad = unexpected_of_e2fsck(&String::from_utf8_lossy(&output.stdout));
+        let report = String::from_utf8_lossy(&output.stdout);
+        let bad = match has_journal {
+            true => unexpected_after_replay(&report),
+            false => unexpected_of_e2fsck(&report),
+        };
         Ok((!bad.is_empty()).then(|| format!("e2fsck: {}", bad.join("; "))))
     }
 
@@ -69,7 +76,8 @@ impl Foreign {
         fs::create_dir(&place)?;
         let mounted = said(
             Command::new("mount")
-                .args(["-t", "ext2", "-o", "loop,ro"])
+                .args(["-t", if needs_recovery(state) { "ext4" } else { "ext2" }])
+                .args(["-o", "loop,ro"])
                 .arg(&image)
                 .arg(&place),
         );
@@ -147,6 +155,32 @@ fn read_all(directory: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether the superblock says that the journal must be replayed.
+fn needs_recovery(state: &Fork) -> bool {
+    const SUPERBLOCK: usize = 1024;
+    const FEATURE_INCOMPAT: usize = 0x60;
+    const RECOVER: u8 = 4;
+    let at = SUPERBLOCK + FEATURE_INCOMPAT;
+    let size = state.block_bytes() as usize;
+    state.block((at / size) as u64)[at % size] & RECOVER != 0
+}
+
+/// Of a report of `e2fsck -fy` the remarks on what is wrong once the journal is replayed.
+fn unexpected_after_replay(report: &str) -> Vec<String> {
+    const FRAMES: [&str; 7] = [
+        "e2fsck ",
+        "Pass ",
+        "recovering journal",
+        "orphaned inode",
+        "FILE SYSTEM WAS MODIFIED",
+        " files (",
+        "Padding at end of",
+    ];
+    let lines = report.lines().map(str::trim);
+    let is_said = |line: &&str| !line.is_empty() && !FRAMES.iter().any(|f| line.contains(f));
+    lines.filter(is_said).map(str::to_owned).collect()
 }
 
 /// What e2fsck may find after a crash under soft updates, each with the reason.

@@ -85,7 +85,7 @@ pub(crate) struct States {
 impl Frontier {
     pub(crate) fn new(store: &Store, disk: Fork) -> Frontier {
         let patches = store.graph().snapshot();
-        let befores = real_befores(&patches);
+        let (befores, is_held) = real_befores(&patches);
         let mut frontier = Frontier {
             nodes: Vec::new(),
             states: States {
@@ -110,7 +110,9 @@ impl Frontier {
             return frontier;
         }
         for (block, indices) in blocks {
-            frontier.add_block(store, block, &indices, &patches, &mut place);
+            if indices.iter().any(|index| !is_held[*index]) {
+                frontier.add_block(store, block, &indices, &patches, &is_held, &mut place);
+            }
         }
         for (index, at) in place
             .iter()
@@ -133,6 +135,7 @@ impl Frontier {
         block: u64,
         indices: &[usize],
         patches: &[SnapshotPatch],
+        is_held: &[bool],
         place: &mut [usize],
     ) {
         let id = patches[indices[0]].block.expect("it is of this block");
@@ -145,6 +148,10 @@ impl Frontier {
         for (bit, index) in indices.iter().enumerate() {
             let patch = &patches[*index];
             debug_assert!(!patch.in_flight, "nothing is on its way");
+            // One that cannot be on disk yet is taken back in every version of its block.
+            if is_held[*index] {
+                continue;
+            }
             place[*index] = self.nodes.len();
             self.nodes.push(Node {
                 block: states.blocks.len(),
@@ -269,10 +276,16 @@ impl Patched {
     }
 }
 
-/// For each patch with bytes, what must be on disk before it, with the empty patches resolved to what they stand for.
-fn real_befores(patches: &[SnapshotPatch]) -> Vec<Vec<usize>> {
+/// For each patch with bytes, what must be on disk before it, with the empty patches resolved to what they stand for; and whether it
+/// waits, however far away, for an empty patch that nobody has released: then it cannot be on disk at all.
+fn real_befores(patches: &[SnapshotPatch]) -> (Vec<Vec<usize>>, Vec<bool>) {
     let mut found = vec![Vec::new(); patches.len()];
+    let mut is_held: Vec<bool> = patches.iter().map(|p| p.held).collect();
+    let mut afters = vec![Vec::new(); patches.len()];
     for (index, patch) in patches.iter().enumerate() {
+        for before in &patch.befores {
+            afters[*before].push(index);
+        }
         if patch.block.is_none() {
             continue;
         }
@@ -282,11 +295,18 @@ fn real_befores(patches: &[SnapshotPatch]) -> Vec<Vec<usize>> {
             if patches[before].block.is_some() {
                 found[index].push(before);
             } else if !seen.contains(&before) {
-                debug_assert!(!patches[before].held, "nobody holds patches back here");
                 seen.push(before);
                 stack.extend(&patches[before].befores);
             }
         }
     }
-    found
+    let mut stack: Vec<usize> = (0..patches.len()).filter(|i| is_held[*i]).collect();
+    while let Some(index) = stack.pop() {
+        for after in &afters[index] {
+            if !std::mem::replace(&mut is_held[*after], true) {
+                stack.push(*after);
+            }
+        }
+    }
+    (found, is_held)
 }

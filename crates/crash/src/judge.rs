@@ -14,7 +14,7 @@ use crate::closed::{self, Bounds, Coverage};
 use crate::frontier::Frontier;
 use crate::image::Fork;
 use crate::model::Model;
-use crate::mount::{Engine, Mount, Nobody, Watcher};
+use crate::mount::{Engine, Mount, Nobody, Watcher, replayed};
 use crate::promises;
 use crate::visitor::Visitor;
 use fastrand::Rng as Random;
@@ -103,7 +103,7 @@ impl Judge {
     fn try_judge(&mut self, fork: &Fork, model: &Model, question: Question) -> Option<Verdict> {
         let mapped_behind = match question {
             Question::Promises => Vec::new(),
-            _ => match self.check(fork, false) {
+            _ => match self.check_recovered(fork) {
                 Ok(mapped_behind) => mapped_behind,
                 Err(verdict) => return Some(verdict),
             },
@@ -130,6 +130,17 @@ impl Judge {
             .or_else(|| self.recover_in_use(fork));
         self.maps_behind = !mapped_behind.is_empty();
         verdict
+    }
+
+    /// As [`check`](Self::check), of what a journal makes of the state where there is one: then nothing at all may be wrong.
+    fn check_recovered(&mut self, fork: &Fork) -> Result<Vec<u32>, Verdict> {
+        if !matches!(self.engine.ordering, MechanismKind::Journal(_)) {
+            return self.check(fork, false);
+        }
+        match replayed(fork) {
+            Ok(fork) => self.check(&fork, true),
+            Err(error) => Err(unmountable(&error.to_string())),
+        }
     }
 
     /// What our own check finds that no crash may leave; `clean` where it may find nothing at all. Else the inodes that map blocks
@@ -250,7 +261,7 @@ impl Judge {
 
     /// Whether the state can be mounted and holds nothing that no crash may leave.
     fn judge_alone(&mut self, fork: &Fork) -> Option<Verdict> {
-        if let Err(verdict) = self.check(fork, false) {
+        if let Err(verdict) = self.check_recovered(fork) {
             return Some(verdict);
         }
         match Mount::open(fork.clone(), self.engine, false, &mut Nobody) {

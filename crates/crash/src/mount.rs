@@ -1,5 +1,7 @@
 //! A file system in this thread: the engine over a fork, with somebody who looks at it whenever something was written.
 
+mod log;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +14,8 @@ use backstitch_ordering::{Mechanism, MechanismKind, Operation, Volume, VolumeId}
 use backstitch_store::{Batch, BlockClass, Goal, Limits, Optimisations, PatchId, Store, drive};
 
 use crate::image::{Fork, ForkDevice};
+use log::mechanism;
+pub(crate) use log::replayed;
 
 /// How the engine is to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +75,7 @@ impl Mount {
         #[cfg(feature = "planted-errors")]
         crate::planted::plant_into(store.graph_mut());
         let volume = store.add_volume(block_bytes);
-        let mut mechanism = engine.ordering.make();
+        let mut mechanism = mechanism(&*devices[0], engine.ordering, read_only)?;
         let request = OpenRequest {
             read_only,
             now: Timestamp {
@@ -79,6 +83,7 @@ impl Mount {
                 nanoseconds: 0,
             },
             without_journal: false,
+            journaled: mechanism.log().is_some(),
         };
         let opened = loop {
             let mut v = Volume::new(&mut store, &mut *mechanism, volume, Duration::ZERO);
@@ -105,6 +110,7 @@ impl Mount {
             })?;
             watcher.at_rest(&mount);
             mount.sync(&marked, watcher)?;
+            mount.start_log(watcher)?;
         }
         Ok(mount)
     }
@@ -143,6 +149,7 @@ impl Mount {
         mut body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Result<T>,
     ) -> Result<T> {
         loop {
+            self.make_room(watcher)?;
             match self.step(operation, &mut body) {
                 Err(Error::Miss) => {
                     drive::read_wanted(&mut self.store, &self.devices)?;
@@ -224,6 +231,11 @@ impl Mount {
 
     /// Puts patches and what they depend on onto stable storage, and nothing else.
     pub(crate) fn sync(&mut self, targets: &[PatchId], watcher: &mut dyn Watcher) -> Result<()> {
+        if let Some(log) = self.mechanism.log()
+            && targets.iter().any(|t| log.waits_for_running(&self.store, *t))
+        {
+            self.commit(watcher)?;
+        }
         self.write_out(Goal::Patches(targets), watcher).map(drop)
     }
 
@@ -257,8 +269,9 @@ impl Mount {
             if worked {
                 watcher.at_rest(self);
             }
+            let committed = self.commit(watcher)?;
             let wrote = self.write_batch(Goal::All, watcher)?;
-            if !worked && !wrote {
+            if !worked && !committed && !wrote {
                 return Ok(());
             }
         }
@@ -275,6 +288,7 @@ impl Mount {
         })?;
         watcher.at_rest(self);
         self.drain(watcher)?;
+        self.end_log(watcher)?;
         self.run(Operation::Administration, watcher, |fs, v, now| {
             fs.mark_clean(v, now)
         })?;

@@ -100,6 +100,16 @@ impl Item {
 }
 
 impl Deferred {
+    /// The inodes whose freeing has begun and is not at its end.
+    pub(crate) fn inodes_under_way(&self) -> impl Iterator<Item = u32> + '_ {
+        let waiting = self.waiting.values().flatten();
+        let items = waiting.chain(&self.gathering.items).chain(&self.due).chain(&self.aside);
+        items.filter_map(|item| match item {
+            Item::Inode(dead) => Some(dead.number),
+            _ => None,
+        })
+    }
+
     /// Puts aside what missed a block; false where nothing did.
     pub(crate) fn put_aside(&mut self) -> bool {
         if self.missed_dead {
@@ -176,7 +186,13 @@ impl Ext {
     /// Does `item` once `after` are on the disk; at once where they are, as far as that goes without reading.
     pub(crate) fn defer(&mut self, v: &mut Volume<'_>, item: Item, after: &[PatchId]) {
         let after = unless_all(Planted::DeferredAtOnce, after);
-        if !after.iter().any(|p| v.is_live(*p)) {
+        // Where scopes are atomic everything that was on the disk is freed together with the end of its transaction, so that nothing
+        // is used again before that is there.
+        let waits = match v.scopes_are_atomic() {
+            true => !after.is_empty(),
+            false => after.iter().any(|p| v.is_live(*p)),
+        };
+        if !waits {
             self.deferred.due.push_back(item);
             return;
         }

@@ -351,7 +351,8 @@ impl Ext {
         v: &mut Volume<'_>,
         inode: u32,
     ) -> Result<()> {
-        if !v.keeps_order() {
+        // Under a journal the block is in a transaction with others, and all of them are there or none.
+        if !v.keeps_order() || v.scopes_are_atomic() {
             return Ok(());
         }
         let (block, _) = self.inode_place(inode)?;

@@ -36,6 +36,8 @@ pub(crate) struct Ext {
     pub(crate) reclaimed: (u64, u64),
     /// What it changed and nobody above has been told yet.
     pub(crate) changed: Vec<Changed>,
+    /// The inodes without names that the disk lists, the first one first.
+    pub(crate) orphans: Vec<u32>,
     pub(crate) free_epoch: u64,
     /// Makes generations that differ.
     pub(crate) next_generation: u32,
@@ -315,6 +317,11 @@ impl FileSystem for Ext {
         targets: &mut Vec<PatchId>,
     ) {
         self.collect_sync_targets(v, inode.0, data_only, targets);
+    }
+
+    fn prepare_commit(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<()> {
+        self.write_orphans(v, now)?;
+        self.write_counters(v, now)
     }
 
     fn hold(&mut self, inode: InodeNumber) {

@@ -19,6 +19,7 @@
 //! | `reach` | which names can be reached, and what must not go before that |
 //! | `index` | finding names in directories, `names` the operations on them, `rename` |
 //! | `deferred` | freeing what nothing on the disk refers to any more |
+//! | `orphans` | the list of inodes without names, for mechanisms whose scopes are atomic |
 //! | `reclaim` | freeing what a crash left |
 //! | `planted` | errors for tests of the tests |
 
@@ -38,6 +39,7 @@ mod map;
 pub mod mkfs;
 mod mount;
 mod names;
+mod orphans;
 mod place;
 pub mod planted;
 mod reach;

@@ -12,9 +12,9 @@ use backstitch_layout::{Error, JournalHost, LayoutKind, OpenRequest, Opened, Res
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 
 use crate::deferred::Deferred;
-use crate::format::features::{COMPAT_HAS_JOURNAL, RO_COMPAT_LARGE_FILE};
+use crate::format::features::{COMPAT_HAS_JOURNAL, INCOMPAT_RECOVER, RO_COMPAT_LARGE_FILE};
 use crate::format::superblock::{
-    OFFSET_FEATURE_COMPAT, OFFSET_FEATURE_RO_COMPAT, OFFSET_FREE_BLOCKS_COUNT,
+    OFFSET_FEATURE_COMPAT, OFFSET_FEATURE_INCOMPAT, OFFSET_FEATURE_RO_COMPAT, OFFSET_FREE_BLOCKS_COUNT,
     OFFSET_FREE_INODES_COUNT, OFFSET_MNT_COUNT, OFFSET_MTIME, OFFSET_STATE, OFFSET_WTIME,
     STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
 };
@@ -89,6 +89,7 @@ impl LayoutKind for Ext2 {
             reclaim: None,
             reclaimed: (0, 0),
             changed: Vec::new(),
+            orphans: Vec::new(),
             free_epoch: 0,
             next_generation: (request.now.seconds as u32).wrapping_mul(0x9e37_79b9)
                 ^ request.now.nanoseconds,
@@ -147,9 +148,9 @@ fn judge(sb: &Superblock, request: &OpenRequest) -> (Trust, Option<String>) {
             "the image uses {}, which this version cannot write",
             unwritable.join(", ")
         ))
-    } else if has_journal && !request.without_journal {
+    } else if has_journal && !request.journaled && !request.without_journal {
         Some(
-            "the image has a journal, which this version replays but does not write; \
+            "the image has a journal, which this ordering does not write; \
              with -o nojournal it is written without its journal"
                 .to_string(),
         )
@@ -171,7 +172,7 @@ impl Ext {
         (SUPERBLOCK_OFFSET / bs, (SUPERBLOCK_OFFSET % bs) as usize)
     }
 
-    fn write_superblock(
+    pub(crate) fn write_superblock(
         &self,
         v: &mut Volume<'_>,
         at: usize,
@@ -218,6 +219,12 @@ impl Ext {
             self.sb.mount_count = self.sb.mount_count.wrapping_add(1);
             self.sb.mtime = now.seconds.max(0) as u32;
         }
+        if v.scopes_are_atomic() {
+            // What a crash leaves is in the journal; a record of an earlier crash stays true until its leaks are gone. Whoever takes
+            // the clean mark away relies on the superblock being in memory.
+            v.read(self.superblock_place().0)?;
+            return Ok(Vec::new());
+        }
         let mechanism = match v.crash_record() {
             Some(1) => Mechanism::Soft,
             Some(2) => Mechanism::Sync,
@@ -247,8 +254,13 @@ impl Ext {
         bytes[..4].copy_from_slice(&self.sb.mtime.to_le_bytes());
         bytes[OFFSET_MNT_COUNT - start..OFFSET_MNT_COUNT - start + 2]
             .copy_from_slice(&self.sb.mount_count.to_le_bytes());
-        let state = (self.sb.state & !STATE_VALID).to_le_bytes();
-        bytes[OFFSET_STATE - start..].copy_from_slice(&state);
+        if v.scopes_are_atomic() {
+            // As Linux: with a journal the image counts as clean at any time, once the journal is replayed.
+            self.set_recover_mark(v, true)?;
+        } else {
+            let state = (self.sb.state & !STATE_VALID).to_le_bytes();
+            bytes[OFFSET_STATE - start..].copy_from_slice(&state);
+        }
         let marked = self.write_superblock(v, start, &bytes, &[])?;
         Ok(vec![unless(Planted::ChangesBeforeMark, marked)])
     }
@@ -291,11 +303,26 @@ impl Ext {
     /// The very last write: the image is clean again. Where a crash left leaks it stays as it is: with our record, so that the
     /// next mount trusts it as this one did, and not clean, so that a checker looks at it.
     pub(crate) fn write_clean_mark(&mut self, v: &mut Volume<'_>) -> Result<()> {
-        if self.read_only.is_some() || self.has_leaks {
+        if self.read_only.is_some() {
+            return Ok(());
+        }
+        if v.scopes_are_atomic() {
+            self.set_recover_mark(v, false)?;
+        }
+        if self.has_leaks {
             return Ok(());
         }
         let state = (self.sb.state | STATE_VALID).to_le_bytes();
         self.write_superblock(v, OFFSET_STATE, &state, &[])?;
+        Ok(())
+    }
+
+    /// Says whether the journal must be replayed before the image is used.
+    fn set_recover_mark(&mut self, v: &mut Volume<'_>, needed: bool) -> Result<()> {
+        let others = self.sb.features.incompat & !INCOMPAT_RECOVER;
+        let incompat = others | if needed { INCOMPAT_RECOVER } else { 0 };
+        self.write_superblock(v, OFFSET_FEATURE_INCOMPAT, &incompat.to_le_bytes(), &[])?;
+        self.sb.features.incompat = incompat;
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 //! A journal is a circular log of *transactions*: copies of blocks that belong together, ended by a commit record. A transaction
 //! whose commit record is there counts as a whole, whatever had been written of it to the blocks' homes; one without counts for
 //! nothing. This crate knows the bytes of such a log ([`format`](mod@format)), brings what a crash left in one home
-//! ([`recovery`]), and lists one for people ([`dump`]).
+//! ([`recovery`]), lists one for people ([`dump`]), and writes one while a file system is in use ([`module`]).
 //!
 //! It stands beside `ordering`. It may depend on `device`, `store`, `patch` and `ordering`; it knows no layout. Where the
 //! journal lives is told by whoever hosts it: a [`JournalMap`] from the journal's blocks to a device's. A layout's `mkfs` and `fsck` use
@@ -31,10 +31,12 @@ mod device;
 pub mod dump;
 mod error;
 pub mod format;
+pub mod module;
 pub mod recovery;
 mod transaction;
 
 pub use device::{JournalDevice, JournalMap, JournalRun};
 pub use error::{Error, Result};
+pub use module::{JournalMechanism, Setup};
 pub use recovery::Journal;
 pub use transaction::Transaction;

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use crate::format::checksum::crc32;
-use crate::format::{Sequence, Superblock, commit, descriptor, escape, revoke};
+use crate::format::{
+    ChecksumKind, MAGIC_BYTES, Sequence, Superblock, commit, descriptor, escape, revoke,
+};
 use crate::recovery::Journal;
 use crate::{Error, Result};
 
@@ -21,39 +23,64 @@ pub struct Transaction {
 impl Transaction {
     /// The blocks of the log that it takes, in their order: revoke blocks, descriptors with their copies, the commit block.
     pub fn encode(&self, sb: &Superblock, sequence: Sequence) -> Vec<Arc<[u8]>> {
-        let (checksums, format) = (sb.checksums(), sb.tag_format());
-        let mut log: Vec<Arc<[u8]>> = Vec::new();
-        let mut sum = !0;
-        let room = revoke::capacity(sb.block_bytes, sb.features, &checksums).max(1);
-        for part in self.revokes.chunks(room) {
-            let block = revoke::encode(sb.block_bytes, sb.features, &checksums, sequence, part);
-            log.push(block.into());
-        }
-        for part in self.copies.chunks(format.capacity(sb.block_bytes).max(1)) {
-            let mut tags = Vec::new();
-            let mut copies: Vec<Arc<[u8]>> = Vec::new();
-            for (home, contents) in part {
-                let mut copy = contents.clone();
-                let is_escaped = escape(&mut copy);
-                tags.push((*home, is_escaped, checksums.of_copy(sequence, &copy)));
-                copies.push(copy.into());
-            }
-            let uuid = &sb.uuid;
-            let block =
-                descriptor::encode(sb.block_bytes, &format, &checksums, uuid, sequence, &tags);
-            log.push(block.into());
-            log.append(&mut copies);
-        }
-        if sb.checksums().kind == crate::format::ChecksumKind::Transaction {
-            let behind_revokes = self.revokes.len().div_ceil(room);
-            for block in &log[behind_revokes..] {
-                sum = crc32(sum, block);
-            }
-        }
-        let end = commit::encode(sb.block_bytes, &checksums, sequence, self.time, sum);
-        log.push(end.into());
-        log
+        let share = |(home, bytes): &(u64, Vec<u8>)| (*home, Arc::from(&bytes[..]));
+        let copies: Vec<(u64, Arc<[u8]>)> = self.copies.iter().map(share).collect();
+        encode(sb, sequence, &copies, &self.revokes, self.time)
     }
+}
+
+/// How many blocks of the log a transaction takes.
+pub(crate) fn log_blocks(sb: &Superblock, copies: usize, revokes: usize) -> usize {
+    let per_revoke = revoke::capacity(sb.block_bytes, sb.features, &sb.checksums()).max(1);
+    let per_descriptor = sb.tag_format().capacity(sb.block_bytes).max(1);
+    revokes.div_ceil(per_revoke) + copies + copies.div_ceil(per_descriptor) + 1
+}
+
+/// A transaction's blocks of the log. Copies that need no escape are shared, not copied.
+pub(crate) fn encode(
+    sb: &Superblock,
+    sequence: Sequence,
+    copies: &[(u64, Arc<[u8]>)],
+    revokes: &[u64],
+    time: (u64, u32),
+) -> Vec<Arc<[u8]>> {
+    let (checksums, format) = (sb.checksums(), sb.tag_format());
+    let mut log: Vec<Arc<[u8]>> = Vec::new();
+    let mut sum = !0;
+    let room = revoke::capacity(sb.block_bytes, sb.features, &checksums).max(1);
+    for part in revokes.chunks(room) {
+        let block = revoke::encode(sb.block_bytes, sb.features, &checksums, sequence, part);
+        log.push(block.into());
+    }
+    for part in copies.chunks(format.capacity(sb.block_bytes).max(1)) {
+        let mut tags = Vec::new();
+        let mut logged: Vec<Arc<[u8]>> = Vec::new();
+        for (home, contents) in part {
+            let is_escaped = contents.starts_with(&MAGIC_BYTES);
+            let copy = match is_escaped {
+                false => contents.clone(),
+                true => {
+                    let mut copy = contents.to_vec();
+                    escape(&mut copy);
+                    copy.into()
+                }
+            };
+            tags.push((*home, is_escaped, checksums.of_copy(sequence, &copy)));
+            logged.push(copy);
+        }
+        let uuid = &sb.uuid;
+        let block = descriptor::encode(sb.block_bytes, &format, &checksums, uuid, sequence, &tags);
+        log.push(block.into());
+        log.append(&mut logged);
+    }
+    if checksums.kind == ChecksumKind::Transaction {
+        for block in &log[revokes.len().div_ceil(room)..] {
+            sum = crc32(sum, block);
+        }
+    }
+    let end = commit::encode(sb.block_bytes, &checksums, sequence, time, sum);
+    log.push(end.into());
+    log
 }
 
 impl Journal<'_> {

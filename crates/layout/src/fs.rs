@@ -104,6 +104,8 @@ pub struct OpenRequest {
     pub now: Timestamp,
     /// Change the file system without writing its journal, which is empty.
     pub without_journal: bool,
+    /// Changes go through the image's journal, which is empty.
+    pub journaled: bool,
 }
 
 /// What opening a file system found.
@@ -380,6 +382,16 @@ pub trait FileSystem: Send {
         data_only: bool,
         targets: &mut Vec<PatchId>,
     );
+
+    /// The transaction that holds everything changed so far is about to be closed, and everything that was put off until then is
+    /// done: writes what a crash must find beside it (counters, the list of inodes without names). Called again where anything came
+    /// between it and the end of the transaction.
+    ///
+    /// # Errors
+    /// `Miss` as any operation.
+    fn prepare_commit(&mut self, _volume: &mut Volume<'_>, _now: Timestamp) -> Result<()> {
+        Ok(())
+    }
 
     /// Somebody asked for everything to be on stable storage, and it is about to be. Layouts need not care; who records what is asked
     /// of one does.

@@ -10,11 +10,15 @@
 //! | [`Soft`] | kept | at once |
 //! | [`Async`] | dropped | at once |
 //! | [`Sync`](SyncMechanism) | kept | when its metadata writes are on stable storage, in the order that they state |
+//!
+//! A mechanism with a log of transactions ([`Log`]) is in a crate of its own (`journal`), and is driven by whoever mounts the volume.
 
+mod log;
 mod mechanism;
 mod volume;
 
-pub use mechanism::{Async, Mechanism, MechanismKind, Operation, PatchSpec, Soft, SyncMechanism};
+pub use log::{Log, LogState, NoRoom};
+pub use mechanism::{Async, JournalMode, Mechanism, MechanismKind, Operation, PatchSpec, Soft, SyncMechanism};
 pub use volume::Volume;
 
 pub use backstitch_store::{BlockClass, Change, Miss, PatchId, VolumeId};

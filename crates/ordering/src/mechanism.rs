@@ -3,7 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use backstitch_store::{BlockClass, PatchId};
+use backstitch_store::{BlockClass, PatchId, Store};
+
+use crate::log::Log;
 
 /// What an operation is about, for mechanisms that log operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,10 +40,38 @@ pub trait Mechanism: Send {
     fn begin(&mut self, _operation: Operation) {}
 
     /// A patch is about to be made; `dependencies` are the layout's and may be changed.
-    fn transform(&mut self, _spec: &PatchSpec, _dependencies: &mut Vec<PatchId>) {}
+    fn transform(
+        &mut self,
+        _store: &mut Store,
+        _spec: &PatchSpec,
+        _dependencies: &mut Vec<PatchId>,
+    ) {
+    }
 
-    /// The patch was made (or the change merged into a patch that existed).
-    fn created(&mut self, _spec: &PatchSpec, _id: PatchId) {}
+    /// The patch was made (or the change merged into a patch that existed). Returns what the layout is to know it by: whatever is on
+    /// stable storage only once the change is there *for good*.
+    fn created(&mut self, _spec: &PatchSpec, id: PatchId) -> PatchId {
+        id
+    }
+
+    /// The layout puts something off, under this token. True where the mechanism will report it itself, by
+    /// [`take_fired`](Self::take_fired).
+    fn watch(&mut self, _token: u64) -> bool {
+        false
+    }
+
+    /// The tokens of [`watch`](Self::watch) whose time has come.
+    fn take_fired(&mut self, _into: &mut Vec<u64>) {}
+
+    /// Whether what a scope changes reaches the disk as a whole or not at all.
+    fn scopes_are_atomic(&self) -> bool {
+        false
+    }
+
+    /// The mechanism's log, for whoever drives its commits; `None` where it has none.
+    fn log(&mut self) -> Option<&mut dyn Log> {
+        None
+    }
 
     /// The operation ends. Appends what must be on stable storage before its caller may be answered.
     fn end(&mut self, _wait_for: &mut Vec<PatchId>) {}
@@ -82,7 +112,12 @@ impl Mechanism for Async {
         "async"
     }
 
-    fn transform(&mut self, _spec: &PatchSpec, dependencies: &mut Vec<PatchId>) {
+    fn transform(
+        &mut self,
+        _store: &mut Store,
+        _spec: &PatchSpec,
+        dependencies: &mut Vec<PatchId>,
+    ) {
         dependencies.clear();
     }
 
@@ -113,10 +148,11 @@ impl Mechanism for SyncMechanism {
         self.delayed = matches!(operation, Operation::Background | Operation::Contents);
     }
 
-    fn created(&mut self, spec: &PatchSpec, id: PatchId) {
+    fn created(&mut self, spec: &PatchSpec, id: PatchId) -> PatchId {
         if spec.class != BlockClass::Data && !self.delayed {
             self.made.push(id);
         }
+        id
     }
 
     fn end(&mut self, wait_for: &mut Vec<PatchId>) {
@@ -126,6 +162,17 @@ impl Mechanism for SyncMechanism {
     fn crash_record(&self) -> Option<u32> {
         Some(2)
     }
+}
+
+/// What of a file's contents goes through a journal, and when the rest is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JournalMode {
+    /// Metadata only; contents at any time.
+    Writeback,
+    /// Metadata only; contents before the transaction that refers to them.
+    Ordered,
+    /// Contents too.
+    Full,
 }
 
 /// The mechanisms by name.
@@ -138,22 +185,47 @@ pub enum MechanismKind {
     Async,
     /// [`SyncMechanism`].
     Sync,
+    /// A journal of the file system's own, which whoever mounts it finds.
+    Journal(JournalMode),
 }
 
 impl MechanismKind {
-    /// Makes one.
-    pub fn make(self) -> Box<dyn Mechanism> {
-        match self {
+    /// All of them.
+    pub const ALL: [MechanismKind; 6] = [
+        MechanismKind::Soft,
+        MechanismKind::Async,
+        MechanismKind::Sync,
+        MechanismKind::Journal(JournalMode::Writeback),
+        MechanismKind::Journal(JournalMode::Ordered),
+        MechanismKind::Journal(JournalMode::Full),
+    ];
+
+    /// Makes one; `None` for a journal, which cannot be made without its place.
+    pub fn make(self) -> Option<Box<dyn Mechanism>> {
+        Some(match self {
             MechanismKind::Soft => Box::new(Soft),
             MechanismKind::Async => Box::new(Async),
             MechanismKind::Sync => Box::<SyncMechanism>::default(),
+            MechanismKind::Journal(_) => return None,
+        })
+    }
+
+    /// Its name, as `--ordering` takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            MechanismKind::Soft => "soft",
+            MechanismKind::Async => "async",
+            MechanismKind::Sync => "sync",
+            MechanismKind::Journal(JournalMode::Writeback) => "journal=writeback",
+            MechanismKind::Journal(JournalMode::Ordered) => "journal=ordered",
+            MechanismKind::Journal(JournalMode::Full) => "journal=full",
         }
     }
 }
 
 impl fmt::Display for MechanismKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.make().name())
+        f.write_str(self.name())
     }
 }
 
@@ -161,13 +233,10 @@ impl FromStr for MechanismKind {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        match name {
-            "soft" => Ok(MechanismKind::Soft),
-            "async" => Ok(MechanismKind::Async),
-            "sync" => Ok(MechanismKind::Sync),
-            _ => Err(format!(
-                "unknown ordering '{name}': this version has soft, async, sync"
-            )),
-        }
+        let found = MechanismKind::ALL.into_iter().find(|k| k.name() == name);
+        found.ok_or_else(|| {
+            let known = MechanismKind::ALL.map(MechanismKind::name).join(", ");
+            format!("unknown ordering '{name}': this version has {known}")
+        })
     }
 }

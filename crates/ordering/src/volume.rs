@@ -132,8 +132,7 @@ impl<'a> Volume<'a> {
         let id = self
             .store
             .patch(self.id, block, class, change, &self.scratch, self.now);
-        self.mechanism.created(&spec, id);
-        id
+        self.mechanism.created(&spec, id)
     }
 
     /// Gives a block that was just allocated its contents; it need not be in memory.
@@ -149,8 +148,7 @@ impl<'a> Volume<'a> {
         let id = self
             .store
             .initialise(self.id, block, class, contents, &self.scratch, self.now);
-        self.mechanism.created(&spec, id);
-        id
+        self.mechanism.created(&spec, id)
     }
 
     /// Writes contents of a file that wait for nothing, from `offset_bytes` of the block on. Whoever points to them waits for all
@@ -186,7 +184,8 @@ impl<'a> Volume<'a> {
     fn state_dependencies(&mut self, spec: &PatchSpec, after: &[PatchId]) {
         self.scratch.clear();
         self.scratch.extend_from_slice(after);
-        self.mechanism.transform(spec, &mut self.scratch);
+        self.mechanism
+            .transform(self.store, spec, &mut self.scratch);
     }
 
     /// An empty patch for a set of patches; dead at once where the mechanism keeps no order.
@@ -198,13 +197,14 @@ impl<'a> Volume<'a> {
         }
     }
 
-    /// Asks for `token` to be reported once all of `of` are on stable storage (at once where the mechanism keeps no order).
+    /// Asks for `token` to be reported once all of `of` are on stable storage (at once where the mechanism keeps no order, and where
+    /// scopes are atomic when their transaction ends).
     pub fn watch(&mut self, of: &[PatchId], token: u64) {
-        let of = if self.mechanism.keeps_order() {
-            of
-        } else {
-            &[]
-        };
+        if self.mechanism.watch(token) {
+            return;
+        }
+        let keeps_order = self.mechanism.keeps_order();
+        let of = if keeps_order { of } else { &[] };
         self.store.graph_mut().create_empty(of, Some(token), false);
     }
 
@@ -220,6 +220,7 @@ impl<'a> Volume<'a> {
     /// The tokens that have come true since the last call.
     pub fn take_fired(&mut self, into: &mut Vec<u64>) {
         self.store.graph_mut().take_fired(into);
+        self.mechanism.take_fired(into);
     }
 
     /// A block was freed, and nothing on the disk can point to it: what is not written of it need not be.
@@ -231,6 +232,11 @@ impl<'a> Volume<'a> {
     /// Whether the mechanism keeps dependencies: where not, what was waited for need not be on stable storage.
     pub fn keeps_order(&self) -> bool {
         self.mechanism.keeps_order()
+    }
+
+    /// Whether what a scope changes reaches the disk as a whole or not at all.
+    pub fn scopes_are_atomic(&self) -> bool {
+        self.mechanism.scopes_are_atomic()
     }
 
     /// Whether the patch has yet to reach stable storage.

@@ -229,6 +229,14 @@ impl Store {
         }
     }
 
+    /// Appends every patch of file contents that is not on stable storage.
+    pub fn uncommitted_contents(&self, into: &mut Vec<PatchId>) {
+        let is_contents = |i: &&u32| self.slots[**i as usize].class == crate::BlockClass::Data;
+        for index in self.dirty.iter().filter(is_contents) {
+            self.graph.collect_live(BlockId(*index), into);
+        }
+    }
+
     /// The blocks of a volume with changes that are not on stable storage, each with its newest bytes.
     pub fn dirty_blocks(&self, volume: VolumeId) -> impl Iterator<Item = (u64, Arc<[u8]>)> + '_ {
         let slots = self.dirty.iter().map(|index| &self.slots[*index as usize]);

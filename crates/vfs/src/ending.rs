@@ -48,6 +48,7 @@ impl Engine {
             fs.settle(v, now)
         })??;
         self.drain(&mut core)?;
+        self.end_log(&mut core)?;
         self.step(&mut core, Operation::Administration, |fs, v, now| {
             fs.mark_clean(v, now)
         })??;
@@ -132,10 +133,11 @@ impl Engine {
             if deferred.is_ok() {
                 deferred = self.do_deferred_work(core).map(|any| worked = any);
             }
+            let committed = self.commit(core)?;
             let wrote = self.write_batch(core, |core, now| {
                 core.store.next_batch(Goal::All, now, BATCH_BYTES)
             });
-            if worked || wrote {
+            if worked || committed || wrote {
                 continue;
             }
             if core.batches_in_flight > 0 {

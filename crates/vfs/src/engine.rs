@@ -35,6 +35,15 @@ pub(crate) struct Core {
     /// What callers wait for to be on stable storage, by ticket.
     pub(crate) wishes: Vec<(u64, Vec<PatchId>)>,
     pub(crate) next_ticket: u64,
+    /// Somebody ends the running transaction: nothing is begun until that is over.
+    pub(crate) committing: bool,
+    /// When the last transaction was ended.
+    pub(crate) last_commit: Duration,
+    /// Who wait for a transaction, and whether several did for the last.
+    pub(crate) committers: u32,
+    pub(crate) is_shared: bool,
+    /// How long the last transaction that somebody waited for took to reach the disk.
+    pub(crate) commit_took: Duration,
     /// Somebody writes a batch for the wishes.
     pub(crate) sync_leader: bool,
     /// Batches handed to the device and not completed.
@@ -63,6 +72,7 @@ pub struct Engine {
     pub(crate) retrier: Retrier,
     pub(crate) block_bytes: u32,
     pub(crate) bytes_read: AtomicU64,
+    pub(crate) commit_interval: Duration,
     started: Instant,
     recovery: RecoveryReport,
     layout_name: &'static str,
@@ -101,7 +111,11 @@ impl Engine {
         options: &MountOptions,
     ) -> Result<Arc<Engine>> {
         let started = Instant::now();
-        let (device, replayed) = journal::prepare(device, journal_device, layout, options)?;
+        let journal::Prepared {
+            device,
+            actions: replayed,
+            setup,
+        } = journal::prepare(device, journal_device, layout, options)?;
         let block_bytes = layout.block_bytes(&*device)?;
         let limits = Limits {
             memory_bytes: options.cache_bytes.max(1 << 20),
@@ -111,11 +125,13 @@ impl Engine {
         };
         let mut store = Store::new(limits, options.optimisations);
         let volume = store.add_volume(block_bytes);
-        let mut mechanism = options.ordering.make();
+        let is_read_only = options.read_only || device.is_read_only();
+        let mut mechanism = journal::mechanism(options, is_read_only, setup)?;
         let request = OpenRequest {
-            read_only: options.read_only || device.is_read_only(),
+            read_only: is_read_only,
             now: options.mount_time,
             without_journal: options.without_journal,
+            journaled: mechanism.log().is_some(),
         };
         let mut opened = open(
             &mut store,
@@ -131,6 +147,12 @@ impl Engine {
         // The superblock is in memory since it was opened.
         let marked = opened.file_system.mark_in_use(&mut v)?;
         write_retries += write_first(&mut store, &retrier, &*device, &marked)?;
+        if opened.file_system.read_only_reason().is_none()
+            && let Some(log) = mechanism.log()
+        {
+            let started = log.start(&mut store, volume);
+            write_retries += write_first(&mut store, &retrier, &*device, &[started])?;
+        }
         let engine = Arc::new(Engine {
             recovery: RecoveryReport {
                 needed: opened.recovery_needed || !replayed.is_empty(),
@@ -147,6 +169,11 @@ impl Engine {
                 volume,
                 wishes: Vec::new(),
                 next_ticket: 0,
+                committing: false,
+                last_commit: Duration::ZERO,
+                committers: 0,
+                is_shared: false,
+                commit_took: Duration::ZERO,
                 sync_leader: false,
                 batches_in_flight: 0,
                 latched: None,
@@ -164,6 +191,7 @@ impl Engine {
             retrier,
             block_bytes,
             bytes_read: AtomicU64::new(0),
+            commit_interval: crate::commit::interval(options.commit_seconds),
             started,
             writer: Mutex::new(None),
             reclaimer: Mutex::new(None),
@@ -226,6 +254,7 @@ impl Engine {
                     return Err(LayoutError::ReadOnly.into());
                 }
                 self.throttle(&mut core);
+                self.make_room(&mut core)?;
             }
             let step = core.step(operation, self.clock(), now(), &mut wait_for, &mut body);
             match step {

@@ -16,11 +16,15 @@ use std::sync::Arc;
 use backstitch_device::{BlockDevice, OverlayDevice};
 use backstitch_journal::format::ExternalJournal;
 use backstitch_journal::recovery::{Damage, Ending, Home, Outcome};
-use backstitch_journal::{Error as JournalError, Journal, JournalDevice, Transaction};
+use backstitch_journal::{
+    Error as JournalError, Journal, JournalDevice, JournalMechanism, Setup, Transaction,
+};
 use backstitch_layout::{
     Error as LayoutError, JournalHost, JournalLocation, JournalPlace, LayoutKind, RecoveryMark,
     Timestamp,
 };
+
+use backstitch_ordering::{JournalMode, Mechanism, MechanismKind, Soft};
 
 use crate::{MountOptions, Result};
 
@@ -285,20 +289,41 @@ impl Recovery<'_> {
     }
 }
 
-/// What a mount does first: gives the device with everything at home, in memory only where nothing may be written, and says what
-/// was done.
+/// What [`prepare`] made of the devices.
+pub(crate) struct Prepared {
+    /// The device with everything at home.
+    pub(crate) device: Arc<dyn BlockDevice>,
+    /// What was done, in words.
+    pub(crate) actions: Vec<String>,
+    /// The journal, where one can be written, or why not.
+    pub(crate) setup: std::result::Result<Setup, String>,
+}
+
+impl Prepared {
+    fn without_journal(device: Arc<dyn BlockDevice>) -> Prepared {
+        Prepared {
+            device,
+            actions: Vec::new(),
+            setup: Err("the image has no journal: make one with tune2fs -j, or choose another \
+                        ordering"
+                .to_string()),
+        }
+    }
+}
+
+/// What a mount does first: gives the device with everything at home, in memory only where nothing may be written.
 pub(crate) fn prepare(
     device: Arc<dyn BlockDevice>,
     journal_device: Option<Arc<dyn BlockDevice>>,
     layout: &dyn LayoutKind,
     options: &MountOptions,
-) -> Result<(Arc<dyn BlockDevice>, Vec<String>)> {
+) -> Result<Prepared> {
     let Some(host) = layout.journal_host() else {
-        return Ok((device, Vec::new()));
+        return Ok(Prepared::without_journal(device));
     };
     host.check_mountable(&*device)?;
     let Some(place) = host.place(&*device)? else {
-        return Ok((device, Vec::new()));
+        return Ok(Prepared::without_journal(device));
     };
     let is_read_only = options.read_only || device.is_read_only();
     let (device, journal_device) = match is_read_only {
@@ -329,5 +354,88 @@ pub(crate) fn prepare(
     if is_read_only && !actions.is_empty() {
         actions.push("in memory only: the image stays as it is".to_string());
     }
-    Ok((device, actions))
+    let setup = setup(&*device, host)?;
+    Ok(Prepared {
+        device,
+        actions,
+        setup,
+    })
+}
+
+/// What a mechanism needs to write the journal of a file system, which was replayed; or why it cannot be written.
+///
+/// # Errors
+/// Where the journal cannot be found, or its superblock cannot be believed.
+pub fn setup(
+    device: &dyn BlockDevice,
+    host: &dyn JournalHost,
+) -> Result<std::result::Result<Setup, String>> {
+    let Some(place) = host.place(device)? else {
+        return Ok(Err("the image has no journal".to_string()));
+    };
+    let JournalLocation::Inside(map) = &place.location else {
+        let reason = "its journal is on another device, which this version replays but does not write";
+        return Ok(Err(reason.to_string()));
+    };
+    let journal = open(device, None, &place)?;
+    let superblock = journal.superblock().clone();
+    let unwritable = superblock.features.unwritable();
+    if !unwritable.is_empty() {
+        let names = unwritable.join(", ");
+        return Ok(Err(format!(
+            "its journal uses {names}, which this version does not write"
+        )));
+    }
+    if !superblock.is_empty() {
+        let reason = "its journal is not empty, though the superblock says so: run fsck";
+        return Ok(Err(reason.to_string()));
+    }
+    let map = map.clone();
+    Ok(Ok(Setup { superblock, map }))
+}
+
+/// The mechanism of a mount.
+///
+/// # Errors
+/// Where changes are to go through a journal that cannot be written.
+pub(crate) fn mechanism(
+    options: &MountOptions,
+    is_read_only: bool,
+    setup: std::result::Result<Setup, String>,
+) -> Result<Box<dyn Mechanism>> {
+    match (options.ordering, setup) {
+        (MechanismKind::Journal(_), _) if is_read_only => Ok(Box::new(Soft)),
+        (MechanismKind::Journal(_), _) if options.without_journal => Err(unsupported(
+            "-o nojournal and an ordering that writes the journal contradict each other".to_string(),
+        )),
+        (MechanismKind::Journal(mode), Ok(setup)) => {
+            Ok(Box::new(JournalMechanism::new(setup, mode)))
+        }
+        (MechanismKind::Journal(_), Err(reason)) => Err(unsupported(reason)),
+        (kind, _) => Ok(kind.make().unwrap_or_else(|| Box::new(Soft))),
+    }
+}
+
+/// The ordering of a mount that states none: through the journal where the image has one that can be written.
+///
+/// # Errors
+/// Where the image cannot be read.
+pub fn default_ordering(
+    device: &dyn BlockDevice,
+    layout: &dyn LayoutKind,
+) -> Result<MechanismKind> {
+    let Some(host) = layout.journal_host() else {
+        return Ok(MechanismKind::Soft);
+    };
+    let is_writable = match host.place(device)? {
+        Some(place) if matches!(place.location, JournalLocation::Inside(_)) => {
+            let journal = open(device, None, &place)?;
+            journal.superblock().features.unwritable().is_empty()
+        }
+        _ => false,
+    };
+    Ok(match is_writable {
+        true => MechanismKind::Journal(JournalMode::Ordered),
+        false => MechanismKind::Soft,
+    })
 }

@@ -30,6 +30,7 @@
 //!   nothing is missing. The kernel's front does not tell the engine who has a file open, and with this rule it need not.
 //! * **Unmounting** then fails at once and leaves the image as a crash would. A device that came back meanwhile is mounted anew.
 
+mod commit;
 mod ending;
 mod engine;
 mod error;

@@ -18,6 +18,8 @@ pub struct MountOptions {
     pub expire_seconds: f64,
     /// The consistency mechanism.
     pub ordering: MechanismKind,
+    /// How long a change may stay in a journal's running transaction, in seconds.
+    pub commit_seconds: f64,
     /// Which of the patch engine's optimisations are on: all, but for measuring what they are worth.
     pub optimisations: Optimisations,
     /// The time of the mount, for the superblock.
@@ -33,6 +35,7 @@ impl Default for MountOptions {
             cache_bytes: 256 << 20,
             expire_seconds: 30.0,
             ordering: MechanismKind::Soft,
+            commit_seconds: 5.0,
             optimisations: Optimisations::BOTH,
             mount_time: now(),
             without_journal: false,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use backstitch_device::BlockDevice;
 use backstitch_layout::{Allocate, InodeNumber, Piece, Seek};
-use backstitch_ordering::{Operation, VolumeId};
+use backstitch_ordering::{Operation, PatchId, VolumeId};
 use backstitch_store::BlockClass;
 use parking_lot::MutexGuard;
 
@@ -185,6 +185,11 @@ impl Engine {
         core.fs.retry_deferred();
         // What was removed before it ever reached the disk need not get there.
         self.try_deferred_work(&mut core);
+        if self.commit(&mut core)? || core.log_state().is_some() {
+            let mut targets: Vec<PatchId> = core.log_state().map(|s| s.last).into_iter().collect();
+            core.store.uncommitted_contents(&mut targets);
+            return self.make_stable(&mut core, targets);
+        }
         for _ in 0..ROUNDS {
             if !core.store.is_dirty() && core.fs.deferred().pending == 0 {
                 break;

@@ -43,6 +43,9 @@ fn turn(engine: &Weak<Engine>) -> bool {
     }
     // An error has made the file system read-only, and is told to whoever asks for something.
     let _ = engine.do_deferred_work(&mut core);
+    if let Err(error) = engine.tend_log(&mut core) {
+        tracing::error!("{error}");
+    }
     engine.note_held(&mut core);
     let goal = if core.store.is_filling() {
         Goal::Oldest
@@ -116,6 +119,8 @@ impl Engine {
             return;
         }
         core.throttled += 1;
+        // What a running transaction has changed cannot leave memory.
+        let _ = self.commit(core);
         let since = self.clock();
         let mut idle_rounds = 0;
         while core.store.is_crowded() && core.latched.is_none() && idle_rounds < 20 {
@@ -138,6 +143,16 @@ impl Engine {
     /// Waits until `targets` are on stable storage, writing what is needed. Callers who come while a batch is under way put
     /// their wish beside the others', and one of them writes for all.
     pub(crate) fn make_stable(
+        &self,
+        core: &mut MutexGuard<'_, Core>,
+        targets: Vec<PatchId>,
+    ) -> Result<()> {
+        self.commit_for(core, &targets)?;
+        self.wait_for(core, targets)
+    }
+
+    /// As [`make_stable`](Self::make_stable), of what waits for no running transaction.
+    pub(crate) fn wait_for(
         &self,
         core: &mut MutexGuard<'_, Core>,
         targets: Vec<PatchId>,

@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals as Incoming;
+use backstitch_vfs::Ordering;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -27,7 +28,7 @@ const GRACE: Duration = Duration::from_secs(5);
 pub(super) struct Start<'a> {
     pub(super) image: &'a Path,
     pub(super) dir: &'a Path,
-    pub(super) ordering: &'a str,
+    pub(super) ordering: Option<Ordering>,
     pub(super) options: &'a [String],
     pub(super) log: Option<&'a Path>,
     pub(super) json: bool,
@@ -35,9 +36,12 @@ pub(super) struct Start<'a> {
 
 /// Starts the daemon and waits until its mount answers.
 pub(super) fn start(wanted: &Start<'_>) -> Result<ExitCode> {
-    let mut words: Vec<OsString> = ["mount", "--daemon", "--ordering", wanted.ordering]
+    let mut words: Vec<OsString> = ["mount", "--daemon"]
         .map(OsString::from)
         .into();
+    if let Some(ordering) = wanted.ordering {
+        words.extend(["--ordering".into(), ordering.name().into()]);
+    }
     for list in wanted.options {
         words.extend(["-o".into(), list.into()]);
     }

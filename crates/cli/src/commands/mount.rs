@@ -2,7 +2,7 @@
 
 use super::daemon;
 use crate::error::{Error, Result, USAGE, host, warn_line};
-use crate::image::{DeviceOptions, absolute, now, open_device};
+use crate::image::{DeviceOptions, absolute, default_ordering, now, open_device};
 use crate::options::{self, Options};
 use crate::show;
 use backstitch_ext::Ext2;
@@ -21,6 +21,7 @@ use std::sync::Arc;
   noallow_other       they may not; for root this is faster, as no permissions need checking
   cache=SIZE          bound of the block cache
   expire=SECONDS      how long a change may stay in memory (default 30)
+  commit=SECONDS      how long a journal gathers changes before it commits them (default 5)
   opt=WORD            none, hard, merge or both (default) of the patch engine's optimisations, for measuring
   unsafe              skip flushes: fast, and a power cut may leave anything
   noatime             reads never move access times (default: relatime; reads from the kernel's cache never do)
@@ -43,7 +44,8 @@ pub(crate) struct Args {
     image: PathBuf,
     /// Where to mount it: an empty directory
     dir: PathBuf,
-    /// The consistency mechanism: soft, async or sync
+    /// The consistency mechanism: soft, async, sync, or journal=writeback, journal=ordered, journal=full where the image has a journal
+    /// inside it (default: journal=ordered where it has, else soft)
     #[arg(long, value_name = "MODE")]
     ordering: Option<String>,
     /// Mount options
@@ -83,8 +85,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let options = options::parse(args.options.iter().map(String::as_str))
         .map_err(|why| Error::usage("mount", why))?;
     let ordering = match args.ordering.as_ref().or(options.ordering.as_ref()) {
-        Some(text) => parse_ordering(text)?,
-        None => Ordering::default(),
+        Some(text) => Some(parse_ordering(text)?),
+        None => None,
     };
     let image = absolute("mount", &args.image)?;
     let dir = args
@@ -109,7 +111,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         return daemon::start(&daemon::Start {
             image: &image,
             dir: &dir,
-            ordering: &ordering.to_string(),
+            ordering,
             options: &passed,
             log: args.log.as_deref(),
             json: args.json,
@@ -122,12 +124,17 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 
 fn parse_ordering(text: &str) -> Result<Ordering> {
     text.parse().map_err(|_| {
-        let why = format!("'{text}' is no ordering that is there yet: soft, async, sync");
+        let known = Ordering::ALL.map(Ordering::name).join(", ");
+        let why = format!("'{text}' is no ordering that is there yet: {known}");
         Error::usage("mount", why).exit(USAGE)
     })
 }
 
-fn mount_engine(image: &Path, ordering: Ordering, options: &Options) -> Result<Arc<Engine>> {
+fn mount_engine(
+    image: &Path,
+    ordering: Option<Ordering>,
+    options: &Options,
+) -> Result<Arc<Engine>> {
     let device = open_device(
         "mount",
         image,
@@ -137,6 +144,11 @@ fn mount_engine(image: &Path, ordering: Ordering, options: &Options) -> Result<A
             volatile_seed: options.volatile_seed,
         },
     )?;
+    let ordering = match ordering {
+        Some(ordering) => ordering,
+        None if options.without_journal => Ordering::Soft,
+        None => default_ordering("mount", image, &*device)?,
+    };
     let mut wanted = MountOptions {
         read_only: options.read_only,
         ordering,
@@ -150,6 +162,9 @@ fn mount_engine(image: &Path, ordering: Ordering, options: &Options) -> Result<A
     }
     if let Some(seconds) = options.expire_seconds {
         wanted.expire_seconds = seconds;
+    }
+    if let Some(seconds) = options.commit_seconds {
+        wanted.commit_seconds = seconds;
     }
     let journal = match &options.journal_device {
         None => None,

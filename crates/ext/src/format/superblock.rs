@@ -61,6 +61,10 @@ field! {
     OFFSET_LAST_MOUNTED = s_last_mounted;
     /// The offset of `s_feature_compat` within the superblock (4 bytes).
     OFFSET_FEATURE_COMPAT = s_feature_compat;
+    /// The offset of `s_feature_incompat` within the superblock (4 bytes).
+    OFFSET_FEATURE_INCOMPAT = s_feature_incompat;
+    /// The offset of `s_last_orphan` within the superblock (4 bytes).
+    OFFSET_LAST_ORPHAN = s_last_orphan;
     /// The offset of `s_feature_ro_compat` within the superblock (4 bytes).
     OFFSET_FEATURE_RO_COMPAT = s_feature_ro_compat;
 }

@@ -80,7 +80,7 @@ impl Machine {
         let device: Arc<dyn BlockDevice> = memory.clone();
         let mut store = Store::new(Limits::default(), optimisations);
         let volume = store.add_volume(block_size);
-        let mut mechanism = ordering.make();
+        let mut mechanism = ordering.make().expect("no journal here");
         let request = OpenRequest {
             read_only: false,
             now: Timestamp {
@@ -88,6 +88,7 @@ impl Machine {
                 nanoseconds: 0,
             },
             without_journal: false,
+            journaled: false,
         };
         let devices = vec![device];
         let opened = loop {

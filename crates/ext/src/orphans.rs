@@ -1,0 +1,53 @@
+//! The list of orphans: inodes that have no name and are not freed.
+//!
+//! Somebody has them open, or their freeing is not at its end. Where scopes are atomic, and only there, the disk lists them, from the
+//! superblock on through the field in which other inodes have the time of their deletion, so that whoever replays the journal can
+//! free them. The list is brought up to date once, at the end of a transaction: what comes and goes within one is never in it.
+
+use std::collections::BTreeSet;
+
+use backstitch_layout::{Result, Timestamp};
+use backstitch_ordering::{BlockClass, Volume};
+
+use crate::format::inode::offset;
+use crate::format::superblock::OFFSET_LAST_ORPHAN;
+use crate::layout::Ext;
+
+impl Ext {
+    /// Makes the list on the disk what it should be. May miss, before anything is changed.
+    pub(crate) fn write_orphans(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<()> {
+        let is_orphan = |(_, state): &(&u32, &crate::inodes::InodeState)| state.freed.is_some();
+        let held = self.inodes.iter().filter(is_orphan).map(|(number, _)| *number);
+        let orphans: BTreeSet<u32> = held.chain(self.deferred.inodes_under_way()).collect();
+        if self.orphans.len() == orphans.len() && self.orphans.iter().all(|o| orphans.contains(o)) {
+            return Ok(());
+        }
+        let (kept, gone): (Vec<u32>, Vec<u32>) =
+            self.orphans.iter().partition(|o| orphans.contains(o));
+        let known: BTreeSet<u32> = kept.iter().copied().collect();
+        let list: Vec<u32> = orphans.difference(&known).chain(&kept).copied().collect();
+        let mut fields = Vec::new();
+        let deleted = now.seconds.clamp(1, u32::MAX.into()) as u32;
+        for inode in gone {
+            fields.push((self.inode_place(inode)?, deleted));
+        }
+        for (index, inode) in list.iter().enumerate() {
+            let next = list.get(index + 1).copied().unwrap_or(0);
+            fields.push((self.inode_place(*inode)?, next));
+        }
+        let missing = fields.iter().filter(|((block, _), _)| !v.want(*block)).count();
+        if missing > 0 {
+            return Err(backstitch_layout::Error::Miss);
+        }
+        let head = list.first().copied().unwrap_or(0);
+        self.write_superblock(v, OFFSET_LAST_ORPHAN, &head.to_le_bytes(), &[])?;
+        for ((block, at), value) in fields {
+            let at = at + offset::DTIME;
+            if v.read(block)?[at..at + 4] != value.to_le_bytes() {
+                v.write(block, BlockClass::Metadata, at, &value.to_le_bytes(), &[]);
+            }
+        }
+        self.orphans = list;
+        Ok(())
+    }
+}

@@ -1,0 +1,229 @@
+//! Closing transactions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use backstitch_ordering::{BlockClass, JournalMode, Log, LogState, NoRoom, PatchId, VolumeId};
+use backstitch_store::Store;
+
+use super::{Closed, JournalMechanism, Logged, Running, Stage};
+use crate::format::features::INCOMPAT_ASYNC_COMMIT;
+use crate::format::{ChecksumKind, Sequence};
+use crate::transaction;
+
+/// A scope may change so many blocks, or a part of the log where that is small.
+const MOST_PER_SCOPE: u32 = 1024;
+
+impl JournalMechanism {
+    /// Room kept for one more operation, and for what is put off until the end.
+    fn reserve(&self) -> usize {
+        (self.superblock.log_blocks() / 8).min(MOST_PER_SCOPE) as usize
+    }
+
+    fn size(&self, more: usize) -> u32 {
+        let copies = self.running.blocks.len() + more;
+        let revokes = self.running.revokes.len() + more;
+        transaction::log_blocks(&self.superblock, copies, revokes) as u32
+    }
+
+    /// One block always stays unused, so that a full log does not look like an empty one.
+    fn free(&self) -> u32 {
+        (self.superblock.log_blocks() - 1).saturating_sub(self.used)
+    }
+
+    pub(super) fn sequence(&self, number: u64) -> Sequence {
+        Sequence(self.first_sequence.wrapping_add(number as u32))
+    }
+
+    /// The bytes of the running transaction's blocks, by number.
+    fn copies(&self, store: &Store, volume: VolumeId) -> Vec<(u64, Arc<[u8]>)> {
+        let mut copies: Vec<(u64, Arc<[u8]>)> = (self.running.blocks.keys())
+            .map(|block| {
+                let bytes = store.peek(volume, *block);
+                // It has a patch that waits for the hold.
+                (*block, bytes.expect("a changed block is in memory").clone())
+            })
+            .collect();
+        copies.sort_unstable_by_key(|(block, _)| *block);
+        copies
+    }
+
+    /// Puts a transaction's blocks into the log. Returns its commit record.
+    fn append(
+        &self,
+        store: &mut Store,
+        volume: VolumeId,
+        now: Duration,
+        log: &[Arc<[u8]>],
+    ) -> Option<PatchId> {
+        let mut after = Vec::with_capacity(log.len() + self.running.contents.len());
+        if self.mode == JournalMode::Ordered {
+            let is_needed = |(block, id): &&(u64, PatchId)| {
+                !self.running.blocks.contains_key(block) && store.graph().is_live(*id)
+            };
+            after.extend(self.running.contents.iter().filter(is_needed).map(|c| c.1));
+        }
+        after.push(self.last);
+        let (commit, rest) = log.split_last()?;
+        let at = |index: usize| {
+            let position = self.superblock.advance(self.head, index as u32);
+            self.map.block(position).expect("the log is in the journal")
+        };
+        for (index, bytes) in rest.iter().enumerate() {
+            let id = store.initialise(volume, at(index), BlockClass::Journal, bytes, &[], now);
+            if !self.commits_at_once() {
+                after.push(id);
+            }
+        }
+        let place = at(rest.len());
+        Some(store.initialise(volume, place, BlockClass::Journal, commit, &after, now))
+    }
+
+    /// Whether a commit record may go together with what it commits: checksums tell a torn transaction.
+    fn commits_at_once(&self) -> bool {
+        let features = self.superblock.features;
+        features.has_incompat(INCOMPAT_ASYNC_COMMIT)
+            && self.superblock.checksums().kind != ChecksumKind::None
+            && self.mode != JournalMode::Ordered
+    }
+}
+
+impl Log for JournalMechanism {
+    fn state(&mut self, store: &Store) -> LogState {
+        self.look_at_home(store);
+        let limit = (self.superblock.log_blocks() / 3) as usize;
+        let reserve = self.reserve();
+        let running = &self.running;
+        LogState {
+            is_dirty: self.stage == Stage::Through
+                && !(running.blocks.is_empty()
+                    && running.revokes.is_empty()
+                    && self.tokens.is_empty()),
+            running: running.hold,
+            last: self.last,
+            is_large: running.blocks.len() + reserve > limit,
+            is_full: self.size(reserve) > self.free(),
+            is_filling: self.used > self.superblock.log_blocks() / 2,
+            commits: self.commits,
+        }
+    }
+
+    fn waits_for_running(&self, store: &Store, id: PatchId) -> bool {
+        let is_empty = store.graph().info(id).is_some_and(|i| i.block.is_none());
+        let is_closed = || self.log.iter().any(|t| t.hold == id);
+        self.running.hold.is_some() && is_empty && !is_closed()
+    }
+
+    fn start(&mut self, store: &mut Store, volume: VolumeId) -> PatchId {
+        self.stage = Stage::Through;
+        self.write_tail(store, volume, Duration::ZERO, self.head)
+    }
+
+    fn begin_close(&mut self) {
+        self.is_closing = true;
+    }
+
+    fn close(
+        &mut self,
+        store: &mut Store,
+        volume: VolumeId,
+        now: Duration,
+        time: (u64, u32),
+    ) -> Result<PatchId, NoRoom> {
+        let (needed, free) = (self.size(0), self.free());
+        if needed > free {
+            return Err(NoRoom { needed, free });
+        }
+        self.is_closing = false;
+        let hold = self.hold(store);
+        let copies = self.copies(store, volume);
+        let revokes: Vec<u64> = self.running.revokes.iter().copied().collect();
+        let sequence = self.sequence(self.number);
+        let log = transaction::encode(&self.superblock, sequence, &copies, &revokes, time);
+        debug_assert_eq!(log.len(), needed as usize);
+        if let Some(commit) = self.append(store, volume, now, &log) {
+            let added = store.graph_mut().add_dependency(hold, commit);
+            // The commit record waits for copies, contents and earlier holds; none of them waits for this one.
+            added.expect("no commit record waits for its own transaction");
+        }
+        store.graph_mut().release(hold);
+        let running = std::mem::take(&mut self.running);
+        self.note_closed(running, hold, &copies, needed);
+        Ok(hold)
+    }
+
+    fn home(&mut self, store: &Store, into: &mut Vec<PatchId>) {
+        self.look_at_home(store);
+        self.what_keeps_the_tail(into);
+        into.retain(|id| store.graph().is_live(*id));
+    }
+
+    fn move_tail(
+        &mut self,
+        store: &mut Store,
+        volume: VolumeId,
+        now: Duration,
+    ) -> Option<PatchId> {
+        self.look_at_home(store);
+        match self.tail {
+            Some((id, past)) if past == self.at_home => return Some(id),
+            None if self.at_home == 0 => return None,
+            _ => {}
+        }
+        let start = self.log.get(self.at_home).map_or(self.head, |t| t.start);
+        let id = self.write_tail(store, volume, now, start);
+        self.tail = Some((id, self.at_home));
+        Some(id)
+    }
+
+    fn finish(&mut self, store: &mut Store, volume: VolumeId, now: Duration) -> PatchId {
+        self.look_at_home(store);
+        debug_assert_eq!(self.at_home, self.log.len(), "everything is at home");
+        if self.at_home < self.log.len() {
+            return PatchId::COMMITTED;
+        }
+        self.write_tail(store, volume, now, 0)
+    }
+
+    fn stop(&mut self) {
+        self.stage = Stage::Past;
+    }
+}
+
+impl JournalMechanism {
+    fn note_closed(
+        &mut self,
+        running: Running,
+        hold: PatchId,
+        copies: &[(u64, Arc<[u8]>)],
+        len: u32,
+    ) {
+        let number = self.number;
+        for block in &running.freed {
+            self.freed.insert(*block, (number, hold));
+        }
+        let blocks: Vec<u64> = copies.iter().map(|(block, _)| *block).collect();
+        for (block, original) in running.blocks {
+            let logged = Logged {
+                number,
+                original,
+                freed_by: None,
+            };
+            self.logged.insert(block, logged);
+        }
+        self.log.push_back(Closed {
+            number,
+            hold,
+            start: self.head,
+            len,
+            left: blocks.len(),
+            blocks,
+            freed: running.freed,
+        });
+        self.head = self.superblock.advance(self.head, len);
+        self.used += len;
+        self.number += 1;
+        self.commits += 1;
+        self.last = hold;
+    }
+}

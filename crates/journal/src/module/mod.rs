@@ -1,0 +1,282 @@
+//! The journal as a mechanism: turns a layout's patches into transactions.
+//!
+//! # How it works (Frost et al., SOSP 2007, §5.1)
+//!
+//! Everything that the layout changes goes into the *running* transaction T. Each of its patches depends on T's *hold*, an empty patch
+//! that nobody releases yet, and on nothing else: what the layout states about the order inside T does not matter, for T is there as a
+//! whole or not at all. So the blocks stay in memory, and their patches merge into one per block that needs no undo data.
+//!
+//! When T is closed, between two operations:
+//!
+//! ```text
+//!   contents (ordered) ──┐
+//!   copies, descriptors ─┼──▶ commit record of T ──▶ hold of T ──▶ originals of T ──▶ the journal's tail moves past T
+//!   hold of T-1 ─────────┘          (what is written before ──▶ what is written after)
+//! ```
+//!
+//! *Copies* are the blocks' bytes at that moment, shared with the cache until somebody changes them. The commit record waits for all
+//! of them, and for the transaction before it, so commit records reach the disk in sequence. The hold waits for the commit record, and
+//! is the layout's name for everything in T: what the layout is told of a patch is T's hold, so *stable* means committed, whoever asks.
+//!
+//! A block that T+1 changes before its version of T is home stays back until T+1 commits. So the tail moves past T once each block of T
+//! is at home *or* in a later transaction that is committed.
+//!
+//! # Freed blocks
+//!
+//! What the layout frees once something is stable it frees at T's end instead ([`Log::begin_close`]), in T itself: nothing leaks, and
+//! nothing is reused inside T. A freed block that is in the log is *revoked* in T, so that no older copy comes home over what the block
+//! holds next; logging it again in T takes the revocation back. Contents written into a block that an uncommitted T freed wait for T's
+//! hold.
+//!
+//! # Contents that are journaled all the same
+//!
+//! Contents that the layout orders after a change of T itself (the end of a last block, zeroed once the size hides it) go into T. And what
+//! is written into a block of which a copy is in the log must go into the log too: a replay would bring the older copy home over it.
+
+mod log;
+mod tail;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use backstitch_ordering::{
+    BlockClass, JournalMode, Log, Mechanism, MechanismKind, PatchId, PatchSpec,
+};
+use backstitch_store::Store;
+use rustc_hash::FxHashMap;
+
+use crate::JournalMap;
+use crate::format::superblock::SUPERBLOCK_BYTES;
+use crate::format::features::INCOMPAT_REVOKE;
+use crate::format::{Features, Superblock};
+
+/// Where a mechanism's journal is.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Its superblock; the log is empty.
+    pub superblock: Superblock,
+    /// Where its blocks are: in blocks of the volume.
+    pub map: Arc<JournalMap>,
+}
+
+/// Whether changes go through the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Before it is started, and after it was stopped.
+    Past,
+    Through,
+}
+
+/// The transaction that operations add to.
+#[derive(Debug, Default)]
+struct Running {
+    /// Made with the first change.
+    hold: Option<PatchId>,
+    /// The blocks changed, each with its patch.
+    blocks: FxHashMap<u64, PatchId>,
+    revokes: BTreeSet<u64>,
+    /// Contents that must be there before the commit record.
+    contents: Vec<(u64, PatchId)>,
+    freed: Vec<u64>,
+}
+
+/// A transaction that is in the log, or on its way there.
+#[derive(Debug)]
+struct Closed {
+    number: u64,
+    hold: PatchId,
+    start: u32,
+    len: u32,
+    blocks: Vec<u64>,
+    freed: Vec<u64>,
+    /// The blocks from here on are at home, or in a later transaction.
+    left: usize,
+}
+
+/// What is known of a block that has a copy in the log.
+#[derive(Clone, Copy, Debug)]
+struct Logged {
+    /// The last transaction with a copy of it.
+    number: u64,
+    /// Its original's patch.
+    original: PatchId,
+    /// Freed by this transaction since.
+    freed_by: Option<u64>,
+}
+
+/// A journal inside the volume. See the module's documentation.
+pub struct JournalMechanism {
+    mode: JournalMode,
+    map: Arc<JournalMap>,
+    superblock: Superblock,
+    stage: Stage,
+    running: Running,
+    /// The running transaction's number; the first one is 0, and has the superblock's sequence.
+    number: u64,
+    first_sequence: u32,
+    is_closing: bool,
+    tokens: Vec<u64>,
+    /// From the tail that is on the disk on.
+    log: VecDeque<Closed>,
+    /// How many of them, from the first on, are committed, and how many are at home.
+    committed: usize,
+    at_home: usize,
+    /// The tail on its way to the disk, and how many transactions it moves past.
+    tail: Option<(PatchId, usize)>,
+    /// Where the next transaction begins.
+    head: u32,
+    used: u32,
+    logged: FxHashMap<u64, Logged>,
+    /// Blocks freed by transactions that are not committed: by which, and its hold.
+    freed: FxHashMap<u64, (u64, PatchId)>,
+    last: PatchId,
+    /// The patch that is being made goes into the log.
+    takes: bool,
+    commits: u64,
+}
+
+impl JournalMechanism {
+    /// The mechanism for an empty journal.
+    pub fn new(setup: Setup, mode: JournalMode) -> JournalMechanism {
+        let Setup { mut superblock, map } = setup;
+        let features = superblock.features;
+        // As Linux: a journal whose superblock has none of the fields becomes one that has.
+        superblock.set_features(Features {
+            incompat: features.incompat | INCOMPAT_REVOKE,
+            ..features
+        });
+        JournalMechanism {
+            mode,
+            map,
+            stage: Stage::Past,
+            running: Running::default(),
+            number: 0,
+            first_sequence: superblock.sequence.0,
+            is_closing: false,
+            tokens: Vec::new(),
+            log: VecDeque::new(),
+            committed: 0,
+            at_home: 0,
+            tail: None,
+            head: superblock.first,
+            used: 0,
+            logged: FxHashMap::default(),
+            freed: FxHashMap::default(),
+            last: PatchId::COMMITTED,
+            takes: false,
+            commits: 0,
+            superblock,
+        }
+    }
+
+    /// The running transaction's hold. It waits for the one before it from the start, so that the graph sees that what depends on it
+    /// depends on everything the earlier commit record waits for.
+    fn hold(&mut self, store: &mut Store) -> PatchId {
+        let last = self.last;
+        *self.running.hold.get_or_insert_with(|| {
+            store.graph_mut().create_empty(&[last], None, true)
+        })
+    }
+
+    /// Whether the log holds a copy of the block that a replay might bring home.
+    fn is_logged(&self, block: u64) -> bool {
+        self.running.blocks.contains_key(&block)
+            || self.logged.get(&block).is_some_and(|l| l.freed_by.is_none())
+    }
+
+    fn takes(&self, spec: &PatchSpec, dependencies: &[PatchId]) -> bool {
+        let on_running = |d: &PatchId| Some(*d) == self.running.hold;
+        spec.class != BlockClass::Data
+            || self.mode == JournalMode::Full
+            || self.is_logged(spec.block)
+            || dependencies.iter().any(on_running)
+    }
+}
+
+impl Mechanism for JournalMechanism {
+    fn name(&self) -> &'static str {
+        MechanismKind::Journal(self.mode).name()
+    }
+
+    fn transform(
+        &mut self,
+        store: &mut Store,
+        spec: &PatchSpec,
+        dependencies: &mut Vec<PatchId>,
+    ) {
+        if self.stage == Stage::Past {
+            return;
+        }
+        self.takes = self.takes(spec, dependencies);
+        dependencies.clear();
+        if self.takes {
+            dependencies.push(self.hold(store));
+        } else if let Some((_, hold)) = self.freed.get(&spec.block) {
+            dependencies.push(*hold);
+        }
+    }
+
+    fn created(&mut self, spec: &PatchSpec, id: PatchId) -> PatchId {
+        match (self.stage, self.running.hold) {
+            (Stage::Past, _) => id,
+            (Stage::Through, Some(hold)) if self.takes => {
+                self.running.blocks.insert(spec.block, id);
+                self.running.revokes.remove(&spec.block);
+                hold
+            }
+            (Stage::Through, _) => {
+                let entry = (spec.block, id);
+                if self.mode == JournalMode::Ordered && self.running.contents.last() != Some(&entry)
+                {
+                    self.running.contents.push(entry);
+                }
+                id
+            }
+        }
+    }
+
+    fn forget(&mut self, block: u64) {
+        if self.stage == Stage::Past {
+            return;
+        }
+        self.running.blocks.remove(&block);
+        self.running.freed.push(block);
+        if let Some(logged) = self.logged.get_mut(&block) {
+            logged.freed_by = Some(self.number);
+            self.running.revokes.insert(block);
+        }
+    }
+
+    fn watch(&mut self, token: u64) -> bool {
+        let takes = self.stage == Stage::Through;
+        if takes {
+            self.tokens.push(token);
+        }
+        takes
+    }
+
+    fn take_fired(&mut self, into: &mut Vec<u64>) {
+        if self.is_closing {
+            into.append(&mut self.tokens);
+        }
+    }
+
+    fn scopes_are_atomic(&self) -> bool {
+        true
+    }
+
+    fn log(&mut self) -> Option<&mut dyn Log> {
+        Some(self)
+    }
+
+    fn crash_record(&self) -> Option<u32> {
+        None
+    }
+}
+
+/// The journal's first block: the superblock and zeros.
+fn superblock_block(superblock: &Superblock) -> Vec<u8> {
+    let mut block = vec![0; superblock.block_bytes as usize];
+    block[..SUPERBLOCK_BYTES].copy_from_slice(&superblock.encode());
+    block
+}

@@ -1,0 +1,84 @@
+//! Mechanisms that gather changes into transactions: how they are driven.
+//!
+//! The mechanism itself never writes and never waits. Whoever mounts the volume asks what is to be done, closes transactions between
+//! operations, and has the store write what they are waiting for.
+
+use std::time::Duration;
+
+use backstitch_store::{PatchId, Store, VolumeId};
+use thiserror::Error;
+
+/// The log has no room for the running transaction: older ones must go home first. Nothing was changed.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("the journal has no room for a transaction of {needed} blocks: {free} are free")]
+pub struct NoRoom {
+    /// The blocks that it takes.
+    pub needed: u32,
+    /// The blocks that are free.
+    pub free: u32,
+}
+
+/// How a log is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogState {
+    /// The running transaction changes something.
+    pub is_dirty: bool,
+    /// What stands for the running transaction: on stable storage once its commit record is.
+    pub running: Option<PatchId>,
+    /// The same of the transaction before it.
+    pub last: PatchId,
+    /// A further operation may not fit into the running transaction.
+    pub is_large: bool,
+    /// A further operation may not fit into what is free of the log.
+    pub is_full: bool,
+    /// More than half of the log is in use.
+    pub is_filling: bool,
+    /// Transactions closed so far.
+    pub commits: u64,
+}
+
+/// A log of transactions.
+///
+/// Its life: `start`, then any number of `begin_close` (the layout does what it has put off until the transaction ends) and
+/// `close`, with `home` and `move_tail` whenever room is needed; in the end, with everything written, `finish` and `stop`.
+pub trait Log {
+    /// How it is doing.
+    fn state(&mut self, store: &Store) -> LogState;
+
+    /// Whether the patch cannot be on stable storage before the running transaction is closed.
+    fn waits_for_running(&self, store: &Store, id: PatchId) -> bool;
+
+    /// From here on changes go through the log. Returns what must be on stable storage first.
+    fn start(&mut self, store: &mut Store, volume: VolumeId) -> PatchId;
+
+    /// The running transaction is about to be closed: what was put off until then is due.
+    fn begin_close(&mut self);
+
+    /// Closes the running transaction: makes its copies and its commit record, at `time` (seconds since 1970 and nanoseconds). What is
+    /// returned is on stable storage once the transaction is. Must be called between scopes only.
+    ///
+    /// # Errors
+    /// [`NoRoom`]: nothing was changed.
+    fn close(
+        &mut self,
+        store: &mut Store,
+        volume: VolumeId,
+        now: Duration,
+        time: (u64, u32),
+    ) -> Result<PatchId, NoRoom>;
+
+    /// Appends what must be on stable storage before the log's tail can move past its oldest transactions, so many of them that about
+    /// half of what is in use becomes free. Empty where it can move already, or where there is nothing to move past.
+    fn home(&mut self, store: &Store, into: &mut Vec<PatchId>);
+
+    /// Moves the tail past everything that is at home. What is returned makes the room free once it is on stable storage; `None`
+    /// where there is nothing to move past.
+    fn move_tail(&mut self, store: &mut Store, volume: VolumeId, now: Duration)
+    -> Option<PatchId>;
+
+    /// Everything is at home: marks the log as empty. What is returned must be on stable storage before [`stop`](Self::stop).
+    fn finish(&mut self, store: &mut Store, volume: VolumeId, now: Duration) -> PatchId;
+
+    /// From here on changes go past the log.
+    fn stop(&mut self);
+}

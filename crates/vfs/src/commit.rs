@@ -1,0 +1,229 @@
+//! Driving a mechanism with a log: when transactions end, and how the log gets room.
+//!
+//! A transaction ends when it is large, when it is as old as the commit interval, and when somebody waits for something in it.
+//! Whoever comes while one is on its way to the disk waits for that first, so that all who came meanwhile share the next one.
+
+use std::time::Duration;
+
+use backstitch_layout::Error as LayoutError;
+use backstitch_ordering::{LogState, Operation, PatchId};
+use parking_lot::MutexGuard;
+
+use crate::engine::{Core, Engine};
+use crate::options::now;
+use crate::{Error, Result};
+
+/// So often a transaction that does not fit waits for others to go home before that counts as a fault.
+const ROUNDS: usize = 64;
+/// Where several waited for the last transaction, others are let join the next one for such a part of the time that it took.
+const NAP_PART: u32 = 8;
+const LONGEST_NAP: Duration = Duration::from_millis(2);
+
+impl Core {
+    /// How the log is doing; `None` where there is none.
+    pub(crate) fn log_state(&mut self) -> Option<LogState> {
+        let log = self.mechanism.log()?;
+        Some(log.state(&self.store))
+    }
+
+    /// Whether any of these cannot be on stable storage before the running transaction ends.
+    fn wait_for_running(&mut self, targets: &[PatchId]) -> bool {
+        let Some(log) = self.mechanism.log() else {
+            return false;
+        };
+        targets.iter().any(|t| log.waits_for_running(&self.store, *t))
+    }
+}
+
+impl Engine {
+    /// Waits until a further operation fits into the running transaction, and that into the log.
+    pub(crate) fn make_room(&self, core: &mut MutexGuard<'_, Core>) -> Result<()> {
+        loop {
+            while core.committing {
+                self.batch_done.wait(core);
+            }
+            if let Some(error) = &core.latched {
+                return Err(Error::Latched(error.clone()));
+            }
+            match core.log_state() {
+                Some(state) if state.is_dirty && (state.is_large || state.is_full) => {
+                    self.commit(core)?;
+                }
+                Some(state) if state.is_full => self.free_log(core)?,
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Ends the running transaction, with all deferred work of it. False where it was empty. What it holds is on its way then, but
+    /// nobody writes it yet.
+    pub(crate) fn commit(&self, core: &mut MutexGuard<'_, Core>) -> Result<bool> {
+        while core.committing {
+            self.batch_done.wait(core);
+        }
+        core.last_commit = self.clock();
+        if !core.log_state().is_some_and(|s| s.is_dirty) {
+            return Ok(false);
+        }
+        core.committing = true;
+        let result = self.close(core);
+        core.committing = false;
+        self.batch_done.notify_all();
+        result.map(|()| true)
+    }
+
+    fn close(&self, core: &mut MutexGuard<'_, Core>) -> Result<()> {
+        let mut rounds = 0;
+        loop {
+            if let Some(error) = &core.latched {
+                return Err(Error::Latched(error.clone()));
+            }
+            if let Some(log) = core.mechanism.log() {
+                log.begin_close();
+            }
+            // What cannot be freed has made the file system read-only; everything else is committed all the same.
+            let _ = self.do_deferred_work(core);
+            let mut wait_for = Vec::new();
+            let (clock, time) = (self.clock(), now());
+            let operation = Some(Operation::Administration);
+            let prepared = core.step(operation, clock, time, &mut wait_for, &mut |fs, v, now| {
+                fs.prepare_commit(v, now)
+            });
+            match prepared {
+                Ok(()) => {}
+                Err(LayoutError::Miss) => {
+                    self.read_wanted(core)?;
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            }
+            // The lock was held since the deferred work came to its end.
+            let Core {
+                store,
+                mechanism,
+                volume,
+                ..
+            } = &mut **core;
+            let Some(log) = mechanism.log() else {
+                return Ok(());
+            };
+            let time = (time.seconds.max(0) as u64, time.nanoseconds);
+            match log.close(store, *volume, clock, time) {
+                Ok(_) => return Ok(()),
+                Err(no_room) if rounds == ROUNDS => {
+                    core.fs.become_read_only(&no_room.to_string());
+                    return Err(LayoutError::Unsupported(no_room.to_string()).into());
+                }
+                Err(_) => rounds += 1,
+            }
+            self.free_log(core)?;
+        }
+    }
+
+    /// One step of making room in the log: moves its tail, or brings home what keeps it where it is.
+    fn free_log(&self, core: &mut MutexGuard<'_, Core>) -> Result<()> {
+        let clock = self.clock();
+        let Core {
+            store,
+            mechanism,
+            volume,
+            ..
+        } = &mut **core;
+        let Some(log) = mechanism.log() else {
+            return Ok(());
+        };
+        let mut targets = Vec::new();
+        match log.move_tail(store, *volume, clock) {
+            Some(tail) => targets.push(tail),
+            None => log.home(store, &mut targets),
+        }
+        self.wait_for(core, targets)
+    }
+
+    /// What the writer does for the log: ends a transaction that is old, and keeps half of the log free.
+    pub(crate) fn tend_log(&self, core: &mut MutexGuard<'_, Core>) -> Result<()> {
+        let Some(state) = core.log_state() else {
+            return Ok(());
+        };
+        let is_due = self.clock() >= core.last_commit + self.commit_interval;
+        if state.is_dirty && !core.committing && (is_due || core.store.is_filling()) {
+            self.commit(core)?;
+            let last = core.log_state().map(|s| s.last);
+            self.wait_for(core, last.into_iter().collect())?;
+        }
+        if state.is_filling && !core.committing {
+            self.free_log(core)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the running transaction where these cannot be on stable storage before; one at a time is on its way.
+    pub(crate) fn commit_for(
+        &self,
+        core: &mut MutexGuard<'_, Core>,
+        targets: &[PatchId],
+    ) -> Result<()> {
+        if !core.wait_for_running(targets) {
+            return Ok(());
+        }
+        core.committers += 1;
+        let result = self.share_commit(core, targets);
+        core.committers -= 1;
+        result
+    }
+
+    fn share_commit(
+        &self,
+        core: &mut MutexGuard<'_, Core>,
+        targets: &[PatchId],
+    ) -> Result<()> {
+        let mut has_napped = false;
+        while core.wait_for_running(targets) {
+            let last = core.log_state().map(|s| s.last);
+            if let Some(last) = last
+                && core.store.graph().is_live(last)
+            {
+                self.wait_for(core, vec![last])?;
+                continue;
+            }
+            // Those who shared the last transaction may come again at once: they can share this one too.
+            if core.is_shared && !std::mem::replace(&mut has_napped, true) {
+                let nap = (core.commit_took / NAP_PART).min(LONGEST_NAP);
+                MutexGuard::unlocked(core, || std::thread::sleep(nap));
+                continue;
+            }
+            core.is_shared = core.committers > 1;
+            let began = self.clock();
+            self.commit(core)?;
+            let last = core.log_state().map(|s| s.last);
+            self.wait_for(core, last.into_iter().collect())?;
+            core.commit_took = self.clock().saturating_sub(began);
+        }
+        Ok(())
+    }
+
+    /// Everything is on stable storage: ends the log.
+    pub(crate) fn end_log(&self, core: &mut MutexGuard<'_, Core>) -> Result<()> {
+        let clock = self.clock();
+        let Core {
+            store,
+            mechanism,
+            volume,
+            ..
+        } = &mut **core;
+        let Some(log) = mechanism.log() else {
+            return Ok(());
+        };
+        let ended = log.finish(store, *volume, clock);
+        self.wait_for(core, vec![ended])?;
+        if let Some(log) = core.mechanism.log() {
+            log.stop();
+        }
+        Ok(())
+    }
+}
+
+/// The commit interval of an option, in seconds.
+pub(crate) fn interval(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds.clamp(0.0, 1e9))
+}

@@ -46,6 +46,7 @@ use backstitch_store::Store;
 use rustc_hash::FxHashMap;
 
 use crate::JournalMap;
+use crate::planted::{Planted, planted};
 use crate::format::superblock::SUPERBLOCK_BYTES;
 use crate::format::features::INCOMPAT_REVOKE;
 use crate::format::{Features, Superblock};
@@ -132,6 +133,8 @@ pub struct JournalMechanism {
     last: PatchId,
     /// The patch that is being made goes into the log.
     takes: bool,
+    /// What the layout will know it by, where that is not the hold.
+    known_by: PatchId,
     commits: u64,
 }
 
@@ -164,6 +167,7 @@ impl JournalMechanism {
             freed: FxHashMap::default(),
             last: PatchId::COMMITTED,
             takes: false,
+            known_by: PatchId::COMMITTED,
             commits: 0,
             superblock,
         }
@@ -182,6 +186,25 @@ impl JournalMechanism {
     fn is_logged(&self, block: u64) -> bool {
         self.running.blocks.contains_key(&block)
             || self.logged.get(&block).is_some_and(|l| l.freed_by.is_none())
+    }
+
+    /// What the layout is told of a patch in the running transaction that it orders after these: the hold. Where contents may come after
+    /// the commit record, whoever waits for the patch must wait for those among them too.
+    fn known_by(&mut self, store: &mut Store, dependencies: &[PatchId]) -> PatchId {
+        let hold = self.running.hold.unwrap_or(PatchId::COMMITTED);
+        if !self.takes || self.mode != JournalMode::Writeback {
+            return hold;
+        }
+        let hold = self.hold(store);
+        let is_hold = |id: &PatchId| *id == hold || self.log.iter().any(|t| t.hold == *id);
+        let mut of: Vec<PatchId> = (dependencies.iter().copied())
+            .filter(|d| store.graph().is_live(*d) && !is_hold(d))
+            .collect();
+        if of.is_empty() {
+            return hold;
+        }
+        of.push(hold);
+        store.graph_mut().create_empty(&of, None, false)
     }
 
     fn takes(&self, spec: &PatchSpec, dependencies: &[PatchId]) -> bool {
@@ -208,9 +231,13 @@ impl Mechanism for JournalMechanism {
             return;
         }
         self.takes = self.takes(spec, dependencies);
+        self.known_by = self.known_by(store, dependencies);
         dependencies.clear();
         if self.takes {
-            dependencies.push(self.hold(store));
+            let hold = self.hold(store);
+            if !planted(Planted::NoHold) {
+                dependencies.push(hold);
+            }
         } else if let Some((_, hold)) = self.freed.get(&spec.block) {
             dependencies.push(*hold);
         }
@@ -222,7 +249,7 @@ impl Mechanism for JournalMechanism {
             (Stage::Through, Some(hold)) if self.takes => {
                 self.running.blocks.insert(spec.block, id);
                 self.running.revokes.remove(&spec.block);
-                hold
+                if self.mode == JournalMode::Writeback { self.known_by } else { hold }
             }
             (Stage::Through, _) => {
                 let entry = (spec.block, id);
@@ -243,7 +270,9 @@ impl Mechanism for JournalMechanism {
         self.running.freed.push(block);
         if let Some(logged) = self.logged.get_mut(&block) {
             logged.freed_by = Some(self.number);
-            self.running.revokes.insert(block);
+            if !planted(Planted::NoRevokes) {
+                self.running.revokes.insert(block);
+            }
         }
     }
 

@@ -6,6 +6,7 @@ use backstitch_ordering::{BlockClass, PatchId, VolumeId};
 use backstitch_store::Store;
 
 use super::{JournalMechanism, superblock_block};
+use crate::planted::{Planted, planted};
 
 impl JournalMechanism {
     /// Brings up to date what is committed, what is at home, and what is behind the tail.
@@ -64,6 +65,9 @@ impl JournalMechanism {
         let Some(logged) = self.logged.get(&block) else {
             return true;
         };
+        if planted(Planted::TailBeforeOriginals) {
+            return true;
+        }
         if logged.number > number {
             return self.is_committed(logged.number);
         }

@@ -1,6 +1,8 @@
 //! One rule of the journal's module is left out at a time, and the explorer must find what comes of it.
 
-use backstitch_crash::{Campaign, ImageOptions, NoObserver, Observer, Schedule, Workload, parse_script};
+use backstitch_crash::{
+    Campaign, ImageOptions, NoObserver, Observer, Schedule, Workload, parse_script,
+};
 use backstitch_journal::planted::{Planted, plant};
 use backstitch_ordering::{JournalMode, MechanismKind};
 use backstitch_store::Optimisations;
@@ -49,7 +51,11 @@ fn campaign(seed: u64) -> Campaign {
 #[test]
 fn the_module_as_it_is_passes() {
     let results = campaign(1).run(&NoObserver).unwrap();
-    assert!(results.failures.is_empty(), "{}", results.failures[0].verdict());
+    assert!(
+        results.failures.is_empty(),
+        "{}",
+        results.failures[0].verdict()
+    );
     assert!(results.states > 1000);
 }
 

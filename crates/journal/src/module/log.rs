@@ -159,12 +159,7 @@ impl Log for JournalMechanism {
         into.retain(|id| store.graph().is_live(*id));
     }
 
-    fn move_tail(
-        &mut self,
-        store: &mut Store,
-        volume: VolumeId,
-        now: Duration,
-    ) -> Option<PatchId> {
+    fn move_tail(&mut self, store: &mut Store, volume: VolumeId, now: Duration) -> Option<PatchId> {
         self.look_at_home(store);
         match self.tail {
             Some((id, past)) if past == self.at_home => return Some(id),

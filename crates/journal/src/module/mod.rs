@@ -46,10 +46,10 @@ use backstitch_store::Store;
 use rustc_hash::FxHashMap;
 
 use crate::JournalMap;
-use crate::planted::{Planted, planted};
-use crate::format::superblock::SUPERBLOCK_BYTES;
 use crate::format::features::INCOMPAT_REVOKE;
+use crate::format::superblock::SUPERBLOCK_BYTES;
 use crate::format::{Features, Superblock};
+use crate::planted::{Planted, planted};
 
 /// Where a mechanism's journal is.
 #[derive(Clone, Debug)]
@@ -141,7 +141,10 @@ pub struct JournalMechanism {
 impl JournalMechanism {
     /// The mechanism for an empty journal.
     pub fn new(setup: Setup, mode: JournalMode) -> JournalMechanism {
-        let Setup { mut superblock, map } = setup;
+        let Setup {
+            mut superblock,
+            map,
+        } = setup;
         let features = superblock.features;
         // As Linux: a journal whose superblock has none of the fields becomes one that has.
         superblock.set_features(Features {
@@ -177,15 +180,19 @@ impl JournalMechanism {
     /// depends on everything the earlier commit record waits for.
     fn hold(&mut self, store: &mut Store) -> PatchId {
         let last = self.last;
-        *self.running.hold.get_or_insert_with(|| {
-            store.graph_mut().create_empty(&[last], None, true)
-        })
+        *self
+            .running
+            .hold
+            .get_or_insert_with(|| store.graph_mut().create_empty(&[last], None, true))
     }
 
     /// Whether the log holds a copy of the block that a replay might bring home.
     fn is_logged(&self, block: u64) -> bool {
         self.running.blocks.contains_key(&block)
-            || self.logged.get(&block).is_some_and(|l| l.freed_by.is_none())
+            || self
+                .logged
+                .get(&block)
+                .is_some_and(|l| l.freed_by.is_none())
     }
 
     /// What the layout is told of a patch in the running transaction that it orders after these: the hold. Where contents may come after
@@ -221,12 +228,7 @@ impl Mechanism for JournalMechanism {
         MechanismKind::Journal(self.mode).name()
     }
 
-    fn transform(
-        &mut self,
-        store: &mut Store,
-        spec: &PatchSpec,
-        dependencies: &mut Vec<PatchId>,
-    ) {
+    fn transform(&mut self, store: &mut Store, spec: &PatchSpec, dependencies: &mut Vec<PatchId>) {
         if self.stage == Stage::Past {
             return;
         }
@@ -249,7 +251,11 @@ impl Mechanism for JournalMechanism {
             (Stage::Through, Some(hold)) if self.takes => {
                 self.running.blocks.insert(spec.block, id);
                 self.running.revokes.remove(&spec.block);
-                if self.mode == JournalMode::Writeback { self.known_by } else { hold }
+                if self.mode == JournalMode::Writeback {
+                    self.known_by
+                } else {
+                    hold
+                }
             }
             (Stage::Through, _) => {
                 let entry = (spec.block, id);

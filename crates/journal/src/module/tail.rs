@@ -47,7 +47,11 @@ impl JournalMechanism {
         for gone in self.log.drain(..past) {
             self.used -= gone.len;
             for block in gone.blocks {
-                if self.logged.get(&block).is_some_and(|l| l.number == gone.number) {
+                if self
+                    .logged
+                    .get(&block)
+                    .is_some_and(|l| l.number == gone.number)
+                {
                     self.logged.remove(&block);
                 }
             }
@@ -57,7 +61,10 @@ impl JournalMechanism {
     }
 
     fn is_committed(&self, number: u64) -> bool {
-        self.log.get(self.committed).is_none_or(|t| number < t.number) && number < self.number
+        self.log
+            .get(self.committed)
+            .is_none_or(|t| number < t.number)
+            && number < self.number
     }
 
     /// Whether the copy of a block in this transaction, which is committed, is not needed any more.

@@ -121,7 +121,8 @@ fn apply(options: &mut Options, word: &str) -> Result<(), String> {
         "nosuid" => options.set_user_id = Some(false),
         "exec" => options.execute = true,
         "noexec" => options.execute = false,
-        "cache" | "expire" | "commit" | "opt" | "volatile" | "threads" | "ordering" | "journal_dev" => {
+        "cache" | "expire" | "commit" | "opt" | "volatile" | "threads" | "ordering"
+        | "journal_dev" => {
             return Err(format!("option '{name}' needs a value: {name}=…"));
         }
         _ if GENERIC.contains(&name) || name.starts_with("x-") => {}

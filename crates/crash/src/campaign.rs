@@ -226,7 +226,9 @@ impl Campaign {
     pub(crate) fn start(&self) -> Result<Fork, CampaignError> {
         match &self.base {
             Some(base) => Ok(base.clone()),
-            None if matches!(self.ordering, MechanismKind::Journal(_)) => self.image.make_journaled(),
+            None if matches!(self.ordering, MechanismKind::Journal(_)) => {
+                self.image.make_journaled()
+            }
             None => self.image.make(),
         }
     }

@@ -76,7 +76,14 @@ impl Foreign {
         fs::create_dir(&place)?;
         let mounted = said(
             Command::new("mount")
-                .args(["-t", if needs_recovery(state) { "ext4" } else { "ext2" }])
+                .args([
+                    "-t",
+                    if needs_recovery(state) {
+                        "ext4"
+                    } else {
+                        "ext2"
+                    },
+                ])
                 .args(["-o", "loop,ro"])
                 .arg(&image)
                 .arg(&place),

@@ -10,7 +10,7 @@ use backstitch_ext::Ext2;
 use backstitch_layout::{
     Error, FileSystem, LayoutKind, OpenRequest, ReclaimProgress, ReclaimStep, Result, Timestamp,
 };
-use backstitch_ordering::{Mechanism, MechanismKind, Operation, Volume, VolumeId};
+use backstitch_ordering::{JournalMode, Mechanism, MechanismKind, Operation, Volume, VolumeId};
 use backstitch_store::{Batch, BlockClass, Goal, Limits, Optimisations, PatchId, Store, drive};
 
 use crate::image::{Fork, ForkDevice};
@@ -53,6 +53,8 @@ pub(crate) struct Mount {
     device: Arc<ForkDevice>,
     devices: [Arc<dyn BlockDevice>; 1],
     clock: u64,
+    /// Contents that were not synced may be anything after a crash.
+    pub(crate) contents_may_be_stale: bool,
     /// What the mechanism wants on stable storage before operations are answered.
     waiting: Vec<PatchId>,
 }
@@ -100,6 +102,8 @@ impl Mount {
             device,
             devices,
             clock: 0,
+            contents_may_be_stale: engine.ordering
+                == MechanismKind::Journal(JournalMode::Writeback),
             waiting: Vec::new(),
         };
         if !read_only {
@@ -232,7 +236,9 @@ impl Mount {
     /// Puts patches and what they depend on onto stable storage, and nothing else.
     pub(crate) fn sync(&mut self, targets: &[PatchId], watcher: &mut dyn Watcher) -> Result<()> {
         if let Some(log) = self.mechanism.log()
-            && targets.iter().any(|t| log.waits_for_running(&self.store, *t))
+            && targets
+                .iter()
+                .any(|t| log.waits_for_running(&self.store, *t))
         {
             self.commit(watcher)?;
         }

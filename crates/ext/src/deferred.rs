@@ -103,7 +103,10 @@ impl Deferred {
     /// The inodes whose freeing has begun and is not at its end.
     pub(crate) fn inodes_under_way(&self) -> impl Iterator<Item = u32> + '_ {
         let waiting = self.waiting.values().flatten();
-        let items = waiting.chain(&self.gathering.items).chain(&self.due).chain(&self.aside);
+        let items = waiting
+            .chain(&self.gathering.items)
+            .chain(&self.due)
+            .chain(&self.aside);
         items.filter_map(|item| match item {
             Item::Inode(dead) => Some(dead.number),
             _ => None,

@@ -226,7 +226,12 @@ impl Ext {
         } else if let Some(block) = block {
             let mut contents = new.target.to_vec();
             contents.resize(bs, 0);
-            let filled = v.initialise(block, BlockClass::Data, &contents, &[]);
+            // Where changes are journaled a symlink's target is as much a part of the tree as a name.
+            let class = match v.scopes_are_atomic() {
+                true => BlockClass::Metadata,
+                false => BlockClass::Data,
+            };
+            let filled = v.initialise(block, class, &contents, &[]);
             before.push(unless(Planted::SymlinkWithoutTarget, filled));
         }
         let attribute_block = self.apply_inheritance(v, &inherited, &mut before);

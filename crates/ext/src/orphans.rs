@@ -17,7 +17,11 @@ impl Ext {
     /// Makes the list on the disk what it should be. May miss, before anything is changed.
     pub(crate) fn write_orphans(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<()> {
         let is_orphan = |(_, state): &(&u32, &crate::inodes::InodeState)| state.freed.is_some();
-        let held = self.inodes.iter().filter(is_orphan).map(|(number, _)| *number);
+        let held = self
+            .inodes
+            .iter()
+            .filter(is_orphan)
+            .map(|(number, _)| *number);
         let orphans: BTreeSet<u32> = held.chain(self.deferred.inodes_under_way()).collect();
         if self.orphans.len() == orphans.len() && self.orphans.iter().all(|o| orphans.contains(o)) {
             return Ok(());
@@ -35,7 +39,10 @@ impl Ext {
             let next = list.get(index + 1).copied().unwrap_or(0);
             fields.push((self.inode_place(*inode)?, next));
         }
-        let missing = fields.iter().filter(|((block, _), _)| !v.want(*block)).count();
+        let missing = fields
+            .iter()
+            .filter(|((block, _), _)| !v.want(*block))
+            .count();
         if missing > 0 {
             return Err(backstitch_layout::Error::Miss);
         }

@@ -32,6 +32,7 @@ pub mod dump;
 mod error;
 pub mod format;
 pub mod module;
+pub mod planted;
 pub mod recovery;
 mod transaction;
 

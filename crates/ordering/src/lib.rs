@@ -18,7 +18,9 @@ mod mechanism;
 mod volume;
 
 pub use log::{Log, LogState, NoRoom};
-pub use mechanism::{Async, JournalMode, Mechanism, MechanismKind, Operation, PatchSpec, Soft, SyncMechanism};
+pub use mechanism::{
+    Async, JournalMode, Mechanism, MechanismKind, Operation, PatchSpec, Soft, SyncMechanism,
+};
 pub use volume::Volume;
 
 pub use backstitch_store::{BlockClass, Change, Miss, PatchId, VolumeId};

@@ -73,8 +73,7 @@ pub trait Log {
 
     /// Moves the tail past everything that is at home. What is returned makes the room free once it is on stable storage; `None`
     /// where there is nothing to move past.
-    fn move_tail(&mut self, store: &mut Store, volume: VolumeId, now: Duration)
-    -> Option<PatchId>;
+    fn move_tail(&mut self, store: &mut Store, volume: VolumeId, now: Duration) -> Option<PatchId>;
 
     /// Everything is at home: marks the log as empty. What is returned must be on stable storage before [`stop`](Self::stop).
     fn finish(&mut self, store: &mut Store, volume: VolumeId, now: Duration) -> PatchId;

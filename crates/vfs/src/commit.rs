@@ -31,7 +31,9 @@ impl Core {
         let Some(log) = self.mechanism.log() else {
             return false;
         };
-        targets.iter().any(|t| log.waits_for_running(&self.store, *t))
+        targets
+            .iter()
+            .any(|t| log.waits_for_running(&self.store, *t))
     }
 }
 
@@ -172,11 +174,7 @@ impl Engine {
         result
     }
 
-    fn share_commit(
-        &self,
-        core: &mut MutexGuard<'_, Core>,
-        targets: &[PatchId],
-    ) -> Result<()> {
+    fn share_commit(&self, core: &mut MutexGuard<'_, Core>, targets: &[PatchId]) -> Result<()> {
         let mut has_napped = false;
         while core.wait_for_running(targets) {
             let last = core.log_state().map(|s| s.last);

@@ -304,9 +304,11 @@ impl Prepared {
         Prepared {
             device,
             actions: Vec::new(),
-            setup: Err("the image has no journal: make one with tune2fs -j, or choose another \
+            setup: Err(
+                "the image has no journal: make one with tune2fs -j, or choose another \
                         ordering"
-                .to_string()),
+                    .to_string(),
+            ),
         }
     }
 }
@@ -374,7 +376,8 @@ pub fn setup(
         return Ok(Err("the image has no journal".to_string()));
     };
     let JournalLocation::Inside(map) = &place.location else {
-        let reason = "its journal is on another device, which this version replays but does not write";
+        let reason =
+            "its journal is on another device, which this version replays but does not write";
         return Ok(Err(reason.to_string()));
     };
     let journal = open(device, None, &place)?;
@@ -406,7 +409,8 @@ pub(crate) fn mechanism(
     match (options.ordering, setup) {
         (MechanismKind::Journal(_), _) if is_read_only => Ok(Box::new(Soft)),
         (MechanismKind::Journal(_), _) if options.without_journal => Err(unsupported(
-            "-o nojournal and an ordering that writes the journal contradict each other".to_string(),
+            "-o nojournal and an ordering that writes the journal contradict each other"
+                .to_string(),
         )),
         (MechanismKind::Journal(mode), Ok(setup)) => {
             Ok(Box::new(JournalMechanism::new(setup, mode)))

@@ -316,7 +316,13 @@ impl Engine {
             return Err(Error::Snapshot(why));
         }
         let (snapshot, free_space) = {
-            let core = self.core.lock();
+            let mut core = self.core.lock();
+            if core.log_state().is_some() {
+                // The copy would have newer blocks than the journal in it, which a replay would bring home over them.
+                let why =
+                    "a mount that writes a journal cannot be copied while in use; unmount it first";
+                return Err(Error::Snapshot(why.to_owned()));
+            }
             let mut active = self.snapshot.lock();
             if core.unmounted {
                 return Err(Error::Snapshot("it is being unmounted".to_owned()));

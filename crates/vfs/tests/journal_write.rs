@@ -52,7 +52,11 @@ fn ext3(scratch: &Scratch, options: &[&str], blocks: &str) -> Vec<u8> {
 
 /// Has e2fsck replay the journal and repair what it finds; what it says beyond the replay.
 fn e2fsck(path: &Path) -> Vec<String> {
-    let done = Command::new("e2fsck").arg("-fy").arg(path).output().unwrap();
+    let done = Command::new("e2fsck")
+        .arg("-fy")
+        .arg(path)
+        .output()
+        .unwrap();
     let said = String::from_utf8_lossy(&done.stdout).into_owned();
     let usual = [
         "recovering journal",
@@ -99,32 +103,56 @@ fn cut_everywhere(name: &str, ordering: &str, mkfs: &[&str], cuts: usize) {
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
     let mut replayed = 0;
     for index in 0..=cuts {
-        let cut = if index == cuts { records.len() } else { index * records.len() / cuts };
+        let cut = if index == cuts {
+            records.len()
+        } else {
+            index * records.len() / cuts
+        };
         let mut bytes = image.clone();
         materialise_torn(&mut bytes, &records, cut, 4096, &mut |_, _| {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
             random >> 63 == 0
         });
         let path = scratch.file("cut.img");
         std::fs::write(&path, &bytes).unwrap();
         let found = e2fsck(&path);
-        assert!(found.is_empty(), "{name}, cut {cut} of {}: {found:?}", records.len());
+        assert!(
+            found.is_empty(),
+            "{name}, cut {cut} of {}: {found:?}",
+            records.len()
+        );
         // And ours: mounting recovers, and leaves what e2fsck finds nothing in.
         let memory = Arc::new(MemoryDevice::from_bytes(bytes));
         let engine = Engine::mount(memory.clone(), &Ext2, &options(ordering)).unwrap();
         assert_eq!(engine.read_only_reason(), None);
-        replayed += usize::from(engine.recovery().actions.iter().any(|a| a.contains("replayed")));
+        replayed += usize::from(
+            engine
+                .recovery()
+                .actions
+                .iter()
+                .any(|a| a.contains("replayed")),
+        );
         engine.unmount().unwrap();
         std::fs::write(&path, memory.snapshot()).unwrap();
         let found = e2fsck(&path);
         assert!(found.is_empty(), "{name}, recovered, cut {cut}: {found:?}");
     }
-    assert!(replayed > cuts / 2, "{replayed} of {cuts} cuts left something to replay");
+    assert!(
+        replayed > cuts / 2,
+        "{replayed} of {cuts} cuts left something to replay"
+    );
 }
 
 #[test]
 fn nothing_is_left_to_repair_with_ordered_contents() {
-    cut_everywhere("ordered", "journal=ordered", &["-b", "1024", "-J", "size=1"], 60);
+    cut_everywhere(
+        "ordered",
+        "journal=ordered",
+        &["-b", "1024", "-J", "size=1"],
+        60,
+    );
 }
 
 #[test]
@@ -151,7 +179,11 @@ fn a_run_without_a_cut_leaves_an_empty_journal() {
     engine.unmount().unwrap();
     let path = scratch.file("whole.img");
     std::fs::write(&path, memory.snapshot()).unwrap();
-    let checked = Command::new("e2fsck").arg("-fn").arg(&path).output().unwrap();
+    let checked = Command::new("e2fsck")
+        .arg("-fn")
+        .arg(&path)
+        .output()
+        .unwrap();
     assert_eq!(checked.status.code(), Some(0), "{checked:?}");
 }
 
@@ -192,7 +224,14 @@ fn flushes_per_fsync(writers: usize, each: usize) -> f64 {
         ..MountOptions::default()
     };
     let engine = Engine::mount(device.clone(), &Ext2, &wanted).unwrap();
-    let count = || device.0.records().iter().filter(|r| **r == Record::Flush).count();
+    let count = || {
+        device
+            .0
+            .records()
+            .iter()
+            .filter(|r| **r == Record::Flush)
+            .count()
+    };
     let before = count();
     std::thread::scope(|scope| {
         for writer in 0..writers {
@@ -213,7 +252,11 @@ fn flushes_per_fsync(writers: usize, each: usize) -> f64 {
     engine.unmount().unwrap();
     let path = scratch.file("end.img");
     std::fs::write(&path, memory.snapshot()).unwrap();
-    let checked = Command::new("e2fsck").arg("-fn").arg(&path).output().unwrap();
+    let checked = Command::new("e2fsck")
+        .arg("-fn")
+        .arg(&path)
+        .output()
+        .unwrap();
     assert_eq!(checked.status.code(), Some(0), "{checked:?}");
     flushes as f64 / (writers * each) as f64
 }
@@ -225,4 +268,38 @@ fn an_fsync_takes_two_flushes_and_eight_writers_share_them() {
     println!("flushes per fsync: {alone} alone, {shared} with eight writers");
     assert!((1.9..2.1).contains(&alone), "{alone}");
     assert!(shared < 0.4, "{shared}");
+}
+
+/// What was synced is there after a crash that keeps nothing but what was flushed, in every mode.
+#[test]
+fn what_was_synced_is_there() {
+    for mode in ["journal=writeback", "journal=ordered", "journal=full"] {
+        let scratch = Scratch::new(&format!("synced-{}", &mode[8..]));
+        let image = ext3(&scratch, &["-b", "1024", "-J", "size=1"], "24m");
+        let memory = Arc::new(MemoryDevice::from_bytes(image.clone()));
+        let recording = Arc::new(RecordingDevice::new(memory));
+        let wanted = options(mode.parse().unwrap());
+        let engine = Engine::mount(recording.clone(), &Ext2, &wanted).unwrap();
+        let new = support::new_inode(FileType::Regular);
+        // The second one has indirect blocks.
+        let sizes = [("small", 3000), ("large", 600_000)];
+        for (name, size) in sizes {
+            let made = engine.create(engine.root(), name.as_bytes(), &new).unwrap();
+            engine.write(made.inode, 0, &vec![7; size]).unwrap();
+            engine.fsync(made.inode, true).unwrap();
+        }
+        let records = recording.records();
+        let mut bytes = image;
+        materialise_torn(&mut bytes, &records, records.len(), 4096, &mut |_, _| false);
+        let crashed = Arc::new(MemoryDevice::from_bytes(bytes));
+        let engine = Engine::mount(crashed, &Ext2, &wanted).unwrap();
+        for (name, size) in sizes {
+            let found = engine.lookup(engine.root(), name.as_bytes()).unwrap();
+            let mut contents = Vec::new();
+            engine
+                .read(found.inode, 0, size + 1, &mut contents)
+                .unwrap();
+            assert!(contents == vec![7; size], "{mode}, {name}");
+        }
+    }
 }

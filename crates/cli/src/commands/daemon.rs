@@ -8,11 +8,11 @@
 use super::mount::announce;
 use crate::error::{Error, FAILED, Result, host};
 use backstitch_fuse::{Ender, Unmounter};
+use backstitch_vfs::Ordering;
 use serde::Serialize;
 use serde_json::Value;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals as Incoming;
-use backstitch_vfs::Ordering;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -36,9 +36,7 @@ pub(super) struct Start<'a> {
 
 /// Starts the daemon and waits until its mount answers.
 pub(super) fn start(wanted: &Start<'_>) -> Result<ExitCode> {
-    let mut words: Vec<OsString> = ["mount", "--daemon"]
-        .map(OsString::from)
-        .into();
+    let mut words: Vec<OsString> = ["mount", "--daemon"].map(OsString::from).into();
     if let Some(ordering) = wanted.ordering {
         words.extend(["--ordering".into(), ordering.name().into()]);
     }

@@ -115,9 +115,10 @@ impl Mount {
                 log.begin_close();
             }
             let background = Operation::Background;
-            while self.until_there(|m| {
-                m.step(background, &mut |fs, v, now| fs.background(v, now))
-            })? {}
+            while self
+                .until_there(|m| m.step(background, &mut |fs, v, now| fs.background(v, now)))?
+            {
+            }
             let administration = Operation::Administration;
             self.until_there(|m| {
                 m.step(administration, &mut |fs, v, now| fs.prepare_commit(v, now))
@@ -126,7 +127,10 @@ impl Mount {
             let Some(log) = self.mechanism.log() else {
                 return Ok(false);
             };
-            if log.close(&mut self.store, self.volume, now, (seconds, 7)).is_ok() {
+            if log
+                .close(&mut self.store, self.volume, now, (seconds, 7))
+                .is_ok()
+            {
                 watcher.at_rest(self);
                 return Ok(true);
             }
@@ -136,10 +140,7 @@ impl Mount {
     }
 
     /// A step that nobody else comes between, again after each miss.
-    fn until_there<T>(
-        &mut self,
-        mut step: impl FnMut(&mut Mount) -> Result<T>,
-    ) -> Result<T> {
+    fn until_there<T>(&mut self, mut step: impl FnMut(&mut Mount) -> Result<T>) -> Result<T> {
         loop {
             match step(self) {
                 Err(Error::Miss) => {

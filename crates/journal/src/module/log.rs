@@ -9,6 +9,7 @@ use backstitch_store::Store;
 use super::{Closed, JournalMechanism, Logged, Running, Stage};
 use crate::format::features::INCOMPAT_ASYNC_COMMIT;
 use crate::format::{ChecksumKind, Sequence};
+use crate::planted::{Planted, planted};
 use crate::transaction;
 
 /// A scope may change so many blocks, or a part of the log where that is small.
@@ -57,7 +58,7 @@ impl JournalMechanism {
         log: &[Arc<[u8]>],
     ) -> Option<PatchId> {
         let mut after = Vec::with_capacity(log.len() + self.running.contents.len());
-        if self.mode == JournalMode::Ordered {
+        if self.mode == JournalMode::Ordered && !planted(Planted::CommitBeforeContents) {
             let is_needed = |(block, id): &&(u64, PatchId)| {
                 !self.running.blocks.contains_key(block) && store.graph().is_live(*id)
             };
@@ -71,7 +72,7 @@ impl JournalMechanism {
         };
         for (index, bytes) in rest.iter().enumerate() {
             let id = store.initialise(volume, at(index), BlockClass::Journal, bytes, &[], now);
-            if !self.commits_at_once() {
+            if !self.commits_at_once() && !planted(Planted::CommitBeforeCopies) {
                 after.push(id);
             }
         }
@@ -158,12 +159,7 @@ impl Log for JournalMechanism {
         into.retain(|id| store.graph().is_live(*id));
     }
 
-    fn move_tail(
-        &mut self,
-        store: &mut Store,
-        volume: VolumeId,
-        now: Duration,
-    ) -> Option<PatchId> {
+    fn move_tail(&mut self, store: &mut Store, volume: VolumeId, now: Duration) -> Option<PatchId> {
         self.look_at_home(store);
         match self.tail {
             Some((id, past)) if past == self.at_home => return Some(id),

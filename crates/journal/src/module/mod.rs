@@ -46,9 +46,10 @@ use backstitch_store::Store;
 use rustc_hash::FxHashMap;
 
 use crate::JournalMap;
-use crate::format::superblock::SUPERBLOCK_BYTES;
 use crate::format::features::INCOMPAT_REVOKE;
+use crate::format::superblock::SUPERBLOCK_BYTES;
 use crate::format::{Features, Superblock};
+use crate::planted::{Planted, planted};
 
 /// Where a mechanism's journal is.
 #[derive(Clone, Debug)]
@@ -132,13 +133,18 @@ pub struct JournalMechanism {
     last: PatchId,
     /// The patch that is being made goes into the log.
     takes: bool,
+    /// What the layout will know it by, where that is not the hold.
+    known_by: PatchId,
     commits: u64,
 }
 
 impl JournalMechanism {
     /// The mechanism for an empty journal.
     pub fn new(setup: Setup, mode: JournalMode) -> JournalMechanism {
-        let Setup { mut superblock, map } = setup;
+        let Setup {
+            mut superblock,
+            map,
+        } = setup;
         let features = superblock.features;
         // As Linux: a journal whose superblock has none of the fields becomes one that has.
         superblock.set_features(Features {
@@ -164,6 +170,7 @@ impl JournalMechanism {
             freed: FxHashMap::default(),
             last: PatchId::COMMITTED,
             takes: false,
+            known_by: PatchId::COMMITTED,
             commits: 0,
             superblock,
         }
@@ -173,15 +180,38 @@ impl JournalMechanism {
     /// depends on everything the earlier commit record waits for.
     fn hold(&mut self, store: &mut Store) -> PatchId {
         let last = self.last;
-        *self.running.hold.get_or_insert_with(|| {
-            store.graph_mut().create_empty(&[last], None, true)
-        })
+        *self
+            .running
+            .hold
+            .get_or_insert_with(|| store.graph_mut().create_empty(&[last], None, true))
     }
 
     /// Whether the log holds a copy of the block that a replay might bring home.
     fn is_logged(&self, block: u64) -> bool {
         self.running.blocks.contains_key(&block)
-            || self.logged.get(&block).is_some_and(|l| l.freed_by.is_none())
+            || self
+                .logged
+                .get(&block)
+                .is_some_and(|l| l.freed_by.is_none())
+    }
+
+    /// What the layout is told of a patch in the running transaction that it orders after these: the hold. Where contents may come after
+    /// the commit record, whoever waits for the patch must wait for those among them too.
+    fn known_by(&mut self, store: &mut Store, dependencies: &[PatchId]) -> PatchId {
+        let hold = self.running.hold.unwrap_or(PatchId::COMMITTED);
+        if !self.takes || self.mode != JournalMode::Writeback {
+            return hold;
+        }
+        let hold = self.hold(store);
+        let is_hold = |id: &PatchId| *id == hold || self.log.iter().any(|t| t.hold == *id);
+        let mut of: Vec<PatchId> = (dependencies.iter().copied())
+            .filter(|d| store.graph().is_live(*d) && !is_hold(d))
+            .collect();
+        if of.is_empty() {
+            return hold;
+        }
+        of.push(hold);
+        store.graph_mut().create_empty(&of, None, false)
     }
 
     fn takes(&self, spec: &PatchSpec, dependencies: &[PatchId]) -> bool {
@@ -198,19 +228,18 @@ impl Mechanism for JournalMechanism {
         MechanismKind::Journal(self.mode).name()
     }
 
-    fn transform(
-        &mut self,
-        store: &mut Store,
-        spec: &PatchSpec,
-        dependencies: &mut Vec<PatchId>,
-    ) {
+    fn transform(&mut self, store: &mut Store, spec: &PatchSpec, dependencies: &mut Vec<PatchId>) {
         if self.stage == Stage::Past {
             return;
         }
         self.takes = self.takes(spec, dependencies);
+        self.known_by = self.known_by(store, dependencies);
         dependencies.clear();
         if self.takes {
-            dependencies.push(self.hold(store));
+            let hold = self.hold(store);
+            if !planted(Planted::NoHold) {
+                dependencies.push(hold);
+            }
         } else if let Some((_, hold)) = self.freed.get(&spec.block) {
             dependencies.push(*hold);
         }
@@ -222,7 +251,11 @@ impl Mechanism for JournalMechanism {
             (Stage::Through, Some(hold)) if self.takes => {
                 self.running.blocks.insert(spec.block, id);
                 self.running.revokes.remove(&spec.block);
-                hold
+                if self.mode == JournalMode::Writeback {
+                    self.known_by
+                } else {
+                    hold
+                }
             }
             (Stage::Through, _) => {
                 let entry = (spec.block, id);
@@ -243,7 +276,9 @@ impl Mechanism for JournalMechanism {
         self.running.freed.push(block);
         if let Some(logged) = self.logged.get_mut(&block) {
             logged.freed_by = Some(self.number);
-            self.running.revokes.insert(block);
+            if !planted(Planted::NoRevokes) {
+                self.running.revokes.insert(block);
+            }
         }
     }
 

@@ -6,6 +6,7 @@ use backstitch_ordering::{BlockClass, PatchId, VolumeId};
 use backstitch_store::Store;
 
 use super::{JournalMechanism, superblock_block};
+use crate::planted::{Planted, planted};
 
 impl JournalMechanism {
     /// Brings up to date what is committed, what is at home, and what is behind the tail.
@@ -46,7 +47,11 @@ impl JournalMechanism {
         for gone in self.log.drain(..past) {
             self.used -= gone.len;
             for block in gone.blocks {
-                if self.logged.get(&block).is_some_and(|l| l.number == gone.number) {
+                if self
+                    .logged
+                    .get(&block)
+                    .is_some_and(|l| l.number == gone.number)
+                {
                     self.logged.remove(&block);
                 }
             }
@@ -56,7 +61,10 @@ impl JournalMechanism {
     }
 
     fn is_committed(&self, number: u64) -> bool {
-        self.log.get(self.committed).is_none_or(|t| number < t.number) && number < self.number
+        self.log
+            .get(self.committed)
+            .is_none_or(|t| number < t.number)
+            && number < self.number
     }
 
     /// Whether the copy of a block in this transaction, which is committed, is not needed any more.
@@ -64,6 +72,9 @@ impl JournalMechanism {
         let Some(logged) = self.logged.get(&block) else {
             return true;
         };
+        if planted(Planted::TailBeforeOriginals) {
+            return true;
+        }
         if logged.number > number {
             return self.is_committed(logged.number);
         }

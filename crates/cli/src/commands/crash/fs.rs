@@ -41,7 +41,7 @@ Examples:
   backstitch crash fs --ordering async --json
   backstitch crash fs --script 'creat foo; write foo 0 5000; fsync foo; rename foo bar'")]
 pub(crate) struct Args {
-    /// The mechanisms: soft, sync, async
+    /// The mechanisms: soft, sync, async, journal=ordered, journal=full, journal=writeback
     #[arg(
         long,
         value_name = "MODE,…",

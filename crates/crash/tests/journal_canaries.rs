@@ -1,0 +1,73 @@
+//! One rule of the journal's module is left out at a time, and the explorer must find what comes of it.
+
+use backstitch_crash::{
+    Campaign, ImageOptions, NoObserver, Observer, Schedule, Workload, parse_script,
+};
+use backstitch_journal::planted::{Planted, plant};
+use backstitch_ordering::{JournalMode, MechanismKind};
+use backstitch_store::Optimisations;
+
+/// Plants an error in every thread that explores.
+struct Module(Planted);
+
+impl Observer for Module {
+    fn thread_starts(&self) {
+        plant(Some(self.0));
+    }
+}
+
+/// Directories whose blocks become a file's, files whose blocks become a directory's, growth and removal.
+const SCRIPT: &str = "mkdir A; mkdir A/b; mkdir A/c; creat A/f; write A/f 0 9000; sync; rmdir A/b; rmdir A/c; unlink A/f; \
+     sync; creat A/g; write A/g 0 60000; fsync A/g; creat h; write h 0 3000; fsync h; mkdir C; truncate A/g 100; rename h C/h; \
+     fsync A/g";
+
+fn campaign(seed: u64) -> Campaign {
+    let variants = Schedule::ALL
+        .into_iter()
+        .map(|schedule| (Optimisations::BOTH, schedule))
+        .collect();
+    Campaign {
+        ordering: MechanismKind::Journal(JournalMode::Ordered),
+        workloads: vec![Workload {
+            name: "script".to_owned(),
+            operations: parse_script(SCRIPT).expect("a script of our own"),
+            setup: 0,
+        }],
+        variants,
+        image: ImageOptions::default(),
+        base: None,
+        seed,
+        torn: false,
+        exhaustive: 400,
+        samples: 100,
+        whole_every: 64,
+        most_states: u64::MAX,
+        most_states_each: u64::MAX,
+        most_failures: 1,
+        threads: 2,
+    }
+}
+
+#[test]
+fn the_module_as_it_is_passes() {
+    let results = campaign(1).run(&NoObserver).unwrap();
+    assert!(
+        results.failures.is_empty(),
+        "{}",
+        results.failures[0].verdict()
+    );
+    assert!(results.states > 1000);
+}
+
+#[test]
+fn every_rule_left_out_is_found() {
+    for error in Planted::ALL {
+        let found = (1..=6).find_map(|seed| {
+            let results = campaign(seed).run(&Module(error)).ok()?;
+            let failure = results.failures.first()?;
+            Some(format!("state {}: {}", results.states, failure.verdict()))
+        });
+        let found = found.unwrap_or_else(|| panic!("{error:?} was not found"));
+        eprintln!("{error:?}: found in {found}");
+    }
+}

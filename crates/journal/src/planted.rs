@@ -1,0 +1,56 @@
+//! Errors that a test can plant in the module, one at a time, to see that an explorer of crash states finds them.
+//!
+//! Only with the feature `planted-errors`; without it every question for a planted error is the constant "no". An error is planted
+//! for the thread that asks.
+
+#[cfg(feature = "planted-errors")]
+use std::cell::Cell;
+
+/// One dependency or record of the module left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planted {
+    /// The commit record does not wait for the copies.
+    CommitBeforeCopies,
+    /// Originals do not wait for the commit record.
+    NoHold,
+    /// Freed blocks are not revoked.
+    NoRevokes,
+    /// The commit record does not wait for contents.
+    CommitBeforeContents,
+    /// The tail moves past originals that are not at home.
+    TailBeforeOriginals,
+}
+
+impl Planted {
+    /// All of them.
+    pub const ALL: [Planted; 5] = [
+        Planted::CommitBeforeCopies,
+        Planted::NoHold,
+        Planted::NoRevokes,
+        Planted::CommitBeforeContents,
+        Planted::TailBeforeOriginals,
+    ];
+}
+
+#[cfg(feature = "planted-errors")]
+thread_local! {
+    static PLANTED: Cell<Option<Planted>> = const { Cell::new(None) };
+}
+
+/// Plants an error for this thread; none with `None`.
+#[cfg(feature = "planted-errors")]
+pub fn plant(error: Option<Planted>) {
+    PLANTED.set(error);
+}
+
+/// Whether this error is planted.
+#[inline]
+pub(crate) fn planted(error: Planted) -> bool {
+    #[cfg(feature = "planted-errors")]
+    return PLANTED.get() == Some(error);
+    #[cfg(not(feature = "planted-errors"))]
+    {
+        let _ = error;
+        false
+    }
+}

@@ -27,6 +27,18 @@ pub struct PatchSpec {
     pub block: u64,
     /// What the block holds.
     pub class: BlockClass,
+    /// It changes nothing but times that move along with something else: nobody asked for them.
+    pub is_implied_times: bool,
+}
+
+impl PatchSpec {
+    pub(crate) fn new(block: u64, class: BlockClass) -> PatchSpec {
+        PatchSpec {
+            block,
+            class,
+            is_implied_times: false,
+        }
+    }
 }
 
 /// A consistency mechanism of one volume.
@@ -96,7 +108,8 @@ impl Mechanism for Async {
 }
 
 /// Conventional FFS: what an operation changed of the metadata is on stable storage, in the order that the layout states,
-/// before the operation returns. Contents are delayed, as they are there, and so are the pointers to them, the size, and frees.
+/// before the operation returns. Contents are delayed, as they are there, and so are the pointers to them, the size, frees, and the
+/// times that move along with something else.
 #[derive(Debug, Default)]
 pub struct SyncMechanism {
     made: Vec<PatchId>,
@@ -114,7 +127,7 @@ impl Mechanism for SyncMechanism {
     }
 
     fn created(&mut self, spec: &PatchSpec, id: PatchId) {
-        if spec.class != BlockClass::Data && !self.delayed {
+        if spec.class != BlockClass::Data && !spec.is_implied_times && !self.delayed {
             self.made.push(id);
         }
     }

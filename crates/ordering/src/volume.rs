@@ -120,6 +120,25 @@ impl<'a> Volume<'a> {
         )
     }
 
+    /// As [`write`](Self::write) of metadata, for times that move along with something else.
+    pub fn write_implied_times(
+        &mut self,
+        block: u64,
+        offset_bytes: usize,
+        bytes: &[u8],
+    ) -> PatchId {
+        let offset_bytes = offset_bytes as u32;
+        let spec = PatchSpec {
+            is_implied_times: true,
+            ..PatchSpec::new(block, BlockClass::Metadata)
+        };
+        let change = Change::Bytes {
+            offset_bytes,
+            bytes,
+        };
+        self.change_as(spec, change, &[])
+    }
+
     fn change(
         &mut self,
         block: u64,
@@ -127,7 +146,11 @@ impl<'a> Volume<'a> {
         change: Change<'_>,
         after: &[PatchId],
     ) -> PatchId {
-        let spec = PatchSpec { block, class };
+        self.change_as(PatchSpec::new(block, class), change, after)
+    }
+
+    fn change_as(&mut self, spec: PatchSpec, change: Change<'_>, after: &[PatchId]) -> PatchId {
+        let PatchSpec { block, class, .. } = spec;
         self.state_dependencies(&spec, after);
         let id = self
             .store
@@ -144,7 +167,7 @@ impl<'a> Volume<'a> {
         contents: &[u8],
         after: &[PatchId],
     ) -> PatchId {
-        let spec = PatchSpec { block, class };
+        let spec = PatchSpec::new(block, class);
         self.state_dependencies(&spec, after);
         let id = self
             .store

@@ -52,6 +52,12 @@ pub trait Mechanism: Send {
     /// A patch is about to be made; `dependencies` are the layout's and may be changed.
     fn transform(&mut self, _spec: &PatchSpec, _dependencies: &mut Vec<PatchId>) {}
 
+    /// Whether the patch keeps its undo data where it could do without: its block can then be written without it, and without
+    /// what it depends on. Worth it where some changes of a block are waited for and others are not.
+    fn keeps_undo(&self, _spec: &PatchSpec) -> bool {
+        false
+    }
+
     /// The patch was made (or the change merged into a patch that existed).
     fn created(&mut self, _spec: &PatchSpec, _id: PatchId) {}
 
@@ -130,6 +136,12 @@ impl Mechanism for SyncMechanism {
         if spec.class != BlockClass::Data && !spec.is_implied_times && !self.delayed {
             self.made.push(id);
         }
+    }
+
+    /// Creating a file waits for its inode, not for the contents of the one beside it in the table, which the other's pointers
+    /// wait for.
+    fn keeps_undo(&self, spec: &PatchSpec) -> bool {
+        spec.class != BlockClass::Data
     }
 
     fn end(&mut self, wait_for: &mut Vec<PatchId>) {

@@ -180,6 +180,8 @@ impl<'a> Volume<'a> {
         self.scratch.clear();
         self.scratch.extend_from_slice(after);
         self.mechanism.transform(spec, &mut self.scratch);
+        let keeps_undo = self.mechanism.keeps_undo(spec);
+        self.store.graph_mut().set_keeps_undo(keeps_undo);
     }
 
     /// An empty patch for a set of patches; dead at once where the mechanism keeps no order.

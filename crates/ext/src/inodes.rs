@@ -257,6 +257,19 @@ impl Ext {
         after: &[PatchId],
         edit: impl FnOnce(&mut InodeEditor),
     ) -> PatchId {
+        self.edit_inode_by(inode, edit, v, |v, block, at, bytes| {
+            v.write(block, BlockClass::Metadata, at, bytes, after)
+        })
+    }
+
+    /// Changes an inode by `write`.
+    fn edit_inode_by(
+        &mut self,
+        inode: u32,
+        edit: impl FnOnce(&mut InodeEditor),
+        v: &mut Volume<'_>,
+        write: impl FnOnce(&mut Volume<'_>, u64, usize, &[u8]) -> PatchId,
+    ) -> PatchId {
         let (Ok((block, at)), size) = (self.inode_place(inode), self.sb.inode_size as usize) else {
             return PatchId::COMMITTED;
         };
@@ -282,13 +295,7 @@ impl Ext {
         if editor.bytes[MAP_FIELDS] != old[MAP_FIELDS] {
             self.track_map(inode);
         }
-        v.write(
-            block,
-            BlockClass::Metadata,
-            at + first,
-            &editor.bytes[first..=last],
-            after,
-        )
+        write(v, block, at + first, &editor.bytes[first..=last])
     }
 
     /// As [`edit_inode`](Self::edit_inode), and fsync of the inode waits for it.
@@ -304,14 +311,26 @@ impl Ext {
         id
     }
 
-    /// Changes nothing but times.
+    /// Changes nothing but times, as somebody asked for.
+    fn set_times(&mut self, v: &mut Volume<'_>, inode: u32, edit: impl FnOnce(&mut InodeEditor)) {
+        let id = self.edit_inode(v, inode, &[], edit);
+        self.note_time_change(v, inode, id);
+    }
+
+    /// Changes nothing but times, for something else has changed.
     pub(crate) fn touch_inode(
         &mut self,
         v: &mut Volume<'_>,
         inode: u32,
         edit: impl FnOnce(&mut InodeEditor),
     ) {
-        let id = self.edit_inode(v, inode, &[], edit);
+        let id = self.edit_inode_by(inode, edit, v, |v, block, at, bytes| {
+            v.write_implied_times(block, at, bytes)
+        });
+        self.note_time_change(v, inode, id);
+    }
+
+    fn note_time_change(&mut self, v: &Volume<'_>, inode: u32, id: PatchId) {
         if v.is_live(id) {
             self.state(inode).time_changes.push(v, id);
         }
@@ -425,7 +444,7 @@ impl Ext {
             e.set_changed(now);
         };
         if only_times {
-            self.touch_inode(v, number, edit);
+            self.set_times(v, number, edit);
         } else {
             self.change_inode(v, number, &[], edit);
         }

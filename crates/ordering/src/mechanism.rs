@@ -29,6 +29,18 @@ pub struct PatchSpec {
     pub block: u64,
     /// What the block holds.
     pub class: BlockClass,
+    /// It changes nothing but times that move along with something else: nobody asked for them.
+    pub is_implied_times: bool,
+}
+
+impl PatchSpec {
+    pub(crate) fn new(block: u64, class: BlockClass) -> PatchSpec {
+        PatchSpec {
+            block,
+            class,
+            is_implied_times: false,
+        }
+    }
 }
 
 /// A consistency mechanism of one volume.
@@ -46,6 +58,12 @@ pub trait Mechanism: Send {
         _spec: &PatchSpec,
         _dependencies: &mut Vec<PatchId>,
     ) {
+    }
+
+    /// Whether the patch keeps its undo data where it could do without: its block can then be written without it, and without
+    /// what it depends on. Worth it where some changes of a block are waited for and others are not.
+    fn keeps_undo(&self, _spec: &PatchSpec) -> bool {
+        false
     }
 
     /// The patch was made (or the change merged into a patch that existed). Returns what the layout is to know it by: whatever is on
@@ -131,7 +149,8 @@ impl Mechanism for Async {
 }
 
 /// Conventional FFS: what an operation changed of the metadata is on stable storage, in the order that the layout states,
-/// before the operation returns. Contents are delayed, as they are there, and so are the pointers to them, the size, and frees.
+/// before the operation returns. Contents are delayed, as they are there, and so are the pointers to them, the size, frees, and the
+/// times that move along with something else.
 #[derive(Debug, Default)]
 pub struct SyncMechanism {
     made: Vec<PatchId>,
@@ -149,10 +168,16 @@ impl Mechanism for SyncMechanism {
     }
 
     fn created(&mut self, spec: &PatchSpec, id: PatchId) -> PatchId {
-        if spec.class != BlockClass::Data && !self.delayed {
+        if spec.class != BlockClass::Data && !spec.is_implied_times && !self.delayed {
             self.made.push(id);
         }
         id
+    }
+
+    /// Creating a file waits for its inode, not for the contents of the one beside it in the table, which the other's pointers
+    /// wait for.
+    fn keeps_undo(&self, spec: &PatchSpec) -> bool {
+        spec.class != BlockClass::Data
     }
 
     fn end(&mut self, wait_for: &mut Vec<PatchId>) {

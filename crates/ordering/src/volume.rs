@@ -120,6 +120,25 @@ impl<'a> Volume<'a> {
         )
     }
 
+    /// As [`write`](Self::write) of metadata, for times that move along with something else.
+    pub fn write_implied_times(
+        &mut self,
+        block: u64,
+        offset_bytes: usize,
+        bytes: &[u8],
+    ) -> PatchId {
+        let offset_bytes = offset_bytes as u32;
+        let spec = PatchSpec {
+            is_implied_times: true,
+            ..PatchSpec::new(block, BlockClass::Metadata)
+        };
+        let change = Change::Bytes {
+            offset_bytes,
+            bytes,
+        };
+        self.change_as(spec, change, &[])
+    }
+
     fn change(
         &mut self,
         block: u64,
@@ -127,7 +146,11 @@ impl<'a> Volume<'a> {
         change: Change<'_>,
         after: &[PatchId],
     ) -> PatchId {
-        let spec = PatchSpec { block, class };
+        self.change_as(PatchSpec::new(block, class), change, after)
+    }
+
+    fn change_as(&mut self, spec: PatchSpec, change: Change<'_>, after: &[PatchId]) -> PatchId {
+        let PatchSpec { block, class, .. } = spec;
         self.state_dependencies(&spec, after);
         let id = self
             .store
@@ -143,7 +166,7 @@ impl<'a> Volume<'a> {
         contents: &[u8],
         after: &[PatchId],
     ) -> PatchId {
-        let spec = PatchSpec { block, class };
+        let spec = PatchSpec::new(block, class);
         self.state_dependencies(&spec, after);
         let id = self
             .store
@@ -162,7 +185,7 @@ impl<'a> Volume<'a> {
         run: PatchId,
     ) -> PatchId {
         let class = BlockClass::Data;
-        let spec = PatchSpec { block, class };
+        let spec = PatchSpec::new(block, class);
         self.state_dependencies(&spec, &[]);
         if !self.scratch.is_empty() {
             // The mechanism has the contents wait for something.
@@ -186,6 +209,8 @@ impl<'a> Volume<'a> {
         self.scratch.extend_from_slice(after);
         self.mechanism
             .transform(self.store, spec, &mut self.scratch);
+        let keeps_undo = self.mechanism.keeps_undo(spec);
+        self.store.graph_mut().set_keeps_undo(keeps_undo);
     }
 
     /// An empty patch for a set of patches; dead at once where the mechanism keeps no order.

@@ -211,7 +211,7 @@ impl Graph {
     /// Asks whether the change can go without undo data, and leaves in `deps` what the patch is to depend on then: an empty patch
     /// that stands for patches of this very block is replaced by what else it stands for.
     fn hardness(&mut self, block: BlockId, deps: &mut Vec<u32>) -> Hardness {
-        if !self.optimisations.hard {
+        if !self.optimisations.hard || self.keeps_undo {
             return Hardness::No;
         }
         let b = &self.blocks[block.0 as usize];

@@ -241,6 +241,8 @@ pub struct Graph {
     pub(crate) free_edge: u32,
     pub(crate) search_mark: u32,
     pub(crate) optimisations: Optimisations,
+    /// New patches are to keep their undo data.
+    pub(crate) keeps_undo: bool,
     pub(crate) counters: Counters,
     pub(crate) hook: Option<Box<dyn Hook>>,
     /// Tokens of watched empty patches that committed, until the owner takes them.
@@ -274,6 +276,7 @@ impl Graph {
             free_edge: NIL,
             search_mark: 0,
             optimisations,
+            keeps_undo: false,
             counters: Counters::default(),
             hook: None,
             fired: Vec::new(),
@@ -291,6 +294,12 @@ impl Graph {
     /// Hangs a hook on the graph, or takes it off.
     pub fn set_hook(&mut self, hook: Option<Box<dyn Hook>>) {
         self.hook = hook;
+    }
+
+    /// From now on new patches keep their undo data (or no longer do), though they could do without: so that their blocks can be
+    /// written at any time without them, and without what they depend on.
+    pub fn set_keeps_undo(&mut self, keeps_undo: bool) {
+        self.keeps_undo = keeps_undo;
     }
 
     /// The figures so far.

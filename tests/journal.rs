@@ -833,7 +833,7 @@ fn fsck_replays_or_gives_up() {
 }
 
 #[test]
-fn an_image_with_a_journal_is_written_without_it() {
+fn an_image_with_a_journal_is_written_through_it_or_without_it() {
     require!("root", "fuse", "e2fsck", "debugfs", "backstitch");
     let scratch = Scratch::new("without_journal");
     let (source, dir) = (scratch.dir("source"), scratch.dir("mnt"));
@@ -861,11 +861,14 @@ fn an_image_with_a_journal_is_written_without_it() {
     let unmount = || run(backstitch().arg("umount").arg(&dir)).expect_success();
     mount("rw");
     assert_eq!(fs::read(dir.join("given")).expect("cannot read"), b"given");
-    assert!(
-        fs::write(dir.join("new"), b"new").is_err(),
-        "written in spite of its journal"
-    );
+    fs::write(dir.join("through"), b"journal").expect("cannot write");
     unmount();
+    let dumped = run(backstitch().args(["journal", "dump"]).arg(&path)).expect_success();
+    // It is empty again, and further than a new one.
+    let said = String::from_utf8_lossy(&dumped.stdout).into_owned();
+    assert!(said.contains("starts at block 0"), "{said}");
+    assert!(!said.trim_end().ends_with("transaction 1"), "{said}");
+    Image::at(path.clone()).expect_clean();
     mount("nojournal");
     fs::write(dir.join("new"), b"new").expect("cannot write");
     unmount();

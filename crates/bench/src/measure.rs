@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use backstitch_device::{BlockDevice, FileDevice, MemoryDevice, OpenOptions};
 use backstitch_ext::Ext2;
+use backstitch_ext::format::features::{COMPAT_HAS_JOURNAL, Features};
 use backstitch_ext::fsck;
 use backstitch_ext::mkfs::Mkfs;
 use backstitch_vfs::{Engine, MountOptions, Optimisations, Ordering, Stats};
@@ -78,19 +79,21 @@ pub fn measure(spec: &Spec) -> Result<Run> {
     match &spec.target {
         Target::Memory { size_bytes } => {
             let device = MemoryDevice::new(*size_bytes as usize);
-            make(&device, true)?;
+            make(&device, true, spec.ordering)?;
             on_device(spec, &plan, Arc::new(device))
         }
-        Target::Image { path, size_bytes } => {
-            on_device(spec, &plan, Arc::new(fresh_image(path, *size_bytes)?))
-        }
+        Target::Image { path, size_bytes } => on_device(
+            spec,
+            &plan,
+            Arc::new(fresh_image(path, *size_bytes, spec.ordering)?),
+        ),
         Target::Directory(path) => in_directory(spec, &plan, path),
     }
 }
 
 /// An image file with nothing in it but a new file system: what was there before is thrown away, so that the host has to
 /// allocate its blocks again.
-fn fresh_image(path: &Path, size_bytes: u64) -> Result<FileDevice> {
+fn fresh_image(path: &Path, size_bytes: u64, ordering: Ordering) -> Result<FileDevice> {
     use std::os::unix::fs::FileTypeExt;
     let is_disk = std::fs::metadata(path).is_ok_and(|seen| seen.file_type().is_block_device());
     let device = if is_disk {
@@ -100,14 +103,27 @@ fn fresh_image(path: &Path, size_bytes: u64) -> Result<FileDevice> {
         drop(FileDevice::create(path, 0)?);
         FileDevice::create(path, size_bytes)?
     };
-    make(&device, !is_disk)?;
+    make(&device, !is_disk, ordering)?;
     Ok(device)
 }
 
-pub(crate) fn make(device: &dyn BlockDevice, device_is_zero: bool) -> Result<()> {
+pub(crate) fn make(
+    device: &dyn BlockDevice,
+    device_is_zero: bool,
+    ordering: Ordering,
+) -> Result<()> {
     /// When the image was made: some moment, the same for all.
     const MADE_SECONDS: u64 = 1_200_000_000;
+    let default = Features::EXT2_DEFAULT;
+    let journal = match ordering {
+        Ordering::Journal(_) => COMPAT_HAS_JOURNAL,
+        _ => 0,
+    };
     let mkfs = Mkfs {
+        features: Features {
+            compat: default.compat | journal,
+            ..default
+        },
         // As file systems of some size have it, whatever the size asked for.
         block_size: Some(4096),
         device_is_zero,

@@ -225,7 +225,7 @@ fn build(spec: &RecoverySpec, path: &Path, files: u64) -> Result<RecoveryFigures
     drop(FileDevice::create(path, 0)?);
     let device = FileDevice::create(path, spec.size_bytes)?;
     let device: Arc<dyn BlockDevice> = Arc::new(SparseDevice::over_zeros(device));
-    make(&*device, true)?;
+    make(&*device, true, Ordering::Soft)?;
     let options = MountOptions {
         cache_bytes: spec.cache_bytes,
         ordering: Ordering::Async,

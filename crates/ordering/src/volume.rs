@@ -185,12 +185,21 @@ impl<'a> Volume<'a> {
         run: PatchId,
     ) -> PatchId {
         let class = BlockClass::Data;
+        let is_whole = contents.len() == self.block_bytes() as usize;
+        if self.mechanism.scopes_are_atomic() {
+            // A run may grow across transactions, and then each would wait for the other.
+            return if is_whole {
+                self.initialise(block, class, contents, &[])
+            } else {
+                self.write(block, class, offset_bytes, contents, &[])
+            };
+        }
         let spec = PatchSpec::new(block, class);
         self.state_dependencies(&spec, &[]);
         if !self.scratch.is_empty() {
             // The mechanism has the contents wait for something.
             let after = std::mem::take(&mut self.scratch);
-            return if contents.len() == self.block_bytes() as usize {
+            return if is_whole {
                 self.initialise(block, class, contents, &after)
             } else {
                 self.write(block, class, offset_bytes, contents, &after)
@@ -200,8 +209,7 @@ impl<'a> Volume<'a> {
         let id = self
             .store
             .write_in_run(self.id, block, class, offset, contents, run, self.now);
-        self.mechanism.created(&spec, id);
-        id
+        self.mechanism.created(&spec, id)
     }
 
     fn state_dependencies(&mut self, spec: &PatchSpec, after: &[PatchId]) {

@@ -1,6 +1,8 @@
 //! Adding blocks to files and directories: which ones, and how they are linked in.
 //!
-//! What is pointed to is on the disk before what points: contents and bits before indirect blocks, those before the inode.
+//! What is pointed to is on the disk before what leads to it. New indirect blocks wait for nothing themselves: whoever points to the
+//! topmost of them, the inode or an indirect block that was there before, waits for everything below, so that contents and their
+//! indirect blocks can be written together.
 
 use backstitch_layout::{Error, Result, Timestamp};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
@@ -425,7 +427,7 @@ impl Tree {
         self.nodes[node].after.extend_from_slice(after);
     }
 
-    /// Writes all nodes, what is pointed to before what points.
+    /// Writes all nodes; a pointer to a new one waits for everything below it.
     fn write(
         self,
         v: &mut Volume<'_>,
@@ -433,7 +435,8 @@ impl Tree {
         bits: &[PatchId],
         before_inode: &mut Vec<PatchId>,
     ) {
-        let mut written: Vec<PatchId> = vec![PatchId::COMMITTED; self.nodes.len()];
+        // Of each new node: what a pointer to it waits for.
+        let mut below: Vec<Vec<PatchId>> = vec![Vec::new(); self.nodes.len()];
         // A node is made after the one that points to it: backwards, children come first.
         for (at, node) in self.nodes.iter().enumerate().rev() {
             if node.entries.is_empty() {
@@ -441,25 +444,27 @@ impl Tree {
             }
             let mut after = node.after.clone();
             after.extend_from_slice(unless_all(Planted::IndirectEntryWithoutBit, bits));
-            let below = node.children.iter().map(|c| written[*c]);
-            after.extend(below.map(|b| unless(Planted::IndirectEntryWithoutBlock, b)));
-            let id = if node.is_new {
-                let mut contents = vec![0; block_size];
+            for child in &node.children {
+                after.append(&mut below[*child]);
+            }
+            if !node.is_new {
                 for (index, bytes) in &node.entries {
-                    contents[index * 4..index * 4 + bytes.len()].copy_from_slice(bytes);
+                    let id = v.write(node.block, BlockClass::Metadata, index * 4, bytes, &after);
+                    before_inode.push(unless(Planted::SizeBeforeIndirectEntry, id));
                 }
-                v.initialise(node.block, BlockClass::Metadata, &contents, &after)
+                continue;
+            }
+            let mut contents = vec![0; block_size];
+            for (index, bytes) in &node.entries {
+                contents[index * 4..index * 4 + bytes.len()].copy_from_slice(bytes);
+            }
+            let id = v.initialise(node.block, BlockClass::Metadata, &contents, &[]);
+            if node.has_parent {
+                after.push(unless(Planted::IndirectEntryWithoutBlock, id));
+                below[at] = after;
             } else {
-                let mut last = PatchId::COMMITTED;
-                for (index, bytes) in &node.entries {
-                    last = v.write(node.block, BlockClass::Metadata, index * 4, bytes, &after);
-                    before_inode.push(unless(Planted::SizeBeforeIndirectEntry, last));
-                }
-                last
-            };
-            written[at] = id;
-            if node.is_new && !node.has_parent {
                 before_inode.push(unless(Planted::IndirectPointerWithoutBlock, id));
+                before_inode.extend_from_slice(unless_all(Planted::PointerWithoutBelow, &after));
             }
         }
     }

@@ -138,6 +138,9 @@ impl Ext {
         name: &[u8],
     ) -> Result<Option<Found>> {
         let inode = self.read_directory_inode(v, number)?;
+        if inode.links == 0 {
+            return Ok(None);
+        }
         self.find_in(v, number, &inode, name)
     }
 
@@ -447,6 +450,10 @@ impl Ext {
         emit: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
     ) -> Result<()> {
         let inode = self.read_directory_inode(v, number)?;
+        if inode.links == 0 {
+            // Somebody has it open still. Its blocks may hold names that are gone: nobody writes them any more.
+            return Ok(());
+        }
         let bs = self.block_size() as u64;
         let has_types = self.has_file_types();
         for logical in cookie / bs..self.directory_blocks(&inode) {

@@ -111,6 +111,10 @@ errors! {
     IndirectPointerWithoutBlock => "indirect-pointer-without-block",
         "mkdir A; creat A/old; write A/old 0 30000; sync; unlink A/old; sync; creat A/f; sync; \
          write A/f 0 20000";
+    /// An inode points to an indirect block, what the indirect block points to was never written.
+    PointerWithoutBelow => "pointer-without-below",
+        "mkdir A; creat A/old; write A/old 0 30000; sync; unlink A/old; sync; creat A/f; sync; \
+         write A/f 16384 1000";
     /// An indirect block points to one below it that was never written.
     IndirectEntryWithoutBlock => "indirect-entry-without-block",
         "mkdir A; creat A/old; write A/old 0 30000; sync; unlink A/old; sync; creat A/f; sync; \
@@ -177,6 +181,9 @@ errors! {
     /// The link count goes down first, and the name waits for that: fewer links than names.
     RemovalReversed => "removal-reversed",
         "mkdir A; mkdir B; creat A/f; link A/f B/g; sync; unlink A/f";
+    /// The names in a removed directory count as gone when its own name is: but it is still there, and so are they.
+    NamesGoneWithTheName => "names-gone-with-the-name",
+        "mkdir A; mkdir A/d; creat A/d/f; sync; unlink A/d/f; rmdir A/d";
     /// A parent no longer counts the `..` of a removed directory that is still there.
     ParentLinkDroppedBeforeFreeing => "parent-link-dropped-before-freeing",
         "mkdir A; mkdir A/d; sync; rmdir A/d";

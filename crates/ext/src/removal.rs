@@ -5,7 +5,7 @@ use backstitch_ordering::{BlockClass, PatchId, Volume};
 
 use crate::format::Inode;
 use crate::format::directory::OFFSET_INODE;
-use crate::format::inode::{FLAG_APPEND, FLAG_IMMUTABLE};
+use crate::format::inode::{DIRECT_POINTERS, FLAG_APPEND, FLAG_IMMUTABLE};
 use crate::index::Found;
 use crate::inodes::PendingName;
 use crate::layout::Ext;
@@ -140,6 +140,8 @@ impl Ext {
             self.track_last_name(number, target.is_directory());
             let freed = self.free_inode(v, number, now);
             if target.is_directory() {
+                let too_early = planted(Planted::NamesGoneWithTheName);
+                self.names_go_with(v, number, target, if too_early { cleared } else { freed });
                 // With the inode goes its `..`.
                 let after = unless(Planted::ParentLinkDroppedBeforeFreeing, freed);
                 self.drop_parent_link(v, directory, &[after]);
@@ -169,6 +171,26 @@ impl Ext {
         state.clearings.retain(|c| v.is_live(*c));
         if !never_on_disk {
             state.clearings.push(cleared);
+        }
+    }
+
+    /// The names that were removed from a directory are gone with the directory itself: its blocks need not be written again for
+    /// them. What waits for that, their inodes above all, waits for the directory's inode instead.
+    fn names_go_with(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        directory: &Inode,
+        freed: PatchId,
+    ) {
+        if self.state(number).never_alive {
+            // Its blocks are free at once.
+            return;
+        }
+        for block in &directory.block[..DIRECT_POINTERS] {
+            if *block != 0 {
+                v.supersede(u64::from(*block), freed);
+            }
         }
     }
 

@@ -262,6 +262,15 @@ impl<'a> Volume<'a> {
         self.store.discard(self.id, block);
     }
 
+    /// What a directory block has not written yet need not be, for `by` makes up for it: whoever waits for it waits for `by` instead
+    /// (see `Graph::supersede`). Nothing happens where that cannot be, or where the block is something else.
+    pub fn supersede(&mut self, block: u64, by: PatchId) {
+        if self.mechanism.keeps_order() && !self.mechanism.scopes_are_atomic() {
+            let class = BlockClass::Directory;
+            self.store.supersede(self.id, block, class, by);
+        }
+    }
+
     /// Whether the mechanism keeps dependencies: where not, what was waited for need not be on stable storage.
     pub fn keeps_order(&self) -> bool {
         self.mechanism.keeps_order()

@@ -43,6 +43,15 @@ pub enum Event<'a> {
         /// Its hard patch.
         to: PatchId,
     },
+    /// What a patch was to write never will be: its id now stands for another one, which makes up for it.
+    Supersede {
+        /// The patch that is no more.
+        from: PatchId,
+        /// Its block.
+        block: BlockId,
+        /// The one that it now stands for.
+        to: PatchId,
+    },
     /// An empty patch was given a further dependency.
     Depend {
         /// The empty patch.

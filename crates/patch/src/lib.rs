@@ -34,6 +34,8 @@
 //!
 //! Only held empty patches can be given dependencies later. Whether that closes a circle is searched to the end, without a limit.
 //!
+//! A change that another one makes needless can be taken back before it is written: [`Graph::supersede`].
+//!
 //! Everything can be switched off by [`Optimisations`], for measurement.
 
 mod counters;
@@ -51,6 +53,7 @@ mod planted;
 mod runs;
 mod search;
 mod snapshot;
+mod supersede;
 mod undo;
 mod write;
 

@@ -14,6 +14,8 @@ enum State {
     Committed,
     /// Discarded: nobody waits for it, and nobody minds whether it is there.
     Gone,
+    /// Whoever waits for it waits for this change, and nobody minds whether it is there.
+    SupersededBy(usize),
 }
 
 #[derive(Clone, Debug)]
@@ -75,7 +77,8 @@ impl Model {
         };
         let mut dependencies = dependencies.to_vec();
         for (number, item) in self.items.iter().enumerate() {
-            if item.block == Some(block) && overlap(&item.change, &change) {
+            let is_superseded = matches!(item.state, State::SupersededBy(_));
+            if item.block == Some(block) && !is_superseded && overlap(&item.change, &change) {
                 dependencies.push(number);
             }
         }
@@ -147,6 +150,17 @@ impl Model {
             }
         }
         self.settle();
+    }
+
+    /// The block's changes that no write has taken up need not be written, because change `by` makes up for them. What they did to
+    /// the block's bytes is from now on what it had before.
+    pub fn supersede(&mut self, block: BlockId, by: usize) {
+        for item in self.items.iter_mut().filter(|i| i.block == Some(block)) {
+            if item.state == State::Uncommitted {
+                item.state = State::SupersededBy(by);
+                item.dependencies = vec![by];
+            }
+        }
     }
 
     /// What stands between now and `targets` being on disk.
@@ -265,6 +279,7 @@ impl Model {
             Some(block) => {
                 matches!(item.state, State::Committed | State::Gone)
                     || (item.state == State::InFlight && Some(block) == with_block)
+                    || matches!(item.state, State::SupersededBy(by) if self.is_met(by, with_block))
             }
         }
     }
@@ -320,7 +335,7 @@ impl Model {
     pub fn is_drained(&self) -> bool {
         self.items
             .iter()
-            .all(|i| i.block.is_none() || matches!(i.state, State::Committed | State::Gone))
+            .all(|i| i.block.is_none() || !matches!(i.state, State::Uncommitted | State::InFlight))
     }
 }
 

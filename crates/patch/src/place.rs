@@ -51,6 +51,14 @@ impl Graph {
                 self.add_edge(to, before);
             }
         }
+        self.stand_in(from, to);
+        let (from, to) = (self.id_of(from), self.id_of(to));
+        self.emit(&Event::Forward { from, to });
+    }
+
+    /// Takes a patch that depends on nothing (any more) out of its block. Whoever waits for it waits for `to`, and its id stands for
+    /// that one.
+    pub(crate) fn stand_in(&mut self, from: u32, to: u32) {
         while self.patches[from as usize].afters != NIL {
             let edge = self.patches[from as usize].afters;
             let after = self.edges[edge as usize].after;
@@ -61,7 +69,6 @@ impl Graph {
         }
         self.unlink_from_block(from);
         self.drop_undo(from);
-        let (from_id, to_id) = (self.id_of(from), self.id_of(to));
         let forwards = self.patches[from as usize].forwards;
         let mut last = from;
         self.patches[from as usize].next_in_block = forwards;
@@ -76,10 +83,6 @@ impl Graph {
         let head = self.patches[to as usize].forwards;
         self.patches[last as usize].next_in_block = head;
         self.patches[to as usize].forwards = from;
-        self.emit(&Event::Forward {
-            from: from_id,
-            to: to_id,
-        });
     }
 
     fn drop_edges_within_block(&mut self, index: u32) {

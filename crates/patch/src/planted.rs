@@ -77,11 +77,15 @@ pub enum Planted {
     SearchOverlooksRuns,
     /// The closure of a run does not have its blocks.
     ClosureMissesRuns,
+    /// A change is superseded by one that waits for it.
+    SupersededInACircle,
+    /// Whoever waits for a superseded change need not.
+    SupersededForgetsDependents,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Planted; 32] = [
+    pub const ALL: [Planted; 34] = [
         Planted::OverlapLeftOut,
         Planted::HardIgnoresSearch,
         Planted::HardDespiteExternal,
@@ -114,6 +118,8 @@ impl Planted {
         Planted::SplitForgetsRun,
         Planted::SearchOverlooksRuns,
         Planted::ClosureMissesRuns,
+        Planted::SupersededInACircle,
+        Planted::SupersededForgetsDependents,
     ];
 }
 

@@ -376,7 +376,7 @@ impl Graph {
         }
     }
 
-    fn drop_dependencies(&mut self, index: u32) {
+    pub(crate) fn drop_dependencies(&mut self, index: u32) {
         while self.patches[index as usize].befores != NIL {
             self.remove_edge(self.patches[index as usize].befores);
         }

@@ -454,6 +454,20 @@ impl Store {
         self.note_ready();
     }
 
+    /// Lets go of what is not written yet of a block of `class`, for `by` makes up for it; see `Graph::supersede`. The block must
+    /// not be needed any more: from now on it may be read again from the disk.
+    pub fn supersede(&mut self, volume: VolumeId, block: u64, class: BlockClass, by: PatchId) {
+        let Some(index) = self.map.get(&Key { volume, block }).copied() else {
+            return;
+        };
+        let slot = &self.slots[index as usize];
+        let (fits, in_flight) = (slot.class == class, slot.in_flight);
+        if fits && self.graph.supersede(BlockId(index), by) && !in_flight {
+            self.become_clean(index);
+        }
+        self.note_ready();
+    }
+
     fn note_dirty(&mut self, index: u32, now: Duration) {
         let slot = &mut self.slots[index as usize];
         if !slot.is_dirty() {

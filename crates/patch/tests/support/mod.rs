@@ -56,6 +56,11 @@ pub(crate) enum Step {
     Discard {
         block: u32,
     },
+    /// Has the change made `by` before the last one make up for what the block has.
+    Supersede {
+        block: u32,
+        by: u16,
+    },
     /// Writes these changes, what they depend on, and nothing else.
     Sync {
         targets: Vec<u16>,
@@ -87,6 +92,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (0u16..3, 0u16..12).prop_map(|(empty, on)| Step::Depend { empty, on }),
         2 => (0u16..4).prop_map(|empty| Step::Release { empty }),
         1 => (0..BLOCKS).prop_map(|block| Step::Discard { block }),
+        3 => (0..BLOCKS, 0u16..6).prop_map(|(block, by)| Step::Supersede { block, by }),
         1 => prop::collection::vec(0u16..30, 1..3).prop_map(|targets| Step::Sync { targets }),
         8 => (0..BLOCKS).prop_map(|block| Step::Start { block }),
         8 => (0..BLOCKS).prop_map(|block| Step::Complete { block }),
@@ -102,6 +108,7 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
 struct Seen {
     forwards: Vec<(PatchId, PatchId)>,
     splits: Vec<(PatchId, BlockId, PatchId)>,
+    superseded: Vec<(PatchId, BlockId)>,
     writes: Vec<(BlockId, Vec<PatchId>, Vec<u8>)>,
 }
 
@@ -113,6 +120,7 @@ impl Hook for Recorder {
         match event {
             Event::Forward { from, to } => seen.forwards.push((*from, *to)),
             Event::Split { from, block, to } => seen.splits.push((*from, *block, *to)),
+            Event::Supersede { from, block, .. } => seen.superseded.push((*from, *block)),
             Event::Write {
                 block,
                 patches,
@@ -339,6 +347,11 @@ impl Run {
                 self.graph.discard(BlockId(*block));
                 self.model.discard(BlockId(*block));
             }
+            Step::Supersede { block, by } => {
+                if let Some(by) = self.ids.len().checked_sub(1 + *by as usize) {
+                    self.supersede(BlockId(*block), by);
+                }
+            }
             Step::Sync { targets } => self.sync(targets)?,
             Step::Start { block } => {
                 self.start(BlockId(*block))?;
@@ -346,6 +359,15 @@ impl Run {
             Step::Complete { block } => self.complete(BlockId(*block)),
         }
         self.compare()
+    }
+
+    fn supersede(&mut self, block: BlockId, by: usize) {
+        if self.graph.supersede(block, self.ids[by]) {
+            self.model.supersede(block, by);
+            for (from, block) in self.seen.lock().unwrap().superseded.drain(..) {
+                self.held.remove(&(from, block));
+            }
+        }
     }
 
     fn compare(&mut self) -> Result<(), String> {

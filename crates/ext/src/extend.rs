@@ -12,7 +12,7 @@ use crate::format::inode::DIRECT_POINTERS;
 use crate::groups::Run;
 use crate::layout::Ext;
 use crate::map::{Mapped, Path};
-use crate::place::Picks;
+use crate::place::{Picks, Purpose};
 use crate::planted::{Planted, unless, unless_all};
 
 /// A run of blocks to be added to a file, and the indirect blocks that it needs.
@@ -64,8 +64,13 @@ impl Ext {
         }
         let goal = self.goal_for(v, number, inode, logical)?;
         let grows = self.has_grown(number);
+        let purpose = if inode.is_directory() {
+            Purpose::Metadata
+        } else {
+            Purpose::Contents
+        };
         loop {
-            let run = self.pick_run(v, number, goal, want, grows, &Picks::default())?;
+            let run = self.pick_run(v, number, purpose, goal, want, grows, &Picks::default())?;
             if run.len == 0 {
                 return Err(self.no_space());
             }

@@ -20,6 +20,8 @@ pub(crate) struct Group {
     pub(crate) directories: u32,
     /// No block before this one (counted in the group) is free.
     pub(crate) first_free_hint: u32,
+    /// No block between those kept for metadata and this one is free.
+    pub(crate) first_free_contents_hint: u32,
     /// No inode before this one (counted in the group) is free.
     pub(crate) first_free_inode_hint: u32,
     /// No inode between those kept for directories and this one is free.
@@ -76,6 +78,7 @@ impl Groups {
                 free_inodes,
                 directories: d.used_directories,
                 first_free_hint: 0,
+                first_free_contents_hint: 0,
                 first_free_inode_hint: 0,
                 first_free_file_hint: 0,
             });
@@ -119,6 +122,7 @@ impl Groups {
         let g = &mut self.list[group];
         g.free_blocks += count;
         g.first_free_hint = g.first_free_hint.min(first);
+        g.first_free_contents_hint = g.first_free_contents_hint.min(first);
         self.free_blocks += u64::from(count);
     }
 

@@ -13,7 +13,7 @@ use crate::groups::Run;
 use crate::index::Room;
 use crate::inodes::{InodeEditor, PendingName};
 use crate::layout::{Ext, check_name};
-use crate::place::Picks;
+use crate::place::{Picks, Purpose};
 use crate::planted::{Planted, unless, unless_all};
 use crate::xattrs::Inheritance;
 
@@ -156,7 +156,12 @@ impl Ext {
             new.file_type == FileType::Symlink && new.target.len() > FAST_SYMLINK_MAX;
         let block = if is_directory || slow_symlink {
             let goal = self.sb.group_first_block(self.sb.group_of_inode(number));
-            let run = self.pick_run(v, number, goal, 1, false, &picks)?;
+            let purpose = if is_directory {
+                Purpose::Metadata
+            } else {
+                Purpose::Contents
+            };
+            let run = self.pick_run(v, number, purpose, goal, 1, false, &picks)?;
             if run.len == 0 {
                 return Err(self.no_space());
             }

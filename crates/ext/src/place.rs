@@ -20,6 +20,19 @@ const GROUPS_FOR_LONG_RUN: usize = 8;
 /// inode waits for the directory's first block, whose names wait for the inodes of files: in one block of the table with these, one
 /// of the two blocks has to be written twice.
 const INODES_FOR_DIRECTORIES: (u32, u32) = (1024, 16);
+/// In a group with so many blocks this part of them, the first ones behind the inode table, is left to directories and to indirect and
+/// attribute blocks while there are others. These are written at other times than contents: between them they would cut the contents
+/// of many files, which otherwise are one run, into pieces.
+const BLOCKS_FOR_METADATA: (u64, u64) = (4096, 32);
+
+/// What blocks are wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Contents of files.
+    Contents,
+    /// Directories, indirect blocks, attribute blocks.
+    Metadata,
+}
 
 /// Space reserved in memory for files that grow: others keep out while there is space elsewhere.
 #[derive(Debug, Default)]
@@ -105,12 +118,14 @@ impl Picks {
 }
 
 impl Ext {
-    /// Picks free blocks for file contents: one run of at most `want` blocks, at `goal` or as near as can be. `grows` says that
-    /// the file has grown before, and space after the run is worth reserving. Empty where nothing is free.
+    /// Picks free blocks: one run of at most `want` blocks, at `goal` or as near as can be. `grows` says that the file has grown
+    /// before, and space after the run is worth reserving. Empty where nothing is free.
+    #[allow(clippy::too_many_arguments)]
     pub(crate) fn pick_run(
         &mut self,
         v: &mut Volume<'_>,
         inode: u32,
+        purpose: Purpose,
         goal: u64,
         want: u64,
         grows: bool,
@@ -127,7 +142,7 @@ impl Ext {
         } else {
             want
         };
-        let run = self.search_run(v, inode, goal, wish, picks)?;
+        let run = self.search_run(v, inode, purpose, goal, wish, picks)?;
         Ok(Run {
             start: run.start,
             len: run.len.min(want),
@@ -180,16 +195,18 @@ impl Ext {
     ) -> Result<Option<u64>> {
         // No file has inode number 0: every window is somebody else's.
         let group = self.sb.group_of_inode(inode);
-        let run = self.search_run(v, 0, self.sb.group_first_block(group), 1, picks)?;
+        let goal = self.sb.group_first_block(group);
+        let run = self.search_run(v, 0, Purpose::Metadata, goal, 1, picks)?;
         Ok((run.len > 0).then_some(run.start))
     }
 
     /// The longest free run from `goal` on, up to `wish` blocks; of the groups looked at, the first that has it all, else the
-    /// longest. Other files' windows are taken only when nothing else is left.
+    /// longest. Other files' windows, and for contents the blocks kept for metadata, are taken only when nothing else is left.
     fn search_run(
         &mut self,
         v: &mut Volume<'_>,
         inode: u32,
+        purpose: Purpose,
         goal: u64,
         wish: u64,
         picks: &Picks,
@@ -197,7 +214,7 @@ impl Ext {
         let groups = self.groups.list.len();
         let goal = goal.clamp(self.sb.first_data_block, self.sb.blocks_count - 1);
         let first_group = self.sb.group_of_block(goal) as usize;
-        for respect_windows in [true, false] {
+        for keeps_out in [true, false] {
             let mut best = Run { start: 0, len: 0 };
             let mut looked_into = 0;
             for step in 0..=groups {
@@ -205,19 +222,16 @@ impl Ext {
                 if self.groups.list[group].free_blocks == 0 {
                     continue;
                 }
-                let from = if step == 0 {
+                let mut from = if step == 0 {
                     goal
                 } else {
                     self.sb.group_first_block(group as u32)
                 };
-                let run = self.search_group(
-                    v,
-                    group,
-                    from,
-                    wish,
-                    if respect_windows { Some(inode) } else { None },
-                    picks,
-                )?;
+                if keeps_out && purpose == Purpose::Contents {
+                    from = from.max(self.contents_start(group));
+                }
+                let run =
+                    self.search_group(v, group, from, wish, keeps_out.then_some(inode), picks)?;
                 if run.len > best.len {
                     best = run;
                 }
@@ -245,8 +259,16 @@ impl Ext {
     ) -> Result<Run> {
         let first = self.sb.group_first_block(group as u32);
         let end = self.sb.blocks_in_group(group as u32) as usize;
-        let mut bit = (from.saturating_sub(first) as usize)
-            .max(self.groups.list[group].first_free_hint as usize);
+        let contents = (self.contents_start(group) - first) as usize;
+        let is_contents = from >= first + contents as u64;
+        let g = &self.groups.list[group];
+        let known_full = if is_contents {
+            contents.max(g.first_free_contents_hint as usize)
+        } else {
+            g.first_free_hint as usize
+        };
+        let from_bit = from.saturating_sub(first) as usize;
+        let mut bit = from_bit.max(known_full);
         let bits = v.read(self.groups.list[group].block_bitmap)?;
         let mut best = Run { start: 0, len: 0 };
         let mut first_free = None;
@@ -278,10 +300,34 @@ impl Ext {
             bit = run_end.max(free + 1);
         }
         // Only a search from the hint itself knows that nothing before is free.
-        if from <= first + u64::from(self.groups.list[group].first_free_hint) {
-            self.groups.list[group].first_free_hint = first_free.unwrap_or(end) as u32;
+        if from_bit <= known_full {
+            let g = &mut self.groups.list[group];
+            let hint = if is_contents {
+                &mut g.first_free_contents_hint
+            } else {
+                &mut g.first_free_hint
+            };
+            *hint = first_free.unwrap_or(end) as u32;
         }
         Ok(best)
+    }
+
+    /// The first block of a group that contents of files get while there are others.
+    fn contents_start(&self, group: usize) -> u64 {
+        let first = self.sb.group_first_block(group as u32);
+        let blocks = u64::from(self.sb.blocks_in_group(group as u32));
+        let (least, part) = BLOCKS_FOR_METADATA;
+        if blocks < least {
+            return first;
+        }
+        let table_end = self.groups.list[group].inode_table + u64::from(self.sb.inode_table_blocks);
+        // The table may be in another group.
+        let start = if (first..first + blocks / 2).contains(&table_end) {
+            table_end
+        } else {
+            first
+        };
+        start + blocks / part
     }
 
     /// How much of `want` blocks from `start` on is free.

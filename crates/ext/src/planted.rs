@@ -92,6 +92,28 @@ macro_rules! full_b {
     };
 }
 
+/// So many more of them that leaves of its index are split.
+#[cfg(feature = "planted-errors")]
+macro_rules! more_b {
+    () => {
+        concat!(
+            "creat B/",
+            long!(),
+            "4; creat B/",
+            long!(),
+            "5; creat B/",
+            long!(),
+            "6; creat B/",
+            long!(),
+            "7; creat B/",
+            long!(),
+            "8; creat B/",
+            long!(),
+            "9"
+        )
+    };
+}
+
 errors! {
     // Blocks of files and directories.
     /// A pointer to a new block is there, its bit is not: the block is given away twice.
@@ -294,6 +316,16 @@ errors! {
         "mkdir A; mkdir B; creat A/x; creat A/y; creat A/f; creat B/g; write B/g 0 3000; sync; \
          unlink A/f; unlink B/g; work; creat A/h; fsync A/h; append A/h 100; fsync A/h; work";
 
+    // The index on the disk, which only an ordering with atomic scopes keeps.
+    /// A leaf was split, and the index block above does not lead to the new one.
+    SplitWithoutEntry => "split-without-entry", concat!(full_b!(), "; sync; ", more_b!());
+    /// The border between two leaves is not where the names were cut.
+    BorderOfWrongName => "border-of-wrong-name", concat!(full_b!(), "; sync; ", more_b!());
+    /// The entry of a new leaf is put before entries with lower hashes.
+    EntryOutOfOrder => "entry-out-of-order", concat!(full_b!(), "; sync; ", more_b!());
+    /// The names moved out of a directory's first block, and the directory is not said to have an index.
+    IndexFlagForgotten => "index-flag-forgotten", concat!(full_b!(), "; sync; ", more_b!());
+
     // What a sync waits for.
     /// A file was synced, but its inode is as before.
     FsyncWithoutInode => "fsync-without-inode",
@@ -371,6 +403,17 @@ impl Planted {
 
 #[cfg(feature = "planted-errors")]
 impl Planted {
+    /// Whether it is in what is done only where scopes are atomic, as they are under a journal.
+    pub fn needs_atomic_scopes(self) -> bool {
+        matches!(
+            self,
+            Planted::SplitWithoutEntry
+                | Planted::BorderOfWrongName
+                | Planted::EntryOutOfOrder
+                | Planted::IndexFlagForgotten
+        )
+    }
+
     /// Whether it takes much use of the file system while the reclaim is under way to show it, more than an exhaustive exploration has
     /// time for.
     pub fn needs_much_use(self) -> bool {

@@ -86,8 +86,14 @@ impl Ext {
         }
         let place = match &target {
             Some(_) => None,
-            None => Some(self.gather_place(v, to, &to_parent, rename.to_name)?),
+            None => Some(self.gather_place(v, to, &to_parent, rename.to_name, now)?),
         };
+        // A split for the new name may have moved the old one.
+        let old = match from == to && place.is_some() {
+            true => self.find_name(v, from, rename.from_name)?,
+            false => Some(old),
+        };
+        let old = old.ok_or(Error::NotFound)?;
         let dotdot = if is_directory && from != to {
             Some(self.find_dotdot(v, old.inode, &inode)?)
         } else {

@@ -2,14 +2,12 @@
 
 use super::finding::{Code, Findings, Location};
 use crate::format::htree::{
-    self, ENTRY_SIZE, HASH_TEA, MAX_INDIRECT_LEVELS, NODE_ENTRIES_OFFSET, ROOT_INFO_OFFSET,
-    RawCountLimit, RawIndexEntry, RawRootInfo,
+    self, BLOCK_MASK, ENTRY_SIZE, HASH_TEA, NODE_ENTRIES_OFFSET, ROOT_INFO_OFFSET, RawCountLimit,
+    RawIndexEntry, RawRootInfo,
 };
 use crate::format::superblock::Superblock;
 use zerocopy::FromBytes;
 
-/// The upper byte of a block number in the index is reserved.
-const BLOCK_MASK: u32 = 0x00ff_ffff;
 /// The flags of a root that a reader must know.
 const INCOMPATIBLE_ROOT_FLAGS: u8 = 0x1;
 /// The largest hash.
@@ -99,7 +97,7 @@ impl<'s> Index<'s> {
             self.fail(|| format!("unknown hash version {}", info.hash_version));
         } else if info.unused_flags & INCOMPATIBLE_ROOT_FLAGS != 0 {
             self.fail(|| format!("unknown flags {:#x}", info.unused_flags));
-        } else if info.indirect_levels > MAX_INDIRECT_LEVELS {
+        } else if info.indirect_levels > htree::max_indirect_levels(self.sb) {
             self.fail(|| format!("{} levels", info.indirect_levels));
         }
         self.version = htree::effective_version(self.sb, info.hash_version);
@@ -215,7 +213,7 @@ impl<'s> Index<'s> {
     /// The number of nodes between the root and a leaf.
     fn depth(&self, logical: usize) -> u8 {
         let (mut depth, mut at) = (0, self.blocks[logical].parent);
-        while self.blocks[at].kind != BlockKind::Root && depth <= MAX_INDIRECT_LEVELS {
+        while self.blocks[at].kind != BlockKind::Root && depth <= htree::max_indirect_levels(self.sb) {
             depth += 1;
             at = self.blocks[at].parent;
         }

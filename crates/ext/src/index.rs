@@ -156,7 +156,12 @@ impl Ext {
             && let Some(answer) = self.find_by_index(v, number, inode, name)?
         {
             return answer
-                .map(|found| Ok(Found { inode: self.checked_inode(number, found.inode)?, ..found }))
+                .map(|found| {
+                    Ok(Found {
+                        inode: self.checked_inode(number, found.inode)?,
+                        ..found
+                    })
+                })
                 .transpose();
         }
         self.build_index(v, number, inode)?;
@@ -461,7 +466,11 @@ impl Ext {
             return Ok(());
         }
         // A position in an index that is no more: from the start, rather a name twice than never.
-        let cookie = if cookie > u64::from(u32::MAX) { 0 } else { cookie };
+        let cookie = if cookie > u64::from(u32::MAX) {
+            0
+        } else {
+            cookie
+        };
         let bs = self.block_size() as u64;
         for logical in cookie / bs..self.directory_blocks(&inode) {
             let Some(block) = self.directory_block(v, &inode, logical)? else {

@@ -86,8 +86,15 @@ impl Ext {
         if let Some(room) = self.hashed_room(v, number, parent, name, now)? {
             return Ok(Place::Room(room));
         }
-        // Where its index turned out to be wrong in the middle of things, the directory may have grown.
-        let parent = &self.read_directory_inode(v, number)?;
+        let grown;
+        let parent = match self.can_keep_indexes(v) {
+            // Its index may have turned out to be wrong when the directory had grown already.
+            true => {
+                grown = self.read_directory_inode(v, number)?;
+                &grown
+            }
+            false => parent,
+        };
         if let Some(room) = self.find_room(v, number, parent, name)? {
             return Ok(Place::Room(room));
         }

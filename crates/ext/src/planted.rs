@@ -17,6 +17,7 @@
 //!   for its link count waits for them;
 //! * a new bit after its earlier clearing, a reference to an attribute block after its contents, an inode's newer fields after its
 //!   older ones: they overlap, and the graph keeps the order of what overlaps (errors in that can be planted there);
+//! * the index flag of a directory that gets an index: without it the directory is an ordinary one, with a long `..`;
 //! * taking the clean mark away after the record of the mount: they are in one block, which is written as one.
 //!
 //! The stale end of a last block that is zeroed before a file grows is not in the list either: only a crash leaves one. That the
@@ -323,8 +324,8 @@ errors! {
     BorderOfWrongName => "border-of-wrong-name", concat!(full_b!(), "; sync; ", more_b!());
     /// The entry of a new leaf is put before entries with lower hashes.
     EntryOutOfOrder => "entry-out-of-order", concat!(full_b!(), "; sync; ", more_b!());
-    /// The names moved out of a directory's first block, and the directory is not said to have an index.
-    IndexFlagForgotten => "index-flag-forgotten", concat!(full_b!(), "; sync; ", more_b!());
+    /// Two names in different blocks are swapped, and one of them is as before.
+    ExchangeHalfDone => "exchange-half-done", "mkdir A; mkdir B; creat A/f; creat B/g; sync; exchange A/f B/g";
 
     // What a sync waits for.
     /// A file was synced, but its inode is as before.
@@ -410,7 +411,7 @@ impl Planted {
             Planted::SplitWithoutEntry
                 | Planted::BorderOfWrongName
                 | Planted::EntryOutOfOrder
-                | Planted::IndexFlagForgotten
+                | Planted::ExchangeHalfDone
         )
     }
 

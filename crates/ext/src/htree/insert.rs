@@ -93,7 +93,9 @@ impl Ext {
             Some(level) if level + 1 == path.levels.len() => {
                 self.split_leaf(v, target, &path, &bytes, &items)?;
             }
-            Some(level) => self.split_node(v, target, path.levels[level], path.levels[level + 1])?,
+            Some(level) => {
+                self.split_node(v, target, path.levels[level], path.levels[level + 1])?
+            }
             None if path.levels.len() < most => self.grow_root(v, target, path.levels[0])?,
             // As Linux: the index is full.
             None => return Err(Error::NoSpace.into()),
@@ -176,12 +178,7 @@ impl Ext {
     }
 
     /// The root's entries move into a new block, to which alone it leads.
-    fn grow_root(
-        &mut self,
-        v: &mut Volume<'_>,
-        target: &Target<'_>,
-        level: Level,
-    ) -> ByIndex<()> {
+    fn grow_root(&mut self, v: &mut Volume<'_>, target: &Target<'_>, level: Level) -> ByIndex<()> {
         let extension = self.gather_index_block(v, target)?;
         let bytes = v.read_shared(level.physical)?;
         let list = IndexEntries::parse(&bytes, 0, 0)?.list();
@@ -219,8 +216,8 @@ impl Ext {
             return Ok(false);
         }
         let version = effective_version(&self.sb, self.sb.default_hash);
-        let mut items = leaf::items(&bytes, true, |name| self.name_hash(version, name))
-            .map_err(corrupt)?;
+        let mut items =
+            leaf::items(&bytes, true, |name| self.name_hash(version, name)).map_err(corrupt)?;
         if items.is_empty() {
             return Ok(false);
         }
@@ -240,9 +237,7 @@ impl Ext {
         let root = IndexBlock::new_root(&bytes, self.sb.default_hash, extension.logical);
         let pointer = self.add_block(v, &target, &extension, &packed);
         self.rewrite(v, number, first, root.bytes());
-        if !planted(Planted::IndexFlagForgotten) {
-            self.change_inode(v, number, &[], |e| e.set_flags(parent.flags | FLAG_INDEX));
-        }
+        self.change_inode(v, number, &[], |e| e.set_flags(parent.flags | FLAG_INDEX));
         let moved = moves(&items, &offsets, block);
         self.names_moved(number, first, &items, &moved, Some(pointer));
         self.hashed.note(number, true);
@@ -250,7 +245,11 @@ impl Ext {
     }
 
     /// Picks a new block at the directory's end.
-    fn gather_index_block(&mut self, v: &mut Volume<'_>, target: &Target<'_>) -> ByIndex<Extension> {
+    fn gather_index_block(
+        &mut self,
+        v: &mut Volume<'_>,
+        target: &Target<'_>,
+    ) -> ByIndex<Extension> {
         let blocks = self.directory_blocks(target.inode);
         self.check_directory_size(blocks + 1)?;
         Ok(self.gather_extension(v, target.number, target.inode, blocks, 1)?)
@@ -289,7 +288,13 @@ impl Ext {
         let differs = |i: &usize| old[*i] != bytes[*i];
         let first = (0..bytes.len()).find(differs);
         if let (Some(first), Some(last)) = (first, (0..bytes.len()).rev().find(differs)) {
-            let id = v.write(block, BlockClass::Directory, first, &bytes[first..=last], &[]);
+            let id = v.write(
+                block,
+                BlockClass::Directory,
+                first,
+                &bytes[first..=last],
+                &[],
+            );
             self.note_change(v, number, id);
         }
     }

@@ -73,7 +73,9 @@ pub(super) fn cut(items: &[Item]) -> usize {
         kept += item.len;
         kept > half
     });
-    place.unwrap_or(0).clamp(1, items.len().saturating_sub(1).max(1))
+    place
+        .unwrap_or(0)
+        .clamp(1, items.len().saturating_sub(1).max(1))
 }
 
 /// The border between two parts: the first hash behind it, with the lowest bit set where the last name before it has the same.

@@ -34,8 +34,8 @@ use rustc_hash::FxHashMap;
 use crate::format::Inode;
 use crate::format::directory::entries;
 use crate::format::features::{COMPAT_DIR_INDEX, RO_COMPAT_METADATA_CSUM};
-use crate::format::htree::block::{IndexEntries, IndexFault, Root, is_unused};
 use crate::format::htree;
+use crate::format::htree::block::{IndexEntries, IndexFault, Root, is_unused};
 use crate::format::inode::FLAG_INDEX;
 use crate::format::superblock::{FLAG_SIGNED_HASH, FLAG_UNSIGNED_HASH};
 use crate::index::{Found, corrupt_directory};
@@ -137,11 +137,14 @@ impl Ext {
         inode.flags & FLAG_INDEX != 0
             && self.sb.features.has_compat(COMPAT_DIR_INDEX)
             && !self.hashed.is_distrusted(directory)
-            && self.inodes.get(&directory).is_none_or(|s| s.index.is_none())
+            && self
+                .inodes
+                .get(&directory)
+                .is_none_or(|s| s.index.is_none())
     }
 
     /// Whether indexes can be made and changed on this volume.
-    fn can_keep_indexes(&self, v: &Volume<'_>) -> bool {
+    pub(crate) fn can_keep_indexes(&self, v: &Volume<'_>) -> bool {
         let signedness = self.sb.flags & (FLAG_SIGNED_HASH | FLAG_UNSIGNED_HASH);
         v.scopes_are_atomic()
             && self.read_only.is_none()

@@ -358,7 +358,10 @@ mod tests {
         for (limit, count) in [(127, 0), (127, 128), (126, 1), (65535, 65535)] {
             bytes[8..10].copy_from_slice(&u16::to_le_bytes(limit));
             bytes[10..12].copy_from_slice(&u16::to_le_bytes(count));
-            assert!(IndexEntries::parse(&bytes, 3, 0).is_err(), "{limit} {count}");
+            assert!(
+                IndexEntries::parse(&bytes, 3, 0).is_err(),
+                "{limit} {count}"
+            );
         }
         assert!(IndexEntries::parse(&[], 0, 0).is_err());
         assert!(Root::parse(&[0; 30], 1).is_err());

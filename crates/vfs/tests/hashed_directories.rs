@@ -500,7 +500,7 @@ fn verdicts_on_damaged_indexes_are_those_of_e2fsck_and_repair_keeps_the_names() 
         });
         assert_eq!(image.levels(), Some(1 + case as u32));
         let (good, nodes) = (image.bytes(), index_blocks(&image));
-        let (mut random, mut found) = (Random(11 + case as u64), 0);
+        let (mut random, mut found, mut stricter) = (Random(11 + case as u64), 0, 0);
         for round in 0..rounds {
             let mut bytes = good.clone();
             let node = match random.below(2) {
@@ -518,12 +518,19 @@ fn verdicts_on_damaged_indexes_are_those_of_e2fsck_and_repair_keeps_the_names() 
             let (code, said) = run("timeout", &["20", "e2fsck", "-fn", &image.word()]);
             let ours = check(&MemoryDevice::from_bytes(bytes.clone()));
             let what = format!("{name}, round {round}, byte {at} of block {}", node / 1024);
-            assert_eq!(
-                code == Some(0),
-                ours.is_clean(),
-                "{what}: {:?}\n{said}",
-                ours.findings
-            );
+            // e2fsck takes no offence at a border above index blocks that is too low for the names in the one before; whoever looks
+            // for these by it (the kernel, too) does not find them.
+            let is_excluded = |f: &backstitch_ext::fsck::Finding| f.what.contains("excludes");
+            if code == Some(0) && !ours.is_clean() && ours.findings.iter().all(is_excluded) {
+                stricter += 1;
+            } else {
+                assert_eq!(
+                    code == Some(0),
+                    ours.is_clean(),
+                    "{what}: {:?}\n{said}",
+                    ours.findings
+                );
+            }
             if ours.is_clean() {
                 continue;
             }
@@ -542,6 +549,7 @@ fn verdicts_on_damaged_indexes_are_those_of_e2fsck_and_repair_keeps_the_names() 
                 assert_eq!(list(engine, d).len(), names, "{what}");
             });
         }
+        assert!(stricter <= rounds / 6, "{name}: {stricter} of {rounds}");
         assert!(
             found > rounds / 4,
             "{name}: {found} of {rounds} were damages"

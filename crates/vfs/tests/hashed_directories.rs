@@ -485,12 +485,12 @@ fn no_name_is_lost_to_a_hostile_index() {
 #[test]
 fn verdicts_on_damaged_indexes_are_those_of_e2fsck_and_repair_keeps_the_names() {
     let cases: [(&str, &[&str], usize, usize); 2] = [
-        ("damaged-two", &["-b", "1024", "-N", "100"], 1_200, 120),
+        ("damaged-two", &["-b", "1024", "-N", "100"], 1_200, 60),
         (
             "damaged-three",
             &["-b", "1024", "-N", "100", "-O", "large_dir"],
             25_000,
-            12,
+            6,
         ),
     ];
     for (case, (name, options, names, rounds)) in cases.into_iter().enumerate() {

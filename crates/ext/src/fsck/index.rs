@@ -197,7 +197,7 @@ impl<'s> Index<'s> {
                 }
             }
         }
-        for logical in 1..self.blocks.len() {
+        for (logical, depth) in depths.into_iter().enumerate().skip(1) {
             let block = self.blocks[logical];
             if block.references != 1 {
                 let count = block.references;
@@ -206,7 +206,7 @@ impl<'s> Index<'s> {
                 || block.hashes.1 > block.bounds.1
             {
                 self.fail(|| format!("block {logical} has names that its index entry excludes"));
-            } else if block.kind == BlockKind::Leaf && depths[logical] != self.levels {
+            } else if block.kind == BlockKind::Leaf && depth != self.levels {
                 self.fail(|| format!("block {logical} is a leaf at the wrong depth"));
             }
         }

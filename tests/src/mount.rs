@@ -85,6 +85,16 @@ impl Mounted {
         Self::new(image, dir, Backend::Kernel, None)
     }
 
+    /// As [`by_kernel`](Self::by_kernel), with another of the kernel's drivers: one with a journal.
+    ///
+    /// # Panics
+    ///
+    /// If the kernel does not mount it.
+    pub fn by_kernel_as(driver: &str, image: &Image, dir: &Path, options: &str) -> Self {
+        drop(kernel_mount_as(driver, image, dir, options).expect_success());
+        Self::new(image, dir, Backend::Kernel, None)
+    }
+
     /// Mounts an image with the file system under test.
     ///
     /// # Panics
@@ -260,6 +270,10 @@ fn log_of(image: &Path) -> PathBuf {
 
 /// Mounts with the kernel; waits for a loop device if all are taken.
 fn kernel_mount(image: &Image, dir: &Path, options: &str) -> Outcome {
+    kernel_mount_as("ext2", image, dir, options)
+}
+
+fn kernel_mount_as(driver: &str, image: &Image, dir: &Path, options: &str) -> Outcome {
     let deadline = Instant::now() + LIMIT;
     loop {
         let mut command = tool("mount");
@@ -269,7 +283,7 @@ fn kernel_mount(image: &Image, dir: &Path, options: &str) -> Outcome {
             format!("loop,{options}")
         };
         command
-            .args(["-t", "ext2", "-o", &all])
+            .args(["-t", driver, "-o", &all])
             .arg(image.path())
             .arg(dir);
         let outcome = run(&mut command);

@@ -11,7 +11,7 @@ use backstitch_crash::{
 };
 use backstitch_device::BlockDevice;
 use backstitch_ext::planted::{Planted, plant};
-use backstitch_ordering::MechanismKind;
+use backstitch_ordering::{JournalMode, MechanismKind};
 use backstitch_store::Optimisations;
 
 /// Plants an error in the layout, in every thread that explores.
@@ -58,6 +58,18 @@ fn campaign(workloads: Vec<Workload>) -> Campaign {
 /// The script of an error as a workload. What stands before an `index` is done first, and the directories of the image then get an
 /// index. Crashes inside the recovery are many: for errors that are made there, those before the first `sync` are left out.
 fn provoking(error: Planted) -> Campaign {
+    let campaign = provoking_softly(error);
+    let ordering = match error.needs_atomic_scopes() {
+        true => MechanismKind::Journal(JournalMode::Ordered),
+        false => campaign.ordering,
+    };
+    Campaign {
+        ordering,
+        ..campaign
+    }
+}
+
+fn provoking_softly(error: Planted) -> Campaign {
     let text = error.provoking();
     let workload = |text: &str| {
         let operations = parse_script(text).expect("a script of our own");

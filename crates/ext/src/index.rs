@@ -1,14 +1,15 @@
-//! Finding names in directories: a linear scan of small ones, an index in memory for large ones.
+//! Finding names in directories: a linear scan of small ones, the index on the disk where there is one that can be believed, an index
+//! in memory for other large ones.
 //!
-//! The on-disk index (`dir_index`) is not used: only a journal could keep it in step with the names. A directory that has one
+//! The index on the disk (`htree`) is kept in step with the names only where scopes are atomic. Elsewhere a directory that has one
 //! loses the flag with its first new name, and is linear from then on, as every ext2 driver without the feature leaves it.
 
-use backstitch_layout::{DirectoryEntry, Error, InodeNumber, Result};
+use backstitch_layout::{DirectoryEntry, Error, Result};
 use backstitch_ordering::{PatchId, Volume};
 use rustc_hash::FxHashMap;
 
 use crate::block_edit::{Gap, find_gap, largest_gap};
-use crate::format::directory::{self, Entry, entries, required_len};
+use crate::format::directory::{Entry, entries, required_len};
 use crate::format::inode::FLAG_INDEX;
 use crate::format::{DirectoryError, Inode};
 use crate::layout::Ext;
@@ -154,6 +155,18 @@ impl Ext {
         if self.directory_blocks(inode) <= LINEAR_BLOCKS {
             return self.scan(v, number, inode, name);
         }
+        if self.uses_index(number, inode)
+            && let Some(answer) = self.find_by_index(v, number, inode, name)?
+        {
+            return answer
+                .map(|found| {
+                    Ok(Found {
+                        inode: self.checked_inode(number, found.inode)?,
+                        ..found
+                    })
+                })
+                .transpose();
+        }
         self.build_index(v, number, inode)?;
         let Some(index) = self.inodes.get(&number).and_then(|s| s.index.as_ref()) else {
             return self.scan(v, number, inode, name);
@@ -209,7 +222,7 @@ impl Ext {
     }
 
     /// Brings a whole directory into memory, with one round of reads.
-    fn want_directory(&mut self, v: &mut Volume<'_>, inode: &Inode) -> Result<()> {
+    pub(crate) fn want_directory(&mut self, v: &mut Volume<'_>, inode: &Inode) -> Result<()> {
         let (mut at, end) = (0, self.directory_blocks(inode));
         let mut missing = false;
         while at < end {
@@ -330,14 +343,14 @@ impl Ext {
         }))
     }
 
-    /// A directory with an on-disk index loses the flag before its first new name: the index would not lead to it.
+    /// A directory with an on-disk index that is not kept loses the flag before its first new name: the index would not lead to it.
     pub(crate) fn clear_index_flag(
         &mut self,
         v: &mut Volume<'_>,
         directory: u32,
         parent: &Inode,
     ) -> Vec<PatchId> {
-        if parent.flags & FLAG_INDEX == 0 {
+        if parent.flags & FLAG_INDEX == 0 || self.keeps_index(v, directory, parent) {
             return Vec::new();
         }
         let cleared = self.change_inode(v, directory, &[], |e| {
@@ -454,8 +467,18 @@ impl Ext {
             // Somebody has it open still. Its blocks may hold names that are gone: nobody writes them any more.
             return Ok(());
         }
+        if self.keeps_index(v, number, &inode)
+            && self.list_by_hash(v, number, &inode, cookie, emit)?
+        {
+            return Ok(());
+        }
+        // A position in an index that is no more: from the start, rather a name twice than never.
+        let cookie = if cookie > u64::from(u32::MAX) {
+            0
+        } else {
+            cookie
+        };
         let bs = self.block_size() as u64;
-        let has_types = self.has_file_types();
         for logical in cookie / bs..self.directory_blocks(&inode) {
             let Some(block) = self.directory_block(v, &inode, logical)? else {
                 continue;
@@ -466,17 +489,7 @@ impl Ext {
                 if position < cookie || entry.inode == 0 {
                     continue;
                 }
-                let shown = DirectoryEntry {
-                    inode: InodeNumber(entry.inode),
-                    file_type: if has_types {
-                        directory::type_of_code(entry.file_type)
-                    } else {
-                        None
-                    },
-                    name: entry.name,
-                    next_cookie: position + entry.rec_len as u64,
-                };
-                if !emit(&shown) {
+                if !emit(&self.shown(&entry, position + entry.rec_len as u64)) {
                     return Ok(());
                 }
             }

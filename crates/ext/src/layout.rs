@@ -11,6 +11,7 @@ use rustc_hash::FxHashMap;
 use crate::deferred::Deferred;
 use crate::format::{NAME_MAX_BYTES, ROOT_INODE, Superblock};
 use crate::groups::Groups;
+use crate::htree::HashedDirectories;
 use crate::inodes::InodeState;
 use crate::place::Windows;
 use crate::reclaim::Reclaim;
@@ -26,6 +27,8 @@ pub(crate) struct Ext {
     /// What is known in memory of inodes with changes not yet on disk, or that have no name any more.
     pub(crate) inodes: FxHashMap<u32, InodeState>,
     pub(crate) deferred: Deferred,
+    /// What is known of the indexes of directories on the disk.
+    pub(crate) hashed: HashedDirectories,
     pub(crate) shared_blocks: SharedBlocks,
     pub(crate) read_only: Option<String>,
     /// A crash left leaks that nobody has looked for yet: the image must not be called clean.

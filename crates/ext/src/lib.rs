@@ -17,7 +17,7 @@
 //! | `inodes` | reading and changing inodes, what is known of them in memory |
 //! | `map` | logical to physical blocks, `contents` reading and writing, `extend` adding blocks, `shrink` truncation and holes |
 //! | `reach` | which names can be reached, and what must not go before that |
-//! | `index` | finding names in directories, `names` the operations on them, `rename` |
+//! | `index` | finding names in directories, `htree` their index on the disk, `names` the operations on them, `rename`, `exchange` |
 //! | `deferred` | freeing what nothing on the disk refers to any more |
 //! | `orphans` | the list of inodes without names, for mechanisms whose scopes are atomic |
 //! | `reclaim` | freeing what a crash left |
@@ -26,10 +26,12 @@
 mod block_edit;
 mod contents;
 mod deferred;
+mod exchange;
 mod extend;
 pub mod format;
 pub mod fsck;
 mod groups;
+mod htree;
 mod index;
 pub mod info;
 mod inodes;

@@ -83,6 +83,7 @@ impl LayoutKind for Ext2 {
             references: Default::default(),
             inodes: Default::default(),
             deferred: Deferred::default(),
+            hashed: Default::default(),
             shared_blocks: Default::default(),
             read_only,
             has_leaks: trust == Trust::AfterCrash,

@@ -74,24 +74,44 @@ impl Ext {
         Ok(parent)
     }
 
+    /// Where a new name goes. A directory with an index that is kept may grow for it.
     pub(crate) fn gather_place(
         &mut self,
         v: &mut Volume<'_>,
         number: u32,
         parent: &Inode,
         name: &[u8],
+        now: Timestamp,
     ) -> Result<Place> {
+        if let Some(room) = self.hashed_room(v, number, parent, name, now)? {
+            return Ok(Place::Room(room));
+        }
+        let grown;
+        let parent = match self.can_keep_indexes(v) {
+            // Its index may have turned out to be wrong when the directory had grown already.
+            true => {
+                grown = self.read_directory_inode(v, number)?;
+                &grown
+            }
+            false => parent,
+        };
         if let Some(room) = self.find_room(v, number, parent, name)? {
             return Ok(Place::Room(room));
         }
         let blocks = self.directory_blocks(parent);
-        // The size of a directory has 32 bits.
-        if (blocks + 1) * u64::from(self.sb.block_size) > u64::from(u32::MAX) / 2 {
-            return Err(Error::NoSpace);
-        }
+        self.check_directory_size(blocks + 1)?;
         Ok(Place::NewBlock(
             self.gather_extension(v, number, parent, blocks, 1)?,
         ))
+    }
+
+    /// Whether a directory may have so many blocks.
+    pub(crate) fn check_directory_size(&self, blocks: u64) -> Result<()> {
+        // The size of a directory has 32 bits.
+        if blocks * u64::from(self.sb.block_size) > u64::from(u32::MAX) / 2 {
+            return Err(Error::NoSpace);
+        }
+        Ok(())
     }
 
     /// Makes an inode of any type and its name.
@@ -114,7 +134,7 @@ impl Ext {
         if new.file_type == FileType::Symlink && new.target.len() >= self.block_size() {
             return Err(Error::NameTooLong);
         }
-        let place = self.gather_place(v, directory, &parent, name)?;
+        let place = self.gather_place(v, directory, &parent, name, now)?;
         let plan = self.gather_inode(v, directory, &parent, name, new, &place)?;
         let number = plan.number;
         let before_name = self.apply_inode(v, directory, &parent, plan, now);
@@ -374,7 +394,8 @@ impl Ext {
         if inode.links >= LINK_MAX {
             return Err(Error::TooManyLinks);
         }
-        let place = self.gather_place(v, directory, &parent, name)?;
+        let place = self.gather_place(v, directory, &parent, name, now)?;
+        let parent = self.read_directory_inode(v, directory)?;
         let counted = self.change_inode(v, number, &[], |e| {
             e.set_links(inode.links + 1);
             e.set_changed(now);

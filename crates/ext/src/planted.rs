@@ -17,6 +17,7 @@
 //!   for its link count waits for them;
 //! * a new bit after its earlier clearing, a reference to an attribute block after its contents, an inode's newer fields after its
 //!   older ones: they overlap, and the graph keeps the order of what overlaps (errors in that can be planted there);
+//! * the index flag of a directory that gets an index: without it the directory is an ordinary one, with a long `..`;
 //! * taking the clean mark away after the record of the mount: they are in one block, which is written as one.
 //!
 //! The stale end of a last block that is zeroed before a file grows is not in the list either: only a crash leaves one. That the
@@ -88,6 +89,28 @@ macro_rules! full_b {
             "2; creat B/",
             long!(),
             "3"
+        )
+    };
+}
+
+/// So many more of them that leaves of its index are split.
+#[cfg(feature = "planted-errors")]
+macro_rules! more_b {
+    () => {
+        concat!(
+            "creat B/",
+            long!(),
+            "4; creat B/",
+            long!(),
+            "5; creat B/",
+            long!(),
+            "6; creat B/",
+            long!(),
+            "7; creat B/",
+            long!(),
+            "8; creat B/",
+            long!(),
+            "9"
         )
     };
 }
@@ -301,6 +324,16 @@ errors! {
         "mkdir A; mkdir B; creat A/x; creat A/y; creat A/f; creat B/g; write B/g 0 3000; sync; \
          unlink A/f; unlink B/g; work; creat A/h; fsync A/h; append A/h 100; fsync A/h; work";
 
+    // The index on the disk, which only an ordering with atomic scopes keeps.
+    /// A leaf was split, and the index block above does not lead to the new one.
+    SplitWithoutEntry => "split-without-entry", concat!(full_b!(), "; sync; ", more_b!());
+    /// The border between two leaves is not where the names were cut.
+    BorderOfWrongName => "border-of-wrong-name", concat!(full_b!(), "; sync; ", more_b!());
+    /// The entry of a new leaf is put before entries with lower hashes.
+    EntryOutOfOrder => "entry-out-of-order", concat!(full_b!(), "; sync; ", more_b!());
+    /// Two names in different blocks are swapped, and one of them is as before.
+    ExchangeHalfDone => "exchange-half-done", "mkdir A; mkdir B; creat A/f; creat B/g; sync; exchange A/f B/g";
+
     // What a sync waits for.
     /// A file was synced, but its inode is as before.
     FsyncWithoutInode => "fsync-without-inode",
@@ -378,6 +411,17 @@ impl Planted {
 
 #[cfg(feature = "planted-errors")]
 impl Planted {
+    /// Whether it is in what is done only where scopes are atomic, as they are under a journal.
+    pub fn needs_atomic_scopes(self) -> bool {
+        matches!(
+            self,
+            Planted::SplitWithoutEntry
+                | Planted::BorderOfWrongName
+                | Planted::EntryOutOfOrder
+                | Planted::ExchangeHalfDone
+        )
+    }
+
     /// Whether it takes much use of the file system while the reclaim is under way to show it, more than an exhaustive exploration has
     /// time for.
     pub fn needs_much_use(self) -> bool {

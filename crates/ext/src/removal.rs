@@ -228,6 +228,7 @@ impl Ext {
         state.freed = Some(freed);
         state.names.clear();
         state.index = None;
+        self.hashed.forget(number);
         if !self.is_referenced(number) {
             self.deferred.note_dead(number);
         }

@@ -53,7 +53,9 @@ impl Ext {
         let target = self.find_in(v, to, &to_parent, rename.to_name)?;
         let inode = self.read_named(v, from, old.inode)?;
         if rename.mode == RenameMode::Exchange {
-            return self.exchange(v, rename, old, target, now);
+            let target = target.ok_or(Error::NotFound)?;
+            self.exchange_names(v, rename, old, target, now)?;
+            return Ok(None);
         }
         let target = match target {
             Some(found) => {
@@ -86,8 +88,14 @@ impl Ext {
         }
         let place = match &target {
             Some(_) => None,
-            None => Some(self.gather_place(v, to, &to_parent, rename.to_name)?),
+            None => Some(self.gather_place(v, to, &to_parent, rename.to_name, now)?),
         };
+        // A split for the new name may have moved the old one.
+        let old = match from == to && place.is_some() && self.can_keep_indexes(v) {
+            true => self.find_name(v, from, rename.from_name)?,
+            false => Some(old),
+        };
+        let old = old.ok_or(Error::NotFound)?;
         let dotdot = if is_directory && from != to {
             Some(self.find_dotdot(v, old.inode, &inode)?)
         } else {
@@ -136,7 +144,7 @@ impl Ext {
 
     /// A directory must not move into itself or below. On the disk a directory above its new place may still have an earlier
     /// name, and that one below the directory that moves: returns what such names are gone by, lest a crash leave a circle.
-    fn check_not_inside(
+    pub(crate) fn check_not_inside(
         &mut self,
         v: &mut Volume<'_>,
         moved: u32,
@@ -387,7 +395,13 @@ impl Ext {
     }
 
     /// An entry's header with another inode: its first eight bytes.
-    fn entry_header(&self, v: &Volume<'_>, found: &Found, inode: u32, kind: u8) -> Vec<u8> {
+    pub(crate) fn entry_header(
+        &self,
+        v: &Volume<'_>,
+        found: &Found,
+        inode: u32,
+        kind: u8,
+    ) -> Vec<u8> {
         let mut bytes = v.peek(found.block).map_or_else(
             || vec![0; 8],
             |b| b[found.offset..found.offset + 8].to_vec(),
@@ -450,59 +464,15 @@ impl Ext {
             pointer,
         })
     }
-
-    /// Swaps two names. Only where one patch can do it: no state may show one of the two without a name.
-    fn exchange(
-        &mut self,
-        v: &mut Volume<'_>,
-        rename: &Rename<'_>,
-        old: Found,
-        target: Option<Found>,
-        now: Timestamp,
-    ) -> Result<Option<u32>> {
-        let other = target.ok_or(Error::NotFound)?;
-        if old.inode == other.inode {
-            return Ok(None);
-        }
-        let directory = rename.from.0;
-        if rename.from != rename.to || old.block != other.block {
-            return Err(Error::Invalid);
-        }
-        let (a, b) = (
-            self.read_named(v, directory, old.inode)?,
-            self.read_named(v, directory, other.inode)?,
-        );
-        let kind_of =
-            |fs: &Ext, inode: &Inode| inode.file_type().map_or(TYPE_UNKNOWN, |t| fs.type_code(t));
-        let old_bytes = v.read_shared(old.block)?;
-        let mut edit = BlockEdit::new(&old_bytes);
-        let header = self.entry_header(v, &old, other.inode, kind_of(self, &b));
-        edit.put(old.offset, &header);
-        let header = self.entry_header(v, &other, old.inode, kind_of(self, &a));
-        edit.put(other.offset, &header);
-        let name = write_edit(v, old.block, &edit, &[]);
-        let pointer = self.pointer_of(v, directory, old.block);
-        self.note_change(v, directory, name);
-        for (inode, from, to) in [(old.inode, &old, &other), (other.inode, &other, &old)] {
-            let old_name = self.take_name(inode, from.block, from.offset);
-            self.note_clearing(v, inode, old_name, name);
-            let pending = PendingName {
-                directory,
-                block: to.block,
-                offset: to.offset,
-                name,
-                pointer,
-            };
-            self.note_name(v, inode, pending);
-            self.touch_inode(v, inode, |e| e.set_changed(now));
-        }
-        self.touch_modified(v, directory, now);
-        Ok(None)
-    }
 }
 
 /// One patch of all that was edited.
-fn write_edit(v: &mut Volume<'_>, block: u64, edit: &BlockEdit, after: &[PatchId]) -> PatchId {
+pub(crate) fn write_edit(
+    v: &mut Volume<'_>,
+    block: u64,
+    edit: &BlockEdit,
+    after: &[PatchId],
+) -> PatchId {
     let (offset, bytes) = edit.patch();
     v.write(block, BlockClass::Directory, offset, bytes, after)
 }

@@ -163,7 +163,10 @@ impl<'a> Iterator for Entries<'a> {
 }
 
 /// The entry at an offset of a block.
-fn entry_at(block: &[u8], offset: usize, inodes_count: u32) -> Result<Entry<'_>, EntryFault> {
+///
+/// # Errors
+/// Where there cannot be one.
+pub fn entry_at(block: &[u8], offset: usize, inodes_count: u32) -> Result<Entry<'_>, EntryFault> {
     let rest = block.get(offset..).unwrap_or(&[]);
     let Ok((raw, behind)) = RawDirEntry::ref_from_prefix(rest) else {
         return Err(EntryFault::TooShort(rest.len()));

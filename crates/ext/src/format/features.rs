@@ -64,6 +64,8 @@ pub const INCOMPAT_EXTENTS: u32 = 0x40;
 pub const INCOMPAT_64BIT: u32 = 0x80;
 /// Groups are packed together.
 pub const INCOMPAT_FLEX_BG: u32 = 0x200;
+/// Hashed directories may have an index of three levels.
+pub const INCOMPAT_LARGE_DIR: u32 = 0x4000;
 
 /// The ones that we write as compatible: `ext_attr`, `resize_inode`, `dir_index` and two that mean nothing to us.
 const COMPAT_WRITABLE: u32 = COMPAT_DIR_PREALLOC
@@ -72,7 +74,7 @@ const COMPAT_WRITABLE: u32 = COMPAT_DIR_PREALLOC
     | COMPAT_RESIZE_INODE
     | COMPAT_DIR_INDEX;
 const RO_COMPAT_WRITABLE: u32 = RO_COMPAT_SPARSE_SUPER | RO_COMPAT_LARGE_FILE;
-const INCOMPAT_READABLE: u32 = INCOMPAT_FILETYPE;
+const INCOMPAT_READABLE: u32 = INCOMPAT_FILETYPE | INCOMPAT_LARGE_DIR;
 
 const COMPAT_NAMES: &[(u32, &str)] = &[
     (COMPAT_DIR_PREALLOC, "dir_prealloc"),
@@ -123,7 +125,7 @@ const INCOMPAT_NAMES: &[(u32, &str)] = &[
     (0x400, "ea_inode"),
     (0x1000, "dirdata"),
     (0x2000, "metadata_csum_seed"),
-    (0x4000, "large_dir"),
+    (INCOMPAT_LARGE_DIR, "large_dir"),
     (0x8000, "inline_data"),
     (0x10000, "encrypt"),
     (0x20000, "casefold"),

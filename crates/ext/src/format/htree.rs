@@ -1,12 +1,14 @@
 //! Hashed directories: the index blocks, and the hash functions.
 //!
 //! A hashed directory's first block is its root, disguised as a directory block in which `..` takes all that is left; other
-//! index blocks look like one unused entry. We never write an index (under soft updates a changed directory loses its index
-//! flag first), but fsck checks it and a reader must not stumble over it.
+//! index blocks look like one unused entry. [`block`] has the blocks as validated views, and what changes them.
 //!
 //! The hashes are those of the kernel's `fs/ext4/hash.c`: a homespun one, half an MD4 and TEA, each with characters taken as
 //! signed or as unsigned (depending on the machine that made the file system, which the superblock's `s_flags` record).
 
+pub mod block;
+
+use super::features::INCOMPAT_LARGE_DIR;
 use super::superblock::{FLAG_UNSIGNED_HASH, Superblock};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -30,8 +32,12 @@ pub const ROOT_INFO_OFFSET: usize = 24;
 pub const NODE_ENTRIES_OFFSET: usize = 8;
 /// The size of an index entry.
 pub const ENTRY_SIZE: usize = 8;
-/// The deepest index: this many levels below the root's own (without `large_dir`).
+/// The deepest index: this many levels below the root's own.
 pub const MAX_INDIRECT_LEVELS: u8 = 1;
+/// The deepest index with the feature `large_dir`.
+pub const MAX_INDIRECT_LEVELS_LARGE: u8 = 2;
+/// The bits of an index entry's block number; the rest is reserved.
+pub const BLOCK_MASK: u32 = 0x0fff_ffff;
 
 /// The root block's own fields.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -89,6 +95,15 @@ pub fn hash(version: u8, seed: &[u32; 4], name: &[u8]) -> Option<u32> {
         _ => return None,
     };
     Some(value & !1)
+}
+
+/// How many levels an index of this file system may have below the root's own.
+pub fn max_indirect_levels(sb: &Superblock) -> u8 {
+    if sb.features.has_incompat(INCOMPAT_LARGE_DIR) {
+        MAX_INDIRECT_LEVELS_LARGE
+    } else {
+        MAX_INDIRECT_LEVELS
+    }
 }
 
 /// The version to compute with for an index that says `hash_version`: the superblock tells whether characters are unsigned.

@@ -2,14 +2,12 @@
 
 use super::finding::{Code, Findings, Location};
 use crate::format::htree::{
-    self, ENTRY_SIZE, HASH_TEA, MAX_INDIRECT_LEVELS, NODE_ENTRIES_OFFSET, ROOT_INFO_OFFSET,
-    RawCountLimit, RawIndexEntry, RawRootInfo,
+    self, BLOCK_MASK, ENTRY_SIZE, HASH_TEA, NODE_ENTRIES_OFFSET, ROOT_INFO_OFFSET, RawCountLimit,
+    RawIndexEntry, RawRootInfo,
 };
 use crate::format::superblock::Superblock;
 use zerocopy::FromBytes;
 
-/// The upper byte of a block number in the index is reserved.
-const BLOCK_MASK: u32 = 0x00ff_ffff;
 /// The flags of a root that a reader must know.
 const INCOMPATIBLE_ROOT_FLAGS: u8 = 0x1;
 /// The largest hash.
@@ -99,7 +97,7 @@ impl<'s> Index<'s> {
             self.fail(|| format!("unknown hash version {}", info.hash_version));
         } else if info.unused_flags & INCOMPATIBLE_ROOT_FLAGS != 0 {
             self.fail(|| format!("unknown flags {:#x}", info.unused_flags));
-        } else if info.indirect_levels > MAX_INDIRECT_LEVELS {
+        } else if info.indirect_levels > htree::max_indirect_levels(self.sb) {
             self.fail(|| format!("{} levels", info.indirect_levels));
         }
         self.version = htree::effective_version(self.sb, info.hash_version);
@@ -180,21 +178,26 @@ impl<'s> Index<'s> {
 
     fn check_blocks(&mut self) {
         // Names in an inner node's first and last leaf may lie outside of the node's own bounds only if they lie outside of
-        // the leaf's: so leaves tell for their parents.
-        for logical in 0..self.blocks.len() {
-            let block = self.blocks[logical];
-            if block.kind != BlockKind::Leaf || block.references == 0 {
-                continue;
-            }
-            let parent = &mut self.blocks[block.parent];
-            if block.is_first {
-                parent.hashes.0 = block.hashes.0;
-            }
-            if block.is_last {
-                parent.hashes.1 = block.hashes.1;
+        // the leaf's: so what is below tells for what is above, the lowest first.
+        let depths: Vec<u8> = (0..self.blocks.len())
+            .map(|logical| self.depth(logical))
+            .collect();
+        for depth in (0..=htree::max_indirect_levels(self.sb) + 1).rev() {
+            for logical in (1..self.blocks.len()).filter(|l| depths[*l] == depth) {
+                let block = self.blocks[logical];
+                if block.references == 0 {
+                    continue;
+                }
+                let parent = &mut self.blocks[block.parent];
+                if block.is_first {
+                    parent.hashes.0 = block.hashes.0;
+                }
+                if block.is_last {
+                    parent.hashes.1 = block.hashes.1;
+                }
             }
         }
-        for logical in 1..self.blocks.len() {
+        for (logical, depth) in depths.into_iter().enumerate().skip(1) {
             let block = self.blocks[logical];
             if block.references != 1 {
                 let count = block.references;
@@ -203,7 +206,7 @@ impl<'s> Index<'s> {
                 || block.hashes.1 > block.bounds.1
             {
                 self.fail(|| format!("block {logical} has names that its index entry excludes"));
-            } else if block.kind == BlockKind::Leaf && self.depth(logical) != self.levels {
+            } else if block.kind == BlockKind::Leaf && depth != self.levels {
                 self.fail(|| format!("block {logical} is a leaf at the wrong depth"));
             }
         }
@@ -215,7 +218,9 @@ impl<'s> Index<'s> {
     /// The number of nodes between the root and a leaf.
     fn depth(&self, logical: usize) -> u8 {
         let (mut depth, mut at) = (0, self.blocks[logical].parent);
-        while self.blocks[at].kind != BlockKind::Root && depth <= MAX_INDIRECT_LEVELS {
+        while self.blocks[at].kind != BlockKind::Root
+            && depth <= htree::max_indirect_levels(self.sb)
+        {
             depth += 1;
             at = self.blocks[at].parent;
         }

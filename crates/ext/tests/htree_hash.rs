@@ -55,7 +55,7 @@ fn hashes_of_any_name_are_those_of_debugfs() {
     let seeds = [
         [0; 16],
         [0xff; 16],
-        std::array::from_fn(|i| i as u8 * 17 + 3),
+        std::array::from_fn(|i| (i as u8).wrapping_mul(17).wrapping_add(3)),
     ];
     for seed_bytes in seeds {
         let (words, text) = seed(seed_bytes);

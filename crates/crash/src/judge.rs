@@ -15,8 +15,8 @@ use crate::frontier::Frontier;
 use crate::image::Fork;
 use crate::model::Model;
 use crate::mount::{Engine, Mount, Nobody, Watcher, replayed};
-use crate::promises;
 use crate::visitor::Visitor;
+use crate::{order, promises};
 use fastrand::Rng as Random;
 
 /// What is wrong with a state.
@@ -306,7 +306,10 @@ fn unmountable(why: &str) -> Verdict {
 }
 
 fn promise(mount: &mut Mount, model: &Model, mapped_behind: &[u32], when: &str) -> Option<Verdict> {
-    let broken = promises::broken(mount, model, mapped_behind);
+    let mut broken = promises::broken(mount, model, mapped_behind);
+    if broken.is_empty() {
+        broken = order::broken(mount, model);
+    }
     (!broken.is_empty()).then(|| not_promised(format!("{when}{}", broken.join("; "))))
 }
 

@@ -17,7 +17,7 @@
 //! | `operation`, [`ace`], [`generate`] | what workloads do, ACE's and our own |
 //! | `mount`, `machine`, `model` | running them, and what they were promised |
 //! | `frontier`, `closed`, `explore` | the states |
-//! | `judge`, `promises`, `foreign` | the verdicts |
+//! | `judge`, `promises`, `order`, `foreign` | the verdicts |
 //! | `campaign`, `replay`, `summary` | many workloads on all processors, failures made small and made again, the report |
 //! | [`schedule`] | the schedule states of any device's recorded writes |
 //! | [`report`] | what all of them say |
@@ -44,6 +44,7 @@ mod machine;
 mod model;
 mod mount;
 mod operation;
+mod order;
 mod parts;
 #[cfg(feature = "planted-errors")]
 pub mod planted;

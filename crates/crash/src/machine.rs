@@ -8,7 +8,8 @@ use backstitch_layout::{
     Allocate, DirectoryEntry, Error, FileType, InodeNumber, NewInode, Rename, RenameMode, Result,
     SetAttributes, SetXattrMode,
 };
-use backstitch_ordering::{MechanismKind, Operation as Scope};
+use backstitch_ordering::{GroupError, GroupId, MechanismKind, Operation as Scope};
+use rustc_hash::FxHashMap;
 
 use crate::image::Fork;
 use crate::model::{Model, New, ObjectId, ROOT};
@@ -25,6 +26,8 @@ pub(crate) struct Machine {
     begun: usize,
     /// Owner, group and permissions of what is made.
     maker: (u32, u32, u16),
+    /// Patchgroups by their numbers in the workload.
+    groups: FxHashMap<u32, GroupId>,
 }
 
 /// The largest file that the model keeps.
@@ -43,6 +46,7 @@ impl Machine {
             ordering: engine.ordering,
             begun: 0,
             maker: (0, 0, 0o755),
+            groups: FxHashMap::default(),
         };
         let root = machine.mount.fs.root();
         let root = machine.learn(root, watcher)?;
@@ -177,6 +181,9 @@ impl Machine {
                 Ok(())
             }
             Operation::Said(_) => Ok(()),
+            Operation::Engage(_) | Operation::Disengage(_) | Operation::Depend(..) => {
+                self.change_groups(operation).map_err(|_| Error::Invalid)
+            }
             Operation::SetXattr(path, name, value) => {
                 self.set_xattr(path, name, Some(value), watcher)
             }
@@ -221,6 +228,42 @@ impl Machine {
         if self.ordering == MechanismKind::Sync {
             self.model.borrow_mut().promise_metadata();
         }
+        Ok(())
+    }
+
+    fn group(&mut self, number: u32) -> std::result::Result<GroupId, GroupError> {
+        if let Some(group) = self.groups.get(&number) {
+            return Ok(*group);
+        }
+        let group = self.mount.groups.create()?;
+        self.groups.insert(number, group);
+        Ok(group)
+    }
+
+    fn change_groups(&mut self, operation: &Operation) -> std::result::Result<(), GroupError> {
+        match *operation {
+            Operation::Engage(number) => {
+                let group = self.group(number)?;
+                let graph = self.mount.store.graph_mut();
+                self.mount.groups.engage(graph, group)?;
+                self.mount.engaged.push(group);
+            }
+            Operation::Disengage(number) => {
+                let group = self.group(number)?;
+                self.mount.groups.disengage(group)?;
+                self.mount.engaged.retain(|other| *other != group);
+            }
+            Operation::Depend(after, before) => {
+                let (later, earlier) = (self.group(after)?, self.group(before)?);
+                let graph = self.mount.store.graph_mut();
+                self.mount.groups.depend(graph, later, earlier)?;
+                self.model.borrow_mut().comes_after.insert((after, before));
+            }
+            _ => {}
+        }
+        let engaged = &self.mount.engaged;
+        let numbers = self.groups.iter().filter(|(_, id)| engaged.contains(id));
+        self.model.borrow_mut().under = numbers.map(|(number, _)| *number).collect();
         Ok(())
     }
 

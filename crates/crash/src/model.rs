@@ -18,19 +18,26 @@ pub(crate) type ObjectId = usize;
 #[derive(Clone, Debug)]
 pub(crate) struct History<T> {
     values: Vec<T>,
+    /// The patchgroups that each was made under.
+    under: Vec<Under>,
     stable: usize,
 }
+
+/// Numbers of patchgroups.
+pub(crate) type Under = Arc<[u32]>;
 
 impl<T> History<T> {
     fn new(first: T) -> History<T> {
         History {
             values: vec![first],
+            under: vec![Under::from([])],
             stable: 0,
         }
     }
 
-    fn push(&mut self, value: T) {
+    fn push(&mut self, value: T, under: &Under) {
         self.values.push(value);
+        self.under.push(under.clone());
     }
 
     /// The newest value is on stable storage.
@@ -40,6 +47,13 @@ impl<T> History<T> {
 
     pub(crate) fn current(&self) -> &T {
         &self.values[self.values.len() - 1]
+    }
+
+    /// The values that a crash may leave after the first of them: the number of each among [`allowed`](Self::allowed), and the
+    /// patchgroups that it was made under, where it was.
+    pub(crate) fn grouped(&self) -> impl Iterator<Item = (usize, &Under)> {
+        let later = self.under[self.stable..].iter().enumerate().skip(1);
+        later.filter(|(_, under)| !under.is_empty())
     }
 
     /// What a crash may leave.
@@ -60,7 +74,7 @@ pub(crate) struct Object {
     /// Of a directory: every name that it ever had.
     pub(crate) entries: BTreeMap<Vec<u8>, History<Option<ObjectId>>>,
     /// Its names now.
-    names: BTreeSet<(ObjectId, Vec<u8>)>,
+    pub(crate) names: BTreeSet<(ObjectId, Vec<u8>)>,
     /// It had a name on stable storage once, and was never without a name since: it must have one after every crash.
     pub(crate) must_exist: bool,
 }
@@ -71,6 +85,9 @@ pub(crate) struct Model {
     pub(crate) objects: Vec<Object>,
     by_identity: FxHashMap<(u32, u32), ObjectId>,
     labels: FxHashMap<u32, ObjectId>,
+    /// The patchgroups that are engaged, and which comes after which, directly.
+    pub(crate) under: Under,
+    pub(crate) comes_after: BTreeSet<(u32, u32)>,
     /// Grows with every promise: a state that was right under the same number is right still.
     pub(crate) promises: u64,
 }
@@ -188,7 +205,7 @@ impl Model {
             .entries
             .entry(name.to_vec())
             .or_insert_with(|| History::new(None))
-            .push(value);
+            .push(value, &self.under);
     }
 
     fn lose(&mut self, id: ObjectId, directory: ObjectId, name: &[u8]) {
@@ -198,7 +215,7 @@ impl Model {
     }
 
     pub(crate) fn set_contents(&mut self, id: ObjectId, contents: Vec<u8>) {
-        self.objects[id].contents.push(contents.into());
+        self.objects[id].contents.push(contents.into(), &self.under);
     }
 
     pub(crate) fn set_xattr(&mut self, id: ObjectId, name: &[u8], value: Option<&[u8]>) {
@@ -206,7 +223,7 @@ impl Model {
             .xattrs
             .entry(name.to_vec())
             .or_insert_with(|| History::new(None))
-            .push(value.map(<[u8]>::to_vec));
+            .push(value.map(<[u8]>::to_vec), &self.under);
     }
 
     /// The object is on stable storage, with a way to it from the root; of a directory, its names too.

@@ -10,7 +10,9 @@ use backstitch_ext::Ext2;
 use backstitch_layout::{
     Error, FileSystem, LayoutKind, OpenRequest, ReclaimProgress, ReclaimStep, Result, Timestamp,
 };
-use backstitch_ordering::{JournalMode, Mechanism, MechanismKind, Operation, Volume, VolumeId};
+use backstitch_ordering::{
+    GroupId, Groups, JournalMode, Mechanism, MechanismKind, Operation, Volume, VolumeId,
+};
 use backstitch_store::{Batch, BlockClass, Goal, Limits, Optimisations, PatchId, Store, drive};
 
 use crate::image::{Fork, ForkDevice};
@@ -55,6 +57,9 @@ pub(crate) struct Mount {
     clock: u64,
     /// Contents that were not synced may be anything after a crash.
     pub(crate) contents_may_be_stale: bool,
+    /// The patchgroups, and those that the caller has engaged.
+    pub(crate) groups: Groups,
+    pub(crate) engaged: Vec<GroupId>,
     /// What the mechanism wants on stable storage before operations are answered.
     waiting: Vec<PatchId>,
 }
@@ -104,6 +109,8 @@ impl Mount {
             clock: 0,
             contents_may_be_stale: engine.ordering
                 == MechanismKind::Journal(JournalMode::Writeback),
+            groups: Groups::default(),
+            engaged: Vec::new(),
             waiting: Vec::new(),
         };
         if !read_only {
@@ -206,7 +213,13 @@ impl Mount {
             nanoseconds: 7,
         };
         let time = self.now();
-        let mut v = Volume::new(&mut self.store, &mut *self.mechanism, self.volume, time);
+        let is_asked_for = matches!(
+            operation,
+            Operation::Names | Operation::Attributes | Operation::Contents
+        );
+        let engaged = if is_asked_for { &self.engaged[..] } else { &[] };
+        let mut v = Volume::new(&mut self.store, &mut *self.mechanism, self.volume, time)
+            .under(&mut self.groups, engaged);
         v.begin(operation);
         let result = body(&mut *self.fs, &mut v, now);
         v.end(&mut self.waiting);

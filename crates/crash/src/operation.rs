@@ -102,6 +102,12 @@ pub enum Operation {
     Chown(Path, u32, u32),
     /// What is made from here on belongs to this owner and group, with these permissions. Does nothing by itself.
     As(u32, u32, u16),
+    /// What follows belongs to the patchgroup of this number too.
+    Engage(u32),
+    /// No longer.
+    Disengage(u32),
+    /// The first patchgroup comes after the second.
+    Depend(u32, u32),
     /// The program had written this to its standard output by now. Does nothing on the disk.
     Said(Vec<u8>),
 }
@@ -293,6 +299,9 @@ impl fmt::Display for Operation {
             Operation::Chmod(path, bits) => write!(f, "chmod {path} {bits:o}"),
             Operation::Chown(path, uid, gid) => write!(f, "chown {path} {uid} {gid}"),
             Operation::As(uid, gid, bits) => write!(f, "as {uid} {gid} {bits:o}"),
+            Operation::Engage(group) => write!(f, "engage {group}"),
+            Operation::Disengage(group) => write!(f, "disengage {group}"),
+            Operation::Depend(after, before) => write!(f, "depend {after} {before}"),
             Operation::Said(bytes) => write!(f, "said {}", Quoted(bytes)),
         }
     }
@@ -376,6 +385,9 @@ fn parse(line: &str) -> Result<Operation, String> {
         "chmod" => Operation::Chmod(words.path()?, words.bits()?),
         "chown" => Operation::Chown(words.path()?, words.id("an owner")?, words.id("a group")?),
         "as" => Operation::As(words.id("an owner")?, words.id("a group")?, words.bits()?),
+        "engage" => Operation::Engage(words.id("a patchgroup")?),
+        "disengage" => Operation::Disengage(words.id("a patchgroup")?),
+        "depend" => Operation::Depend(words.id("a patchgroup")?, words.id("another patchgroup")?),
         "said" => Operation::Said(words.bytes("what was said")?),
         other => {
             let known = ALLOCATIONS.iter().find(|(name, _)| *name == other);
@@ -436,9 +448,9 @@ mod tests {
                     truncate foo 7; falloc foo 0 10; punch foo 1 2; zero-keep foo 3 4; link A/foo B/bar; unlink #3/x%2fy; \
                     rmdir A; rename A B; setxattr foo user.a v; removexattr foo user.a; setacl /; open foo; close foo; \
                     fsync /; fdatasync foo; sync; work; exchange A #3/b; chmod foo 4755; chown #3 1000 100; as 0 7 644; \
-                    said 17%0a";
+                    said 17%0a; depend 2 1; engage 2; disengage 2";
         let operations = parse_script(text).unwrap();
-        assert_eq!(operations.len(), 27);
+        assert_eq!(operations.len(), 30);
         assert_eq!(parse_script(&script(&operations)).unwrap(), operations);
     }
 

@@ -112,7 +112,7 @@ impl Ext {
         };
         match stretch {
             Stretch::Mapped(run) => {
-                let written = self.overwrite(v, number, run, offset, data);
+                let written = self.overwrite(v, number, &inode, run, offset, data);
                 if end > inode.size {
                     before_size
                         .extend_from_slice(unless_all(Planted::SizeBeforeContents, &written));
@@ -258,6 +258,7 @@ impl Ext {
         &mut self,
         v: &mut Volume<'_>,
         number: u32,
+        inode: &Inode,
         run: Run,
         offset: u64,
         data: &[u8],
@@ -269,6 +270,8 @@ impl Ext {
         let mut written = Vec::new();
         while !rest.is_empty() {
             let len = rest.len().min(bs - within);
+            let at = offset + (data.len() - rest.len()) as u64;
+            v.hide(self.is_behind_end(v, number, inode, at));
             let id = self.write_contents(v, number, block, within, &rest[..len]);
             self.note_change(v, number, unless(Planted::FsyncWithoutContents, id));
             written.push(id);
@@ -276,7 +279,20 @@ impl Ext {
             within = 0;
             block += 1;
         }
+        v.hide(false);
         written
+    }
+
+    /// Whether a file ends before `offset`, in memory and on the disk: nobody sees what is written there until the size says so.
+    pub(crate) fn is_behind_end(
+        &self,
+        v: &Volume<'_>,
+        number: u32,
+        inode: &Inode,
+        offset: u64,
+    ) -> bool {
+        let shrunk = self.inodes.get(&number).and_then(|s| s.shrunk);
+        offset >= inode.size && !shrunk.is_some_and(|shrunk| v.is_live(shrunk))
     }
 
     fn note_written(

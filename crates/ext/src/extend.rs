@@ -196,7 +196,15 @@ impl Ext {
                 &mut bits,
             );
         }
+        v.hide(true);
         let data: Vec<PatchId> = self.write_new_blocks(v, number, run, contents);
+        // Nor does anybody look at pointers behind the end.
+        v.hide(self.is_behind_end(
+            v,
+            number,
+            inode,
+            extension.logical * self.block_size() as u64,
+        ));
         before_inode.extend_from_slice(unless_all(Planted::PointerWithoutBit, &bits));
         let mut pointers = [None; DIRECT_POINTERS + 3];
         self.link_run(
@@ -208,6 +216,7 @@ impl Ext {
             &mut before_inode,
             &mut pointers,
         );
+        v.hide(false);
         let grown = run.len + extension.indirects.len() as u64;
         let sectors = inode
             .sectors

@@ -65,6 +65,8 @@ pub(crate) struct InodeState {
     pub(crate) run: Option<PatchId>,
     /// Zeroing the kept part of the last block after a truncation: what makes the file longer must come after it.
     pub(crate) tail_zeroed: Option<PatchId>,
+    /// The last patch that made the file shorter: until it is on the disk the file may be longer there.
+    pub(crate) shrunk: Option<PatchId>,
     /// Where the next block of contents would best go; 0 where nothing is known.
     pub(crate) goal: u64,
     /// Blocks were added to it before.
@@ -525,9 +527,23 @@ impl Ext {
     }
 
     /// Remembers a name until it is reachable on the disk.
-    pub(crate) fn note_name(&mut self, v: &Volume<'_>, inode: u32, name: PendingName) {
+    pub(crate) fn note_name(&mut self, v: &mut Volume<'_>, inode: u32, name: PendingName) {
         self.prune_names(v, inode);
         self.state(inode).names.push(name);
+        self.note_reached(v, inode);
+    }
+
+    /// What was done under a patchgroup is there once it can be found: its tail comes after the names of the inode that was changed.
+    pub(crate) fn note_reached(&self, v: &mut Volume<'_>, inode: u32) {
+        let Some(state) = self.inodes.get(&inode).filter(|_| v.is_grouped()) else {
+            return;
+        };
+        let mut by = Vec::new();
+        for name in &state.names {
+            self.reach_of_name(name, &mut by);
+        }
+        by.extend(state.reach);
+        v.reached_by(&by);
     }
 
     pub(crate) fn prune_names(&mut self, v: &Volume<'_>, inode: u32) {

@@ -143,6 +143,7 @@ impl FileSystem for Ext {
     ) -> Result<Attributes> {
         self.check_writable()?;
         self.change_attributes(v, inode.0, set, now)?;
+        self.note_reached(v, inode.0);
         self.show_attributes(v, inode.0)
     }
 
@@ -265,7 +266,9 @@ impl FileSystem for Ext {
         now: Timestamp,
     ) -> Result<usize> {
         self.check_writable()?;
-        self.write_step(v, inode.0, offset_bytes, data, now)
+        let written = self.write_step(v, inode.0, offset_bytes, data, now)?;
+        self.note_reached(v, inode.0);
+        Ok(written)
     }
 
     fn allocate(
@@ -278,7 +281,9 @@ impl FileSystem for Ext {
         now: Timestamp,
     ) -> Result<()> {
         self.check_writable()?;
-        self.allocate_step(v, inode.0, how, offset_bytes, len_bytes, now)
+        let done = self.allocate_step(v, inode.0, how, offset_bytes, len_bytes, now);
+        self.note_reached(v, inode.0);
+        done
     }
 
     fn seek(
@@ -309,7 +314,9 @@ impl FileSystem for Ext {
         now: Timestamp,
     ) -> Result<()> {
         self.check_writable()?;
-        self.change_xattr(v, inode.0, name, value, mode, now)
+        self.change_xattr(v, inode.0, name, value, mode, now)?;
+        self.note_reached(v, inode.0);
+        Ok(())
     }
 
     fn sync_targets(

@@ -160,6 +160,7 @@ impl Ext {
             self.gather_zeroing(v, inode, size, bs * keep)?
         };
         let shrunk = self.apply_unmapping(v, number, inode, plan, step_size, now);
+        self.state(number).shrunk = Some(shrunk);
         if let Some(zeroing) = tail {
             // Only once the size hides them, or a crash in between would show zeros where there was something.
             let after = unless(Planted::TailZeroedBeforeSize, shrunk);

@@ -19,10 +19,12 @@ pub enum Planted {
     CommitBeforeContents,
     /// The tail moves past originals that are not at home.
     TailBeforeOriginals,
+    /// Contents written under a patchgroup stay out of the journal. Not among [`ALL`](Self::ALL): only groups show it.
+    GroupsPastJournal,
 }
 
 impl Planted {
-    /// All of them.
+    /// All that show without patchgroups.
     pub const ALL: [Planted; 5] = [
         Planted::CommitBeforeCopies,
         Planted::NoHold,

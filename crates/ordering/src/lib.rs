@@ -11,12 +11,17 @@
 //! | [`Async`] | dropped | at once |
 //! | [`Sync`](SyncMechanism) | kept | when its metadata writes are on stable storage, in the order that they state |
 //!
+//! [`Groups`] are order that is stated from above the layout, between sets of operations; they hold under every mechanism.
+//!
 //! A mechanism with a log of transactions ([`Log`]) is in a crate of its own (`journal`), and is driven by whoever mounts the volume.
 
+mod groups;
 mod log;
 mod mechanism;
+pub mod planted;
 mod volume;
 
+pub use groups::{GroupError, GroupId, Groups};
 pub use log::{Log, LogState, NoRoom};
 pub use mechanism::{
     Async, JournalMode, Mechanism, MechanismKind, Operation, PatchSpec, Soft, SyncMechanism,

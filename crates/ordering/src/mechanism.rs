@@ -31,6 +31,10 @@ pub struct PatchSpec {
     pub class: BlockClass,
     /// It changes nothing but times that move along with something else: nobody asked for them.
     pub is_implied_times: bool,
+    /// It is made under a patchgroup, whose order must hold.
+    pub is_grouped: bool,
+    /// Nothing on the disk leads to it yet.
+    pub is_hidden: bool,
 }
 
 impl PatchSpec {
@@ -39,6 +43,8 @@ impl PatchSpec {
             block,
             class,
             is_implied_times: false,
+            is_grouped: false,
+            is_hidden: false,
         }
     }
 }

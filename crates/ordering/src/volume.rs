@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use backstitch_store::{BlockClass, Change, Miss, PatchId, Store, VolumeId};
 
+use crate::groups::{GroupId, Groups};
 use crate::mechanism::{Mechanism, Operation, PatchSpec};
+use crate::planted::{Planted, planted};
 
 /// What a layout works on during one step: the store, the volume's mechanism, and the time.
 pub struct Volume<'a> {
@@ -14,6 +16,9 @@ pub struct Volume<'a> {
     id: VolumeId,
     now: Duration,
     scratch: Vec<PatchId>,
+    /// The patchgroups that this step runs under.
+    groups: Option<(&'a mut Groups, &'a [GroupId])>,
+    is_hidden: bool,
 }
 
 impl<'a> Volume<'a> {
@@ -30,6 +35,37 @@ impl<'a> Volume<'a> {
             id,
             now,
             scratch: Vec::new(),
+            groups: None,
+            is_hidden: false,
+        }
+    }
+
+    /// The same step under patchgroups, which are engaged: what it changes comes after the groups that these depend on, and before
+    /// those that depend on them.
+    #[must_use]
+    pub fn under(mut self, groups: &'a mut Groups, engaged: &'a [GroupId]) -> Self {
+        self.groups = (!engaged.is_empty()).then_some((groups, engaged));
+        self
+    }
+
+    /// Whether the step runs under a patchgroup.
+    pub fn is_grouped(&self) -> bool {
+        self.groups.is_some()
+    }
+
+    /// From now on nothing on the disk leads to what is written (or something does again): what will make it show comes after it.
+    /// So no patchgroup need care for it.
+    pub fn hide(&mut self, is_hidden: bool) {
+        self.is_hidden = is_hidden;
+    }
+
+    /// Without these, what the step has changed cannot be found: its patchgroups are not on stable storage before they are.
+    pub fn reached_by(&mut self, of: &[PatchId]) {
+        if let Some((groups, engaged)) = &mut self.groups
+            && !planted(Planted::ReachLeftOut)
+        {
+            let graph = self.store.graph();
+            of.iter().for_each(|id| groups.note(graph, engaged, *id));
         }
     }
 
@@ -151,11 +187,23 @@ impl<'a> Volume<'a> {
 
     fn change_as(&mut self, spec: PatchSpec, change: Change<'_>, after: &[PatchId]) -> PatchId {
         let PatchSpec { block, class, .. } = spec;
-        self.state_dependencies(&spec, after);
+        let shows = !matches!(change, Change::Flip { .. });
+        let spec = self.state_dependencies(spec, shows, after);
         let id = self
             .store
             .patch(self.id, block, class, change, &self.scratch, self.now);
-        self.mechanism.created(&spec, id)
+        self.created(&spec, id)
+    }
+
+    /// A patch was made: what the layout is to know it by.
+    fn created(&mut self, spec: &PatchSpec, id: PatchId) -> PatchId {
+        let id = self.mechanism.created(spec, id);
+        if spec.is_grouped
+            && let Some((groups, engaged)) = &mut self.groups
+        {
+            groups.note(self.store.graph(), engaged, id);
+        }
+        id
     }
 
     /// Gives a block that was just allocated its contents; it need not be in memory.
@@ -166,12 +214,11 @@ impl<'a> Volume<'a> {
         contents: &[u8],
         after: &[PatchId],
     ) -> PatchId {
-        let spec = PatchSpec::new(block, class);
-        self.state_dependencies(&spec, after);
+        let spec = self.state_dependencies(PatchSpec::new(block, class), true, after);
         let id = self
             .store
             .initialise(self.id, block, class, contents, &self.scratch, self.now);
-        self.mechanism.created(&spec, id)
+        self.created(&spec, id)
     }
 
     /// Writes contents of a file that wait for nothing, from `offset_bytes` of the block on. Whoever points to them waits for all
@@ -194,10 +241,9 @@ impl<'a> Volume<'a> {
                 self.write(block, class, offset_bytes, contents, &[])
             };
         }
-        let spec = PatchSpec::new(block, class);
-        self.state_dependencies(&spec, &[]);
+        let spec = self.state_dependencies(PatchSpec::new(block, class), true, &[]);
         if !self.scratch.is_empty() {
-            // The mechanism has the contents wait for something.
+            // The mechanism or a patchgroup has the contents wait for something.
             let after = std::mem::take(&mut self.scratch);
             return if is_whole {
                 self.initialise(block, class, contents, &after)
@@ -209,16 +255,33 @@ impl<'a> Volume<'a> {
         let id = self
             .store
             .write_in_run(self.id, block, class, offset, contents, run, self.now);
-        self.mechanism.created(&spec, id)
+        self.created(&spec, id)
     }
 
-    fn state_dependencies(&mut self, spec: &PatchSpec, after: &[PatchId]) {
+    /// Works out what a patch is to come after; `shows` says whether a reader of the disk could see it.
+    fn state_dependencies(&mut self, spec: PatchSpec, shows: bool, after: &[PatchId]) -> PatchSpec {
+        let is_atomic = self.mechanism.scopes_are_atomic();
+        let is_hidden = self.is_hidden || !shows || planted(Planted::EverythingHidden);
+        // What makes hidden patches show comes after them only where the layout's order is kept.
+        let counts = !is_hidden || is_atomic || !self.mechanism.keeps_order();
+        let spec = PatchSpec {
+            is_grouped: self.groups.is_some() && counts,
+            is_hidden,
+            ..spec
+        };
         self.scratch.clear();
         self.scratch.extend_from_slice(after);
         self.mechanism
-            .transform(self.store, spec, &mut self.scratch);
-        let keeps_undo = self.mechanism.keeps_undo(spec);
+            .transform(self.store, &spec, &mut self.scratch);
+        if spec.is_grouped
+            && !is_atomic
+            && let Some((groups, engaged)) = &self.groups
+        {
+            groups.heads(self.store.graph(), engaged, &mut self.scratch);
+        }
+        let keeps_undo = self.mechanism.keeps_undo(&spec);
         self.store.graph_mut().set_keeps_undo(keeps_undo);
+        spec
     }
 
     /// An empty patch for a set of patches; dead at once where the mechanism keeps no order.

@@ -11,7 +11,7 @@ use backstitch_layout::{
     InodeNumber, LayoutKind, NewInode, OpenRequest, Opened, Rename, RenameMode, SetAttributes,
     SetXattrMode, Timestamp,
 };
-use backstitch_ordering::{Mechanism, Operation, PatchId, Volume, VolumeId};
+use backstitch_ordering::{Groups, Mechanism, Operation, PatchId, Volume, VolumeId};
 use backstitch_store::{BlockClass, Goal, Limits, Store};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -19,7 +19,8 @@ use crate::options::now;
 use crate::persist::Retrier;
 use crate::reclaim::OnChange;
 use crate::snapshot::Snapshot;
-use crate::{Error, MountOptions, RecoveryReport, Result, Stats, journal};
+use crate::stats::GroupStats;
+use crate::{Error, MountOptions, RecoveryReport, Result, Stats, groups, journal};
 
 /// So many bytes of the bound on memory allow one more patch to be alive. They take less; but a sync writes them all.
 const BYTES_PER_PATCH: u64 = 512;
@@ -32,6 +33,9 @@ pub(crate) struct Core {
     pub(crate) mechanism: Box<dyn Mechanism>,
     pub(crate) fs: Box<dyn FileSystem>,
     pub(crate) volume: VolumeId,
+    /// The open patchgroups, and who waits to hear of them.
+    pub(crate) groups: Groups,
+    pub(crate) listeners: Vec<groups::Listener>,
     /// What callers wait for to be on stable storage, by ticket.
     pub(crate) wishes: Vec<(u64, Vec<PatchId>)>,
     pub(crate) next_ticket: u64,
@@ -167,6 +171,8 @@ impl Engine {
                 mechanism,
                 fs: opened.file_system,
                 volume,
+                groups: Groups::default(),
+                listeners: Vec::new(),
                 wishes: Vec::new(),
                 next_ticket: 0,
                 committing: false,
@@ -348,8 +354,11 @@ impl Engine {
 
     /// An inode was read: its access time moves as `relatime` has it. Nobody is told where that could not be done.
     pub fn touch_accessed(&self, inode: InodeNumber) {
-        let moved = self.run(Some(Operation::Attributes), |fs, v, now| {
-            fs.touch_accessed(v, inode, now)
+        // Nobody orders what is read.
+        let moved = groups::with(Arc::new([]), || {
+            self.run(Some(Operation::Attributes), |fs, v, now| {
+                fs.touch_accessed(v, inode, now)
+            })
         });
         if let Err(error) = moved {
             tracing::debug!("access time of inode {inode}: {error}");
@@ -587,6 +596,11 @@ impl Engine {
             write_retries: core.write_retries,
             memory: core.memory_stats(),
             bytes_read: self.bytes_read.load(Ordering::Relaxed),
+            patchgroups: GroupStats {
+                open: core.groups.open() as u64,
+                engaged: core.groups.engaged(),
+                listeners: core.listeners.len() as u64,
+            },
             ..Stats::of(&core.store, core.fs.deferred(), core.fs.reclaim_progress())
         }
     }
@@ -628,7 +642,13 @@ impl Core {
             Timestamp,
         ) -> backstitch_layout::Result<T>,
     ) -> backstitch_layout::Result<T> {
-        let mut volume = Volume::new(&mut self.store, &mut *self.mechanism, self.volume, clock);
+        let is_asked_for = matches!(
+            operation,
+            Some(Operation::Names | Operation::Attributes | Operation::Contents)
+        );
+        let under = is_asked_for.then(groups::under);
+        let mut volume = Volume::new(&mut self.store, &mut *self.mechanism, self.volume, clock)
+            .under(&mut self.groups, under.as_deref().unwrap_or_default());
         if let Some(operation) = operation {
             volume.begin(operation);
         }

@@ -15,6 +15,9 @@ pub enum Error {
     /// A write or a flush failed earlier; since then nothing can be changed or made durable.
     #[error("the device failed earlier, nothing can be written any more: {0}")]
     Latched(DeviceError),
+    /// What a patchgroup cannot do.
+    #[error(transparent)]
+    Group(#[from] backstitch_ordering::GroupError),
     /// A copy of the mounted file system could not be made.
     #[error("{0}")]
     Snapshot(String),
@@ -32,6 +35,15 @@ impl Error {
         use backstitch_layout::Error as E;
         match self {
             Error::Latched(_) | Error::Stuck { .. } | Error::Snapshot(_) => 5,
+            Error::Group(e) => {
+                use backstitch_ordering::GroupError as G;
+                match e {
+                    G::Unknown => 9,
+                    G::Engaged => 16,
+                    G::Sealed | G::Used | G::NotEngaged | G::Itself => 22,
+                    G::TooMany => 24,
+                }
+            }
             Error::Layout(e) => match e {
                 E::NotPermitted => 1,
                 E::NotFound => 2,

@@ -34,6 +34,7 @@ mod commit;
 mod ending;
 mod engine;
 mod error;
+mod groups;
 pub mod journal;
 mod options;
 mod persist;
@@ -48,11 +49,11 @@ pub use backstitch_layout::{
     FileType, InodeNumber, LayoutKind, NewInode, RenameMode, Seek, SetAttributes, SetXattrMode,
     Timestamp,
 };
-pub use backstitch_ordering::MechanismKind as Ordering;
+pub use backstitch_ordering::{GroupError, GroupId, MechanismKind as Ordering};
 pub use backstitch_store::Optimisations;
 pub use engine::Engine;
 pub use error::{Error, Result};
 pub use options::{MountOptions, RecoveryReport};
 pub use stats::{
-    CacheStats, DeferredStats, MemoryStats, PatchStats, ReclaimStats, Stats, UndoStats,
+    CacheStats, DeferredStats, GroupStats, MemoryStats, PatchStats, ReclaimStats, Stats, UndoStats,
 };

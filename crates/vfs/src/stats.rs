@@ -40,6 +40,8 @@ pub struct Stats {
     pub deferred: DeferredStats,
     /// The reclaim of what a crash left.
     pub reclaim: ReclaimStats,
+    /// Patchgroups.
+    pub patchgroups: GroupStats,
     /// Why nothing can be changed, if so.
     pub read_only: Option<String>,
 }
@@ -119,6 +121,18 @@ pub struct MemoryStats {
     pub throttled: u64,
     /// For how long, all operations together.
     pub throttled_seconds: f64,
+}
+
+/// Figures of patchgroups.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub struct GroupStats {
+    /// Open now.
+    pub open: u64,
+    /// How often they are engaged now, all together.
+    pub engaged: u64,
+    /// How many wait to hear that one is on stable storage.
+    pub listeners: u64,
 }
 
 /// Figures of deferred work.

@@ -103,6 +103,7 @@ impl Engine {
             }
         }
         self.batch_done.notify_all();
+        self.tell_listeners(core);
         true
     }
 

@@ -32,6 +32,8 @@
 //!
 //! Contents that the layout orders after a change of T itself (the end of a last block, zeroed once the size hides it) go into T. And what
 //! is written into a block of which a copy is in the log must go into the log too: a replay would bring the older copy home over it.
+//! And so must what is written under a patchgroup (§5.1), or a later transaction could be there before it; but for contents that
+//! nothing leads to yet, under `ordered`: those are there before the transaction that makes them show.
 
 mod log;
 mod tail;
@@ -216,8 +218,11 @@ impl JournalMechanism {
 
     fn takes(&self, spec: &PatchSpec, dependencies: &[PatchId]) -> bool {
         let on_running = |d: &PatchId| Some(*d) == self.running.hold;
+        // Under `ordered` what nothing leads to yet is there before what will, and that is journaled.
+        let is_early = spec.is_hidden && self.mode == JournalMode::Ordered;
         spec.class != BlockClass::Data
             || self.mode == JournalMode::Full
+            || (spec.is_grouped && !is_early && !planted(Planted::GroupsPastJournal))
             || self.is_logged(spec.block)
             || dependencies.iter().any(on_running)
     }

@@ -1,0 +1,170 @@
+//! Patchgroups keep their order in every state that a crash can leave, whatever the mechanism; and the explorer would see it if they
+//! did not: with the groups taken out of the engine, and with one rule of theirs left out at a time.
+
+use backstitch_crash::{
+    Campaign, ImageOptions, NoObserver, Observer, Operation, Results, Schedule, Workload,
+    parse_script,
+};
+use backstitch_journal::planted as journal;
+use backstitch_ordering::planted::{Planted, plant};
+use backstitch_ordering::{JournalMode, MechanismKind};
+use backstitch_store::Optimisations;
+
+/// A compressor removes its input after its output (Frost et al., §5.2).
+const COMPRESSOR: &str = "creat in; write in 0 5000; creat gone; sync; engage 1; creat out; append out 1500; append out 1500; disengage 1; \
+     depend 2 1; engage 2; unlink in; disengage 2";
+
+/// Messages move from one mailbox to another, as an IMAP server does it: copy, copy, mark, expunge.
+const MAILBOX: &str = "creat src; write src 0 3000; creat dst; append dst 100; sync; engage 1; append dst 1500; disengage 1; depend 2 1; \
+     engage 2; append dst 1500; disengage 2; depend 3 2; engage 3; write src 40 20; disengage 3; depend 4 3; \
+     engage 4; truncate src 0; disengage 4";
+
+/// Subversion: contents before the rename that installs them, and names in the order of the calls.
+const SUBVERSION: &str = "mkdir wc; creat wc/log; append wc/log 700; mkdir wc/tmp; sync; engage 1; creat wc/tmp/log; append wc/tmp/log 1800; \
+     disengage 1; depend 2 1; engage 2; rename wc/tmp/log wc/log; disengage 2; depend 3 2; engage 3; mkdir wc/new; creat wc/new/f; \
+     disengage 3; depend 4 3; engage 4; rename wc/new wc/done; disengage 4; depend 5 4; engage 5; unlink wc/log; disengage 5";
+
+/// What is put into a directory that no group made, overwriting in place, holes, a file that was cut before.
+const CORNERS: &str = "creat a; write a 0 6000; creat b; write b 0 2500; sync; mkdir d; truncate a 1000; engage 1; creat d/f; \
+     write d/f 4096 600; append a 900; disengage 1; depend 2 1; engage 2; write b 100 900; disengage 2; depend 3 1; \
+     engage 3; write d/f 0 500; link b c; disengage 3; depend 4 2; depend 4 3; engage 4; unlink b; creat e; setxattr e user.x y; \
+     disengage 4";
+
+const SCRIPTS: [(&str, &str); 4] = [
+    ("compressor", COMPRESSOR),
+    ("mailbox", MAILBOX),
+    ("subversion", SUBVERSION),
+    ("corners", CORNERS),
+];
+
+const MECHANISMS: [MechanismKind; 5] = [
+    MechanismKind::Soft,
+    MechanismKind::Sync,
+    MechanismKind::Journal(JournalMode::Writeback),
+    MechanismKind::Journal(JournalMode::Ordered),
+    MechanismKind::Journal(JournalMode::Full),
+];
+
+/// Plants an error in every thread that explores.
+struct Broken(Planted);
+
+impl Observer for Broken {
+    fn thread_starts(&self) {
+        plant(Some(self.0));
+    }
+}
+
+struct BrokenJournal;
+
+impl Observer for BrokenJournal {
+    fn thread_starts(&self) {
+        journal::plant(Some(journal::Planted::GroupsPastJournal));
+    }
+}
+
+fn explore(
+    (name, script): (&str, &str),
+    ordering: MechanismKind,
+    seed: u64,
+    observer: &dyn Observer,
+) -> Results {
+    let variants = [Optimisations::NONE, Optimisations::BOTH]
+        .into_iter()
+        .flat_map(|optimisations| Schedule::ALL.map(|schedule| (optimisations, schedule)))
+        .collect();
+    let operations = parse_script(script).expect("a script of our own");
+    let synced = operations.iter().position(|o| *o == Operation::Sync);
+    let campaign = Campaign {
+        ordering,
+        workloads: vec![Workload {
+            name: name.to_owned(),
+            setup: synced.map_or(0, |at| at + 1),
+            operations,
+        }],
+        variants,
+        image: ImageOptions::default(),
+        base: None,
+        seed,
+        torn: false,
+        exhaustive: 400,
+        samples: 100,
+        whole_every: 64,
+        most_states: u64::MAX,
+        most_states_each: 6000,
+        most_failures: 1,
+        threads: 2,
+    };
+    let results = campaign.run(observer).expect("the engine gets through");
+    assert!(
+        results.refused.is_empty(),
+        "{name} under {ordering}: {:?}",
+        results.refused
+    );
+    results
+}
+
+#[test]
+fn the_order_holds_in_every_state_under_every_mechanism() {
+    for ordering in MECHANISMS {
+        let (mut states, mut cut) = (0, 0);
+        for script in SCRIPTS {
+            let results = explore(script, ordering, 1, &NoObserver);
+            if let Some(failure) = results.failures.first() {
+                panic!("{} under {ordering}: {}", script.0, failure.verdict());
+            }
+            states += results.states;
+            cut += results.cut_short;
+        }
+        eprintln!("{ordering}: {states} states, {cut} runs cut short");
+        assert!(states > 1000, "{ordering}: {states} states only");
+    }
+}
+
+fn is_found(script: (&str, &str), ordering: MechanismKind, observer: &dyn Observer) -> bool {
+    (1..=4).any(|seed| {
+        let results = explore(script, ordering, seed, observer);
+        let found = results.failures.first();
+        if let Some(failure) = found {
+            assert!(
+                failure.verdict().contains("patchgroup"),
+                "{}",
+                failure.verdict()
+            );
+            eprintln!(
+                "{} under {ordering}: state {}: {}",
+                script.0,
+                results.states,
+                failure.verdict()
+            );
+        }
+        found.is_some()
+    })
+}
+
+#[test]
+fn without_groups_each_program_loses_something() {
+    for script in SCRIPTS {
+        let without = Broken(Planted::HeadLeftOut);
+        assert!(
+            is_found(script, MechanismKind::Soft, &without),
+            "{}",
+            script.0
+        );
+    }
+    // Contents that are overwritten in place do not go through these journals but for the group's sake.
+    for mode in [JournalMode::Writeback, JournalMode::Ordered] {
+        let ordering = MechanismKind::Journal(mode);
+        let corners = ("corners", CORNERS);
+        assert!(is_found(corners, ordering, &BrokenJournal), "{ordering}");
+    }
+}
+
+#[test]
+fn every_rule_left_out_is_found() {
+    for error in Planted::ALL {
+        let found = SCRIPTS
+            .iter()
+            .any(|script| is_found(*script, MechanismKind::Soft, &Broken(error)));
+        assert!(found, "{error:?} was not found");
+    }
+}

@@ -1,0 +1,53 @@
+//! Errors that a test can plant in patchgroups, one at a time, to see that an explorer of crash states finds them.
+//!
+//! Only with the feature `planted-errors`; without it every question for a planted error is the constant "no". An error is planted
+//! for the thread that asks.
+
+#[cfg(feature = "planted-errors")]
+use std::cell::Cell;
+
+/// One rule of patchgroups left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planted {
+    /// What is made under a group does not wait for the groups before it.
+    HeadLeftOut,
+    /// What is made under a group is not waited for by the groups after it.
+    MemberLeftOut,
+    /// Contents that show at once are taken for hidden ones.
+    EverythingHidden,
+    /// A change counts as there although no name leads to it yet.
+    ReachLeftOut,
+}
+
+impl Planted {
+    /// All of them.
+    pub const ALL: [Planted; 4] = [
+        Planted::HeadLeftOut,
+        Planted::MemberLeftOut,
+        Planted::EverythingHidden,
+        Planted::ReachLeftOut,
+    ];
+}
+
+#[cfg(feature = "planted-errors")]
+thread_local! {
+    static PLANTED: Cell<Option<Planted>> = const { Cell::new(None) };
+}
+
+/// Plants an error for this thread; none with `None`.
+#[cfg(feature = "planted-errors")]
+pub fn plant(error: Option<Planted>) {
+    PLANTED.set(error);
+}
+
+/// Whether this error is planted.
+#[inline]
+pub(crate) fn planted(error: Planted) -> bool {
+    #[cfg(feature = "planted-errors")]
+    return PLANTED.get() == Some(error);
+    #[cfg(not(feature = "planted-errors"))]
+    {
+        let _ = error;
+        false
+    }
+}

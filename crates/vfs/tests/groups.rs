@@ -1,0 +1,173 @@
+//! Patchgroups through the engine: what they cost, how one hears of them, and that they leave nothing behind.
+
+mod support;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use backstitch_device::{BlockDevice, FaultKind, FaultLength, Loss};
+use backstitch_ext::Ext2;
+use backstitch_vfs::{Engine, Error, GroupError, GroupId, InodeNumber, MountOptions};
+use support::{Disk, check, new_image, read_all, write_new};
+
+fn disk() -> Disk {
+    Disk::new(new_image(8 << 20, 512), Loss::Everything)
+}
+
+/// A group that comes after another one, and what is done under it.
+fn after(engine: &Engine, before: Option<GroupId>, body: impl FnOnce()) -> GroupId {
+    let group = engine.group_create().unwrap();
+    if let Some(before) = before {
+        engine.group_depend(group, before).unwrap();
+        engine.group_close(before);
+    }
+    engine.group_engage(group).unwrap();
+    engine.under(&[group], body);
+    engine.group_disengage(group).unwrap();
+    group
+}
+
+fn append(engine: &Engine, inode: InodeNumber, data: &[u8]) {
+    let end = engine.attributes(inode).unwrap().size_bytes;
+    assert_eq!(engine.write(inode, end, data).unwrap(), data.len());
+}
+
+#[test]
+fn a_chain_of_appends_costs_no_more_than_one() {
+    let disk = disk();
+    // Enough memory that nothing is written before it is asked for.
+    let options = MountOptions {
+        expire_seconds: 1e6,
+        ..MountOptions::default()
+    };
+    let engine = Engine::mount(disk.fault.clone(), &Ext2, &options).unwrap();
+    let root = engine.root();
+    let file = write_new(&engine, root, "mbox", &[1; 100]);
+    engine.sync().unwrap();
+    let before = disk.fault.counts();
+    let mut last = None;
+    for message in 0..100_u8 {
+        let data = [message; 700];
+        last = Some(after(&engine, last, || append(&engine, file, &data)));
+    }
+    engine.group_sync(last.unwrap()).unwrap();
+    let flushes = disk.fault.counts().flushes - before.flushes;
+    // Contents and pointers behind the end, then the inode.
+    assert!(flushes <= 3, "{flushes} flushes for a chain of 100 groups");
+    engine.group_close(last.unwrap());
+    let stats = engine.stats().patchgroups;
+    assert_eq!((stats.open, stats.engaged, stats.listeners), (0, 0, 0));
+    assert_eq!(read_all(&engine, file).unwrap().len(), 100 + 100 * 700);
+    engine.unmount().unwrap();
+    assert!(check(&*disk.memory).findings.is_empty());
+}
+
+#[test]
+fn what_is_done_later_waits_for_what_was_done_before() {
+    let disk = disk();
+    let engine = disk.mount().unwrap();
+    let root = engine.root();
+    write_new(&engine, root, "in", &[1; 3000]);
+    engine.sync().unwrap();
+    let first = after(&engine, None, || {
+        write_new(&engine, root, "out", &[2; 3000]);
+    });
+    let second = after(&engine, Some(first), || engine.unlink(root, b"in").unwrap());
+    // Its name alone is asked for: all of the other file comes along.
+    engine.group_sync(second).unwrap();
+    assert!(engine.group_is_durable(second).unwrap());
+    let image = Disk::new(disk.memory.snapshot(), Loss::Everything);
+    let recovered = image.mount().unwrap();
+    assert!(recovered.lookup(recovered.root(), b"in").is_err());
+    let out = recovered.lookup(recovered.root(), b"out").unwrap();
+    assert_eq!(read_all(&recovered, out.inode).unwrap(), [2; 3000]);
+}
+
+#[test]
+fn those_who_listen_hear_when_it_is_there_or_will_never_be() {
+    let disk = disk();
+    let engine = disk.mount().unwrap();
+    let root = engine.root();
+    let group = after(&engine, None, || {
+        write_new(&engine, root, "a", &[1; 3000]);
+    });
+    assert!(!engine.group_is_durable(group).unwrap());
+    let (told, heard) = mpsc::channel();
+    engine
+        .group_listen(group, move || told.send(()).unwrap())
+        .unwrap();
+    let waiting = {
+        let engine = engine.clone();
+        std::thread::spawn(move || engine.group_wait(group))
+    };
+    assert!(heard.recv_timeout(Duration::from_millis(20)).is_err());
+    engine.sync().unwrap();
+    heard.recv_timeout(Duration::from_secs(20)).unwrap();
+    waiting.join().unwrap().unwrap();
+    assert!(engine.group_is_durable(group).unwrap());
+
+    // A group that is closed, and one whose device fails.
+    let count = Arc::new(AtomicU32::new(0));
+    let counts = || {
+        let count = count.clone();
+        move || {
+            count.fetch_add(1, Ordering::SeqCst);
+        }
+    };
+    let closed = after(&engine, None, || {
+        write_new(&engine, root, "b", &[1; 3000]);
+    });
+    engine.group_listen(closed, counts()).unwrap();
+    engine.group_close(closed);
+    assert_eq!(count.load(Ordering::SeqCst), 1);
+    let lost = after(&engine, None, || {
+        write_new(&engine, root, "c", &[1; 3000]);
+    });
+    engine.group_listen(lost, counts()).unwrap();
+    disk.fault.inject(backstitch_device::Fault {
+        kind: FaultKind::Flush,
+        number: disk.fault.counts().flushes + 1,
+        length: FaultLength::Gone,
+    });
+    assert_eq!(engine.group_sync(lost).unwrap_err().errno(), 5);
+    assert_eq!(engine.group_is_durable(lost).unwrap_err().errno(), 5);
+    assert_eq!(engine.group_wait(lost).unwrap_err().errno(), 5);
+    assert_eq!(count.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn a_group_is_for_the_operations_it_was_engaged_for() {
+    let disk = disk();
+    let engine = disk.mount().unwrap();
+    let root = engine.root();
+    let first = after(&engine, None, || {
+        write_new(&engine, root, "a", &[1; 3000]);
+    });
+    let group = engine.group_create().unwrap();
+    engine.group_depend(group, first).unwrap();
+    assert_eq!(
+        engine.group_engage(first).unwrap_err(),
+        Error::Group(GroupError::Sealed)
+    );
+    engine.group_engage(group).unwrap();
+    // Another thread's operations, and this one's outside, wait for nothing.
+    let before = disk.fault.counts();
+    let other = engine.clone();
+    std::thread::spawn(move || {
+        write_new(&other, root, "b", &[1; 3000]);
+    })
+    .join()
+    .unwrap();
+    assert_eq!(disk.fault.counts().flushes, before.flushes);
+    engine.group_sync(group).unwrap();
+    let image = Disk::new(disk.memory.snapshot(), Loss::Everything);
+    let recovered = image.mount().unwrap();
+    assert!(recovered.lookup(recovered.root(), b"a").is_ok());
+    engine.group_close(group);
+    engine.group_close(first);
+    assert_eq!(engine.stats().patchgroups.open, 0);
+    assert_eq!(engine.stats().patchgroups.engaged, 0);
+    engine.unmount().unwrap();
+    assert_eq!(disk.memory.size_bytes(), 8 << 20);
+}

@@ -383,6 +383,8 @@ errors! {
     OutlivedUntold => "outlived-untold", tree!();
     /// A directory with two names loses one of them before the reclaim knows: the other one stands for what is dead.
     NamesUnsettled => "names-unsettled", "mkdir A; mkdir A/d; mkdir B; sync; rename A/d B/d";
+    /// A directory is removed before one without a name, left by the crash, whose `..` leads to it.
+    OrphansParentRemoved => "orphans-parent-removed", tree!();
 }
 
 #[cfg(feature = "planted-errors")]
@@ -405,6 +407,7 @@ impl Planted {
                 | Planted::AttributesUntold
                 | Planted::OutlivedUntold
                 | Planted::NamesUnsettled
+                | Planted::OrphansParentRemoved
         )
     }
 }
@@ -427,7 +430,10 @@ impl Planted {
     pub fn needs_much_use(self) -> bool {
         matches!(
             self,
-            Planted::AttributesUntold | Planted::OutlivedUntold | Planted::NamesUnsettled
+            Planted::AttributesUntold
+                | Planted::OutlivedUntold
+                | Planted::NamesUnsettled
+                | Planted::OrphansParentRemoved
         )
     }
 }

@@ -50,6 +50,9 @@ impl Ext {
         if of_directory && !self.is_empty_directory(v, found.inode, &target)? {
             return Err(Error::NotEmpty);
         }
+        if of_directory {
+            self.check_childless(found.inode, &target)?;
+        }
         let mut after = Vec::new();
         if of_directory {
             let departures = self.departures_of(v, found.inode);

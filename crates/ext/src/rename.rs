@@ -132,11 +132,10 @@ impl Ext {
             (false, true) => Err(Error::IsADirectory),
             (true, true) => {
                 self.check_settled(found.inode)?;
-                if self.is_empty_directory(v, found.inode, target)? {
-                    Ok(())
-                } else {
-                    Err(Error::NotEmpty)
+                if !self.is_empty_directory(v, found.inode, target)? {
+                    return Err(Error::NotEmpty);
                 }
+                self.check_childless(found.inode, target)
             }
             _ => Ok(()),
         }

@@ -406,9 +406,10 @@ fn what_the_reclaim_is_not_told_is_found() {
     let untold = Planted::ALL.iter().filter(|error| error.needs_much_use());
     let mut missed = Vec::new();
     for error in untold {
-        let found = (1..40).any(|seed| {
+        let mut tries = (1..40).flat_map(|seed| [(1024, seed), (4096, seed)]);
+        let found = tries.any(|(block_size, seed)| {
             plant(Some(*error));
-            let explored = catch_unwind(|| explore(1024, seed, 400, true));
+            let explored = catch_unwind(|| explore(block_size, seed, 400, true));
             plant(None);
             explored.is_err()
         });

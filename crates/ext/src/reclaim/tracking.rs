@@ -4,7 +4,7 @@ use backstitch_layout::{Error, Result};
 
 use super::names::{DIRECTORY, Directory};
 use super::{Reclaim, kind};
-use crate::format::{ROOT_INODE, bitmap};
+use crate::format::{Inode, ROOT_INODE, bitmap};
 use crate::groups::Run;
 use crate::layout::Ext;
 use crate::planted::{Planted, planted};
@@ -299,6 +299,21 @@ impl Ext {
                     && !planted(Planted::NamesUnsettled) =>
             {
                 Err(Error::WaitForNames)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether an empty directory from before the crash must stay for now: one that counts more than its own two links may be what
+    /// `..` of a directory without a name leads to, and that dies first.
+    pub(crate) fn check_childless(&self, directory: u32, inode: &Inode) -> Result<()> {
+        match self.reclaim.as_deref() {
+            Some(r)
+                if inode.links > 2
+                    && r.kind(directory) != kind::NEW_DIRECTORY
+                    && !planted(Planted::OrphansParentRemoved) =>
+            {
+                Err(Error::WaitForReclaim)
             }
             _ => Ok(()),
         }

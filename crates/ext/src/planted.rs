@@ -206,7 +206,7 @@ errors! {
         "mkdir A; mkdir B; creat A/f; link A/f B/g; sync; unlink A/f";
     /// The names in a removed directory count as gone when its own name is: but it is still there, and so are they.
     NamesGoneWithTheName => "names-gone-with-the-name",
-        "mkdir A; mkdir A/d; creat A/d/f; sync; unlink A/d/f; rmdir A/d";
+        "mkdir A; mkdir A/d; creat f; rename f A/d/f; sync; unlink A/d/f; rmdir A/d";
     /// A parent no longer counts the `..` of a removed directory that is still there.
     ParentLinkDroppedBeforeFreeing => "parent-link-dropped-before-freeing",
         "mkdir A; mkdir A/d; sync; rmdir A/d";

@@ -19,6 +19,7 @@ mod contents;
 mod error;
 mod figures;
 pub mod files;
+mod imap;
 mod measure;
 pub mod paper;
 mod plot;
@@ -32,10 +33,13 @@ mod workload;
 
 pub use error::{Error, Result};
 pub use figures::{CpuTime, EngineFigures, Phase, Run};
+pub use imap::{ImapSpec, ImapVariant, measure_imap};
 pub use measure::{Spec, Target, measure};
 pub use plot::{plot_optimisations, plot_runs};
 pub use recovery::{RecoveryFigures, RecoverySpec, measure_recovery};
 pub use report::document;
 pub use series::{Series, micro_specs, optimisation_specs, run_series};
-pub use table::{micro_table, optimisation_tables, recovery_table, run_line, run_table};
+pub use table::{
+    imap_table, micro_table, optimisation_tables, recovery_table, run_line, run_table,
+};
 pub use workload::{Scale, Workload};

@@ -250,7 +250,11 @@ pub(crate) fn check_image(workload: &'static str, path: &Path) -> Result<()> {
     check(workload, Ordering::Soft, &FileDevice::open(path, options)?)
 }
 
-fn check(workload: &'static str, ordering: Ordering, device: &dyn BlockDevice) -> Result<()> {
+pub(crate) fn check(
+    workload: &'static str,
+    ordering: Ordering,
+    device: &dyn BlockDevice,
+) -> Result<()> {
     let report = fsck::check(device, &fsck::Options::default())?;
     match report.findings.first() {
         None if report.is_clean() => Ok(()),

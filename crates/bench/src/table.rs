@@ -150,6 +150,46 @@ pub fn run_table(all: &[Series]) -> String {
     aligned(&rows, 3)
 }
 
+/// The table of `imap`, with the paper's writes beside ours: a line for each mechanism and way. How many times longer fsync per operation
+/// takes than the other ways stands in the last column.
+pub fn imap_table(all: &[Series]) -> String {
+    let mut rows = vec![heading(&[
+        "ordering",
+        "way",
+        "elapsed s",
+        "CPU s",
+        "writes",
+        "paper",
+        "blocks",
+        "flushes",
+        "faster",
+    ])];
+    for series in all {
+        let run = series.median();
+        let same = |other: &&Series| {
+            other.median().ordering == run.ordering
+                && other.median().variant.as_deref() == Some("fsync")
+        };
+        let slow = all.iter().find(same).map(|s| s.median().elapsed_seconds);
+        let faster = slow.map_or("–".to_owned(), |slow| {
+            format!("{:.1} ×", slow / run.elapsed_seconds.max(1e-9))
+        });
+        let paper = run.paper.as_ref();
+        rows.push(vec![
+            run.ordering.clone().unwrap_or_default(),
+            run.variant.clone().unwrap_or_default(),
+            spread(series, |run| run.elapsed_seconds, 3),
+            spread(series, Run::cpu_seconds, 3),
+            engine(series, |e| e.write_requests),
+            paper.map_or("–".to_owned(), |p| thousands(p.value as u64)),
+            engine(series, |e| e.blocks_written),
+            engine(series, |e| e.flushes),
+            faster,
+        ]);
+    }
+    aligned(&rows, 2)
+}
+
 /// The table of `bench recovery`: the time to a usable mount, empty and full, beside the paper's, and the reclaim's.
 pub fn recovery_table(series: &Series) -> String {
     const PAPER_SECONDS: f64 = 0.35;

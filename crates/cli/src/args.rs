@@ -1,8 +1,8 @@
 //! The commands and what they share.
 
 use crate::commands::{
-    bench, cat, completions, cp, crash, find, fsck, info, journal, later, ln, ls, man, mkdir, mkfs,
-    mount, mv, rm, snapshot, stat, stats, sync, umount,
+    bench, cat, completions, cp, crash, depend, find, fsck, info, journal, later, ln, ls, man,
+    mkdir, mkfs, mount, mv, order, rm, snapshot, stat, stats, sync, umount,
 };
 use clap::{Parser, Subcommand};
 
@@ -73,10 +73,10 @@ pub(crate) enum Command {
     Trace(later::Trace),
     /// Run the papers' workloads and measure what they cost
     Bench(bench::Args),
-    /// Run commands with an order on disk between them (not there yet)
-    Depend(later::Depend),
-    /// Run a command whose fsync orders instead of waiting (not there yet)
-    Order(later::Order),
+    /// Run commands with an order on the disk between them
+    Depend(depend::Args),
+    /// Run a command whose fsync orders instead of waiting
+    Order(order::Args),
     /// Work on a stand-alone write-ahead log (not there yet)
     Wafs(later::Wafs),
     /// Export an image as a network block device (not there yet)

@@ -122,14 +122,29 @@ fn what_is_not_there_is_said() {
 }
 
 #[test]
+fn a_benchmark_of_mailboxes_runs_in_three_ways() {
+    let bench = Bench::new();
+    let line = "bench imap --scale 0.02 --flush 0 --size 32M --check --json";
+    let runs = bench.line(line).good().json()["runs"].clone();
+    let of = |ordering: &str, variant: &str| {
+        let found = runs.as_array().unwrap().iter();
+        let mut found = found.filter(|r| r["ordering"] == ordering && r["variant"] == variant);
+        found.next().map(|run| run["flushes"].as_u64().unwrap())
+    };
+    for ordering in ["soft", "journal=full"] {
+        let (fsync, groups) = (of(ordering, "fsync"), of(ordering, "patchgroups"));
+        assert!(groups.unwrap() < fsync.unwrap(), "{ordering}");
+    }
+    assert_eq!(of("soft", "fsync-durable"), None);
+    bench.line("bench imap --memory --expire 3").refused(2);
+}
+
+#[test]
 fn commands_to_come_say_so() {
     let bench = Bench::new();
     for line in [
         "trace record x",
-        "bench imap",
         "bench untar --disk viking",
-        "depend a b",
-        "order -- true",
         "wafs x",
         "nbd-serve --port 1 x",
     ] {

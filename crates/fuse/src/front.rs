@@ -1,5 +1,6 @@
 //! The engine with what its requests share: replies, attribute changes, the negotiation with the kernel.
 
+use crate::control::Control;
 use crate::convert::{FOREVER, Nodes, errno, file_attributes, generation};
 use crate::privileges::{self, Caller};
 use crate::session::FrontOptions;
@@ -23,6 +24,7 @@ pub(crate) struct Front {
     pub(crate) engine: Arc<Engine>,
     pub(crate) nodes: Nodes,
     pub(crate) snapshots: Snapshots,
+    pub(crate) control: Control,
     /// What `stats` calls the image.
     pub(crate) image: String,
     /// Whether reads move access times (`relatime`).
@@ -42,6 +44,7 @@ impl Front {
     pub(crate) fn new(engine: Arc<Engine>, options: &FrontOptions, ended: Sender<()>) -> Front {
         Front {
             nodes: Nodes::new(engine.root()),
+            control: Control::new(engine.clone()),
             engine,
             snapshots: Snapshots::new(),
             image: options.image.clone(),

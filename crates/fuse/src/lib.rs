@@ -38,6 +38,7 @@
 //! FUSE calls the root 1; the layouts have other numbers for it. [`convert::Nodes`] swaps the two. What `stat` and `readdir`
 //! show are always the layout's own numbers.
 
+mod control;
 pub mod convert;
 mod directories;
 pub mod disk;

@@ -100,6 +100,7 @@ impl Filesystem for Front {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        let _under = self.control.enter(request);
         let inode = self.nodes.inode(node);
         let set = SetAttributes {
             permissions: mode.map(|mode| (mode & 0o7777) as u16),
@@ -136,6 +137,7 @@ impl Filesystem for Front {
         rdev: u32,
         reply: ReplyEntry,
     ) {
+        let _under = self.control.enter(request);
         let Some(file_type) = FileType::from_mode(mode) else {
             return reply.error(Errno::EINVAL);
         };
@@ -161,6 +163,7 @@ impl Filesystem for Front {
         umask: u32,
         reply: ReplyEntry,
     ) {
+        let _under = self.control.enter(request);
         let dir = self.nodes.inode(parent);
         let new = self.new_inode(request, FileType::Directory, mode, umask, &[]);
         self.reply_created(
@@ -171,7 +174,8 @@ impl Filesystem for Front {
         );
     }
 
-    fn unlink(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _under = self.control.enter(request);
         let dir = self.nodes.inode(parent);
         Self::reply_empty(
             "unlink",
@@ -181,7 +185,8 @@ impl Filesystem for Front {
         );
     }
 
-    fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _under = self.control.enter(request);
         let dir = self.nodes.inode(parent);
         Self::reply_empty("rmdir", dir, self.engine.rmdir(dir, name.as_bytes()), reply);
     }
@@ -194,6 +199,7 @@ impl Filesystem for Front {
         target: &Path,
         reply: ReplyEntry,
     ) {
+        let _under = self.control.enter(request);
         let dir = self.nodes.inode(parent);
         let target = target.as_os_str().as_bytes();
         let new = self.new_inode(request, FileType::Symlink, 0o777, 0, target);
@@ -207,7 +213,7 @@ impl Filesystem for Front {
 
     fn rename(
         &self,
-        _request: &Request,
+        request: &Request,
         parent: INodeNo,
         name: &OsStr,
         new_parent: INodeNo,
@@ -215,6 +221,7 @@ impl Filesystem for Front {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
+        let _under = self.control.enter_rename(request);
         let Some(mode) = rename_mode(flags) else {
             return reply.error(Errno::EINVAL);
         };
@@ -227,12 +234,13 @@ impl Filesystem for Front {
 
     fn link(
         &self,
-        _request: &Request,
+        request: &Request,
         node: INodeNo,
         new_parent: INodeNo,
         new_name: &OsStr,
         reply: ReplyEntry,
     ) {
+        let _under = self.control.enter(request);
         let (inode, dir) = (self.nodes.inode(node), self.nodes.inode(new_parent));
         self.reply_created(
             "link",
@@ -287,7 +295,7 @@ impl Filesystem for Front {
 
     fn write(
         &self,
-        _request: &Request,
+        request: &Request,
         node: INodeNo,
         _fh: FileHandle,
         offset: u64,
@@ -298,6 +306,10 @@ impl Filesystem for Front {
         reply: ReplyWrite,
     ) {
         let inode = self.nodes.inode(node);
+        let _under = match write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
+            true => self.control.enter_write_back(inode),
+            false => self.control.enter(request),
+        };
         match self.write_with_flags(inode, offset, data, write_flags, flags) {
             Ok(written) => reply.written(written as u32),
             Err(error) => reply.error(errno("write", inode, &error)),
@@ -318,12 +330,15 @@ impl Filesystem for Front {
 
     fn fsync(
         &self,
-        _request: &Request,
+        request: &Request,
         node: INodeNo,
         _fh: FileHandle,
         data_only: bool,
         reply: ReplyEmpty,
     ) {
+        if self.control.is_ordering_point(request) {
+            return reply.ok();
+        }
         let inode = self.nodes.inode(node);
         Self::reply_empty("fsync", inode, self.engine.fsync(inode, data_only), reply);
     }
@@ -360,12 +375,15 @@ impl Filesystem for Front {
 
     fn fsyncdir(
         &self,
-        _request: &Request,
+        request: &Request,
         node: INodeNo,
         _fh: FileHandle,
         data_only: bool,
         reply: ReplyEmpty,
     ) {
+        if self.control.is_ordering_point(request) {
+            return reply.ok();
+        }
         let inode = self.nodes.inode(node);
         Self::reply_empty(
             "fsyncdir",
@@ -401,6 +419,7 @@ impl Filesystem for Front {
         _position: u32,
         reply: ReplyEmpty,
     ) {
+        let _under = self.control.enter(request);
         let inode = self.nodes.inode(node);
         let done = self.set_xattr(caller(request), inode, name.as_bytes(), value, flags);
         Self::reply_empty("setxattr", inode, done, reply);
@@ -435,7 +454,8 @@ impl Filesystem for Front {
         );
     }
 
-    fn removexattr(&self, _request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn removexattr(&self, request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _under = self.control.enter(request);
         let inode = self.nodes.inode(node);
         let done = self.remove_xattr(inode, name.as_bytes());
         Self::reply_empty("removexattr", inode, done, reply);
@@ -488,6 +508,7 @@ impl Filesystem for Front {
         mode: i32,
         reply: ReplyEmpty,
     ) {
+        let _under = self.control.enter(request);
         let inode = self.nodes.inode(node);
         let Some(how) = allocation(mode) else {
             return reply.error(Errno::EOPNOTSUPP);
@@ -536,6 +557,7 @@ impl Filesystem for Front {
         _flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
+        let _under = self.control.enter(request);
         let (from, to) = (self.nodes.inode(from), self.nodes.inode(to));
         let len = len.min(MAX_COPY_BYTES);
         let copied = self

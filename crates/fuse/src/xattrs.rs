@@ -7,6 +7,7 @@ use crate::snapshot::SNAPSHOT_XATTR;
 use crate::stats::{self, STATS_XATTR, SYNC_XATTR};
 use backstitch_vfs::{InodeNumber, LayoutError, Result, SetAttributes, SetXattrMode};
 use fuser::{Errno, ReplyXattr};
+use patchgroup::protocol::SOCKET_XATTR;
 
 /// The name under which the kernel hands on a file's access ACL.
 const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
@@ -34,6 +35,11 @@ impl Front {
         }
         if name == SNAPSHOT_XATTR.as_bytes() && inode == self.engine.root() {
             return Ok(self.snapshots.document());
+        }
+        if name == SOCKET_XATTR.as_bytes()
+            && let Some(socket) = self.control.socket_name()
+        {
+            return Ok(socket.to_vec());
         }
         check_name(name)?;
         self.engine.get_xattr(inode, name)

@@ -5,6 +5,7 @@
 //! groups are the thread's for as long ([`Engine::under`]), and no operation needs one more argument.
 
 use std::cell::RefCell;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use backstitch_ordering::{GroupError, GroupId, PatchId};
@@ -23,18 +24,30 @@ pub(crate) fn under() -> Arc<[GroupId]> {
     UNDER.with_borrow(Arc::clone)
 }
 
-/// Sets the thread's groups back at the end, whatever happens in between.
-struct Before(Arc<[GroupId]>);
+/// As long as it lives, this thread's operations run under groups: set back when it is dropped, whatever happens in between.
+#[must_use]
+pub struct Under {
+    before: Arc<[GroupId]>,
+    /// The groups are the thread's.
+    of_this_thread: PhantomData<*const ()>,
+}
 
-impl Drop for Before {
+impl Drop for Under {
     fn drop(&mut self) {
-        UNDER.set(std::mem::replace(&mut self.0, Arc::new([])));
+        UNDER.set(std::mem::replace(&mut self.before, Arc::new([])));
+    }
+}
+
+fn enter(groups: Arc<[GroupId]>) -> Under {
+    Under {
+        before: UNDER.replace(groups),
+        of_this_thread: PhantomData,
     }
 }
 
 /// Runs `body` with the thread's operations under these groups and no others.
 pub(crate) fn with<T>(groups: Arc<[GroupId]>, body: impl FnOnce() -> T) -> T {
-    let _before = Before(UNDER.replace(groups));
+    let _under = enter(groups);
     body()
 }
 
@@ -96,6 +109,11 @@ impl Engine {
     /// groups that these depend on.
     pub fn under<T>(&self, groups: &[GroupId], body: impl FnOnce() -> T) -> T {
         with(groups.into(), body)
+    }
+
+    /// As [`under`](Self::under), until the guard is dropped.
+    pub fn enter(&self, groups: &[GroupId]) -> Under {
+        enter(groups.into())
     }
 
     /// Puts everything that was done under the group onto stable storage, and what it comes after.

@@ -49,10 +49,11 @@ pub use backstitch_layout::{
     FileType, InodeNumber, LayoutKind, NewInode, RenameMode, Seek, SetAttributes, SetXattrMode,
     Timestamp,
 };
-pub use backstitch_ordering::{GroupError, GroupId, MechanismKind as Ordering};
+pub use backstitch_ordering::{GroupError, GroupId, JournalMode, MechanismKind as Ordering};
 pub use backstitch_store::Optimisations;
 pub use engine::Engine;
 pub use error::{Error, Result};
+pub use groups::Under;
 pub use options::{MountOptions, RecoveryReport};
 pub use stats::{
     CacheStats, DeferredStats, GroupStats, MemoryStats, PatchStats, ReclaimStats, Stats, UndoStats,

@@ -2,6 +2,8 @@
 
 use crate::error::{Error, Result};
 use crate::{show, size};
+mod imap;
+
 use backstitch_bench::{
     RecoverySpec, Scale, Series, Spec, Target, Workload, document, measure_recovery, micro_specs,
     micro_table, optimisation_specs, optimisation_tables, plot_optimisations, plot_runs,
@@ -18,7 +20,8 @@ use std::time::Duration;
 ///
 /// Workloads: untar, delete, postmark, andrew, zero, micro-create (a run for each size of file); recovery (the time to a usable mount
 /// after a crash, empty and 76 % full, and the reclaim's); or `optimisations`, figure 9 of Frost et al. 2007: the first four, or
-/// those of them that are named too, with every choice of patch optimisations.
+/// those of them that are named too, with every choice of patch optimisations; imap (1,000 messages of 2 kB moved from one mailbox to
+/// another, figure 11 of the same: fsync per operation, patchgroups, fsync per durable operation).
 #[derive(Debug, clap::Args)]
 #[command(
     group = ArgGroup::new("target").args(["memory", "image", "dir", "disk"]),
@@ -31,6 +34,7 @@ Examples:
   backstitch bench optimisations --memory --plot plots/
   backstitch bench optimisations,untar,delete --memory     only these two of its workloads
   backstitch bench recovery --image /tmp/x.img --runs 5    64 GiB (sparse) with 500,000 files
+  backstitch bench imap --flush 0.005                       soft updates and the three journals, in memory
   backstitch bench zero --memory --json | jq '.runs[].operations_per_second'
   backstitch bench untar --files 1000 --megabytes 20 --dir /mnt"
 )]
@@ -53,8 +57,9 @@ pub(crate) struct Args {
     /// Run on a simulated disk (not there yet)
     #[arg(long, value_name = "PRESET")]
     disk: Option<String>,
-    /// The orderings: soft, async, sync
-    #[arg(long, value_name = "MODE", value_delimiter = ',', default_value = "soft", value_parser = ordering)]
+    /// The orderings: soft (unless told), async, sync, journal=writeback, journal=ordered, journal=full; imap runs under soft and the
+    /// journals unless told
+    #[arg(long, value_name = "MODE", value_delimiter = ',', value_parser = ordering)]
     ordering: Vec<Ordering>,
     /// The patch optimisations that are on: none, hard, merge, both
     #[arg(long, value_name = "OPT", value_delimiter = ',', default_value = "both", value_parser = optimisations)]
@@ -92,6 +97,9 @@ pub(crate) struct Args {
     /// PostMark's largest file; the largest of micro-create's sizes to run
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     max_bytes: Option<u64>,
+    /// What each flush of the device takes, 0.005 unless told (imap)
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    flush: Option<f64>,
     /// Check the image after each run
     #[arg(long)]
     check: bool,
@@ -106,6 +114,15 @@ pub(crate) struct Args {
     json: bool,
 }
 
+impl Args {
+    fn orderings(&self) -> &[Ordering] {
+        match self.ordering[..] {
+            [] => &[Ordering::Soft],
+            _ => &self.ordering,
+        }
+    }
+}
+
 /// Workloads that have their names already.
 const LATER: &[&str] = &[
     "micro-read",
@@ -115,7 +132,6 @@ const LATER: &[&str] = &[
     "ssh",
     "netnews",
     "sdet",
-    "imap",
     "figures",
 ];
 
@@ -150,6 +166,9 @@ const RECOVERY: &str = "recovery";
 pub(crate) fn run(args: &Args) -> Result<()> {
     if args.workloads.iter().any(|name| name == RECOVERY) {
         return recovery(args);
+    }
+    if args.workloads.iter().any(|name| name == imap::IMAP) {
+        return imap::run(args);
     }
     let is_table = args.workloads.iter().any(|name| name == OPTIMISATIONS);
     let specs = specs(args, is_table)?;
@@ -199,7 +218,7 @@ fn recovery(args: &Args) -> Result<()> {
             "is about images on a device: --image FILE, or none for one in the directory for temporary files",
         );
     }
-    if args.ordering != [Ordering::Soft] || args.opt != [Optimisations::BOTH] {
+    if args.orderings() != [Ordering::Soft] || args.opt != [Optimisations::BOTH] {
         return refuse("is about soft updates, with all optimisations");
     }
     let unfit = [
@@ -282,7 +301,7 @@ fn specs(args: &Args, is_table: bool) -> Result<Vec<Spec>> {
     let mut specs = Vec::new();
     for workload in workloads {
         for optimisations in &args.opt {
-            for ordering in &args.ordering {
+            for ordering in args.orderings() {
                 let spec = Spec {
                     workload,
                     ordering: *ordering,
@@ -333,7 +352,7 @@ fn check_table(args: &Args, base: &Spec) -> Result<()> {
             "keeps everything in memory until the sync: --cache and --expire say otherwise",
         );
     }
-    if args.ordering != [Ordering::Soft] || args.opt != [Optimisations::BOTH] {
+    if args.orderings() != [Ordering::Soft] || args.opt != [Optimisations::BOTH] {
         return refuse("runs every --opt under soft");
     }
     match base.target {

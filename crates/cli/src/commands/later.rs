@@ -20,8 +20,7 @@ macro_rules! later {
 }
 
 later! {
-    Trace "trace", Depend "depend", Order "order", Wafs "wafs",
-    NbdServe "nbd-serve",
+    Trace "trace", Wafs "wafs", NbdServe "nbd-serve",
 }
 
 /// Says so.

@@ -6,6 +6,7 @@ pub(crate) mod completions;
 pub(crate) mod cp;
 pub(crate) mod crash;
 mod daemon;
+pub(crate) mod depend;
 pub(crate) mod find;
 pub(crate) mod fsck;
 pub(crate) mod info;
@@ -18,6 +19,7 @@ pub(crate) mod mkdir;
 pub(crate) mod mkfs;
 pub(crate) mod mount;
 pub(crate) mod mv;
+pub(crate) mod order;
 pub(crate) mod rm;
 pub(crate) mod snapshot;
 pub(crate) mod stat;
@@ -53,8 +55,8 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
         Command::Crash(args) => return crash::run(&args),
         Command::Trace(_) => later::refuse("trace"),
         Command::Bench(args) => bench::run(&args),
-        Command::Depend(_) => later::refuse("depend"),
-        Command::Order(_) => later::refuse("order"),
+        Command::Depend(args) => return depend::run(&args),
+        Command::Order(args) => return order::run(&args),
         Command::Wafs(_) => later::refuse("wafs"),
         Command::NbdServe(_) => later::refuse("nbd-serve"),
         Command::Completions(args) => completions::run(&args),

@@ -1,0 +1,60 @@
+//! `backstitch order -- CMD`.
+
+use crate::error::{Error, Result, host};
+use patchgroup::Group;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+/// Run a program whose fsyncs wait for nothing: each becomes a point of order. After a crash its files are as they were at one of
+/// these points, or between two of them, only perhaps an earlier one than it believes.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "fsync, fdatasync, msync, O_SYNC and renames that may replace something are such points, in the program and in whatever it starts.
+Renames are, for many programs rename without fsync and mean it.
+
+Examples:
+  backstitch order -- git clone https://example.org/x /mnt/x
+  backstitch order --durable-every 5 --in /mnt -- dpkg --root=/mnt -i a.deb"
+)]
+pub(crate) struct Args {
+    /// Something in the mount that it is about; the current directory unless told
+    #[arg(long = "in", value_name = "PATH", default_value = ".")]
+    inside: PathBuf,
+    /// No more is lost than was done in so many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    durable_every: Option<Duration>,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<OsString>,
+}
+
+fn seconds(text: &str) -> std::result::Result<Duration, String> {
+    let number: Option<f64> = text.parse().ok();
+    let number = number.filter(|n| (0.001..=1e6).contains(n));
+    number
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| format!("not between 0.001 and a million seconds: '{text}'"))
+}
+
+/// Becomes the program, which has the group from then on, and its children.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let failed = |error: &std::io::Error| Error::at_path("order", &args.inside, host(error));
+    let group = Group::create_in(&args.inside).map_err(|error| failed(&error))?;
+    if !group.is_supported() {
+        let why = "no patchgroups here: it is in no mount of backstitch's that can be reached";
+        return Err(Error::at_path("order", &args.inside, why).hint("--in names the mount"));
+    }
+    group
+        .order(args.durable_every)
+        .and_then(|()| group.engage())
+        .map_err(|error| failed(&error))?;
+    let (program, arguments) = args
+        .command
+        .split_first()
+        .ok_or_else(|| Error::usage("order", "a program is wanted"))?;
+    let error = Command::new(program).args(arguments).exec();
+    Err(Error::failed("order", program.display(), host(&error)))
+}

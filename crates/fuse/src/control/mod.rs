@@ -1,0 +1,257 @@
+//! Patchgroups over the mount: which requests belong to which group.
+//!
+//! A group is a connection to this process's socket (`patchgroup::protocol`, [`server`]), and whoever has its descriptor open belongs to
+//! it while it is engaged. So a request belongs to a group where the process that it comes from has that descriptor:
+//!
+//! * **The request's process id** is a thread's, as this process's namespace sees it. Its thread waits for our answer inside a system call,
+//!   so the number stands for it until then, and `/proc/ID/fd` is its table of descriptors: threads, forks, `exec`, a parent that has
+//!   exited, descriptors that were passed or closed, all are as the kernel has them at this moment. Nothing is remembered of
+//!   processes, so no number that is used again can be taken for another process.
+//! * **Write-back of the page cache has no caller.** There is none but for shared mappings, for writes go through the cache at once.
+//!   The kernel does it at `msync`, `munmap` and the end of a process. It belongs to every engaged group of the file's owner and
+//!   of root: more order than was asked for, never less. (More order holds nothing back for long: groups hold nothing.)
+//! * **A process in a namespace that we do not see** has the number 0. It is in no group.
+//!
+//! The descriptor that proves it is the other end of our connection: a request for a group comes with it, and a message sent through it
+//! has to arrive here with our own credentials. A group of one user counts for that user's processes only (root's for all).
+//!
+//! While no group is engaged a request pays one atomic load for all this.
+
+mod server;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use backstitch_vfs::{Engine, GroupId, InodeNumber, Result, Under};
+use fuser::Request;
+use parking_lot::lock_api::ArcRwLockReadGuard;
+use parking_lot::{RawRwLock, RwLock};
+
+/// What becomes of a group's operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// They are in one group.
+    Plain,
+    /// Each begins a group that comes after the one before it.
+    Linear,
+    /// So does each fsync, without waiting, and each rename that replaces something.
+    Order,
+}
+
+/// A group as the engine has it now.
+#[derive(Debug)]
+struct Current {
+    group: GroupId,
+    kind: Kind,
+    is_engaged: bool,
+}
+
+/// A group as its holders have it.
+struct Member {
+    /// How `/proc` shows its descriptor.
+    link: String,
+    owner: u32,
+    /// Read for as long as an operation runs under it.
+    current: Arc<RwLock<Current>>,
+}
+
+struct Shared {
+    engine: Arc<Engine>,
+    members: RwLock<Vec<Arc<Member>>>,
+    /// How many of them are engaged.
+    engaged: AtomicUsize,
+}
+
+/// The groups of a mount.
+pub(crate) struct Control {
+    shared: Arc<Shared>,
+    /// The socket's abstract name, where there is one; it ends with this.
+    server: Option<server::Handle>,
+}
+
+/// An operation runs under the groups of its caller until this is dropped.
+pub(crate) struct Scope {
+    _under: Under,
+    _current: Vec<ArcRwLockReadGuard<RawRwLock, Current>>,
+}
+
+impl Control {
+    pub(crate) fn new(engine: Arc<Engine>) -> Control {
+        let shared = Arc::new(Shared {
+            engine,
+            members: RwLock::default(),
+            engaged: AtomicUsize::new(0),
+        });
+        let server = server::start(&shared)
+            .inspect_err(|error| tracing::warn!("there are no patchgroups: {error}"))
+            .ok();
+        Control { shared, server }
+    }
+
+    /// The abstract name of the socket.
+    pub(crate) fn socket_name(&self) -> Option<&[u8]> {
+        self.server.as_ref().map(server::Handle::name)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.shared.engaged.load(Ordering::Acquire) == 0
+    }
+
+    /// A change that the request asks for belongs to its caller's groups.
+    pub(crate) fn enter(&self, request: &Request) -> Option<Scope> {
+        if self.is_idle() {
+            return None;
+        }
+        let held = self.shared.held_by(request.uid(), request.pid());
+        for member in &held {
+            if member.current.read().kind == Kind::Linear {
+                self.shared.note_failure(self.shared.advance(member));
+            }
+        }
+        self.shared.under(&held)
+    }
+
+    /// As [`enter`](Self::enter), for a rename that may replace something: an ordering point where its caller's fsyncs are.
+    pub(crate) fn enter_rename(&self, request: &Request) -> Option<Scope> {
+        if !self.is_idle() {
+            // Where it cannot be one the rename still comes after what the last one stands for.
+            self.is_ordering_point(request);
+        }
+        self.enter(request)
+    }
+
+    /// As [`enter`](Self::enter), for pages that are written back for nobody in particular.
+    pub(crate) fn enter_write_back(&self, inode: InodeNumber) -> Option<Scope> {
+        if self.is_idle() {
+            return None;
+        }
+        let owner = self.shared.engine.attributes(inode).ok()?.uid;
+        let engaged = self.shared.engaged_for(owner);
+        self.shared.under(&engaged)
+    }
+
+    /// Whether the caller's fsync is one that waits for nothing: what it does from now on comes after what it has done.
+    pub(crate) fn is_ordering_point(&self, request: &Request) -> bool {
+        if self.is_idle() {
+            return false;
+        }
+        let held = self.shared.held_by(request.uid(), request.pid());
+        let ordered = held
+            .iter()
+            .filter(|member| member.current.read().kind == Kind::Order);
+        let mut any = false;
+        for member in ordered {
+            match self.shared.advance(member) {
+                Ok(()) => any = true,
+                Err(error) => {
+                    tracing::warn!("an fsync waits although it need not: {error}");
+                    return false;
+                }
+            }
+        }
+        any
+    }
+}
+
+impl Shared {
+    /// The engaged groups that may concern a user's processes.
+    fn engaged_for(&self, user: u32) -> Vec<Arc<Member>> {
+        let members = self.members.read();
+        let concerned = members.iter().filter(|member| {
+            (member.owner == user || member.owner == 0) && member.current.read().is_engaged
+        });
+        concerned.cloned().collect()
+    }
+
+    /// The engaged groups whose descriptor a thread's process has.
+    fn held_by(&self, user: u32, thread: u32) -> Vec<Arc<Member>> {
+        let mut engaged = self.engaged_for(user);
+        if thread == 0 || engaged.is_empty() {
+            return Vec::new();
+        }
+        let held = sockets_of(&Path::new("/proc").join(thread.to_string()).join("fd"));
+        engaged.retain(|member| held.contains(&member.link));
+        engaged
+    }
+
+    fn under(&self, members: &[Arc<Member>]) -> Option<Scope> {
+        if members.is_empty() {
+            return None;
+        }
+        let current: Vec<_> = members.iter().map(|m| m.current.read_arc()).collect();
+        let groups: Vec<GroupId> = current
+            .iter()
+            .filter(|current| current.is_engaged)
+            .map(|current| current.group)
+            .collect();
+        Some(Scope {
+            _under: self.engine.enter(&groups),
+            _current: current,
+        })
+    }
+
+    /// What follows under the member comes after what was done so far.
+    fn advance(&self, member: &Member) -> Result<()> {
+        // Waits for operations under way: those before this point are in the group that is left.
+        let mut current = member.current.write();
+        if !current.is_engaged {
+            return Ok(());
+        }
+        let next = self.engine.group_create()?;
+        let before = current.group;
+        self.engine.group_disengage(before)?;
+        self.engine.group_depend(next, before)?;
+        self.engine.group_engage(next)?;
+        current.group = next;
+        self.engine.group_close(before);
+        Ok(())
+    }
+
+    fn note_failure(&self, done: Result<()>) {
+        if let Err(error) = done {
+            tracing::warn!("patchgroups: {error}");
+        }
+    }
+
+    /// Engages a group or takes that back.
+    fn set_engaged(&self, member: &Member, engage: bool) -> Result<()> {
+        let mut current = member.current.write();
+        match (current.is_engaged, engage) {
+            (false, true) => {
+                self.engine.group_engage(current.group)?;
+                self.engaged.fetch_add(1, Ordering::AcqRel);
+            }
+            (true, false) => {
+                self.engine.group_disengage(current.group)?;
+                self.engaged.fetch_sub(1, Ordering::AcqRel);
+            }
+            _ => {}
+        }
+        current.is_engaged = engage;
+        Ok(())
+    }
+
+    /// Nobody has the group's descriptor any more.
+    fn end(&self, member: &Arc<Member>) {
+        self.note_failure(self.set_engaged(member, false));
+        self.engine.group_close(member.current.read().group);
+        self.members
+            .write()
+            .retain(|other| !Arc::ptr_eq(other, member));
+    }
+}
+
+/// The sockets of a process's table of descriptors, as `/proc` shows them. Nothing where it may not be looked at.
+fn sockets_of(table: &Path) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(table) else {
+        return Vec::new();
+    };
+    let links = entries
+        .flatten()
+        .filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    links
+        .filter_map(|link| link.into_os_string().into_string().ok())
+        .filter(|link| link.starts_with("socket:["))
+        .collect()
+}

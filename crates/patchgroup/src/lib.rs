@@ -1,0 +1,321 @@
+//! Patchgroups: order on the disk without waiting (Frost et al., *Generalized File System Dependencies*, SOSP 2007, §5).
+//!
+//! A program that replaces a file wants its new contents on the disk before the old ones are gone. `fsync` gives that by waiting until
+//! they are there; a patchgroup says it, and nobody waits:
+//!
+//! ```no_run
+//! # fn main() -> std::io::Result<()> {
+//! use patchgroup::Group;
+//! let write = Group::create_in("/mnt")?;
+//! write.engage()?;
+//! std::fs::write("/mnt/out", b"contents")?;
+//! write.disengage()?;
+//!
+//! let remove = Group::create_in("/mnt")?;
+//! remove.depend(&write)?;
+//! remove.engage()?;
+//! std::fs::remove_file("/mnt/in")?;
+//! # Ok(()) }
+//! ```
+//!
+//! No crash leaves neither `in` nor `out`. A group takes its dependencies first, then it is engaged, any number of times; once something
+//! depends on it, it is *sealed* and takes neither. So there can be no circles.
+//!
+//! # Who is in a group
+//!
+//! A group is a file descriptor, and what is done by a process that has it open belongs to the group while it is engaged. Children
+//! inherit it over `fork` and keep it over `exec`; it is closed by the last `close` or `exit`. Engagement belongs to the open
+//! description, as a file's offset does: whoever has the descriptor may engage and disengage it, for all who have it.
+//! (The paper's groups are engaged for each process by itself; give a child a group of its own for that.)
+//!
+//! What is written through a mapping belongs to the groups that are engaged when it is written back, at `msync`, `munmap` or
+//! the end of the process: do that before [`Group::disengage`].
+//!
+//! # Elsewhere
+//!
+//! On a file system without patchgroups, and where the mount's process cannot be reached (another network namespace), [`supported`] says no, and the same calls give the same order by
+//! `syncfs`: [`Group::depend`] waits until everything written so far is on stable storage.
+//!
+//! The same in C is in `include/patchgroup.h`, and in Python in `python/patchgroup.py`.
+//!
+//! This crate depends on nothing else of the project.
+
+pub mod c_api;
+pub mod protocol;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::{Errno, FdFlags};
+use rustix::net::{
+    AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, connect, getpeername, recv,
+    socket_with,
+};
+
+use protocol::Op;
+
+/// A patchgroup.
+#[derive(Debug)]
+pub struct Group {
+    descriptor: OwnedFd,
+}
+
+/// Whether the file system that holds `path` has patchgroups, and this process can reach them.
+pub fn supported(path: impl AsRef<Path>) -> bool {
+    address(path.as_ref()).is_ok_and(|address| dial(&address, SocketFlags::CLOEXEC).is_ok())
+}
+
+/// The socket of the mount that holds `path`.
+fn address(path: &Path) -> io::Result<SocketAddrUnix> {
+    let mut name = [0_u8; 108];
+    let len = rustix::fs::getxattr(path, protocol::SOCKET_XATTR, &mut name[..])?;
+    Ok(SocketAddrUnix::new_abstract_name(&name[..len])?)
+}
+
+fn dial(
+    address: &impl rustix::net::addr::SocketAddrArg,
+    flags: SocketFlags,
+) -> io::Result<OwnedFd> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    connect(&socket, address)?;
+    Ok(socket)
+}
+
+fn answer(socket: &OwnedFd) -> io::Result<i32> {
+    let mut bytes = [0; 16];
+    let received = rustix::io::retry_on_intr(|| recv(socket, &mut bytes[..], RecvFlags::empty()))?;
+    match received.1 {
+        0 => Err(Errno::PIPE.into()),
+        len => protocol::decode_answer(&bytes[..len]),
+    }
+}
+
+fn is_socket(descriptor: BorrowedFd<'_>) -> io::Result<bool> {
+    let seen = rustix::fs::fstat(descriptor)?;
+    Ok(FileType::from_raw_mode(seen.st_mode) == FileType::Socket)
+}
+
+/// Asks for something about groups, the first of which says where; `None` where they are of a file system without patchgroups.
+fn ask(op: Op, argument: &[u8], groups: &[BorrowedFd<'_>]) -> io::Result<Option<OwnedFd>> {
+    let Some(first) = groups.first() else {
+        return Err(Errno::INVAL.into());
+    };
+    if !is_socket(*first)? {
+        return Ok(None);
+    }
+    let Some(address) = getpeername(first)? else {
+        return Err(Errno::NOTCONN.into());
+    };
+    let socket = dial(&address, SocketFlags::CLOEXEC)?;
+    protocol::send_request(&socket, op, argument, groups)?;
+    Ok(Some(socket))
+}
+
+/// As [`ask`], and waits for the answer.
+fn call(op: Op, argument: &[u8], groups: &[BorrowedFd<'_>]) -> io::Result<Option<i32>> {
+    ask(op, argument, groups)?.map(|s| answer(&s)).transpose()
+}
+
+/// Everything written so far to the file system of the descriptor is on stable storage afterwards.
+fn sync_all(descriptor: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(rustix::fs::syncfs(descriptor)?)
+}
+
+/// The calls on descriptors; a [`Group`] and a C program's number are both one.
+mod on {
+    use super::*;
+
+    pub(crate) fn create(path: &Path) -> io::Result<OwnedFd> {
+        let Ok(address) = address(path) else {
+            // Not closed by `exec` either.
+            return Ok(rustix::fs::open(path, OFlags::RDONLY, Mode::empty())?);
+        };
+        let socket = match dial(&address, SocketFlags::empty()) {
+            // The mount's process is in another network namespace.
+            Err(error) if error.raw_os_error() == Some(Errno::CONNREFUSED.raw_os_error()) => {
+                return Ok(rustix::fs::open(path, OFlags::RDONLY, Mode::empty())?);
+            }
+            other => other?,
+        };
+        protocol::send_request(&socket, Op::Create, &[], &[socket.as_fd()])?;
+        answer(&socket)?;
+        Ok(socket)
+    }
+
+    pub(crate) fn depend(after: BorrowedFd<'_>, before: BorrowedFd<'_>) -> io::Result<()> {
+        match call(Op::Depend, &[], &[after, before])? {
+            Some(_) => Ok(()),
+            None => sync_all(before),
+        }
+    }
+
+    pub(crate) fn simple(
+        op: Op,
+        argument: &[u8],
+        group: BorrowedFd<'_>,
+    ) -> io::Result<Option<i32>> {
+        call(op, argument, &[group])
+    }
+
+    pub(crate) fn sync(group: BorrowedFd<'_>, op: Op) -> io::Result<()> {
+        match call(op, &[], &[group])? {
+            Some(_) => Ok(()),
+            None => sync_all(group),
+        }
+    }
+
+    pub(crate) fn is_durable(group: BorrowedFd<'_>) -> io::Result<bool> {
+        Ok(call(Op::IsDurable, &[], &[group])?.is_some_and(|value| value != 0))
+    }
+
+    pub(crate) fn notify(group: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+        match ask(Op::Wait, &[], &[group])? {
+            Some(socket) => Ok(socket),
+            None => {
+                sync_all(group)?;
+                let (reader, _) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+                Ok(reader)
+            }
+        }
+    }
+}
+
+impl Group {
+    /// Makes a group of the file system that holds `path`.
+    ///
+    /// # Errors
+    /// `ENOENT` and the like of the path; `EMFILE` where there are too many groups.
+    pub fn create_in(path: impl AsRef<Path>) -> io::Result<Group> {
+        let descriptor = on::create(path.as_ref())?;
+        Ok(Group { descriptor })
+    }
+
+    /// Whether order is kept without waiting.
+    pub fn is_supported(&self) -> bool {
+        is_socket(self.descriptor.as_fd()).unwrap_or(false)
+    }
+
+    /// Everything that will be done under this group reaches the disk no earlier than everything done under `before`, which is sealed.
+    ///
+    /// # Errors
+    /// `EINVAL` where this group was engaged or is sealed; `EBUSY` where `before` is engaged.
+    pub fn depend(&self, before: &Group) -> io::Result<()> {
+        on::depend(self.descriptor.as_fd(), before.descriptor.as_fd())
+    }
+
+    /// From now on what the processes do that have the group open belongs to it. A group is engaged or not, however often this is
+    /// called.
+    ///
+    /// # Errors
+    /// `EINVAL` where it is sealed.
+    pub fn engage(&self) -> io::Result<()> {
+        on::simple(Op::Engage, &[], self.descriptor.as_fd()).map(drop)
+    }
+
+    /// No longer.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn disengage(&self) -> io::Result<()> {
+        on::simple(Op::Disengage, &[], self.descriptor.as_fd()).map(drop)
+    }
+
+    /// Puts everything done under the group onto stable storage, and what it comes after.
+    ///
+    /// # Errors
+    /// `EIO` where the device failed.
+    pub fn sync(&self) -> io::Result<()> {
+        on::sync(self.descriptor.as_fd(), Op::Sync)
+    }
+
+    /// Whether everything done under the group is on stable storage. Elsewhere nobody knows, and the answer is no.
+    ///
+    /// # Errors
+    /// `EIO` where the device failed.
+    pub fn is_durable(&self) -> io::Result<bool> {
+        on::is_durable(self.descriptor.as_fd())
+    }
+
+    /// Waits until everything done under the group is on stable storage, which somebody else brings about.
+    ///
+    /// # Errors
+    /// `EIO` where the device failed.
+    pub fn wait(&self) -> io::Result<()> {
+        on::sync(self.descriptor.as_fd(), Op::Wait)
+    }
+
+    /// A descriptor that `poll` shows as readable once everything done under the group so far is on stable storage.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn notify(&self) -> io::Result<OwnedFd> {
+        on::notify(self.descriptor.as_fd())
+    }
+
+    /// A name for people, up to 200 bytes: in the log of the mount's process.
+    ///
+    /// # Errors
+    /// `EINVAL` where it is too long.
+    pub fn label(&self, name: &str) -> io::Result<()> {
+        match name.len() {
+            0..=200 => on::simple(Op::Label, name.as_bytes(), self.descriptor.as_fd()).map(drop),
+            _ => Err(Errno::INVAL.into()),
+        }
+    }
+
+    /// From now on each operation under the group comes after the one before it.
+    ///
+    /// # Errors
+    /// `EINVAL` where it was engaged or is sealed; `EOPNOTSUPP` where the file system has no patchgroups: there this would be a
+    /// `syncfs` after each operation.
+    pub fn linear(&self) -> io::Result<()> {
+        match on::simple(Op::Linear, &[], self.descriptor.as_fd())? {
+            Some(_) => Ok(()),
+            None => Err(Errno::OPNOTSUPP.into()),
+        }
+    }
+
+    /// From now on `fsync`, `fdatasync`, `msync` and renames that replace something, under the group, wait for nothing: what is done
+    /// after them comes after what was done before. With an interval, that is put onto stable storage so often.
+    ///
+    /// # Errors
+    /// As [`linear`](Self::linear).
+    pub fn order(&self, durable_every: Option<Duration>) -> io::Result<()> {
+        let milliseconds = durable_every.map_or(0, |every| {
+            u64::try_from(every.as_millis()).unwrap_or(u64::MAX).max(1)
+        });
+        let argument = milliseconds.to_ne_bytes();
+        match on::simple(Op::Order, &argument, self.descriptor.as_fd())? {
+            Some(_) => Ok(()),
+            None => Err(Errno::OPNOTSUPP.into()),
+        }
+    }
+
+    /// The group's descriptor for children only: closed by `exec`, or (as at first) not.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn set_close_on_exec(&self, closes: bool) -> io::Result<()> {
+        let flags = if closes {
+            FdFlags::CLOEXEC
+        } else {
+            FdFlags::empty()
+        };
+        Ok(rustix::io::fcntl_setfd(&self.descriptor, flags)?)
+    }
+}
+
+impl AsFd for Group {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+impl From<Group> for OwnedFd {
+    fn from(group: Group) -> OwnedFd {
+        group.descriptor
+    }
+}

@@ -1,0 +1,157 @@
+//! What is said between a program and the process that serves a mount.
+//!
+//! The mount's root has an extended attribute, not listed, that holds the name of an abstract Unix socket. A connection to it begins with
+//! one message: the operation, its argument, and the descriptors that it is about. The answer is an error number and a value.
+//!
+//! **A descriptor is a group.** The connection that asked for a group ([`Op::Create`]) is that group for as long as anybody has it open:
+//! `fork` copies it, `exec` keeps it, `SCM_RIGHTS` passes it on, and the last close is its end, however a process ends. Everything else
+//! is asked on a connection of its own, with the group's descriptor attached: having it is the permission to use it.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+
+/// The extended attribute of a mount's root that names the socket.
+pub const SOCKET_XATTR: &str = "system.backstitch.patchgroups";
+
+/// No request has more descriptors.
+const MOST_DESCRIPTORS: usize = 4;
+/// No request is longer.
+const MOST_BYTES: usize = 256;
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Makes a group of the connection, whose own end is attached.
+    Create,
+    /// The first group attached comes after the second.
+    Depend,
+    /// What the holders of the group do from now on belongs to it.
+    Engage,
+    /// No longer.
+    Disengage,
+    /// Puts everything done under the group onto stable storage.
+    Sync,
+    /// Whether it is; the value is 1 or 0.
+    IsDurable,
+    /// Answers once it is.
+    Wait,
+    /// Gives the group a name for people.
+    Label,
+    /// Each operation under the group comes after the one before it.
+    Linear,
+    /// An fsync, or a rename that replaces something, under the group waits for nothing: what comes after it comes after what was
+    /// done before it. The argument is after how many milliseconds that is put onto stable storage, 0 for whenever.
+    Order,
+}
+
+impl Op {
+    const ALL: [Op; 10] = [
+        Op::Create,
+        Op::Depend,
+        Op::Engage,
+        Op::Disengage,
+        Op::Sync,
+        Op::IsDurable,
+        Op::Wait,
+        Op::Label,
+        Op::Linear,
+        Op::Order,
+    ];
+
+    fn from_byte(byte: u8) -> Option<Op> {
+        Op::ALL.get(usize::from(byte)).copied()
+    }
+}
+
+/// A request as it came.
+#[derive(Debug)]
+pub struct Request {
+    /// What is asked.
+    pub op: Op,
+    /// Its argument.
+    pub argument: Vec<u8>,
+    /// The descriptors attached.
+    pub descriptors: Vec<OwnedFd>,
+}
+
+/// Sends a request.
+///
+/// # Errors
+/// The system's.
+pub fn send_request(
+    socket: impl AsFd,
+    op: Op,
+    argument: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(rustix::io::Errno::INVAL.into());
+    }
+    let op = [op as u8];
+    let parts = [IoSlice::new(&op), IoSlice::new(argument)];
+    sendmsg(socket, &parts, &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Takes a request off a connection without waiting for it.
+///
+/// # Errors
+/// `EAGAIN` where there is none yet, `EPROTO` where it is none, `EPIPE` where the other side is gone.
+pub fn receive_request(socket: impl AsFd) -> io::Result<Request> {
+    let mut bytes = [0; MOST_BYTES];
+    let mut space = [MaybeUninit::uninit();
+        rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS), ScmCredentials(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let parts = &mut [IoSliceMut::new(&mut bytes)];
+    let received = recvmsg(socket, parts, &mut control, flags)?;
+    let mut descriptors = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(attached) = message {
+            descriptors.extend(attached);
+        }
+    }
+    let Some((op, argument)) = bytes[..received.bytes].split_first() else {
+        return Err(rustix::io::Errno::PIPE.into());
+    };
+    let op = Op::from_byte(*op).ok_or(rustix::io::Errno::PROTO)?;
+    Ok(Request {
+        op,
+        argument: argument.to_vec(),
+        descriptors,
+    })
+}
+
+/// An answer: an error number (0 where there is none) and a value.
+pub fn encode_answer(errno: i32, value: i32) -> [u8; 8] {
+    let mut bytes = [0; 8];
+    bytes[..4].copy_from_slice(&errno.to_ne_bytes());
+    bytes[4..].copy_from_slice(&value.to_ne_bytes());
+    bytes
+}
+
+/// The value of an answer.
+///
+/// # Errors
+/// The one that it says, or `EPROTO` where it is none.
+pub fn decode_answer(bytes: &[u8]) -> io::Result<i32> {
+    let (errno, value) = match bytes {
+        [a, b, c, d, e, f, g, h] => (
+            i32::from_ne_bytes([*a, *b, *c, *d]),
+            i32::from_ne_bytes([*e, *f, *g, *h]),
+        ),
+        _ => return Err(rustix::io::Errno::PROTO.into()),
+    };
+    match errno {
+        0 => Ok(value),
+        errno => Err(io::Error::from_raw_os_error(errno)),
+    }
+}

@@ -24,16 +24,23 @@ const SUBVERSION: &str = "mkdir wc; creat wc/log; append wc/log 700; mkdir wc/tm
      disengage 1; depend 2 1; engage 2; rename wc/tmp/log wc/log; disengage 2; depend 3 2; engage 3; mkdir wc/new; creat wc/new/f; \
      disengage 3; depend 4 3; engage 4; rename wc/new wc/done; disengage 4; depend 5 4; engage 5; unlink wc/log; disengage 5";
 
+/// Packages are unpacked as dpkg does it, under `order`: each fsync and each rename begins a group that comes after the one before it.
+const UNPACKING: &str = "mkdir var; creat var/status; append var/status 300; creat lib; append lib 900; sync; engage 1; creat lib.new; \
+     append lib.new 1500; disengage 1; depend 2 1; engage 2; rename lib.new lib; disengage 2; depend 3 2; engage 3; creat bin.new; \
+     append bin.new 800; disengage 3; depend 4 3; engage 4; rename bin.new bin; disengage 4; depend 5 4; engage 5; \
+     write var/status 100 150; disengage 5; depend 6 5; engage 6; creat doc; append doc 400; disengage 6";
+
 /// What is put into a directory that no group made, overwriting in place, holes, a file that was cut before.
 const CORNERS: &str = "creat a; write a 0 6000; creat b; write b 0 2500; sync; mkdir d; truncate a 1000; engage 1; creat d/f; \
      write d/f 4096 600; append a 900; disengage 1; depend 2 1; engage 2; write b 100 900; disengage 2; depend 3 1; \
      engage 3; write d/f 0 500; link b c; disengage 3; depend 4 2; depend 4 3; engage 4; unlink b; creat e; setxattr e user.x y; \
      disengage 4";
 
-const SCRIPTS: [(&str, &str); 4] = [
+const SCRIPTS: [(&str, &str); 5] = [
     ("compressor", COMPRESSOR),
     ("mailbox", MAILBOX),
     ("subversion", SUBVERSION),
+    ("unpacking", UNPACKING),
     ("corners", CORNERS),
 ];
 

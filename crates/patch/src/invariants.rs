@@ -128,7 +128,7 @@ impl Graph {
         Ok(())
     }
 
-    /// A patch waits for the hard patch of its block, and a soft one for what it overlaps of the `earlier` ones.
+    /// A patch waits for the hard patch of its block, and a soft one for what it overlaps of the `earlier` ones, be it through others.
     fn check_order(&self, index: u32, earlier: &[u32]) -> Result<(), String> {
         let p = &self.patches[index as usize];
         let waits_for = |other: u32| self.before_indices(index).any(|b| b == other);
@@ -159,11 +159,31 @@ impl Graph {
             let o = &self.patches[*other as usize];
             let bits = p.state == State::Bits && o.state == State::Bits;
             let independent = bits && p.covered() & o.covered() == 0;
-            if start < range.1 && range.0 < end && !independent && !waits_for(*other) {
+            let overlap = start < range.1 && range.0 < end && !independent;
+            if overlap && !self.waits_within_block(index, *other) {
                 return Err(format!("patch {index} does not wait for {other} below it"));
             }
         }
         Ok(())
+    }
+
+    /// Whether a patch waits for another one of its block, directly or through patches of that block.
+    fn waits_within_block(&self, index: u32, other: u32) -> bool {
+        let block = self.patches[index as usize].block;
+        let mut seen = vec![index];
+        let mut at = 0;
+        while let Some(patch) = seen.get(at).copied() {
+            at += 1;
+            for before in self.before_indices(patch) {
+                if before == other {
+                    return true;
+                }
+                if self.patches[before as usize].block == block && !seen.contains(&before) {
+                    seen.push(before);
+                }
+            }
+        }
+        false
     }
 
     /// The bytes that a soft patch covers.

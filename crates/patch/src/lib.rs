@@ -17,7 +17,8 @@
 //!    block contains it, and every other uncommitted patch of the block therefore depends on it. These edges are stored. Acyclicity
 //!    is all that liveness needs: some patch has no uncommitted dependency, the patches that may not go with it can all be rolled
 //!    back, and so its block can be written.
-//! 4. Patches with undo data ("soft") that overlap are ordered by an edge from the later to the earlier one.
+//! 4. Patches with undo data ("soft") that overlap are ordered by an edge from the later to the earlier one, or, where a
+//!    patch between them covers the later one, through that.
 //! 5. Bits of one word are independent: a flip joins a patch of other bits only where none of them waits longer for it.
 //!
 //! [`Graph::check_invariants`] recounts what the graph keeps up to date; the model test calls it after every step.

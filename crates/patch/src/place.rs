@@ -171,6 +171,13 @@ impl Graph {
             || self.planted(Planted::OverlapMergeIgnoresSearch)
     }
 
+    /// Whether a soft patch of bytes changes every byte that the change does.
+    fn covers(&self, index: u32, change: &Change<'_>) -> bool {
+        let p = &self.patches[index as usize];
+        let (start, end) = change.range();
+        p.state == State::Soft && p.offset <= start && end <= p.offset + p.len
+    }
+
     fn depends_directly(&self, index: u32, on: u32) -> bool {
         self.before_indices(index).any(|b| b == on)
     }
@@ -313,12 +320,16 @@ impl Graph {
             self.add_edge(index, run);
         }
         if overlaps && !self.planted(Planted::OverlapLeftOut) {
-            let mut other = self.blocks[block.0 as usize].first;
+            let mut other = self.blocks[block.0 as usize].last;
             while other != NIL {
                 if self.overlaps(other, &change) {
                     self.add_edge(index, other);
+                    if self.covers(other, &change) {
+                        // Older ones that the change overlaps this one does too, and comes after them.
+                        break;
+                    }
                 }
-                other = self.patches[other as usize].next_in_block;
+                other = self.patches[other as usize].prev_in_block;
             }
         }
         for d in deps {

@@ -54,6 +54,13 @@ impl Ext {
                 v.write(block, BlockClass::Metadata, at, &value.to_le_bytes(), &[]);
             }
         }
+        for inode in &list {
+            // From this transaction on it is on the disk, though none before may have shown it: it is freed at a transaction's end, and
+            // not to be had again before.
+            if let Some(state) = self.inodes.get_mut(inode) {
+                state.never_alive = false;
+            }
+        }
         self.orphans = list;
         Ok(())
     }

@@ -272,6 +272,41 @@ fn an_fsync_takes_two_flushes_and_eight_writers_share_them() {
 
 /// What was synced is there after a crash that keeps nothing but what was flushed, in every mode.
 #[test]
+fn an_inode_that_left_the_list_of_orphans_may_be_had_again() {
+    let scratch = Scratch::new("journal-orphan-again");
+    let memory = Arc::new(MemoryDevice::from_bytes(ext3(
+        &scratch,
+        &["-b", "1024"],
+        "24m",
+    )));
+    let options = MountOptions {
+        ordering: "journal=ordered".parse().unwrap(),
+        commit_seconds: 1e6,
+        ..MountOptions::default()
+    };
+    let engine = Engine::mount(memory.clone(), &Ext2, &options).unwrap();
+    for round in 0..20 {
+        // Made, opened and removed in one transaction: it is on the disk without ever having had a name there.
+        let new = support::new_inode(FileType::Regular);
+        let open = engine.create(engine.root(), b"open", &new).unwrap().inode;
+        engine.unlink(engine.root(), b"open").unwrap();
+        engine.sync().unwrap();
+        engine.forget(open, 1);
+        // Nobody has it open any more, and in the same transaction others are made.
+        for number in 0..20 {
+            std::thread::sleep(Duration::from_micros(200));
+            let name = format!("f{round}-{number}");
+            support::write_new(&engine, engine.root(), &name, b"contents");
+        }
+        engine.sync().unwrap();
+    }
+    engine.unmount().unwrap();
+    let path = scratch.file("after.img");
+    std::fs::write(&path, memory.snapshot()).unwrap();
+    assert_eq!(e2fsck(&path), Vec::<String>::new());
+}
+
+#[test]
 fn what_was_synced_is_there() {
     for mode in ["journal=writeback", "journal=ordered", "journal=full"] {
         let scratch = Scratch::new(&format!("synced-{}", &mode[8..]));

@@ -3,6 +3,7 @@
 //! The mechanism itself never writes and never waits. Whoever mounts the volume asks what is to be done, closes transactions between
 //! operations, and has the store write what they are waiting for.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use backstitch_store::{PatchId, Store, VolumeId};
@@ -77,6 +78,10 @@ pub trait Log {
 
     /// Everything is at home: marks the log as empty. What is returned must be on stable storage before [`stop`](Self::stop).
     fn finish(&mut self, store: &mut Store, volume: VolumeId, now: Duration) -> PatchId;
+
+    /// The log's first block, by number, as it is where there is nothing in the log, though there may be: for a copy of the volume made
+    /// of what is in memory between two transactions, in which all of them are at home. `None` where the log is on another device.
+    fn emptied(&self) -> Option<(u64, Arc<[u8]>)>;
 
     /// From here on changes go past the log.
     fn stop(&mut self);

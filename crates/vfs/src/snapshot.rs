@@ -21,7 +21,7 @@ use backstitch_layout::FreeSpaceReader;
 use backstitch_store::VolumeId;
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::engine::Engine;
+use crate::engine::{Core, Engine};
 use crate::{Error, Result};
 
 /// What is copied at a time: bounds how long a batch waits.
@@ -289,6 +289,25 @@ impl BlockDevice for Frozen {
 }
 
 impl Engine {
+    /// Where there is a log, ends the running transaction: until the lock is given up, what is in memory is what all transactions come to.
+    /// The block that says that nothing of the log is needed, for the copy; or none where there is no log.
+    fn between_transactions(
+        &self,
+        core: &mut MutexGuard<'_, Core>,
+    ) -> Result<Option<(u64, Arc<[u8]>)>> {
+        if core.log_state().is_none() {
+            return Ok(None);
+        }
+        self.commit(core)?;
+        match core.mechanism.log().map(|log| log.emptied()) {
+            Some(Some(emptied)) => Ok(Some(emptied)),
+            _ => {
+                let why = "a mount with its journal on another device cannot be copied: the copy would need that journal too";
+                Err(Error::Snapshot(why.to_owned()))
+            }
+        }
+    }
+
     /// The size of the device.
     pub fn device_bytes(&self) -> u64 {
         self.device.size_bytes()
@@ -317,12 +336,7 @@ impl Engine {
         }
         let (snapshot, free_space) = {
             let mut core = self.core.lock();
-            if core.log_state().is_some() {
-                // The copy would have newer blocks than the journal in it, which a replay would bring home over them.
-                let why =
-                    "a mount that writes a journal cannot be copied while in use; unmount it first";
-                return Err(Error::Snapshot(why.to_owned()));
-            }
+            let emptied = self.between_transactions(&mut core)?;
             let mut active = self.snapshot.lock();
             if core.unmounted {
                 return Err(Error::Snapshot("it is being unmounted".to_owned()));
@@ -331,7 +345,8 @@ impl Engine {
                 return Err(Error::Snapshot("another one is under way".to_owned()));
             }
             // The moment.
-            let newer = core.store.dirty_blocks(core.volume).collect();
+            let mut newer: BTreeMap<_, _> = core.store.dirty_blocks(core.volume).collect();
+            newer.extend(emptied);
             let snapshot = Snapshot::new(self.device.clone(), out, self.block_bytes, newer);
             let snapshot = Arc::new(snapshot);
             *active = Some(snapshot.clone());

@@ -7,8 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use backstitch_device::{Fault, FaultDevice, FaultKind, FaultLength, Loss, MemoryDevice};
+use backstitch_ordering::{JournalMode, MechanismKind};
 use backstitch_vfs::{Engine, FileType, InodeNumber, RenameMode};
-use support::{Disk, check, mount, new_image, new_inode, read_all, write_new};
+use support::{
+    Disk, check, mount, mount_under, new_image, new_image_with_journal, new_inode, read_all,
+    write_new,
+};
 
 const SIZE_BYTES: usize = 12 << 20;
 const WRITERS: usize = 3;
@@ -95,8 +99,8 @@ fn shown(engine: &Engine, number: usize) -> u64 {
 }
 
 /// Recovers a copy, as the command does, and returns what each writer is seen to have done.
-fn recovered(copy: &Arc<MemoryDevice>) -> Vec<u64> {
-    let engine = mount(copy.clone()).unwrap();
+fn recovered(copy: &Arc<MemoryDevice>, ordering: MechanismKind) -> Vec<u64> {
+    let engine = mount_under(copy.clone(), ordering).unwrap();
     assert_eq!(engine.read_only_reason(), None);
     assert!(engine.recovery().needed);
     let seen = (0..WRITERS).map(|n| shown(&engine, n)).collect();
@@ -144,8 +148,20 @@ fn done(writers: &[Writer]) -> Vec<u64> {
 
 #[test]
 fn it_shows_one_moment_while_writers_go_on() {
-    let disk = Disk::new(new_image(SIZE_BYTES, 512), Loss::Half);
-    let engine = disk.mount().unwrap();
+    one_moment(new_image(SIZE_BYTES, 512), MechanismKind::Soft);
+}
+
+#[test]
+fn it_shows_one_moment_of_a_mount_with_a_journal() {
+    for mode in [JournalMode::Ordered, JournalMode::Full] {
+        let image = new_image_with_journal(SIZE_BYTES, 512);
+        one_moment(image, MechanismKind::Journal(mode));
+    }
+}
+
+fn one_moment(image: Vec<u8>, ordering: MechanismKind) {
+    let disk = Disk::new(image, Loss::Half);
+    let engine = mount_under(disk.fault.clone(), ordering).unwrap();
     with_writers(&engine, |writers| {
         let wait_for_steps = |more: u64| {
             let goal = writers[0].done.load(Ordering::SeqCst) + more;
@@ -169,7 +185,7 @@ fn it_shows_one_moment_while_writers_go_on() {
                 })
                 .unwrap();
             let after = moment_is_over.unwrap();
-            let seen = recovered(&copy);
+            let seen = recovered(&copy, ordering);
             for number in 0..WRITERS {
                 let range = before[number]..=after[number] + 1;
                 assert!(range.contains(&seen[number]), "{range:?}: {seen:?}");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use backstitch_ordering::{BlockClass, JournalMode, Log, LogState, NoRoom, PatchId, VolumeId};
 use backstitch_store::Store;
 
-use super::{Closed, JournalMechanism, Logged, Running, Stage};
+use super::{Closed, JournalMechanism, Logged, Running, Stage, superblock_block};
 use crate::format::features::INCOMPAT_ASYNC_COMMIT;
 use crate::format::{ChecksumKind, Sequence};
 use crate::planted::{Planted, planted};
@@ -179,6 +179,14 @@ impl Log for JournalMechanism {
             return PatchId::COMMITTED;
         }
         self.write_tail(store, volume, now, 0)
+    }
+
+    fn emptied(&self) -> Option<(u64, Arc<[u8]>)> {
+        let place = self.map.block(self.map.superblock())?;
+        let mut superblock = self.superblock.clone();
+        superblock.set_tail(0, self.sequence(self.number));
+        let block = superblock_block(&superblock);
+        self.map.is_own(place).then(|| (place, block.into()))
     }
 
     fn stop(&mut self) {

@@ -8,16 +8,28 @@ use std::sync::Arc;
 
 use backstitch_device::{BlockDevice, FaultDevice, Loss, MemoryDevice};
 use backstitch_ext::{Ext2, fsck, mkfs::Mkfs};
+use backstitch_ordering::MechanismKind;
 use backstitch_vfs::{Engine, FileType, InodeNumber, MountOptions, NewInode};
 
 /// The bytes of a new file system.
 pub(crate) fn new_image(size_bytes: usize, inodes: u32) -> Vec<u8> {
+    made(size_bytes, inodes, false)
+}
+
+/// The same with the smallest journal.
+pub(crate) fn new_image_with_journal(size_bytes: usize, inodes: u32) -> Vec<u8> {
+    made(size_bytes, inodes, true)
+}
+
+fn made(size_bytes: usize, inodes: u32, has_journal: bool) -> Vec<u8> {
     let device = MemoryDevice::new(size_bytes);
-    let mkfs = Mkfs {
+    let mut mkfs = Mkfs {
         block_size: Some(1024),
         inodes: Some(inodes),
+        journal_bytes: has_journal.then_some(1 << 20),
         ..Mkfs::new([7; 16], [9; 16], 1_700_000_000)
     };
+    mkfs.features.set_by_name("has_journal", has_journal);
     mkfs.write(&device).unwrap();
     device.snapshot()
 }
@@ -42,7 +54,16 @@ impl Disk {
 
 /// Mounts with little memory, so that blocks are read again, and with a writer that leaves writing to fsync.
 pub(crate) fn mount(device: Arc<dyn BlockDevice>) -> backstitch_vfs::Result<Arc<Engine>> {
+    mount_under(device, MechanismKind::Soft)
+}
+
+/// As [`mount`], under this mechanism.
+pub(crate) fn mount_under(
+    device: Arc<dyn BlockDevice>,
+    ordering: MechanismKind,
+) -> backstitch_vfs::Result<Arc<Engine>> {
     let options = MountOptions {
+        ordering,
         cache_bytes: 1 << 20,
         expire_seconds: 1e6,
         ..MountOptions::default()

@@ -182,7 +182,7 @@ pub(crate) fn on_device<T>(
     access: Access,
     work: impl FnOnce(&Image) -> Result<T>,
 ) -> Result<T> {
-    on_fresh_device(what, name, device, access, false, work)
+    on_fresh_device(what, name, (device, None), access, false, work)
 }
 
 /// The ordering where none is stated: see [`journal::default_ordering`]. What holds no readable file system is said when it is opened.
@@ -190,8 +190,9 @@ pub(crate) fn default_ordering(
     what: &'static str,
     name: &Path,
     device: &dyn BlockDevice,
+    journal_device: Option<&dyn BlockDevice>,
 ) -> Result<Ordering> {
-    match journal::default_ordering(device, &Ext2) {
+    match journal::default_ordering(device, journal_device, &Ext2) {
         Err(_) if Ext2.block_bytes(device).is_err() => Ok(Ordering::Soft),
         found => found.map_err(|error| Error::at_path(what, name, error)),
     }
@@ -201,14 +202,14 @@ pub(crate) fn default_ordering(
 pub(crate) fn on_fresh_device<T>(
     what: &'static str,
     name: &Path,
-    device: Arc<dyn BlockDevice>,
+    (device, journal_device): (Arc<dyn BlockDevice>, Option<Arc<dyn BlockDevice>>),
     access: Access,
     without_journal: bool,
     work: impl FnOnce(&Image) -> Result<T>,
 ) -> Result<T> {
     let ordering = match without_journal || access == Access::Read {
         true => Ordering::Soft,
-        false => default_ordering(what, name, &*device)?,
+        false => default_ordering(what, name, &*device, journal_device.as_deref())?,
     };
     let options = MountOptions {
         read_only: access == Access::Read,
@@ -218,7 +219,8 @@ pub(crate) fn on_fresh_device<T>(
         ..MountOptions::default()
     };
     let failed = |error: backstitch_vfs::Error| Error::at_path(what, name, error);
-    let engine = Engine::mount(device, &Ext2, &options).map_err(failed)?;
+    let engine =
+        Engine::mount_with_journal(device, journal_device, &Ext2, &options).map_err(failed)?;
     let image = Image {
         what,
         name: name.to_owned(),

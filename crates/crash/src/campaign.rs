@@ -61,6 +61,8 @@ pub struct ImageOptions {
     pub size_bytes: u64,
     /// The size of a block.
     pub block_bytes: u32,
+    /// The journal, under the orderings that have one, is on a device of its own.
+    pub journal_device: bool,
 }
 
 impl Default for ImageOptions {
@@ -68,6 +70,7 @@ impl Default for ImageOptions {
         ImageOptions {
             size_bytes: 8 << 20,
             block_bytes: 1024,
+            journal_device: false,
         }
     }
 }
@@ -125,12 +128,21 @@ impl ImageOptions {
                 compat: Features::EXT2_DEFAULT.compat & !COMPAT_RESIZE_INODE | compat,
                 ..Features::EXT2_DEFAULT
             },
-            journal_bytes: (compat & COMPAT_HAS_JOURNAL != 0)
-                .then_some(1024 * u64::from(self.block_bytes)),
             device_is_zero: true,
             ..Mkfs::new([7; 16], [9; 16], 1_600_000_000)
         };
-        Ok(Fork::formatted(&mkfs, self.size_bytes, self.block_bytes)?)
+        let (size_bytes, block_bytes) = (self.size_bytes, self.block_bytes);
+        let journal_bytes = 1024 * u64::from(block_bytes);
+        let has_journal = compat & COMPAT_HAS_JOURNAL != 0;
+        Ok(if has_journal && self.journal_device {
+            Fork::formatted_with_journal_device(&mkfs, size_bytes, block_bytes, journal_bytes)?
+        } else {
+            let mkfs = Mkfs {
+                journal_bytes: has_journal.then_some(journal_bytes),
+                ..mkfs
+            };
+            Fork::formatted(&mkfs, size_bytes, block_bytes)?
+        })
     }
 }
 

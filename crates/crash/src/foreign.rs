@@ -45,7 +45,11 @@ impl Foreign {
     fn image(&self, state: &Fork) -> io::Result<PathBuf> {
         let number = self.number.fetch_add(1, Ordering::Relaxed);
         let path = self.directory.path().join(format!("{number}.img"));
-        fs::write(&path, state.to_bytes())?;
+        let (home, journal) = state.to_devices();
+        fs::write(&path, home)?;
+        if let Some(journal) = journal {
+            fs::write(journal_of(&path), journal)?;
+        }
         Ok(path)
     }
 
@@ -54,8 +58,14 @@ impl Foreign {
         // Whose journal is not empty is what the replay makes of it, and then nothing at all may be wrong.
         let has_journal = needs_recovery(state);
         let how = if has_journal { "-fy" } else { "-fn" };
-        let output = Command::new("e2fsck").arg(how).arg(&path).output()?;
-        fs::remove_file(&path)?;
+        let journal = journal_of(&path);
+        let mut command = Command::new("e2fsck");
+        command.arg(how);
+        if journal.exists() {
+            command.arg("-j").arg(&journal);
+        }
+        let output = command.arg(&path).output()?;
+        remove(&path)?;
         self.checked.fetch_add(1, Ordering::Relaxed);
         // From 8 on the check was not done (fsck(8)); so it is where a signal ended it.
         if output.status.code().is_none_or(|code| code >= 8) {
@@ -74,6 +84,14 @@ impl Foreign {
         let image = self.image(state)?;
         let place = image.with_extension("mnt");
         fs::create_dir(&place)?;
+        let journal = journal_of(&image);
+        let journal = journal.exists().then(|| Loop::of(&journal)).transpose()?;
+        let options = match &journal {
+            Some(journal) => format!("loop,journal_path={}", journal.0),
+            // The kernel replays a journal even for a read-only mount, but not onto a read-only loop device.
+            None if needs_recovery(state) => "loop".to_owned(),
+            None => "loop,ro".to_owned(),
+        };
         let mounted = said(
             Command::new("mount")
                 .args([
@@ -84,7 +102,7 @@ impl Foreign {
                         "ext2"
                     },
                 ])
-                .args(["-o", "loop,ro"])
+                .args(["-o", &options])
                 .arg(&image)
                 .arg(&place),
         );
@@ -97,9 +115,48 @@ impl Foreign {
             Err(why) => Some(why),
         };
         fs::remove_dir(&place)?;
-        fs::remove_file(&image)?;
+        drop(journal);
+        remove(&image)?;
         self.mounted.fetch_add(1, Ordering::Relaxed);
         Ok(found.map(|what| format!("the kernel: {what}")))
+    }
+}
+
+/// Where the journal of an image is, if that has one on a device of its own.
+fn journal_of(image: &Path) -> PathBuf {
+    image.with_extension("journal")
+}
+
+fn remove(image: &Path) -> io::Result<()> {
+    fs::remove_file(image)?;
+    match fs::remove_file(journal_of(image)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// A loop device, which goes with this.
+struct Loop(String);
+
+impl Loop {
+    fn of(file: &Path) -> io::Result<Loop> {
+        let made = Command::new("losetup")
+            .args(["--find", "--show"])
+            .arg(file)
+            .output()?;
+        match made.status.success() {
+            true => Ok(Loop(String::from_utf8_lossy(&made.stdout).trim().into())),
+            false => Err(io::Error::other(
+                String::from_utf8_lossy(&made.stderr).trim().to_owned(),
+            )),
+        }
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        // One that stays behind is seen by `losetup -l`; the state's verdict does not hang on it.
+        let _ = said(Command::new("losetup").args(["-d", &self.0]));
     }
 }
 

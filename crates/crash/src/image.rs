@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use backstitch_device::{BlockDevice, DeviceError, WriteRequest, check_range};
 use backstitch_ext::fsck::Source;
-use backstitch_ext::mkfs::{Mkfs, MkfsError};
+use backstitch_ext::mkfs::{Mkfs, MkfsError, MkfsJournal, attach_journal};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use twox_hash::XxHash3_128;
@@ -13,6 +13,8 @@ use twox_hash::XxHash3_128;
 #[derive(Debug)]
 struct Base {
     bytes: Vec<u8>,
+    /// So many of them are the file system's device; behind them comes that of its journal, where there is one.
+    home_bytes: usize,
     block_bytes: usize,
     /// Which blocks are nothing but zeros.
     zero: Vec<bool>,
@@ -31,7 +33,13 @@ impl Fork {
     /// # Panics
     /// If the image is not a whole number of blocks.
     pub fn new(bytes: Vec<u8>, block_bytes: u32) -> Fork {
+        let home_bytes = bytes.len();
+        Fork::split(bytes, home_bytes, block_bytes)
+    }
+
+    fn split(bytes: Vec<u8>, home_bytes: usize, block_bytes: u32) -> Fork {
         let block_bytes = block_bytes as usize;
+        assert_eq!(home_bytes % block_bytes, 0, "a device is made of blocks");
         assert_eq!(bytes.len() % block_bytes, 0, "an image is made of blocks");
         let zero = bytes
             .chunks(block_bytes)
@@ -40,6 +48,7 @@ impl Fork {
         Fork {
             base: Arc::new(Base {
                 bytes,
+                home_bytes,
                 block_bytes,
                 zero,
             }),
@@ -60,6 +69,44 @@ impl Fork {
         mkfs.write(&device)?;
         // A base of its own, so that what mkfs wrote does not count as changed in every fork.
         Ok(Fork::new(device.fork().to_bytes(), block_bytes))
+    }
+
+    /// The same with the journal on a device of `journal_bytes` of its own.
+    ///
+    /// # Errors
+    /// As [`formatted`](Self::formatted).
+    pub(crate) fn formatted_with_journal_device(
+        mkfs: &Mkfs,
+        size_bytes: u64,
+        block_bytes: u32,
+        journal_bytes: u64,
+    ) -> Result<Fork, MkfsError> {
+        let journal = MkfsJournal {
+            size_bytes: None,
+            block_size: Some(block_bytes),
+            label: Vec::new(),
+            uuid: [11; 16],
+            time_seconds: mkfs.time_seconds,
+            device_is_zero: true,
+        };
+        let elsewhere = ForkDevice::new(Fork::new(vec![0; journal_bytes as usize], block_bytes));
+        let made = journal.write(&elsewhere)?;
+        let mkfs = Mkfs {
+            journal_uuid: Some(made.uuid),
+            ..mkfs.clone()
+        };
+        let home = Fork::formatted(&mkfs, size_bytes, block_bytes)?;
+        attach_journal(&elsewhere, mkfs.uuid)?;
+        let mut bytes = home.to_bytes();
+        bytes.extend(elsewhere.fork().to_bytes());
+        Ok(Fork::split(bytes, size_bytes as usize, block_bytes))
+    }
+
+    /// The bytes of the file system's device, and of its journal's where that has one of its own.
+    pub fn to_devices(&self) -> (Vec<u8>, Option<Vec<u8>>) {
+        let mut home = self.to_bytes();
+        let journal = home.split_off(self.base.home_bytes);
+        (home, (!journal.is_empty()).then_some(journal))
     }
 
     /// Which sectors of 512 bytes a block has, a bit for each.
@@ -158,7 +205,7 @@ impl Fork {
 
 impl Source for Fork {
     fn size_bytes(&self) -> u64 {
-        self.base.bytes.len() as u64
+        self.base.home_bytes as u64
     }
 
     fn bytes<'a>(
@@ -207,6 +254,61 @@ impl ForkDevice {
     /// What the device holds now.
     pub fn fork(&self) -> Fork {
         self.0.lock().clone()
+    }
+
+    /// The file system's device, and its journal's where that has one of its own, as they see them who know nothing of each other.
+    pub(crate) fn parts(&self) -> (Part<'_>, Option<Part<'_>>) {
+        let fork = self.0.lock();
+        let (home, all) = (fork.base.home_bytes as u64, fork.base.bytes.len() as u64);
+        let part = |start_bytes: u64, end_bytes: u64| Part {
+            device: self,
+            start_bytes,
+            len_bytes: end_bytes - start_bytes,
+        };
+        (part(0, home), (home < all).then(|| part(home, all)))
+    }
+}
+
+/// A part of a fork as a device.
+pub(crate) struct Part<'d> {
+    device: &'d ForkDevice,
+    start_bytes: u64,
+    len_bytes: u64,
+}
+
+impl BlockDevice for Part<'_> {
+    fn size_bytes(&self) -> u64 {
+        self.len_bytes
+    }
+
+    fn atomic_unit_bytes(&self) -> u32 {
+        self.device.atomic_unit_bytes()
+    }
+
+    fn name(&self) -> String {
+        self.device.name()
+    }
+
+    fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        let len_bytes = buffer.len() as u64;
+        check_range("part of a fork", self.len_bytes, offset_bytes, len_bytes)?;
+        self.device.read(self.start_bytes + offset_bytes, buffer)
+    }
+
+    fn submit(&self, batch: &[WriteRequest]) -> Result<(), DeviceError> {
+        for request in batch {
+            let (offset_bytes, len_bytes) = (request.offset_bytes, request.len_bytes());
+            check_range("part of a fork", self.len_bytes, offset_bytes, len_bytes)?;
+            self.device.submit(&[WriteRequest {
+                offset_bytes: self.start_bytes + offset_bytes,
+                buffers: request.buffers.clone(),
+            }])?;
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        Ok(())
     }
 }
 

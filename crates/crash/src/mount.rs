@@ -82,7 +82,7 @@ impl Mount {
         #[cfg(feature = "planted-errors")]
         crate::planted::plant_into(store.graph_mut());
         let volume = store.add_volume(block_bytes);
-        let mut mechanism = mechanism(&*devices[0], engine.ordering, read_only)?;
+        let mut mechanism = mechanism(&device, engine.ordering, read_only)?;
         let request = OpenRequest {
             read_only,
             now: Timestamp {

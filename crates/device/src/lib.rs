@@ -22,13 +22,14 @@
 //! [`RecordingDevice`] and [`VolatileDevice`] stand in front of another device: the first remembers what was written and flushed
 //! so that every state a power cut could have left can be rebuilt, the second plays a drive whose write cache loses its
 //! contents when the process dies. [`OverlayDevice`] keeps what is written in memory and leaves the other device alone.
-//! [`FaultDevice`] fails when it is told to. [`LoggingDevice`](write_log::LoggingDevice) remembers
+//! [`FaultDevice`] fails when it is told to. [`JoinedDevice`] is several devices, one behind the other. [`LoggingDevice`](write_log::LoggingDevice) remembers
 //! in a file, in the format that Linux and QEMU write too; see [`write_log`].
 
 mod error;
 mod fault;
 mod file;
 mod holder;
+mod joined;
 mod memory;
 mod overlay;
 mod recording;
@@ -38,6 +39,7 @@ pub mod write_log;
 pub use error::{DeviceError, Result};
 pub use fault::{Fault, FaultCounts, FaultDevice, FaultKind, FaultLength, Loss};
 pub use file::{FileDevice, OpenOptions};
+pub use joined::JoinedDevice;
 pub use memory::MemoryDevice;
 pub use overlay::OverlayDevice;
 pub use recording::{Record, RecordingDevice, materialise, materialise_torn, unflushed};

@@ -79,6 +79,19 @@ impl JournalMap {
         })
     }
 
+    /// The same blocks on a device on which `blocks` others come before them.
+    pub fn behind(&self, blocks: u64) -> JournalMap {
+        let moved = |run: &JournalRun| JournalRun {
+            block: run.block.saturating_add(blocks),
+            ..*run
+        };
+        JournalMap {
+            runs: self.runs.iter().map(moved).collect(),
+            by_block: self.by_block.iter().map(moved).collect(),
+            ..self.clone()
+        }
+    }
+
     /// How many blocks there are.
     pub fn blocks(&self) -> u32 {
         self.blocks
@@ -208,7 +221,14 @@ mod tests {
         for block in [50, 51, 100, 103] {
             assert!(map.is_own(block), "{block}");
         }
-        assert!(!JournalMap::whole_device(1024, 2).unwrap().is_own(5));
+        let alone = JournalMap::whole_device(1024, 2).unwrap();
+        assert!(!alone.is_own(5));
+        let behind = alone.behind(300);
+        assert_eq!(
+            (behind.block(2), behind.block(1023)),
+            (Some(302), Some(1323))
+        );
+        assert_eq!((behind.superblock(), behind.block(1024)), (2, None));
     }
 
     #[test]

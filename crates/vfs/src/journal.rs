@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 
-use backstitch_device::{BlockDevice, OverlayDevice};
+use backstitch_device::{BlockDevice, JoinedDevice, OverlayDevice};
 use backstitch_journal::format::ExternalJournal;
 use backstitch_journal::recovery::{Damage, Ending, Home, Outcome};
 use backstitch_journal::{
@@ -291,7 +291,7 @@ impl Recovery<'_> {
 
 /// What [`prepare`] made of the devices.
 pub(crate) struct Prepared {
-    /// The device with everything at home.
+    /// The device with everything at home; the journal's behind it, where that is another one.
     pub(crate) device: Arc<dyn BlockDevice>,
     /// What was done, in words.
     pub(crate) actions: Vec<String>,
@@ -356,7 +356,14 @@ pub(crate) fn prepare(
     if is_read_only && !actions.is_empty() {
         actions.push("in memory only: the image stays as it is".to_string());
     }
-    let setup = setup(&*device, host)?;
+    let setup = setup(&*device, other, host)?;
+    let is_written = matches!(options.ordering, MechanismKind::Journal(_)) && !is_read_only;
+    let device = match (&place.location, journal_device) {
+        (JournalLocation::Outside(_), Some(journal_device)) if is_written => {
+            Arc::new(joined(device, journal_device, place.block_bytes))
+        }
+        _ => device,
+    };
     Ok(Prepared {
         device,
         actions,
@@ -364,23 +371,33 @@ pub(crate) fn prepare(
     })
 }
 
-/// What a mechanism needs to write the journal of a file system, which was replayed; or why it cannot be written.
+/// A file system's device and that of its journal as one: the journal comes behind the last whole block of the file system's.
+pub fn joined(
+    device: Arc<dyn BlockDevice>,
+    journal_device: Arc<dyn BlockDevice>,
+    block_bytes: u32,
+) -> JoinedDevice {
+    JoinedDevice::new(vec![device, journal_device], block_bytes)
+}
+
+/// What a mechanism needs to write the journal of a file system, which was replayed; or why it cannot be written. A journal on another
+/// device is written through both as one, see [`joined`].
 ///
 /// # Errors
 /// Where the journal cannot be found, or its superblock cannot be believed.
 pub fn setup(
     device: &dyn BlockDevice,
+    journal_device: Option<&dyn BlockDevice>,
     host: &dyn JournalHost,
 ) -> Result<std::result::Result<Setup, String>> {
     let Some(place) = host.place(device)? else {
         return Ok(Err("the image has no journal".to_string()));
     };
-    let JournalLocation::Inside(map) = &place.location else {
-        let reason =
-            "its journal is on another device, which this version replays but does not write";
+    if matches!(place.location, JournalLocation::Outside(_)) && journal_device.is_none() {
+        let reason = "its journal is on another device: state it with -o journal_dev=";
         return Ok(Err(reason.to_string()));
-    };
-    let journal = open(device, None, &place)?;
+    }
+    let journal = open(device, journal_device, &place)?;
     let superblock = journal.superblock().clone();
     let unwritable = superblock.features.unwritable();
     if !unwritable.is_empty() {
@@ -393,7 +410,13 @@ pub fn setup(
         let reason = "its journal is not empty, though the superblock says so: run fsck";
         return Ok(Err(reason.to_string()));
     }
-    let map = map.clone();
+    let map = match &place.location {
+        JournalLocation::Inside(map) => map.clone(),
+        JournalLocation::Outside(_) => {
+            let before = device.size_bytes() / u64::from(place.block_bytes);
+            Arc::new(journal.device().map().behind(before))
+        }
+    };
     Ok(Ok(Setup { superblock, map }))
 }
 
@@ -426,14 +449,17 @@ pub(crate) fn mechanism(
 /// Where the image cannot be read.
 pub fn default_ordering(
     device: &dyn BlockDevice,
+    journal_device: Option<&dyn BlockDevice>,
     layout: &dyn LayoutKind,
 ) -> Result<MechanismKind> {
     let Some(host) = layout.journal_host() else {
         return Ok(MechanismKind::Soft);
     };
     let is_writable = match host.place(device)? {
-        Some(place) if matches!(place.location, JournalLocation::Inside(_)) => {
-            let journal = open(device, None, &place)?;
+        Some(place)
+            if matches!(place.location, JournalLocation::Inside(_)) || journal_device.is_some() =>
+        {
+            let journal = open(device, journal_device, &place)?;
             journal.superblock().features.unwritable().is_empty()
         }
         _ => false,

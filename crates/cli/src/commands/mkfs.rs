@@ -7,7 +7,8 @@ use crate::tree::{Copy, HostNode, HostTree, ImageTree, Preserve, Progress};
 use crate::{show, size};
 use backstitch_device::{BlockDevice, FileDevice, OpenOptions};
 use backstitch_ext::format::{Features, Superblock};
-use backstitch_ext::mkfs::{Mkfs, MkfsError};
+use backstitch_ext::mkfs::{Mkfs, MkfsError, MkfsJournal, attach_journal};
+use backstitch_journal::format::ExternalJournal;
 use serde_json::json;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -25,6 +26,8 @@ Examples:
   backstitch mkfs -b 1024 -i 4096 -L boot -s 64M boot.img
   backstitch mkfs -s 2G -d rootfs/ root.img     filled with owners, modes, times, xattrs, links, holes
   backstitch mkfs -t ext3 -J 64M -s 8G data.img
+  backstitch mkfs -O journal_dev -s 64M journal.img      a journal for another image, which comes next:
+  backstitch mkfs -t ext3 -J device=journal.img -s 8G data.img
   backstitch mkfs -O ^dir_index,^resize_inode -s 100M plain.img
   backstitch mkfs /dev/sdb1"
 )]
@@ -71,9 +74,10 @@ pub(crate) struct Args {
     /// Features to add or, with ^ before them, leave out; `none` leaves all out
     #[arg(short = 'O', long, value_name = "FEATURE,…")]
     features: Vec<String>,
-    /// The journal's size; by default by the size of the file system. At least 1024 blocks
-    #[arg(short = 'J', long, value_name = "SIZE", value_parser = journal_size)]
-    journal: Option<u64>,
+    /// The journal's size, at least 1024 blocks (by default by the size of the file system), or the device to have it on, which
+    /// `mkfs -O journal_dev` makes
+    #[arg(short = 'J', long, value_name = "SIZE|device=JOURNAL", value_parser = journal_choice)]
+    journal: Option<JournalChoice>,
     /// Percent of the blocks kept for root
     #[arg(short = 'm', long, value_name = "PERCENT", default_value_t = 5)]
     reserved_percent: u32,
@@ -95,6 +99,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
+    if makes_journal_device(args) {
+        return make_journal_device(args);
+    }
     let wanted = wanted(args)?;
     if let Some(dir) = &args.directory
         && !dir.is_dir()
@@ -124,10 +131,15 @@ fn make(args: &Args, mut wanted: Mkfs, is_new: bool) -> Result<Superblock> {
         wanted.geometry(size).map_err(failed)?;
     }
     wanted.device_is_zero = is_new;
+    let journal = journal_device(args, &mut wanted)?;
     let device = open(args, is_new)?;
     let superblock = wanted.write(&*device).map_err(failed)?;
+    if let Some(journal) = &journal {
+        let attached = attach_journal(&**journal, superblock.uuid);
+        attached.map_err(|error| Error::at_path("mkfs", &args.image, error))?;
+    }
     if let Some(dir) = &args.directory {
-        fill(&args.image, device, dir)?;
+        fill(&args.image, device, journal, dir)?;
     }
     Ok(superblock)
 }
@@ -147,14 +159,31 @@ fn open(args: &Args, is_new: bool) -> Result<Arc<dyn BlockDevice>> {
 }
 
 /// Copies a directory of the host into the new file system, with everything there is to keep.
-fn fill(image: &Path, device: Arc<dyn BlockDevice>, dir: &Path) -> Result<()> {
-    on_fresh_device("mkfs", image, device, Access::Write, true, |image| {
-        let (source, target) = (HostTree::new("mkfs"), ImageTree::new(image));
-        let mut copy = Copy::new("mkfs", &source, &target, Preserve::ALL, Progress::start());
-        copy.contents_of(HostNode::new(dir, true), target.node(b"/", false)?, true)?;
-        report_lost("mkfs", copy.xattrs_lost);
-        Ok(())
-    })
+fn fill(
+    image: &Path,
+    device: Arc<dyn BlockDevice>,
+    journal: Option<Arc<dyn BlockDevice>>,
+    dir: &Path,
+) -> Result<()> {
+    on_fresh_device(
+        "mkfs",
+        image,
+        (device, journal),
+        Access::Write,
+        true,
+        |image| {
+            let (source, target) = (HostTree::new("mkfs"), ImageTree::new(image));
+            let mut copy = Copy::new("mkfs", &source, &target, Preserve::ALL, Progress::start());
+            copy.contents_of(HostNode::new(dir, true), target.node(b"/", false)?, true)?;
+            report_lost("mkfs", copy.xattrs_lost);
+            Ok(())
+        },
+    )
+}
+
+fn narrow(what: &str, value: Option<u64>) -> Result<Option<u32>> {
+    let narrow = value.map(u32::try_from).transpose();
+    narrow.map_err(|_| Error::usage("mkfs", format!("{what}: too large")))
 }
 
 /// The command line as the maker wants it.
@@ -166,10 +195,6 @@ fn wanted(args: &Args) -> Result<Mkfs> {
             false => Error::usage("mkfs", format!("unknown type '{}'", args.kind)),
         });
     }
-    let narrow = |what: &str, value: Option<u64>| {
-        let narrow = value.map(u32::try_from).transpose();
-        narrow.map_err(|_| Error::usage("mkfs", format!("{what}: too large")))
-    };
     let [uuid, hash_seed] = random_ids(args)?;
     let (root_uid, root_gid) = root_owner(args.root_owner.as_deref())?;
     Ok(Mkfs {
@@ -181,7 +206,10 @@ fn wanted(args: &Args) -> Result<Mkfs> {
         inode_size: narrow("inode size", args.inode_size)?,
         label: args.label.clone().unwrap_or_default().into_bytes(),
         features: features(args)?,
-        journal_bytes: args.journal,
+        journal_bytes: match args.journal {
+            Some(JournalChoice::Bytes(bytes)) => Some(bytes),
+            _ => None,
+        },
         revision: args.revision,
         reserved_percent: args.reserved_percent,
         root_uid,
@@ -190,15 +218,106 @@ fn wanted(args: &Args) -> Result<Mkfs> {
     })
 }
 
-/// `size=N` in MiB, as mke2fs has it, or a size.
-fn journal_size(text: &str) -> std::result::Result<u64, String> {
-    match text.strip_prefix("size=") {
+/// Where a journal goes, or how large it is.
+#[derive(Clone, Debug)]
+enum JournalChoice {
+    Bytes(u64),
+    Device(PathBuf),
+}
+
+/// `size=N` in MiB or `device=JOURNAL`, as mke2fs has them, or a size.
+fn journal_choice(text: &str) -> std::result::Result<JournalChoice, String> {
+    if let Some(path) = text.strip_prefix("device=") {
+        return Ok(JournalChoice::Device(path.into()));
+    }
+    let bytes = match text.strip_prefix("size=") {
         Some(mebibytes) if mebibytes.parse::<u32>().is_ok() => {
             size::parse(&format!("{mebibytes}M"))
         }
         Some(other) => size::parse(other),
         None => size::parse(text),
+    };
+    bytes.map(JournalChoice::Bytes)
+}
+
+/// Opens the device that is to have the journal, and has the file system name it. The file system's blocks are as large as its.
+fn journal_device(args: &Args, wanted: &mut Mkfs) -> Result<Option<Arc<dyn BlockDevice>>> {
+    let Some(JournalChoice::Device(path)) = &args.journal else {
+        return Ok(None);
+    };
+    let failed = |what: &dyn std::fmt::Display| Error::at_path("mkfs", path, what);
+    let device = FileDevice::open(path, OpenOptions::default()).map_err(|e| failed(&e))?;
+    let found = ExternalJournal::read(&device).map_err(|e| failed(&e))?;
+    let Some(found) = found else {
+        let error = failed(&"it holds no journal");
+        return Err(error.hint("`backstitch mkfs -O journal_dev` makes one"));
+    };
+    let block_bytes = *wanted.block_size.get_or_insert(found.block_bytes);
+    if block_bytes != found.block_bytes {
+        let journal = found.block_bytes;
+        return Err(failed(&format!(
+            "the journal has blocks of {journal} bytes, {block_bytes} are wanted for the file system"
+        )));
     }
+    wanted.journal_uuid = Some(found.uuid);
+    Ok(Some(Arc::new(device)))
+}
+
+fn makes_journal_device(args: &Args) -> bool {
+    let mut words = args.features.iter().flat_map(|list| list.split(','));
+    words.any(|word| word == "journal_dev")
+}
+
+/// Makes a device that holds a journal and nothing else.
+fn make_journal_device(args: &Args) -> Result<()> {
+    if args.features.iter().any(|list| list != "journal_dev") || args.directory.is_some() {
+        let what =
+            "-O journal_dev makes a journal and no file system: it goes with -b, -L, -U and -s";
+        return Err(Error::usage("mkfs", what));
+    }
+    let failed = |what: &dyn std::fmt::Display| Error::at_path("mkfs", &args.image, what);
+    let is_new = !args.image.exists();
+    let [uuid, _] = random_ids(args)?;
+    let wanted = MkfsJournal {
+        size_bytes: args.size,
+        block_size: narrow("block size", args.block_size)?,
+        label: args.label.clone().unwrap_or_default().into_bytes(),
+        uuid,
+        time_seconds: making_time()?,
+        device_is_zero: is_new,
+    };
+    let made = open(args, is_new).and_then(|device| wanted.write(&*device).map_err(|e| failed(&e)));
+    if made.is_err() && is_new {
+        // What cannot be used is not left behind. That it cannot be removed either is not what went wrong.
+        let _ = std::fs::remove_file(&args.image);
+    }
+    report_journal_device(args, &made?)
+}
+
+fn report_journal_device(args: &Args, made: &ExternalJournal) -> Result<()> {
+    let image = args.image.display().to_string();
+    let (blocks, block_bytes) = (made.blocks, made.block_bytes);
+    let uuid = super::info::uuid_text(&made.uuid);
+    if args.json {
+        let document = json!({
+            "image": image,
+            "layout": "journal_dev",
+            "uuid": uuid,
+            "label": args.label.clone().unwrap_or_default(),
+            "size_bytes": u64::from(blocks) * u64::from(block_bytes),
+            "block_size_bytes": block_bytes,
+            "blocks": blocks,
+        });
+        return show::print_json("mkfs", &document);
+    }
+    if args.quiet {
+        return Ok(());
+    }
+    let size = size::show(u64::from(blocks) * u64::from(block_bytes));
+    let line = format!(
+        "{image}: a journal, {size}, {blocks} blocks of {block_bytes} bytes, UUID {uuid}\n"
+    );
+    show::print_bytes("mkfs", line.as_bytes())
 }
 
 fn features(args: &Args) -> Result<Features> {

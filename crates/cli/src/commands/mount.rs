@@ -29,7 +29,7 @@ use std::sync::Arc;
   threads=N           threads that serve requests
   ordering=MODE       as --ordering, for fstab
   nojournal           change a file system that has a journal without writing the journal, which must be empty
-  journal_dev=IMAGE2  the device that has the journal, to replay it
+  journal_dev=IMAGE2  the device that has the journal
   volatile=SEED       a simulated drive cache that a kill loses, for tests
 What else mount(8) and fstab pass along (defaults, nofail, _netdev, x-…) is accepted and ignored.
 
@@ -144,10 +144,22 @@ fn mount_engine(
             volatile_seed: options.volatile_seed,
         },
     )?;
+    let journal = match &options.journal_device {
+        None => None,
+        Some(path) => {
+            let opened = DeviceOptions {
+                read_only: options.read_only,
+                unsafe_no_flush: options.unsafe_no_flush,
+                // Two drives do not lose the same.
+                volatile_seed: options.volatile_seed.map(|seed| seed.wrapping_add(1)),
+            };
+            Some(open_device("mount", path, opened)?)
+        }
+    };
     let ordering = match ordering {
         Some(ordering) => ordering,
         None if options.without_journal => Ordering::Soft,
-        None => default_ordering("mount", image, &*device)?,
+        None => default_ordering("mount", image, &*device, journal.as_deref())?,
     };
     let mut wanted = MountOptions {
         read_only: options.read_only,
@@ -166,17 +178,6 @@ fn mount_engine(
     if let Some(seconds) = options.commit_seconds {
         wanted.commit_seconds = seconds;
     }
-    let journal = match &options.journal_device {
-        None => None,
-        Some(path) => {
-            let opened = DeviceOptions {
-                read_only: options.read_only,
-                unsafe_no_flush: options.unsafe_no_flush,
-                volatile_seed: None,
-            };
-            Some(open_device("mount", path, opened)?)
-        }
-    };
     Engine::mount_with_journal(device, journal, &Ext2, &wanted)
         .map_err(|error| Error::at_path("mount", image, error))
 }

@@ -1,7 +1,5 @@
 //! Mounts with a journal: what the engine's writer does there is done here between operations, in this thread.
 
-use std::sync::Arc;
-
 use backstitch_device::BlockDevice;
 use backstitch_ext::Ext2;
 use backstitch_journal::JournalMechanism;
@@ -18,7 +16,7 @@ const ROUNDS: usize = 64;
 
 /// The mechanism of a mount, once the journal, where there is one, is replayed.
 pub(super) fn mechanism(
-    device: &dyn BlockDevice,
+    device: &ForkDevice,
     ordering: MechanismKind,
     read_only: bool,
 ) -> Result<Box<dyn Mechanism>> {
@@ -29,24 +27,28 @@ pub(super) fn mechanism(
     if read_only {
         return Ok(Box::new(Soft));
     }
-    let setup = journal::setup(device, &Ext2).map_err(from_engine)?;
+    let (home, journal) = device.parts();
+    let journal = journal.as_ref().map(|journal| journal as &dyn BlockDevice);
+    let setup = journal::setup(&home, journal, &Ext2).map_err(from_engine)?;
     let setup = setup.map_err(Error::Unsupported)?;
     Ok(Box::new(JournalMechanism::new(setup, mode)))
 }
 
 /// The image with everything that its journal holds at home.
 pub(crate) fn replayed(fork: &Fork) -> Result<Fork> {
-    let device = Arc::new(ForkDevice::new(fork.clone()));
-    replay(&*device)?;
+    let device = ForkDevice::new(fork.clone());
+    replay(&device)?;
     Ok(device.fork())
 }
 
-fn replay(device: &dyn BlockDevice) -> Result<()> {
+fn replay(device: &ForkDevice) -> Result<()> {
     let now = Timestamp {
         seconds: START_SECONDS,
         nanoseconds: 0,
     };
-    let done = journal::recover(device, None, &Ext2, now, Damage::Refuse);
+    let (home, journal) = device.parts();
+    let journal = journal.as_ref().map(|journal| journal as &dyn BlockDevice);
+    let done = journal::recover(&home, journal, &Ext2, now, Damage::Refuse);
     done.map(drop).map_err(from_engine)
 }
 

@@ -354,6 +354,7 @@ impl Numbers {
         {
             *word = u32::from_le_bytes(bytes.try_into().unwrap_or([0; 4])).into();
         }
+        raw.s_journal_uuid = options.journal_uuid.unwrap_or_default();
         raw.s_def_hash_version = HASH_HALF_MD4;
         raw.s_flags = FLAG_SIGNED_HASH.into();
         self.set_revision_fields(&mut raw, options);

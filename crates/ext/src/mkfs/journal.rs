@@ -32,13 +32,20 @@ fn usual_blocks(blocks: u64) -> u32 {
 
 /// The blocks of the journal that these options ask for; 0 for none.
 pub(super) fn blocks(options: &Mkfs, sb: &Superblock) -> Result<u32, MkfsError> {
-    if !options.features.has_compat(COMPAT_HAS_JOURNAL) {
-        return match options.journal_bytes {
-            None => Ok(0),
-            Some(_) => Err(MkfsError::BadOption(
-                "a journal's size is stated, but not has_journal".into(),
-            )),
-        };
+    let has_journal = options.features.has_compat(COMPAT_HAS_JOURNAL);
+    let bad = |what: &str| Err(MkfsError::BadOption(what.to_owned()));
+    let (has_size, is_outside) = (
+        options.journal_bytes.is_some(),
+        options.journal_uuid.is_some(),
+    );
+    if !has_journal && (has_size || is_outside) {
+        return bad("a journal is described, but not has_journal");
+    }
+    if has_size && is_outside {
+        return bad("a journal on another device has the size of that");
+    }
+    if !has_journal || is_outside {
+        return Ok(0);
     }
     let usual = usual_blocks(sb.blocks_count);
     if usual == 0 {

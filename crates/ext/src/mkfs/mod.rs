@@ -16,6 +16,7 @@
 
 mod geometry;
 mod journal;
+mod journal_device;
 mod writer;
 
 use crate::format::superblock::Superblock;
@@ -24,6 +25,7 @@ use backstitch_device::{BlockDevice, DeviceError};
 use thiserror::Error;
 
 pub use geometry::Geometry;
+pub use journal_device::{MkfsJournal, attach_journal};
 
 /// What to make. [`Mkfs::new`] gives mke2fs's defaults.
 #[derive(Clone, Debug)]
@@ -54,6 +56,8 @@ pub struct Mkfs {
     /// The size of the journal, 1024 blocks at least, where the features have one; by the file system's size, as mke2fs has it,
     /// where `None`.
     pub journal_bytes: Option<u64>,
+    /// The journal's device, where the features have a journal and it is not to be inside; [`attach_journal`] must follow.
+    pub journal_uuid: Option<[u8; 16]>,
     /// Blocks kept for root, in percent, at most 50.
     pub reserved_percent: u32,
     /// When it is made, in seconds since 1970.
@@ -105,6 +109,7 @@ impl Mkfs {
             features: Features::EXT2_DEFAULT,
             revision: 1,
             journal_bytes: None,
+            journal_uuid: None,
             reserved_percent: 5,
             time_seconds,
             root_uid: 0,

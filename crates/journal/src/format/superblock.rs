@@ -223,6 +223,13 @@ impl Superblock {
         self.raw.s_errno = 0.into();
     }
 
+    /// Notes the one file system whose journal this is, on a device of its own.
+    pub fn set_user(&mut self, file_system: [u8; 16]) {
+        self.users = vec![file_system];
+        self.raw.s_nr_users = 1.into();
+        self.raw.s_users[0] = file_system;
+    }
+
     /// Notes features. A superblock of version 1 becomes one of version 2.
     pub fn set_features(&mut self, features: Features) {
         self.version = 2;

@@ -107,7 +107,7 @@ struct Logged {
     freed_by: Option<u64>,
 }
 
-/// A journal inside the volume. See the module's documentation.
+/// A journal in the volume that it is for. See the module's documentation.
 pub struct JournalMechanism {
     mode: JournalMode,
     map: Arc<JournalMap>,

@@ -5,8 +5,8 @@ use crate::error::{Error, FAILED, Result, host};
 use crate::{show, size};
 use backstitch_crash::report::Report;
 use backstitch_crash::{
-    Campaign, Foreign, ImageOptions, Observer, Operation, ReplayError, Replayed, Results, Schedule,
-    Workload, ace, generate, parse_script,
+    Campaign, Foreign, Fork, ImageOptions, Observer, Operation, ReplayError, Replayed, Results,
+    Schedule, Workload, ace, generate, parse_script,
 };
 use backstitch_vfs::{Optimisations, Ordering};
 use indicatif::ProgressBar;
@@ -104,6 +104,9 @@ pub(crate) struct Args {
     /// The size of the image
     #[arg(short, long, value_name = "SIZE", default_value = "8M", value_parser = size::parse)]
     size: u64,
+    /// Have the journal on a device of its own, under the orderings that have one
+    #[arg(long)]
+    journal_dev: bool,
     /// How many threads work; by default one for each CPU
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
@@ -237,6 +240,7 @@ fn campaign(args: &Args, workloads: Vec<Workload>) -> Result<Campaign> {
         image: ImageOptions {
             size_bytes: args.size,
             block_bytes,
+            journal_device: args.journal_dev,
         },
         base: None,
         seed: args.seed,
@@ -287,7 +291,7 @@ fn explore(args: &Args, campaign: &Campaign) -> Result<Report> {
         *failure = campaign.minimise(failure).map_err(|error| failed(&error))?;
     }
     if let (Some(path), Some(failure)) = (&args.output.keep, results.failures.first()) {
-        keep(path, &failure.state().to_bytes())?;
+        keep(path, failure.state())?;
     }
     let (command, again) = commands(args, campaign.ordering);
     let mut report = campaign.report(&results, &command, &again);
@@ -316,6 +320,9 @@ fn commands(args: &Args, ordering: Ordering) -> (String, String) {
     }
     if args.torn {
         common += " --torn";
+    }
+    if args.journal_dev {
+        common += " --journal-dev";
     }
     let mut command = match &args.script {
         Some(script) => format!("{common} --script {}", quoted(script)),
@@ -348,8 +355,17 @@ fn commands(args: &Args, ordering: Ordering) -> (String, String) {
     (command, common)
 }
 
-fn keep(path: &Path, image: &[u8]) -> Result<()> {
-    std::fs::write(path, image).map_err(|error| Error::at_path(WHAT, path, host(&error)))
+/// Keeps a state's image, and beside it the journal's where that has a device of its own.
+fn keep(path: &Path, state: &Fork) -> Result<()> {
+    let write = |path: &Path, bytes: &[u8]| {
+        std::fs::write(path, bytes).map_err(|error| Error::at_path(WHAT, path, host(&error)))
+    };
+    let (home, journal) = state.to_devices();
+    write(path, &home)?;
+    match journal {
+        Some(journal) => write(&path.with_added_extension("journal"), &journal),
+        None => Ok(()),
+    }
 }
 
 fn replay(args: &Args, workloads: Vec<Workload>, address: &str) -> Result<ExitCode> {
@@ -366,7 +382,7 @@ fn replay(args: &Args, workloads: Vec<Workload>, address: &str) -> Result<ExitCo
                 other => Error::failed(WHAT, address, other.to_string()),
             })?;
     if let Some(path) = &args.output.keep {
-        keep(path, &state.to_bytes())?;
+        keep(path, &state)?;
     }
     let text = verdict
         .as_deref()

@@ -1,0 +1,286 @@
+//! Several devices as one: each begins where the one before it ends.
+//!
+//! For what lives on more than one device and is ordered as a whole: a file system and the journal that it has elsewhere are one
+//! space of blocks to whoever orders their writes, so an order between the two is an order like any other.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::{BlockDevice, Result, WriteRequest, check_range};
+
+struct Part {
+    device: Arc<dyn BlockDevice>,
+    start_bytes: u64,
+    len_bytes: u64,
+    /// Batches submitted, and how many of them a flush covers.
+    submitted: AtomicU64,
+    flushed: AtomicU64,
+}
+
+impl Part {
+    fn end_bytes(&self) -> u64 {
+        self.start_bytes + self.len_bytes
+    }
+
+    fn flush(&self) -> Result<()> {
+        // What was submitted before is covered by any flush that began after this.
+        let submitted = self.submitted.load(Ordering::Acquire);
+        if self.flushed.load(Ordering::Acquire) >= submitted {
+            return Ok(());
+        }
+        self.device.flush()?;
+        self.flushed.fetch_max(submitted, Ordering::AcqRel);
+        Ok(())
+    }
+}
+
+/// Devices one behind the other. A flush reaches those that were written to since their last one.
+pub struct JoinedDevice {
+    parts: Vec<Part>,
+}
+
+impl JoinedDevice {
+    /// Joins devices, of each as many bytes as fill whole units of `unit_bytes`: a write of such a unit never falls apart.
+    ///
+    /// # Panics
+    /// If `unit_bytes` is 0.
+    pub fn new(devices: Vec<Arc<dyn BlockDevice>>, unit_bytes: u32) -> JoinedDevice {
+        let unit_bytes = u64::from(unit_bytes);
+        let mut start_bytes = 0;
+        let parts = devices.into_iter().map(|device| {
+            let len_bytes = device.size_bytes() / unit_bytes * unit_bytes;
+            let part = Part {
+                device,
+                start_bytes,
+                len_bytes,
+                submitted: AtomicU64::new(0),
+                flushed: AtomicU64::new(0),
+            };
+            start_bytes += len_bytes;
+            part
+        });
+        JoinedDevice {
+            parts: parts.collect(),
+        }
+    }
+
+    /// Calls `each` with every part that a range touches, with where it begins in the part and its length.
+    fn split(
+        &self,
+        offset_bytes: u64,
+        len_bytes: u64,
+        mut each: impl FnMut(&Part, u64, u64) -> Result<()>,
+    ) -> Result<()> {
+        check_range(&self.name(), self.size_bytes(), offset_bytes, len_bytes)?;
+        let end_bytes = offset_bytes + len_bytes;
+        for part in &self.parts {
+            let from = offset_bytes.max(part.start_bytes);
+            let to = end_bytes.min(part.end_bytes());
+            if from < to {
+                each(part, from - part.start_bytes, to - from)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The bytes from `skip` on of a request's buffers, `len` of them. Whole buffers are shared.
+fn part_of(buffers: &[Arc<[u8]>], skip: u64, len: u64) -> Vec<Arc<[u8]>> {
+    let (mut skip, mut len) = (skip as usize, len as usize);
+    let mut taken = Vec::new();
+    for buffer in buffers {
+        if skip >= buffer.len() {
+            skip -= buffer.len();
+            continue;
+        }
+        let end = buffer.len().min(skip + len);
+        if end > skip {
+            let is_whole = end - skip == buffer.len();
+            taken.push(match is_whole {
+                true => buffer.clone(),
+                false => Arc::from(&buffer[skip..end]),
+            });
+        }
+        len -= end - skip;
+        skip = 0;
+    }
+    taken
+}
+
+impl BlockDevice for JoinedDevice {
+    fn size_bytes(&self) -> u64 {
+        self.parts.last().map_or(0, Part::end_bytes)
+    }
+
+    fn atomic_unit_bytes(&self) -> u32 {
+        let units = self.parts.iter().map(|p| p.device.atomic_unit_bytes());
+        units.min().unwrap_or(512)
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.parts.iter().any(|p| p.device.is_read_only())
+    }
+
+    fn name(&self) -> String {
+        let names: Vec<String> = self.parts.iter().map(|p| p.device.name()).collect();
+        names.join(" + ")
+    }
+
+    fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<()> {
+        let mut rest = &mut buffer[..];
+        self.split(offset_bytes, rest.len() as u64, |part, at, len| {
+            let (now, later) = std::mem::take(&mut rest).split_at_mut(len as usize);
+            rest = later;
+            part.device.read(at, now)
+        })
+    }
+
+    fn submit(&self, batch: &[WriteRequest]) -> Result<()> {
+        let mut shares: Vec<Vec<WriteRequest>> = vec![Vec::new(); self.parts.len()];
+        for request in batch {
+            let (start, len) = (request.offset_bytes, request.len_bytes());
+            check_range(&self.name(), self.size_bytes(), start, len)?;
+            for (part, share) in self.parts.iter().zip(&mut shares) {
+                let from = start.max(part.start_bytes);
+                let to = (start + len).min(part.end_bytes());
+                if from < to {
+                    share.push(WriteRequest {
+                        offset_bytes: from - part.start_bytes,
+                        buffers: part_of(&request.buffers, from - start, to - from),
+                    });
+                }
+            }
+        }
+        for (part, share) in self.parts.iter().zip(&shares) {
+            if !share.is_empty() {
+                let result = part.device.submit(share);
+                // Also where it failed: nobody knows what of it is there.
+                part.submitted.fetch_add(1, Ordering::AcqRel);
+                result?;
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.parts.iter().try_for_each(Part::flush)
+    }
+
+    fn discard(&self, offset_bytes: u64, len_bytes: u64) -> Result<bool> {
+        let mut done = true;
+        self.split(offset_bytes, len_bytes, |part, at, len| {
+            done &= part.device.discard(at, len)?;
+            Ok(())
+        })?;
+        Ok(done)
+    }
+
+    fn next_data(&self, offset_bytes: u64) -> Result<Option<std::ops::Range<u64>>> {
+        for part in &self.parts {
+            if offset_bytes >= part.end_bytes() {
+                continue;
+            }
+            let from = offset_bytes.saturating_sub(part.start_bytes);
+            if let Some(data) = part.device.next_data(from)?
+                && data.start < part.len_bytes
+            {
+                let end = data.end.min(part.len_bytes);
+                return Ok(Some(data.start + part.start_bytes..end + part.start_bytes));
+            }
+        }
+        Ok(None)
+    }
+
+    fn reset_after_failure(&self) {
+        for part in &self.parts {
+            part.device.reset_after_failure();
+            // What was covered before may be all that is left: the next flush covers what is written again.
+            part.submitted.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Fault, FaultDevice, FaultKind, FaultLength, Loss, MemoryDevice, RecordingDevice};
+
+    fn two() -> (Arc<MemoryDevice>, Arc<MemoryDevice>, JoinedDevice) {
+        let first = Arc::new(MemoryDevice::new(3 * 512 + 100));
+        let second = Arc::new(MemoryDevice::new(2 * 512));
+        let joined = JoinedDevice::new(vec![first.clone(), second.clone()], 512);
+        (first, second, joined)
+    }
+
+    #[test]
+    fn reads_and_writes_cross_the_border() {
+        let (first, second, joined) = two();
+        assert_eq!(joined.size_bytes(), 5 * 512);
+        let buffers: Vec<Arc<[u8]>> = (1..=4).map(|n| Arc::from([n; 512])).collect();
+        let request = WriteRequest {
+            offset_bytes: 512,
+            buffers,
+        };
+        joined.submit(&[request]).unwrap();
+        let mut bytes = vec![0; 5 * 512];
+        joined.read(0, &mut bytes).unwrap();
+        let expected: Vec<u8> = [0, 1, 2, 3, 4].iter().flat_map(|n| [*n; 512]).collect();
+        assert_eq!(bytes, expected);
+        let mut part = vec![0; 512];
+        first.read(1024, &mut part).unwrap();
+        assert_eq!(part, [2; 512]);
+        second.read(512, &mut part).unwrap();
+        assert_eq!(part, [4; 512]);
+        // Not in whole buffers either.
+        joined.write(3 * 512 - 10, &[9; 20]).unwrap();
+        first.read(1024, &mut part).unwrap();
+        assert_eq!((part[501], part[502]), (2, 9));
+        second.read(0, &mut part).unwrap();
+        assert_eq!((part[9], part[10]), (9, 3));
+        assert!(joined.write(5 * 512 - 1, &[0; 2]).is_err());
+        assert!(joined.read(5 * 512, &mut part).is_err());
+    }
+
+    #[test]
+    fn only_what_was_written_is_flushed() {
+        let devices: Vec<Arc<RecordingDevice>> = (0..2)
+            .map(|_| Arc::new(RecordingDevice::new(Arc::new(MemoryDevice::new(1024)))))
+            .collect();
+        let joined = JoinedDevice::new(devices.iter().map(|d| d.clone() as _).collect(), 512);
+        let flushes = || {
+            let count = |d: &Arc<RecordingDevice>| {
+                let records = d.records();
+                let is_flush = |r: &&crate::Record| matches!(r, crate::Record::Flush);
+                records.iter().filter(is_flush).count()
+            };
+            (count(&devices[0]), count(&devices[1]))
+        };
+        joined.flush().unwrap();
+        assert_eq!(flushes(), (0, 0));
+        joined.write(0, &[1; 512]).unwrap();
+        joined.flush().unwrap();
+        assert_eq!(flushes(), (1, 0));
+        joined.write(1024, &[1; 512]).unwrap();
+        joined.flush().unwrap();
+        joined.flush().unwrap();
+        assert_eq!(flushes(), (1, 1));
+    }
+
+    #[test]
+    fn a_failed_flush_is_no_flush() {
+        let below = Arc::new(MemoryDevice::new(1024));
+        let faulty = Arc::new(FaultDevice::new(below, Loss::Everything));
+        let joined = JoinedDevice::new(vec![faulty.clone()], 512);
+        faulty.inject(Fault {
+            kind: FaultKind::Flush,
+            number: 1,
+            length: FaultLength::Once,
+        });
+        joined.write(0, &[1; 512]).unwrap();
+        assert!(joined.flush().is_err());
+        assert!(joined.flush().is_err(), "it stays failed until it is reset");
+        joined.reset_after_failure();
+        joined.write(0, &[1; 512]).unwrap();
+        joined.flush().unwrap();
+    }
+}

@@ -293,6 +293,29 @@ fn a_descriptor_that_is_no_group_is_refused() {
 }
 
 #[test]
+fn whoever_has_as_many_groups_as_there_may_be_can_still_use_them() {
+    let Some(bench) = Bench::new() else { return };
+    let mut groups = Vec::new();
+    let refused = loop {
+        match Group::create_in(bench.dir.path()) {
+            Ok(group) => groups.push(group),
+            Err(error) => break error,
+        }
+        groups.last().unwrap().set_close_on_exec(true).unwrap();
+        assert!(groups.len() < 2000);
+    };
+    assert_eq!(refused.raw_os_error(), Some(24));
+    for group in &groups {
+        group.engage().unwrap();
+    }
+    fs::write(bench.path("a"), "a").unwrap();
+    groups[0].sync().unwrap();
+    assert!(bench.after_a_crash("a").is_some());
+    drop(groups);
+    bench.end();
+}
+
+#[test]
 fn poll_tells_when_a_group_is_on_the_disk() {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let Some(bench) = Bench::new() else { return };

@@ -22,9 +22,10 @@ use super::{Current, Kind, Member, Shared};
 
 /// Who connects and says nothing is let go after so long.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// So many connections at most, and of one user.
-const MOST_CONNECTIONS: usize = 480;
-const MOST_OF_USER: usize = 240;
+/// So many groups at most, and of one user; and so many connections beside them, by which something is asked about groups.
+const MOST_GROUPS: usize = 440;
+const MOST_OF_USER: usize = 220;
+const SPARE: usize = 20;
 /// So many syncs at once, and so many who wait to hear of something.
 const MOST_SYNCS: usize = 32;
 const MOST_WAITING: usize = 1024;
@@ -149,14 +150,10 @@ impl Server {
             return;
         };
         let user = peer.uid.as_raw();
-        let of_user = self.connections.iter().filter(|c| c.user == user).count();
-        let most = if user == 0 {
-            MOST_CONNECTIONS
-        } else {
-            MOST_OF_USER
-        };
-        if self.connections.len() >= MOST_CONNECTIONS || of_user >= most {
-            answer(&socket, Err(Errno::MFILE.raw_os_error()));
+        let asking = self.connections.iter().filter(|c| c.is_new());
+        let of_user = asking.clone().filter(|c| c.user == user).count();
+        if of_user >= SPARE || asking.count() >= 2 * SPARE {
+            answer(&socket, Err(Errno::AGAIN.raw_os_error()));
             return;
         }
         // From here on messages say who sent them.
@@ -207,7 +204,13 @@ impl Server {
     /// Makes a group of the connection.
     fn create(&self, connection: Connection, request: &Request) -> Option<Connection> {
         let Connection { socket, user, .. } = connection;
+        let groups = self.connections.iter().filter(|c| !c.is_new());
+        let of_user = groups.clone().filter(|c| c.user == user).count();
+        let most = if user == 0 { MOST_GROUPS } else { MOST_OF_USER };
         let made = match &request.descriptors[..] {
+            _ if of_user >= most || groups.count() >= MOST_GROUPS => {
+                Err(Errno::MFILE.raw_os_error())
+            }
             [own] if is_other_end(&socket, own) => self.make(own, user),
             _ => Err(Errno::INVAL.raw_os_error()),
         };

@@ -2,7 +2,9 @@
 
 use crate::size;
 use backstitch_vfs::Optimisations;
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// What the options of a mount ask for.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,6 +41,51 @@ pub(crate) struct Options {
     pub(crate) without_journal: bool,
     /// The device that has the journal.
     pub(crate) journal_device: Option<PathBuf>,
+    /// What is written wholly or not at all.
+    pub(crate) atomic: AtomicUnit,
+}
+
+/// What is taken to reach the disk wholly or not at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum AtomicUnit {
+    /// A block of the file system.
+    #[default]
+    Block,
+    /// So many bytes.
+    Bytes(u32),
+}
+
+impl AtomicUnit {
+    /// The bytes, where they are not those of a block.
+    pub(crate) fn bytes(self) -> Option<u32> {
+        match self {
+            AtomicUnit::Block => None,
+            AtomicUnit::Bytes(bytes) => Some(bytes),
+        }
+    }
+}
+
+impl fmt::Display for AtomicUnit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AtomicUnit::Block => f.write_str("block"),
+            AtomicUnit::Bytes(bytes) => write!(f, "{bytes}"),
+        }
+    }
+}
+
+impl FromStr for AtomicUnit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "block" {
+            return Ok(AtomicUnit::Block);
+        }
+        let bytes = size::parse(text).ok().and_then(|b| u32::try_from(b).ok());
+        let fits = bytes.filter(|b| b.is_power_of_two() && (512..=65536).contains(b));
+        fits.map(AtomicUnit::Bytes)
+            .ok_or_else(|| "block, or a power of two from 512 on is wanted".to_owned())
+    }
 }
 
 impl Default for Options {
@@ -60,6 +107,7 @@ impl Default for Options {
             threads: 0,
             without_journal: false,
             journal_device: None,
+            atomic: AtomicUnit::Block,
         }
     }
 }
@@ -122,7 +170,7 @@ fn apply(options: &mut Options, word: &str) -> Result<(), String> {
         "exec" => options.execute = true,
         "noexec" => options.execute = false,
         "cache" | "expire" | "commit" | "opt" | "volatile" | "threads" | "ordering"
-        | "journal_dev" => {
+        | "journal_dev" | "atomic" => {
             return Err(format!("option '{name}' needs a value: {name}=…"));
         }
         _ if GENERIC.contains(&name) || name.starts_with("x-") => {}
@@ -161,6 +209,11 @@ fn apply_value(options: &mut Options, name: &str, value: &str) -> Result<(), Str
             options.volatile_seed = Some(value.parse().map_err(|_| bad("a seed"))?);
         }
         "ordering" => options.ordering = Some(value.to_owned()),
+        "atomic" => {
+            options.atomic = value
+                .parse()
+                .map_err(|_| bad("block or a power of two from 512 on"))?;
+        }
         "journal_dev" => options.journal_device = Some(value.into()),
         "threads" => {
             options.threads = value.parse().map_err(|_| bad("a number of threads"))?;
@@ -182,6 +235,10 @@ mod tests {
         assert!(!options.read_only);
         assert_eq!(options.cache_bytes, Some(64 << 20));
         assert_eq!(options.expire_seconds, Some(0.5));
+        let options = parse(["atomic=512", "atomic=4k"]).unwrap();
+        assert_eq!(options.atomic.bytes(), Some(4096));
+        let options = parse(["atomic=512,atomic=block"]).unwrap();
+        assert_eq!(options.atomic.bytes(), None);
     }
 
     #[test]
@@ -211,6 +268,9 @@ mod tests {
             "expire=inf",
             "volatile=a",
             "threads=-2",
+            "atomic=256",
+            "atomic=1000",
+            "atomic=",
         ] {
             assert!(parse([bad]).is_err(), "{bad}");
         }

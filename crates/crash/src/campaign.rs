@@ -38,6 +38,8 @@ pub struct Campaign {
     pub seed: u64,
     /// Whether blocks may arrive in part, in units of 512 bytes.
     pub torn: bool,
+    /// What the engine takes to be written wholly or not at all; the block where `None`.
+    pub unit_bytes: Option<u32>,
     /// Up to so many sets of patches are all visited at each moment.
     pub exhaustive: usize,
     /// So many random ones where there are more.
@@ -275,6 +277,7 @@ impl Campaign {
             // The same for all workloads, so that those which begin alike go alike as far as they are.
             seed: self.seed.wrapping_add(variant as u64),
             torn: self.torn,
+            unit_bytes: self.unit_bytes,
             exhaustive: self.exhaustive,
             samples: self.samples,
             whole_every: self.whole_every,

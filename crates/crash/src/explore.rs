@@ -47,6 +47,8 @@ pub(crate) struct Plan {
     pub seed: u64,
     /// Whether blocks on their way may arrive in part, in units of 512 bytes.
     pub torn: bool,
+    /// What the engine takes to be written wholly or not at all; the block where `None`.
+    pub unit_bytes: Option<u32>,
     /// Up to so many sets of patches are all visited at each moment.
     pub exhaustive: usize,
     /// So many random ones where there are more.
@@ -62,6 +64,7 @@ impl Plan {
         Engine {
             ordering: self.ordering,
             optimisations: self.optimisations,
+            unit_bytes: self.unit_bytes,
         }
     }
 }
@@ -495,18 +498,22 @@ impl Watcher for Explorer<'_> {
         let arriving = arriving(batch, &disk);
         let contents: Vec<bool> = arriving
             .iter()
-            .map(|(block, _)| mount.holds_contents(*block))
+            .map(|part| mount.holds_contents(part.block))
             .collect();
-        for arrived in self.subsets(&contents, disk.all_sectors()) {
+        for arrived in self.subsets(&arriving, &contents) {
             if self.is_done() {
                 return;
             }
             let mut state = disk.clone();
-            let mut cut = Vec::new();
-            for ((block, bytes), sectors) in arriving.iter().zip(&arrived) {
-                if *sectors != 0 {
-                    cut.push((*block, *sectors));
-                    arrive(&mut state, *block, bytes, *sectors);
+            let mut cut: Vec<(u64, u64)> = Vec::new();
+            for (part, sectors) in arriving.iter().zip(&arrived) {
+                if *sectors == 0 {
+                    continue;
+                }
+                arrive(&mut state, part, *sectors);
+                match cut.last_mut() {
+                    Some((block, there)) if *block == part.block => *there |= sectors,
+                    _ => cut.push((part.block, *sectors)),
                 }
             }
             let fingerprint = state.fingerprint();
@@ -522,7 +529,7 @@ impl Watcher for Explorer<'_> {
                     question,
                     verdict,
                     blocks: blocks
-                        .map(|((block, _), sectors)| (*block, 1, usize::from(*sectors != 0)))
+                        .map(|(part, sectors)| (part.block, 1, usize::from(*sectors != 0)))
                         .collect(),
                     state,
                 });
@@ -531,47 +538,85 @@ impl Watcher for Explorer<'_> {
     }
 }
 
-/// The blocks of a batch, with what each is to hold.
-pub(crate) fn arriving(batch: &Batch, disk: &Fork) -> Vec<(u64, Arc<[u8]>)> {
+/// A block that is on its way, or some sectors of one.
+pub(crate) struct Arriving {
+    pub(crate) block: u64,
+    /// The sectors, a bit for each.
+    sectors: u64,
+    /// What the block is to hold.
+    bytes: Arc<[u8]>,
+}
+
+/// What of which blocks a batch writes.
+pub(crate) fn arriving(batch: &Batch, disk: &Fork) -> Vec<Arriving> {
     let size = u64::from(disk.block_bytes());
     let mut arriving = Vec::new();
     for request in batch.writes.iter().flat_map(|(_, requests)| requests) {
-        let first = request.offset_bytes / size;
-        arriving.extend((first..).zip(request.buffers.iter().cloned()));
+        let mut offset = request.offset_bytes;
+        for buffer in &request.buffers {
+            let (block, at) = (offset / size, (offset % size) as usize);
+            offset += buffer.len() as u64;
+            let is_whole = buffer.len() as u64 == size;
+            let mut part = Arriving {
+                block,
+                sectors: disk.all_sectors(),
+                bytes: buffer.clone(),
+            };
+            if !is_whole {
+                let mut bytes = disk.block(block).to_vec();
+                bytes[at..at + buffer.len()].copy_from_slice(buffer);
+                part.bytes = bytes.into();
+                part.sectors = ((1 << (buffer.len() / 512)) - 1) << (at / 512);
+            }
+            arriving.push(part);
+        }
     }
     arriving
 }
 
 /// A block of which some sectors arrive.
-pub(crate) fn arrive(state: &mut Fork, block: u64, new: &Arc<[u8]>, sectors: u64) {
+pub(crate) fn arrive(state: &mut Fork, part: &Arriving, sectors: u64) {
+    let sectors = sectors & part.sectors;
     if sectors == state.all_sectors() {
-        return state.set_block(block, new.clone());
+        return state.set_block(part.block, part.bytes.clone());
     }
-    let mut bytes = state.block(block).to_vec();
-    for sector in (0..new.len() / 512).filter(|sector| sectors & (1 << sector) != 0) {
+    let mut bytes = state.block(part.block).to_vec();
+    for sector in (0..bytes.len() / 512).filter(|sector| sectors & (1 << sector) != 0) {
         let range = sector * 512..(sector + 1) * 512;
-        bytes[range.clone()].copy_from_slice(&new[range]);
+        bytes[range.clone()].copy_from_slice(&part.bytes[range]);
     }
-    state.set_block(block, bytes.into());
+    state.set_block(part.block, bytes.into());
 }
 
 impl Explorer<'_> {
     /// Which sectors of each block arrived. `contents` says which blocks are files' contents.
-    fn subsets(&mut self, contents: &[bool], whole: u64) -> Vec<Vec<u64>> {
-        let samples = self.plan.samples.min(64);
-        let (parts, complete) = parts(contents, samples, &mut self.random);
-        self.outcome.sampled_batches += usize::from(!complete || self.plan.torn);
-        let sectors = |there: &bool| if *there { whole } else { 0 };
-        let mut subsets: Vec<Vec<u64>> = parts
-            .iter()
-            .map(|part| part.iter().map(sectors).collect())
-            .collect();
-        if self.plan.torn {
-            for _ in 0..contents.len() * 4 {
-                let arrived = |_: &bool| self.random.u64(..) & whole;
-                subsets.push(contents.iter().map(arrived).collect());
+    fn subsets(&mut self, arriving: &[Arriving], contents: &[bool]) -> Vec<Vec<u64>> {
+        // What arrives as a whole: a block, or where blocks may be torn a sector of one.
+        let mut pieces: Vec<(usize, u64)> = Vec::new();
+        for (at, part) in arriving.iter().enumerate() {
+            match self.plan.torn {
+                true => {
+                    let sectors = (0..64).map(|bit| 1 << bit);
+                    pieces.extend(
+                        sectors
+                            .filter(|sector| part.sectors & sector != 0)
+                            .map(|sector| (at, sector)),
+                    );
+                }
+                false => pieces.push((at, part.sectors)),
             }
         }
-        subsets
+        let contents: Vec<bool> = pieces.iter().map(|(at, _)| contents[*at]).collect();
+        let samples = self.plan.samples.min(64);
+        let (parts, complete) = parts(&contents, samples, &mut self.random);
+        self.outcome.sampled_batches += usize::from(!complete);
+        let sectors = |part: &Vec<bool>| {
+            let mut arrived = vec![0; arriving.len()];
+            for ((at, sectors), _) in pieces.iter().zip(part).filter(|(_, there)| **there) {
+                arrived[*at] |= sectors;
+            }
+            arrived
+        };
+        parts.iter().map(sectors).collect()
     }
 }

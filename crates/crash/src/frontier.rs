@@ -2,6 +2,7 @@
 //! before it.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use backstitch_store::{BlockClass, PatchKind, SnapshotPatch, Store};
@@ -58,7 +59,9 @@ struct Patched {
     block: u64,
     newest: Arc<[u8]>,
     disk: Arc<[u8]>,
-    /// In the order in which they were applied.
+    /// The units with patches, as the bytes that they are, each with the numbers of its patches in the order in which they were applied.
+    units: Vec<(Range<usize>, Vec<usize>)>,
+    /// The patches of all units.
     patches: Vec<SnapshotPatch>,
     /// The versions that were asked for, with what each adds to the fingerprint.
     versions: FxHashMap<Mask, (Arc<[u8]>, u128)>,
@@ -161,11 +164,20 @@ impl Frontier {
                 befores: Vec::new(),
             });
         }
+        let mut units: Vec<(Range<usize>, Vec<usize>)> = Vec::new();
+        for (bit, index) in indices.iter().enumerate() {
+            let range = store.range_of(patches[*index].block.expect("it is of this block"));
+            match units.iter_mut().find(|(unit, _)| *unit == range) {
+                Some((_, of_unit)) => of_unit.push(bit),
+                None => units.push((range, vec![bit])),
+            }
+        }
         states.blocks.push(Patched {
             block,
             newest: newest.clone(),
             disk_fingerprint: states.disk.fingerprint_of(block, &disk),
             disk,
+            units,
             patches: indices.iter().map(|i| patches[*i].clone()).collect(),
             versions: FxHashMap::default(),
         });
@@ -258,18 +270,21 @@ impl Patched {
         if let Some((bytes, fingerprint)) = self.versions.get(&mask) {
             return (bytes.clone(), *fingerprint);
         }
-        let bytes = if mask == Mask::default() {
-            // Not the newest bytes with everything taken back: a block that was initialised without being read has zeros there.
-            self.disk.clone()
-        } else {
-            let mut bytes = self.newest.to_vec();
-            for (at, patch) in self.patches.iter().enumerate().rev() {
-                if mask[at / 64] & (1 << (at % 64)) == 0 {
-                    patch.undo.apply(&mut bytes);
-                }
+        let is_there = |at: &usize| mask[at / 64] & (1 << (at % 64)) != 0;
+        // What a unit shows of which no patch is there: not the newest bytes with everything taken back, for a block that was
+        // initialised without being read has zeros there.
+        let mut bytes = self.disk.to_vec();
+        for (unit, patches) in &self.units {
+            if !patches.iter().any(is_there) {
+                continue;
             }
-            Arc::from(bytes)
-        };
+            let bytes = &mut bytes[unit.clone()];
+            bytes.copy_from_slice(&self.newest[unit.clone()]);
+            for at in patches.iter().rev().filter(|at| !is_there(at)) {
+                self.patches[*at].undo.apply(bytes);
+            }
+        }
+        let bytes: Arc<[u8]> = Arc::from(bytes);
         let fingerprint = disk.fingerprint_of(self.block, &bytes);
         self.versions.insert(mask, (bytes.clone(), fingerprint));
         (bytes, fingerprint)

@@ -26,6 +26,8 @@ pub(crate) struct Engine {
     pub ordering: MechanismKind,
     /// The optimisations of the patch graph.
     pub optimisations: Optimisations,
+    /// What is taken to be written wholly or not at all; the block where `None`.
+    pub unit_bytes: Option<u32>,
 }
 
 /// Sees the moments at which a crash may come.
@@ -81,7 +83,12 @@ impl Mount {
         let mut store = Store::new(Limits::default(), engine.optimisations);
         #[cfg(feature = "planted-errors")]
         crate::planted::plant_into(store.graph_mut());
-        let volume = store.add_volume(block_bytes);
+        let unit_bytes = match engine.ordering {
+            // What a journal has not at home yet it writes there again.
+            MechanismKind::Journal(_) | MechanismKind::Async => block_bytes,
+            _ => engine.unit_bytes.unwrap_or(block_bytes).min(block_bytes),
+        };
+        let volume = store.add_volume_with_units(block_bytes, unit_bytes);
         let mut mechanism = mechanism(&device, engine.ordering, read_only)?;
         let request = OpenRequest {
             read_only,
@@ -138,8 +145,7 @@ impl Mount {
 
     /// Whether a block in memory holds a file's contents.
     pub(crate) fn holds_contents(&self, block: u64) -> bool {
-        let id = self.store.block_id(self.volume, block);
-        id.is_some_and(|id| self.store.class_of(id) == BlockClass::Data)
+        self.store.class_at(self.volume, block) == Some(BlockClass::Data)
     }
 
     /// Bytes that are nowhere newer than on the device.

@@ -318,15 +318,15 @@ impl Watcher for Again {
         };
         let disk = mount.fork();
         let blocks = arriving(batch, &disk);
-        let is_there = |(at, _): &(u64, u64)| blocks.iter().any(|(block, _)| block == at);
+        let is_there = |(at, _): &(u64, u64)| blocks.iter().any(|part| part.block == *at);
         if !arrived.iter().all(is_there) {
             return;
         }
         let with = |arrived: &[(u64, u64)]| {
             let mut state = disk.clone();
-            for (block, bytes) in &blocks {
-                if let Some((_, sectors)) = arrived.iter().find(|(at, _)| at == block) {
-                    arrive(&mut state, *block, bytes, *sectors);
+            for part in &blocks {
+                if let Some((_, sectors)) = arrived.iter().find(|(at, _)| *at == part.block) {
+                    arrive(&mut state, part, *sectors);
                 }
             }
             state
@@ -349,9 +349,9 @@ impl Watcher for Again {
                     verdict,
                     blocks: blocks
                         .iter()
-                        .map(|(block, _)| {
-                            let there = arrived.iter().any(|(at, _)| at == block);
-                            (*block, 1, usize::from(there))
+                        .map(|part| {
+                            let there = arrived.iter().any(|(at, _)| *at == part.block);
+                            (part.block, 1, usize::from(there))
                         })
                         .collect(),
                     state,

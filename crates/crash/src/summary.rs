@@ -1,5 +1,6 @@
 //! What a campaign found, as a report; and a state of it again.
 
+use backstitch_ordering::MechanismKind;
 use backstitch_store::Optimisations;
 
 use crate::campaign::{Campaign, CampaignError, Failure, Results};
@@ -118,11 +119,14 @@ impl Campaign {
             variants.join(", "),
             self.ordering
         );
-        text.push_str(if self.torn {
-            ", with torn sectors."
-        } else {
-            "."
-        });
+        if self.torn {
+            text.push_str(", with blocks torn at sectors");
+        }
+        let keeps_order = [MechanismKind::Soft, MechanismKind::Sync].contains(&self.ordering);
+        match self.unit_bytes.filter(|_| keeps_order) {
+            Some(bytes) => text.push_str(&format!(", order kept between units of {bytes} bytes.")),
+            None => text.push('.'),
+        }
         text
     }
 

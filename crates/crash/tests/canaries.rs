@@ -45,6 +45,7 @@ fn campaign(workloads: Vec<Workload>) -> Campaign {
         base: None,
         seed: 1,
         torn: false,
+        unit_bytes: None,
         exhaustive: 400,
         samples: 100,
         whole_every: 1,
@@ -58,7 +59,10 @@ fn campaign(workloads: Vec<Workload>) -> Campaign {
 /// The script of an error as a workload. What stands before an `index` is done first, and the directories of the image then get an
 /// index. Crashes inside the recovery are many: for errors that are made there, those before the first `sync` are left out.
 fn provoking(error: Planted) -> Campaign {
-    let campaign = provoking_softly(error);
+    let mut campaign = provoking_softly(error);
+    if error.needs_torn_blocks() {
+        (campaign.torn, campaign.unit_bytes) = (true, Some(512));
+    }
     let ordering = match error.needs_atomic_scopes() {
         true => MechanismKind::Journal(JournalMode::Ordered),
         false => campaign.ordering,
@@ -81,6 +85,13 @@ fn provoking_softly(error: Planted) -> Campaign {
             setup: synced.filter(|_| error.is_in_recovery()).unwrap_or(0),
         }
     };
+    if let Some((before, after)) = text.split_once("blocks; ") {
+        let base = campaign(Vec::new()).after(&workload(before));
+        return Campaign {
+            base: Some(base.expect("it runs")),
+            ..campaign(vec![workload(after)])
+        };
+    }
     let Some((before, rest)) = text.split_once("index ") else {
         return campaign(vec![workload(text)]);
     };

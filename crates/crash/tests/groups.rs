@@ -93,6 +93,7 @@ fn explore(
         base: None,
         seed,
         torn: false,
+        unit_bytes: None,
         exhaustive: 400,
         samples: 100,
         whole_every: 64,

@@ -38,6 +38,7 @@ fn campaign(seed: u64) -> Campaign {
         base: None,
         seed,
         torn: false,
+        unit_bytes: None,
         exhaustive: 400,
         samples: 100,
         whole_every: 64,

@@ -4,6 +4,14 @@
 //! length that would then be written counts on every change to the lengths behind it, and on the disk one of those might be
 //! missing. Unused entries are joined when a new name needs their space; the patch of that name then covers the heads of all
 //! entries that it swallows, so that it comes after whatever is pending on them.
+//!
+//! # Units
+//!
+//! Where the device writes less than a block wholly or not at all, an entry that we make lies in one unit (a sector), as in FFS: the
+//! space at a unit's end that is too short for it stays with the entry before. Unused entries are joined within one unit only. Blocks
+//! that we make have an entry at the start of each unit, used or not, so that no later change concerns two of them. Others (of
+//! `mke2fs`, the kernel, a mount whose unit was the block) get theirs when a name first needs a place behind a border: see
+//! [`Gap::is_apart`].
 
 use crate::format::DirectoryError;
 use crate::format::directory::{
@@ -27,10 +35,55 @@ impl Gap {
     fn len(&self) -> usize {
         self.end - self.offset
     }
+
+    /// How long an entry in one unit can be that starts where the gap does.
+    fn room(&self, unit: usize) -> usize {
+        self.end.min((self.offset / unit + 1) * unit) - self.offset
+    }
+
+    /// Whether the entry that gives up its tail has its head, or a part of it, in another unit. The tail must become an unused entry
+    /// first, step by step: its head, then the shorter length of the entry before, then the name.
+    pub(crate) fn is_apart(&self, unit: usize) -> bool {
+        self.shortened
+            .is_some_and(|at| at / unit != self.offset / unit)
+    }
+
+    /// The same space once its head is written as that of an unused entry.
+    pub(crate) fn as_unused(self) -> Gap {
+        Gap {
+            shortened: None,
+            ..self
+        }
+    }
+
+    /// Whether an unused entry behind the gap can be joined to it: all that changes then lies in one unit.
+    fn can_join(&self, next: usize, unit: usize) -> bool {
+        let here = self.offset / unit;
+        next / unit == here && (next + HEADER_SIZE - 1) / unit == here && !self.is_apart(unit)
+    }
+
+    /// The places for an entry in a gap: where it starts, and the borders of units in it.
+    fn places(self, unit: usize) -> impl Iterator<Item = Gap> {
+        // The entry before a border keeps the space up to it: the last one that would have been swallowed, the used one, or the
+        // unused one that starts the gap.
+        let (before, least) = match (self.swallowed_to, self.shortened) {
+            (0, Some(at)) => (at, self.offset),
+            (0, None) => (self.offset, self.offset + required_len(1)),
+            (to, _) => (to - HEADER_SIZE, to - HEADER_SIZE + required_len(1)),
+        };
+        let first = least.next_multiple_of(unit).max(self.offset + 1);
+        let borders = (first.next_multiple_of(unit)..self.end).step_by(unit);
+        std::iter::once(self).chain(borders.map(move |offset| Gap {
+            offset,
+            shortened: Some(before),
+            swallowed_to: 0,
+            ..self
+        }))
+    }
 }
 
 /// The gaps of a block: the tail of a used entry and the unused entries behind it.
-fn gaps(bytes: &[u8]) -> impl Iterator<Item = Result<Gap, DirectoryError>> + '_ {
+fn gaps(bytes: &[u8], unit: usize) -> impl Iterator<Item = Result<Gap, DirectoryError>> + '_ {
     let mut found = entries(bytes, u32::MAX).peekable();
     std::iter::from_fn(move || {
         loop {
@@ -50,6 +103,7 @@ fn gaps(bytes: &[u8]) -> impl Iterator<Item = Result<Gap, DirectoryError>> + '_ 
             }
             while let Some(Ok(next)) = found.peek()
                 && next.inode == 0
+                && gap.can_join(next.offset, unit)
             {
                 gap.end = next.offset + next.rec_len;
                 gap.swallowed_to = next.offset + HEADER_SIZE;
@@ -60,30 +114,57 @@ fn gaps(bytes: &[u8]) -> impl Iterator<Item = Result<Gap, DirectoryError>> + '_ 
     })
 }
 
-/// The first gap for a name of this length, if possible one that swallows nothing.
-pub(crate) fn find_gap(bytes: &[u8], name_len: usize) -> Result<Option<Gap>, DirectoryError> {
+/// The first place for a name of this length, if possible one that swallows nothing and is not apart.
+pub(crate) fn find_gap(
+    bytes: &[u8],
+    name_len: usize,
+    unit: usize,
+) -> Result<Option<Gap>, DirectoryError> {
     let needed = required_len(name_len);
-    let mut swallowing = None;
-    for gap in gaps(bytes) {
-        let gap = gap?;
-        if gap.len() < needed {
-            continue;
+    let mut second_best = None;
+    for gap in gaps(bytes, unit) {
+        for place in gap?.places(unit).filter(|place| place.room(unit) >= needed) {
+            if place.swallowed_to == 0 && !place.is_apart(unit) {
+                return Ok(Some(place));
+            }
+            second_best.get_or_insert(place);
         }
-        if gap.swallowed_to == 0 {
-            return Ok(Some(gap));
-        }
-        swallowing.get_or_insert(gap);
     }
-    Ok(swallowing)
+    Ok(second_best)
 }
 
-/// The largest gap of a block.
-pub(crate) fn largest_gap(bytes: &[u8]) -> usize {
-    gaps(bytes)
+/// The longest entry that a block has a place for.
+pub(crate) fn largest_gap(bytes: &[u8], unit: usize) -> usize {
+    gaps(bytes, unit)
         .map_while(Result::ok)
-        .map(|gap| gap.len())
+        .flat_map(|gap| gap.places(unit))
+        .map(|place| place.room(unit))
         .max()
         .unwrap_or(0)
+}
+
+/// The head of an unused entry of this length.
+pub(crate) fn unused_head(len: usize) -> [u8; HEADER_SIZE] {
+    let mut head = [0; HEADER_SIZE];
+    head[OFFSET_REC_LEN..OFFSET_REC_LEN + 2].copy_from_slice(&encode_rec_len(len).to_le_bytes());
+    head
+}
+
+/// Cuts what the last entry of a new block holds beyond its unit into an unused entry for each unit.
+pub(crate) fn cut_into_units(block: &mut [u8], unit: usize) {
+    let last = entries(block, u32::MAX).map_while(Result::ok).last();
+    let Some((offset, end)) = last.map(|e| (e.offset, e.offset + e.rec_len)) else {
+        return;
+    };
+    let border = (offset / unit + 1) * unit;
+    if border >= end {
+        return;
+    }
+    let at = offset + OFFSET_REC_LEN;
+    block[at..at + 2].copy_from_slice(&encode_rec_len(border - offset).to_le_bytes());
+    for start in (border..end).step_by(unit) {
+        block[start..start + HEADER_SIZE].copy_from_slice(&unused_head(unit.min(end - start)));
+    }
 }
 
 /// The bytes that a new entry changes, and where they start.
@@ -109,16 +190,22 @@ pub(crate) fn entry_bytes(
 /// the same: what is pending there must come before it.
 pub(crate) struct BlockEdit {
     bytes: Vec<u8>,
+    unit: usize,
     from: usize,
     to: usize,
+    /// Some of it must be done in steps.
+    is_apart: bool,
 }
 
 impl BlockEdit {
-    pub(crate) fn new(block: &[u8]) -> BlockEdit {
+    /// An edit of a block of which `unit` bytes are written wholly or not at all.
+    pub(crate) fn new(block: &[u8], unit: usize) -> BlockEdit {
         BlockEdit {
             bytes: block.to_vec(),
+            unit,
             from: block.len(),
             to: 0,
+            is_apart: false,
         }
     }
 
@@ -136,10 +223,16 @@ impl BlockEdit {
 
     /// Adds an entry. Returns where it is; `None` where there is no gap.
     pub(crate) fn add_entry(&mut self, inode: u32, kind: u8, name: &[u8]) -> Option<usize> {
-        let gap = find_gap(&self.bytes, name.len()).ok()??;
+        let gap = find_gap(&self.bytes, name.len(), self.unit).ok()??;
+        self.is_apart |= gap.is_apart(self.unit);
         let (from, new) = entry_bytes(&self.bytes, &gap, inode, kind, name);
         self.put(from, &new);
         Some(gap.offset)
+    }
+
+    /// Whether all of it lies in one unit, so that one patch will do.
+    pub(crate) fn is_atomic(&self) -> bool {
+        !self.is_apart && self.from < self.to && self.from / self.unit == (self.to - 1) / self.unit
     }
 
     /// Where the patch starts, and its bytes.
@@ -151,11 +244,11 @@ impl BlockEdit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::directory::{empty_block, find};
+    use crate::format::directory::{empty_block, find, new_directory_block};
 
     #[test]
     fn unused_entries_are_joined_for_a_long_name() {
-        let mut edit = BlockEdit::new(&empty_block(156));
+        let mut edit = BlockEdit::new(&empty_block(156), 156);
         let mut places = Vec::new();
         for (i, name) in [b"aaa", b"bbb", b"ccc", b"ddd"].iter().enumerate() {
             places.push(edit.add_entry(12 + i as u32, 1, *name).unwrap());
@@ -172,7 +265,7 @@ mod tests {
 
     #[test]
     fn a_patch_covers_the_heads_that_it_swallows() {
-        let mut edit = BlockEdit::new(&empty_block(156));
+        let mut edit = BlockEdit::new(&empty_block(156), 156);
         edit.add_entry(12, 1, b"aaa").unwrap();
         let second = edit.add_entry(13, 1, b"bbb").unwrap();
         let third = edit.add_entry(14, 1, b"ccc").unwrap();
@@ -180,8 +273,68 @@ mod tests {
         edit.clear_entry(second);
         edit.clear_entry(third);
         let block = &edit.bytes;
-        let gap = find_gap(block, 5).unwrap().unwrap();
+        let gap = find_gap(block, 5, 156).unwrap().unwrap();
         let (from, bytes) = entry_bytes(block, &gap, 16, 1, b"eeeee");
         assert_eq!((from, from + bytes.len()), (second, third + HEADER_SIZE));
+    }
+
+    /// Every place for every length lies in one unit, joins nothing of another one, and says where what is left of it goes.
+    #[test]
+    fn places_lie_in_one_unit() {
+        const UNIT: usize = 512;
+        let mut block = new_directory_block(2048, 12, 2, 2);
+        cut_into_units(&mut block, UNIT);
+        let found: Vec<_> = entries(&block, u32::MAX).map(|e| e.unwrap()).collect();
+        let starts: Vec<usize> = found.iter().map(|e| e.offset).collect();
+        assert_eq!(starts, [0, 12, 512, 1024, 1536]);
+        let mut edit = BlockEdit::new(&block, UNIT);
+        for len in (1..=255).cycle().step_by(37).take(30) {
+            let before = edit.bytes.clone();
+            let Some(gap) = find_gap(&before, len, UNIT).unwrap() else {
+                assert!(largest_gap(&before, UNIT) < required_len(len));
+                continue;
+            };
+            assert!(largest_gap(&before, UNIT) >= required_len(len) && !gap.is_apart(UNIT));
+            edit.from = before.len();
+            edit.to = 0;
+            let at = edit
+                .add_entry(20, 1, &vec![b'a' + len as u8 % 26; len])
+                .unwrap();
+            assert!(edit.is_atomic() && at % UNIT + required_len(len) <= UNIT);
+        }
+        assert!(entries(&edit.bytes, u32::MAX).all(|e| e.is_ok()));
+    }
+
+    /// A block of somebody who knows no units: the name goes behind the border, and the entry before keeps what is in front of it.
+    #[test]
+    fn a_place_behind_a_border_is_apart() {
+        const UNIT: usize = 512;
+        let mut edit = BlockEdit::new(&empty_block(1024), 1024);
+        let first = edit.add_entry(12, 1, &[b'a'; 240]).unwrap();
+        let second = edit.add_entry(13, 1, &[b'b'; 240]).unwrap();
+        assert_eq!((first, second), (0, 248));
+        let gap = find_gap(&edit.bytes, 100, UNIT).unwrap().unwrap();
+        assert_eq!((gap.offset, gap.shortened), (512, Some(248)));
+        assert!(gap.is_apart(UNIT) && !gap.as_unused().is_apart(UNIT));
+        // An unused entry gives up its tail in the same way, and so does the last of several that could be joined.
+        edit.clear_entry(second);
+        let gap = find_gap(&edit.bytes, 255, UNIT).unwrap().unwrap();
+        assert_eq!((gap.offset, gap.shortened), (248, None));
+        edit.clear_entry(first);
+        let joined = gaps(&edit.bytes, UNIT).next().unwrap().unwrap();
+        assert_eq!((joined.end, joined.swallowed_to), (1024, 256));
+        let behind = joined.places(UNIT).nth(1).unwrap();
+        assert_eq!(
+            (behind.offset, behind.shortened, behind.end),
+            (512, Some(248), 1024)
+        );
+        // Heads in another unit are never swallowed.
+        let mut head = edit.bytes.clone();
+        head[252..254].copy_from_slice(&encode_rec_len(264).to_le_bytes());
+        head[512..520].copy_from_slice(&unused_head(512));
+        let apart = gaps(&head, UNIT)
+            .map(|g| g.unwrap().end)
+            .collect::<Vec<_>>();
+        assert_eq!(apart, [512, 1024]);
     }
 }

@@ -1,13 +1,13 @@
 //! Swapping two names.
 //!
-//! No state may show one of the two without a name, or a directory whose `..` agrees with none of its names. Within one block one patch
-//! does it under any mechanism; elsewhere only where scopes are atomic, and all others refuse it.
+//! No state may show one of the two without a name, or a directory whose `..` agrees with none of its names. Within one block, or
+//! what of it is written at once, one patch does it under any mechanism; elsewhere only where scopes are atomic, and all others refuse it.
 
 use backstitch_layout::{Error, Rename, Result, Timestamp};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 
 use crate::block_edit::BlockEdit;
-use crate::format::directory::{OFFSET_INODE, TYPE_UNKNOWN};
+use crate::format::directory::{HEADER_SIZE, OFFSET_INODE, TYPE_UNKNOWN};
 use crate::format::inode::{FLAG_APPEND, FLAG_IMMUTABLE};
 use crate::format::{Inode, LINK_MAX};
 use crate::index::Found;
@@ -42,7 +42,10 @@ impl Ext {
         if old.inode == other.inode {
             return Ok(());
         }
-        let within_block = rename.from == rename.to && old.block == other.block;
+        let (from, to) = (old.offset.min(other.offset), old.offset.max(other.offset));
+        let within_block = rename.from == rename.to
+            && old.block == other.block
+            && v.is_atomic(from..to + HEADER_SIZE);
         if !within_block && !v.scopes_are_atomic() {
             return Err(Error::Invalid);
         }
@@ -125,7 +128,7 @@ impl Ext {
             debug_assert!(false, "block {block} is changed but was not read");
             return PatchId::COMMITTED;
         };
-        let mut edit = BlockEdit::new(bytes);
+        let mut edit = BlockEdit::new(bytes, v.atomic_bytes());
         let header = self.swapped_header(v, first, second);
         edit.put(first.found.offset, &header);
         let header = self.swapped_header(v, second, first);

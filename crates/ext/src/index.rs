@@ -254,6 +254,7 @@ impl Ext {
             return Ok(());
         }
         self.want_directory(v, inode)?;
+        let unit = v.atomic_bytes();
         let mut index = DirectoryIndex {
             places: FxHashMap::default(),
             collisions: false,
@@ -271,7 +272,7 @@ impl Ext {
                     index.add(entry.name, logical, entry.offset);
                 }
             }
-            index.set_room(logical, largest_gap(bytes));
+            index.set_room(logical, largest_gap(bytes, unit));
         }
         self.state(number).index = Some(Box::new(index));
         Ok(())
@@ -296,6 +297,7 @@ impl Ext {
             return Ok(None);
         }
         self.build_index(v, number, inode)?;
+        let unit = v.atomic_bytes();
         loop {
             let candidate = self
                 .inodes
@@ -314,7 +316,7 @@ impl Ext {
             }
             // The bound was too high: now it is exact.
             let exact = match self.directory_block(v, inode, logical as u64)? {
-                Some(block) => largest_gap(v.read(block)?).min(needed - 1),
+                Some(block) => largest_gap(v.read(block)?, unit).min(needed - 1),
                 None => 0,
             };
             if let Some(index) = self.state(number).index.as_mut() {
@@ -334,7 +336,8 @@ impl Ext {
         let Some(block) = self.directory_block(v, inode, logical)? else {
             return Ok(None);
         };
-        let found = find_gap(v.read(block)?, name.len())
+        let unit = v.atomic_bytes();
+        let found = find_gap(v.read(block)?, name.len(), unit)
             .map_err(|e| corrupt_directory(number, logical, e))?;
         Ok(found.map(|gap| Room {
             logical,
@@ -369,6 +372,7 @@ impl Ext {
         block: u64,
         offset: usize,
     ) {
+        let unit = v.atomic_bytes();
         if let Some(index) = self
             .inodes
             .get_mut(&directory)
@@ -377,7 +381,7 @@ impl Ext {
             index.add(name, logical, offset);
             if let Some(bytes) = v.peek(block) {
                 // Blocks fill up one after the other: only the one in use is looked at.
-                index.set_room(logical, largest_gap(bytes));
+                index.set_room(logical, largest_gap(bytes, unit));
             }
         }
     }
@@ -391,6 +395,7 @@ impl Ext {
         logical: u64,
         block: u64,
     ) {
+        let unit = v.atomic_bytes();
         if let Some(index) = self
             .inodes
             .get_mut(&directory)
@@ -398,7 +403,7 @@ impl Ext {
         {
             index.remove(name);
             if let Some(bytes) = v.peek(block) {
-                index.set_room(logical, largest_gap(bytes));
+                index.set_room(logical, largest_gap(bytes, unit));
             }
         }
     }

@@ -67,6 +67,15 @@ impl LayoutKind for Ext2 {
     ) -> Result<Opened> {
         let sb = read_superblock(device)?;
         refuse_unreadable(&sb)?;
+        if v.atomic_bytes() < sb.inode_size as usize {
+            return Err(Error::Unsupported(format!(
+                "an atomic unit of {} bytes: the image has inodes of {}, and each must lie in one unit; \
+                 mount with atomic={} or atomic=block",
+                v.atomic_bytes(),
+                sb.inode_size,
+                sb.inode_size
+            )));
+        }
         let mut table = Vec::new();
         let first = group::descriptor_table_block(&sb);
         for block in first..first + u64::from(sb.descriptor_blocks) {
@@ -104,7 +113,7 @@ impl LayoutKind for Ext2 {
             ext.reclaim = Some(Box::new(Reclaim::new(&ext)));
         }
         let first = match ext.read_only {
-            None => ext.write_record(v, request.now, device.atomic_unit_bytes())?,
+            None => ext.write_record(v, request.now)?,
             Some(_) => Vec::new(),
         };
         let recovery_needed = trust == Trust::AfterCrash;
@@ -210,12 +219,7 @@ impl Ext {
 
     /// The record of this mount. An image that a crash left keeps the time and the count that it has: with others, a crash between
     /// the record and the superblock's first sector would leave the two at odds, and the image not to be trusted.
-    fn write_record(
-        &mut self,
-        v: &mut Volume<'_>,
-        now: Timestamp,
-        atomic_unit_bytes: u32,
-    ) -> Result<Vec<PatchId>> {
+    fn write_record(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<Vec<PatchId>> {
         if !self.has_leaks {
             self.sb.mount_count = self.sb.mount_count.wrapping_add(1);
             self.sb.mtime = now.seconds.max(0) as u32;
@@ -235,7 +239,7 @@ impl Ext {
             mechanism,
             mount_count: self.sb.mount_count,
             mount_time_seconds: self.sb.mtime.into(),
-            atomic_unit_bytes,
+            atomic_unit_bytes: v.atomic_bytes() as u32,
         };
         let record = entry.encode(&self.sb.uuid);
         let recorded = self.write_superblock(v, record::RECORD_OFFSET, &record, &[])?;

@@ -3,7 +3,7 @@
 use backstitch_layout::{Error, FileType, NewInode, Result, Timestamp};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 
-use crate::block_edit::entry_bytes;
+use crate::block_edit::{cut_into_units, entry_bytes, unused_head};
 use crate::extend::{Extension, NewContents};
 use crate::format::directory::{self, TYPE_UNKNOWN, encode_entry, new_directory_block};
 use crate::format::features::INCOMPAT_FILETYPE;
@@ -241,8 +241,9 @@ impl Ext {
             let parent_link =
                 self.change_inode(v, directory, &[], |e| e.set_links(parent.links + 1));
             before_name.push(parent_link);
-            let contents =
+            let mut contents =
                 new_directory_block(bs, number, directory, self.type_code(FileType::Directory));
+            cut_into_units(&mut contents, v.atomic_bytes());
             // The child's `..` counts once the child's inode shows it, and not before: the block itself waits for nothing, or
             // the blocks of a new tree could only be written level by level.
             let filled = block.map(|b| v.initialise(b, BlockClass::Directory, &contents, &[]));
@@ -317,6 +318,7 @@ impl Ext {
                 let bs = self.block_size();
                 let mut contents = encode_entry(inode, kind, name, bs);
                 contents.resize(bs, 0);
+                cut_into_units(&mut contents, v.atomic_bytes());
                 let contents = NewContents {
                     class: BlockClass::Directory,
                     bytes: &contents,
@@ -353,7 +355,8 @@ impl Ext {
         }
     }
 
-    /// One patch: the entry that gives up its tail, the new one in it, and the heads of those that it swallows.
+    /// One patch: the entry that gives up its tail, the new one in it, and the heads of those that it swallows. Where the entry that
+    /// gives up its tail does so in another unit, the tail becomes an unused entry first.
     fn write_entry(
         &mut self,
         v: &mut Volume<'_>,
@@ -363,11 +366,40 @@ impl Ext {
         name: &[u8],
         after: &[PatchId],
     ) -> PatchId {
-        let Some(block) = v.peek(room.block) else {
+        let (block, mut gap) = (room.block, room.gap);
+        let mut after = after.to_vec();
+        if let Some(before) = gap.shortened.filter(|_| gap.is_apart(v.atomic_bytes())) {
+            // On the disk the space may still be an entry's, or a name's that crosses the border.
+            let mut pending = Vec::new();
+            v.pending(block, &mut pending);
+            let pending = unless_all(Planted::TailUsedBeforeItIsFree, &pending);
+            let class = BlockClass::Directory;
+            let head = unused_head(gap.end - gap.offset);
+            let headed = v.write(block, class, gap.offset, &head, pending);
+            let headed = unless(Planted::TailCutBeforeItsHead, headed);
+            let shorter = self.shorter_entry(v, block, before, gap.offset);
+            let at = before + directory::OFFSET_REC_LEN;
+            let cut = v.write(block, class, at, &shorter, &[headed]);
+            after.push(unless(Planted::NameBeforeTailIsCut, cut));
+            gap = gap.as_unused();
+        }
+        let Some(bytes) = v.peek(block) else {
             return PatchId::COMMITTED;
         };
-        let (from, bytes) = entry_bytes(block, &room.gap, inode, kind, name);
-        v.write(room.block, BlockClass::Directory, from, &bytes, after)
+        let (from, bytes) = entry_bytes(bytes, &gap, inode, kind, name);
+        v.write(block, BlockClass::Directory, from, &bytes, &after)
+    }
+
+    /// What changes of an entry that now ends earlier: its length, and where it is unused the name that is left in it.
+    fn shorter_entry(&self, v: &Volume<'_>, block: u64, at: usize, end: usize) -> Vec<u8> {
+        let is_used = v
+            .peek(block)
+            .is_some_and(|b| b[at + directory::OFFSET_INODE..][..4] != [0; 4]);
+        let head = unused_head(end - at);
+        match is_used {
+            true => head[directory::OFFSET_REC_LEN..][..2].to_vec(),
+            false => head[directory::OFFSET_REC_LEN..].to_vec(),
+        }
     }
 
     /// Gives an inode another name.

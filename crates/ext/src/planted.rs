@@ -50,7 +50,8 @@ macro_rules! errors {
             /// `creat`, `mkdir`, `unlink`, `rmdir`, `rename`, `link` and `symlink` are as the commands; `write`, `overwrite` and
             /// `punch` take an offset and a length, `append` and `truncate` a length; `setacl` gives a directory a default access
             /// control list; `sync` puts everything on the disk and does all deferred work; `work` does what deferred work can be
-            /// done; `index` has a foreign checker give the directories an index on the disk, with nothing mounted.
+            /// done; `index` has a foreign checker give the directories an index on the disk, with nothing mounted. What comes before `blocks`
+            /// is done while blocks are written wholly or not at all, and is not looked at.
             pub fn provoking(self) -> &'static str {
                 match self { $(Planted::$error => $script,)* }
             }
@@ -334,6 +335,25 @@ errors! {
     /// Two names in different blocks are swapped, and one of them is as before.
     ExchangeHalfDone => "exchange-half-done", "mkdir A; mkdir B; creat A/f; creat B/g; sync; exchange A/f B/g";
 
+    // Order between the sectors of a block, where these are what is written wholly or not at all.
+    /// An entry gave up its tail, and what is there is no entry yet.
+    TailCutBeforeItsHead => "tail-cut-before-its-head", concat!("creat ", long!(), "1; creat ", long!(), "2");
+    /// A name was synced, but the entry before it still has its space.
+    NameBeforeTailIsCut => "name-before-tail-is-cut",
+        concat!("creat ", long!(), "1; creat ", long!(), "2; fsync ", long!(), "2");
+    /// A removed name that crosses two sectors is still there, with the head of a new entry in it.
+    TailUsedBeforeItIsFree => "tail-used-before-it-is-free",
+        concat!("mkdir A; creat A/f; creat A/", long!(), "1; creat A/", long!(), "2; blocks; unlink A/", long!(), "2; creat A/", long!(), "3");
+    /// A name was moved to another sector of its block in one patch: it is in neither.
+    MoveAcrossUnits => "move-across-units",
+        concat!("mkdir A; creat A/", long!(), "1; creat A/", long!(), "2; creat A/f; sync; rename A/", long!(), "1 A/f");
+    /// An attribute block was changed where it is: its head does not belong to its values.
+    AttributesChangedInPieces => "attributes-changed-in-pieces",
+        "mkdir A; creat A/f; setxattr A/f user.a one; sync; setxattr A/f user.a two";
+    /// An inode shares an attribute block of which the values are not there yet.
+    AttributesSharedInPart => "attributes-shared-in-part",
+        "mkdir A; creat A/f; creat A/g; sync; setxattr A/f user.a one; setxattr A/g user.a one";
+
     // What a sync waits for.
     /// A file was synced, but its inode is as before.
     FsyncWithoutInode => "fsync-without-inode",
@@ -422,6 +442,19 @@ impl Planted {
                 | Planted::BorderOfWrongName
                 | Planted::EntryOutOfOrder
                 | Planted::ExchangeHalfDone
+        )
+    }
+
+    /// Whether it is in what is done only where sectors are written wholly or not at all, and not blocks.
+    pub fn needs_torn_blocks(self) -> bool {
+        matches!(
+            self,
+            Planted::TailCutBeforeItsHead
+                | Planted::NameBeforeTailIsCut
+                | Planted::TailUsedBeforeItIsFree
+                | Planted::MoveAcrossUnits
+                | Planted::AttributesChangedInPieces
+                | Planted::AttributesSharedInPart
         )
     }
 

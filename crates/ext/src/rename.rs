@@ -1,13 +1,15 @@
 //! Moving names.
 //!
-//! Within one block both ends change in one patch, so that the move is atomic. Elsewhere the object has both names for a while:
+//! Within one block, or what of it is written at once, both ends change in one patch, so that the move is atomic. Elsewhere the object has both names for a while:
 //! link count +1, new name, old name cleared, link count −1, each on the disk no earlier than the one before.
 
 use backstitch_layout::{Error, Rename, RenameMode, Result, Timestamp};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 
 use crate::block_edit::BlockEdit;
-use crate::format::directory::{OFFSET_FILE_TYPE, OFFSET_INODE, TYPE_UNKNOWN, entries};
+use crate::format::directory::{
+    HEADER_SIZE, OFFSET_FILE_TYPE, OFFSET_INODE, TYPE_UNKNOWN, entries,
+};
 use crate::format::inode::{FLAG_APPEND, FLAG_IMMUTABLE};
 use crate::format::{Inode, LINK_MAX, ROOT_INODE};
 use crate::index::Found;
@@ -200,12 +202,8 @@ impl Ext {
         now: Timestamp,
     ) -> Result<()> {
         let number = m.old.inode;
-        let atomic = m.from == m.to
-            && match (&m.target, &place) {
-                (Some((found, _)), _) => found.block == m.old.block,
-                (None, Some(Place::Room(room))) => room.block == m.old.block,
-                _ => false,
-            };
+        let edit = self.edit_within_unit(v, m, place.as_ref());
+        let atomic = edit.is_some();
         let mut before_name = Vec::new();
         if let Some((found, target)) = &m.target {
             // The target loses a name to the new one, as to a removal.
@@ -245,10 +243,11 @@ impl Ext {
             .map(|counted| unless(Planted::MovedWithoutParentLink, counted));
         // The old name may never have been on the disk: then the new one counts, whatever `..` says.
         before_name.extend(new_parent_link);
-        let pending = if atomic {
-            self.move_within_block(v, m, &before_name, now)?
-        } else {
-            self.write_new_name(v, m, place, &before_name, now)?
+        let pending = match edit {
+            Some((edit, offset)) => {
+                self.move_within_unit(v, m, &edit, offset, &before_name, now)?
+            }
+            None => self.write_new_name(v, m, place, &before_name, now)?,
         };
         if target_lives_on && !planted(Planted::DepartureByReplacementForgotten) {
             self.note_departure(v, m.to, pending.name);
@@ -372,14 +371,7 @@ impl Ext {
                 now,
             ));
         };
-        let bytes = self.entry_header(v, found, m.old.inode, kind);
-        let name = v.write(
-            found.block,
-            BlockClass::Directory,
-            found.offset + OFFSET_INODE,
-            &bytes,
-            after,
-        );
+        let name = self.write_header(v, found, m.old.inode, kind, after);
         self.track_name_added(m.to, found.logical, m.old.inode, m.is_directory);
         self.note_change(v, m.to, name);
         self.touch_modified(v, m.to, now);
@@ -412,20 +404,58 @@ impl Ext {
         bytes
     }
 
-    /// Both ends in one block: its bytes are worked out first, and what differs is one patch.
-    fn move_within_block(
-        &mut self,
+    /// Writes an entry's header with another inode. Where it lies in two units, of which the second has the type, and the type becomes
+    /// another one, there is no type for a while: no state shows a wrong one. (Entries that we make lie in one unit.)
+    fn write_header(
+        &self,
         v: &mut Volume<'_>,
+        found: &Found,
+        inode: u32,
+        kind: u8,
+        after: &[PatchId],
+    ) -> PatchId {
+        let (block, class, at) = (found.block, BlockClass::Directory, found.offset);
+        let header = self.entry_header(v, found, inode, kind);
+        if v.is_atomic(at..at + HEADER_SIZE) {
+            return v.write(block, class, at + OFFSET_INODE, &header, after);
+        }
+        let at_type = at + OFFSET_FILE_TYPE;
+        let is_other = v
+            .peek(block)
+            .is_some_and(|b| b[at_type] != header[OFFSET_FILE_TYPE]);
+        let mut after = after.to_vec();
+        if is_other {
+            after.push(v.write(block, class, at_type, &[TYPE_UNKNOWN], &[]));
+        }
+        let number = &header[OFFSET_INODE..OFFSET_INODE + 4];
+        let named = v.write(block, class, at + OFFSET_INODE, number, &after);
+        match is_other {
+            true => v.write(block, class, at_type, &[kind], &[named]),
+            false => named,
+        }
+    }
+
+    /// Both ends in one unit: its bytes are worked out, and what differs will be one patch. Returns that, and where the new name is;
+    /// `None` where the ends lie apart.
+    fn edit_within_unit(
+        &self,
+        v: &Volume<'_>,
         m: &Move<'_>,
-        before: &[PatchId],
-        now: Timestamp,
-    ) -> Result<PendingName> {
+        place: Option<&Place>,
+    ) -> Option<(BlockEdit, usize)> {
+        let block = match (&m.target, place) {
+            (Some((found, _)), _) => found.block,
+            (None, Some(Place::Room(room))) => room.block,
+            _ => return None,
+        };
+        if m.from != m.to || block != m.old.block {
+            return None;
+        }
         let kind = m
             .inode
             .file_type()
             .map_or(TYPE_UNKNOWN, |t| self.type_code(t));
-        let old_bytes = v.read_shared(m.old.block)?;
-        let mut edit = BlockEdit::new(&old_bytes);
+        let mut edit = BlockEdit::new(v.peek(block)?, v.atomic_bytes());
         let offset = match &m.target {
             Some((found, _)) => {
                 let header = self.entry_header(v, found, m.old.inode, kind);
@@ -435,17 +465,28 @@ impl Ext {
             }
             None => {
                 edit.clear_entry(m.old.offset);
-                edit.add_entry(m.old.inode, kind, m.to_name)
-                    .ok_or_else(|| {
-                        Error::corrupt(format!("directory {}", m.from), "room for a name is gone")
-                    })?
+                edit.add_entry(m.old.inode, kind, m.to_name)?
             }
         };
+        let is_one = edit.is_atomic() || planted(Planted::MoveAcrossUnits);
+        is_one.then_some((edit, offset))
+    }
+
+    /// Writes what [`edit_within_unit`](Self::edit_within_unit) worked out.
+    fn move_within_unit(
+        &mut self,
+        v: &mut Volume<'_>,
+        m: &Move<'_>,
+        edit: &BlockEdit,
+        offset: usize,
+        before: &[PatchId],
+        now: Timestamp,
+    ) -> Result<PendingName> {
         let parent = self.read_directory_inode(v, m.to)?;
         let mut after = self.clear_index_flag(v, m.to, &parent);
         after.extend(self.removal_of(v, m.to, m.to_name));
         after.extend(before);
-        let name = write_edit(v, m.old.block, &edit, &after);
+        let name = write_edit(v, m.old.block, edit, &after);
         self.note_removal(v, m.from, m.from_name, name);
         self.note_change(v, m.to, name);
         self.touch_modified(v, m.to, now);

@@ -20,7 +20,7 @@ use crate::format::xattr::{
 use crate::groups::Run;
 use crate::layout::Ext;
 use crate::place::Picks;
-use crate::planted::{Planted, unless, unless_all};
+use crate::planted::{Planted, planted, unless, unless_all};
 
 /// The largest inode whose body's attributes we can change.
 const BODY_EDITABLE: usize = 256;
@@ -291,7 +291,10 @@ impl Ext {
                 return Ok(BlockPlan::Share(block));
             }
         }
-        if old != 0 && refcount(v.read(old)?) == 1 {
+        // Entries and values lie at both ends of a block: it is changed where it is only if it is written wholly or not at all.
+        let is_atomic =
+            v.is_atomic(0..contents.len()) || planted(Planted::AttributesChangedInPieces);
+        if old != 0 && is_atomic && refcount(v.read(old)?) == 1 {
             return Ok(BlockPlan::InPlace(contents));
         }
         match self.pick_single(v, number, picks)? {
@@ -367,6 +370,10 @@ impl Ext {
                     &[],
                 );
                 before_pointer.push(unless(Planted::AttributePointerWithoutReference, counted));
+                if !v.is_atomic(0..self.block_size()) && !planted(Planted::AttributesSharedInPart) {
+                    // The count comes after the contents of its own unit only.
+                    v.pending(*block, before_pointer);
+                }
                 *block
             }
             BlockPlan::Fresh(block, contents) => {

@@ -1,5 +1,6 @@
 //! A block space with a mechanism: the only way in which layouts change blocks.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,6 +46,10 @@ impl<'a> Volume<'a> {
     #[must_use]
     pub fn under(mut self, groups: &'a mut Groups, engaged: &'a [GroupId]) -> Self {
         self.groups = (!engaged.is_empty()).then_some((groups, engaged));
+        if self.groups.is_some() {
+            // What is written under one group may wait for what was written under another one into the same block.
+            self.store.order_contents();
+        }
         self
     }
 
@@ -87,6 +92,23 @@ impl<'a> Volume<'a> {
     /// The block size.
     pub fn block_bytes(&self) -> u32 {
         self.store.block_bytes(self.id)
+    }
+
+    /// What reaches the disk wholly or not at all: the block, or a part of it (a sector). A change that lies in several is several
+    /// patches, in no order; what [`write`](Self::write) returns then stands for all of them, and is never [`merged`](Self::merged).
+    pub fn atomic_bytes(&self) -> usize {
+        self.store.unit_bytes(self.id) as usize
+    }
+
+    /// Whether a range of a block lies in one atomic unit.
+    pub fn is_atomic(&self, range: Range<usize>) -> bool {
+        let unit = self.atomic_bytes();
+        range.is_empty() || range.start / unit == (range.end - 1) / unit
+    }
+
+    /// Appends whatever is pending on a block: for what must come after all of it, not only after what it overlaps.
+    pub fn pending(&self, block: u64, into: &mut Vec<PatchId>) {
+        self.store.pending(self.id, block, into);
     }
 
     /// A block's newest bytes.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use backstitch_device::WriteRequest;
 use backstitch_patch::{BlockId, ClosureState, PatchId, Version};
 
-use crate::store::{Store, VolumeId};
+use crate::store::{Slot, Store, VolumeId};
 
 /// How often a block that would need a rollback is passed over before it is written with one.
 const PASSES_BEFORE_ROLLBACK: u8 = 2;
@@ -27,21 +27,36 @@ pub enum Goal<'a> {
 /// Independent writes, to be followed by one flush.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// The requests of each volume, in order of place; adjacent blocks are one request.
+    /// The requests of each volume, in order of place; adjacent blocks are one request. Where the unit is smaller than the block a
+    /// request may begin and end at any unit.
     pub writes: Vec<(VolumeId, Vec<WriteRequest>)>,
-    blocks: Vec<BlockId>,
+    /// The slots that it writes, in order of place.
+    slots: Vec<u32>,
+    /// The graph's blocks that are in flight with it.
+    units: Vec<BlockId>,
 }
 
 impl Batch {
     /// Whether there is nothing to write.
     pub fn is_empty(&self) -> bool {
-        self.blocks.is_empty()
+        self.slots.is_empty()
     }
 
     /// How many blocks it writes.
     pub fn len(&self) -> usize {
-        self.blocks.len()
+        self.slots.len()
     }
+}
+
+/// What a batch is put together from.
+#[derive(Default)]
+struct Versions {
+    /// A slot, where in its block the bytes go, and the bytes.
+    pieces: Vec<(u32, u32, Arc<[u8]>)>,
+    slots: Vec<u32>,
+    units: Vec<BlockId>,
+    /// Scratch: the units of a slot that are to be written.
+    wanted: Vec<BlockId>,
 }
 
 impl Store {
@@ -50,58 +65,60 @@ impl Store {
     /// An empty batch means that nothing of the goal can be written before a batch in flight completes, or that it is reached.
     pub fn next_batch(&mut self, goal: Goal<'_>, now: Duration, max_bytes: u64) -> Batch {
         self.note_ready();
-        let mut versions: Vec<(u32, Arc<[u8]>)> = Vec::new();
+        let mut versions = Versions::default();
         match goal {
             Goal::Patches(targets) => {
-                let mut blocks = Vec::new();
-                self.graph.closure(targets, &mut blocks);
-                self.write_avoiding_rollback(&blocks, &mut versions);
+                let mut units = Vec::new();
+                self.graph.closure(targets, &mut units);
+                let mut slots: Vec<u32> =
+                    units.iter().map(|u| self.numbering.slot_of(*u)).collect();
+                slots.dedup();
+                self.write_avoiding_rollback(&slots, &mut versions);
             }
             Goal::Expired | Goal::Oldest => {
                 self.collect_oldest(goal, now, max_bytes, &mut versions)
             }
             Goal::All => {
-                let queue = self.queue.iter().map(|(_, i)| BlockId(*i));
-                let blocks = self.as_many_as_fit(queue, max_bytes);
-                self.write_avoiding_rollback(&blocks, &mut versions);
+                let queue = self.queue.iter().map(|(_, i)| *i);
+                let slots = self.as_many_as_fit(queue, max_bytes);
+                self.write_avoiding_rollback(&slots, &mut versions);
             }
         }
         self.requests_of(versions)
     }
 
-    fn as_many_as_fit(
-        &self,
-        blocks: impl Iterator<Item = BlockId>,
-        max_bytes: u64,
-    ) -> Vec<BlockId> {
+    fn as_many_as_fit(&self, slots: impl Iterator<Item = u32>, max_bytes: u64) -> Vec<u32> {
         let mut bytes = 0;
-        blocks
-            .take_while(|b| {
+        slots
+            .take_while(|i| {
                 let fits = bytes < max_bytes;
-                bytes += self.slots[b.0 as usize].data.len() as u64;
+                bytes += self.slots[*i as usize].data.len() as u64;
                 fits
             })
             .collect()
     }
 
-    /// Takes up the blocks that need no rollback, and those that will need one however long they wait: somebody waits for this, and
+    /// Takes up the units that need no rollback, and those that will need one however long they wait: somebody waits for this, and
     /// each round costs a flush. The others only where there are none of these: what completes first may spare them the rollback.
-    fn write_avoiding_rollback(
-        &mut self,
-        blocks: &[BlockId],
-        versions: &mut Vec<(u32, Arc<[u8]>)>,
-    ) {
+    fn write_avoiding_rollback(&mut self, slots: &[u32], versions: &mut Versions) {
         let mut left = Vec::new();
-        for block in blocks {
-            if !self.graph.must_roll_back(*block) && self.graph.would_roll_back(*block) {
-                left.push(*block);
-            } else {
-                self.take_up(*block, versions);
+        for index in slots {
+            let mut leaves = false;
+            versions.wanted.clear();
+            for unit in self.units(*index) {
+                if !self.graph.must_roll_back(unit) && self.graph.would_roll_back(unit) {
+                    leaves = true;
+                } else {
+                    versions.wanted.push(unit);
+                }
+            }
+            if !self.take_up(*index, versions) && leaves {
+                left.push(*index);
             }
         }
-        if versions.is_empty() {
-            for block in left {
-                self.take_up(block, versions);
+        if versions.slots.is_empty() {
+            for index in left {
+                self.take_up_all(index, versions);
             }
         }
     }
@@ -111,60 +128,137 @@ impl Store {
         goal: Goal<'_>,
         now: Duration,
         max_bytes: u64,
-        versions: &mut Vec<(u32, Arc<[u8]>)>,
+        versions: &mut Versions,
     ) {
         let expire = self.limits.expire;
         let candidates = self
             .queue
             .iter()
             .take_while(|(dirtied, _)| matches!(goal, Goal::Oldest) || *dirtied + expire <= now)
-            .map(|(_, i)| BlockId(*i));
-        for block in &self.as_many_as_fit(candidates, max_bytes) {
-            let slot = &mut self.slots[block.0 as usize];
-            if slot.passed_over < PASSES_BEFORE_ROLLBACK && self.graph.would_roll_back(*block) {
-                slot.passed_over += 1;
+            .map(|(_, i)| *i);
+        for index in self.as_many_as_fit(candidates, max_bytes) {
+            let passes = self.slots[index as usize].passed_over;
+            if passes < PASSES_BEFORE_ROLLBACK
+                && self.units(index).any(|u| self.graph.would_roll_back(u))
+            {
+                self.slots[index as usize].passed_over += 1;
                 continue;
             }
-            self.take_up(*block, versions);
+            self.take_up_all(index, versions);
         }
     }
 
-    /// Takes up a write of the block if it has anything to write.
-    fn take_up(&mut self, block: BlockId, versions: &mut Vec<(u32, Arc<[u8]>)>) {
-        let slot = &mut self.slots[block.0 as usize];
+    fn take_up_all(&mut self, index: u32, versions: &mut Versions) {
+        versions.wanted.clear();
+        versions.wanted.extend(self.units(index));
+        self.take_up(index, versions);
+    }
+
+    /// Takes up a write of the wanted units of a slot, if they have anything to write. False where they have not.
+    fn take_up(&mut self, index: u32, versions: &mut Versions) -> bool {
+        let slot = &self.slots[index as usize];
         if slot.in_flight {
-            return;
+            return false;
         }
-        let data = match self.graph.start_write(block, &slot.data) {
-            Version::Nothing => {
-                self.leave_queue(block.0);
-                return;
+        let is_one = slot.units == 1;
+        let mut pieces: Vec<(BlockId, Option<Vec<u8>>)> = Vec::new();
+        let mut single = None;
+        for unit in &versions.wanted {
+            let range = self.range_of(*unit);
+            match self
+                .graph
+                .start_write(*unit, self.slots[index as usize].part(range))
+            {
+                Version::Nothing => {}
+                Version::Newest if is_one => single = Some(self.slots[index as usize].data.clone()),
+                Version::RolledBack(copy) if is_one => single = Some(copy.into()),
+                Version::Newest => pieces.push((*unit, None)),
+                Version::RolledBack(copy) => pieces.push((*unit, Some(copy))),
             }
-            Version::Newest => slot.data.clone(),
-            Version::RolledBack(copy) => copy.into(),
+        }
+        if single.is_none() && pieces.is_empty() {
+            if !self.units(index).any(|u| self.graph.has_ready(u)) {
+                self.leave_queue(index);
+            }
+            return false;
+        }
+        let left_out = self.has_uncommitted(index);
+        let written_bytes = match single {
+            Some(data) => {
+                let len = data.len();
+                versions.units.push(self.numbering.first(index));
+                versions.pieces.push((index, 0, data));
+                len
+            }
+            None => {
+                versions.units.extend(pieces.iter().map(|(unit, _)| *unit));
+                self.put_pieces(index, pieces, left_out, &mut versions.pieces)
+            }
         };
+        let slot = &mut self.slots[index as usize];
         if slot.rollback_owed {
             self.stats.blocks_rewritten_for_rollback += 1;
         }
-        slot.rollback_owed = self.graph.has_uncommitted(block);
+        slot.rollback_owed = left_out;
         slot.in_flight = true;
         slot.passed_over = 0;
         self.stats.blocks_written += 1;
-        self.stats.bytes_written += data.len() as u64;
-        self.leave_queue(block.0);
-        versions.push((block.0, data));
+        self.stats.bytes_written += written_bytes as u64;
+        self.leave_queue(index);
+        versions.slots.push(index);
+        true
     }
 
-    fn requests_of(&mut self, mut versions: Vec<(u32, Arc<[u8]>)>) -> Batch {
-        versions.sort_unstable_by_key(|(slot, _)| {
+    /// The bytes of a block of which some units go. Where none holds anything back the whole block does, as it is: units that have
+    /// nothing to write have on the disk what they have in memory, unless something in them was superseded.
+    fn put_pieces(
+        &self,
+        index: u32,
+        units: Vec<(BlockId, Option<Vec<u8>>)>,
+        left_out: bool,
+        into: &mut Vec<(u32, u32, Arc<[u8]>)>,
+    ) -> usize {
+        let Slot { data, differs, .. } = &self.slots[index as usize];
+        if !left_out && !differs {
+            into.push((index, 0, data.clone()));
+            return data.len();
+        }
+        let mut written_bytes = 0;
+        let mut units = units.into_iter().peekable();
+        while let Some((first, version)) = units.next() {
+            let range = self.range_of(first);
+            let mut bytes = version.unwrap_or_else(|| data[range.clone()].to_vec());
+            let mut last = first.0;
+            while let Some((next, version)) = units.next_if(|(unit, _)| unit.0 == last + 1) {
+                bytes.extend_from_slice(version.as_deref().unwrap_or(&data[self.range_of(next)]));
+                last = next.0;
+            }
+            written_bytes += bytes.len();
+            into.push((index, range.start as u32, bytes.into()));
+        }
+        written_bytes
+    }
+
+    fn requests_of(&mut self, versions: Versions) -> Batch {
+        let Versions {
+            mut pieces,
+            slots,
+            units,
+            ..
+        } = versions;
+        pieces.sort_unstable_by_key(|(slot, at, _)| {
             let key = self.slots[*slot as usize].key;
-            (key.volume, key.block)
+            (key.volume, key.block, *at)
         });
-        let mut batch = Batch::default();
-        for (index, data) in versions {
+        let mut batch = Batch {
+            writes: Vec::new(),
+            slots,
+            units,
+        };
+        for (index, at, data) in pieces {
             let key = self.slots[index as usize].key;
-            let offset_bytes = key.block * data.len() as u64;
-            batch.blocks.push(BlockId(index));
+            let block_bytes = u64::from(self.block_bytes(key.volume));
+            let offset_bytes = key.block * block_bytes + u64::from(at);
             if batch
                 .writes
                 .last()
@@ -198,19 +292,28 @@ impl Store {
     pub fn complete(&mut self, batch: Batch, now: Duration) {
         self.stats.flushes += batch.writes.len() as u64;
         drop(batch.writes);
-        for block in batch.blocks {
-            self.graph.complete_write(block);
-            let slot = &mut self.slots[block.0 as usize];
+        for unit in batch.units {
+            self.graph.complete_write(unit);
+        }
+        for index in batch.slots {
+            let has_uncommitted = self.has_uncommitted(index);
+            let slot = &mut self.slots[index as usize];
             slot.in_flight = false;
-            if self.graph.has_uncommitted(block) {
+            if has_uncommitted {
                 slot.dirtied = if slot.rollback_owed {
                     slot.dirtied
                 } else {
                     now
                 };
+                // Units that could have been written and were not are in no queue since.
+                for unit in self.units(index) {
+                    if self.graph.has_ready(unit) {
+                        self.became_ready.push(unit);
+                    }
+                }
             } else {
-                self.become_clean(block.0);
-                self.note_written(block.0);
+                self.become_clean(index);
+                self.note_written(index);
             }
         }
         self.note_ready();
@@ -225,7 +328,9 @@ impl Store {
     /// Appends every patch that is not on stable storage.
     pub fn uncommitted(&self, into: &mut Vec<PatchId>) {
         for index in &self.dirty {
-            self.graph.collect_live(BlockId(*index), into);
+            for unit in self.units(*index) {
+                self.graph.collect_live(unit, into);
+            }
         }
     }
 
@@ -233,7 +338,9 @@ impl Store {
     pub fn uncommitted_contents(&self, into: &mut Vec<PatchId>) {
         let is_contents = |i: &&u32| self.slots[**i as usize].class == crate::BlockClass::Data;
         for index in self.dirty.iter().filter(is_contents) {
-            self.graph.collect_live(BlockId(*index), into);
+            for unit in self.units(*index) {
+                self.graph.collect_live(unit, into);
+            }
         }
     }
 

@@ -11,7 +11,8 @@
 //! # Rules
 //!
 //! * A [`Batch`] holds at most one version of a block, and only patches whose dependencies are on stable storage or in the same
-//!   version: its writes are independent of each other.
+//!   unit of the same version: its writes are independent of each other, and so are the units within them. The unit is the block
+//!   unless the volume's device promises less ([`Store::add_volume_with_units`]).
 //! * A batch is complete only when its writes *and a flush after them* succeeded on every device it touches.
 //! * Buffers are reference-counted. A version without a rollback shares the newest buffer; a later change copies it first.
 //!   Readers always see the newest bytes.
@@ -22,6 +23,7 @@ mod cache;
 pub mod drive;
 mod stats;
 mod store;
+mod units;
 
 pub use backstitch_patch::{
     BlockId, Change, ClosureState, Event, Graph, Hook, Optimisations, PatchId, PatchInfo,

@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 use thiserror::Error;
 
 use crate::StoreStats;
+use crate::units::{Numbering, Sizes};
 
 /// A block space as a layout sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -81,6 +82,10 @@ pub(crate) struct Slot {
     pub(crate) data: Arc<[u8]>,
     pub(crate) class: BlockClass,
     pub(crate) used: bool,
+    /// How many blocks of the graph it is: the units in which it is written wholly or not at all.
+    pub(crate) units: u8,
+    /// Units without changes may have other bytes in memory than on the disk: what was superseded is not written along with others.
+    pub(crate) differs: bool,
     /// Looked at since the clock's hand last came by.
     pub(crate) referenced: bool,
     pub(crate) in_flight: bool,
@@ -109,7 +114,9 @@ pub struct Store {
     pub(crate) slots: Vec<Slot>,
     pub(crate) free_slots: Vec<u32>,
     pub(crate) map: FxHashMap<Key, u32>,
-    pub(crate) block_bytes: Vec<u32>,
+    pub(crate) volumes: Vec<Sizes>,
+    pub(crate) numbering: Numbering,
+    pub(crate) orders_contents: bool,
     pub(crate) limits: Limits,
     pub(crate) wanted: Vec<Key>,
     /// Blocks that are being read from their device.
@@ -133,7 +140,9 @@ impl Store {
             slots: Vec::new(),
             free_slots: Vec::new(),
             map: FxHashMap::default(),
-            block_bytes: Vec::new(),
+            volumes: Vec::new(),
+            numbering: Numbering::default(),
+            orders_contents: false,
             limits,
             wanted: Vec::new(),
             reading: FxHashMap::default(),
@@ -144,17 +153,6 @@ impl Store {
             held_bytes: 0,
             became_ready: Vec::new(),
         }
-    }
-
-    /// Adds a block space with blocks of this size.
-    pub fn add_volume(&mut self, block_bytes: u32) -> VolumeId {
-        self.block_bytes.push(block_bytes);
-        VolumeId(self.block_bytes.len() as u32 - 1)
-    }
-
-    /// The size of a volume's blocks.
-    pub fn block_bytes(&self, volume: VolumeId) -> u32 {
-        self.block_bytes[volume.0 as usize]
     }
 
     /// The patch graph, for hooks and questions.
@@ -206,20 +204,21 @@ impl Store {
         Some(&self.slots[*slot as usize].data)
     }
 
-    /// The graph's number of a block in memory.
-    pub fn block_id(&self, volume: VolumeId, block: u64) -> Option<BlockId> {
-        self.map.get(&Key { volume, block }).map(|s| BlockId(*s))
-    }
-
-    /// The place of a block in memory.
+    /// The place of the block that one of the graph's blocks is, or is a unit of.
     pub fn place_of(&self, id: BlockId) -> (VolumeId, u64) {
-        let key = self.slots[id.0 as usize].key;
+        let key = self.slots[self.numbering.slot_of(id) as usize].key;
         (key.volume, key.block)
     }
 
-    /// What a block in memory holds.
+    /// What one of the graph's blocks holds.
     pub fn class_of(&self, id: BlockId) -> BlockClass {
-        self.slots[id.0 as usize].class
+        self.slots[self.numbering.slot_of(id) as usize].class
+    }
+
+    /// What a block holds, if it is in memory.
+    pub fn class_at(&self, volume: VolumeId, block: u64) -> Option<BlockClass> {
+        let slot = self.map.get(&Key { volume, block })?;
+        Some(self.slots[*slot as usize].class)
     }
 
     fn find(&mut self, volume: VolumeId, block: u64) -> Result<u32, Miss> {
@@ -320,6 +319,8 @@ impl Store {
             data,
             class,
             used: true,
+            units: 1,
+            differs: false,
             referenced: true,
             in_flight: false,
             queued: false,
@@ -361,13 +362,8 @@ impl Store {
                 volume.0
             )
         };
-        let slot = &mut self.slots[index as usize];
-        slot.class = class;
-        slot.rollback_owed = false;
-        let bytes = make_unique(&mut slot.data);
-        let id = self
-            .graph
-            .create(BlockId(index), bytes, change, dependencies);
+        self.note_class(index, class);
+        let id = self.change(index, change, dependencies);
         self.note_dirty(index, now);
         self.note_memory();
         id
@@ -403,15 +399,20 @@ impl Store {
                 self.new_slot(Key { volume, block }, class, data)
             }
         };
-        let slot = &mut self.slots[index as usize];
-        slot.class = class;
-        slot.rollback_owed = false;
+        self.note_class(index, class);
         let change = Change::Bytes {
             offset_bytes,
             bytes: contents,
         };
-        let bytes = make_unique(&mut slot.data);
-        let id = self.graph.create_in_run(BlockId(index), bytes, change, run);
+        let slot = &mut self.slots[index as usize];
+        let id = match slot.units {
+            1 => {
+                let block = self.numbering.first(index);
+                let bytes = make_unique(&mut slot.data);
+                self.graph.create_in_run(block, bytes, change, run)
+            }
+            _ => self.change(index, change, &[]),
+        };
         self.note_dirty(index, now);
         id
     }
@@ -428,7 +429,9 @@ impl Store {
         now: Duration,
     ) -> PatchId {
         let key = Key { volume, block };
-        if !self.map.contains_key(&key) {
+        if let Some(index) = self.map.get(&key) {
+            self.slots[*index as usize].differs = false;
+        } else {
             // What a rollback would show is never looked at, for nothing points here; zeros keep it from being somebody's secret.
             let zeros: Arc<[u8]> = std::iter::repeat_n(0, contents.len()).collect();
             self.new_slot(key, class, zeros);
@@ -446,7 +449,9 @@ impl Store {
         let Some(index) = self.map.get(&key).copied() else {
             return;
         };
-        self.graph.discard(BlockId(index));
+        for unit in self.units(index) {
+            self.graph.discard(unit);
+        }
         if !self.slots[index as usize].in_flight {
             self.become_clean(index);
             self.drop_slot(index);
@@ -462,8 +467,17 @@ impl Store {
         };
         let slot = &self.slots[index as usize];
         let (fits, in_flight) = (slot.class == class, slot.in_flight);
-        if fits && self.graph.supersede(BlockId(index), by) && !in_flight {
-            self.become_clean(index);
+        let mut superseded = false;
+        if fits {
+            for unit in self.units(index) {
+                superseded |= self.graph.supersede(unit, by);
+            }
+        }
+        if superseded {
+            self.slots[index as usize].differs = true;
+            if !in_flight && !self.has_uncommitted(index) {
+                self.become_clean(index);
+            }
         }
         self.note_ready();
     }
@@ -483,11 +497,12 @@ impl Store {
     pub(crate) fn note_ready(&mut self) {
         let mut ready = std::mem::take(&mut self.became_ready);
         self.graph.take_became_ready(&mut ready);
-        for block in ready.drain(..) {
-            let slot = &mut self.slots[block.0 as usize];
-            if !slot.queued && !slot.in_flight && self.graph.has_ready(block) {
+        for unit in ready.drain(..) {
+            let index = self.numbering.slot_of(unit);
+            let slot = &mut self.slots[index as usize];
+            if !slot.queued && !slot.in_flight && self.graph.has_ready(unit) {
                 slot.queued = true;
-                self.queue.insert((slot.dirtied, block.0));
+                self.queue.insert((slot.dirtied, index));
             }
         }
         self.became_ready = ready;
@@ -514,7 +529,7 @@ impl Store {
 }
 
 /// The bytes of a buffer for writing: copied first where a version in flight or a reader shares them.
-fn make_unique(data: &mut Arc<[u8]>) -> &mut [u8] {
+pub(crate) fn make_unique(data: &mut Arc<[u8]>) -> &mut [u8] {
     if Arc::get_mut(data).is_none() {
         *data = Arc::from(&data[..]);
     }

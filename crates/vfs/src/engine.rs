@@ -75,6 +75,7 @@ pub struct Engine {
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) retrier: Retrier,
     pub(crate) block_bytes: u32,
+    atomic_bytes: u32,
     pub(crate) bytes_read: AtomicU64,
     pub(crate) commit_interval: Duration,
     started: Instant,
@@ -92,6 +93,11 @@ pub struct Engine {
 }
 
 impl Engine {
+    /// What is taken to reach the disk wholly or not at all: the block, or the unit that was asked for.
+    pub fn atomic_bytes(&self) -> u32 {
+        self.atomic_bytes
+    }
+
     /// Opens the file system on a device, recovers it where a crash left it, and starts the writer.
     ///
     /// # Errors
@@ -128,9 +134,16 @@ impl Engine {
             ..Limits::default()
         };
         let mut store = Store::new(limits, options.optimisations);
-        let volume = store.add_volume(block_bytes);
         let is_read_only = options.read_only || device.is_read_only();
         let mut mechanism = journal::mechanism(options, is_read_only, setup)?;
+        let needs_units = mechanism.keeps_order() && !mechanism.scopes_are_atomic();
+        let atomic_bytes = match options.atomic_bytes.filter(|_| needs_units) {
+            Some(bytes) if bytes < 512 || bytes > block_bytes || !bytes.is_power_of_two() => {
+                return Err(Error::AtomicUnit { bytes, block_bytes });
+            }
+            bytes => bytes.unwrap_or(block_bytes),
+        };
+        let volume = store.add_volume_with_units(block_bytes, atomic_bytes);
         let request = OpenRequest {
             read_only: is_read_only,
             now: options.mount_time,
@@ -196,6 +209,7 @@ impl Engine {
             device,
             retrier,
             block_bytes,
+            atomic_bytes,
             bytes_read: AtomicU64::new(0),
             commit_interval: crate::commit::interval(options.commit_seconds),
             started,

@@ -18,6 +18,16 @@ pub enum Error {
     /// What a patchgroup cannot do.
     #[error(transparent)]
     Group(#[from] backstitch_ordering::GroupError),
+    /// Blocks cannot be divided like that.
+    #[error(
+        "an atomic unit of {bytes} bytes: the file system has blocks of {block_bytes}, and a unit is a power of two from 512 up to that"
+    )]
+    AtomicUnit {
+        /// What was asked for.
+        bytes: u32,
+        /// The size of a block.
+        block_bytes: u32,
+    },
     /// A copy of the mounted file system could not be made.
     #[error("{0}")]
     Snapshot(String),
@@ -44,6 +54,7 @@ impl Error {
                     G::TooMany => 24,
                 }
             }
+            Error::AtomicUnit { .. } => 22,
             Error::Layout(e) => match e {
                 E::NotPermitted => 1,
                 E::NotFound => 2,

@@ -26,6 +26,9 @@ pub struct MountOptions {
     pub mount_time: Timestamp,
     /// Write a file system that has a journal without it; the journal must be empty, once it is replayed.
     pub without_journal: bool,
+    /// What the device writes wholly or not at all, where that is less than a block: order is then kept between such units. A
+    /// power of two from 512 on; the block where `None`, and under mechanisms that need no order within blocks.
+    pub atomic_bytes: Option<u32>,
 }
 
 impl Default for MountOptions {
@@ -39,6 +42,7 @@ impl Default for MountOptions {
             optimisations: Optimisations::BOTH,
             mount_time: now(),
             without_journal: false,
+            atomic_bytes: None,
         }
     }
 }

@@ -187,11 +187,14 @@ fn rows(document: &Value) -> Vec<[String; 2]> {
                 .collect::<Vec<_>>()
                 .join(" "),
             Some(Value::Object(parts)) if name == "journal" => journal::summary_text(parts),
-            Some(Value::Object(parts)) => parts
-                .get("ordering")
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_owned(),
+            Some(Value::Object(parts)) => {
+                let ordering = parts.get("ordering").and_then(Value::as_str);
+                match (ordering, &parts["atomic_unit_bytes"]) {
+                    (None, _) => continue,
+                    (Some(ordering), Value::Null) => ordering.to_owned(),
+                    (Some(ordering), unit) => format!("{ordering}, in units of {unit} bytes"),
+                }
+            }
             Some(value) if name.ends_with("_bytes") => {
                 let bytes = value.as_u64().unwrap_or_default();
                 format!("{bytes} ({})", size::show(bytes))

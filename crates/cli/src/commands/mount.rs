@@ -23,6 +23,8 @@ use std::sync::Arc;
   expire=SECONDS      how long a change may stay in memory (default 30)
   commit=SECONDS      how long a journal gathers changes before it commits them (default 5)
   opt=WORD            none, hard, merge or both (default) of the patch engine's optimisations, for measuring
+  atomic=UNIT         what the disk writes wholly or not at all: block (default), or 512, 4096, … where it promises no more;
+                      order is then kept between such units too
   unsafe              skip flushes: fast, and a power cut may leave anything
   noatime             reads never move access times (default: relatime; reads from the kernel's cache never do)
   dev, suid, exec     device nodes, set-user-ID, programs work; nodev, nosuid, noexec forbid (dev, suid: default for root)
@@ -76,6 +78,7 @@ struct Report<'a> {
     dir: &'a str,
     layout: &'a str,
     ordering: &'a str,
+    atomic_unit_bytes: u32,
     read_only: bool,
     read_only_reason: Option<String>,
     recovery: &'a backstitch_vfs::RecoveryReport,
@@ -167,6 +170,7 @@ fn mount_engine(
         optimisations: options.optimisations,
         mount_time: now(),
         without_journal: options.without_journal,
+        atomic_bytes: options.atomic.bytes(),
         ..MountOptions::default()
     };
     if let Some(bytes) = options.cache_bytes {
@@ -230,6 +234,7 @@ fn serve(
         dir: &dir_text,
         layout: engine.layout_name(),
         ordering: engine.ordering_name(),
+        atomic_unit_bytes: engine.atomic_bytes(),
         read_only: front.read_only,
         read_only_reason: engine.read_only_reason(),
         recovery: engine.recovery(),

@@ -48,6 +48,7 @@ pub(crate) fn play(
     let engine = Engine {
         ordering,
         optimisations: variant.optimisations,
+        unit_bytes: None,
     };
     let failed = |number: usize| {
         move |error: Error| AppError::Replay {

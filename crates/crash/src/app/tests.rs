@@ -191,6 +191,7 @@ fn the_explorer_of_the_file_system_reads_a_trace_too() {
     let engine = crate::mount::Engine {
         ordering: MechanismKind::Soft,
         optimisations: Optimisations::BOTH,
+        unit_bytes: None,
     };
     let image = GEOMETRY.image(None).unwrap();
     let mut machine = Machine::new(image, engine, &mut Nobody).unwrap();

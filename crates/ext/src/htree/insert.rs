@@ -72,8 +72,8 @@ impl Ext {
         let path = self.way_to_name(v, target.inode, name)?;
         let (logical, block) = (path.leaf, path.physical);
         let bytes = v.read_shared(block)?;
-        let gap =
-            find_gap(&bytes, name.len()).map_err(|e| corrupt_directory(number, logical, e))?;
+        let gap = find_gap(&bytes, name.len(), v.atomic_bytes())
+            .map_err(|e| corrupt_directory(number, logical, e))?;
         if let Some(gap) = gap {
             return Ok(Some(Room {
                 logical,
@@ -212,7 +212,11 @@ impl Ext {
         };
         let bytes = v.read_shared(first)?;
         let corrupt = |e| corrupt_directory(number, 0, e);
-        if find_gap(&bytes, name.len()).map_err(corrupt)?.is_some() || !starts_with_dots(&bytes) {
+        if find_gap(&bytes, name.len(), v.atomic_bytes())
+            .map_err(corrupt)?
+            .is_some()
+            || !starts_with_dots(&bytes)
+        {
             return Ok(false);
         }
         let version = effective_version(&self.sb, self.sb.default_hash);

@@ -92,7 +92,7 @@ mod tests {
     use crate::format::directory::{empty_block, find};
 
     fn block(names: &[&[u8]]) -> Vec<u8> {
-        let mut edit = BlockEdit::new(&empty_block(1024));
+        let mut edit = BlockEdit::new(&empty_block(1024), 1024);
         for (i, name) in names.iter().enumerate() {
             edit.add_entry(12 + i as u32, 1, name).unwrap();
         }

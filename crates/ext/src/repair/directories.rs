@@ -310,7 +310,7 @@ impl Fixer<'_, '_> {
     ) -> Result<bool, CheckError> {
         for block in blocks.iter().rev().take(TRIED_BLOCKS) {
             let bytes = self.block(*block)?;
-            let mut edit = crate::block_edit::BlockEdit::new(&bytes);
+            let mut edit = crate::block_edit::BlockEdit::new(&bytes, bytes.len());
             if edit
                 .add_entry(entry.inode, entry.file_type, &entry.name)
                 .is_some()

@@ -52,7 +52,8 @@ impl Disk {
     }
 }
 
-/// Mounts with little memory, so that blocks are read again, and with a writer that leaves writing to fsync.
+/// Mounts with little memory, so that blocks are read again, and with a writer that leaves writing to fsync. The unit of writing is what
+/// `BACKSTITCH_ATOMIC` says, if anything.
 pub(crate) fn mount(device: Arc<dyn BlockDevice>) -> backstitch_vfs::Result<Arc<Engine>> {
     mount_under(device, MechanismKind::Soft)
 }
@@ -66,6 +67,10 @@ pub(crate) fn mount_under(
         ordering,
         cache_bytes: 1 << 20,
         expire_seconds: 1e6,
+        atomic_bytes: std::env::var("BACKSTITCH_ATOMIC").ok().map(|unit| {
+            unit.parse()
+                .expect("BACKSTITCH_ATOMIC is a number of bytes")
+        }),
         ..MountOptions::default()
     };
     Engine::mount(device, &Ext2, &options)

@@ -2,6 +2,7 @@
 
 use super::print::{Output, progress_bar, quoted};
 use crate::error::{Error, FAILED, Result, host};
+use crate::options::AtomicUnit;
 use crate::{show, size};
 use backstitch_crash::report::Report;
 use backstitch_crash::{
@@ -69,9 +70,12 @@ pub(crate) struct Args {
     /// What chooses the samples
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
-    /// Tear blocks on their way at sectors of 512 bytes
+    /// Tear blocks on their way at sectors of 512 bytes; the unit in which order is kept (atomic=) is the sector then
     #[arg(long)]
     torn: bool,
+    /// Keep order between units of this size: block, or a number of bytes (as atomic= of mount)
+    #[arg(long, value_name = "UNIT")]
+    atomic: Option<AtomicUnit>,
     /// The optimisations to run under: none, merge, both
     #[arg(
         long,
@@ -245,6 +249,7 @@ fn campaign(args: &Args, workloads: Vec<Workload>) -> Result<Campaign> {
         base: None,
         seed: args.seed,
         torn: args.torn,
+        unit_bytes: atomic(args).bytes(),
         exhaustive: args.exhaustive,
         samples: args.samples,
         whole_every: args.reclaim,
@@ -252,6 +257,14 @@ fn campaign(args: &Args, workloads: Vec<Workload>) -> Result<Campaign> {
         most_states_each: args.states_each,
         most_failures: args.failures as usize,
         threads: args.jobs.unwrap_or(cpus),
+    })
+}
+
+/// What the engine is to take for written wholly or not at all.
+fn atomic(args: &Args) -> AtomicUnit {
+    args.atomic.unwrap_or(match args.torn {
+        true => AtomicUnit::Bytes(512),
+        false => AtomicUnit::Block,
     })
 }
 
@@ -323,6 +336,9 @@ fn commands(args: &Args, ordering: Ordering) -> (String, String) {
     }
     if args.journal_dev {
         common += " --journal-dev";
+    }
+    if let Some(unit) = args.atomic {
+        common += &format!(" --atomic {unit}");
     }
     let mut command = match &args.script {
         Some(script) => format!("{common} --script {}", quoted(script)),

@@ -2,6 +2,7 @@
 
 PATH := $(PATH):/usr/sbin:/sbin
 BACKSTITCH = $(or $(CARGO_TARGET_DIR),target)/release/backstitch
+HARNESS = ../shared/tools/peers/bench.py
 export PATH
 
 .PHONY: help build run run-deps test test-posix test-fsx soak bench lint deps
@@ -27,8 +28,12 @@ test-fsx: deps build ## fsx with 200,000 operations
 soak: deps build ## Hours of kills, random operations and fsx; seeds are printed (ROUNDS=n to stop after n rounds)
 	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) scripts/soak.sh
 
-bench: deps build ## Ours beside fuse2fs and the kernel on the same image; JSON in bench-results/
-	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) python3 benches/peers/run.py
+bench: deps build ## Ours beside fuse2fs and the kernel; where the peers' harness is there, beside FUSE's floor and the bars (BENCH=--full: all, 5 runs)
+	if [ -e "$(HARNESS)" ] && [ "$$(id -u)" = 0 ]; then \
+	    BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) python3 benches/peers/bars.py $(BENCH); \
+	else \
+	    BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) python3 benches/peers/run.py $(BENCH); \
+	fi
 
 lint: deps ## Formatting, clippy, documentation, licences and sources of the dependencies
 	cargo fmt --all --check

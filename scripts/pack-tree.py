@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Packs real source files that this machine has into a tar archive.
 
-    pack-tree.py ARCHIVE [--megabytes N]
+    pack-tree.py ARCHIVE [--megabytes N] [--name DIRECTORY]
 
 Takes the crates in Cargo's registry, then /usr/share and /usr/include, until there is enough; where a machine has less, it makes
 files up. Prints the number of files and their bytes.
@@ -30,6 +30,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("archive")
     parser.add_argument("--megabytes", type=int, default=400)
+    parser.add_argument("--name", default="tree", help="the directory that holds it all (tree)")
     arguments = parser.parse_args()
     wanted = arguments.megabytes * 1000000
     count = total = 0
@@ -39,12 +40,12 @@ def main():
                 break
             if size > 4 << 20:
                 continue
-            archive.add(path, "tree/" + path.lstrip("/"), recursive=False)
+            archive.add(path, arguments.name + "/" + path.lstrip("/"), recursive=False)
             count, total = count + 1, total + size
         made_up = random.Random(1)
         while total < wanted:
             size = made_up.randrange(40000)
-            entry = tarfile.TarInfo(f"tree/made-up/{count // 100}/{count}.c")
+            entry = tarfile.TarInfo(f"{arguments.name}/made-up/{count // 100}/{count}.c")
             entry.size = size
             archive.addfile(entry, io.BytesIO(made_up.randbytes(size)))
             count, total = count + 1, total + size

@@ -37,6 +37,7 @@ pub(crate) struct Options {
     pub(crate) execute: bool,
     /// Threads that serve requests.
     pub(crate) threads: usize,
+    pub(crate) writeback_cache: bool,
     /// A journal that is there is not written.
     pub(crate) without_journal: bool,
     /// The device that has the journal.
@@ -105,6 +106,7 @@ impl Default for Options {
             set_user_id: None,
             execute: true,
             threads: 0,
+            writeback_cache: false,
             without_journal: false,
             journal_device: None,
             atomic: AtomicUnit::Block,
@@ -168,6 +170,8 @@ fn apply(options: &mut Options, word: &str) -> Result<(), String> {
         "suid" => options.set_user_id = Some(true),
         "nosuid" => options.set_user_id = Some(false),
         "exec" => options.execute = true,
+        "writeback_cache" => options.writeback_cache = true,
+        "nowriteback_cache" => options.writeback_cache = false,
         "noexec" => options.execute = false,
         "cache" | "expire" | "commit" | "opt" | "volatile" | "threads" | "ordering"
         | "journal_dev" | "atomic" => {
@@ -231,7 +235,8 @@ mod tests {
 
     #[test]
     fn the_later_word_wins() {
-        let options = parse(["ro,cache=64M", "rw,expire=0.5"]).unwrap();
+        let options = parse(["ro,cache=64M,writeback_cache", "rw,expire=0.5"]).unwrap();
+        assert!(options.writeback_cache);
         assert!(!options.read_only);
         assert_eq!(options.cache_bytes, Some(64 << 20));
         assert_eq!(options.expire_seconds, Some(0.5));

@@ -1,9 +1,10 @@
 //! The real device: an image file or a raw disk.
 //!
-//! Writes go to the host's page cache with `pwritev`; a flush is one `fdatasync`. The host forgets which pages were dirty once a
+//! Writes go to the host's page cache with `pwritev`, long ones around it (`direct`); a flush is one `fdatasync`. The host forgets which pages were dirty once a
 //! flush has failed, so the failure is latched: every later write and flush fails with the same error until the caller says,
 //! through [`reset_after_failure`](crate::BlockDevice::reset_after_failure), that it will write everything again.
 
+use crate::direct::Direct;
 use crate::holder::{lock_holder, loop_device_over};
 use crate::{BlockDevice, DeviceError, Result, WriteRequest, check_range};
 use parking_lot::Mutex;
@@ -34,6 +35,8 @@ pub struct OpenOptions {
 #[derive(Debug)]
 pub struct FileDevice {
     file: File,
+    /// For long transfers, where the host has it.
+    direct: Option<Direct>,
     name: String,
     size_bytes: u64,
     options: OpenOptions,
@@ -118,6 +121,7 @@ impl FileDevice {
                 reason: reason_of(&error),
             })?;
         Ok(Self {
+            direct: Direct::to(&file, options.read_only),
             file,
             name,
             size_bytes,
@@ -143,6 +147,11 @@ impl FileDevice {
     }
 
     fn write_request(&self, request: &WriteRequest) -> std::io::Result<()> {
+        if let Some(direct) = &self.direct
+            && direct.write(request)?
+        {
+            return Ok(());
+        }
         let mut offset_bytes = request.offset_bytes;
         for group in request.buffers.chunks(MAX_BUFFERS) {
             let mut slices: Vec<IoSlice<'_>> = group.iter().map(|b| IoSlice::new(b)).collect();
@@ -223,12 +232,20 @@ impl BlockDevice for FileDevice {
             offset_bytes,
             buffer.len() as u64,
         )?;
-        self.file
-            .read_exact_at(buffer, offset_bytes)
+        let len_bytes = buffer.len() as u64;
+        let around = match &self.direct {
+            Some(direct) => direct.read(offset_bytes, buffer),
+            None => Ok(0),
+        };
+        around
+            .and_then(|done| {
+                let rest = &mut buffer[done..];
+                self.file.read_exact_at(rest, offset_bytes + done as u64)
+            })
             .map_err(|error| DeviceError::Read {
                 device: self.name.clone(),
                 offset_bytes,
-                len_bytes: buffer.len() as u64,
+                len_bytes,
                 reason: match error.kind() {
                     std::io::ErrorKind::UnexpectedEof => "the file has become shorter".to_owned(),
                     _ => reason_of(&error),

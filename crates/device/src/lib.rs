@@ -25,6 +25,7 @@
 //! [`FaultDevice`] fails when it is told to. [`JoinedDevice`] is several devices, one behind the other. [`LoggingDevice`](write_log::LoggingDevice) remembers
 //! in a file, in the format that Linux and QEMU write too; see [`write_log`].
 
+mod direct;
 mod error;
 mod fault;
 mod file;

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use backstitch_layout::{DeferredStatistics, Error, Result};
+use backstitch_layout::{DeferredStatistics, Error, Result, Timestamp};
 use backstitch_ordering::{PatchId, Volume};
 use rustc_hash::FxHashMap;
 
@@ -78,6 +78,8 @@ pub(crate) struct Deferred {
     pending_inodes: u64,
     /// Inodes of which something may still be on its way to the disk.
     idle: VecDeque<u32>,
+    /// When these were looked at last: how many patches had been retired, the second, and how many inodes were left.
+    looked_at_idle: (u64, i64, usize),
     /// Directories that are kept for their index, the longest kept first.
     kept: VecDeque<u32>,
     fired: Vec<u64>,
@@ -160,9 +162,20 @@ impl Deferred {
             pending: (self.waiting_items + self.due.len() + self.dead.len()) as u64,
             done: self.done,
             unreadable: (self.aside.len() + self.aside_dead.len()) as u64,
+            ready: (self.due.len() + self.dead.len()) as u64,
             bytes: (self.waiting_items + self.due.len() + self.dead.len() + self.idle.len()) as u64
                 * BYTES_PER_INODE,
         }
+    }
+
+    /// Whether so much was written, came in, or so much time has passed that some idle inodes can be forgotten. To look without
+    /// reason costs more than most operations do.
+    fn is_time_to_look(&self, retired: u64, second: i64) -> bool {
+        let (retired_then, second_then, left_then) = self.looked_at_idle;
+        let enough = (self.idle.len() / BUSY_PART).max(BUSY_PER_CALL);
+        second != second_then
+            || retired.wrapping_sub(retired_then) >= enough as u64
+            || self.idle.len() >= 2 * left_then + BUSY_PER_CALL
     }
 
     pub(crate) fn note_idle(&mut self, inode: u32) {
@@ -266,7 +279,7 @@ impl Ext {
     }
 
     /// Does what has become due. True where there was anything.
-    pub(crate) fn do_deferred(&mut self, v: &mut Volume<'_>) -> Result<bool> {
+    pub(crate) fn do_deferred(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<bool> {
         self.end_gathering(v);
         let mut fired = std::mem::take(&mut self.deferred.fired);
         v.take_fired(&mut fired);
@@ -276,7 +289,15 @@ impl Ext {
             self.deferred.due.extend(items);
         }
         self.deferred.fired = fired;
-        self.look_at_idle(v);
+        if self.deferred.is_time_to_look(v.retired(), now.seconds) {
+            self.look_at_idle(v);
+            self.deferred.looked_at_idle = (v.retired(), now.seconds, self.deferred.idle.len());
+        }
+        self.free_ready_items(v)
+    }
+
+    /// Frees what waits for nothing, a bounded part of it. True where there was anything.
+    pub(crate) fn free_ready_items(&mut self, v: &mut Volume<'_>) -> Result<bool> {
         self.deferred.missed_dead = true;
         let mut worked = self.take_up_dead(v)?;
         self.deferred.missed_dead = false;
@@ -459,6 +480,10 @@ impl Ext {
         self.deferred.pending_blocks = self.deferred.pending_blocks.saturating_sub(left);
         self.deferred.pending_inodes = self.deferred.pending_inodes.saturating_sub(1);
         self.inodes.remove(&number);
+        // Where files come and go one after the other it is the last in the queue.
+        if self.deferred.idle.back() == Some(&number) {
+            self.deferred.idle.pop_back();
+        }
         self.windows.drop_of(number);
         Ok(None)
     }

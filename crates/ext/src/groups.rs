@@ -9,6 +9,9 @@ use backstitch_ordering::{BlockClass, PatchId, Volume};
 use crate::format::{GroupDescriptor, Superblock, bitmap};
 use crate::layout::Ext;
 
+/// Runs of 1, 2, 4, … free blocks are told apart; those of the last length and longer are not.
+pub(crate) const RUN_CLASSES: usize = 7;
+
 /// What is known of one group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Group {
@@ -20,8 +23,8 @@ pub(crate) struct Group {
     pub(crate) directories: u32,
     /// No block before this one (counted in the group) is free.
     pub(crate) first_free_hint: u32,
-    /// No block between those kept for metadata and this one is free.
-    pub(crate) first_free_contents_hint: u32,
+    /// Between the blocks kept for metadata and the block at `[k]` no run of 2^k free ones begins.
+    pub(crate) first_run_hints: [u32; RUN_CLASSES],
     /// No inode before this one (counted in the group) is free.
     pub(crate) first_free_inode_hint: u32,
     /// No inode between those kept for directories and this one is free.
@@ -34,6 +37,7 @@ pub(crate) struct Groups {
     pub(crate) list: Vec<Group>,
     free_blocks: u64,
     free_inodes: u32,
+    directories: u64,
     overhead_blocks: u64,
 }
 
@@ -70,6 +74,7 @@ impl Groups {
             let free_inodes = d.free_inodes.min(sb.inodes_per_group);
             groups.free_blocks += u64::from(free_blocks);
             groups.free_inodes += free_inodes;
+            groups.directories += u64::from(d.used_directories);
             groups.list.push(Group {
                 block_bitmap: d.block_bitmap,
                 inode_bitmap: d.inode_bitmap,
@@ -78,7 +83,7 @@ impl Groups {
                 free_inodes,
                 directories: d.used_directories,
                 first_free_hint: 0,
-                first_free_contents_hint: 0,
+                first_run_hints: [0; RUN_CLASSES],
                 first_free_inode_hint: 0,
                 first_free_file_hint: 0,
             });
@@ -109,7 +114,7 @@ impl Groups {
     }
 
     pub(crate) fn directories(&self) -> u64 {
-        self.list.iter().map(|g| u64::from(g.directories)).sum()
+        self.directories
     }
 
     fn take_blocks(&mut self, group: usize, count: u32) {
@@ -122,11 +127,15 @@ impl Groups {
         let g = &mut self.list[group];
         g.free_blocks += count;
         g.first_free_hint = g.first_free_hint.min(first);
-        g.first_free_contents_hint = g.first_free_contents_hint.min(first);
+        for (class, hint) in g.first_run_hints.iter_mut().enumerate() {
+            // A run that is long enough only now begins no earlier than this, or the free blocks before it had been a run already.
+            *hint = (*hint).min(first.saturating_sub((1 << class) - 1));
+        }
         self.free_blocks += u64::from(count);
     }
 
     fn take_inode(&mut self, group: usize, directory: bool) {
+        self.directories += u64::from(directory);
         let g = &mut self.list[group];
         g.free_inodes = g.free_inodes.saturating_sub(1);
         g.directories += u32::from(directory);
@@ -134,6 +143,7 @@ impl Groups {
     }
 
     fn give_inode(&mut self, group: usize, index: u32, directory: bool) {
+        self.directories = self.directories.saturating_sub(directory.into());
         let g = &mut self.list[group];
         g.free_inodes += 1;
         g.first_free_inode_hint = g.first_free_inode_hint.min(index);

@@ -15,6 +15,7 @@ use crate::format::{DirectoryError, Inode};
 use crate::layout::Ext;
 use crate::map::Mapped;
 use crate::planted::{Planted, unless};
+use crate::room::RoomSummary;
 
 /// Directories of more blocks than this get an index in memory.
 const LINEAR_BLOCKS: u64 = 2;
@@ -45,7 +46,7 @@ pub(crate) struct DirectoryIndex {
     places: FxHashMap<u64, (u32, u32)>,
     collisions: bool,
     /// The largest gap of each block, an upper bound.
-    room: Vec<u16>,
+    room: RoomSummary,
     /// Names, `.` and `..` among them.
     names: u64,
 }
@@ -72,11 +73,7 @@ impl DirectoryIndex {
     }
 
     fn set_room(&mut self, logical: u64, room: usize) {
-        let logical = logical as usize;
-        if logical >= self.room.len() {
-            self.room.resize(logical + 1, 0);
-        }
-        self.room[logical] = u16::try_from(room).unwrap_or(u16::MAX);
+        self.room.set(logical as usize, room);
     }
 }
 
@@ -258,7 +255,7 @@ impl Ext {
         let mut index = DirectoryIndex {
             places: FxHashMap::default(),
             collisions: false,
-            room: Vec::new(),
+            room: RoomSummary::new(),
             names: 0,
         };
         for logical in 0..self.directory_blocks(inode) {
@@ -303,11 +300,8 @@ impl Ext {
                 .inodes
                 .get(&number)
                 .and_then(|s| s.index.as_ref())
-                .and_then(|index| {
-                    let fits = |room: &u16| usize::from(*room) >= needed;
-                    // The last blocks are where there was room last time.
-                    index.room.iter().rposition(fits)
-                });
+                // The last blocks are where there was room last time.
+                .and_then(|index| index.room.last_with(needed));
             let Some(logical) = candidate else {
                 return Ok(None);
             };

@@ -12,6 +12,7 @@ use crate::format::inode::{self, BASE_SIZE, encode_time, offset};
 use crate::index::DirectoryIndex;
 use crate::layout::Ext;
 use crate::planted::{Planted, planted, unless};
+use crate::recent::Recent;
 
 /// How much of an inode an editor can change: the base and the extra fields, whatever the inode's size.
 const EDITABLE: usize = 256;
@@ -54,13 +55,13 @@ pub(crate) struct InodeState {
     /// Of a directory: stands for its own name and everything that makes that reachable.
     pub(crate) reach: Option<PatchId>,
     /// Of a directory: blocks that are not part of it on the disk yet.
-    pub(crate) new_blocks: Vec<(u64, PatchId)>,
+    pub(crate) new_blocks: Recent,
     pub(crate) index: Option<Box<DirectoryIndex>>,
     /// Of a directory: names that were removed (by their hashes) and may still be on the disk.
-    pub(crate) removed_names: Vec<(u64, PatchId)>,
+    pub(crate) removed_names: Recent,
     /// Of a directory: removals of names whose inodes live on elsewhere. Its own name stays on the disk until they are there, or a
     /// crash would leave an inode whose only name cannot be reached.
-    pub(crate) departures: Vec<PatchId>,
+    pub(crate) departures: PatchList,
     /// The patch of the contents written last: more of them may join it.
     pub(crate) run: Option<PatchId>,
     /// Zeroing the kept part of the last block after a truncation: what makes the file longer must come after it.
@@ -615,9 +616,9 @@ impl Ext {
             || live(&state.reach)
             || live(&state.tail_zeroed)
             || state.clearings.iter().any(|c| v.is_live(*c))
-            || state.new_blocks.iter().any(|(_, p)| v.is_live(*p))
-            || state.removed_names.iter().any(|(_, p)| v.is_live(*p))
-            || state.departures.iter().any(|p| v.is_live(*p))
+            || state.new_blocks.any_live(v)
+            || state.removed_names.any_live(v)
+            || state.departures.any_live(v)
             || state.changes.any_live(v)
             || state.time_changes.any_live(v);
         if busy {

@@ -346,8 +346,12 @@ impl FileSystem for Ext {
         self.drop_all_references();
     }
 
-    fn background(&mut self, v: &mut Volume<'_>, _now: Timestamp) -> Result<bool> {
-        self.do_deferred(v)
+    fn background(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<bool> {
+        self.do_deferred(v, now)
+    }
+
+    fn free_ready(&mut self, v: &mut Volume<'_>) -> Result<bool> {
+        self.free_ready_items(v)
     }
 
     fn put_deferred_aside(&mut self) -> bool {

@@ -45,10 +45,12 @@ mod orphans;
 mod place;
 pub mod planted;
 mod reach;
+mod recent;
 mod reclaim;
 mod removal;
 mod rename;
 pub mod repair;
+mod room;
 mod shrink;
 mod xattrs;
 

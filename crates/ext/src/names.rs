@@ -336,9 +336,8 @@ impl Ext {
                     Vec::new(),
                     now,
                 );
-                self.state(directory)
-                    .new_blocks
-                    .push((extension.run.start, pointer));
+                let new_blocks = &mut self.state(directory).new_blocks;
+                new_blocks.add(v, extension.run.start, pointer);
                 (extension.run.start, extension.logical, 0, id, pointer)
             }
         };

@@ -7,7 +7,7 @@ use backstitch_ordering::Volume;
 use rustc_hash::FxHashMap;
 
 use crate::format::{ROOT_INODE, bitmap};
-use crate::groups::Run;
+use crate::groups::{RUN_CLASSES, Run};
 use crate::layout::Ext;
 
 /// Files that have space reserved in memory at once: more would only fragment what is left for others.
@@ -16,6 +16,8 @@ const WINDOWS_MAX: usize = 64;
 const WINDOW_BLOCKS: (u64, u64) = (8, 1024);
 /// How many groups a search for a long run looks into before it takes a short one.
 const GROUPS_FOR_LONG_RUN: usize = 8;
+/// How many runs a search looks at in one group before it is content with one that is long enough for now.
+const RUNS_FOR_LONG_ONE: u32 = 16;
 /// In a group with so many inodes this part of them, the first ones, is left to directories while there are others. A directory's
 /// inode waits for the directory's first block, whose names wait for the inodes of files: in one block of the table with these, one
 /// of the two blocks has to be written twice.
@@ -117,6 +119,21 @@ impl Picks {
     }
 }
 
+/// A search for free blocks.
+struct Search {
+    /// The file that they are for; 0 where they are for none that has space reserved.
+    inode: u32,
+    purpose: Purpose,
+    /// The block to begin at.
+    goal: u64,
+    /// How many are needed now.
+    need: u64,
+    /// How many would be best.
+    wish: u64,
+    /// Space reserved for other files, and for contents the blocks kept for metadata, are not taken.
+    keeps_out: bool,
+}
+
 impl Ext {
     /// Picks free blocks: one run of at most `want` blocks, at `goal` or as near as can be. `grows` says that the file has grown
     /// before, and space after the run is worth reserving. Empty where nothing is free.
@@ -142,7 +159,7 @@ impl Ext {
         } else {
             want
         };
-        let run = self.search_run(v, inode, purpose, goal, wish, picks)?;
+        let run = self.search_run(v, inode, purpose, goal, (want, wish), picks)?;
         Ok(Run {
             start: run.start,
             len: run.len.min(want),
@@ -196,7 +213,7 @@ impl Ext {
         // No file has inode number 0: every window is somebody else's.
         let group = self.sb.group_of_inode(inode);
         let goal = self.sb.group_first_block(group);
-        let run = self.search_run(v, 0, Purpose::Metadata, goal, 1, picks)?;
+        let run = self.search_run(v, 0, Purpose::Metadata, goal, (1, 1), picks)?;
         Ok((run.len > 0).then_some(run.start))
     }
 
@@ -208,106 +225,148 @@ impl Ext {
         inode: u32,
         purpose: Purpose,
         goal: u64,
-        wish: u64,
+        (need, wish): (u64, u64),
         picks: &Picks,
     ) -> Result<Run> {
-        let groups = self.groups.list.len();
         let goal = goal.clamp(self.sb.first_data_block, self.sb.blocks_count - 1);
         let first_group = self.sb.group_of_block(goal) as usize;
         for keeps_out in [true, false] {
-            let mut best = Run { start: 0, len: 0 };
-            let mut looked_into = 0;
-            for step in 0..=groups {
-                let group = (first_group + step) % groups;
-                if self.groups.list[group].free_blocks == 0 {
-                    continue;
-                }
-                let mut from = if step == 0 {
-                    goal
-                } else {
-                    self.sb.group_first_block(group as u32)
+            // Groups without long runs are passed over unseen, and with them their short ones: so shorter ones are asked for next.
+            let mut wish = wish;
+            loop {
+                let search = Search {
+                    inode,
+                    purpose,
+                    goal,
+                    need,
+                    wish,
+                    keeps_out,
                 };
-                if keeps_out && purpose == Purpose::Contents {
-                    from = from.max(self.contents_start(group));
-                }
-                let run =
-                    self.search_group(v, group, from, wish, keeps_out.then_some(inode), picks)?;
-                if run.len > best.len {
-                    best = run;
-                }
-                looked_into += 1;
-                if best.len >= wish || (best.len > 0 && looked_into >= GROUPS_FOR_LONG_RUN) {
+                let best = self.search_groups(v, &search, first_group, picks)?;
+                if best.len > 0 {
                     return Ok(best);
                 }
-            }
-            if best.len > 0 {
-                return Ok(best);
+                if wish <= 1 {
+                    break;
+                }
+                wish /= 2;
             }
         }
         Ok(Run { start: 0, len: 0 })
     }
 
-    /// The first free run of `wish` blocks in one group from `from` on, else the longest one there.
+    /// The best run of some groups, or of all of them where one block is enough.
+    fn search_groups(
+        &mut self,
+        v: &mut Volume<'_>,
+        search: &Search,
+        first_group: usize,
+        picks: &Picks,
+    ) -> Result<Run> {
+        let groups = self.groups.list.len();
+        let mut best = Run { start: 0, len: 0 };
+        let mut looked_into = 0;
+        for step in 0..=groups {
+            let group = (first_group + step) % groups;
+            if self.groups.list[group].free_blocks == 0 {
+                continue;
+            }
+            let mut from = if step == 0 {
+                search.goal
+            } else {
+                self.sb.group_first_block(group as u32)
+            };
+            if search.keeps_out && search.purpose == Purpose::Contents {
+                from = from.max(self.contents_start(group));
+            }
+            let run = self.search_group(v, group, from, search, picks)?;
+            if run.len > best.len {
+                best = run;
+            }
+            looked_into += 1;
+            let enough = best.len > 0 || search.wish > 1;
+            let good = best.len >= search.need.min(search.wish);
+            if good || (enough && looked_into >= GROUPS_FOR_LONG_RUN) {
+                break;
+            }
+        }
+        Ok(best)
+    }
+
+    /// The first free run that is long enough in one group from `from` on, else the longest one there; of what is known to be too
+    /// short by far nothing is looked at.
     fn search_group(
         &mut self,
         v: &mut Volume<'_>,
         group: usize,
         from: u64,
-        wish: u64,
-        windows_of_others_than: Option<u32>,
+        search: &Search,
         picks: &Picks,
     ) -> Result<Run> {
         let first = self.sb.group_first_block(group as u32);
         let end = self.sb.blocks_in_group(group as u32) as usize;
         let contents = (self.contents_start(group) - first) as usize;
         let is_contents = from >= first + contents as u64;
+        let class = match is_contents {
+            true => (search.wish.max(1).ilog2() as usize).min(RUN_CLASSES - 1),
+            false => 0,
+        };
         let g = &self.groups.list[group];
-        let known_full = if is_contents {
-            contents.max(g.first_free_contents_hint as usize)
-        } else {
-            g.first_free_hint as usize
+        let known = match is_contents {
+            true => contents.max(g.first_run_hints[class] as usize),
+            false => g.first_free_hint as usize,
         };
         let from_bit = from.saturating_sub(first) as usize;
-        let mut bit = from_bit.max(known_full);
-        let bits = v.read(self.groups.list[group].block_bitmap)?;
+        let mut bit = from_bit.max(known);
         let mut best = Run { start: 0, len: 0 };
-        let mut first_free = None;
+        if bit >= end {
+            return Ok(best);
+        }
+        let others_than = search.keeps_out.then_some(search.inode);
+        let bits = v.read(g.block_bitmap)?;
+        // The first run that may be of the class: one that is reserved or picked may be longer than what is seen of it now.
+        let mut first_of_class = None;
+        let mut runs = 0;
         while let Some(free) = bitmap::find_zero(bits, bit, end) {
-            first_free.get_or_insert(free);
             let block = first + free as u64;
-            let taken =
-                windows_of_others_than.and_then(|inode| self.windows.foreign_end(block, inode));
+            let taken = others_than.and_then(|inode| self.windows.foreign_end(block, inode));
             if let Some(skip_to) = taken.or_else(|| picks.end_if_taken(block)) {
+                first_of_class.get_or_insert(free);
                 bit = (skip_to - first) as usize;
                 continue;
             }
-            let limit = windows_of_others_than
+            let limit = others_than
                 .map_or(u64::MAX, |inode| {
                     self.windows.next_foreign_start(block, inode)
                 })
                 .min(picks.next_start(block))
-                .min(block + wish)
+                .min(block + search.wish)
                 .min(first + end as u64);
-            let run_end = bitmap::find_set(bits, free, (limit - first) as usize)
-                .unwrap_or((limit - first) as usize);
+            let limit = (limit - first) as usize;
+            let run_end = bitmap::find_set(bits, free, limit).unwrap_or(limit);
             let len = (run_end - free) as u64;
+            if len >= 1 << class || run_end == limit {
+                first_of_class.get_or_insert(free);
+            }
             if len > best.len {
                 best = Run { start: block, len };
             }
-            if len >= wish {
+            runs += 1;
+            let continues = block == search.goal && len >= search.need;
+            let looked_enough = runs >= RUNS_FOR_LONG_ONE && best.len >= search.need;
+            if len >= search.wish || continues || looked_enough {
                 break;
             }
             bit = run_end.max(free + 1);
         }
-        // Only a search from the hint itself knows that nothing before is free.
-        if from_bit <= known_full {
+        // Only a search from the hint itself knows that there is nothing before.
+        if from_bit <= known {
             let g = &mut self.groups.list[group];
-            let hint = if is_contents {
-                &mut g.first_free_contents_hint
-            } else {
-                &mut g.first_free_hint
+            let hint = match is_contents {
+                true => &mut g.first_run_hints[class],
+                false => &mut g.first_free_hint,
             };
-            *hint = first_free.unwrap_or(end) as u32;
+            *hint = first_of_class.unwrap_or(end) as u32;
         }
         Ok(best)
     }

@@ -19,28 +19,19 @@ impl Ext {
         cleared: PatchId,
     ) {
         let removed = &mut self.state(directory).removed_names;
-        if removed.len() >= 16 && removed.len().is_power_of_two() {
-            removed.retain(|(_, c)| v.is_live(*c));
-        }
-        removed.push((hash(name), cleared));
+        removed.add(v, hash(name), cleared);
     }
 
     /// A name whose inode lives on elsewhere is gone from a directory once `cleared` is on the disk.
     pub(crate) fn note_departure(&mut self, v: &Volume<'_>, directory: u32, cleared: PatchId) {
-        let departures = &mut self.state(directory).departures;
-        if departures.len() >= 16 && departures.len().is_power_of_two() {
-            departures.retain(|p| v.is_live(*p));
-        }
-        if departures.last() != Some(&cleared) {
-            departures.push(cleared);
-        }
+        self.state(directory).departures.push(v, cleared);
     }
 
     /// What must be on the disk before an empty directory may lose its name.
     pub(crate) fn departures_of(&self, v: &Volume<'_>, directory: u32) -> Vec<PatchId> {
         let state = self.inodes.get(&directory);
-        let all = state.map_or(&[][..], |s| &s.departures);
-        all.iter().copied().filter(|p| v.is_live(*p)).collect()
+        let all = state.into_iter().flat_map(|s| s.departures.iter());
+        all.filter(|p| v.is_live(*p)).collect()
     }
 
     /// What must be on the disk before a name is there (again), or a crash could leave the directory with two entries of that
@@ -52,27 +43,15 @@ impl Ext {
         name: &[u8],
     ) -> Option<PatchId> {
         let state = self.inodes.get(&directory)?;
-        let wanted = hash(name);
-        let found = state
-            .removed_names
-            .iter()
-            .rev()
-            .find(|(h, _)| *h == wanted)?;
-        let waits = v.is_live(found.1) && !planted(Planted::NameBeforeEarlierRemoval);
-        waits.then_some(found.1)
+        let found = state.removed_names.find(v, hash(name))?;
+        (!planted(Planted::NameBeforeEarlierRemoval)).then_some(found)
     }
 
     /// The patch that makes a block part of its directory, while that is not on the disk.
     pub(crate) fn pointer_of(&mut self, v: &Volume<'_>, directory: u32, block: u64) -> PatchId {
-        let Some(state) = self.inodes.get_mut(&directory) else {
-            return PatchId::COMMITTED;
-        };
-        state.new_blocks.retain(|(_, p)| v.is_live(*p));
-        state
-            .new_blocks
-            .iter()
-            .find(|(b, _)| *b == block)
-            .map_or(PatchId::COMMITTED, |(_, p)| *p)
+        let state = self.inodes.get(&directory);
+        let pointer = state.and_then(|s| s.new_blocks.find(v, block));
+        pointer.unwrap_or(PatchId::COMMITTED)
     }
 
     /// From now on `directory` is reachable once this name of it is.

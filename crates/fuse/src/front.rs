@@ -5,6 +5,7 @@ use crate::convert::{FOREVER, Nodes, errno, file_attributes, generation};
 use crate::privileges::{self, Caller};
 use crate::session::FrontOptions;
 use crate::snapshot::Snapshots;
+use crate::waiters::Waiters;
 use backstitch_vfs::{Attributes, Engine, FileType, InodeNumber, NewInode, Result, SetAttributes};
 use fuser::{
     INodeNo, InitFlags, KernelConfig, OpenFlags, ReplyAttr, ReplyEmpty, ReplyEntry, Request,
@@ -25,12 +26,15 @@ pub(crate) struct Front {
     pub(crate) nodes: Nodes,
     pub(crate) snapshots: Snapshots,
     pub(crate) control: Control,
+    waiters: Waiters,
     /// What `stats` calls the image.
     pub(crate) image: String,
     /// Whether reads move access times (`relatime`).
     pub(crate) update_accessed: bool,
     /// Whether the kernel checks permissions.
     check_permissions: bool,
+    /// Whether the kernel may keep written data for itself for a while.
+    writeback_cache: bool,
     /// Whether the kernel leaves the umask to us.
     pub(crate) umask_is_ours: bool,
     /// Whether the kernel can do without `OPEN` and `OPENDIR`.
@@ -47,6 +51,8 @@ impl Front {
             control: Control::new(engine.clone()),
             engine,
             snapshots: Snapshots::new(),
+            waiters: Waiters::default(),
+            writeback_cache: options.writeback_cache,
             image: options.image.clone(),
             update_accessed: options.update_accessed,
             check_permissions: options.check_permissions,
@@ -91,6 +97,25 @@ impl Front {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(errno(operation, inode, &error)),
         }
+    }
+
+    /// Answers once an inode is on stable storage. Where that takes waiting, other requests get their turn meanwhile.
+    pub(crate) fn fsync_and_reply(
+        &self,
+        operation: &'static str,
+        inode: InodeNumber,
+        data_only: bool,
+        reply: ReplyEmpty,
+    ) {
+        let rest = match self.engine.begin_fsync(inode, data_only) {
+            Ok(Some(rest)) => rest,
+            Ok(None) => return reply.ok(),
+            Err(error) => return reply.error(errno(operation, inode, &error)),
+        };
+        let engine = self.engine.clone();
+        self.waiters.run(move || {
+            Self::reply_empty(operation, inode, engine.end_fsync(rest), reply);
+        });
     }
 
     /// Applies a `SETATTR`, with the clearing of set-user-ID and set-group-ID that goes with it.
@@ -186,6 +211,9 @@ impl Front {
         if self.check_permissions {
             // It switches the kernel's checks on, whatever the mount options say.
             wanted |= InitFlags::FUSE_POSIX_ACL;
+        }
+        if self.writeback_cache {
+            wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
         }
         for (_, flag) in wanted.iter_names() {
             if config.add_capabilities(flag).is_err() {

@@ -43,11 +43,13 @@ pub mod convert;
 mod directories;
 pub mod disk;
 mod front;
+mod page_buffer;
 pub mod privileges;
 mod requests;
 mod session;
 mod snapshot;
 mod stats;
+mod waiters;
 mod xattrs;
 
 pub use backstitch_vfs::Engine;

@@ -2,6 +2,7 @@
 
 use crate::convert::{FOREVER, allocation, errno, no_entry, now, rename_mode, requested_time};
 use crate::front::Front;
+use crate::page_buffer::PageBuffer;
 use crate::privileges::Caller;
 use backstitch_vfs::{FileType, LayoutError, Seek, SetAttributes};
 use fuser::{
@@ -22,7 +23,7 @@ const MAX_COPY_BYTES: u64 = 64 << 20;
 
 thread_local! {
     /// Where a thread's reads are put together.
-    static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static READ_BUFFER: RefCell<PageBuffer> = const { RefCell::new(PageBuffer::new()) };
 }
 
 fn caller(request: &Request) -> Caller {
@@ -284,9 +285,9 @@ impl Filesystem for Front {
     ) {
         let inode = self.nodes.inode(node);
         READ_BUFFER.with_borrow_mut(|buffer| {
-            buffer.clear();
-            match self.engine.read(inode, offset, size as usize, buffer) {
-                Ok(()) => reply.data(buffer),
+            let buffer = buffer.of(size as usize);
+            match self.engine.read_into(inode, offset, buffer) {
+                Ok(read) => reply.data(&buffer[..read]),
                 Err(error) => reply.error(errno("read", inode, &error)),
             }
         });
@@ -340,7 +341,7 @@ impl Filesystem for Front {
             return reply.ok();
         }
         let inode = self.nodes.inode(node);
-        Self::reply_empty("fsync", inode, self.engine.fsync(inode, data_only), reply);
+        self.fsync_and_reply("fsync", inode, data_only, reply);
     }
 
     fn opendir(&self, _request: &Request, _node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -385,12 +386,7 @@ impl Filesystem for Front {
             return reply.ok();
         }
         let inode = self.nodes.inode(node);
-        Self::reply_empty(
-            "fsyncdir",
-            inode,
-            self.engine.fsync(inode, data_only),
-            reply,
-        );
+        self.fsync_and_reply("fsyncdir", inode, data_only, reply);
     }
 
     fn statfs(&self, _request: &Request, _node: INodeNo, reply: ReplyStatfs) {

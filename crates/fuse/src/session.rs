@@ -35,6 +35,9 @@ pub struct FrontOptions {
     pub set_user_id: bool,
     /// Programs can be run.
     pub execute: bool,
+    /// The kernel gathers what is written and hands it over later, in large requests. The order in which the contents of files reach
+    /// the file system is then the kernel's.
+    pub writeback_cache: bool,
     /// Threads that serve requests; 0 chooses by the number of CPUs.
     pub threads: usize,
 }
@@ -50,6 +53,7 @@ impl Default for FrontOptions {
             devices: false,
             set_user_id: false,
             execute: true,
+            writeback_cache: false,
             threads: 0,
         }
     }

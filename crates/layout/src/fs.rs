@@ -41,6 +41,8 @@ pub enum Piece {
 pub struct DeferredStatistics {
     /// Items that wait for a patch or for their turn.
     pub pending: u64,
+    /// Those of them that wait for nothing but their turn.
+    pub ready: u64,
     /// Items done since the mount.
     pub done: u64,
     /// Items put aside, for a block that they need cannot be read.
@@ -411,6 +413,12 @@ pub trait FileSystem: Send {
     /// # Errors
     /// `Miss` as any operation; others end the item that caused them.
     fn background(&mut self, volume: &mut Volume<'_>, now: Timestamp) -> Result<bool>;
+
+    /// Does a bounded amount of the deferred work that waits for nothing, without looking for more. True where there was any.
+    ///
+    /// # Errors
+    /// As [`background`](Self::background).
+    fn free_ready(&mut self, volume: &mut Volume<'_>) -> Result<bool>;
 
     /// A block that the last [`background`](Self::background) missed cannot be read: puts the work that needs it aside, so that what
     /// is behind it gets its turn. False where there is none.

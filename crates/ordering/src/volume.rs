@@ -366,6 +366,12 @@ impl<'a> Volume<'a> {
         self.mechanism.scopes_are_atomic()
     }
 
+    /// How many patches have been made and are no more: what is known because of patches changes with it.
+    pub fn retired(&self) -> u64 {
+        let counters = self.store.graph().counters();
+        counters.created - counters.live
+    }
+
     /// Whether the patch has yet to reach stable storage.
     pub fn is_live(&self, id: PatchId) -> bool {
         self.store.graph().is_live(id)

@@ -66,8 +66,8 @@ struct Overlap {
     any: bool,
     /// The one that does, where there is just one.
     only: Option<u32>,
-    /// It is a flip, nothing overlaps it, and there are flips of other bits of its word: the first of them.
-    same_word: Option<u32>,
+    /// It is a flip, nothing overlaps it, and there are flips of other bits of its word.
+    same_word: bool,
 }
 
 /// What stands in the way of making a new patch hard.
@@ -158,8 +158,9 @@ impl Graph {
                 self.merge_into_soft(target, bytes, change, deps);
                 return (target, true);
             }
-            if let (Some(first), Change::Flip { mask, .. }) = (overlap.same_word, change)
-                && let Some(target) = self.same_word_and_dependencies(first, deps)
+            if let Change::Flip { offset_bytes, mask } = change
+                && overlap.same_word
+                && let Some(target) = self.same_word_and_dependencies(block, offset_bytes, deps)
             {
                 self.merge_bits(target, mask);
                 return (target, true);
@@ -170,27 +171,24 @@ impl Graph {
     }
 
     /// How the change lies to the block's soft patches. A look at the block's zones answers for most changes; only where they
-    /// meet are the patches compared one by one.
+    /// meet are patches compared, and of a crowded block only those of the same zones.
     fn overlapped_softs(&self, block: BlockId, change: &Change<'_>) -> Overlap {
         let b = &self.blocks[block.0 as usize];
         let mut found = Overlap::default();
         if !b.zones.meets(Zones::of(change.range())) {
             return found;
         }
-        let mut index = b.first;
-        while index != NIL {
+        self.for_each_near(block.0, change.range(), |index| {
             let p = &self.patches[index as usize];
             if self.overlaps(index, change) {
                 found.only = if found.any { None } else { Some(index) };
                 found.any = true;
-            } else if found.same_word.is_none() && p.state == State::Bits {
-                let same = matches!(change, Change::Flip { offset_bytes, .. } if *offset_bytes == p.offset);
-                found.same_word = same.then_some(index);
+            } else if p.state == State::Bits {
+                found.same_word |= matches!(change, Change::Flip { offset_bytes, .. } if *offset_bytes == p.offset);
             }
-            index = p.next_in_block;
-        }
+        });
         if found.any {
-            found.same_word = None;
+            found.same_word = false;
         }
         found
     }

@@ -1,5 +1,6 @@
 //! The arena of patches and edges, and what is known per block.
 
+use crate::crowd::Crowds;
 use crate::undo::{Undo, UndoStore};
 use crate::{Counters, Event, Hook, Optimisations};
 
@@ -255,6 +256,7 @@ pub struct Graph {
     pub(crate) starts: Vec<u32>,
     pub(crate) old_bytes: Vec<u8>,
     pub(crate) undo: UndoStore,
+    pub(crate) crowds: Crowds,
     #[cfg(feature = "planted-errors")]
     pub(crate) planted: Option<crate::planted::Planted>,
 }
@@ -286,6 +288,7 @@ impl Graph {
             starts: Vec::new(),
             old_bytes: Vec::new(),
             undo: UndoStore::default(),
+            crowds: Crowds::default(),
             #[cfg(feature = "planted-errors")]
             planted: None,
         }

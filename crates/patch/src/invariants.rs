@@ -115,6 +115,7 @@ impl Graph {
             earlier.push(index);
             index = p.next_in_block;
         }
+        self.check_crowd(block)?;
         let in_run = usize::from(b.run().is_some());
         if earlier.len() + in_run != b.uncommitted as usize
             || earlier.last().copied().unwrap_or(NIL) != b.last

@@ -41,6 +41,7 @@
 
 mod counters;
 mod create;
+mod crowd;
 mod empty;
 mod graph;
 mod hook;

@@ -28,6 +28,7 @@ impl Graph {
     }
 
     pub(crate) fn unlink_from_block(&mut self, index: u32) {
+        self.leave_crowd(index);
         let (block, next, prev) = {
             let p = &mut self.patches[index as usize];
             let links = (p.block as usize, p.next_in_block, p.prev_in_block);

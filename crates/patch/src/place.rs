@@ -25,6 +25,7 @@ impl Graph {
             index = next;
         }
         self.blocks[block.0 as usize].zones = Zones::default();
+        self.dissolve_crowd(block.0);
         self.drop_edges_within_block(keep);
         if old_hard == NIL {
             self.counters.converted_to_hard += 1;
@@ -182,24 +183,25 @@ impl Graph {
         self.before_indices(index).any(|b| b == on)
     }
 
-    /// From `first` on in its block, the flips of the same word that wait for exactly `deps` (and, as everything on the block
-    /// does, for its hard patch). Joined to them a flip makes nothing wait longer: both wait for the same, and so does, through
+    /// The first flips of a word that wait for exactly `deps` (and, as everything on the block does, for its hard patch). Joined to them a flip makes nothing wait longer: both wait for the same, and so does, through
     /// them, whoever depends on either.
-    pub(crate) fn same_word_and_dependencies(&mut self, first: u32, deps: &[u32]) -> Option<u32> {
-        let (block, word) = {
-            let p = &self.patches[first as usize];
-            (p.block, p.offset)
-        };
+    pub(crate) fn same_word_and_dependencies(
+        &self,
+        block: BlockId,
+        word: u32,
+        deps: &[u32],
+    ) -> Option<u32> {
+        let block = block.0;
         let hard = self.blocks[block as usize].hard;
         // A patch in flight on this block is on disk before any later version of it.
         let counts = |g: &Graph, d: u32| {
             let p = &g.patches[d as usize];
             d != hard && !(p.block == block && p.in_flight)
         };
-        let mut index = first;
-        while index != NIL {
+        let mut found = None;
+        self.for_each_near(block, (word, word + 4), |index| {
             let p = &self.patches[index as usize];
-            if p.state == State::Bits && p.offset == word {
+            if found.is_none() && p.state == State::Bits && p.offset == word {
                 let both_ways = self
                     .before_indices(index)
                     .all(|b| !counts(self, b) || deps.contains(&b))
@@ -207,12 +209,11 @@ impl Graph {
                         .iter()
                         .all(|d| !counts(self, *d) || self.depends_directly(index, *d));
                 if both_ways || self.planted(Planted::BitsMergeIgnoresDependencies) {
-                    return Some(index);
+                    found = Some(index);
                 }
             }
-            index = self.patches[index as usize].next_in_block;
-        }
-        None
+        });
+        found
     }
 
     /// Joins a flip to the flips of other bits of its word.
@@ -273,6 +274,7 @@ impl Graph {
         self.old_bytes = old;
         self.count_undo(undo, new_end - new_start);
         if !self.planted(Planted::ZonesForgotten) {
+            self.grow_in_crowd(target, (old_start, old_end), (new_start, new_end));
             self.blocks[block]
                 .zones
                 .add(Zones::of((new_start, new_end)));
@@ -339,6 +341,7 @@ impl Graph {
             }
         }
         self.link_into_block(index, false);
+        self.enter_crowd(index);
         index
     }
 }

@@ -1,7 +1,5 @@
 //! What stays in memory: clean blocks leave by the clock algorithm, dirty ones are the throttle's business.
 
-use std::sync::Arc;
-
 use crate::store::{BlockClass, Store};
 
 /// This part of the memory is for buffers whatever else there is.
@@ -46,7 +44,7 @@ impl Store {
             reading.stale = true;
         }
         slot.used = false;
-        slot.data = Arc::new([]);
+        self.spare.take_back(&mut slot.data);
         self.free_slots.push(index);
     }
 

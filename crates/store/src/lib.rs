@@ -21,6 +21,7 @@
 mod batch;
 mod cache;
 pub mod drive;
+mod spare;
 mod stats;
 mod store;
 mod units;

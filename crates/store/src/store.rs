@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 use thiserror::Error;
 
 use crate::StoreStats;
+use crate::spare::Spare;
 use crate::units::{Numbering, Sizes};
 
 /// A block space as a layout sees it.
@@ -130,6 +131,7 @@ pub struct Store {
     /// What others hold in memory until patches commit.
     pub(crate) held_bytes: u64,
     pub(crate) became_ready: Vec<BlockId>,
+    pub(crate) spare: Spare,
 }
 
 impl Store {
@@ -152,6 +154,7 @@ impl Store {
             stats: StoreStats::default(),
             held_bytes: 0,
             became_ready: Vec::new(),
+            spare: Spare::default(),
         }
     }
 
@@ -392,7 +395,7 @@ impl Store {
                 let optimisations = self.graph.optimisations();
                 let data: Arc<[u8]> = if optimisations.hard && optimisations.merge {
                     // A part of a run is never rolled back.
-                    contents.into()
+                    self.spare.filled(contents)
                 } else {
                     std::iter::repeat_n(0, contents.len()).collect()
                 };

@@ -82,6 +82,39 @@ impl Engine {
         }
     }
 
+    /// Frees what the last reference went from, if that waits for nothing. Waking the writer for it would cost more than doing it;
+    /// the writer does what needs a block from the device.
+    pub(crate) fn free_ready(&self, core: &mut MutexGuard<'_, Core>) {
+        while core.fs.deferred().ready > 0 {
+            let is_at_end = core.latched.is_some() || core.unmounted || core.committing;
+            // Nobody waits for what this changes.
+            let mut wait_for = Vec::new();
+            let operation = Some(Operation::Background);
+            let done = match is_at_end {
+                true => Err(backstitch_layout::Error::Miss),
+                false => core.step(
+                    operation,
+                    self.clock(),
+                    now(),
+                    &mut wait_for,
+                    &mut |fs, v, _| fs.free_ready(v),
+                ),
+            };
+            match done {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(backstitch_layout::Error::Miss) => {
+                    self.wake_writer.notify_one();
+                    return;
+                }
+                Err(error) => {
+                    deferred_work_failed(core, error);
+                    return;
+                }
+            }
+        }
+    }
+
     /// Does the layout's deferred work whose time has come. True where there was any. What needs a block that cannot be read is put
     /// aside, and keeps nothing else waiting.
     pub(crate) fn do_deferred_work(&self, core: &mut MutexGuard<'_, Core>) -> Result<bool> {
@@ -111,11 +144,7 @@ impl Engine {
                     MutexGuard::bump(core);
                 }
                 Ok(false) => return Ok(worked),
-                Err(error) => {
-                    tracing::error!("deferred work: {error}");
-                    core.fs.become_read_only(&error.to_string());
-                    return Err(error.into());
-                }
+                Err(error) => return Err(deferred_work_failed(core, error)),
             }
         }
     }
@@ -155,4 +184,11 @@ impl Engine {
             return Err(Error::Stuck { patches: live });
         }
     }
+}
+
+/// What could not be freed makes the file system read-only.
+fn deferred_work_failed(core: &mut Core, error: backstitch_layout::Error) -> Error {
+    tracing::error!("deferred work: {error}");
+    core.fs.become_read_only(&error.to_string());
+    error.into()
 }

@@ -343,9 +343,7 @@ impl Engine {
         for _ in 0..references {
             core.fs.release(inode);
         }
-        if core.fs.deferred().pending > 0 {
-            self.wake_writer.notify_one();
-        }
+        self.free_ready(&mut core);
     }
 
     /// An inode's attributes.

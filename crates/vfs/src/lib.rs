@@ -58,3 +58,4 @@ pub use options::{MountOptions, RecoveryReport};
 pub use stats::{
     CacheStats, DeferredStats, GroupStats, MemoryStats, PatchStats, ReclaimStats, Stats, UndoStats,
 };
+pub use transfer::Unsynced;

@@ -20,6 +20,10 @@ const OTHERS_READ: Duration = Duration::from_micros(20);
 /// The largest piece of `copy_range` at a time.
 const COPY_BYTES: usize = 1 << 20;
 
+/// What an [`fsync`](Engine::fsync) has to wait for.
+#[derive(Debug)]
+pub struct Unsynced(Vec<PatchId>);
+
 impl Engine {
     /// Reads from a file, appending to `into`: fewer bytes than asked only at its end.
     ///
@@ -33,47 +37,61 @@ impl Engine {
         into: &mut Vec<u8>,
     ) -> Result<()> {
         let start = into.len();
+        into.resize(start + len_bytes, 0);
+        let read = self.read_into(inode, offset_bytes, &mut into[start..]);
+        into.truncate(start + *read.as_ref().unwrap_or(&0));
+        read.map(drop)
+    }
+
+    /// Reads from a file into `buffer`. Returns how much: less than it holds only at the file's end. A buffer that lies at a multiple
+    /// of 4096 spares long reads a detour through the host's page cache.
+    ///
+    /// # Errors
+    /// `EISDIR`, `EIO`.
+    pub fn read_into(
+        &self,
+        inode: InodeNumber,
+        offset_bytes: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize> {
         let mut pieces = Vec::new();
         loop {
             let epoch = self.run(None, |fs, v, _| {
                 pieces.clear();
-                fs.map(v, inode, offset_bytes, len_bytes, &mut pieces)?;
+                fs.map(v, inode, offset_bytes, buffer.len(), &mut pieces)?;
                 Ok(fs.free_epoch())
             })?;
-            let from_device = self
-                .fill(&pieces, into)
-                .inspect_err(|_| into.truncate(start))?;
+            let (filled, from_device) = self.fill(&pieces, buffer)?;
             if !from_device || self.core.lock().fs.free_epoch() == epoch {
-                return Ok(());
+                return Ok(filled);
             }
             // Blocks changed hands while we read them: what we got may be somebody else's.
-            into.truncate(start);
         }
     }
 
-    fn fill(&self, pieces: &[Piece], into: &mut Vec<u8>) -> Result<bool> {
+    /// Puts the pieces of a file into `buffer`: how many bytes they are, and whether any came from the device.
+    fn fill(&self, pieces: &[Piece], buffer: &mut [u8]) -> Result<(usize, bool)> {
         let mut from_device = false;
+        let mut at = 0;
         for piece in pieces {
+            let (Piece::Hole { len_bytes }
+            | Piece::Buffer { len_bytes, .. }
+            | Piece::Device { len_bytes, .. }) = piece;
+            let into = &mut buffer[at..at + len_bytes];
             match piece {
-                Piece::Hole { len_bytes } => into.resize(into.len() + len_bytes, 0),
-                Piece::Buffer {
-                    data,
-                    start,
-                    len_bytes,
-                } => into.extend_from_slice(&data[*start..start + len_bytes]),
-                Piece::Device {
-                    offset_bytes,
-                    len_bytes,
-                } => {
-                    let at = into.len();
-                    into.resize(at + len_bytes, 0);
-                    self.device.read(*offset_bytes, &mut into[at..])?;
+                Piece::Hole { .. } => into.fill(0),
+                Piece::Buffer { data, start, .. } => {
+                    into.copy_from_slice(&data[*start..start + len_bytes]);
+                }
+                Piece::Device { offset_bytes, .. } => {
+                    self.device.read(*offset_bytes, into)?;
                     self.count_read(*len_bytes);
                     from_device = true;
                 }
             }
+            at += len_bytes;
         }
-        Ok(from_device)
+        Ok((at, from_device))
     }
 
     /// Writes into a file, all of `data`, or fewer bytes where space ran out on the way.
@@ -164,13 +182,31 @@ impl Engine {
     /// # Errors
     /// `EIO` where the device failed and something of the file is not there, each time: it never will be.
     pub fn fsync(&self, inode: InodeNumber, data_only: bool) -> Result<()> {
+        self.begin_fsync(inode, data_only)?
+            .map_or(Ok(()), |rest| self.end_fsync(rest))
+    }
+
+    /// The part of [`fsync`](Self::fsync) that waits for nothing; `None` where that is all.
+    ///
+    /// # Errors
+    /// As [`fsync`](Self::fsync).
+    pub fn begin_fsync(&self, inode: InodeNumber, data_only: bool) -> Result<Option<Unsynced>> {
         let mut targets = Vec::new();
         self.run(None, |fs, v, _| {
+            targets.clear();
             fs.sync_targets(v, inode, data_only, &mut targets);
             Ok(())
         })?;
+        Ok((!targets.is_empty()).then_some(Unsynced(targets)))
+    }
+
+    /// The rest of an [`fsync`](Self::fsync).
+    ///
+    /// # Errors
+    /// As [`fsync`](Self::fsync).
+    pub fn end_fsync(&self, rest: Unsynced) -> Result<()> {
         let mut core = self.core.lock();
-        self.make_stable(&mut core, targets)
+        self.make_stable(&mut core, rest.0)
     }
 
     /// Puts onto stable storage everything that was changed before the call, and does the deferred work that follows from it.

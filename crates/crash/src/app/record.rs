@@ -499,6 +499,10 @@ impl FileSystem for Tracing {
         self.inner.background(volume, now)
     }
 
+    fn free_ready(&mut self, volume: &mut Volume<'_>) -> Result<bool> {
+        self.inner.free_ready(volume)
+    }
+
     fn deferred(&self) -> DeferredStatistics {
         self.inner.deferred()
     }

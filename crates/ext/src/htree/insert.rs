@@ -277,9 +277,8 @@ impl Ext {
         let (Target { number, inode, now }, none) = (target, Vec::new());
         let (id, pointer) = self.extend(v, *number, inode, extension, contents, end, none, *now);
         self.note_change(v, *number, id);
-        self.state(*number)
-            .new_blocks
-            .push((extension.run.start, pointer));
+        let new_blocks = &mut self.state(*number).new_blocks;
+        new_blocks.add(v, extension.run.start, pointer);
         pointer
     }
 

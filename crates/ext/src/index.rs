@@ -357,48 +357,30 @@ impl Ext {
     }
 
     /// Keeps the index in step: a name was added.
-    pub(crate) fn index_added(
-        &mut self,
-        v: &Volume<'_>,
-        directory: u32,
-        name: &[u8],
-        logical: u64,
-        block: u64,
-        offset: usize,
-    ) {
-        let unit = v.atomic_bytes();
+    pub(crate) fn index_added(&mut self, directory: u32, name: &[u8], logical: u64, offset: usize) {
         if let Some(index) = self
             .inodes
             .get_mut(&directory)
             .and_then(|s| s.index.as_mut())
         {
             index.add(name, logical, offset);
-            if let Some(bytes) = v.peek(block) {
-                // Blocks fill up one after the other: only the one in use is looked at.
-                index.set_room(logical, largest_gap(bytes, unit));
+            // What was known of a block's room is too much now, and is put right when it is relied upon.
+            if !index.room.knows(logical as usize) {
+                index.set_room(logical, self.sb.block_size as usize);
             }
         }
     }
 
     /// Keeps the index in step: a name was removed.
-    pub(crate) fn index_removed(
-        &mut self,
-        v: &Volume<'_>,
-        directory: u32,
-        name: &[u8],
-        logical: u64,
-        block: u64,
-    ) {
-        let unit = v.atomic_bytes();
+    pub(crate) fn index_removed(&mut self, directory: u32, name: &[u8], logical: u64) {
         if let Some(index) = self
             .inodes
             .get_mut(&directory)
             .and_then(|s| s.index.as_mut())
         {
             index.remove(name);
-            if let Some(bytes) = v.peek(block) {
-                index.set_room(logical, largest_gap(bytes, unit));
-            }
+            // How much the removal joins is found out when it is relied upon.
+            index.set_room(logical, self.sb.block_size as usize);
         }
     }
 

@@ -343,7 +343,7 @@ impl Ext {
         };
         self.note_change(v, directory, id);
         self.touch_modified(v, directory, now);
-        self.index_added(v, directory, name, logical, block, offset);
+        self.index_added(directory, name, logical, offset);
         self.track_name_added(directory, logical, inode, is_directory);
         PendingName {
             directory,

@@ -86,7 +86,7 @@ impl Ext {
         cleared: PatchId,
         now: Timestamp,
     ) {
-        self.index_removed(v, directory, name, found.logical, found.block);
+        self.index_removed(directory, name, found.logical);
         if !self.is_never_on_disk(v, found, cleared) {
             self.note_removal(v, directory, name, cleared);
         }

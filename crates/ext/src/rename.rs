@@ -313,7 +313,7 @@ impl Ext {
         if m.from != m.to {
             self.note_departure(v, m.from, cleared);
         }
-        self.index_removed(v, m.from, m.from_name, m.old.logical, m.old.block);
+        self.index_removed(m.from, m.from_name, m.old.logical);
         self.note_change(v, m.from, cleared);
         self.note_change(v, m.to, cleared);
         self.note_clearing(v, number, old_name, cleared);
@@ -490,9 +490,9 @@ impl Ext {
         self.note_removal(v, m.from, m.from_name, name);
         self.note_change(v, m.to, name);
         self.touch_modified(v, m.to, now);
-        self.index_removed(v, m.from, m.from_name, m.old.logical, m.old.block);
+        self.index_removed(m.from, m.from_name, m.old.logical);
         if m.target.is_none() {
-            self.index_added(v, m.to, m.to_name, m.old.logical, m.old.block, offset);
+            self.index_added(m.to, m.to_name, m.old.logical, offset);
         }
         self.track_name_added(m.to, m.old.logical, m.old.inode, m.is_directory);
         let pointer = self.pointer_of(v, m.to, m.old.block);

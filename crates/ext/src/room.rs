@@ -29,6 +29,11 @@ impl RoomSummary {
         Some(found)
     }
 
+    /// Whether anything is known of a block.
+    pub(crate) fn knows(&self, block: usize) -> bool {
+        block < self.levels[0].len()
+    }
+
     /// Notes the room of a block.
     pub(crate) fn set(&mut self, block: usize, room: usize) {
         let mut room = u16::try_from(room).unwrap_or(u16::MAX);

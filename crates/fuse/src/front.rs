@@ -48,7 +48,7 @@ impl Front {
     pub(crate) fn new(engine: Arc<Engine>, options: &FrontOptions, ended: Sender<()>) -> Front {
         Front {
             nodes: Nodes::new(engine.root()),
-            control: Control::new(engine.clone()),
+            control: Control::new(engine.clone(), options.writeback_cache),
             engine,
             snapshots: Snapshots::new(),
             waiters: Waiters::default(),

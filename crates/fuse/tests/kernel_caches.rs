@@ -25,6 +25,10 @@ struct Bench {
 impl Bench {
     /// `None` where FUSE mounts cannot be made.
     fn new() -> Option<Bench> {
+        Bench::with(FrontOptions::default())
+    }
+
+    fn with(front: FrontOptions) -> Option<Bench> {
         let fuse = File::options().read(true).write(true).open("/dev/fuse");
         if let Err(error) = fuse {
             eprintln!("skipped: /dev/fuse: {error} (Debian package fuse3)");
@@ -39,7 +43,7 @@ impl Bench {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let front = FrontOptions {
             image: "memory".into(),
-            ..FrontOptions::default()
+            ..front
         };
         let mounted = spawn(engine.clone(), dir.path(), &front).expect("FUSE mounts");
         Some(Bench {
@@ -92,6 +96,77 @@ fn what_is_known_is_not_asked_again() {
     }
     let asked = bench.operations() - before;
     assert!(asked <= 5, "{asked} requests for what is known");
+    bench.end();
+}
+
+#[test]
+fn with_a_writeback_cache_small_writes_are_gathered_until_fsync() {
+    const WRITES: u64 = 2000;
+    let Some(bench) = Bench::with(FrontOptions {
+        writeback_cache: true,
+        ..FrontOptions::default()
+    }) else {
+        return;
+    };
+    let mut file = File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(bench.path("file"))
+        .unwrap();
+    let before = bench.operations();
+    for number in 0..WRITES {
+        file.write_all(&number.to_le_bytes()).unwrap();
+    }
+    // Changing what is there, and reading it, before any of it was handed over.
+    file.write_all_at(&7_u64.to_le_bytes(), 8 * 100).unwrap();
+    let mut back = [0; 8];
+    file.read_exact_at(&mut back, 8 * 100).unwrap();
+    assert_eq!(back, 7_u64.to_le_bytes());
+    file.sync_all().unwrap();
+    let asked = bench.operations() - before;
+    assert!(asked < WRITES / 10, "{asked} requests for {WRITES} writes");
+    let inode = bench
+        .engine
+        .lookup(bench.engine.root(), b"file")
+        .unwrap()
+        .inode;
+    let mut found = Vec::new();
+    bench.engine.read(inode, 0, 1 << 20, &mut found).unwrap();
+    bench.engine.forget(inode, 1);
+    let mut expected: Vec<u8> = (0..WRITES).flat_map(u64::to_le_bytes).collect();
+    expected[800..808].copy_from_slice(&7_u64.to_le_bytes());
+    assert!(found == expected, "fsync returned before it had everything");
+    drop(file);
+    bench.end();
+}
+
+#[test]
+fn more_fsyncs_than_threads_keep_nobody_waiting_for_ever() {
+    let Some(bench) = Bench::with(FrontOptions {
+        threads: 1,
+        ..FrontOptions::default()
+    }) else {
+        return;
+    };
+    std::thread::scope(|scope| {
+        for writer in 0..8 {
+            let path = bench.path(&format!("file{writer}"));
+            scope.spawn(move || {
+                let mut file = File::create(path).unwrap();
+                for _ in 0..50 {
+                    file.write_all(&[writer; 5000]).unwrap();
+                    file.sync_data().unwrap();
+                }
+            });
+        }
+    });
+    let stats = bench.engine.stats();
+    assert!(stats.flushes > 0);
+    for writer in 0..8 {
+        let contents = fs::read(bench.path(&format!("file{writer}"))).unwrap();
+        assert!(contents == [writer; 50 * 5000]);
+    }
     bench.end();
 }
 

@@ -20,9 +20,11 @@ type Crowd = [Vec<u32>; ZONES];
 /// The crowded blocks.
 #[derive(Debug, Default)]
 pub(crate) struct Crowds {
-    of_block: FxHashMap<u32, Box<Crowd>>,
-    /// Empty lists, to be used again.
-    spare: Vec<Box<Crowd>>,
+    /// Where in `crowds` a block's is.
+    of_block: FxHashMap<u32, usize>,
+    crowds: Vec<Crowd>,
+    /// Those that are of no block and empty.
+    spare: Vec<usize>,
 }
 
 fn zones_of((start, end): (u32, u32)) -> std::ops::RangeInclusive<usize> {
@@ -32,10 +34,23 @@ fn zones_of((start, end): (u32, u32)) -> std::ops::RangeInclusive<usize> {
 
 impl Crowds {
     fn dissolve(&mut self, block: u32) {
-        if let Some(mut crowd) = self.of_block.remove(&block) {
-            crowd.iter_mut().for_each(Vec::clear);
-            self.spare.push(crowd);
+        if let Some(at) = self.of_block.remove(&block) {
+            self.crowds[at].iter_mut().for_each(Vec::clear);
+            self.spare.push(at);
         }
+    }
+
+    fn make(&mut self, block: u32) {
+        let at = self.spare.pop().unwrap_or_else(|| {
+            self.crowds.push(Crowd::default());
+            self.crowds.len() - 1
+        });
+        self.of_block.insert(block, at);
+    }
+
+    fn of_mut(&mut self, block: u32) -> Option<&mut Crowd> {
+        let at = *self.of_block.get(&block)?;
+        Some(&mut self.crowds[at])
     }
 }
 
@@ -53,8 +68,7 @@ impl Graph {
     }
 
     fn gather_crowd(&mut self, block: u32) {
-        let empty = self.crowds.spare.pop().unwrap_or_default();
-        self.crowds.of_block.insert(block, empty);
+        self.crowds.make(block);
         let mut index = self.blocks[block as usize].first;
         while index != NIL {
             if let Some(range) = self.range_of(index)
@@ -77,7 +91,7 @@ impl Graph {
             self.crowds.dissolve(block);
             return false;
         }
-        if let Some(crowd) = self.crowds.of_block.get_mut(&block) {
+        if let Some(crowd) = self.crowds.of_mut(block) {
             zones.for_each(|zone| crowd[zone].push(index));
         }
         true
@@ -90,7 +104,7 @@ impl Graph {
         }
         let block = self.patches[index as usize].block;
         let range = self.range_of(index);
-        let Some(crowd) = self.crowds.of_block.get_mut(&block) else {
+        let Some(crowd) = self.crowds.of_mut(block) else {
             return;
         };
         if self.blocks[block as usize].uncommitted <= FEW {
@@ -153,7 +167,8 @@ impl Graph {
         if self.crowds.of_block.is_empty() {
             return None;
         }
-        self.crowds.of_block.get(&block).map(|c| &**c)
+        let at = *self.crowds.of_block.get(&block)?;
+        Some(&self.crowds.crowds[at])
     }
 
     /// Whether the lists of a block hold what they should: each soft patch, in each of its zones, once.

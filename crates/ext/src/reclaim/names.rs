@@ -251,7 +251,7 @@ impl Ext {
         let mut after = Vec::new();
         after.extend(self.reach_of_directory(child).filter(|p| v.is_live(*p)));
         let cleared = self.clear_name(v, &found, &after);
-        self.index_removed(v, directory, &name, found.logical, found.block);
+        self.index_removed(directory, &name, found.logical);
         self.note_removal(v, directory, &name, cleared);
         self.note_departure(v, directory, cleared);
         self.note_clearing(v, child, None, cleared);

@@ -58,6 +58,8 @@ struct Member {
 
 struct Shared {
     engine: Arc<Engine>,
+    /// Groups are refused: the kernel hands contents over in an order of its own.
+    refuses: bool,
     members: RwLock<Vec<Arc<Member>>>,
     /// How many of them are engaged.
     engaged: AtomicUsize,
@@ -77,9 +79,10 @@ pub(crate) struct Scope {
 }
 
 impl Control {
-    pub(crate) fn new(engine: Arc<Engine>) -> Control {
+    pub(crate) fn new(engine: Arc<Engine>, refuses: bool) -> Control {
         let shared = Arc::new(Shared {
             engine,
+            refuses,
             members: RwLock::default(),
             engaged: AtomicUsize::new(0),
         });

@@ -231,6 +231,9 @@ impl Server {
     }
 
     fn make(&self, own: &OwnedFd, owner: u32) -> std::result::Result<Arc<Member>, i32> {
+        if self.shared.refuses {
+            return Err(libc::EOPNOTSUPP);
+        }
         let link = link_of(own)?;
         let group = self.shared.engine.group_create().map_err(errno)?;
         let member = Arc::new(Member {

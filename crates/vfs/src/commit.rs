@@ -41,7 +41,7 @@ impl Engine {
     /// Waits until a further operation fits into the running transaction, and that into the log.
     pub(crate) fn make_room(&self, core: &mut MutexGuard<'_, Core>) -> Result<()> {
         loop {
-            while core.committing {
+            while core.committing.is_some() {
                 self.batch_done.wait(core);
             }
             if let Some(error) = &core.latched {
@@ -60,16 +60,16 @@ impl Engine {
     /// Ends the running transaction, with all deferred work of it. False where it was empty. What it holds is on its way then, but
     /// nobody writes it yet.
     pub(crate) fn commit(&self, core: &mut MutexGuard<'_, Core>) -> Result<bool> {
-        while core.committing {
+        while core.committing.is_some() {
             self.batch_done.wait(core);
         }
         core.last_commit = self.clock();
         if !core.log_state().is_some_and(|s| s.is_dirty) {
             return Ok(false);
         }
-        core.committing = true;
+        core.committing = Some(std::thread::current().id());
         let result = self.close(core);
-        core.committing = false;
+        core.committing = None;
         self.batch_done.notify_all();
         result.map(|()| true)
     }
@@ -148,12 +148,12 @@ impl Engine {
             return Ok(());
         };
         let is_due = self.clock() >= core.last_commit + self.commit_interval;
-        if state.is_dirty && !core.committing && (is_due || core.store.is_filling()) {
+        if state.is_dirty && core.committing.is_none() && (is_due || core.store.is_filling()) {
             self.commit(core)?;
             let last = core.log_state().map(|s| s.last);
             self.wait_for(core, last.into_iter().collect())?;
         }
-        if state.is_filling && !core.committing {
+        if state.is_filling && core.committing.is_none() {
             self.free_log(core)?;
         }
         Ok(())

@@ -86,7 +86,7 @@ impl Engine {
     /// the writer does what needs a block from the device.
     pub(crate) fn free_ready(&self, core: &mut MutexGuard<'_, Core>) {
         while core.fs.deferred().ready > 0 {
-            let is_at_end = core.latched.is_some() || core.unmounted || core.committing;
+            let is_at_end = core.latched.is_some() || core.unmounted || core.committing.is_some();
             // Nobody waits for what this changes.
             let mut wait_for = Vec::new();
             let operation = Some(Operation::Background);

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, ThreadId};
 use std::time::{Duration, Instant};
 
 use backstitch_device::{BlockDevice, DeviceError};
@@ -39,8 +39,8 @@ pub(crate) struct Core {
     /// What callers wait for to be on stable storage, by ticket.
     pub(crate) wishes: Vec<(u64, Vec<PatchId>)>,
     pub(crate) next_ticket: u64,
-    /// Somebody ends the running transaction: nothing is begun until that is over.
-    pub(crate) committing: bool,
+    /// Who ends the running transaction: nothing is begun until that is over.
+    pub(crate) committing: Option<ThreadId>,
     /// When the last transaction was ended.
     pub(crate) last_commit: Duration,
     /// Who wait for a transaction, and whether several did for the last.
@@ -188,7 +188,7 @@ impl Engine {
                 listeners: Vec::new(),
                 wishes: Vec::new(),
                 next_ticket: 0,
-                committing: false,
+                committing: None,
                 last_commit: Duration::ZERO,
                 committers: 0,
                 is_shared: false,

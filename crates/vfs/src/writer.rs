@@ -202,6 +202,20 @@ impl Engine {
             }
             self.batch_done.notify_all();
             if core.batches_in_flight == 0 {
+                // Somebody has changed a block again that this waits for, contents in the log for example: it stays back until that
+                // transaction ends.
+                let is_dirty = core.log_state().is_some_and(|s| s.is_dirty);
+                match core.committing {
+                    None if is_dirty => {
+                        self.commit(core)?;
+                        continue;
+                    }
+                    Some(other) if other != std::thread::current().id() => {
+                        self.batch_done.wait(core);
+                        continue;
+                    }
+                    _ => {}
+                }
                 return Err(Error::Stuck {
                     patches: core.store.graph().counters().live,
                 });

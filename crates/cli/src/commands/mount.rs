@@ -29,7 +29,7 @@ use std::sync::Arc;
   noatime             reads never move access times (default: relatime; reads from the kernel's cache never do)
   dev, suid, exec     device nodes, set-user-ID, programs work; nodev, nosuid, noexec forbid (dev, suid: default for root)
   threads=N           threads that serve requests
-  writeback_cache     the kernel gathers small writes: up to three times as fast, but the contents of files then reach the file system in
+  writeback_cache     the kernel gathers small writes into large requests, but the contents of files then reach the file system in
                       an order of the kernel's, up to 30 seconds late, and full disks show at fsync or not at all
   ordering=MODE       as --ordering, for fstab
   nojournal           change a file system that has a journal without writing the journal, which must be empty

@@ -87,20 +87,9 @@ impl Ext {
         now: Timestamp,
     ) {
         self.index_removed(directory, name, found.logical);
-        if !self.is_never_on_disk(v, found, cleared) {
-            self.note_removal(v, directory, name, cleared);
-        }
+        self.note_removal(v, directory, name, cleared);
         self.note_change(v, directory, cleared);
         self.touch_modified(v, directory, now);
-    }
-
-    /// Whether a name and its removal reach the disk together, so that it is never there.
-    fn is_never_on_disk(&self, v: &Volume<'_>, found: &Found, cleared: PatchId) -> bool {
-        let names = self.inodes.get(&found.inode).map_or(&[][..], |s| &s.names);
-        let pending = names
-            .iter()
-            .find(|n| (n.block, n.offset) == (found.block, found.offset));
-        pending.is_some_and(|n| v.merged(n.name, cleared))
     }
 
     /// The inode that a name stands for; it must be in use.

@@ -379,7 +379,11 @@ fn keep(path: &Path, state: &Fork) -> Result<()> {
     let (home, journal) = state.to_devices();
     write(path, &home)?;
     match journal {
-        Some(journal) => write(&path.with_added_extension("journal"), &journal),
+        Some(journal) => {
+            let mut beside = path.as_os_str().to_owned();
+            beside.push(".journal");
+            write(Path::new(&beside), &journal)
+        }
         None => Ok(()),
     }
 }

@@ -27,6 +27,7 @@ use backstitch_journal::{JournalDevice, Transaction};
 use backstitch_layout::{JournalHost, JournalLocation, RecoveryMark, Timestamp};
 use backstitch_tests::command::{backstitch, run, tool};
 use backstitch_tests::image::Image;
+use backstitch_tests::loop_device::LoopDevice;
 use backstitch_tests::random::Random;
 use backstitch_tests::recorder::Recorder;
 use backstitch_tests::scratch::{Scratch, force_unmount};
@@ -666,23 +667,6 @@ fn a_crash_inside_recovery_recovers() {
     assert!(states > 0, "no state had orphans");
 }
 
-/// A loop device that goes with this.
-struct Attached(String);
-
-impl Attached {
-    fn to(file: &Path) -> Attached {
-        let mut command = tool("losetup");
-        let attached = run(command.args(["--find", "--show"]).arg(file)).expect_success();
-        Attached(attached.text().trim().to_owned())
-    }
-}
-
-impl Drop for Attached {
-    fn drop(&mut self) {
-        run(tool("losetup").arg("-d").arg(&self.0));
-    }
-}
-
 #[test]
 fn a_journal_on_a_device_of_its_own() {
     require!("root", "fuse", "loop", "mke2fs", "e2fsck", "backstitch");
@@ -700,15 +684,23 @@ fn a_journal_on_a_device_of_its_own() {
     let dir = scratch.dir("mnt");
     let (crashed, crashed_log) = (scratch.path("crashed.img"), scratch.path("crashed-log.img"));
     {
-        let (disk, log) = (Attached::to(&disk), Attached::to(&log));
-        let device = format!("device={}", log.0);
+        let (disk, log) = (LoopDevice::over(&disk), LoopDevice::over(&log));
+        let device = format!("device={}", log.name());
         let mut command = tool("mke2fs");
         run(command.args([
-            "-q", "-F", "-t", "ext3", "-b", "1024", "-J", &device, &disk.0,
+            "-q",
+            "-F",
+            "-t",
+            "ext3",
+            "-b",
+            "1024",
+            "-J",
+            &device,
+            disk.name(),
         ]))
         .expect_success();
         run(tool("mount")
-            .args(["-t", "ext3", "-o", "data=journal", &disk.0])
+            .args(["-t", "ext3", "-o", "data=journal", disk.name()])
             .arg(&dir))
         .expect_success();
         work(&dir, Random::seed("external_journal"), false);

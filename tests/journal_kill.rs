@@ -11,6 +11,7 @@ use std::time::Duration;
 use backstitch_tests::command::{backstitch, our_fsck, run, tool};
 use backstitch_tests::image::Image;
 use backstitch_tests::load::{Load, Promise, broken_promises, foreign_bytes};
+use backstitch_tests::loop_device::LoopDevice;
 use backstitch_tests::mount::{Backend, Mounted, Options};
 use backstitch_tests::random::Random;
 use backstitch_tests::scratch::{Scratch, force_unmount};
@@ -241,10 +242,10 @@ fn files(kind: &Kind, dir: &Path, promises: &[Promise]) -> Vec<String> {
 fn by_the_kernel(kind: &Kind, scratch: &Scratch, disk: &Disk, promises: &[Promise]) -> Vec<String> {
     let theirs = disk.copy("kernel");
     let dir = scratch.dir("mnt");
-    let log = theirs.journal.as_deref().map(Attached::to);
+    let log = theirs.journal.as_deref().map(LoopDevice::over);
     let options = match &log {
         None => "loop".to_owned(),
-        Some(log) => format!("loop,journal_path={}", log.0),
+        Some(log) => format!("loop,journal_path={}", log.name()),
     };
     let mut command = tool("mount");
     command.args(["-t", "ext3", "-o", &options]);
@@ -273,21 +274,4 @@ fn by_ourselves(kind: &Kind, scratch: &Scratch, disk: &Disk, promises: &[Promise
     let ours = our_fsck(disk.image.path()).filter(|outcome| outcome.code != Some(0));
     complaints.extend(ours.map(|outcome| outcome.describe()));
     complaints
-}
-
-/// A loop device that goes with this.
-struct Attached(String);
-
-impl Attached {
-    fn to(file: &Path) -> Attached {
-        let mut command = tool("losetup");
-        let attached = run(command.args(["--find", "--show"]).arg(file)).expect_success();
-        Attached(attached.text().trim().to_owned())
-    }
-}
-
-impl Drop for Attached {
-    fn drop(&mut self) {
-        run(tool("losetup").arg("-d").arg(&self.0));
-    }
 }

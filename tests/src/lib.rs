@@ -25,6 +25,7 @@ pub mod command;
 pub mod fsck;
 pub mod image;
 pub mod load;
+pub mod loop_device;
 pub mod mount;
 pub mod operations;
 pub mod player;

@@ -22,6 +22,13 @@ impl Part {
         self.start_bytes + self.len_bytes
     }
 
+    /// What a range has in the part: where that begins in the range and in the part, and its length.
+    fn share_of(&self, offset_bytes: u64, len_bytes: u64) -> Option<(u64, u64, u64)> {
+        let from = offset_bytes.max(self.start_bytes);
+        let to = (offset_bytes + len_bytes).min(self.end_bytes());
+        (from < to).then(|| (from - offset_bytes, from - self.start_bytes, to - from))
+    }
+
     fn flush(&self) -> Result<()> {
         // What was submitted before is covered by any flush that began after this.
         let submitted = self.submitted.load(Ordering::Acquire);
@@ -72,12 +79,9 @@ impl JoinedDevice {
         mut each: impl FnMut(&Part, u64, u64) -> Result<()>,
     ) -> Result<()> {
         check_range(&self.name(), self.size_bytes(), offset_bytes, len_bytes)?;
-        let end_bytes = offset_bytes + len_bytes;
         for part in &self.parts {
-            let from = offset_bytes.max(part.start_bytes);
-            let to = end_bytes.min(part.end_bytes());
-            if from < to {
-                each(part, from - part.start_bytes, to - from)?;
+            if let Some((_, at, len)) = part.share_of(offset_bytes, len_bytes) {
+                each(part, at, len)?;
             }
         }
         Ok(())
@@ -141,12 +145,10 @@ impl BlockDevice for JoinedDevice {
             let (start, len) = (request.offset_bytes, request.len_bytes());
             check_range(&self.name(), self.size_bytes(), start, len)?;
             for (part, share) in self.parts.iter().zip(&mut shares) {
-                let from = start.max(part.start_bytes);
-                let to = (start + len).min(part.end_bytes());
-                if from < to {
+                if let Some((skip, offset_bytes, len)) = part.share_of(start, len) {
                     share.push(WriteRequest {
-                        offset_bytes: from - part.start_bytes,
-                        buffers: part_of(&request.buffers, from - start, to - from),
+                        offset_bytes,
+                        buffers: part_of(&request.buffers, skip, len),
                     });
                 }
             }

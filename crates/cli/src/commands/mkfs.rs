@@ -109,13 +109,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return Err(Error::at_path("mkfs", dir, "not a directory"));
     }
     let is_new = !args.image.exists();
-    let done = make(args, wanted, is_new);
+    let superblock = kept(args, is_new, make(args, wanted, is_new))?;
+    report(args, &superblock)
+}
+
+/// What was made; where that failed, a new file goes: what cannot be used is not left behind.
+fn kept<T>(args: &Args, is_new: bool, done: Result<T>) -> Result<T> {
     if done.is_err() && is_new {
-        // What cannot be used is not left behind. That it cannot be removed either is not what went wrong.
+        // That it cannot be removed either is not what went wrong.
         let _ = std::fs::remove_file(&args.image);
     }
-    let superblock = done?;
-    report(args, &superblock)
+    done
 }
 
 fn make(args: &Args, mut wanted: Mkfs, is_new: bool) -> Result<Superblock> {
@@ -287,11 +291,7 @@ fn make_journal_device(args: &Args) -> Result<()> {
         device_is_zero: is_new,
     };
     let made = open(args, is_new).and_then(|device| wanted.write(&*device).map_err(|e| failed(&e)));
-    if made.is_err() && is_new {
-        // What cannot be used is not left behind. That it cannot be removed either is not what went wrong.
-        let _ = std::fs::remove_file(&args.image);
-    }
-    report_journal_device(args, &made?)
+    report_journal_device(args, &kept(args, is_new, made)?)
 }
 
 fn report_journal_device(args: &Args, made: &ExternalJournal) -> Result<()> {

@@ -1,0 +1,33 @@
+//! Loop devices: for what a foreign tool wants as a block device of its own.
+
+use std::path::Path;
+
+use crate::command::{run, tool};
+
+/// A loop device over a file, which goes with this.
+#[derive(Debug)]
+pub struct LoopDevice(String);
+
+impl LoopDevice {
+    /// Attaches one.
+    ///
+    /// # Panics
+    ///
+    /// If there is none to be had.
+    pub fn over(file: &Path) -> Self {
+        let mut command = tool("losetup");
+        let attached = run(command.args(["--find", "--show"]).arg(file)).expect_success();
+        Self(attached.text().trim().to_owned())
+    }
+
+    /// Its name below `/dev`.
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        run(tool("losetup").arg("-d").arg(&self.0));
+    }
+}

@@ -5,7 +5,7 @@ use backstitch_device::write_log::{EntryFlags, LogReader, LogWriter};
 use backstitch_tests::command::{Outcome, backstitch, run, run_within, tool};
 use backstitch_tests::recorder::Recorder;
 use backstitch_tests::require;
-use backstitch_tests::scratch::Scratch;
+use backstitch_tests::scratch::{Scratch, umount};
 use serde_json::Value;
 use std::fs::File;
 use std::io::Write;
@@ -40,7 +40,7 @@ fn record(scratch: &Scratch) -> Recorder {
         std::fs::rename(dir.join("f1"), dir.join(format!("{name}-moved"))).ok();
         std::fs::remove_file(dir.join("f2")).ok();
     }
-    run(tool("umount").arg(&dir)).expect_success();
+    umount(&dir);
     recorder.end();
     recorder
 }

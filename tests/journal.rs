@@ -30,7 +30,7 @@ use backstitch_tests::image::Image;
 use backstitch_tests::loop_device::LoopDevice;
 use backstitch_tests::random::Random;
 use backstitch_tests::recorder::Recorder;
-use backstitch_tests::scratch::{Scratch, force_unmount};
+use backstitch_tests::scratch::{Scratch, force_unmount, umount_ours};
 use backstitch_tests::{require, say, setting};
 
 /// How long files come and go.
@@ -739,7 +739,7 @@ fn a_journal_on_a_device_of_its_own() {
     // Read-only: nothing is written, and all is there.
     mount(&format!("ro,{log_option}")).expect_success();
     assert!(dir.join("last").exists());
-    run(backstitch().arg("umount").arg(&dir)).expect_success();
+    umount_ours(&dir);
     let ours = MemoryDevice::from_bytes(fs::read(&crashed).expect("gone"));
     let our_log = MemoryDevice::from_bytes(fs::read(&crashed_log).expect("gone"));
     let place = Ext2.place(&ours).expect("no place").expect("no journal");
@@ -766,7 +766,7 @@ fn a_journal_on_a_device_of_its_own() {
     );
     mount(&log_option).expect_success();
     fs::write(dir.join("new"), b"new").expect("cannot write");
-    run(backstitch().arg("umount").arg(&dir)).expect_success();
+    umount_ours(&dir);
     let mut command = tool("e2fsck");
     let checked = run(command.args(["-fn", "-j"]).arg(&crashed_log).arg(&crashed));
     assert_eq!(checked.code, Some(0), "{}", checked.describe());
@@ -852,7 +852,7 @@ fn an_image_with_a_journal_is_written_through_it_or_without_it() {
             .arg(&dir))
         .expect_success();
     };
-    let unmount = || run(backstitch().arg("umount").arg(&dir)).expect_success();
+    let unmount = || umount_ours(&dir);
     mount("rw");
     assert_eq!(fs::read(dir.join("given")).expect("cannot read"), b"given");
     fs::write(dir.join("through"), b"journal").expect("cannot write");

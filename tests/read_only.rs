@@ -4,7 +4,7 @@
 use backstitch_tests::command::{Outcome, backstitch, our_fsck, run, tool};
 use backstitch_tests::image::Image;
 use backstitch_tests::mount::{Backend, Mounted, Options};
-use backstitch_tests::scratch::{Scratch, mount_points_below};
+use backstitch_tests::scratch::{Scratch, mount_points_below, umount_ours};
 use backstitch_tests::tree::Tree;
 use backstitch_tests::{require, say};
 use rustix::process::Signal;
@@ -180,7 +180,7 @@ fn an_image_that_cannot_be_written_is_mounted_read_only() {
         outcome.describe()
     );
     expect_read_only(&dir);
-    run(backstitch().arg("umount").arg(&dir)).expect_success();
+    umount_ours(&dir);
     expect_unchanged(&image, &before, "mounting an image that cannot be written");
 
     run(tool("mke2fs")
@@ -235,7 +235,7 @@ fn expect_not_trusted(scratch: &Scratch, image: &Image) {
     assert!(hint, "no hint to run fsck: {}", outcome.describe());
     expect_read_only(&dir);
     assert!(dir.join("d1/1").exists());
-    run(backstitch().arg("umount").arg(&dir)).expect_success();
+    umount_ours(&dir);
     expect_unchanged(image, &before, "mounting a dirty image");
 }
 

@@ -1,8 +1,8 @@
 //! Mounting: the file system under test, and the kernel's own as the reference.
 
-use crate::command::{LIMIT, Outcome, backstitch, run, run_within, tool};
+use crate::command::{LIMIT, Outcome, backstitch, run, tool};
 use crate::image::Image;
-use crate::scratch::{force_unmount, mount_points_below};
+use crate::scratch::{force_unmount, mount_points_below, umount, umount_ours};
 use rustix::fs::FlockOperation;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -150,14 +150,10 @@ impl Mounted {
     ///
     /// If it cannot be unmounted, or the daemon does not end.
     pub fn unmount(mut self) {
-        let outcome = match self.backend {
-            Backend::Backstitch => run_within(
-                backstitch().arg("umount").arg(&self.dir),
-                Duration::from_secs(300),
-            ),
-            _ => run(tool("umount").arg(&self.dir)),
-        };
-        outcome.expect_success();
+        match self.backend {
+            Backend::Backstitch => umount_ours(&self.dir),
+            _ => umount(&self.dir),
+        }
         assert!(
             mount_points_below(&self.dir).is_empty(),
             "{:?} is still mounted",

@@ -1,8 +1,8 @@
 //! Recording what the kernel's own file systems write: our recorder below, a loop device and a mount above.
 
-use crate::command::{backstitch, run, run_within, tool};
+use crate::command::{backstitch, run, tool};
 use crate::mount::is_taken;
-use crate::scratch::Scratch;
+use crate::scratch::{Scratch, umount_ours};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -83,16 +83,6 @@ impl Recorder {
     ///
     /// If the recorder does not come off.
     pub fn end(&self) {
-        // The kernel lets go of a loop device a moment after the mount above it is gone.
-        for _ in 0..100 {
-            let limit = Duration::from_secs(60);
-            let outcome = run_within(backstitch().arg("umount").arg(&self.dir), limit);
-            if outcome.code == Some(0) {
-                return;
-            }
-            assert!(outcome.stderr.contains("in use"), "{}", outcome.describe());
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        panic!("{} stays in use", self.dir.display());
+        umount_ours(&self.dir);
     }
 }

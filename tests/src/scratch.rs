@@ -1,12 +1,13 @@
 //! A place for a test's images and mount points, and the lock that lets one test at a time use loop devices.
 
-use crate::command::{run_within, tool};
+use crate::command::{backstitch, run_within, tool};
 use rustix::fs::FlockOperation;
 use std::fs::{self, File, Permissions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// A directory of its own for one test, which holds the lock while it lives and takes everything down when dropped.
 #[derive(Debug)]
@@ -105,6 +106,54 @@ pub fn unmount_below(dir: &Path) {
     for point in mount_points_below(dir) {
         force_unmount(&point);
     }
+}
+
+/// Unmounts with the command that `umount` makes, as soon as nobody has files in use there: for a moment that can be any process
+/// another test is just starting, which has the files of this one until it executes something, or the kernel letting go of a loop
+/// device.
+///
+/// # Panics
+///
+/// If it fails for another reason, or stays in use for seconds.
+fn unmount_when_free(umount: impl Fn() -> Command) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let outcome = run_within(&mut umount(), Duration::from_secs(300));
+        if outcome.code == Some(0) {
+            return;
+        }
+        let busy = ["in use", "busy"]
+            .iter()
+            .any(|word| outcome.stderr.contains(word));
+        assert!(busy && Instant::now() < deadline, "{}", outcome.describe());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Takes a mount of the kernel's off, as soon as nobody has files in use there.
+///
+/// # Panics
+///
+/// If it fails for another reason, or stays in use for seconds.
+pub fn umount(dir: &Path) {
+    unmount_when_free(|| {
+        let mut command = tool("umount");
+        command.arg(dir);
+        command
+    });
+}
+
+/// Takes a mount of ours off, as soon as nobody has files in use there.
+///
+/// # Panics
+///
+/// If it fails for another reason, or stays in use for seconds.
+pub fn umount_ours(dir: &Path) {
+    unmount_when_free(|| {
+        let mut command = backstitch();
+        command.arg("umount").arg(dir);
+        command
+    });
 }
 
 /// Unmounts by force: what a test does that is about to fail anyway, or after it has killed the daemon.

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
 use thiserror::Error;
 
 /// How a mount is to look to the system.
@@ -221,6 +222,23 @@ impl Unmounter {
     /// [`MountError::Unmount`] with what the kernel or fusermount3 said, `EBUSY` above all.
     pub fn unmount(&self) -> Result<(), MountError> {
         self.unmount_with(UnmountFlags::NOFOLLOW, &[])
+    }
+
+    /// Unmounts, and waits up to `patience` for whoever has files in use: a process that was just forked has the files of its
+    /// parent until it executes something else.
+    ///
+    /// # Errors
+    ///
+    /// As [`unmount`](Self::unmount), of the last try.
+    pub fn unmount_within(&self, patience: Duration) -> Result<(), MountError> {
+        let deadline = Instant::now() + patience;
+        loop {
+            let done = self.unmount();
+            if done.is_ok() || Instant::now() >= deadline {
+                return done;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 
     /// Takes the mount out of the tree now; it ends when the last file in use is closed.

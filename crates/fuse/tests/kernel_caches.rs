@@ -72,7 +72,10 @@ impl Bench {
     }
 
     fn end(self) {
-        self.mounted.unmounter().unmount().expect("it comes off");
+        let unmounter = self.mounted.unmounter();
+        unmounter
+            .unmount_within(Duration::from_secs(10))
+            .expect("it comes off");
         self.mounted.wait().expect("everything is written");
     }
 }

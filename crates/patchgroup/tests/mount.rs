@@ -145,7 +145,10 @@ impl Bench {
             assert!(since.elapsed() < Duration::from_secs(20), "left: {stats:?}");
             std::thread::sleep(Duration::from_millis(5));
         }
-        self.mounted.unmounter().unmount().expect("it comes off");
+        let unmounter = self.mounted.unmounter();
+        unmounter
+            .unmount_within(Duration::from_secs(10))
+            .expect("it comes off");
         self.mounted.wait().expect("everything is written");
     }
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering as Atomic;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use backstitch_ext::Ext2;
 use backstitch_ext::format::record::{Mechanism, RECORD_OFFSET};
@@ -188,14 +188,9 @@ impl Stage {
             return Ok(());
         };
         let unmounter = mounted.unmounter();
-        let deadline = Instant::now() + PATIENCE;
-        while unmounter.unmount().is_err() {
-            if Instant::now() >= deadline {
-                return unmounter.detach();
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        Ok(())
+        unmounter
+            .unmount_within(PATIENCE)
+            .or_else(|_| unmounter.detach())
     }
 }
 

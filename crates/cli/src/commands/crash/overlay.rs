@@ -6,6 +6,10 @@ use backstitch_fuse::Unmounter;
 use backstitch_fuse::disk::{self, Disk, MountedDisk};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a mount of states waits for what the check left running.
+const PATIENCE: Duration = Duration::from_millis(200);
 
 /// A state as a disk, which takes no marks.
 struct State(Arc<OverlayDevice>);
@@ -59,7 +63,7 @@ impl Shown for Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        let taken_off = self.unmounter.unmount();
+        let taken_off = self.unmounter.unmount_within(PATIENCE);
         if taken_off.is_ok()
             && let Some(mounted) = self.mounted.take()
         {

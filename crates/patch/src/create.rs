@@ -59,6 +59,11 @@ pub(crate) fn flip(block: &mut [u8], offset: u32, mask: u32) {
     }
 }
 
+/// No patch becomes hard whose dependencies lead through more blocks than this: a block cannot be written without its hard patch, so
+/// whatever else of it others wait for waits for that chain too, and chains of different directories join to one that takes a round of
+/// writing for every block of the inode table. File contents, bitmaps and the deepest pointers to them stay below it.
+const DEPTH_OF_HARD: u8 = 3;
+
 /// How a change lies to the soft patches of its block.
 #[derive(Clone, Copy, Default)]
 struct Overlap {
@@ -212,6 +217,12 @@ impl Graph {
         if !self.optimisations.hard || self.keeps_undo {
             return Hardness::No;
         }
+        if deps
+            .iter()
+            .any(|d| self.depth_on(block.0, *d) > DEPTH_OF_HARD)
+        {
+            return Hardness::No;
+        }
         let b = &self.blocks[block.0 as usize];
         let run_is_waited_for = b
             .run()
@@ -219,6 +230,7 @@ impl Graph {
         let nobody_waits_for_this_block =
             (b.external == 0 && !run_is_waited_for) || self.planted(Planted::HardDespiteExternal);
         let merge = self.optimisations.merge;
+        let softs_convert = nobody_waits_for_this_block && merge && !self.has_deep_soft(block.0);
         let mut i = 0;
         while i < deps.len() {
             let d = &self.patches[deps[i] as usize];
@@ -234,13 +246,16 @@ impl Graph {
                 continue;
             }
             let soft_here = d.block == block.0 && !d.in_flight && d.state != State::Hard;
-            if soft_here && !(nobody_waits_for_this_block && merge) {
+            if soft_here && !softs_convert {
                 return Hardness::No;
             }
             i += 1;
         }
-        if nobody_waits_for_this_block {
+        if softs_convert {
             return Hardness::WithSofts;
+        }
+        if nobody_waits_for_this_block {
+            return Hardness::Alone;
         }
         // Without merging a block has several hard patches, which go together though no edge says so: a search would not see it.
         if !merge {
@@ -253,6 +268,19 @@ impl Graph {
         } else {
             Hardness::No
         }
+    }
+
+    /// Whether a soft patch of the block lies too deep to become hard.
+    fn has_deep_soft(&self, block: u32) -> bool {
+        let mut index = self.blocks[block as usize].first;
+        while index != NIL {
+            let p = &self.patches[index as usize];
+            if p.state != State::Hard && p.depth > DEPTH_OF_HARD {
+                return true;
+            }
+            index = p.next_in_block;
+        }
+        false
     }
 
     /// Whether dependencies may lead to `target`. What `joined` depends on already, as far as a short look shows, leads neither to

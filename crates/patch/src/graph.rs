@@ -102,6 +102,9 @@ pub(crate) struct Patch {
     pub(crate) held: bool,
     /// Empty and hard patches: somebody wants to hear of its commit.
     pub(crate) watched: bool,
+    /// How many blocks its longest chain of dependencies leads through, as far as it was known when they were added. What
+    /// committed since is not taken off, and what dependencies came to wait for later is not added.
+    pub(crate) depth: u8,
     pub(crate) undo: Undo,
 }
 
@@ -520,6 +523,7 @@ impl Graph {
             ready: false,
             held: false,
             watched: false,
+            depth: 0,
             undo,
         };
         if self.free_patch == NIL {

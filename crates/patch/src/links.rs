@@ -125,6 +125,16 @@ impl Graph {
         }
     }
 
+    /// How deep a patch of `block` lies that depends on `before`.
+    pub(crate) fn depth_on(&self, block: u32, before: u32) -> u8 {
+        let b = &self.patches[before as usize];
+        if b.in_flight {
+            return 0;
+        }
+        let crosses = b.block != NIL && b.block != block;
+        b.depth.saturating_add(u8::from(crosses))
+    }
+
     /// Adds `after → before`, unless a look at the newest edges of both finds it there already (merging asks for the same edge
     /// again and again). Duplicates that slip through cost memory, nothing else.
     pub(crate) fn add_edge(&mut self, after: u32, before: u32) {
@@ -137,6 +147,9 @@ impl Graph {
             matches!(b.state, State::Empty | State::Run) && b.afters == NIL
         };
         let edge = self.new_edge(after, before);
+        let depth = self.depth_on(self.patches[after as usize].block, before);
+        let a = &mut self.patches[after as usize];
+        a.depth = a.depth.max(depth);
         let (head_after, head_before) = (
             self.patches[before as usize].afters,
             self.patches[after as usize].befores,

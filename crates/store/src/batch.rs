@@ -11,6 +11,11 @@ use crate::store::{Slot, Store, VolumeId};
 /// How often a block that would need a rollback is passed over before it is written with one.
 const PASSES_BEFORE_ROLLBACK: u8 = 2;
 
+/// A round with fewer blocks is not worth its flush while as much again would go with rollback...
+const SMALL_ROUND: usize = 64;
+/// ...but only in a closure that is larger than what one file or a few wait for: their rounds are few, and each block counts.
+const LARGE_CLOSURE: usize = 16;
+
 /// What a batch is to bring nearer.
 #[derive(Clone, Copy, Debug)]
 pub enum Goal<'a> {
@@ -99,7 +104,8 @@ impl Store {
     }
 
     /// Takes up the units that need no rollback, and those that will need one however long they wait: somebody waits for this, and
-    /// each round costs a flush. The others only where there are none of these: what completes first may spare them the rollback.
+    /// each round costs a flush. The others only where there are few of these: what completes first may spare them the rollback, but
+    /// a round of few blocks costs a flush like any other.
     fn write_avoiding_rollback(&mut self, slots: &[u32], versions: &mut Versions) {
         let mut left = Vec::new();
         for index in slots {
@@ -116,7 +122,10 @@ impl Store {
                 left.push(*index);
             }
         }
-        if versions.slots.is_empty() {
+        let taken = versions.slots.len();
+        let is_small =
+            slots.len() >= LARGE_CLOSURE && taken < SMALL_ROUND && 2 * left.len() >= taken;
+        if taken == 0 || is_small {
             for index in left {
                 self.take_up_all(index, versions);
             }

@@ -50,6 +50,8 @@ pub(crate) struct Core {
     pub(crate) commit_took: Duration,
     /// Somebody writes a batch for the wishes.
     pub(crate) sync_leader: bool,
+    /// How many blocks the batch of that somebody has.
+    pub(crate) sync_blocks: usize,
     /// Batches handed to the device and not completed.
     pub(crate) batches_in_flight: u32,
     pub(crate) latched: Option<DeviceError>,
@@ -194,6 +196,7 @@ impl Engine {
                 is_shared: false,
                 commit_took: Duration::ZERO,
                 sync_leader: false,
+                sync_blocks: 0,
                 batches_in_flight: 0,
                 latched: None,
                 unreadable: None,

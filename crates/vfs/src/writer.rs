@@ -15,6 +15,8 @@ use crate::{Error, MemoryStats, Result};
 pub(crate) const BATCH_BYTES: u64 = 16 << 20;
 /// No batch is larger than this part of the bound on memory: its versions stay in memory beside newer ones.
 const BATCH_PART: u64 = 4;
+/// From how many blocks on the writer leaves everything to a sync that is writing them: as many as its own batches have.
+const LARGE_SYNC_BLOCKS: usize = 4096;
 /// How long the writer sleeps at most: the resolution of expiry.
 const NAP: Duration = Duration::from_millis(500);
 
@@ -47,15 +49,7 @@ fn turn(engine: &Weak<Engine>) -> bool {
         tracing::error!("{error}");
     }
     engine.note_held(&mut core);
-    let goal = if core.store.is_filling() {
-        Goal::Oldest
-    } else {
-        Goal::Expired
-    };
-    let wrote = engine.write_batch(&mut core, |core, now| {
-        let max_bytes = BATCH_BYTES.min(core.store.limits().memory_bytes / BATCH_PART);
-        core.store.next_batch(goal, now, max_bytes)
-    });
+    let wrote = !engine.leaves_it_to_a_sync(&core) && engine.write_oldest(&mut core);
     core.store.trim();
     // What the deferred work has changed can wait: spinning over it would take up one removed file at a time.
     if !wrote && !core.stopping && !core.store.graph().has_fired() {
@@ -65,6 +59,24 @@ fn turn(engine: &Weak<Engine>) -> bool {
 }
 
 impl Engine {
+    /// Whether a large batch of a sync is under way: what it leaves for later rounds goes in those. Bits of it written beside it would
+    /// each cost a flush that the large batch waits for as well.
+    fn leaves_it_to_a_sync(&self, core: &Core) -> bool {
+        core.sync_blocks >= LARGE_SYNC_BLOCKS && !core.store.is_crowded()
+    }
+
+    fn write_oldest(&self, core: &mut MutexGuard<'_, Core>) -> bool {
+        let goal = if core.store.is_filling() {
+            Goal::Oldest
+        } else {
+            Goal::Expired
+        };
+        self.write_batch(core, |core, now| {
+            let max_bytes = BATCH_BYTES.min(core.store.limits().memory_bytes / BATCH_PART);
+            core.store.next_batch(goal, now, max_bytes)
+        })
+    }
+
     /// Puts a batch together, writes it without the lock and reports it done. False where there was nothing to write,
     /// or a failure was latched.
     pub(crate) fn write_batch(
@@ -194,9 +206,12 @@ impl Engine {
                     .iter()
                     .flat_map(|(_, w)| w.iter().copied())
                     .collect();
-                core.store.next_batch(Goal::Patches(&all), now, u64::MAX)
+                let batch = core.store.next_batch(Goal::Patches(&all), now, u64::MAX);
+                core.sync_blocks = batch.len();
+                batch
             });
             core.sync_leader = false;
+            core.sync_blocks = 0;
             if wrote {
                 continue;
             }

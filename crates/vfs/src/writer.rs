@@ -186,7 +186,9 @@ impl Engine {
             let Some(position) = core.wishes.iter().position(|(t, _)| *t == ticket) else {
                 return Ok(());
             };
-            let targets = std::mem::take(&mut core.wishes[position].1);
+            let mut targets = std::mem::take(&mut core.wishes[position].1);
+            // What is there already is not asked for in every round that follows.
+            targets.retain(|target| core.store.graph().is_live(*target));
             let state = core.store.closure_state(&targets);
             core.wishes[position].1 = targets;
             if !state.live {

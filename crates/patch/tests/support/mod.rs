@@ -71,6 +71,10 @@ pub(crate) enum Step {
     Complete {
         block: u32,
     },
+    /// From now on changes keep their undo data, or no longer do.
+    KeepUndo {
+        keep: bool,
+    },
 }
 
 fn deps() -> impl Strategy<Value = Vec<u16>> {
@@ -96,6 +100,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => prop::collection::vec(0u16..30, 1..3).prop_map(|targets| Step::Sync { targets }),
         8 => (0..BLOCKS).prop_map(|block| Step::Start { block }),
         8 => (0..BLOCKS).prop_map(|block| Step::Complete { block }),
+        2 => prop::bool::weighted(0.3).prop_map(|keep| Step::KeepUndo { keep }),
     ]
 }
 
@@ -357,6 +362,7 @@ impl Run {
                 self.start(BlockId(*block))?;
             }
             Step::Complete { block } => self.complete(BlockId(*block)),
+            Step::KeepUndo { keep } => self.graph.set_keeps_undo(*keep),
         }
         self.compare()
     }

@@ -61,6 +61,8 @@ pub struct Spec {
     pub cache_bytes: u64,
     /// How long a change may stay in memory only.
     pub expire_seconds: f64,
+    /// What order is kept between, in bytes: the block where nothing is said.
+    pub atomic_bytes: Option<u32>,
     /// What everything random is drawn from.
     pub seed: u64,
     /// Check the image after the run.
@@ -137,6 +139,7 @@ fn mount(spec: &Spec, device: Arc<dyn BlockDevice>) -> Result<Arc<Engine>> {
     let options = MountOptions {
         cache_bytes: spec.cache_bytes,
         expire_seconds: spec.expire_seconds,
+        atomic_bytes: spec.atomic_bytes,
         ordering: spec.ordering,
         optimisations: spec.optimisations,
         ..MountOptions::default()

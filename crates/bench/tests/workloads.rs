@@ -37,6 +37,7 @@ fn spec(workload: Workload, ordering: Ordering) -> Spec {
         },
         cache_bytes: 1 << 30,
         expire_seconds: 1e6,
+        atomic_bytes: None,
         seed: 1,
         check: true,
         mount_stats: None,

@@ -384,16 +384,16 @@ impl Ext {
         }
     }
 
-    /// The last name of a directory that stands for an inode, `.` and `..` apart.
+    /// The names in a directory that stand for an inode, `.` and `..` apart.
     pub(crate) fn find_by_inode(
         &mut self,
         v: &mut Volume<'_>,
         number: u32,
         inode: &Inode,
         wanted: u32,
-    ) -> Result<Option<(Found, Vec<u8>)>> {
+    ) -> Result<Vec<(Found, Vec<u8>)>> {
         self.want_directory(v, inode)?;
-        let mut last = None;
+        let mut names = Vec::new();
         for logical in 0..self.directory_blocks(inode) {
             let Some(block) = self.directory_block(v, inode, logical)? else {
                 continue;
@@ -407,11 +407,11 @@ impl Ext {
                         offset: entry.offset,
                         logical,
                     };
-                    last = Some((found, entry.name.to_vec()));
+                    names.push((found, entry.name.to_vec()));
                 }
             }
         }
-        Ok(last)
+        Ok(names)
     }
 
     /// Whether a directory has no names but `.` and `..`.

@@ -149,6 +149,10 @@ impl InodeEditor {
         self.put(offset::FLAGS, &flags.to_le_bytes());
     }
 
+    pub(crate) fn set_version(&mut self, version: u32) {
+        self.put(offset::VERSION, &version.to_le_bytes());
+    }
+
     pub(crate) fn set_dtime(&mut self, seconds: u32) {
         self.put(offset::DTIME, &seconds.to_le_bytes());
     }

@@ -50,6 +50,7 @@ mod reclaim;
 mod removal;
 mod rename;
 pub mod repair;
+mod replace;
 mod room;
 mod shrink;
 mod xattrs;

@@ -287,6 +287,23 @@ errors! {
          mkdir other; sync; rename outer/middle/inner other/inner; rename outer \
          other/inner/sub/outer";
 
+    // A directory that takes an empty one's name.
+    /// A directory has two names, and nothing tells which of them was another one's: the reclaim takes that one away.
+    ReplacedWithoutMark => "replaced-without-mark",
+        concat!("mkdir B; mkdir B/C; creat B/", long!(), "1; creat B/", long!(), "2; creat B/", long!(), "3; mkdir B/", long!(),
+            "4; sync; rename B/C B/", long!(), "4");
+    /// The same, for what tells it is freed already.
+    ReplacedGoneBeforeOldName => "replaced-gone-before-old-name",
+        "mkdir A; mkdir B; mkdir B/foo; mkdir B/foo/D; sync; rename A B/foo/D";
+    /// A directory that the reclaim took one of two names from moves on, and has three.
+    MovedBeforeEarlierNames => "moved-before-earlier-names",
+        "mkdir A; mkdir B; mkdir C; mkdir A/a; mkdir B/b; mkdir C/c; sync; rename A/a B/b; rename B/b C/c";
+    /// What removes a name that replaced another one before it was on the disk is forgotten: that other one is still there when the
+    /// name is made again elsewhere.
+    RemovalOfReplacementForgotten => "removal-of-replacement-forgotten",
+        concat!(full_b!(), "; creat B/", long!(), "4; creat B/", long!(), "5; sync; unlink B/", long!(), "1; sync; rename B/", long!(),
+            "5 B/", long!(), "4; unlink B/", long!(), "4; creat B/", long!(), "4");
+
     // Truncation and holes.
     /// A file was cut, but its blocks are still mapped: a checker gives it back the bytes, or a growth shows them.
     SizeBeforeNullification => "size-before-nullification",
@@ -377,6 +394,12 @@ errors! {
     /// A directory keeps one name; its `..` still leads to where the reclaim took the other one away.
     ReclaimClearsBeforeParents => "reclaim-clears-before-parents",
         "mkdir A; mkdir A/d; sync; mkdir B; rename A/d B/d";
+    /// Of a directory's two names the reclaim keeps the one that nobody else had before.
+    ReclaimIgnoresMarks => "reclaim-ignores-marks",
+        "mkdir A; mkdir B; mkdir B/foo; mkdir B/foo/D; sync; rename A B/foo/D";
+    /// The reclaim takes away the name that a directory's `..` agrees with before `..` leads to the other one.
+    ReclaimClearsBeforeDotDot => "reclaim-clears-before-dot-dot",
+        "mkdir A; mkdir B; mkdir B/foo; mkdir B/foo/D; sync; rename A B/foo/D";
     /// A name in a directory that nobody can reach stands for an inode that the reclaim marked as deleted.
     ReclaimKillsEarly => "reclaim-kills-early", "mkdir A; sync; mkdir A/d; mkdir A/d/e";
     /// A `..` leads to a directory that the reclaim marked as deleted.
@@ -415,6 +438,8 @@ impl Planted {
         matches!(
             self,
             Planted::ReclaimClearsBeforeParents
+                | Planted::ReclaimIgnoresMarks
+                | Planted::ReclaimClearsBeforeDotDot
                 | Planted::ReclaimKillsEarly
                 | Planted::ReclaimKillsParentFirst
                 | Planted::ReclaimCorrectsEarly
@@ -434,6 +459,17 @@ impl Planted {
 
 #[cfg(feature = "planted-errors")]
 impl Planted {
+    /// Whether the states that a crash leaves are right, and only what the reclaim makes of them is not.
+    pub fn needs_reclaim(self) -> bool {
+        let leaves_no_hint = matches!(
+            self,
+            Planted::ReplacedWithoutMark
+                | Planted::ReplacedGoneBeforeOldName
+                | Planted::MovedBeforeEarlierNames
+        );
+        leaves_no_hint || self.is_in_recovery()
+    }
+
     /// Whether it is in what is done only where scopes are atomic, as they are under a journal.
     pub fn needs_atomic_scopes(self) -> bool {
         matches!(

@@ -87,9 +87,23 @@ impl Ext {
         now: Timestamp,
     ) {
         self.index_removed(directory, name, found.logical);
-        self.note_removal(v, directory, name, cleared);
+        if !planted(Planted::RemovalOfReplacementForgotten)
+            || !self.is_as_written(v, found, cleared)
+        {
+            self.note_removal(v, directory, name, cleared);
+        }
         self.note_change(v, directory, cleared);
         self.touch_modified(v, directory, now);
+    }
+
+    /// Whether a name and its removal are one patch. The name need not be new all the same: what it stood for before may be on the
+    /// disk.
+    fn is_as_written(&self, v: &Volume<'_>, found: &Found, cleared: PatchId) -> bool {
+        let names = self.inodes.get(&found.inode).map_or(&[][..], |s| &s.names);
+        let pending = names
+            .iter()
+            .find(|n| (n.block, n.offset) == (found.block, found.offset));
+        pending.is_some_and(|n| v.merged(n.name, cleared))
     }
 
     /// The inode that a name stands for; it must be in use.

@@ -215,7 +215,19 @@ impl Ext {
             }
         }
         let target_lives_on = !before_name.is_empty();
+        let mark = match &m.target {
+            Some((found, target)) if target.is_directory() && !atomic => {
+                let places = (self.place_of(m.from, &m.old), self.place_of(m.to, found));
+                self.mark_replaced(v, (number, &m.inode), places, found.inode)
+            }
+            _ => None,
+        };
+        before_name.extend(mark);
         if !atomic {
+            if m.is_directory && !planted(Planted::MovedBeforeEarlierNames) {
+                // Two names are all that it may have; and of two marks that say which of them to keep, one is out of date.
+                self.earlier_names_gone(v, number, &mut before_name);
+            }
             let counted = self.change_inode(v, number, &[], |e| {
                 e.set_links(m.inode.links.saturating_add(1));
                 e.set_changed(now);
@@ -254,8 +266,9 @@ impl Ext {
         }
         self.track_name_removed(m.from, m.old.logical, number, m.is_directory);
         let old_name = self.take_name(number, m.old.block, m.old.offset);
+        let mut old_gone = PatchId::COMMITTED;
         if !atomic {
-            self.retire_old_name(v, m, &pending, old_name, new_parent_link, dotdot, now);
+            old_gone = self.retire_old_name(v, m, &pending, old_name, new_parent_link, dotdot, now);
         } else {
             // The patch that writes the new name clears the old one. Should the new name go before it is on the disk, the old one
             // may still be there.
@@ -266,7 +279,13 @@ impl Ext {
         if let Some((found, target)) = &m.target {
             // The name that replaced it sits at its place: what was pending there is about the target.
             let replaced = unless(Planted::TargetDroppedBeforeNewName, pending.name);
+            if mark.is_some() {
+                self.keep_mark(v, found, replaced, old_gone);
+            }
             self.lose_name(v, m.to, found, target, replaced, now);
+            if mark.is_some() {
+                self.note_mark_gone(v, number, found.inode);
+            }
         }
         if m.is_directory {
             self.note_reach(v, number, &pending);
@@ -275,7 +294,7 @@ impl Ext {
         Ok(())
     }
 
-    /// The old name goes, after the new one and a directory's `..`; then the links that it was.
+    /// The old name goes, after the new one and a directory's `..`; then the links that it was. Returns what clears it.
     #[allow(clippy::too_many_arguments)]
     fn retire_old_name(
         &mut self,
@@ -286,7 +305,7 @@ impl Ext {
         new_parent_link: Option<PatchId>,
         dotdot: Option<Found>,
         now: Timestamp,
-    ) {
+    ) -> PatchId {
         let number = m.old.inode;
         let mut before_clearing = self.reach_for_clearing(m, pending);
         let mut parent_after = Vec::new();
@@ -326,6 +345,7 @@ impl Ext {
             self.drop_parent_link(v, m.from, after);
         }
         self.touch_modified(v, m.from, now);
+        cleared
     }
 
     /// What the old name's removal must come after: that the new one is there and, in another directory, can be reached.

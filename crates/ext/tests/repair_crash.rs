@@ -3,12 +3,16 @@
 mod crash;
 mod support;
 
-use backstitch_ext::fsck::{self, Kind, Report, SliceSource};
+use backstitch_device::MemoryDevice;
+use backstitch_ext::fsck::{self, Code, Kind, Report, SliceSource};
 use backstitch_ext::repair::{Mode, Options, Outcome, repair};
+use backstitch_layout::{InodeNumber, Rename, RenameMode};
 use backstitch_ordering::MechanismKind;
-use backstitch_store::Optimisations;
+use backstitch_store::{Optimisations, drive};
 use crash::{Machine, seeds};
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 use support::cutting::CuttingDevice;
 use support::random::{self, Random, VARIANTS, make_image, targets};
 use support::{e2fsck, environment, have};
@@ -145,4 +149,91 @@ fn a_repair_that_was_cut_short_is_finished_by_the_next() {
         );
     }
     assert!(cuts > 0);
+}
+
+/// A directory that takes an empty one's name: where, and the two names.
+struct Replacement {
+    machine: Machine,
+    from: InodeNumber,
+    to: InodeNumber,
+    names: [String; 2],
+}
+
+/// One that is about to happen: in another directory, or in another block of its own, there or back.
+fn replacement(within: Option<bool>) -> Replacement {
+    let mut machine = Machine::new(MechanismKind::Soft, 1024, Optimisations::NONE);
+    let root = machine.fs.root();
+    let from = machine.make_directory(root, "from");
+    let mut to = from;
+    let mut names = ["moved".to_owned(), "x".repeat(250)];
+    machine.make_directory(from, &names[0]);
+    match within {
+        Some(is_back) => {
+            for letter in ["a", "b", "c"] {
+                machine.make(from, &letter.repeat(250));
+            }
+            machine.make_directory(from, &names[1]);
+            if is_back {
+                names.reverse();
+            }
+        }
+        None => {
+            to = machine.make_directory(root, "to");
+            machine.make_directory(to, &names[1]);
+        }
+    }
+    machine.drain();
+    Replacement {
+        machine,
+        from,
+        to,
+        names,
+    }
+}
+
+impl Replacement {
+    /// Does it, puts one change and what that depends on onto the disk, and cuts the power; `None` where there are not so many.
+    fn cut_after(mut self, number: usize) -> Option<Vec<u8>> {
+        let rename = Rename {
+            from: self.from,
+            from_name: self.names[0].as_bytes(),
+            to: self.to,
+            to_name: self.names[1].as_bytes(),
+            mode: RenameMode::Replace,
+        };
+        let machine = &mut self.machine;
+        machine
+            .run(|fs, v, now| fs.rename(v, &rename, now))
+            .unwrap();
+        let mut changes = Vec::new();
+        machine.store.uncommitted(&mut changes);
+        let change = *changes.get(number)?;
+        let (store, devices) = (&mut machine.store, &machine.devices);
+        drive::sync(store, devices, &[change], Duration::ZERO).unwrap();
+        Some(machine.memory.snapshot())
+    }
+}
+
+#[test]
+fn preening_keeps_the_name_that_was_another_ones() {
+    for within in [None, Some(false), Some(true)] {
+        let mut with_both = 0;
+        for number in 0.. {
+            let replacement = replacement(within);
+            let (to, name) = (replacement.to, replacement.names[1].clone());
+            let Some(state) = replacement.cut_after(number) else {
+                break;
+            };
+            let found = report(&state).findings;
+            with_both += usize::from(found.iter().any(|f| f.code == Code::DirectoryTwoNames));
+            let device = CuttingDevice::new(state);
+            let outcome = repaired(&device, Mode::Preen);
+            assert!(outcome.after.is_some(), "{found:?}");
+            let memory = Arc::new(MemoryDevice::from_bytes(device.snapshot()));
+            let mut machine = Machine::open(memory, MechanismKind::Soft, 1024, Optimisations::NONE);
+            let named = machine.run(|fs, v, _| fs.lookup(v, to, name.as_bytes()));
+            assert!(named.is_ok(), "within one: {within:?}, {number}: {named:?}");
+        }
+        assert!(with_both > 0, "within one: {within:?}");
+    }
 }

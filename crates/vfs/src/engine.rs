@@ -606,6 +606,7 @@ impl Engine {
         let core = self.core.lock();
         Stats {
             ordering: self.ordering_name.to_string(),
+            atomic_unit_bytes: self.atomic_bytes,
             ops: core.operations,
             read_only: core.fs.read_only_reason(),
             write_retries: core.write_retries,

@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 pub struct Stats {
     /// The mechanism.
     pub ordering: String,
+    /// What order is kept between: the block, or the unit that the mount was told.
+    pub atomic_unit_bytes: u32,
     /// Operations done.
     pub ops: u64,
     /// The patch graph.

@@ -1,6 +1,7 @@
 //! `backstitch bench WORKLOAD … TARGET`.
 
 use crate::error::{Error, Result};
+use crate::options::AtomicUnit;
 use crate::{show, size};
 mod imap;
 
@@ -51,7 +52,7 @@ pub(crate) struct Args {
     /// Run through system calls in this directory
     #[arg(
         long,
-        conflicts_with_all = ["ordering", "opt", "cache", "expire", "size", "check"]
+        conflicts_with_all = ["ordering", "opt", "cache", "expire", "atomic", "size", "check"]
     )]
     dir: Option<PathBuf>,
     /// Run on a simulated disk (not there yet)
@@ -73,6 +74,9 @@ pub(crate) struct Args {
     /// How long a change may stay in memory only, 30 unless told
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     expire: Option<f64>,
+    /// What order is kept between (atomic= of mount): block (unless told), or a number of bytes
+    #[arg(long, value_name = "UNIT")]
+    atomic: Option<AtomicUnit>,
     /// What everything random is drawn from
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -227,6 +231,7 @@ fn recovery(args: &Args) -> Result<()> {
         ("--min-bytes", args.min_bytes.is_some()),
         ("--max-bytes", args.max_bytes.is_some()),
         ("--expire", args.expire.is_some()),
+        ("--atomic", args.atomic.is_some()),
         ("--plot", args.plot.is_some()),
     ];
     if let Some((option, _)) = unfit.iter().find(|(_, given)| *given) {
@@ -288,6 +293,7 @@ fn specs(args: &Args, is_table: bool) -> Result<Vec<Spec>> {
         target: target(args)?,
         cache_bytes: args.cache.unwrap_or(256 << 20),
         expire_seconds: args.expire.unwrap_or(30.0),
+        atomic_bytes: args.atomic.and_then(AtomicUnit::bytes),
         seed: args.seed,
         check: args.check,
         mount_stats: Some(mount_stats),

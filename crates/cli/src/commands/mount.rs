@@ -269,5 +269,16 @@ pub(super) fn announce(report: &serde_json::Value, json: bool) -> Result<()> {
     if json {
         return show::print_json("mount", report);
     }
-    Ok(())
+    let (image, dir, layout, ordering) =
+        (text("image"), text("dir"), text("layout"), text("ordering"));
+    let order = match ordering.as_str() {
+        // The others keep none between blocks, or whole transactions.
+        "soft" | "sync" => format!(
+            ", order between units of {} bytes",
+            report["atomic_unit_bytes"]
+        ),
+        _ => String::new(),
+    };
+    let line = format!("{image} on {dir}: {layout}, {ordering}{order}\n");
+    show::print_bytes("mount", line.as_bytes())
 }

@@ -134,6 +134,7 @@ pub mod offset {
         LINKS = i_links_count "2";
         BLOCKS = i_blocks_lo "4";
         FLAGS = i_flags "4";
+        VERSION = i_version "4";
         BLOCK = i_block "60";
         GENERATION = i_generation "4";
         FILE_ACL = i_file_acl_lo "4";
@@ -174,6 +175,8 @@ pub struct Inode {
     pub sectors: u32,
     /// `i_flags`
     pub flags: u32,
+    /// `i_version`: on a directory that was to be replaced, its [mark](super::replaced).
+    pub version: u32,
     /// The pointers; a fast symlink's target or a device number where there are none.
     pub block: [u32; POINTERS],
     /// What changes when the number is used anew.
@@ -224,6 +227,7 @@ impl Inode {
             links: raw.i_links_count.get(),
             sectors: raw.i_blocks_lo.get(),
             flags: raw.i_flags.get(),
+            version: raw.i_version.get(),
             block,
             generation: raw.i_generation.get(),
             file_acl: raw.i_file_acl_lo.get().into(),

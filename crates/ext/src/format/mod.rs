@@ -16,6 +16,7 @@ pub mod htree;
 pub mod inode;
 pub mod posix_acl;
 pub mod record;
+pub mod replaced;
 pub mod superblock;
 pub mod xattr;
 

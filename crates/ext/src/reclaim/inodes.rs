@@ -200,7 +200,11 @@ impl Ext {
         Ok(ReclaimStep::More)
     }
 
-    fn want_inodes(&mut self, v: &mut Volume<'_>, inodes: impl Iterator<Item = u32>) -> Result<()> {
+    pub(super) fn want_inodes(
+        &mut self,
+        v: &mut Volume<'_>,
+        inodes: impl Iterator<Item = u32>,
+    ) -> Result<()> {
         let mut missing = false;
         for number in inodes {
             let (block, _) = self.inode_place(number)?;

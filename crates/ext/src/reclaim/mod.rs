@@ -71,6 +71,8 @@ enum Phase {
     Scan { group: u32, block: u64 },
     /// Walk the directories on the stack.
     Walk,
+    /// Where there are directories with two names: note what others without a name say of who replaced them, from one on.
+    Replaced(u32),
     /// Settle the directories with two names, from one on.
     Doubles(usize),
     /// Correct `..` entries: of the list, from one on.
@@ -106,6 +108,8 @@ pub(crate) struct Reclaim {
     further: FxHashMap<u32, Vec<u32>>,
     /// These directories, once all are known.
     doubles: Vec<u32>,
+    /// The [marks](crate::format::replaced) of directories that were replaced as the power failed.
+    marks: FxHashSet<u32>,
     /// Directories whose `..` is wrong.
     strays: Vec<u32>,
     /// Directories that cannot be reached, and where their `..` leads; later in the order in which they die.
@@ -159,6 +163,7 @@ impl Reclaim {
             stack: vec![ROOT_INODE],
             further: FxHashMap::default(),
             doubles: Vec::new(),
+            marks: FxHashSet::default(),
             strays: Vec::new(),
             orphans: Vec::new(),
             deaths: FxHashMap::default(),
@@ -240,7 +245,11 @@ impl Reclaim {
     fn is_settled(&self) -> bool {
         !matches!(
             self.phase,
-            Phase::Scan { .. } | Phase::Walk | Phase::Doubles(_) | Phase::Parents(_)
+            Phase::Scan { .. }
+                | Phase::Walk
+                | Phase::Replaced(_)
+                | Phase::Doubles(_)
+                | Phase::Parents(_)
         )
     }
 
@@ -278,7 +287,7 @@ impl Reclaim {
                 let known = self.directories.len() as u64;
                 0.2 + 0.3 * part(known.saturating_sub(open), known)
             }
-            Phase::Doubles(_) | Phase::Parents(_) => 0.5,
+            Phase::Replaced(_) | Phase::Doubles(_) | Phase::Parents(_) => 0.5,
             Phase::Orphans { inode, .. } => 0.5 + 0.05 * part(inode.into(), inodes),
             Phase::KillOrphans(_) => 0.55,
             Phase::Kill(inode) => 0.55 + 0.05 * part(inode.into(), inodes),
@@ -348,6 +357,7 @@ impl Ext {
         match r.phase {
             Phase::Scan { group, block } => self.scan_inodes(v, r, group, block),
             Phase::Walk => self.walk_directories(v, r),
+            Phase::Replaced(inode) => self.note_marks(v, r, inode),
             Phase::Doubles(at) => self.settle_double(v, r, at),
             Phase::Parents(at) => self.correct_parent(v, r, at),
             Phase::Orphans { inode, block } => self.clear_orphan(v, r, inode, block),

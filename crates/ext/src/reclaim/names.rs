@@ -1,20 +1,25 @@
 //! The names: which can be reached, and how many each inode has.
 
+use std::collections::BTreeSet;
+
 use backstitch_layout::{Changed, Error, InodeNumber, ReclaimStep, Result};
-use backstitch_ordering::{BlockClass, Volume};
+use backstitch_ordering::{BlockClass, PatchId, Volume};
 use rustc_hash::FxHashMap;
 
 use super::{Phase, Reclaim, kind};
 use crate::format::directory::{OFFSET_INODE, TYPE_UNKNOWN, entries};
+use crate::format::replaced::{Place, name_to_keep};
 use crate::format::{Inode, ROOT_INODE};
 use crate::index::{Found, corrupt_directory};
 use crate::layout::Ext;
-use crate::planted::Planted;
+use crate::planted::{Planted, planted, unless};
 
 /// The type code of directories.
 pub(super) const DIRECTORY: u8 = 2;
 /// How many blocks of a directory one step looks at.
 const BLOCKS_PER_STEP: u64 = 32;
+/// How many inodes of directories without a name one step looks at.
+const INODES_PER_STEP: usize = 256;
 
 /// A directory that can be reached.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +72,14 @@ struct Seen {
     offset: usize,
 }
 
+/// A name of a directory that has several.
+struct NameOf {
+    /// The directory that has it.
+    holder: u32,
+    found: Found,
+    name: Vec<u8>,
+}
+
 fn corrupt(number: u32, what: impl Into<String>) -> Error {
     Error::corrupt(format!("directory {number}"), what.into())
 }
@@ -81,7 +94,10 @@ impl Ext {
         let Some(number) = r.stack.last().copied() else {
             r.doubles = r.further.keys().copied().collect();
             r.doubles.sort_unstable();
-            r.phase = Phase::Doubles(0);
+            r.phase = match r.doubles.is_empty() {
+                true => Phase::Doubles(0),
+                false => Phase::Replaced(1),
+            };
             return Ok(ReclaimStep::More);
         };
         // It may have been removed since it was found, and its number may stand for another one.
@@ -193,8 +209,8 @@ impl Ext {
         Ok(())
     }
 
-    /// A directory with two names, which a move leaves: the one that `..` agrees with stays, unless that would cut the directory
-    /// off from the root.
+    /// A directory with several names, which a move leaves: one stays. That is the one that was somebody else's before, whose mark
+    /// says so; else the one that `..` agrees with, unless that would cut the directory off from the root.
     pub(super) fn settle_double(
         &mut self,
         v: &mut Volume<'_>,
@@ -217,50 +233,118 @@ impl Ext {
             r.phase = Phase::Doubles(at + 1);
             return Ok(ReclaimStep::More);
         };
-        let stays = if directory.dotdot != directory.parent
-            && further.contains(&directory.dotdot)
-            && !r.is_inside(directory.dotdot, child)
-        {
-            directory.dotdot
+        let (parent, dotdot) = (directory.parent, directory.dotdot);
+        let mut holders = further.clone();
+        holders.push(parent);
+        let agreed = if further.contains(&dotdot) && !r.is_inside(dotdot, child) {
+            dotdot
         } else {
-            directory.parent
+            parent
         };
-        // One after the other, of those that go.
-        let from = match further.iter().find(|f| **f != stays) {
-            Some(from) => *from,
-            None if directory.parent != stays => directory.parent,
-            None => stays,
-        };
-        self.clear_name_of(v, r, from, child)?;
-        r.drop_name(from, child, true);
+        let names = self.names_of(v, &holders, child)?;
+        let kept = self.marked_name(v, r, child, &names)?;
+        let kept = kept.or_else(|| names.iter().position(|n| n.holder == agreed));
+        let mut after = Vec::new();
+        if let Some(holder) = kept.map(|at| names[at].holder)
+            && holders.contains(&dotdot)
+            && holder != dotdot
+        {
+            // The name that `..` agrees with stays until `..` agrees with the one that is kept.
+            let led = self.lead_dotdot(v, r, child, holder)?;
+            after.push(unless(Planted::ReclaimClearsBeforeDotDot, led));
+        }
+        for (_, name) in names.iter().enumerate().filter(|(n, _)| Some(*n) != kept) {
+            self.clear_second_name(v, r, name, &after);
+            r.drop_name(name.holder, child, true);
+        }
+        r.phase = Phase::Doubles(at + 1);
         Ok(ReclaimStep::More)
     }
 
-    /// Takes a directory's name (the last one, where there are several) out of another one.
-    fn clear_name_of(
+    /// Which of a directory's names another directory had that was replaced, by its mark.
+    fn marked_name(
+        &mut self,
+        v: &mut Volume<'_>,
+        r: &Reclaim,
+        child: u32,
+        names: &[NameOf],
+    ) -> Result<Option<usize>> {
+        let generation = self.read_directory_inode(v, child)?.generation;
+        let places: Vec<Place> = names
+            .iter()
+            .map(|name| self.place_of(name.holder, &name.found))
+            .collect();
+        let is_marked = |mark| r.marks.contains(&mark) && !planted(Planted::ReclaimIgnoresMarks);
+        let kept = name_to_keep(child, generation, &places, is_marked);
+        let kept = kept.and_then(|kept| places.iter().position(|place| *place == kept));
+        Ok(kept.filter(|at| !r.is_inside(names[*at].holder, child)))
+    }
+
+    /// The marks of directories that cannot be reached.
+    pub(super) fn note_marks(
         &mut self,
         v: &mut Volume<'_>,
         r: &mut Reclaim,
-        directory: u32,
-        child: u32,
-    ) -> Result<()> {
-        let inode = self.read_directory_inode(v, directory)?;
-        let (found, name) = self
-            .find_by_inode(v, directory, &inode, child)?
-            .ok_or_else(|| corrupt(directory, format!("its name of inode {child} is gone")))?;
-        let mut after = Vec::new();
+        from: u32,
+    ) -> Result<ReclaimStep> {
+        let is_orphan = |i: &u32| r.kind(*i) == DIRECTORY && !r.directories.contains_key(i);
+        let part: Vec<u32> = (from..=self.sb.inodes_count)
+            .filter(is_orphan)
+            .take(INODES_PER_STEP)
+            .collect();
+        self.want_inodes(v, part.iter().copied())?;
+        for number in &part {
+            let mark = self.read_any_inode(v, *number)?.version;
+            r.marks.extend((mark != 0).then_some(mark));
+        }
+        r.phase = match part.last() {
+            Some(last) => Phase::Replaced(last + 1),
+            None => Phase::Doubles(0),
+        };
+        Ok(ReclaimStep::More)
+    }
+
+    /// All names that a directory has in others.
+    fn names_of(&mut self, v: &mut Volume<'_>, holders: &[u32], child: u32) -> Result<Vec<NameOf>> {
+        let mut all = Vec::new();
+        let once: BTreeSet<u32> = holders.iter().copied().collect();
+        for holder in once {
+            let inode = self.read_directory_inode(v, holder)?;
+            let names = self.find_by_inode(v, holder, &inode, child)?;
+            if names.is_empty() {
+                let what = format!("its name of inode {child} is gone");
+                return Err(corrupt(holder, what));
+            }
+            all.extend(names.into_iter().map(|(found, name)| NameOf {
+                holder,
+                found,
+                name,
+            }));
+        }
+        Ok(all)
+    }
+
+    /// Takes a directory's name out of another one.
+    fn clear_second_name(
+        &mut self,
+        v: &mut Volume<'_>,
+        r: &mut Reclaim,
+        name: &NameOf,
+        after: &[PatchId],
+    ) {
+        let (holder, child) = (name.holder, name.found.inode);
+        let mut after = after.to_vec();
         after.extend(self.reach_of_directory(child).filter(|p| v.is_live(*p)));
-        let cleared = self.clear_name(v, &found, &after);
-        self.index_removed(directory, &name, found.logical);
-        self.note_removal(v, directory, &name, cleared);
-        self.note_departure(v, directory, cleared);
+        let cleared = self.clear_name(v, &name.found, &after);
+        self.index_removed(holder, &name.name, name.found.logical);
+        self.note_removal(v, holder, &name.name, cleared);
+        self.note_departure(v, holder, cleared);
         self.note_clearing(v, child, None, cleared);
         self.changed.push(Changed::Name {
-            directory: InodeNumber(directory),
-            name,
+            directory: InodeNumber(holder),
+            name: name.name.clone(),
         });
         r.note_change(v, cleared);
-        Ok(())
     }
 
     /// Makes a `..` lead to the directory by which the directory is reached. (It leads elsewhere where a move was cut short and the
@@ -279,20 +363,32 @@ impl Ext {
         };
         // A directory made since then may have been removed again.
         if let Some(parent) = r.directories.get(&number).map(|d| d.parent) {
-            let inode = self.read_directory_inode(v, number)?;
-            let dotdot = self.find_dotdot(v, number, &inode)?;
-            let id = v.write(
-                dotdot.block,
-                BlockClass::Directory,
-                dotdot.offset + OFFSET_INODE,
-                &parent.to_le_bytes(),
-                &[],
-            );
-            r.set_dotdot(number, parent);
-            r.note_change(v, id);
+            self.lead_dotdot(v, r, number, parent)?;
         }
         r.phase = Phase::Parents(at + 1);
         Ok(ReclaimStep::More)
+    }
+
+    /// Makes a `..` lead to `parent`.
+    fn lead_dotdot(
+        &mut self,
+        v: &mut Volume<'_>,
+        r: &mut Reclaim,
+        number: u32,
+        parent: u32,
+    ) -> Result<PatchId> {
+        let inode = self.read_directory_inode(v, number)?;
+        let dotdot = self.find_dotdot(v, number, &inode)?;
+        let id = v.write(
+            dotdot.block,
+            BlockClass::Directory,
+            dotdot.offset + OFFSET_INODE,
+            &parent.to_le_bytes(),
+            &[],
+        );
+        r.set_dotdot(number, parent);
+        r.note_change(v, id);
+        Ok(id)
     }
 
     /// Takes a part of the names out of a directory that cannot be reached: what they stand for is about to die, and no name on the

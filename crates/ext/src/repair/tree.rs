@@ -4,6 +4,7 @@ use super::fixer::{ByInode, Fixer, put_u16, put_u32};
 use crate::format::ROOT_INODE;
 use crate::format::directory::{OFFSET_INODE, entries};
 use crate::format::inode::offset;
+use crate::format::replaced::{Place, name_to_keep};
 use crate::fsck::{CheckError, Code, Finding, Location};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
@@ -90,48 +91,84 @@ impl Fixer<'_, '_> {
             .collect()
     }
 
-    /// Keeps one name of a directory: one that can be reached, of those the one that `..` agrees with.
+    /// Keeps one name of a directory: one that can be reached; of those the one that another directory had, by
+    /// [its mark](crate::format::replaced); else the one that `..` agrees with.
     ///
     /// A directory was being moved to another one whose own name never reached the disk: then `..` leads where nobody comes by. It
     /// is led back first, and before that its old parent counts it again, so that no crash in between leaves a count too low.
     fn settle_names(&mut self, directory: u32, is_reached: &[bool]) -> Result<(), CheckError> {
-        let parents = self.parents_of(directory);
         let index = self.facts.gathered.directory_index(directory);
         let dot_dot = index.map_or(0, |index| self.facts.names.parents[index]);
-        let reached: Vec<u32> = parents
-            .iter()
-            .copied()
-            .filter(|parent| self.is_reachable(is_reached, *parent))
-            .collect();
-        let candidates = if reached.is_empty() { parents } else { reached };
-        let Some(first) = candidates.first().copied() else {
+        let all = self.places_of(directory)?;
+        let mut names: Vec<Place> = all.clone();
+        names.retain(|name| self.is_reachable(is_reached, name.directory));
+        if names.is_empty() {
+            names = all;
+        }
+        let agreed = names.iter().find(|name| name.directory == dot_dot).copied();
+        let Some(kept) = self
+            .marked_name(directory, &names, is_reached)?
+            .or(agreed)
+            .or(names.first().copied())
+        else {
             return Ok(());
         };
-        let kept = match candidates.contains(&dot_dot) {
-            true => dot_dot,
-            false => first,
-        };
-        if kept != dot_dot {
-            let mut bytes = self.inode_bytes(kept)?;
+        if kept.directory != dot_dot {
+            let mut bytes = self.inode_bytes(kept.directory)?;
             let links = u16::from_le_bytes([bytes[offset::LINKS], bytes[offset::LINKS + 1]]);
             put_u16(&mut bytes, offset::LINKS, links.saturating_add(1));
-            self.put_inode(kept, &bytes)?;
+            self.put_inode(kept.directory, &bytes)?;
             self.image.barrier();
-            self.set_dot_dot(directory, kept)?;
+            self.set_dot_dot(directory, kept.directory)?;
             self.image.barrier();
         }
         self.remove_names(directory, Some(kept))
     }
 
-    /// Removes the names of a directory, but the first one in `kept`.
-    fn remove_names(&mut self, directory: u32, kept: Option<u32>) -> Result<(), CheckError> {
+    /// Which of a directory's names was that of one which it replaced, and which nobody can reach now.
+    fn marked_name(
+        &self,
+        directory: u32,
+        names: &[Place],
+        is_reached: &[bool],
+    ) -> Result<Option<Place>, CheckError> {
+        let mut marks = BTreeSet::new();
+        for (index, other) in self.facts.gathered.directories.iter().enumerate() {
+            if !is_reached[index] {
+                marks.insert(self.inode(other.inode)?.version);
+            }
+        }
+        let generation = self.inode(directory)?.generation;
+        let is_marked = |mark| marks.contains(&mark);
+        Ok(name_to_keep(directory, generation, names, is_marked))
+    }
+
+    /// Where a directory has its names.
+    fn places_of(&self, directory: u32) -> Result<Vec<Place>, CheckError> {
+        let mut places = Vec::new();
         let parents: BTreeSet<u32> = self.parents_of(directory).into_iter().collect();
         for parent in parents {
-            let mut spared = usize::from(kept == Some(parent));
-            self.remove_entries(parent, &mut |inode, _| {
-                let is_spared = inode == directory && spared > 0;
-                spared -= usize::from(is_spared);
-                inode == directory && !is_spared
+            for (logical, block) in self.directory_blocks(parent) {
+                let bytes = self.block(block)?;
+                places.extend(
+                    names_in(&bytes, logical)
+                        .filter(|(_, inode, _)| *inode == directory)
+                        .map(|(at, ..)| Place {
+                            directory: parent,
+                            position_bytes: (logical << self.sb.block_size_bits) + at as u64,
+                        }),
+                );
+            }
+        }
+        Ok(places)
+    }
+
+    /// Removes the names of a directory, but the one `kept`.
+    fn remove_names(&mut self, directory: u32, kept: Option<Place>) -> Result<(), CheckError> {
+        let parents: BTreeSet<u32> = self.parents_of(directory).into_iter().collect();
+        for parent in parents {
+            self.remove_entries(parent, &|inode, place| {
+                inode == directory && kept != Some(place)
             })?;
         }
         Ok(())
@@ -141,21 +178,21 @@ impl Fixer<'_, '_> {
     fn remove_entries(
         &mut self,
         directory: u32,
-        is_wanted: &mut dyn FnMut(u32, &[u8]) -> bool,
+        is_wanted: &dyn Fn(u32, Place) -> bool,
     ) -> Result<usize, CheckError> {
         let mut removed = Vec::new();
         for (logical, block) in self.directory_blocks(directory) {
             let mut bytes = self.block(block)?;
             let before = bytes.clone();
-            let skipped = if logical == 0 { 2 } else { 0 };
-            for entry in entries(&before, u32::MAX)
-                .map_while(Result::ok)
-                .skip(skipped)
-            {
-                if entry.inode != 0 && is_wanted(entry.inode, entry.name) {
-                    put_u32(&mut bytes, entry.offset + OFFSET_INODE, 0);
-                    let name = entry.name.escape_ascii();
-                    let what = format!("name \"{name}\" of inode {} removed", entry.inode);
+            for (at, inode, name) in names_in(&before, logical) {
+                let place = Place {
+                    directory,
+                    position_bytes: (logical << self.sb.block_size_bits) + at as u64,
+                };
+                if is_wanted(inode, place) {
+                    put_u32(&mut bytes, at + OFFSET_INODE, 0);
+                    let name = name.escape_ascii();
+                    let what = format!("name \"{name}\" of inode {inode} removed");
                     removed.push((block, what));
                 }
             }
@@ -196,7 +233,7 @@ impl Fixer<'_, '_> {
         let mut removed = 0;
         for (index, directory) in self.facts.gathered.directories.iter().enumerate() {
             if !is_reached[index] {
-                removed += self.remove_entries(directory.inode, &mut |_, _| true)?;
+                removed += self.remove_entries(directory.inode, &|_, _| true)?;
             }
         }
         if removed > 0 {
@@ -239,4 +276,12 @@ impl Fixer<'_, '_> {
         }
         Ok(())
     }
+}
+
+/// The names in a directory's block but `.` and `..`: where each is, and what it stands for.
+fn names_in(bytes: &[u8], logical: u64) -> impl Iterator<Item = (usize, u32, &[u8])> {
+    let skipped = if logical == 0 { 2 } else { 0 };
+    let all = entries(bytes, u32::MAX).map_while(Result::ok).skip(skipped);
+    let used = all.filter(|entry| entry.inode != 0);
+    used.map(|entry| (entry.offset, entry.inode, entry.name))
 }

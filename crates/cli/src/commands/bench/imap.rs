@@ -55,6 +55,7 @@ fn specs(args: &Args) -> Result<Vec<ImapSpec>> {
         ("--megabytes", args.megabytes.is_some()),
         ("--transactions", args.transactions.is_some()),
         ("--expire", args.expire.is_some()),
+        ("--atomic", args.atomic.is_some()),
         ("--plot", args.plot.is_some()),
     ];
     if let Some((option, _)) = unfit.iter().find(|(_, given)| *given) {

@@ -14,7 +14,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use backstitch_device::{BlockDevice, DeviceError, MemoryDevice, WriteRequest};
+use backstitch_device::{BlockDevice, MemoryDevice, SlowFlushDevice};
 use backstitch_ext::Ext2;
 use backstitch_vfs::{
     Engine, FileType, GroupId, InodeNumber, MountOptions, NewInode, Ordering, SetAttributes,
@@ -124,35 +124,6 @@ impl ImapSpec {
     }
 }
 
-/// A device that takes its time for each flush.
-struct SlowFlush {
-    below: MemoryDevice,
-    flush: Duration,
-}
-
-impl BlockDevice for SlowFlush {
-    fn size_bytes(&self) -> u64 {
-        self.below.size_bytes()
-    }
-
-    fn name(&self) -> String {
-        self.below.name()
-    }
-
-    fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> std::result::Result<(), DeviceError> {
-        self.below.read(offset_bytes, buffer)
-    }
-
-    fn submit(&self, batch: &[WriteRequest]) -> std::result::Result<(), DeviceError> {
-        self.below.submit(batch)
-    }
-
-    fn flush(&self) -> std::result::Result<(), DeviceError> {
-        std::thread::sleep(self.flush);
-        self.below.flush()
-    }
-}
-
 /// The server: two mailboxes and what it knows of them.
 struct Server<'a> {
     engine: &'a Engine,
@@ -169,11 +140,10 @@ struct Server<'a> {
 ///
 /// Where something fails on the way, a message is not there in the end, or a check was asked for and the image is not clean.
 pub fn measure_imap(spec: &ImapSpec) -> Result<Run> {
-    let device = Arc::new(SlowFlush {
-        below: MemoryDevice::new(spec.size_bytes as usize),
-        flush: Duration::from_secs_f64(spec.flush_seconds.clamp(0.0, 60.0)),
-    });
-    make(&device.below, true, spec.ordering)?;
+    let memory = Arc::new(MemoryDevice::new(spec.size_bytes as usize));
+    let flush = Duration::from_secs_f64(spec.flush_seconds.clamp(0.0, 60.0));
+    let device: Arc<dyn BlockDevice> = Arc::new(SlowFlushDevice::new(memory.clone(), flush));
+    make(&*memory, true, spec.ordering)?;
     let contents = Contents::new(spec.seed);
     let engine = mount(spec, &device)?;
     let source = create(&engine, "mailbox.src")?;
@@ -205,7 +175,7 @@ pub fn measure_imap(spec: &ImapSpec) -> Result<Run> {
     compare(&engine, spec, &contents, destination)?;
     engine.unmount()?;
     if spec.check {
-        check("imap", spec.ordering, &device.below)?;
+        check("imap", spec.ordering, &*memory)?;
     }
     Ok(Run {
         workload: "imap",
@@ -225,7 +195,7 @@ pub fn measure_imap(spec: &ImapSpec) -> Result<Run> {
     })
 }
 
-fn mount(spec: &ImapSpec, device: &Arc<SlowFlush>) -> Result<Arc<Engine>> {
+fn mount(spec: &ImapSpec, device: &Arc<dyn BlockDevice>) -> Result<Arc<Engine>> {
     let options = MountOptions {
         cache_bytes: spec.cache_bytes,
         ordering: spec.ordering,

@@ -1,7 +1,8 @@
 //! Images opened in process: no mount, no root.
 
 use crate::error::{Error, Result, USAGE, host};
-use backstitch_device::{BlockDevice, FileDevice, OpenOptions, VolatileDevice};
+use backstitch_device::partition::{PartitionDevice, PartitionTable};
+use backstitch_device::{BlockDevice, FileDevice, OpenOptions, SlowFlushDevice, VolatileDevice};
 use backstitch_ext::Ext2;
 use backstitch_layout::LayoutKind;
 use backstitch_vfs::{
@@ -13,7 +14,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How many symbolic links a path may lead through, as in Linux.
 const SYMLINKS_MAX: usize = 40;
@@ -84,6 +85,8 @@ pub(crate) struct DeviceOptions {
     pub(crate) read_only: bool,
     pub(crate) unsafe_no_flush: bool,
     pub(crate) volatile_seed: Option<u64>,
+    /// Each flush takes so much longer.
+    pub(crate) flush_delay: Option<Duration>,
 }
 
 /// Opens what `IMAGE` names.
@@ -103,11 +106,53 @@ pub(crate) fn open_device(
         read_only: options.read_only,
         unsafe_no_flush: options.unsafe_no_flush,
     };
-    let device = FileDevice::open(path, open).map_err(|e| Error::at_path(what, path, e))?;
-    Ok(match options.volatile_seed {
+    let (file, partition) = match partition_of(path) {
+        Some((file, partition)) => (file, Some(partition)),
+        None => (path.to_owned(), None),
+    };
+    let device = FileDevice::open(&file, open).map_err(|e| Error::at_path(what, &file, e))?;
+    let device: Arc<dyn BlockDevice> = match options.volatile_seed {
         Some(seed) => Arc::new(VolatileDevice::new(Arc::new(device), seed)),
         None => Arc::new(device),
-    })
+    };
+    let device: Arc<dyn BlockDevice> = match options.flush_delay {
+        Some(delay) => Arc::new(SlowFlushDevice::new(device, delay)),
+        None => device,
+    };
+    match partition {
+        Some(name) => open_partition(what, &file, device, &name),
+        None => Ok(device),
+    }
+}
+
+/// `IMAGE#NAME`, where no file is called so.
+fn partition_of(path: &Path) -> Option<(PathBuf, String)> {
+    let (file, name) = path.to_str()?.rsplit_once('#')?;
+    let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    (is_name && !path.exists() && Path::new(file).exists()).then(|| (file.into(), name.to_owned()))
+}
+
+/// The partition of that name.
+fn open_partition(
+    what: &str,
+    disk_path: &Path,
+    disk: Arc<dyn BlockDevice>,
+    name: &str,
+) -> Result<Arc<dyn BlockDevice>> {
+    let failed = |why: &dyn std::fmt::Display| Error::at_path(what, disk_path, why);
+    let table = PartitionTable::read(&*disk).map_err(|error| failed(&error))?;
+    let Some(table) = table else {
+        return Err(failed(&format!(
+            "no partition '{name}': it has no table of partitions"
+        )));
+    };
+    let Some(partition) = table.get(name) else {
+        let known: Vec<&str> = table.partitions.iter().map(|p| p.name.as_str()).collect();
+        let error = failed(&format!("it has no partition '{name}'"));
+        return Err(error.hint(format!("it has {}", known.join(", "))));
+    };
+    let partition = PartitionDevice::new(disk, partition).map_err(|error| failed(&error))?;
+    Ok(Arc::new(partition))
 }
 
 /// The moment of this call.

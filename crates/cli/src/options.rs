@@ -5,6 +5,7 @@ use backstitch_vfs::Optimisations;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// What the options of a mount ask for.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,6 +28,10 @@ pub(crate) struct Options {
     pub(crate) optimisations: Optimisations,
     /// The device gets a simulated volatile write cache with this seed.
     pub(crate) volatile_seed: Option<u64>,
+    /// Each flush of the device takes so much longer.
+    pub(crate) flush_delay: Option<Duration>,
+    /// The partition of the image that holds the file system.
+    pub(crate) partition: Option<String>,
     /// Reads never move access times.
     pub(crate) no_access_times: bool,
     /// Device nodes work; where not said, they do if root mounts.
@@ -101,6 +106,8 @@ impl Default for Options {
             commit_seconds: None,
             optimisations: Optimisations::BOTH,
             volatile_seed: None,
+            flush_delay: None,
+            partition: None,
             no_access_times: false,
             devices: None,
             set_user_id: None,
@@ -173,8 +180,8 @@ fn apply(options: &mut Options, word: &str) -> Result<(), String> {
         "writeback_cache" => options.writeback_cache = true,
         "nowriteback_cache" => options.writeback_cache = false,
         "noexec" => options.execute = false,
-        "cache" | "expire" | "commit" | "opt" | "volatile" | "threads" | "ordering"
-        | "journal_dev" | "atomic" => {
+        "cache" | "expire" | "commit" | "opt" | "volatile" | "flush_ms" | "partition"
+        | "threads" | "ordering" | "journal_dev" | "atomic" => {
             return Err(format!("option '{name}' needs a value: {name}=…"));
         }
         _ if GENERIC.contains(&name) || name.starts_with("x-") => {}
@@ -211,6 +218,21 @@ fn apply_value(options: &mut Options, name: &str, value: &str) -> Result<(), Str
         }
         "volatile" => {
             options.volatile_seed = Some(value.parse().map_err(|_| bad("a seed"))?);
+        }
+        "flush_ms" => {
+            let number: Option<f64> = value.parse().ok();
+            let number = number.filter(|n| (0.0..=60_000.0).contains(n));
+            let delay = number.map(|n| Duration::from_secs_f64(n / 1e3));
+            options.flush_delay = Some(delay.ok_or_else(|| bad("milliseconds, up to a minute"))?);
+        }
+        "partition" => {
+            let is_name = !value.is_empty() && value.bytes().all(|b| b.is_ascii_alphanumeric());
+            options.partition = Some(value.to_owned()).filter(|_| is_name);
+            if !is_name {
+                return Err(bad(
+                    "the name of a partition, as `backstitch info` shows it",
+                ));
+            }
         }
         "ordering" => options.ordering = Some(value.to_owned()),
         "atomic" => {
@@ -273,6 +295,10 @@ mod tests {
             "expire=inf",
             "volatile=a",
             "threads=-2",
+            "flush_ms=-1",
+            "partition=",
+            "partition=a/b",
+            "flush_ms=NaN",
             "atomic=256",
             "atomic=1000",
             "atomic=",

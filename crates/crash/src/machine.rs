@@ -8,8 +8,7 @@ use backstitch_layout::{
     Allocate, DirectoryEntry, Error, FileType, InodeNumber, NewInode, Rename, RenameMode, Result,
     SetAttributes, SetXattrMode,
 };
-use backstitch_ordering::{GroupError, GroupId, MechanismKind, Operation as Scope};
-use rustc_hash::FxHashMap;
+use backstitch_ordering::{GroupError, MechanismKind, Operation as Scope};
 
 use crate::image::Fork;
 use crate::model::{Model, New, ObjectId, ROOT};
@@ -26,8 +25,6 @@ pub(crate) struct Machine {
     begun: usize,
     /// Owner, group and permissions of what is made.
     maker: (u32, u32, u16),
-    /// Patchgroups by their numbers in the workload.
-    groups: FxHashMap<u32, GroupId>,
 }
 
 /// The largest file that the model keeps.
@@ -46,7 +43,6 @@ impl Machine {
             ordering: engine.ordering,
             begun: 0,
             maker: (0, 0, 0o755),
-            groups: FxHashMap::default(),
         };
         let root = machine.mount.fs.root();
         let root = machine.learn(root, watcher)?;
@@ -201,7 +197,7 @@ impl Machine {
             }
             Operation::Work => self.mount.work(watcher).map(drop),
             Operation::Fsync(path) | Operation::Fdatasync(path) => self.find(path).map(drop),
-            Operation::Sync => Ok(()),
+            Operation::Sync | Operation::SyncGroup(_) => Ok(()),
         }
     }
 
@@ -222,6 +218,7 @@ impl Machine {
                 self.mount.drain(watcher)?;
                 self.model.borrow_mut().promise_all();
             }
+            Operation::SyncGroup(number) => self.mount.sync_group(*number, watcher)?,
             _ => {}
         }
         // Conventional FFS answers once the metadata is on stable storage.
@@ -231,39 +228,13 @@ impl Machine {
         Ok(())
     }
 
-    fn group(&mut self, number: u32) -> std::result::Result<GroupId, GroupError> {
-        if let Some(group) = self.groups.get(&number) {
-            return Ok(*group);
-        }
-        let group = self.mount.groups.create()?;
-        self.groups.insert(number, group);
-        Ok(group)
-    }
-
     fn change_groups(&mut self, operation: &Operation) -> std::result::Result<(), GroupError> {
-        match *operation {
-            Operation::Engage(number) => {
-                let group = self.group(number)?;
-                let graph = self.mount.store.graph_mut();
-                self.mount.groups.engage(graph, group)?;
-                self.mount.engaged.push(group);
-            }
-            Operation::Disengage(number) => {
-                let group = self.group(number)?;
-                self.mount.groups.disengage(group)?;
-                self.mount.engaged.retain(|other| *other != group);
-            }
-            Operation::Depend(after, before) => {
-                let (later, earlier) = (self.group(after)?, self.group(before)?);
-                let graph = self.mount.store.graph_mut();
-                self.mount.groups.depend(graph, later, earlier)?;
-                self.model.borrow_mut().comes_after.insert((after, before));
-            }
-            _ => {}
+        self.mount.change_groups(operation)?;
+        let mut model = self.model.borrow_mut();
+        if let Operation::Depend(after, before) = *operation {
+            model.comes_after.insert((after, before));
         }
-        let engaged = &self.mount.engaged;
-        let numbers = self.groups.iter().filter(|(_, id)| engaged.contains(id));
-        self.model.borrow_mut().under = numbers.map(|(number, _)| *number).collect();
+        model.under = self.mount.engaged_numbers().collect();
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! A file system in this thread: the engine over a fork, with somebody who looks at it whenever something was written.
 
+mod groups;
 mod log;
 
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use backstitch_store::{Batch, BlockClass, Goal, Limits, Optimisations, PatchId, 
 use crate::image::{Fork, ForkDevice};
 use log::mechanism;
 pub(crate) use log::replayed;
+use rustc_hash::FxHashMap;
 
 /// How the engine is to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,9 +61,10 @@ pub(crate) struct Mount {
     clock: u64,
     /// Contents that were not synced may be anything after a crash.
     pub(crate) contents_may_be_stale: bool,
-    /// The patchgroups, and those that the caller has engaged.
-    pub(crate) groups: Groups,
-    pub(crate) engaged: Vec<GroupId>,
+    /// The patchgroups, by the workload's numbers, and those that the caller has engaged.
+    groups: Groups,
+    numbered: FxHashMap<u32, GroupId>,
+    engaged: Vec<GroupId>,
     /// What the mechanism wants on stable storage before operations are answered.
     waiting: Vec<PatchId>,
 }
@@ -117,6 +120,7 @@ impl Mount {
             contents_may_be_stale: engine.ordering
                 == MechanismKind::Journal(JournalMode::Writeback),
             groups: Groups::default(),
+            numbered: FxHashMap::default(),
             engaged: Vec::new(),
             waiting: Vec::new(),
         };

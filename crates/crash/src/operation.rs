@@ -108,6 +108,8 @@ pub enum Operation {
     Disengage(u32),
     /// The first patchgroup comes after the second.
     Depend(u32, u32),
+    /// What was done under the patchgroup is on stable storage when it returns.
+    SyncGroup(u32),
     /// The program had written this to its standard output by now. Does nothing on the disk.
     Said(Vec<u8>),
 }
@@ -302,6 +304,7 @@ impl fmt::Display for Operation {
             Operation::Engage(group) => write!(f, "engage {group}"),
             Operation::Disengage(group) => write!(f, "disengage {group}"),
             Operation::Depend(after, before) => write!(f, "depend {after} {before}"),
+            Operation::SyncGroup(group) => write!(f, "sync-group {group}"),
             Operation::Said(bytes) => write!(f, "said {}", Quoted(bytes)),
         }
     }
@@ -388,6 +391,7 @@ fn parse(line: &str) -> Result<Operation, String> {
         "engage" => Operation::Engage(words.id("a patchgroup")?),
         "disengage" => Operation::Disengage(words.id("a patchgroup")?),
         "depend" => Operation::Depend(words.id("a patchgroup")?, words.id("another patchgroup")?),
+        "sync-group" => Operation::SyncGroup(words.id("a patchgroup")?),
         "said" => Operation::Said(words.bytes("what was said")?),
         other => {
             let known = ALLOCATIONS.iter().find(|(name, _)| *name == other);
@@ -448,9 +452,9 @@ mod tests {
                     truncate foo 7; falloc foo 0 10; punch foo 1 2; zero-keep foo 3 4; link A/foo B/bar; unlink #3/x%2fy; \
                     rmdir A; rename A B; setxattr foo user.a v; removexattr foo user.a; setacl /; open foo; close foo; \
                     fsync /; fdatasync foo; sync; work; exchange A #3/b; chmod foo 4755; chown #3 1000 100; as 0 7 644; \
-                    said 17%0a; depend 2 1; engage 2; disengage 2";
+                    said 17%0a; depend 2 1; engage 2; disengage 2; sync-group 2";
         let operations = parse_script(text).unwrap();
-        assert_eq!(operations.len(), 30);
+        assert_eq!(operations.len(), 31);
         assert_eq!(parse_script(&script(&operations)).unwrap(), operations);
     }
 

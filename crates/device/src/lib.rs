@@ -22,8 +22,9 @@
 //! [`RecordingDevice`] and [`VolatileDevice`] stand in front of another device: the first remembers what was written and flushed
 //! so that every state a power cut could have left can be rebuilt, the second plays a drive whose write cache loses its
 //! contents when the process dies. [`OverlayDevice`] keeps what is written in memory and leaves the other device alone.
-//! [`FaultDevice`] fails when it is told to. [`JoinedDevice`] is several devices, one behind the other. [`LoggingDevice`](write_log::LoggingDevice) remembers
-//! in a file, in the format that Linux and QEMU write too; see [`write_log`].
+//! [`FaultDevice`] fails when it is told to. [`SlowFlushDevice`] charges for flushes.
+//! [`PartitionDevice`](partition::PartitionDevice) is a part of another device, [`JoinedDevice`] is several devices, one behind the
+//! other. [`LoggingDevice`](write_log::LoggingDevice) remembers in a file, in the format that Linux and QEMU write too; see [`write_log`].
 
 mod direct;
 mod error;
@@ -33,7 +34,9 @@ mod holder;
 mod joined;
 mod memory;
 mod overlay;
+pub mod partition;
 mod recording;
+mod slow;
 mod volatile;
 pub mod write_log;
 
@@ -44,6 +47,7 @@ pub use joined::JoinedDevice;
 pub use memory::MemoryDevice;
 pub use overlay::OverlayDevice;
 pub use recording::{Record, RecordingDevice, materialise, materialise_torn, unflushed};
+pub use slow::SlowFlushDevice;
 pub use volatile::VolatileDevice;
 
 use std::sync::Arc;

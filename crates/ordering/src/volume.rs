@@ -58,6 +58,11 @@ impl<'a> Volume<'a> {
         self.groups.is_some()
     }
 
+    /// The patchgroups that the step runs under.
+    pub fn engaged(&self) -> &[GroupId] {
+        self.groups.as_ref().map_or(&[], |(_, engaged)| engaged)
+    }
+
     /// From now on nothing on the disk leads to what is written (or something does again): what will make it show comes after it.
     /// So no patchgroup need care for it.
     pub fn hide(&mut self, is_hidden: bool) {

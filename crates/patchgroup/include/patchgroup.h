@@ -8,7 +8,7 @@
  * engaged. Descriptors are copied by fork, kept over exec, and closed at exit; engagement belongs to the open description, as a
  * file's offset does. Memory mappings: msync or munmap before pg_disengage.
  *
- * On a file system without patchgroups pg_depend and pg_sync call syncfs, so that the order holds all the same.
+ * On a file system without patchgroups pg_depend, pg_advance and pg_sync call syncfs, so that the order holds all the same.
  */
 #ifndef PATCHGROUP_H
 #define PATCHGROUP_H
@@ -31,6 +31,10 @@ int pg_depend(pg_t after, pg_t before);
 
 int pg_engage(pg_t group);
 int pg_disengage(pg_t group);
+
+/* What is done under the group from now on comes after everything that was done under it before; it may be engaged. As a new group that
+ * depends on this one and takes its place, in one call. */
+int pg_advance(pg_t group);
 
 /* Puts everything done under the group onto stable storage, and what it comes after. EIO where the device failed. */
 int pg_sync(pg_t group);

@@ -25,7 +25,7 @@ import stat
 import struct
 
 _XATTR = "system.backstitch.patchgroups"
-(_CREATE, _DEPEND, _ENGAGE, _DISENGAGE, _SYNC, _IS_DURABLE, _WAIT, _LABEL, _LINEAR, _ORDER) = range(10)
+(_CREATE, _DEPEND, _ENGAGE, _DISENGAGE, _SYNC, _IS_DURABLE, _WAIT, _LABEL, _LINEAR, _ORDER, _ADVANCE) = range(11)
 
 
 def _connect(address):
@@ -123,6 +123,11 @@ class Group:
     def disengage(self):
         """No longer."""
         self._call(_DISENGAGE)
+
+    def advance(self):
+        """What is done under this group from now on comes after everything done under it before; it may be engaged."""
+        if self._call(_ADVANCE) is None:
+            os.sync()
 
     def sync(self):
         """Puts everything done under the group onto stable storage."""

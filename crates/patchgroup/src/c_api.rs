@@ -100,6 +100,12 @@ pub extern "C" fn pg_disengage(group: c_int) -> c_int {
     })
 }
 
+/// What is done under the group from now on comes after what was done under it before.
+#[unsafe(no_mangle)]
+pub extern "C" fn pg_advance(group: c_int) -> c_int {
+    with(group, |group| on::advance(group).map(|()| 0))
+}
+
 /// Puts the group onto stable storage.
 #[unsafe(no_mangle)]
 pub extern "C" fn pg_sync(group: c_int) -> c_int {

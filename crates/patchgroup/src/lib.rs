@@ -152,6 +152,13 @@ mod on {
         }
     }
 
+    pub(crate) fn advance(group: BorrowedFd<'_>) -> io::Result<()> {
+        match call(Op::Advance, &[], &[group])? {
+            Some(_) => Ok(()),
+            None => sync_all(group),
+        }
+    }
+
     pub(crate) fn simple(
         op: Op,
         argument: &[u8],
@@ -264,6 +271,15 @@ impl Group {
             0..=200 => on::simple(Op::Label, name.as_bytes(), self.descriptor.as_fd()).map(drop),
             _ => Err(Errno::INVAL.into()),
         }
+    }
+
+    /// What is done under the group from now on comes after everything that was done under it before; it may be engaged. As a new group
+    /// that depends on this one and takes its place.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn advance(&self) -> io::Result<()> {
+        on::advance(self.descriptor.as_fd())
     }
 
     /// From now on each operation under the group comes after the one before it.

@@ -48,10 +48,12 @@ pub enum Op {
     /// An fsync, or a rename that replaces something, under the group waits for nothing: what comes after it comes after what was
     /// done before it. The argument is after how many milliseconds that is put onto stable storage, 0 for whenever.
     Order,
+    /// What is done under the group from now on comes after what was done under it before.
+    Advance,
 }
 
 impl Op {
-    const ALL: [Op; 10] = [
+    const ALL: [Op; 11] = [
         Op::Create,
         Op::Depend,
         Op::Engage,
@@ -62,6 +64,7 @@ impl Op {
         Op::Label,
         Op::Linear,
         Op::Order,
+        Op::Advance,
     ];
 
     fn from_byte(byte: u8) -> Option<Op> {

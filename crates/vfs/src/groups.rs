@@ -83,8 +83,12 @@ impl Engine {
     /// [`GroupError`]: `after` was engaged, or is sealed; `before` is engaged.
     pub fn group_depend(&self, after: GroupId, before: GroupId) -> Result<()> {
         let mut core = self.core.lock();
-        let Core { store, groups, .. } = &mut *core;
-        Ok(groups.depend(store.graph_mut(), after, before)?)
+        let Core {
+            store, groups, fs, ..
+        } = &mut *core;
+        groups.depend(store.graph_mut(), after, before)?;
+        fs.group_depends(after, before);
+        Ok(())
     }
 
     /// From now on operations may be run [`under`](Self::under) the group.
@@ -123,6 +127,7 @@ impl Engine {
     pub fn group_sync(&self, group: GroupId) -> Result<()> {
         let mut core = self.core.lock();
         let targets = core.group_targets(group)?;
+        core.fs.group_sync_asked(group);
         self.make_stable(&mut core, targets)
     }
 

@@ -9,6 +9,10 @@ sound=$(sqlite3 rows.db 'PRAGMA integrity_check' 2>&1)
 [ "$sound" = ok ] || { echo "the database is damaged: $sound" | head -n 5; exit 1; }
 set -- "$1" $(sqlite3 rows.db "SELECT count(*), coalesce(max(number), 0) FROM rows" | tr '|' ' ')
 [ "$2" -eq "$3" ] || { echo "rows are missing in between: $2 rows, the last is $3"; exit 1; }
+# What the third, sixth, … transaction did to the rows before it is there wherever its own row is.
+half=$(sqlite3 rows.db "SELECT number FROM rows AS r WHERE filling IS NOT hex(zeroblob(700)) || coalesce((SELECT group_concat(later, '')
+    FROM (SELECT number AS later FROM rows WHERE number % 3 = 0 AND number >= r.number ORDER BY number)), '') LIMIT 1" 2>&1)
+[ -z "$half" ] || { echo "row $half is not as one transaction left it"; exit 1; }
 said=$(tail -n 1 "$BACKSTITCH_OUTPUT")
 case $1 in
 durable) wanted=${said:-0} ;;

@@ -2,9 +2,17 @@
 # Adds rows, a transaction each, and says the row's number when COMMIT has returned. Every third transaction changes older rows too,
 # so that pages are overwritten, not only added.
 #
-#   sqlite.sh DELETE|WAL OFF|NORMAL|FULL|EXTRA
+#   sqlite.sh DELETE|WAL OFF|NORMAL|FULL|EXTRA [BACKSTITCH.SO]
+#
+# With the VFS of patchgroups (crates/patchgroup/sqlite) as the third word its syncs are points of order.
 set -eu
 {
+    if [ -n "${3-}" ]; then
+        echo ".load $3"
+        echo ".open file:rows.db?vfs=backstitch"
+    else
+        echo ".open rows.db"
+    fi
     # The pragmas answer; only the numbers are for the check.
     echo ".output /dev/null"
     echo "PRAGMA journal_mode=$1;"
@@ -19,4 +27,4 @@ set -eu
         # The shell of SQLite would keep what it prints itself in a buffer.
         echo ".shell echo $row"
     done
-} | sqlite3 -batch -bail rows.db
+} | sqlite3 -batch -bail

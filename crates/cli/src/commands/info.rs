@@ -1,6 +1,6 @@
 //! `backstitch info IMAGE`.
 
-use super::journal;
+use super::{disk, journal};
 use crate::error::{Error, Result};
 use crate::image::{DeviceOptions, open_device};
 use crate::{show, size};
@@ -13,13 +13,14 @@ use backstitch_vfs::Timestamp;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-/// Show type, features, geometry, free space, state and label of a file system.
+/// Show type, features, geometry, free space, state and label of a file system, or the partitions of a disk.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Free space is what the superblock says; of an image that is in use or was left by a crash it may be off.
 
 Examples:
   backstitch info disk.img
+  backstitch info disk.img#1          one of its partitions: so they are called wherever an image is wanted
   backstitch info --json /dev/sdb1 | jq .state"
 )]
 pub(crate) struct Args {
@@ -39,6 +40,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             ..Default::default()
         },
     )?;
+    if disk::show(&args.image, &device, args.json)? {
+        return Ok(());
+    }
     let superblock = superblock("info", &args.image, &*device)?;
     let document = document(&args.image, &superblock, &*device);
     if args.json {
@@ -69,7 +73,7 @@ pub(super) fn is_clean(superblock: &Superblock) -> bool {
 }
 
 /// `ext2`, or what a file system with such features is called.
-fn layout(superblock: &Superblock) -> &'static str {
+pub(super) fn layout(superblock: &Superblock) -> &'static str {
     const EXT2: [&str; 8] = [
         "dir_prealloc",
         "imagic_inodes",

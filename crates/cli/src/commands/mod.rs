@@ -7,6 +7,7 @@ pub(crate) mod cp;
 pub(crate) mod crash;
 mod daemon;
 pub(crate) mod depend;
+pub(crate) mod disk;
 pub(crate) mod find;
 pub(crate) mod fsck;
 pub(crate) mod info;

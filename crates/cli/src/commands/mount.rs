@@ -34,6 +34,8 @@ use std::sync::Arc;
   ordering=MODE       as --ordering, for fstab
   nojournal           change a file system that has a journal without writing the journal, which must be empty
   journal_dev=IMAGE2  the device that has the journal
+  partition=NAME      the partition of the image that holds the file system, as IMAGE#NAME (backstitch info IMAGE lists them)
+  flush_ms=MS         each flush of the device takes so much longer, for measuring
   volatile=SEED       a simulated drive cache that a kill loses, for tests
 What else mount(8) and fstab pass along (defaults, nofail, _netdev, x-…) is accepted and ignored.
 
@@ -93,7 +95,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         Some(text) => Some(parse_ordering(text)?),
         None => None,
     };
-    let image = absolute("mount", &args.image)?;
+    let mut image = absolute("mount", &args.image)?;
+    if let (Some(name), false) = (&options.partition, args.daemon) {
+        image.as_mut_os_string().push(format!("#{name}"));
+    }
     let dir = args
         .dir
         .canonicalize()
@@ -147,6 +152,7 @@ fn mount_engine(
             read_only: options.read_only,
             unsafe_no_flush: options.unsafe_no_flush,
             volatile_seed: options.volatile_seed,
+            flush_delay: options.flush_delay,
         },
     )?;
     let journal = match &options.journal_device {
@@ -157,6 +163,7 @@ fn mount_engine(
                 unsafe_no_flush: options.unsafe_no_flush,
                 // Two drives do not lose the same.
                 volatile_seed: options.volatile_seed.map(|seed| seed.wrapping_add(1)),
+                flush_delay: options.flush_delay,
             };
             Some(open_device("mount", path, opened)?)
         }

@@ -10,11 +10,13 @@ use backstitch_ext::format::record::{Mechanism, RECORD_OFFSET};
 use backstitch_ext::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use backstitch_ext::fsck::{self, Finding, Kind, Source};
 use backstitch_fuse::{FrontOptions, MountError, Mounted, spawn};
+use backstitch_ordering::MechanismKind;
 use backstitch_vfs::{Engine, MountOptions};
 
 use super::Options;
 use super::error::AppResult;
 use crate::image::{Fork, ForkDevice};
+use crate::mount::replayed;
 use crate::schedule::{ScheduleError, Verdict, at};
 
 /// What is said of a file system that a check finds corrupt.
@@ -85,6 +87,14 @@ impl<'a> Bench<'a> {
             check_backups: false,
             max_findings: 1000,
         };
+        let replayed = match self.options.ordering {
+            MechanismKind::Journal(_) => match replayed(state) {
+                Ok(replayed) => Some(replayed),
+                Err(error) => return Some(unmountable(error.to_string())),
+            },
+            _ => None,
+        };
+        let state = replayed.as_ref().unwrap_or(state);
         let report = match fsck::check_source(state, &options) {
             Ok(report) => report,
             Err(error) => return Some(unmountable(error.to_string())),

@@ -81,6 +81,12 @@ impl Names {
             Operation::Exchange(from, to) => format!("exchange {} and {}", file(from), file(to)),
             Operation::Fsync(path) => format!("fsync {}", file(path)),
             Operation::Fdatasync(path) => format!("fdatasync {}", file(path)),
+            Operation::Engage(group) => format!("from here on under patchgroup {group}"),
+            Operation::Disengage(group) => format!("no longer under patchgroup {group}"),
+            Operation::Depend(after, before) => {
+                format!("patchgroup {after} comes after patchgroup {before}")
+            }
+            Operation::SyncGroup(group) => format!("sync patchgroup {group}"),
             Operation::Said(bytes) => {
                 let said = String::from_utf8_lossy(bytes);
                 let mut said: String = said.trim_end().chars().take(60).collect();

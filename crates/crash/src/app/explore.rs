@@ -50,7 +50,9 @@ pub fn explore(
     progress: &(dyn Fn(Progress) + Sync),
 ) -> AppResult<Report> {
     bench::raise_file_limit();
-    let image = trace.geometry.image(options.image.as_deref())?;
+    let image = trace
+        .geometry
+        .image(options.image.as_deref(), options.ordering)?;
     let said = said(trace);
     let choice = choose(&image, trace, options)?;
     if options.is_stopped() {
@@ -403,7 +405,9 @@ fn words(verdict: &Verdict) -> String {
 /// As [`explore`]; also if there is no such state.
 pub fn replay(trace: &Trace, options: &Options, place: &str) -> AppResult<Report> {
     bench::raise_file_limit();
-    let image = trace.geometry.image(options.image.as_deref())?;
+    let image = trace
+        .geometry
+        .image(options.image.as_deref(), options.ordering)?;
     let place: Place = place.parse().map_err(|why| AppError::NoState {
         place: place.to_owned(),
         why,

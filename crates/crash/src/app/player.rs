@@ -122,7 +122,13 @@ fn bytes_of(data: &Data, at: u64) -> Result<Vec<u8>> {
 fn changes(operation: &Operation) -> bool {
     !matches!(
         operation,
-        Operation::Open(_) | Operation::Close(_) | Operation::As(..) | Operation::Said(_)
+        Operation::Open(_)
+            | Operation::Close(_)
+            | Operation::As(..)
+            | Operation::Said(_)
+            | Operation::Engage(_)
+            | Operation::Disengage(_)
+            | Operation::Depend(..)
     )
 }
 
@@ -251,6 +257,7 @@ impl Player {
             Operation::Fsync(path) => self.fsync(path, false, stage),
             Operation::Fdatasync(path) => self.fsync(path, true, stage),
             Operation::Sync => self.mount.drain(stage),
+            Operation::SyncGroup(number) => self.mount.sync_group(*number, stage),
             _ => Ok(()),
         }
     }
@@ -319,6 +326,10 @@ impl Player {
                 Ok(())
             }
             Operation::Work => self.mount.work(w).map(drop),
+            Operation::Engage(_) | Operation::Disengage(_) | Operation::Depend(..) => {
+                let done = self.mount.change_groups(operation);
+                done.map_err(|_| Error::Invalid)
+            }
             // What only a generated workload does.
             Operation::SetAcl(_) => Err(Error::NotSupported),
             // The caller waits for these, or they do nothing.

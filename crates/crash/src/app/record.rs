@@ -21,11 +21,11 @@ use std::sync::Arc;
 use backstitch_device::BlockDevice;
 use backstitch_layout::{
     Allocate, Attributes, Changed, DeferredStatistics, DirectoryEntry, FileSystem,
-    FileSystemStatistics, FileType, InodeNumber, LayoutKind, NewInode, OpenRequest, Opened, Piece,
-    ReclaimProgress, ReclaimStep, Rename, RenameMode, Result, Seek, SetAttributes, SetXattrMode,
-    Timestamp,
+    FileSystemStatistics, FileType, FreeSpaceReader, InodeNumber, JournalHost, LayoutKind,
+    NewInode, OpenRequest, Opened, Piece, ReclaimProgress, ReclaimStep, Rename, RenameMode, Result,
+    Seek, SetAttributes, SetXattrMode, Timestamp,
 };
-use backstitch_ordering::Volume;
+use backstitch_ordering::{GroupId, Volume};
 use backstitch_store::PatchId;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -49,6 +49,9 @@ struct Recording {
     held: FxHashMap<u32, u64>,
     root: Option<InodeNumber>,
     maker: Option<(u32, u32, u16)>,
+    /// The numbers of patchgroups, and those that the last change was made under.
+    groups: FxHashMap<GroupId, u32>,
+    under: Vec<u32>,
     bytes: u64,
     notes: Vec<String>,
 }
@@ -99,6 +102,38 @@ impl Recording {
             Some(Operation::Said(before)) => before.extend_from_slice(&said),
             _ => self.operations.push(Operation::Said(said)),
         }
+    }
+
+    /// A number for a patchgroup: 1 for the first.
+    fn group(&mut self, id: GroupId) -> u32 {
+        let next = self.groups.len() as u32 + 1;
+        *self.groups.entry(id).or_insert(next)
+    }
+
+    /// What comes next is done under these patchgroups.
+    fn enter(&mut self, engaged: &[GroupId]) {
+        if engaged.is_empty() && self.under.is_empty() {
+            return;
+        }
+        let mut now: Vec<u32> = engaged.iter().map(|id| self.group(*id)).collect();
+        now.sort_unstable();
+        let before = std::mem::replace(&mut self.under, now.clone());
+        for gone in before.iter().filter(|group| !now.contains(group)) {
+            self.append(Operation::Disengage(*gone));
+        }
+        for new in now.iter().filter(|group| !before.contains(group)) {
+            self.append(Operation::Engage(*new));
+        }
+    }
+
+    /// One patchgroup comes after another one, which is engaged no more.
+    fn depends(&mut self, after: GroupId, before: GroupId) {
+        let (after, before) = (self.group(after), self.group(before));
+        if let Some(at) = self.under.iter().position(|group| *group == before) {
+            self.under.swap_remove(at);
+            self.append(Operation::Disengage(before));
+        }
+        self.append(Operation::Depend(after, before));
     }
 
     fn append(&mut self, operation: Operation) {
@@ -182,6 +217,10 @@ impl LayoutKind for TracingLayout<'_> {
         self.inner.block_bytes(device)
     }
 
+    fn journal_host(&self) -> Option<&dyn JournalHost> {
+        self.inner.journal_host()
+    }
+
     fn open(
         &self,
         volume: &mut Volume<'_>,
@@ -211,6 +250,12 @@ impl Tracing {
         let mut recording = self.recording.lock();
         let operation = make(&recording);
         recording.append(operation);
+    }
+
+    /// A change was made in this step.
+    fn changed(&self, volume: &Volume<'_>, make: impl FnOnce(&Recording) -> Operation) {
+        self.recording.lock().enter(volume.engaged());
+        self.append(make);
     }
 }
 
@@ -251,7 +296,10 @@ impl FileSystem for Tracing {
         now: Timestamp,
     ) -> Result<Attributes> {
         let changed = self.inner.set_attributes(volume, inode, set, now)?;
-        self.recording.lock().changed(inode, set, &changed);
+        let mut recording = self.recording.lock();
+        recording.enter(volume.engaged());
+        recording.changed(inode, set, &changed);
+        drop(recording);
         Ok(changed)
     }
 
@@ -293,6 +341,7 @@ impl FileSystem for Tracing {
     ) -> Result<InodeNumber> {
         let made = self.inner.create(volume, directory, name, new, now)?;
         let mut recording = self.recording.lock();
+        recording.enter(volume.engaged());
         let path = recording.entry(directory, name);
         recording.created(path, new, made);
         Ok(made)
@@ -307,7 +356,9 @@ impl FileSystem for Tracing {
         now: Timestamp,
     ) -> Result<()> {
         self.inner.link(volume, inode, directory, name, now)?;
-        self.append(|r| Operation::Link(r.file(inode), r.entry(directory, name)));
+        self.changed(volume, |r| {
+            Operation::Link(r.file(inode), r.entry(directory, name))
+        });
         Ok(())
     }
 
@@ -319,7 +370,7 @@ impl FileSystem for Tracing {
         now: Timestamp,
     ) -> Result<InodeNumber> {
         let removed = self.inner.unlink(volume, directory, name, now)?;
-        self.append(|r| Operation::Unlink(r.entry(directory, name)));
+        self.changed(volume, |r| Operation::Unlink(r.entry(directory, name)));
         Ok(removed)
     }
 
@@ -331,7 +382,7 @@ impl FileSystem for Tracing {
         now: Timestamp,
     ) -> Result<InodeNumber> {
         let removed = self.inner.remove_directory(volume, directory, name, now)?;
-        self.append(|r| Operation::Rmdir(r.entry(directory, name)));
+        self.changed(volume, |r| Operation::Rmdir(r.entry(directory, name)));
         Ok(removed)
     }
 
@@ -342,7 +393,7 @@ impl FileSystem for Tracing {
         now: Timestamp,
     ) -> Result<Option<InodeNumber>> {
         let replaced = self.inner.rename(volume, rename, now)?;
-        self.append(|r| {
+        self.changed(volume, |r| {
             let from = r.entry(rename.from, rename.from_name);
             let to = r.entry(rename.to, rename.to_name);
             match rename.mode {
@@ -383,7 +434,9 @@ impl FileSystem for Tracing {
     ) -> Result<usize> {
         let written = self.inner.write(volume, inode, offset_bytes, data, now)?;
         let bytes = Data::Bytes(data[..written].into());
-        self.append(|r| Operation::Write(r.file(inode), offset_bytes, bytes));
+        self.changed(volume, |r| {
+            Operation::Write(r.file(inode), offset_bytes, bytes)
+        });
         self.recording.lock().count(written);
         Ok(written)
     }
@@ -399,7 +452,9 @@ impl FileSystem for Tracing {
     ) -> Result<()> {
         self.inner
             .allocate(volume, inode, how, offset_bytes, len_bytes, now)?;
-        self.append(|r| Operation::Allocate(r.file(inode), how, offset_bytes, len_bytes));
+        self.changed(volume, |r| {
+            Operation::Allocate(r.file(inode), how, offset_bytes, len_bytes)
+        });
         Ok(())
     }
 
@@ -438,7 +493,7 @@ impl FileSystem for Tracing {
         self.inner
             .set_xattr(volume, inode, name, value, mode, now)?;
         let name = name.to_vec();
-        self.append(|r| match value {
+        self.changed(volume, |r| match value {
             // A line has no word for an empty value.
             Some([]) => Operation::SetXattr(r.file(inode), name, vec![0]),
             Some(value) => Operation::SetXattr(r.file(inode), name, value.to_vec()),
@@ -464,6 +519,34 @@ impl FileSystem for Tracing {
     fn sync_asked(&mut self) {
         self.inner.sync_asked();
         self.append(|_| Operation::Sync);
+    }
+
+    fn group_depends(&mut self, after: GroupId, before: GroupId) {
+        self.inner.group_depends(after, before);
+        self.recording.lock().depends(after, before);
+    }
+
+    fn group_sync_asked(&mut self, group: GroupId) {
+        self.inner.group_sync_asked(group);
+        let mut recording = self.recording.lock();
+        let number = recording.group(group);
+        recording.append(Operation::SyncGroup(number));
+    }
+
+    fn prepare_commit(&mut self, volume: &mut Volume<'_>, now: Timestamp) -> Result<()> {
+        self.inner.prepare_commit(volume, now)
+    }
+
+    fn put_deferred_aside(&mut self) -> bool {
+        self.inner.put_deferred_aside()
+    }
+
+    fn retry_deferred(&mut self) {
+        self.inner.retry_deferred();
+    }
+
+    fn free_space(&self) -> FreeSpaceReader {
+        self.inner.free_space()
     }
 
     fn hold(&mut self, inode: InodeNumber) {

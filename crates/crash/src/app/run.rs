@@ -43,7 +43,7 @@ impl Program {
     /// # Errors
     /// Where it cannot be mounted, and where the program ends with another exit code than 0.
     pub fn record(&self) -> AppResult<Trace> {
-        let image = self.geometry.image(self.image.as_deref())?;
+        let image = self.geometry.image(self.image.as_deref(), self.ordering)?;
         let recorder = Recorder::default();
         let layout = TracingLayout {
             inner: &Ext2,

@@ -104,7 +104,10 @@ fn work(engine: &Engine) {
 
 fn recorded() -> (Trace, Arc<Engine>) {
     let recorder = Recorder::default();
-    let engine = mounted(GEOMETRY.image(None).unwrap(), &recorder);
+    let engine = mounted(
+        GEOMETRY.image(None, MechanismKind::Soft).unwrap(),
+        &recorder,
+    );
     recorder.start(None);
     work(&engine);
     recorder.stop();
@@ -168,7 +171,7 @@ fn what_was_recorded_is_done_again() {
     let text = trace.to_text();
     let wanted = tree(&engine);
     assert_eq!(wanted.len(), 6, "{wanted:?}");
-    let image = GEOMETRY.image(None).unwrap();
+    let image = GEOMETRY.image(None, MechanismKind::Soft).unwrap();
     for optimisations in [Optimisations::BOTH, Optimisations::NONE] {
         let mut last = None;
         let mut keep = |moment: &super::player::Moment<'_>| {
@@ -193,7 +196,7 @@ fn the_explorer_of_the_file_system_reads_a_trace_too() {
         optimisations: Optimisations::BOTH,
         unit_bytes: None,
     };
-    let image = GEOMETRY.image(None).unwrap();
+    let image = GEOMETRY.image(None, MechanismKind::Soft).unwrap();
     let mut machine = Machine::new(image, engine, &mut Nobody).unwrap();
     for operation in &trace.operations {
         machine.apply(operation, &mut Nobody).unwrap();
@@ -204,7 +207,7 @@ fn the_explorer_of_the_file_system_reads_a_trace_too() {
 #[test]
 fn a_cut_is_the_set_that_it_was_made_of() {
     let (trace, _engine) = recorded();
-    let image = GEOMETRY.image(None).unwrap();
+    let image = GEOMETRY.image(None, MechanismKind::Soft).unwrap();
     let mut compared = 0;
     for variant in Variant::all(3) {
         let mut visit = |moment: &super::player::Moment<'_>| {
@@ -230,7 +233,7 @@ fn a_cut_is_the_set_that_it_was_made_of() {
 #[test]
 fn the_same_seed_chooses_the_same_states() {
     let (trace, _engine) = recorded();
-    let image = GEOMETRY.image(None).unwrap();
+    let image = GEOMETRY.image(None, MechanismKind::Soft).unwrap();
     let chosen = |seed: u64| {
         let options = Options {
             ordering: MechanismKind::Soft,

@@ -12,7 +12,9 @@ use std::fmt::Write;
 use std::path::Path;
 
 use backstitch_device::BlockDevice;
+use backstitch_ext::format::features::{COMPAT_HAS_JOURNAL, Features};
 use backstitch_ext::mkfs::Mkfs;
+use backstitch_ordering::MechanismKind;
 
 use super::error::{AppError, AppResult};
 use crate::image::{Fork, ForkDevice};
@@ -51,11 +53,11 @@ pub struct Trace {
 }
 
 impl Geometry {
-    /// The image: an empty file system, or the user's own.
+    /// The image: an empty file system, with the smallest journal there is where the ordering wants one, or the user's own.
     ///
     /// # Errors
     /// Where no file system can be made with these numbers, or the user's image is missing or another one.
-    pub fn image(&self, given: Option<&Path>) -> AppResult<Fork> {
+    pub fn image(&self, given: Option<&Path>, ordering: MechanismKind) -> AppResult<Fork> {
         match (self.given, given) {
             (true, Some(path)) => {
                 let image = read_image(path)?;
@@ -68,12 +70,18 @@ impl Geometry {
                 place: "the trace".into(),
                 why: "it was recorded on an image of its own: --image FILE is wanted".into(),
             }),
-            (false, _) => self.make(),
+            (false, _) => self.make(matches!(ordering, MechanismKind::Journal(_))),
         }
     }
 
-    fn make(&self) -> AppResult<Fork> {
+    fn make(&self, has_journal: bool) -> AppResult<Fork> {
+        let mut features = Features::EXT2_DEFAULT;
+        if has_journal {
+            features.compat |= COMPAT_HAS_JOURNAL;
+        }
         let mkfs = Mkfs {
+            features,
+            journal_bytes: has_journal.then_some(1024 * u64::from(self.block_bytes)),
             block_size: Some(self.block_bytes),
             bytes_per_inode: Some(16384),
             root_uid: self.uid,
@@ -130,6 +138,28 @@ fn read_image(path: &Path) -> AppResult<(u64, u32, Fork)> {
 }
 
 impl Trace {
+    /// The same program, had it never heard of patchgroups.
+    #[must_use]
+    pub fn without_groups(self) -> Trace {
+        let is_kept = |operation: &Operation| {
+            !matches!(
+                operation,
+                Operation::Engage(_)
+                    | Operation::Disengage(_)
+                    | Operation::Depend(..)
+                    | Operation::SyncGroup(_)
+            )
+        };
+        let (setup, rest) = self.operations.split_at(self.setup);
+        let kept = |all: &[Operation]| all.iter().filter(|o| is_kept(o)).cloned().collect();
+        let setup: Vec<Operation> = kept(setup);
+        Trace {
+            setup: setup.len(),
+            operations: [setup, kept(rest)].concat(),
+            ..self
+        }
+    }
+
     /// As it is in a file.
     pub fn to_text(&self) -> String {
         let Geometry {

@@ -21,7 +21,7 @@ mod server;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use backstitch_vfs::{Engine, GroupId, InodeNumber, Result, Under};
 use fuser::Request;
@@ -35,7 +35,7 @@ enum Kind {
     Plain,
     /// Each begins a group that comes after the one before it.
     Linear,
-    /// So does each fsync, without waiting, and each rename that replaces something.
+    /// So does each fsync, without waiting; a rename that may replace something has such a point before it and one after it.
     Order,
 }
 
@@ -54,6 +54,8 @@ struct Member {
     owner: u32,
     /// Read for as long as an operation runs under it.
     current: Arc<RwLock<Current>>,
+    /// The next operation comes after everything done so far.
+    is_due: AtomicBool,
 }
 
 struct Shared {
@@ -103,25 +105,42 @@ impl Control {
 
     /// A change that the request asks for belongs to its caller's groups.
     pub(crate) fn enter(&self, request: &Request) -> Option<Scope> {
+        self.enter_after_points(request, |kind| kind == Kind::Linear)
+            .map(|(scope, _)| scope)
+    }
+
+    /// As [`enter`](Self::enter), for a rename that may replace something: where its caller's fsyncs are ordering points, there is one
+    /// before it and one after it.
+    pub(crate) fn enter_rename(&self, request: &Request) -> Option<Scope> {
+        let (scope, points) = self.enter_after_points(request, |kind| kind != Kind::Plain)?;
+        for member in points {
+            member.is_due.store(true, Ordering::Release);
+        }
+        Some(scope)
+    }
+
+    /// Groups of such kinds, and those where it is due, go on to what comes after all that was done under them. Returns the former too.
+    fn enter_after_points(
+        &self,
+        request: &Request,
+        is_point: impl Fn(Kind) -> bool,
+    ) -> Option<(Scope, Vec<Arc<Member>>)> {
         if self.is_idle() {
             return None;
         }
         let held = self.shared.held_by(request.uid(), request.pid());
+        let mut points = Vec::new();
         for member in &held {
-            if member.current.read().kind == Kind::Linear {
+            let is_point = is_point(member.current.read().kind);
+            if member.is_due.swap(false, Ordering::AcqRel) || is_point {
+                // Where that cannot be, the operation still comes after what the group stood for before.
                 self.shared.note_failure(self.shared.advance(member));
             }
+            if is_point {
+                points.push(member.clone());
+            }
         }
-        self.shared.under(&held)
-    }
-
-    /// As [`enter`](Self::enter), for a rename that may replace something: an ordering point where its caller's fsyncs are.
-    pub(crate) fn enter_rename(&self, request: &Request) -> Option<Scope> {
-        if !self.is_idle() {
-            // Where it cannot be one the rename still comes after what the last one stands for.
-            self.is_ordering_point(request);
-        }
-        self.enter(request)
+        Some((self.shared.under(&held)?, points))
     }
 
     /// As [`enter`](Self::enter), for pages that are written back for nobody in particular.
@@ -146,7 +165,10 @@ impl Control {
         let mut any = false;
         for member in ordered {
             match self.shared.advance(member) {
-                Ok(()) => any = true,
+                Ok(()) => {
+                    member.is_due.store(false, Ordering::Release);
+                    any = true;
+                }
                 Err(error) => {
                     tracing::warn!("an fsync waits although it need not: {error}");
                     return false;
@@ -198,14 +220,15 @@ impl Shared {
     fn advance(&self, member: &Member) -> Result<()> {
         // Waits for operations under way: those before this point are in the group that is left.
         let mut current = member.current.write();
-        if !current.is_engaged {
-            return Ok(());
-        }
         let next = self.engine.group_create()?;
         let before = current.group;
-        self.engine.group_disengage(before)?;
+        if current.is_engaged {
+            self.engine.group_disengage(before)?;
+        }
         self.engine.group_depend(next, before)?;
-        self.engine.group_engage(next)?;
+        if current.is_engaged {
+            self.engine.group_engage(next)?;
+        }
         current.group = next;
         self.engine.group_close(before);
         Ok(())

@@ -4,7 +4,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -244,6 +244,7 @@ impl Server {
                 kind: Kind::Plain,
                 is_engaged: false,
             })),
+            is_due: AtomicBool::new(false),
         });
         self.shared.members.write().push(member.clone());
         Ok(member)
@@ -270,6 +271,7 @@ impl Server {
         let done: Result<i32> = match request.op {
             Op::Depend => self.depend(first, &groups[1]).map(|()| 0),
             Op::Engage => shared.set_engaged(first, true).map(|()| 0),
+            Op::Advance => shared.advance(first).map(|()| 0),
             Op::Disengage => shared.set_engaged(first, false).map(|()| 0),
             Op::IsDurable => {
                 let group = first.current.read().group;

@@ -45,7 +45,7 @@ Examples:
   backstitch crash app --trace program.trace --check ./check --replay nothing/both/12/but-3 --keep state.img"
 )]
 pub(crate) struct Args {
-    /// The consistency mechanism: soft, async or sync
+    /// The consistency mechanism: soft, async, sync, journal=ordered, journal=writeback or journal=full
     #[arg(long, value_name = "MODE", default_value = "soft", value_parser = ordering)]
     ordering: Ordering,
     /// The program
@@ -84,13 +84,16 @@ pub(crate) struct Args {
     /// Look at this state of --trace alone, as a failure's report names it
     #[arg(long, value_name = "PLACE", requires = "trace", conflicts_with = "run")]
     replay: Option<String>,
+    /// Explore what would be left if the program had not used patchgroups (`order` and `depend` use them too)
+    #[arg(long)]
+    without_groups: bool,
     #[command(flatten)]
     output: Output,
 }
 
 fn ordering(text: &str) -> std::result::Result<Ordering, String> {
     text.parse()
-        .map_err(|_| "no ordering that is there yet: soft, async, sync".to_owned())
+        .map_err(|_| "no ordering that is there: soft, async, sync, journal=ordered, journal=writeback, journal=full".to_owned())
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
@@ -102,6 +105,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             let path = args.trace.clone().unwrap_or_default();
             (Trace::load(&path).map_err(failed)?, path)
         }
+    };
+    let trace = match args.without_groups {
+        true => trace.without_groups(),
+        false => trace,
     };
     let options = options(args, &place, stop);
     let report = match &args.replay {
@@ -189,6 +196,9 @@ fn options(args: &Args, trace: &Path, stop: Arc<AtomicBool>) -> Options {
     );
     if let Some(image) = &args.image {
         base += &format!(" --image {}", quoted(&image.to_string_lossy()));
+    }
+    if args.without_groups {
+        base += " --without-groups";
     }
     let command = format!("{base} --states {} --seed {}", args.states, args.seed);
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);

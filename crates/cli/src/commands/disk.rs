@@ -1,0 +1,108 @@
+//! Disks with partitions: `backstitch info` lists them, and `IMAGE#NAME` is one of them wherever an image is wanted.
+
+use crate::error::{Error, Result};
+use crate::{show, size};
+use backstitch_device::BlockDevice;
+use backstitch_device::partition::{Partition, PartitionDevice, PartitionTable};
+use backstitch_ext::format::Superblock;
+use backstitch_ext::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Shows the partitions of a disk; false where it has none, or holds a file system from its first sector on.
+pub(super) fn show(image: &Path, device: &Arc<dyn BlockDevice>, as_json: bool) -> Result<bool> {
+    if holds(&**device).is_some() {
+        return Ok(false);
+    }
+    let table = PartitionTable::read(&**device);
+    let table = table.map_err(|error| Error::at_path("info", image, error))?;
+    let Some(table) = table else {
+        return Ok(false);
+    };
+    let partitions: Vec<Value> = table.partitions.iter().map(|p| row(p, device)).collect();
+    let document = json!({
+        "image": image.display().to_string(),
+        "type": "disk",
+        "table": table.scheme.name(),
+        "size_bytes": device.size_bytes(),
+        "partitions": partitions,
+        "notes": table.notes,
+    });
+    if as_json {
+        show::print_json("info", &document)?;
+        return Ok(true);
+    }
+    let mut text = format!(
+        "{}: a disk of {} with a table of partitions ({})\n{:<6} {:>12} {:>10}  {:<20} {:<10} {}\n",
+        image.display(),
+        size::show(device.size_bytes()),
+        table.scheme.name(),
+        "name",
+        "first byte",
+        "size",
+        "type",
+        "holds",
+        "label",
+    );
+    for (partition, row) in table.partitions.iter().zip(&partitions) {
+        let line = format!(
+            "{:<6} {:>12} {:>10}  {:<20} {:<10} {}",
+            partition.name,
+            partition.offset_bytes,
+            size::show(partition.len_bytes),
+            partition.meaning.unwrap_or(&partition.kind),
+            row["holds"].as_str().unwrap_or("-"),
+            partition
+                .label
+                .as_deref()
+                .unwrap_or_default()
+                .replace(char::is_control, "?"),
+        );
+        text += line.trim_end();
+        text.push('\n');
+    }
+    for note in &table.notes {
+        text += &format!("note: {note}\n");
+    }
+    text += &format!(
+        "backstitch info '{}#NAME' shows one of them\n",
+        image.display()
+    );
+    show::print_bytes("info", text.as_bytes())?;
+    Ok(true)
+}
+
+fn row(partition: &Partition, disk: &Arc<dyn BlockDevice>) -> Value {
+    let device = PartitionDevice::new(disk.clone(), partition).ok();
+    json!({
+        "name": partition.name,
+        "table": partition.scheme.name(),
+        "type": partition.kind,
+        "meaning": partition.meaning,
+        "label": partition.label,
+        "offset_bytes": partition.offset_bytes,
+        "size_bytes": partition.len_bytes,
+        "holds": device.as_ref().and_then(|device| holds(device)),
+    })
+}
+
+/// The file system on a device, by its magic number.
+fn holds(device: &dyn BlockDevice) -> Option<&'static str> {
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    if device.read(SUPERBLOCK_OFFSET, &mut bytes).is_ok() && bytes[0x38..0x3a] == [0x53, 0xef] {
+        let superblock = Superblock::parse(&bytes, device.size_bytes());
+        return Some(superblock.map_or("ext", |superblock| super::info::layout(&superblock)));
+    }
+    // Where UFS has its superblock, and in it the magic number.
+    const UFS_MAGIC_AT: u64 = 1372;
+    let ufs = [
+        (8192, 0x0001_1954_u32, "ufs1"),
+        (65536, 0x1954_0119, "ufs2"),
+    ];
+    ufs.into_iter().find_map(|(at, magic, name)| {
+        let mut bytes = [0; 4];
+        device.read(at + UFS_MAGIC_AT, &mut bytes).ok()?;
+        (u32::from_le_bytes(bytes) == magic || u32::from_be_bytes(bytes) == magic).then_some(name)
+    })
+}

@@ -217,6 +217,12 @@ static int file_control(sqlite3_file *f, int op, void *argument) {
     return file->real->pMethods->xFileControl(file->real, op, argument);
 }
 
+/* In a group a file is never longer on the disk than what was written to it: the journal needs one sync, not two. */
+static int file_traits(sqlite3_file *f) {
+    int traits = REAL(f)->pMethods->xDeviceCharacteristics(REAL(f));
+    return ordering((File *)f) < 0 ? traits : traits | SQLITE_IOCAP_SAFE_APPEND;
+}
+
 /* What is as it is. */
 static int file_read(sqlite3_file *f, void *into, int amount, sqlite3_int64 offset) {
     return REAL(f)->pMethods->xRead(REAL(f), into, amount, offset);
@@ -227,7 +233,6 @@ static int file_truncate(sqlite3_file *f, sqlite3_int64 size) {
 static int file_size(sqlite3_file *f, sqlite3_int64 *size) { return REAL(f)->pMethods->xFileSize(REAL(f), size); }
 static int file_reserved(sqlite3_file *f, int *is) { return REAL(f)->pMethods->xCheckReservedLock(REAL(f), is); }
 static int file_sector(sqlite3_file *f) { return REAL(f)->pMethods->xSectorSize(REAL(f)); }
-static int file_traits(sqlite3_file *f) { return REAL(f)->pMethods->xDeviceCharacteristics(REAL(f)); }
 static int shm_map(sqlite3_file *f, int region, int size, int extend, void volatile **at) {
     return REAL(f)->pMethods->xShmMap(REAL(f), region, size, extend, at);
 }

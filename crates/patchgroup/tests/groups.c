@@ -65,6 +65,7 @@ int main(void)
     CHECK(close(told) == 0);
     CHECK(pg_durable(second) == 1 && pg_wait(second) == 0);
     CHECK(pg_durable(third) == 0);
+    CHECK(pg_advance(third) == 0 && pg_advance(-1) == -1);
     CHECK(pg_close(first) == 0 && pg_close(second) == 0 && pg_close(third) == 0);
     CHECK(pg_engage(-1) == -1 && errno == EBADF);
     return 0;

@@ -227,6 +227,28 @@ fn children_threads_and_orphans_are_in_the_group_and_nobody_else_is() {
 }
 
 #[test]
+fn what_is_done_after_an_advance_comes_after_what_was_done_before() {
+    let Some(bench) = Bench::new() else { return };
+    let group = bench.group();
+    group.engage().unwrap();
+    fs::write(bench.path("unordered"), "1").unwrap();
+    fs::write(bench.path("apart/unordered"), "2").unwrap();
+    let sync = |name| File::open(bench.path(name)).unwrap().sync_all().unwrap();
+    sync("apart/unordered");
+    assert_eq!(bench.after_a_crash("unordered"), None);
+    fs::write(bench.path("first"), "1").unwrap();
+    group.advance().unwrap();
+    fs::write(bench.path("apart/second"), "2").unwrap();
+    group.disengage().unwrap();
+    // Not engaged it advances as well.
+    group.advance().unwrap();
+    sync("apart/second");
+    assert_eq!(bench.after_a_crash("first").unwrap(), b"1");
+    drop(group);
+    bench.end();
+}
+
+#[test]
 fn a_process_that_is_killed_leaves_nothing_behind() {
     let Some(bench) = Bench::new() else { return };
     let group = bench.group();

@@ -21,7 +21,7 @@ mod server;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use backstitch_vfs::{Engine, GroupId, InodeNumber, Result, Under};
 use fuser::Request;
@@ -54,6 +54,9 @@ struct Member {
     owner: u32,
     /// Read for as long as an operation runs under it.
     current: Arc<RwLock<Current>>,
+    /// The number of its descriptor in the process that had it last: children have their parent's numbers, so that most requests need
+    /// not have a whole table read.
+    last_number: AtomicU32,
     /// The next operation comes after everything done so far.
     is_due: AtomicBool,
 }
@@ -195,8 +198,18 @@ impl Shared {
         if thread == 0 || engaged.is_empty() {
             return Vec::new();
         }
-        let held = sockets_of(&Path::new("/proc").join(thread.to_string()).join("fd"));
-        engaged.retain(|member| held.contains(&member.link));
+        let table = format!("/proc/{thread}/fd");
+        if engaged.iter().all(|member| member.is_where_it_was(&table)) {
+            return engaged;
+        }
+        let held = sockets_of(Path::new(&table));
+        engaged.retain(|member| {
+            let found = held.iter().find(|(_, link)| *link == member.link);
+            if let Some((number, _)) = found {
+                member.last_number.store(*number, Ordering::Relaxed);
+            }
+            found.is_some()
+        });
         engaged
     }
 
@@ -268,16 +281,26 @@ impl Shared {
     }
 }
 
-/// The sockets of a process's table of descriptors, as `/proc` shows them. Nothing where it may not be looked at.
-fn sockets_of(table: &Path) -> Vec<String> {
+impl Member {
+    /// Whether a process's table of descriptors has it under the number that it had last.
+    fn is_where_it_was(&self, table: &str) -> bool {
+        let number = self.last_number.load(Ordering::Relaxed);
+        let link = rustix::fs::readlink(format!("{table}/{number}"), Vec::with_capacity(64));
+        link.is_ok_and(|link| link.as_bytes() == self.link.as_bytes())
+    }
+}
+
+/// The sockets of a process's table of descriptors with their numbers, as `/proc` shows them. Nothing where it may not be looked at.
+fn sockets_of(table: &Path) -> Vec<(u32, String)> {
     let Ok(entries) = std::fs::read_dir(table) else {
         return Vec::new();
     };
-    let links = entries
-        .flatten()
-        .filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    let links = entries.flatten().filter_map(|entry| {
+        let number = entry.file_name().to_str()?.parse().ok()?;
+        let link = std::fs::read_link(entry.path()).ok()?;
+        Some((number, link.into_os_string().into_string().ok()?))
+    });
     links
-        .filter_map(|link| link.into_os_string().into_string().ok())
-        .filter(|link| link.starts_with("socket:["))
+        .filter(|(_, link)| link.starts_with("socket:["))
         .collect()
 }

@@ -4,7 +4,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -244,6 +244,7 @@ impl Server {
                 kind: Kind::Plain,
                 is_engaged: false,
             })),
+            last_number: AtomicU32::new(0),
             is_due: AtomicBool::new(false),
         });
         self.shared.members.write().push(member.clone());

@@ -1,0 +1,53 @@
+#!/bin/sh
+# What `backstitch order` costs: packages unpacked as dpkg does it, an fsync and a rename for each file, under `order`; the same with every
+# fsync turned into nothing; and as it is, where each fsync waits.
+#
+#   benches/order.sh BACKSTITCH [PACKAGES [ORDERING [ROUNDS]]]
+#
+# Prints seconds for each, the least of the rounds, with the flushes of the device. Wants python3.
+set -eu
+backstitch=$1 packages=${2:-500} ordering=${3:-soft} rounds=${4:-3}
+here=$(cd "$(dirname "$0")/.." && pwd)
+unpack=$here/docs/examples/order/unpack.py
+scratch=$(mktemp -d)
+trap '"$backstitch" umount "$scratch/mnt" 2> /dev/null || true; rm -rf "$scratch"' EXIT
+case $ordering in journal=*) type=ext3 ;; *) type=ext2 ;; esac
+never='import os, runpy, sys; os.fsync = lambda _: None; sys.argv[0:1] = []; runpy.run_path(sys.argv[0], run_name="__main__")'
+
+flushes() {
+    "$backstitch" stats --json "$scratch/mnt" | tr ',{}' '\n' | sed -n 's/^ *"flushes": *//p'
+}
+
+# measure NAME COMMAND…: appends the name, seconds and flushes to the figures
+measure() {
+    name=$1
+    shift
+    "$backstitch" mkfs -t $type -s 256M "$scratch/disk.img" > /dev/null
+    mkdir -p "$scratch/mnt"
+    "$backstitch" mount --ordering "$ordering" "$scratch/disk.img" "$scratch/mnt"
+    cd "$scratch/mnt"
+    python3 "$unpack" setup
+    "$backstitch" sync .
+    before=$(flushes)
+    start=$(date +%s.%N)
+    "$@" > /dev/null
+    end=$(date +%s.%N)
+    after=$(flushes)
+    python3 "$unpack" check
+    cd "$here"
+    "$backstitch" umount "$scratch/mnt"
+    rm "$scratch/disk.img"
+    echo "$name $start $end $before $after" | awk '{ print $1, $3 - $2, $5 - $4 }' >> "$scratch/figures"
+}
+for _ in $(seq "$rounds"); do
+    measure order "$backstitch" order -- python3 -c "import runpy, sys; sys.argv[0:1] = []; runpy.run_path(sys.argv[0], run_name='__main__')" "$unpack" run "$packages"
+    measure never python3 -c "$never" "$unpack" run "$packages"
+done
+measure waits python3 "$unpack" run "$packages"
+awk -v ordering="$ordering" '
+    !($1 in least) || $2 < least[$1] { least[$1] = $2; flushes[$1] = $3 }
+    END {
+        printf "%s: under order %.2f s (%d flushes), without fsync %.2f s (%d), with fsync %.2f s (%d); order / without %.2f\n",
+            ordering, least["order"], flushes["order"], least["never"], flushes["never"], least["waits"], flushes["waits"],
+            least["order"] / least["never"]
+    }' "$scratch/figures"

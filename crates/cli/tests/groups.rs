@@ -13,7 +13,12 @@ fn mounted() -> Option<Bench> {
     let bench = Bench::new();
     bench.shell("mkdir mnt");
     bench.image("a.img", "-b 1024");
-    bench.line("mount -o expire=100000 a.img mnt").good();
+    let mounted = bench.line("mount -o expire=100000 a.img mnt").good();
+    let said = mounted.text();
+    assert!(
+        said.contains("soft, order between units of 1024 bytes"),
+        "{said}"
+    );
     bench.shell("mkdir mnt/apart; printf '3\\n1\\n2\\n' > mnt/in");
     bench.line("sync mnt").good();
     Some(bench)

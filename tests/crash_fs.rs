@@ -98,6 +98,44 @@ fn no_state_is_wrong_with_synchronous_metadata() {
     assert!(number(&report, "distinct") > 1000, "{report}");
 }
 
+/// Two of the six kinds of journals are explored to the end, the others as far as a few seconds go.
+#[test]
+fn no_state_of_aces_workloads_leaves_anything_with_a_journal() {
+    let kinds: [(&str, &[&str], bool); 6] = [
+        ("journal=full", &[], true),
+        ("journal=full", &["--journal-dev"], true),
+        ("journal=ordered", &["--states-each", "400"], false),
+        (
+            "journal=ordered",
+            &["--journal-dev", "--states-each", "400"],
+            false,
+        ),
+        ("journal=writeback", &["--states-each", "300"], false),
+        (
+            "journal=writeback",
+            &["--journal-dev", "--states-each", "300"],
+            false,
+        ),
+    ];
+    for (ordering, more, is_exhaustive) in kinds {
+        let mut arguments = vec!["--ordering", ordering, "--workload", "ace:1", "--json"];
+        // The other optimisations make other graphs of the same transactions.
+        arguments.extend(["--opt", "both", "--reclaim", "2000"]);
+        arguments.extend(more);
+        let report = crash_fs(&arguments).expect_success().json();
+        let outside = if more.contains(&"--journal-dev") {
+            ", on a device of its own"
+        } else {
+            ""
+        };
+        tell(&format!("{ordering}{outside}, ACE"), &report);
+        assert_eq!(report["failures"], Value::Array(vec![]));
+        assert_eq!(report["exhaustive"], Value::Bool(is_exhaustive), "{report}");
+        let recovered = number(&report["coverage"], "states_different_once_replayed");
+        assert!(recovered > 300, "{report}");
+    }
+}
+
 #[test]
 fn without_order_damage_is_found_at_once_and_found_again() {
     let scratch = Scratch::new("crash-fs-async");

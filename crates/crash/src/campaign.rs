@@ -86,6 +86,13 @@ struct Chunk {
     variant: usize,
 }
 
+/// The fingerprints of all states.
+#[derive(Default)]
+struct Distinct {
+    left: FxHashSet<u64>,
+    recovered: FxHashSet<u64>,
+}
+
 /// Why nothing could be explored.
 #[derive(Debug, Error)]
 pub enum CampaignError {
@@ -185,6 +192,8 @@ pub struct Results {
     pub states: u64,
     /// States with different bytes.
     pub distinct: u64,
+    /// Different file systems that the replay of a journal made of the states, where there is one.
+    pub recovered: u64,
     /// Times that a state was recovered and judged: anew in every workload, and where there are new promises.
     pub judged: u64,
     /// States that must not be, one a run at most.
@@ -387,7 +396,7 @@ impl Campaign {
         let runs = self.workloads.len() * self.variants.len();
         let mut waiting = BTreeMap::new();
         let mut results = Results::default();
-        let mut distinct = FxHashSet::default();
+        let mut distinct = Distinct::default();
         let mut next = 0;
         while let Ok((number, outcomes)) = receiver.recv() {
             waiting.insert(number, outcomes);
@@ -422,15 +431,17 @@ impl Campaign {
         variant: usize,
         outcome: Outcome,
         results: &mut Results,
-        distinct: &mut FxHashSet<u64>,
+        distinct: &mut Distinct,
     ) {
         results.runs += 1;
         // The first variant of a workload comes before the others.
         results.workloads += u64::from(variant == 0);
         results.states += outcome.states;
         results.judged += outcome.judged;
-        distinct.extend(outcome.fingerprints);
-        results.distinct = distinct.len() as u64;
+        distinct.left.extend(outcome.fingerprints);
+        distinct.recovered.extend(outcome.recovered);
+        results.distinct = distinct.left.len() as u64;
+        results.recovered = distinct.recovered.len() as u64;
         results.leaks_max = results.leaks_max.max(outcome.tally.leaks_max);
         results.moments += outcome.moments as u64;
         results.sampled_moments += outcome.sampled_moments as u64;

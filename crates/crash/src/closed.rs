@@ -59,6 +59,18 @@ pub(crate) fn visit(
     Coverage::Sampled
 }
 
+/// Visits so many random sets.
+pub(crate) fn sample(
+    nodes: &[Node],
+    samples: usize,
+    random: &mut Random,
+    emit: &mut dyn FnMut(&[bool]),
+) {
+    let mut sets = Sets::new(nodes, emit, Node::is_independent);
+    sets.corners();
+    sets.sample(samples, random);
+}
+
 struct Sets<'a> {
     nodes: &'a [Node],
     /// The nodes that are not judged for themselves.

@@ -1,5 +1,7 @@
 //! One workload, every state: runs it under a schedule of write-back and judges what each moment's crash could leave.
 
+mod replays;
+
 use backstitch_layout::Error;
 use backstitch_ordering::MechanismKind;
 use backstitch_store::{Batch, BlockClass, Goal, Optimisations, PatchKind};
@@ -9,9 +11,10 @@ use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
-use std::sync::Arc;
 
 use crate::ace::Workload;
+use crate::arrival::{Pieces, arriving};
+use crate::classes::Choices;
 use crate::closed::{self, Bounds, Coverage};
 use crate::frontier::{Frontier, Node};
 use crate::image::Fork;
@@ -101,6 +104,8 @@ pub(crate) struct Outcome {
     /// Times that a state was recovered and judged: anew where there are new promises.
     pub(crate) judged: u64,
     pub(crate) fingerprints: FxHashSet<u64>,
+    /// What the replay of a journal made of the states.
+    pub(crate) recovered: FxHashSet<u64>,
     pub(crate) found: Option<Found>,
     pub(crate) moments: usize,
     /// Moments at which not every set of patches was visited.
@@ -172,7 +177,16 @@ pub(crate) struct Known {
     operations: Vec<Operation>,
     /// So many of them were not looked at.
     setup: usize,
-    states: FxHashMap<u128, Good>,
+    states: KnownStates,
+}
+
+/// What was found good, by fingerprint.
+#[derive(Default)]
+struct KnownStates {
+    /// As a crash left it.
+    left: FxHashMap<u128, Good>,
+    /// As the replay of its journal made it.
+    recovered: FxHashMap<u128, Good>,
 }
 
 /// A state in which nothing was found wrong.
@@ -200,13 +214,15 @@ impl Known {
         let operations = &workload.operations;
         let pairs = self.operations.iter().zip(operations);
         let common = pairs.take_while(|(before, now)| before == now).count();
-        self.states.retain(|_, good| {
+        let forget = |_: &u128, good: &mut Good| {
             // What was promised later was promised by operations that this workload does not do.
             if good.last.begun > common {
                 good.last = good.first;
             }
             good.first.begun <= common
-        });
+        };
+        self.states.left.retain(forget);
+        self.states.recovered.retain(forget);
         // The last operation's moments go on to the end of the workload, which is another one's only by chance.
         let seen = match self.setup <= workload.setup {
             true => common.min(operations.len().saturating_sub(1)),
@@ -290,13 +306,15 @@ struct Explorer<'a> {
     plan: Plan,
     /// So many operations are not looked at.
     setup: usize,
+    /// States are what the replay of a journal makes of them.
+    replays: bool,
     judge: Judge,
     random: Random,
     /// What was done and promised; `None` while the image is being mounted.
     model: Option<Rc<RefCell<Model>>>,
     begun: usize,
     moment: usize,
-    known: &'a mut FxHashMap<u128, Good>,
+    known: &'a mut KnownStates,
     outcome: Outcome,
     witness: Witness<'a>,
 }
@@ -305,12 +323,13 @@ impl<'a> Explorer<'a> {
     fn new(
         setup: usize,
         plan: &Plan,
-        known: &'a mut FxHashMap<u128, Good>,
+        known: &'a mut KnownStates,
         witness: Witness<'a>,
     ) -> Explorer<'a> {
         Explorer {
             plan: *plan,
             setup,
+            replays: matches!(plan.ordering, MechanismKind::Journal(_)),
             judge: Judge::new(plan.engine(), plan.whole_every),
             random: Random::with_seed(plan.seed),
             model: None,
@@ -331,45 +350,26 @@ impl<'a> Explorer<'a> {
         }
     }
 
-    /// What has yet to be asked about the state under what is promised now.
+    fn now(&self) -> Asked {
+        Asked {
+            promises: (self.model.as_ref()).map_or(0, |model| model.borrow().promises),
+            begun: self.begun,
+        }
+    }
+
+    /// What has yet to be asked about a state that a crash left, under what is promised now.
     fn open_question(&mut self, fingerprint: u128) -> Option<Question> {
         self.outcome.states += 1;
-        let promises = self
-            .model
-            .as_ref()
-            .map_or(0, |model| model.borrow().promises);
-        let now = Asked {
-            promises,
-            begun: self.begun,
-        };
+        let now = self.now();
         // Which ones are reclaimed depends on the seed, so that a longer search looks at others each time.
         let choice = fingerprint as u64 ^ self.plan.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let every = self.plan.whole_every;
         let whole = every != 0 && choice.is_multiple_of(every);
-        match self.known.entry(fingerprint) {
-            Entry::Occupied(known) if known.get().last.promises == promises => None,
-            Entry::Occupied(mut known) => {
-                known.get_mut().last = now;
-                Some(match (whole, known.get().maps_behind) {
-                    (true, _) => Question::Reclaim,
-                    (false, true) => Question::Consistency,
-                    (false, false) => Question::Promises,
-                })
-            }
-            Entry::Vacant(new) => {
-                new.insert(Good {
-                    first: now,
-                    last: now,
-                    maps_behind: false,
-                });
-                self.outcome.fingerprints.insert(fingerprint as u64);
-                Some(if whole {
-                    Question::Reclaim
-                } else {
-                    Question::Consistency
-                })
-            }
+        let question = question_of(&mut self.known.left, fingerprint, now)?;
+        if question.1 {
+            self.outcome.fingerprints.insert(fingerprint as u64);
         }
+        Some(if whole { Question::Reclaim } else { question.0 })
     }
 
     fn judge(&mut self, question: Question, fingerprint: u128, state: &Fork) -> Option<Verdict> {
@@ -385,10 +385,10 @@ impl<'a> Explorer<'a> {
         }
         match &verdict {
             Some(_) => {
-                self.known.remove(&fingerprint);
+                self.known.left.remove(&fingerprint);
             }
             None if self.judge.maps_behind => {
-                if let Some(known) = self.known.get_mut(&fingerprint) {
+                if let Some(known) = self.known.left.get_mut(&fingerprint) {
                     known.maps_behind = true;
                 }
             }
@@ -462,6 +462,11 @@ impl Watcher for Explorer<'_> {
             samples: self.plan.samples,
         };
         let mut random = Random::with_seed(self.random.u64(..));
+        if self.replays {
+            let sampled = self.visit_classes(&nodes, &mut states, &mut random);
+            self.outcome.sampled_moments += usize::from(sampled || !states.is_complete);
+            return;
+        }
         let coverage = closed::visit(&nodes, bounds, &mut random, &mut |included| {
             if self.is_done() {
                 return;
@@ -472,15 +477,9 @@ impl Watcher for Explorer<'_> {
             };
             let state = states.fork(&nodes, included);
             if let Some(verdict) = self.judge(question, fingerprint, &state) {
-                self.outcome.found = Some(Found {
-                    moment: self.moment,
-                    begun: self.begun,
-                    cut: Cut::Patches(included.to_vec()),
-                    question,
-                    verdict,
-                    blocks: states.blocks(&nodes, included),
-                    state,
-                });
+                let blocks = states.blocks(&nodes, included);
+                let cut = Cut::Patches(included.to_vec());
+                self.note(cut, blocks, (question, verdict), state);
             }
         });
         self.outcome.sampled_moments +=
@@ -500,123 +499,90 @@ impl Watcher for Explorer<'_> {
             .iter()
             .map(|part| mount.holds_contents(part.block))
             .collect();
-        for arrived in self.subsets(&arriving, &contents) {
-            if self.is_done() {
-                return;
-            }
-            let mut state = disk.clone();
-            let mut cut: Vec<(u64, u64)> = Vec::new();
-            for (part, sectors) in arriving.iter().zip(&arrived) {
-                if *sectors == 0 {
-                    continue;
-                }
-                arrive(&mut state, part, *sectors);
-                match cut.last_mut() {
-                    Some((block, there)) if *block == part.block => *there |= sectors,
-                    _ => cut.push((part.block, *sectors)),
-                }
-            }
-            let fingerprint = state.fingerprint();
-            let Some(question) = self.open_question(fingerprint) else {
-                continue;
-            };
-            if let Some(verdict) = self.judge(question, fingerprint, &state) {
-                let blocks = arriving.iter().zip(&arrived);
-                self.outcome.found = Some(Found {
-                    moment: self.moment,
-                    begun: self.begun,
-                    cut: Cut::Batch(cut),
-                    question,
-                    verdict,
-                    blocks: blocks
-                        .map(|(part, sectors)| (part.block, 1, usize::from(*sectors != 0)))
-                        .collect(),
-                    state,
-                });
-            }
+        let mut pieces = Pieces::of(&arriving, &contents, &disk, self.plan.torn);
+        if self.replays && self.visit_classes_of_batch(&mut pieces) {
+            return;
         }
-    }
-}
-
-/// A block that is on its way, or some sectors of one.
-pub(crate) struct Arriving {
-    pub(crate) block: u64,
-    /// The sectors, a bit for each.
-    sectors: u64,
-    /// What the block is to hold.
-    bytes: Arc<[u8]>,
-}
-
-/// What of which blocks a batch writes.
-pub(crate) fn arriving(batch: &Batch, disk: &Fork) -> Vec<Arriving> {
-    let size = u64::from(disk.block_bytes());
-    let mut arriving = Vec::new();
-    for request in batch.writes.iter().flat_map(|(_, requests)| requests) {
-        let mut offset = request.offset_bytes;
-        for buffer in &request.buffers {
-            let (block, at) = (offset / size, (offset % size) as usize);
-            offset += buffer.len() as u64;
-            let is_whole = buffer.len() as u64 == size;
-            let mut part = Arriving {
-                block,
-                sectors: disk.all_sectors(),
-                bytes: buffer.clone(),
-            };
-            if !is_whole {
-                let mut bytes = disk.block(block).to_vec();
-                bytes[at..at + buffer.len()].copy_from_slice(buffer);
-                part.bytes = bytes.into();
-                part.sectors = ((1 << (buffer.len() / 512)) - 1) << (at / 512);
-            }
-            arriving.push(part);
-        }
-    }
-    arriving
-}
-
-/// A block of which some sectors arrive.
-pub(crate) fn arrive(state: &mut Fork, part: &Arriving, sectors: u64) {
-    let sectors = sectors & part.sectors;
-    if sectors == state.all_sectors() {
-        return state.set_block(part.block, part.bytes.clone());
-    }
-    let mut bytes = state.block(part.block).to_vec();
-    for sector in (0..bytes.len() / 512).filter(|sector| sectors & (1 << sector) != 0) {
-        let range = sector * 512..(sector + 1) * 512;
-        bytes[range.clone()].copy_from_slice(&part.bytes[range]);
-    }
-    state.set_block(part.block, bytes.into());
-}
-
-impl Explorer<'_> {
-    /// Which sectors of each block arrived. `contents` says which blocks are files' contents.
-    fn subsets(&mut self, arriving: &[Arriving], contents: &[bool]) -> Vec<Vec<u64>> {
-        // What arrives as a whole: a block, or where blocks may be torn a sector of one.
-        let mut pieces: Vec<(usize, u64)> = Vec::new();
-        for (at, part) in arriving.iter().enumerate() {
-            match self.plan.torn {
-                true => {
-                    let sectors = (0..64).map(|bit| 1 << bit);
-                    pieces.extend(
-                        sectors
-                            .filter(|sector| part.sectors & sector != 0)
-                            .map(|sector| (at, sector)),
-                    );
-                }
-                false => pieces.push((at, part.sectors)),
-            }
-        }
-        let contents: Vec<bool> = pieces.iter().map(|(at, _)| contents[*at]).collect();
+        let contents: Vec<bool> = (0..pieces.len()).map(|at| pieces.is_contents(at)).collect();
         let samples = self.plan.samples.min(64);
         let (parts, complete) = parts(&contents, samples, &mut self.random);
         self.outcome.sampled_batches += usize::from(!complete);
-        let sectors = |part: &Vec<bool>| {
-            let mut arrived = vec![0; arriving.len()];
-            for ((at, sectors), _) in pieces.iter().zip(part).filter(|(_, there)| **there) {
-                arrived[*at] |= sectors;
+        for included in parts {
+            if self.is_done() {
+                return;
             }
-            arrived
-        };
-        parts.iter().map(sectors).collect()
+            let (state, fingerprint) = pieces.state(&included);
+            let asked = self.open_question(fingerprint);
+            let asked = asked.and_then(|q| Some((q, self.judge(q, fingerprint, &state)?)));
+            if let Some(found) = asked {
+                self.note_part(&pieces, &included, found, state);
+            }
+        }
+    }
+}
+
+impl Explorer<'_> {
+    fn note_part(
+        &mut self,
+        pieces: &Pieces<'_>,
+        included: &[bool],
+        wrong: (Question, Verdict),
+        state: Fork,
+    ) {
+        let mut cut: Vec<(u64, u64)> = Vec::new();
+        let mut blocks = Vec::new();
+        for (part, sectors) in pieces.arriving.iter().zip(pieces.arrived(included)) {
+            blocks.push((part.block, 1, usize::from(sectors != 0)));
+            match cut.last_mut() {
+                _ if sectors == 0 => {}
+                Some((block, there)) if *block == part.block => *there |= sectors,
+                _ => cut.push((part.block, sectors)),
+            }
+        }
+        self.note(Cut::Batch(cut), blocks, wrong, state);
+    }
+
+    fn note(
+        &mut self,
+        cut: Cut,
+        blocks: Vec<(u64, usize, usize)>,
+        (question, verdict): (Question, Verdict),
+        state: Fork,
+    ) {
+        self.outcome.found = Some(Found {
+            moment: self.moment,
+            begun: self.begun,
+            cut,
+            question,
+            verdict,
+            blocks,
+            state,
+        });
+    }
+}
+
+/// What has yet to be asked about a state, and whether it was never seen.
+fn question_of(
+    known: &mut FxHashMap<u128, Good>,
+    fingerprint: u128,
+    now: Asked,
+) -> Option<(Question, bool)> {
+    match known.entry(fingerprint) {
+        Entry::Occupied(known) if known.get().last.promises == now.promises => None,
+        Entry::Occupied(mut known) => {
+            known.get_mut().last = now;
+            Some(match known.get().maps_behind {
+                true => (Question::Consistency, false),
+                false => (Question::Promises, false),
+            })
+        }
+        Entry::Vacant(new) => {
+            new.insert(Good {
+                first: now,
+                last: now,
+                maps_behind: false,
+            });
+            Some((Question::Consistency, true))
+        }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use backstitch_store::{BlockClass, PatchKind, SnapshotPatch, Store};
 use rustc_hash::FxHashMap;
 
+use crate::classes::Choices;
 use crate::image::Fork;
 
 /// A moment with more patches of one block than this, times 64, is left out.
@@ -261,6 +262,35 @@ impl States {
             counts[node.block].2 += usize::from(*is);
         }
         counts
+    }
+}
+
+/// The sets of patches of a moment as choices.
+pub(crate) struct Moment<'m> {
+    pub(crate) nodes: &'m [Node],
+    pub(crate) states: &'m mut States,
+}
+
+impl Choices for Moment<'_> {
+    fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    fn befores(&self, piece: usize) -> &[usize] {
+        &self.nodes[piece].befores
+    }
+
+    fn block(&self, piece: usize) -> u64 {
+        self.states.blocks[self.nodes[piece].block].block
+    }
+
+    fn is_contents(&self, piece: usize) -> bool {
+        self.nodes[piece].is_contents()
+    }
+
+    fn state(&mut self, included: &[bool]) -> (Fork, u128) {
+        let fingerprint = self.states.fingerprint(self.nodes, included);
+        (self.states.fork(self.nodes, included), fingerprint)
     }
 }
 

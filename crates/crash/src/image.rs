@@ -1,5 +1,6 @@
 //! Images that share what they have in common: a fork costs the blocks in which it differs.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use backstitch_device::{BlockDevice, DeviceError, WriteRequest, check_range};
@@ -132,6 +133,26 @@ impl Fork {
         &self.base.bytes[start..start + self.base.block_bytes]
     }
 
+    /// A block's bytes where they are not the base's, or were written since.
+    pub(crate) fn changed_block(&self, block: u64) -> Option<&Arc<[u8]>> {
+        self.changed.get(&block)
+    }
+
+    /// Makes blocks what they are in the base again.
+    pub(crate) fn reset(&mut self, is_reset: impl Fn(u64) -> bool) {
+        self.changed.retain(|block, _| !is_reset(*block));
+    }
+
+    /// The size of the file system's device.
+    pub(crate) fn home_bytes(&self) -> u64 {
+        self.base.home_bytes as u64
+    }
+
+    /// The size of all devices.
+    pub(crate) fn all_bytes(&self) -> u64 {
+        self.base.bytes.len() as u64
+    }
+
     /// Gives a block other bytes.
     pub fn set_block(&mut self, block: u64, bytes: Arc<[u8]>) {
         debug_assert_eq!(bytes.len(), self.base.block_bytes);
@@ -167,7 +188,7 @@ impl Fork {
         check_range("fork", self.base.bytes.len() as u64, offset, len)
     }
 
-    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DeviceError> {
+    pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), DeviceError> {
         self.check(offset, into.len() as u64)?;
         let size = self.base.block_bytes;
         let (mut block, mut skip) = (offset / size as u64, offset as usize % size);
@@ -181,7 +202,7 @@ impl Fork {
         Ok(())
     }
 
-    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+    pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         self.check(offset, bytes.len() as u64)?;
         let size = self.base.block_bytes;
         let (mut block, mut skip) = (offset / size as u64, offset as usize % size);
@@ -256,22 +277,46 @@ impl ForkDevice {
         self.0.lock().clone()
     }
 
-    /// The file system's device, and its journal's where that has one of its own, as they see them who know nothing of each other.
+    /// See [`parts_of`].
     pub(crate) fn parts(&self) -> (Part<'_>, Option<Part<'_>>) {
-        let fork = self.0.lock();
-        let (home, all) = (fork.base.home_bytes as u64, fork.base.bytes.len() as u64);
-        let part = |start_bytes: u64, end_bytes: u64| Part {
-            device: self,
-            start_bytes,
-            len_bytes: end_bytes - start_bytes,
+        let (home, all) = {
+            let fork = self.0.lock();
+            (fork.home_bytes(), fork.all_bytes())
         };
-        (part(0, home), (home < all).then(|| part(home, all)))
+        parts_of(self, home, all)
     }
+}
+
+/// Devices as one, the journal's behind the file system's.
+pub(crate) trait Joint: BlockDevice {
+    /// What was written before between these offsets is stable.
+    fn flush_part(&self, bytes: Range<u64>) -> Result<(), DeviceError>;
+}
+
+impl Joint for ForkDevice {
+    fn flush_part(&self, _bytes: Range<u64>) -> Result<(), DeviceError> {
+        Ok(())
+    }
+}
+
+/// The file system's device, and its journal's where that has one of its own, as they see them who know nothing of each other.
+pub(crate) fn parts_of(
+    device: &dyn Joint,
+    home_bytes: u64,
+    all_bytes: u64,
+) -> (Part<'_>, Option<Part<'_>>) {
+    let part = |start_bytes: u64, end_bytes: u64| Part {
+        device,
+        start_bytes,
+        len_bytes: end_bytes - start_bytes,
+    };
+    let other = (home_bytes < all_bytes).then(|| part(home_bytes, all_bytes));
+    (part(0, home_bytes), other)
 }
 
 /// A part of a fork as a device.
 pub(crate) struct Part<'d> {
-    device: &'d ForkDevice,
+    device: &'d dyn Joint,
     start_bytes: u64,
     len_bytes: u64,
 }
@@ -308,7 +353,8 @@ impl BlockDevice for Part<'_> {
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
-        Ok(())
+        let end_bytes = self.start_bytes + self.len_bytes;
+        self.device.flush_part(self.start_bytes..end_bytes)
     }
 }
 

@@ -15,6 +15,7 @@ use crate::frontier::Frontier;
 use crate::image::Fork;
 use crate::model::Model;
 use crate::mount::{Engine, Mount, Nobody, Watcher, replayed};
+use crate::recovered::Recoveries;
 use crate::visitor::Visitor;
 use crate::{order, promises};
 use fastrand::Rng as Random;
@@ -126,7 +127,8 @@ impl Judge {
             return Some(not_promised(behind.join("; ")));
         }
         let verdict = self
-            .recover_whole(fork, model)
+            .crash_in_replay(fork, model)
+            .or_else(|| self.recover_whole(fork, model))
             .or_else(|| self.recover_in_use(fork));
         self.maps_behind = !mapped_behind.is_empty();
         verdict
@@ -182,6 +184,36 @@ impl Judge {
         Ok(behind
             .filter_map(|finding| finding.location.inode)
             .collect())
+    }
+
+    /// Crashes inside the replay of a journal: each leaves a state that must be replayed to one as good.
+    fn crash_in_replay(&mut self, fork: &Fork, model: &Model) -> Option<Verdict> {
+        if !matches!(self.engine.ordering, MechanismKind::Journal(_)) {
+            return None;
+        }
+        let mut recoveries = Recoveries::default();
+        let recovered = recoveries.of(fork);
+        // That one was judged.
+        let mut seen = FxHashSet::from_iter([recovered.result(fork).fingerprint()]);
+        let mut random = Random::with_seed(fork.fingerprint() as u64);
+        let mut left = Vec::new();
+        let emit = &mut |state| left.push(state);
+        recovered.cuts(fork, SECOND.samples, &mut random, emit);
+        self.tally.second += left.len() as u64;
+        left.iter().find_map(|state| {
+            let again = recoveries.of(state);
+            let verdict = match &again.error {
+                Some(error) => unmountable(error),
+                None => {
+                    let result = again.result(state);
+                    let is_new = seen.insert(result.fingerprint());
+                    let question = Question::Consistency;
+                    is_new.then(|| self.judge(&result, model, question))??
+                }
+            };
+            let what = format!("after a crash inside the replay: {}", verdict.what);
+            Some(Verdict { what, ..verdict })
+        })
     }
 
     /// Recovery and reclaim to the end, with crashes inside both.

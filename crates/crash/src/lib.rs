@@ -16,7 +16,8 @@
 //! | `image` | forks that cost the blocks in which they differ |
 //! | `operation`, [`ace`], [`generate`] | what workloads do, ACE's and our own |
 //! | `mount`, `machine`, `model` | running them, and what they were promised |
-//! | `frontier`, `closed`, `explore` | the states |
+//! | `frontier`, `closed`, `arrival`, `explore` | the states |
+//! | `recovered`, `classes` | those that the replay of a journal makes the same, once |
 //! | `judge`, `promises`, `order`, `foreign` | the verdicts |
 //! | `campaign`, `replay`, `summary` | many workloads on all processors, failures made small and made again, the report |
 //! | [`schedule`] | the schedule states of any device's recorded writes |
@@ -31,7 +32,9 @@
 
 pub mod ace;
 pub mod app;
+mod arrival;
 mod campaign;
+mod classes;
 mod closed;
 mod describe;
 mod explore;
@@ -49,6 +52,7 @@ mod parts;
 #[cfg(feature = "planted-errors")]
 pub mod planted;
 mod promises;
+mod recovered;
 mod replay;
 pub mod report;
 pub mod schedule;

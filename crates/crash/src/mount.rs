@@ -18,7 +18,7 @@ use backstitch_store::{Batch, BlockClass, Goal, Limits, Optimisations, PatchId, 
 
 use crate::image::{Fork, ForkDevice};
 use log::mechanism;
-pub(crate) use log::replayed;
+pub(crate) use log::{replay, replayed};
 use rustc_hash::FxHashMap;
 
 /// How the engine is to run.

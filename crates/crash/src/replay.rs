@@ -10,9 +10,8 @@ use backstitch_layout::Error;
 use backstitch_store::Batch;
 
 use crate::ace::Workload;
-use crate::explore::{
-    Cut, Found, Known, Plan, Schedule, Spectator, arrive, arriving, explore, run,
-};
+use crate::arrival::{arrive, arriving};
+use crate::explore::{Cut, Found, Known, Plan, Schedule, Spectator, explore, run};
 use crate::frontier::Frontier;
 use crate::image::Fork;
 use crate::judge::{Judge, Question, Verdict};

@@ -67,6 +67,13 @@ impl Campaign {
         report
             .coverage
             .extend(counts.map(|(what, count)| (what.to_owned(), count)));
+        if matches!(self.ordering, MechanismKind::Journal(_)) {
+            let count = (
+                "states_different_once_replayed".to_owned(),
+                results.recovered,
+            );
+            report.coverage.extend([count]);
+        }
         let refused: u64 = results.refused.values().sum();
         if refused > 0 {
             let count = ("operations_answered_with_an_error".to_owned(), refused);

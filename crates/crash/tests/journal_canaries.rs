@@ -19,7 +19,7 @@ impl Observer for Module {
 /// Directories whose blocks become a file's, files whose blocks become a directory's, growth and removal.
 const SCRIPT: &str = "mkdir A; mkdir A/b; mkdir A/c; creat A/f; write A/f 0 9000; sync; rmdir A/b; rmdir A/c; unlink A/f; \
      sync; creat A/g; write A/g 0 60000; fsync A/g; creat h; write h 0 3000; fsync h; mkdir C; truncate A/g 100; rename h C/h; \
-     fsync A/g";
+     fsync A/g; creat k; write k 0 14000; unlink k";
 
 fn campaign(seed: u64) -> Campaign {
     let variants = Schedule::ALL

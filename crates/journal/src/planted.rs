@@ -17,6 +17,8 @@ pub enum Planted {
     NoRevokes,
     /// The commit record does not wait for contents.
     CommitBeforeContents,
+    /// Contents that a commit record waits for are dropped with the file, though that is removed in a later transaction.
+    AwaitedContentsDropped,
     /// The tail moves past originals that are not at home.
     TailBeforeOriginals,
     /// Contents written under a patchgroup stay out of the journal. Not among [`ALL`](Self::ALL): only groups show it.
@@ -25,11 +27,12 @@ pub enum Planted {
 
 impl Planted {
     /// All that show without patchgroups.
-    pub const ALL: [Planted; 5] = [
+    pub const ALL: [Planted; 6] = [
         Planted::CommitBeforeCopies,
         Planted::NoHold,
         Planted::NoRevokes,
         Planted::CommitBeforeContents,
+        Planted::AwaitedContentsDropped,
         Planted::TailBeforeOriginals,
     ];
 }

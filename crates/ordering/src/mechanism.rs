@@ -100,8 +100,11 @@ pub trait Mechanism: Send {
     /// The operation ends. Appends what must be on stable storage before its caller may be answered.
     fn end(&mut self, _wait_for: &mut Vec<PatchId>) {}
 
-    /// A block was freed: nothing of it is worth writing any more, and mechanisms that copied it must not bring it back.
-    fn forget(&mut self, _block: u64) {}
+    /// A block was freed, and mechanisms that copied it must not bring it back. Whether nothing of it is worth writing any more; not
+    /// so where the disk may come to show what was freed without showing that it was.
+    fn forget(&mut self, _block: u64) -> bool {
+        true
+    }
 
     /// Whether empty patches made by the layout keep their dependencies. Where not, deferred work starts at once.
     fn keeps_order(&self) -> bool {

@@ -346,10 +346,12 @@ impl<'a> Volume<'a> {
         self.mechanism.take_fired(into);
     }
 
-    /// A block was freed, and nothing on the disk can point to it: what is not written of it need not be.
+    /// A block was freed, and nothing on the disk can point to it: what is not written of it need not be, unless the mechanism says
+    /// otherwise.
     pub fn discard(&mut self, block: u64) {
-        self.mechanism.forget(block);
-        self.store.discard(self.id, block);
+        if self.mechanism.forget(block) {
+            self.store.discard(self.id, block);
+        }
     }
 
     /// What a directory block has not written yet need not be, for `by` makes up for it: whoever waits for it waits for `by` instead

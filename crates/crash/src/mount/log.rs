@@ -23,12 +23,12 @@ pub(super) fn mechanism(
     let MechanismKind::Journal(mode) = ordering else {
         return ordering.make().ok_or(Error::Invalid);
     };
-    replay(device)?;
+    let (home, journal) = device.parts();
+    let journal = journal.as_ref().map(|journal| journal as &dyn BlockDevice);
+    replay(&home, journal)?;
     if read_only {
         return Ok(Box::new(Soft));
     }
-    let (home, journal) = device.parts();
-    let journal = journal.as_ref().map(|journal| journal as &dyn BlockDevice);
     let setup = journal::setup(&home, journal, &Ext2).map_err(from_engine)?;
     let setup = setup.map_err(Error::Unsupported)?;
     Ok(Box::new(JournalMechanism::new(setup, mode)))
@@ -37,18 +37,19 @@ pub(super) fn mechanism(
 /// The image with everything that its journal holds at home.
 pub(crate) fn replayed(fork: &Fork) -> Result<Fork> {
     let device = ForkDevice::new(fork.clone());
-    replay(&device)?;
+    let (home, journal) = device.parts();
+    let journal = journal.as_ref().map(|journal| journal as &dyn BlockDevice);
+    replay(&home, journal)?;
     Ok(device.fork())
 }
 
-fn replay(device: &ForkDevice) -> Result<()> {
+/// Brings home what the journal of a file system holds.
+pub(crate) fn replay(home: &dyn BlockDevice, journal: Option<&dyn BlockDevice>) -> Result<()> {
     let now = Timestamp {
         seconds: START_SECONDS,
         nanoseconds: 0,
     };
-    let (home, journal) = device.parts();
-    let journal = journal.as_ref().map(|journal| journal as &dyn BlockDevice);
-    let done = journal::recover(&home, journal, &Ext2, now, Damage::Refuse);
+    let done = journal::recover(home, journal, &Ext2, now, Damage::Refuse);
     done.map(drop).map_err(from_engine)
 }
 

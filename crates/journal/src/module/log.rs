@@ -58,11 +58,8 @@ impl JournalMechanism {
         log: &[Arc<[u8]>],
     ) -> Option<PatchId> {
         let mut after = Vec::with_capacity(log.len() + self.running.contents.len());
-        if self.mode == JournalMode::Ordered && !planted(Planted::CommitBeforeContents) {
-            let is_needed = |(block, id): &&(u64, PatchId)| {
-                !self.running.blocks.contains_key(block) && store.graph().is_live(*id)
-            };
-            after.extend(self.running.contents.iter().filter(is_needed).map(|c| c.1));
+        if !planted(Planted::CommitBeforeContents) {
+            after.extend(self.running.contents.iter().map(|c| c.1));
         }
         after.push(self.last);
         let (commit, rest) = log.split_last()?;
@@ -138,6 +135,11 @@ impl Log for JournalMechanism {
         self.is_closing = false;
         let hold = self.hold(store);
         let copies = self.copies(store, volume);
+        let blocks = &self.running.blocks;
+        let is_needed = |(block, id): &(u64, PatchId)| {
+            !blocks.contains_key(block) && store.graph().is_live(*id)
+        };
+        self.running.contents.retain(is_needed);
         let revokes: Vec<u64> = self.running.revokes.iter().copied().collect();
         let sequence = self.sequence(self.number);
         let log = transaction::encode(&self.superblock, sequence, &copies, &revokes, time);
@@ -203,6 +205,10 @@ impl JournalMechanism {
         len: u32,
     ) {
         let number = self.number;
+        let awaited: Vec<u64> = running.contents.iter().map(|c| c.0).collect();
+        for block in &awaited {
+            self.awaited.insert(*block, number);
+        }
         for block in &running.freed {
             self.freed.insert(*block, (number, hold));
         }
@@ -223,6 +229,7 @@ impl JournalMechanism {
             left: blocks.len(),
             blocks,
             freed: running.freed,
+            awaited,
         });
         self.head = self.superblock.advance(self.head, len);
         self.used += len;

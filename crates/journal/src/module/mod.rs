@@ -92,6 +92,8 @@ struct Closed {
     len: u32,
     blocks: Vec<u64>,
     freed: Vec<u64>,
+    /// The blocks of contents that its commit record waits for.
+    awaited: Vec<u64>,
     /// The blocks from here on are at home, or in a later transaction.
     left: usize,
 }
@@ -132,6 +134,8 @@ pub struct JournalMechanism {
     logged: FxHashMap<u64, Logged>,
     /// Blocks freed by transactions that are not committed: by which, and its hold.
     freed: FxHashMap<u64, (u64, PatchId)>,
+    /// Blocks of contents that commit records of closed transactions wait for: the last such transaction.
+    awaited: FxHashMap<u64, u64>,
     last: PatchId,
     /// The patch that is being made goes into the log.
     takes: bool,
@@ -170,6 +174,7 @@ impl JournalMechanism {
             used: 0,
             logged: FxHashMap::default(),
             freed: FxHashMap::default(),
+            awaited: FxHashMap::default(),
             last: PatchId::COMMITTED,
             takes: false,
             known_by: PatchId::COMMITTED,
@@ -273,9 +278,9 @@ impl Mechanism for JournalMechanism {
         }
     }
 
-    fn forget(&mut self, block: u64) {
+    fn forget(&mut self, block: u64) -> bool {
         if self.stage == Stage::Past {
-            return;
+            return true;
         }
         self.running.blocks.remove(&block);
         self.running.freed.push(block);
@@ -285,6 +290,8 @@ impl Mechanism for JournalMechanism {
                 self.running.revokes.insert(block);
             }
         }
+        // A transaction that is closed and not committed shows the block to whoever replays no further: its contents must be there.
+        !self.awaited.contains_key(&block) || planted(Planted::AwaitedContentsDropped)
     }
 
     fn watch(&mut self, token: u64) -> bool {

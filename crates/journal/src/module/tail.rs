@@ -21,6 +21,11 @@ impl JournalMechanism {
                 }
             }
             self.log[self.committed].freed = Vec::new();
+            for block in std::mem::take(&mut self.log[self.committed].awaited) {
+                if self.awaited.get(&block) == Some(&number) {
+                    self.awaited.remove(&block);
+                }
+            }
             self.committed += 1;
         }
         if let Some((id, past)) = self.tail

@@ -1,0 +1,135 @@
+//! What of a batch on its way has arrived.
+
+use std::sync::Arc;
+
+use backstitch_store::Batch;
+
+use crate::classes::Choices;
+use crate::image::Fork;
+
+/// A block that is on its way, or some sectors of one.
+pub(crate) struct Arriving {
+    pub(crate) block: u64,
+    /// The sectors, a bit for each.
+    pub(crate) sectors: u64,
+    /// What the block is to hold.
+    bytes: Arc<[u8]>,
+}
+
+/// What of which blocks a batch writes.
+pub(crate) fn arriving(batch: &Batch, disk: &Fork) -> Vec<Arriving> {
+    let size = u64::from(disk.block_bytes());
+    let mut arriving = Vec::new();
+    for request in batch.writes.iter().flat_map(|(_, requests)| requests) {
+        let mut offset = request.offset_bytes;
+        for buffer in &request.buffers {
+            let (block, at) = (offset / size, (offset % size) as usize);
+            offset += buffer.len() as u64;
+            let is_whole = buffer.len() as u64 == size;
+            let mut part = Arriving {
+                block,
+                sectors: disk.all_sectors(),
+                bytes: buffer.clone(),
+            };
+            if !is_whole {
+                let mut bytes = disk.block(block).to_vec();
+                bytes[at..at + buffer.len()].copy_from_slice(buffer);
+                part.bytes = bytes.into();
+                part.sectors = ((1 << (buffer.len() / 512)) - 1) << (at / 512);
+            }
+            arriving.push(part);
+        }
+    }
+    arriving
+}
+
+/// A block of which some sectors arrive.
+pub(crate) fn arrive(state: &mut Fork, part: &Arriving, sectors: u64) {
+    let sectors = sectors & part.sectors;
+    if sectors == state.all_sectors() {
+        return state.set_block(part.block, part.bytes.clone());
+    }
+    let mut bytes = state.block(part.block).to_vec();
+    for sector in (0..bytes.len() / 512).filter(|sector| sectors & (1 << sector) != 0) {
+        let range = sector * 512..(sector + 1) * 512;
+        bytes[range.clone()].copy_from_slice(&part.bytes[range]);
+    }
+    state.set_block(part.block, bytes.into());
+}
+
+/// The pieces of a batch: a block, or where blocks may be torn a sector of one.
+pub(crate) struct Pieces<'p> {
+    /// What is on its way.
+    pub(crate) arriving: &'p [Arriving],
+    /// Which blocks are files' contents.
+    pub(crate) contents: &'p [bool],
+    /// The image before.
+    pub(crate) disk: &'p Fork,
+    /// Each as the number of what it is a part of, and its sectors.
+    pub(crate) pieces: Vec<(usize, u64)>,
+}
+
+impl<'p> Pieces<'p> {
+    pub(crate) fn of(
+        arriving: &'p [Arriving],
+        contents: &'p [bool],
+        disk: &'p Fork,
+        torn: bool,
+    ) -> Pieces<'p> {
+        let mut pieces: Vec<(usize, u64)> = Vec::new();
+        for (at, part) in arriving.iter().enumerate() {
+            match torn {
+                true => {
+                    let sectors = (0..64).map(|bit| 1 << bit);
+                    let there = sectors.filter(|sector| part.sectors & sector != 0);
+                    pieces.extend(there.map(|sector| (at, sector)));
+                }
+                false => pieces.push((at, part.sectors)),
+            }
+        }
+        Pieces {
+            arriving,
+            contents,
+            disk,
+            pieces,
+        }
+    }
+
+    /// Which sectors of each block arrived with these pieces.
+    pub(crate) fn arrived(&self, included: &[bool]) -> Vec<u64> {
+        let mut arrived = vec![0; self.arriving.len()];
+        for ((at, sectors), _) in self.pieces.iter().zip(included).filter(|(_, is)| **is) {
+            arrived[*at] |= sectors;
+        }
+        arrived
+    }
+}
+
+impl Choices for Pieces<'_> {
+    fn len(&self) -> usize {
+        self.pieces.len()
+    }
+
+    fn befores(&self, _piece: usize) -> &[usize] {
+        &[]
+    }
+
+    fn block(&self, piece: usize) -> u64 {
+        self.arriving[self.pieces[piece].0].block
+    }
+
+    fn is_contents(&self, piece: usize) -> bool {
+        self.contents[self.pieces[piece].0]
+    }
+
+    fn state(&mut self, included: &[bool]) -> (Fork, u128) {
+        let mut state = self.disk.clone();
+        for (part, sectors) in self.arriving.iter().zip(self.arrived(included)) {
+            if sectors != 0 {
+                arrive(&mut state, part, sectors);
+            }
+        }
+        let fingerprint = state.fingerprint();
+        (state, fingerprint)
+    }
+}

@@ -1,0 +1,317 @@
+//! What the recovery of a journal makes of states, of all those that it does the same to at once.
+//!
+//! Recovery is a function of the blocks that it reads. So it runs over a device that notes what is read and what is written, and every
+//! state that shows the same bytes in the blocks that were read is brought home by the same writes, whatever else differs. What is judged
+//! is that result, without what lies in the log, which is empty then. States with the same result have the same verdict, for the verdict
+//! is found by looking at nothing else.
+
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use backstitch_device::{BlockDevice, DeviceError, WriteRequest};
+use backstitch_ext::Ext2;
+use backstitch_vfs::journal;
+use fastrand::Rng as Random;
+use parking_lot::Mutex;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::image::{Fork, Joint, parts_of};
+use crate::mount::replay;
+use crate::parts::parts;
+
+/// A block's bytes, where they are not the base's.
+type Shown = Option<Arc<[u8]>>;
+
+/// A step of a recovery.
+#[derive(Clone, Debug)]
+enum Step {
+    /// A block gets these bytes.
+    Write(u64, Arc<[u8]>),
+    /// What was written before to one of these blocks is stable.
+    Flush(Range<u64>),
+}
+
+/// What a recovery does to the states that show it the same.
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    /// Why it gives up.
+    pub(crate) error: Option<String>,
+    /// What it does, in this order.
+    steps: Vec<Step>,
+    read: FxHashSet<u64>,
+    written: FxHashMap<u64, Arc<[u8]>>,
+    /// Where the log is.
+    log: Vec<Range<u64>>,
+}
+
+impl Recovered {
+    /// Whether it makes a difference what a block holds before: it is read, or it stays as it is.
+    pub(crate) fn concerns(&self, block: u64) -> bool {
+        self.read.contains(&block)
+            || self.error.is_none() && !self.written.contains_key(&block) && !self.is_log(block)
+    }
+
+    fn is_log(&self, block: u64) -> bool {
+        self.log.iter().any(|run| run.contains(&block))
+    }
+
+    /// The states that a crash may leave before each flush of it: up to `samples` random ones, where they are many.
+    pub(crate) fn cuts(
+        &self,
+        state: &Fork,
+        samples: usize,
+        random: &mut Random,
+        emit: &mut dyn FnMut(Fork),
+    ) {
+        let mut stable = state.clone();
+        let mut pending: Vec<(u64, &Arc<[u8]>)> = Vec::new();
+        let everything = Step::Flush(0..u64::MAX);
+        for step in self.steps.iter().chain([&everything]) {
+            let flushed = match step {
+                Step::Write(block, bytes) => {
+                    pending.push((*block, bytes));
+                    continue;
+                }
+                Step::Flush(blocks) => blocks,
+            };
+            let (cuts, _) = parts(&vec![false; pending.len()], samples, random);
+            for cut in cuts {
+                let mut left = stable.clone();
+                for ((block, bytes), _) in pending.iter().zip(cut).filter(|(_, is)| *is) {
+                    left.set_block(*block, (*bytes).clone());
+                }
+                emit(left);
+            }
+            pending.retain(|(block, bytes)| {
+                if flushed.contains(block) {
+                    stable.set_block(*block, (*bytes).clone());
+                }
+                !flushed.contains(block)
+            });
+        }
+    }
+
+    /// What it makes of a state, with the log as the base has it.
+    pub(crate) fn result(&self, state: &Fork) -> Fork {
+        let mut result = state.clone();
+        for (block, bytes) in &self.written {
+            result.set_block(*block, bytes.clone());
+        }
+        result.reset(|block| self.is_log(block));
+        result
+    }
+}
+
+/// The recoveries of some states: a tree over what they read.
+#[derive(Default)]
+pub(crate) struct Recoveries {
+    root: Option<Node>,
+}
+
+/// What is known once the blocks above were read.
+enum Node {
+    /// This block is read next; what follows depends on what it shows.
+    Reads(u64, Vec<(Shown, Option<Node>)>),
+    /// No more is read.
+    Ended(Rc<Recovered>),
+}
+
+impl Recoveries {
+    /// What recovery does to a state.
+    pub(crate) fn of(&mut self, state: &Fork) -> Rc<Recovered> {
+        if let Some(known) = self.known(state) {
+            return known;
+        }
+        let (reads, recovered) = recover(state);
+        let recovered = Rc::new(recovered);
+        insert(&mut self.root, reads.into_iter(), &recovered);
+        recovered
+    }
+
+    fn known(&self, state: &Fork) -> Option<Rc<Recovered>> {
+        let mut node = self.root.as_ref()?;
+        loop {
+            match node {
+                Node::Ended(recovered) => return Some(recovered.clone()),
+                Node::Reads(block, next) => {
+                    let shown = state.changed_block(*block);
+                    let found = next
+                        .iter()
+                        .find(|(bytes, _)| is_same(bytes.as_ref(), shown));
+                    node = found?.1.as_ref()?;
+                }
+            }
+        }
+    }
+}
+
+fn is_same(one: Option<&Arc<[u8]>>, other: Option<&Arc<[u8]>>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other) || one == other,
+        (one, other) => one.is_none() && other.is_none(),
+    }
+}
+
+fn insert(
+    place: &mut Option<Node>,
+    mut reads: impl Iterator<Item = (u64, Shown)>,
+    ended: &Rc<Recovered>,
+) {
+    let Some((block, shown)) = reads.next() else {
+        *place = Some(Node::Ended(ended.clone()));
+        return;
+    };
+    let Node::Reads(there, next) = place.get_or_insert_with(|| Node::Reads(block, Vec::new()))
+    else {
+        unreachable!("what has ended reads nothing more");
+    };
+    assert_eq!(*there, block, "recovery depends on what it reads alone");
+    let known = (next.iter()).position(|(bytes, _)| is_same(bytes.as_ref(), shown.as_ref()));
+    let at = known.unwrap_or_else(|| {
+        next.push((shown, None));
+        next.len() - 1
+    });
+    insert(&mut next[at].1, reads, ended);
+}
+
+/// Recovers a state. What was read, in this order, and what was done.
+fn recover(state: &Fork) -> (Vec<(u64, Shown)>, Recovered) {
+    let device = Tracing {
+        home_bytes: state.home_bytes(),
+        all_bytes: state.all_bytes(),
+        block_bytes: state.block_bytes(),
+        traced: Mutex::new(Traced {
+            fork: state.clone(),
+            reads: Vec::new(),
+            read: FxHashSet::default(),
+            written: FxHashSet::default(),
+            steps: Vec::new(),
+        }),
+    };
+    let done = {
+        let (home, other) = parts_of(&device, device.home_bytes, device.all_bytes);
+        let other = other.as_ref().map(|other| other as &dyn BlockDevice);
+        replay(&home, other).map(|()| log_of(&home, other))
+    };
+    let traced = device.traced.into_inner();
+    let written = (traced.written.iter())
+        .map(|block| (*block, Arc::from(traced.fork.block(*block))))
+        .collect();
+    let recovered = Recovered {
+        error: done.as_ref().err().map(ToString::to_string),
+        steps: traced.steps,
+        read: traced.read,
+        written,
+        log: done.unwrap_or_default(),
+    };
+    (traced.reads, recovered)
+}
+
+/// Where the log of a file system is whose journal was replayed, but for the superblock; nowhere where it cannot be written.
+fn log_of(home: &dyn BlockDevice, other: Option<&dyn BlockDevice>) -> Vec<Range<u64>> {
+    let Ok(Ok(setup)) = journal::setup(home, other, &Ext2) else {
+        return Vec::new();
+    };
+    let positions = setup.superblock.first..setup.superblock.end;
+    let mut log: Vec<Range<u64>> = Vec::new();
+    for block in positions.filter_map(|position| setup.map.block(position)) {
+        match log.last_mut() {
+            Some(run) if run.end == block => run.end += 1,
+            _ => log.push(block..block + 1),
+        }
+    }
+    log
+}
+
+/// A fork as a device that notes which blocks are looked at before they are written.
+struct Tracing {
+    home_bytes: u64,
+    all_bytes: u64,
+    block_bytes: u32,
+    traced: Mutex<Traced>,
+}
+
+struct Traced {
+    fork: Fork,
+    reads: Vec<(u64, Shown)>,
+    read: FxHashSet<u64>,
+    written: FxHashSet<u64>,
+    steps: Vec<Step>,
+}
+
+impl Traced {
+    fn note_read(&mut self, block: u64) {
+        if !self.written.contains(&block) && self.read.insert(block) {
+            let shown = self.fork.changed_block(block).cloned();
+            self.reads.push((block, shown));
+        }
+    }
+
+    fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        let size = u64::from(self.fork.block_bytes());
+        let end = offset_bytes + bytes.len() as u64;
+        for block in offset_bytes / size..end.div_ceil(size) {
+            // What is written in part keeps the rest.
+            if block * size < offset_bytes || end < (block + 1) * size {
+                self.note_read(block);
+            }
+        }
+        self.fork.write(offset_bytes, bytes)?;
+        for block in offset_bytes / size..end.div_ceil(size) {
+            self.written.insert(block);
+            let bytes = Arc::from(self.fork.block(block));
+            self.steps.push(Step::Write(block, bytes));
+        }
+        Ok(())
+    }
+}
+
+impl BlockDevice for Tracing {
+    fn size_bytes(&self) -> u64 {
+        self.all_bytes
+    }
+
+    fn atomic_unit_bytes(&self) -> u32 {
+        self.block_bytes
+    }
+
+    fn name(&self) -> String {
+        "fork".to_owned()
+    }
+
+    fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        let mut traced = self.traced.lock();
+        let size = u64::from(self.block_bytes);
+        let end = offset_bytes + buffer.len() as u64;
+        for block in offset_bytes / size..end.div_ceil(size) {
+            traced.note_read(block);
+        }
+        traced.fork.read(offset_bytes, buffer)
+    }
+
+    fn submit(&self, batch: &[WriteRequest]) -> Result<(), DeviceError> {
+        let mut traced = self.traced.lock();
+        for request in batch {
+            let mut offset_bytes = request.offset_bytes;
+            for buffer in &request.buffers {
+                traced.write(offset_bytes, buffer)?;
+                offset_bytes += buffer.len() as u64;
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.flush_part(0..self.all_bytes)
+    }
+}
+
+impl Joint for Tracing {
+    fn flush_part(&self, bytes: Range<u64>) -> Result<(), DeviceError> {
+        let size = u64::from(self.block_bytes);
+        let blocks = bytes.start / size..bytes.end / size;
+        self.traced.lock().steps.push(Step::Flush(blocks));
+        Ok(())
+    }
+}

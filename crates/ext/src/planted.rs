@@ -295,9 +295,9 @@ errors! {
     /// The same, for what tells it is freed already.
     ReplacedGoneBeforeOldName => "replaced-gone-before-old-name",
         "mkdir A; mkdir B; mkdir B/foo; mkdir B/foo/D; sync; rename A B/foo/D";
-    /// A directory that the reclaim took one of two names from moves on, and has three.
+    /// A directory that has two names moves on, over another one: nothing tells any more which name was that one's.
     MovedBeforeEarlierNames => "moved-before-earlier-names",
-        "mkdir A; mkdir B; mkdir C; mkdir A/a; mkdir B/b; mkdir C/c; sync; rename A/a B/b; rename B/b C/c";
+        "mkdir A; mkdir B; mkdir B/C; mkdir B/D; sync; rename A B/C; rename B/C B/D";
     /// What removes a name that replaced another one before it was on the disk is forgotten: that other one is still there when the
     /// name is made again elsewhere.
     RemovalOfReplacementForgotten => "removal-of-replacement-forgotten",

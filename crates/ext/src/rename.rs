@@ -223,11 +223,14 @@ impl Ext {
             _ => None,
         };
         before_name.extend(mark);
+        let takes_a_name = m.target.as_ref().is_some_and(|(_, t)| t.is_directory());
+        if m.is_directory && (!atomic || takes_a_name) && !planted(Planted::MovedBeforeEarlierNames)
+        {
+            // Two names are all that it may have; and a mark is about one move: with a name from before it, the one that somebody
+            // else had could not be told.
+            self.earlier_names_gone(v, number, &mut before_name);
+        }
         if !atomic {
-            if m.is_directory && !planted(Planted::MovedBeforeEarlierNames) {
-                // Two names are all that it may have; and of two marks that say which of them to keep, one is out of date.
-                self.earlier_names_gone(v, number, &mut before_name);
-            }
             let counted = self.change_inode(v, number, &[], |e| {
                 e.set_links(m.inode.links.saturating_add(1));
                 e.set_changed(now);

@@ -38,7 +38,7 @@ pub use measure::{Spec, Target, measure};
 pub use plot::{plot_optimisations, plot_runs};
 pub use recovery::{RecoveryFigures, RecoverySpec, measure_recovery};
 pub use report::document;
-pub use series::{Series, micro_specs, optimisation_specs, run_series};
+pub use series::{Series, fsync_specs, micro_specs, optimisation_specs, run_series};
 pub use table::{
     imap_table, micro_table, optimisation_tables, recovery_table, run_line, run_table,
 };

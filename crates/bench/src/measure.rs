@@ -229,8 +229,11 @@ fn timed(
         workload: spec.workload.name(),
         ordering: None,
         opt: None,
-        variant: (spec.workload == Workload::MicroCreate)
-            .then(|| file_bytes(&spec.scale).to_string()),
+        variant: match spec.workload {
+            Workload::MicroCreate => Some(file_bytes(&spec.scale).to_string()),
+            Workload::Fsync => Some(format!("{} writers", spec.scale.writers.unwrap_or(1))),
+            _ => None,
+        },
         target: spec.target.describe(),
         elapsed_seconds,
         cpu_user_seconds: cpu.user_seconds,

@@ -1,6 +1,6 @@
 //! Several runs: which, in which order.
 
-use backstitch_vfs::{Optimisations, Ordering};
+use backstitch_vfs::Optimisations;
 
 use crate::workload::SIZES;
 use crate::{Result, Run, Scale, Spec, Workload, measure};
@@ -56,7 +56,7 @@ pub fn run_series(
     Ok(all)
 }
 
-/// The runs of figure 9 of Frost et al. 2007: four workloads, four choices of optimisations, soft updates. Memory is to be that of
+/// The runs of figure 9 of Frost et al. 2007: four workloads, four choices of optimisations, under `base`'s mechanism. Memory is to be that of
 /// the workload, not of the moment: the cache holds everything, and nothing is written before the final sync.
 pub fn optimisation_specs(base: &Spec) -> Vec<Spec> {
     /// Dependencies may take a quarter of the cache, and write-back begins at half of that: far above what any run needs.
@@ -73,7 +73,6 @@ pub fn optimisation_specs(base: &Spec) -> Vec<Spec> {
     let all = workloads.into_iter().flat_map(|workload| {
         choices.map(|(hard, merge)| Spec {
             workload,
-            ordering: Ordering::Soft,
             optimisations: Optimisations { hard, merge },
             cache_bytes: CACHE_BYTES,
             expire_seconds: EXPIRE_SECONDS,
@@ -81,6 +80,22 @@ pub fn optimisation_specs(base: &Spec) -> Vec<Spec> {
         })
     });
     all.collect()
+}
+
+/// Small files that are fsynced, by one writer and by eight, unless `base` says how many.
+pub fn fsync_specs(base: &Spec) -> Vec<Spec> {
+    let writers = match base.scale.writers {
+        Some(writers) => vec![writers],
+        None => vec![1, 8],
+    };
+    let with = |writers: u64| Spec {
+        scale: Scale {
+            writers: Some(writers),
+            ..base.scale
+        },
+        ..base.clone()
+    };
+    writers.into_iter().map(with).collect()
 }
 
 /// The runs of figures 3 and 6 of Ganger et al. 2000: files of each of the paper's sizes that lies within `base`'s smallest and largest

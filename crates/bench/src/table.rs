@@ -127,7 +127,10 @@ pub fn run_table(all: &[Series]) -> String {
         };
         let word = |word: &Option<String>| word.clone().unwrap_or_else(|| "–".to_owned());
         rows.push(vec![
-            run.workload.to_owned(),
+            match &run.variant {
+                Some(variant) if run.workload == "fsync" => format!("fsync, {variant}"),
+                _ => run.workload.to_owned(),
+            },
             word(&run.ordering),
             word(&run.opt),
             spread(series, |run| run.elapsed_seconds, 3),
@@ -305,7 +308,7 @@ pub fn optimisation_tables(all: &[Series]) -> String {
         ]);
     }
     format!(
-        "What the optimisations are worth (soft updates; paper: Frost et al. 2007, figure 9; MB of 10^6 bytes)\n\n{}\n\
+        "What the optimisations are worth (paper: soft updates, Frost et al. 2007, figure 9; MB of 10^6 bytes)\n\n{}\n\
          Memory at its peak, nothing written before the final sync; what was written\n\n{}",
         aligned(&created, 2),
         aligned(&memory, 2)

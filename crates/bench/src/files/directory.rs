@@ -173,6 +173,15 @@ impl Files for HostFiles {
         Ok(())
     }
 
+    fn fsync(&mut self, node: Node) -> Result<()> {
+        let open = self.get(node)?;
+        open.file.sync_all().map_err(Error::at(&open.path))
+    }
+
+    fn another(&self, root: Node) -> Result<Box<dyn Files + Send>> {
+        Ok(Box::new(HostFiles::new(&self.get(root)?.path)?))
+    }
+
     fn sync(&mut self) -> Result<()> {
         let root = self.get(ROOT)?;
         // Linux does not tell our mounts of syncfs; on others this fails.

@@ -12,12 +12,14 @@ use crate::files::{Entry, Files, Found, Node};
 /// Files of a mounted engine.
 pub struct EngineFiles {
     engine: Arc<Engine>,
+    root: Node,
 }
 
 impl EngineFiles {
     /// The files of `engine`, from its root on.
     pub fn new(engine: Arc<Engine>) -> EngineFiles {
-        EngineFiles { engine }
+        let root = Node(engine.root().0.into());
+        EngineFiles { engine, root }
     }
 
     /// The inode of a node of such files.
@@ -58,7 +60,7 @@ fn inode(node: Node) -> InodeNumber {
 
 impl Files for EngineFiles {
     fn root(&self) -> Node {
-        Node(self.engine.root().0.into())
+        self.root
     }
 
     fn make_directory(&mut self, parent: Node, name: &str, permissions: u16) -> Result<Node> {
@@ -172,6 +174,17 @@ impl Files for EngineFiles {
     fn close(&mut self, node: Node) -> Result<()> {
         self.engine.forget(inode(node), 1);
         Ok(())
+    }
+
+    fn fsync(&mut self, node: Node) -> Result<()> {
+        Ok(self.engine.fsync(inode(node), false)?)
+    }
+
+    fn another(&self, root: Node) -> Result<Box<dyn Files + Send>> {
+        Ok(Box::new(EngineFiles {
+            engine: self.engine.clone(),
+            root,
+        }))
     }
 
     fn sync(&mut self) -> Result<()> {

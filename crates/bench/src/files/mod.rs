@@ -83,6 +83,12 @@ pub trait Files {
     /// Gives a node back.
     fn close(&mut self, node: Node) -> Result<()>;
 
+    /// Puts a file onto stable storage, so that it can be found there.
+    fn fsync(&mut self, node: Node) -> Result<()>;
+
+    /// The same file system for another thread, whose root is a directory of this one's.
+    fn another(&self, root: Node) -> Result<Box<dyn Files + Send>>;
+
     /// Puts everything onto stable storage.
     fn sync(&mut self) -> Result<()>;
 }

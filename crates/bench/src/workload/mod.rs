@@ -1,6 +1,7 @@
 //! The workloads: what each is, how large it is by default, and how it is drawn from a seed.
 
 mod andrew;
+mod fsync;
 mod micro;
 mod postmark;
 mod tar;
@@ -32,17 +33,20 @@ pub enum Workload {
     Zero,
     /// Create files of one size, 50 in a directory, and sync.
     MicroCreate,
+    /// Create small files and fsync each, with some writers at a time.
+    Fsync,
 }
 
 impl Workload {
     /// All that there are.
-    pub const ALL: [Workload; 6] = [
+    pub const ALL: [Workload; 7] = [
         Workload::Untar,
         Workload::Delete,
         Workload::Postmark,
         Workload::Andrew,
         Workload::Zero,
         Workload::MicroCreate,
+        Workload::Fsync,
     ];
 
     /// Its name on the command line and in JSON.
@@ -54,6 +58,7 @@ impl Workload {
             Workload::Andrew => "andrew",
             Workload::Zero => "zero",
             Workload::MicroCreate => "micro-create",
+            Workload::Fsync => "fsync",
         }
     }
 }
@@ -78,7 +83,7 @@ impl FromStr for Workload {
 /// How large a workload is. What is `None` is as the papers have it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Scale {
-    /// Files of the tree, of PostMark's pool, or to create and delete: 13,000, 500, 200 (`andrew`), 50,000 (`zero`); as many as
+    /// Files of the tree, of PostMark's pool, or to create and delete: 13,000, 500, 200 (`andrew`), 50,000 (`zero`), 2,000 (`fsync`); as many as
     /// hold the megabytes (`micro-create`).
     pub files: Option<u64>,
     /// What the files hold together, in MiB: 265, 2 (`andrew`), 32 (`micro-create`).
@@ -89,6 +94,8 @@ pub struct Scale {
     pub min_bytes: Option<u64>,
     /// PostMark's largest file: 4 MiB.
     pub max_bytes: Option<u64>,
+    /// The writers of `fsync`: 1.
+    pub writers: Option<u64>,
     /// This part of the default numbers of files, transactions and megabytes.
     pub fraction: Option<f64>,
 }
@@ -123,6 +130,7 @@ enum PlanKind {
     Andrew(PlannedDirectory),
     Zero(u64),
     MicroCreate(micro::Plan),
+    Fsync(fsync::Plan),
 }
 
 impl Plan {
@@ -140,6 +148,7 @@ impl Plan {
                 Workload::Andrew => PlanKind::Andrew(tree("ion", 200, 2.0)?),
                 Workload::Zero => PlanKind::Zero(scale.count(scale.files, 50_000)),
                 Workload::MicroCreate => PlanKind::MicroCreate(micro::Plan::of(scale)?),
+                Workload::Fsync => PlanKind::Fsync(fsync::Plan::of(scale)),
             },
         })
     }
@@ -173,6 +182,7 @@ impl Plan {
             PlanKind::Andrew(tree) => andrew::run(session, tree),
             PlanKind::Zero(files) => session.phase("create-delete", |s| zero::run(s, *files)),
             PlanKind::MicroCreate(plan) => session.phase("create", |s| micro::create(s, *plan)),
+            PlanKind::Fsync(plan) => session.phase("write", |s| fsync::run(s, *plan)),
         }
     }
 

@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 
 use backstitch_device::{BlockDevice, MemoryDevice, Result as DeviceResult, WriteRequest};
 use backstitch_ext::Ext2;
+use backstitch_ext::format::features::COMPAT_HAS_JOURNAL;
 use backstitch_ext::mkfs::Mkfs;
 use backstitch_fuse::{Engine, FrontOptions, Mounted, spawn};
-use backstitch_vfs::MountOptions;
+use backstitch_vfs::{JournalMode, MountOptions, Ordering};
 use patchgroup::{Group, protocol, supported};
 
 /// A device in memory that counts flushes.
@@ -53,6 +54,7 @@ struct Bench {
     engine: Arc<Engine>,
     mounted: Mounted,
     dir: tempfile::TempDir,
+    ordering: Ordering,
     /// Children that another test starts would inherit this one's groups.
     _alone: MutexGuard<'static, ()>,
 }
@@ -65,6 +67,10 @@ static ALONE: Mutex<()> = Mutex::new(());
 impl Bench {
     /// `None` where FUSE mounts cannot be made.
     fn new() -> Option<Bench> {
+        Bench::under(Ordering::Soft, &FrontOptions::default())
+    }
+
+    fn under(ordering: Ordering, front: &FrontOptions) -> Option<Bench> {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(error) = File::options().read(true).write(true).open("/dev/fuse") {
             eprintln!("skipped: /dev/fuse: {error} (Debian package fuse3)");
@@ -74,17 +80,20 @@ impl Bench {
             memory: MemoryDevice::new(32 << 20),
             flushes: 0.into(),
         });
-        Mkfs::new([1; 16], [2; 16], 1_700_000_000)
-            .write(&device.memory)
-            .expect("mkfs");
+        let mut mkfs = Mkfs::new([1; 16], [2; 16], 1_700_000_000);
+        if matches!(ordering, Ordering::Journal(_)) {
+            mkfs.features.compat |= COMPAT_HAS_JOURNAL;
+        }
+        mkfs.write(&device.memory).expect("mkfs");
         let options = MountOptions {
+            ordering,
             expire_seconds: 1e6,
+            commit_seconds: 1e6,
             ..MountOptions::default()
         };
         let engine = Engine::mount(device.clone(), &Ext2, &options).expect("the engine mounts");
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let mounted =
-            spawn(engine.clone(), dir.path(), &FrontOptions::default()).expect("FUSE mounts");
+        let mounted = spawn(engine.clone(), dir.path(), front).expect("FUSE mounts");
         // Changes of one block of names may go to the disk together: what is to stay behind is made in another directory.
         fs::create_dir(dir.path().join(APART)).unwrap();
         engine.sync().unwrap();
@@ -93,6 +102,7 @@ impl Bench {
             engine,
             mounted,
             dir,
+            ordering,
             _alone: alone,
         })
     }
@@ -117,7 +127,11 @@ impl Bench {
     /// What a crash now would leave of a file; `None` where it has no name.
     fn after_a_crash(&self, name: &str) -> Option<Vec<u8>> {
         let device = Arc::new(MemoryDevice::from_bytes(self.device.memory.snapshot()));
-        let engine = Engine::mount(device, &Ext2, &MountOptions::default()).unwrap();
+        let options = MountOptions {
+            ordering: self.ordering,
+            ..MountOptions::default()
+        };
+        let engine = Engine::mount(device, &Ext2, &options).unwrap();
         let mut found = engine.attributes(engine.root()).unwrap();
         for name in name.split('/') {
             found = engine.lookup(found.inode, name.as_bytes()).ok()?;
@@ -249,6 +263,129 @@ fn what_is_done_after_an_advance_comes_after_what_was_done_before() {
 }
 
 #[test]
+fn groups_keep_their_order_under_every_journal() {
+    for mode in [
+        JournalMode::Writeback,
+        JournalMode::Ordered,
+        JournalMode::Full,
+    ] {
+        let front = FrontOptions::default();
+        let Some(bench) = Bench::under(Ordering::Journal(mode), &front) else {
+            return;
+        };
+        fs::write(bench.path("in"), vec![7; 9000]).unwrap();
+        fs::write(bench.path("old"), vec![1; 5000]).unwrap();
+        bench.engine.sync().unwrap();
+        let (write, remove) = (bench.group(), bench.group());
+        write.engage().unwrap();
+        fs::write(bench.path("out"), vec![8; 9000]).unwrap();
+        // In place: contents that go past a metadata journal but for the group.
+        let old = File::options().write(true).open(bench.path("old"));
+        old.unwrap().write_all(&[2; 5000]).unwrap();
+        write.disengage().unwrap();
+        remove.depend(&write).unwrap();
+        remove.engage().unwrap();
+        fs::remove_file(bench.path("in")).unwrap();
+        remove.disengage().unwrap();
+        assert!(bench.after_a_crash("in").is_some(), "{mode:?}");
+        remove.sync().unwrap();
+        assert!(remove.is_durable().unwrap() && write.is_durable().unwrap());
+        assert_eq!(bench.after_a_crash("in"), None, "{mode:?}");
+        assert_eq!(bench.after_a_crash("out").unwrap(), [8; 9000], "{mode:?}");
+        assert_eq!(bench.after_a_crash("old").unwrap(), [2; 5000], "{mode:?}");
+        drop((write, remove));
+        bench.end();
+    }
+}
+
+#[test]
+fn a_container_s_processes_are_in_the_group_and_so_is_a_vfork_s_child() {
+    let Some(bench) = Bench::new() else { return };
+    let group = bench.group();
+    group.engage().unwrap();
+    // Started by vfork, as the library does it where it can.
+    let vfork = "import subprocess; subprocess.run(['sh', '-c', 'echo v > vforked'], close_fds=False, check=True)";
+    let in_python = format!("python3 -c \"{vfork}\"");
+    bench.shell(&in_python);
+    // Its processes have numbers of their own; the mount's process sees others for them.
+    let contained = rustix::process::geteuid().is_root();
+    if contained {
+        bench.shell(
+            "unshare --pid --fork --mount-proc sh -c 'echo c > contained; ( echo g > grandchild )'",
+        );
+    }
+    group.disengage().unwrap();
+    group.sync().unwrap();
+    assert!(bench.after_a_crash("vforked").is_some());
+    for name in ["contained", "grandchild"] {
+        assert_eq!(bench.after_a_crash(name).is_some(), contained, "{name}");
+    }
+    drop(group);
+    bench.end();
+}
+
+/// A user passes its group to root, who has the descriptor from then on and knows nothing of it.
+const PASSED_ON: &str = "
+import os, patchgroup, socket, sys
+ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+child = os.fork()
+if child == 0:
+    os.setgid(65534); os.setuid(65534)
+    group = patchgroup.Group('.')
+    group.engage()
+    open('theirs/file', 'w').close()
+    socket.send_fds(theirs, [b'x'], [group.fileno()])
+    ours.close()
+    theirs.recv(1)
+    group.disengage()
+    group.sync()
+    os._exit(0)
+theirs.close()
+_, fds, _, _ = socket.recv_fds(ours, 1, 1)
+assert len(fds) == 1
+open('apart/roots', 'w').close()
+ours.send(b'x')
+status = os.waitpid(child, 0)[1]
+sys.exit(os.waitstatus_to_exitcode(status))
+";
+
+#[test]
+fn a_user_s_group_is_nobody_else_s_even_where_they_have_its_descriptor() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: root is wanted, to be two users");
+        return;
+    }
+    let front = FrontOptions {
+        allow_other: true,
+        check_permissions: true,
+        ..FrontOptions::default()
+    };
+    let Some(bench) = Bench::under(Ordering::Soft, &front) else {
+        return;
+    };
+    fs::create_dir(bench.path("theirs")).unwrap();
+    bench.shell("chmod 777 theirs . apart");
+    bench.engine.sync().unwrap();
+    let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("python");
+    let done = Command::new("python3")
+        .args(["-c", PASSED_ON])
+        .env("PYTHONPATH", module)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .current_dir(bench.dir.path())
+        .status();
+    match done {
+        Ok(status) => assert!(status.success(), "{status}"),
+        Err(error) => {
+            eprintln!("skipped: python3: {error}");
+            return bench.end();
+        }
+    }
+    assert!(bench.after_a_crash("theirs/file").is_some());
+    assert_eq!(bench.after_a_crash("apart/roots"), None);
+    bench.end();
+}
+
+#[test]
 fn a_process_that_is_killed_leaves_nothing_behind() {
     let Some(bench) = Bench::new() else { return };
     let group = bench.group();
@@ -271,7 +408,7 @@ fn a_process_that_is_killed_leaves_nothing_behind() {
     // Many who forget it.
     let group = bench.group();
     group.engage().unwrap();
-    bench.shell("i=0; while [ $i -lt 200 ]; do ( echo $i > f$i ) & i=$((i+1)); done; wait");
+    bench.shell("i=0; while [ $i -lt 1000 ]; do ( echo $i > f$i ) & i=$((i+1)); done; wait");
     drop(group);
     bench.end();
 }

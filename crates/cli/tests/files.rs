@@ -264,3 +264,52 @@ fn reading_changes_no_byte() {
         "the image was changed"
     );
 }
+
+#[test]
+fn a_partition_is_an_image() {
+    let bench = Bench::new();
+    bench.image("part.img", "-b 1024");
+    let part = std::fs::read(bench.path("part.img")).unwrap();
+    let sectors = (part.len() / 512) as u32;
+    let mut disk = vec![0; 1 << 20];
+    // One partition of Linux behind the first MiB.
+    disk[446 + 4] = 0x83;
+    disk[446 + 8..446 + 12].copy_from_slice(&2048_u32.to_le_bytes());
+    disk[446 + 12..446 + 16].copy_from_slice(&sectors.to_le_bytes());
+    disk[510..512].copy_from_slice(&[0x55, 0xaa]);
+    disk.extend(part);
+    std::fs::write(bench.path("disk.img"), disk).unwrap();
+    let listed = bench.line("info --json disk.img").good().json();
+    assert_eq!(listed["table"], "mbr");
+    let first = &listed["partitions"][0];
+    assert_eq!(
+        (&first["name"], &first["holds"]),
+        (&"1".into(), &"ext2".into())
+    );
+    assert_eq!(first["offset_bytes"], 1 << 20);
+    assert!(bench.line("info disk.img").good().text().contains("ext2"));
+    assert_eq!(
+        bench.line("info --json disk.img#1").good().json()["layout"],
+        "ext2"
+    );
+    bench.shell("echo inside > file");
+    bench.line("cp file disk.img#1:/file").good();
+    assert_eq!(bench.line("cat disk.img#1:/file").good().text(), "inside\n");
+    bench.line("fsck -n disk.img#1").good();
+    let refused = bench.line("cat disk.img#2:/file").refused(1);
+    assert!(
+        refused.stderr.contains("no partition '2'"),
+        "{}",
+        refused.stderr
+    );
+    // Nothing outside it was written.
+    let after = std::fs::read(bench.path("disk.img")).unwrap();
+    assert!(after[512..1 << 20].iter().all(|byte| *byte == 0));
+    if support::can_mount() {
+        bench.shell("mkdir mnt");
+        bench.line("mount -o partition=1 disk.img mnt").good();
+        bench.shell("grep -q inside mnt/file && echo more > mnt/more");
+        bench.line("umount mnt").good();
+        assert_eq!(bench.line("cat disk.img#1:/more").good().text(), "more\n");
+    }
+}

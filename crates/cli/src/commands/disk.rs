@@ -23,7 +23,7 @@ pub(super) fn show(image: &Path, device: &Arc<dyn BlockDevice>, as_json: bool) -
     let partitions: Vec<Value> = table.partitions.iter().map(|p| row(p, device)).collect();
     let document = json!({
         "image": image.display().to_string(),
-        "type": "disk",
+        "layout": "disk",
         "table": table.scheme.name(),
         "size_bytes": device.size_bytes(),
         "partitions": partitions,

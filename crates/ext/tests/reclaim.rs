@@ -402,8 +402,11 @@ fn nothing_is_left_to_find_either_where_others_used_it_meanwhile() {
 #[test]
 fn what_the_reclaim_is_not_told_is_found() {
     use backstitch_ext::planted::{Planted, plant};
-    // The others show in the explorer's canaries.
-    let untold = Planted::ALL.iter().filter(|error| error.needs_much_use());
+    // The others show in the explorer's canaries, and one in a history of its own.
+    let alone = Planted::OrphansParentRemoved;
+    let untold = Planted::ALL
+        .iter()
+        .filter(|error| error.needs_much_use() && **error != alone);
     let mut missed = Vec::new();
     for error in untold {
         let mut tries = (1..40).flat_map(|seed| [(1024, seed), (4096, seed)]);
@@ -477,6 +480,58 @@ fn moved_out_of_reach() -> Machine {
     let new = machine.make_directory(root, "new");
     machine.move_to(old, "moved", new);
     machine
+}
+
+/// Removes a directory while `..` of one that a crash left without a name leads to it. Returns in how many states that was tried.
+fn remove_above_a_nameless_directory() -> usize {
+    let mut tried = 0;
+    for number in 0.. {
+        let mut machine = Machine::new(MechanismKind::Soft, 1024, Optimisations::NONE);
+        let root = machine.fs.root();
+        let above = machine.make_directory(root, "above");
+        machine.drain();
+        machine.make_directory(above, "below");
+        let Some(state) = with_one_change(&mut machine, number) else {
+            return tried;
+        };
+        let memory = Arc::new(MemoryDevice::from_bytes(state));
+        let mut machine = Machine::open(memory, MechanismKind::Soft, 1024, Optimisations::NONE);
+        let links = machine
+            .run(|fs, v, _| fs.attributes(v, above))
+            .unwrap()
+            .links;
+        if links == 2 || !names_in(&mut machine, above).is_empty() {
+            continue;
+        }
+        tried += 1;
+        machine
+            .run(|fs, v, now| fs.remove_directory(v, root, b"above", now))
+            .unwrap();
+        machine.fs.release_all();
+        machine.drain();
+        let image = machine.memory.snapshot();
+        let mut findings = fsck::check_source(&SliceSource(&image), &Options::default())
+            .unwrap()
+            .findings;
+        findings.retain(|f| f.kind == Kind::Corruption);
+        assert!(findings.is_empty(), "{number}: {findings:?}");
+    }
+    tried
+}
+
+#[test]
+fn a_directory_that_a_nameless_one_leads_to_stays_until_that_is_gone() {
+    assert!(remove_above_a_nameless_directory() > 0);
+}
+
+#[cfg(feature = "planted-errors")]
+#[test]
+fn a_directory_removed_while_a_nameless_one_leads_to_it_is_found() {
+    use backstitch_ext::planted::{Planted, plant};
+    plant(Some(Planted::OrphansParentRemoved));
+    let explored = catch_unwind(remove_above_a_nameless_directory);
+    plant(None);
+    assert!(explored.is_err());
 }
 
 #[test]

@@ -125,11 +125,16 @@ pub(crate) fn open_device(
     }
 }
 
+/// Whether a partition may be called so.
+pub(crate) fn may_name_partition(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric())
+}
+
 /// `IMAGE#NAME`, where no file is called so.
 fn partition_of(path: &Path) -> Option<(PathBuf, String)> {
     let (file, name) = path.to_str()?.rsplit_once('#')?;
-    let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    (is_name && !path.exists() && Path::new(file).exists()).then(|| (file.into(), name.to_owned()))
+    (may_name_partition(name) && !path.exists() && Path::new(file).exists())
+        .then(|| (file.into(), name.to_owned()))
 }
 
 /// The partition of that name.

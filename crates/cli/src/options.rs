@@ -1,5 +1,6 @@
 //! Mount options: `-o ro,cache=1G,…`.
 
+use crate::image::may_name_partition;
 use crate::size;
 use backstitch_vfs::Optimisations;
 use std::fmt;
@@ -226,13 +227,12 @@ fn apply_value(options: &mut Options, name: &str, value: &str) -> Result<(), Str
             options.flush_delay = Some(delay.ok_or_else(|| bad("milliseconds, up to a minute"))?);
         }
         "partition" => {
-            let is_name = !value.is_empty() && value.bytes().all(|b| b.is_ascii_alphanumeric());
-            options.partition = Some(value.to_owned()).filter(|_| is_name);
-            if !is_name {
+            if !may_name_partition(value) {
                 return Err(bad(
                     "the name of a partition, as `backstitch info` shows it",
                 ));
             }
+            options.partition = Some(value.to_owned());
         }
         "ordering" => options.ordering = Some(value.to_owned()),
         "atomic" => {

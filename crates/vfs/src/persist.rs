@@ -72,39 +72,9 @@ fn is_worth_repeating(error: &DeviceError) -> bool {
 mod tests {
     use super::*;
     use backstitch_device::{
-        Fault, FaultDevice, FaultKind, FaultLength, Loss, MemoryDevice, Result,
+        Fault, FaultDevice, FaultKind, FaultLength, Loss, MemoryDevice, SlowFlushDevice,
     };
     use std::sync::Arc;
-
-    /// A device whose flush takes a while, so that others submit and fail meanwhile.
-    struct Slow(FaultDevice);
-
-    impl BlockDevice for Slow {
-        fn size_bytes(&self) -> u64 {
-            self.0.size_bytes()
-        }
-
-        fn name(&self) -> String {
-            self.0.name()
-        }
-
-        fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<()> {
-            self.0.read(offset_bytes, buffer)
-        }
-
-        fn submit(&self, batch: &[WriteRequest]) -> Result<()> {
-            self.0.submit(batch)
-        }
-
-        fn flush(&self) -> Result<()> {
-            std::thread::sleep(Duration::from_micros(300));
-            self.0.flush()
-        }
-
-        fn reset_after_failure(&self) {
-            self.0.reset_after_failure();
-        }
-    }
 
     fn write_of(offset_bytes: u64, value: u8) -> [(VolumeId, Vec<WriteRequest>); 1] {
         let buffers = vec![Arc::from([value; 512])];
@@ -119,17 +89,19 @@ mod tests {
     fn nobody_is_told_that_a_write_is_there_which_another_ones_failure_took_along() {
         const THREADS: u64 = 4;
         let memory = Arc::new(MemoryDevice::new(512 * THREADS as usize));
-        let device = Slow(FaultDevice::new(memory.clone(), Loss::Everything));
+        let fault = Arc::new(FaultDevice::new(memory.clone(), Loss::Everything));
+        // Others submit and fail while it flushes.
+        let device = SlowFlushDevice::new(fault.clone(), Duration::from_micros(300));
         let retrier = Retrier::default();
         std::thread::scope(|scope| {
             for thread in 0..THREADS {
-                let (memory, device, retrier) = (&memory, &device, &retrier);
+                let (memory, fault, device, retrier) = (&memory, &fault, &device, &retrier);
                 scope.spawn(move || {
                     for round in 0..60 {
                         if round % 3 == 0 {
-                            device.0.inject(Fault {
+                            fault.inject(Fault {
                                 kind: FaultKind::Flush,
-                                number: device.0.counts().flushes + 2,
+                                number: fault.counts().flushes + 2,
                                 length: FaultLength::Once,
                             });
                         }
@@ -144,7 +116,7 @@ mod tests {
                 });
             }
         });
-        assert!(device.0.counts().failures > 5);
+        assert!(fault.counts().failures > 5);
     }
 
     #[test]

@@ -5,34 +5,8 @@ mod support;
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use backstitch_device::{BlockDevice, FaultCounts, FaultDevice, Loss, Result, WriteRequest};
+use backstitch_device::{FaultCounts, Loss, SlowFlushDevice};
 use support::{Disk, check, mount, new_image, write_new};
-
-/// A device whose flush takes as long as a fast drive's: others come while one is under way.
-struct SlowFlush(Arc<FaultDevice>);
-
-impl BlockDevice for SlowFlush {
-    fn size_bytes(&self) -> u64 {
-        self.0.size_bytes()
-    }
-
-    fn name(&self) -> String {
-        self.0.name()
-    }
-
-    fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<()> {
-        self.0.read(offset_bytes, buffer)
-    }
-
-    fn submit(&self, batch: &[WriteRequest]) -> Result<()> {
-        self.0.submit(batch)
-    }
-
-    fn flush(&self) -> Result<()> {
-        std::thread::sleep(Duration::from_millis(2));
-        self.0.flush()
-    }
-}
 
 /// What the device was asked for between two moments.
 fn between(before: FaultCounts, after: FaultCounts) -> (u64, u64) {
@@ -92,7 +66,9 @@ fn concurrent_fsyncs_share_flushes() {
     const THREADS: usize = 8;
     const ROUNDS: usize = 30;
     let disk = Disk::new(new_image(8 << 20, 512), Loss::Half);
-    let engine = mount(Arc::new(SlowFlush(disk.fault.clone()))).unwrap();
+    // As long as a fast drive's: others come while one is under way.
+    let slow = SlowFlushDevice::new(disk.fault.clone(), Duration::from_millis(2));
+    let engine = mount(Arc::new(slow)).unwrap();
     let files: Vec<_> = (0..THREADS)
         .map(|n| write_new(&engine, engine.root(), &format!("file{n}"), &[0; 4000]))
         .collect();

@@ -7,9 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use backstitch_device::{
-    BlockDevice, MemoryDevice, Record, RecordingDevice, WriteRequest, materialise_torn,
-};
+use backstitch_device::{MemoryDevice, Record, RecordingDevice, SlowFlushDevice, materialise_torn};
 use backstitch_ext::Ext2;
 use backstitch_vfs::{Engine, FileType, MountOptions, Ordering};
 use support::workload::{OnError, Workload};
@@ -187,46 +185,21 @@ fn a_run_without_a_cut_leaves_an_empty_journal() {
     assert_eq!(checked.status.code(), Some(0), "{checked:?}");
 }
 
-/// A device whose flush takes as long as a fast drive's.
-struct Slow(RecordingDevice);
-
-impl BlockDevice for Slow {
-    fn size_bytes(&self) -> u64 {
-        self.0.size_bytes()
-    }
-
-    fn name(&self) -> String {
-        self.0.name()
-    }
-
-    fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> backstitch_device::Result<()> {
-        self.0.read(offset_bytes, buffer)
-    }
-
-    fn submit(&self, batch: &[WriteRequest]) -> backstitch_device::Result<()> {
-        self.0.submit(batch)
-    }
-
-    fn flush(&self) -> backstitch_device::Result<()> {
-        std::thread::sleep(Duration::from_millis(2));
-        self.0.flush()
-    }
-}
-
 /// Device flushes per fsync where so many write new files of 4 kB and sync each.
 fn flushes_per_fsync(writers: usize, each: usize) -> f64 {
     let scratch = Scratch::new(&format!("flushes-{writers}"));
     let image = ext3(&scratch, &["-b", "4096"], "64m");
     let memory = Arc::new(MemoryDevice::from_bytes(image));
-    let device = Arc::new(Slow(RecordingDevice::new(memory.clone())));
+    let recording = Arc::new(RecordingDevice::new(memory.clone()));
+    // As long as a fast drive's.
+    let device = SlowFlushDevice::new(recording.clone(), Duration::from_millis(2));
     let wanted = MountOptions {
         ordering: "journal=ordered".parse().unwrap(),
         ..MountOptions::default()
     };
-    let engine = Engine::mount(device.clone(), &Ext2, &wanted).unwrap();
+    let engine = Engine::mount(Arc::new(device), &Ext2, &wanted).unwrap();
     let count = || {
-        device
-            .0
+        recording
             .records()
             .iter()
             .filter(|r| **r == Record::Flush)

@@ -5,7 +5,7 @@ mod support;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use backstitch_device::{BlockDevice, MemoryDevice, Result, WriteRequest};
+use backstitch_device::{MemoryDevice, SlowFlushDevice};
 use backstitch_ext::Ext2;
 use backstitch_vfs::{Engine, FileType, InodeNumber, MountOptions, SetAttributes};
 use support::{check, new_image, new_inode, write_new};
@@ -17,42 +17,16 @@ const STEP_BYTES: u64 = BOUND_BYTES / 8;
 /// Nothing here takes a second; what takes so long hangs.
 const HANGS: Duration = Duration::from_secs(60);
 
-/// A device whose flushes take as long as a fast drive's, so that changes come faster than they can be retired.
-struct Slow(MemoryDevice);
-
-impl BlockDevice for Slow {
-    fn size_bytes(&self) -> u64 {
-        self.0.size_bytes()
-    }
-
-    fn name(&self) -> String {
-        self.0.name()
-    }
-
-    fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<()> {
-        self.0.read(offset_bytes, buffer)
-    }
-
-    fn submit(&self, batch: &[WriteRequest]) -> Result<()> {
-        self.0.submit(batch)
-    }
-
-    fn flush(&self) -> Result<()> {
-        std::thread::sleep(Duration::from_millis(1));
-        self.0.flush()
-    }
-}
-
 struct Disk {
-    device: Arc<Slow>,
+    memory: Arc<MemoryDevice>,
     started: Instant,
 }
 
 impl Disk {
     fn new(size_bytes: usize, inodes: u32) -> Disk {
-        let device = Slow(MemoryDevice::from_bytes(new_image(size_bytes, inodes)));
+        let memory = MemoryDevice::from_bytes(new_image(size_bytes, inodes));
         Disk {
-            device: Arc::new(device),
+            memory: Arc::new(memory),
             started: Instant::now(),
         }
     }
@@ -63,7 +37,9 @@ impl Disk {
             expire_seconds: 1e6,
             ..MountOptions::default()
         };
-        Engine::mount(self.device.clone(), &Ext2, &options).unwrap()
+        // As long as a fast drive's, so that changes come faster than they can be retired.
+        let device = SlowFlushDevice::new(self.memory.clone(), Duration::from_millis(1));
+        Engine::mount(Arc::new(device), &Ext2, &options).unwrap()
     }
 
     /// Unmounts, and looks at what the mount took.
@@ -79,7 +55,7 @@ impl Disk {
         assert!(!must_wait || memory.throttled > 0, "{what}: {memory:?}");
         assert!(memory.throttled == 0 || memory.throttled_seconds > 0.0);
         assert!(self.started.elapsed() < HANGS);
-        assert!(check(&self.device.0).is_clean());
+        assert!(check(&*self.memory).is_clean());
     }
 }
 

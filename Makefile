@@ -17,7 +17,7 @@ run: run-deps build ## A power cut in the middle of unpacking a source tree, wit
 	BACKSTITCH_BIN=$(BACKSTITCH) scripts/demo.sh
 
 test: deps build ## Everything a change needs (under 10 minutes on 2 cores)
-	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) cargo test --workspace --locked
+	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) scripts/test.sh
 
 test-posix: deps build ## pjdfstest with pauses of a second, on our mount and the kernel's (needs root, 4 minutes)
 	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) NAPTIME=1 cargo test --locked -p backstitch-tests --test posix -- --nocapture

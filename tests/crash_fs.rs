@@ -32,6 +32,8 @@ fn tell(what: &str, report: &Value) {
     ));
 }
 
+/// With all optimisations; what they make of the graph where they are off is ten times as many states (`make soak`), and the
+/// random workloads below run under both.
 #[test]
 fn no_state_of_aces_workloads_is_wrong_under_soft_updates() {
     require!("e2fsck");
@@ -40,6 +42,8 @@ fn no_state_of_aces_workloads_is_wrong_under_soft_updates() {
         "soft",
         "--workload",
         "ace:1",
+        "--opt",
+        "both",
         "--e2fsck",
         "500",
         "--json",
@@ -54,7 +58,7 @@ fn no_state_of_aces_workloads_is_wrong_under_soft_updates() {
     tell("soft, ACE", &report);
     assert_eq!(report["failures"], Value::Array(vec![]));
     assert_eq!(report["exhaustive"], Value::Bool(true), "{report}");
-    assert!(number(&report, "distinct") > 500_000, "{report}");
+    assert!(number(&report, "distinct") > 40_000, "{report}");
     assert!(
         number(&report["coverage"], "states_checked_by_e2fsck") > 100,
         "{report}"
@@ -76,7 +80,7 @@ fn no_state_of_random_workloads_is_wrong_under_soft_updates() {
         "200",
     ];
     let mut arguments = random.to_vec();
-    arguments.extend(["--states", "1500000", "--json"]);
+    arguments.extend(["--states", "600000", "--json"]);
     let report = crash_fs(&arguments).expect_success().json();
     tell("soft, random", &report);
     assert!(number(&report, "distinct") > 60_000, "{report}");

@@ -1,0 +1,24 @@
+#!/bin/sh
+# Every test that a change must pass. Those that drive the command from outside wait for disks, mounts and foreign tools most of
+# the time; so they run beside the tests of the crates, whose output follows theirs.
+set -eu
+cd "$(dirname "$0")/.."
+
+# Both halves are built with the features of the whole workspace: one build serves them.
+cargo test --workspace --locked --no-run
+end_to_end=$(sed -n '/^\[\[test\]\]/{n;s/^name = "\(.*\)"$/--test \1/p;}' tests/Cargo.toml)
+output=$(mktemp)
+crates=
+trap 'rm -f "$output"; [ -z "$crates" ] || kill "$crates" 2>/dev/null || :' EXIT
+trap 'exit 130' INT TERM
+
+cargo test --workspace --exclude backstitch-tests --locked --no-fail-fast >"$output" 2>&1 &
+crates=$!
+failed=0
+# shellcheck disable=SC2086 # one argument for each name
+cargo test --workspace --locked --no-fail-fast $end_to_end || failed=1
+wait "$crates" || failed=1
+crates=
+cat "$output"
+[ "$failed" -eq 0 ] || echo "Some tests failed: look for 'FAILED' above." >&2
+exit "$failed"

@@ -439,15 +439,15 @@ impl Filesystem for Front {
         );
     }
 
-    fn listxattr(&self, _request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
+    fn listxattr(&self, request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
         let inode = self.nodes.inode(node);
-        Self::reply_xattr(
-            "listxattr",
-            inode,
-            self.engine.list_xattrs(inode),
-            size,
-            reply,
-        );
+        let mut names = self.engine.list_xattrs(inode);
+        if let Ok(names) = &mut names
+            && !caller(request).is_privileged()
+        {
+            *names = without_trusted(names);
+        }
+        Self::reply_xattr("listxattr", inode, names, size, reply);
     }
 
     fn removexattr(&self, request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -570,4 +570,14 @@ impl Filesystem for Front {
             Err(error) => reply.error(errno("copy_file_range", to, &error)),
         }
     }
+}
+
+/// A list of names without those that only the administrator may see: the kernel refuses everybody else their values already.
+fn without_trusted(names: &[u8]) -> Vec<u8> {
+    names
+        .split_inclusive(|byte| *byte == 0)
+        .filter(|name| !name.starts_with(b"trusted."))
+        .flatten()
+        .copied()
+        .collect()
 }

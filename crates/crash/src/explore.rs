@@ -152,6 +152,8 @@ pub(crate) fn explore(
 ) -> Outcome {
     let setup = known.part_from(workload);
     let mut explorer = Explorer::new(setup, plan, &mut known.states, witness);
+    // What a replay makes of a state inside another one is no state of the device.
+    explorer.replays &= image.nesting.is_none();
     let ran = catch_unwind(AssertUnwindSafe(|| {
         run(image, &workload.operations, plan, &mut explorer)
     }));

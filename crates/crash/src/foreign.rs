@@ -180,12 +180,29 @@ impl Observer for Foreign {
         let asked = |every: u64| every != 0 && choice.is_multiple_of(every);
         let mut said = None;
         if asked(self.e2fsck_every) {
-            said = unable(self.e2fsck(state), "e2fsck");
+            said = self.each_level(state, Foreign::e2fsck, "e2fsck");
         }
         if said.is_none() && asked(self.kernel_every) {
-            said = unable(self.kernel(state), "the kernel");
+            said = self.each_level(state, Foreign::kernel, "the kernel");
         }
         said
+    }
+}
+
+impl Foreign {
+    /// Asks about an image and about those inside it.
+    fn each_level(
+        &self,
+        state: &Fork,
+        ask: fn(&Foreign, &Fork) -> io::Result<Option<String>>,
+        who: &str,
+    ) -> Option<String> {
+        let said = unable(ask(self, &state.outermost()), who);
+        match state.inner() {
+            _ if said.is_some() => said,
+            Ok(inner) => self.each_level(&inner?, ask, who),
+            Err(error) => Some(format!("the image inside cannot be read: {error}")),
+        }
     }
 }
 

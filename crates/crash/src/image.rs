@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::nested::Nesting;
 use backstitch_device::{BlockDevice, DeviceError, WriteRequest, check_range};
 use backstitch_ext::fsck::Source;
 use backstitch_ext::mkfs::{Mkfs, MkfsError, MkfsJournal, attach_journal};
@@ -12,7 +13,7 @@ use twox_hash::XxHash3_128;
 
 /// The bytes that forks have in common.
 #[derive(Debug)]
-struct Base {
+pub(crate) struct Base {
     bytes: Vec<u8>,
     /// So many of them are the file system's device; behind them comes that of its journal, where there is one.
     home_bytes: usize,
@@ -24,8 +25,10 @@ struct Base {
 /// An image as a base, shared, and the blocks that differ from it.
 #[derive(Clone, Debug)]
 pub struct Fork {
-    base: Arc<Base>,
-    changed: FxHashMap<u64, Arc<[u8]>>,
+    pub(crate) base: Arc<Base>,
+    pub(crate) changed: FxHashMap<u64, Arc<[u8]>>,
+    /// What the file system holds, where that is explored.
+    pub(crate) nesting: Option<Arc<Nesting>>,
 }
 
 impl Fork {
@@ -38,7 +41,7 @@ impl Fork {
         Fork::split(bytes, home_bytes, block_bytes)
     }
 
-    fn split(bytes: Vec<u8>, home_bytes: usize, block_bytes: u32) -> Fork {
+    pub(crate) fn split(bytes: Vec<u8>, home_bytes: usize, block_bytes: u32) -> Fork {
         let block_bytes = block_bytes as usize;
         assert_eq!(home_bytes % block_bytes, 0, "a device is made of blocks");
         assert_eq!(bytes.len() % block_bytes, 0, "an image is made of blocks");
@@ -54,6 +57,15 @@ impl Fork {
                 zero,
             }),
             changed: FxHashMap::default(),
+            nesting: None,
+        }
+    }
+
+    /// The base alone.
+    pub(crate) fn base_fork(&self) -> Fork {
+        Fork {
+            changed: FxHashMap::default(),
+            ..self.clone()
         }
     }
 

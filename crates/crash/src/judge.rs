@@ -102,6 +102,9 @@ impl Judge {
     }
 
     fn try_judge(&mut self, fork: &Fork, model: &Model, question: Question) -> Option<Verdict> {
+        if fork.nesting.is_some() {
+            return self.judge_nested(fork, model, question);
+        }
         let mapped_behind = match question {
             Question::Promises => Vec::new(),
             _ => match self.check_recovered(fork) {
@@ -134,8 +137,50 @@ impl Judge {
         verdict
     }
 
+    /// A state with another one inside: each of the two must be as good as a crash of a device of its own leaves it, and so must what the
+    /// recovery of the whole comes to.
+    fn judge_nested(&mut self, fork: &Fork, model: &Model, question: Question) -> Option<Verdict> {
+        if question != Question::Promises
+            && let Err(verdict) = self.check(&fork.outermost(), false)
+        {
+            return Some(outside(verdict));
+        }
+        let inner = match fork.inner() {
+            Ok(inner) => inner?,
+            Err(error) => return Some(outside(unmountable(&error.to_string()))),
+        };
+        let verdict = self.try_judge(&inner, model, question);
+        if verdict.is_some() || question != Question::Reclaim {
+            return verdict;
+        }
+        let maps_behind = self.maps_behind;
+        let verdict = self
+            .recover_whole(fork, model)
+            .or_else(|| self.recover_in_use(fork));
+        self.maps_behind = maps_behind;
+        verdict
+    }
+
+    /// As [`check`](Self::check) of what must be clean, with all that is inside.
+    fn check_clean(&mut self, fork: &Fork) -> Result<(), Verdict> {
+        self.check(&fork.outermost(), true)?;
+        match fork.inner() {
+            Ok(Some(inner)) => self.check_clean(&inner),
+            Ok(None) => Ok(()),
+            Err(error) => Err(outside(unmountable(&error.to_string()))),
+        }
+    }
+
     /// As [`check`](Self::check), of what a journal makes of the state where there is one: then nothing at all may be wrong.
     fn check_recovered(&mut self, fork: &Fork) -> Result<Vec<u32>, Verdict> {
+        match fork.inner() {
+            Ok(Some(inner)) => {
+                self.check(&fork.outermost(), false).map_err(outside)?;
+                return self.check_recovered(&inner);
+            }
+            Ok(None) => {}
+            Err(error) => return Err(outside(unmountable(&error.to_string()))),
+        }
         if !matches!(self.engine.ordering, MechanismKind::Journal(_)) {
             return self.check(fork, false);
         }
@@ -243,7 +288,7 @@ impl Judge {
             return Some(unmountable(&format!("reclaim: {reason}")));
         }
         let reclaimed = mount.fork();
-        if let Err(verdict) = self.check(&reclaimed, true) {
+        if let Err(verdict) = self.check_clean(&reclaimed) {
             return Some(verdict);
         }
         // From the disk, not from what the mount remembers.
@@ -284,7 +329,7 @@ impl Judge {
             },
             Err(error) => return failed(error.to_string()),
         };
-        let verdict = self.check(&reclaimed, true).err()?;
+        let verdict = self.check_clean(&reclaimed).err()?;
         Some(Verdict {
             what: format!("after a reclaim in use: {}", verdict.what),
             ..verdict
@@ -328,6 +373,14 @@ pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
     let message = panic.downcast_ref::<String>().cloned();
     let message = message.or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()));
     format!("panic: {}", message.unwrap_or_default())
+}
+
+/// What is wrong with a file system that holds the one that is explored.
+fn outside(verdict: Verdict) -> Verdict {
+    Verdict {
+        kind: "outside",
+        what: format!("the file system that holds it: {}", verdict.what),
+    }
 }
 
 fn unmountable(why: &str) -> Verdict {

@@ -14,6 +14,7 @@
 //! | module | what |
 //! |---|---|
 //! | `image` | forks that cost the blocks in which they differ |
+//! | `nested` | images that hold the one that is explored |
 //! | `operation`, [`ace`], [`generate`] | what workloads do, ACE's and our own |
 //! | `mount`, `machine`, `model` | running them, and what they were promised |
 //! | `frontier`, `closed`, `arrival`, `explore` | the states |
@@ -46,6 +47,7 @@ mod judge;
 mod machine;
 mod model;
 mod mount;
+mod nested;
 mod operation;
 mod order;
 mod parts;

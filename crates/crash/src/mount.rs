@@ -17,7 +17,7 @@ use backstitch_ordering::{
 use backstitch_store::{Batch, BlockClass, Goal, Limits, Optimisations, PatchId, Store, drive};
 
 use crate::image::{Fork, ForkDevice};
-use log::mechanism;
+use log::{log_of, mechanism};
 pub(crate) use log::{replay, replayed};
 use rustc_hash::FxHashMap;
 
@@ -81,18 +81,24 @@ impl Mount {
         watcher: &mut dyn Watcher,
     ) -> Result<Mount> {
         let block_bytes = fork.block_bytes();
+        // What holds the file system is under soft updates.
+        let stack = fork.nesting.as_ref().map(|n| n.stack(engine.ordering));
+        let (layout, below): (&dyn LayoutKind, _) = match &stack {
+            Some(stack) => (stack, MechanismKind::Soft),
+            None => (&Ext2, engine.ordering),
+        };
         let device = Arc::new(ForkDevice::new(fork));
         let devices: [Arc<dyn BlockDevice>; 1] = [device.clone()];
         let mut store = Store::new(Limits::default(), engine.optimisations);
         #[cfg(feature = "planted-errors")]
         crate::planted::plant_into(store.graph_mut());
-        let unit_bytes = match engine.ordering {
+        let unit_bytes = match below {
             // What a journal has not at home yet it writes there again.
             MechanismKind::Journal(_) | MechanismKind::Async => block_bytes,
             _ => engine.unit_bytes.unwrap_or(block_bytes).min(block_bytes),
         };
         let volume = store.add_volume_with_units(block_bytes, unit_bytes);
-        let mut mechanism = mechanism(&device, engine.ordering, read_only)?;
+        let mut mechanism = mechanism(&device, below, read_only)?;
         let request = OpenRequest {
             read_only,
             now: Timestamp {
@@ -104,7 +110,7 @@ impl Mount {
         };
         let opened = loop {
             let mut v = Volume::new(&mut store, &mut *mechanism, volume, Duration::ZERO);
-            match Ext2.open(&mut v, &*devices[0], &request) {
+            match layout.open(&mut v, &*devices[0], &request) {
                 Err(Error::Miss) => drive::read_wanted(&mut store, &devices)?,
                 other => break other?,
             };
@@ -258,7 +264,8 @@ impl Mount {
 
     /// Puts patches and what they depend on onto stable storage, and nothing else.
     pub(crate) fn sync(&mut self, targets: &[PatchId], watcher: &mut dyn Watcher) -> Result<()> {
-        if let Some(log) = self.mechanism.log()
+        let log = log_of(&mut *self.mechanism, &mut *self.fs, self.volume);
+        if let Some((log, _)) = log
             && targets
                 .iter()
                 .any(|t| log.waits_for_running(&self.store, *t))

@@ -103,6 +103,7 @@ impl Ext {
             None
         };
         if let Stretch::Mapped(run) = &stretch {
+            v.expect_places(run.start, run.len)?;
             self.gather_partial_blocks(v, *run, offset, end)?;
         }
         let mut before_size = if end > inode.size {
@@ -134,6 +135,24 @@ impl Ext {
             }
         }
         Ok(data.len())
+    }
+
+    /// Where blocks of a file are: how many from `first` on are together, and the first of them, or `None` where they are a hole.
+    pub(crate) fn extent_at(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        first: u64,
+        count: u64,
+    ) -> Result<(Option<u64>, u64)> {
+        let inode = self.read_inode(v, number)?;
+        if inode.file_type() != Some(FileType::Regular) {
+            return Err(Error::Invalid);
+        }
+        Ok(match self.map_blocks(v, &inode, first, count)? {
+            Mapped::Hole(len) => (None, len.min(count)),
+            Mapped::Blocks(run) => (Some(run.start), run.len.min(count)),
+        })
     }
 
     /// One step of reserving blocks that read as zeros.

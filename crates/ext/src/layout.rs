@@ -253,6 +253,16 @@ impl FileSystem for Ext {
         self.map_for_reading(v, inode.0, offset_bytes, len_bytes, pieces)
     }
 
+    fn extent(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: InodeNumber,
+        first: u64,
+        count: u64,
+    ) -> Result<(Option<u64>, u64)> {
+        self.extent_at(v, inode.0, first, count)
+    }
+
     fn free_epoch(&self) -> u64 {
         self.free_epoch
     }

@@ -151,6 +151,7 @@ impl Ext {
         if let Some(window) = self.windows.of(inode) {
             let run = self.free_run_at(v, window.start, want.min(window.len), inode, picks)?;
             if run.len > 0 {
+                v.expect_places(run.start, run.len)?;
                 return Ok(run);
             }
         }
@@ -160,9 +161,11 @@ impl Ext {
             want
         };
         let run = self.search_run(v, inode, purpose, goal, (want, wish), picks)?;
+        let len = run.len.min(want);
+        v.expect_places(run.start, len)?;
         Ok(Run {
             start: run.start,
-            len: run.len.min(want),
+            len,
         })
     }
 
@@ -214,6 +217,7 @@ impl Ext {
         let group = self.sb.group_of_inode(inode);
         let goal = self.sb.group_first_block(group);
         let run = self.search_run(v, 0, Purpose::Metadata, goal, (1, 1), picks)?;
+        v.expect_places(run.start, run.len)?;
         Ok((run.len > 0).then_some(run.start))
     }
 

@@ -389,8 +389,8 @@ impl Filesystem for Front {
         self.fsync_and_reply("fsyncdir", inode, data_only, reply);
     }
 
-    fn statfs(&self, _request: &Request, _node: INodeNo, reply: ReplyStatfs) {
-        match self.engine.statistics() {
+    fn statfs(&self, _request: &Request, node: INodeNo, reply: ReplyStatfs) {
+        match self.engine.statistics_at(self.nodes.inode(node)) {
             Ok(s) => reply.statfs(
                 s.blocks,
                 s.free_blocks,

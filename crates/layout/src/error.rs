@@ -75,6 +75,12 @@ pub enum Error {
     /// `ENXIO`
     #[error("no such device or address")]
     NoSuchAddress,
+    /// `EBUSY`: a volume is in the file, or on the directory.
+    #[error("a volume of the stack uses it")]
+    Busy,
+    /// `EXDEV`
+    #[error("in another file system")]
+    OtherFileSystem,
     /// `ELOOP`
     #[error("too many levels of symbolic links")]
     Loop,

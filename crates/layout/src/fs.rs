@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use backstitch_device::BlockDevice;
-use backstitch_ordering::{GroupId, PatchId, Volume};
+use backstitch_ordering::{GroupId, Log, PatchId, Volume, VolumeId};
 
 use crate::{
     Allocate, Attributes, DirectoryEntry, FileSystemStatistics, InodeNumber, NewInode, RenameMode,
@@ -170,6 +170,11 @@ pub trait FileSystem: Send {
     /// What `statfs` shows.
     fn statistics(&self) -> FileSystemStatistics;
 
+    /// What `statfs` shows of the volume that holds an inode.
+    fn statistics_at(&self, _inode: InodeNumber) -> FileSystemStatistics {
+        self.statistics()
+    }
+
     /// An inode's attributes.
     ///
     /// # Errors
@@ -302,6 +307,27 @@ pub trait FileSystem: Send {
         len_bytes: usize,
         pieces: &mut Vec<Piece>,
     ) -> Result<()>;
+
+    /// Where `count` blocks of a file are from its block `first` on: how many of them are together, and the first one's number in the volume;
+    /// `None` in its stead where they are a hole. For a volume that is put into the file.
+    ///
+    /// # Errors
+    /// `Invalid` for what is no regular file, `NotSupported` where the layout cannot say.
+    fn extent(
+        &mut self,
+        _volume: &mut Volume<'_>,
+        _inode: InodeNumber,
+        _first: u64,
+        _count: u64,
+    ) -> Result<(Option<u64>, u64)> {
+        Err(crate::Error::NotSupported)
+    }
+
+    /// The log of a volume that this file system holds and serves with it, and that volume; `None` where there is none. The log of its own
+    /// volume is its mechanism's.
+    fn log(&mut self) -> Option<(&mut dyn Log, VolumeId)> {
+        None
+    }
 
     /// Changes whenever blocks that belonged to something become free for something else.
     fn free_epoch(&self) -> u64;

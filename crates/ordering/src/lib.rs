@@ -13,8 +13,11 @@
 //!
 //! [`Groups`] are order that is stated from above the layout, between sets of operations; they hold under every mechanism.
 //!
+//! A volume may be on another one: its blocks are contents of a file there ([`Volume::enter`]). The one graph keeps the order of both.
+//!
 //! A mechanism with a log of transactions ([`Log`]) is in a crate of its own (`journal`), and is driven by whoever mounts the volume.
 
+mod below;
 mod groups;
 mod log;
 mod mechanism;

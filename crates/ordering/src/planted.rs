@@ -1,4 +1,4 @@
-//! Errors that a test can plant in patchgroups, one at a time, to see that an explorer of crash states finds them.
+//! Errors that a test can plant in patchgroups and in volumes on others, one at a time, to see that an explorer of crash states finds them.
 //!
 //! Only with the feature `planted-errors`; without it every question for a planted error is the constant "no". An error is planted
 //! for the thread that asks.
@@ -6,7 +6,7 @@
 #[cfg(feature = "planted-errors")]
 use std::cell::Cell;
 
-/// One rule of patchgroups left out.
+/// One rule left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Planted {
     /// What is made under a group does not wait for the groups before it.
@@ -17,10 +17,14 @@ pub enum Planted {
     EverythingHidden,
     /// A change counts as there although no name leads to it yet.
     ReachLeftOut,
+    /// Volumes on other volumes lose the order that is stated in them, as behind a driver that knows blocks only.
+    OrderLeftBehind,
+    /// What is written into a block that has just got its place counts as there before anything on the disk leads to the place.
+    PlaceLeftOut,
 }
 
 impl Planted {
-    /// All of them.
+    /// Those of patchgroups.
     pub const ALL: [Planted; 4] = [
         Planted::HeadLeftOut,
         Planted::MemberLeftOut,

@@ -12,15 +12,24 @@ use crate::planted::{Planted, planted};
 
 /// What a layout works on during one step: the store, the volume's mechanism, and the time.
 pub struct Volume<'a> {
-    store: &'a mut Store,
+    pub(crate) store: &'a mut Store,
     mechanism: &'a mut dyn Mechanism,
-    id: VolumeId,
-    now: Duration,
+    pub(crate) id: VolumeId,
+    pub(crate) now: Duration,
     scratch: Vec<PatchId>,
     /// The patchgroups that this step runs under.
     groups: Option<(&'a mut Groups, &'a [GroupId])>,
     is_hidden: bool,
+    /// What the step is about; `None` where it changes nothing.
+    operation: Option<Operation>,
+    /// Which of several volumes of one store it is, in the tokens of what it watches.
+    tag: u8,
+    /// What the mechanisms of volumes on this one want on stable storage before the caller is answered.
+    wanted_above: Vec<PatchId>,
 }
+
+/// Where the tag is in a token.
+const TAG_SHIFT: u32 = 56;
 
 impl<'a> Volume<'a> {
     /// A volume for one step; `now` is the time on the monotonic clock that the whole store goes by.
@@ -38,7 +47,60 @@ impl<'a> Volume<'a> {
             scratch: Vec::new(),
             groups: None,
             is_hidden: false,
+            operation: None,
+            tag: 0,
+            wanted_above: Vec::new(),
         }
+    }
+
+    /// The same step on another volume of the same store, with a mechanism of its own: one whose blocks are contents of a file here, or
+    /// in another such volume. `tag` tells the volumes of a store apart; it is not 0. The step ends with [`leave`](Self::leave).
+    pub fn enter<'b>(
+        &'b mut self,
+        mechanism: &'b mut dyn Mechanism,
+        id: VolumeId,
+        tag: u8,
+    ) -> Volume<'b> {
+        if let Some(operation) = self.operation {
+            mechanism.begin(operation);
+        }
+        let groups = self.groups.as_mut();
+        Volume {
+            store: self.store,
+            mechanism,
+            id,
+            now: self.now,
+            scratch: Vec::new(),
+            groups: groups.map(|(groups, engaged)| (&mut **groups, *engaged)),
+            is_hidden: false,
+            operation: self.operation,
+            tag,
+            wanted_above: Vec::new(),
+        }
+    }
+
+    /// Ends a step on a volume that was [entered](Self::enter). What is returned is to be given to
+    /// [`answer_after`](Self::answer_after) of the one that it was entered from.
+    #[must_use]
+    pub fn leave(mut self) -> Vec<PatchId> {
+        let mut wait_for = std::mem::take(&mut self.wanted_above);
+        if self.operation.is_some() {
+            self.mechanism.end(&mut wait_for);
+        }
+        wait_for
+    }
+
+    /// These must be on stable storage too before the caller of the operation is answered.
+    pub fn answer_after(&mut self, mut patches: Vec<PatchId>) {
+        self.wanted_above.append(&mut patches);
+    }
+
+    /// Does something that no patchgroup of the step need care for.
+    pub fn without_groups<T>(&mut self, body: impl FnOnce(&mut Self) -> T) -> T {
+        let groups = self.groups.take();
+        let done = body(self);
+        self.groups = groups;
+        done
     }
 
     /// The same step under patchgroups, which are engaged: what it changes comes after the groups that these depend on, and before
@@ -81,12 +143,19 @@ impl<'a> Volume<'a> {
 
     /// Opens the scope of an operation: everything changed until [`end`](Self::end) belongs to it.
     pub fn begin(&mut self, operation: Operation) {
+        self.operation = Some(operation);
         self.mechanism.begin(operation);
     }
 
     /// Closes the scope; appends what must be on stable storage before the caller may be answered.
     pub fn end(&mut self, wait_for: &mut Vec<PatchId>) {
         self.mechanism.end(wait_for);
+        wait_for.append(&mut self.wanted_above);
+    }
+
+    /// The step turned out to change nothing: blocks without a place need none.
+    pub fn only_read(&mut self) {
+        self.operation = None;
     }
 
     /// What the next mount is told about crashes under this mechanism.
@@ -112,8 +181,9 @@ impl<'a> Volume<'a> {
     }
 
     /// Appends whatever is pending on a block: for what must come after all of it, not only after what it overlaps.
-    pub fn pending(&self, block: u64, into: &mut Vec<PatchId>) {
+    pub fn pending(&mut self, block: u64, into: &mut Vec<PatchId>) {
         self.store.pending(self.id, block, into);
+        into.extend(self.store.shown_by(self.id, block));
     }
 
     /// A block's newest bytes.
@@ -122,7 +192,41 @@ impl<'a> Volume<'a> {
     /// [`Miss`]: the block is noted as wanted.
     #[inline]
     pub fn read(&mut self, block: u64) -> Result<&[u8], Miss> {
+        if self.store.is_hole(self.id, block) {
+            return self.read_hole(block).map(|zeros| &**zeros);
+        }
         self.store.read(self.id, block)
+    }
+
+    /// A block without a place. An operation that may change it needs it to have one.
+    #[cold]
+    fn read_hole(&mut self, block: u64) -> Result<&Arc<[u8]>, Miss> {
+        if self.operation.is_some() {
+            self.store.want_place(self.id, block);
+            let volume = self.id;
+            return Err(Miss { volume, block });
+        }
+        Ok(self.store.zeros(self.id))
+    }
+
+    /// The blocks are about to be given contents as a whole, without being looked up. Only on a volume that is on another one can they
+    /// have no place yet.
+    ///
+    /// # Errors
+    /// [`Miss`]: a place is wanted for them.
+    pub fn expect_places(&mut self, first: u64, count: u64) -> Result<(), Miss> {
+        let mut missing = Ok(());
+        if !self.store.is_on_another(self.id) {
+            return missing;
+        }
+        for block in first..first + count {
+            if self.store.is_hole(self.id, block) {
+                self.store.want_place(self.id, block);
+                let volume = self.id;
+                missing = Err(Miss { volume, block });
+            }
+        }
+        missing
     }
 
     /// A block's newest bytes, shared.
@@ -130,16 +234,25 @@ impl<'a> Volume<'a> {
     /// # Errors
     /// [`Miss`]: the block is noted as wanted.
     pub fn read_shared(&mut self, block: u64) -> Result<Arc<[u8]>, Miss> {
+        if self.store.is_hole(self.id, block) {
+            return self.read_hole(block).cloned();
+        }
         self.store.read_shared(self.id, block)
     }
 
     /// The block if it is in memory, asking for nothing.
     pub fn peek(&self, block: u64) -> Option<&Arc<[u8]>> {
+        if self.store.is_hole(self.id, block) {
+            return Some(self.store.zeros(self.id));
+        }
         self.store.peek(self.id, block)
     }
 
     /// Notes that the block will be wanted; says whether it is there already.
     pub fn want(&mut self, block: u64) -> bool {
+        if self.store.is_hole(self.id, block) {
+            return self.read_hole(block).is_ok();
+        }
         self.store.want(self.id, block)
     }
 
@@ -224,6 +337,15 @@ impl<'a> Volume<'a> {
 
     /// A patch was made: what the layout is to know it by.
     fn created(&mut self, spec: &PatchSpec, id: PatchId) -> PatchId {
+        let id = match self.store.shown_by(self.id, spec.block) {
+            // Nobody finds it on the disk before the place is known there.
+            Some(shown_by) if self.mechanism.keeps_order() && !planted(Planted::PlaceLeftOut) => {
+                self.store
+                    .graph_mut()
+                    .create_empty(&[id, shown_by], None, false)
+            }
+            _ => id,
+        };
         let id = self.mechanism.created(spec, id);
         if spec.is_grouped
             && let Some((groups, engaged)) = &mut self.groups
@@ -297,7 +419,9 @@ impl<'a> Volume<'a> {
             ..spec
         };
         self.scratch.clear();
-        self.scratch.extend_from_slice(after);
+        if self.tag == 0 || !planted(Planted::OrderLeftBehind) {
+            self.scratch.extend_from_slice(after);
+        }
         self.mechanism
             .transform(self.store, &spec, &mut self.scratch);
         if spec.is_grouped
@@ -320,36 +444,56 @@ impl<'a> Volume<'a> {
         }
     }
 
-    /// Asks for `token` to be reported once all of `of` are on stable storage (at once where the mechanism keeps no order, and where
-    /// scopes are atomic when their transaction ends).
+    /// Asks for `token` (of less than 56 bits) to be reported once all of `of` are on stable storage (at once where the mechanism keeps
+    /// no order, and where scopes are atomic when their transaction ends).
     pub fn watch(&mut self, of: &[PatchId], token: u64) {
         if self.mechanism.watch(token) {
             return;
         }
         let keeps_order = self.mechanism.keeps_order();
         let of = if keeps_order { of } else { &[] };
-        self.store.graph_mut().create_empty(of, Some(token), false);
+        let token = Some(self.tagged(token));
+        self.store.graph_mut().create_empty(of, token, false);
     }
 
     /// As [`watch`](Self::watch) for one patch, where that takes no empty patch: the token that will be reported, `token` or the
     /// one that was asked for earlier. `None` where it would take one.
     pub fn watch_one(&mut self, on: PatchId, token: u64) -> Option<u64> {
-        let keeps_order = self.mechanism.keeps_order();
-        keeps_order
-            .then(|| self.store.graph_mut().watch(on, token))
-            .flatten()
+        if !self.mechanism.keeps_order() {
+            return None;
+        }
+        let token = self.tagged(token);
+        let watched = self.store.graph_mut().watch(on, token)?;
+        // Another volume's token is reported to that.
+        self.untagged(watched)
+    }
+
+    fn tagged(&self, token: u64) -> u64 {
+        debug_assert_eq!(token >> TAG_SHIFT, 0, "tokens have 56 bits");
+        token | u64::from(self.tag) << TAG_SHIFT
+    }
+
+    fn untagged(&self, token: u64) -> Option<u64> {
+        (token >> TAG_SHIFT == u64::from(self.tag)).then_some(token & ((1 << TAG_SHIFT) - 1))
     }
 
     /// The tokens that have come true since the last call.
     pub fn take_fired(&mut self, into: &mut Vec<u64>) {
-        self.store.graph_mut().take_fired(into);
+        let start = into.len();
+        let graph = self.store.graph_mut();
+        let tag = u64::from(self.tag);
+        graph.take_fired_where(into, |token| token >> TAG_SHIFT == tag);
+        for token in &mut into[start..] {
+            *token &= (1 << TAG_SHIFT) - 1;
+        }
         self.mechanism.take_fired(into);
     }
 
     /// A block was freed, and nothing on the disk can point to it: what is not written of it need not be, unless the mechanism says
     /// otherwise.
     pub fn discard(&mut self, block: u64) {
-        if self.mechanism.forget(block) {
+        // A block whose place is new must be there before it shows: to whoever looks at the file outside it is no free block.
+        if self.mechanism.forget(block) && self.store.shown_by(self.id, block).is_none() {
             self.store.discard(self.id, block);
         }
     }
@@ -357,7 +501,8 @@ impl<'a> Volume<'a> {
     /// What a directory block has not written yet need not be, for `by` makes up for it: whoever waits for it waits for `by` instead
     /// (see `Graph::supersede`). Nothing happens where that cannot be, or where the block is something else.
     pub fn supersede(&mut self, block: u64, by: PatchId) {
-        if self.mechanism.keeps_order() && !self.mechanism.scopes_are_atomic() {
+        let is_new = self.store.shown_by(self.id, block).is_some();
+        if self.mechanism.keeps_order() && !self.mechanism.scopes_are_atomic() && !is_new {
             let class = BlockClass::Directory;
             self.store.supersede(self.id, block, class, by);
         }

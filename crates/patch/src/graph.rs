@@ -411,6 +411,18 @@ impl Graph {
         into.append(&mut self.fired);
     }
 
+    /// As [`take_fired`](Self::take_fired), of those tokens only that are asked for.
+    pub fn take_fired_where(&mut self, into: &mut Vec<u64>, mut is_taken: impl FnMut(u64) -> bool) {
+        let mut is_left = |token: &u64| {
+            let taken = is_taken(*token);
+            if taken {
+                into.push(*token);
+            }
+            !taken
+        };
+        self.fired.retain(|token| is_left(token));
+    }
+
     /// Whether a watched empty patch has committed since the last [`take_fired`](Self::take_fired).
     pub fn has_fired(&self) -> bool {
         !self.fired.is_empty()

@@ -16,11 +16,13 @@
 //! * A batch is complete only when its writes *and a flush after them* succeeded on every device it touches.
 //! * Buffers are reference-counted. A version without a rollback shares the newest buffer; a later change copies it first.
 //!   Readers always see the newest bytes.
+//! * A volume may be on another one ([`Store::add_volume_on`]): its blocks are blocks of that, and there is one buffer for both.
 //! * Dirty blocks leave by age; a block that would be written with rollbacks is passed over twice before it is.
 
 mod batch;
 mod cache;
 pub mod drive;
+mod space;
 mod spare;
 mod stats;
 mod store;

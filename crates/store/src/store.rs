@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 use thiserror::Error;
 
 use crate::StoreStats;
+use crate::space::Space;
 use crate::spare::Spare;
 use crate::units::{Numbering, Sizes};
 
@@ -116,6 +117,8 @@ pub struct Store {
     pub(crate) free_slots: Vec<u32>,
     pub(crate) map: FxHashMap<Key, u32>,
     pub(crate) volumes: Vec<Sizes>,
+    /// Of each volume, where its blocks are; `None` for one on a device.
+    pub(crate) spaces: Vec<Option<Space>>,
     pub(crate) numbering: Numbering,
     pub(crate) orders_contents: bool,
     pub(crate) limits: Limits,
@@ -143,6 +146,7 @@ impl Store {
             free_slots: Vec::new(),
             map: FxHashMap::default(),
             volumes: Vec::new(),
+            spaces: Vec::new(),
             numbering: Numbering::default(),
             orders_contents: false,
             limits,
@@ -203,7 +207,7 @@ impl Store {
 
     /// The block's newest bytes if it is in memory. Asks for nothing and counts nothing.
     pub fn peek(&self, volume: VolumeId, block: u64) -> Option<&Arc<[u8]>> {
-        let slot = self.map.get(&Key { volume, block })?;
+        let slot = self.map.get(&self.key(volume, block))?;
         Some(&self.slots[*slot as usize].data)
     }
 
@@ -220,12 +224,12 @@ impl Store {
 
     /// What a block holds, if it is in memory.
     pub fn class_at(&self, volume: VolumeId, block: u64) -> Option<BlockClass> {
-        let slot = self.map.get(&Key { volume, block })?;
+        let slot = self.map.get(&self.key(volume, block))?;
         Some(self.slots[*slot as usize].class)
     }
 
     fn find(&mut self, volume: VolumeId, block: u64) -> Result<u32, Miss> {
-        let key = Key { volume, block };
+        let key = self.key(volume, block);
         match self.map.get(&key) {
             Some(slot) => {
                 self.stats.hits += 1;
@@ -242,7 +246,7 @@ impl Store {
 
     /// Notes that a block will be wanted, without failing now: so that several misses become one round of reads.
     pub fn want(&mut self, volume: VolumeId, block: u64) -> bool {
-        let key = Key { volume, block };
+        let key = self.key(volume, block);
         let there = self.map.contains_key(&key);
         if !there {
             self.wanted.push(key);
@@ -283,7 +287,7 @@ impl Store {
     /// Where it came and left again, what was read is thrown away, and whoever wants the block asks anew.
     pub fn insert(&mut self, volume: VolumeId, block: u64, class: BlockClass, data: Arc<[u8]>) {
         debug_assert_eq!(data.len(), self.block_bytes(volume) as usize);
-        let key = Key { volume, block };
+        let key = self.key(volume, block);
         let may_be_stale = self.end_reading(key);
         if !may_be_stale && !self.map.contains_key(&key) {
             self.new_slot(key, class, data);
@@ -359,7 +363,7 @@ impl Store {
         dependencies: &[PatchId],
         now: Duration,
     ) -> PatchId {
-        let Some(index) = self.map.get(&Key { volume, block }).copied() else {
+        let Some(index) = self.map.get(&self.key(volume, block)).copied() else {
             panic!(
                 "block {block} of volume {} is changed but was not looked up",
                 volume.0
@@ -388,7 +392,7 @@ impl Store {
         run: PatchId,
         now: Duration,
     ) -> PatchId {
-        let index = match self.map.get(&Key { volume, block }) {
+        let index = match self.map.get(&self.key(volume, block)) {
             Some(index) => *index,
             None => {
                 assert_eq!(contents.len(), self.block_bytes(volume) as usize);
@@ -399,7 +403,7 @@ impl Store {
                 } else {
                     std::iter::repeat_n(0, contents.len()).collect()
                 };
-                self.new_slot(Key { volume, block }, class, data)
+                self.new_slot(self.key(volume, block), class, data)
             }
         };
         self.note_class(index, class);
@@ -431,7 +435,7 @@ impl Store {
         dependencies: &[PatchId],
         now: Duration,
     ) -> PatchId {
-        let key = Key { volume, block };
+        let key = self.key(volume, block);
         if let Some(index) = self.map.get(&key) {
             self.slots[*index as usize].differs = false;
         } else {
@@ -448,7 +452,7 @@ impl Store {
 
     /// Drops what is not written yet of a block that was freed before anything on the disk could point to it.
     pub fn discard(&mut self, volume: VolumeId, block: u64) {
-        let key = Key { volume, block };
+        let key = self.key(volume, block);
         let Some(index) = self.map.get(&key).copied() else {
             return;
         };
@@ -465,7 +469,7 @@ impl Store {
     /// Lets go of what is not written yet of a block of `class`, for `by` makes up for it; see `Graph::supersede`. The block must
     /// not be needed any more: from now on it may be read again from the disk.
     pub fn supersede(&mut self, volume: VolumeId, block: u64, class: BlockClass, by: PatchId) {
-        let Some(index) = self.map.get(&Key { volume, block }).copied() else {
+        let Some(index) = self.map.get(&self.key(volume, block)).copied() else {
             return;
         };
         let slot = &self.slots[index as usize];

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use backstitch_patch::{BlockId, Change, PatchId};
 
-use crate::store::{BlockClass, Key, Slot, Store, VolumeId, make_unique};
+use crate::store::{BlockClass, Slot, Store, VolumeId, make_unique};
 
 /// How a store numbers units.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,6 +59,7 @@ impl Store {
             block_bytes,
             unit_bytes,
         });
+        self.spaces.push(None);
         VolumeId(self.volumes.len() as u32 - 1)
     }
 
@@ -89,7 +90,7 @@ impl Store {
 
     /// Appends the patches of a block in memory that are not on stable storage.
     pub fn pending(&self, volume: VolumeId, block: u64, into: &mut Vec<PatchId>) {
-        if let Some(index) = self.map.get(&Key { volume, block }) {
+        if let Some(index) = self.map.get(&self.key(volume, block)) {
             for unit in self.units(*index) {
                 self.graph.collect_live(unit, into);
             }

@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use backstitch_layout::Error as LayoutError;
-use backstitch_ordering::{LogState, Operation, PatchId};
+use backstitch_layout::{Error as LayoutError, FileSystem};
+use backstitch_ordering::{Log, LogState, Mechanism, Operation, PatchId, VolumeId};
 use parking_lot::MutexGuard;
 
 use crate::engine::{Core, Engine};
@@ -19,16 +19,37 @@ const ROUNDS: usize = 64;
 const NAP_PART: u32 = 8;
 const LONGEST_NAP: Duration = Duration::from_millis(2);
 
+/// The log that changes go through, if there is one, and its volume: the mechanism's, or that of a file system inside this one.
+pub(crate) fn log_of<'c>(
+    mechanism: &'c mut dyn Mechanism,
+    fs: &'c mut dyn FileSystem,
+    volume: VolumeId,
+) -> Option<(&'c mut dyn Log, VolumeId)> {
+    match mechanism.log() {
+        Some(log) => Some((log, volume)),
+        None => fs.log(),
+    }
+}
+
 impl Core {
+    fn log(&mut self) -> Option<(&mut dyn Log, VolumeId)> {
+        log_of(&mut *self.mechanism, &mut *self.fs, self.volume)
+    }
+
+    /// Whether everything goes through the log, or what is in it is one file system among others.
+    pub(crate) fn log_is_for_all(&mut self) -> bool {
+        self.mechanism.log().is_some()
+    }
+
     /// How the log is doing; `None` where there is none.
     pub(crate) fn log_state(&mut self) -> Option<LogState> {
-        let log = self.mechanism.log()?;
+        let (log, _) = log_of(&mut *self.mechanism, &mut *self.fs, self.volume)?;
         Some(log.state(&self.store))
     }
 
     /// Whether any of these cannot be on stable storage before the running transaction ends.
     fn wait_for_running(&mut self, targets: &[PatchId]) -> bool {
-        let Some(log) = self.mechanism.log() else {
+        let Some((log, _)) = log_of(&mut *self.mechanism, &mut *self.fs, self.volume) else {
             return false;
         };
         targets
@@ -80,7 +101,7 @@ impl Engine {
             if let Some(error) = &core.latched {
                 return Err(Error::Latched(error.clone()));
             }
-            if let Some(log) = core.mechanism.log() {
+            if let Some((log, _)) = core.log() {
                 log.begin_close();
             }
             // What cannot be freed has made the file system read-only; everything else is committed all the same.
@@ -104,13 +125,14 @@ impl Engine {
                 store,
                 mechanism,
                 volume,
+                fs,
                 ..
             } = &mut **core;
-            let Some(log) = mechanism.log() else {
+            let Some((log, volume)) = log_of(&mut **mechanism, &mut **fs, *volume) else {
                 return Ok(());
             };
             let time = (time.seconds.max(0) as u64, time.nanoseconds);
-            match log.close(store, *volume, clock, time) {
+            match log.close(store, volume, clock, time) {
                 Ok(_) => return Ok(()),
                 Err(no_room) if rounds == ROUNDS => {
                     core.fs.become_read_only(&no_room.to_string());
@@ -129,13 +151,14 @@ impl Engine {
             store,
             mechanism,
             volume,
+            fs,
             ..
         } = &mut **core;
-        let Some(log) = mechanism.log() else {
+        let Some((log, volume)) = log_of(&mut **mechanism, &mut **fs, *volume) else {
             return Ok(());
         };
         let mut targets = Vec::new();
-        match log.move_tail(store, *volume, clock) {
+        match log.move_tail(store, volume, clock) {
             Some(tail) => targets.push(tail),
             None => log.home(store, &mut targets),
         }
@@ -207,14 +230,15 @@ impl Engine {
             store,
             mechanism,
             volume,
+            fs,
             ..
         } = &mut **core;
-        let Some(log) = mechanism.log() else {
+        let Some((log, volume)) = log_of(&mut **mechanism, &mut **fs, *volume) else {
             return Ok(());
         };
-        let ended = log.finish(store, *volume, clock);
+        let ended = log.finish(store, volume, clock);
         self.wait_for(core, vec![ended])?;
-        if let Some(log) = core.mechanism.log() {
+        if let Some((log, _)) = core.log() {
             log.stop();
         }
         Ok(())

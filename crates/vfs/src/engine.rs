@@ -601,6 +601,14 @@ impl Engine {
         Ok(self.core.lock().fs.statistics())
     }
 
+    /// What `statfs` shows of the volume that holds an inode.
+    ///
+    /// # Errors
+    /// None today.
+    pub fn statistics_at(&self, inode: InodeNumber) -> Result<FileSystemStatistics> {
+        Ok(self.core.lock().fs.statistics_at(inode))
+    }
+
     /// The live figures.
     pub fn stats(&self) -> Stats {
         let core = self.core.lock();

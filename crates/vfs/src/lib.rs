@@ -40,6 +40,7 @@ mod options;
 mod persist;
 mod reclaim;
 mod snapshot;
+pub mod stack;
 mod stats;
 mod transfer;
 mod writer;

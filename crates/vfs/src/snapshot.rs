@@ -299,6 +299,10 @@ impl Engine {
             return Ok(None);
         }
         self.commit(core)?;
+        if !core.log_is_for_all() {
+            // The log of a file system inside is copied as it is, and replayed: to what is in memory.
+            return Ok(None);
+        }
         match core.mechanism.log().map(|log| log.emptied()) {
             Some(Some(emptied)) => Ok(Some(emptied)),
             _ => {

@@ -221,7 +221,8 @@ impl Engine {
         core.fs.retry_deferred();
         // What was removed before it ever reached the disk need not get there.
         self.try_deferred_work(&mut core);
-        if self.commit(&mut core)? || core.log_state().is_some() {
+        let committed = self.commit(&mut core)?;
+        if core.log_is_for_all() && (committed || core.log_state().is_some()) {
             let mut targets: Vec<PatchId> = core.log_state().map(|s| s.last).into_iter().collect();
             core.store.uncommitted_contents(&mut targets);
             return self.make_stable(&mut core, targets);

@@ -4,8 +4,8 @@ use backstitch_device::BlockDevice;
 use backstitch_ext::Ext2;
 use backstitch_journal::JournalMechanism;
 use backstitch_journal::recovery::Damage;
-use backstitch_layout::{Error, Result, Timestamp};
-use backstitch_ordering::{LogState, Mechanism, MechanismKind, Operation, Soft};
+use backstitch_layout::{Error, FileSystem, Result, Timestamp};
+use backstitch_ordering::{Log, LogState, Mechanism, MechanismKind, Operation, Soft, VolumeId};
 use backstitch_vfs::journal;
 
 use super::{Mount, START_SECONDS, Watcher};
@@ -57,14 +57,30 @@ fn from_engine(error: backstitch_vfs::Error) -> Error {
     Error::corrupt("journal", error.to_string())
 }
 
+/// The log that changes go through, and its volume: the mechanism's, or that of a file system inside this one.
+pub(super) fn log_of<'m>(
+    mechanism: &'m mut dyn Mechanism,
+    fs: &'m mut dyn FileSystem,
+    volume: VolumeId,
+) -> Option<(&'m mut dyn Log, VolumeId)> {
+    match mechanism.log() {
+        Some(log) => Some((log, volume)),
+        None => fs.log(),
+    }
+}
+
 impl Mount {
     /// Whether changes go through a log.
     pub(crate) fn has_log(&mut self) -> bool {
-        self.mechanism.log().is_some()
+        self.log().is_some()
+    }
+
+    fn log(&mut self) -> Option<(&mut dyn Log, VolumeId)> {
+        log_of(&mut *self.mechanism, &mut *self.fs, self.volume)
     }
 
     fn log_state(&mut self) -> Option<LogState> {
-        let log = self.mechanism.log()?;
+        let (log, _) = log_of(&mut *self.mechanism, &mut *self.fs, self.volume)?;
         Some(log.state(&self.store))
     }
 
@@ -82,13 +98,14 @@ impl Mount {
     /// Everything is on stable storage: ends the log.
     pub(super) fn end_log(&mut self, watcher: &mut dyn Watcher) -> Result<()> {
         let now = self.now();
-        let Some(log) = self.mechanism.log() else {
+        let log = log_of(&mut *self.mechanism, &mut *self.fs, self.volume);
+        let Some((log, volume)) = log else {
             return Ok(());
         };
-        let ended = log.finish(&mut self.store, self.volume, now);
+        let ended = log.finish(&mut self.store, volume, now);
         watcher.at_rest(self);
         self.sync(&[ended], watcher)?;
-        if let Some(log) = self.mechanism.log() {
+        if let Some((log, _)) = self.log() {
             log.stop();
         }
         Ok(())
@@ -114,7 +131,7 @@ impl Mount {
             return Ok(false);
         }
         for _ in 0..ROUNDS {
-            if let Some(log) = self.mechanism.log() {
+            if let Some((log, _)) = self.log() {
                 log.begin_close();
             }
             let background = Operation::Background;
@@ -127,11 +144,12 @@ impl Mount {
                 m.step(administration, &mut |fs, v, now| fs.prepare_commit(v, now))
             })?;
             let (now, seconds) = (self.now(), START_SECONDS as u64 + self.clock / 50);
-            let Some(log) = self.mechanism.log() else {
+            let log = log_of(&mut *self.mechanism, &mut *self.fs, self.volume);
+            let Some((log, volume)) = log else {
                 return Ok(false);
             };
             if log
-                .close(&mut self.store, self.volume, now, (seconds, 7))
+                .close(&mut self.store, volume, now, (seconds, 7))
                 .is_ok()
             {
                 watcher.at_rest(self);
@@ -157,11 +175,12 @@ impl Mount {
     /// Moves the log's tail, or brings home what keeps it where it is.
     fn free_log(&mut self, watcher: &mut dyn Watcher) -> Result<()> {
         let now = self.now();
-        let Some(log) = self.mechanism.log() else {
+        let log = log_of(&mut *self.mechanism, &mut *self.fs, self.volume);
+        let Some((log, volume)) = log else {
             return Ok(());
         };
         let mut targets = Vec::new();
-        match log.move_tail(&mut self.store, self.volume, now) {
+        match log.move_tail(&mut self.store, volume, now) {
             Some(tail) => targets.push(tail),
             None => log.home(&self.store, &mut targets),
         }

@@ -1,0 +1,267 @@
+//! A file system in a file of another one: what it promises holds in every state of the device below both, and nothing is wrong with
+//! either; and the explorer would see it if the order that is stated inside were lost on the way.
+
+use std::sync::Arc;
+
+use backstitch_crash::{
+    Campaign, Foreign, Fork, ImageOptions, NoObserver, Observer, Results, Schedule, Workload,
+    parse_script,
+};
+use backstitch_device::MemoryDevice;
+use backstitch_ext::Ext2;
+use backstitch_ext::mkfs::{Mkfs, MkfsJournal, attach_journal};
+use backstitch_ordering::planted::{Planted, plant};
+use backstitch_ordering::{JournalMode, MechanismKind};
+use backstitch_store::Optimisations;
+use backstitch_vfs::{Engine, FileType, MountOptions, NewInode, SetAttributes};
+
+const BLOCK: usize = 1024;
+
+/// Names, contents that grow and shrink, a directory that moves.
+const SCRIPTS: [(&str, &str); 3] = [
+    (
+        "grow",
+        "mkdir d; creat d/f; append d/f 3000; sync; append d/f 15000; rename d/f g; truncate g 500; unlink g",
+    ),
+    (
+        "names",
+        "mkdir a; mkdir b; creat a/x; write a/x 0 1500; rename a/x b/y; link b/y a/z; mkdir a/s; rename a/s b/s; unlink b/y; rmdir b/s",
+    ),
+    (
+        "sync",
+        "creat x; append x 2500; fsync x; creat y; append y 900; rename y x; creat z; setxattr z user.n v; fsync z; unlink z",
+    ),
+];
+
+/// A compressor removes its input after its output.
+const COMPRESSOR: (&str, &str) = (
+    "compressor",
+    "creat in; write in 0 5000; sync; engage 1; creat out; append out 1500; append out 1500; disengage 1; \
+     depend 2 1; engage 2; unlink in; disengage 2",
+);
+
+fn made(size_bytes: usize, journal_uuid: Option<[u8; 16]>) -> Vec<u8> {
+    let device = MemoryDevice::new(size_bytes);
+    let mut mkfs = Mkfs {
+        block_size: Some(BLOCK as u32),
+        inodes: Some(64),
+        journal_uuid,
+        device_is_zero: true,
+        ..Mkfs::new([7; 16], [9; 16], 1_600_000_000)
+    };
+    mkfs.features
+        .set_by_name("has_journal", journal_uuid.is_some());
+    mkfs.features.set_by_name("resize_inode", false);
+    mkfs.write(&device).expect("there is room");
+    device.snapshot()
+}
+
+/// A file system with these files; their blocks of zeros are holes where `is_sparse`.
+fn around(files: &[(&str, &[u8])], size_bytes: usize, is_sparse: bool) -> Vec<u8> {
+    let device = Arc::new(MemoryDevice::from_bytes(made(size_bytes, None)));
+    let options = MountOptions {
+        mount_time: backstitch_vfs::Timestamp {
+            seconds: 1_600_000_000,
+            nanoseconds: 0,
+        },
+        ..MountOptions::default()
+    };
+    let engine = Engine::mount(device.clone(), &Ext2, &options).unwrap();
+    for (name, contents) in files {
+        let new = NewInode {
+            file_type: FileType::Regular,
+            permissions: 0o644,
+            umask: 0,
+            uid: 0,
+            gid: 0,
+            device_number: 0,
+            target: b"",
+        };
+        let inode = engine
+            .create(engine.root(), name.as_bytes(), &new)
+            .unwrap()
+            .inode;
+        for (i, block) in contents.chunks(BLOCK).enumerate() {
+            if !(is_sparse && block.iter().all(|b| *b == 0)) {
+                engine.write(inode, (i * BLOCK) as u64, block).unwrap();
+            }
+        }
+        let set = SetAttributes {
+            size_bytes: Some(contents.len() as u64),
+            ..SetAttributes::default()
+        };
+        engine.set_attributes(inode, &set).unwrap();
+    }
+    engine.unmount().unwrap();
+    device.snapshot()
+}
+
+/// File systems in each other, `levels` deep.
+fn nested(levels: u8, is_sparse: bool) -> Fork {
+    let mut image = made(320 * BLOCK, None);
+    for level in 0..levels {
+        let size_bytes = (320 + 160 * (usize::from(level) + 1)) * BLOCK;
+        image = around(&[("inner", &image)], size_bytes, is_sparse);
+    }
+    Fork::nested(image, BLOCK as u32, levels, false)
+}
+
+/// The paper's figure 8: a file system with its journal in another file beside it.
+fn figure_8() -> Fork {
+    let journal = MemoryDevice::new(1030 * BLOCK);
+    let how = MkfsJournal {
+        size_bytes: None,
+        block_size: Some(BLOCK as u32),
+        label: Vec::new(),
+        uuid: [11; 16],
+        time_seconds: 1_600_000_000,
+        device_is_zero: true,
+    };
+    let uuid = how.write(&journal).unwrap().uuid;
+    let inner = made(320 * BLOCK, Some(uuid));
+    attach_journal(&journal, [7; 16]).unwrap();
+    let files: [(&str, &[u8]); 2] = [("inner", &inner), ("journal", &journal.snapshot())];
+    Fork::nested(around(&files, 1600 * BLOCK, false), BLOCK as u32, 1, true)
+}
+
+/// How long the tests may take: a factor, for long runs.
+fn effort() -> u64 {
+    let said = std::env::var("BACKSTITCH_NESTED_EFFORT");
+    said.map_or(1, |n| n.parse().expect("a number"))
+}
+
+fn explore(
+    base: &Fork,
+    (name, script): (&str, &str),
+    ordering: MechanismKind,
+    observer: &dyn Observer,
+) -> Results {
+    let operations = parse_script(script).expect("a script of our own");
+    let setup = match name {
+        "compressor" => 3,
+        _ => 0,
+    };
+    let both = [Optimisations::NONE, Optimisations::BOTH];
+    let campaign = Campaign {
+        ordering,
+        workloads: vec![Workload {
+            name: name.to_owned(),
+            setup,
+            operations,
+        }],
+        variants: both
+            .into_iter()
+            .flat_map(|o| Schedule::ALL.map(|schedule| (o, schedule)))
+            .collect(),
+        image: ImageOptions::default(),
+        base: Some(base.clone()),
+        seed: 1,
+        torn: false,
+        unit_bytes: None,
+        exhaustive: 60 * effort() as usize,
+        samples: 20 * effort() as usize,
+        whole_every: 64,
+        most_states: u64::MAX,
+        most_states_each: 120 * effort(),
+        most_failures: 1,
+        threads: 2,
+    };
+    let results = campaign.run(observer).expect("the engine gets through");
+    assert!(results.refused.is_empty(), "{name}: {:?}", results.refused);
+    results
+}
+
+fn assert_good(results: &Results, what: &str) {
+    if let Some(failure) = results.failures.first() {
+        panic!(
+            "{what}: {}\nafter {:?}",
+            failure.verdict(),
+            failure.operations()
+        );
+    }
+    println!(
+        "{what}: {} states, {} different",
+        results.states, results.distinct
+    );
+    assert!(results.states > 100, "{what}: {} states", results.states);
+}
+
+#[test]
+fn soft_updates_hold_through_every_level() {
+    for (levels, is_sparse) in [(1, false), (1, true), (2, false), (2, true)] {
+        let base = nested(levels, is_sparse);
+        for script in SCRIPTS {
+            let results = explore(&base, script, MechanismKind::Soft, &NoObserver);
+            let what = format!("{} {levels} deep, holes: {is_sparse}", script.0);
+            assert_good(&results, &what);
+        }
+    }
+}
+
+#[test]
+fn a_journal_in_a_file_is_as_good_as_one_on_a_device() {
+    let base = figure_8();
+    for mode in [
+        JournalMode::Writeback,
+        JournalMode::Ordered,
+        JournalMode::Full,
+    ] {
+        let ordering = MechanismKind::Journal(mode);
+        let results = explore(&base, SCRIPTS[2], ordering, &NoObserver);
+        assert_good(&results, &format!("{ordering}"));
+    }
+}
+
+#[test]
+fn patchgroups_hold_inside() {
+    let results = explore(
+        &nested(1, true),
+        COMPRESSOR,
+        MechanismKind::Soft,
+        &NoObserver,
+    );
+    assert_good(&results, COMPRESSOR.0);
+}
+
+#[test]
+fn e2fsck_says_the_same_of_each_level() {
+    let foreign = Foreign::new(6, 0).expect("a directory for images");
+    let base = nested(2, true);
+    let results = explore(&base, SCRIPTS[1], MechanismKind::Soft, &foreign);
+    assert_good(&results, "e2fsck");
+    let checked = foreign.checked.load(std::sync::atomic::Ordering::Relaxed);
+    assert!(checked >= 9 && checked.is_multiple_of(3), "{checked} images checked");
+}
+
+/// Plants an error in every thread that explores.
+struct Broken(Planted);
+
+impl Observer for Broken {
+    fn thread_starts(&self) {
+        plant(Some(self.0));
+    }
+}
+
+#[test]
+fn without_the_order_of_the_inside_the_loss_is_found() {
+    // As behind a driver that passes blocks on and knows nothing of their order.
+    let broken = Broken(Planted::OrderLeftBehind);
+    for is_sparse in [false, true] {
+        let base = nested(1, is_sparse);
+        for script in SCRIPTS {
+            let results = explore(&base, script, MechanismKind::Soft, &broken);
+            let name = script.0;
+            assert!(!results.failures.is_empty(), "{name}: nothing was found");
+        }
+    }
+}
+
+#[test]
+fn what_has_no_place_on_the_disk_yet_is_not_there() {
+    let broken = Broken(Planted::PlaceLeftOut);
+    for script in SCRIPTS {
+        let results = explore(&nested(1, true), script, MechanismKind::Soft, &broken);
+        let name = script.0;
+        assert!(!results.failures.is_empty(), "{name}: nothing was found");
+    }
+}

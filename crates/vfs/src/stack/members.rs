@@ -1,0 +1,249 @@
+//! The file systems of an open stack, and what an operation on one of them takes.
+
+use backstitch_layout::{Error, FileSystem, FileSystemStatistics, InodeNumber, Result, Timestamp};
+use backstitch_ordering::{Log, Mechanism, Volume, VolumeId};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// Of an inode's number so many bits are its own; those above say which file system it is in.
+const OWN_BITS: u32 = 28;
+/// A stack has so many file systems at most.
+pub(super) const MOST_MEMBERS: usize = 1 << (32 - OWN_BITS);
+
+/// A file, or a part of the blocks of one, that holds blocks of a volume.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    /// The file system that has the file.
+    pub(super) host: usize,
+    pub(super) inode: InodeNumber,
+    /// The file's first block, in the volume.
+    pub(super) first: u64,
+    pub(super) blocks: u64,
+}
+
+/// What a file system has that is in files of others.
+pub(super) struct Above {
+    pub(super) mechanism: Box<dyn Mechanism>,
+    pub(super) volume: VolumeId,
+    /// Where its blocks are, in order.
+    pub(super) parts: Vec<Part>,
+}
+
+/// A file system of an open stack.
+pub(super) struct Member {
+    pub(super) name: String,
+    pub(super) fs: Box<dyn FileSystem>,
+    /// `None` for the one on the device, whose mechanism and volume are the engine's.
+    pub(super) above: Option<Above>,
+    /// Its files that hold volumes.
+    pub(super) in_use: FxHashSet<InodeNumber>,
+}
+
+/// The open file systems of a stack.
+pub(super) struct Members {
+    pub(super) all: Vec<Member>,
+    /// Directories in whose place the root of a file system shows.
+    pub(super) covers: FxHashMap<(usize, InodeNumber), usize>,
+    /// Whose inodes have the numbers that they have in it.
+    pub(super) front: usize,
+    /// The time of the last operation that told it.
+    pub(super) now: Timestamp,
+    pub(super) block_bytes: u64,
+}
+
+impl Members {
+    /// Which file system an inode of the stack is in, and its number there.
+    pub(super) fn split(&self, inode: InodeNumber) -> Result<(usize, InodeNumber)> {
+        let member = self.swap((inode.0 >> OWN_BITS) as usize);
+        if member >= self.all.len() {
+            return Err(Error::NotFound);
+        }
+        Ok((member, InodeNumber(inode.0 & ((1 << OWN_BITS) - 1))))
+    }
+
+    /// The number that an inode has in the stack.
+    pub(super) fn join(&self, member: usize, inode: InodeNumber) -> InodeNumber {
+        InodeNumber(inode.0 | (self.swap(member) as u32) << OWN_BITS)
+    }
+
+    /// As [`join`](Self::join), of what shows where a name leads: the root of another file system in place of a directory.
+    pub(super) fn shown(&self, member: usize, inode: InodeNumber) -> InodeNumber {
+        match self.covers.get(&(member, inode)) {
+            Some(other) => self.shown(*other, self.all[*other].fs.root()),
+            None => self.join(member, inode),
+        }
+    }
+
+    /// The front one's numbers are its own.
+    fn swap(&self, number: usize) -> usize {
+        match number {
+            0 => self.front,
+            _ if number == self.front => 0,
+            _ => number,
+        }
+    }
+
+    /// Refuses a file system with inodes whose numbers do not fit.
+    pub(super) fn check_numbers(name: &str, statistics: &FileSystemStatistics) -> Result<()> {
+        if statistics.inodes < 1 << OWN_BITS {
+            return Ok(());
+        }
+        Err(Error::Unsupported(format!(
+            "{name} has {} inodes; in a stack a file system has fewer than {}",
+            statistics.inodes,
+            1 << OWN_BITS
+        )))
+    }
+
+    /// Runs a step of an operation on one of the file systems; again once the blocks that it wants to change have a place.
+    pub(super) fn call<T>(
+        &mut self,
+        member: usize,
+        v: &mut Volume<'_>,
+        mut body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>) -> Result<T>,
+    ) -> Result<T> {
+        loop {
+            let Member { fs, above, .. } = &mut self.all[member];
+            let done = match above {
+                None => body(&mut **fs, v),
+                Some(above) => {
+                    let mut inner = v.enter(&mut *above.mechanism, above.volume, member as u8);
+                    let done = body(&mut **fs, &mut inner);
+                    let wait_for = inner.leave();
+                    v.answer_after(wait_for);
+                    done
+                }
+            };
+            let is_miss = matches!(done, Err(Error::Miss));
+            if !(is_miss && self.give_places(member, v)?) {
+                return done;
+            }
+        }
+    }
+
+    /// Gives blocks that a step wanted to change a place in the files that hold the volume. False where it wanted none.
+    fn give_places(&mut self, member: usize, v: &mut Volume<'_>) -> Result<bool> {
+        let Some(above) = &self.all[member].above else {
+            return Ok(false);
+        };
+        let wanted = v.take_places_wanted(above.volume);
+        let mut rest = &wanted[..];
+        while let Some(first) = rest.first().copied() {
+            let run = (first..).zip(rest).take_while(|(at, b)| at == *b).count();
+            self.fill(member, v, first, run as u64)?;
+            rest = &rest[run..];
+        }
+        Ok(!wanted.is_empty())
+    }
+
+    fn fill(&mut self, member: usize, v: &mut Volume<'_>, first: u64, count: u64) -> Result<()> {
+        let Some(above) = &self.all[member].above else {
+            return Err(Error::Invalid);
+        };
+        let (parts, volume) = (above.parts.clone(), above.volume);
+        self.fill_parts(&parts, volume, v, first, count)
+    }
+
+    /// Writes zeros into blocks of the files that hold a volume, so that they have a place.
+    pub(super) fn fill_parts(
+        &mut self,
+        parts: &[Part],
+        volume: VolumeId,
+        v: &mut Volume<'_>,
+        first: u64,
+        count: u64,
+    ) -> Result<()> {
+        let (mut at, end) = (first, first + count);
+        while at < end {
+            let is_in = |part: &&Part| (part.first..part.first + part.blocks).contains(&at);
+            let part = parts.iter().find(is_in).ok_or(Error::Invalid)?;
+            let within = at - part.first;
+            let blocks = (end - at).min(part.blocks - within);
+            self.write_zeros(part, v, within, blocks)?;
+            self.learn(part, v, volume, within, blocks)?;
+            let mut by = Vec::new();
+            self.call(part.host, v, |fs, v| {
+                by.clear();
+                fs.sync_targets(v, part.inode, true, &mut by);
+                v.show_blocks_by(volume, at, blocks, &by);
+                Ok(())
+            })?;
+            at += blocks;
+        }
+        Ok(())
+    }
+
+    fn write_zeros(
+        &mut self,
+        part: &Part,
+        v: &mut Volume<'_>,
+        within: u64,
+        blocks: u64,
+    ) -> Result<()> {
+        let (now, block_bytes) = (self.now, self.block_bytes);
+        let zeros = vec![0; (blocks * block_bytes) as usize];
+        let mut done = 0;
+        while done < zeros.len() {
+            let offset = within * block_bytes + done as u64;
+            // Nobody can tell a hole from zeros: no patchgroup need care.
+            done += v.without_groups(|v| {
+                self.call(part.host, v, |fs, v| {
+                    fs.write(v, part.inode, offset, &zeros[done..], now)
+                })
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Notes where blocks of a file are, as far as that is not known.
+    pub(super) fn learn(
+        &mut self,
+        part: &Part,
+        v: &mut Volume<'_>,
+        volume: VolumeId,
+        within: u64,
+        blocks: u64,
+    ) -> Result<()> {
+        let (mut at, end) = (within, within + blocks);
+        while at < end {
+            let (there, count) =
+                self.call(part.host, v, |fs, v| fs.extent(v, part.inode, at, end - at))?;
+            if let Some(there) = there {
+                for i in 0..count {
+                    let block = part.first + at + i;
+                    if !v.has_place_here(volume, block) {
+                        v.place_blocks(volume, block, there + i, 1);
+                    }
+                }
+            }
+            at += count.max(1);
+        }
+        Ok(())
+    }
+
+    /// The log of the one file system that has one.
+    pub(super) fn log(&mut self) -> Option<(&mut dyn Log, VolumeId)> {
+        self.all.iter_mut().find_map(|member| {
+            let above = member.above.as_mut()?;
+            Some((above.mechanism.log()?, above.volume))
+        })
+    }
+
+    /// Whether the file holds a volume.
+    pub(super) fn is_in_use(&self, member: usize, inode: InodeNumber) -> bool {
+        self.all[member].in_use.contains(&inode)
+    }
+
+    /// Refuses what would take away a file that holds a volume, or a directory in whose place one shows.
+    pub(super) fn check_free(&self, member: usize, inode: InodeNumber) -> Result<()> {
+        let is_covered = self.covers.contains_key(&(member, inode));
+        match is_covered || self.is_in_use(member, inode) {
+            true => Err(Error::Busy),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether names of the file system can lead to anything of which [`check_free`](Self::check_free) would say something.
+    pub(super) fn has_uses(&self, member: usize) -> bool {
+        !self.all[member].in_use.is_empty() || self.covers.keys().any(|(m, _)| *m == member)
+    }
+}

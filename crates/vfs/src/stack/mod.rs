@@ -1,0 +1,91 @@
+//! Stacks: file systems in files of file systems, served as one tree by one engine over one store (Frost et al., SOSP 2007, §6.4 and
+//! figure 8).
+//!
+//! A [`Stack`] is a kind of layout. It opens the file system of the device, finds in it the files that hold others, opens those, and so on;
+//! what comes of it is one [`FileSystem`](backstitch_layout::FileSystem), in which a file system shows in place of a directory of another one,
+//! as a mount shows. So engines, fronts and explorers serve a stack without knowing of it.
+//!
+//! # Rules
+//!
+//! * **No dependency is copied.** A file system inside is on a volume whose blocks *are* blocks of the device
+//!   (`backstitch_store::Store::add_volume_on`): what it states is stated in the one graph, between the very blocks that the host writes.
+//! * **What the host states holds too.** A block that has no place in the host's file gets one when it is first changed, by an ordinary write of
+//!   zeros to the host; whatever is written into it is on stable storage only once the host's pointers to it are
+//!   (`backstitch_store::Store::shown_by`). That happens before the operation inside changes anything: where the host has no space, the
+//!   operation fails with `ENOSPC`, and nothing was changed.
+//! * A file that holds a volume keeps its size, its blocks and its name while it is in use: what would change them is answered with `EBUSY`.
+//! * A host keeps order itself (`soft`, `sync`). A host with a journal would have to put every block of the inner file system into it.
+//! * Blocks have one size in the whole stack.
+//! * One file system of a stack may have a journal, inside it or in another file of the stack. Its files are given all their blocks when
+//!   the stack is opened: a replay after a crash must find a place for every block.
+
+mod device;
+mod file_system;
+mod members;
+mod open;
+
+use std::sync::Arc;
+
+use backstitch_device::BlockDevice;
+use backstitch_layout::{JournalHost, LayoutKind, OpenRequest, Opened, Result};
+use backstitch_ordering::{MechanismKind, Operation, Volume};
+
+/// A path inside one of the file systems before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InnerPath {
+    /// Which file system, by its place in the stack.
+    pub volume: usize,
+    /// The path from its root.
+    pub path: Vec<u8>,
+}
+
+/// A file system of a stack.
+#[derive(Clone)]
+pub struct StackVolume {
+    /// What it is called in messages.
+    pub name: String,
+    /// Its layout.
+    pub layout: Arc<dyn LayoutKind>,
+    /// The file that holds it; `None` for the first, which is on the device.
+    pub file: Option<InnerPath>,
+    /// The file that holds its journal, where that is not inside it.
+    pub journal: Option<InnerPath>,
+    /// Its mechanism: through its journal where it has one that can be written, else soft updates, where none is stated. That of the first
+    /// is the engine's.
+    pub ordering: Option<MechanismKind>,
+    /// The directory in whose place it shows.
+    pub at: Option<InnerPath>,
+}
+
+/// File systems in files of file systems, as a kind of layout; see the module's documentation.
+#[derive(Clone)]
+pub struct Stack {
+    /// The file systems, each after those that hold its files.
+    pub volumes: Vec<StackVolume>,
+    /// Whose root is the root of it all.
+    pub front: usize,
+}
+
+impl LayoutKind for Stack {
+    fn block_bytes(&self, device: &dyn BlockDevice) -> Result<u32> {
+        self.first()?.layout.block_bytes(device)
+    }
+
+    fn journal_host(&self) -> Option<&dyn JournalHost> {
+        self.first().ok()?.layout.journal_host()
+    }
+
+    fn open(
+        &self,
+        volume: &mut Volume<'_>,
+        device: &dyn BlockDevice,
+        request: &OpenRequest,
+    ) -> Result<Opened> {
+        self.check()?;
+        volume.begin(Operation::Administration);
+        let opened = open::Opening::new(self, volume, device, request).run();
+        let mut nobody_waits = Vec::new();
+        volume.end(&mut nobody_waits);
+        opened
+    }
+}

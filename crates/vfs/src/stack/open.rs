@@ -1,0 +1,502 @@
+//! Opening the file systems of a stack, one after the other.
+
+use backstitch_device::BlockDevice;
+use backstitch_journal::JournalMechanism;
+use backstitch_journal::recovery::Damage;
+use backstitch_layout::{Error, FileSystem, FileType, InodeNumber, OpenRequest, Opened, Result};
+use backstitch_ordering::{Mechanism, MechanismKind, Soft, Volume};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::device::{FileDevice, Run};
+use super::file_system::Stacked;
+use super::members::{Above, MOST_MEMBERS, Member, Members, Part};
+use super::{InnerPath, Stack, StackVolume};
+use crate::journal;
+
+impl Stack {
+    pub(super) fn first(&self) -> Result<&StackVolume> {
+        let none = || Error::Unsupported("a stack of no file systems".to_owned());
+        self.volumes.first().ok_or_else(none)
+    }
+
+    /// Whether each file system comes after those that hold its files.
+    pub(super) fn check(&self) -> Result<()> {
+        let wrong = |what: String| Err(Error::Unsupported(what));
+        if self.volumes.len() > MOST_MEMBERS {
+            return wrong(format!("a stack has {MOST_MEMBERS} file systems at most"));
+        }
+        for (index, volume) in self.volumes.iter().enumerate() {
+            let paths = [&volume.file, &volume.journal, &volume.at];
+            let is_after = |path: &InnerPath| path.volume < index;
+            if volume.file.is_some() != (index > 0) || !paths.into_iter().flatten().all(is_after) {
+                let name = &volume.name;
+                return wrong(format!("{name} comes before the file system it is in"));
+            }
+        }
+        match self.front < self.volumes.len() {
+            true => Ok(()),
+            false => wrong("the stack's front is none of it".to_owned()),
+        }
+    }
+}
+
+/// A stack of which some file systems are open.
+pub(super) struct Opening<'o, 'v> {
+    stack: &'o Stack,
+    v: &'o mut Volume<'v>,
+    device: &'o dyn BlockDevice,
+    request: &'o OpenRequest,
+    members: Members,
+    recovery_needed: bool,
+    actions: Vec<String>,
+}
+
+impl<'o, 'v> Opening<'o, 'v> {
+    pub(super) fn new(
+        stack: &'o Stack,
+        v: &'o mut Volume<'v>,
+        device: &'o dyn BlockDevice,
+        request: &'o OpenRequest,
+    ) -> Self {
+        let block_bytes = u64::from(v.block_bytes());
+        Opening {
+            stack,
+            v,
+            device,
+            request,
+            members: Members {
+                all: Vec::new(),
+                covers: FxHashMap::default(),
+                front: stack.front,
+                now: request.now,
+                block_bytes,
+            },
+            recovery_needed: false,
+            actions: Vec::new(),
+        }
+    }
+
+    pub(super) fn run(mut self) -> Result<Opened> {
+        if self.request.read_only {
+            self.v.only_read();
+        }
+        for index in 0..self.stack.volumes.len() {
+            self.add(index)?;
+        }
+        Ok(Opened {
+            file_system: Box::new(Stacked::new(self.members)),
+            recovery_needed: self.recovery_needed,
+            actions: self.actions,
+            // All of them are marked as in use.
+            first: Vec::new(),
+        })
+    }
+
+    fn add(&mut self, index: usize) -> Result<()> {
+        let plan = &self.stack.volumes[index];
+        let opened = match &plan.file {
+            None => self.open_on_device(plan),
+            Some(file) => self.open_in_file(index, plan, file),
+        };
+        let opened = opened.map_err(|error| match error {
+            Error::Unsupported(what) => Error::Unsupported(format!("{}: {what}", plan.name)),
+            Error::NotFound => Error::Unsupported(format!("{}: no such file", plan.name)),
+            other => other,
+        });
+        let (fs, above) = opened?;
+        Members::check_numbers(&plan.name, &fs.statistics())?;
+        if let Some(reason) = fs.read_only_reason().filter(|_| !self.request.read_only) {
+            self.note(plan, &format!("read-only: {reason}"));
+        }
+        let files = above.iter().flat_map(|above| above.parts.clone());
+        for part in files.collect::<Vec<_>>() {
+            let host = &mut self.members.all[part.host];
+            host.in_use.insert(part.inode);
+            host.fs.hold(part.inode);
+        }
+        self.members.all.push(Member {
+            name: plan.name.clone(),
+            fs,
+            above,
+            in_use: FxHashSet::default(),
+        });
+        self.mark_in_use(index)?;
+        match &plan.at {
+            Some(at) => self.cover(index, plan, at),
+            None => Ok(()),
+        }
+    }
+
+    fn note(&mut self, plan: &StackVolume, what: &str) {
+        self.actions.push(format!("{}: {what}", plan.name));
+    }
+
+    /// Has the steps of `body` again until what they read is in memory.
+    fn settled<T>(
+        &mut self,
+        mut body: impl FnMut(&mut Members, &mut Volume<'_>) -> Result<T>,
+    ) -> Result<T> {
+        loop {
+            match body(&mut self.members, self.v) {
+                Err(Error::Miss) => {
+                    self.v.read_missing(self.device)?;
+                }
+                done => return done,
+            }
+        }
+    }
+
+    fn open_on_device(
+        &mut self,
+        plan: &StackVolume,
+    ) -> Result<(Box<dyn FileSystem>, Option<Above>)> {
+        let (device, request) = (self.device, self.request);
+        let opened = self.settled(|_, v| plan.layout.open(v, device, request))?;
+        Ok((self.take(plan, opened)?, None))
+    }
+
+    /// What opening a file system found; what must be first is on stable storage afterwards.
+    fn take(&mut self, plan: &StackVolume, opened: Opened) -> Result<Box<dyn FileSystem>> {
+        self.recovery_needed |= opened.recovery_needed;
+        for action in &opened.actions {
+            self.note(plan, action);
+        }
+        self.v.write_now(self.device, &opened.first)?;
+        Ok(opened.file_system)
+    }
+
+    fn mark_in_use(&mut self, index: usize) -> Result<()> {
+        if self.request.read_only || self.members.all[index].fs.read_only_reason().is_some() {
+            return Ok(());
+        }
+        let marked =
+            self.settled(|members, v| members.call(index, v, |fs, v| fs.mark_in_use(v)))?;
+        self.v.write_now(self.device, &marked)?;
+        let Some(above) = &mut self.members.all[index].above else {
+            return Ok(());
+        };
+        if let Some(log) = above.mechanism.log() {
+            let started = self.v.start_log(log, above.volume);
+            self.v.write_now(self.device, &[started])?;
+        }
+        Ok(())
+    }
+
+    /// The file system shows in place of a directory.
+    fn cover(&mut self, index: usize, plan: &StackVolume, at: &InnerPath) -> Result<()> {
+        let (inode, file_type, _) = self.find(at)?;
+        if file_type != FileType::Directory {
+            let what = format!("{}: where it is to show is no directory", plan.name);
+            return Err(Error::Unsupported(what));
+        }
+        self.members.covers.insert((at.volume, inode), index);
+        self.members.all[at.volume].fs.hold(inode);
+        Ok(())
+    }
+
+    /// The inode at the end of a path, its type and its size.
+    fn find(&mut self, path: &InnerPath) -> Result<(InodeNumber, FileType, u64)> {
+        let host = path.volume;
+        let names: Vec<&[u8]> = (path.path.split(|b| *b == b'/'))
+            .filter(|name| !name.is_empty())
+            .collect();
+        self.settled(|members, v| {
+            members.call(host, v, |fs, v| {
+                let mut inode = fs.root();
+                for name in &names {
+                    inode = fs.lookup(v, inode, name)?;
+                }
+                let attributes = fs.attributes(v, inode)?;
+                Ok((inode, attributes.file_type, attributes.size_bytes))
+            })
+        })
+    }
+
+    fn open_in_file(
+        &mut self,
+        index: usize,
+        plan: &StackVolume,
+        file: &InnerPath,
+    ) -> Result<(Box<dyn FileSystem>, Option<Above>)> {
+        let keeps_order = self.v.keeps_order() && !self.v.scopes_are_atomic();
+        for path in [Some(file), plan.journal.as_ref()].into_iter().flatten() {
+            self.check_host(path.volume, keeps_order)?;
+        }
+        let is_read_only = self.request.read_only
+            || self.members.all[file.volume]
+                .fs
+                .read_only_reason()
+                .is_some();
+        if plan
+            .journal
+            .as_ref()
+            .is_some_and(|log| log.volume != file.volume)
+        {
+            let what = "its journal is in another file system than it is itself".to_owned();
+            return Err(Error::Unsupported(what));
+        }
+        let volume =
+            self.settled(|members, v| members.call(file.volume, v, |_, v| Ok(v.add_volume())))?;
+        let mut parts = vec![self.part(file, 0)?];
+        if let Some(path) = &plan.journal {
+            parts.push(self.part(path, parts[0].blocks)?);
+        }
+        for part in &parts {
+            let part = part.clone();
+            self.settled(|members, v| members.learn(&part, v, volume, 0, part.blocks))?;
+        }
+        let mut above = Above {
+            mechanism: Box::new(Soft),
+            volume,
+            parts,
+        };
+        self.check_block_bytes(plan, &above, is_read_only)?;
+        let kind = self.ordering(plan, &above, is_read_only)?;
+        if let MechanismKind::Journal(_) = kind {
+            self.make_whole(index, plan, &above)?;
+        }
+        above.mechanism = self.mechanism(plan, &above, kind, is_read_only)?;
+        let request = OpenRequest {
+            read_only: is_read_only,
+            without_journal: false,
+            journaled: above.mechanism.log().is_some(),
+            ..*self.request
+        };
+        let home = self.as_device(plan, &above, 0, is_read_only)?;
+        let opened = loop {
+            let mut inner = (self.v).enter(&mut *above.mechanism, volume, index as u8);
+            let opened = plan.layout.open(&mut inner, &home, &request);
+            let wait_for = inner.leave();
+            self.v.answer_after(wait_for);
+            match opened {
+                Err(Error::Miss) => {
+                    // Like any step; but the file system that it is a step of is not there yet.
+                    let wanted = self.v.take_places_wanted(volume);
+                    self.give_places(index, plan, &above, &wanted)?;
+                    self.v.read_missing(self.device)?;
+                }
+                opened => break opened?,
+            }
+        };
+        Ok((self.take(plan, opened)?, Some(above)))
+    }
+
+    /// Whether the file system can hold volumes.
+    fn check_host(&self, host: usize, engine_keeps_order: bool) -> Result<()> {
+        let member = &self.members.all[host];
+        let keeps_order = match &member.above {
+            None => engine_keeps_order,
+            Some(above) => above.mechanism.keeps_order() && !above.mechanism.scopes_are_atomic(),
+        };
+        match keeps_order || self.request.read_only {
+            true => Ok(()),
+            false => Err(Error::Unsupported(format!(
+                "the file system that holds it, {}, must be mounted with soft updates",
+                member.name
+            ))),
+        }
+    }
+
+    /// The file at a path as a part of a volume.
+    fn part(&mut self, path: &InnerPath, first: u64) -> Result<Part> {
+        let (inode, file_type, size_bytes) = self.find(path)?;
+        let blocks = size_bytes / self.members.block_bytes;
+        let name = String::from_utf8_lossy(&path.path).into_owned();
+        if file_type != FileType::Regular || blocks == 0 {
+            let what = format!("{name} is no file of at least a block");
+            return Err(Error::Unsupported(what));
+        }
+        if self.members.is_in_use(path.volume, inode) {
+            let what = format!("{name} holds another volume of the stack");
+            return Err(Error::Unsupported(what));
+        }
+        Ok(Part {
+            host: path.volume,
+            inode,
+            first,
+            blocks,
+        })
+    }
+
+    /// A file as it is on the device.
+    fn as_device(
+        &mut self,
+        plan: &StackVolume,
+        above: &Above,
+        part: usize,
+        is_read_only: bool,
+    ) -> Result<FileDevice<'o>> {
+        let Part { first, blocks, .. } = above.parts[part];
+        let mut runs: Vec<Run> = Vec::new();
+        for at in 0..blocks {
+            let there = self.v.place_of(above.volume, first + at);
+            let next = |run: &Run| run.there.map(|there| there + run.count);
+            match runs.last_mut() {
+                Some(run) if next(run) == there && run.there.is_some() == there.is_some() => {
+                    run.count += 1;
+                }
+                _ => runs.push(Run {
+                    first: at,
+                    there,
+                    count: 1,
+                }),
+            }
+        }
+        Ok(FileDevice {
+            device: self.device,
+            name: plan.name.clone(),
+            block_bytes: self.members.block_bytes,
+            blocks,
+            runs,
+            is_read_only,
+        })
+    }
+
+    fn check_block_bytes(
+        &mut self,
+        plan: &StackVolume,
+        above: &Above,
+        is_read_only: bool,
+    ) -> Result<()> {
+        let home = self.as_device(plan, above, 0, is_read_only)?;
+        let (inner, outer) = (plan.layout.block_bytes(&home)?, self.members.block_bytes);
+        match u64::from(inner) == outer {
+            true => Ok(()),
+            false => Err(Error::Unsupported(format!(
+                "its blocks have {inner} bytes, those of the file system that holds it {outer}: they must be the same"
+            ))),
+        }
+    }
+
+    fn ordering(
+        &mut self,
+        plan: &StackVolume,
+        above: &Above,
+        is_read_only: bool,
+    ) -> Result<MechanismKind> {
+        let kind = match plan.ordering {
+            _ if is_read_only => return Ok(MechanismKind::Soft),
+            Some(kind) => kind,
+            None => {
+                let home = self.as_device(plan, above, 0, true)?;
+                let log = self.journal_device(plan, above, true)?;
+                let log = log.as_ref().map(|log| log as &dyn BlockDevice);
+                journal::default_ordering(&home, log, &*plan.layout).map_err(to_layout)?
+            }
+        };
+        let is_second = matches!(kind, MechanismKind::Journal(_)) && self.members.log().is_some();
+        match is_second {
+            true => Err(Error::Unsupported(
+                "a second journal in one stack: one file system of a stack may have one".to_owned(),
+            )),
+            false => Ok(kind),
+        }
+    }
+
+    fn journal_device(
+        &mut self,
+        plan: &StackVolume,
+        above: &Above,
+        is_read_only: bool,
+    ) -> Result<Option<FileDevice<'o>>> {
+        match plan.journal {
+            Some(_) => self.as_device(plan, above, 1, is_read_only).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Replays the journal, if that is what the file system goes through.
+    fn mechanism(
+        &mut self,
+        plan: &StackVolume,
+        above: &Above,
+        kind: MechanismKind,
+        is_read_only: bool,
+    ) -> Result<Box<dyn Mechanism>> {
+        let MechanismKind::Journal(mode) = kind else {
+            return Ok(kind.make().unwrap_or_else(|| Box::new(Soft)));
+        };
+        let Some(host) = plan.layout.journal_host() else {
+            let what = "its layout has no journals".to_owned();
+            return Err(Error::Unsupported(what));
+        };
+        let home = self.as_device(plan, above, 0, is_read_only)?;
+        let log = self.journal_device(plan, above, is_read_only)?;
+        let log = log.as_ref().map(|log| log as &dyn BlockDevice);
+        host.check_mountable(&home)?;
+        let report = journal::recover(&home, log, host, self.request.now, Damage::Refuse);
+        for action in report.map_err(to_layout)?.unwrap_or_default().actions() {
+            self.recovery_needed = true;
+            self.note(plan, &action);
+        }
+        let setup = journal::setup(&home, log, host).map_err(to_layout)?;
+        let setup = setup.map_err(Error::Unsupported)?;
+        Ok(Box::new(JournalMechanism::new(setup, mode)))
+    }
+
+    /// Gives every block of a volume a place that is on stable storage.
+    fn make_whole(&mut self, index: usize, plan: &StackVolume, above: &Above) -> Result<()> {
+        let all: u64 = above.parts.iter().map(|part| part.blocks).sum();
+        let holes: Vec<u64> = (0..all)
+            .filter(|block| self.v.place_of(above.volume, *block).is_none())
+            .collect();
+        if holes.is_empty() {
+            return Ok(());
+        }
+        self.note(plan, &format!("gave {} blocks a place", holes.len()));
+        self.give_places(index, plan, above, &holes)?;
+        for part in &above.parts {
+            let (host, inode) = (part.host, part.inode);
+            let mut targets = Vec::new();
+            self.settled(|members, v| {
+                members.call(host, v, |fs, v| {
+                    targets.clear();
+                    fs.sync_targets(v, inode, true, &mut targets);
+                    Ok(())
+                })
+            })?;
+            self.v.write_now(self.device, &targets)?;
+        }
+        Ok(())
+    }
+
+    /// As [`Members::fill`], for a file system that is not among the members yet.
+    fn give_places(
+        &mut self,
+        index: usize,
+        plan: &StackVolume,
+        above: &Above,
+        wanted: &[u64],
+    ) -> Result<()> {
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        debug_assert_eq!(self.members.all.len(), index);
+        let mut rest = wanted;
+        while let Some(first) = rest.first().copied() {
+            const MOST_BLOCKS: usize = 256;
+            let together = (first..).zip(rest).take_while(|(at, block)| at == *block);
+            let run = together.take(MOST_BLOCKS).count();
+            let parts = above.parts.clone();
+            self.settled(|members, v| {
+                members.fill_parts(&parts, above.volume, v, first, run as u64)
+            })
+            .map_err(|error| match error {
+                Error::NoSpace => Error::Unsupported(format!(
+                    "{}: the file system that holds it has no space for it",
+                    plan.name
+                )),
+                other => other,
+            })?;
+            rest = &rest[run..];
+        }
+        Ok(())
+    }
+}
+
+fn to_layout(error: crate::Error) -> Error {
+    match error {
+        crate::Error::Layout(error) => error,
+        other => Error::corrupt("journal", other.to_string()),
+    }
+}

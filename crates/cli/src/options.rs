@@ -44,6 +44,8 @@ pub(crate) struct Options {
     /// Threads that serve requests.
     pub(crate) threads: usize,
     pub(crate) writeback_cache: bool,
+    /// Extended attributes can be asked for and set.
+    pub(crate) xattrs: bool,
     /// A journal that is there is not written.
     pub(crate) without_journal: bool,
     /// The device that has the journal.
@@ -115,6 +117,7 @@ impl Default for Options {
             execute: true,
             threads: 0,
             writeback_cache: false,
+            xattrs: true,
             without_journal: false,
             journal_device: None,
             atomic: AtomicUnit::Block,
@@ -180,6 +183,8 @@ fn apply(options: &mut Options, word: &str) -> Result<(), String> {
         "exec" => options.execute = true,
         "writeback_cache" => options.writeback_cache = true,
         "nowriteback_cache" => options.writeback_cache = false,
+        "xattr" => options.xattrs = true,
+        "noxattr" => options.xattrs = false,
         "noexec" => options.execute = false,
         "cache" | "expire" | "commit" | "opt" | "volatile" | "flush_ms" | "partition"
         | "threads" | "ordering" | "journal_dev" | "atomic" => {
@@ -257,8 +262,8 @@ mod tests {
 
     #[test]
     fn the_later_word_wins() {
-        let options = parse(["ro,cache=64M,writeback_cache", "rw,expire=0.5"]).unwrap();
-        assert!(options.writeback_cache);
+        let options = parse(["ro,cache=64M,writeback_cache,noxattr", "rw,expire=0.5"]).unwrap();
+        assert!(options.writeback_cache && !options.xattrs);
         assert!(!options.read_only);
         assert_eq!(options.cache_bytes, Some(64 << 20));
         assert_eq!(options.expire_seconds, Some(0.5));

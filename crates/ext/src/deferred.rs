@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use backstitch_layout::{DeferredStatistics, Error, Result, Timestamp};
 use backstitch_ordering::{PatchId, Volume};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::groups::Run;
 use crate::inodes::InodeState;
@@ -83,6 +83,9 @@ pub(crate) struct Deferred {
     /// Directories that are kept for their index, the longest kept first.
     kept: VecDeque<u32>,
     fired: Vec<u64>,
+    /// Blocks of the inode table in which an inode was freed, by the first inode in them.
+    freed_in: FxHashSet<u32>,
+    freed_in_last: u32,
     /// Where the last call missed a block: at the first of `dead`, not of `due`.
     missed_dead: bool,
     /// Items, and inodes of `dead`, that need a block which cannot be read. What they would free is not on its way.
@@ -186,6 +189,19 @@ impl Deferred {
         self.kept.push_back(directory);
     }
 
+    /// An inode of the block of the table that begins with inode `first` was freed.
+    pub(crate) fn note_freed_in(&mut self, first: u32) {
+        if std::mem::replace(&mut self.freed_in_last, first) != first {
+            self.freed_in.insert(first);
+        }
+    }
+
+    /// The blocks of the table in which inodes were freed since the last call.
+    pub(crate) fn take_freed_in(&mut self) -> FxHashSet<u32> {
+        self.freed_in_last = 0;
+        std::mem::take(&mut self.freed_in)
+    }
+
     pub(crate) fn note_dead(&mut self, inode: u32) {
         self.dead.push_back(inode);
     }
@@ -280,6 +296,7 @@ impl Ext {
 
     /// Does what has become due. True where there was anything.
     pub(crate) fn do_deferred(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<bool> {
+        self.forget_unused_table_blocks(v);
         self.end_gathering(v);
         let mut fired = std::mem::take(&mut self.deferred.fired);
         v.take_fired(&mut fired);
@@ -455,7 +472,8 @@ impl Ext {
             ));
         }
         let mut left = blocks;
-        if inode.has_block_map(self.sb.block_size) && done_from > 0 {
+        // Without sectors it has no blocks: nothing to look for.
+        if inode.sectors > 0 && inode.has_block_map(self.sb.block_size) && done_from > 0 {
             let end = self.mapped_end(v, &inode, done_from)?;
             let from = end.saturating_sub(LEAVES_PER_STEP * self.pointers_per_block());
             let plan = self.gather_unmapping(v, &inode, from..done_from, Owner::Freed)?;
@@ -476,7 +494,7 @@ impl Ext {
             self.release_attribute_block(v, inode.file_acl, Some(number))?;
         }
         self.clear_inode_bit(v, number, inode.is_directory());
-        self.forget_unused_table_block(v, number)?;
+        self.note_freed_in_table(v, number);
         self.deferred.pending_blocks = self.deferred.pending_blocks.saturating_sub(left);
         self.deferred.pending_inodes = self.deferred.pending_inodes.saturating_sub(1);
         self.inodes.remove(&number);

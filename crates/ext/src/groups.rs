@@ -18,6 +18,8 @@ pub(crate) struct Group {
     pub(crate) block_bitmap: u64,
     pub(crate) inode_bitmap: u64,
     pub(crate) inode_table: u64,
+    /// From here on to the group's end no block is a superblock, descriptor, bitmap or inode table of the group.
+    pub(crate) data_from: u64,
     pub(crate) free_blocks: u32,
     pub(crate) free_inodes: u32,
     pub(crate) directories: u32,
@@ -62,6 +64,25 @@ pub(crate) fn push_run(runs: &mut Vec<Run>, start: u64, len: u64) {
     }
 }
 
+/// See [`Group::data_from`]. What lies in other groups does not count.
+fn data_from(sb: &Superblock, group: u32, d: &GroupDescriptor) -> u64 {
+    let first = sb.group_first_block(group);
+    let end = first + u64::from(sb.blocks_in_group(group));
+    let supers = match sb.has_super(group) {
+        true => 1 + u64::from(sb.descriptor_blocks),
+        false => 0,
+    };
+    let own = [
+        (first, supers),
+        (d.block_bitmap, 1),
+        (d.inode_bitmap, 1),
+        (d.inode_table, sb.inode_table_blocks.into()),
+    ];
+    let ends = own.iter().filter(|(start, len)| *len > 0 && *start < end);
+    let ends = ends.map(|(start, len)| start.saturating_add(*len).clamp(first, end));
+    ends.max().unwrap_or(first)
+}
+
 impl Groups {
     /// Takes the descriptors' counters for true.
     pub(crate) fn new(sb: &Superblock, descriptors: &[GroupDescriptor]) -> Groups {
@@ -79,6 +100,7 @@ impl Groups {
                 block_bitmap: d.block_bitmap,
                 inode_bitmap: d.inode_bitmap,
                 inode_table: d.inode_table,
+                data_from: data_from(sb, index as u32, d),
                 free_blocks,
                 free_inodes,
                 directories: d.used_directories,
@@ -222,6 +244,9 @@ impl Ext {
 
     fn touches_metadata(&self, group: u32, run: Run) -> bool {
         let g = &self.groups.list[group as usize];
+        if run.start >= g.data_from {
+            return false;
+        }
         let first = self.sb.group_first_block(group);
         let hits = |start: u64, len: u64| run.start < start + len && start < run.end();
         let supers = if self.sb.has_super(group) {
@@ -355,30 +380,39 @@ impl Ext {
         Ok(bitmap::test(bits, self.sb.index_in_group(inode) as usize))
     }
 
-    /// Drops what is not written yet of a block of the inode table in which no inode is in use any more.
+    /// Drops what is not written yet of blocks of the inode table in which an inode was freed and none is in use any more.
+    ///
+    /// Not when they are freed: where files come and go one after the other the next one is made in the same block, which would
+    /// have to be read again.
     ///
     /// What the disk shows of such inodes may stay. An inode's bit is cleared only where the clearing of the inode is on the disk, or
     /// where its making was merged with its clearing, and then the disk still shows what was there before it was made: an inode
     /// that was free.
-    pub(crate) fn forget_unused_table_block(
-        &mut self,
-        v: &mut Volume<'_>,
-        inode: u32,
-    ) -> Result<()> {
+    pub(crate) fn forget_unused_table_blocks(&mut self, v: &mut Volume<'_>) {
+        let in_block = (self.sb.block_size / self.sb.inode_size) as usize;
+        for inode in self.deferred.take_freed_in() {
+            // A number that is not in the table, or a bitmap that was let go: then the block is written, no more.
+            let Ok((block, _)) = self.inode_place(inode) else {
+                continue;
+            };
+            let group = self.sb.group_of_inode(inode) as usize;
+            let first = self.sb.index_in_group(inode) as usize;
+            let end = (first + in_block).min(self.sb.inodes_per_group as usize);
+            let bits = v.peek(self.groups.list[group].inode_bitmap);
+            if bits.is_some_and(|bits| bitmap::find_set(bits, first, end).is_none()) {
+                v.discard(block);
+            }
+        }
+    }
+
+    /// An inode was freed: its block of the table may have none in use any more.
+    pub(crate) fn note_freed_in_table(&mut self, v: &Volume<'_>, inode: u32) {
         // Under a journal the block is in a transaction with others, and all of them are there or none.
         if !v.keeps_order() || v.scopes_are_atomic() {
-            return Ok(());
+            return;
         }
-        let (block, _) = self.inode_place(inode)?;
-        let group = self.sb.group_of_inode(inode) as usize;
-        let index = self.sb.index_in_group(inode) as usize;
-        let in_block = (self.sb.block_size / self.sb.inode_size) as usize;
-        let first = index - index % in_block;
-        let end = (first + in_block).min(self.sb.inodes_per_group as usize);
-        let bits = v.read(self.groups.list[group].inode_bitmap)?;
-        if bitmap::find_set(bits, first, end).is_none() {
-            v.discard(block);
-        }
-        Ok(())
+        let in_block = self.sb.block_size / self.sb.inode_size;
+        let first = inode - self.sb.index_in_group(inode) % in_block;
+        self.deferred.note_freed_in(first);
     }
 }

@@ -198,12 +198,16 @@ impl Ext {
         inode: &Inode,
         name: &[u8],
     ) -> Result<Option<Found>> {
-        self.want_directory(v, inode)?;
         for logical in 0..self.directory_blocks(inode) {
             let Some(block) = self.directory_block(v, inode, logical)? else {
                 continue;
             };
-            for entry in entries(v.read(block)?, self.sb.inodes_count) {
+            let Ok(bytes) = v.read(block) else {
+                // All that is missing, in one round.
+                self.want_directory(v, inode)?;
+                return Err(Error::Miss);
+            };
+            for entry in entries(bytes, self.sb.inodes_count) {
                 let entry = entry.map_err(|e| corrupt_directory(number, logical, e))?;
                 if entry.inode != 0 && entry.name == name {
                     return Ok(Some(Found {

@@ -294,9 +294,7 @@ impl Ext {
         editor.bytes[..len].copy_from_slice(old);
         editor.extra_end = extra_end(old);
         edit(&mut editor);
-        let differs = |i: &usize| editor.bytes[*i] != old[*i];
-        let (Some(first), Some(last)) = ((0..len).find(differs), (0..len).rev().find(differs))
-        else {
+        let Some((first, last)) = differing(&editor.bytes[..len], old) else {
             return PatchId::COMMITTED;
         };
         if editor.bytes[MAP_FIELDS] != old[MAP_FIELDS] {
@@ -642,6 +640,27 @@ impl Ext {
     }
 }
 
+/// The first and the last byte in which two inodes differ, looked for eight at a time.
+fn differing(a: &[u8], b: &[u8]) -> Option<(usize, usize)> {
+    const WORD: usize = 8;
+    let (words_a, rest_a) = a.as_chunks::<WORD>();
+    let (words_b, rest_b) = b.as_chunks::<WORD>();
+    let whole = words_a.len() * WORD;
+    let differs = |word: &usize| words_a[*word] != words_b[*word];
+    let first_word = (0..words_a.len()).find(differs);
+    let last_word = (0..words_a.len()).rev().find(differs);
+    let bits = |word: usize| u64::from_le_bytes(words_a[word]) ^ u64::from_le_bytes(words_b[word]);
+    let mut rest = (0..rest_a.len()).filter(|i| rest_a[*i] != rest_b[*i]);
+    let first_rest = rest.next();
+    let last_rest = rest.next_back().or(first_rest).map(|i| whole + i);
+    let first = first_word.map(|w| w * WORD + bits(w).trailing_zeros() as usize / 8);
+    let last = last_word.map(|w| w * WORD + WORD - 1 - bits(w).leading_zeros() as usize / 8);
+    Some((
+        first.or(first_rest.map(|i| whole + i))?,
+        last_rest.or(last)?,
+    ))
+}
+
 /// Where the extra fields of an inode end.
 fn extra_end(bytes: &[u8]) -> usize {
     match bytes.get(offset::EXTRA_ISIZE..offset::EXTRA_ISIZE + 2) {
@@ -655,5 +674,28 @@ fn extra_end(bytes: &[u8]) -> usize {
             }
         }
         None => BASE_SIZE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::differing;
+
+    #[test]
+    fn what_differs_is_found_at_every_place() {
+        for len in [0, 5, 8, 128, 131, 256] {
+            let old = vec![0x5a_u8; len];
+            assert_eq!(differing(&old, &old), None);
+            for first in 0..len {
+                for last in (first..len).step_by(3) {
+                    let mut new = old.clone();
+                    new[first] ^= 0x80;
+                    if last > first {
+                        new[last] ^= 1;
+                    }
+                    assert_eq!(differing(&new, &old), Some((first, last)), "of {len}");
+                }
+            }
+        }
     }
 }

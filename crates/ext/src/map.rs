@@ -155,12 +155,12 @@ impl Ext {
         let Some(path) = self.path_of(logical) else {
             return Ok(Mapped::Hole(max));
         };
-        let (indirects, block) = self.resolve(v, inode, &path)?;
-        let n = self.pointers_per_block();
         if path.depth == 0 {
             let pointers = inode.block[path.root..DIRECT_POINTERS].iter().copied();
             return self.run_of(pointers, max);
         }
+        let (indirects, block) = self.resolve(v, inode, &path)?;
+        let n = self.pointers_per_block();
         if block == 0
             && let Some(missing) = (0..path.depth).find(|l| indirects[*l] == 0)
         {

@@ -138,7 +138,11 @@ impl Ext {
         let plan = self.gather_inode(v, directory, &parent, name, new, &place)?;
         let number = plan.number;
         let before_name = self.apply_inode(v, directory, &parent, plan, now);
-        let parent = self.read_directory_inode(v, directory)?;
+        let parent = match new.file_type {
+            // It has a link more.
+            FileType::Directory => self.read_directory_inode(v, directory)?,
+            _ => parent,
+        };
         let pending = self.insert_name(
             v,
             directory,

@@ -90,17 +90,6 @@ pub fn requested_time(time: SystemTime) -> Timestamp {
     }
 }
 
-/// The moment of this call.
-pub fn now() -> Timestamp {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    Timestamp {
-        seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
-        nanoseconds: since.subsec_nanos(),
-    }
-}
-
 /// What `stat` is to show, under the node id that FUSE knows the inode by.
 pub fn file_attributes(node: INodeNo, attributes: &Attributes) -> FileAttr {
     FileAttr {

@@ -5,6 +5,7 @@ use crate::convert::{FOREVER, Nodes, errno, file_attributes, generation};
 use crate::privileges::{self, Caller};
 use crate::session::FrontOptions;
 use crate::snapshot::Snapshots;
+use crate::turns::Turns;
 use crate::waiters::Waiters;
 use backstitch_vfs::{Attributes, Engine, FileType, InodeNumber, NewInode, Result, SetAttributes};
 use fuser::{
@@ -27,6 +28,8 @@ pub(crate) struct Front {
     pub(crate) snapshots: Snapshots,
     pub(crate) control: Control,
     waiters: Waiters,
+    /// Which threads read requests.
+    pub(crate) turns: Arc<Turns>,
     /// What `stats` calls the image.
     pub(crate) image: String,
     /// Whether reads move access times (`relatime`).
@@ -35,6 +38,8 @@ pub(crate) struct Front {
     check_permissions: bool,
     /// Whether the kernel may keep written data for itself for a while.
     writeback_cache: bool,
+    /// Whether there are extended attributes.
+    pub(crate) xattrs: bool,
     /// Whether the kernel leaves the umask to us.
     pub(crate) umask_is_ours: bool,
     /// Whether the kernel can do without `OPEN` and `OPENDIR`.
@@ -46,13 +51,16 @@ pub(crate) struct Front {
 
 impl Front {
     pub(crate) fn new(engine: Arc<Engine>, options: &FrontOptions, ended: Sender<()>) -> Front {
+        engine.on_wait(Turns::hand_over);
         Front {
             nodes: Nodes::new(engine.root()),
             control: Control::new(engine.clone(), options.writeback_cache),
             engine,
             snapshots: Snapshots::new(),
             waiters: Waiters::default(),
+            turns: Arc::default(),
             writeback_cache: options.writeback_cache,
+            xattrs: options.xattrs,
             image: options.image.clone(),
             update_accessed: options.update_accessed,
             check_permissions: options.check_permissions,
@@ -208,7 +216,7 @@ impl Front {
             | InitFlags::FUSE_EXPLICIT_INVAL_DATA
             | InitFlags::FUSE_NO_OPEN_SUPPORT
             | InitFlags::FUSE_NO_OPENDIR_SUPPORT;
-        if self.check_permissions {
+        if self.check_permissions && self.xattrs {
             // It switches the kernel's checks on, whatever the mount options say.
             wanted |= InitFlags::FUSE_POSIX_ACL;
         }

@@ -49,6 +49,7 @@ mod requests;
 mod session;
 mod snapshot;
 mod stats;
+mod turns;
 mod waiters;
 mod xattrs;
 

@@ -1,6 +1,6 @@
 //! The requests: each is parsed, handed to the engine, and answered.
 
-use crate::convert::{FOREVER, allocation, errno, no_entry, now, rename_mode, requested_time};
+use crate::convert::{FOREVER, allocation, errno, no_entry, rename_mode, requested_time};
 use crate::front::Front;
 use crate::page_buffer::PageBuffer;
 use crate::privileges::Caller;
@@ -36,7 +36,8 @@ fn caller(request: &Request) -> Caller {
 
 fn requested(time: TimeOrNow) -> backstitch_vfs::Timestamp {
     match time {
-        TimeOrNow::Now => now(),
+        // The same clock as for what changes by itself: times must not go back between them.
+        TimeOrNow::Now => backstitch_vfs::now(),
         TimeOrNow::SpecificTime(time) => requested_time(time),
     }
 }
@@ -55,6 +56,7 @@ impl Filesystem for Front {
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let _turn = self.turns.take();
         let dir = self.nodes.inode(parent);
         match self.engine.lookup(dir, name.as_bytes()) {
             Ok(attributes) => self.reply_entry(reply, &attributes),
@@ -66,6 +68,7 @@ impl Filesystem for Front {
     }
 
     fn forget(&self, _request: &Request, node: INodeNo, references: u64) {
+        let _turn = self.turns.take();
         self.engine.forget(self.nodes.inode(node), references);
     }
 
@@ -76,6 +79,7 @@ impl Filesystem for Front {
         _fh: Option<FileHandle>,
         reply: ReplyAttr,
     ) {
+        let _turn = self.turns.take();
         let inode = self.nodes.inode(node);
         match self.engine.attributes(inode) {
             Ok(attributes) => Self::reply_attributes(reply, &attributes),
@@ -101,6 +105,7 @@ impl Filesystem for Front {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        let _turn = self.turns.take();
         let _under = self.control.enter(request);
         let inode = self.nodes.inode(node);
         let set = SetAttributes {
@@ -118,6 +123,7 @@ impl Filesystem for Front {
     }
 
     fn readlink(&self, _request: &Request, node: INodeNo, reply: ReplyData) {
+        let _turn = self.turns.take();
         let inode = self.nodes.inode(node);
         match self.engine.read_link(inode) {
             Ok(target) => {
@@ -138,6 +144,7 @@ impl Filesystem for Front {
         rdev: u32,
         reply: ReplyEntry,
     ) {
+        let _turn = self.turns.take();
         let _under = self.control.enter(request);
         let Some(file_type) = FileType::from_mode(mode) else {
             return reply.error(Errno::EINVAL);
@@ -164,6 +171,7 @@ impl Filesystem for Front {
         umask: u32,
         reply: ReplyEntry,
     ) {
+        let _turn = self.turns.take();
         let _under = self.control.enter(request);
         let dir = self.nodes.inode(parent);
         let new = self.new_inode(request, FileType::Directory, mode, umask, &[]);
@@ -176,6 +184,7 @@ impl Filesystem for Front {
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _turn = self.turns.take();
         let _under = self.control.enter(request);
         let dir = self.nodes.inode(parent);
         Self::reply_empty(
@@ -187,6 +196,7 @@ impl Filesystem for Front {
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _turn = self.turns.take();
         let _under = self.control.enter(request);
         let dir = self.nodes.inode(parent);
         Self::reply_empty("rmdir", dir, self.engine.rmdir(dir, name.as_bytes()), reply);
@@ -200,6 +210,7 @@ impl Filesystem for Front {
         target: &Path,
         reply: ReplyEntry,
     ) {
+        let _turn = self.turns.take();
         let _under = self.control.enter(request);
         let dir = self.nodes.inode(parent);
         let target = target.as_os_str().as_bytes();
@@ -222,6 +233,7 @@ impl Filesystem for Front {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.turns.take();
         let _under = self.control.enter_rename(request);
         let Some(mode) = rename_mode(flags) else {
             return reply.error(Errno::EINVAL);
@@ -241,6 +253,7 @@ impl Filesystem for Front {
         new_name: &OsStr,
         reply: ReplyEntry,
     ) {
+        let _turn = self.turns.take();
         let _under = self.control.enter(request);
         let (inode, dir) = (self.nodes.inode(node), self.nodes.inode(new_parent));
         self.reply_created(
@@ -283,6 +296,7 @@ impl Filesystem for Front {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        let _turn = self.turns.take();
         let inode = self.nodes.inode(node);
         READ_BUFFER.with_borrow_mut(|buffer| {
             let buffer = buffer.of(size as usize);
@@ -306,6 +320,7 @@ impl Filesystem for Front {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        let _turn = self.turns.take();
         let inode = self.nodes.inode(node);
         let _under = match write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
             true => self.control.enter_write_back(inode),
@@ -337,6 +352,7 @@ impl Filesystem for Front {
         data_only: bool,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.turns.take();
         if self.control.is_ordering_point(request) {
             return reply.ok();
         }
@@ -360,6 +376,7 @@ impl Filesystem for Front {
         offset: u64,
         reply: ReplyDirectory,
     ) {
+        let _turn = self.turns.take();
         self.read_directory(self.nodes.inode(node), offset, reply);
     }
 
@@ -371,6 +388,7 @@ impl Filesystem for Front {
         offset: u64,
         reply: ReplyDirectoryPlus,
     ) {
+        let _turn = self.turns.take();
         self.read_directory_plus(self.nodes.inode(node), offset, reply);
     }
 
@@ -382,6 +400,7 @@ impl Filesystem for Front {
         data_only: bool,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.turns.take();
         if self.control.is_ordering_point(request) {
             return reply.ok();
         }
@@ -390,6 +409,7 @@ impl Filesystem for Front {
     }
 
     fn statfs(&self, _request: &Request, node: INodeNo, reply: ReplyStatfs) {
+        let _turn = self.turns.take();
         match self.engine.statistics_at(self.nodes.inode(node)) {
             Ok(s) => reply.statfs(
                 s.blocks,
@@ -415,6 +435,7 @@ impl Filesystem for Front {
         _position: u32,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.turns.take();
         let _under = self.control.enter(request);
         let inode = self.nodes.inode(node);
         let done = self.set_xattr(caller(request), inode, name.as_bytes(), value, flags);
@@ -429,6 +450,11 @@ impl Filesystem for Front {
         size: u32,
         reply: ReplyXattr,
     ) {
+        let _turn = self.turns.take();
+        if !self.xattrs {
+            // The kernel does not ask again, for no file and no attribute.
+            return reply.error(Errno::ENOSYS);
+        }
         let inode = self.nodes.inode(node);
         Self::reply_xattr(
             "getxattr",
@@ -440,6 +466,10 @@ impl Filesystem for Front {
     }
 
     fn listxattr(&self, request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
+        let _turn = self.turns.take();
+        if !self.xattrs {
+            return reply.error(Errno::ENOSYS);
+        }
         let inode = self.nodes.inode(node);
         let mut names = self.engine.list_xattrs(inode);
         if let Ok(names) = &mut names
@@ -451,6 +481,7 @@ impl Filesystem for Front {
     }
 
     fn removexattr(&self, request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _turn = self.turns.take();
         let _under = self.control.enter(request);
         let inode = self.nodes.inode(node);
         let done = self.remove_xattr(inode, name.as_bytes());
@@ -504,6 +535,7 @@ impl Filesystem for Front {
         mode: i32,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.turns.take();
         let _under = self.control.enter(request);
         let inode = self.nodes.inode(node);
         let Some(how) = allocation(mode) else {
@@ -525,6 +557,7 @@ impl Filesystem for Front {
         whence: i32,
         reply: ReplyLseek,
     ) {
+        let _turn = self.turns.take();
         let inode = self.nodes.inode(node);
         let what = match whence {
             libc::SEEK_DATA => Seek::Data,
@@ -553,6 +586,7 @@ impl Filesystem for Front {
         _flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
+        let _turn = self.turns.take();
         let _under = self.control.enter(request);
         let (from, to) = (self.nodes.inode(from), self.nodes.inode(to));
         let len = len.min(MAX_COPY_BYTES);

@@ -39,6 +39,9 @@ pub struct FrontOptions {
     /// The kernel gathers what is written and hands it over later, in large requests. The order in which the contents of files reach
     /// the file system is then the kernel's.
     pub writeback_cache: bool,
+    /// Extended attributes and ACLs can be asked for and set. Without, the kernel need not ask for `security.capability` before the
+    /// first write to a file whose attributes it has looked at; nor can anybody ask for the mount's counters and copies.
+    pub xattrs: bool,
     /// Threads that serve requests; 0 chooses by the number of CPUs.
     pub threads: usize,
 }
@@ -55,6 +58,7 @@ impl Default for FrontOptions {
             set_user_id: false,
             execute: true,
             writeback_cache: false,
+            xattrs: true,
             threads: 0,
         }
     }

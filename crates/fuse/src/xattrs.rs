@@ -45,8 +45,17 @@ impl Front {
         self.engine.get_xattr(inode, name)
     }
 
+    /// Not `ENOSYS`, for the kernel would not pass on any further request of the kind then, and [`SYNC_XATTR`] is one.
+    fn check_there_are_some(&self) -> Result<()> {
+        match self.xattrs {
+            true => Ok(()),
+            false => Err(LayoutError::NotSupported.into()),
+        }
+    }
+
     /// Takes an attribute away.
     pub(crate) fn remove_xattr(&self, inode: InodeNumber, name: &[u8]) -> Result<()> {
+        self.check_there_are_some()?;
         check_name(name)?;
         self.engine.remove_xattr(inode, name)
     }
@@ -69,6 +78,7 @@ impl Front {
         if name == SYNC_XATTR.as_bytes() {
             return self.engine.sync();
         }
+        self.check_there_are_some()?;
         if name == SNAPSHOT_XATTR.as_bytes() && inode == self.engine.root() {
             let ours = rustix::process::geteuid().as_raw();
             if !caller.is_privileged() && caller.uid != ours {

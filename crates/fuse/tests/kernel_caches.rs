@@ -145,6 +145,34 @@ fn with_a_writeback_cache_small_writes_are_gathered_until_fsync() {
 }
 
 #[test]
+fn without_xattrs_nobody_asks_for_one_before_a_write() {
+    const FILES: u64 = 100;
+    let Some(bench) = Bench::with(FrontOptions {
+        xattrs: false,
+        ..FrontOptions::default()
+    }) else {
+        return;
+    };
+    let text = rustix::fs::XattrFlags::empty();
+    let refused = rustix::fs::setxattr(bench.dir.path(), "user.a", b"b", text);
+    assert_eq!(refused, Err(rustix::io::Errno::OPNOTSUPP));
+    let mut value = [0; 16];
+    let unknown = rustix::fs::getxattr(bench.dir.path(), "user.a", &mut value);
+    assert_eq!(unknown, Err(rustix::io::Errno::OPNOTSUPP));
+    assert!(stats_of(bench.dir.path()).is_err());
+    let before = bench.operations();
+    for number in 0..FILES {
+        fs::write(bench.path(&number.to_string()), "text").unwrap();
+    }
+    let asked = bench.operations() - before;
+    // A look-up, the making, the write, and what the directory's permissions are.
+    assert!(asked <= 4 * FILES, "{asked} requests for {FILES} files");
+    backstitch_fuse::sync_of(bench.dir.path()).unwrap();
+    assert!(bench.engine.stats().flushes > 0);
+    bench.end();
+}
+
+#[test]
 fn more_fsyncs_than_threads_keep_nobody_waiting_for_ever() {
     let Some(bench) = Bench::with(FrontOptions {
         threads: 1,

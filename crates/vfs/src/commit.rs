@@ -63,6 +63,7 @@ impl Engine {
     pub(crate) fn make_room(&self, core: &mut MutexGuard<'_, Core>) -> Result<()> {
         loop {
             while core.committing.is_some() {
+                self.will_wait();
                 self.batch_done.wait(core);
             }
             if let Some(error) = &core.latched {
@@ -82,6 +83,7 @@ impl Engine {
     /// nobody writes it yet.
     pub(crate) fn commit(&self, core: &mut MutexGuard<'_, Core>) -> Result<bool> {
         while core.committing.is_some() {
+            self.will_wait();
             self.batch_done.wait(core);
         }
         core.last_commit = self.clock();
@@ -209,6 +211,7 @@ impl Engine {
             }
             // Those who shared the last transaction may come again at once: they can share this one too.
             if core.is_shared && !std::mem::replace(&mut has_napped, true) {
+                self.will_wait();
                 let nap = (core.commit_took / NAP_PART).min(LONGEST_NAP);
                 MutexGuard::unlocked(core, || std::thread::sleep(nap));
                 continue;

@@ -153,6 +153,7 @@ impl Engine {
     /// because of a rollback is no reason to give up while patches commit. Nor is deferred work that fails, for what it would read
     /// cannot be read: everything is written first.
     pub(crate) fn drain(&self, core: &mut MutexGuard<'_, Core>) -> Result<()> {
+        self.will_wait();
         let mut deferred = Ok(());
         loop {
             if let Some(error) = &core.latched {

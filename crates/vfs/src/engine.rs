@@ -14,6 +14,7 @@ use backstitch_layout::{
 use backstitch_ordering::{Groups, Mechanism, Operation, PatchId, Volume, VolumeId};
 use backstitch_store::{BlockClass, Goal, Limits, Store};
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::options::now;
 use crate::persist::Retrier;
@@ -80,7 +81,8 @@ pub struct Engine {
     atomic_bytes: u32,
     pub(crate) bytes_read: AtomicU64,
     pub(crate) commit_interval: Duration,
-    started: Instant,
+    /// By the system's monotonic clock.
+    started: Duration,
     recovery: RecoveryReport,
     layout_name: &'static str,
     ordering_name: &'static str,
@@ -90,6 +92,7 @@ pub struct Engine {
     /// The reclaim is to end, or need not rest.
     pub(crate) wake_reclaimer: Condvar,
     pub(crate) on_change: OnceLock<OnChange>,
+    on_wait: OnceLock<fn()>,
     /// The copy that is being made of it all.
     pub(crate) snapshot: Mutex<Option<Arc<Snapshot>>>,
 }
@@ -215,11 +218,12 @@ impl Engine {
             atomic_bytes,
             bytes_read: AtomicU64::new(0),
             commit_interval: crate::commit::interval(options.commit_seconds),
-            started,
+            started: monotonic(ClockId::Monotonic),
             writer: Mutex::new(None),
             reclaimer: Mutex::new(None),
             wake_reclaimer: Condvar::new(),
             on_change: OnceLock::new(),
+            on_wait: OnceLock::new(),
             snapshot: Mutex::new(None),
         });
         *engine.writer.lock() = Some(crate::writer::spawn(&engine));
@@ -252,9 +256,27 @@ impl Engine {
         self.root
     }
 
+    /// What is to be called, in the thread that called the engine, before that waits for the device, for memory or for other threads:
+    /// who has few threads can have another one take its place. The first one given stays. It must not call the engine.
+    pub fn on_wait(&self, tell: fn()) {
+        let _ = self.on_wait.set(tell);
+    }
+
+    /// This thread is about to wait.
+    pub(crate) fn will_wait(&self) {
+        if let Some(tell) = self.on_wait.get() {
+            tell();
+        }
+    }
+
+    /// The time that a step of an operation is stamped with: [`clock`](Self::clock) at the last tick.
+    fn clock_of_step(&self) -> Duration {
+        monotonic(ClockId::MonotonicCoarse).saturating_sub(self.started)
+    }
+
     /// The time that the store goes by.
     pub(crate) fn clock(&self) -> Duration {
-        self.started.elapsed()
+        monotonic(ClockId::Monotonic).saturating_sub(self.started)
     }
 
     /// Runs one operation: again after each miss, each step, each wait for deferred frees.
@@ -279,7 +301,13 @@ impl Engine {
                 self.throttle(&mut core);
                 self.make_room(&mut core)?;
             }
-            let step = core.step(operation, self.clock(), now(), &mut wait_for, &mut body);
+            let step = core.step(
+                operation,
+                self.clock_of_step(),
+                now(),
+                &mut wait_for,
+                &mut body,
+            );
             match step {
                 Ok(value) => {
                     self.after_step(&mut core, &mut wait_for)?;
@@ -288,6 +316,8 @@ impl Engine {
                 Err(LayoutError::Miss) => self.read_wanted(&mut core)?,
                 Err(LayoutError::Again) => {
                     self.after_step(&mut core, &mut wait_for)?;
+                    // It takes long, whoever else may have to wait for it.
+                    self.will_wait();
                     MutexGuard::bump(&mut core);
                 }
                 Err(LayoutError::WaitForFrees) => self.drain(&mut core)?,
@@ -682,6 +712,11 @@ impl Core {
         }
         result
     }
+}
+
+fn monotonic(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Opens the file system with one thread, before anybody else can see it.

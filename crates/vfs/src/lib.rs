@@ -55,7 +55,7 @@ pub use backstitch_store::Optimisations;
 pub use engine::Engine;
 pub use error::{Error, Result};
 pub use groups::Under;
-pub use options::{MountOptions, RecoveryReport};
+pub use options::{MountOptions, RecoveryReport, now};
 pub use stats::{
     CacheStats, DeferredStats, GroupStats, MemoryStats, PatchStats, ReclaimStats, Stats, UndoStats,
 };

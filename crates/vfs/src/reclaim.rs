@@ -107,6 +107,7 @@ impl Engine {
         is_enough: impl Fn(&ReclaimProgress) -> bool,
     ) -> Result<()> {
         while !is_enough(&core.fs.reclaim_progress()) {
+            self.will_wait();
             match self.reclaim_step(core)? {
                 ReclaimStep::More => {
                     // Nobody else may be there to write.

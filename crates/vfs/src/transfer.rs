@@ -84,6 +84,7 @@ impl Engine {
                     into.copy_from_slice(&data[*start..start + len_bytes]);
                 }
                 Piece::Device { offset_bytes, .. } => {
+                    self.will_wait();
                     self.device.read(*offset_bytes, into)?;
                     self.count_read(*len_bytes);
                     from_device = true;
@@ -258,6 +259,7 @@ impl Engine {
     pub(crate) fn read_wanted(&self, core: &mut MutexGuard<'_, Core>) -> Result<()> {
         let wanted = core.store.take_wanted();
         let volume = core.volume;
+        self.will_wait();
         if wanted.is_empty() {
             // Another thread reads what we want.
             MutexGuard::unlocked(core, || std::thread::sleep(OTHERS_READ));

@@ -132,6 +132,7 @@ impl Engine {
             return;
         }
         core.throttled += 1;
+        self.will_wait();
         // What a running transaction has changed cannot leave memory.
         let _ = self.commit(core);
         let since = self.clock();
@@ -175,6 +176,7 @@ impl Engine {
         }
         let ticket = core.next_ticket;
         core.next_ticket += 1;
+        self.will_wait();
         core.wishes.push((ticket, targets));
         let result = self.fulfil(core, ticket);
         core.wishes.retain(|(t, _)| *t != ticket);

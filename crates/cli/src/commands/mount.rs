@@ -31,6 +31,8 @@ use std::sync::Arc;
   threads=N           threads that serve requests
   writeback_cache     the kernel gathers small writes into large requests, but the contents of files then reach the file system in
                       an order of the kernel's, up to 30 seconds late, and full disks show at fsync or not at all
+  noxattr             no extended attributes or ACLs through the mount, and no backstitch stats, snapshot or patchgroups, which go
+                      through attributes; saves a request before the first write to a file
   ordering=MODE       as --ordering, for fstab
   nojournal           change a file system that has a journal without writing the journal, which must be empty
   journal_dev=IMAGE2  the device that has the journal
@@ -209,6 +211,7 @@ fn front_options(image: &Path, engine: &Engine, options: &Options) -> FrontOptio
         set_user_id: options.set_user_id.unwrap_or(is_root),
         execute: options.execute,
         writeback_cache: options.writeback_cache,
+        xattrs: options.xattrs,
         threads: options.threads,
     }
 }

@@ -28,6 +28,8 @@ use fuser::Request;
 use parking_lot::lock_api::ArcRwLockReadGuard;
 use parking_lot::{RawRwLock, RwLock};
 
+use crate::turns::Turns;
+
 /// What becomes of a group's operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -232,7 +234,10 @@ impl Shared {
     /// What follows under the member comes after what was done so far.
     fn advance(&self, member: &Member) -> Result<()> {
         // Waits for operations under way: those before this point are in the group that is left.
-        let mut current = member.current.write();
+        let mut current = member.current.try_write().unwrap_or_else(|| {
+            Turns::hand_over();
+            member.current.write()
+        });
         let next = self.engine.group_create()?;
         let before = current.group;
         if current.is_engaged {

@@ -74,7 +74,7 @@ impl Ext {
         {
             return Err(Error::NotPermitted);
         }
-        let max = self.sb.max_file_size();
+        let max = self.max_file_bytes;
         if offset >= max {
             return Err(Error::FileTooLarge);
         }

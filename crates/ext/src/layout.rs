@@ -42,6 +42,8 @@ pub(crate) struct Ext {
     /// The inodes without names that the disk lists, the first one first.
     pub(crate) orphans: Vec<u32>,
     pub(crate) free_epoch: u64,
+    /// The superblock's, which takes a search.
+    pub(crate) max_file_bytes: u64,
     /// Makes generations that differ.
     pub(crate) next_generation: u32,
 }

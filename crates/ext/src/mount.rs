@@ -86,6 +86,7 @@ impl LayoutKind for Ext2 {
         }
         let descriptors = group::parse_table(&sb, &table).map_err(from_format)?;
         let (trust, read_only) = judge(&sb, request);
+        let max_file_bytes = sb.max_file_size();
         let mut ext = Ext {
             groups: Groups::new(&sb, &descriptors),
             windows: Windows::default(),
@@ -101,6 +102,7 @@ impl LayoutKind for Ext2 {
             changed: Vec::new(),
             orphans: Vec::new(),
             free_epoch: 0,
+            max_file_bytes,
             next_generation: (request.now.seconds as u32).wrapping_mul(0x9e37_79b9)
                 ^ request.now.nanoseconds,
             sb,

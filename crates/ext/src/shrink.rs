@@ -39,7 +39,7 @@ impl Ext {
         if inode.flags & inode::FLAG_APPEND != 0 {
             return Err(Error::NotPermitted);
         }
-        if size > self.sb.max_file_size() {
+        if size > self.max_file_bytes {
             return Err(Error::FileTooLarge);
         }
         self.gather_large_file(v, size)?;
@@ -273,7 +273,7 @@ impl Ext {
         if len == 0 {
             return Err(Error::Invalid);
         }
-        if end > self.sb.max_file_size() {
+        if end > self.max_file_bytes {
             return Err(Error::FileTooLarge);
         }
         match how {

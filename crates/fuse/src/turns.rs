@@ -199,8 +199,12 @@ mod tests {
         /// Every thread has a request at the same time, so that each is known; afterwards one reads.
         fn settle(&self) {
             let all = self.threads.len();
-            (0..all).for_each(|_| drop(self.ask(true)));
-            (0..all).for_each(|_| self.answer());
+            for _ in 0..all {
+                self.ask(true);
+            }
+            for _ in 0..all {
+                self.answer();
+            }
         }
     }
 

@@ -24,7 +24,7 @@ measure() {
     shift
     "$backstitch" mkfs -t $type -s 256M "$scratch/disk.img" > /dev/null
     mkdir -p "$scratch/mnt"
-    "$backstitch" mount --ordering "$ordering" "$scratch/disk.img" "$scratch/mnt"
+    "$backstitch" mount --ordering "$ordering" "$scratch/disk.img" "$scratch/mnt" > /dev/null
     cd "$scratch/mnt"
     python3 "$unpack" setup
     "$backstitch" sync .

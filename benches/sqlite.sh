@@ -23,7 +23,7 @@ flushes() {
 measure() {
     "$backstitch" mkfs -t $type -s 256M "$scratch/disk.img" > /dev/null
     mkdir -p "$scratch/mnt"
-    "$backstitch" mount --ordering "$ordering" -o "flush_ms=$milliseconds" "$scratch/disk.img" "$scratch/mnt"
+    "$backstitch" mount --ordering "$ordering" -o "flush_ms=$milliseconds" "$scratch/disk.img" "$scratch/mnt" > /dev/null
     {
         [ "$1" = unix ] || echo ".load $scratch/backstitch"
         echo ".open file:$scratch/mnt/rows.db?vfs=$1"

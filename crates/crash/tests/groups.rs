@@ -36,12 +36,19 @@ const CORNERS: &str = "creat a; write a 0 6000; creat b; write b 0 2500; sync; m
      engage 3; write d/f 0 500; link b c; disengage 3; depend 4 2; depend 4 3; engage 4; unlink b; creat e; setxattr e user.x y; \
      disengage 4";
 
-const SCRIPTS: [(&str, &str); 5] = [
+/// A file that is not on the disk yet when more is done to it, with something else in between; names that it gets and loses.
+const NEW_FILES: &str = "creat a; write a 0 3000; mkdir d; creat gone; link gone kept; sync; engage 1; creat f; append f 500; disengage 1; \
+     depend 2 1; engage 2; write a 0 900; disengage 2; depend 3 2; engage 3; append f 700; write f 0 100; disengage 3; depend 4 3; \
+     engage 4; rename f d/g; unlink gone; disengage 4; depend 5 4; engage 5; write d/g 0 300; creat h; append h 400; disengage 5; \
+     depend 6 5; engage 6; rename h a; disengage 6; depend 7 6; engage 7; unlink d/g; creat i; disengage 7";
+
+const SCRIPTS: [(&str, &str); 6] = [
     ("compressor", COMPRESSOR),
     ("mailbox", MAILBOX),
     ("subversion", SUBVERSION),
     ("unpacking", UNPACKING),
     ("corners", CORNERS),
+    ("new files", NEW_FILES),
 ];
 
 const MECHANISMS: [MechanismKind; 5] = [

@@ -287,10 +287,12 @@ impl Ext {
         let mut rest = data;
         let mut block = run.start;
         let mut written = Vec::new();
+        let new = self.new_object(v, number);
         while !rest.is_empty() {
             let len = rest.len().min(bs - within);
             let at = offset + (data.len() - rest.len()) as u64;
-            v.hide(self.is_behind_end(v, number, inode, at));
+            let is_new = new.as_ref().is_some_and(|n| v.is_contents_of_new(block, n));
+            v.hide(is_new || self.is_behind_end(v, number, inode, at));
             let id = self.write_contents(v, number, block, within, &rest[..len]);
             self.note_change(v, number, unless(Planted::FsyncWithoutContents, id));
             written.push(id);

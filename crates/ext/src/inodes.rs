@@ -5,7 +5,7 @@ use std::ops::Range;
 use backstitch_layout::{
     Attributes, Error, FileType, InodeNumber, Result, SetAttributes, Timestamp,
 };
-use backstitch_ordering::{BlockClass, PatchId, Volume};
+use backstitch_ordering::{BlockClass, NewObject, PatchId, Volume};
 
 use crate::format::Inode;
 use crate::format::inode::{self, BASE_SIZE, encode_time, offset};
@@ -264,8 +264,25 @@ impl Ext {
         after: &[PatchId],
         edit: impl FnOnce(&mut InodeEditor),
     ) -> PatchId {
-        self.edit_inode_by(inode, edit, v, |v, block, at, bytes| {
-            v.write(block, BlockClass::Metadata, at, bytes, after)
+        let new = self.new_object(v, inode);
+        self.edit_inode_by(inode, edit, v, |v, block, at, bytes| match new {
+            Some(new) => v.write_into_new(block, at, bytes, after, &new),
+            None => v.write(block, BlockClass::Metadata, at, bytes, after),
+        })
+    }
+
+    /// A file that is not on the disk yet, for the patchgroups that something is done to it under. Not a directory: what shows with that is
+    /// more than itself.
+    pub(crate) fn new_object(&self, v: &Volume<'_>, inode: u32) -> Option<NewObject> {
+        if !v.is_grouped() || v.scopes_are_atomic() {
+            return None;
+        }
+        let state = self.inodes.get(&inode)?;
+        let made = state.made.filter(|made| v.is_pending(*made))?;
+        let is_file = state.reach.is_none() && !state.names.is_empty();
+        is_file.then(|| NewObject {
+            made,
+            names: state.names.iter().map(|n| n.name).collect(),
         })
     }
 
@@ -384,7 +401,10 @@ impl Ext {
         fill(&mut editor);
         let mut bytes = editor.bytes[..editor.len].to_vec();
         bytes.resize(size, 0);
+        // Nothing leads to it: its name comes after it.
+        let before = v.hide(true);
         let id = v.write(block, BlockClass::Metadata, at, &bytes, after);
+        v.hide(before);
         self.note_change(v, number, id);
         id
     }

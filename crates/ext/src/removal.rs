@@ -169,10 +169,13 @@ impl Ext {
         // Every name that went before may still be on the disk, and this count is without them.
         let clearings = self.state(number).clearings.clone();
         let after = unless_all(Planted::LinkDroppedBeforeClearing, &clearings);
+        // Too high a count is nothing that a patchgroup would have to wait for: the name is what is seen to go.
+        let before = v.hide(true);
         self.change_inode(v, number, after, |e| {
             e.set_links(target.links - 1);
             e.set_changed(now);
         });
+        v.hide(before);
     }
 
     /// Remembers that a name of the inode is gone once `cleared` is on the disk, unless it never got there.
@@ -235,11 +238,14 @@ impl Ext {
     ) -> PatchId {
         let clearings = std::mem::take(&mut self.state(number).clearings);
         let after = unless_all(Planted::FreedBeforeClearing, &clearings);
+        // No name leads to it any more.
+        let before = v.hide(true);
         let freed = self.change_inode(v, number, after, |e| {
             e.set_links(0);
             e.set_dtime(now.seconds.clamp(1, u32::MAX.into()) as u32);
             e.set_changed(now);
         });
+        v.hide(before);
         let state = self.state(number);
         state.never_alive = state.made.is_some_and(|made| v.merged(made, freed));
         state.freed = Some(freed);

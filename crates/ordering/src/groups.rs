@@ -93,7 +93,10 @@ struct Group {
     before: Vec<PatchId>,
     /// What was made under it and may not be on stable storage yet; once it is sealed, its tail.
     members: Vec<PatchId>,
+    /// Times that moved along with something else: on stable storage once the group is, but nothing waits for them.
+    times: Vec<PatchId>,
     prune_at: usize,
+    prune_times_at: usize,
 }
 
 /// The open patchgroups of a volume.
@@ -135,7 +138,9 @@ impl Groups {
             engaged: 0,
             before: Vec::new(),
             members: Vec::new(),
+            times: Vec::new(),
             prune_at: 0,
+            prune_times_at: 0,
         });
         Ok(GroupId { index, generation })
     }
@@ -220,6 +225,7 @@ impl Groups {
     pub fn targets(&self, graph: &Graph, id: GroupId) -> Result<Vec<PatchId>, GroupError> {
         let group = self.get(id)?;
         let all = group.before.iter().chain(&group.members);
+        let all = all.chain(&group.times);
         Ok(all.copied().filter(|id| graph.is_live(*id)).collect())
     }
 
@@ -245,6 +251,20 @@ impl Groups {
         }
     }
 
+    /// As [`note`](Self::note), of times that moved along with something else.
+    pub(crate) fn note_times(&mut self, graph: &Graph, engaged: &[GroupId], id: PatchId) {
+        for group in engaged {
+            if let Ok(group) = self.get_mut(*group) {
+                let Group {
+                    times,
+                    prune_times_at,
+                    ..
+                } = group;
+                append(graph, times, prune_times_at, id);
+            }
+        }
+    }
+
     fn get(&self, id: GroupId) -> Result<&Group, GroupError> {
         let group = self.slots.get(id.index as usize).and_then(Option::as_ref);
         group
@@ -262,16 +282,9 @@ impl Groups {
 
 impl Group {
     fn note(&mut self, graph: &Graph, id: PatchId) {
-        // An operation changes the same few patches again and again.
-        let newest = self.members.iter().rev().take(4);
-        if self.stage == Stage::Sealed || !graph.is_live(id) || newest.clone().any(|m| *m == id) {
-            return;
+        if self.stage != Stage::Sealed {
+            append(graph, &mut self.members, &mut self.prune_at, id);
         }
-        if self.members.len() >= self.prune_at.max(16) {
-            self.members.retain(|id| graph.is_live(*id));
-            self.prune_at = self.members.len() * 2;
-        }
-        self.members.push(id);
     }
 
     /// Makes the tail.
@@ -289,6 +302,19 @@ impl Group {
             _ => vec![graph.create_empty(&of, None, false)],
         };
     }
+}
+
+/// Appends a patch that is not on stable storage to a list of such. What has got there meanwhile leaves as the list grows.
+fn append(graph: &Graph, list: &mut Vec<PatchId>, prune_at: &mut usize, id: PatchId) {
+    // An operation changes the same few patches again and again.
+    if !graph.is_live(id) || list.iter().rev().take(4).any(|m| *m == id) {
+        return;
+    }
+    if list.len() >= (*prune_at).max(16) {
+        list.retain(|id| graph.is_live(*id));
+        *prune_at = list.len() * 2;
+    }
+    list.push(id);
 }
 
 #[cfg(test)]

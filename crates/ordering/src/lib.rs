@@ -29,6 +29,6 @@ pub use log::{Log, LogState, NoRoom};
 pub use mechanism::{
     Async, JournalMode, Mechanism, MechanismKind, Operation, PatchSpec, Soft, SyncMechanism,
 };
-pub use volume::Volume;
+pub use volume::{NewObject, Volume};
 
 pub use backstitch_store::{BlockClass, Change, Miss, PatchId, VolumeId};

@@ -21,15 +21,18 @@ pub enum Planted {
     OrderLeftBehind,
     /// What is written into a block that has just got its place counts as there before anything on the disk leads to the place.
     PlaceLeftOut,
+    /// What is done to a new file is taken to show no earlier than the groups before it, whenever the file was made.
+    NewObjectEarly,
 }
 
 impl Planted {
     /// Those of patchgroups.
-    pub const ALL: [Planted; 4] = [
+    pub const ALL: [Planted; 5] = [
         Planted::HeadLeftOut,
         Planted::MemberLeftOut,
         Planted::EverythingHidden,
         Planted::ReachLeftOut,
+        Planted::NewObjectEarly,
     ];
 }
 

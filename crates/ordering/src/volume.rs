@@ -10,6 +10,15 @@ use crate::groups::{GroupId, Groups};
 use crate::mechanism::{Mechanism, Operation, PatchSpec};
 use crate::planted::{Planted, planted};
 
+/// An object that is not on the disk yet.
+#[derive(Clone, Debug)]
+pub struct NewObject {
+    /// The patch that makes it.
+    pub made: PatchId,
+    /// Its names; each comes after `made`.
+    pub names: Vec<PatchId>,
+}
+
 /// What a layout works on during one step: the store, the volume's mechanism, and the time.
 pub struct Volume<'a> {
     pub(crate) store: &'a mut Store,
@@ -126,9 +135,66 @@ impl<'a> Volume<'a> {
     }
 
     /// From now on nothing on the disk leads to what is written (or something does again): what will make it show comes after it.
-    /// So no patchgroup need care for it.
-    pub fn hide(&mut self, is_hidden: bool) {
-        self.is_hidden = is_hidden;
+    /// So no patchgroup need care for it. Returns what it was before.
+    pub fn hide(&mut self, is_hidden: bool) -> bool {
+        std::mem::replace(&mut self.is_hidden, is_hidden)
+    }
+
+    /// As [`write`](Self::write) of metadata that belongs to a new object. Where the change becomes a part of the patch that makes the
+    /// object, and whoever finds that by one of its names finds everything that the change would have to come after, it is hidden.
+    pub fn write_into_new(
+        &mut self,
+        block: u64,
+        offset_bytes: usize,
+        bytes: &[u8],
+        after: &[PatchId],
+        new: &NewObject,
+    ) -> PatchId {
+        let class = BlockClass::Metadata;
+        let change = Change::Bytes {
+            offset_bytes: offset_bytes as u32,
+            bytes,
+        };
+        let mut hides = self.names_come_after_heads(new);
+        if hides {
+            let spec = PatchSpec::new(block, class);
+            self.scratch.clear();
+            self.scratch.extend_from_slice(after);
+            self.mechanism
+                .transform(self.store, &spec, &mut self.scratch);
+            let keeps_undo = self.mechanism.keeps_undo(&spec);
+            self.store.graph_mut().set_keeps_undo(keeps_undo);
+            hides = self
+                .store
+                .would_join(self.id, block, &change, &self.scratch, new.made);
+        }
+        let before = self.hide(hides || self.is_hidden);
+        let id = self.change(block, class, change, after);
+        self.hide(before);
+        id
+    }
+
+    /// Whether contents written into a block of a new object are hidden: they join those that its making waits for anyhow, as in
+    /// [`write_into_new`](Self::write_into_new).
+    pub fn is_contents_of_new(&self, block: u64, new: &NewObject) -> bool {
+        self.names_come_after_heads(new)
+            && self.store.joins_contents_before(self.id, block, new.made)
+    }
+
+    /// Whether each of an object's names comes after everything that a change of it now would come after.
+    fn names_come_after_heads(&self, new: &NewObject) -> bool {
+        let Some((groups, engaged)) = &self.groups else {
+            return false;
+        };
+        if self.mechanism.scopes_are_atomic() || !self.mechanism.keeps_order() {
+            return false;
+        }
+        let graph = self.store.graph();
+        let mut heads = Vec::new();
+        groups.heads(graph, engaged, &mut heads);
+        let comes_after = |name: &PatchId| heads.iter().all(|h| graph.waits_directly(*name, *h));
+        let are_after = new.names.iter().all(comes_after) || planted(Planted::NewObjectEarly);
+        graph.is_pending(new.made) && !new.names.is_empty() && are_after
     }
 
     /// Without these, what the step has changed cannot be found: its patchgroups are not on stable storage before they are.
@@ -350,7 +416,10 @@ impl<'a> Volume<'a> {
         if spec.is_grouped
             && let Some((groups, engaged)) = &mut self.groups
         {
-            groups.note(self.store.graph(), engaged, id);
+            match spec.is_implied_times {
+                true => groups.note_times(self.store.graph(), engaged, id),
+                false => groups.note(self.store.graph(), engaged, id),
+            }
         }
         id
     }

@@ -1,6 +1,6 @@
 //! Creating patches: hard where possible, merged where possible, with undo data otherwise.
 
-use crate::graph::{Graph, NIL, PatchId, State, Zones};
+use crate::graph::{Graph, NIL, Patch, PatchId, State, Zones};
 use crate::planted::Planted;
 use crate::search::{SEARCH_LIMIT, Target};
 use crate::{BlockId, Event};
@@ -131,6 +131,64 @@ impl Graph {
             });
         }
         id
+    }
+
+    /// Whether [`create`](Self::create) would have the change be a part of `into`, a patch of the same block that is neither on the
+    /// disk nor on its way, so that the two reach the disk together or not at all.
+    pub fn would_join(
+        &mut self,
+        block: BlockId,
+        change: &Change<'_>,
+        dependencies: &[PatchId],
+        into: PatchId,
+    ) -> bool {
+        let is_in_block = |p: &Patch| p.block == block.0 && !p.in_flight;
+        let target = self.index_of(into);
+        let target = target.filter(|t| is_in_block(&self.patches[*t as usize]));
+        let (Some(target), true, None) = (target, self.optimisations.merge, self.run_of(block.0))
+        else {
+            return false;
+        };
+        let mut deps = std::mem::take(&mut self.chosen);
+        deps.clear();
+        deps.extend(dependencies.iter().filter_map(|d| self.index_of(*d)));
+        let overlap = self.overlapped_softs(block, change);
+        // As `place` decides.
+        let joins = match self.hardness(block, &mut deps) {
+            Hardness::WithSofts => true,
+            Hardness::Alone if !overlap.any => self.patches[target as usize].state == State::Hard,
+            Hardness::Alone | Hardness::No => {
+                overlap.only == Some(target) && self.can_merge_into(target, change, &deps)
+            }
+        };
+        self.chosen = deps;
+        joins
+    }
+
+    /// Whether `after` is on the disk no earlier than `before`, as far as a short look at its direct dependencies tells: only "yes" is
+    /// certain.
+    pub fn waits_directly(&self, after: PatchId, before: PatchId) -> bool {
+        const LOOK: usize = 64;
+        match (self.index_of(after), self.index_of(before)) {
+            (_, None) => true,
+            (None, Some(_)) => false,
+            (Some(a), Some(b)) => a == b || self.has_edge_among_newest(a, b, LOOK),
+        }
+    }
+
+    /// Whether a further change of the block without dependencies would be a part of what `after` waits for: of the run that the block
+    /// belongs to, with nothing else pending on it.
+    pub fn joins_contents_before(&self, after: PatchId, block: BlockId) -> bool {
+        const LOOK: usize = 16;
+        let Some(b) = self.blocks.get(block.0 as usize) else {
+            return false;
+        };
+        match (self.index_of(after), b.run()) {
+            (Some(after), Some(run)) if b.first == NIL => {
+                self.has_edge_among_newest(after, run, LOOK)
+            }
+            _ => false,
+        }
     }
 
     /// Finds or makes the patch for a change; true where it is one that existed.

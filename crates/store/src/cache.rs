@@ -70,6 +70,13 @@ impl Store {
             || self.graph.counters().live > self.limits.patches
     }
 
+    /// Whether three quarters of what makes it [crowded](Self::is_crowded) are there: those whose changes may retire slowly wait
+    /// from here on, so that there is room for others.
+    pub fn is_nearly_crowded(&self) -> bool {
+        self.retiring_bytes() > self.limits.memory_bytes / 8 * 3
+            || self.graph.counters().live > self.limits.patches / 4 * 3
+    }
+
     /// Whether write-back should begin before blocks expire, so that [`is_crowded`](Self::is_crowded) does not come about.
     pub fn is_filling(&self) -> bool {
         self.retiring_bytes() > self.limits.memory_bytes / 4

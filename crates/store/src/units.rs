@@ -134,6 +134,54 @@ impl Store {
         );
     }
 
+    /// Whether [`patch`](Self::patch) would have the change of a block be a part of `into`; see [`Graph::would_join`]. Not where it lies in
+    /// several units.
+    pub fn would_join(
+        &mut self,
+        volume: VolumeId,
+        block: u64,
+        change: &Change<'_>,
+        dependencies: &[PatchId],
+        into: PatchId,
+    ) -> bool {
+        let Some(index) = self.map.get(&Key { volume, block }).copied() else {
+            return false;
+        };
+        let first = self.numbering.first(index);
+        let slot = &self.slots[index as usize];
+        let size = slot.data.len() / usize::from(slot.units);
+        let (start, len) = match *change {
+            Change::Bytes {
+                offset_bytes,
+                bytes,
+            } => (offset_bytes as usize, bytes.len()),
+            Change::Flip { offset_bytes, .. } => (offset_bytes as usize, 4),
+        };
+        let unit = start / size;
+        if start + len > (unit + 1) * size {
+            return false;
+        }
+        let offset_bytes = (start - unit * size) as u32;
+        let part = match *change {
+            Change::Bytes { bytes, .. } => Change::Bytes {
+                offset_bytes,
+                bytes,
+            },
+            Change::Flip { mask, .. } => Change::Flip { offset_bytes, mask },
+        };
+        let unit = BlockId(first.0 + unit as u32);
+        self.graph.would_join(unit, &part, dependencies, into)
+    }
+
+    /// Whether contents written into a block now would be a part of what `after` waits for; see [`Graph::joins_contents_before`].
+    pub fn joins_contents_before(&self, volume: VolumeId, block: u64, after: PatchId) -> bool {
+        self.map.get(&Key { volume, block }).is_some_and(|index| {
+            let is_one = self.slots[*index as usize].units == 1;
+            let unit = self.numbering.first(*index);
+            is_one && self.graph.joins_contents_before(after, unit)
+        })
+    }
+
     /// Makes a change of a slot: a patch of the unit that it lies in; where it lies in several, a patch of each, and an empty one that
     /// stands for them.
     pub(crate) fn change(

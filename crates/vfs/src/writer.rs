@@ -9,7 +9,7 @@ use backstitch_store::{Batch, Goal};
 use parking_lot::MutexGuard;
 
 use crate::engine::{Core, Engine};
-use crate::{Error, MemoryStats, Result};
+use crate::{Error, MemoryStats, Result, groups};
 
 /// What the writer puts into one batch: enough for long runs, little enough that a waiting fsync is soon served.
 pub(crate) const BATCH_BYTES: u64 = 16 << 20;
@@ -125,10 +125,16 @@ impl Engine {
         core.store.note_held(core.fs.deferred().bytes + snapshot);
     }
 
-    /// Waits while memory is crowded with what is not on disk yet.
+    /// Waits while memory is crowded with what is not on disk yet. What is done under patchgroups may take a flush for each of them to
+    /// get there; so it waits a little earlier, and nobody else's changes have to wait for somebody's endless chain of groups.
     pub(crate) fn throttle(&self, core: &mut MutexGuard<'_, Core>) {
         self.note_held(core);
-        if !core.store.is_crowded() || core.latched.is_some() {
+        let may_be_slow = !groups::under().is_empty() && !core.mechanism.scopes_are_atomic();
+        let must_wait = |core: &Core| match may_be_slow {
+            true => core.store.is_nearly_crowded(),
+            false => core.store.is_crowded(),
+        };
+        if !must_wait(core) || core.latched.is_some() {
             return;
         }
         core.throttled += 1;
@@ -137,7 +143,7 @@ impl Engine {
         let _ = self.commit(core);
         let since = self.clock();
         let mut idle_rounds = 0;
-        while core.store.is_crowded() && core.latched.is_none() && idle_rounds < 20 {
+        while must_wait(core) && core.latched.is_none() && idle_rounds < 20 {
             self.wake_writer.notify_one();
             let timed_out = self
                 .batch_done

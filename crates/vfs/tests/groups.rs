@@ -2,11 +2,13 @@
 
 mod support;
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::time::Duration;
 
-use backstitch_device::{BlockDevice, FaultKind, FaultLength, Loss};
+use backstitch_device::{
+    BlockDevice, FaultKind, FaultLength, Loss, MemoryDevice, Result as DeviceResult, WriteRequest,
+};
 use backstitch_ext::Ext2;
 use backstitch_vfs::{Engine, Error, GroupError, GroupId, InodeNumber, MountOptions};
 use support::{Disk, check, new_image, read_all, write_new};
@@ -170,4 +172,104 @@ fn a_group_is_for_the_operations_it_was_engaged_for() {
     assert_eq!(engine.stats().patchgroups.engaged, 0);
     engine.unmount().unwrap();
     assert_eq!(disk.memory.size_bytes(), 8 << 20);
+}
+
+/// A device whose flushes wait while it is closed.
+struct Gate {
+    memory: MemoryDevice,
+    is_closed: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    fn set(&self, closed: bool) {
+        *self.is_closed.lock().unwrap() = closed;
+        self.opened.notify_all();
+    }
+}
+
+impl BlockDevice for Gate {
+    fn size_bytes(&self) -> u64 {
+        self.memory.size_bytes()
+    }
+
+    fn name(&self) -> String {
+        self.memory.name()
+    }
+
+    fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> DeviceResult<()> {
+        self.memory.read(offset_bytes, buffer)
+    }
+
+    fn submit(&self, batch: &[WriteRequest]) -> DeviceResult<()> {
+        self.memory.submit(batch)
+    }
+
+    fn flush(&self) -> DeviceResult<()> {
+        let closed = self.is_closed.lock().unwrap();
+        drop(self.opened.wait_while(closed, |closed| *closed).unwrap());
+        self.memory.flush()
+    }
+}
+
+/// Writes into two files in turn, a group for each write that comes after the one before it, until it is told to stop.
+fn chain_without_end(engine: &Engine, files: [InodeNumber; 2], is_over: &AtomicBool) {
+    let mut last = None;
+    let mut turns = files.into_iter().cycle();
+    while let Some(file) = turns.next()
+        && !is_over.load(Ordering::Relaxed)
+    {
+        last = Some(after(engine, last, || {
+            assert_eq!(engine.write(file, 0, b"mine").unwrap(), 4);
+        }));
+    }
+    // It forgets the last one.
+}
+
+#[test]
+fn an_endless_chain_of_groups_holds_up_nobody_else() {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let device = Arc::new(Gate {
+        memory: MemoryDevice::from_bytes(new_image(8 << 20, 512)),
+        is_closed: Mutex::new(false),
+        opened: Condvar::new(),
+    });
+    let engine = support::mount(device.clone()).unwrap();
+    let root = engine.root();
+    let files = ["a", "b"].map(|name| write_new(&engine, root, name, &[1; 100]));
+    engine.sync().unwrap();
+    device.set(true);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| chain_without_end(&engine, files, &is_over));
+        // Nothing reaches the disk, so that the chain comes to an end of its share of memory.
+        let since = std::time::Instant::now();
+        while engine.stats().memory.throttled == 0 {
+            assert!(since.elapsed() < PATIENCE, "the chain waits for nothing");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let (done, others_work) = mpsc::channel();
+        let (engine, device, is_over) = (&engine, &device, &is_over);
+        scope.spawn(move || {
+            // In the same block of the inode table, the same bitmaps, the same directory.
+            let mine = (0..50).map(|i| write_new(engine, root, &format!("c{i}"), &[2; 700]));
+            let mine: Vec<InodeNumber> = mine.collect();
+            done.send(engine.stats().memory.throttled).unwrap();
+            for file in mine {
+                engine.fsync(file, false).unwrap();
+            }
+            done.send(0).unwrap();
+        });
+        let made = others_work.recv_timeout(PATIENCE);
+        device.set(false);
+        let synced = others_work.recv_timeout(PATIENCE);
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(made, Ok(1), "only the chain has waited");
+        assert_eq!(synced, Ok(0), "what others want on the disk gets there");
+    });
+    engine.sync().unwrap();
+    let stats = engine.stats();
+    assert_eq!((stats.patches.live, stats.patchgroups.engaged), (0, 0));
+    engine.unmount().unwrap();
+    assert!(check(&device.memory).findings.is_empty());
 }

@@ -8,9 +8,7 @@ use std::path::Path;
 /// Reading this attribute of a mount's root gives its counters as one JSON document. It is not listed, and cannot be set.
 pub const STATS_XATTR: &str = "system.backstitch.stats";
 
-/// Setting this attribute of anything in a mount puts all changes of the mount onto stable storage before it returns. The kernel
-/// tells only virtiofs and fuseblk mounts of syncfs(2).
-pub const SYNC_XATTR: &str = "system.backstitch.sync";
+pub use patchgroup::protocol::SYNC_XATTR;
 
 /// The largest value that an extended attribute can have on Linux.
 const XATTR_MAX_BYTES: usize = 65536;

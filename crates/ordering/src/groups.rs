@@ -218,6 +218,15 @@ impl Groups {
         Ok(())
     }
 
+    /// Whether nothing that counts was made under the group yet: to come after it is to come after what it comes after.
+    ///
+    /// # Errors
+    /// Where there is no such group.
+    pub fn is_blank(&self, id: GroupId) -> Result<bool, GroupError> {
+        let group = self.get(id)?;
+        Ok(group.stage != Stage::Sealed && group.members.is_empty())
+    }
+
     /// What must be on stable storage for everything that was made under the group to be, and all that it comes after.
     ///
     /// # Errors

@@ -1,5 +1,7 @@
 //! Creating patches: hard where possible, merged where possible, with undo data otherwise.
 
+use std::ops::ControlFlow;
+
 use crate::graph::{Graph, NIL, Patch, PatchId, State, Zones};
 use crate::planted::Planted;
 use crate::search::{SEARCH_LIMIT, Target};
@@ -168,7 +170,7 @@ impl Graph {
     /// Whether `after` is on the disk no earlier than `before`, as far as a short look at its direct dependencies tells: only "yes" is
     /// certain.
     pub fn waits_directly(&self, after: PatchId, before: PatchId) -> bool {
-        const LOOK: usize = 64;
+        const LOOK: usize = 16;
         match (self.index_of(after), self.index_of(before)) {
             (_, None) => true,
             (None, Some(_)) => false,
@@ -245,10 +247,14 @@ impl Graph {
             let p = &self.patches[index as usize];
             if self.overlaps(index, change) {
                 found.only = if found.any { None } else { Some(index) };
-                found.any = true;
+                if std::mem::replace(&mut found.any, true) {
+                    // Which others there are makes no difference.
+                    return ControlFlow::Break(());
+                }
             } else if p.state == State::Bits {
                 found.same_word |= matches!(change, Change::Flip { offset_bytes, .. } if *offset_bytes == p.offset);
             }
+            ControlFlow::Continue(())
         });
         if found.any {
             found.same_word = false;

@@ -4,6 +4,8 @@
 //! names in use may have hundreds: then they are listed by zones of 128 bytes as well, and a change is compared with those of its own
 //! zones. Blocks of more than 4096 bytes have no such lists.
 
+use std::ops::ControlFlow;
+
 use crate::graph::{Graph, NIL};
 use rustc_hash::FxHashMap;
 
@@ -140,12 +142,17 @@ impl Graph {
         }
     }
 
-    /// Calls `look` for each uncommitted patch of a block that may share bytes of a range with a change, each once.
-    pub(crate) fn for_each_near(&self, block: u32, range: (u32, u32), mut look: impl FnMut(u32)) {
+    /// Calls `look` for each uncommitted patch of a block that may share bytes of a range with a change, each once, until it has seen
+    /// enough.
+    pub(crate) fn for_each_near(
+        &self,
+        block: u32,
+        range: (u32, u32),
+        mut look: impl FnMut(u32) -> ControlFlow<()>,
+    ) {
         let Some(crowd) = self.crowd_of(block) else {
             let mut index = self.blocks[block as usize].first;
-            while index != NIL {
-                look(index);
+            while index != NIL && look(index).is_continue() {
                 index = self.patches[index as usize].next_in_block;
             }
             return;
@@ -156,8 +163,8 @@ impl Graph {
             for index in &crowd[zone] {
                 // One that lies in several of the zones is looked at in the first of them.
                 let starts = self.range_of(*index).map_or(0, |r| *zones_of(r).start());
-                if zone == starts.max(first_zone) {
-                    look(*index);
+                if zone == starts.max(first_zone) && look(*index).is_break() {
+                    return;
                 }
             }
         }

@@ -1,5 +1,7 @@
 //! Where a change goes: into the block's hard patch, into a soft patch, or into a patch of its own.
 
+use std::ops::ControlFlow;
+
 use crate::graph::{Graph, NIL, State, Zones};
 use crate::planted::Planted;
 use crate::search::Target;
@@ -201,7 +203,7 @@ impl Graph {
         let mut found = None;
         self.for_each_near(block, (word, word + 4), |index| {
             let p = &self.patches[index as usize];
-            if found.is_none() && p.state == State::Bits && p.offset == word {
+            if p.state == State::Bits && p.offset == word {
                 let both_ways = self
                     .before_indices(index)
                     .all(|b| !counts(self, b) || deps.contains(&b))
@@ -210,8 +212,10 @@ impl Graph {
                         .all(|d| !counts(self, *d) || self.depends_directly(index, *d));
                 if both_ways || self.planted(Planted::BitsMergeIgnoresDependencies) {
                     found = Some(index);
+                    return ControlFlow::Break(());
                 }
             }
+            ControlFlow::Continue(())
         });
         found
     }

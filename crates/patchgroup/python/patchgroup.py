@@ -25,6 +25,7 @@ import stat
 import struct
 
 _XATTR = "system.backstitch.patchgroups"
+_SYNC_XATTR = "system.backstitch.sync"
 (_CREATE, _DEPEND, _ENGAGE, _DISENGAGE, _SYNC, _IS_DURABLE, _WAIT, _LABEL, _LINEAR, _ORDER, _ADVANCE) = range(11)
 
 
@@ -111,10 +112,19 @@ class Group:
         with self._ask(operation, argument, others) as connection:
             return _answer(connection)
 
+    def _sync_all(self):
+        os.sync()
+        try:
+            # It may be a mount whose groups are out of reach, and the kernel does not tell such a mount of sync.
+            os.setxattr(self._descriptor, _SYNC_XATTR, b"")
+        except OSError as error:
+            if error.errno == errno.EIO:
+                raise
+
     def depend(self, before):
         """Everything done under this group reaches the disk no earlier than everything done under before, which is sealed."""
         if self._call(_DEPEND, others=[before]) is None:
-            os.sync()
+            self._sync_all()
 
     def engage(self):
         """From now on what the holders of the group do belongs to it."""
@@ -127,12 +137,12 @@ class Group:
     def advance(self):
         """What is done under this group from now on comes after everything done under it before; it may be engaged."""
         if self._call(_ADVANCE) is None:
-            os.sync()
+            self._sync_all()
 
     def sync(self):
         """Puts everything done under the group onto stable storage."""
         if self._call(_SYNC) is None:
-            os.sync()
+            self._sync_all()
 
     @property
     def durable(self):
@@ -142,12 +152,12 @@ class Group:
     def wait(self):
         """Waits until it is, without having anything written."""
         if self._call(_WAIT) is None:
-            os.sync()
+            self._sync_all()
 
     def notify(self):
         """A socket that becomes readable once it is; None where it is already."""
         if not self.supported:
-            os.sync()
+            self._sync_all()
             return None
         return self._ask(_WAIT)
 

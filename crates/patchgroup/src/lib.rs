@@ -33,8 +33,9 @@
 //!
 //! # Elsewhere
 //!
-//! On a file system without patchgroups, and where the mount's process cannot be reached (another network namespace), [`supported`] says no, and the same calls give the same order by
-//! `syncfs`: [`Group::depend`] waits until everything written so far is on stable storage.
+//! On a file system without patchgroups, where the mount's process cannot be reached (another network namespace), and where the kernel
+//! gathers what is written before the mount sees it (`-o writeback_cache`), [`supported`] says no, and the same calls give the same order
+//! by `syncfs`: [`Group::depend`] waits until everything written so far is on stable storage.
 //!
 //! The same in C is in `include/patchgroup.h`, and in Python in `python/patchgroup.py`.
 //!
@@ -121,7 +122,14 @@ fn call(op: Op, argument: &[u8], groups: &[BorrowedFd<'_>]) -> io::Result<Option
 
 /// Everything written so far to the file system of the descriptor is on stable storage afterwards.
 fn sync_all(descriptor: BorrowedFd<'_>) -> io::Result<()> {
-    Ok(rustix::fs::syncfs(descriptor)?)
+    rustix::fs::syncfs(descriptor)?;
+    // It may be a mount of ours whose groups are out of reach, and the kernel does not tell such a mount of syncfs.
+    let flags = rustix::fs::XattrFlags::empty();
+    match rustix::fs::fsetxattr(descriptor, protocol::SYNC_XATTR, &[], flags) {
+        Err(Errno::IO) => Err(Errno::IO.into()),
+        // No mount of ours, or one without writes.
+        _ => Ok(()),
+    }
 }
 
 /// The calls on descriptors; a [`Group`] and a C program's number are both one.

@@ -19,6 +19,10 @@ use rustix::net::{
 /// The extended attribute of a mount's root that names the socket.
 pub const SOCKET_XATTR: &str = "system.backstitch.patchgroups";
 
+/// Setting this extended attribute of anything in a mount puts all changes of the mount onto stable storage before it returns. The kernel
+/// tells only virtiofs and fuseblk mounts of syncfs(2).
+pub const SYNC_XATTR: &str = "system.backstitch.sync";
+
 /// No request has more descriptors.
 const MOST_DESCRIPTORS: usize = 4;
 /// No request is longer.

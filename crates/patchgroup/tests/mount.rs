@@ -548,6 +548,68 @@ fn elsewhere_the_same_calls_keep_the_order_by_waiting() {
     assert_eq!(other.linear().unwrap_err().raw_os_error(), Some(95));
 }
 
+/// What is written under the first of two groups is on the disk once the second depends on it: there is nobody who would keep the order.
+const BY_WAITING: &str = "
+import patchgroup
+assert not patchgroup.supported('.')
+first, second = patchgroup.Group('.'), patchgroup.Group('.')
+assert not first.supported
+with first:
+    open('apart/first', 'w').write('first')
+second.depend(first)
+with second:
+    open('apart/second', 'w').close()
+";
+
+fn python_by_waiting(bench: &Bench, command: &[&str]) {
+    let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("python");
+    let done = Command::new(command[0])
+        .args(&command[1..])
+        .args(["-c", BY_WAITING])
+        .env("PYTHONPATH", module)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .current_dir(bench.dir.path())
+        .status();
+    assert!(done.unwrap().success());
+    assert_eq!(bench.after_a_crash("apart/first").unwrap(), b"first");
+}
+
+/// The same from this process, by the library.
+fn library_by_waiting(bench: &Bench) {
+    let (first, second) = (bench.group(), bench.group());
+    first.engage().unwrap();
+    fs::write(bench.path("apart/third"), b"third").unwrap();
+    first.disengage().unwrap();
+    second.depend(&first).unwrap();
+    assert_eq!(bench.after_a_crash("apart/third").unwrap(), b"third");
+}
+
+#[test]
+fn where_the_kernel_gathers_writes_order_is_kept_by_waiting() {
+    let front = FrontOptions {
+        writeback_cache: true,
+        ..FrontOptions::default()
+    };
+    let Some(bench) = Bench::under(Ordering::Soft, &front) else {
+        return;
+    };
+    assert!(!supported(bench.dir.path()));
+    library_by_waiting(&bench);
+    python_by_waiting(&bench, &["python3"]);
+    bench.end();
+}
+
+#[test]
+fn in_another_network_s_container_order_is_kept_by_waiting() {
+    let Some(bench) = Bench::new() else { return };
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root makes network namespaces");
+        return bench.end();
+    }
+    python_by_waiting(&bench, &["unshare", "--net", "python3"]);
+    bench.end();
+}
+
 /// Where cargo puts the libraries that it builds.
 fn libraries() -> PathBuf {
     let test = std::env::current_exe().unwrap();
@@ -555,17 +617,23 @@ fn libraries() -> PathBuf {
 }
 
 #[test]
-fn a_c_program_uses_groups() {
+fn a_c_program_uses_groups_with_the_static_library_and_the_shared_one() {
+    c_program_with("libpatchgroup.a");
+    c_program_with("libpatchgroup.so");
+}
+
+fn c_program_with(library: &str) {
     let Some(bench) = Bench::new() else { return };
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let scratch = tempfile::tempdir().unwrap();
     let program = scratch.path().join("groups");
-    let library = libraries().join("libpatchgroup.a");
+    let library = libraries().join(library);
     let built = Command::new("cc")
         .args(["-Wall", "-Werror", "-I"])
         .arg(here.join("include"))
         .arg(here.join("tests/groups.c"))
         .arg(&library)
+        .arg(format!("-Wl,-rpath,{}", libraries().display()))
         .args(["-lpthread", "-ldl", "-lm", "-o"])
         .arg(&program)
         .status();

@@ -109,6 +109,34 @@ impl Engine {
         Ok(self.core.lock().groups.disengage(group)?)
     }
 
+    /// A group that comes after this one and takes its place: engaged if this is, which is closed. The group itself where nothing that
+    /// counts was done under it. Nobody may be running an operation under it.
+    ///
+    /// # Errors
+    /// As [`group_create`](Self::group_create) and [`group_depend`](Self::group_depend).
+    pub fn group_advance(&self, group: GroupId, is_engaged: bool) -> Result<GroupId> {
+        let mut core = self.core.lock();
+        let Core {
+            store, groups, fs, ..
+        } = &mut *core;
+        if groups.is_blank(group)? {
+            return Ok(group);
+        }
+        let next = groups.create()?;
+        if is_engaged {
+            groups.disengage(group)?;
+        }
+        groups.depend(store.graph_mut(), next, group)?;
+        fs.group_depends(next, group);
+        if is_engaged {
+            groups.engage(store.graph_mut(), next)?;
+        }
+        groups.close(group);
+        let listeners = core.listeners.iter_mut().filter(|l| l.group == group);
+        listeners.for_each(|l| l.group = next);
+        Ok(next)
+    }
+
     /// Runs operations of this thread under groups, which are engaged: what they change comes after everything that was done under the
     /// groups that these depend on.
     pub fn under<T>(&self, groups: &[GroupId], body: impl FnOnce() -> T) -> T {

@@ -2,9 +2,10 @@
 # Adds rows, a transaction each, and says the row's number when COMMIT has returned. Every third transaction changes older rows too,
 # so that pages are overwritten, not only added.
 #
-#   sqlite.sh DELETE|WAL OFF|NORMAL|FULL|EXTRA [BACKSTITCH.SO]
+#   sqlite.sh DELETE|WAL OFF|NORMAL|FULL|EXTRA [BACKSTITCH.SO [durable]]
 #
-# With the VFS of patchgroups (crates/patchgroup/sqlite) as the third word its syncs are points of order.
+# With the VFS of patchgroups (crates/patchgroup/sqlite) as the third word its syncs are points of order; with the fourth they wait
+# nevertheless.
 set -eu
 {
     if [ -n "${3-}" ]; then
@@ -17,6 +18,7 @@ set -eu
     echo ".output /dev/null"
     echo "PRAGMA journal_mode=$1;"
     echo "PRAGMA synchronous=$2;"
+    [ "${4-}" != durable ] || echo "PRAGMA backstitch_durable=1;"
     echo "PRAGMA wal_autocheckpoint=8;"
     echo ".output stdout"
     for row in 1 2 3 4 5 6 7 8 9 10 11 12; do

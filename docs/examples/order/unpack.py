@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Unpacks packages as dpkg does: each file as NAME.dpkg-new, fsync, rename; then the package goes into the status file the same way.
+"""Unpacks packages as dpkg does: each file as NAME.dpkg-new with its owner, mode and time, then each again for its fsync and its rename;
+then the package goes into the status file, which is written anew, synced and renamed.
 
     unpack.py setup
     unpack.py run [PACKAGES]      3 unless told; each has five files
@@ -16,23 +17,45 @@ def contents(package, number):
     return (b"package %d file %d\n" % (package, number)) * (40 + 30 * (number % 4))
 
 
-def install(path, data):
-    new = path + ".dpkg-new"
-    with open(new, "wb") as file:
+def extract(path, data):
+    """As dpkg's tarobject(): the file is looked for, made under its new name, written, and gets what the archive says of it."""
+    if os.path.lexists(path):
+        sys.exit(f"{path} is there already")
+    new = os.open(path + ".dpkg-new", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0)
+    os.write(new, data)
+    os.fchown(new, os.getuid(), os.getgid())
+    os.fchmod(new, 0o644)
+    os.close(new)
+    os.utime(path + ".dpkg-new", (1_700_000_000, 1_700_000_000))
+
+
+def install(path):
+    """As dpkg's tar_deferred_extract(), once all files of the package are there."""
+    new = os.open(path + ".dpkg-new", os.O_WRONLY)
+    os.fsync(new)
+    os.close(new)
+    os.rename(path + ".dpkg-new", path)
+
+
+def replace(path, data):
+    with open(path + ".new", "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    os.rename(new, path)
+    os.rename(path + ".new", path)
 
 
 def run(count):
     status = b""
     for package in range(1, count + 1):
         os.mkdir(f"usr/p{package}")
-        for number in range(FILES):
-            install(f"usr/p{package}/f{number}", contents(package, number))
+        paths = [f"usr/p{package}/f{number}" for number in range(FILES)]
+        for number, path in enumerate(paths):
+            extract(path, contents(package, number))
+        for path in paths:
+            install(path)
         status += b"p%d installed\n" % package
-        install("status", status)
+        replace("status", status)
         print(package, flush=True)
 
 

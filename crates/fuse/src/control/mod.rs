@@ -6,7 +6,8 @@
 //! * **The request's process id** is a thread's, as this process's namespace sees it. Its thread waits for our answer inside a system call,
 //!   so the number stands for it until then, and `/proc/ID/fd` is its table of descriptors: threads, forks, `exec`, a parent that has
 //!   exited, descriptors that were passed or closed, all are as the kernel has them at this moment. Nothing is remembered of
-//!   processes, so no number that is used again can be taken for another process.
+//!   processes, so no number that is used again can be taken for another process; but that within a millisecond of a look a thread's
+//!   changes count as its group's without another one. An fsync is always looked at.
 //! * **Write-back of the page cache has no caller.** There is none but for shared mappings, for writes go through the cache at once.
 //!   The kernel does it at `msync`, `munmap` and the end of a process. It belongs to every engaged group of the file's owner and
 //!   of root: more order than was asked for, never less. (More order holds nothing back for long: groups hold nothing.)
@@ -19,14 +20,20 @@
 
 mod server;
 
+use std::collections::VecDeque;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
 
 use backstitch_vfs::{Engine, GroupId, InodeNumber, Result, Under};
 use fuser::Request;
 use parking_lot::lock_api::ArcRwLockReadGuard;
-use parking_lot::{RawRwLock, RwLock};
+use parking_lot::{Mutex, RawRwLock, RwLock};
+use rustix::fs::{Mode, OFlags};
+use rustix::path::DecInt;
 
 use crate::turns::Turns;
 
@@ -61,13 +68,15 @@ struct Member {
     last_number: AtomicU32,
     /// The next operation comes after everything done so far.
     is_due: AtomicBool,
+    /// Which thread was last seen to have it, and in which millisecond.
+    seen: AtomicU64,
 }
 
 struct Shared {
     engine: Arc<Engine>,
-    /// Groups are refused: the kernel hands contents over in an order of its own.
-    refuses: bool,
     members: RwLock<Vec<Arc<Member>>>,
+    tables: Tables,
+    started: Instant,
     /// How many of them are engaged.
     engaged: AtomicUsize,
 }
@@ -86,16 +95,22 @@ pub(crate) struct Scope {
 }
 
 impl Control {
-    pub(crate) fn new(engine: Arc<Engine>, refuses: bool) -> Control {
+    /// There are no groups where the kernel hands contents over in an order of its own: nobody finds a socket then, and libraries fall
+    /// back to waiting.
+    pub(crate) fn new(engine: Arc<Engine>, reorders_contents: bool) -> Control {
         let shared = Arc::new(Shared {
             engine,
-            refuses,
             members: RwLock::default(),
+            tables: Tables::default(),
+            started: Instant::now(),
             engaged: AtomicUsize::new(0),
         });
-        let server = server::start(&shared)
-            .inspect_err(|error| tracing::warn!("there are no patchgroups: {error}"))
-            .ok();
+        let server = (!reorders_contents).then(|| server::start(&shared));
+        let server = server.and_then(|started| {
+            started
+                .inspect_err(|error| tracing::warn!("there are no patchgroups: {error}"))
+                .ok()
+        });
         Control { shared, server }
     }
 
@@ -133,13 +148,14 @@ impl Control {
         if self.is_idle() {
             return None;
         }
-        let held = self.shared.held_by(request.uid(), request.pid());
+        let held = self.shared.held_lately_by(request.uid(), request.pid());
         let mut points = Vec::new();
         for member in &held {
             let is_point = is_point(member.current.read().kind);
-            if member.is_due.swap(false, Ordering::AcqRel) || is_point {
+            if is_point || member.is_due.load(Ordering::Acquire) {
                 // Where that cannot be, the operation still comes after what the group stood for before.
-                self.shared.note_failure(self.shared.advance(member));
+                self.shared
+                    .note_failure(self.shared.pass_point(member, is_point));
             }
             if is_point {
                 points.push(member.clone());
@@ -158,7 +174,8 @@ impl Control {
         self.shared.under(&engaged)
     }
 
-    /// Whether the caller's fsync is one that waits for nothing: what it does from now on comes after what it has done.
+    /// Whether the caller's fsync is one that waits for nothing: what it does from now on comes after what it has done. The next operation
+    /// sees to that.
     pub(crate) fn is_ordering_point(&self, request: &Request) -> bool {
         if self.is_idle() {
             return false;
@@ -167,20 +184,10 @@ impl Control {
         let ordered = held
             .iter()
             .filter(|member| member.current.read().kind == Kind::Order);
-        let mut any = false;
-        for member in ordered {
-            match self.shared.advance(member) {
-                Ok(()) => {
-                    member.is_due.store(false, Ordering::Release);
-                    any = true;
-                }
-                Err(error) => {
-                    tracing::warn!("an fsync waits although it need not: {error}");
-                    return false;
-                }
-            }
-        }
-        any
+        ordered
+            .map(|member| member.is_due.store(true, Ordering::Release))
+            .count()
+            > 0
     }
 }
 
@@ -194,17 +201,35 @@ impl Shared {
         concerned.cloned().collect()
     }
 
+    /// As [`held_by`](Self::held_by), or as it was within the last millisecond: whoever let go of a descriptor meanwhile is given more
+    /// order than was asked for.
+    fn held_lately_by(&self, user: u32, thread: u32) -> Vec<Arc<Member>> {
+        let now = u64::from(thread) << 32 | u64::from(self.started.elapsed().as_millis() as u32);
+        let engaged = self.engaged_for(user);
+        let seen = |member: &Arc<Member>| member.seen.load(Ordering::Acquire) == now;
+        if thread != 0 && engaged.iter().all(seen) {
+            return engaged;
+        }
+        let held = self.held_by(user, thread);
+        for member in &held {
+            member.seen.store(now, Ordering::Release);
+        }
+        held
+    }
+
     /// The engaged groups whose descriptor a thread's process has.
     fn held_by(&self, user: u32, thread: u32) -> Vec<Arc<Member>> {
         let mut engaged = self.engaged_for(user);
         if thread == 0 || engaged.is_empty() {
             return Vec::new();
         }
-        let table = format!("/proc/{thread}/fd");
-        if engaged.iter().all(|member| member.is_where_it_was(&table)) {
-            return engaged;
+        if let Some(table) = self.tables.of(thread) {
+            if engaged.iter().all(|member| member.is_where_it_was(&table)) {
+                return engaged;
+            }
+            self.tables.forget(thread);
         }
-        let held = sockets_of(Path::new(&table));
+        let held = sockets_of(Path::new(&format!("/proc/{thread}/fd")));
         engaged.retain(|member| {
             let found = held.iter().find(|(_, link)| *link == member.link);
             if let Some((number, _)) = found {
@@ -233,22 +258,24 @@ impl Shared {
 
     /// What follows under the member comes after what was done so far.
     fn advance(&self, member: &Member) -> Result<()> {
+        self.pass_point(member, true)
+    }
+
+    /// As [`advance`](Self::advance), if this is a point of order or one is due.
+    fn pass_point(&self, member: &Member, is_point: bool) -> Result<()> {
         // Waits for operations under way: those before this point are in the group that is left.
         let mut current = member.current.try_write().unwrap_or_else(|| {
             Turns::hand_over();
             member.current.write()
         });
-        let next = self.engine.group_create()?;
-        let before = current.group;
-        if current.is_engaged {
-            self.engine.group_disengage(before)?;
+        // Nobody passes by before this is done.
+        if !is_point && !member.is_due.load(Ordering::Acquire) {
+            return Ok(());
         }
-        self.engine.group_depend(next, before)?;
-        if current.is_engaged {
-            self.engine.group_engage(next)?;
-        }
-        current.group = next;
-        self.engine.group_close(before);
+        current.group = self
+            .engine
+            .group_advance(current.group, current.is_engaged)?;
+        member.is_due.store(false, Ordering::Release);
         Ok(())
     }
 
@@ -286,12 +313,43 @@ impl Shared {
     }
 }
 
+/// The tables of descriptors of the threads that asked for something last, as `/proc` shows them, kept open: a walk down its path would
+/// take longer than the look into it. What is opened once stays that thread's: with its end there is nothing in it any more, whoever
+/// gets its number.
+#[derive(Default)]
+struct Tables(Mutex<VecDeque<(u32, Arc<OwnedFd>)>>);
+
+impl Tables {
+    /// So many are kept.
+    const MOST: usize = 8;
+
+    /// The table of a thread; `None` where it may not be looked at.
+    fn of(&self, thread: u32) -> Option<Arc<OwnedFd>> {
+        let mut kept = self.0.lock();
+        if let Some((_, table)) = kept.iter().find(|(of, _)| *of == thread) {
+            return Some(table.clone());
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let path = format!("/proc/{thread}/fd");
+        let table = Arc::new(rustix::fs::open(path, flags, Mode::empty()).ok()?);
+        kept.truncate(Self::MOST - 1);
+        kept.push_front((thread, table.clone()));
+        Some(table)
+    }
+
+    /// It had nothing of what was looked for: perhaps it is that of another thread, which had the number before.
+    fn forget(&self, thread: u32) {
+        self.0.lock().retain(|(of, _)| *of != thread);
+    }
+}
+
 impl Member {
     /// Whether a process's table of descriptors has it under the number that it had last.
-    fn is_where_it_was(&self, table: &str) -> bool {
-        let number = self.last_number.load(Ordering::Relaxed);
-        let link = rustix::fs::readlink(format!("{table}/{number}"), Vec::with_capacity(64));
-        link.is_ok_and(|link| link.as_bytes() == self.link.as_bytes())
+    fn is_where_it_was(&self, table: &OwnedFd) -> bool {
+        let number = DecInt::new(self.last_number.load(Ordering::Relaxed));
+        let mut space = [MaybeUninit::uninit(); 64];
+        let link = rustix::fs::readlinkat_raw(table, number, &mut space);
+        link.is_ok_and(|(link, _)| *link == *self.link.as_bytes())
     }
 }
 

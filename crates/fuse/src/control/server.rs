@@ -4,7 +4,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -231,9 +231,6 @@ impl Server {
     }
 
     fn make(&self, own: &OwnedFd, owner: u32) -> std::result::Result<Arc<Member>, i32> {
-        if self.shared.refuses {
-            return Err(libc::EOPNOTSUPP);
-        }
         let link = link_of(own)?;
         let group = self.shared.engine.group_create().map_err(errno)?;
         let member = Arc::new(Member {
@@ -246,6 +243,7 @@ impl Server {
             })),
             last_number: AtomicU32::new(0),
             is_due: AtomicBool::new(false),
+            seen: AtomicU64::new(0),
         });
         self.shared.members.write().push(member.clone());
         Ok(member)
@@ -347,8 +345,11 @@ impl Server {
         let socket = connection.socket.try_clone();
         let socket = socket.map_err(|_| Errno::MFILE.raw_os_error())?;
         let group = member.current.read().group;
-        let engine = self.shared.engine.clone();
+        let (engine, member) = (self.shared.engine.clone(), member.clone());
         let tell = move || {
+            // It may have gone on to another group meanwhile; but only where the device failed, or nobody has it any more, is that an error.
+            // Whoever tells may be in the middle of an operation under the group.
+            let group = member.current.read_recursive().group;
             let done = engine.group_is_durable(group);
             answer(&socket, done.map(|_| 0).map_err(errno));
             drop(waiting);

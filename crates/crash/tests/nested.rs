@@ -230,7 +230,10 @@ fn e2fsck_says_the_same_of_each_level() {
     let results = explore(&base, SCRIPTS[1], MechanismKind::Soft, &foreign);
     assert_good(&results, "e2fsck");
     let checked = foreign.checked.load(std::sync::atomic::Ordering::Relaxed);
-    assert!(checked >= 9 && checked.is_multiple_of(3), "{checked} images checked");
+    assert!(
+        checked >= 9 && checked.is_multiple_of(3),
+        "{checked} images checked"
+    );
 }
 
 /// Plants an error in every thread that explores.

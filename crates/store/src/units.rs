@@ -144,7 +144,7 @@ impl Store {
         dependencies: &[PatchId],
         into: PatchId,
     ) -> bool {
-        let Some(index) = self.map.get(&Key { volume, block }).copied() else {
+        let Some(index) = self.map.get(&self.key(volume, block)).copied() else {
             return false;
         };
         let first = self.numbering.first(index);
@@ -175,7 +175,7 @@ impl Store {
 
     /// Whether contents written into a block now would be a part of what `after` waits for; see [`Graph::joins_contents_before`].
     pub fn joins_contents_before(&self, volume: VolumeId, block: u64, after: PatchId) -> bool {
-        self.map.get(&Key { volume, block }).is_some_and(|index| {
+        self.map.get(&self.key(volume, block)).is_some_and(|index| {
             let is_one = self.slots[*index as usize].units == 1;
             let unit = self.numbering.first(*index);
             is_one && self.graph.joins_contents_before(after, unit)

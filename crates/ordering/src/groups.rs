@@ -93,7 +93,8 @@ struct Group {
     before: Vec<PatchId>,
     /// What was made under it and may not be on stable storage yet; once it is sealed, its tail.
     members: Vec<PatchId>,
-    /// Times that moved along with something else: on stable storage once the group is, but nothing waits for them.
+    /// Times that moved along with something else, here and in the groups that it comes after: on stable storage once the group is, but
+    /// nothing done under other groups waits for them. Once it is sealed, an empty patch that stands for them.
     times: Vec<PatchId>,
     prune_at: usize,
     prune_times_at: usize,
@@ -181,9 +182,11 @@ impl Groups {
         }
         earlier.seal(graph);
         let tail = earlier.members.first().copied();
+        let times = earlier.times.first().copied();
         let later = self.get_mut(after)?;
         later.before.retain(|id| graph.is_live(*id));
         later.before.extend(tail.filter(|id| graph.is_live(*id)));
+        later.times.extend(times.filter(|id| graph.is_live(*id)));
         Ok(())
     }
 
@@ -305,11 +308,18 @@ impl Group {
         let mut of = std::mem::take(&mut self.members);
         // What was made under it comes after these, but perhaps nothing was.
         of.append(&mut self.before);
-        of.retain(|id| graph.is_live(*id));
-        self.members = match of.len() {
-            0 | 1 => of,
-            _ => vec![graph.create_empty(&of, None, false)],
-        };
+        self.members = as_one(graph, of);
+        let times = std::mem::take(&mut self.times);
+        self.times = as_one(graph, times);
+    }
+}
+
+/// Those of a list that are not on stable storage, as one patch that stands for them.
+fn as_one(graph: &mut Graph, mut of: Vec<PatchId>) -> Vec<PatchId> {
+    of.retain(|id| graph.is_live(*id));
+    match of.len() {
+        0 | 1 => of,
+        _ => vec![graph.create_empty(&of, None, false)],
     }
 }
 

@@ -1,7 +1,7 @@
 //! Empty patches: a name for a set of dependencies, and a way to hear that all of them are on disk.
 
 use crate::Event;
-use crate::graph::{Graph, NIL, PatchId, State};
+use crate::graph::{DEPTH_OF_TRANSACTION, Graph, NIL, PatchId, State};
 use crate::planted::Planted;
 use crate::search::Target;
 use crate::undo::Undo;
@@ -110,6 +110,16 @@ impl Graph {
         self.add_edge(index, before);
         self.emit(&Event::Depend { id: empty, on });
         Ok(())
+    }
+
+    /// Makes an empty patch, held until it is released, that stands for a transaction: what depends on it is changed as a whole or not at
+    /// all. So however many transactions it comes after, blocks that depend on it need no undo data on that account.
+    pub fn create_transaction(&mut self, dependencies: &[PatchId]) -> PatchId {
+        let id = self.create_empty(dependencies, None, true);
+        if let Some(index) = self.index_of(id) {
+            self.patches[index as usize].depth = DEPTH_OF_TRANSACTION;
+        }
+        id
     }
 
     /// Lets a held empty patch commit as soon as its dependencies have.

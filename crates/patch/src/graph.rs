@@ -104,9 +104,13 @@ pub(crate) struct Patch {
     pub(crate) watched: bool,
     /// How many blocks its longest chain of dependencies leads through, as far as it was known when they were added. What
     /// committed since is not taken off, and what dependencies came to wait for later is not added.
+    /// Or [`DEPTH_OF_TRANSACTION`].
     pub(crate) depth: u8,
     pub(crate) undo: Undo,
 }
+
+/// The depth of an empty patch that stands for a transaction: it counts for none.
+pub(crate) const DEPTH_OF_TRANSACTION: u8 = u8::MAX;
 
 impl Patch {
     /// Bits: every bit that was ever flipped.

@@ -1,7 +1,7 @@
 //! The intrusive lists: a block's patches, its ready patches, and the edges.
 
 use crate::BlockId;
-use crate::graph::{Edge, Graph, NIL, State};
+use crate::graph::{DEPTH_OF_TRANSACTION, Edge, Graph, NIL, State};
 use crate::planted::Planted;
 
 impl Graph {
@@ -128,11 +128,13 @@ impl Graph {
     /// How deep a patch of `block` lies that depends on `before`.
     pub(crate) fn depth_on(&self, block: u32, before: u32) -> u8 {
         let b = &self.patches[before as usize];
-        if b.in_flight {
+        if b.in_flight || b.depth == DEPTH_OF_TRANSACTION {
             return 0;
         }
         let crosses = b.block != NIL && b.block != block;
-        b.depth.saturating_add(u8::from(crosses))
+        b.depth
+            .saturating_add(u8::from(crosses))
+            .min(DEPTH_OF_TRANSACTION - 1)
     }
 
     /// Adds `after → before`, unless a look at the newest edges of both finds it there already (merging asks for the same edge
@@ -149,7 +151,9 @@ impl Graph {
         let edge = self.new_edge(after, before);
         let depth = self.depth_on(self.patches[after as usize].block, before);
         let a = &mut self.patches[after as usize];
-        a.depth = a.depth.max(depth);
+        if a.depth != DEPTH_OF_TRANSACTION {
+            a.depth = a.depth.max(depth);
+        }
         let (head_after, head_before) = (
             self.patches[before as usize].afters,
             self.patches[after as usize].befores,

@@ -95,3 +95,29 @@ fn a_later_change_of_the_block_does_not_make_a_deep_patch_hard() {
     disk.graph.check_invariants().expect("the graph is sound");
     assert_eq!(disk.drain(12), 12);
 }
+
+#[test]
+fn changes_of_a_transaction_are_hard_however_many_come_before_it() {
+    const TRANSACTIONS: u32 = 12;
+    let mut disk = Disk {
+        graph: Graph::new(Optimisations::BOTH),
+        bytes: vec![vec![0; 64]; TRANSACTIONS as usize + 3],
+    };
+    let mut last = PatchId::COMMITTED;
+    for number in 0..TRANSACTIONS {
+        let hold = disk.graph.create_transaction(&[last]);
+        for (block, at) in [(0, 0), (0, 32), (1, 8 * (number % 8))] {
+            let changed = disk.write(block, at, &[hold]);
+            let kind = disk.graph.info(changed).unwrap().kind;
+            assert_eq!(kind, PatchKind::Hard, "transaction {number}");
+        }
+        // The commit record, which the transaction waits for.
+        let commit = disk.write(2 + number, 0, &[last]);
+        disk.graph.add_dependency(hold, commit).unwrap();
+        disk.graph.release(hold);
+        last = hold;
+    }
+    disk.graph.check_invariants().expect("the graph is sound");
+    assert_eq!(disk.drain(TRANSACTIONS + 2), TRANSACTIONS as usize + 1);
+    assert_eq!(disk.graph.counters().live, 0);
+}

@@ -14,6 +14,7 @@ while [ "$rounds" -eq 0 ] || [ "$round" -lt "$rounds" ]; do
         FSX_OPS="${FSX_OPS:-200000}" ROUNDS="${IMAGES:-500}" MOMENTS="${MOMENTS:-2000}" CUTS="${CUTS:-40}" \
         cargo test --release --locked -p backstitch-tests \
         --test kill --test recorded --test journal --test lockstep --test fsx --test bad_images -- --nocapture
+    cargo test --release --locked -p backstitch-vfs --test journal_write -- --ignored
     for workload in ace:1 seq:2 ace:2 random:2000; do
         # ACE's sequences of one operation are explored to the end.
         bounds="--exhaustive 2000 --samples 300"

@@ -7,6 +7,7 @@ use std::sync::mpsc;
 
 use backstitch_ext::format::features::{COMPAT_HAS_JOURNAL, COMPAT_RESIZE_INODE, Features};
 use backstitch_ext::mkfs::{Mkfs, MkfsError};
+use backstitch_journal::format::Features as JournalFeatures;
 use backstitch_layout::Error as LayoutError;
 use backstitch_ordering::MechanismKind;
 use backstitch_store::Optimisations;
@@ -65,6 +66,8 @@ pub struct ImageOptions {
     pub block_bytes: u32,
     /// The journal, under the orderings that have one, is on a device of its own.
     pub journal_device: bool,
+    /// What that journal uses.
+    pub journal_features: JournalFeatures,
 }
 
 impl Default for ImageOptions {
@@ -73,6 +76,7 @@ impl Default for ImageOptions {
             size_bytes: 8 << 20,
             block_bytes: 1024,
             journal_device: false,
+            journal_features: JournalFeatures::default(),
         }
     }
 }
@@ -138,6 +142,7 @@ impl ImageOptions {
                 ..Features::EXT2_DEFAULT
             },
             device_is_zero: true,
+            journal_features: self.journal_features,
             ..Mkfs::new([7; 16], [9; 16], 1_600_000_000)
         };
         let (size_bytes, block_bytes) = (self.size_bytes, self.block_bytes);

@@ -7,6 +7,7 @@ use crate::nested::Nesting;
 use backstitch_device::{BlockDevice, DeviceError, WriteRequest, check_range};
 use backstitch_ext::fsck::Source;
 use backstitch_ext::mkfs::{Mkfs, MkfsError, MkfsJournal, attach_journal};
+use backstitch_journal::format::Features as JournalFeatures;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use twox_hash::XxHash3_128;
@@ -99,6 +100,7 @@ impl Fork {
             block_size: Some(block_bytes),
             label: Vec::new(),
             uuid: [11; 16],
+            features: mkfs.journal_features,
             time_seconds: mkfs.time_seconds,
             device_is_zero: true,
         };
@@ -106,6 +108,7 @@ impl Fork {
         let made = journal.write(&elsewhere)?;
         let mkfs = Mkfs {
             journal_uuid: Some(made.uuid),
+            journal_features: JournalFeatures::default(),
             ..mkfs.clone()
         };
         let home = Fork::formatted(&mkfs, size_bytes, block_bytes)?;

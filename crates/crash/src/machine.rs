@@ -346,9 +346,21 @@ impl Machine {
             size_bytes: Some(size),
             ..SetAttributes::default()
         };
+        let is_shorter = size < self.model.borrow().object(id).contents.current().len() as u64;
+        if is_shorter {
+            // A long one is done in steps, and a crash may come between them.
+            self.note_truncated(id, size);
+        }
         self.mount.run(Scope::Attributes, watcher, |fs, v, now| {
             fs.set_attributes(v, inode, &set, now)
         })?;
+        if !is_shorter {
+            self.note_truncated(id, size);
+        }
+        Ok(())
+    }
+
+    fn note_truncated(&mut self, id: ObjectId, size: u64) {
         let block_bytes = self.mount.block_bytes() as usize;
         let mut contents = self.model.borrow().object(id).contents.current().to_vec();
         let mut model = self.model.borrow_mut();
@@ -360,7 +372,6 @@ impl Machine {
         }
         contents.resize(size as usize, 0);
         model.set_contents(id, contents);
-        Ok(())
     }
 
     fn allocate(

@@ -181,7 +181,8 @@ impl Mount {
                 Err(Error::Miss) => {
                     drive::read_wanted(&mut self.store, &self.devices)?;
                 }
-                Err(Error::Again) => {}
+                // Others may come between the steps of a long operation, and so may the end of a transaction.
+                Err(Error::Again) => self.tend_log(self.clock, watcher)?,
                 Err(Error::WaitForFrees) => self.drain(watcher)?,
                 Err(Error::WaitForNames) => {
                     self.reclaim_until(watcher, |progress| progress.is_settled)?;
@@ -304,6 +305,9 @@ impl Mount {
             let worked = self.work(watcher)?;
             if worked {
                 watcher.at_rest(self);
+            }
+            if self.is_log_full() {
+                self.free_log(watcher)?;
             }
             let committed = self.commit(watcher)?;
             let wrote = self.write_batch(Goal::All, watcher)?;

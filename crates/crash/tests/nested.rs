@@ -10,6 +10,7 @@ use backstitch_crash::{
 use backstitch_device::MemoryDevice;
 use backstitch_ext::Ext2;
 use backstitch_ext::mkfs::{Mkfs, MkfsJournal, attach_journal};
+use backstitch_journal::format::Features;
 use backstitch_ordering::planted::{Planted, plant};
 use backstitch_ordering::{JournalMode, MechanismKind};
 use backstitch_store::Optimisations;
@@ -114,6 +115,7 @@ fn figure_8() -> Fork {
         block_size: Some(BLOCK as u32),
         label: Vec::new(),
         uuid: [11; 16],
+        features: Features::default(),
         time_seconds: 1_600_000_000,
         device_is_zero: true,
     };

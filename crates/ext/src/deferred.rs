@@ -7,14 +7,16 @@
 use std::collections::VecDeque;
 
 use backstitch_layout::{DeferredStatistics, Error, Result, Timestamp};
-use backstitch_ordering::{PatchId, Volume};
+use backstitch_ordering::{BlockClass, PatchId, Volume};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::format::Inode;
 use crate::groups::Run;
 use crate::inodes::InodeState;
 use crate::layout::Ext;
-use crate::map::Owner;
+use crate::map::{Owner, Unmapping};
 use crate::planted::{Planted, planted, unless_all};
+use crate::steps;
 
 /// How many leaf indirect blocks of a freed inode one step may look at.
 const LEAVES_PER_STEP: u64 = 64;
@@ -53,6 +55,22 @@ pub(crate) struct DeadInode {
     blocks: u64,
 }
 
+/// What came of an item.
+enum Progress {
+    Done,
+    /// This is left of it.
+    Part(Item),
+    /// The transaction that is being ended has no room for any of it.
+    NoRoom,
+}
+
+/// What one step frees of a dead inode: its blocks from `from` on.
+struct Part {
+    from: u64,
+    plan: Unmapping,
+    owner: Owner,
+}
+
 /// Work that waits for the same few patches: one empty patch for all of it, not one for each file of a tree that is removed.
 #[derive(Debug, Default)]
 struct Gathering {
@@ -69,6 +87,8 @@ pub(crate) struct Deferred {
     /// How many items there are in both.
     waiting_items: usize,
     due: VecDeque<Item>,
+    /// What the transaction that is being ended has no room for.
+    later: Vec<Item>,
     next_token: u64,
     done: u64,
     /// Inodes without names and references, to be freed.
@@ -111,6 +131,7 @@ impl Deferred {
         let items = waiting
             .chain(&self.gathering.items)
             .chain(&self.due)
+            .chain(&self.later)
             .chain(&self.aside);
         items.filter_map(|item| match item {
             Item::Inode(dead) => Some(dead.number),
@@ -162,7 +183,8 @@ impl Deferred {
 
     pub(crate) fn statistics(&self) -> DeferredStatistics {
         DeferredStatistics {
-            pending: (self.waiting_items + self.due.len() + self.dead.len()) as u64,
+            pending: (self.waiting_items + self.due.len() + self.later.len() + self.dead.len())
+                as u64,
             done: self.done,
             unreadable: (self.aside.len() + self.aside_dead.len()) as u64,
             ready: (self.due.len() + self.dead.len()) as u64,
@@ -212,6 +234,9 @@ impl Ext {
     pub(crate) fn defer_blocks(&mut self, v: &mut Volume<'_>, runs: Vec<Run>, after: &[PatchId]) {
         self.deferred.pending_blocks += runs.iter().map(|r| r.len).sum::<u64>();
         runs.iter().for_each(|run| self.track_blocks(*run));
+        if !after.is_empty() {
+            self.expect_freeing(v, &runs);
+        }
         self.defer(v, Item::Blocks(runs), after);
     }
 
@@ -227,6 +252,9 @@ impl Ext {
         if !waits {
             self.deferred.due.push_back(item);
             return;
+        }
+        if let Item::AttributeBlock(block) = item {
+            v.expect(block);
         }
         self.deferred.waiting_items += 1;
         let mut live = after.iter().filter(|p| v.is_live(**p));
@@ -262,6 +290,19 @@ impl Ext {
             after.truncate(1);
         }
         v.watch(&after, token);
+    }
+
+    /// What this transaction had no room for is done at the end of the next one. Until then the disk lists it among the orphans.
+    pub(crate) fn defer_rest(&mut self, v: &mut Volume<'_>) {
+        let items = std::mem::take(&mut self.deferred.later);
+        if items.is_empty() {
+            return;
+        }
+        let token = self.deferred.next_token;
+        self.deferred.next_token += 1;
+        self.deferred.waiting_items += items.len();
+        self.deferred.waiting.insert(token, items);
+        v.watch(&[], token);
     }
 
     /// One reference to an inode less. The last one of an inode without names starts freeing it.
@@ -323,8 +364,9 @@ impl Ext {
                 break;
             };
             match self.do_item(v, &item) {
-                Ok(None) => self.deferred.done += 1,
-                Ok(Some(rest)) => self.deferred.due.push_front(rest),
+                Ok(Progress::Done) => self.deferred.done += 1,
+                Ok(Progress::Part(rest)) => self.deferred.due.push_front(rest),
+                Ok(Progress::NoRoom) => self.deferred.later.push(item),
                 Err(Error::Miss) => {
                     self.deferred.due.push_front(item);
                     return Err(Error::Miss);
@@ -426,19 +468,19 @@ impl Ext {
         }
     }
 
-    /// Does one item, or a part of it; returns what is left.
-    fn do_item(&mut self, v: &mut Volume<'_>, item: &Item) -> Result<Option<Item>> {
+    /// Does one item, or a part of it.
+    fn do_item(&mut self, v: &mut Volume<'_>, item: &Item) -> Result<Progress> {
         match item {
             Item::Blocks(runs) => {
                 self.gather_freeing(v, runs)?;
                 self.free_runs(v, runs);
                 let count: u64 = runs.iter().map(|r| r.len).sum();
                 self.deferred.pending_blocks = self.deferred.pending_blocks.saturating_sub(count);
-                Ok(None)
+                Ok(Progress::Done)
             }
             Item::AttributeBlock(block) => {
                 self.release_attribute_block(v, *block, None)?;
-                Ok(None)
+                Ok(Progress::Done)
             }
             Item::Inode(dead) => self.free_part_of_inode(v, *dead),
         }
@@ -454,7 +496,7 @@ impl Ext {
     }
 
     /// Frees an inode's blocks from the end on, a bounded part at a time, then its attributes, then the inode itself.
-    fn free_part_of_inode(&mut self, v: &mut Volume<'_>, dead: DeadInode) -> Result<Option<Item>> {
+    fn free_part_of_inode(&mut self, v: &mut Volume<'_>, dead: DeadInode) -> Result<Progress> {
         let DeadInode {
             number,
             done_from,
@@ -474,21 +516,27 @@ impl Ext {
         let mut left = blocks;
         // Without sectors it has no blocks: nothing to look for.
         if inode.sectors > 0 && inode.has_block_map(self.sb.block_size) && done_from > 0 {
-            let end = self.mapped_end(v, &inode, done_from)?;
-            let from = end.saturating_sub(LEAVES_PER_STEP * self.pointers_per_block());
-            let plan = self.gather_unmapping(v, &inode, from..done_from, Owner::Freed)?;
+            let Some(part) = self.gather_part_of_dead(v, &inode, done_from)? else {
+                return Ok(Progress::NoRoom);
+            };
+            let Part { from, plan, owner } = part;
             self.gather_freeing(v, &plan.freed)?;
+            if owner == Owner::Lives {
+                self.unmap_part_of_dead(v, number, &inode, &plan);
+            }
             self.free_runs(v, &plan.freed);
             let freed = plan.count.min(blocks);
             left -= freed;
             self.deferred.pending_blocks = self.deferred.pending_blocks.saturating_sub(freed);
             if from > 0 {
-                return Ok(Some(Item::Inode(DeadInode {
+                return Ok(Progress::Part(Item::Inode(DeadInode {
                     number,
                     done_from: from,
                     blocks: left,
                 })));
             }
+        } else if !self.fits(v, &[]) {
+            return Ok(Progress::NoRoom);
         }
         if inode.file_acl != 0 {
             self.release_attribute_block(v, inode.file_acl, Some(number))?;
@@ -503,6 +551,59 @@ impl Ext {
             self.deferred.idle.pop_back();
         }
         self.windows.drop_of(number);
-        Ok(None)
+        Ok(Progress::Done)
+    }
+
+    /// The last blocks of a dead inode, as many as one step frees; `None` where the transaction has no room for any. Where scopes are
+    /// atomic and it is not all in one, the pointers are nullified too: a transaction may end behind each step, and whoever replays
+    /// it goes on from what the inode says.
+    fn gather_part_of_dead(
+        &self,
+        v: &mut Volume<'_>,
+        inode: &Inode,
+        done_from: u64,
+    ) -> Result<Option<Part>> {
+        let end = self.mapped_end(v, inode, done_from)?;
+        let mut from = steps::begins(end, LEAVES_PER_STEP, self.pointers_per_block());
+        if from == 0 || !v.scopes_are_atomic() {
+            let owner = Owner::Freed;
+            let plan = self.gather_unmapping(v, inode, from..done_from, owner)?;
+            if self.fits(v, &plan.freed) {
+                return Ok(Some(Part { from, plan, owner }));
+            }
+        }
+        loop {
+            let owner = Owner::Lives;
+            let plan = self.gather_unmapping(v, inode, from..done_from, owner)?;
+            if self.fits(v, &plan.freed) {
+                return Ok(Some(Part { from, plan, owner }));
+            }
+            let blocks = end.saturating_sub(from);
+            if blocks <= 1 {
+                return Ok(None);
+            }
+            from += blocks / 2;
+        }
+    }
+
+    /// Nullifies the pointers to a part of a dead inode's blocks.
+    fn unmap_part_of_dead(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        inode: &Inode,
+        plan: &Unmapping,
+    ) {
+        for (block, first, count) in &plan.entries {
+            let zeros = vec![0; count * 4];
+            v.write(*block, BlockClass::Metadata, first * 4, &zeros, &[]);
+        }
+        let sectors = plan.count * u64::from(self.sectors_per_block());
+        self.edit_inode(v, number, &[], |e| {
+            for root in &plan.roots {
+                e.set_pointer(*root, 0);
+            }
+            e.set_sectors(inode.sectors.saturating_sub(sectors as u32));
+        });
     }
 }

@@ -68,6 +68,8 @@ pub(crate) struct InodeState {
     pub(crate) tail_zeroed: Option<PatchId>,
     /// The last patch that made the file shorter: until it is on the disk the file may be longer there.
     pub(crate) shrunk: Option<PatchId>,
+    /// It has its new size, and blocks behind it: a step of a truncation was done, and not the last. The disk lists it.
+    pub(crate) is_truncating: bool,
     /// Where the next block of contents would best go; 0 where nothing is known.
     pub(crate) goal: u64,
     /// Blocks were added to it before.
@@ -633,6 +635,7 @@ impl Ext {
         };
         let live = |id: &Option<PatchId>| id.is_some_and(|id| v.is_live(id));
         let busy = state.freed.is_some()
+            || state.is_truncating
             || !state.names.is_empty()
             || live(&state.made)
             || live(&state.reach)

@@ -39,7 +39,7 @@ pub(crate) struct Ext {
     pub(crate) reclaimed: (u64, u64),
     /// What it changed and nobody above has been told yet.
     pub(crate) changed: Vec<Changed>,
-    /// The inodes without names that the disk lists, the first one first.
+    /// The inodes without names, or with a truncation under way, that the disk lists, the first one first.
     pub(crate) orphans: Vec<u32>,
     pub(crate) free_epoch: u64,
     /// The superblock's, which takes a search.
@@ -343,7 +343,9 @@ impl FileSystem for Ext {
 
     fn prepare_commit(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<()> {
         self.write_orphans(v, now)?;
-        self.write_counters(v, now)
+        self.write_counters(v, now)?;
+        self.defer_rest(v);
+        Ok(())
     }
 
     fn hold(&mut self, inode: InodeNumber) {

@@ -19,7 +19,8 @@
 //! | `reach` | which names can be reached, and what must not go before that |
 //! | `index` | finding names in directories, `htree` their index on the disk, `names` the operations on them, `rename`, `exchange` |
 //! | `deferred` | freeing what nothing on the disk refers to any more |
-//! | `orphans` | the list of inodes without names, for mechanisms whose scopes are atomic |
+//! | `orphans` | the list of inodes without names and of truncations under way, for mechanisms whose scopes are atomic |
+//! | `steps` | how much one step of a long operation takes on |
 //! | `reclaim` | freeing what a crash left |
 //! | `planted` | errors for tests of the tests |
 
@@ -53,6 +54,7 @@ pub mod repair;
 mod replace;
 mod room;
 mod shrink;
+pub mod steps;
 mod xattrs;
 
 pub use mount::Ext2;

@@ -1,8 +1,8 @@
-//! The list of orphans: inodes that have no name and are not freed.
+//! The list of orphans: inodes that have no name and are not freed, and those with blocks behind their size.
 //!
-//! Somebody has them open, or their freeing is not at its end. Where scopes are atomic, and only there, the disk lists them, from the
+//! Somebody has them open, or their freeing or truncation is not at its end. Where scopes are atomic, and only there, the disk lists them, from the
 //! superblock on through the field in which other inodes have the time of their deletion, so that whoever replays the journal can
-//! free them. The list is brought up to date once, at the end of a transaction: what comes and goes within one is never in it.
+//! free them, or what they have behind their size. The list is brought up to date once, at the end of a transaction: what comes and goes within one is never in it.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,9 @@ use crate::layout::Ext;
 impl Ext {
     /// Makes the list on the disk what it should be. May miss, before anything is changed.
     pub(crate) fn write_orphans(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<()> {
-        let is_orphan = |(_, state): &(&u32, &crate::inodes::InodeState)| state.freed.is_some();
+        let is_orphan = |(_, state): &(&u32, &crate::inodes::InodeState)| {
+            state.freed.is_some() || state.is_truncating
+        };
         let held = self
             .inodes
             .iter()
@@ -33,11 +35,11 @@ impl Ext {
         let mut fields = Vec::new();
         let deleted = now.seconds.clamp(1, u32::MAX.into()) as u32;
         for inode in gone {
-            fields.push((self.inode_place(inode)?, deleted));
+            fields.push((self.inode_place(inode)?, None));
         }
         for (index, inode) in list.iter().enumerate() {
             let next = list.get(index + 1).copied().unwrap_or(0);
-            fields.push((self.inode_place(*inode)?, next));
+            fields.push((self.inode_place(*inode)?, Some(next)));
         }
         let missing = fields
             .iter()
@@ -48,8 +50,12 @@ impl Ext {
         }
         let head = list.first().copied().unwrap_or(0);
         self.write_superblock(v, OFFSET_LAST_ORPHAN, &head.to_le_bytes(), &[])?;
-        for ((block, at), value) in fields {
-            let at = at + offset::DTIME;
+        for ((block, inode), next) in fields {
+            let at = inode + offset::DTIME;
+            let links = inode + offset::LINKS;
+            // Off the list it is deleted, or it lives on, truncated.
+            let lives = v.read(block)?[links..links + 2] != [0, 0];
+            let value = next.unwrap_or(if lives { 0 } else { deleted });
             if v.read(block)?[at..at + 4] != value.to_le_bytes() {
                 v.write(block, BlockClass::Metadata, at, &value.to_le_bytes(), &[]);
             }

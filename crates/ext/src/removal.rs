@@ -240,9 +240,13 @@ impl Ext {
         let after = unless_all(Planted::FreedBeforeClearing, &clearings);
         // No name leads to it any more.
         let before = v.hide(true);
+        // The list of orphans goes on in the same field.
+        let is_listed = self.orphans.contains(&number);
         let freed = self.change_inode(v, number, after, |e| {
             e.set_links(0);
-            e.set_dtime(now.seconds.clamp(1, u32::MAX.into()) as u32);
+            if !is_listed {
+                e.set_dtime(now.seconds.clamp(1, u32::MAX.into()) as u32);
+            }
             e.set_changed(now);
         });
         v.hide(before);

@@ -9,6 +9,7 @@ use crate::groups::Run;
 use crate::layout::Ext;
 use crate::map::{Mapped, Owner, Unmapping};
 use crate::planted::{Planted, unless, unless_all};
+use crate::steps;
 
 /// How many leaf indirect blocks one step may look at.
 const LEAVES_PER_STEP: u64 = 256;
@@ -49,8 +50,8 @@ impl Ext {
         self.shrink(v, number, inode, size, now)
     }
 
-    /// Before a file grows: a crash may have left blocks mapped behind its end, with bytes that it was given then. They must not come
-    /// to light. A step of its own, where there are any.
+    /// Before a file grows: a crash, or a truncation under way, may have left blocks mapped behind its end, with bytes that it was
+    /// given then. They must not come to light. A step of its own, where there are any.
     pub(crate) fn drop_leftovers(
         &mut self,
         v: &mut Volume<'_>,
@@ -58,7 +59,8 @@ impl Ext {
         inode: &Inode,
         now: Timestamp,
     ) -> Result<()> {
-        if !self.has_leaks {
+        let is_truncating = self.inodes.get(&number).is_some_and(|s| s.is_truncating);
+        if !self.has_leaks && !is_truncating {
             return Ok(());
         }
         let blocks = inode.size.div_ceil(self.block_size() as u64);
@@ -143,24 +145,24 @@ impl Ext {
     ) -> Result<()> {
         let bs = self.block_size() as u64;
         let keep = size.div_ceil(bs);
-        let end = self.mapped_end(v, inode, u64::MAX)?;
-        let n = self.pointers_per_block();
-        // Cut off a bounded part of the tree at a time, at the border of an indirect block.
-        let cut = keep.max((end.saturating_sub(1) / n * n).saturating_sub(LEAVES_PER_STEP * n));
-        let step_size = if cut > keep {
-            inode.size.min(cut * bs)
-        } else {
-            size
+        let (cut, plan) = self.gather_cut(v, inode, keep)?;
+        let is_last = cut == keep;
+        // Where a step may be the last one that the disk has seen, the file ends there. Where the disk lists what is under way (see
+        // `orphans`), it has its new end from the first step on, and whoever replays the journal does the rest.
+        let is_listed = v.scopes_are_atomic();
+        let step_size = match is_last || is_listed {
+            true => size,
+            false => inode.size.min(cut * bs),
         };
-        let plan = self.gather_unmapping(v, inode, cut..self.blocks_max(), Owner::Lives)?;
         self.gather_freeing(v, &plan.freed)?;
-        let tail = if cut > keep {
-            None
-        } else {
-            self.gather_zeroing(v, inode, size, bs * keep)?
+        let tail = match is_last {
+            true => self.gather_zeroing(v, inode, size, bs * keep)?,
+            false => None,
         };
         let shrunk = self.apply_unmapping(v, number, inode, plan, step_size, now);
-        self.state(number).shrunk = Some(shrunk);
+        let state = self.state(number);
+        state.shrunk = Some(shrunk);
+        state.is_truncating = is_listed && !is_last && steps::are_listed();
         if let Some(zeroing) = tail {
             // Only once the size hides them, or a crash in between would show zeros where there was something.
             let after = unless(Planted::TailZeroedBeforeSize, shrunk);
@@ -170,10 +172,25 @@ impl Ext {
         }
         self.state(number).goal = 0;
         self.windows.drop_of(number);
-        if cut > keep {
-            Err(Error::Again)
-        } else {
-            Ok(())
+        if is_last { Ok(()) } else { Err(Error::Again) }
+    }
+
+    /// The last part of a file, of a bounded size, as far as it lies behind `keep` blocks: where it begins, and what maps it. At the border of
+    /// an indirect block, unless the transaction has no room for so much.
+    fn gather_cut(&self, v: &mut Volume<'_>, inode: &Inode, keep: u64) -> Result<(u64, Unmapping)> {
+        let end = self.mapped_end(v, inode, u64::MAX)?;
+        let mut cut = keep.max(steps::begins(
+            end,
+            LEAVES_PER_STEP,
+            self.pointers_per_block(),
+        ));
+        loop {
+            let plan = self.gather_unmapping(v, inode, cut..self.blocks_max(), Owner::Lives)?;
+            let blocks = end.saturating_sub(cut);
+            if blocks <= 1 || self.fits(v, &plan.freed) {
+                return Ok((cut, plan));
+            }
+            cut += blocks / 2;
         }
     }
 
@@ -326,8 +343,12 @@ impl Ext {
         } else {
             None
         };
-        let (start, end) = self.part_to_unmap(v, inode, first, last)?;
-        let plan = self.gather_unmapping(v, inode, start..end, Owner::Lives)?;
+        let (mapped, mut end) = self.part_to_unmap(v, inode, first, last)?;
+        let mut plan = self.gather_unmapping(v, inode, first..end, Owner::Lives)?;
+        while end > mapped + 1 && !self.fits(v, &plan.freed) {
+            end = mapped + (end - mapped) / 2;
+            plan = self.gather_unmapping(v, inode, first..end, Owner::Lives)?;
+        }
         self.gather_freeing(v, &plan.freed)?;
         for zeroing in head.into_iter().chain(tail) {
             let id = self.zero(v, zeroing, &[]);
@@ -342,7 +363,8 @@ impl Ext {
     }
 
     /// A part of `first..last` from its start on, long enough to hold something mapped, and of a bounded number of indirect
-    /// blocks that are. It always starts at `first`, so that indirect blocks that map nothing go too.
+    /// blocks that are: the first mapped block, and where the part ends. It always starts at `first`, so that indirect blocks that map
+    /// nothing go too.
     fn part_to_unmap(
         &mut self,
         v: &mut Volume<'_>,
@@ -358,7 +380,7 @@ impl Ext {
             }
         }
         let border = at.saturating_add(LEAVES_PER_STEP * self.pointers_per_block());
-        Ok((first, border.min(last).max(first)))
+        Ok((at, border.min(last).max(first)))
     }
 
     /// Checks that blocks about to be freed are marked as used, and brings their bitmaps into memory.

@@ -11,6 +11,8 @@ use std::cell::Cell;
 pub enum Planted {
     /// The commit record does not wait for the copies.
     CommitBeforeCopies,
+    /// A commit record that need not wait for the copies stands for them: originals wait for it alone.
+    CommitStandsForCopies,
     /// Originals do not wait for the commit record.
     NoHold,
     /// Freed blocks are not revoked.
@@ -27,8 +29,9 @@ pub enum Planted {
 
 impl Planted {
     /// All that show without patchgroups.
-    pub const ALL: [Planted; 6] = [
+    pub const ALL: [Planted; 7] = [
         Planted::CommitBeforeCopies,
+        Planted::CommitStandsForCopies,
         Planted::NoHold,
         Planted::NoRevokes,
         Planted::CommitBeforeContents,

@@ -29,11 +29,16 @@ impl Transaction {
     }
 }
 
+/// How many blocks so many revocations take, at a transaction's beginning.
+pub(crate) fn revoke_blocks(sb: &Superblock, revokes: usize) -> usize {
+    let per_block = revoke::capacity(sb.block_bytes, sb.features, &sb.checksums()).max(1);
+    revokes.div_ceil(per_block)
+}
+
 /// How many blocks of the log a transaction takes.
 pub(crate) fn log_blocks(sb: &Superblock, copies: usize, revokes: usize) -> usize {
-    let per_revoke = revoke::capacity(sb.block_bytes, sb.features, &sb.checksums()).max(1);
     let per_descriptor = sb.tag_format().capacity(sb.block_bytes).max(1);
-    revokes.div_ceil(per_revoke) + copies + copies.div_ceil(per_descriptor) + 1
+    revoke_blocks(sb, revokes) + copies + copies.div_ceil(per_descriptor) + 1
 }
 
 /// A transaction's blocks of the log. Copies that need no escape are shared, not copied.
@@ -74,7 +79,7 @@ pub(crate) fn encode(
         log.append(&mut logged);
     }
     if checksums.kind == ChecksumKind::Transaction {
-        for block in &log[revokes.len().div_ceil(room)..] {
+        for block in &log[revoke_blocks(sb, revokes.len())..] {
             sum = crc32(sum, block);
         }
     }

@@ -92,6 +92,15 @@ pub trait Mechanism: Send {
         false
     }
 
+    /// So many blocks the scope under way may change, where what reaches the disk as a whole is bounded; when that is being ended, what was
+    /// put off until then.
+    fn room(&self) -> usize {
+        usize::MAX
+    }
+
+    /// What was put off until the end of what reaches the disk as a whole will change this block.
+    fn expect(&mut self, _block: u64) {}
+
     /// The mechanism's log, for whoever drives its commits; `None` where it has none.
     fn log(&mut self) -> Option<&mut dyn Log> {
         None

@@ -587,6 +587,17 @@ impl<'a> Volume<'a> {
         self.mechanism.scopes_are_atomic()
     }
 
+    /// So many blocks the scope under way may change, or what is put off until the end of a transaction, while one is being ended.
+    /// No bound where scopes are not atomic.
+    pub fn room(&self) -> usize {
+        self.mechanism.room()
+    }
+
+    /// What was put off with [`watch`](Self::watch) will change this block: where scopes are atomic its place is kept.
+    pub fn expect(&mut self, block: u64) {
+        self.mechanism.expect(block);
+    }
+
     /// How many patches have been made and are no more: what is known because of patches changes with it.
     pub fn retired(&self) -> u64 {
         let counters = self.store.graph().counters();

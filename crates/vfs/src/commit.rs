@@ -147,7 +147,7 @@ impl Engine {
     }
 
     /// One step of making room in the log: moves its tail, or brings home what keeps it where it is.
-    fn free_log(&self, core: &mut MutexGuard<'_, Core>) -> Result<()> {
+    pub(crate) fn free_log(&self, core: &mut MutexGuard<'_, Core>) -> Result<()> {
         let clock = self.clock();
         let Core {
             store,
@@ -219,8 +219,9 @@ impl Engine {
             core.is_shared = core.committers > 1;
             let began = self.clock();
             self.commit(core)?;
+            // With what else they wait for, which may go in the same batch.
             let last = core.log_state().map(|s| s.last);
-            self.wait_for(core, last.into_iter().collect())?;
+            self.wait_for(core, targets.iter().copied().chain(last).collect())?;
             core.commit_took = self.clock().saturating_sub(began);
         }
         Ok(())

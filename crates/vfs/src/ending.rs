@@ -163,6 +163,10 @@ impl Engine {
             if deferred.is_ok() {
                 deferred = self.do_deferred_work(core).map(|any| worked = any);
             }
+            // What is put off from one transaction to the next finds room in the log at last.
+            if core.log_state().is_some_and(|s| s.is_full) && core.committing.is_none() {
+                self.free_log(core)?;
+            }
             let committed = self.commit(core)?;
             let wrote = self.write_batch(core, |core, now| {
                 core.store.next_batch(Goal::All, now, BATCH_BYTES)

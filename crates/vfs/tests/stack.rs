@@ -242,6 +242,7 @@ fn figure_8() -> (Vec<u8>, Stack) {
         block_size: Some(1024),
         label: Vec::new(),
         uuid: [11; 16],
+        features: Default::default(),
         time_seconds: 1_700_000_000,
         device_is_zero: true,
     };

@@ -8,7 +8,7 @@ use crate::{show, size};
 use backstitch_device::{BlockDevice, FileDevice, OpenOptions};
 use backstitch_ext::format::{Features, Superblock};
 use backstitch_ext::mkfs::{Mkfs, MkfsError, MkfsJournal, attach_journal};
-use backstitch_journal::format::ExternalJournal;
+use backstitch_journal::format::{ExternalJournal, Features as JournalFeatures};
 use serde_json::json;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -78,6 +78,10 @@ pub(crate) struct Args {
     /// `mkfs -O journal_dev` makes
     #[arg(short = 'J', long, value_name = "SIZE|device=JOURNAL", value_parser = journal_choice)]
     journal: Option<JournalChoice>,
+    /// Commit records have a checksum and are written together with what they commit: a transaction takes one flush instead of
+    /// two. Linux keeps it so with `-o journal_async_commit`
+    #[arg(long)]
+    journal_async_commit: bool,
     /// Percent of the blocks kept for root
     #[arg(short = 'm', long, value_name = "PERCENT", default_value_t = 5)]
     reserved_percent: u32,
@@ -214,12 +218,21 @@ fn wanted(args: &Args) -> Result<Mkfs> {
             Some(JournalChoice::Bytes(bytes)) => Some(bytes),
             _ => None,
         },
+        journal_features: journal_features(args),
         revision: args.revision,
         reserved_percent: args.reserved_percent,
         root_uid,
         root_gid,
         ..Mkfs::new(uuid, hash_seed, making_time()?)
     })
+}
+
+/// What the journal is to use.
+fn journal_features(args: &Args) -> JournalFeatures {
+    match args.journal_async_commit {
+        true => JournalFeatures::ASYNC_COMMIT,
+        false => JournalFeatures::default(),
+    }
 }
 
 /// Where a journal goes, or how large it is.
@@ -287,6 +300,7 @@ fn make_journal_device(args: &Args) -> Result<()> {
         block_size: narrow("block size", args.block_size)?,
         label: args.label.clone().unwrap_or_default().into_bytes(),
         uuid,
+        features: journal_features(args),
         time_seconds: making_time()?,
         device_is_zero: is_new,
     };

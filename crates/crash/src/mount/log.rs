@@ -84,6 +84,11 @@ impl Mount {
         Some(log.state(&self.store))
     }
 
+    /// Whether older transactions must go home before another one fits.
+    pub(super) fn is_log_full(&mut self) -> bool {
+        self.log_state().is_some_and(|s| s.is_full)
+    }
+
     /// From here on changes go through the log.
     pub(super) fn start_log(&mut self, watcher: &mut dyn Watcher) -> Result<()> {
         let is_read_only = self.fs.read_only_reason().is_some();
@@ -173,7 +178,7 @@ impl Mount {
     }
 
     /// Moves the log's tail, or brings home what keeps it where it is.
-    fn free_log(&mut self, watcher: &mut dyn Watcher) -> Result<()> {
+    pub(super) fn free_log(&mut self, watcher: &mut dyn Watcher) -> Result<()> {
         let now = self.now();
         let log = log_of(&mut *self.mechanism, &mut *self.fs, self.volume);
         let Some((log, volume)) = log else {

@@ -19,7 +19,7 @@ use crate::format::xattr::RawXattrHeader;
 use crate::format::{GroupDescriptor, bitmap, superblock, xattr};
 use crate::mount::from_format;
 
-/// The first orphans: as many as change `most_blocks` blocks, one at least.
+/// The first orphans: as many as change about `most_blocks` blocks. Of one that changes more, a part; it stays the first one.
 pub(super) fn next(
     device: &dyn BlockDevice,
     sb: &Superblock,
@@ -35,16 +35,18 @@ pub(super) fn next(
         sb,
         groups,
         now,
+        most_blocks: most_blocks.max(1),
         changed: BTreeMap::new(),
     };
     let mut found = Orphans::default();
     let mut next = sb.last_orphan;
-    while next != 0 && edit.changed.len() < most_blocks.max(1) {
-        let (after, was_freed) = edit.orphan(next)?;
+    while next != 0 && !edit.is_full() {
+        let (after, done) = edit.orphan(next)?;
         next = after;
-        match was_freed {
-            true => found.freed += 1,
-            false => found.truncated += 1,
+        match done {
+            Done::Freed => found.freed += 1,
+            Done::Truncated => found.truncated += 1,
+            Done::Part => break,
         }
         if found.freed + found.truncated > u64::from(sb.inodes_count) {
             return Err(corrupt(next, "the list does not end"));
@@ -65,10 +67,25 @@ struct Edit<'e> {
     sb: &'e Superblock,
     groups: Vec<GroupDescriptor>,
     now: Timestamp,
+    most_blocks: usize,
     changed: BTreeMap<u64, Vec<u8>>,
 }
 
+/// What was done with an orphan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Done {
+    Freed,
+    Truncated,
+    /// Some of its blocks are freed, and nothing points to these any more.
+    Part,
+}
+
 impl Edit<'_> {
+    /// Whether no more blocks are to be freed in this transaction.
+    fn is_full(&self) -> bool {
+        self.changed.len() >= self.most_blocks
+    }
+
     /// A block's bytes as they are now.
     fn look(&self, block: u64) -> Result<Vec<u8>> {
         match self.changed.get(&block) {
@@ -91,8 +108,8 @@ impl Edit<'_> {
         Ok(())
     }
 
-    /// Deals with one orphan. Gives the next one, and whether this one was freed.
-    fn orphan(&mut self, number: u32) -> Result<(u32, bool)> {
+    /// Deals with one orphan. Gives the next one to deal with, and what was done with this one.
+    fn orphan(&mut self, number: u32) -> Result<(u32, Done)> {
         if number < self.sb.first_inode || !self.sb.is_valid_inode(number) {
             return Err(corrupt(number, "no inode that can be one"));
         }
@@ -106,57 +123,88 @@ impl Edit<'_> {
         let bytes = self.look(block)?;
         let mut bytes = bytes[at..at + self.sb.inode_size as usize].to_vec();
         let inode = Inode::parse(&bytes).map_err(from_format)?;
-        let is_freed = inode.links == 0;
-        let kept = if is_freed {
-            0
-        } else {
-            inode.size.div_ceil(self.sb.block_size.into())
+        let mut done = match inode.links {
+            0 => Done::Freed,
+            _ => Done::Truncated,
+        };
+        let kept = match done {
+            Done::Freed => 0,
+            _ => inode.size.div_ceil(self.sb.block_size.into()),
         };
         let mut freed = 0;
         if inode.has_block_map(self.sb.block_size) {
-            freed = self.truncate(number, &inode, kept, &mut bytes)?;
-            if !is_freed {
-                self.clear_tail(&inode)?;
+            let is_whole;
+            (freed, is_whole) = self.truncate(number, &inode, kept, &mut bytes)?;
+            if !is_whole {
+                done = Done::Part;
             }
         }
-        if is_freed {
-            freed += self.drop_attributes(number, &inode)?;
-            self.free_inode(&inode, group, index, &mut bytes)?;
-        } else {
-            bytes[offset::DTIME..offset::DTIME + 4].fill(0);
+        match done {
+            Done::Freed => {
+                freed += self.drop_attributes(number, &inode)?;
+                self.free_inode(&inode, group, index, &mut bytes)?;
+            }
+            Done::Truncated => {
+                if inode.has_block_map(self.sb.block_size) {
+                    self.clear_tail(&inode)?;
+                }
+                bytes[offset::DTIME..offset::DTIME + 4].fill(0);
+            }
+            Done::Part => {}
         }
         let sectors =
             u64::from(inode.sectors).saturating_sub(freed * u64::from(self.sb.block_size / 512));
         bytes[offset::BLOCKS..offset::BLOCKS + 4].copy_from_slice(&(sectors as u32).to_le_bytes());
         self.put(block, at, &bytes)?;
-        Ok((inode.dtime, is_freed))
+        let next = if done == Done::Part {
+            number
+        } else {
+            inode.dtime
+        };
+        Ok((next, done))
     }
 
-    /// Frees a file's blocks from `kept` on. Gives how many.
-    fn truncate(&mut self, number: u32, inode: &Inode, kept: u64, bytes: &mut [u8]) -> Result<u64> {
+    /// Frees a file's blocks from `kept` on. Gives how many, and whether that were all.
+    fn truncate(
+        &mut self,
+        number: u32,
+        inode: &Inode,
+        kept: u64,
+        bytes: &mut [u8],
+    ) -> Result<(u64, bool)> {
         let pointers = u64::from(self.sb.block_size / 4);
-        let (mut first, mut freed) = (0, 0);
+        let (mut first, mut freed, mut is_whole) = (0, 0, true);
         for index in 0..POINTERS {
             let depth = index.saturating_sub(DIRECT_POINTERS - 1) as u32;
             let span = pointers.pow(depth);
             if first + span > kept && inode.block[index] != 0 {
                 let block = inode.block[index].into();
-                freed += self.free_tree(number, block, depth, kept.saturating_sub(first))?;
-                if first >= kept {
+                let kept = kept.saturating_sub(first);
+                let is_gone = self.free_tree(number, block, depth, kept, &mut freed)?;
+                is_whole &= is_gone || kept > 0 && !self.is_full();
+                if is_gone {
                     let at = offset::pointer(index);
                     bytes[at..at + 4].fill(0);
                 }
             }
             first += span;
         }
-        Ok(freed)
+        Ok((freed, is_whole))
     }
 
-    /// Frees what is below a pointer, but for the first `kept` blocks of the file there; the block pointed to as well where none is
-    /// kept.
-    fn free_tree(&mut self, number: u32, block: u64, depth: u32, kept: u64) -> Result<u64> {
-        let mut freed = 0;
+    /// Frees what is below a pointer, but for the first `kept` blocks of the file there, and as far as there is room; the block pointed to as
+    /// well where nothing is left below. Says whether that is gone.
+    fn free_tree(
+        &mut self,
+        number: u32,
+        block: u64,
+        depth: u32,
+        kept: u64,
+        freed: &mut u64,
+    ) -> Result<bool> {
+        let mut stays = kept > 0 || depth == 0 && self.is_full();
         if depth > 0 {
+            let mut gone = Vec::new();
             let span = u64::from(self.sb.block_size / 4).pow(depth - 1);
             let bytes = self.look(block)?;
             for (slot, pointer) in bytes.chunks_exact(4).enumerate() {
@@ -165,18 +213,21 @@ impl Edit<'_> {
                 if below == 0 || first + span <= kept {
                     continue;
                 }
-                freed +=
-                    self.free_tree(number, below.into(), depth - 1, kept.saturating_sub(first))?;
-                if kept > 0 && first >= kept {
-                    self.put(block, slot * 4, &[0; 4])?;
+                let kept = kept.saturating_sub(first);
+                match self.free_tree(number, below.into(), depth - 1, kept, freed)? {
+                    true => gone.push(slot),
+                    false => stays = true,
                 }
             }
+            for slot in gone.into_iter().filter(|_| stays) {
+                self.put(block, slot * 4, &[0; 4])?;
+            }
         }
-        if kept == 0 {
+        if !stays {
             self.free_block(number, block)?;
-            freed += 1;
+            *freed += 1;
         }
-        Ok(freed)
+        Ok(!stays)
     }
 
     fn free_block(&mut self, number: u32, block: u64) -> Result<()> {

@@ -1,7 +1,7 @@
 //! The journal of a new file system: its size, and its inode.
 
-use backstitch_journal::format::Superblock as JournalSuperblock;
 use backstitch_journal::format::superblock::MIN_BLOCKS;
+use backstitch_journal::format::{Features as JournalFeatures, Superblock as JournalSuperblock};
 
 use super::writer::{Writer, put_pointer};
 use super::{Mkfs, MkfsError};
@@ -38,11 +38,12 @@ pub(super) fn blocks(options: &Mkfs, sb: &Superblock) -> Result<u32, MkfsError> 
         options.journal_bytes.is_some(),
         options.journal_uuid.is_some(),
     );
-    if !has_journal && (has_size || is_outside) {
+    let has_features = options.journal_features != JournalFeatures::default();
+    if !has_journal && (has_size || is_outside || has_features) {
         return bad("a journal is described, but not has_journal");
     }
-    if has_size && is_outside {
-        return bad("a journal on another device has the size of that");
+    if (has_size || has_features) && is_outside {
+        return bad("a journal on another device is as that was made");
     }
     if !has_journal || is_outside {
         return Ok(0);
@@ -96,7 +97,8 @@ impl Writer<'_> {
             *pointer = tree.take(index.saturating_sub(DIRECT_POINTERS - 1)) as u32;
         }
         let (data, indirect) = (tree.data, tree.indirect);
-        let sb = JournalSuperblock::new(self.sb.block_size, blocks, 0, self.options.uuid);
+        let mut sb = JournalSuperblock::new(self.sb.block_size, blocks, 0, self.options.uuid);
+        sb.set_features(self.options.journal_features);
         let mut first = sb.encode().to_vec();
         first.resize(self.block_size(), 0);
         self.write_block(data[0], first)?;

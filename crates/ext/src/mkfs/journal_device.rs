@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use backstitch_device::BlockDevice;
 use backstitch_journal::format::superblock::{MIN_BLOCKS, SUPERBLOCK_BYTES};
-use backstitch_journal::format::{ExternalJournal, Superblock as JournalSuperblock};
+use backstitch_journal::format::{
+    ExternalJournal, Features as JournalFeatures, Superblock as JournalSuperblock,
+};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::MkfsError;
@@ -26,6 +28,8 @@ pub struct MkfsJournal {
     pub label: Vec<u8>,
     /// The UUID, by which a file system names the device.
     pub uuid: [u8; 16],
+    /// What the journal uses; nothing, as mke2fs has it.
+    pub features: JournalFeatures,
     /// When it is made, in seconds since 1970.
     pub time_seconds: u64,
     /// The device holds nothing but zeros (a new file).
@@ -41,7 +45,8 @@ impl MkfsJournal {
         let block_size = self.block_size.unwrap_or(4096);
         let blocks = self.blocks(block_size, device.size_bytes())?;
         let position = u32::from(block_size == 1024) + 1;
-        let log = JournalSuperblock::new(block_size, blocks, position, self.uuid);
+        let mut log = JournalSuperblock::new(block_size, blocks, position, self.uuid);
+        log.set_features(self.features);
         if !self.device_is_zero {
             clear(device, u64::from(blocks) * u64::from(block_size))?;
         }

@@ -22,6 +22,7 @@ mod writer;
 use crate::format::superblock::Superblock;
 use crate::format::{Features, FormatError};
 use backstitch_device::{BlockDevice, DeviceError};
+use backstitch_journal::format::Features as JournalFeatures;
 use thiserror::Error;
 
 pub use geometry::Geometry;
@@ -58,6 +59,8 @@ pub struct Mkfs {
     pub journal_bytes: Option<u64>,
     /// The journal's device, where the features have a journal and it is not to be inside; [`attach_journal`] must follow.
     pub journal_uuid: Option<[u8; 16]>,
+    /// What the journal uses, where it is inside; nothing, as mke2fs has it.
+    pub journal_features: JournalFeatures,
     /// Blocks kept for root, in percent, at most 50.
     pub reserved_percent: u32,
     /// When it is made, in seconds since 1970.
@@ -110,6 +113,7 @@ impl Mkfs {
             revision: 1,
             journal_bytes: None,
             journal_uuid: None,
+            journal_features: JournalFeatures::default(),
             reserved_percent: 5,
             time_seconds,
             root_uid: 0,

@@ -44,6 +44,14 @@ pub struct Features {
 }
 
 impl Features {
+    /// Commit records have a checksum of their transaction and need not come after it: what Linux sets with
+    /// `-o journal_async_commit` where the file system has no checksums of its own.
+    pub const ASYNC_COMMIT: Features = Features {
+        compat: COMPAT_CHECKSUM,
+        incompat: INCOMPAT_ASYNC_COMMIT,
+        ro_compat: 0,
+    };
+
     /// Whether all of these compat bits are set.
     pub fn has_compat(&self, bits: u32) -> bool {
         self.compat & bits == bits

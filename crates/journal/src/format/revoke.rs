@@ -46,6 +46,12 @@ pub fn records<'b>(
     Some(records.chunks_exact(record_bytes(features)).map(number))
 }
 
+/// Whether so many records lie in a block's first sector, so that no power cut leaves a part of them.
+pub fn fits_sector(features: Features, records: usize) -> bool {
+    const SECTOR: usize = 512;
+    START + records * record_bytes(features) <= SECTOR
+}
+
 /// How many records a block has room for.
 pub fn capacity(block_bytes: u32, features: Features, checksums: &Checksums) -> usize {
     (block_bytes as usize).saturating_sub(START + checksums.tail_bytes()) / record_bytes(features)

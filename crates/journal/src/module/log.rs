@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use backstitch_ordering::{BlockClass, JournalMode, Log, LogState, NoRoom, PatchId, VolumeId};
+use backstitch_ordering::{BlockClass, Log, LogState, NoRoom, PatchId, VolumeId};
 use backstitch_store::Store;
 
 use super::{Closed, JournalMechanism, Logged, Running, Stage, superblock_block};
 use crate::format::features::INCOMPAT_ASYNC_COMMIT;
-use crate::format::{ChecksumKind, Sequence};
+use crate::format::{ChecksumKind, Sequence, revoke};
 use crate::planted::{Planted, planted};
 use crate::transaction;
 
@@ -21,8 +21,13 @@ impl JournalMechanism {
         (self.superblock.log_blocks() / 8).min(MOST_PER_SCOPE) as usize
     }
 
+    /// The blocks that the running transaction changes, and those that it will.
+    fn blocks(&self) -> usize {
+        self.running.blocks.len() + self.running.expected.len()
+    }
+
     fn size(&self, more: usize) -> u32 {
-        let copies = self.running.blocks.len() + more;
+        let copies = self.blocks() + more;
         let revokes = self.running.revokes.len() + more;
         transaction::log_blocks(&self.superblock, copies, revokes) as u32
     }
@@ -49,15 +54,27 @@ impl JournalMechanism {
         copies
     }
 
-    /// Puts a transaction's blocks into the log. Returns its commit record.
+    /// How many revoke blocks, with which a transaction begins, the commit record waits for all the same: its checksum leaves them out. One
+    /// that lies in one sector is there or it is not, and then the log ends with it.
+    fn revoke_blocks_awaited(&self, revokes: usize) -> usize {
+        match revoke::fits_sector(self.superblock.features, revokes) {
+            true => 0,
+            false => transaction::revoke_blocks(&self.superblock, revokes),
+        }
+    }
+
+    /// Puts a transaction's blocks into the log; the commit record waits for the first `awaited` of them at least. Returns what is on stable storage once it is committed: the commit record, and what need
+    /// not be there before that.
     fn append(
         &self,
         store: &mut Store,
         volume: VolumeId,
         now: Duration,
         log: &[Arc<[u8]>],
+        awaited: usize,
     ) -> Option<PatchId> {
         let mut after = Vec::with_capacity(log.len() + self.running.contents.len());
+        let mut beside = Vec::new();
         if !planted(Planted::CommitBeforeContents) {
             after.extend(self.running.contents.iter().map(|c| c.1));
         }
@@ -69,20 +86,39 @@ impl JournalMechanism {
         };
         for (index, bytes) in rest.iter().enumerate() {
             let id = store.initialise(volume, at(index), BlockClass::Journal, bytes, &[], now);
-            if !self.commits_at_once() && !planted(Planted::CommitBeforeCopies) {
+            if index >= awaited && self.commits_at_once() {
+                beside.push(id);
+            } else if !planted(Planted::CommitBeforeCopies) {
                 after.push(id);
             }
         }
         let place = at(rest.len());
-        Some(store.initialise(volume, place, BlockClass::Journal, commit, &after, now))
+        let commit = store.initialise(volume, place, BlockClass::Journal, commit, &after, now);
+        if beside.is_empty() || planted(Planted::CommitStandsForCopies) {
+            return Some(commit);
+        }
+        beside.push(commit);
+        Some(store.graph_mut().create_empty(&beside, None, false))
     }
 
-    /// Whether a commit record may go together with what it commits: checksums tell a torn transaction.
+    /// Whether a commit record may go together with the copies and descriptors that it commits: where it has a checksum of them (v1), a torn
+    /// transaction is none, whoever replays it. Checksums v2 and v3 are in the tags; Linux and e2fsck
+    /// look at those of the copies only while they replay, and take a wrong one for damage, not for the log's end.
     fn commits_at_once(&self) -> bool {
-        let features = self.superblock.features;
-        features.has_incompat(INCOMPAT_ASYNC_COMMIT)
-            && self.superblock.checksums().kind != ChecksumKind::None
-            && self.mode != JournalMode::Ordered
+        self.superblock.features.has_incompat(INCOMPAT_ASYNC_COMMIT)
+            && self.superblock.checksums().kind == ChecksumKind::Transaction
+    }
+}
+
+impl JournalMechanism {
+    /// So many blocks the operation under way may change; while the transaction is being closed, what was put off. The list of
+    /// orphans and the counters come after that.
+    pub(super) fn blocks_left(&self) -> usize {
+        let reserve = self.reserve();
+        match self.is_closing {
+            false => reserve,
+            true => self.free().saturating_sub(self.size(reserve / 2)) as usize,
+        }
     }
 }
 
@@ -99,8 +135,9 @@ impl Log for JournalMechanism {
                     && self.tokens.is_empty()),
             running: running.hold,
             last: self.last,
-            is_large: running.blocks.len() + reserve > limit,
-            is_full: self.size(reserve) > self.free(),
+            is_large: self.blocks() + reserve > limit,
+            // For one more operation, and then for what is put off.
+            is_full: self.size(2 * reserve) > self.free(),
             is_filling: self.used > self.superblock.log_blocks() / 2,
             commits: self.commits,
         }
@@ -128,7 +165,10 @@ impl Log for JournalMechanism {
         now: Duration,
         time: (u64, u32),
     ) -> Result<PatchId, NoRoom> {
-        let (needed, free) = (self.size(0), self.free());
+        let running = &self.running;
+        let (copies, revokes) = (running.blocks.len(), running.revokes.len());
+        let needed = transaction::log_blocks(&self.superblock, copies, revokes) as u32;
+        let free = self.free();
         if needed > free {
             return Err(NoRoom { needed, free });
         }
@@ -144,7 +184,8 @@ impl Log for JournalMechanism {
         let sequence = self.sequence(self.number);
         let log = transaction::encode(&self.superblock, sequence, &copies, &revokes, time);
         debug_assert_eq!(log.len(), needed as usize);
-        if let Some(commit) = self.append(store, volume, now, &log) {
+        let awaited = self.revoke_blocks_awaited(revokes.len());
+        if let Some(commit) = self.append(store, volume, now, &log, awaited) {
             let added = store.graph_mut().add_dependency(hold, commit);
             // The commit record waits for copies, contents and earlier holds; none of them waits for this one.
             added.expect("no commit record waits for its own transaction");

@@ -45,7 +45,7 @@ use backstitch_ordering::{
     BlockClass, JournalMode, Log, Mechanism, MechanismKind, PatchId, PatchSpec,
 };
 use backstitch_store::Store;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::JournalMap;
 use crate::format::features::INCOMPAT_REVOKE;
@@ -77,6 +77,8 @@ struct Running {
     hold: Option<PatchId>,
     /// The blocks changed, each with its patch.
     blocks: FxHashMap<u64, PatchId>,
+    /// Blocks that what was put off until its end will change.
+    expected: FxHashSet<u64>,
     revokes: BTreeSet<u64>,
     /// Contents that must be there before the commit record.
     contents: Vec<(u64, PatchId)>,
@@ -190,7 +192,7 @@ impl JournalMechanism {
         *self
             .running
             .hold
-            .get_or_insert_with(|| store.graph_mut().create_empty(&[last], None, true))
+            .get_or_insert_with(|| store.graph_mut().create_transaction(&[last]))
     }
 
     /// Whether the log holds a copy of the block that a replay might bring home.
@@ -261,6 +263,7 @@ impl Mechanism for JournalMechanism {
             (Stage::Through, Some(hold)) if self.takes => {
                 self.running.blocks.insert(spec.block, id);
                 self.running.revokes.remove(&spec.block);
+                self.running.expected.remove(&spec.block);
                 if self.mode == JournalMode::Writeback {
                     self.known_by
                 } else {
@@ -310,6 +313,19 @@ impl Mechanism for JournalMechanism {
 
     fn scopes_are_atomic(&self) -> bool {
         true
+    }
+
+    fn room(&self) -> usize {
+        match self.stage {
+            Stage::Past => usize::MAX,
+            Stage::Through => self.blocks_left(),
+        }
+    }
+
+    fn expect(&mut self, block: u64) {
+        if self.stage == Stage::Through && !self.running.blocks.contains_key(&block) {
+            self.running.expected.insert(block);
+        }
     }
 
     fn log(&mut self) -> Option<&mut dyn Log> {

@@ -9,6 +9,7 @@ use backstitch_crash::{
     Campaign, Foreign, Fork, ImageOptions, Observer, Operation, ReplayError, Replayed, Results,
     Schedule, Workload, ace, generate, parse_script,
 };
+use backstitch_journal::format::Features as JournalFeatures;
 use backstitch_vfs::{Optimisations, Ordering};
 use indicatif::ProgressBar;
 use std::path::Path;
@@ -111,6 +112,9 @@ pub(crate) struct Args {
     /// Have the journal on a device of its own, under the orderings that have one
     #[arg(long)]
     journal_dev: bool,
+    /// Have its commit records written together with what they commit, as `mkfs --journal-async-commit` does
+    #[arg(long)]
+    journal_async_commit: bool,
     /// How many threads work; by default one for each CPU
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
@@ -245,6 +249,10 @@ fn campaign(args: &Args, workloads: Vec<Workload>) -> Result<Campaign> {
             size_bytes: args.size,
             block_bytes,
             journal_device: args.journal_dev,
+            journal_features: match args.journal_async_commit {
+                true => JournalFeatures::ASYNC_COMMIT,
+                false => JournalFeatures::default(),
+            },
         },
         base: None,
         seed: args.seed,
@@ -336,6 +344,9 @@ fn commands(args: &Args, ordering: Ordering) -> (String, String) {
     }
     if args.journal_dev {
         common += " --journal-dev";
+    }
+    if args.journal_async_commit {
+        common += " --journal-async-commit";
     }
     if let Some(unit) = args.atomic {
         common += &format!(" --atomic {unit}");

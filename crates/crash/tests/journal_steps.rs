@@ -1,0 +1,82 @@
+//! Operations that a journal's transactions come between: long truncations and removals, here of a block in each step.
+//!
+//! What is under way is on the list of orphans, and recovery brings it to its end. Where it is not listed the explorer must find that.
+
+use backstitch_crash::{
+    Campaign, ImageOptions, NoObserver, Observer, Results, Schedule, Workload, parse_script,
+};
+use backstitch_ext::steps::{self, Steps};
+use backstitch_ordering::{JournalMode, MechanismKind};
+use backstitch_store::Optimisations;
+
+/// Cuts the operations of every thread that explores.
+struct Cut(Steps);
+
+impl Observer for Cut {
+    fn thread_starts(&self) {
+        steps::set(self.0);
+    }
+}
+
+/// Files with indirect blocks, and one with a hole up to a double indirect one, which are cut short, grow again, and go.
+const SCRIPT: &str = "creat f; write f 0 16000; sync; truncate f 1500; fsync f; append f 3000; mkdir A; creat A/g; \
+     write A/g 275000 3000; write A/g 12000 2000; sync; truncate A/g 12100; creat h; write h 0 15000; fsync h; unlink h; \
+     truncate A/g 0; unlink f; sync; unlink A/g; creat k; write k 0 9000; fsync k";
+
+fn explore(mode: JournalMode, steps: Steps, most_failures: usize) -> Results {
+    let variants = Schedule::ALL
+        .into_iter()
+        .map(|schedule| (Optimisations::BOTH, schedule))
+        .collect();
+    let campaign = Campaign {
+        ordering: MechanismKind::Journal(mode),
+        workloads: vec![Workload {
+            name: "script".to_owned(),
+            operations: parse_script(SCRIPT).expect("a script of our own"),
+            setup: 0,
+        }],
+        variants,
+        image: ImageOptions::default(),
+        base: None,
+        seed: 1,
+        torn: false,
+        unit_bytes: None,
+        exhaustive: 400,
+        samples: 50,
+        whole_every: 64,
+        most_states: u64::MAX,
+        most_states_each: 40_000,
+        most_failures,
+        threads: 2,
+    };
+    match steps {
+        Steps::Usual => campaign.run(&NoObserver),
+        cut => campaign.run(&Cut(cut)),
+    }
+    .unwrap()
+}
+
+#[test]
+fn a_crash_between_the_steps_leaves_nothing() {
+    for mode in [
+        JournalMode::Ordered,
+        JournalMode::Writeback,
+        JournalMode::Full,
+    ] {
+        let usual = explore(mode, Steps::Usual, 1);
+        let small = explore(mode, Steps::Small, 1);
+        for results in [&usual, &small] {
+            if let Some(failure) = results.failures.first() {
+                panic!("{mode:?}: {}", failure.verdict());
+            }
+        }
+        eprintln!("{mode:?}: {} and {} states", usual.states, small.states);
+    }
+}
+
+#[test]
+fn steps_that_are_not_listed_are_found() {
+    let results = explore(JournalMode::Ordered, Steps::Unlisted, 1);
+    let failure = results.failures.first();
+    eprintln!("{}", failure.expect("a failure").verdict());
+}

@@ -1,0 +1,107 @@
+//! How much one step of a long operation takes on.
+//!
+//! A step is bounded by what it looks at, so that others get their turn, and where scopes are atomic by what it changes: a transaction
+//! has room for so many blocks. What a step frees changes a bitmap in each group in which it lies, at the transaction's end at
+//! the latest.
+
+#[cfg(feature = "planted-errors")]
+use std::cell::Cell;
+
+use backstitch_ordering::Volume;
+
+use crate::format::group::descriptor_location;
+use crate::groups::Run;
+use crate::layout::Ext;
+
+/// What a step changes besides bitmaps: the inode, indirect blocks, a bitmap of inodes, descriptors of groups, an attribute block.
+const BESIDES: usize = 12;
+
+/// How operations are cut into steps, for tests: an explorer of crash states is to see long operations in short files.
+#[cfg(feature = "planted-errors")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Steps {
+    /// As they are meant to be.
+    #[default]
+    Usual,
+    /// Each frees one block.
+    Small,
+    /// The same, and the disk does not list what is under way: an error, which an explorer must find.
+    Unlisted,
+}
+
+#[cfg(feature = "planted-errors")]
+thread_local! {
+    static STEPS: Cell<Steps> = const { Cell::new(Steps::Usual) };
+}
+
+/// Has this thread's operations cut into such steps from here on.
+#[cfg(feature = "planted-errors")]
+pub fn set(steps: Steps) {
+    STEPS.set(steps);
+}
+
+#[cfg(feature = "planted-errors")]
+fn are_small() -> bool {
+    STEPS.get() != Steps::Usual
+}
+
+#[cfg(not(feature = "planted-errors"))]
+const fn are_small() -> bool {
+    false
+}
+
+/// Whether the disk lists an inode whose blocks go in several steps.
+#[cfg(feature = "planted-errors")]
+pub(crate) fn are_listed() -> bool {
+    STEPS.get() != Steps::Unlisted
+}
+
+/// Whether the disk lists an inode whose blocks go in several steps.
+#[cfg(not(feature = "planted-errors"))]
+pub(crate) const fn are_listed() -> bool {
+    true
+}
+
+/// Where a step begins that unmaps a file's last blocks, which end at `end`, in so many leaf indirect blocks of `pointers` each.
+pub(crate) fn begins(end: u64, leaves: u64, pointers: u64) -> u64 {
+    match are_small() {
+        true => end.saturating_sub(1),
+        false => (end.saturating_sub(1) / pointers * pointers).saturating_sub(leaves * pointers),
+    }
+}
+
+impl Ext {
+    /// Whether these blocks can be freed in one step.
+    pub(crate) fn fits(&self, v: &Volume<'_>, freed: &[Run]) -> bool {
+        let room = v.room();
+        if room == usize::MAX {
+            return true;
+        }
+        let mut groups: Vec<u32> = Vec::new();
+        for run in freed {
+            self.groups_of(*run, |group| {
+                if groups.last() != Some(&group) {
+                    groups.push(group);
+                }
+            });
+        }
+        groups.sort_unstable();
+        groups.dedup();
+        groups.len() + BESIDES <= room
+    }
+
+    /// The transaction keeps a place for what freeing these blocks will change.
+    pub(crate) fn expect_freeing(&self, v: &mut Volume<'_>, freed: &[Run]) {
+        for run in freed {
+            self.groups_of(*run, |group| {
+                v.expect(self.groups.list[group as usize].block_bitmap);
+                v.expect(descriptor_location(&self.sb, group).0);
+            });
+        }
+    }
+
+    fn groups_of(&self, run: Run, visit: impl FnMut(u32)) {
+        let last = run.end().saturating_sub(1).max(run.start);
+        (self.sb.group_of_block(run.start)..=self.sb.group_of_block(last)).for_each(visit);
+    }
+}

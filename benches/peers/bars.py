@@ -9,7 +9,8 @@ taskset, gcc, g++, pkg-config, libfuse3-dev, fuse2fs, postmark and 5 GB of disk 
 Reduced (default): one run without Andrew and the large PostMark, under 5 minutes. --full: all workloads, 5 runs, with a journal too.
 
 Peers: ours (as root mounts: others are let in, so the kernel checks permissions, which takes a request after each change of a
-directory), ours-private (-o noallow_other: no checks, as the floor has none; the bars are for this one), ours-journal
+directory), ours-private (-o noallow_other: no checks, as the floor has none; the bars are for this one), ours-bare (without extended
+attributes too, as the floor has none of them either), ours-journal
 (journal=ordered on ext3), memfs (the floor: files in memory behind FUSE), fuse2fs, and the kernel's ext2, ext4 on a loop device.
 """
 import argparse
@@ -47,6 +48,7 @@ BARS = [
 OURS = {
     "ours": ("-t ext2", ""),
     "ours-private": ("-t ext2", "-o noallow_other"),
+    "ours-bare": ("-t ext2", "-o noallow_other,noxattr"),
     "ours-journal": ("-t ext3", "-o noallow_other --ordering journal=ordered"),
 }
 REDUCED = ["pair", "create", "pm1", "untar", "fsync", "dd"]
@@ -128,7 +130,7 @@ def main():
         sys.exit("bars.py: needs root and taskset")
     os.environ["PATH"] += ":/usr/sbin:/sbin"
     workloads = arguments.workloads.split(",") if arguments.workloads else FULL if arguments.full else REDUCED
-    peers = ["ours", "ours-private", "memfs", "ext2", "ext4", "fuse2fs-ext2"] + (["ours-journal"] if arguments.full else [])
+    peers = ["ours", "ours-private", "ours-bare", "memfs", "ext2", "ext4", "fuse2fs-ext2"] + (["ours-journal"] if arguments.full else [])
     if arguments.peers:
         peers = arguments.peers.split(",")
     with tempfile.TemporaryDirectory(prefix="backstitch-bars.") as work:

@@ -13,10 +13,10 @@ use backstitch_layout::{
 };
 use backstitch_ordering::{Groups, Mechanism, Operation, PatchId, Volume, VolumeId};
 use backstitch_store::{BlockClass, Goal, Limits, Store};
+use nix::time::ClockId;
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use rustix::time::{ClockId, clock_gettime};
 
-use crate::options::now;
+use crate::options::{now, read_clock};
 use crate::persist::Retrier;
 use crate::reclaim::OnChange;
 use crate::snapshot::Snapshot;
@@ -218,7 +218,7 @@ impl Engine {
             atomic_bytes,
             bytes_read: AtomicU64::new(0),
             commit_interval: crate::commit::interval(options.commit_seconds),
-            started: monotonic(ClockId::Monotonic),
+            started: monotonic(ClockId::CLOCK_MONOTONIC),
             writer: Mutex::new(None),
             reclaimer: Mutex::new(None),
             wake_reclaimer: Condvar::new(),
@@ -271,12 +271,12 @@ impl Engine {
 
     /// The time that a step of an operation is stamped with: [`clock`](Self::clock) at the last tick.
     fn clock_of_step(&self) -> Duration {
-        monotonic(ClockId::MonotonicCoarse).saturating_sub(self.started)
+        monotonic(ClockId::CLOCK_MONOTONIC_COARSE).saturating_sub(self.started)
     }
 
     /// The time that the store goes by.
     pub(crate) fn clock(&self) -> Duration {
-        monotonic(ClockId::Monotonic).saturating_sub(self.started)
+        monotonic(ClockId::CLOCK_MONOTONIC).saturating_sub(self.started)
     }
 
     /// Runs one operation: again after each miss, each step, each wait for deferred frees.
@@ -715,8 +715,7 @@ impl Core {
 }
 
 fn monotonic(clock: ClockId) -> Duration {
-    let time = clock_gettime(clock);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    Duration::from(read_clock(clock))
 }
 
 /// Opens the file system with one thread, before anybody else can see it.

@@ -22,6 +22,7 @@ while [ "$rounds" -eq 0 ] || [ "$round" -lt "$rounds" ]; do
         "${BACKSTITCH_BIN:-target/release/backstitch}" crash fs --workload "$workload" --seed "$round" --states "${STATES:-20000000}" \
             --e2fsck 5000 $bounds
     done
+    BACKSTITCH_NESTED_EFFORT="${NESTED_EFFORT:-50}" cargo test --release --locked -p backstitch-crash --test nested -- --nocapture
     histories="${BACKSTITCH_RUNS:-200}"
     BACKSTITCH_RUNS="$histories" BACKSTITCH_FIRST="$(((round - 1) * histories + 1))" \
         cargo test --release --locked -p backstitch-ext --test crash_states --test reclaim -- --nocapture

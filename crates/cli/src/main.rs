@@ -13,6 +13,7 @@ mod options;
 mod pattern;
 mod show;
 mod size;
+mod stack;
 mod tree;
 
 use clap::error::ErrorKind;

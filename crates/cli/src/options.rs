@@ -52,6 +52,8 @@ pub(crate) struct Options {
     pub(crate) journal_device: Option<PathBuf>,
     /// What is written wholly or not at all.
     pub(crate) atomic: AtomicUnit,
+    /// The file that describes a stack, of which the image holds the first file system.
+    pub(crate) stack: Option<PathBuf>,
 }
 
 /// What is taken to reach the disk wholly or not at all.
@@ -121,6 +123,7 @@ impl Default for Options {
             without_journal: false,
             journal_device: None,
             atomic: AtomicUnit::Block,
+            stack: None,
         }
     }
 }
@@ -187,7 +190,7 @@ fn apply(options: &mut Options, word: &str) -> Result<(), String> {
         "noxattr" => options.xattrs = false,
         "noexec" => options.execute = false,
         "cache" | "expire" | "commit" | "opt" | "volatile" | "flush_ms" | "partition"
-        | "threads" | "ordering" | "journal_dev" | "atomic" => {
+        | "threads" | "ordering" | "journal_dev" | "atomic" | "stack" => {
             return Err(format!("option '{name}' needs a value: {name}=…"));
         }
         _ if GENERIC.contains(&name) || name.starts_with("x-") => {}
@@ -246,6 +249,7 @@ fn apply_value(options: &mut Options, name: &str, value: &str) -> Result<(), Str
                 .map_err(|_| bad("block or a power of two from 512 on"))?;
         }
         "journal_dev" => options.journal_device = Some(value.into()),
+        "stack" => options.stack = Some(value.into()),
         "threads" => {
             options.threads = value.parse().map_err(|_| bad("a number of threads"))?;
         }

@@ -288,6 +288,28 @@ fn a_journal_in_a_file_is_replayed_after_a_crash() {
     let crashed = disk.memory.snapshot();
     engine.unmount().unwrap();
     let clean = disk.memory.snapshot();
+    let options = MountOptions {
+        read_only: true,
+        ..MountOptions::default()
+    };
+    let looked_at = |image: &[u8]| {
+        let device = Arc::new(MemoryDevice::from_bytes(image.to_vec()));
+        let info = stack.inspect(&*device, options.mount_time);
+        (Engine::mount(device, &stack, &options), info)
+    };
+    // Before the replay nothing that is in it can be believed.
+    let (refused, info) = looked_at(&crashed);
+    let whys = [
+        refused.map(drop).unwrap_err().to_string(),
+        info.unwrap_err().to_string(),
+    ];
+    for why in whys {
+        assert!(why.contains("must be replayed"), "{why}");
+    }
+    let (engine, info) = looked_at(&clean);
+    assert_eq!(info.unwrap()[1].blocks, 2048);
+    let file = engine.map(|e| e.lookup(descend(&e, 1), b"f7").map(|_| ()));
+    file.unwrap().unwrap();
     for (image, is_crashed) in [(crashed, true), (clean, false)] {
         let disk = Disk::new(image, Loss::Everything);
         let engine = mount_stack(disk.fault.clone(), &stack).unwrap();
@@ -329,6 +351,10 @@ fn what_does_not_fit_together_is_refused_with_its_name() {
     let mut circle = nested(2);
     circle.volumes[1].file = path(1, "/inner");
     assert!(refused(&circle, &image).contains("comes before"));
+    let mut nowhere = nested(2);
+    nowhere.volumes[1].at = path(0, "/nothing");
+    let error = refused(&nowhere, &image);
+    assert!(error.contains("middle: there is no /nothing"), "{error}");
     let device = MemoryDevice::new(2 << 20);
     let mkfs = Mkfs {
         block_size: Some(2048),

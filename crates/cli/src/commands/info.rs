@@ -3,7 +3,7 @@
 use super::{disk, journal};
 use crate::error::{Error, Result};
 use crate::image::{DeviceOptions, open_device};
-use crate::{show, size};
+use crate::{show, size, stack};
 use backstitch_device::BlockDevice;
 use backstitch_ext::format::superblock::{
     STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
@@ -21,34 +21,69 @@ use std::path::{Path, PathBuf};
 Examples:
   backstitch info disk.img
   backstitch info disk.img#1          one of its partitions: so they are called wherever an image is wanted
-  backstitch info --json /dev/sdb1 | jq .state"
+  backstitch info --json /dev/sdb1 | jq .state
+  backstitch info --stack figure8.toml          what the file describes, drawn
+
+A stack is a TOML file. The paper's figure 8 (Frost et al., 2007):
+  [[volume]]
+  name = \"root\"
+  image = \"disk.img\"            for info only: mount is told the image
+  [[volume]]
+  name = \"loop\"
+  file = \"root:/fs.img\"         the file that holds it
+  journal = \"root:/log.img\"     where its journal is not inside
+  ordering = \"journal=full\"     where not stated: by its journal, else soft
+  at = \"root:/loop\"             the directory in whose place it shows
+front = NAME before the volumes makes another one's root the root of the mount."
 )]
 pub(crate) struct Args {
     /// The image: a file or a block device
-    image: PathBuf,
+    #[arg(required_unless_present = "stack")]
+    image: Option<PathBuf>,
+    /// Show the stack of file systems that a TOML file describes, as they are on the image (that which the file names, where none is given)
+    #[arg(long, value_name = "FILE")]
+    stack: Option<PathBuf>,
     /// One JSON document
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let device = open_device(
-        "info",
-        &args.image,
-        DeviceOptions {
-            read_only: true,
-            ..Default::default()
-        },
-    )?;
-    if disk::show(&args.image, &device, args.json)? {
+    let read_only = DeviceOptions {
+        read_only: true,
+        ..Default::default()
+    };
+    if let Some(file) = &args.stack {
+        return show_stack(args, file, read_only);
+    }
+    let image = args.image.clone().unwrap_or_default();
+    let device = open_device("info", &image, read_only)?;
+    if disk::show(&image, &device, args.json)? {
         return Ok(());
     }
-    let superblock = superblock("info", &args.image, &*device)?;
-    let document = document(&args.image, &superblock, &*device);
+    let superblock = superblock("info", &image, &*device)?;
+    let document = document(&image, &superblock, &*device);
     if args.json {
         return show::print_json("info", &document);
     }
     show::print_table("info", &rows(&document))
+}
+
+fn show_stack(args: &Args, file: &Path, read_only: DeviceOptions) -> Result<()> {
+    let described = stack::read("info", file)?;
+    let image = (args.image.clone().or(described.image)).ok_or_else(|| {
+        Error::at_path("info", file, "its first volume names no image")
+            .hint("name it behind the options, or state image = \"FILE\"")
+    })?;
+    let device = open_device("info", &image, read_only)?;
+    let infos = stack::inspect("info", &image, &described.stack, &*device)?;
+    match args.json {
+        true => show::print_json("info", &stack::document(&described.stack, &image, &infos)),
+        false => {
+            let drawn = stack::draw(&described.stack, &image, &infos);
+            show::print_bytes("info", drawn.as_bytes())
+        }
+    }
 }
 
 /// The superblock of what a device holds.

@@ -4,10 +4,10 @@ use super::daemon;
 use crate::error::{Error, Result, USAGE, host, warn_line};
 use crate::image::{DeviceOptions, absolute, default_ordering, now, open_device};
 use crate::options::{self, Options};
-use crate::show;
+use crate::{show, stack};
 use backstitch_ext::Ext2;
 use backstitch_fuse::FrontOptions;
-use backstitch_vfs::{Engine, MountOptions, Ordering};
+use backstitch_vfs::{Engine, LayoutKind, MountOptions, Ordering};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -37,6 +37,7 @@ use std::sync::Arc;
   nojournal           change a file system that has a journal without writing the journal, which must be empty
   journal_dev=IMAGE2  the device that has the journal
   partition=NAME      the partition of the image that holds the file system, as IMAGE#NAME (backstitch info IMAGE lists them)
+  stack=FILE.toml     file systems in files of the image's, described by FILE (see `backstitch info --stack`), as one tree
   flush_ms=MS         each flush of the device takes so much longer, for measuring
   volatile=SEED       a simulated drive cache that a kill loses, for tests
 What else mount(8) and fstab pass along (defaults, nofail, _netdev, x-…) is accepted and ignored.
@@ -46,6 +47,7 @@ Examples:
   backstitch mount -o ro,allow_other /dev/sdb1 /mnt
   backstitch mount --ordering async -o cache=1G,expire=5 disk.img /mnt
   backstitch mount -f disk.img /mnt          stay in the foreground; ^C unmounts
+  backstitch mount -o stack=figure8.toml disk.img /mnt
   mount -t backstitch disk.img /mnt          through a link named /sbin/mount.backstitch")]
 pub(crate) struct Args {
     /// The image: a file or a block device
@@ -120,6 +122,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
                 absolute("mount", path)?.display()
             ));
         }
+        if let Some(path) = &options.stack {
+            passed.push(format!("stack={}", absolute("mount", path)?.display()));
+        }
         return daemon::start(&daemon::Start {
             image: &image,
             dir: &dir,
@@ -170,7 +175,12 @@ fn mount_engine(
             Some(open_device("mount", path, opened)?)
         }
     };
-    let ordering = match ordering {
+    let described = match &options.stack {
+        Some(path) => Some(stack::read("mount", path)?),
+        None => None,
+    };
+    let of_first = described.as_ref().and_then(|d| d.stack.volumes[0].ordering);
+    let ordering = match ordering.or(of_first) {
         Some(ordering) => ordering,
         None if options.without_journal => Ordering::Soft,
         None => default_ordering("mount", image, &*device, journal.as_deref())?,
@@ -193,7 +203,11 @@ fn mount_engine(
     if let Some(seconds) = options.commit_seconds {
         wanted.commit_seconds = seconds;
     }
-    Engine::mount_with_journal(device, journal, &Ext2, &wanted)
+    let layout: &dyn LayoutKind = match &described {
+        Some(described) => &described.stack,
+        None => &Ext2,
+    };
+    Engine::mount_with_journal(device, journal, layout, &wanted)
         .map_err(|error| Error::at_path("mount", image, error))
 }
 

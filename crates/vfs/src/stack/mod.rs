@@ -25,10 +25,12 @@ mod members;
 mod open;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use backstitch_device::BlockDevice;
-use backstitch_layout::{JournalHost, LayoutKind, OpenRequest, Opened, Result};
-use backstitch_ordering::{MechanismKind, Operation, Volume};
+use backstitch_layout::{JournalHost, LayoutKind, OpenRequest, Opened, Result, Timestamp};
+use backstitch_ordering::{MechanismKind, Operation, Soft, Volume};
+use backstitch_store::{Limits, Optimisations, Store};
 
 /// A path inside one of the file systems before.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +66,43 @@ pub struct Stack {
     pub volumes: Vec<StackVolume>,
     /// Whose root is the root of it all.
     pub front: usize,
+}
+
+/// What a file system of a stack is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VolumeInfo {
+    /// Its layout.
+    pub layout: &'static str,
+    /// The mechanism that a mount would have.
+    pub ordering: MechanismKind,
+    /// Its size in blocks, without its journal's file.
+    pub blocks: u64,
+    /// The size of a block.
+    pub block_bytes: u32,
+    /// Blocks, the journal's file with them, that have no place in the file that holds them.
+    pub holes: u64,
+    /// A crash left it.
+    pub recovery_needed: bool,
+}
+
+impl Stack {
+    /// Looks at the file systems of a stack, changing nothing.
+    ///
+    /// # Errors
+    /// Where one of them cannot be opened.
+    pub fn inspect(&self, device: &dyn BlockDevice, now: Timestamp) -> Result<Vec<VolumeInfo>> {
+        let mut store = Store::new(Limits::default(), Optimisations::BOTH);
+        let volume = store.add_volume(self.block_bytes(device)?);
+        let mut mechanism = Soft;
+        let mut v = Volume::new(&mut store, &mut mechanism, volume, Duration::ZERO);
+        let request = OpenRequest {
+            read_only: true,
+            now,
+            ..OpenRequest::default()
+        };
+        self.check()?;
+        open::Opening::new(self, &mut v, device, &request).inspect()
+    }
 }
 
 impl LayoutKind for Stack {

@@ -10,7 +10,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::device::{FileDevice, Run};
 use super::file_system::Stacked;
 use super::members::{Above, MOST_MEMBERS, Member, Members, Part};
-use super::{InnerPath, Stack, StackVolume};
+use super::{InnerPath, Stack, StackVolume, VolumeInfo};
 use crate::journal;
 
 impl Stack {
@@ -49,6 +49,7 @@ pub(super) struct Opening<'o, 'v> {
     members: Members,
     recovery_needed: bool,
     actions: Vec<String>,
+    infos: Vec<VolumeInfo>,
 }
 
 impl<'o, 'v> Opening<'o, 'v> {
@@ -73,7 +74,16 @@ impl<'o, 'v> Opening<'o, 'v> {
             },
             recovery_needed: false,
             actions: Vec::new(),
+            infos: Vec::new(),
         }
+    }
+
+    /// Opens all of them, and says what they are.
+    pub(super) fn inspect(mut self) -> Result<Vec<VolumeInfo>> {
+        for index in 0..self.stack.volumes.len() {
+            self.add(index)?;
+        }
+        Ok(self.infos)
     }
 
     pub(super) fn run(mut self) -> Result<Opened> {
@@ -152,6 +162,16 @@ impl<'o, 'v> Opening<'o, 'v> {
     ) -> Result<(Box<dyn FileSystem>, Option<Above>)> {
         let (device, request) = (self.device, self.request);
         let opened = self.settled(|_, v| plan.layout.open(v, device, request))?;
+        let block_bytes = self.members.block_bytes;
+        let kind = journal::default_ordering(device, None, &*plan.layout).map_err(to_layout)?;
+        self.infos.push(VolumeInfo {
+            layout: opened.file_system.name(),
+            ordering: plan.ordering.unwrap_or(kind),
+            blocks: device.size_bytes() / block_bytes,
+            block_bytes: block_bytes as u32,
+            holes: 0,
+            recovery_needed: opened.recovery_needed,
+        });
         Ok((self.take(plan, opened)?, None))
     }
 
@@ -184,7 +204,15 @@ impl<'o, 'v> Opening<'o, 'v> {
 
     /// The file system shows in place of a directory.
     fn cover(&mut self, index: usize, plan: &StackVolume, at: &InnerPath) -> Result<()> {
-        let (inode, file_type, _) = self.find(at)?;
+        let (inode, file_type, _) = self.find(at).map_err(|error| match error {
+            Error::NotFound => {
+                let (name, path) = (&plan.name, String::from_utf8_lossy(&at.path));
+                Error::Unsupported(format!(
+                    "{name}: there is no {path} in whose place it could show"
+                ))
+            }
+            other => other,
+        })?;
         if file_type != FileType::Directory {
             let what = format!("{}: where it is to show is no directory", plan.name);
             return Err(Error::Unsupported(what));
@@ -251,9 +279,17 @@ impl<'o, 'v> Opening<'o, 'v> {
             parts,
         };
         self.check_block_bytes(plan, &above, is_read_only)?;
-        let kind = self.ordering(plan, &above, is_read_only)?;
+        let wanted = self.ordering(plan, &above)?;
+        let kind = match is_read_only {
+            true => MechanismKind::Soft,
+            false => wanted,
+        };
         if let MechanismKind::Journal(_) = kind {
             self.make_whole(index, plan, &above)?;
+        }
+        if is_read_only && self.needs_replay(plan, &above)? {
+            let what = "its journal must be replayed, and nothing may be written here: mount it without ro once";
+            return Err(Error::Unsupported(what.to_owned()));
         }
         above.mechanism = self.mechanism(plan, &above, kind, is_read_only)?;
         let request = OpenRequest {
@@ -278,7 +314,24 @@ impl<'o, 'v> Opening<'o, 'v> {
                 opened => break opened?,
             }
         };
+        let block_bytes = self.members.block_bytes as u32;
+        self.infos.push(VolumeInfo {
+            layout: opened.file_system.name(),
+            ordering: wanted,
+            blocks: above.parts[0].blocks,
+            block_bytes,
+            holes: self.holes(&above).len() as u64,
+            recovery_needed: opened.recovery_needed,
+        });
         Ok((self.take(plan, opened)?, Some(above)))
+    }
+
+    /// The blocks that have no place.
+    fn holes(&self, above: &Above) -> Vec<u64> {
+        let all: u64 = above.parts.iter().map(|part| part.blocks).sum();
+        (0..all)
+            .filter(|block| self.v.place_of(above.volume, *block).is_none())
+            .collect()
     }
 
     /// Whether the file system can hold volumes.
@@ -368,14 +421,8 @@ impl<'o, 'v> Opening<'o, 'v> {
         }
     }
 
-    fn ordering(
-        &mut self,
-        plan: &StackVolume,
-        above: &Above,
-        is_read_only: bool,
-    ) -> Result<MechanismKind> {
+    fn ordering(&mut self, plan: &StackVolume, above: &Above) -> Result<MechanismKind> {
         let kind = match plan.ordering {
-            _ if is_read_only => return Ok(MechanismKind::Soft),
             Some(kind) => kind,
             None => {
                 let home = self.as_device(plan, above, 0, true)?;
@@ -403,6 +450,16 @@ impl<'o, 'v> Opening<'o, 'v> {
             Some(_) => self.as_device(plan, above, 1, is_read_only).map(Some),
             None => Ok(None),
         }
+    }
+
+    /// Whether the journal holds what is not at home.
+    fn needs_replay(&mut self, plan: &StackVolume, above: &Above) -> Result<bool> {
+        let home = self.as_device(plan, above, 0, true)?;
+        let place = match plan.layout.journal_host() {
+            Some(host) => host.place(&home)?,
+            None => None,
+        };
+        Ok(place.is_some_and(|place| place.needs_recovery))
     }
 
     /// Replays the journal, if that is what the file system goes through.
@@ -436,10 +493,7 @@ impl<'o, 'v> Opening<'o, 'v> {
 
     /// Gives every block of a volume a place that is on stable storage.
     fn make_whole(&mut self, index: usize, plan: &StackVolume, above: &Above) -> Result<()> {
-        let all: u64 = above.parts.iter().map(|part| part.blocks).sum();
-        let holes: Vec<u64> = (0..all)
-            .filter(|block| self.v.place_of(above.volume, *block).is_none())
-            .collect();
+        let holes = self.holes(above);
         if holes.is_empty() {
             return Ok(());
         }

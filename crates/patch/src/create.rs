@@ -294,7 +294,12 @@ impl Graph {
         let nobody_waits_for_this_block =
             (b.external == 0 && !run_is_waited_for) || self.planted(Planted::HardDespiteExternal);
         let merge = self.optimisations.merge;
-        let softs_convert = nobody_waits_for_this_block && merge && !self.has_deep_soft(block.0);
+        let is_settled = self.has_settled(block.0);
+        if is_settled && self.brings_more_to_wait_for(self.blocks[block.0 as usize].hard, deps) {
+            return Hardness::No;
+        }
+        let softs_convert =
+            nobody_waits_for_this_block && merge && !is_settled && !self.has_deep_soft(block.0);
         let mut i = 0;
         while i < deps.len() {
             let d = &self.patches[deps[i] as usize];

@@ -1,6 +1,7 @@
 //! The arena of patches and edges, and what is known per block.
 
 use crate::crowd::Crowds;
+use crate::settle::Flights;
 use crate::undo::{Undo, UndoStore};
 use crate::{Counters, Event, Hook, Optimisations};
 
@@ -106,6 +107,8 @@ pub(crate) struct Patch {
     /// committed since is not taken off, and what dependencies came to wait for later is not added.
     /// Or [`DEPTH_OF_TRANSACTION`].
     pub(crate) depth: u8,
+    /// How far it is from taking on nothing more to wait for. Of a run: whether a write has taken up some of it.
+    pub(crate) flights: Flights,
     pub(crate) undo: Undo,
 }
 
@@ -264,6 +267,10 @@ pub struct Graph {
     pub(crate) old_bytes: Vec<u8>,
     pub(crate) undo: UndoStore,
     pub(crate) crowds: Crowds,
+    /// Of each block a bit, 64 in a word: it may have a settled patch.
+    pub(crate) settled: Vec<u64>,
+    /// The batch that patches go in flight with; counted around.
+    pub(crate) flight: u8,
     #[cfg(feature = "planted-errors")]
     pub(crate) planted: Option<crate::planted::Planted>,
 }
@@ -296,6 +303,8 @@ impl Graph {
             old_bytes: Vec::new(),
             undo: UndoStore::default(),
             crowds: Crowds::default(),
+            settled: Vec::new(),
+            flight: 0,
             #[cfg(feature = "planted-errors")]
             planted: None,
         }
@@ -540,6 +549,7 @@ impl Graph {
             held: false,
             watched: false,
             depth: 0,
+            flights: Flights::default(),
             undo,
         };
         if self.free_patch == NIL {

@@ -54,6 +54,7 @@ mod place;
 mod planted;
 mod runs;
 mod search;
+mod settle;
 mod snapshot;
 mod supersede;
 mod undo;

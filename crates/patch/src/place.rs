@@ -157,7 +157,7 @@ impl Graph {
             Change::Bytes { .. } => p.state == State::Soft,
             Change::Flip { .. } => p.state == State::Bits,
         };
-        if !same_kind {
+        if !same_kind || (p.flights.is_settled() && self.brings_more_to_wait_for(target, deps)) {
             return false;
         }
         // The hard patch below can never lead to what lies on top of it.

@@ -114,6 +114,9 @@ impl Graph {
     pub(crate) fn start_run(&mut self, block: BlockId) -> Option<u32> {
         let index = self.unlink_from_run(block)?;
         self.blocks[block.0 as usize].run_starts();
+        if self.patches[index as usize].flights.note(self.flight) {
+            self.note_flight(index);
+        }
         Some(index)
     }
 

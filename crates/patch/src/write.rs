@@ -233,20 +233,26 @@ impl Graph {
             p.next_in_block = first;
             self.blocks[block.0 as usize].first_in_flight = *index;
         }
-        self.summarise_zones(block);
+        self.summarise(block);
+        for index in chosen {
+            self.note_flight(*index);
+        }
     }
 
-    /// Brings the block's zones up to date after patches have left it.
-    fn summarise_zones(&mut self, block: BlockId) {
+    /// Brings the summaries of a block up to date after patches have left it: its zones, and whether one of the rest is settled.
+    fn summarise(&mut self, block: BlockId) {
         let mut zones = Zones::default();
+        let mut settled = false;
         let mut index = self.blocks[block.0 as usize].first;
         while index != NIL {
             if let Some(range) = self.range_of(index) {
                 zones.add(Zones::of(range));
             }
+            settled |= self.patches[index as usize].flights.is_settled();
             index = self.patches[index as usize].next_in_block;
         }
         self.blocks[block.0 as usize].zones = zones;
+        self.note_settled(block.0, settled);
     }
 
     /// Takes the block's uncommitted patches back in `copy`, newest first.

@@ -70,6 +70,7 @@ impl Store {
     /// An empty batch means that nothing of the goal can be written before a batch in flight completes, or that it is reached.
     pub fn next_batch(&mut self, goal: Goal<'_>, now: Duration, max_bytes: u64) -> Batch {
         self.note_ready();
+        self.graph.next_flight();
         let mut versions = Versions::default();
         match goal {
             Goal::Patches(targets) => {
@@ -326,6 +327,12 @@ impl Store {
             }
         }
         self.note_ready();
+    }
+
+    /// From now on `targets` and what they depend on take on nothing more to wait for: other changes that are made meanwhile keep nobody
+    /// waiting who waits for these.
+    pub fn settle(&mut self, targets: &[PatchId]) {
+        self.graph.settle(targets);
     }
 
     /// What stands between now and `targets` being on disk.

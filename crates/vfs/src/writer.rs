@@ -182,6 +182,7 @@ impl Engine {
         }
         let ticket = core.next_ticket;
         core.next_ticket += 1;
+        core.store.settle(&targets);
         self.will_wait();
         core.wishes.push((ticket, targets));
         let result = self.fulfil(core, ticket);

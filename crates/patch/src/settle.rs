@@ -1,0 +1,134 @@
+//! An end to what a patch waits for.
+//!
+//! A change that is merged into a patch brings what it waits for along. A file that grows by a block every second merges its new size
+//! into the same patch of its inode, which waits for one more block of contents each time: it would never be ready, nor would anything
+//! else of the inode's block that went into the same hard patch, and no sync of one of its neighbours would ever return. So a
+//! patch is *settled* at some time: what it waits for can only become less from then on, and changes that would wait for more become
+//! patches of their own, with undo data, on top of it.
+//!
+//! That is when somebody waits for it ([`Graph::settle`]), and when something that it waits for went in flight with
+//! [`MOST_FLIGHTS`] batches. The first of them would be safe as well, but PostMark's inodes would be written 14,000 times with a rollback then.
+
+use crate::PatchId;
+use crate::graph::{Graph, NIL, State};
+
+/// So many of a patch's newest dependencies, and of those that wait for what is looked for, are looked at.
+const LOOK: usize = 16;
+/// With so many batches something that a patch waits for may go in flight while it takes on more to wait for.
+const MOST_FLIGHTS: u8 = 4;
+
+/// How far a patch is from being settled: with how many batches something that it waits for went in flight, and the last of these,
+/// in four bits each.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Flights(u8);
+
+impl Flights {
+    const SETTLED: Flights = Flights(MOST_FLIGHTS << 4);
+
+    pub(crate) fn is_settled(self) -> bool {
+        self.0 >> 4 == MOST_FLIGHTS
+    }
+
+    /// Notes a batch, counted around after 16. False where it is noted already.
+    pub(crate) fn note(&mut self, batch: u8) -> bool {
+        let noted = self.0 >> 4;
+        let is_new = noted == 0 || self.0 & 15 != batch & 15;
+        if is_new {
+            self.0 = (noted + 1).min(MOST_FLIGHTS) << 4 | batch & 15;
+        }
+        is_new
+    }
+}
+
+impl Graph {
+    /// From now on patches and what they wait for take on nothing more to wait for: for somebody who waits for them.
+    pub fn settle(&mut self, targets: &[PatchId]) {
+        let mut stack = std::mem::take(&mut self.stack);
+        stack.clear();
+        stack.extend(targets.iter().filter_map(|target| self.index_of(*target)));
+        let mark = self.next_mark();
+        while let Some(index) = stack.pop() {
+            let p = &mut self.patches[index as usize];
+            if p.mark == mark || p.in_flight {
+                continue;
+            }
+            p.mark = mark;
+            if !matches!(p.state, State::Empty | State::Run) {
+                p.flights = Flights::SETTLED;
+                let block = p.block;
+                self.note_settled(block, true);
+            }
+            stack.extend(self.before_indices(index));
+            stack.extend(self.goes_along_with(index));
+        }
+        self.stack = stack;
+    }
+
+    /// A batch is about to be put together.
+    pub fn next_flight(&mut self) {
+        self.flight = self.flight.wrapping_add(1);
+    }
+
+    /// A patch goes in flight: a step for those that wait for it, be it directly or through empty patches.
+    pub(crate) fn note_flight(&mut self, index: u32) {
+        let home = self.patches[index as usize].block;
+        let batch = self.flight;
+        let mut stack = std::mem::take(&mut self.stack);
+        stack.clear();
+        stack.push(index);
+        while let Some(index) = stack.pop() {
+            let mut edge = self.patches[index as usize].afters;
+            while edge != NIL {
+                let e = &self.edges[edge as usize];
+                let after = e.after;
+                edge = e.next_after;
+                let p = &mut self.patches[after as usize];
+                // What lies on top of it in its own block comes after it anyway.
+                let is_above = p.state != State::Empty && p.block == home;
+                if p.state == State::Run || is_above || !p.flights.note(batch) {
+                    continue;
+                }
+                // Without merging a block has a hard patch for each change, and goes only with all of them.
+                if p.state == State::Hard && !self.optimisations.merge {
+                    p.flights = Flights::SETTLED;
+                }
+                if p.state == State::Empty {
+                    stack.push(after);
+                } else if p.flights.is_settled() {
+                    let block = p.block;
+                    self.note_settled(block, true);
+                }
+            }
+        }
+        self.stack = stack;
+    }
+
+    /// Whether a change with these dependencies would have a patch of its block wait for something that it does not wait for already, as far
+    /// as a short look shows.
+    pub(crate) fn brings_more_to_wait_for(&self, patch: u32, deps: &[u32]) -> bool {
+        deps.iter()
+            .any(|d| *d != patch && (patch == NIL || !self.has_edge_among_newest(patch, *d, LOOK)))
+    }
+
+    /// Whether an uncommitted patch of the block may be settled.
+    pub(crate) fn has_settled(&self, block: u32) -> bool {
+        let word = self.settled.get(block as usize / 64);
+        word.is_some_and(|word| word & (1 << (block % 64)) != 0)
+    }
+
+    pub(crate) fn note_settled(&mut self, block: u32, settled: bool) {
+        let at = block as usize / 64;
+        if at >= self.settled.len() {
+            if !settled {
+                return;
+            }
+            self.settled.resize(at + 1, 0);
+        }
+        let bit = 1 << (block % 64);
+        if settled {
+            self.settled[at] |= bit;
+        } else {
+            self.settled[at] &= !bit;
+        }
+    }
+}

@@ -325,7 +325,12 @@ impl Engine {
                     self.reclaim_until(&mut core, |progress| progress.is_settled)?;
                 }
                 Err(LayoutError::WaitForReclaim) => {
-                    self.reclaim_until(&mut core, |progress| !progress.running)?;
+                    let reclaimed = self.reclaim_until(&mut core, |progress| !progress.running);
+                    // What cannot be reclaimed is not free.
+                    if reclaimed.is_err() && core.latched.is_none() {
+                        return Err(LayoutError::NoSpace.into());
+                    }
+                    reclaimed?;
                 }
                 Err(error) => {
                     note_corruption(&mut core, &error);

@@ -21,6 +21,9 @@ const LONGEST_REST: Duration = Duration::from_millis(200);
 /// How long it waits for deferred work.
 const NAP: Duration = Duration::from_millis(500);
 
+/// How long it waits before it asks again for what could not be read.
+const RETRY: Duration = Duration::from_secs(1);
+
 /// Is told what changed without passing through whoever keeps it.
 pub(crate) type OnChange = Box<dyn Fn(&[Changed]) + Send + Sync>;
 
@@ -31,16 +34,25 @@ pub(crate) fn spawn(engine: &Arc<Engine>) -> Option<JoinHandle<()>> {
         return None;
     }
     let engine = Arc::downgrade(engine);
-    let mut operations = 0;
+    let mut seen = Seen::default();
     std::thread::Builder::new()
         .name("backstitch-reclaim".into())
-        .spawn(move || while turn(&engine, &mut operations) {})
+        .spawn(move || while turn(&engine, &mut seen) {})
         .inspect_err(|error| tracing::warn!("the reclaim waits for the unmount: {error}"))
         .ok()
 }
 
+/// What the thread has seen in its turns so far.
+#[derive(Default)]
+struct Seen {
+    /// How many operations there had been.
+    operations: u64,
+    /// The last turn could not read something.
+    is_failing: bool,
+}
+
 /// One turn; false when there is nothing left to do.
-fn turn(engine: &Weak<Engine>, operations: &mut u64) -> bool {
+fn turn(engine: &Weak<Engine>, seen: &mut Seen) -> bool {
     let Some(engine) = engine.upgrade() else {
         return false;
     };
@@ -49,8 +61,18 @@ fn turn(engine: &Weak<Engine>, operations: &mut u64) -> bool {
         return false;
     }
     let started = Instant::now();
-    // An error has made the file system read-only, and is told to whoever asks for something.
-    let step = engine.reclaim_step(&mut core).unwrap_or(ReclaimStep::Done);
+    let step = match engine.reclaim_step(&mut core) {
+        Ok(step) => step,
+        // The device may come back, or somebody write the block anew.
+        Err(error) => {
+            if !std::mem::replace(&mut seen.is_failing, true) {
+                tracing::warn!("the reclaim goes on once it can read everything: {error}");
+            }
+            engine.wake_reclaimer.wait_for(&mut core, RETRY);
+            return !core.stopping;
+        }
+    };
+    seen.is_failing = false;
     let took = started.elapsed();
     engine.tell_changes(&mut core);
     match step {
@@ -65,7 +87,7 @@ fn turn(engine: &Weak<Engine>, operations: &mut u64) -> bool {
             engine.wake_reclaimer.wait_for(&mut core, NAP);
         }
     }
-    let others_work = std::mem::replace(operations, core.operations) != core.operations;
+    let others_work = std::mem::replace(&mut seen.operations, core.operations) != core.operations;
     if others_work && !core.stopping {
         let rest = (took * REST).min(LONGEST_REST);
         engine.wake_reclaimer.wait_for(&mut core, rest);

@@ -375,3 +375,43 @@ fn copy_of(disk: &Disk) -> Arc<dyn BlockDevice> {
         disk.memory.snapshot(),
     ))
 }
+
+#[test]
+fn the_reclaim_goes_on_once_everything_can_be_read() {
+    let disk = disk();
+    let engine = disk.mount().unwrap();
+    let directory = engine
+        .create(engine.root(), b"directory", &new_inode(FileType::Directory))
+        .unwrap();
+    write_new(&engine, directory.inode, "needle", &[1; 3000]);
+    engine.sync().unwrap();
+    // The power fails here.
+    let crashed = Disk::new(disk.memory.snapshot(), Loss::Everything);
+    engine.unmount().unwrap();
+
+    let image = crashed.memory.snapshot();
+    let mut blocks = image.chunks_exact(1024).enumerate();
+    let holds_the_name = |block: &[u8]| block.windows(6).any(|bytes| bytes == b"needle");
+    let (block, contents) = blocks.find(|(_, block)| holds_the_name(block)).unwrap();
+    let at = block as u64 * 1024;
+    crashed.fault.spoil(at..at + 1024);
+    let engine = crashed.mount().unwrap();
+    let space = engine.create(engine.root(), b"file", &new_inode(FileType::Regular));
+    assert!(space.is_ok(), "{space:?}");
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    assert!(engine.stats().reclaim.running);
+
+    // The sector is written anew.
+    crashed.fault.write(at, contents).unwrap();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while engine.stats().reclaim.running {
+        assert!(
+            std::time::Instant::now() < deadline,
+            "{:?}",
+            engine.stats().reclaim
+        );
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    engine.unmount().unwrap();
+    assert!(check(&*crashed.memory).is_clean());
+}

@@ -66,11 +66,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let daemon = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| failed(host(&e.into())))?;
     unmount(args, &dir)?;
     wait_for(&daemon).map_err(|e| failed(host(&e)))?;
-    // What a crash left keeps an image from being called clean until it is reclaimed or checked.
-    let had_crashed = counters["recovery"]["needed"] == true;
     // A recorder knows nothing of what its image holds.
     let is_recorder = counters["kind"] == "recorder";
-    if mount.read_only || had_crashed || is_recorder {
+    if mount.read_only || is_recorder {
         return Ok(());
     }
     check_clean(Path::new(counters["image"].as_str().unwrap_or_default()))

@@ -134,7 +134,7 @@ impl Store {
         );
     }
 
-    /// Whether [`patch`](Self::patch) would have the change of a block be a part of `into`; see [`Graph::would_join`]. Not where it lies in
+    /// Whether [`patch`](Self::patch) would have the change of a block be a part of `into`; see `Graph::would_join`. Not where it lies in
     /// several units.
     pub fn would_join(
         &mut self,
@@ -173,7 +173,7 @@ impl Store {
         self.graph.would_join(unit, &part, dependencies, into)
     }
 
-    /// Whether contents written into a block now would be a part of what `after` waits for; see [`Graph::joins_contents_before`].
+    /// Whether contents written into a block now would be a part of what `after` waits for; see `Graph::joins_contents_before`.
     pub fn joins_contents_before(&self, volume: VolumeId, block: u64, after: PatchId) -> bool {
         self.map.get(&self.key(volume, block)).is_some_and(|index| {
             let is_one = self.slots[*index as usize].units == 1;

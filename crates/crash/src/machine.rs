@@ -385,10 +385,8 @@ impl Machine {
         let id = self.regular(path)?;
         check_end(at, len)?;
         let inode = self.model.borrow().inode(id);
-        self.mount.run(Scope::Contents, watcher, |fs, v, now| {
-            fs.allocate(v, inode, how, at, len, now)
-        })?;
-        let mut contents = self.model.borrow().object(id).contents.current().to_vec();
+        let before = self.model.borrow().object(id).contents.current().to_vec();
+        let mut contents = before.clone();
         let grows = matches!(
             how,
             Allocate::Reserve { keep_size: false } | Allocate::ZeroRange { keep_size: false }
@@ -401,8 +399,15 @@ impl Machine {
             let (start, end) = (start.min(contents.len()), end.min(contents.len()));
             contents[start..end].fill(0);
         }
+        // A long one is done in steps, and a crash may come between them.
         self.model.borrow_mut().set_contents(id, contents);
-        Ok(())
+        let done = self.mount.run(Scope::Contents, watcher, |fs, v, now| {
+            fs.allocate(v, inode, how, at, len, now)
+        });
+        if done.is_err() {
+            self.model.borrow_mut().set_contents(id, before);
+        }
+        done.map(drop)
     }
 
     fn link(&mut self, from: &Path, to: &Path, watcher: &mut dyn Watcher) -> Result<()> {

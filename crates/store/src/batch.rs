@@ -152,6 +152,7 @@ impl Store {
                 && self.units(index).any(|u| self.graph.would_roll_back(u))
             {
                 self.slots[index as usize].passed_over += 1;
+                self.stats.passed_over += 1;
                 continue;
             }
             self.take_up_all(index, versions);
@@ -371,6 +372,12 @@ impl Store {
     /// Whether anything is not on stable storage.
     pub fn is_dirty(&self) -> bool {
         !self.dirty.is_empty()
+    }
+
+    /// Since when the block that was dirtied longest ago has been waiting, be it that it could be written or not. Looks at every dirty block.
+    pub fn oldest_change(&self) -> Option<Duration> {
+        let since = |index: &u32| self.slots[*index as usize].dirtied;
+        self.dirty.iter().map(since).min()
     }
 
     /// When the oldest block that could be written expires; `None` where none could.

@@ -21,6 +21,8 @@ pub struct StoreStats {
     pub blocks_written: u64,
     /// Of these, blocks written again only because their last version had to leave patches out.
     pub blocks_rewritten_for_rollback: u64,
+    /// How often a block was passed over because it would have been written with patches left out.
+    pub passed_over: u64,
     /// Requests handed out, after merging adjacent blocks into runs.
     pub write_requests: u64,
     /// Bytes handed out for writing.

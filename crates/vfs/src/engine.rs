@@ -53,6 +53,10 @@ pub(crate) struct Core {
     pub(crate) sync_leader: bool,
     /// How many blocks the batch of that somebody has.
     pub(crate) sync_blocks: usize,
+    /// Calls that had to wait for something to be on stable storage.
+    pub(crate) waits: u64,
+    /// Batches written for them.
+    pub(crate) waited_batches: u64,
     /// Batches handed to the device and not completed.
     pub(crate) batches_in_flight: u32,
     pub(crate) latched: Option<DeviceError>,
@@ -200,6 +204,8 @@ impl Engine {
                 commit_took: Duration::ZERO,
                 sync_leader: false,
                 sync_blocks: 0,
+                waits: 0,
+                waited_batches: 0,
                 batches_in_flight: 0,
                 latched: None,
                 unreadable: None,
@@ -652,6 +658,8 @@ impl Engine {
             atomic_unit_bytes: self.atomic_bytes,
             ops: core.operations,
             read_only: core.fs.read_only_reason(),
+            waits: core.waits,
+            waited_batches: core.waited_batches,
             write_retries: core.write_retries,
             memory: core.memory_stats(),
             bytes_read: self.bytes_read.load(Ordering::Relaxed),
@@ -660,7 +668,12 @@ impl Engine {
                 engaged: core.groups.engaged(),
                 listeners: core.listeners.len() as u64,
             },
-            ..Stats::of(&core.store, core.fs.deferred(), core.fs.reclaim_progress())
+            ..Stats::of(
+                &core.store,
+                core.fs.deferred(),
+                core.fs.reclaim_progress(),
+                self.clock(),
+            )
         }
     }
 }

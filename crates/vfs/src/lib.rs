@@ -57,6 +57,7 @@ pub use error::{Error, Result};
 pub use groups::Under;
 pub use options::{MountOptions, RecoveryReport, now};
 pub use stats::{
-    CacheStats, DeferredStats, GroupStats, MemoryStats, PatchStats, ReclaimStats, Stats, UndoStats,
+    CacheStats, DeferredStats, GroupStats, MemoryStats, PatchStats, ReclaimStats, Stats,
+    SyncerStats, UndoStats,
 };
 pub use transfer::Unsynced;

@@ -1,5 +1,7 @@
 //! What `backstitch stats` shows.
 
+use std::time::Duration;
+
 use backstitch_layout::{DeferredStatistics, ReclaimProgress};
 use backstitch_store::Store;
 use serde::{Deserialize, Serialize};
@@ -32,6 +34,12 @@ pub struct Stats {
     pub write_requests: u64,
     /// Flushes.
     pub flushes: u64,
+    /// Calls that had to wait for something to be on stable storage: fsyncs and their like, synchronous writes, and syncs.
+    pub waits: u64,
+    /// Batches that were written for them; each took a flush. Calls at the same time share them.
+    pub waited_batches: u64,
+    /// Writing out what nobody waits for.
+    pub syncer: SyncerStats,
     /// Batches written again after the device had failed.
     pub write_retries: u64,
     /// Buffers.
@@ -125,6 +133,18 @@ pub struct MemoryStats {
     pub throttled_seconds: f64,
 }
 
+/// Figures of writing out what nobody waits for.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub struct SyncerStats {
+    /// The age at which a change is written.
+    pub expire_seconds: f64,
+    /// The age of the oldest change that is not on stable storage; 0 where there is none.
+    pub oldest_seconds: f64,
+    /// How often a block was passed over because it would have been written with a rollback.
+    pub passed_over: u64,
+}
+
 /// Figures of patchgroups.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
@@ -168,6 +188,7 @@ impl Stats {
         store: &Store,
         deferred: DeferredStatistics,
         reclaim: ReclaimProgress,
+        now: Duration,
     ) -> Stats {
         let graph = *store.graph().counters();
         let cache = store.stats();
@@ -197,6 +218,13 @@ impl Stats {
             bytes_written: cache.bytes_written,
             write_requests: cache.write_requests,
             flushes: cache.flushes,
+            syncer: SyncerStats {
+                expire_seconds: store.limits().expire.as_secs_f64(),
+                oldest_seconds: store
+                    .oldest_change()
+                    .map_or(0.0, |since| now.saturating_sub(since).as_secs_f64()),
+                passed_over: cache.passed_over,
+            },
             cache: CacheStats {
                 blocks: cache.blocks,
                 bytes: cache.bytes,

@@ -183,6 +183,7 @@ impl Engine {
         let ticket = core.next_ticket;
         core.next_ticket += 1;
         core.store.settle(&targets);
+        core.waits += 1;
         self.will_wait();
         core.wishes.push((ticket, targets));
         let result = self.fulfil(core, ticket);
@@ -224,6 +225,7 @@ impl Engine {
             core.sync_leader = false;
             core.sync_blocks = 0;
             if wrote {
+                core.waited_batches += 1;
                 continue;
             }
             self.batch_done.notify_all();

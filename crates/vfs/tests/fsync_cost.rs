@@ -33,6 +33,8 @@ fn an_overwrite_takes_one_flush_an_append_two_a_new_file_three() {
     // The root directory's block has been written before.
     let file = write_new(&engine, root, "first", &[1; 3000]);
     engine.sync().unwrap();
+    let before = engine.stats();
+    assert_eq!(before.syncer.oldest_seconds, 0.0);
 
     let overwrite = cost(&disk, &engine, || {
         engine.write(file, 100, &[2; 1500]).unwrap();
@@ -53,6 +55,10 @@ fn an_overwrite_takes_one_flush_an_append_two_a_new_file_three() {
     assert_eq!(append.0, 2, "flushes of an append");
     assert_eq!(new.0, 3, "flushes of a new file");
     assert_eq!(nothing, (0, 0), "an fsync without changes");
+    // The figures say so too.
+    let after = engine.stats();
+    assert_eq!(after.waits - before.waits, 3);
+    assert_eq!(after.waited_batches - before.waited_batches, 1 + 2 + 3);
     // Contents and inode; contents, bitmap and inode; the same and the directory. Adjacent blocks are one request.
     assert!(overwrite.1 <= 2, "{overwrite:?}");
     assert!(append.1 <= 3, "{append:?}");

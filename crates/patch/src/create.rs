@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 
 use crate::graph::{Graph, NIL, Patch, PatchId, State, Zones};
+use crate::links::LOOK;
 use crate::planted::Planted;
 use crate::search::{SEARCH_LIMIT, Target};
 use crate::{BlockId, Event};
@@ -170,7 +171,6 @@ impl Graph {
     /// Whether `after` is on the disk no earlier than `before`, as far as a short look at its direct dependencies tells: only "yes" is
     /// certain.
     pub fn waits_directly(&self, after: PatchId, before: PatchId) -> bool {
-        const LOOK: usize = 16;
         match (self.index_of(after), self.index_of(before)) {
             (_, None) => true,
             (None, Some(_)) => false,
@@ -181,7 +181,6 @@ impl Graph {
     /// Whether a further change of the block without dependencies would be a part of what `after` waits for: of the run that the block
     /// belongs to, with nothing else pending on it.
     pub fn joins_contents_before(&self, after: PatchId, block: BlockId) -> bool {
-        const LOOK: usize = 16;
         let Some(b) = self.blocks.get(block.0 as usize) else {
             return false;
         };
@@ -362,7 +361,6 @@ impl Graph {
         below: u32,
         target: Target,
     ) -> bool {
-        const LOOK: usize = 16;
         let mut starts = std::mem::take(&mut self.starts);
         starts.clear();
         starts.extend(deps.iter().filter(|d| {

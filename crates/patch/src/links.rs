@@ -4,6 +4,9 @@ use crate::BlockId;
 use crate::graph::{DEPTH_OF_TRANSACTION, Edge, Graph, NIL, State};
 use crate::planted::Planted;
 
+/// How many of a patch's newest dependencies, and of the newest that wait for what is looked for, a short look goes through.
+pub(crate) const LOOK: usize = 16;
+
 impl Graph {
     /// Appends a patch to its block's uncommitted patches, or puts it first (a hard one: everything else lies on top of it).
     pub(crate) fn link_into_block(&mut self, index: u32, first: bool) {

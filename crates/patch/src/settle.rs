@@ -11,9 +11,8 @@
 
 use crate::PatchId;
 use crate::graph::{Graph, NIL, State};
+use crate::links::LOOK;
 
-/// So many of a patch's newest dependencies, and of those that wait for what is looked for, are looked at.
-const LOOK: usize = 16;
 /// With so many batches something that a patch waits for may go in flight while it takes on more to wait for.
 const MOST_FLIGHTS: u8 = 4;
 

@@ -59,6 +59,22 @@ impl Stacked {
         members.try_for_each(|member| self.members.call(member, v, &mut body))
     }
 
+    /// Takes a name away by what `body` asks of the file system that its directory is in, which is told its own number of that.
+    fn take_away(
+        &mut self,
+        v: &mut Volume<'_>,
+        directory: InodeNumber,
+        name: &[u8],
+        now: Timestamp,
+        mut body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, InodeNumber) -> Result<InodeNumber>,
+    ) -> Result<InodeNumber> {
+        self.members.now = now;
+        self.check_name(v, directory, name)?;
+        let (member, own) = self.members.split(directory)?;
+        let gone = self.members.call(member, v, |fs, v| body(fs, v, own))?;
+        Ok(self.members.join(member, gone))
+    }
+
     /// Refuses to take a name away from what is in use.
     fn check_name(
         &mut self,
@@ -267,13 +283,9 @@ impl FileSystem for Stacked {
         name: &[u8],
         now: Timestamp,
     ) -> Result<InodeNumber> {
-        self.members.now = now;
-        self.check_name(v, directory, name)?;
-        let (member, own) = self.members.split(directory)?;
-        let gone = self
-            .members
-            .call(member, v, |fs, v| fs.unlink(v, own, name, now))?;
-        Ok(self.members.join(member, gone))
+        self.take_away(v, directory, name, now, |fs, v, own| {
+            fs.unlink(v, own, name, now)
+        })
     }
 
     fn remove_directory(
@@ -283,13 +295,9 @@ impl FileSystem for Stacked {
         name: &[u8],
         now: Timestamp,
     ) -> Result<InodeNumber> {
-        self.members.now = now;
-        self.check_name(v, directory, name)?;
-        let (member, own) = self.members.split(directory)?;
-        let gone = self
-            .members
-            .call(member, v, |fs, v| fs.remove_directory(v, own, name, now))?;
-        Ok(self.members.join(member, gone))
+        self.take_away(v, directory, name, now, |fs, v, own| {
+            fs.remove_directory(v, own, name, now)
+        })
     }
 
     fn rename(

@@ -101,6 +101,10 @@ pub struct Engine {
     pub(crate) snapshot: Mutex<Option<Arc<Snapshot>>>,
 }
 
+/// So often an operation that finds no space asks again, and so long after: for what the kernel is just about to let go.
+const LATE_FREES: u32 = 4;
+const LATE_FREE: Duration = Duration::from_millis(5);
+
 impl Engine {
     /// What is taken to reach the disk wholly or not at all: the block, or the unit that was asked for.
     pub fn atomic_bytes(&self) -> u32 {
@@ -298,6 +302,7 @@ impl Engine {
         let mut core = self.core.lock();
         core.operations += 1;
         let mut wait_for = Vec::new();
+        let mut asked_again = 0;
         loop {
             if operation.is_some() {
                 // Whoever still uses a mount that is being ended must not be told that something was done.
@@ -337,6 +342,14 @@ impl Engine {
                         return Err(LayoutError::NoSpace.into());
                     }
                     reclaimed?;
+                }
+                // The kernel tells of the last use of a removed file after `unlink` has returned: what it frees may be on its way.
+                Err(LayoutError::NoSpace)
+                    if self.on_wait.get().is_some() && asked_again < LATE_FREES =>
+                {
+                    asked_again += 1;
+                    self.will_wait();
+                    MutexGuard::unlocked(&mut core, || std::thread::sleep(LATE_FREE));
                 }
                 Err(error) => {
                     note_corruption(&mut core, &error);

@@ -54,6 +54,8 @@ pub(crate) struct Options {
     pub(crate) atomic: AtomicUnit,
     /// The file that describes a stack, of which the image holds the first file system.
     pub(crate) stack: Option<PathBuf>,
+    /// The image is shown as one file, whatever it holds.
+    pub(crate) raw: bool,
 }
 
 /// What is taken to reach the disk wholly or not at all.
@@ -124,6 +126,7 @@ impl Default for Options {
             journal_device: None,
             atomic: AtomicUnit::Block,
             stack: None,
+            raw: false,
         }
     }
 }
@@ -176,6 +179,7 @@ fn apply(options: &mut Options, word: &str) -> Result<(), String> {
         "allow_other" => options.allow_other = Some(true),
         "noallow_other" => options.allow_other = Some(false),
         "unsafe" => options.unsafe_no_flush = true,
+        "raw" => options.raw = true,
         "nojournal" => options.without_journal = true,
         "noatime" => options.no_access_times = true,
         "atime" => options.no_access_times = false,

@@ -5,9 +5,12 @@ use std::sync::Arc;
 
 use crate::nested::Nesting;
 use backstitch_device::{BlockDevice, DeviceError, WriteRequest, check_range};
+use backstitch_ext::Ext2;
 use backstitch_ext::fsck::Source;
 use backstitch_ext::mkfs::{Mkfs, MkfsError, MkfsJournal, attach_journal};
 use backstitch_journal::format::Features as JournalFeatures;
+use backstitch_layout::LayoutKind;
+use backstitch_raw::Raw;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use twox_hash::XxHash3_128;
@@ -30,6 +33,26 @@ pub struct Fork {
     pub(crate) changed: FxHashMap<u64, Arc<[u8]>>,
     /// What the file system holds, where that is explored.
     pub(crate) nesting: Option<Arc<Nesting>>,
+    /// What opens it.
+    pub(crate) kind: Kind,
+}
+
+/// What an image is opened as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A file system.
+    Ext,
+    /// A volume whose blocks programs write.
+    Raw(Raw),
+}
+
+impl Kind {
+    pub(crate) fn layout(&self) -> &dyn LayoutKind {
+        match self {
+            Kind::Ext => &Ext2,
+            Kind::Raw(raw) => raw,
+        }
+    }
 }
 
 impl Fork {
@@ -59,7 +82,14 @@ impl Fork {
             }),
             changed: FxHashMap::default(),
             nesting: None,
+            kind: Kind::Ext,
         }
+    }
+
+    /// The same, as a volume of somebody whose blocks programs write.
+    pub(crate) fn raw(mut self, (uid, gid): (u32, u32)) -> Fork {
+        self.kind = Kind::Raw(Raw { uid, gid });
+        self
     }
 
     /// The base alone.

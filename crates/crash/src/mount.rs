@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backstitch_device::BlockDevice;
-use backstitch_ext::Ext2;
 use backstitch_layout::{
     Error, FileSystem, LayoutKind, OpenRequest, ReclaimProgress, ReclaimStep, Result, Timestamp,
 };
@@ -80,12 +79,12 @@ impl Mount {
         read_only: bool,
         watcher: &mut dyn Watcher,
     ) -> Result<Mount> {
-        let block_bytes = fork.block_bytes();
+        let (block_bytes, kind) = (fork.block_bytes(), fork.kind);
         // What holds the file system is under soft updates.
         let stack = fork.nesting.as_ref().map(|n| n.stack(engine.ordering));
         let (layout, below): (&dyn LayoutKind, _) = match &stack {
             Some(stack) => (stack, MechanismKind::Soft),
-            None => (&Ext2, engine.ordering),
+            None => (kind.layout(), engine.ordering),
         };
         let device = Arc::new(ForkDevice::new(fork));
         let devices: [Arc<dyn BlockDevice>; 1] = [device.clone()];

@@ -125,6 +125,7 @@ impl Fork {
             base: inside.base.clone(),
             changed: Default::default(),
             nesting: inside.nesting.clone(),
+            kind: self.kind,
         };
         for (block, (place, before)) in (0..).zip(places.iter().zip(&inside.places)) {
             match place {

@@ -1,6 +1,6 @@
 //! Reading and writing the contents of files.
 
-use backstitch_layout::{Error, FileType, Piece, Result, Seek, Timestamp};
+use backstitch_layout::{Error, FileType, Piece, Result, Seek, Timestamp, pieces_of_blocks};
 use backstitch_ordering::{PatchId, Volume};
 
 use crate::extend::{Extension, NewContents};
@@ -48,7 +48,7 @@ impl Ext {
                 }
                 Mapped::Blocks(run) => {
                     let stop = end.min(at - within + run.len * bs);
-                    pieces_of_run(v, run, within, stop - at, bs, pieces);
+                    pieces_of_blocks(v, run.start, within, stop - at, pieces);
                     at = stop;
                 }
             }
@@ -364,49 +364,5 @@ impl Ext {
             Seek::Data => Err(Error::NoSuchAddress),
             Seek::Hole => Ok(inode.size),
         }
-    }
-}
-
-/// Cuts a run into what is in memory and what is on the device.
-fn pieces_of_run(
-    v: &Volume<'_>,
-    run: Run,
-    within: u64,
-    len: u64,
-    bs: u64,
-    pieces: &mut Vec<Piece>,
-) {
-    let mut block = run.start;
-    let mut start = within;
-    let mut rest = len;
-    while rest > 0 {
-        let part = rest.min(bs - start);
-        match v.peek(block) {
-            Some(data) => {
-                pieces.push(Piece::Buffer {
-                    data: data.clone(),
-                    start: start as usize,
-                    len_bytes: part as usize,
-                });
-            }
-            None => {
-                let at = block * bs + start;
-                match pieces.last_mut() {
-                    Some(Piece::Device {
-                        offset_bytes,
-                        len_bytes,
-                    }) if *offset_bytes + *len_bytes as u64 == at => {
-                        *len_bytes += part as usize;
-                    }
-                    _ => pieces.push(Piece::Device {
-                        offset_bytes: at,
-                        len_bytes: part as usize,
-                    }),
-                }
-            }
-        }
-        rest -= part;
-        start = 0;
-        block += 1;
     }
 }

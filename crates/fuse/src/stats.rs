@@ -19,6 +19,7 @@ pub(crate) fn document(engine: &Engine, image: &str) -> Vec<u8> {
     if let Value::Object(members) = &mut value {
         members.insert("pid".into(), std::process::id().into());
         members.insert("image".into(), image.into());
+        members.insert("layout".into(), engine.layout_name().into());
         let recovery = serde_json::to_value(engine.recovery());
         members.insert("recovery".into(), recovery.unwrap_or_default());
     }

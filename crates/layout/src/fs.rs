@@ -1,40 +1,12 @@
 //! The trait between layouts and the layers above.
 
-use std::sync::Arc;
-
 use backstitch_device::BlockDevice;
 use backstitch_ordering::{GroupId, Log, PatchId, Volume, VolumeId};
 
 use crate::{
-    Allocate, Attributes, DirectoryEntry, FileSystemStatistics, InodeNumber, NewInode, RenameMode,
-    Result, Seek, SetAttributes, SetXattrMode, Timestamp,
+    Allocate, Attributes, DirectoryEntry, FileSystemStatistics, InodeNumber, NewInode, Piece,
+    RenameMode, Result, Seek, SetAttributes, SetXattrMode, Timestamp,
 };
-
-/// A part of a file as a reader gets it.
-#[derive(Clone, Debug)]
-pub enum Piece {
-    /// Zeros.
-    Hole {
-        /// How many.
-        len_bytes: usize,
-    },
-    /// Bytes in memory.
-    Buffer {
-        /// The block.
-        data: Arc<[u8]>,
-        /// The first byte of it.
-        start: usize,
-        /// How many.
-        len_bytes: usize,
-    },
-    /// Bytes on the device, and nowhere newer.
-    Device {
-        /// Where, from the volume's start.
-        offset_bytes: u64,
-        /// How many.
-        len_bytes: usize,
-    },
-}
 
 /// Deferred work, in items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

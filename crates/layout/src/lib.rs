@@ -14,14 +14,16 @@
 mod error;
 mod fs;
 mod journal;
+mod pieces;
 mod types;
 
 pub use error::{Error, Result};
 pub use fs::{
     Changed, DeferredStatistics, FileSystem, FreeSpaceReader, LayoutKind, OpenRequest, Opened,
-    Piece, ReclaimProgress, ReclaimStep, Rename,
+    ReclaimProgress, ReclaimStep, Rename,
 };
 pub use journal::{
     ChangedBlock, JournalHost, JournalLocation, JournalPlace, Orphans, RecoveryMark,
 };
+pub use pieces::{Piece, pieces_of_blocks};
 pub use types::*;

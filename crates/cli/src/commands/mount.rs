@@ -7,6 +7,7 @@ use crate::options::{self, Options};
 use crate::{show, stack};
 use backstitch_ext::Ext2;
 use backstitch_fuse::FrontOptions;
+use backstitch_raw::Raw;
 use backstitch_vfs::{Engine, LayoutKind, MountOptions, Ordering};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -37,6 +38,8 @@ use std::sync::Arc;
   nojournal           change a file system that has a journal without writing the journal, which must be empty
   journal_dev=IMAGE2  the device that has the journal
   partition=NAME      the partition of the image that holds the file system, as IMAGE#NAME (backstitch info IMAGE lists them)
+  raw                 show the image, whatever it holds, as one file, DIR/volume: what is written to it are blocks, which can be
+                      ordered by patchgroups (ordering soft, sync or async)
   stack=FILE.toml     file systems in files of the image's, described by FILE (see `backstitch info --stack`), as one tree
   flush_ms=MS         each flush of the device takes so much longer, for measuring
   volatile=SEED       a simulated drive cache that a kill loses, for tests
@@ -48,6 +51,7 @@ Examples:
   backstitch mount --ordering async -o cache=1G,expire=5 disk.img /mnt
   backstitch mount -f disk.img /mnt          stay in the foreground; ^C unmounts
   backstitch mount -o stack=figure8.toml disk.img /mnt
+  backstitch mount -o raw /dev/sdb2 /mnt     a database of your own writes /mnt/volume
   mount -t backstitch disk.img /mnt          through a link named /sbin/mount.backstitch")]
 pub(crate) struct Args {
     /// The image: a file or a block device
@@ -152,6 +156,9 @@ fn mount_engine(
     ordering: Option<Ordering>,
     options: &Options,
 ) -> Result<Arc<Engine>> {
+    if options.raw {
+        check_raw(ordering, options)?;
+    }
     let device = open_device(
         "mount",
         image,
@@ -182,7 +189,7 @@ fn mount_engine(
     let of_first = described.as_ref().and_then(|d| d.stack.volumes[0].ordering);
     let ordering = match ordering.or(of_first) {
         Some(ordering) => ordering,
-        None if options.without_journal => Ordering::Soft,
+        None if options.without_journal || options.raw => Ordering::Soft,
         None => default_ordering("mount", image, &*device, journal.as_deref())?,
     };
     let mut wanted = MountOptions {
@@ -203,12 +210,34 @@ fn mount_engine(
     if let Some(seconds) = options.commit_seconds {
         wanted.commit_seconds = seconds;
     }
+    let raw = Raw {
+        uid: rustix::process::getuid().as_raw(),
+        gid: rustix::process::getgid().as_raw(),
+    };
     let layout: &dyn LayoutKind = match &described {
         Some(described) => &described.stack,
+        None if options.raw => &raw,
         None => &Ext2,
     };
     Engine::mount_with_journal(device, journal, layout, &wanted)
         .map_err(|error| Error::at_path("mount", image, error))
+}
+
+/// What only file systems have is refused.
+fn check_raw(ordering: Option<Ordering>, options: &Options) -> Result<()> {
+    let wrong = match ordering {
+        Some(Ordering::Journal(_)) => Some("journals: soft, sync or async is wanted"),
+        _ if options.stack.is_some() => Some("stacks"),
+        _ if options.journal_device.is_some() || options.without_journal => Some("journals"),
+        _ => None,
+    };
+    match wrong {
+        Some(wrong) => Err(Error::usage(
+            "mount",
+            format!("-o raw shows blocks, which have no {wrong}"),
+        )),
+        None => Ok(()),
+    }
 }
 
 fn front_options(image: &Path, engine: &Engine, options: &Options) -> FrontOptions {

@@ -63,12 +63,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let pid = pid
         .and_then(Pid::from_raw)
         .ok_or_else(|| failed("no process serves it".into()))?;
+    // There is no mark on such a volume that could tell later: what cannot be written is said now.
+    let is_raw = counters["layout"] == "raw";
+    if is_raw {
+        backstitch_fuse::sync_of(&dir).map_err(|e| failed(host(&e)))?;
+    }
     let daemon = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| failed(host(&e.into())))?;
     unmount(args, &dir)?;
     wait_for(&daemon).map_err(|e| failed(host(&e)))?;
     // A recorder knows nothing of what its image holds.
     let is_recorder = counters["kind"] == "recorder";
-    if mount.read_only || is_recorder {
+    if mount.read_only || is_recorder || is_raw {
         return Ok(());
     }
     check_clean(Path::new(counters["image"].as_str().unwrap_or_default()))

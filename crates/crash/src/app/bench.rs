@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering as Atomic;
 use std::time::Duration;
 
-use backstitch_ext::Ext2;
 use backstitch_ext::format::record::{Mechanism, RECORD_OFFSET};
 use backstitch_ext::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use backstitch_ext::fsck::{self, Finding, Kind, Source};
@@ -15,7 +14,7 @@ use backstitch_vfs::{Engine, MountOptions};
 
 use super::Options;
 use super::error::AppResult;
-use crate::image::{Fork, ForkDevice};
+use crate::image::{Fork, ForkDevice, Kind as ImageKind};
 use crate::mount::replayed;
 use crate::schedule::{ScheduleError, Verdict, at};
 
@@ -47,17 +46,24 @@ impl<'a> Bench<'a> {
         if self.options.stop.load(Atomic::Relaxed) {
             return Err(ScheduleError::Stopped.into());
         }
-        if let Some(damage) = self.damage(state) {
+        let is_raw = state.kind != ImageKind::Ext;
+        if let Some(damage) = (!is_raw).then(|| self.damage(state)).flatten() {
             return Ok(damage);
         }
         let output = self.dir.path().join("output");
         std::fs::write(&output, said).map_err(at("cannot write what was said", &output))?;
-        let device = Arc::new(ForkDevice::new(repaired(state.clone())));
+        let state = match is_raw {
+            // What its blocks mean nobody knows but the check.
+            true => state.clone(),
+            false => repaired(state.clone()),
+        };
+        let kind = state.kind;
+        let device = Arc::new(ForkDevice::new(state));
         let options = MountOptions {
             ordering: self.options.ordering,
             ..MountOptions::default()
         };
-        let engine = match Engine::mount(device, &Ext2, &options) {
+        let engine = match Engine::mount(device, kind.layout(), &options) {
             Ok(engine) => engine,
             Err(error) => return Ok(unmountable(error.to_string())),
         };

@@ -360,6 +360,11 @@ impl View<'_> {
                 format!("pointers to blocks of {}", self.tree.path(inode))
             }
             Use::Attributes(inode) => format!("extended attributes of {}", self.tree.path(inode)),
+            Use::Volume => {
+                let (start, end) = difference(from, to);
+                let at = block * size;
+                format!("bytes {}–{} of the volume", at + start, at + end - 1)
+            }
             Use::Unknown => "a block of a file that is gone".to_owned(),
         };
         change
@@ -493,7 +498,7 @@ fn inode_difference(before: &Inode, after: &Inode) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::trace::Geometry;
+    use super::super::trace::{Geometry, Start};
     use super::*;
     use crate::operation::parse_script;
 
@@ -507,7 +512,7 @@ mod tests {
                 block_bytes: 1024,
                 uid: 0,
                 gid: 0,
-                given: false,
+                start: Start::Empty,
             },
             setup: 1,
             operations: parse_script(script).unwrap(),

@@ -25,6 +25,8 @@ pub(crate) enum Use {
     /// Pointers to a file's blocks.
     Pointers(InodeNumber),
     Attributes(InodeNumber),
+    /// Of what is no file system.
+    Volume,
     Unknown,
 }
 
@@ -116,7 +118,7 @@ impl Geography {
     /// What a block is for.
     pub(crate) fn what(&self, block: u64) -> Use {
         let Some(superblock) = &self.superblock else {
-            return Use::Unknown;
+            return Use::Volume;
         };
         let table = u64::from(superblock.inode_table_blocks);
         for (number, descriptor) in self.groups.iter().enumerate() {

@@ -47,7 +47,7 @@ pub use error::{AppError, AppResult};
 pub use explore::{explore, replay};
 pub use record::{Recorder, TracingLayout};
 pub use run::Program;
-pub use trace::{Geometry, Trace};
+pub use trace::{Geometry, Start, Trace};
 
 pub use crate::schedule::{Check, Progress};
 

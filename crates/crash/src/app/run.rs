@@ -6,7 +6,6 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering as Atomic};
 
-use backstitch_ext::Ext2;
 use backstitch_ordering::MechanismKind;
 use backstitch_vfs::{Engine, MountOptions};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -44,9 +43,10 @@ impl Program {
     /// Where it cannot be mounted, and where the program ends with another exit code than 0.
     pub fn record(&self) -> AppResult<Trace> {
         let image = self.geometry.image(self.image.as_deref(), self.ordering)?;
+        let kind = image.kind;
         let recorder = Recorder::default();
         let layout = TracingLayout {
-            inner: &Ext2,
+            inner: kind.layout(),
             recorder: recorder.clone(),
         };
         let options = MountOptions {

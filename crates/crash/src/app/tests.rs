@@ -17,7 +17,7 @@ use super::choose::choose;
 use super::place::Cut;
 use super::player::play;
 use super::record::{Recorder, TracingLayout};
-use super::trace::{Geometry, Trace};
+use super::trace::{Geometry, Start, Trace};
 use super::variant::Variant;
 use super::{Check, Options};
 use crate::closed::{self, Bounds};
@@ -32,7 +32,7 @@ const GEOMETRY: Geometry = Geometry {
     block_bytes: 1024,
     uid: 0,
     gid: 0,
-    given: false,
+    start: Start::Empty,
 };
 
 fn mounted(image: Fork, recorder: &Recorder) -> Arc<Engine> {

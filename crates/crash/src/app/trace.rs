@@ -35,8 +35,19 @@ pub struct Geometry {
     pub uid: u32,
     /// Its group.
     pub gid: u32,
-    /// It is an image of the user's own, not an empty file system.
-    pub given: bool,
+    /// What is on it.
+    pub start: Start,
+}
+
+/// What the image holds that a program starts on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// An empty file system.
+    Empty,
+    /// What an image of the user's own holds.
+    Given,
+    /// Zeros: the program sees a volume as one file (`backstitch_raw`), and writes its blocks.
+    Raw,
 }
 
 /// What a program did.
@@ -58,19 +69,23 @@ impl Geometry {
     /// # Errors
     /// Where no file system can be made with these numbers, or the user's image is missing or another one.
     pub fn image(&self, given: Option<&Path>, ordering: MechanismKind) -> AppResult<Fork> {
-        match (self.given, given) {
-            (true, Some(path)) => {
+        match (self.start, given) {
+            (Start::Given, Some(path)) => {
                 let image = read_image(path)?;
                 if (image.0, image.1) != (self.size_bytes, self.block_bytes) {
                     return Err(bad(path, "not the image that the trace was recorded on"));
                 }
                 Ok(image.2)
             }
-            (true, None) => Err(AppError::NoState {
+            (Start::Given, None) => Err(AppError::NoState {
                 place: "the trace".into(),
                 why: "it was recorded on an image of its own: --image FILE is wanted".into(),
             }),
-            (false, _) => self.make(matches!(ordering, MechanismKind::Journal(_))),
+            (Start::Empty, _) => self.make(matches!(ordering, MechanismKind::Journal(_))),
+            (Start::Raw, _) => {
+                let zeros = vec![0; self.size_bytes as usize];
+                Ok(Fork::new(zeros, self.block_bytes).raw((self.uid, self.gid)))
+            }
         }
     }
 
@@ -104,7 +119,7 @@ impl Geometry {
             block_bytes,
             uid: 0,
             gid: 0,
-            given: true,
+            start: Start::Given,
         })
     }
 }
@@ -167,11 +182,15 @@ impl Trace {
             block_bytes,
             uid,
             gid,
-            given,
+            start,
         } = self.geometry;
-        let given = if given { " given" } else { "" };
+        let start = match start {
+            Start::Empty => "",
+            Start::Given => " given",
+            Start::Raw => " raw",
+        };
         let mut text = format!(
-            "{FIRST_LINE}\n# image size={size_bytes} block={block_bytes} uid={uid} gid={gid}{given}\n"
+            "{FIRST_LINE}\n# image size={size_bytes} block={block_bytes} uid={uid} gid={gid}{start}\n"
         );
         for note in &self.notes {
             text += &format!("{NOTE}{}\n", note.replace('\n', " "));
@@ -244,7 +263,11 @@ fn parse_geometry(text: &str) -> Option<Geometry> {
         block_bytes: value("block").and_then(|b| u32::try_from(b).ok())?,
         uid: value("uid").and_then(|id| u32::try_from(id).ok())?,
         gid: value("gid").and_then(|id| u32::try_from(id).ok())?,
-        given: text.ends_with(" given"),
+        start: match text.rsplit_once(' ') {
+            Some((_, "given")) => Start::Given,
+            Some((_, "raw")) => Start::Raw,
+            _ => Start::Empty,
+        },
     };
     let block = geometry.block_bytes;
     let sound = matches!(block, 1024 | 2048 | 4096)
@@ -264,7 +287,7 @@ mod tests {
                 block_bytes: 4096,
                 uid: 3,
                 gid: 4,
-                given: false,
+                start: Start::Empty,
             },
             setup: 2,
             operations: parse_script("mkdir /d #12; sync; creat #12/x #13; said a%0ab").unwrap(),

@@ -5,7 +5,7 @@ use super::print::{Output, progress_bar, quoted, stop_on_signals};
 use crate::error::{Error, Result};
 use crate::size;
 use backstitch_crash::app::{
-    AppError, Check, Geometry, Options, Program, Progress, Trace, explore, replay,
+    AppError, Check, Geometry, Options, Program, Progress, Start, Trace, explore, replay,
 };
 use backstitch_crash::report::Report;
 use backstitch_vfs::Ordering;
@@ -78,6 +78,9 @@ pub(crate) struct Args {
     /// Start on a copy of this image instead of an empty file system
     #[arg(long, value_name = "FILE")]
     image: Option<PathBuf>,
+    /// Start on a volume of zeros, which the program finds as the one file `volume`: what it writes are blocks (see mount -o raw)
+    #[arg(long, requires = "run", conflicts_with_all = ["image"])]
+    raw: bool,
     /// With --run, where the trace goes; without, the trace to explore
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -137,7 +140,10 @@ fn recorded(args: &Args, command: &str, stop: &Arc<AtomicBool>) -> Result<(Trace
             },
             uid: rustix::process::getuid().as_raw(),
             gid: rustix::process::getgid().as_raw(),
-            given: false,
+            start: match args.raw {
+                true => Start::Raw,
+                false => Start::Empty,
+            },
         },
     };
     if !geometry
@@ -147,6 +153,12 @@ fn recorded(args: &Args, command: &str, stop: &Arc<AtomicBool>) -> Result<(Trace
         return Err(Error::usage(
             WHAT,
             "the size must be a whole number of blocks",
+        ));
+    }
+    if args.raw && matches!(args.ordering, Ordering::Journal(_)) {
+        return Err(Error::usage(
+            WHAT,
+            "a raw volume has no journal: --ordering soft, sync or async",
         ));
     }
     let program = Program {

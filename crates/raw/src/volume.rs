@@ -1,0 +1,495 @@
+//! The open volume.
+
+use backstitch_layout::{
+    Allocate, Attributes, Changed, DeferredStatistics, DirectoryEntry, Error, FileSystem,
+    FileSystemStatistics, FileType, InodeNumber, NewInode, OpenRequest, Piece, ReclaimProgress,
+    ReclaimStep, Rename, Result, Seek, SetAttributes, SetXattrMode, Timestamp, pieces_of_blocks,
+};
+use backstitch_ordering::{PatchId, Volume};
+
+use crate::Raw;
+
+/// What the volume is called in the root directory.
+pub const VOLUME_NAME: &str = "volume";
+
+const ROOT: InodeNumber = InodeNumber(1);
+const FILE: InodeNumber = InodeNumber(2);
+
+/// What is known of an inode in memory only.
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    permissions: u16,
+    uid: u32,
+    gid: u32,
+    accessed: Timestamp,
+    modified: Timestamp,
+    changed: Timestamp,
+}
+
+/// A volume as a directory with one file.
+pub(crate) struct RawVolume {
+    block_bytes: u64,
+    blocks: u64,
+    root: Node,
+    file: Node,
+    read_only: Option<String>,
+    /// What was written last and waits for nothing: more can join it.
+    run: PatchId,
+    /// What was written and may not be on stable storage yet.
+    unstable: Vec<PatchId>,
+    prune_at: usize,
+}
+
+impl RawVolume {
+    pub(crate) fn new(kind: Raw, block_bytes: u64, blocks: u64, request: &OpenRequest) -> Self {
+        let node = |permissions| Node {
+            permissions,
+            uid: kind.uid,
+            gid: kind.gid,
+            accessed: request.now,
+            modified: request.now,
+            changed: request.now,
+        };
+        RawVolume {
+            block_bytes,
+            blocks,
+            root: node(0o755),
+            // As a disk's node.
+            file: node(0o600),
+            read_only: request.read_only.then(|| "asked for".to_owned()),
+            run: PatchId::COMMITTED,
+            unstable: Vec::new(),
+            prune_at: 0,
+        }
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.blocks * self.block_bytes
+    }
+
+    fn node(&mut self, inode: InodeNumber) -> Result<&mut Node> {
+        match inode {
+            ROOT => Ok(&mut self.root),
+            FILE => Ok(&mut self.file),
+            _ => Err(Error::NotFound),
+        }
+    }
+
+    /// The inode is the volume's.
+    fn check_file(inode: InodeNumber) -> Result<()> {
+        match inode {
+            FILE => Ok(()),
+            ROOT => Err(Error::IsADirectory),
+            _ => Err(Error::NotFound),
+        }
+    }
+
+    fn check_directory(inode: InodeNumber) -> Result<()> {
+        match inode {
+            ROOT => Ok(()),
+            FILE => Err(Error::NotADirectory),
+            _ => Err(Error::NotFound),
+        }
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        match self.read_only {
+            Some(_) => Err(Error::ReadOnly),
+            None => Ok(()),
+        }
+    }
+
+    /// Names cannot be made or changed.
+    fn no_names<T>(&self) -> Result<T> {
+        self.check_writable()?;
+        Err(Error::NotPermitted)
+    }
+
+    fn note_unstable(&mut self, v: &Volume<'_>, id: PatchId) {
+        if self.unstable.last() == Some(&id) {
+            return;
+        }
+        if self.unstable.len() >= self.prune_at.max(64) {
+            self.unstable.retain(|id| v.is_live(*id));
+            self.prune_at = self.unstable.len() * 2;
+        }
+        self.unstable.push(id);
+    }
+}
+
+impl FileSystem for RawVolume {
+    fn name(&self) -> &'static str {
+        "raw"
+    }
+
+    fn root(&self) -> InodeNumber {
+        ROOT
+    }
+
+    fn read_only_reason(&self) -> Option<String> {
+        self.read_only.clone()
+    }
+
+    fn mark_in_use(&mut self, _v: &mut Volume<'_>) -> Result<Vec<PatchId>> {
+        Ok(Vec::new())
+    }
+
+    fn become_read_only(&mut self, reason: &str) {
+        self.read_only.get_or_insert_with(|| reason.to_owned());
+    }
+
+    fn statistics(&self) -> FileSystemStatistics {
+        FileSystemStatistics {
+            block_size_bytes: self.block_bytes as u32,
+            blocks: self.blocks,
+            inodes: 2,
+            name_max_bytes: VOLUME_NAME.len() as u32,
+            ..FileSystemStatistics::default()
+        }
+    }
+
+    fn attributes(&mut self, _v: &mut Volume<'_>, inode: InodeNumber) -> Result<Attributes> {
+        let (size_bytes, block_bytes) = (self.size_bytes(), self.block_bytes);
+        let node = *self.node(inode)?;
+        let is_file = inode == FILE;
+        Ok(Attributes {
+            inode,
+            generation: 0,
+            file_type: match is_file {
+                true => FileType::Regular,
+                false => FileType::Directory,
+            },
+            permissions: node.permissions,
+            links: if is_file { 1 } else { 2 },
+            uid: node.uid,
+            gid: node.gid,
+            device_number: 0,
+            size_bytes: if is_file { size_bytes } else { block_bytes },
+            sectors: if is_file { size_bytes / 512 } else { 0 },
+            block_size_bytes: block_bytes as u32,
+            accessed: node.accessed,
+            modified: node.modified,
+            changed: node.changed,
+            created: None,
+        })
+    }
+
+    fn set_attributes(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: InodeNumber,
+        set: &SetAttributes,
+        now: Timestamp,
+    ) -> Result<Attributes> {
+        self.check_writable()?;
+        if let Some(size_bytes) = set.size_bytes {
+            Self::check_file(inode)?;
+            if size_bytes != self.size_bytes() {
+                return Err(Error::NotPermitted);
+            }
+        }
+        let node = self.node(inode)?;
+        node.permissions = set.permissions.unwrap_or(node.permissions);
+        node.uid = set.uid.unwrap_or(node.uid);
+        node.gid = set.gid.unwrap_or(node.gid);
+        node.accessed = set.accessed.unwrap_or(node.accessed);
+        node.modified = set.modified.unwrap_or(node.modified);
+        node.changed = now;
+        self.attributes(v, inode)
+    }
+
+    fn touch_accessed(
+        &mut self,
+        _v: &mut Volume<'_>,
+        inode: InodeNumber,
+        now: Timestamp,
+    ) -> Result<()> {
+        self.node(inode)?.accessed = now;
+        Ok(())
+    }
+
+    fn lookup(
+        &mut self,
+        _v: &mut Volume<'_>,
+        directory: InodeNumber,
+        name: &[u8],
+    ) -> Result<InodeNumber> {
+        Self::check_directory(directory)?;
+        match name {
+            b"." | b".." => Ok(ROOT),
+            name if name == VOLUME_NAME.as_bytes() => Ok(FILE),
+            _ => Err(Error::NotFound),
+        }
+    }
+
+    fn read_directory(
+        &mut self,
+        _v: &mut Volume<'_>,
+        directory: InodeNumber,
+        cookie: u64,
+        emit: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
+    ) -> Result<()> {
+        Self::check_directory(directory)?;
+        let entries = [
+            (ROOT, FileType::Directory, "."),
+            (ROOT, FileType::Directory, ".."),
+            (FILE, FileType::Regular, VOLUME_NAME),
+        ];
+        for (at, (inode, file_type, name)) in (1..).zip(entries).skip(cookie.min(3) as usize) {
+            let entry = DirectoryEntry {
+                inode,
+                file_type: Some(file_type),
+                name: name.as_bytes(),
+                next_cookie: at,
+            };
+            if !emit(&entry) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn create(
+        &mut self,
+        _v: &mut Volume<'_>,
+        _directory: InodeNumber,
+        _name: &[u8],
+        _new: &NewInode<'_>,
+        _now: Timestamp,
+    ) -> Result<InodeNumber> {
+        self.no_names()
+    }
+
+    fn link(
+        &mut self,
+        _v: &mut Volume<'_>,
+        _inode: InodeNumber,
+        _directory: InodeNumber,
+        _name: &[u8],
+        _now: Timestamp,
+    ) -> Result<()> {
+        self.no_names()
+    }
+
+    fn unlink(
+        &mut self,
+        _v: &mut Volume<'_>,
+        _directory: InodeNumber,
+        _name: &[u8],
+        _now: Timestamp,
+    ) -> Result<InodeNumber> {
+        self.no_names()
+    }
+
+    fn remove_directory(
+        &mut self,
+        _v: &mut Volume<'_>,
+        _directory: InodeNumber,
+        _name: &[u8],
+        _now: Timestamp,
+    ) -> Result<InodeNumber> {
+        self.no_names()
+    }
+
+    fn rename(
+        &mut self,
+        _v: &mut Volume<'_>,
+        _rename: &Rename<'_>,
+        _now: Timestamp,
+    ) -> Result<Option<InodeNumber>> {
+        self.no_names()
+    }
+
+    fn read_link(&mut self, _v: &mut Volume<'_>, _inode: InodeNumber) -> Result<Vec<u8>> {
+        Err(Error::Invalid)
+    }
+
+    fn map(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: InodeNumber,
+        offset_bytes: u64,
+        len_bytes: usize,
+        pieces: &mut Vec<Piece>,
+    ) -> Result<()> {
+        Self::check_file(inode)?;
+        let end = offset_bytes.saturating_add(len_bytes as u64);
+        let end = end.min(self.size_bytes());
+        if offset_bytes < end {
+            let (block, within) = (
+                offset_bytes / self.block_bytes,
+                offset_bytes % self.block_bytes,
+            );
+            pieces_of_blocks(v, block, within, end - offset_bytes, pieces);
+        }
+        Ok(())
+    }
+
+    fn extent(
+        &mut self,
+        _v: &mut Volume<'_>,
+        inode: InodeNumber,
+        first: u64,
+        count: u64,
+    ) -> Result<(Option<u64>, u64)> {
+        Self::check_file(inode)?;
+        match self.blocks.checked_sub(first) {
+            Some(rest @ 1..) => Ok((Some(first), count.min(rest))),
+            _ => Ok((None, count)),
+        }
+    }
+
+    fn free_epoch(&self) -> u64 {
+        0
+    }
+
+    fn write(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: InodeNumber,
+        offset_bytes: u64,
+        data: &[u8],
+        now: Timestamp,
+    ) -> Result<usize> {
+        self.check_writable()?;
+        Self::check_file(inode)?;
+        let room = self.size_bytes().saturating_sub(offset_bytes);
+        if data.is_empty() {
+            return Ok(0);
+        }
+        if room == 0 {
+            // As at the end of a disk.
+            return Err(Error::NoSpace);
+        }
+        let data = &data[..data.len().min(room.min(usize::MAX as u64) as usize)];
+        let bs = self.block_bytes;
+        let end = offset_bytes + data.len() as u64;
+        let (first, behind) = (offset_bytes / bs, end.div_ceil(bs));
+        v.expect_places(first, behind - first)?;
+        if !offset_bytes.is_multiple_of(bs) {
+            v.read(first)?;
+        }
+        if !end.is_multiple_of(bs) {
+            v.read(behind - 1)?;
+        }
+        let mut within = (offset_bytes % bs) as usize;
+        let mut rest = data;
+        for block in first..behind {
+            let (here, after) = rest.split_at(rest.len().min(bs as usize - within));
+            self.run = v.write_in_run(block, within, here, self.run);
+            self.note_unstable(v, self.run);
+            (rest, within) = (after, 0);
+        }
+        (self.file.modified, self.file.changed) = (now, now);
+        Ok(data.len())
+    }
+
+    fn allocate(
+        &mut self,
+        _v: &mut Volume<'_>,
+        inode: InodeNumber,
+        how: Allocate,
+        offset_bytes: u64,
+        len_bytes: u64,
+        _now: Timestamp,
+    ) -> Result<()> {
+        self.check_writable()?;
+        Self::check_file(inode)?;
+        match how {
+            // It is all there.
+            Allocate::Reserve { .. } => match offset_bytes.checked_add(len_bytes) {
+                Some(end) if end <= self.size_bytes() => Ok(()),
+                _ => Err(Error::NoSpace),
+            },
+            Allocate::PunchHole | Allocate::ZeroRange { .. } => Err(Error::NotSupported),
+        }
+    }
+
+    fn seek(
+        &mut self,
+        _v: &mut Volume<'_>,
+        inode: InodeNumber,
+        offset_bytes: u64,
+        what: Seek,
+    ) -> Result<u64> {
+        Self::check_file(inode)?;
+        match what {
+            _ if offset_bytes >= self.size_bytes() => Err(Error::NoSuchAddress),
+            Seek::Data => Ok(offset_bytes),
+            Seek::Hole => Ok(self.size_bytes()),
+        }
+    }
+
+    fn xattr(&mut self, _v: &mut Volume<'_>, _inode: InodeNumber, _name: &[u8]) -> Result<Vec<u8>> {
+        Err(Error::NoAttribute)
+    }
+
+    fn list_xattrs(&mut self, _v: &mut Volume<'_>, _inode: InodeNumber) -> Result<Vec<u8>> {
+        Ok(Vec::new())
+    }
+
+    fn set_xattr(
+        &mut self,
+        _v: &mut Volume<'_>,
+        _inode: InodeNumber,
+        _name: &[u8],
+        _value: Option<&[u8]>,
+        _mode: SetXattrMode,
+        _now: Timestamp,
+    ) -> Result<()> {
+        self.check_writable()?;
+        Err(Error::NotSupported)
+    }
+
+    fn sync_targets(
+        &mut self,
+        v: &mut Volume<'_>,
+        _inode: InodeNumber,
+        _data_only: bool,
+        targets: &mut Vec<PatchId>,
+    ) {
+        self.unstable.retain(|id| v.is_live(*id));
+        targets.extend_from_slice(&self.unstable);
+    }
+
+    // Both inodes are always there.
+    fn hold(&mut self, _inode: InodeNumber) {}
+
+    fn release(&mut self, _inode: InodeNumber) {}
+
+    fn release_all(&mut self) {}
+
+    fn background(&mut self, _v: &mut Volume<'_>, _now: Timestamp) -> Result<bool> {
+        Ok(false)
+    }
+
+    fn free_ready(&mut self, _v: &mut Volume<'_>) -> Result<bool> {
+        Ok(false)
+    }
+
+    fn deferred(&self) -> DeferredStatistics {
+        DeferredStatistics::default()
+    }
+
+    fn reclaim(&mut self, _v: &mut Volume<'_>, _now: Timestamp) -> Result<ReclaimStep> {
+        Ok(ReclaimStep::Done)
+    }
+
+    fn reclaim_progress(&self) -> ReclaimProgress {
+        ReclaimProgress {
+            is_settled: true,
+            done_fraction: 1.0,
+            ..ReclaimProgress::default()
+        }
+    }
+
+    fn take_changed(&mut self, _into: &mut Vec<Changed>) {}
+
+    fn settle(&mut self, _v: &mut Volume<'_>, _now: Timestamp) -> Result<()> {
+        Ok(())
+    }
+
+    fn mark_clean(&mut self, _v: &mut Volume<'_>, _now: Timestamp) -> Result<()> {
+        Ok(())
+    }
+}

@@ -23,13 +23,15 @@ pub enum Planted {
     AwaitedContentsDropped,
     /// The tail moves past originals that are not at home.
     TailBeforeOriginals,
+    /// A block that a later transaction changes is taken for at home with the others of its transaction.
+    PartOfOriginalsForgotten,
     /// Contents written under a patchgroup stay out of the journal. Not among [`ALL`](Self::ALL): only groups show it.
     GroupsPastJournal,
 }
 
 impl Planted {
     /// All that show without patchgroups.
-    pub const ALL: [Planted; 7] = [
+    pub const ALL: [Planted; 8] = [
         Planted::CommitBeforeCopies,
         Planted::CommitStandsForCopies,
         Planted::NoHold,
@@ -37,6 +39,7 @@ impl Planted {
         Planted::CommitBeforeContents,
         Planted::AwaitedContentsDropped,
         Planted::TailBeforeOriginals,
+        Planted::PartOfOriginalsForgotten,
     ];
 }
 

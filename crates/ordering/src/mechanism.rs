@@ -66,6 +66,18 @@ pub trait Mechanism: Send {
     ) {
     }
 
+    /// The run that a change which depends on `dependencies` is to join (`PatchId::COMMITTED`: a new one), or `None` where it is to be a
+    /// patch of its own; see `Graph::create_in_run`. `offered`: the layout has whoever depends on it depend on this run anyhow.
+    fn run(
+        &mut self,
+        _store: &Store,
+        _spec: &PatchSpec,
+        offered: Option<PatchId>,
+        dependencies: &[PatchId],
+    ) -> Option<PatchId> {
+        offered.filter(|_| dependencies.is_empty())
+    }
+
     /// Whether the patch keeps its undo data where it could do without: its block can then be written without it, and without
     /// what it depends on. Worth it where some changes of a block are waited for and others are not.
     fn keeps_undo(&self, _spec: &PatchSpec) -> bool {

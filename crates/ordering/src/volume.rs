@@ -395,10 +395,27 @@ impl<'a> Volume<'a> {
         let PatchSpec { block, class, .. } = spec;
         let shows = !matches!(change, Change::Flip { .. });
         let spec = self.state_dependencies(spec, shows, after);
-        let id = self
-            .store
-            .patch(self.id, block, class, change, &self.scratch, self.now);
+        let id = match self.run_of(&spec, None) {
+            Some(run) => self.patch_in_run(&spec, change, run),
+            None => (self.store).patch(self.id, block, class, change, &self.scratch, self.now),
+        };
         self.created(&spec, id)
+    }
+
+    /// The run that the change is to join.
+    fn run_of(&mut self, spec: &PatchSpec, offered: Option<PatchId>) -> Option<PatchId> {
+        let found = self
+            .mechanism
+            .run(self.store, spec, offered, &self.scratch)?;
+        // Where a block without a place gets one, others wait for what is written into it.
+        let is_new = self.store.shown_by(self.id, spec.block).is_some();
+        (!is_new || !self.mechanism.scopes_are_atomic()).then_some(found)
+    }
+
+    fn patch_in_run(&mut self, spec: &PatchSpec, change: Change<'_>, run: PatchId) -> PatchId {
+        let (id, after, now) = (self.id, &self.scratch, self.now);
+        self.store
+            .patch_in_run(id, spec.block, spec.class, change, after, run, now)
     }
 
     /// A patch was made: what the layout is to know it by.
@@ -432,11 +449,7 @@ impl<'a> Volume<'a> {
         contents: &[u8],
         after: &[PatchId],
     ) -> PatchId {
-        let spec = self.state_dependencies(PatchSpec::new(block, class), true, after);
-        let id = self
-            .store
-            .initialise(self.id, block, class, contents, &self.scratch, self.now);
-        self.created(&spec, id)
+        self.initialise_in_run(block, class, contents, after, None)
     }
 
     /// Writes contents of a file that wait for nothing, from `offset_bytes` of the block on. Whoever points to them waits for all
@@ -450,29 +463,42 @@ impl<'a> Volume<'a> {
         run: PatchId,
     ) -> PatchId {
         let class = BlockClass::Data;
-        let is_whole = contents.len() == self.block_bytes() as usize;
-        if self.mechanism.scopes_are_atomic() {
-            // A run may grow across transactions, and then each would wait for the other.
-            return if is_whole {
-                self.initialise(block, class, contents, &[])
-            } else {
-                self.write(block, class, offset_bytes, contents, &[])
-            };
+        if contents.len() == self.block_bytes() as usize {
+            return self.initialise_in_run(block, class, contents, &[], Some(run));
         }
         let spec = self.state_dependencies(PatchSpec::new(block, class), true, &[]);
-        if !self.scratch.is_empty() {
-            // The mechanism or a patchgroup has the contents wait for something.
-            let after = std::mem::take(&mut self.scratch);
-            return if is_whole {
-                self.initialise(block, class, contents, &after)
-            } else {
-                self.write(block, class, offset_bytes, contents, &after)
-            };
-        }
-        let offset = offset_bytes as u32;
-        let id = self
-            .store
-            .write_in_run(self.id, block, class, offset, contents, run, self.now);
+        let change = Change::Bytes {
+            offset_bytes: offset_bytes as u32,
+            bytes: contents,
+        };
+        let id = match self.run_of(&spec, Some(run)) {
+            Some(run) => self.patch_in_run(&spec, change, run),
+            None => (self.store).patch(self.id, block, class, change, &self.scratch, self.now),
+        };
+        self.created(&spec, id)
+    }
+
+    fn initialise_in_run(
+        &mut self,
+        block: u64,
+        class: BlockClass,
+        contents: &[u8],
+        after: &[PatchId],
+        offered: Option<PatchId>,
+    ) -> PatchId {
+        let spec = self.state_dependencies(PatchSpec::new(block, class), true, after);
+        let change = Change::Bytes {
+            offset_bytes: 0,
+            bytes: contents,
+        };
+        let id = match self.run_of(&spec, offered) {
+            Some(run) => self.patch_in_run(&spec, change, run),
+            None => {
+                let (id, after, now) = (self.id, &self.scratch, self.now);
+                self.store
+                    .initialise(id, block, class, contents, after, now)
+            }
+        };
         self.created(&spec, id)
     }
 

@@ -38,7 +38,7 @@ pub enum PatchKind {
     Hard,
     /// No bytes: stands for its dependencies.
     Empty,
-    /// Contents of several blocks without undo data; see [`Graph::create_in_run`].
+    /// Changes of several blocks without undo data; see [`Graph::create_in_run`].
     Run,
 }
 
@@ -67,7 +67,7 @@ pub(crate) enum State {
     Bits,
     Hard,
     Empty,
-    /// The contents of several blocks.
+    /// Changes of several blocks.
     Run,
     /// Merged into the patch in `offset`; lives until that one commits, so that its id keeps standing for it.
     Forward,
@@ -98,6 +98,7 @@ pub(crate) struct Patch {
     pub(crate) forwards: u32,
     pub(crate) state: State,
     pub(crate) in_flight: bool,
+    /// It waits for nothing. Runs: its blocks need not wait.
     pub(crate) ready: bool,
     /// Empty patches: kept from committing until released. Runs: no block joins any more.
     pub(crate) held: bool,
@@ -237,10 +238,6 @@ impl Block {
     pub(crate) fn is_in_flight(&self) -> bool {
         self.first_in_flight != NIL || self.run_in_flight().is_some()
     }
-
-    pub(crate) fn has_ready(&self) -> bool {
-        self.first_ready != NIL || self.run().is_some()
-    }
 }
 
 /// The patch graph; see the crate's documentation.
@@ -350,6 +347,12 @@ impl Graph {
         })
     }
 
+    /// Whether the patch is a live run.
+    pub fn is_run(&self, id: PatchId) -> bool {
+        self.index_of(id)
+            .is_some_and(|i| self.patches[i as usize].state == State::Run)
+    }
+
     /// Whether two ids stand for one live patch.
     pub fn is_same(&self, a: PatchId, b: PatchId) -> bool {
         self.index_of(a)
@@ -409,14 +412,14 @@ impl Graph {
     pub fn has_ready(&self, block: BlockId) -> bool {
         self.blocks
             .get(block.0 as usize)
-            .is_some_and(Block::has_ready)
+            .is_some_and(|b| b.first_ready != NIL || self.run_is_ready(block.0))
     }
 
     /// Whether the block's version in memory may be written as it is for all that is cheaply known: its one patch is ready.
     pub fn is_simply_ready(&self, block: BlockId) -> bool {
         self.blocks
             .get(block.0 as usize)
-            .is_some_and(|b| b.uncommitted == 1 && b.has_ready())
+            .is_some_and(|b| b.uncommitted == 1 && self.has_ready(block))
     }
 
     /// Moves the tokens of watched empty patches that have committed since the last call to `into`.

@@ -43,6 +43,15 @@ pub enum Event<'a> {
         /// Its hard patch.
         to: PatchId,
     },
+    /// As [`Split`](Self::Split), but the run does not wait for the block's patch.
+    Leave {
+        /// The run.
+        from: PatchId,
+        /// The block.
+        block: BlockId,
+        /// Its hard patch.
+        to: PatchId,
+    },
     /// What a patch was to write never will be: its id now stands for another one, which makes up for it.
     Supersede {
         /// The patch that is no more.

@@ -87,7 +87,10 @@ impl Graph {
             self.for_each_in_run(index as u32, |b| {
                 listed_elsewhere |= self.run_of(b.0) != Some(index as u32);
             });
-            if members[index] != p.offset || listed_elsewhere || self.run_is_done(index as u32) {
+            let waits = (self.before_indices(index as u32))
+                .any(|b| self.patches[b as usize].state == State::Empty);
+            let is_done = self.run_is_done(index as u32);
+            if members[index] != p.offset || listed_elsewhere || is_done || p.ready == waits {
                 return Err(format!("run {index}: {} blocks, {p:?}", members[index]));
             }
         }
@@ -123,7 +126,7 @@ impl Graph {
             return Err(format!("block {block}: {} patches, {b:?}", earlier.len()));
         }
         let ready = earlier.iter().filter(|i| self.patches[**i as usize].ready);
-        if (in_run + ready.count() > 0) != self.has_ready(BlockId(block)) {
+        if (self.run_is_ready(block) || ready.count() > 0) != self.has_ready(BlockId(block)) {
             return Err(format!("block {block}: the ready list is not right"));
         }
         Ok(())

@@ -180,7 +180,8 @@ impl Graph {
             let block = self.patches[before as usize].block as usize;
             self.blocks[block].external += 1;
         }
-        if self.patches[after as usize].ready {
+        let a = &self.patches[after as usize];
+        if a.ready && a.state != State::Run {
             self.make_unready(after);
         }
     }

@@ -98,6 +98,11 @@ impl Model {
         self.items[number].group = Some(group);
     }
 
+    /// Takes a change out of its group.
+    pub fn leave(&mut self, number: usize) {
+        self.items[number].group = None;
+    }
+
     /// Records an empty change: committed as soon as its dependencies are, and it is not held (any more).
     pub fn create_empty(&mut self, dependencies: &[usize], held: bool) -> usize {
         let dependencies = dependencies.to_vec();

@@ -104,7 +104,9 @@ impl Graph {
     /// Merges into the block's hard patch, or makes it (with every soft patch of the block lying on top of it).
     pub(crate) fn place_hard(&mut self, block: BlockId, deps: &[u32]) -> (u32, bool) {
         if let Some(run) = self.run_of(block.0) {
-            if deps.is_empty() {
+            let is_ready = self.patches[run as usize].ready;
+            let waits = |d: &u32| self.run_waits_for(run, *d);
+            if deps.is_empty() == is_ready && deps.iter().all(waits) {
                 self.counters.merged_hard += 1;
                 return (run, true);
             }

@@ -73,6 +73,10 @@ pub enum Planted {
     RunCommitsEarly,
     /// A block that leaves its run is not waited for by those who wait for the run.
     SplitForgetsRun,
+    /// A run with something to wait for is ready at once.
+    RunDoesNotWait,
+    /// What leaves a run that waits does not wait.
+    PartDoesNotWait,
     /// The searches do not know which blocks a run is about.
     SearchOverlooksRuns,
     /// The closure of a run does not have its blocks.
@@ -85,7 +89,7 @@ pub enum Planted {
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Planted; 34] = [
+    pub const ALL: [Planted; 36] = [
         Planted::OverlapLeftOut,
         Planted::HardIgnoresSearch,
         Planted::HardDespiteExternal,
@@ -116,6 +120,8 @@ impl Planted {
         Planted::ClosureTooShort,
         Planted::RunCommitsEarly,
         Planted::SplitForgetsRun,
+        Planted::RunDoesNotWait,
+        Planted::PartDoesNotWait,
         Planted::SearchOverlooksRuns,
         Planted::ClosureMissesRuns,
         Planted::SupersededInACircle,

@@ -1,26 +1,33 @@
-//! Runs: one hard patch for the contents of several blocks.
+//! Runs: one hard patch for changes of several blocks.
 //!
 //! A file that is written gets new contents in one block after the other, and what points to them waits for all of them. None of
 //! these changes waits for anything, so none will ever have to be taken back, and a patch for each says nothing that one patch for
 //! all does not say. A run is that patch. It commits when each of its blocks has been written.
 //!
-//! A block belongs to a run as long as nothing else is pending on it but changes without dependencies. Like a hard patch, its part
-//! of the run is in every version of the block, and every later patch of the block depends on the run (on all of it: this waits
-//! for more than it must, and as a run waits for nothing that closes no circle). A later change that may go without undo data but
-//! has dependencies takes the block out of the run: it becomes an ordinary hard patch that the run waits for.
+//! A block belongs to a run as long as nothing else is pending on it but changes that wait for what the run waits for. Like a hard
+//! patch, its part of the run is in every version of the block, and every later patch of the block depends on the run (on all of it:
+//! this waits for more than it must, and as the run waited for it already this closes no circle). A later change that may go
+//! without undo data but waits for something else takes the block out of the run: it becomes an ordinary hard patch that the run
+//! waits for.
 //!
 //! No block joins a run any more once one of its blocks went to the device. So whoever waits for a run waits for a bounded time,
 //! however fast its file grows.
+//!
+//! # Runs that wait
+//!
+//! Everything that a transaction changes waits for one and the same empty patch, and for nothing else. So that is a run too: it waits
+//! for the empty patch, none of its blocks is ready before that commits, and a block joins it without a new edge.
 
 use crate::graph::{Graph, NIL, PatchId, State};
+use crate::links::LOOK;
 use crate::planted::Planted;
 use crate::undo::Undo;
 use crate::{BlockId, Change, Event};
 
 impl Graph {
-    /// As [`create`](Self::create) without dependencies, for one of several blocks that whoever depends on one of them depends on
-    /// all of, as on the contents of a file. Where that can be, the change joins `run`, the patch that this function returned for
-    /// another of these blocks, if that still takes blocks up.
+    /// As [`create`](Self::create), for one of several blocks that whoever depends on one of them depends on all of, as on the contents
+    /// of a file: the change waits for nothing, or for one empty patch that all of them wait for. Where that can be, it joins `run`, the
+    /// patch that this function returned for another of these blocks, if that still takes blocks up.
     ///
     /// # Panics
     /// Where the change does not lie inside `bytes`.
@@ -29,14 +36,15 @@ impl Graph {
         block: BlockId,
         bytes: &mut [u8],
         change: Change<'_>,
+        dependencies: &[PatchId],
         run: PatchId,
     ) -> PatchId {
-        let on = self.optimisations.hard && self.optimisations.merge;
         let b = self.block_mut(block);
         let busy = b.uncommitted > 0 || b.run_in_flight().is_some();
-        if !on || busy {
-            return self.create(block, bytes, change, &[]);
-        }
+        let waits_for = match self.runs_after(dependencies) {
+            Some(waits_for) if !busy => waits_for,
+            _ => return self.create(block, bytes, change, dependencies),
+        };
         assert!(
             change.range().1 as usize <= bytes.len(),
             "a change must lie inside its block"
@@ -44,12 +52,9 @@ impl Graph {
         change.apply(bytes);
         let open = self.index_of(run).filter(|i| {
             let p = &self.patches[*i as usize];
-            p.state == State::Run && !p.held
+            p.state == State::Run && !p.held && self.waits_only_for(*i, waits_for)
         });
-        let index = open.unwrap_or_else(|| {
-            self.counters.created_runs += 1;
-            self.new_patch(State::Run, NIL, 0, NIL, Undo::None)
-        });
+        let index = open.unwrap_or_else(|| self.new_run(waits_for));
         self.join_run(block, index);
         self.counters.note_peak();
         let id = self.id_of(index);
@@ -59,17 +64,72 @@ impl Graph {
                     into: id,
                     block,
                     change,
-                    dependencies: &[],
+                    dependencies,
                 },
                 None => Event::Create {
                     id,
                     block: Some(block),
                     change: Some(change),
-                    dependencies: &[],
+                    dependencies,
                 },
             });
         }
         id
+    }
+
+    /// Whether a change with these dependencies will be a part of a run, if nothing is pending on its block.
+    pub fn goes_into_runs(&self, dependencies: &[PatchId]) -> bool {
+        self.runs_after(dependencies).is_some()
+    }
+
+    /// What a run with a change with these dependencies is to wait for, `NIL` for nothing; `None` where it can be in none.
+    fn runs_after(&self, dependencies: &[PatchId]) -> Option<u32> {
+        if !self.optimisations.hard || !self.optimisations.merge || self.keeps_undo {
+            return None;
+        }
+        let mut live = dependencies.iter().filter_map(|d| self.index_of(*d));
+        match (live.next(), live.next()) {
+            (None, _) => Some(NIL),
+            (Some(d), None) if self.patches[d as usize].state == State::Empty => Some(d),
+            _ => None,
+        }
+    }
+
+    /// Whether a run waits for this empty patch, or for none (`NIL`).
+    fn waits_only_for(&self, run: u32, empty: u32) -> bool {
+        match empty {
+            NIL => self.patches[run as usize].ready,
+            _ => self.has_edge_among_newest(run, empty, LOOK),
+        }
+    }
+
+    /// Whether no block of a run is written before `index` is on disk.
+    pub(crate) fn run_waits_for(&self, run: u32, index: u32) -> bool {
+        let is_empty = self.patches[index as usize].state == State::Empty;
+        is_empty && self.before_indices(run).any(|b| b == index)
+    }
+
+    fn new_run(&mut self, waits_for: u32) -> u32 {
+        self.counters.created_runs += 1;
+        let index = self.new_patch(State::Run, NIL, 0, NIL, Undo::None);
+        self.patches[index as usize].ready = true;
+        if waits_for != NIL {
+            self.add_edge(index, waits_for);
+            self.patches[index as usize].ready = self.planted(Planted::RunDoesNotWait);
+        }
+        index
+    }
+
+    /// Something that a run waited for is on disk: its blocks may be ready now.
+    pub(crate) fn update_run(&mut self, run: u32) {
+        let is_empty = |b: u32| self.patches[b as usize].state == State::Empty;
+        if self.patches[run as usize].ready || self.before_indices(run).any(is_empty) {
+            return;
+        }
+        self.patches[run as usize].ready = true;
+        let mut became_ready = std::mem::take(&mut self.became_ready);
+        self.for_each_in_run(run, |block| became_ready.push(block));
+        self.became_ready = became_ready;
     }
 
     fn join_run(&mut self, block: BlockId, index: u32) {
@@ -83,7 +143,15 @@ impl Graph {
         b.enter_run(index, next);
         b.uncommitted += 1;
         self.counters.run_blocks_live += 1;
-        self.became_ready.push(block);
+        if self.patches[index as usize].ready {
+            self.became_ready.push(block);
+        }
+    }
+
+    /// Whether the block may be written for its part of a run.
+    pub(crate) fn run_is_ready(&self, block: u32) -> bool {
+        self.run_of(block)
+            .is_some_and(|run| self.patches[run as usize].ready)
     }
 
     /// The run that waits for a write of the block.
@@ -105,8 +173,9 @@ impl Graph {
         } else {
             self.patches[index as usize].len = next;
         }
-        // From here on it takes no further blocks, or it might never be done.
-        self.patches[index as usize].held = true;
+        // From here on it takes no further blocks, or it might never be done; but for one that cannot be done yet anyhow.
+        let run = &mut self.patches[index as usize];
+        run.held |= run.ready;
         Some(index)
     }
 
@@ -138,11 +207,39 @@ impl Graph {
     fn one_block_less(&mut self, index: u32) -> bool {
         self.counters.run_blocks_live -= 1;
         self.patches[index as usize].offset -= 1;
+        self.end_waiting_without_blocks(index);
         if self.planted(Planted::RunCommitsEarly) {
             let rest = self.patches[index as usize].offset;
             return rest == 1 || rest == 0 && self.run_is_done(index);
         }
         self.run_is_done(index)
+    }
+
+    /// The run that the block's newest bytes are a part of, as the patch that stands for it.
+    pub fn run_at(&self, block: BlockId) -> Option<PatchId> {
+        let b = self.blocks.get(block.0 as usize)?;
+        Some(self.id_of(b.run().or(b.run_in_flight())?))
+    }
+
+    /// A run that waits and has no block left waits for nothing any more but for what left it.
+    fn end_waiting_without_blocks(&mut self, index: u32) {
+        let run = &mut self.patches[index as usize];
+        if run.offset > 0 || run.ready {
+            return;
+        }
+        run.ready = true;
+        run.held = true;
+        let mut edge = run.befores;
+        while edge != NIL {
+            let (before, next) = {
+                let e = &self.edges[edge as usize];
+                (e.before, e.next_before)
+            };
+            if self.patches[before as usize].state == State::Empty {
+                self.remove_edge(edge);
+            }
+            edge = next;
+        }
     }
 
     /// Whether a run may commit.
@@ -154,9 +251,48 @@ impl Graph {
     /// The block's part of its run becomes a hard patch of its own, for something is to go along with it that waits. Whoever waits
     /// for the run waits for that patch.
     pub(crate) fn split_from_run(&mut self, block: BlockId) {
-        let Some(run) = self.unlink_from_run(block) else {
-            return;
+        if let Some((run, hard)) = self.part_from_run(block) {
+            self.run_waits_for_part(run, hard, block);
+        }
+    }
+
+    /// Takes the block out of its run: its part is a patch of its own from now on, which the run waits for, so that somebody may wait for
+    /// less than the whole run. The patch; `None` where no part of a run is pending on the block, or on its way.
+    pub fn take_from_run(&mut self, block: BlockId) -> Option<PatchId> {
+        let b = self.blocks.get(block.0 as usize)?;
+        let in_flight = b.run_in_flight();
+        let (run, hard) = match in_flight {
+            Some(run) => (run, self.part_in_flight(block, run)),
+            None => self.part_from_run(block)?,
         };
+        self.run_waits_for_part(run, hard, block);
+        Some(self.id_of(hard))
+    }
+
+    /// Takes the block out of its run, which nobody waits for on its account any more: its part is a patch of its own from now on, and
+    /// the run does not wait for that. `None` where no part of a run is pending on the block, or a patch depends on the run.
+    pub fn leave_run(&mut self, block: BlockId) -> Option<PatchId> {
+        let run = self.blocks.get(block.0 as usize)?.run()?;
+        if self.patches[run as usize].afters != NIL {
+            return None;
+        }
+        let (run, hard) = self.part_from_run(block)?;
+        let (from, to) = (self.id_of(run), self.id_of(hard));
+        self.emit(&Event::Leave { from, block, to });
+        self.end_waiting_without_blocks(run);
+        if self.run_is_done(run) {
+            let mut work = std::mem::take(&mut self.stack);
+            work.clear();
+            work.push(run);
+            self.retire(&mut work);
+            self.stack = work;
+        }
+        Some(to)
+    }
+
+    /// Makes the block's part of its run a hard patch, which waits for what the run waits for.
+    fn part_from_run(&mut self, block: BlockId) -> Option<(u32, u32)> {
+        let run = self.unlink_from_run(block)?;
         self.blocks[block.0 as usize].leave_run();
         self.counters.created_hard += 1;
         let hard = self.new_patch(State::Hard, block.0, 0, 0, Undo::None);
@@ -168,12 +304,44 @@ impl Graph {
             self.add_edge(soft, hard);
             soft = self.patches[soft as usize].next_in_block;
         }
-        if !self.planted(Planted::SplitForgetsRun) {
-            self.add_edge(run, hard);
+        if !self.patches[run as usize].ready && !self.planted(Planted::PartDoesNotWait) {
+            let mut edge = self.patches[run as usize].befores;
+            while edge != NIL {
+                let (before, next) = {
+                    let e = &self.edges[edge as usize];
+                    (e.before, e.next_before)
+                };
+                if self.patches[before as usize].state == State::Empty {
+                    self.add_edge(hard, before);
+                }
+                edge = next;
+            }
         }
         self.counters.run_blocks_live -= 1;
         self.patches[run as usize].offset -= 1;
         self.update_ready(hard);
+        Some((run, hard))
+    }
+
+    /// Makes the block's part of its run, which is on its way to the device, a patch in flight.
+    fn part_in_flight(&mut self, block: BlockId, run: u32) -> u32 {
+        self.blocks[block.0 as usize].leave_run();
+        self.counters.created_hard += 1;
+        let hard = self.new_patch(State::Hard, block.0, 0, 0, Undo::None);
+        let first = std::mem::replace(&mut self.blocks[block.0 as usize].first_in_flight, hard);
+        let p = &mut self.patches[hard as usize];
+        p.in_flight = true;
+        p.next_in_block = first;
+        self.counters.run_blocks_live -= 1;
+        self.patches[run as usize].offset -= 1;
+        hard
+    }
+
+    fn run_waits_for_part(&mut self, run: u32, hard: u32, block: BlockId) {
+        if !self.planted(Planted::SplitForgetsRun) {
+            self.add_edge(run, hard);
+        }
+        self.end_waiting_without_blocks(run);
         let (from, to) = (self.id_of(run), self.id_of(hard));
         self.emit(&Event::Split { from, block, to });
     }

@@ -114,11 +114,17 @@ impl Graph {
                     patch
                 }
                 Part::OfRun {
-                    block, in_flight, ..
+                    block,
+                    run,
+                    in_flight,
                 } => SnapshotPatch {
                     kind: PatchKind::Hard,
                     block: Some(BlockId(*block)),
-                    befores: Vec::new(),
+                    // Parts that left the run are waited for by the run as a whole only.
+                    befores: (self.before_indices(*run))
+                        .filter(|before| self.run_waits_for(*run, *before))
+                        .map(|before| place[before as usize])
+                        .collect(),
                     undo: UndoData::None,
                     in_flight: *in_flight,
                     held: false,

@@ -35,7 +35,7 @@ impl Graph {
             return Version::Nothing;
         };
         let second = b.is_in_flight() && !self.planted(Planted::SecondInFlight);
-        if second || !b.has_ready() {
+        if second || !self.has_ready(block) {
             return Version::Nothing;
         }
         let mut chosen = std::mem::take(&mut self.chosen);
@@ -139,10 +139,7 @@ impl Graph {
 
     /// Whether a write of the block now would have to leave patches out.
     pub fn would_roll_back(&mut self, block: BlockId) -> bool {
-        let Some(b) = self.blocks.get(block.0 as usize) else {
-            return false;
-        };
-        if !b.has_ready() || self.is_simply_ready(block) {
+        if !self.has_ready(block) || self.is_simply_ready(block) {
             return false;
         }
         let mut chosen = std::mem::take(&mut self.chosen);
@@ -161,7 +158,7 @@ impl Graph {
             && self.optimisations.merge
             && self.blocks.get(block.0 as usize).is_some_and(|b| {
                 let hard_goes = b.hard != NIL && self.patches[b.hard as usize].ready;
-                b.uncommitted > 1 && (hard_goes || b.run().is_some())
+                b.uncommitted > 1 && (hard_goes || self.run_is_ready(block.0))
             })
     }
 
@@ -186,9 +183,9 @@ impl Graph {
                 state.in_flight = true;
                 continue;
             }
-            let (ready_now, block) = (p.ready, p.block);
             let (is_run, outstanding) = (p.state == State::Run, p.offset as usize);
-            if is_run && !self.planted(Planted::ClosureMissesRuns) {
+            let (ready_now, block) = (p.ready && !is_run, p.block);
+            if is_run && p.ready && !self.planted(Planted::ClosureMissesRuns) {
                 let before = ready.len();
                 self.for_each_in_run(index, |b| ready.push(b));
                 state.in_flight |= outstanding > ready.len() - before;
@@ -294,7 +291,7 @@ impl Graph {
         self.retire(&mut work);
         self.stack = work;
         // Patches that came while the version was in flight could not be told apart as ready from those in it.
-        if self.blocks[block.0 as usize].has_ready() {
+        if self.has_ready(block) {
             self.became_ready.push(block);
         }
     }
@@ -351,6 +348,10 @@ impl Graph {
                     if q.state == State::Hard && !self.optimisations.merge {
                         self.became_ready.push(BlockId(q.block));
                     }
+                    if q.state == State::Run {
+                        self.update_run(after);
+                        continue;
+                    }
                     if q.state == State::Empty && self.planted(Planted::EmptyCommitsEarly) {
                         self.drop_dependencies(after);
                         work.push(after);
@@ -361,7 +362,7 @@ impl Graph {
                     State::Empty if q.held && !self.planted(Planted::HeldCommits) => {}
                     State::Empty => work.push(after),
                     State::Run if self.run_is_done(after) => work.push(after),
-                    State::Run => {}
+                    State::Run => self.update_run(after),
                     _ => self.update_ready(after),
                 }
             }

@@ -376,52 +376,80 @@ impl Store {
         id
     }
 
-    /// Writes contents into a block from `offset_bytes` on, with no dependencies, as a part of `run` if it can be; see
-    /// [`Graph::create_in_run`]. A block that is given whole need not be in memory.
+    /// As [`patch`](Self::patch), as a part of `run` if it can be; see [`Graph::create_in_run`]. A block that is given whole need not
+    /// be in memory.
     ///
     /// # Panics
-    /// Where the block is not in memory and `contents` is not all of it.
+    /// Where the block is not in memory and the change is not of all its bytes.
     #[allow(clippy::too_many_arguments)]
-    pub fn write_in_run(
+    pub fn patch_in_run(
         &mut self,
         volume: VolumeId,
         block: u64,
         class: BlockClass,
-        offset_bytes: u32,
-        contents: &[u8],
+        change: Change<'_>,
+        dependencies: &[PatchId],
         run: PatchId,
         now: Duration,
     ) -> PatchId {
-        let index = match self.map.get(&self.key(volume, block)) {
-            Some(index) => *index,
-            None => {
-                assert_eq!(contents.len(), self.block_bytes(volume) as usize);
-                let optimisations = self.graph.optimisations();
-                let data: Arc<[u8]> = if optimisations.hard && optimisations.merge {
+        let size = self.block_bytes(volume) as usize;
+        let whole = match change {
+            Change::Bytes { bytes, .. } if bytes.len() == size => Some(bytes),
+            _ => None,
+        };
+        let index = match (self.map.get(&self.key(volume, block)), whole) {
+            (Some(index), _) => *index,
+            (None, Some(contents)) => {
+                let data: Arc<[u8]> = match self.graph.goes_into_runs(dependencies) {
                     // A part of a run is never rolled back.
-                    self.spare.filled(contents)
-                } else {
-                    std::iter::repeat_n(0, contents.len()).collect()
+                    true => self.spare.filled(contents),
+                    false => std::iter::repeat_n(0, contents.len()).collect(),
                 };
                 self.new_slot(self.key(volume, block), class, data)
             }
+            (None, None) => panic!(
+                "block {block} of volume {} is changed but was not looked up",
+                volume.0
+            ),
         };
         self.note_class(index, class);
-        let change = Change::Bytes {
-            offset_bytes,
-            bytes: contents,
-        };
         let slot = &mut self.slots[index as usize];
+        slot.differs &= whole.is_none();
         let id = match slot.units {
             1 => {
                 let block = self.numbering.first(index);
                 let bytes = make_unique(&mut slot.data);
-                self.graph.create_in_run(block, bytes, change, run)
+                self.graph
+                    .create_in_run(block, bytes, change, dependencies, run)
             }
-            _ => self.change(index, change, &[]),
+            _ => self.change(index, change, dependencies),
         };
         self.note_dirty(index, now);
         id
+    }
+
+    /// The run that a block's newest bytes are a part of; see [`Graph::run_at`].
+    pub fn run_at(&self, volume: VolumeId, block: u64) -> Option<PatchId> {
+        self.graph.run_at(self.only_unit(volume, block)?)
+    }
+
+    /// Takes a block out of its run; see [`Graph::take_from_run`].
+    pub fn take_from_run(&mut self, volume: VolumeId, block: u64) -> Option<PatchId> {
+        let unit = self.only_unit(volume, block)?;
+        self.graph.take_from_run(unit)
+    }
+
+    /// Takes a block out of its run, which nobody waits for on its account; see [`Graph::leave_run`].
+    pub fn leave_run(&mut self, volume: VolumeId, block: u64) -> Option<PatchId> {
+        let unit = self.only_unit(volume, block)?;
+        self.graph.leave_run(unit)
+    }
+
+    /// The graph's block that a block in memory is, where it is one.
+    fn only_unit(&self, volume: VolumeId, block: u64) -> Option<BlockId> {
+        let index = *self.map.get(&self.key(volume, block))?;
+        let is_one = self.slots[index as usize].units == 1;
+        is_one.then(|| self.numbering.first(index))
     }
 
     /// Gives a block wholly new contents, whatever it held before: it need not be in memory. Made for blocks just allocated, to

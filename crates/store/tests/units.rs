@@ -148,9 +148,13 @@ fn contents_are_one_unit() {
     let mut run = PatchId::COMMITTED;
     for block in 8..12 {
         let (class, now) = (BlockClass::Data, NOW);
+        let change = Change::Bytes {
+            offset_bytes: 0,
+            bytes: &contents,
+        };
         run = bench
             .store
-            .write_in_run(volume, block, class, 0, &contents, run, now);
+            .patch_in_run(volume, block, class, change, &[], run, now);
     }
     assert_eq!(bench.store.graph().counters().live, 1);
     bench.store.discard(volume, 8);

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use backstitch_ordering::{BlockClass, Log, LogState, NoRoom, PatchId, VolumeId};
-use backstitch_store::Store;
+use backstitch_ordering::{BlockClass, Change, Log, LogState, NoRoom, PatchId, VolumeId};
+use backstitch_store::{PatchKind, Store};
 
 use super::{Closed, JournalMechanism, Logged, Running, Stage, superblock_block};
 use crate::format::features::INCOMPAT_ASYNC_COMMIT;
@@ -73,10 +73,12 @@ impl JournalMechanism {
         log: &[Arc<[u8]>],
         awaited: usize,
     ) -> Option<PatchId> {
-        let mut after = Vec::with_capacity(log.len() + self.running.contents.len());
+        let mut after = Vec::with_capacity(self.running.contents.len());
         let mut beside = Vec::new();
         if !planted(Planted::CommitBeforeContents) {
             after.extend(self.running.contents.iter().map(|c| c.1));
+            after.sort_unstable();
+            after.dedup();
         }
         after.push(self.last);
         let (commit, rest) = log.split_last()?;
@@ -84,12 +86,24 @@ impl JournalMechanism {
             let position = self.superblock.advance(self.head, index as u32);
             self.map.block(position).expect("the log is in the journal")
         };
+        let (class, mut run) = (BlockClass::Journal, PatchId::COMMITTED);
         for (index, bytes) in rest.iter().enumerate() {
-            let id = store.initialise(volume, at(index), BlockClass::Journal, bytes, &[], now);
-            if index >= awaited && self.commits_at_once() {
-                beside.push(id);
-            } else if !planted(Planted::CommitBeforeCopies) {
-                after.push(id);
+            if index == awaited {
+                // What the commit record waits for is not of one run with what it does not wait for.
+                run = PatchId::COMMITTED;
+            }
+            let goes_beside = index >= awaited && self.commits_at_once();
+            let parts = if goes_beside { &mut beside } else { &mut after };
+            let change = Change::Bytes {
+                offset_bytes: 0,
+                bytes,
+            };
+            let id = store.patch_in_run(volume, at(index), class, change, &[], run, now);
+            if run != id {
+                run = id;
+                if goes_beside || !planted(Planted::CommitBeforeCopies) {
+                    parts.push(id);
+                }
             }
         }
         let place = at(rest.len());
@@ -144,13 +158,15 @@ impl Log for JournalMechanism {
     }
 
     fn waits_for_running(&self, store: &Store, id: PatchId) -> bool {
-        let is_empty = store.graph().info(id).is_some_and(|i| i.block.is_none());
+        let kind = store.graph().info(id).map(|i| i.kind);
+        let is_empty = kind == Some(PatchKind::Empty);
         let is_closed = || self.log.iter().any(|t| t.hold == id);
         self.running.hold.is_some() && is_empty && !is_closed()
     }
 
     fn start(&mut self, store: &mut Store, volume: VolumeId) -> PatchId {
         self.stage = Stage::Through;
+        self.volume = volume;
         self.write_tail(store, volume, Duration::ZERO, self.head)
     }
 

@@ -36,13 +36,14 @@
 //! nothing leads to yet, under `ordered`: those are there before the transaction that makes them show.
 
 mod log;
+mod runs;
 mod tail;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use backstitch_ordering::{
-    BlockClass, JournalMode, Log, Mechanism, MechanismKind, PatchId, PatchSpec,
+    BlockClass, JournalMode, Log, Mechanism, MechanismKind, PatchId, PatchSpec, VolumeId,
 };
 use backstitch_store::Store;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -82,6 +83,12 @@ struct Running {
     revokes: BTreeSet<u64>,
     /// Contents that must be there before the commit record.
     contents: Vec<(u64, PatchId)>,
+    /// Their patches: of one file they are one run, see [`Mechanism::run`].
+    runs: FxHashSet<PatchId>,
+    /// The run of what is changed of blocks that nothing else was pending on.
+    changed: Option<PatchId>,
+    /// The patch made last, which may be that run.
+    newest: Option<PatchId>,
     freed: Vec<u64>,
 }
 
@@ -117,6 +124,8 @@ pub struct JournalMechanism {
     map: Arc<JournalMap>,
     superblock: Superblock,
     stage: Stage,
+    /// The volume that it is for, once it is started.
+    volume: VolumeId,
     running: Running,
     /// The running transaction's number; the first one is 0, and has the superblock's sequence.
     number: u64,
@@ -143,6 +152,8 @@ pub struct JournalMechanism {
     takes: bool,
     /// What the layout will know it by, where that is not the hold.
     known_by: PatchId,
+    /// The last empty patch that the layout was told of for that, and what it depends on.
+    known: (Vec<PatchId>, PatchId),
     commits: u64,
 }
 
@@ -163,6 +174,7 @@ impl JournalMechanism {
             mode,
             map,
             stage: Stage::Past,
+            volume: VolumeId(0),
             running: Running::default(),
             number: 0,
             first_sequence: superblock.sequence.0,
@@ -180,6 +192,7 @@ impl JournalMechanism {
             last: PatchId::COMMITTED,
             takes: false,
             known_by: PatchId::COMMITTED,
+            known: (Vec::new(), PatchId::COMMITTED),
             commits: 0,
             superblock,
         }
@@ -216,11 +229,18 @@ impl JournalMechanism {
         let mut of: Vec<PatchId> = (dependencies.iter().copied())
             .filter(|d| store.graph().is_live(*d) && !is_hold(d))
             .collect();
+        of.sort_unstable();
+        of.dedup();
         if of.is_empty() {
             return hold;
         }
         of.push(hold);
-        store.graph_mut().create_empty(&of, None, false)
+        // One change after the other comes after the contents of one file.
+        if self.known.0 != of || !store.graph().is_live(self.known.1) {
+            let known = store.graph_mut().create_empty(&of, None, false);
+            self.known = (of, known);
+        }
+        self.known.1
     }
 
     fn takes(&self, spec: &PatchSpec, dependencies: &[PatchId]) -> bool {
@@ -248,6 +268,7 @@ impl Mechanism for JournalMechanism {
         self.known_by = self.known_by(store, dependencies);
         dependencies.clear();
         if self.takes {
+            self.part_from_runs(store, spec.block);
             let hold = self.hold(store);
             if !planted(Planted::NoHold) {
                 dependencies.push(hold);
@@ -257,10 +278,25 @@ impl Mechanism for JournalMechanism {
         }
     }
 
+    fn run(
+        &mut self,
+        store: &Store,
+        _spec: &PatchSpec,
+        offered: Option<PatchId>,
+        dependencies: &[PatchId],
+    ) -> Option<PatchId> {
+        match (self.stage, self.takes) {
+            (Stage::Past, _) => None,
+            (Stage::Through, true) => self.run_of_changes(store, dependencies),
+            (Stage::Through, false) => self.run_of_contents(offered, dependencies),
+        }
+    }
+
     fn created(&mut self, spec: &PatchSpec, id: PatchId) -> PatchId {
         match (self.stage, self.running.hold) {
             (Stage::Past, _) => id,
             (Stage::Through, Some(hold)) if self.takes => {
+                self.running.newest = Some(id);
                 self.running.blocks.insert(spec.block, id);
                 self.running.revokes.remove(&spec.block);
                 self.running.expected.remove(&spec.block);
@@ -275,6 +311,7 @@ impl Mechanism for JournalMechanism {
                 if self.mode == JournalMode::Ordered && self.running.contents.last() != Some(&entry)
                 {
                     self.running.contents.push(entry);
+                    self.running.runs.insert(id);
                 }
                 id
             }

@@ -101,7 +101,10 @@ impl JournalMechanism {
                 // What the running transaction has changed too stays back until that is committed.
                 let is_back = self.running.blocks.contains_key(block);
                 if logged.number == transaction.number && logged.freed_by.is_none() && !is_back {
-                    into.push(logged.original);
+                    // Most are of one run.
+                    if into.last() != Some(&logged.original) {
+                        into.push(logged.original);
+                    }
                 } else if let Some(later) = self.log.iter().find(|t| t.number == logged.number) {
                     into.push(later.hold);
                 }

@@ -23,12 +23,22 @@ pub(crate) enum Step {
         data: Vec<u8>,
         deps: Vec<u16>,
     },
-    /// Contents that join the run of the change made `run` before the last one, if they can.
+    /// A change that joins the run of the change made `run` before the last one, if it can; it waits for nothing, or for the held empty
+    /// patch that was made `after` before the last one.
     InRun {
         block: u32,
         offset: u32,
         data: Vec<u8>,
         run: u16,
+        after: Option<u16>,
+    },
+    /// The block's part of a run becomes a patch of its own.
+    TakeFromRun {
+        block: u32,
+    },
+    /// As before, and nobody waits for it on the run's account.
+    LeaveRun {
+        block: u32,
     },
     Flip {
         block: u32,
@@ -86,8 +96,10 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         24 => (0..BLOCKS, 0u32..20, prop::collection::vec(any::<u8>(), 1..5), deps())
             .prop_map(|(block, offset, data, deps)| Step::Bytes { block, offset, data, deps }),
-        12 => (0..BLOCKS, 0u32..20, prop::collection::vec(any::<u8>(), 1..5), 0u16..6)
-            .prop_map(|(block, offset, data, run)| Step::InRun { block, offset, data, run }),
+        16 => (0..BLOCKS, 0u32..20, prop::collection::vec(any::<u8>(), 1..5), 0u16..6, prop::option::of(0u16..2))
+            .prop_map(|(block, offset, data, run, after)| Step::InRun { block, offset, data, run, after }),
+        1 => (0..BLOCKS).prop_map(|block| Step::TakeFromRun { block }),
+        2 => (0..BLOCKS).prop_map(|block| Step::LeaveRun { block }),
         12 => (0..BLOCKS, 0u32..6, 0u32..3, 1u32..8, deps())
             .prop_map(|(block, word, shift, mask, deps)| Step::Flip { block, word: word * 4, mask: mask << shift, deps }),
         4 => (deps(), prop::bool::weighted(0.3), any::<bool>())
@@ -113,6 +125,7 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
 struct Seen {
     forwards: Vec<(PatchId, PatchId)>,
     splits: Vec<(PatchId, BlockId, PatchId)>,
+    left: Vec<(PatchId, BlockId, PatchId)>,
     superseded: Vec<(PatchId, BlockId)>,
     writes: Vec<(BlockId, Vec<PatchId>, Vec<u8>)>,
 }
@@ -125,6 +138,7 @@ impl Hook for Recorder {
         match event {
             Event::Forward { from, to } => seen.forwards.push((*from, *to)),
             Event::Split { from, block, to } => seen.splits.push((*from, *block, *to)),
+            Event::Leave { from, block, to } => seen.left.push((*from, *block, *to)),
             Event::Supersede { from, block, .. } => seen.superseded.push((*from, *block)),
             Event::Write {
                 block,
@@ -221,13 +235,45 @@ impl Run {
         self.created(number, BlockId(block), id);
     }
 
-    fn create_in_run(&mut self, block: u32, change: Change<'_>, run: u16) {
+    fn create_in_run(&mut self, block: u32, change: Change<'_>, run: u16, after: Option<u16>) {
         let (_, ids) = self.pick(&[run]);
         let run = ids.first().copied().unwrap_or(PatchId::COMMITTED);
-        let number = self.model.create(BlockId(block), change, &[]);
+        let after = after.and_then(|empty| self.pick_held(empty));
+        let (numbers, deps) = (Vec::from_iter(after), after.map(|n| self.ids[n]));
+        let number = self.model.create(BlockId(block), change, &numbers);
         let bytes = &mut self.newest[block as usize];
-        let id = self.graph.create_in_run(BlockId(block), bytes, change, run);
-        self.created(number, BlockId(block), id);
+        let (block, deps) = (BlockId(block), Vec::from_iter(deps));
+        let id = self.graph.create_in_run(block, bytes, change, &deps, run);
+        self.created(number, block, id);
+    }
+
+    fn take_from_run(&mut self, block: BlockId) {
+        self.graph.take_from_run(block);
+        self.note_splits();
+    }
+
+    fn leave_run(&mut self, block: BlockId) -> Result<(), String> {
+        let own = self.graph.leave_run(block);
+        let left = std::mem::take(&mut self.seen.lock().unwrap().left);
+        if left.len() != usize::from(own.is_some()) {
+            return Err(format!("{block:?} left {left:?}, was told {own:?}"));
+        }
+        for (from, block, to) in left {
+            let moved = self.held.remove(&(from, block)).unwrap_or_default();
+            for number in &moved {
+                self.ids[*number] = to;
+                self.model.leave(*number);
+            }
+            self.held.entry((to, block)).or_default().extend(moved);
+        }
+        Ok(())
+    }
+
+    fn note_splits(&mut self) {
+        for (from, block, to) in self.seen.lock().unwrap().splits.drain(..) {
+            let moved = self.held.remove(&(from, block)).unwrap_or_default();
+            self.held.entry((to, block)).or_default().extend(moved);
+        }
     }
 
     fn created(&mut self, number: usize, block: BlockId, id: PatchId) {
@@ -236,11 +282,8 @@ impl Run {
             let moved = self.held.remove(&(from, block)).unwrap_or_default();
             self.held.entry((to, block)).or_default().extend(moved);
         }
-        for (from, block, to) in seen.splits.drain(..) {
-            let moved = self.held.remove(&(from, block)).unwrap_or_default();
-            self.held.entry((to, block)).or_default().extend(moved);
-        }
         drop(seen);
+        self.note_splits();
         self.held.entry((id, block)).or_default().push(number);
         if self
             .graph
@@ -310,14 +353,17 @@ impl Run {
                 offset,
                 data,
                 run,
+                after,
             } => {
                 let offset_bytes = FIRST_BYTE + *offset;
                 let change = Change::Bytes {
                     offset_bytes,
                     bytes: data,
                 };
-                self.create_in_run(*block, change, *run);
+                self.create_in_run(*block, change, *run, *after);
             }
+            Step::TakeFromRun { block } => self.take_from_run(BlockId(*block)),
+            Step::LeaveRun { block } => self.leave_run(BlockId(*block))?,
             Step::Flip {
                 block,
                 word,

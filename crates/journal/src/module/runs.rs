@@ -1,0 +1,99 @@
+//! One patch for many blocks: which changes are parts of a run, and which have to be patches of their own.
+//!
+//! What a transaction changes waits for its hold and for nothing else, so it is one run, as far as nothing older is pending on the
+//! blocks. Its copies in the log are one run, and the contents of a file that its commit record waits for are one. A run belongs to one
+//! transaction: contents that join it later would have an earlier commit record wait for them.
+//!
+//! Two things take a block out of its run:
+//!
+//! * *A later transaction changes it.* The block stays back until that is committed, and the run must not: the log's tail waits for it, and
+//!   no room in the log might be left for the later one.
+//! * *It held contents, and goes through the log now.* Its patch waits for the hold, so the commit record must not wait for a run that it is
+//!   in: it waits for each of the other blocks instead.
+
+use backstitch_ordering::{JournalMode, PatchId};
+use backstitch_store::Store;
+
+use super::JournalMechanism;
+use crate::planted::{Planted, planted};
+
+impl JournalMechanism {
+    /// The run for a change that goes through the log.
+    pub(super) fn run_of_changes(
+        &mut self,
+        store: &Store,
+        dependencies: &[PatchId],
+    ) -> Option<PatchId> {
+        let hold = self.running.hold?;
+        if let Some(newest) = self.running.newest.take()
+            && store.graph().is_run(newest)
+        {
+            self.running.changed = Some(newest);
+        }
+        let waits_for_hold = dependencies == [hold];
+        waits_for_hold.then(|| self.running.changed.unwrap_or(PatchId::COMMITTED))
+    }
+
+    /// The run for contents that go past the log.
+    pub(super) fn run_of_contents(
+        &self,
+        offered: Option<PatchId>,
+        dependencies: &[PatchId],
+    ) -> Option<PatchId> {
+        let run = offered.filter(|_| dependencies.is_empty())?;
+        let is_of_running = self.mode != JournalMode::Ordered || self.running.runs.contains(&run);
+        Some(match is_of_running {
+            true => run,
+            false => PatchId::COMMITTED,
+        })
+    }
+
+    /// The block is about to be changed in the running transaction: takes it out of a run that may not wait for that.
+    pub(super) fn part_from_runs(&mut self, store: &mut Store, block: u64) {
+        if self.running.blocks.contains_key(&block) {
+            return;
+        }
+        let Some(run) = store.run_at(self.volume, block) else {
+            return;
+        };
+        if self.running.runs.contains(&run) {
+            self.part_contents(store, run);
+        } else if self.logged.get(&block).is_some_and(|l| l.original == run) {
+            self.part_original(store, block, run);
+        }
+    }
+
+    /// Contents that the commit record waits for become patches of their own.
+    fn part_contents(&mut self, store: &mut Store, run: PatchId) {
+        self.running.runs.remove(&run);
+        for (block, id) in &mut self.running.contents {
+            if *id == run
+                && store.run_at(self.volume, *block) == Some(run)
+                && let Some(own) = store.take_from_run(self.volume, *block)
+            {
+                *id = own;
+            }
+        }
+    }
+
+    /// What an earlier transaction changed of the block becomes a patch of its own.
+    fn part_original(&mut self, store: &mut Store, block: u64, run: PatchId) {
+        if let Some(own) = store.leave_run(self.volume, block) {
+            if let Some(logged) = self.logged.get_mut(&block)
+                && !planted(Planted::PartOfOriginalsForgotten)
+            {
+                logged.original = own;
+            }
+            return;
+        }
+        // Somebody waits for the run, and goes on waiting for all of it: so nobody else may.
+        for (block, logged) in &mut self.logged {
+            if logged.original == run
+                && store.run_at(self.volume, *block) == Some(run)
+                && let Some(own) = store.take_from_run(self.volume, *block)
+            {
+                logged.original = own;
+            }
+        }
+    }
+}

@@ -2,7 +2,7 @@
 
 use crate::image::may_name_partition;
 use crate::size;
-use backstitch_vfs::Optimisations;
+use backstitch_vfs::{LEAST_CACHE_BYTES, Optimisations};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -46,6 +46,10 @@ pub(crate) struct Options {
     pub(crate) writeback_cache: bool,
     /// Extended attributes can be asked for and set.
     pub(crate) xattrs: bool,
+    /// What a failed device lost is reported once to each open file.
+    pub(crate) report_once: bool,
+    /// How long an unmount reclaims what a crash left.
+    pub(crate) reclaim_wait_seconds: Option<f64>,
     /// A journal that is there is not written.
     pub(crate) without_journal: bool,
     /// The device that has the journal.
@@ -122,6 +126,8 @@ impl Default for Options {
             threads: 0,
             writeback_cache: false,
             xattrs: true,
+            report_once: false,
+            reclaim_wait_seconds: None,
             without_journal: false,
             journal_device: None,
             atomic: AtomicUnit::Block,
@@ -192,9 +198,10 @@ fn apply(options: &mut Options, word: &str) -> Result<(), String> {
         "nowriteback_cache" => options.writeback_cache = false,
         "xattr" => options.xattrs = true,
         "noxattr" => options.xattrs = false,
+        "report_once" => options.report_once = true,
         "noexec" => options.execute = false,
         "cache" | "expire" | "commit" | "opt" | "volatile" | "flush_ms" | "partition"
-        | "threads" | "ordering" | "journal_dev" | "atomic" | "stack" => {
+        | "reclaim_wait" | "threads" | "ordering" | "journal_dev" | "atomic" | "stack" => {
             return Err(format!("option '{name}' needs a value: {name}=…"));
         }
         _ if GENERIC.contains(&name) || name.starts_with("x-") => {}
@@ -205,6 +212,11 @@ fn apply(options: &mut Options, word: &str) -> Result<(), String> {
 
 fn apply_value(options: &mut Options, name: &str, value: &str) -> Result<(), String> {
     let bad = |what: &str| format!("option '{name}': not {what}: '{value}'");
+    let seconds = || {
+        let number: Option<f64> = value.parse().ok();
+        let number = number.filter(|n| n.is_finite() && *n >= 0.0);
+        number.ok_or_else(|| bad("a number of seconds"))
+    };
     match name {
         "opt" => {
             options.optimisations = value
@@ -212,23 +224,17 @@ fn apply_value(options: &mut Options, name: &str, value: &str) -> Result<(), Str
                 .map_err(|_| bad("one of none, hard, merge, both"))?;
         }
         "cache" => {
-            options.cache_bytes =
-                Some(size::parse(value).map_err(|e| format!("option '{name}': {e}"))?);
-        }
-        "expire" => {
-            let seconds: f64 = value.parse().map_err(|_| bad("a number of seconds"))?;
-            if !(seconds.is_finite() && seconds >= 0.0) {
-                return Err(bad("a number of seconds"));
+            let bytes = size::parse(value).map_err(|e| format!("option '{name}': {e}"))?;
+            if bytes < LEAST_CACHE_BYTES {
+                return Err(format!(
+                    "option '{name}': {bytes} bytes are too few: an operation needs several blocks at once, so 1M is the least"
+                ));
             }
-            options.expire_seconds = Some(seconds);
+            options.cache_bytes = Some(bytes);
         }
-        "commit" => {
-            let seconds: f64 = value.parse().map_err(|_| bad("a number of seconds"))?;
-            if !(seconds.is_finite() && seconds >= 0.0) {
-                return Err(bad("a number of seconds"));
-            }
-            options.commit_seconds = Some(seconds);
-        }
+        "expire" => options.expire_seconds = Some(seconds()?),
+        "commit" => options.commit_seconds = Some(seconds()?),
+        "reclaim_wait" => options.reclaim_wait_seconds = Some(seconds()?),
         "volatile" => {
             options.volatile_seed = Some(value.parse().map_err(|_| bad("a seed"))?);
         }
@@ -304,6 +310,10 @@ mod tests {
         assert!(parse(["cache"]).unwrap_err().contains("needs a value"));
         for bad in [
             "cache=x",
+            "cache=0",
+            "cache=64K",
+            "reclaim_wait=",
+            "reclaim_wait=-1",
             "expire=-1",
             "expire=inf",
             "volatile=a",

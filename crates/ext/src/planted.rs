@@ -422,8 +422,6 @@ errors! {
     BlocksUntold => "blocks-untold", tree!();
     /// The reclaim is not told of an inode's new attributes, and corrects their count to one that is too low.
     AttributesUntold => "attributes-untold", tree!();
-    /// An inode with a link too many is used, then loses its name: what it got meanwhile is lost.
-    OutlivedUntold => "outlived-untold", tree!();
     /// A directory with two names loses one of them before the reclaim knows: the other one stands for what is dead.
     NamesUnsettled => "names-unsettled", "mkdir A; mkdir A/d; mkdir B; sync; rename A/d B/d";
     /// A directory is removed before one without a name, left by the crash, whose `..` leads to it.
@@ -450,7 +448,6 @@ impl Planted {
                 | Planted::LastNameUntold
                 | Planted::BlocksUntold
                 | Planted::AttributesUntold
-                | Planted::OutlivedUntold
                 | Planted::NamesUnsettled
                 | Planted::OrphansParentRemoved
         )
@@ -499,10 +496,7 @@ impl Planted {
     pub fn needs_much_use(self) -> bool {
         matches!(
             self,
-            Planted::AttributesUntold
-                | Planted::OutlivedUntold
-                | Planted::NamesUnsettled
-                | Planted::OrphansParentRemoved
+            Planted::AttributesUntold | Planted::NamesUnsettled | Planted::OrphansParentRemoved
         )
     }
 }

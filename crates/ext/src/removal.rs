@@ -165,7 +165,6 @@ impl Ext {
             }
             return;
         }
-        self.track_outlived(number);
         // Every name that went before may still be on the disk, and this count is without them.
         let clearings = self.state(number).clearings.clone();
         let after = unless_all(Planted::LinkDroppedBeforeClearing, &clearings);

@@ -2,12 +2,15 @@
 
 use crate::control::Control;
 use crate::convert::{FOREVER, Nodes, errno, file_attributes, generation};
+use crate::open_files::OpenFiles;
 use crate::privileges::{self, Caller};
 use crate::session::FrontOptions;
 use crate::snapshot::Snapshots;
 use crate::turns::Turns;
 use crate::waiters::Waiters;
-use backstitch_vfs::{Attributes, Engine, FileType, InodeNumber, NewInode, Result, SetAttributes};
+use backstitch_vfs::{
+    Attributes, Engine, FileType, InodeNumber, NewInode, OpenFile, Result, SetAttributes,
+};
 use fuser::{
     INodeNo, InitFlags, KernelConfig, OpenFlags, ReplyAttr, ReplyEmpty, ReplyEntry, Request,
     WriteFlags,
@@ -45,6 +48,8 @@ pub(crate) struct Front {
     /// Whether the kernel can do without `OPEN` and `OPENDIR`.
     pub(crate) no_open: bool,
     pub(crate) no_opendir: bool,
+    /// The open files, where losses are reported once to each.
+    pub(crate) open_files: Option<OpenFiles>,
     /// Told when the last request has been answered.
     pub(crate) ended: Option<Sender<()>>,
 }
@@ -67,6 +72,7 @@ impl Front {
             umask_is_ours: false,
             no_open: false,
             no_opendir: false,
+            open_files: options.report_once.then(OpenFiles::default),
             ended: Some(ended),
         }
     }
@@ -112,6 +118,7 @@ impl Front {
         &self,
         operation: &'static str,
         inode: InodeNumber,
+        file: Option<Arc<OpenFile>>,
         data_only: bool,
         reply: ReplyEmpty,
     ) {
@@ -122,7 +129,11 @@ impl Front {
         };
         let engine = self.engine.clone();
         self.waiters.run(move || {
-            Self::reply_empty(operation, inode, engine.end_fsync(rest), reply);
+            let mut synced = engine.end_fsync(rest);
+            if let Some(file) = file {
+                synced = engine.report_once(&file, synced);
+            }
+            Self::reply_empty(operation, inode, synced, reply);
         });
     }
 
@@ -229,8 +240,9 @@ impl Front {
             }
         }
         self.umask_is_ours = offered.contains(InitFlags::FUSE_DONT_MASK);
-        self.no_open = offered.contains(InitFlags::FUSE_NO_OPEN_SUPPORT);
-        self.no_opendir = offered.contains(InitFlags::FUSE_NO_OPENDIR_SUPPORT);
+        let is_told = self.open_files.is_some();
+        self.no_open = !is_told && offered.contains(InitFlags::FUSE_NO_OPEN_SUPPORT);
+        self.no_opendir = !is_told && offered.contains(InitFlags::FUSE_NO_OPENDIR_SUPPORT);
         // None of these can fail: the values are within what fuser takes, and the last one is the most the kernel offers.
         let _ = config.set_max_write(MAX_WRITE_BYTES);
         let _ = config.set_max_background(MAX_BACKGROUND);

@@ -21,7 +21,7 @@
 //! kernel, and the kernel forgets an inode only when it drops it, so open files hold a reference without being counted: a file
 //! without names lives until its last user closes it. This lets the front answer `OPEN`, `OPENDIR` and `CREATE` with `ENOSYS`,
 //! after which the kernel opens files without asking (it creates by `MKNOD`), closes them without telling, and keeps caches over
-//! opens. `O_TRUNC` then arrives as a `SETATTR` of the size.
+//! opens (but with `report_once`, where losses are reported to open files). `O_TRUNC` then arrives as a `SETATTR` of the size.
 //!
 //! # Permissions
 //!
@@ -43,6 +43,7 @@ pub mod convert;
 mod directories;
 pub mod disk;
 mod front;
+mod open_files;
 mod page_buffer;
 pub mod privileges;
 mod requests;

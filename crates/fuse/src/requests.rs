@@ -264,11 +264,37 @@ impl Filesystem for Front {
         );
     }
 
-    fn open(&self, _request: &Request, _node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, _request: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         if self.no_open {
             return reply.error(Errno::ENOSYS);
         }
-        reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE);
+        reply.opened(self.open_file(node), FopenFlags::FOPEN_KEEP_CACHE);
+    }
+
+    fn release(
+        &self,
+        _request: &Request,
+        _node: INodeNo,
+        fh: FileHandle,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.close_file(fh);
+        reply.ok();
+    }
+
+    fn releasedir(
+        &self,
+        _request: &Request,
+        _node: INodeNo,
+        fh: FileHandle,
+        _flags: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        self.close_file(fh);
+        reply.ok();
     }
 
     fn create(
@@ -348,7 +374,7 @@ impl Filesystem for Front {
         &self,
         request: &Request,
         node: INodeNo,
-        _fh: FileHandle,
+        fh: FileHandle,
         data_only: bool,
         reply: ReplyEmpty,
     ) {
@@ -357,15 +383,15 @@ impl Filesystem for Front {
             return reply.ok();
         }
         let inode = self.nodes.inode(node);
-        self.fsync_and_reply("fsync", inode, data_only, reply);
+        self.fsync_and_reply("fsync", inode, self.opened(fh), data_only, reply);
     }
 
-    fn opendir(&self, _request: &Request, _node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+    fn opendir(&self, _request: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         if self.no_opendir {
             return reply.error(Errno::ENOSYS);
         }
         let flags = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR;
-        reply.opened(FileHandle(0), flags);
+        reply.opened(self.open_file(node), flags);
     }
 
     fn readdir(
@@ -396,7 +422,7 @@ impl Filesystem for Front {
         &self,
         request: &Request,
         node: INodeNo,
-        _fh: FileHandle,
+        fh: FileHandle,
         data_only: bool,
         reply: ReplyEmpty,
     ) {
@@ -405,7 +431,7 @@ impl Filesystem for Front {
             return reply.ok();
         }
         let inode = self.nodes.inode(node);
-        self.fsync_and_reply("fsyncdir", inode, data_only, reply);
+        self.fsync_and_reply("fsyncdir", inode, self.opened(fh), data_only, reply);
     }
 
     fn statfs(&self, _request: &Request, node: INodeNo, reply: ReplyStatfs) {

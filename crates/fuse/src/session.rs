@@ -42,6 +42,9 @@ pub struct FrontOptions {
     /// Extended attributes and ACLs can be asked for and set. Without, the kernel need not ask for `security.capability` before the
     /// first write to a file whose attributes it has looked at; nor can anybody ask for the mount's counters and copies.
     pub xattrs: bool,
+    /// A loss that a failed device causes is reported once to each open file, and not every time. The kernel then has to tell of each open
+    /// and each close.
+    pub report_once: bool,
     /// Threads that serve requests; 0 chooses by the number of CPUs.
     pub threads: usize,
 }
@@ -59,6 +62,7 @@ impl Default for FrontOptions {
             execute: true,
             writeback_cache: false,
             xattrs: true,
+            report_once: false,
             threads: 0,
         }
     }

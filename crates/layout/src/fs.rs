@@ -49,10 +49,17 @@ pub struct ReclaimProgress {
     pub is_settled: bool,
     /// How much of it is done, 0 to 1; 1 where there was nothing to do.
     pub done_fraction: f64,
-    /// Blocks that it freed.
+    /// Blocks that it found to be in nobody's use, and freed or is about to.
     pub freed_blocks: u64,
-    /// Inodes that it freed.
+    /// Inodes likewise.
     pub freed_inodes: u64,
+}
+
+impl ReclaimProgress {
+    /// How much was given back, to see whether that was more by now.
+    pub fn freed(&self) -> u64 {
+        self.freed_blocks + self.freed_inodes
+    }
 }
 
 /// Something that changed without anybody asking for it.

@@ -11,7 +11,9 @@ use crate::writer::BATCH_BYTES;
 use crate::{Error, Result};
 
 impl Engine {
-    /// Writes everything, ends all deferred work, marks the image clean and stops the writer. A second call does nothing.
+    /// Writes everything, ends all deferred work, marks the image clean and stops the writer. A second call does nothing. Where what a
+    /// crash left takes too long to reclaim ([`MountOptions::reclaim_wait_seconds`](crate::MountOptions)), it stays as it is after a
+    /// crash, and the next mount goes on.
     ///
     /// # Errors
     /// Where the device failed: the image is left as after a crash.
@@ -37,13 +39,13 @@ impl Engine {
         core.fs.release_all();
         core.fs.retry_deferred();
         self.drain(&mut core)?;
+        self.end_reclaim(&mut core)?;
+        self.drain(&mut core)?;
         if let Some(error) = core.unreadable.clone()
             && core.fs.deferred().unreadable > 0
         {
             return Err(error);
         }
-        self.reclaim_until(&mut core, |progress| !progress.running)?;
-        self.drain(&mut core)?;
         self.step(&mut core, Operation::Administration, |fs, v, now| {
             fs.settle(v, now)
         })??;
@@ -53,6 +55,24 @@ impl Engine {
             fs.mark_clean(v, now)
         })??;
         self.drain(&mut core)
+    }
+
+    /// Reclaims what a crash left, as long as an unmount may take for it.
+    fn end_reclaim(&self, core: &mut MutexGuard<'_, Core>) -> Result<()> {
+        let began = self.clock();
+        let reclaimed = self.reclaim_until(core, |progress| {
+            !progress.running || self.clock().saturating_sub(began) >= self.reclaim_wait
+        });
+        let progress = core.fs.reclaim_progress();
+        if progress.running {
+            tracing::warn!(
+                "the next mount reclaims the rest of what a crash left: {:.0} % were looked at, {} blocks and {} inodes found",
+                progress.done_fraction * 100.0,
+                progress.freed_blocks,
+                progress.freed_inodes
+            );
+        }
+        reclaimed
     }
 
     /// One step that nobody asked for, again after each miss: what the layout says, or why a block could not be read.

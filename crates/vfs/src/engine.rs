@@ -15,7 +15,9 @@ use backstitch_ordering::{Groups, Mechanism, Operation, PatchId, Volume, VolumeI
 use backstitch_store::{BlockClass, Goal, Limits, Store};
 use nix::time::ClockId;
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use rustc_hash::FxHashSet;
 
+use crate::options::LEAST_CACHE_BYTES;
 use crate::options::{now, read_clock};
 use crate::persist::Retrier;
 use crate::reclaim::OnChange;
@@ -60,6 +62,8 @@ pub(crate) struct Core {
     /// Batches handed to the device and not completed.
     pub(crate) batches_in_flight: u32,
     pub(crate) latched: Option<DeviceError>,
+    /// The files of which somebody was told, since then, that their changes are lost.
+    pub(crate) told_of_loss: FxHashSet<InodeNumber>,
     /// Why deferred work was put aside, the last time.
     pub(crate) unreadable: Option<Error>,
     pub(crate) stopping: bool,
@@ -85,6 +89,8 @@ pub struct Engine {
     atomic_bytes: u32,
     pub(crate) bytes_read: AtomicU64,
     pub(crate) commit_interval: Duration,
+    /// How long an unmount goes on reclaiming what a crash left.
+    pub(crate) reclaim_wait: Duration,
     /// By the system's monotonic clock.
     started: Duration,
     recovery: RecoveryReport,
@@ -141,7 +147,7 @@ impl Engine {
         } = journal::prepare(device, journal_device, layout, options)?;
         let block_bytes = layout.block_bytes(&*device)?;
         let limits = Limits {
-            memory_bytes: options.cache_bytes.max(1 << 20),
+            memory_bytes: options.cache_bytes.max(LEAST_CACHE_BYTES),
             patches: (options.cache_bytes / BYTES_PER_PATCH).max(LEAST_PATCHES),
             expire: Duration::from_secs_f64(options.expire_seconds.clamp(0.0, 1e9)),
             ..Limits::default()
@@ -212,6 +218,7 @@ impl Engine {
                 waited_batches: 0,
                 batches_in_flight: 0,
                 latched: None,
+                told_of_loss: FxHashSet::default(),
                 unreadable: None,
                 stopping: false,
                 unmounted: false,
@@ -228,6 +235,7 @@ impl Engine {
             atomic_bytes,
             bytes_read: AtomicU64::new(0),
             commit_interval: crate::commit::interval(options.commit_seconds),
+            reclaim_wait: Duration::from_secs_f64(options.reclaim_wait_seconds.clamp(0.0, 1e9)),
             started: monotonic(ClockId::CLOCK_MONOTONIC),
             writer: Mutex::new(None),
             reclaimer: Mutex::new(None),
@@ -336,7 +344,11 @@ impl Engine {
                     self.reclaim_until(&mut core, |progress| progress.is_settled)?;
                 }
                 Err(LayoutError::WaitForReclaim) => {
-                    let reclaimed = self.reclaim_until(&mut core, |progress| !progress.running);
+                    // What was given back by then may be enough.
+                    let before = core.fs.reclaim_progress().freed();
+                    let reclaimed = self.reclaim_until(&mut core, |progress| {
+                        !progress.running || progress.freed() != before
+                    });
                     // What cannot be reclaimed is not free.
                     if reclaimed.is_err() && core.latched.is_none() {
                         return Err(LayoutError::NoSpace.into());

@@ -27,7 +27,7 @@
 //!   is on the disk stays readable, also what never reached the disk.
 //! * **fsync** after that fails with `EIO` for every file (and every open handle of it) that has changes which are not on stable
 //!   storage, each time: they never will be, and a success would be a lie. For a file without such changes it succeeds, since
-//!   nothing is missing. The kernel's front does not tell the engine who has a file open, and with this rule it need not.
+//!   nothing is missing. Who says which open file asks ([`Engine::open`]) has it reported once to each, as Linux does.
 //! * **Unmounting** then fails at once and leaves the image as a crash would. A device that came back meanwhile is mounted anew.
 
 mod commit;
@@ -36,6 +36,7 @@ mod engine;
 mod error;
 mod groups;
 pub mod journal;
+mod open_file;
 mod options;
 mod persist;
 mod reclaim;
@@ -55,7 +56,8 @@ pub use backstitch_store::Optimisations;
 pub use engine::Engine;
 pub use error::{Error, Result};
 pub use groups::Under;
-pub use options::{MountOptions, RecoveryReport, now};
+pub use open_file::OpenFile;
+pub use options::{LEAST_CACHE_BYTES, MountOptions, RecoveryReport, now};
 pub use stats::{
     CacheStats, DeferredStats, GroupStats, MemoryStats, PatchStats, ReclaimStats, Stats,
     SyncerStats, UndoStats,

@@ -7,12 +7,15 @@ use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
+/// The least bound on memory: an operation needs several blocks at once.
+pub const LEAST_CACHE_BYTES: u64 = 1 << 20;
+
 /// How a file system is to be mounted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MountOptions {
     /// Change nothing.
     pub read_only: bool,
-    /// The bound on memory: buffers, dependencies and deferred work.
+    /// The bound on memory: buffers, dependencies and deferred work; [`LEAST_CACHE_BYTES`] where less is asked for.
     pub cache_bytes: u64,
     /// How long a change may stay in memory only.
     pub expire_seconds: f64,
@@ -29,6 +32,9 @@ pub struct MountOptions {
     /// What the device writes wholly or not at all, where that is less than a block: order is then kept between such units. A
     /// power of two from 512 on; the block where `None`, and under mechanisms that need no order within blocks.
     pub atomic_bytes: Option<u32>,
+    /// How long an unmount goes on reclaiming what a crash left, in seconds. What is left then is the next mount's: the image is as
+    /// after a crash.
+    pub reclaim_wait_seconds: f64,
 }
 
 impl Default for MountOptions {
@@ -43,6 +49,7 @@ impl Default for MountOptions {
             mount_time: now(),
             without_journal: false,
             atomic_bytes: None,
+            reclaim_wait_seconds: 20.0,
         }
     }
 }

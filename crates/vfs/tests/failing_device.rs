@@ -310,6 +310,75 @@ fn a_failure_that_stays_is_latched_and_everything_stays_readable() {
 }
 
 #[test]
+fn a_loss_is_reported_once_to_each_open_file() {
+    let disk = disk();
+    let engine = disk.mount().unwrap();
+    let stable = write_new(&engine, engine.root(), "stable", &[1; 5000]);
+    engine.sync().unwrap();
+    let lost = write_new(&engine, engine.root(), "lost", &[2; 5000]);
+    let unseen = write_new(&engine, engine.root(), "unseen", &[3; 5000]);
+    let [first, second, untouched] = [lost, lost, stable].map(|inode| engine.open(inode));
+    fail_next(&disk, FaultKind::Flush, FaultLength::Gone);
+    let is_told = |file| match engine.fsync_open(file, false) {
+        Ok(()) => false,
+        Err(error) => error.errno() == 5,
+    };
+    assert!(is_told(&first));
+    assert!(!is_told(&first));
+    // Whoever opens it now can know, for somebody does.
+    let late = engine.open(lost);
+    assert!(!is_told(&late));
+    assert!(is_told(&second));
+    assert!(!is_told(&second));
+    // Nobody knows yet of this one.
+    let late = engine.open(unseen);
+    assert!(is_told(&late));
+    assert!(!is_told(&late));
+    assert!(!is_told(&untouched));
+    // It stays read-only, also when the device is back.
+    disk.fault.comes_back();
+    assert!(engine.read_only_reason().is_some());
+    assert_eq!(engine.write(lost, 0, b"x").unwrap_err().errno(), 30);
+    assert_eq!(engine.fsync(lost, false).unwrap_err().errno(), 5);
+}
+
+#[test]
+fn what_an_unmount_does_not_reclaim_is_the_next_mounts() {
+    let disk = disk();
+    let engine = disk.mount().unwrap();
+    let removed = write_new(&engine, engine.root(), "removed", &[1; 40_000]);
+    let file = write_new(&engine, engine.root(), "file", &[2; 3000]);
+    engine.sync().unwrap();
+    engine.hold(removed);
+    engine.unlink(engine.root(), b"removed").unwrap();
+    engine.sync().unwrap();
+    // The power fails here. Most of the reclaim cannot be done, for a part of the names is not there.
+    let crashed = Disk::new(disk.memory.snapshot(), Loss::Everything);
+    engine.unmount().unwrap();
+    let root = crashed.memory.snapshot();
+    let mut blocks = root.chunks_exact(1024).enumerate();
+    let holds_names = |block: &[u8]| block.windows(7).any(|bytes| bytes == b"removed");
+    let (block, _) = blocks.find(|(_, block)| holds_names(block)).unwrap();
+    let at = block as u64 * 1024;
+    crashed.fault.spoil(at..at + 1024);
+    let options = MountOptions {
+        reclaim_wait_seconds: 0.0,
+        ..MountOptions::default()
+    };
+    let engine = Engine::mount(crashed.fault.clone(), &Ext2, &options).unwrap();
+    engine.unmount().unwrap();
+    drop(engine);
+    let left = check(&*crashed.memory);
+    assert!(left.is_consistent() && !left.is_clean());
+
+    let engine = mount(crashed.memory.clone()).unwrap();
+    assert!(engine.recovery().needed);
+    assert_eq!(lookup(&engine, "file"), file);
+    engine.unmount().unwrap();
+    assert!(check(&*crashed.memory).is_clean());
+}
+
+#[test]
 fn a_call_that_was_to_be_on_the_disk_when_it_returns_tells_of_the_failure() {
     let disk = disk();
     let options = MountOptions {

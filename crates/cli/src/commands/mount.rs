@@ -20,7 +20,7 @@ use std::sync::Arc;
   ro, rw              read-only, or not
   allow_other         other users may use the mount (default for root; others need user_allow_other in /etc/fuse.conf)
   noallow_other       they may not; for root this is faster, as no permissions need checking
-  cache=SIZE          bound of the block cache
+  cache=SIZE          bound of the memory for buffers and dependencies, 1M at least
   expire=SECONDS      how long a change may stay in memory (default 30)
   commit=SECONDS      how long a journal gathers changes before it commits them (default 5)
   opt=WORD            none, hard, merge or both (default) of the patch engine's optimisations, for measuring
@@ -34,6 +34,9 @@ use std::sync::Arc;
                       an order of the kernel's, up to 30 seconds late, and full disks show at fsync or not at all
   noxattr             no extended attributes or ACLs through the mount, and no backstitch stats, snapshot or patchgroups, which go
                       through attributes; saves a request before the first write to a file
+  report_once         what a failed device lost is an error of fsync once for each open file, as with the kernel's file systems
+                      (default: each time); the kernel then tells of each open and close
+  reclaim_wait=SECONDS  how long an unmount goes on reclaiming what a crash left (default 20); the next mount does the rest
   ordering=MODE       as --ordering, for fstab
   nojournal           change a file system that has a journal without writing the journal, which must be empty
   journal_dev=IMAGE2  the device that has the journal
@@ -210,6 +213,9 @@ fn mount_engine(
     if let Some(seconds) = options.commit_seconds {
         wanted.commit_seconds = seconds;
     }
+    if let Some(seconds) = options.reclaim_wait_seconds {
+        wanted.reclaim_wait_seconds = seconds;
+    }
     let raw = Raw {
         uid: rustix::process::getuid().as_raw(),
         gid: rustix::process::getgid().as_raw(),
@@ -255,6 +261,7 @@ fn front_options(image: &Path, engine: &Engine, options: &Options) -> FrontOptio
         execute: options.execute,
         writeback_cache: options.writeback_cache,
         xattrs: options.xattrs,
+        report_once: options.report_once,
         threads: options.threads,
     }
 }
@@ -292,7 +299,8 @@ fn serve(
         ordering: engine.ordering_name(),
         atomic_unit_bytes: engine.atomic_bytes(),
         read_only: front.read_only,
-        read_only_reason: engine.read_only_reason(),
+        // Who asked for it knows why.
+        read_only_reason: engine.read_only_reason().filter(|_| !options.read_only),
         recovery: engine.recovery(),
     };
     if args.daemon {

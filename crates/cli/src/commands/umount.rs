@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if mount.read_only || is_recorder || is_raw {
         return Ok(());
     }
-    check_clean(Path::new(counters["image"].as_str().unwrap_or_default()))
+    check_clean(&counters)
 }
 
 /// The directory's own path, without asking the file system that is mounted there: its daemon may be dead.
@@ -158,8 +158,9 @@ fn waiting_bar() -> ProgressBar {
     bar
 }
 
-/// A daemon that could not write everything leaves the image marked as in use.
-fn check_clean(image: &Path) -> Result<()> {
+/// A daemon that could not write everything leaves the image marked as in use: why, as far as the counters of the mount told.
+fn check_clean(counters: &serde_json::Value) -> Result<()> {
+    let image = Path::new(counters["image"].as_str().unwrap_or_default());
     let read_only = DeviceOptions {
         read_only: true,
         ..Default::default()
@@ -168,10 +169,19 @@ fn check_clean(image: &Path) -> Result<()> {
     if is_clean(&superblock("umount", image, &*device)?) {
         return Ok(());
     }
-    Err(
-        Error::at_path("umount", image, "not everything could be written")
-            .hint(format!("backstitch fsck -n {}", image.display())),
-    )
+    let left = |why: String| Error::at_path("umount", image, why);
+    let fsck = format!("backstitch fsck -n {}", image.display());
+    Err(match counters["read_only"].as_str() {
+        Some(reason) => left(format!(
+            "left marked as in use, as it became read-only: {reason}"
+        ))
+        .hint(fsck),
+        None if counters["reclaim"]["running"] == true => {
+            left("left marked as in use: what a crash left is not all reclaimed".to_owned())
+                .hint("the next mount goes on with it; the log has what else may have failed")
+        }
+        None => left("not everything could be written".to_owned()).hint(fsck),
+    })
 }
 
 fn parse_mounts(table: &[u8]) -> Vec<MountPoint> {

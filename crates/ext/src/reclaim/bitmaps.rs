@@ -141,7 +141,8 @@ impl Ext {
                 let bit = (*b - first) as usize;
                 bitmap::test(&r.used, bit) || bitmap::test(&r.touched, bit)
             });
-            return Ok(ReclaimStep::Done);
+            r.end_of_frees();
+            return Ok(ReclaimStep::More);
         }
         self.want_bitmaps(v, group)?;
         let Part {

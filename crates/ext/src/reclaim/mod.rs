@@ -4,19 +4,27 @@
 //! Nothing of that does harm, so the reclaim works in the background, in steps that look at a bounded number of blocks each:
 //!
 //! 1. *scan* the inode tables for what is in use, and of which type;
-//! 2. *walk* all directories from the root on, counting names; settle directories with two names, and correct each `..` that
+//! 2. look at the *maps* of all that is in use, whether it has a name or not: correct block counts, take out blocks beyond the size,
+//!    and note all blocks that are mapped; then *free* in the bitmaps, group after group, what nobody noted;
+//! 3. *walk* all directories from the root on, counting names; settle directories with two names, and correct each `..` that
 //!    leads elsewhere. From then on the names are *settled*;
-//! 3. once that is on the disk, take the names out of directories that nobody can reach, and then, once that is on the disk,
-//!    mark everything without a name as *dead*;
-//! 4. once that is on the disk, *correct* what lives: link counts, block counts, blocks beyond the size. All the blocks that it
-//!    maps are noted;
-//! 5. *free* in the bitmaps what nobody noted.
+//! 4. once that is on the disk, take the names out of directories that nobody can reach, and then, once that is on the disk,
+//!    mark everything without a name as *dead*: what it has is freed as that of any removed file is, each as soon as its end is on
+//!    the disk;
+//! 5. once that is on the disk, *correct* the link counts of what lives.
 //!
-//! Blocks are freed for one reason alone: no live inode maps them. So no fault elsewhere can make the reclaim free what is in use.
+//! The second and the third need nothing of each other. The second comes first, for it gives back space; whoever has to wait for
+//! the names has them change places.
+//!
+//! Blocks are freed for one reason alone: no inode in use maps them. So no fault elsewhere can make the reclaim free what is in use.
 //! Whatever soft updates cannot have left is taken for corruption and ends the reclaim; the image is then not called clean.
 //!
+//! # Cut off
+//!
 //! Every change is an ordinary patch, and each phase is on the disk before one begins that relies on it: a crash in between leaves
-//! what any crash may leave.
+//! what any crash may leave. What was freed or corrected until then stays so, and whoever begins again has less to do. What was
+//! *seen* is not kept: a crash may have left more since, anywhere. So what lies before the first block that is freed is a look
+//! at all inodes and their maps, and before the first nameless inode a look at all names; behind these everything counts at once.
 //!
 //! # While in use
 //!
@@ -34,6 +42,7 @@
 
 mod bitmaps;
 mod inodes;
+mod maps;
 mod names;
 mod tracking;
 
@@ -45,7 +54,7 @@ use crate::format::{ROOT_INODE, bitmap};
 use crate::groups::Run;
 use crate::layout::Ext;
 use crate::planted::{Planted, planted};
-use inodes::Part;
+use maps::Part;
 use names::Directory;
 
 /// What an inode is, beside the type codes of directory entries.
@@ -69,6 +78,14 @@ mod kind {
 enum Phase {
     /// Look at inode table blocks of a group, from one on.
     Scan { group: u32, block: u64 },
+    /// Look at the map of an inode, from a part of it on.
+    Map { inode: u32, part: Part },
+    /// Reference counts of attribute blocks: of the list, from one on.
+    Attributes(usize),
+    /// Check that all that is in use is marked so, before anything is freed.
+    Verify(u32),
+    /// Free what is marked in a group but not in use.
+    Free(u32),
     /// Walk the directories on the stack.
     Walk,
     /// Where there are directories with two names: note what others without a name say of who replaced them, from one on.
@@ -83,19 +100,19 @@ enum Phase {
     KillOrphans(usize),
     /// Mark inodes without names as dead, from one on.
     Kill(u32),
-    /// Correct a live inode, from a part of it on.
-    Correct { inode: u32, part: Part },
-    /// Reference counts of attribute blocks: of the list, from one on.
-    Attributes(usize),
-    /// Check that all that is in use is marked so, before anything is freed.
-    Verify(u32),
-    /// Free the rest of a group.
-    Free(u32),
+    /// Correct the link counts of live inodes, from one on.
+    Correct(u32),
 }
 
 /// A reclaim that is under way.
 pub(crate) struct Reclaim {
     phase: Phase,
+    /// Where to go on once the names are settled, where somebody could not wait for that.
+    postponed: Option<Phase>,
+    /// Somebody waits for the names.
+    are_names_first: bool,
+    /// Whether every directory has one name, which its `..` agrees with.
+    is_settled: bool,
     /// What each inode is, from inode 1 on: a type code, or one of [`kind`].
     kinds: Vec<u8>,
     /// Names that can be reached, of each inode.
@@ -116,9 +133,9 @@ pub(crate) struct Reclaim {
     orphans: Vec<(u32, u32)>,
     /// The deaths of those that `..` of a directory led to it, by that directory.
     deaths: FxHashMap<u32, Vec<PatchId>>,
-    /// Blocks in use: bit 0 stands for the first data block.
+    /// Blocks in use: bit 0 stands for the first data block. Empty once what is not in use was freed.
     used: Vec<u8>,
-    /// Blocks that operations have allocated, unmapped or freed since the crash.
+    /// Blocks that operations have allocated, unmapped or freed since the crash. As long as `used`.
     touched: Vec<u8>,
     first_data_block: u64,
     /// How many inodes refer to an attribute block; all blocks that may have a wrong count are here.
@@ -129,9 +146,10 @@ pub(crate) struct Reclaim {
     /// The inode that is looked at in parts, and whether an operation has changed its map meanwhile.
     in_parts: Option<u32>,
     is_disturbed: bool,
-    /// Inodes that kept a link when a name of theirs was taken away: where that link was one too many, they may have blocks that
-    /// operations have touched.
-    outlived: FxHashSet<u32>,
+    /// Files that had one link when their map was looked at, and no name that came or went since: bit 0 stands for inode 1.
+    single: Vec<u8>,
+    /// How many inodes were marked as dead since that was on the disk the last time.
+    killed: u32,
     /// Inodes without names that are being freed by whoever took the last one: nothing is freed here before they are gone.
     leaving: Vec<u32>,
     /// What was changed and must be on the disk before the next phase begins.
@@ -157,6 +175,9 @@ impl Reclaim {
         let bits = u64::from(fs.sb.groups) * u64::from(fs.sb.blocks_per_group);
         let mut reclaim = Reclaim {
             phase: Phase::Scan { group: 0, block: 0 },
+            postponed: None,
+            are_names_first: false,
+            is_settled: false,
             kinds: vec![kind::FREE; inodes],
             names: vec![0; inodes],
             directories: FxHashMap::default(),
@@ -175,7 +196,8 @@ impl Reclaim {
             counted: vec![0; inodes.div_ceil(8)],
             in_parts: None,
             is_disturbed: false,
-            outlived: FxHashSet::default(),
+            single: vec![0; inodes.div_ceil(8)],
+            killed: 0,
             leaving: Vec::new(),
             changes: Vec::new(),
             barrier: PatchId::COMMITTED,
@@ -241,16 +263,37 @@ impl Reclaim {
         Ok(())
     }
 
-    /// Whether every directory has one name, which its `..` agrees with.
-    fn is_settled(&self) -> bool {
-        !matches!(
+    /// All that nobody maps was freed.
+    fn end_of_frees(&mut self) {
+        self.used = Vec::new();
+        self.touched = Vec::new();
+        self.attribute_blocks = FxHashMap::default();
+        self.attribute_list = Vec::new();
+        self.phase = if self.is_settled {
+            Phase::ORPHANS
+        } else {
+            Phase::Walk
+        };
+    }
+
+    /// Somebody waits for the names: once the scan is over they come first.
+    fn names_come_first(&mut self) {
+        self.are_names_first = true;
+        let is_in_maps = matches!(
             self.phase,
-            Phase::Scan { .. }
-                | Phase::Walk
-                | Phase::Replaced(_)
-                | Phase::Doubles(_)
-                | Phase::Parents(_)
-        )
+            Phase::Map { .. } | Phase::Attributes(_) | Phase::Verify(_) | Phase::Free(_)
+        );
+        if !self.is_settled && is_in_maps {
+            self.postponed = Some(std::mem::replace(&mut self.phase, Phase::Walk));
+        }
+    }
+
+    /// It is known what every inode is.
+    fn end_of_scan(&mut self) {
+        self.phase = Phase::MAPS;
+        if self.are_names_first {
+            self.names_come_first();
+        }
     }
 
     /// Remembers a change that the next phase relies on.
@@ -278,25 +321,46 @@ impl Reclaim {
 
     /// How much is done. The phases are weighed by what they read.
     fn done_fraction(&self, fs: &Ext) -> f64 {
+        const SCAN: f64 = 0.2;
+        const MAPS: f64 = 0.4;
+        const NAMES: f64 = 0.3;
         let part = |at: u64, of: u64| at as f64 / of.max(1) as f64;
         let (groups, inodes) = (u64::from(fs.sb.groups), u64::from(fs.sb.inodes_count));
+        let of_maps = |phase: Phase| match phase {
+            Phase::Map { inode, .. } => 0.8 * part(inode.into(), inodes),
+            Phase::Attributes(_) => 0.8,
+            Phase::Verify(group) => 0.8 + 0.1 * part(group.into(), groups),
+            Phase::Free(group) => 0.9 + 0.1 * part(group.into(), groups),
+            _ => 1.0,
+        };
+        let maps = SCAN + MAPS * of_maps(self.postponed.unwrap_or(self.phase));
         match self.phase {
-            Phase::Scan { group, .. } => 0.2 * part(group.into(), groups),
+            Phase::Scan { group, .. } => SCAN * part(group.into(), groups),
             Phase::Walk => {
                 let open = self.stack.len() as u64;
                 let known = self.directories.len() as u64;
-                0.2 + 0.3 * part(known.saturating_sub(open), known)
+                maps + NAMES * part(known.saturating_sub(open), known)
             }
-            Phase::Replaced(_) | Phase::Doubles(_) | Phase::Parents(_) => 0.5,
-            Phase::Orphans { inode, .. } => 0.5 + 0.05 * part(inode.into(), inodes),
-            Phase::KillOrphans(_) => 0.55,
-            Phase::Kill(inode) => 0.55 + 0.05 * part(inode.into(), inodes),
-            Phase::Correct { inode, .. } => 0.6 + 0.3 * part(inode.into(), inodes),
-            Phase::Attributes(_) => 0.9,
-            Phase::Verify(group) => 0.9 + 0.05 * part(group.into(), groups),
-            Phase::Free(group) => 0.95 + 0.05 * part(group.into(), groups),
+            Phase::Map { .. } | Phase::Attributes(_) | Phase::Verify(_) | Phase::Free(_) => {
+                maps + if self.is_settled { NAMES } else { 0.0 }
+            }
+            Phase::Replaced(_) | Phase::Doubles(_) | Phase::Parents(_) => maps + NAMES,
+            Phase::Orphans { inode, .. } => 0.9 + 0.02 * part(inode.into(), inodes),
+            Phase::KillOrphans(_) => 0.92,
+            Phase::Kill(inode) => 0.92 + 0.03 * part(inode.into(), inodes),
+            Phase::Correct(inode) => 0.95 + 0.05 * part(inode.into(), inodes),
         }
     }
+}
+
+impl Phase {
+    /// What comes once it is known what every inode is.
+    const MAPS: Phase = Phase::Map {
+        inode: 1,
+        part: Part::START,
+    };
+    /// What comes once all blocks that nobody maps are free and the names are settled.
+    const ORPHANS: Phase = Phase::Orphans { inode: 1, block: 0 };
 }
 
 impl Ext {
@@ -337,7 +401,7 @@ impl Ext {
         };
         ReclaimProgress {
             running: self.reclaim.is_some(),
-            is_settled: self.reclaim.as_ref().is_none_or(|r| r.is_settled()),
+            is_settled: self.reclaim.as_ref().is_none_or(|r| r.is_settled),
             done_fraction: match &self.reclaim {
                 Some(state) => state.done_fraction(self),
                 None if self.has_leaks => 0.0,
@@ -356,6 +420,7 @@ impl Ext {
     ) -> Result<ReclaimStep> {
         match r.phase {
             Phase::Scan { group, block } => self.scan_inodes(v, r, group, block),
+            Phase::Map { .. } => self.look_at_maps(v, r),
             Phase::Walk => self.walk_directories(v, r),
             Phase::Replaced(inode) => self.note_marks(v, r, inode),
             Phase::Doubles(at) => self.settle_double(v, r, at),
@@ -363,7 +428,7 @@ impl Ext {
             Phase::Orphans { inode, block } => self.clear_orphan(v, r, inode, block),
             Phase::KillOrphans(at) => self.kill_orphans(v, r, at, now),
             Phase::Kill(inode) => self.kill_inodes(v, r, inode, now),
-            Phase::Correct { .. } => self.correct_inodes(v, r, now),
+            Phase::Correct(inode) => self.correct_links(v, r, inode, now),
             Phase::Attributes(at) => self.correct_references(v, r, at),
             Phase::Verify(group) => self.verify_group(v, r, group),
             Phase::Free(group) => self.free_rest_of_group(v, r, group),

@@ -357,7 +357,8 @@ impl Ext {
     ) -> Result<ReclaimStep> {
         let Some(number) = r.strays.get(at).copied() else {
             // A name that `..` agrees with stays until `..` is corrected, even where nobody can reach it.
-            let next = Phase::Orphans { inode: 1, block: 0 };
+            r.is_settled = true;
+            let next = r.postponed.take().unwrap_or(Phase::ORPHANS);
             r.end_phase(v, next, Planted::ReclaimClearsBeforeParents);
             return Ok(ReclaimStep::More);
         };

@@ -105,7 +105,15 @@ impl Reclaim {
         }
     }
 
+    /// Whether what nobody maps is free: then nobody looks at blocks, nor at who shares attributes, again.
+    fn has_freed(&self) -> bool {
+        self.touched.is_empty()
+    }
+
     pub(super) fn touch(&mut self, run: Run) {
+        if self.has_freed() {
+            return;
+        }
         for block in run.start..run.end() {
             bitmap::set(&mut self.touched, (block - self.first_data_block) as usize);
         }
@@ -125,13 +133,34 @@ impl Reclaim {
 
     /// Counts an inode's reference to its attribute block, unless it was.
     pub(super) fn count_attributes(&mut self, inode: u32, block: u64) {
-        if self.is_counted(inode) {
+        if self.is_counted(inode) || self.has_freed() {
             return;
         }
         bitmap::set(&mut self.counted, inode as usize - 1);
         if block != 0 {
             self.attribute_blocks.entry(block).or_default().counted += 1;
         }
+    }
+
+    /// What the link count of an inode is, whose map was looked at.
+    pub(super) fn note_links(&mut self, number: u32, inode: &Inode) {
+        if inode.links == 1 && !inode.is_directory() {
+            bitmap::set(&mut self.single, number as usize - 1);
+        }
+    }
+
+    /// A name of an inode comes or goes, and with it a link.
+    fn relink(&mut self, inode: u32) {
+        if let Some(byte) = self.single.get_mut((inode as usize - 1) / 8) {
+            *byte &= !(1 << ((inode - 1) % 8));
+        }
+    }
+
+    /// Whether the link count of an inode may be another one than that of its names.
+    pub(super) fn may_count_wrong(&self, inode: u32) -> bool {
+        let is_from_before = !matches!(self.kind(inode), kind::FREE | kind::NEW..);
+        let is_right = self.names_of(inode) == 1 && bitmap::test(&self.single, inode as usize - 1);
+        is_from_before && !is_right
     }
 
     /// Whether the inode that is looked at in parts has changed since the last one; asked once a part.
@@ -158,9 +187,11 @@ impl Ext {
         child: u32,
         is_directory: bool,
     ) {
-        if let Some(r) = self.told(Planted::NameComesUntold)
-            && r.is_walked(directory, logical)
-        {
+        let Some(r) = self.told(Planted::NameComesUntold) else {
+            return;
+        };
+        r.relink(child);
+        if r.is_walked(directory, logical) {
             // Link counts are bounded, and with them what is counted here.
             let counted = r.count_name(directory, child, is_directory);
             debug_assert!(counted.is_ok());
@@ -175,9 +206,11 @@ impl Ext {
         child: u32,
         is_directory: bool,
     ) {
-        if let Some(r) = self.told(Planted::NameGoesUntold)
-            && r.is_walked(directory, logical)
-        {
+        let Some(r) = self.told(Planted::NameGoesUntold) else {
+            return;
+        };
+        r.relink(child);
+        if r.is_walked(directory, logical) {
             r.drop_name(directory, child, is_directory);
         }
     }
@@ -217,13 +250,6 @@ impl Ext {
         }
     }
 
-    /// An inode lost a name, but not its last link.
-    pub(crate) fn track_outlived(&mut self, inode: u32) {
-        if let Some(r) = self.told(Planted::OutlivedUntold) {
-            r.outlived.insert(inode);
-        }
-    }
-
     /// An inode was freed.
     pub(crate) fn track_inode_freed(&mut self, inode: u32) {
         if let Some(r) = self.reclaim.as_deref_mut() {
@@ -254,6 +280,9 @@ impl Ext {
         let Some(r) = self.told(Planted::AttributesUntold) else {
             return;
         };
+        if r.has_freed() {
+            return;
+        }
         let counted = r.is_counted(inode);
         if old != 0 && old != new {
             let first_data_block = r.first_data_block;
@@ -274,6 +303,9 @@ impl Ext {
         let Some(r) = self.reclaim.as_deref_mut() else {
             return;
         };
+        if r.has_freed() {
+            return;
+        }
         let counted = inode.is_none_or(|inode| r.is_counted(inode));
         let references = r.attribute_blocks.entry(block).or_default();
         match inode {
@@ -291,13 +323,14 @@ impl Ext {
     }
 
     /// Whether the names of a directory from before the crash must wait: it may have another one.
-    pub(crate) fn check_settled(&self, directory: u32) -> Result<()> {
-        match self.reclaim.as_deref() {
+    pub(crate) fn check_settled(&mut self, directory: u32) -> Result<()> {
+        match self.reclaim.as_deref_mut() {
             Some(r)
-                if !r.is_settled()
+                if !r.is_settled
                     && r.kind(directory) != kind::NEW_DIRECTORY
                     && !planted(Planted::NamesUnsettled) =>
             {
+                r.names_come_first();
                 Err(Error::WaitForNames)
             }
             _ => Ok(()),

@@ -1,0 +1,345 @@
+//! The maps of inodes: which blocks are in use, and what is wrong with how many an inode counts.
+
+use backstitch_layout::{Changed, Error, FileType, InodeNumber, ReclaimStep, Result};
+use backstitch_ordering::{BlockClass, Volume};
+
+use super::{Phase, Reclaim, kind};
+use crate::format::features::COMPAT_EXT_ATTR;
+use crate::format::inode::{DOUBLE_INDIRECT, FAST_SYMLINK_MAX, INDIRECT};
+use crate::format::{Inode, RESIZE_INODE};
+use crate::groups::Run;
+use crate::layout::Ext;
+use crate::map::{Owner, entry_at};
+use crate::planted::{Planted, unless_all};
+
+/// How many inodes one step looks at at most.
+const INODES_PER_STEP: usize = 256;
+/// How many leaf indirect blocks of a file one step looks at.
+const LEAVES_PER_STEP: u64 = 64;
+
+/// How far an inode has been looked at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    /// Blocks from here on are left.
+    from: u64,
+    /// So many were found before.
+    blocks: u64,
+    /// The map changed while it was looked at in parts: once more from its start.
+    again: bool,
+}
+
+impl Part {
+    /// Nothing yet.
+    pub(super) const START: Part = Part {
+        from: 0,
+        blocks: 0,
+        again: false,
+    };
+}
+
+/// What came of looking at a part of an inode.
+enum Corrected {
+    /// There is more.
+    UpTo(Part),
+    Wholly,
+}
+
+fn corrupt(number: u32, what: impl Into<String>) -> Error {
+    Error::corrupt(format!("inode {number}"), what.into())
+}
+
+impl Ext {
+    /// Looks at the maps of inodes in use: notes what they map, and corrects how much that is.
+    pub(super) fn look_at_maps(
+        &mut self,
+        v: &mut Volume<'_>,
+        r: &mut Reclaim,
+    ) -> Result<ReclaimStep> {
+        let Phase::Map { inode: first, .. } = r.phase else {
+            return Ok(ReclaimStep::More);
+        };
+        let is_live = |i: &u32| !matches!(r.kind(*i), kind::FREE | kind::NEW | kind::NEW_DIRECTORY);
+        let live: Vec<u32> = (first..=self.sb.inodes_count)
+            .filter(is_live)
+            .take(INODES_PER_STEP)
+            .collect();
+        if live.is_empty() {
+            r.attribute_list = r.attribute_blocks.keys().copied().collect();
+            r.attribute_list.sort_unstable();
+            r.phase = Phase::Attributes(0);
+            return Ok(ReclaimStep::More);
+        }
+        self.want_maps(v, &live)?;
+        for number in live {
+            let part = match r.phase {
+                Phase::Map { inode, part } if inode == number => part,
+                _ => Part::START,
+            };
+            let corrected = self.look_at_map(v, r, number, part)?;
+            let (inode, part) = match corrected {
+                Corrected::UpTo(part) => (number, part),
+                Corrected::Wholly => (number + 1, Part::START),
+            };
+            r.phase = Phase::Map { inode, part };
+            if inode == number {
+                break;
+            }
+        }
+        Ok(ReclaimStep::More)
+    }
+
+    /// Asks for the outermost indirect blocks of many inodes at once.
+    fn want_maps(&mut self, v: &mut Volume<'_>, inodes: &[u32]) -> Result<()> {
+        self.want_inodes(v, inodes.iter().copied())?;
+        let mut missing = false;
+        for number in inodes {
+            let inode = self.read_any_inode(v, *number)?;
+            if !inode.has_block_map(self.sb.block_size) || *number < self.sb.first_inode {
+                continue;
+            }
+            for root in INDIRECT..INDIRECT + 3 {
+                let block = self.checked_pointer(inode.block[root])?;
+                missing |= block != 0 && !v.want(block);
+            }
+        }
+        if missing { Err(Error::Miss) } else { Ok(()) }
+    }
+
+    fn look_at_map(
+        &mut self,
+        v: &mut Volume<'_>,
+        r: &mut Reclaim,
+        number: u32,
+        part: Part,
+    ) -> Result<Corrected> {
+        let code = r.kind(number);
+        let is_held = matches!(code, kind::HELD | kind::HELD_DIRECTORY);
+        if r.was_disturbed(number) && part.from > 0 {
+            return Ok(Corrected::UpTo(Part {
+                again: true,
+                ..Part::START
+            }));
+        }
+        if is_held && !self.is_referenced(number) {
+            // It is being freed, and what it maps may belong to others already. But it still counts as a user of its attributes.
+            let inode = self.read_any_inode(v, number)?;
+            mark_attributes(r, number, &inode)?;
+            r.leaving.push(number);
+            return Ok(Corrected::Wholly);
+        }
+        let inode = self.read_any_inode(v, number)?;
+        if code == kind::RESERVED {
+            self.mark_reserved(v, r, number, &inode)?;
+            return Ok(Corrected::Wholly);
+        }
+        self.check_symlink(number, &inode)?;
+        let mut blocks = part.blocks;
+        if inode.has_block_map(self.sb.block_size) {
+            let end = self.mapped_end(v, &inode, u64::MAX)?;
+            let keep = inode.size.div_ceil(self.sb.block_size.into());
+            if part.from == 0 && end > keep && !is_held {
+                self.unmap_beyond(v, r, number, &inode, keep, end)?;
+                return Ok(Corrected::UpTo(Part::START));
+            }
+            let to = part
+                .from
+                .saturating_add(LEAVES_PER_STEP * self.pointers_per_block());
+            let plan = self.gather_unmapping(v, &inode, part.from..to, Owner::Freed)?;
+            if to < end {
+                mark_runs(r, number, &plan.freed, part.again)?;
+                return Ok(Corrected::UpTo(Part {
+                    from: to,
+                    blocks: blocks + plan.count,
+                    again: part.again,
+                }));
+            }
+            // What may miss comes before anything is marked.
+            self.gather_corrections(v, number, &inode)?;
+            mark_runs(r, number, &plan.freed, part.again)?;
+            blocks += plan.count;
+        } else {
+            self.gather_corrections(v, number, &inode)?;
+        }
+        mark_attributes(r, number, &inode)?;
+        blocks += u64::from(inode.file_acl != 0);
+        if !is_held {
+            self.correct_sectors(v, number, &inode, blocks)?;
+            r.note_links(number, &inode);
+        }
+        Ok(Corrected::Wholly)
+    }
+
+    /// A symlink's target is where its size says, or nobody knows what its pointers are.
+    fn check_symlink(&self, number: u32, inode: &Inode) -> Result<()> {
+        let is_fast = inode.is_fast_symlink(self.sb.block_size);
+        if is_fast && inode.size > FAST_SYMLINK_MAX as u64 {
+            return Err(corrupt(number, "a symlink whose target has no block"));
+        }
+        Ok(())
+    }
+
+    /// Features that the superblock has to name: the crash may have come before it did.
+    fn gather_corrections(&mut self, v: &mut Volume<'_>, number: u32, inode: &Inode) -> Result<()> {
+        if inode.file_type() == Some(FileType::Regular) {
+            self.gather_large_file(v, inode.size)?;
+        }
+        if inode.file_acl != 0 {
+            self.checked_attribute_block(number, inode.file_acl)?;
+            self.gather_compat_feature(v, COMPAT_EXT_ATTR)?;
+        }
+        Ok(())
+    }
+
+    /// How many blocks an inode counts.
+    fn correct_sectors(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        inode: &Inode,
+        blocks: u64,
+    ) -> Result<()> {
+        let sectors = blocks * u64::from(self.sectors_per_block());
+        let sectors = u32::try_from(sectors)
+            .map_err(|_| corrupt(number, format!("{blocks} blocks are too many")))?;
+        if inode.sectors != sectors {
+            self.edit_inode(v, number, &[], |e| e.set_sectors(sectors));
+            self.changed.push(Changed::Attributes(InodeNumber(number)));
+        }
+        Ok(())
+    }
+
+    /// Takes blocks beyond the size out of a file's map, and frees them: the crash came before its size grew.
+    fn unmap_beyond(
+        &mut self,
+        v: &mut Volume<'_>,
+        r: &mut Reclaim,
+        number: u32,
+        inode: &Inode,
+        keep: u64,
+        end: u64,
+    ) -> Result<()> {
+        let n = self.pointers_per_block();
+        let cut = keep.max(((end - 1) / n * n).saturating_sub(LEAVES_PER_STEP * n));
+        let plan = self.gather_unmapping(v, inode, cut..self.blocks_max(), Owner::Lives)?;
+        self.gather_freeing(v, &plan.freed)?;
+        if plan.entries.is_empty() && plan.roots.is_empty() {
+            return Err(corrupt(
+                number,
+                "blocks beyond its size cannot be taken out",
+            ));
+        }
+        let mut after = Vec::new();
+        for (block, first, count) in &plan.entries {
+            let zeros = vec![0; count * 4];
+            after.push(v.write(*block, BlockClass::Metadata, first * 4, &zeros, &[]));
+        }
+        after.push(self.edit_inode(v, number, &[], |e| {
+            for root in &plan.roots {
+                e.set_pointer(*root, 0);
+            }
+        }));
+        plan.freed.iter().for_each(|run| r.touch(*run));
+        r.freed_blocks += plan.freed.iter().map(|run| run.len).sum::<u64>();
+        let after = unless_all(Planted::ReclaimFreesEarly, &after);
+        self.defer_blocks(v, plan.freed, after);
+        Ok(())
+    }
+
+    /// What the inodes below the first one for files map. They have no names, and nothing in them is corrected.
+    fn mark_reserved(
+        &mut self,
+        v: &mut Volume<'_>,
+        r: &mut Reclaim,
+        number: u32,
+        inode: &Inode,
+    ) -> Result<()> {
+        if number == RESIZE_INODE {
+            return self.mark_resize_tree(v, r, inode);
+        }
+        if inode.block.iter().all(|pointer| *pointer == 0) {
+            return Ok(());
+        }
+        if !matches!(inode.file_type(), None | Some(FileType::Regular)) {
+            return Err(corrupt(
+                number,
+                "a reserved inode of a type that it cannot have",
+            ));
+        }
+        let plan = self.gather_unmapping(v, inode, 0..self.blocks_max(), Owner::Freed)?;
+        mark_runs(r, number, &plan.freed, false)
+    }
+
+    /// The resize inode maps the blocks kept for descriptors, which are marked already, by a block of its own.
+    fn mark_resize_tree(
+        &mut self,
+        v: &mut Volume<'_>,
+        r: &mut Reclaim,
+        inode: &Inode,
+    ) -> Result<()> {
+        let tree = u64::from(inode.block[DOUBLE_INDIRECT]);
+        if tree == 0 {
+            return Ok(());
+        }
+        let pointers = self.pointers_per_block() as usize;
+        let checked = |block: u64| {
+            if self.sb.is_valid_block(block) {
+                Ok(block)
+            } else {
+                Err(corrupt(
+                    RESIZE_INODE,
+                    format!("block {block} does not exist"),
+                ))
+            }
+        };
+        let mut all = vec![checked(tree)?];
+        let children: Vec<u32> = {
+            let bytes = v.read(tree)?;
+            (0..pointers).map(|i| entry_at(bytes, i)).collect()
+        };
+        for child in children.into_iter().filter(|c| *c != 0) {
+            all.push(checked(child.into())?);
+        }
+        let mut missing = false;
+        for child in &all[1..] {
+            missing |= !v.want(*child);
+        }
+        if missing {
+            return Err(Error::Miss);
+        }
+        let first_level: Vec<u64> = all[1..].into();
+        for child in first_level {
+            let bytes = v.read(child)?;
+            let below: Vec<u32> = (0..pointers).map(|i| entry_at(bytes, i)).collect();
+            for block in below.into_iter().filter(|b| *b != 0) {
+                all.push(checked(block.into())?);
+            }
+        }
+        for block in all {
+            r.mark_again(self, block, 1);
+        }
+        Ok(())
+    }
+}
+
+fn mark_runs(r: &mut Reclaim, number: u32, runs: &[Run], again: bool) -> Result<()> {
+    runs.iter().try_for_each(|run| r.mark(number, *run, again))
+}
+
+/// Counts an inode's reference to its attribute block, which others may share, and marks that.
+fn mark_attributes(r: &mut Reclaim, number: u32, inode: &Inode) -> Result<()> {
+    let block = inode.file_acl;
+    if block != 0 {
+        let references = r.attribute_blocks.get(&block);
+        let again = references.is_some_and(|references| references.counted > 0);
+        r.mark(
+            number,
+            Run {
+                start: block,
+                len: 1,
+            },
+            again,
+        )?;
+    }
+    r.count_attributes(number, block);
+    Ok(())
+}

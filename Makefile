@@ -25,8 +25,8 @@ test-posix: deps build ## pjdfstest with pauses of a second, on our mount and th
 test-fsx: deps build ## fsx with 200,000 operations
 	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) FSX_OPS=200000 cargo test --locked -p backstitch-tests --test fsx -- --nocapture
 
-soak: deps build ## Hours of kills, random operations and fsx; seeds are printed (ROUNDS=n to stop after n rounds)
-	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) scripts/soak.sh
+soak: deps build ## Hours of kills, random operations, explorations and fault sweeps; seeds are printed (ROUNDS=n rounds, PARTS="torn faults" those only)
+	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) scripts/soak.sh $(PARTS)
 
 bench: deps build ## Ours beside fuse2fs and the kernel; where the peers' harness is there, beside FUSE's floor and the bars (BENCH=--full: all, 5 runs)
 	if [ -e "$(HARNESS)" ] && [ "$$(id -u)" = 0 ]; then \

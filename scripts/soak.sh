@@ -1,29 +1,99 @@
 #!/bin/sh
 # The tests with large numbers, over and over, until one fails or ROUNDS are done. Every test prints its seed; SEED=… with the
-# test's own command repeats it.
+# test's own command repeats it. With names of parts (model, mounts, journal, explore, torn, sync, reclaim, nested, histories, faults,
+# memory, recovery, costs) only those are run: `ROUNDS=1 scripts/soak.sh torn faults`. THREADS=n bounds what the explorer takes.
 set -eu
 cd "$(dirname "$0")/.."
 rounds="${ROUNDS:-0}"
 round=0
+backstitch="${BACKSTITCH_BIN:-target/release/backstitch}"
+work="${TMPDIR:-/tmp}"
 export KEEP=1
-while [ "$rounds" -eq 0 ] || [ "$round" -lt "$rounds" ]; do
-    round=$((round + 1))
-    printf '\n== round %s, %s ==\n' "$round" "$(date '+%F %T')"
-    STEPS="${STEPS:-1000000}" cargo test --locked --release -p backstitch-patch --test model -- --nocapture
+
+# Tests of a crate, with what they print.
+tests() {
+    crate="$1"
+    shift
+    cargo test --locked --release -p "backstitch-$crate" "$@" -- --nocapture
+}
+
+explorer() {
+    "$backstitch" crash fs --seed "$round" ${THREADS:+--threads "$THREADS"} "$@"
+}
+
+# The patch graph beside its model.
+part_model() { STEPS="${STEPS:-1000000}" tests patch --test model; }
+
+# Real mounts, killed, recorded, compared.
+part_mounts() {
     KILLS="${KILLS:-50}" OPERATIONS="${OPERATIONS:-200000}" COMPARE_EVERY="${COMPARE_EVERY:-5000}" \
         FSX_OPS="${FSX_OPS:-200000}" ROUNDS="${IMAGES:-500}" MOMENTS="${MOMENTS:-2000}" CUTS="${CUTS:-40}" \
-        cargo test --release --locked -p backstitch-tests \
-        --test kill --test recorded --test journal --test lockstep --test fsx --test bad_images -- --nocapture
-    cargo test --release --locked -p backstitch-vfs --test journal_write -- --ignored
+        tests tests --test kill --test recorded --test journal --test lockstep --test fsx --test bad_images
+}
+
+part_journal() { cargo test --release --locked -p backstitch-vfs --test journal_write -- --ignored; }
+
+# ACE's sequences of one operation are explored to the end.
+part_explore() {
     for workload in ace:1 seq:2 ace:2 random:2000; do
-        # ACE's sequences of one operation are explored to the end.
         bounds="--exhaustive 2000 --samples 300"
         [ "$workload" != ace:1 ] || bounds=""
-        "${BACKSTITCH_BIN:-target/release/backstitch}" crash fs --workload "$workload" --seed "$round" --states "${STATES:-20000000}" \
-            --e2fsck 5000 $bounds
+        # shellcheck disable=SC2086
+        explorer --workload "$workload" --states "${STATES:-20000000}" --e2fsck 5000 $bounds
     done
-    BACKSTITCH_NESTED_EFFORT="${NESTED_EFFORT:-50}" cargo test --release --locked -p backstitch-crash --test nested -- --nocapture
+}
+
+# Blocks that arrive in any of their sectors.
+part_torn() {
+    explorer --torn --workload ace:1
+    explorer --torn --workload ace:2 --states-each 3000 --states "${TORN_STATES:-5000000}"
+}
+
+part_sync() {
+    explorer --ordering sync --workload ace:1,seq:1
+    explorer --ordering sync --workload ace:2 --states-each 3000 --states "${SYNC_STATES:-3000000}"
+    explorer --ordering sync --torn --workload ace:1,seq:1 --states "${SYNC_STATES:-3000000}"
+}
+
+# Every state is reclaimed to the end (RECLAIM=1), with crashes inside.
+part_reclaim() { explorer --workload ace:1 --opt both --reclaim "${RECLAIM:-1}"; }
+
+part_nested() { BACKSTITCH_NESTED_EFFORT="${NESTED_EFFORT:-50}" tests crash --test nested; }
+
+part_histories() {
     histories="${BACKSTITCH_RUNS:-200}"
     BACKSTITCH_RUNS="$histories" BACKSTITCH_FIRST="$(((round - 1) * histories + 1))" \
-        cargo test --release --locked -p backstitch-ext --test crash_states --test reclaim -- --nocapture
+        tests ext --test crash_states --test reclaim
+}
+
+# Each single read, write, flush and allocation fails in turn, with either unit of order.
+part_faults() {
+    BACKSTITCH_FAULTS=all tests vfs --test faults --test full_disk --test fsync_cost
+    BACKSTITCH_FAULTS=all BACKSTITCH_ATOMIC=512 tests vfs --test faults --test full_disk
+}
+
+part_memory() { BACKSTITCH_BIN="$backstitch" scripts/memory.sh; }
+
+# 64 GiB with 500,000 files, sparse: some 400 MB, twice.
+part_recovery() {
+    image="$(mktemp "$work/backstitch-recovery.XXXXXX")"
+    "$backstitch" bench recovery --image "$image" --runs "${RUNS:-3}" || status=$?
+    rm -f "$image" "$image.empty"
+    return "${status:-0}"
+}
+
+# Blocks written, by operation.
+part_costs() {
+    "$backstitch" bench zero --memory
+    "$backstitch" bench micro-create --memory --max-bytes 4K --ordering soft,sync
+    tests vfs --test block_writes
+}
+
+[ "$#" -gt 0 ] || set -- model mounts journal explore torn sync reclaim nested histories faults memory recovery costs
+while [ "$rounds" -eq 0 ] || [ "$round" -lt "$rounds" ]; do
+    round=$((round + 1))
+    for part; do
+        printf '\n== round %s, %s, %s ==\n' "$round" "$part" "$(date '+%F %T')"
+        "part_$part"
+    done
 done

@@ -58,6 +58,7 @@ mod settle;
 mod snapshot;
 mod supersede;
 mod undo;
+mod wanted;
 mod write;
 
 pub use counters::Counters;
@@ -69,4 +70,5 @@ pub use optimisations::{Optimisations, UnknownOptimisations};
 #[cfg(feature = "planted-errors")]
 pub use planted::Planted;
 pub use snapshot::{SnapshotPatch, UndoData};
+pub use wanted::Wanted;
 pub use write::{ClosureState, Version};

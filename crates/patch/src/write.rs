@@ -1,6 +1,7 @@
 //! Choosing what of a block may be written, and what happens when it is on disk.
 
 use crate::graph::{Graph, NIL, State, Zones};
+use crate::links::LOOK;
 use crate::planted::Planted;
 use crate::{BlockId, Event, PatchId, create};
 
@@ -166,6 +167,16 @@ impl Graph {
     /// themselves) that have something ready to `ready`, each once, and says whether anything at all is left and whether some of
     /// it is in flight.
     pub fn closure(&mut self, targets: &[PatchId], ready: &mut Vec<BlockId>) -> ClosureState {
+        self.look_at_closure(targets, ready, &mut |_| {})
+    }
+
+    /// As [`closure`](Self::closure), saying each patch that it looks at.
+    pub(crate) fn look_at_closure(
+        &mut self,
+        targets: &[PatchId],
+        ready: &mut Vec<BlockId>,
+        looks_at: &mut impl FnMut(u32),
+    ) -> ClosureState {
         let mut state = ClosureState::default();
         let mut stack = std::mem::take(&mut self.stack);
         stack.clear();
@@ -178,6 +189,7 @@ impl Graph {
                 continue;
             }
             p.mark = mark;
+            looks_at(index);
             state.live = true;
             if p.in_flight {
                 state.in_flight = true;
@@ -238,6 +250,9 @@ impl Graph {
 
     /// Brings the summaries of a block up to date after patches have left it: its zones, and whether one of the rest is settled.
     fn summarise(&mut self, block: BlockId) {
+        // They can only become less.
+        let zones_before = self.blocks[block.0 as usize].zones;
+        let settled_before = self.has_settled(block.0);
         let mut zones = Zones::default();
         let mut settled = false;
         let mut index = self.blocks[block.0 as usize].first;
@@ -246,6 +261,9 @@ impl Graph {
                 zones.add(Zones::of(range));
             }
             settled |= self.patches[index as usize].flights.is_settled();
+            if zones == zones_before && settled == settled_before {
+                break;
+            }
             index = self.patches[index as usize].next_in_block;
         }
         self.blocks[block.0 as usize].zones = zones;
@@ -256,7 +274,10 @@ impl Graph {
     fn roll_back(&self, block: BlockId, copy: &mut [u8]) {
         let wrong_order = self.planted(Planted::RollbackInWrongOrder);
         let b = &self.blocks[block.0 as usize];
-        let mut index = if wrong_order { b.first } else { b.last };
+        let mut index = match wrong_order {
+            true => b.first,
+            false => self.first_of_whole(b.first, copy.len()).unwrap_or(b.last),
+        };
         while index != NIL {
             let p = &self.patches[index as usize];
             match p.state {
@@ -273,6 +294,19 @@ impl Graph {
                 p.prev_in_block
             };
         }
+    }
+
+    /// One of the oldest patches of a block that changes all of it: to take it back takes back all that came after it.
+    fn first_of_whole(&self, first: u32, block_bytes: usize) -> Option<u32> {
+        let mut index = first;
+        for _ in 0..LOOK {
+            let p = self.patches.get(index as usize)?;
+            if p.state == State::Soft && (p.offset, p.len as usize) == (0, block_bytes) {
+                return Some(index);
+            }
+            index = p.next_in_block;
+        }
+        None
     }
 
     /// The block's version in flight is on stable storage: its patches commit, and what waited for them may become ready.

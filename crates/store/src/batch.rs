@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backstitch_device::WriteRequest;
-use backstitch_patch::{BlockId, ClosureState, PatchId, Version};
+use backstitch_patch::{BlockId, PatchId, Version, Wanted};
 
 use crate::store::{Slot, Store, VolumeId};
 
@@ -28,6 +28,17 @@ pub enum Goal<'a> {
     /// These patches and what they depend on, nothing else.
     Patches(&'a [PatchId]),
 }
+
+/// What a sync that takes many rounds remembers of what it waits for.
+#[derive(Debug, Default)]
+pub struct Rounds {
+    wanted: Option<Wanted>,
+    /// For so many rounds more.
+    left: u32,
+}
+
+/// So often a sync takes what it remembers for granted: what it misses by that waits no longer.
+const ROUNDS_REMEMBERED: u32 = 64;
 
 /// Independent writes, to be followed by one flush.
 #[derive(Debug, Default)]
@@ -89,6 +100,42 @@ impl Store {
                 let slots = self.as_many_as_fit(queue, max_bytes);
                 self.write_avoiding_rollback(&slots, &mut versions);
             }
+        }
+        self.requests_of(versions)
+    }
+
+    /// As [`next_batch`](Self::next_batch) for patches, which have been [settled](Self::settle), round after round: a round of few
+    /// blocks does not have all looked for anew that the patches depend on.
+    pub fn next_round(
+        &mut self,
+        rounds: &mut Rounds,
+        targets: impl FnOnce() -> Vec<PatchId>,
+    ) -> Batch {
+        self.note_ready();
+        self.graph.next_flight();
+        let mut versions = Versions::default();
+        if let Some(wanted) = rounds.wanted.take_if(|_| rounds.left > 0) {
+            rounds.left -= 1;
+            let is_wanted = |slot: &u32| {
+                let mut units = self.units(*slot);
+                units.any(|unit| self.graph.has_wanted_ready(unit, &wanted))
+            };
+            let queue = self.queue.iter().map(|(_, slot)| *slot);
+            let mut slots: Vec<u32> = queue.filter(is_wanted).collect();
+            slots.sort_unstable();
+            self.write_avoiding_rollback(&slots, &mut versions);
+            rounds.wanted = Some(wanted);
+        }
+        if versions.slots.is_empty() {
+            let mut units = Vec::new();
+            let (_, wanted) = self.graph.closure_remembered(&targets(), &mut units);
+            let mut slots: Vec<u32> = units.iter().map(|u| self.numbering.slot_of(*u)).collect();
+            slots.dedup();
+            self.write_avoiding_rollback(&slots, &mut versions);
+            *rounds = Rounds {
+                wanted: Some(wanted),
+                left: ROUNDS_REMEMBERED,
+            };
         }
         self.requests_of(versions)
     }
@@ -334,12 +381,6 @@ impl Store {
     /// waiting who waits for these.
     pub fn settle(&mut self, targets: &[PatchId]) {
         self.graph.settle(targets);
-    }
-
-    /// What stands between now and `targets` being on disk.
-    pub fn closure_state(&mut self, targets: &[PatchId]) -> ClosureState {
-        let mut blocks = Vec::new();
-        self.graph.closure(targets, &mut blocks)
     }
 
     /// Appends every patch that is not on stable storage.

@@ -29,9 +29,9 @@ mod store;
 mod units;
 
 pub use backstitch_patch::{
-    BlockId, Change, ClosureState, Event, Graph, Hook, Optimisations, PatchId, PatchInfo,
-    PatchKind, SnapshotPatch, UndoData,
+    BlockId, Change, Event, Graph, Hook, Optimisations, PatchId, PatchInfo, PatchKind,
+    SnapshotPatch, UndoData,
 };
-pub use batch::{Batch, Goal};
+pub use batch::{Batch, Goal, Rounds};
 pub use stats::StoreStats;
 pub use store::{BlockClass, Limits, Miss, Store, VolumeId};

@@ -12,7 +12,7 @@ use backstitch_layout::{
     SetXattrMode, Timestamp,
 };
 use backstitch_ordering::{Groups, Mechanism, Operation, PatchId, Volume, VolumeId};
-use backstitch_store::{BlockClass, Goal, Limits, Store};
+use backstitch_store::{BlockClass, Goal, Limits, Rounds, Store};
 use nix::time::ClockId;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustc_hash::FxHashSet;
@@ -53,6 +53,9 @@ pub(crate) struct Core {
     pub(crate) commit_took: Duration,
     /// Somebody writes a batch for the wishes.
     pub(crate) sync_leader: bool,
+    /// What that somebody remembers of what is waited for: by whom, as many wishes up to a ticket.
+    pub(crate) rounds: Rounds,
+    pub(crate) rounds_of: (usize, u64),
     /// How many blocks the batch of that somebody has.
     pub(crate) sync_blocks: usize,
     /// Calls that had to wait for something to be on stable storage.
@@ -213,6 +216,8 @@ impl Engine {
                 is_shared: false,
                 commit_took: Duration::ZERO,
                 sync_leader: false,
+                rounds: Rounds::default(),
+                rounds_of: (0, 0),
                 sync_blocks: 0,
                 waits: 0,
                 waited_batches: 0,

@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use backstitch_ordering::PatchId;
-use backstitch_store::{Batch, Goal};
+use backstitch_store::{Batch, Goal, Rounds};
 use parking_lot::MutexGuard;
 
 use crate::engine::{Core, Engine};
@@ -197,11 +197,14 @@ impl Engine {
                 return Ok(());
             };
             let mut targets = std::mem::take(&mut core.wishes[position].1);
-            // What is there already is not asked for in every round that follows.
-            targets.retain(|target| core.store.graph().is_live(*target));
-            let state = core.store.closure_state(&targets);
+            // What is there already is not looked at in every round that follows.
+            while targets
+                .pop_if(|last| !core.store.graph().is_live(*last))
+                .is_some()
+            {}
+            let is_there = targets.is_empty();
             core.wishes[position].1 = targets;
-            if !state.live {
+            if is_there {
                 return Ok(());
             }
             if let Some(error) = &core.latched {
@@ -212,16 +215,7 @@ impl Engine {
                 continue;
             }
             core.sync_leader = true;
-            let wrote = self.write_batch(core, |core, now| {
-                let all: Vec<PatchId> = core
-                    .wishes
-                    .iter()
-                    .flat_map(|(_, w)| w.iter().copied())
-                    .collect();
-                let batch = core.store.next_batch(Goal::Patches(&all), now, u64::MAX);
-                core.sync_blocks = batch.len();
-                batch
-            });
+            let wrote = self.write_batch(core, |core, _| core.next_round());
             core.sync_leader = false;
             core.sync_blocks = 0;
             if wrote {
@@ -254,6 +248,19 @@ impl Engine {
 }
 
 impl Core {
+    /// The next batch for all who wait for something to be on stable storage.
+    fn next_round(&mut self) -> Batch {
+        let Core { store, wishes, .. } = self;
+        let of = (wishes.len(), self.next_ticket);
+        if self.rounds_of != of {
+            (self.rounds, self.rounds_of) = (Rounds::default(), of);
+        }
+        let targets = || wishes.iter().flat_map(|(_, w)| w.iter().copied()).collect();
+        let batch = store.next_round(&mut self.rounds, targets);
+        self.sync_blocks = batch.len();
+        batch
+    }
+
     pub(crate) fn memory_stats(&self) -> MemoryStats {
         MemoryStats {
             bound: self.store.limits().memory_bytes,

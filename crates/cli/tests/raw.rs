@@ -68,6 +68,8 @@ fn blocks_are_where_they_are_written() {
         libc::EPERM
     );
     drop(file);
+    bench.line("snapshot mnt copy").good();
+    assert!(std::fs::read(bench.path("copy")).unwrap() == expected);
     bench.line("umount mnt").good();
     drop(mount);
     assert!(

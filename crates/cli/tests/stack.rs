@@ -3,6 +3,7 @@
 mod support;
 
 use std::path::Path;
+use std::process::Command;
 use support::{Bench, can_mount, tool};
 
 /// The paper's figure 8 (Frost et al., SOSP 2007).
@@ -72,6 +73,20 @@ fn check_figure_8(bench: &Bench) {
     bench.line("cp a.img:/log.img log.img").good();
     if tool("e2fsck", "e2fsprogs").is_some() {
         bench.shell("e2fsck -f -n -j log.img fs.img");
+    }
+}
+
+/// Writes a file through a shared mapping.
+fn map_a_file(path: &Path) {
+    let script = "import mmap, os, sys; f = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT); os.ftruncate(f, 9000)
+with mmap.mmap(f, 9000) as m: m[8000:8006] = b'mapped'; m.flush()";
+    let python = Command::new("python3")
+        .args(["-S", "-c", script])
+        .arg(path)
+        .status();
+    match python {
+        Ok(status) => assert!(status.success()),
+        Err(error) => eprintln!("not mapped: python3: {error} (Debian package python3)"),
     }
 }
 
@@ -155,6 +170,24 @@ fn three_file_systems_in_each_other_are_one_mount() {
         "cd mnt/middle/dir/inner; mkdir -p a/b; echo deep > a/b/f; cp -r a c; rm a/b/f; sync -f a; echo middle > ../g; echo outer > ../../../h
          test \"$(ls ../../../middle/dir | tr '\\n' ' ')\" = 'g inner inner.img '",
     );
+    // A copy is clean at every level.
+    bench.line("snapshot mnt copy.img").good();
+    bench
+        .line("cp copy.img:/middle.img copied-middle.img")
+        .good();
+    bench
+        .line("cp copied-middle.img:/dir/inner.img copied-inner.img")
+        .good();
+    for image in ["copy.img", "copied-middle.img", "copied-inner.img"] {
+        bench.check(image);
+    }
+    bench.line("umount mnt").good();
+    // Order between sectors holds through every level too.
+    bench
+        .line("mount -o stack=stack.toml,atomic=512 a.img mnt")
+        .good();
+    bench.shell("cd mnt/middle/dir/inner; mkdir e; mv c/b/f e/f; cp e/f c/b/f");
+    map_a_file(&bench.path("mnt/middle/dir/inner/e/mapped"));
     bench.line("umount mnt").good();
     drop(mount);
     bench.shell("rm middle.img inner.img");
@@ -164,6 +197,10 @@ fn three_file_systems_in_each_other_are_one_mount() {
         bench.check(image);
     }
     assert_eq!(bench.line("cat inner.img:/c/b/f").good().text(), "deep\n");
+    if tool("python3", "python3").is_some() {
+        let mapped = bench.line("cat inner.img:/e/mapped").good().text();
+        assert_eq!(mapped.find("mapped"), Some(8000));
+    }
     assert_eq!(
         bench.line("cat middle.img:/dir/g").good().text(),
         "middle\n"

@@ -35,6 +35,7 @@ pub(crate) struct Front {
     pub(crate) turns: Arc<Turns>,
     /// What `stats` calls the image.
     pub(crate) image: String,
+    pub(crate) stack: Option<String>,
     /// Whether reads move access times (`relatime`).
     pub(crate) update_accessed: bool,
     /// Whether the kernel checks permissions.
@@ -67,6 +68,7 @@ impl Front {
             writeback_cache: options.writeback_cache,
             xattrs: options.xattrs,
             image: options.image.clone(),
+            stack: options.stack.clone(),
             update_accessed: options.update_accessed,
             check_permissions: options.check_permissions,
             umask_is_ours: false,

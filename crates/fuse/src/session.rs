@@ -21,6 +21,8 @@ use thiserror::Error;
 pub struct FrontOptions {
     /// What is shown as the mount's source, and in its counters.
     pub image: String,
+    /// The file that describes the stack of which that is the first file system.
+    pub stack: Option<String>,
     /// No writes.
     pub read_only: bool,
     /// Users other than the one who mounts may use it. Without root, `/etc/fuse.conf` has to allow it.
@@ -53,6 +55,7 @@ impl Default for FrontOptions {
     fn default() -> Self {
         FrontOptions {
             image: "backstitch".into(),
+            stack: None,
             read_only: false,
             allow_other: false,
             check_permissions: true,

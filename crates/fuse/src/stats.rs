@@ -14,12 +14,15 @@ pub use patchgroup::protocol::SYNC_XATTR;
 const XATTR_MAX_BYTES: usize = 65536;
 
 /// The counters as the attribute shows them: the engine's, with this process's id, the image's name and what the mount found.
-pub(crate) fn document(engine: &Engine, image: &str) -> Vec<u8> {
+pub(crate) fn document(engine: &Engine, image: &str, stack: Option<&str>) -> Vec<u8> {
     let mut value = serde_json::to_value(engine.stats()).unwrap_or_default();
     if let Value::Object(members) = &mut value {
         members.insert("pid".into(), std::process::id().into());
         members.insert("image".into(), image.into());
         members.insert("layout".into(), engine.layout_name().into());
+        if let Some(stack) = stack {
+            members.insert("stack".into(), stack.into());
+        }
         let recovery = serde_json::to_value(engine.recovery());
         members.insert("recovery".into(), recovery.unwrap_or_default());
     }

@@ -31,7 +31,11 @@ impl Front {
     /// An attribute's value, or the mount's counters where their name is asked of the root.
     pub(crate) fn xattr(&self, inode: InodeNumber, name: &[u8]) -> Result<Vec<u8>> {
         if name == STATS_XATTR.as_bytes() && inode == self.engine.root() {
-            return Ok(stats::document(&self.engine, &self.image));
+            return Ok(stats::document(
+                &self.engine,
+                &self.image,
+                self.stack.as_deref(),
+            ));
         }
         if name == SNAPSHOT_XATTR.as_bytes() && inode == self.engine.root() {
             return Ok(self.snapshots.document());

@@ -251,6 +251,10 @@ fn front_options(image: &Path, engine: &Engine, options: &Options) -> FrontOptio
     let allow_other = options.allow_other.unwrap_or(is_root);
     FrontOptions {
         image: image.display().to_string(),
+        stack: options
+            .stack
+            .as_ref()
+            .map(|path| path.display().to_string()),
         read_only: options.read_only || engine.read_only_reason().is_some(),
         allow_other,
         // Root passes every check.

@@ -3,13 +3,13 @@
 use crate::commands::stats::failure;
 use crate::error::{Error, Result, host};
 use crate::image::now;
-use crate::show;
+use crate::{show, stack};
 use backstitch_device::{FileDevice, OpenOptions};
 use backstitch_ext::Ext2;
 use backstitch_ext::fsck;
 use backstitch_ext::repair::{self, Mode};
 use backstitch_fuse::SnapshotProgress;
-use backstitch_vfs::{Engine, MountOptions};
+use backstitch_vfs::{Engine, LayoutKind, MountOptions};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -65,11 +65,23 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let stats = backstitch_fuse::stats_of(&args.dir)
         .map_err(|error| failure(COMMAND, &args.dir, &error))?;
     let parent = check_out(args, &stats)?;
+    let described = match stats["stack"].as_str() {
+        Some(file) => Some(stack::read(COMMAND, Path::new(file))?),
+        None => None,
+    };
+    let layout: &dyn LayoutKind = match &described {
+        Some(described) => &described.stack,
+        None => &Ext2,
+    };
     let interrupted = catch_signals()?;
     let mut partial = make_partial(args, &parent)?;
     copy(args, &partial.path, &interrupted)?;
-    let is_ordered = stats["ordering"] != "async";
-    recover(&partial.path, is_ordered).map_err(|why| Error::at_path(COMMAND, &args.out, why))?;
+    // Blocks that no file system is known of are as they are.
+    if stats["layout"] != "raw" {
+        let is_ordered = stats["ordering"] != "async";
+        recover(&partial.path, layout, is_ordered)
+            .map_err(|why| Error::at_path(COMMAND, &args.out, why))?;
+    }
     let failed = |error: std::io::Error| Error::at_path(COMMAND, &args.out, host(&error));
     std::fs::rename(&partial.path, &args.out).map_err(failed)?;
     partial.kept = true;
@@ -192,8 +204,13 @@ fn bar() -> ProgressBar {
     bar
 }
 
-/// Makes the copy clean: it is as if a power cut had come just after everything had been written.
-fn recover(path: &Path, is_ordered: bool) -> std::result::Result<(), String> {
+/// Makes the copy clean, and the file systems in its files where the mount has them: it is as if a power cut had come just after
+/// everything had been written.
+fn recover(
+    path: &Path,
+    layout: &dyn LayoutKind,
+    is_ordered: bool,
+) -> std::result::Result<(), String> {
     let device = FileDevice::open(path, OpenOptions::default()).map_err(|e| e.to_string())?;
     if !is_ordered {
         // Such an image is trusted by nobody after a crash; this one is in order, for nothing of it is missing.
@@ -208,7 +225,7 @@ fn recover(path: &Path, is_ordered: bool) -> std::result::Result<(), String> {
             false => Err("the copy has damages, and so has the mount".to_owned()),
         };
     }
-    let engine = Engine::mount(Arc::new(device), &Ext2, &MountOptions::default())
+    let engine = Engine::mount(Arc::new(device), layout, &MountOptions::default())
         .map_err(|error| error.to_string())?;
     if let Some(why) = engine.read_only_reason() {
         return Err(why);

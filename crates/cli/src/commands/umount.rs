@@ -1,10 +1,11 @@
 //! `backstitch umount DIR`.
 
 use super::info::{is_clean, superblock};
+use super::sync::{sync_showing, writing_out_bar};
 use crate::error::{Error, Result, host};
 use crate::image::{DeviceOptions, open_device};
 use backstitch_fuse::{MountError, Unmounter};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -63,10 +64,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let pid = pid
         .and_then(Pid::from_raw)
         .ok_or_else(|| failed("no process serves it".into()))?;
-    // There is no mark on such a volume that could tell later: what cannot be written is said now.
     let is_raw = counters["layout"] == "raw";
-    if is_raw {
-        backstitch_fuse::sync_of(&dir).map_err(|e| failed(host(&e)))?;
+    if !args.lazy || is_raw {
+        // Written now, what is left can be shown. What could not be written the image's mark tells in the end, if it has one.
+        let written = sync_showing(&dir);
+        if is_raw {
+            written.map_err(|e| failed(host(&e)))?;
+        }
     }
     let daemon = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| failed(host(&e.into())))?;
     unmount(args, &dir)?;
@@ -138,7 +142,7 @@ fn wait_for(daemon: &OwnedFd) -> std::io::Result<()> {
             Err(error) => return Err(error.into()),
         }
         if bar.is_none() && started.elapsed() > PATIENCE && std::io::stderr().is_terminal() {
-            bar = Some(waiting_bar());
+            bar = Some(writing_out_bar());
         }
         if let Some(bar) = &bar {
             bar.tick();
@@ -148,14 +152,6 @@ fn wait_for(daemon: &OwnedFd) -> std::io::Result<()> {
         bar.finish_and_clear();
     }
     Ok(())
-}
-
-fn waiting_bar() -> ProgressBar {
-    let bar = ProgressBar::new_spinner();
-    if let Ok(style) = ProgressStyle::with_template("{spinner} writing out, {elapsed}") {
-        bar.set_style(style);
-    }
-    bar
 }
 
 /// A daemon that could not write everything leaves the image marked as in use: why, as far as the counters of the mount told.

@@ -190,7 +190,7 @@ fn assert_good(results: &Results, what: &str) {
 
 #[test]
 fn soft_updates_hold_through_every_level() {
-    for (levels, is_sparse) in [(1, false), (1, true), (2, false), (2, true)] {
+    for (levels, is_sparse) in [(1, false), (1, true), (2, false), (3, true)] {
         let base = nested(levels, is_sparse);
         for script in SCRIPTS {
             let results = explore(&base, script, MechanismKind::Soft, &NoObserver);

@@ -4,8 +4,8 @@
 #
 #   sqlite.sh DELETE|WAL OFF|NORMAL|FULL|EXTRA [BACKSTITCH.SO [durable]]
 #
-# With the VFS of patchgroups (crates/patchgroup/sqlite) as the third word its syncs are points of order; with the fourth they wait
-# nevertheless.
+# ROWS says how many, 12 unless told. With the VFS of patchgroups (crates/patchgroup/sqlite) as the third word its syncs are points of order;
+# with the fourth they wait nevertheless.
 set -eu
 {
     if [ -n "${3-}" ]; then
@@ -21,7 +21,7 @@ set -eu
     [ "${4-}" != durable ] || echo "PRAGMA backstitch_durable=1;"
     echo "PRAGMA wal_autocheckpoint=8;"
     echo ".output stdout"
-    for row in 1 2 3 4 5 6 7 8 9 10 11 12; do
+    for row in $(seq "${ROWS:-12}"); do
         echo "BEGIN;"
         echo "INSERT INTO rows VALUES($row, hex(zeroblob(700)));"
         [ $((row % 3)) -ne 0 ] || echo "UPDATE rows SET filling = filling || '$row';"

@@ -18,7 +18,7 @@ tests() {
 }
 
 explorer() {
-    "$backstitch" crash fs --seed "$round" ${THREADS:+--threads "$THREADS"} "$@"
+    "$backstitch" crash fs --seed "$round" ${THREADS:+--jobs "$THREADS"} "$@"
 }
 
 # The patch graph beside its model.

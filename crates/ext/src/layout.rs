@@ -368,6 +368,10 @@ impl FileSystem for Ext {
         self.free_ready_items(v)
     }
 
+    fn put_reclaim_aside(&mut self) -> bool {
+        self.reclaim.as_deref_mut().is_some_and(|r| r.put_aside())
+    }
+
     fn put_deferred_aside(&mut self) -> bool {
         self.deferred.put_aside()
     }

@@ -53,6 +53,8 @@ pub struct ReclaimProgress {
     pub freed_blocks: u64,
     /// Inodes likewise.
     pub freed_inodes: u64,
+    /// How often it went on without something that could not be read.
+    pub put_aside: u64,
 }
 
 impl ReclaimProgress {
@@ -434,6 +436,12 @@ pub trait FileSystem: Send {
     /// A block that the last [`background`](Self::background) missed cannot be read: puts the work that needs it aside, so that what
     /// is behind it gets its turn. False where there is none.
     fn put_deferred_aside(&mut self) -> bool {
+        false
+    }
+
+    /// A block that the last step of [`reclaim`](Self::reclaim) missed cannot be read: goes on without what is in it, as far as that goes.
+    /// False where it does not.
+    fn put_reclaim_aside(&mut self) -> bool {
         false
     }
 

@@ -104,7 +104,20 @@ impl Engine {
 
     /// One step. Where that shows damage, the image stays as it is: readable, not clean.
     fn reclaim_step(&self, core: &mut MutexGuard<'_, Core>) -> Result<ReclaimStep> {
-        let step = self.step(core, Operation::Background, |fs, v, now| fs.reclaim(v, now))?;
+        let aside = core.fs.reclaim_progress().put_aside;
+        let step = self.step(core, Operation::Background, |fs, v, now| fs.reclaim(v, now));
+        let step = match step {
+            // Another thread that missed the same block may have done so meanwhile.
+            Err(error)
+                if core.fs.reclaim_progress().put_aside != aside || core.fs.put_reclaim_aside() =>
+            {
+                tracing::warn!(
+                    "the reclaim goes on without a directory that cannot be read: {error}"
+                );
+                return Ok(ReclaimStep::More);
+            }
+            step => step?,
+        };
         match step {
             Ok(step) => {
                 if core.store.is_filling() {

@@ -541,6 +541,10 @@ impl FileSystem for Tracing {
         self.inner.put_deferred_aside()
     }
 
+    fn put_reclaim_aside(&mut self) -> bool {
+        self.inner.put_reclaim_aside()
+    }
+
     fn retry_deferred(&mut self) {
         self.inner.retry_deferred();
     }

@@ -121,6 +121,13 @@ pub(crate) struct Reclaim {
     directories: FxHashMap<u32, Directory>,
     /// Directories that are to be walked.
     stack: Vec<u32>,
+    /// The one that is walked, and its link count.
+    walking: (u32, u16),
+    /// Directories with blocks that cannot be read, in which no directory has its name: they are walked once the names of directories are
+    /// settled.
+    aside: Vec<u32>,
+    /// How many there have been.
+    times_aside: u64,
     /// Where directories with more than one name have the others.
     further: FxHashMap<u32, Vec<u32>>,
     /// These directories, once all are known.
@@ -182,6 +189,9 @@ impl Reclaim {
             names: vec![0; inodes],
             directories: FxHashMap::default(),
             stack: vec![ROOT_INODE],
+            walking: (0, 0),
+            aside: Vec::new(),
+            times_aside: 0,
             further: FxHashMap::default(),
             doubles: Vec::new(),
             marks: FxHashSet::default(),
@@ -269,11 +279,38 @@ impl Reclaim {
         self.touched = Vec::new();
         self.attribute_blocks = FxHashMap::default();
         self.attribute_list = Vec::new();
-        self.phase = if self.is_settled {
-            Phase::ORPHANS
-        } else {
-            Phase::Walk
+        self.phase = match self.is_settled {
+            true => self.after_maps_and_names(),
+            false => Phase::Walk,
         };
+    }
+
+    /// What comes once all blocks that nobody maps are free and the names of directories are settled.
+    fn after_maps_and_names(&mut self) -> Phase {
+        if self.aside.is_empty() {
+            return Phase::ORPHANS;
+        }
+        self.stack = std::mem::take(&mut self.aside);
+        Phase::Walk
+    }
+
+    /// A block of the directory that is walked cannot be read. Where it has no links but its own two, no directory has a name in it: a
+    /// name is on the disk no earlier than the link that its directory's `..` counts, and that link no longer than the name. (It
+    /// does not help that all that it counts were found: a move within it adds a name and no link.) Then the names of all
+    /// directories are settled without it.
+    pub(crate) fn put_aside(&mut self) -> bool {
+        let (number, links) = self.walking;
+        let is_walked = matches!(self.phase, Phase::Walk) && self.stack.last() == Some(&number);
+        let Some(directory) = self.directories.get(&number).filter(|_| is_walked) else {
+            return false;
+        };
+        if self.is_settled || directory.walked == u64::MAX || links != 2 {
+            return false;
+        }
+        self.stack.pop();
+        self.aside.push(number);
+        self.times_aside += 1;
+        true
     }
 
     /// Somebody waits for the names: once the scan is over they come first.
@@ -409,6 +446,7 @@ impl Ext {
             },
             freed_blocks,
             freed_inodes,
+            put_aside: self.reclaim.as_ref().map_or(0, |r| r.times_aside),
         }
     }
 

@@ -63,6 +63,19 @@ impl Directory {
     }
 }
 
+impl Reclaim {
+    /// Directories whose `..` is wrong, which are corrected next. Not those that have their name, or `..`, where nobody has looked yet.
+    fn find_strays(&mut self) {
+        let all = self.directories.iter();
+        let wrong = all.filter(|(number, d)| {
+            **number != ROOT_INODE && d.parent != 0 && d.dotdot != 0 && d.dotdot != d.parent
+        });
+        self.strays = wrong.map(|(number, _)| *number).collect();
+        self.strays.sort_unstable();
+        self.phase = Phase::Parents(0);
+    }
+}
+
 /// An entry of a directory block.
 struct Seen {
     inode: u32,
@@ -92,6 +105,9 @@ impl Ext {
         r: &mut Reclaim,
     ) -> Result<ReclaimStep> {
         let Some(number) = r.stack.last().copied() else {
+            if r.is_settled {
+                return self.end_of_asides(r);
+            }
             r.doubles = r.further.keys().copied().collect();
             r.doubles.sort_unstable();
             r.phase = match r.doubles.is_empty() {
@@ -113,6 +129,7 @@ impl Ext {
             return Err(corrupt(number, "it is not a directory, or not in use"));
         }
         let inode = self.read_directory_inode(v, number)?;
+        r.walking = (number, inode.links);
         let (seen, to) = self.read_names(v, number, &inode, from)?;
         let ends = to >= self.directory_blocks(&inode);
         if let Some(directory) = r.directories.get_mut(&number) {
@@ -130,6 +147,16 @@ impl Ext {
             self.check_name(r, number, entry)?;
             r.count_name(number, entry.inode, r.is_directory(entry.inode))?;
         }
+        Ok(ReclaimStep::More)
+    }
+
+    /// What could not be read at first was walked.
+    fn end_of_asides(&self, r: &mut Reclaim) -> Result<ReclaimStep> {
+        if let Some(child) = r.further.keys().next() {
+            let what = "it has a second name in a directory that does not count it";
+            return Err(corrupt(*child, what));
+        }
+        r.find_strays();
         Ok(ReclaimStep::More)
     }
 
@@ -218,14 +245,7 @@ impl Ext {
         at: usize,
     ) -> Result<ReclaimStep> {
         let Some(child) = r.doubles.get(at).copied() else {
-            r.strays = r
-                .directories
-                .iter()
-                .filter(|(number, d)| d.dotdot != d.parent && **number != ROOT_INODE)
-                .map(|(number, _)| *number)
-                .collect();
-            r.strays.sort_unstable();
-            r.phase = Phase::Parents(0);
+            r.find_strays();
             return Ok(ReclaimStep::More);
         };
         let Some((directory, further)) = r.directories.get(&child).zip(r.further.get(&child))
@@ -233,8 +253,15 @@ impl Ext {
             r.phase = Phase::Doubles(at + 1);
             return Ok(ReclaimStep::More);
         };
-        let (parent, dotdot) = (directory.parent, directory.dotdot);
+        let (parent, mut dotdot) = (directory.parent, directory.dotdot);
+        let further = further.clone();
         let mut holders = further.clone();
+        if dotdot == 0 {
+            // It was put aside.
+            let inode = self.read_directory_inode(v, child)?;
+            dotdot = self.find_dotdot(v, child, &inode)?.inode;
+            r.set_dotdot(child, dotdot);
+        }
         holders.push(parent);
         let agreed = if further.contains(&dotdot) && !r.is_inside(dotdot, child) {
             dotdot
@@ -357,13 +384,18 @@ impl Ext {
     ) -> Result<ReclaimStep> {
         let Some(number) = r.strays.get(at).copied() else {
             // A name that `..` agrees with stays until `..` is corrected, even where nobody can reach it.
-            r.is_settled = true;
-            let next = r.postponed.take().unwrap_or(Phase::ORPHANS);
+            let again = std::mem::replace(&mut r.is_settled, true);
+            let next = match r.postponed.take() {
+                _ if again => Phase::ORPHANS,
+                Some(maps) => maps,
+                None => r.after_maps_and_names(),
+            };
             r.end_phase(v, next, Planted::ReclaimClearsBeforeParents);
             return Ok(ReclaimStep::More);
         };
         // A directory made since then may have been removed again.
-        if let Some(parent) = r.directories.get(&number).map(|d| d.parent) {
+        let parent = r.directories.get(&number).map(|d| d.parent);
+        if let Some(parent) = parent.filter(|parent| *parent != 0) {
             self.lead_dotdot(v, r, number, parent)?;
         }
         r.phase = Phase::Parents(at + 1);

@@ -577,6 +577,12 @@ impl FileSystem for Stacked {
         })
     }
 
+    fn put_reclaim_aside(&mut self) -> bool {
+        let mut members = self.members.all.iter_mut();
+        let running = members.find(|member| member.fs.reclaim_progress().running);
+        running.is_some_and(|member| member.fs.put_reclaim_aside())
+    }
+
     fn reclaim_progress(&self) -> ReclaimProgress {
         let each = self.inside().map(FileSystem::reclaim_progress);
         let none = ReclaimProgress {
@@ -590,6 +596,7 @@ impl FileSystem for Stacked {
             done_fraction: sum.done_fraction.min(one.done_fraction),
             freed_blocks: sum.freed_blocks + one.freed_blocks,
             freed_inodes: sum.freed_inodes + one.freed_inodes,
+            put_aside: sum.put_aside + one.put_aside,
         })
     }
 

@@ -361,6 +361,10 @@ impl Graph {
         below: u32,
         target: Target,
     ) -> bool {
+        // What most changes wait for, new contents, waits for nothing itself.
+        if deps.iter().all(|d| self.is_dead_end(*d, target)) {
+            return false;
+        }
         let mut starts = std::mem::take(&mut self.starts);
         starts.clear();
         starts.extend(deps.iter().filter(|d| {

@@ -60,6 +60,16 @@ impl Graph {
         found
     }
 
+    /// Whether a search that starts here ends here without a find.
+    #[inline]
+    pub(crate) fn is_dead_end(&self, index: u32, target: Target) -> bool {
+        let p = &self.patches[index as usize];
+        p.in_flight
+            || (p.befores == NIL
+                && !self.is_target(index, target)
+                && self.goes_along_with(index).is_none())
+    }
+
     /// The newest hard patch of the block of a hard patch, where the block has several (without merging): no edge leads there, but
     /// as all of them are part of every version, none is written before all may be.
     pub(crate) fn goes_along_with(&self, index: u32) -> Option<u32> {

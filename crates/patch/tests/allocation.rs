@@ -1,4 +1,4 @@
-//! In a steady state the graph allocates nothing. (One test, so that no other thread's allocations are counted.)
+//! In a steady state the graph allocates nothing. (Without the test harness, whose thread allocates too when it first waits.)
 
 use std::alloc::System;
 
@@ -84,8 +84,7 @@ impl Blocks {
     }
 }
 
-#[test]
-fn a_steady_state_allocates_nothing() {
+fn main() {
     for optimisations in ["none", "hard", "merge", "both"] {
         let mut blocks = Blocks::new(optimisations.parse().unwrap());
         (0..1000).for_each(|_| blocks.round());

@@ -65,7 +65,7 @@ pub(crate) fn flip(block: &mut [u8], offset: u32, mask: u32) {
 /// No patch becomes hard whose dependencies lead through more blocks than this: a block cannot be written without its hard patch, so
 /// whatever else of it others wait for waits for that chain too, and chains of different directories join to one that takes a round of
 /// writing for every block of the inode table. File contents, bitmaps and the deepest pointers to them stay below it.
-const DEPTH_OF_HARD: u8 = 3;
+const DEPTH_OF_HARD: u8 = 2;
 
 /// How a change lies to the soft patches of its block.
 #[derive(Clone, Copy, Default)]

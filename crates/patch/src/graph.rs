@@ -531,7 +531,7 @@ impl Graph {
     ) -> u32 {
         self.counters.created += 1;
         self.counters.live += 1;
-        self.count_undo(undo, len);
+        self.count_undo(undo);
         let fresh = |generation| Patch {
             generation,
             block,
@@ -581,13 +581,14 @@ impl Graph {
     pub(crate) fn drop_undo(&mut self, index: u32) {
         let p = &mut self.patches[index as usize];
         let undo = std::mem::replace(&mut p.undo, Undo::None);
-        self.counters.undo_bytes_live -= undo.held_bytes(p.len);
+        self.counters.undo_bytes_live -= self.undo.held_bytes(undo);
         self.undo.forget(undo);
     }
 
-    pub(crate) fn count_undo(&mut self, undo: Undo, len: u32) {
-        self.counters.undo_bytes_live += undo.held_bytes(len);
-        self.counters.undo_bytes_total += undo.held_bytes(len);
+    pub(crate) fn count_undo(&mut self, undo: Undo) {
+        let held_bytes = self.undo.held_bytes(undo);
+        self.counters.undo_bytes_live += held_bytes;
+        self.counters.undo_bytes_total += held_bytes;
     }
 
     pub(crate) fn emit(&mut self, event: &Event<'_>) {

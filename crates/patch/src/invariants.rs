@@ -18,7 +18,7 @@ impl Graph {
                 continue;
             }
             live += 1;
-            undo_bytes += p.undo.held_bytes(p.len);
+            undo_bytes += self.undo.held_bytes(p.undo);
             edges += self.check_edges(index as u32, &mut external)?;
         }
         let counted = (live, edges, undo_bytes);

@@ -274,11 +274,11 @@ impl Graph {
             self.undo.restore(undo, &mut old[inner]);
         }
         // What was kept before is kept again, and not counted as new.
-        self.counters.undo_bytes_total -= undo.held_bytes(old_end - old_start);
+        self.counters.undo_bytes_total -= self.undo.held_bytes(undo);
         self.drop_undo(target);
         let undo = self.undo.keep(&old, self.optimisations.hard);
         self.old_bytes = old;
-        self.count_undo(undo, new_end - new_start);
+        self.count_undo(undo);
         if !self.planted(Planted::ZonesForgotten) {
             self.grow_in_crowd(target, (old_start, old_end), (new_start, new_end));
             self.blocks[block]

@@ -10,9 +10,9 @@ pub(crate) enum Undo {
     Flip { covered: Packed },
     /// They were all zero.
     Zero,
-    /// They fit into the patch.
+    /// They fit into the patch. Zeros follow.
     Inline([u8; 8]),
-    /// They are in this slot of the [`UndoStore`].
+    /// They are in this slot of the [`UndoStore`]. Zeros follow.
     Stored(Packed),
 }
 
@@ -40,32 +40,57 @@ const SPARE_BYTES: usize = 256 << 10;
 /// steady state allocates nothing.
 #[derive(Debug, Default)]
 pub(crate) struct UndoStore {
-    slots: Vec<Box<[u8]>>,
+    slots: Vec<Kept>,
     free_slots: Vec<u32>,
     spare: [Vec<Box<[u8]>>; CLASSES],
     spare_bytes: usize,
 }
 
+/// A part of a buffer.
+#[derive(Debug, Default)]
+struct Kept {
+    buffer: Box<[u8]>,
+    len_bytes: usize,
+}
+
 impl UndoStore {
-    /// Keeps the old bytes of a patch. `frugal` keeps zeros, which is what most bytes were that a file system initialises, in no
-    /// space at all.
+    /// Keeps the old bytes of a patch. `frugal` keeps the zeros at their end, which is what bytes mostly were that a file system
+    /// initialises or takes into use, in no space at all.
     pub(crate) fn keep(&mut self, old: &[u8], frugal: bool) -> Undo {
-        if frugal && old.iter().all(|b| *b == 0) {
-            return Undo::Zero;
+        let mut kept = old;
+        if frugal {
+            let zeros = old.iter().rev().take_while(|b| **b == 0).count();
+            kept = &old[..old.len() - zeros];
+            if kept.is_empty() {
+                return Undo::Zero;
+            }
         }
-        if old.len() <= 8 {
+        if kept.len() <= 8 {
             let mut bytes = [0; 8];
-            bytes[..old.len()].copy_from_slice(old);
+            bytes[..kept.len()].copy_from_slice(kept);
             return Undo::Inline(bytes);
         }
-        let mut buffer = self.buffer(old.len());
-        buffer[..old.len()].copy_from_slice(old);
+        let mut buffer = self.buffer(kept.len());
+        buffer[..kept.len()].copy_from_slice(kept);
+        let kept = Kept {
+            buffer,
+            len_bytes: kept.len(),
+        };
         if let Some(slot) = self.free_slots.pop() {
-            self.slots[slot as usize] = buffer;
+            self.slots[slot as usize] = kept;
             return Undo::Stored(Packed::new(slot));
         }
-        self.slots.push(buffer);
+        self.slots.push(kept);
         Undo::Stored(Packed::new(self.slots.len() as u32 - 1))
+    }
+
+    /// The bytes of undo data that are held with this.
+    pub(crate) fn held_bytes(&self, undo: Undo) -> u64 {
+        match undo {
+            Undo::Stored(slot) => self.slots[slot.get() as usize].len_bytes as u64,
+            Undo::Inline(_) => 8,
+            Undo::None | Undo::Flip { .. } | Undo::Zero => 0,
+        }
     }
 
     fn buffer(&mut self, len: usize) -> Box<[u8]> {
@@ -84,14 +109,18 @@ impl UndoStore {
 
     /// Puts the old bytes into `into`, which is as long as they are.
     pub(crate) fn restore(&self, undo: Undo, into: &mut [u8]) {
-        match undo {
-            Undo::None | Undo::Flip { .. } => {}
-            Undo::Zero => into.fill(0),
-            Undo::Inline(bytes) => into.copy_from_slice(&bytes[..into.len()]),
+        let kept = match &undo {
+            Undo::None | Undo::Flip { .. } => return,
+            Undo::Zero => &[],
+            Undo::Inline(bytes) => &bytes[..into.len().min(bytes.len())],
             Undo::Stored(slot) => {
-                into.copy_from_slice(&self.slots[slot.get() as usize][..into.len()])
+                let kept = &self.slots[slot.get() as usize];
+                &kept.buffer[..kept.len_bytes]
             }
-        }
+        };
+        let (first, zeros) = into.split_at_mut(kept.len());
+        first.copy_from_slice(kept);
+        zeros.fill(0);
     }
 
     /// Gives up what `undo` holds.
@@ -100,23 +129,12 @@ impl UndoStore {
             return;
         };
         let slot = slot.get();
-        let buffer = std::mem::take(&mut self.slots[slot as usize]);
+        let Kept { buffer, .. } = std::mem::take(&mut self.slots[slot as usize]);
         self.free_slots.push(slot);
         let class = Self::class(buffer.len());
         if class < CLASSES && self.spare_bytes + buffer.len() <= SPARE_BYTES {
             self.spare_bytes += buffer.len();
             self.spare[class].push(buffer);
-        }
-    }
-}
-
-impl Undo {
-    /// The bytes of undo data that a patch of `len` bytes holds with this.
-    pub(crate) fn held_bytes(self, len: u32) -> u64 {
-        match self {
-            Undo::Stored(_) => u64::from(len),
-            Undo::Inline(_) => 8,
-            Undo::None | Undo::Flip { .. } | Undo::Zero => 0,
         }
     }
 }

@@ -197,9 +197,6 @@ impl Campaign {
         let optimisations: Optimisations = part("the optimisations")?
             .parse()
             .map_err(|error| format!("{error}"))?;
-        if optimisations.hard && !optimisations.merge {
-            return Err(format!("'{optimisations}' cannot be explored"));
-        }
         let name = part("the write-back")?;
         let schedule = Schedule::ALL.into_iter().find(|s| s.name() == name);
         let schedule = schedule.ok_or_else(|| format!("there is no write-back '{name}'"))?;

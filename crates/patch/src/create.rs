@@ -148,8 +148,7 @@ impl Graph {
         let is_in_block = |p: &Patch| p.block == block.0 && !p.in_flight;
         let target = self.index_of(into);
         let target = target.filter(|t| is_in_block(&self.patches[*t as usize]));
-        let (Some(target), true, None) = (target, self.optimisations.merge, self.run_of(block.0))
-        else {
+        let (Some(target), None) = (target, self.run_of(block.0)) else {
             return false;
         };
         let mut deps = std::mem::take(&mut self.chosen);
@@ -161,7 +160,9 @@ impl Graph {
             Hardness::WithSofts => true,
             Hardness::Alone if !overlap.any => self.patches[target as usize].state == State::Hard,
             Hardness::Alone | Hardness::No => {
-                overlap.only == Some(target) && self.can_merge_into(target, change, &deps)
+                self.optimisations.merge
+                    && overlap.only == Some(target)
+                    && self.can_merge_into(target, change, &deps)
             }
         };
         self.chosen = deps;
@@ -202,7 +203,7 @@ impl Graph {
     ) -> (u32, bool) {
         let overlap = self.overlapped_softs(block, &change);
         match self.hardness(block, deps) {
-            Hardness::WithSofts if self.optimisations.merge => {
+            Hardness::WithSofts => {
                 self.collapse_softs(block);
                 return self.place_hard(block, deps);
             }
@@ -210,10 +211,8 @@ impl Graph {
                 self.collapse_softs(block);
                 return self.place_hard(block, deps);
             }
-            Hardness::WithSofts | Hardness::Alone if !overlap.any => {
-                return self.place_hard(block, deps);
-            }
-            _ => {}
+            Hardness::Alone if !overlap.any => return self.place_hard(block, deps),
+            Hardness::Alone | Hardness::No => {}
         }
         if self.optimisations.merge {
             if let Some(target) = overlap.only
@@ -292,13 +291,12 @@ impl Graph {
             .is_some_and(|run| self.patches[run as usize].afters != NIL);
         let nobody_waits_for_this_block =
             (b.external == 0 && !run_is_waited_for) || self.planted(Planted::HardDespiteExternal);
-        let merge = self.optimisations.merge;
         let is_settled = self.has_settled(block.0);
         if is_settled && self.brings_more_to_wait_for(self.blocks[block.0 as usize].hard, deps) {
             return Hardness::No;
         }
         let softs_convert =
-            nobody_waits_for_this_block && merge && !is_settled && !self.has_deep_soft(block.0);
+            nobody_waits_for_this_block && !is_settled && !self.has_deep_soft(block.0);
         let mut i = 0;
         while i < deps.len() {
             let d = &self.patches[deps[i] as usize];
@@ -324,10 +322,6 @@ impl Graph {
         }
         if nobody_waits_for_this_block {
             return Hardness::Alone;
-        }
-        // Without merging a block has several hard patches, which go together though no edge says so: a search would not see it.
-        if !merge {
-            return Hardness::No;
         }
         let hard = self.blocks[block.0 as usize].hard;
         let ignored = self.planted(Planted::HardIgnoresSearch);

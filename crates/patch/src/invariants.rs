@@ -138,7 +138,7 @@ impl Graph {
         let waits_for = |other: u32| self.before_indices(index).any(|b| b == other);
         let hard = self.blocks[p.block as usize].hard;
         let Some(range) = self.range_of(index) else {
-            return if self.optimisations.merge && hard != index {
+            return if hard != index {
                 Err(format!("patch {index} is hard, and so is {hard}"))
             } else {
                 Ok(())

@@ -3,9 +3,9 @@
 /// Which of the paper's optimisations are on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Optimisations {
-    /// Hard patches: no undo data where nothing can force a patch back (§4.1).
+    /// Hard patches: no undo data where nothing can force a patch back (§4.1), one of them a block, soft-to-hard conversion (§4.2).
     pub hard: bool,
-    /// Merging of hard patches, soft-to-hard conversion, overlap merging (§4.2, §4.3).
+    /// Overlap merging, and that of bits (§4.3).
     pub merge: bool,
 }
 

@@ -113,7 +113,7 @@ impl Graph {
             self.split_from_run(block);
         }
         let old = self.blocks[block.0 as usize].hard;
-        let merged = old != NIL && self.optimisations.merge;
+        let merged = old != NIL;
         let hard = if merged {
             self.counters.merged_hard += 1;
             old
@@ -129,16 +129,11 @@ impl Graph {
                 soft = next;
             }
             self.link_into_block(index, true);
-            if old != NIL {
-                self.add_edge(index, old);
-            }
             self.blocks[block.0 as usize].hard = index;
             index
         };
         for d in deps {
-            let p = &self.patches[*d as usize];
-            let same_block = p.block == block.0;
-            if *d != hard && !(same_block && (p.in_flight || merged || self.optimisations.merge)) {
+            if *d != hard && self.patches[*d as usize].block != block.0 {
                 self.add_edge(hard, *d);
             }
         }
@@ -276,7 +271,7 @@ impl Graph {
         // What was kept before is kept again, and not counted as new.
         self.counters.undo_bytes_total -= self.undo.held_bytes(undo);
         self.drop_undo(target);
-        let undo = self.undo.keep(&old, self.optimisations.hard);
+        let undo = self.undo.keep(&old, self.is_frugal());
         self.old_bytes = old;
         self.count_undo(undo);
         if !self.planted(Planted::ZonesForgotten) {
@@ -289,6 +284,11 @@ impl Graph {
         p.undo = undo;
         p.offset = new_start;
         p.len = new_end - new_start;
+    }
+
+    /// Whether undo data are kept without the zeros at their end. With every optimisation off they are kept as they are.
+    fn is_frugal(&self) -> bool {
+        self.optimisations.hard || self.optimisations.merge
     }
 
     pub(crate) fn place_soft(
@@ -315,11 +315,10 @@ impl Graph {
             ),
             Change::Bytes { .. } => {
                 let old = &bytes[start as usize..end as usize];
-                let undo = self.undo.keep(old, self.optimisations.hard);
+                let undo = self.undo.keep(old, self.is_frugal());
                 self.new_patch(State::Soft, block.0, start, end - start, undo)
             }
         };
-        // The newest hard patch depends on the older ones.
         let hard = self.blocks[block.0 as usize].hard;
         if hard != NIL {
             self.add_edge(index, hard);

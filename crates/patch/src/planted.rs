@@ -65,8 +65,6 @@ pub enum Planted {
     CircleAccepted,
     /// The searches do not look behind empty patches.
     SearchStopsAtEmpty,
-    /// The searches do not know that all hard patches of a block go together.
-    HardPatchesApart,
     /// The closure of a patch ends with its direct dependencies.
     ClosureTooShort,
     /// A run commits before the last of its blocks is on disk.
@@ -89,7 +87,7 @@ pub enum Planted {
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Planted; 36] = [
+    pub const ALL: [Planted; 35] = [
         Planted::OverlapLeftOut,
         Planted::HardIgnoresSearch,
         Planted::HardDespiteExternal,
@@ -116,7 +114,6 @@ impl Planted {
         Planted::DiscardKeepsEdges,
         Planted::CircleAccepted,
         Planted::SearchStopsAtEmpty,
-        Planted::HardPatchesApart,
         Planted::ClosureTooShort,
         Planted::RunCommitsEarly,
         Planted::SplitForgetsRun,

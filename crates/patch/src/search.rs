@@ -38,7 +38,6 @@ impl Graph {
                 found = true;
                 break;
             }
-            stack.extend(self.goes_along_with(index));
             let mut edge = self.patches[index as usize].befores;
             if self.patches[index as usize].state == State::Empty
                 && self.planted(Planted::SearchStopsAtEmpty)
@@ -64,25 +63,7 @@ impl Graph {
     #[inline]
     pub(crate) fn is_dead_end(&self, index: u32, target: Target) -> bool {
         let p = &self.patches[index as usize];
-        p.in_flight
-            || (p.befores == NIL
-                && !self.is_target(index, target)
-                && self.goes_along_with(index).is_none())
-    }
-
-    /// The newest hard patch of the block of a hard patch, where the block has several (without merging): no edge leads there, but
-    /// as all of them are part of every version, none is written before all may be.
-    pub(crate) fn goes_along_with(&self, index: u32) -> Option<u32> {
-        let p = &self.patches[index as usize];
-        if self.optimisations.merge
-            || p.state != State::Hard
-            || p.in_flight
-            || self.planted(Planted::HardPatchesApart)
-        {
-            return None;
-        }
-        let newest = self.blocks[p.block as usize].hard;
-        (newest != NIL && newest != index).then_some(newest)
+        p.in_flight || (p.befores == NIL && !self.is_target(index, target))
     }
 
     /// A mark that no patch bears yet.

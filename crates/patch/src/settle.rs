@@ -58,7 +58,6 @@ impl Graph {
                 self.note_settled(block, true);
             }
             stack.extend(self.before_indices(index));
-            stack.extend(self.goes_along_with(index));
         }
         self.stack = stack;
     }
@@ -89,10 +88,6 @@ impl Graph {
                 let has_passed_on = p.state == State::Empty && p.flights.is_settled();
                 if p.state == State::Run || is_above || has_passed_on || !p.flights.note(batch) {
                     continue;
-                }
-                // Without merging a block has a hard patch for each change, and goes only with all of them.
-                if p.state == State::Hard && !self.optimisations.merge {
-                    p.flights = Flights::SETTLED;
                 }
                 if p.state == State::Empty {
                     stack.push(after);

@@ -44,10 +44,6 @@ impl Graph {
         let uncommitted = self.blocks[block.0 as usize].uncommitted as usize;
         let in_run = usize::from(self.run_of(block.0).is_some());
         let left_over = uncommitted.saturating_sub(chosen.len() + in_run);
-        if left_over > 0 && !self.can_do_without(block, &chosen) {
-            self.chosen = chosen;
-            return Version::Nothing;
-        }
         let run = self.start_run(block);
         self.put_in_flight(block, &chosen);
         self.counters.versions += 1;
@@ -121,23 +117,6 @@ impl Graph {
         self.stack = stack;
     }
 
-    /// Whether everything that is not chosen can be rolled back. With merging on it always can: the one hard patch is what all
-    /// others wait for. Without merging, a later hard patch may have to wait, and then so must the block.
-    fn can_do_without(&mut self, block: BlockId, chosen: &[u32]) -> bool {
-        if self.optimisations.merge {
-            return true;
-        }
-        let hard = |g: &Graph, i: u32| g.patches[i as usize].state == State::Hard;
-        let chosen_hard = chosen.iter().filter(|i| hard(self, **i)).count();
-        let mut index = self.blocks[block.0 as usize].first;
-        let mut all_hard = 0;
-        while index != NIL {
-            all_hard += usize::from(hard(self, index));
-            index = self.patches[index as usize].next_in_block;
-        }
-        chosen_hard == all_hard
-    }
-
     /// Whether a write of the block now would have to leave patches out.
     pub fn would_roll_back(&mut self, block: BlockId) -> bool {
         if !self.has_ready(block) || self.is_simply_ready(block) {
@@ -156,7 +135,6 @@ impl Graph {
     /// made soft because it leads back to its own block: the hard patch has to be on disk before all that the soft one waits for.
     pub fn must_roll_back(&self, block: BlockId) -> bool {
         self.optimisations.hard
-            && self.optimisations.merge
             && self.blocks.get(block.0 as usize).is_some_and(|b| {
                 let hard_goes = b.hard != NIL && self.patches[b.hard as usize].ready;
                 b.uncommitted > 1 && (hard_goes || self.run_is_ready(block.0))
@@ -204,7 +182,6 @@ impl Graph {
             }
             let p = &self.patches[index as usize];
             let mut edge = p.befores;
-            stack.extend(self.goes_along_with(index));
             if self.planted(Planted::ClosureTooShort) && !targets.iter().any(|t| t.index == index) {
                 edge = NIL;
             }
@@ -378,10 +355,6 @@ impl Graph {
                 self.remove_edge(edge);
                 let q = &self.patches[after as usize];
                 if q.befores_count > 0 {
-                    // Without merging, a block with something ready may have waited for this hard patch, which may go along now.
-                    if q.state == State::Hard && !self.optimisations.merge {
-                        self.became_ready.push(BlockId(q.block));
-                    }
                     if q.state == State::Run {
                         self.update_run(after);
                         continue;

@@ -126,10 +126,6 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    if let Some(bad) = args.opt.iter().find(|opt| opt.hard && !opt.merge) {
-        let why = "hard patches without merging go to the disk together without saying so: take none, merge or both";
-        return Err(Error::usage(WHAT, format!("--opt {bad}: {why}")));
-    }
     let workloads = workloads(args)?;
     if workloads
         .iter()

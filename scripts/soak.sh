@@ -28,7 +28,8 @@ part_model() { STEPS="${STEPS:-1000000}" tests patch --test model; }
 part_mounts() {
     KILLS="${KILLS:-50}" OPERATIONS="${OPERATIONS:-200000}" COMPARE_EVERY="${COMPARE_EVERY:-5000}" \
         FSX_OPS="${FSX_OPS:-200000}" ROUNDS="${IMAGES:-500}" MOMENTS="${MOMENTS:-2000}" CUTS="${CUTS:-40}" \
-        tests tests --test kill --test recorded --test journal --test lockstep --test fsx --test bad_images
+        JOURNAL_KILLS="${JOURNAL_KILLS:-34}" \
+        tests tests --test kill --test journal_kill --test recorded --test journal --test lockstep --test fsx --test bad_images
 }
 
 part_journal() { cargo test --release --locked -p backstitch-vfs --test journal_write -- --ignored; }

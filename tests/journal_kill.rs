@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use backstitch_tests::command::{backstitch, our_fsck, run, tool};
+use backstitch_tests::dumps::same_dumps;
 use backstitch_tests::image::Image;
 use backstitch_tests::load::{Load, Promise, broken_promises, foreign_bytes};
 use backstitch_tests::loop_device::LoopDevice;
@@ -37,6 +38,8 @@ const EXPECTED: [&str; 8] = [
 struct Kind {
     mode: &'static str,
     is_outside: bool,
+    /// Whether commit records go together with what they commit.
+    is_at_once: bool,
     name: &'static str,
 }
 
@@ -45,6 +48,7 @@ fn ordered() {
     killed(&Kind {
         mode: "journal=ordered",
         is_outside: false,
+        is_at_once: false,
         name: "journal_kill_ordered",
     });
 }
@@ -54,6 +58,7 @@ fn full() {
     killed(&Kind {
         mode: "journal=full",
         is_outside: false,
+        is_at_once: false,
         name: "journal_kill_full",
     });
 }
@@ -63,6 +68,7 @@ fn writeback() {
     killed(&Kind {
         mode: "journal=writeback",
         is_outside: false,
+        is_at_once: false,
         name: "journal_kill_writeback",
     });
 }
@@ -72,6 +78,7 @@ fn ordered_on_a_device_of_its_own() {
     killed(&Kind {
         mode: "journal=ordered",
         is_outside: true,
+        is_at_once: false,
         name: "journal_kill_ordered_outside",
     });
 }
@@ -81,6 +88,7 @@ fn full_on_a_device_of_its_own() {
     killed(&Kind {
         mode: "journal=full",
         is_outside: true,
+        is_at_once: false,
         name: "journal_kill_full_outside",
     });
 }
@@ -90,8 +98,38 @@ fn writeback_on_a_device_of_its_own() {
     killed(&Kind {
         mode: "journal=writeback",
         is_outside: true,
+        is_at_once: false,
         name: "journal_kill_writeback_outside",
     });
+}
+
+/// Commit records that do not wait: inside the image or on a device of its own, by the seed; both where there is time.
+#[test]
+fn asynchronous_commit() {
+    let kinds = [
+        Kind {
+            mode: "journal=writeback",
+            is_outside: false,
+            is_at_once: true,
+            name: "journal_kill_at_once",
+        },
+        Kind {
+            mode: "journal=full",
+            is_outside: true,
+            is_at_once: true,
+            name: "journal_kill_at_once_outside",
+        },
+    ];
+    let (first, count) = match setting("JOURNAL_KILLS", 1) {
+        1 => (Random::seed("journal_kill_at_once") as usize % 2, 1),
+        _ => (0, 2),
+    };
+    kinds
+        .iter()
+        .cycle()
+        .skip(first)
+        .take(count)
+        .for_each(killed);
 }
 
 fn killed(kind: &Kind) {
@@ -104,6 +142,9 @@ fn killed(kind: &Kind) {
     let disk = Disk::made(&scratch, kind);
     for round in 0..setting("JOURNAL_KILLS", 1) {
         let promises = round_of(kind, &scratch, &disk, seed + round);
+        // What both print of a log of ours is the same, and there is something in it.
+        let (image, log) = (disk.image.path(), disk.journal.as_deref());
+        assert!(same_dumps(kind.name, image, log) > 1, "an empty log");
         let mut complaints = by_e2fsck(&disk);
         complaints.extend(by_the_kernel(kind, &scratch, &disk, &promises));
         complaints.extend(by_ourselves(kind, &scratch, &disk, &promises));
@@ -127,18 +168,20 @@ impl Disk {
         let path = scratch.path("disk.img");
         fs::write(&path, vec![GARBAGE; MEBIBYTES << 20]).expect("cannot make an image");
         let journal = kind.is_outside.then(|| scratch.path("log.img"));
+        let at_once = kind.is_at_once.then_some("--journal-async-commit");
         // Small: the log must go around, and make room for itself.
         let place = match &journal {
             None => "4M".to_owned(),
             Some(log) => {
                 let mut command = backstitch();
                 command.args(["mkfs", "-q", "-O", "journal_dev", "-b", "1024", "-s", "4M"]);
-                run(command.arg(log)).expect_success();
+                run(command.args(at_once).arg(log)).expect_success();
                 format!("device={}", log.display())
             }
         };
         let mut command = backstitch();
         command.args(["mkfs", "-q", "-t", "ext3", "-b", "1024", "-J", &place]);
+        command.args(at_once.filter(|_| !kind.is_outside));
         run(command.arg(&path)).expect_success();
         Disk {
             image: Image::at(path),

@@ -22,6 +22,7 @@
 
 pub mod acl;
 pub mod command;
+pub mod dumps;
 pub mod fsck;
 pub mod image;
 pub mod load;

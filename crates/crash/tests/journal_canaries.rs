@@ -80,6 +80,28 @@ fn the_module_passes_where_commit_records_do_not_wait() {
     }
 }
 
+/// So it may where sectors of a block are torn apart, and with the log on a device of its own.
+#[test]
+fn commit_records_that_do_not_wait_stand_torn_sectors() {
+    for (mode, journal_device) in [
+        (JournalMode::Ordered, false),
+        (JournalMode::Writeback, true),
+        (JournalMode::Full, true),
+    ] {
+        let image = ImageOptions {
+            journal_device,
+            ..AT_ONCE
+        };
+        passes(Campaign {
+            torn: true,
+            exhaustive: 60,
+            samples: 20,
+            most_states_each: 3000,
+            ..campaign(1, mode, image)
+        });
+    }
+}
+
 fn passes(campaign: Campaign) {
     let results = campaign.run(&NoObserver).unwrap();
     assert!(

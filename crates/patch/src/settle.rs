@@ -6,11 +6,14 @@
 //! patch is *settled* at some time: what it waits for can only become less from then on, and changes that would wait for more become
 //! patches of their own, with undo data, on top of it.
 //!
+//! What waits for a transaction is not kept from waiting for the next one too: a bitmap that every transaction changes would get undo data for
+//! each bit otherwise, once the log's tail waits for it. Who waits then waits for a commit more.
+//!
 //! That is when somebody waits for it ([`Graph::settle`]), and when something that it waits for went in flight with
 //! [`MOST_FLIGHTS`] batches. The first of them would be safe as well, but PostMark's inodes would be written 14,000 times with a rollback then.
 
 use crate::PatchId;
-use crate::graph::{Graph, NIL, State};
+use crate::graph::{DEPTH_OF_TRANSACTION, Graph, NIL, State};
 use crate::links::LOOK;
 
 /// With so many batches something that a patch waits for may go in flight while it takes on more to wait for.
@@ -101,10 +104,19 @@ impl Graph {
     }
 
     /// Whether a change with these dependencies would have a patch of its block wait for something that it does not wait for already, as far
-    /// as a short look shows.
+    /// as a short look shows. A transaction does not count: it ends, and a block that the next one changes before it was written stays
+    /// back until that one has ended too.
     pub(crate) fn brings_more_to_wait_for(&self, patch: u32, deps: &[u32]) -> bool {
-        deps.iter()
-            .any(|d| *d != patch && (patch == NIL || !self.has_edge_among_newest(patch, *d, LOOK)))
+        let is_transaction = |d: u32| {
+            let p = &self.patches[d as usize];
+            p.state == State::Empty && p.depth == DEPTH_OF_TRANSACTION
+        };
+        deps.iter().any(|d| {
+            let is_known = *d == patch
+                || is_transaction(*d)
+                || (patch != NIL && self.has_edge_among_newest(patch, *d, LOOK));
+            !is_known
+        })
     }
 
     /// Whether an uncommitted patch of the block may be settled.

@@ -110,6 +110,8 @@ fn changes_of_a_transaction_are_hard_however_many_come_before_it() {
             let changed = disk.write(block, at, &[hold]);
             let kind = disk.graph.info(changed).unwrap().kind;
             assert_eq!(kind, PatchKind::Hard, "transaction {number}");
+            // Nor where somebody waits for what an earlier one changed, as the log's tail does.
+            disk.graph.settle(&[changed]);
         }
         // The commit record, which the transaction waits for.
         let commit = disk.write(2 + number, 0, &[last]);

@@ -304,7 +304,10 @@ impl Run {
         let (numbers, ids) = self.pick(deps);
         let number = self.model.create_empty(&numbers, held);
         let token = watched.then_some(number as u64);
-        self.ids.push(self.graph.create_empty(&ids, token, held));
+        self.ids.push(match held && !watched {
+            true => self.graph.create_transaction(&ids),
+            false => self.graph.create_empty(&ids, token, held),
+        });
         if watched {
             self.watched.insert(number);
         }

@@ -5,7 +5,7 @@
 #   benches/sqlite.sh BACKSTITCH LIBPATCHGROUP.A [TRANSACTIONS [MS [ORDERING]]]
 #
 # Prints transactions a second for both, by when the last COMMIT had returned, and what it then takes to have all of them on stable
-# storage. Wants gcc, libsqlite3-dev and sqlite3.
+# storage. OPTIONS names more mount options (cache=64M). Wants gcc, libsqlite3-dev and sqlite3.
 set -eu
 backstitch=$1 library=$2 transactions=${3:-10000} milliseconds=${4:-5} ordering=${5:-journal=ordered}
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -23,7 +23,7 @@ flushes() {
 measure() {
     "$backstitch" mkfs -t $type -s 256M "$scratch/disk.img" > /dev/null
     mkdir -p "$scratch/mnt"
-    "$backstitch" mount --ordering "$ordering" -o "flush_ms=$milliseconds" "$scratch/disk.img" "$scratch/mnt" > /dev/null
+    "$backstitch" mount --ordering "$ordering" -o "flush_ms=$milliseconds${OPTIONS:+,$OPTIONS}" "$scratch/disk.img" "$scratch/mnt" > /dev/null
     {
         [ "$1" = unix ] || echo ".load $scratch/backstitch"
         echo ".open file:$scratch/mnt/rows.db?vfs=$1"

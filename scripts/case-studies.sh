@@ -27,7 +27,7 @@ explore() {
     summary=$(python3 -S -c 'import json, sys
 r = json.load(open(sys.argv[1]))
 print(r["states"], "states,", "all" if r["exhaustive"] else "a sample,", len(r["failures"]), "kinds of failures",
-    "".join(": " + f["verdict"].splitlines()[-1] for f in r["failures"][:1]))' "$scratch/report") || summary="no report"
+    "".join(": " + f["verdict"].splitlines()[-1][:100] for f in r["failures"][:1]))' "$scratch/report") || summary="no report"
     echo "$name: $summary"
     [ "$code" -eq "$wanted" ] || { echo "$name: exit code $code, $wanted was expected" >&2; bad=1; }
 }

@@ -3,7 +3,7 @@
 mod support;
 
 use std::path::Path;
-use support::Bench;
+use support::{Bench, tool};
 
 #[test]
 fn mkfs_makes_what_it_is_told() {
@@ -316,4 +316,28 @@ fn recovery_is_measured_small() {
     ] {
         bench.line(line).refused(2);
     }
+}
+
+/// A disk of FreeBSD's, with a BSD label inside a partition of the MBR.
+#[test]
+fn a_bsd_label_is_listed() {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let packed = manifest.join("../../../shared/data/freebsd-disk-ufs1.gz");
+    if !packed.exists() || tool("gzip", "gzip").is_none() {
+        eprintln!("skipped: {} or gzip is not there", packed.display());
+        return;
+    }
+    let bench = Bench::new();
+    let packed = packed.display();
+    bench.shell(&format!(
+        "gzip -dc {packed} | dd of=disk bs=1M iflag=fullblock conv=sparse status=none"
+    ));
+    let listed = bench.line("info disk").good().text();
+    for (name, holds) in [("1 ", "FreeBSD"), ("1a ", "4.2BSD")] {
+        let mut lines = listed.lines();
+        let line = lines.find(|line| line.starts_with(name)).unwrap_or("");
+        assert!(line.contains(holds) && line.contains("ufs1"), "{listed}");
+    }
+    let error = bench.line("mount disk#1a .").refused(1).stderr;
+    assert!(error.contains("not an ext2 file system"), "{error}");
 }

@@ -193,7 +193,9 @@ impl Store {
             .iter()
             .take_while(|(dirtied, _)| matches!(goal, Goal::Oldest) || *dirtied + expire <= now)
             .map(|(_, i)| *i);
-        for index in self.as_many_as_fit(candidates, max_bytes) {
+        let candidates = self.as_many_as_fit(candidates, max_bytes);
+        for index in &candidates {
+            let index = *index;
             let passes = self.slots[index as usize].passed_over;
             if passes < PASSES_BEFORE_ROLLBACK
                 && self.units(index).any(|u| self.graph.would_roll_back(u))
@@ -203,6 +205,12 @@ impl Store {
                 continue;
             }
             self.take_up_all(index, versions);
+        }
+        // Callers wait for memory, and there is nothing that could complete first.
+        if versions.slots.is_empty() && self.is_nearly_crowded() {
+            for index in candidates {
+                self.take_up_all(index, versions);
+            }
         }
     }
 

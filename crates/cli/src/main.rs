@@ -4,6 +4,7 @@
 //! command has a module in [`commands`]; what several need is here: errors as one line ([`error`]), sizes ([`size`]), images
 //! opened in process ([`image`]), trees on either side of a copy ([`tree`]), tables and times ([`show`]).
 
+mod allocator;
 mod args;
 mod commands;
 mod error;

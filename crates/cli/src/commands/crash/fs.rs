@@ -77,7 +77,7 @@ pub(crate) struct Args {
     /// Keep order between units of this size: block, or a number of bytes (as atomic= of mount)
     #[arg(long, value_name = "UNIT")]
     atomic: Option<AtomicUnit>,
-    /// The optimisations to run under: none, merge, both
+    /// The optimisations to run under: none, hard, merge, both
     #[arg(
         long,
         value_name = "OPT,…",

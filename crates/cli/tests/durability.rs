@@ -14,12 +14,17 @@ struct Mount(Bench);
 
 impl Mount {
     fn new(options: &str) -> Option<Mount> {
+        Mount::of("-b 1024", options)
+    }
+
+    /// Of an image that mke2fs makes with these options.
+    fn of(made: &str, options: &str) -> Option<Mount> {
         if !can_mount() {
             return None;
         }
         let bench = Bench::new();
         bench.shell("mkdir mnt");
-        bench.image("a.img", "-b 1024");
+        bench.image("a.img", made);
         let mount = Mount(bench);
         mount
             .0
@@ -177,6 +182,21 @@ fn what_has_expired_is_written() {
     let Some(mount) = Mount::new(",expire=1") else {
         return;
     };
+    is_written_by_and_by(&mount);
+    mount.end();
+}
+
+/// A transaction ends by itself once it is as old as `commit=` says; what it holds is there without having gone home.
+#[test]
+fn a_transaction_is_committed_when_it_is_old() {
+    let Some(mount) = Mount::of("-t ext3 -b 1024", ",commit=1") else {
+        return;
+    };
+    is_written_by_and_by(&mount);
+    mount.end();
+}
+
+fn is_written_by_and_by(mount: &Mount) {
     std::fs::write(mount.path("x"), b"expired").unwrap();
     assert_eq!(mount.after_a_crash("x"), None);
     let started = std::time::Instant::now();
@@ -189,5 +209,4 @@ fn what_has_expired_is_written() {
         started.elapsed().as_millis() > 300,
         "it did not wait at all"
     );
-    mount.end();
 }

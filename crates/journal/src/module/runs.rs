@@ -63,17 +63,23 @@ impl JournalMechanism {
         }
     }
 
-    /// Contents that the commit record waits for become patches of their own.
+    /// Contents that the commit record waits for become patches of their own. A block that is no longer in the run is on the disk, or was
+    /// given up; or a change of it is a patch of its own already, and waited for as that. The commit record must not wait for the run on
+    /// its account: another block of it is about to wait for the hold.
     fn part_contents(&mut self, store: &mut Store, run: PatchId) {
         self.running.runs.remove(&run);
-        for (block, id) in &mut self.running.contents {
-            if *id == run
-                && store.run_at(self.volume, *block) == Some(run)
-                && let Some(own) = store.take_from_run(self.volume, *block)
-            {
-                *id = own;
+        let volume = self.volume;
+        self.running.contents.retain_mut(|(block, id)| {
+            if *id != run {
+                return true;
             }
-        }
+            let own = match store.run_at(volume, *block) {
+                Some(at) if at == run => store.take_from_run(volume, *block),
+                _ => None,
+            };
+            *id = own.unwrap_or(*id);
+            own.is_some()
+        });
     }
 
     /// What an earlier transaction changed of the block becomes a patch of its own.

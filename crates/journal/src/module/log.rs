@@ -191,9 +191,13 @@ impl Log for JournalMechanism {
         self.is_closing = false;
         let hold = self.hold(store);
         let copies = self.copies(store, volume);
-        let blocks = &self.running.blocks;
+        let (blocks, freed) = (&self.running.blocks, &mut self.running.freed);
+        freed.sort_unstable();
+        // The transaction shows nothing of what it frees; and a change of that which went through the log waits for the hold.
         let is_needed = |(block, id): &(u64, PatchId)| {
-            !blocks.contains_key(block) && store.graph().is_live(*id)
+            !blocks.contains_key(block)
+                && freed.binary_search(block).is_err()
+                && store.graph().is_live(*id)
         };
         self.running.contents.retain(is_needed);
         let revokes: Vec<u64> = self.running.revokes.iter().copied().collect();

@@ -56,8 +56,8 @@ part_sync() {
     explorer --ordering sync --torn --workload ace:1,seq:1 --states "${SYNC_STATES:-3000000}"
 }
 
-# Every state is reclaimed to the end (RECLAIM=1), with crashes inside.
-part_reclaim() { explorer --workload ace:1 --opt both --reclaim "${RECLAIM:-1}"; }
+# Every state is reclaimed to the end (RECLAIM=1), with crashes inside; one in 64 in use too.
+part_reclaim() { explorer --workload ace:1 --opt "${OPT:-both}" --reclaim "${RECLAIM:-1}" --in-use 64; }
 
 part_nested() { BACKSTITCH_NESTED_EFFORT="${NESTED_EFFORT:-50}" tests crash --test nested; }
 

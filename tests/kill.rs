@@ -62,6 +62,35 @@ fn sync_leaves_only_leaks_after_a_power_cut() {
 }
 
 #[test]
+fn a_reclaim_that_is_killed_loses_nothing_and_is_ended_by_the_next_mount() {
+    require!("root", "fuse", "mke2fs", "e2fsck");
+    let name = "kill_reclaim";
+    if Backend::from_env() == Backend::Kernel {
+        return backstitch_tests::requirements::skip(name, "the kernel cannot be killed");
+    }
+    let series = Series {
+        name,
+        ordering: "soft",
+        power_cut: true,
+        seed: Random::seed(name),
+    };
+    let scratch = Scratch::new(name);
+    let image = Image::mke2fs_over_garbage(&scratch, "disk.img", MEBIBYTES, GARBAGE);
+    let left = series.round(&scratch, &image, 0);
+    let mut complaints = left.corruption;
+    let mut killed = 0;
+    for number in 1..=3 {
+        killed += u32::from(series.kill_in_reclaim(&scratch, &image, number));
+        let report = image.e2fsck();
+        complaints.extend(report.of(Kind::Corruption).map(|f| f.text.clone()));
+    }
+    complaints.extend(series.look_again(&scratch, &image, 0, &left.promises));
+    let text = complaints.join("\n");
+    assert!(complaints.is_empty(), "{text}");
+    assert!(killed > 0, "every reclaim was over before the kill");
+}
+
+#[test]
 fn async_leaves_damage_when_killed() {
     damage("kill_async", false);
 }
@@ -168,6 +197,29 @@ impl Series {
             corruption,
             promises: done.promises,
         }
+    }
+
+    /// Mounts with a disk that takes its time, and kills the daemon when the reclaim has given back something, each time a little later.
+    /// Whether it was still under way.
+    fn kill_in_reclaim(&self, scratch: &Scratch, image: &Image, number: u64) -> bool {
+        let dir = scratch.dir("mnt");
+        let slow = format!("expire=0.1,flush_ms=150,volatile={}", self.seed + number);
+        let mounted = Mounted::under_test(image, &dir, &Options::ordered(self.ordering, &slow));
+        let reclaim = || {
+            let stats = run(backstitch().args(["stats", "--json"]).arg(&dir));
+            stats.expect_success().json()["reclaim"].clone()
+        };
+        let started = Instant::now();
+        while reclaim()["freed_blocks"] == 0 && started.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(3));
+        }
+        std::thread::sleep(Duration::from_millis(60 * (number - 1)));
+        let left = reclaim();
+        mounted.kill();
+        mounted.detach();
+        say(&format!("{}: killed in the reclaim: {left}", self.name));
+        // It ends behind a flush, which takes longer than the kill.
+        left["running"] == true
     }
 
     /// Waits until what the crash left is reclaimed.

@@ -47,6 +47,8 @@ pub struct Campaign {
     pub samples: usize,
     /// One state in so many is also reclaimed to the end, with crashes inside; none where 0.
     pub whole_every: u64,
+    /// One of those in so many is reclaimed once more while somebody uses the file system; each where 0.
+    pub in_use_every: u64,
     /// Ends once so many states were visited.
     pub most_states: u64,
     /// Ends a workload, under each variant, once so many of its states were visited.
@@ -219,7 +221,9 @@ pub struct Results {
     pub second_sampled: u64,
     /// States in which recovery and reclaim ran to the end.
     pub reclaimed: u64,
-    /// Of these, states in which it ran once more while somebody used the file system.
+    /// Of these, states to which the reclaim does what it did to another one.
+    pub reclaims_known: u64,
+    /// Of those reclaimed, states in which it ran once more while somebody used the file system.
     pub reclaimed_in_use: u64,
     /// States of crashes inside recovery and reclaim.
     pub second: u64,
@@ -295,6 +299,7 @@ impl Campaign {
             exhaustive: self.exhaustive,
             samples: self.samples,
             whole_every: self.whole_every,
+            in_use_every: self.in_use_every,
             most_states: self.most_states.min(self.most_states_each),
         }
     }
@@ -455,6 +460,7 @@ impl Campaign {
         results.cut_short += u64::from(outcome.cut_short || outcome.found.is_some());
         results.second_sampled += outcome.tally.second_sampled;
         results.reclaimed += outcome.tally.reclaimed;
+        results.reclaims_known += outcome.tally.reclaims_known;
         results.reclaimed_in_use += outcome.tally.in_use;
         results.second += outcome.tally.second;
         for (kind, count) in outcome.coverage {

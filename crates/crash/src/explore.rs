@@ -24,6 +24,7 @@ use crate::model::Model;
 use crate::mount::{Engine, Mount, Nobody, Watcher};
 use crate::operation::Operation;
 use crate::parts::parts;
+use crate::reclaimed::Reclaims;
 use fastrand::Rng as Random;
 
 /// When the engine writes what the workload does not ask for.
@@ -58,6 +59,8 @@ pub(crate) struct Plan {
     pub samples: usize,
     /// One state in so many is also reclaimed to the end, with crashes inside; none where 0.
     pub whole_every: u64,
+    /// And one of those in so many once more while somebody uses the file system.
+    pub in_use_every: u64,
     /// At most so many states are judged.
     pub most_states: u64,
 }
@@ -151,7 +154,10 @@ pub(crate) fn explore(
     witness: Witness<'_>,
 ) -> Outcome {
     let setup = known.part_from(workload);
+    let mut reclaims = std::mem::take(&mut known.reclaims);
+    reclaims.next_workload();
     let mut explorer = Explorer::new(setup, plan, &mut known.states, witness);
+    explorer.judge.reclaims = reclaims;
     // What a replay makes of a state inside another one is no state of the device.
     explorer.replays &= image.nesting.is_none();
     let ran = catch_unwind(AssertUnwindSafe(|| {
@@ -165,7 +171,9 @@ pub(crate) fn explore(
     if let Some(what) = trouble {
         explorer.note_engine(what, image);
     }
+    let reclaims = std::mem::take(&mut explorer.judge.reclaims);
     let outcome = explorer.into_outcome();
+    known.reclaims = reclaims;
     if outcome.found.is_some() || outcome.cut_short {
         // What the rest of this workload would have shown was not looked at.
         *known = Known::default();
@@ -180,6 +188,7 @@ pub(crate) struct Known {
     /// So many of them were not looked at.
     setup: usize,
     states: KnownStates,
+    reclaims: Reclaims,
 }
 
 /// What was found good, by fingerprint.
@@ -332,7 +341,7 @@ impl<'a> Explorer<'a> {
             plan: *plan,
             setup,
             replays: matches!(plan.ordering, MechanismKind::Journal(_)),
-            judge: Judge::new(plan.engine(), plan.whole_every),
+            judge: Judge::new(plan.engine(), plan.in_use_every),
             random: Random::with_seed(plan.seed),
             model: None,
             begun: 0,

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::nested::Nesting;
+use crate::reads::Reads;
 use backstitch_device::{BlockDevice, DeviceError, WriteRequest, check_range};
 use backstitch_ext::Ext2;
 use backstitch_ext::fsck::Source;
@@ -309,23 +310,55 @@ impl Source for Fork {
 
 /// A fork as a device. What is submitted is at once as stable as it will ever be.
 #[derive(Debug)]
-pub struct ForkDevice(Mutex<Fork>);
+pub struct ForkDevice(Mutex<Shown>);
+
+#[derive(Debug)]
+struct Shown {
+    fork: Fork,
+    /// What was read, where that is noted.
+    reads: Option<Reads>,
+}
+
+impl Shown {
+    /// A part of a block is looked at, in one way or another.
+    fn note(&mut self, offset_bytes: u64, len_bytes: u64) {
+        if let Some(reads) = &mut self.reads {
+            let size = self.fork.base.block_bytes as u64;
+            for block in offset_bytes / size..(offset_bytes + len_bytes).div_ceil(size) {
+                reads.note(&self.fork, block);
+            }
+        }
+    }
+}
 
 impl ForkDevice {
     /// A device that holds the image.
     pub fn new(fork: Fork) -> ForkDevice {
-        ForkDevice(Mutex::new(fork))
+        ForkDevice(Mutex::new(Shown { fork, reads: None }))
+    }
+
+    /// The same, that notes what is read.
+    pub(crate) fn noting(fork: Fork) -> ForkDevice {
+        let reads = Some(Reads::default());
+        ForkDevice(Mutex::new(Shown { fork, reads }))
+    }
+
+    /// What was read, where that is noted, and the image of now. Nothing is noted any more.
+    pub(crate) fn take_reads(&self) -> (Reads, Fork) {
+        let mut shown = self.0.lock();
+        let reads = shown.reads.take().unwrap_or_default();
+        (reads, shown.fork.clone())
     }
 
     /// What the device holds now.
     pub fn fork(&self) -> Fork {
-        self.0.lock().clone()
+        self.0.lock().fork.clone()
     }
 
     /// See [`parts_of`].
     pub(crate) fn parts(&self) -> (Part<'_>, Option<Part<'_>>) {
         let (home, all) = {
-            let fork = self.0.lock();
+            let fork = &self.0.lock().fork;
             (fork.home_bytes(), fork.all_bytes())
         };
         parts_of(self, home, all)
@@ -405,11 +438,11 @@ impl BlockDevice for Part<'_> {
 
 impl BlockDevice for ForkDevice {
     fn size_bytes(&self) -> u64 {
-        self.0.lock().size_bytes()
+        self.0.lock().fork.size_bytes()
     }
 
     fn atomic_unit_bytes(&self) -> u32 {
-        self.0.lock().block_bytes()
+        self.0.lock().fork.block_bytes()
     }
 
     fn name(&self) -> String {
@@ -417,22 +450,30 @@ impl BlockDevice for ForkDevice {
     }
 
     fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
-        self.0.lock().read(offset_bytes, buffer)
+        let mut shown = self.0.lock();
+        shown.fork.check(offset_bytes, buffer.len() as u64)?;
+        shown.note(offset_bytes, buffer.len() as u64);
+        shown.fork.read(offset_bytes, buffer)
     }
 
     fn submit(&self, batch: &[WriteRequest]) -> Result<(), DeviceError> {
-        let mut fork = self.0.lock();
+        let mut shown = self.0.lock();
         for request in batch {
             let mut at = request.offset_bytes;
             for buffer in &request.buffers {
-                if buffer.len() == fork.base.block_bytes && at.is_multiple_of(buffer.len() as u64) {
-                    fork.check(at, buffer.len() as u64)?;
-                    fork.changed
-                        .insert(at / buffer.len() as u64, buffer.clone());
+                let len = buffer.len() as u64;
+                shown.fork.check(at, len)?;
+                if buffer.len() == shown.fork.base.block_bytes && at.is_multiple_of(len) {
+                    if let Some(reads) = &mut shown.reads {
+                        reads.overwrite(at / len);
+                    }
+                    shown.fork.changed.insert(at / len, buffer.clone());
                 } else {
-                    fork.write(at, buffer)?;
+                    // What is written in part keeps the rest.
+                    shown.note(at, len);
+                    shown.fork.write(at, buffer)?;
                 }
-                at += buffer.len() as u64;
+                at += len;
             }
         }
         Ok(())

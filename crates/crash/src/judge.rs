@@ -15,6 +15,7 @@ use crate::frontier::Frontier;
 use crate::image::Fork;
 use crate::model::Model;
 use crate::mount::{Engine, Mount, Nobody, Watcher, replayed};
+use crate::reclaimed::{INSIDE, Open, Reclaims};
 use crate::recovered::Recoveries;
 use crate::visitor::Visitor;
 use crate::{order, promises};
@@ -45,7 +46,9 @@ pub(crate) struct Tally {
     pub(crate) leaks_max: u64,
     /// States in which recovery and reclaim were run to the end.
     pub(crate) reclaimed: u64,
-    /// Of these, states that were used meanwhile, once more.
+    /// Of these, states to which the reclaim does what it did to another one.
+    pub(crate) reclaims_known: u64,
+    /// Of those that were reclaimed, states that were used meanwhile, once more.
     pub(crate) in_use: u64,
     /// States of crashes inside recovery or reclaim.
     pub(crate) second: u64,
@@ -70,6 +73,8 @@ pub(crate) struct Judge {
     /// One state in so many of those that are reclaimed is also reclaimed in use.
     in_use_every: u64,
     pub(crate) tally: Tally,
+    /// What is known of reclaims.
+    pub(crate) reclaims: Reclaims,
     /// The state judged last has files that map blocks behind their ends.
     pub(crate) maps_behind: bool,
 }
@@ -80,6 +85,7 @@ impl Judge {
             engine,
             in_use_every: in_use_every.max(1),
             tally: Tally::default(),
+            reclaims: Reclaims::default(),
             maps_behind: false,
         }
     }
@@ -243,7 +249,7 @@ impl Judge {
         let mut random = Random::with_seed(fork.fingerprint() as u64);
         let mut left = Vec::new();
         let emit = &mut |state| left.push(state);
-        recovered.cuts(fork, SECOND.samples, &mut random, emit);
+        recovered.cuts(fork, INSIDE.samples, &mut random, emit);
         self.tally.second += left.len() as u64;
         left.iter().find_map(|state| {
             let again = recoveries.of(state);
@@ -263,39 +269,50 @@ impl Judge {
 
     /// Recovery and reclaim to the end, with crashes inside both.
     fn recover_whole(&mut self, fork: &Fork, model: &Model) -> Option<Verdict> {
+        let (reclaimed, was_known) = self.reclaims.of(fork, self.engine);
         self.tally.reclaimed += 1;
-        let mut second = Second {
-            judge: self,
-            model: Some(model),
-            seen: FxHashSet::default(),
-            moment: 0,
-            verdict: None,
-        };
-        let engine = second.judge.engine;
-        let ended = Mount::open(fork.clone(), engine, false, &mut second).and_then(|mut mount| {
-            mount.unmount(&mut second)?;
-            Ok(mount)
-        });
-        let verdict = second.verdict.take();
-        if verdict.is_some() {
-            return verdict;
+        self.tally.reclaims_known += u64::from(was_known);
+        self.tally.second_sampled += reclaimed.sampled;
+        let start = fork.fingerprint();
+        for cut in &reclaimed.cuts {
+            let fingerprint = cut.fingerprint(start);
+            let question = match self.reclaims.open_of_left(fingerprint, model.promises) {
+                Open::Nothing => continue,
+                Open::Promises => Question::Promises,
+                Open::All => Question::Consistency,
+            };
+            self.tally.second += 1;
+            if let Some(verdict) = self.judge(&cut.of(fork), model, question) {
+                return Some(inside(verdict));
+            }
+            let maps_behind = self.maps_behind;
+            self.reclaims
+                .note_left(fingerprint, model.promises, maps_behind);
         }
-        let mount = match ended {
-            Ok(mount) => mount,
-            Err(error) => return Some(unmountable(&format!("reclaim: {error}"))),
+        let end = match &reclaimed.end {
+            Ok(end) => end,
+            Err(what) => return Some(unmountable(what)),
         };
-        if let Some(reason) = mount.fs.read_only_reason() {
-            return Some(unmountable(&format!("reclaim: {reason}")));
+        let fingerprint = end.fingerprint(start);
+        let open = self.reclaims.open_of_ended(fingerprint, model.promises);
+        if open == Open::Nothing {
+            return None;
         }
-        let reclaimed = mount.fork();
-        if let Err(verdict) = self.check_clean(&reclaimed) {
+        let end = end.of(fork);
+        if open == Open::All
+            && let Err(verdict) = self.check_clean(&end)
+        {
             return Some(verdict);
         }
         // From the disk, not from what the mount remembers.
-        match Mount::open(reclaimed, engine, true, &mut Nobody) {
+        let verdict = match Mount::open(end, self.engine, true, &mut Nobody) {
             Ok(mut mount) => promise(&mut mount, model, &[], "after the reclaim: "),
             Err(error) => Some(unmountable(&format!("after the reclaim: {error}"))),
+        };
+        if verdict.is_none() {
+            self.reclaims.note_ended(fingerprint, model.promises);
         }
+        verdict
     }
 }
 
@@ -311,7 +328,6 @@ impl Judge {
         self.tally.in_use += 1;
         let mut second = Second {
             judge: self,
-            model: None,
             seen: FxHashSet::default(),
             // Other moments each time.
             moment: seed >> 32,
@@ -405,23 +421,23 @@ fn not_promised(what: String) -> Verdict {
     }
 }
 
-/// Crashes inside recovery and reclaim: each leaves a state that must be as good as the first.
+/// Says of what is wrong with a state that a second crash left it.
+fn inside(verdict: Verdict) -> Verdict {
+    Verdict {
+        what: format!("after a crash inside the recovery: {}", verdict.what),
+        ..verdict
+    }
+}
+
+/// Crashes inside recovery and reclaim while somebody uses the file system.
 struct Second<'a> {
     judge: &'a mut Judge,
-    /// What is promised; none where somebody uses the file system meanwhile.
-    model: Option<&'a Model>,
     seen: FxHashSet<u128>,
     moment: u64,
     verdict: Option<Verdict>,
 }
 
-/// The sets of patches tried at each moment of a recovery.
-const SECOND: Bounds = Bounds {
-    exhaustive: 64,
-    samples: 16,
-};
-
-/// The same where somebody uses the file system meanwhile, which has many more moments.
+/// The sets of patches tried at each moment: fewer than where nobody uses it, which has not as many moments.
 const SECOND_IN_USE: Bounds = Bounds {
     exhaustive: 16,
     samples: 4,
@@ -435,32 +451,19 @@ impl Watcher for Second<'_> {
 
     fn at_rest(&mut self, mount: &Mount) {
         self.moment += 1;
-        let is_passed_over = self.model.is_none() && !self.moment.is_multiple_of(MOMENTS_IN_USE);
-        if self.verdict.is_some() || is_passed_over {
+        if self.verdict.is_some() || !self.moment.is_multiple_of(MOMENTS_IN_USE) {
             return;
         }
         let Frontier { nodes, mut states } = Frontier::new(&mount.store, mount.fork());
         let mut random = Random::with_seed(nodes.len() as u64);
-        let bounds = if self.model.is_some() {
-            SECOND
-        } else {
-            SECOND_IN_USE
-        };
-        let coverage = closed::visit(&nodes, bounds, &mut random, &mut |included| {
+        let coverage = closed::visit(&nodes, SECOND_IN_USE, &mut random, &mut |included| {
             let is_new = self.seen.insert(states.fingerprint(&nodes, included));
             if !is_new || self.verdict.is_some() {
                 return;
             }
             self.judge.tally.second += 1;
             let state = states.fork(&nodes, included);
-            let verdict = match self.model {
-                Some(model) => self.judge.judge(&state, model, Question::Consistency),
-                None => self.judge.judge_alone(&state),
-            };
-            self.verdict = verdict.map(|verdict| Verdict {
-                what: format!("after a crash inside the recovery: {}", verdict.what),
-                ..verdict
-            });
+            self.verdict = self.judge.judge_alone(&state).map(inside);
         });
         let sampled = coverage != Coverage::Everything || !states.is_complete;
         self.judge.tally.second_sampled += u64::from(sampled);

@@ -19,6 +19,8 @@
 //! | `mount`, `machine`, `model` | running them, and what they were promised |
 //! | `frontier`, `closed`, `arrival`, `explore` | the states |
 //! | `recovered`, `classes` | those that the replay of a journal makes the same, once |
+//! | `reclaimed` | what crashes inside the reclaim leave, of all states that show it the same, once |
+//! | `reads` | what a deterministic function comes to, by the blocks that it reads |
 //! | `judge`, `promises`, `order`, `foreign` | the verdicts |
 //! | `campaign`, `replay`, `summary` | many workloads on all processors, failures made small and made again, the report |
 //! | [`schedule`] | the schedule states of any device's recorded writes |
@@ -54,6 +56,8 @@ mod parts;
 #[cfg(feature = "planted-errors")]
 pub mod planted;
 mod promises;
+mod reads;
+mod reclaimed;
 mod recovered;
 mod replay;
 pub mod report;

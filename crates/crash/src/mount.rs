@@ -15,7 +15,9 @@ use backstitch_ordering::{
 };
 use backstitch_store::{Batch, BlockClass, Goal, Limits, Optimisations, PatchId, Store, drive};
 
-use crate::image::{Fork, ForkDevice};
+use crate::image::{Fork, ForkDevice, Kind};
+use crate::nested::Nesting;
+use crate::reads::Reads;
 use log::{log_of, mechanism};
 pub(crate) use log::{replay, replayed};
 use rustc_hash::FxHashMap;
@@ -79,14 +81,43 @@ impl Mount {
         read_only: bool,
         watcher: &mut dyn Watcher,
     ) -> Result<Mount> {
-        let (block_bytes, kind) = (fork.block_bytes(), fork.kind);
+        let (stack, kind) = (fork.nesting.clone(), fork.kind);
+        let device = ForkDevice::new(fork);
+        Mount::open_device(device, stack, kind, engine, read_only, watcher)
+    }
+
+    /// The same, not read-only, over a device that notes what is read.
+    pub(crate) fn open_noting(
+        fork: Fork,
+        engine: Engine,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Mount> {
+        let (stack, kind) = (fork.nesting.clone(), fork.kind);
+        let device = ForkDevice::noting(fork);
+        Mount::open_device(device, stack, kind, engine, false, watcher)
+    }
+
+    /// What was read of a device that notes it, and what it holds.
+    pub(crate) fn take_reads(&self) -> (Reads, Fork) {
+        self.device.take_reads()
+    }
+
+    fn open_device(
+        device: ForkDevice,
+        nesting: Option<Arc<Nesting>>,
+        kind: Kind,
+        engine: Engine,
+        read_only: bool,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Mount> {
+        let block_bytes = device.atomic_unit_bytes();
         // What holds the file system is under soft updates.
-        let stack = fork.nesting.as_ref().map(|n| n.stack(engine.ordering));
+        let stack = nesting.map(|n| n.stack(engine.ordering));
         let (layout, below): (&dyn LayoutKind, _) = match &stack {
             Some(stack) => (stack, MechanismKind::Soft),
             None => (kind.layout(), engine.ordering),
         };
-        let device = Arc::new(ForkDevice::new(fork));
+        let device = Arc::new(device);
         let devices: [Arc<dyn BlockDevice>; 1] = [device.clone()];
         let mut store = Store::new(Limits::default(), engine.optimisations);
         #[cfg(feature = "planted-errors")]

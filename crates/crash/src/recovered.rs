@@ -19,9 +19,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::image::{Fork, Joint, parts_of};
 use crate::mount::replay;
 use crate::parts::parts;
-
-/// A block's bytes, where they are not the base's.
-type Shown = Option<Arc<[u8]>>;
+use crate::reads::{ByReads, Reads};
 
 /// A step of a recovery.
 #[derive(Clone, Debug)]
@@ -103,88 +101,30 @@ impl Recovered {
     }
 }
 
-/// The recoveries of some states: a tree over what they read.
+/// The recoveries of some states.
 #[derive(Default)]
-pub(crate) struct Recoveries {
-    root: Option<Node>,
-}
-
-/// What is known once the blocks above were read.
-enum Node {
-    /// This block is read next; what follows depends on what it shows.
-    Reads(u64, Vec<(Shown, Option<Node>)>),
-    /// No more is read.
-    Ended(Rc<Recovered>),
-}
+pub(crate) struct Recoveries(ByReads<Recovered>);
 
 impl Recoveries {
     /// What recovery does to a state.
     pub(crate) fn of(&mut self, state: &Fork) -> Rc<Recovered> {
-        if let Some(known) = self.known(state) {
+        if let Some(known) = self.0.get(state) {
             return known;
         }
         let (reads, recovered) = recover(state);
-        let recovered = Rc::new(recovered);
-        insert(&mut self.root, reads.into_iter(), &recovered);
-        recovered
-    }
-
-    fn known(&self, state: &Fork) -> Option<Rc<Recovered>> {
-        let mut node = self.root.as_ref()?;
-        loop {
-            match node {
-                Node::Ended(recovered) => return Some(recovered.clone()),
-                Node::Reads(block, next) => {
-                    let shown = state.changed_block(*block);
-                    let found = next
-                        .iter()
-                        .find(|(bytes, _)| is_same(bytes.as_ref(), shown));
-                    node = found?.1.as_ref()?;
-                }
-            }
-        }
+        self.0.insert(reads, recovered)
     }
 }
 
-fn is_same(one: Option<&Arc<[u8]>>, other: Option<&Arc<[u8]>>) -> bool {
-    match (one, other) {
-        (Some(one), Some(other)) => Arc::ptr_eq(one, other) || one == other,
-        (one, other) => one.is_none() && other.is_none(),
-    }
-}
-
-fn insert(
-    place: &mut Option<Node>,
-    mut reads: impl Iterator<Item = (u64, Shown)>,
-    ended: &Rc<Recovered>,
-) {
-    let Some((block, shown)) = reads.next() else {
-        *place = Some(Node::Ended(ended.clone()));
-        return;
-    };
-    let Node::Reads(there, next) = place.get_or_insert_with(|| Node::Reads(block, Vec::new()))
-    else {
-        unreachable!("what has ended reads nothing more");
-    };
-    assert_eq!(*there, block, "recovery depends on what it reads alone");
-    let known = (next.iter()).position(|(bytes, _)| is_same(bytes.as_ref(), shown.as_ref()));
-    let at = known.unwrap_or_else(|| {
-        next.push((shown, None));
-        next.len() - 1
-    });
-    insert(&mut next[at].1, reads, ended);
-}
-
-/// Recovers a state. What was read, in this order, and what was done.
-fn recover(state: &Fork) -> (Vec<(u64, Shown)>, Recovered) {
+/// Recovers a state. What was read, and what was done.
+fn recover(state: &Fork) -> (Reads, Recovered) {
     let device = Tracing {
         home_bytes: state.home_bytes(),
         all_bytes: state.all_bytes(),
         block_bytes: state.block_bytes(),
         traced: Mutex::new(Traced {
             fork: state.clone(),
-            reads: Vec::new(),
-            read: FxHashSet::default(),
+            reads: Reads::default(),
             written: FxHashSet::default(),
             steps: Vec::new(),
         }),
@@ -201,7 +141,7 @@ fn recover(state: &Fork) -> (Vec<(u64, Shown)>, Recovered) {
     let recovered = Recovered {
         error: done.as_ref().err().map(ToString::to_string),
         steps: traced.steps,
-        read: traced.read,
+        read: traced.reads.blocks().collect(),
         written,
         log: done.unwrap_or_default(),
     };
@@ -234,31 +174,24 @@ struct Tracing {
 
 struct Traced {
     fork: Fork,
-    reads: Vec<(u64, Shown)>,
-    read: FxHashSet<u64>,
+    reads: Reads,
     written: FxHashSet<u64>,
     steps: Vec<Step>,
 }
 
 impl Traced {
-    fn note_read(&mut self, block: u64) {
-        if !self.written.contains(&block) && self.read.insert(block) {
-            let shown = self.fork.changed_block(block).cloned();
-            self.reads.push((block, shown));
-        }
-    }
-
     fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         let size = u64::from(self.fork.block_bytes());
         let end = offset_bytes + bytes.len() as u64;
         for block in offset_bytes / size..end.div_ceil(size) {
             // What is written in part keeps the rest.
             if block * size < offset_bytes || end < (block + 1) * size {
-                self.note_read(block);
+                self.reads.note(&self.fork, block);
             }
         }
         self.fork.write(offset_bytes, bytes)?;
         for block in offset_bytes / size..end.div_ceil(size) {
+            self.reads.overwrite(block);
             self.written.insert(block);
             let bytes = Arc::from(self.fork.block(block));
             self.steps.push(Step::Write(block, bytes));
@@ -282,12 +215,13 @@ impl BlockDevice for Tracing {
 
     fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
         let mut traced = self.traced.lock();
+        let Traced { fork, reads, .. } = &mut *traced;
         let size = u64::from(self.block_bytes);
         let end = offset_bytes + buffer.len() as u64;
         for block in offset_bytes / size..end.div_ceil(size) {
-            traced.note_read(block);
+            reads.note(fork, block);
         }
-        traced.fork.read(offset_bytes, buffer)
+        fork.read(offset_bytes, buffer)
     }
 
     fn submit(&self, batch: &[WriteRequest]) -> Result<(), DeviceError> {

@@ -37,6 +37,7 @@ pub(crate) fn minimise(
     best.1.most_states = STATES_TO_SHRINK;
     if best.2.question == Question::Reclaim {
         best.1.whole_every = 1;
+        best.1.in_use_every = 1;
     }
     for schedule in [Schedule::Nothing, Schedule::Everything] {
         if schedule != best.1.schedule {
@@ -218,7 +219,7 @@ impl Again {
     fn new(plan: &Plan, moment: usize, cut: Cut, shrink: Option<&'static str>) -> Again {
         Again {
             model: None,
-            judge: Judge::new(plan.engine(), plan.whole_every),
+            judge: Judge::new(plan.engine(), plan.in_use_every),
             begun: 0,
             now: 0,
             moment,

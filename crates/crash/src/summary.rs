@@ -61,6 +61,7 @@ impl Campaign {
             ("moments_of_recoveries_sampled", results.second_sampled),
             ("states_judged", results.judged),
             ("states_reclaimed", results.reclaimed),
+            ("states_reclaimed_like_others", results.reclaims_known),
             ("states_reclaimed_in_use", results.reclaimed_in_use),
             ("states_of_second_crashes", results.second),
         ];

@@ -49,6 +49,7 @@ fn campaign(workloads: Vec<Workload>) -> Campaign {
         exhaustive: 400,
         samples: 100,
         whole_every: 1,
+        in_use_every: 1,
         most_states: u64::MAX,
         most_states_each: u64::MAX,
         most_failures: 1,
@@ -169,6 +170,7 @@ fn nothing_is_found_where_nothing_is_planted() {
     for error in Planted::ALL.iter().filter(here) {
         let campaign = Campaign {
             whole_every: 16,
+            in_use_every: 16,
             ..provoking(*error)
         };
         let results = explored(&campaign, &NoObserver);

@@ -104,6 +104,7 @@ fn explore(
         exhaustive: 400,
         samples: 100,
         whole_every: 64,
+        in_use_every: 64,
         most_states: u64::MAX,
         most_states_each: 6000,
         most_failures: 1,

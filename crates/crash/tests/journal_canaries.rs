@@ -51,6 +51,7 @@ fn campaign(seed: u64, mode: JournalMode, image: ImageOptions) -> Campaign {
         exhaustive: 400,
         samples: 100,
         whole_every: 64,
+        in_use_every: 64,
         most_states: u64::MAX,
         most_states_each: u64::MAX,
         most_failures: 1,

@@ -44,6 +44,7 @@ fn explore(mode: JournalMode, steps: Steps, most_failures: usize) -> Results {
         exhaustive: 400,
         samples: 50,
         whole_every: 64,
+        in_use_every: 64,
         most_states: u64::MAX,
         most_states_each: 40_000,
         most_failures,

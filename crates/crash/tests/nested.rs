@@ -163,6 +163,7 @@ fn explore(
         exhaustive: 60 * effort() as usize,
         samples: 20 * effort() as usize,
         whole_every: 64,
+        in_use_every: 64,
         most_states: u64::MAX,
         most_states_each: 120 * effort(),
         most_failures: 1,

@@ -23,6 +23,7 @@ fn campaign(workloads: Vec<Workload>) -> Campaign {
         exhaustive: 400,
         samples: 60,
         whole_every: 64,
+        in_use_every: 64,
         most_states: u64::MAX,
         most_states_each: 20_000,
         most_failures: 1,

@@ -32,6 +32,20 @@ fn lookup(engine: &Engine, name: &str) -> InodeNumber {
     engine.lookup(engine.root(), name.as_bytes()).unwrap().inode
 }
 
+/// Makes the directory block that holds a name unreadable. Where it is, and its bytes.
+fn spoil_the_block_of(disk: &Disk, name: &str) -> (u64, Vec<u8>) {
+    let image = disk.memory.snapshot();
+    let holds_it = |block: &[u8]| {
+        let mut places = block.windows(name.len());
+        places.any(|bytes| bytes == name.as_bytes())
+    };
+    let mut blocks = image.chunks_exact(1024).enumerate();
+    let (number, block) = blocks.find(|(_, block)| holds_it(block)).unwrap();
+    let at = number as u64 * 1024;
+    disk.fault.spoil(at..at + 1024);
+    (at, block.to_vec())
+}
+
 #[test]
 fn a_failed_read_fails_one_operation_and_succeeds_when_repeated() {
     let disk = disk();
@@ -327,12 +341,7 @@ fn a_directory_that_cannot_be_read_is_its_own_trouble_after_a_crash_too() {
     // The power fails here.
     let crashed = Disk::new(disk.memory.snapshot(), Loss::Everything);
     engine.unmount().unwrap();
-    let image = crashed.memory.snapshot();
-    let mut blocks = image.chunks_exact(1024).enumerate();
-    let holds_the_name = |block: &[u8]| block.windows(6).any(|bytes| bytes == b"needle");
-    let (block, contents) = blocks.find(|(_, block)| holds_the_name(block)).unwrap();
-    let at = block as u64 * 1024;
-    crashed.fault.spoil(at..at + 1024);
+    let (at, contents) = spoil_the_block_of(&crashed, "needle");
 
     let engine = crashed.mount().unwrap();
     let root = engine.root();
@@ -349,7 +358,7 @@ fn a_directory_that_cannot_be_read_is_its_own_trouble_after_a_crash_too() {
     assert_eq!(engine.read_only_reason(), None);
     // What has no name is known once all names are.
     assert!(engine.stats().reclaim.running);
-    crashed.fault.write(at, contents).unwrap();
+    crashed.fault.write(at, &contents).unwrap();
     engine.lookup(bad, b"needle").unwrap();
     engine
         .rename(root, b"moved", bad, b"moved again", mode)
@@ -404,12 +413,7 @@ fn what_an_unmount_does_not_reclaim_is_the_next_mounts() {
     // The power fails here. Most of the reclaim cannot be done, for a part of the names is not there.
     let crashed = Disk::new(disk.memory.snapshot(), Loss::Everything);
     engine.unmount().unwrap();
-    let root = crashed.memory.snapshot();
-    let mut blocks = root.chunks_exact(1024).enumerate();
-    let holds_names = |block: &[u8]| block.windows(7).any(|bytes| bytes == b"removed");
-    let (block, _) = blocks.find(|(_, block)| holds_names(block)).unwrap();
-    let at = block as u64 * 1024;
-    crashed.fault.spoil(at..at + 1024);
+    spoil_the_block_of(&crashed, "removed");
     let options = MountOptions {
         reclaim_wait_seconds: 0.0,
         ..MountOptions::default()
@@ -507,12 +511,7 @@ fn the_reclaim_goes_on_once_everything_can_be_read() {
     let crashed = Disk::new(disk.memory.snapshot(), Loss::Everything);
     engine.unmount().unwrap();
 
-    let image = crashed.memory.snapshot();
-    let mut blocks = image.chunks_exact(1024).enumerate();
-    let holds_the_name = |block: &[u8]| block.windows(6).any(|bytes| bytes == b"needle");
-    let (block, contents) = blocks.find(|(_, block)| holds_the_name(block)).unwrap();
-    let at = block as u64 * 1024;
-    crashed.fault.spoil(at..at + 1024);
+    let (at, contents) = spoil_the_block_of(&crashed, "needle");
     let engine = crashed.mount().unwrap();
     let space = engine.create(engine.root(), b"file", &new_inode(FileType::Regular));
     assert!(space.is_ok(), "{space:?}");
@@ -520,7 +519,7 @@ fn the_reclaim_goes_on_once_everything_can_be_read() {
     assert!(engine.stats().reclaim.running);
 
     // The sector is written anew.
-    crashed.fault.write(at, contents).unwrap();
+    crashed.fault.write(at, &contents).unwrap();
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while engine.stats().reclaim.running {
         assert!(

@@ -6,10 +6,13 @@
 
 mod support;
 
-use backstitch_device::Loss;
-use backstitch_vfs::{Engine, FileSystemStatistics, FileType};
+use std::sync::Arc;
+use std::time::Duration;
+
+use backstitch_device::{BlockDevice, Loss, SlowFlushDevice};
+use backstitch_vfs::{DirectoryEntry, Engine, FileSystemStatistics, FileType};
 use support::workload::{OPERATIONS, OnError, Workload, remove_everything};
-use support::{Disk, check, new_image, new_inode};
+use support::{Disk, check, mount, new_image, new_inode, read_all, write_new};
 
 /// How many numbers a short run takes.
 const SHORT: u64 = 12;
@@ -158,6 +161,130 @@ fn taken(count: fn(FileSystemStatistics) -> u64) -> u64 {
     }
     assert!(workload.failures.is_empty(), "the image is too small");
     before - least
+}
+
+/// What a crash leaves of a disk that one open file without a name fills: of blocks, or of inodes.
+fn filled_by_the_nameless(block_hungry: bool) -> Vec<u8> {
+    let disk = Disk::new(image(), Loss::Half);
+    let engine = disk.mount().unwrap();
+    // Something to be looked at before anything is found to be free.
+    write_new(&engine, engine.root(), "kept", &[7; 40_000]);
+    match block_hungry {
+        true => leave_blocks(&engine, 30),
+        false => leave_inodes(&engine, 2),
+    }
+    let mut held = Vec::new();
+    let ballast = engine.lookup(engine.root(), b"ballast").unwrap();
+    if block_hungry {
+        held.push(ballast.inode);
+        engine.unlink(engine.root(), b"ballast").unwrap();
+    } else {
+        let mut names = Vec::new();
+        let mut note = |entry: &DirectoryEntry<'_>| {
+            names.push(entry.name.to_vec());
+            true
+        };
+        engine.read_directory(ballast.inode, 0, &mut note).unwrap();
+        for name in names.iter().filter(|name| !name.starts_with(b".")) {
+            held.push(engine.lookup(ballast.inode, name).unwrap().inode);
+            engine.unlink(ballast.inode, name).unwrap();
+        }
+        engine.forget(ballast.inode, 1);
+    }
+    engine.sync().unwrap();
+    let crashed = disk.memory.snapshot();
+    held.into_iter().for_each(|inode| engine.forget(inode, 1));
+    engine.unmount().unwrap();
+    crashed
+}
+
+/// Mounts with a device whose flushes take a while, so that the reclaim does not end before it is waited for.
+fn mount_slow(disk: &Disk) -> Arc<Engine> {
+    let flush = Duration::from_millis(40);
+    let device = SlowFlushDevice::new(disk.fault.clone(), flush);
+    mount(Arc::new(device)).unwrap()
+}
+
+#[test]
+fn space_that_a_crash_lost_is_waited_for() {
+    let disk = Disk::new(filled_by_the_nameless(true), Loss::Half);
+    let engine = mount_slow(&disk);
+    let before = statistics(&engine).free_blocks;
+    assert!(before < 100, "{before} blocks are free already");
+    assert!(engine.stats().reclaim.running);
+    // More than there is before the reclaim has given anything back.
+    let data = vec![3; 1 << 20];
+    let file = write_new(&engine, engine.root(), "large", &data);
+    assert!(read_all(&engine, file).unwrap() == data);
+    // And what is not there is not waited for without end.
+    let rest = vec![4; 3 << 20];
+    let mut at = data.len() as u64;
+    let refused = loop {
+        match engine.write(file, at, &rest) {
+            Ok(written) => at += written as u64,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused.errno(), 28);
+    assert!(!engine.stats().reclaim.running, "not all was waited for");
+    assert_eq!(statistics(&engine).free_blocks, 0);
+    engine.unmount().unwrap();
+    assert!(check(&*disk.memory).is_clean());
+}
+
+#[test]
+fn inodes_that_a_crash_lost_are_waited_for() {
+    let disk = Disk::new(filled_by_the_nameless(false), Loss::Half);
+    let engine = mount_slow(&disk);
+    assert!(statistics(&engine).free_inodes < 4);
+    assert!(engine.stats().reclaim.running);
+    for number in 0..40 {
+        write_new(&engine, engine.root(), &number.to_string(), b"new");
+    }
+    engine.unmount().unwrap();
+    assert!(check(&*disk.memory).is_clean());
+}
+
+#[test]
+fn space_that_cannot_be_reclaimed_is_not_waited_for_without_end() {
+    let disk = Disk::new(filled_by_the_nameless(true), Loss::Half);
+    // The indirect block of the file that has a name: its blocks are not known, so none is known to be free.
+    let contents = [7; 1024];
+    let image = disk.memory.snapshot();
+    let mut blocks = (0_u32..).zip(image.chunks_exact(1024));
+    let of_file: Vec<u32> = blocks
+        .by_ref()
+        .filter(|(_, block)| **block == contents)
+        .map(|(at, _)| at)
+        .collect();
+    let pointers: Vec<u8> = of_file[12..14]
+        .iter()
+        .flat_map(|at| at.to_le_bytes())
+        .collect();
+    let indirect = image
+        .chunks_exact(1024)
+        .position(|block| block.starts_with(&pointers));
+    let at = indirect.unwrap() as u64 * 1024;
+    disk.fault.spoil(at..at + 1024);
+    let engine = mount_slow(&disk);
+    let new = new_inode(FileType::Regular);
+    let file = engine.create(engine.root(), b"large", &new).unwrap().inode;
+    let (data, mut done) = (vec![3; 1 << 20], 0);
+    let refused = loop {
+        match engine.write(file, done, &data) {
+            Ok(written) => done += written as u64,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused.errno(), 28);
+    assert_eq!(engine.read_only_reason(), None);
+    // The place is written anew.
+    let block = &image[at as usize..at as usize + 1024];
+    disk.fault.write(at, block).unwrap();
+    let more = engine.write(file, done, &data).unwrap();
+    assert!(more > 0);
+    engine.unmount().unwrap();
+    assert!(check(&*disk.memory).is_clean());
 }
 
 #[test]

@@ -94,6 +94,9 @@ pub(crate) struct Args {
     /// Reclaim one state in so many to the end, with crashes inside; none with 0
     #[arg(long, value_name = "EVERY", default_value_t = 64)]
     reclaim: u64,
+    /// And one of those in so many once more while somebody uses the file system; as many as with --reclaim, where not given
+    #[arg(long, value_name = "EVERY")]
+    in_use: Option<u64>,
     /// Have e2fsck look at one state in so many
     #[arg(long, value_name = "EVERY", default_value_t = 0)]
     e2fsck: u64,
@@ -257,6 +260,7 @@ fn campaign(args: &Args, workloads: Vec<Workload>) -> Result<Campaign> {
         exhaustive: args.exhaustive,
         samples: args.samples,
         whole_every: args.reclaim,
+        in_use_every: args.in_use.unwrap_or(args.reclaim),
         most_states: args.states,
         most_states_each: args.states_each,
         most_failures: args.failures as usize,
@@ -366,6 +370,9 @@ fn commands(args: &Args, ordering: Ordering) -> (String, String) {
         if value != default {
             command += &format!(" --{option} {value}");
         }
+    }
+    if let Some(in_use) = args.in_use {
+        command += &format!(" --in-use {in_use}");
     }
     let opt: Vec<String> = args.opt.iter().map(Optimisations::to_string).collect();
     command += &format!(

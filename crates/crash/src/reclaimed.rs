@@ -1,0 +1,319 @@
+//! What recovery and reclaim make of a state, and what crashes inside them leave, for all states that they do the same to at once.
+//!
+//! The reclaim is a function of the blocks that it reads: contents of files are none of them, nor is anything that nobody refers to. So
+//! it runs over a device that notes what is read, and what it changes is kept as it differs from where it began. A state that shows
+//! the same in the blocks that were read gets the same changes, whatever else it holds. What such a crash, or the end, leaves is put
+//! together for each state and judged for itself, once for the same promises: nothing is assumed of what a verdict hangs on.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use backstitch_store::Batch;
+use fastrand::Rng as Random;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::closed::{self, Bounds, Coverage};
+use crate::frontier::Frontier;
+use crate::image::{Base, Fork};
+use crate::mount::{Engine, Mount, Watcher};
+use crate::reads::{ByReads, Reads};
+
+/// The sets of patches tried at each moment.
+pub(crate) const INSIDE: Bounds = Bounds {
+    exhaustive: 64,
+    samples: 16,
+};
+
+/// So many runs are remembered at once; the memory of one is some 50 KB.
+const MOST_RUNS: usize = 4096;
+
+/// So many states are remembered at once, of 40 bytes each.
+const MOST_STATES: usize = 4 << 20;
+
+/// How a state differs from the one that a reclaim began with.
+#[derive(Debug)]
+pub(crate) struct Change {
+    blocks: Vec<(u64, Arc<[u8]>)>,
+    /// What that adds to the fingerprint.
+    adds: u128,
+}
+
+impl Change {
+    fn between(start: &Fork, state: &Fork) -> Change {
+        let mut adds = 0u128;
+        let mut blocks = Vec::new();
+        for (block, bytes) in &state.changed {
+            let before = start.changed_block(*block);
+            if before.is_some_and(|before| Arc::ptr_eq(before, bytes)) {
+                continue;
+            }
+            adds = adds
+                .wrapping_add(start.fingerprint_of(*block, bytes))
+                .wrapping_sub(start.fingerprint_of(*block, start.block(*block)));
+            blocks.push((*block, bytes.clone()));
+        }
+        Change { blocks, adds }
+    }
+
+    /// The state that it makes of one.
+    pub(crate) fn of(&self, start: &Fork) -> Fork {
+        let mut state = start.clone();
+        for (block, bytes) in &self.blocks {
+            state.set_block(*block, bytes.clone());
+        }
+        state
+    }
+
+    /// The fingerprint of that state, given that of the one it begins with.
+    pub(crate) fn fingerprint(&self, start: u128) -> u128 {
+        start.wrapping_add(self.adds)
+    }
+}
+
+/// What comes of states with recovery and reclaim.
+#[derive(Debug)]
+pub(crate) struct Reclaimed {
+    /// What crashes inside leave, each once.
+    pub(crate) cuts: Vec<Change>,
+    /// What is there once it was unmounted; or why that cannot be.
+    pub(crate) end: Result<Change, String>,
+    /// Moments at which not every set of patches was tried.
+    pub(crate) sampled: u64,
+}
+
+/// Sees what a crash would leave.
+struct Cutter<'s> {
+    start: &'s Fork,
+    seen: FxHashSet<u128>,
+    cuts: Vec<Change>,
+    sampled: u64,
+}
+
+impl Watcher for Cutter<'_> {
+    fn in_flight(&mut self, _mount: &Mount, _batch: &Batch) {}
+
+    fn at_rest(&mut self, mount: &Mount) {
+        let Frontier { nodes, mut states } = Frontier::new(&mount.store, mount.fork());
+        let mut random = Random::with_seed(nodes.len() as u64);
+        let coverage = closed::visit(&nodes, INSIDE, &mut random, &mut |included| {
+            if self.seen.insert(states.fingerprint(&nodes, included)) {
+                let state = states.fork(&nodes, included);
+                self.cuts.push(Change::between(self.start, &state));
+            }
+        });
+        let sampled = coverage != Coverage::Everything || !states.is_complete;
+        self.sampled += u64::from(sampled);
+    }
+}
+
+/// Reclaims a state to the end. What was read, where that is known: not where it could not be opened.
+fn reclaim(start: &Fork, engine: Engine) -> (Option<Reads>, Reclaimed) {
+    let mut cutter = Cutter {
+        start,
+        seen: FxHashSet::default(),
+        cuts: Vec::new(),
+        sampled: 0,
+    };
+    let opened = Mount::open_noting(start.clone(), engine, &mut cutter);
+    let (reads, end) = match opened {
+        Err(error) => (None, Err(format!("reclaim: {error}"))),
+        Ok(mut mount) => {
+            let ended = mount.unmount(&mut cutter);
+            let (reads, left) = mount.take_reads();
+            let end = match (ended, mount.fs.read_only_reason()) {
+                (Err(error), _) => Err(format!("reclaim: {error}")),
+                (Ok(()), Some(reason)) => Err(format!("reclaim: {reason}")),
+                (Ok(()), None) => Ok(Change::between(start, &left)),
+            };
+            (Some(reads), end)
+        }
+    };
+    let reclaimed = Reclaimed {
+        cuts: cutter.cuts,
+        end,
+        sampled: cutter.sampled,
+    };
+    let reads = reads.map(|mut reads| {
+        // A block of which only a part is changed keeps the rest, whoever has read it.
+        let end = reclaimed.end.as_ref().ok();
+        let changes = reclaimed.cuts.iter().chain(end);
+        let mut changed: Vec<u64> = changes
+            .flat_map(|change| change.blocks.iter().map(|(block, _)| *block))
+            .collect();
+        changed.sort_unstable();
+        changed.dedup();
+        changed.iter().for_each(|block| reads.also(start, *block));
+        reads
+    });
+    (reads, reclaimed)
+}
+
+/// What is asked of a state that was put together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Open {
+    /// Nothing.
+    Nothing,
+    /// Whether the promises hold; the rest is known.
+    Promises,
+    /// Everything.
+    All,
+}
+
+/// Under which promises a state was found good: the workload's number, and how many promises there were.
+type Promises = (u32, u64);
+
+/// What is known of reclaims, of all states of one base.
+#[derive(Debug, Default)]
+pub(crate) struct Reclaims {
+    base: Option<Arc<Base>>,
+    runs: ByReads<Reclaimed>,
+    /// States that a crash left, and whether some file of theirs maps blocks behind its end: whether it may depends on the promises.
+    left: FxHashMap<u128, (Promises, bool)>,
+    /// States that were reclaimed.
+    ended: FxHashMap<u128, Promises>,
+    workload: u32,
+}
+
+impl Reclaims {
+    /// From here on the promises are those of another workload.
+    pub(crate) fn next_workload(&mut self) {
+        self.workload += 1;
+    }
+
+    /// What comes of a state, and whether that was known from another one.
+    pub(crate) fn of(&mut self, start: &Fork, engine: Engine) -> (Rc<Reclaimed>, bool) {
+        let is_base = |base: &Arc<Base>| Arc::ptr_eq(base, &start.base);
+        if !self.base.as_ref().is_some_and(is_base) {
+            *self = Reclaims {
+                base: Some(start.base.clone()),
+                workload: self.workload,
+                ..Reclaims::default()
+            };
+        }
+        if let Some(known) = self.runs.get(start) {
+            return (known, true);
+        }
+        if self.runs.len() >= MOST_RUNS {
+            self.runs = ByReads::default();
+        }
+        let (reads, reclaimed) = reclaim(start, engine);
+        let reclaimed = match reads {
+            Some(reads) => self.runs.insert(reads, reclaimed),
+            None => Rc::new(reclaimed),
+        };
+        (reclaimed, false)
+    }
+
+    /// What has yet to be asked of a state that a crash left.
+    pub(crate) fn open_of_left(&self, fingerprint: u128, promises: u64) -> Open {
+        match self.left.get(&fingerprint) {
+            None => Open::All,
+            Some((known, _)) if *known == (self.workload, promises) => Open::Nothing,
+            Some((_, true)) => Open::All,
+            Some((_, false)) => Open::Promises,
+        }
+    }
+
+    /// A state that a crash left was found good.
+    pub(crate) fn note_left(&mut self, fingerprint: u128, promises: u64, maps_behind: bool) {
+        if self.left.len() >= MOST_STATES {
+            self.left.clear();
+        }
+        let promises = (self.workload, promises);
+        self.left.insert(fingerprint, (promises, maps_behind));
+    }
+
+    /// What has yet to be asked of a state that was reclaimed.
+    pub(crate) fn open_of_ended(&self, fingerprint: u128, promises: u64) -> Open {
+        match self.ended.get(&fingerprint) {
+            None => Open::All,
+            Some(known) if *known == (self.workload, promises) => Open::Nothing,
+            Some(_) => Open::Promises,
+        }
+    }
+
+    /// A state that was reclaimed was found good.
+    pub(crate) fn note_ended(&mut self, fingerprint: u128, promises: u64) {
+        if self.ended.len() >= MOST_STATES {
+            self.ended.clear();
+        }
+        self.ended.insert(fingerprint, (self.workload, promises));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::campaign::ImageOptions;
+    use crate::machine::Machine;
+    use crate::mount::Nobody;
+    use crate::operation::parse_script;
+    use backstitch_ordering::MechanismKind;
+    use backstitch_store::Optimisations;
+
+    /// What crashes of the moments of a run leave, some of them.
+    struct Left(Vec<Fork>);
+
+    impl Watcher for Left {
+        fn in_flight(&mut self, _mount: &Mount, _batch: &Batch) {}
+
+        fn at_rest(&mut self, mount: &Mount) {
+            let Frontier { nodes, mut states } = Frontier::new(&mount.store, mount.fork());
+            let bounds = Bounds {
+                exhaustive: 40,
+                samples: 40,
+            };
+            closed::visit(&nodes, bounds, &mut Random::with_seed(5), &mut |included| {
+                self.0.push(states.fork(&nodes, included));
+            });
+        }
+    }
+
+    /// Whatever was taken from another state is what the reclaim of the state itself comes to.
+    #[test]
+    fn what_is_taken_from_another_state_is_what_its_own_reclaim_does() {
+        let text = "mkdir A; creat A/f; sync; mkdir B; write A/f 0 9000; creat B/g; write B/g 3000 20000; rename A/f B/h; \
+             overwrite B/g 4000 2000; unlink B/g";
+        let engine = Engine {
+            ordering: MechanismKind::Soft,
+            optimisations: Optimisations::NONE,
+            unit_bytes: None,
+        };
+        let image = ImageOptions::default().make().unwrap();
+        let mut machine = Machine::new(image, engine, &mut Nobody).unwrap();
+        let mut left = Left(Vec::new());
+        for operation in parse_script(text).unwrap() {
+            machine.apply(&operation, &mut left).unwrap();
+            left.at_rest(&machine.mount);
+        }
+        left.0.dedup_by_key(|state| state.fingerprint());
+        let mut reclaims = Reclaims::default();
+        let mut compared = 0;
+        let mut ends = FxHashSet::default();
+        for state in &left.0 {
+            let (found, was_known) = reclaims.of(state, engine);
+            ends.insert(found.end.as_ref().unwrap().of(state).fingerprint());
+            if !was_known || compared == 40 {
+                continue;
+            }
+            compared += 1;
+            let (_, own) = reclaim(state, engine);
+            let start = state.fingerprint();
+            let states = |reclaimed: &Reclaimed| -> FxHashSet<u128> {
+                let ends = reclaimed.end.iter();
+                let changes = reclaimed.cuts.iter().chain(ends);
+                let forks = changes.map(|change| (change.of(state), change.fingerprint(start)));
+                forks
+                    .map(|(fork, fingerprint)| {
+                        assert_eq!(fork.fingerprint(), fingerprint);
+                        fingerprint
+                    })
+                    .collect()
+            };
+            assert_eq!(states(&found), states(&own));
+        }
+        assert!(compared > 20, "{compared} of {} states", left.0.len());
+        // They differ in what the reclaim leaves alone.
+        assert!(ends.len() > 20, "{} ends", ends.len());
+    }
+}

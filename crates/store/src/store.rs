@@ -425,6 +425,7 @@ impl Store {
             _ => self.change(index, change, dependencies),
         };
         self.note_dirty(index, now);
+        self.note_memory();
         id
     }
 

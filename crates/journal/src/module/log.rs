@@ -191,15 +191,11 @@ impl Log for JournalMechanism {
         self.is_closing = false;
         let hold = self.hold(store);
         let copies = self.copies(store, volume);
-        let (blocks, freed) = (&self.running.blocks, &mut self.running.freed);
-        freed.sort_unstable();
-        // The transaction shows nothing of what it frees; and a change of that which went through the log waits for the hold.
-        let is_needed = |(block, id): &(u64, PatchId)| {
-            !blocks.contains_key(block)
-                && freed.binary_search(block).is_err()
-                && store.graph().is_live(*id)
-        };
-        self.running.contents.retain(is_needed);
+        let mut contents = std::mem::take(&mut self.running.contents);
+        // What went through the log waits for the hold.
+        contents
+            .retain(|(block, id)| !self.running.has_logged(*block) && store.graph().is_live(*id));
+        self.running.contents = contents;
         let revokes: Vec<u64> = self.running.revokes.iter().copied().collect();
         let sequence = self.sequence(self.number);
         let log = transaction::encode(&self.superblock, sequence, &copies, &revokes, time);
@@ -291,6 +287,7 @@ impl JournalMechanism {
             blocks,
             freed: running.freed,
             awaited,
+            runs: running.runs,
         });
         self.head = self.superblock.advance(self.head, len);
         self.used += len;

@@ -90,6 +90,15 @@ struct Running {
     /// The patch made last, which may be that run.
     newest: Option<PatchId>,
     freed: Vec<u64>,
+    /// Those of them that were among `blocks`: what is still pending on them may wait for the hold.
+    freed_logged: FxHashSet<u64>,
+}
+
+impl Running {
+    /// Whether a change of the block went through the log, though the block may have been freed since.
+    fn has_logged(&self, block: u64) -> bool {
+        self.blocks.contains_key(&block) || self.freed_logged.contains(&block)
+    }
 }
 
 /// A transaction that is in the log, or on its way there.
@@ -103,6 +112,8 @@ struct Closed {
     freed: Vec<u64>,
     /// The blocks of contents that its commit record waits for.
     awaited: Vec<u64>,
+    /// The patches of contents that were made in it.
+    runs: FxHashSet<PatchId>,
     /// The blocks from here on are at home, or in a later transaction.
     left: usize,
 }
@@ -208,9 +219,9 @@ impl JournalMechanism {
             .get_or_insert_with(|| store.graph_mut().create_transaction(&[last]))
     }
 
-    /// Whether the log holds a copy of the block that a replay might bring home.
+    /// Whether the log holds a copy of the block that a replay might bring home, or will.
     fn is_logged(&self, block: u64) -> bool {
-        self.running.blocks.contains_key(&block)
+        self.running.has_logged(block)
             || self
                 .logged
                 .get(&block)
@@ -226,7 +237,12 @@ impl JournalMechanism {
         }
         let hold = self.hold(store);
         let is_hold = |id: &PatchId| *id == hold || self.log.iter().any(|t| t.hold == *id);
-        let mut of: Vec<PatchId> = (dependencies.iter().copied())
+        // What is known of a file's last change comes after the contents before it: they are waited for as what they are.
+        let (known, by) = &self.known;
+        let is_known = dependencies.contains(by);
+        let mut of: Vec<PatchId> = (dependencies.iter().filter(|d| *d != by))
+            .chain(known.iter().filter(|_| is_known))
+            .copied()
             .filter(|d| store.graph().is_live(*d) && !is_hold(d))
             .collect();
         of.sort_unstable();
@@ -311,7 +327,7 @@ impl Mechanism for JournalMechanism {
                 if self.mode == JournalMode::Ordered && self.running.contents.last() != Some(&entry)
                 {
                     self.running.contents.push(entry);
-                    self.running.runs.insert(id);
+                    self.note_run(id);
                 }
                 id
             }
@@ -322,7 +338,9 @@ impl Mechanism for JournalMechanism {
         if self.stage == Stage::Past {
             return true;
         }
-        self.running.blocks.remove(&block);
+        if self.running.blocks.remove(&block).is_some() {
+            self.running.freed_logged.insert(block);
+        }
         self.running.freed.push(block);
         if let Some(logged) = self.logged.get_mut(&block) {
             logged.freed_by = Some(self.number);

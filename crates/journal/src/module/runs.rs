@@ -34,13 +34,13 @@ impl JournalMechanism {
         waits_for_hold.then(|| self.running.changed.unwrap_or(PatchId::COMMITTED))
     }
 
-    /// The run for contents that go past the log.
+    /// The run for contents that go past the log. They wait for nothing, or for the transaction that freed their block.
     pub(super) fn run_of_contents(
         &self,
         offered: Option<PatchId>,
         dependencies: &[PatchId],
     ) -> Option<PatchId> {
-        let run = offered.filter(|_| dependencies.is_empty())?;
+        let run = offered.filter(|_| dependencies.len() <= 1)?;
         let is_of_running = self.mode != JournalMode::Ordered || self.running.runs.contains(&run);
         Some(match is_of_running {
             true => run,
@@ -48,9 +48,18 @@ impl JournalMechanism {
         })
     }
 
+    /// A patch of contents was made, or one took a further change. One of an earlier transaction is not for further blocks of this one: its
+    /// commit record waits for all of the run, and so does whoever waits for that.
+    pub(super) fn note_run(&mut self, id: PatchId) {
+        let mut uncommitted = self.log.iter().skip(self.committed);
+        if !uncommitted.any(|t| t.runs.contains(&id)) {
+            self.running.runs.insert(id);
+        }
+    }
+
     /// The block is about to be changed in the running transaction: takes it out of a run that may not wait for that.
     pub(super) fn part_from_runs(&mut self, store: &mut Store, block: u64) {
-        if self.running.blocks.contains_key(&block) {
+        if self.running.has_logged(block) {
             return;
         }
         let Some(run) = store.run_at(self.volume, block) else {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use backstitch_ordering::{BlockClass, PatchId, VolumeId};
 use backstitch_store::Store;
+use rustc_hash::FxHashSet;
 
 use super::{JournalMechanism, superblock_block};
 use crate::planted::{Planted, planted};
@@ -14,18 +15,19 @@ impl JournalMechanism {
         while let Some(next) = self.log.get(self.committed)
             && !store.graph().is_live(next.hold)
         {
-            let (number, freed) = (next.number, self.log[self.committed].freed.clone());
-            for block in freed {
+            let number = next.number;
+            let committed = &mut self.log[self.committed];
+            for block in std::mem::take(&mut committed.freed) {
                 if self.freed.get(&block).is_some_and(|f| f.0 == number) {
                     self.freed.remove(&block);
                 }
             }
-            self.log[self.committed].freed = Vec::new();
-            for block in std::mem::take(&mut self.log[self.committed].awaited) {
+            for block in std::mem::take(&mut committed.awaited) {
                 if self.awaited.get(&block) == Some(&number) {
                     self.awaited.remove(&block);
                 }
             }
+            committed.runs = FxHashSet::default();
             self.committed += 1;
         }
         if let Some((id, past)) = self.tail

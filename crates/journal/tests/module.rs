@@ -1,0 +1,233 @@
+//! The journal as a mechanism, alone: what a commit record waits for, with every write reported by hand.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use backstitch_journal::format::{Features, Superblock};
+use backstitch_journal::{JournalMap, JournalMechanism, JournalRun, Setup};
+use backstitch_ordering::{BlockClass, JournalMode, Log, Operation, PatchId, Volume, VolumeId};
+use backstitch_store::{Goal, Limits, Optimisations, Store};
+
+const BLOCK: usize = 1024;
+const NOW: Duration = Duration::ZERO;
+/// The journal's blocks; what is below them is the file system's.
+const JOURNAL: (u64, u32) = (1000, 1024);
+/// A block of the inode table, say.
+const INODES: u64 = 7;
+
+/// A store with one volume under a journal.
+struct Bench {
+    store: Store,
+    volume: VolumeId,
+    journal: JournalMechanism,
+}
+
+impl Bench {
+    fn new(mode: JournalMode) -> Bench {
+        let mut superblock = Superblock::new(BLOCK as u32, JOURNAL.1, 0, [1; 16]);
+        superblock.set_features(Features::default());
+        let run = JournalRun {
+            position: 0,
+            block: JOURNAL.0,
+            blocks: JOURNAL.1,
+        };
+        let map = Arc::new(JournalMap::inside(vec![run]).unwrap());
+        let mut store = Store::new(Limits::default(), Optimisations::BOTH);
+        let volume = store.add_volume(BLOCK as u32);
+        let zeros: Arc<[u8]> = vec![0; BLOCK].into();
+        store.insert(volume, INODES, BlockClass::Metadata, zeros);
+        let mut journal = JournalMechanism::new(Setup { superblock, map }, mode);
+        let started = journal.start(&mut store, volume);
+        let mut bench = Bench {
+            store,
+            volume,
+            journal,
+        };
+        bench.write_out(started);
+        bench
+    }
+
+    fn step<T>(&mut self, body: impl FnOnce(&mut Volume<'_>) -> T) -> T {
+        let mut volume = Volume::new(&mut self.store, &mut self.journal, self.volume, NOW);
+        volume.begin(Operation::Contents);
+        let done = body(&mut volume);
+        volume.end(&mut Vec::new());
+        done
+    }
+
+    /// A file's contents in a whole block, with those written under `run`.
+    fn contents(&mut self, block: u64, byte: u8, run: PatchId) -> PatchId {
+        self.step(|v| v.write_in_run(block, 0, &[byte; BLOCK], run))
+    }
+
+    /// A change of an inode, which everything that is known of may have led to; what it is known by.
+    fn metadata(&mut self, at: usize, byte: u8, after: &[PatchId]) -> PatchId {
+        self.step(|v| v.write(INODES, BlockClass::Metadata, at, &[byte], after))
+    }
+
+    /// Zeroes the end of a block of contents, after a change of the same transaction.
+    fn zero(&mut self, block: u64, after: PatchId) {
+        self.step(|v| v.write(block, BlockClass::Data, 100, &[0; 100], &[after]));
+    }
+
+    fn free(&mut self, block: u64) {
+        self.step(|v| v.discard(block));
+    }
+
+    /// Ends the running transaction; what is on stable storage once it is.
+    fn close(&mut self) -> PatchId {
+        self.journal.begin_close();
+        let Bench {
+            store,
+            volume,
+            journal,
+        } = self;
+        journal.close(store, *volume, NOW, (1, 0)).unwrap()
+    }
+
+    /// Puts this and what it waits for on stable storage, and nothing else.
+    fn write_out(&mut self, target: PatchId) {
+        loop {
+            let batch = self
+                .store
+                .next_batch(Goal::Patches(&[target]), NOW, u64::MAX);
+            if batch.is_empty() {
+                break;
+            }
+            self.store.complete(batch, NOW);
+        }
+        assert!(!self.is_live(target), "nobody keeps it from being written");
+    }
+
+    fn is_live(&self, id: PatchId) -> bool {
+        self.store.graph().is_live(id)
+    }
+}
+
+/// Contents that an earlier commit record waits for stay where they are when the file goes. Some of them went through the log, and wait
+/// for the hold: the commit record of the transaction that freed them must not wait for them.
+#[test]
+fn a_commit_record_does_not_wait_for_what_its_transaction_logged_and_freed() {
+    let mut bench = Bench::new(JournalMode::Ordered);
+    let first = bench.contents(20, 1, PatchId::COMMITTED);
+    bench.metadata(0, 1, &[first]);
+    let earlier = bench.close();
+    bench.write_out(first);
+    assert!(bench.is_live(earlier), "only the contents are there");
+
+    bench.contents(20, 2, PatchId::COMMITTED);
+    let shorter = bench.metadata(0, 2, &[]);
+    bench.zero(20, shorter);
+    bench.metadata(0, 0, &[]);
+    bench.free(20);
+    let later = bench.close();
+    bench.write_out(later);
+}
+
+/// The same block given to another file before the transaction ends holds contents that go through the log like those before them.
+#[test]
+fn what_was_logged_freed_and_used_again_is_in_the_transaction() {
+    let mut bench = Bench::new(JournalMode::Ordered);
+    let first = bench.contents(20, 1, PatchId::COMMITTED);
+    bench.metadata(0, 1, &[first]);
+    bench.close();
+    bench.write_out(first);
+
+    bench.contents(20, 2, PatchId::COMMITTED);
+    let shorter = bench.metadata(0, 2, &[]);
+    bench.zero(20, shorter);
+    bench.metadata(0, 0, &[]);
+    bench.free(20);
+    let other = bench.contents(20, 3, PatchId::COMMITTED);
+    bench.metadata(1, 3, &[other]);
+    let later = bench.close();
+    bench.write_out(later);
+    let written = bench.store.peek(bench.volume, 20).unwrap();
+    assert!(written.iter().all(|b| *b == 3));
+}
+
+/// A file that is made and removed in one transaction leaves blocks that this transaction may use again: what is there then must be on
+/// the disk before the transaction shows it.
+#[test]
+fn a_commit_record_waits_for_contents_of_blocks_freed_and_used_again() {
+    let mut bench = Bench::new(JournalMode::Ordered);
+    let first = bench.contents(20, 1, PatchId::COMMITTED);
+    bench.metadata(0, 1, &[first]);
+    bench.metadata(0, 0, &[]);
+    bench.free(20);
+    let second = bench.contents(20, 2, PatchId::COMMITTED);
+    bench.metadata(1, 1, &[second]);
+    let closed = bench.close();
+    bench.write_out(closed);
+    assert!(!bench.is_live(second), "the file shows what it was given");
+}
+
+/// An overwritten block stays a part of the run that an earlier commit record waits for. Further blocks of the file are not of that run: an
+/// fsync of what that transaction holds would wait for them.
+#[test]
+fn contents_do_not_join_what_an_earlier_commit_record_waits_for() {
+    let mut bench = Bench::new(JournalMode::Ordered);
+    let first = bench.contents(20, 1, PatchId::COMMITTED);
+    bench.metadata(0, 1, &[first]);
+    let earlier = bench.close();
+
+    let again = bench.contents(20, 2, first);
+    assert_eq!(again, first, "nothing of the run is on its way yet");
+    let further = bench.contents(21, 2, again);
+    bench.metadata(0, 2, &[further]);
+    bench.write_out(earlier);
+    assert!(
+        bench.is_live(further),
+        "the earlier transaction does not wait for it"
+    );
+    let later = bench.close();
+    bench.write_out(later);
+    assert!(!bench.is_live(further));
+}
+
+/// What a transaction that is not committed frees may be given other contents meanwhile: those of one file are one patch, which waits for
+/// it.
+#[test]
+fn contents_of_freed_blocks_are_one_patch() {
+    for mode in [JournalMode::Ordered, JournalMode::Writeback] {
+        let mut bench = Bench::new(mode);
+        for block in 20..24 {
+            bench.contents(block, 1, PatchId::COMMITTED);
+        }
+        bench.metadata(0, 1, &[]);
+        let first = bench.close();
+        bench.write_out(first);
+        bench.metadata(0, 0, &[]);
+        (20..24).for_each(|block| bench.free(block));
+        let freeing = bench.close();
+
+        let mut run = PatchId::COMMITTED;
+        for block in 20..24 {
+            run = bench.contents(block, 2, run);
+        }
+        assert_eq!(
+            bench.contents(20, 3, run),
+            run,
+            "{mode:?}: no patch of its own"
+        );
+        bench.metadata(1, 1, &[run]);
+        let batch = bench.store.next_batch(Goal::Patches(&[run]), NOW, u64::MAX);
+        let places = batch.writes.iter().flat_map(|(_, requests)| requests);
+        let mut places = places.map(|r| r.offset_bytes / BLOCK as u64);
+        assert!(
+            places.all(|block| block >= JOURNAL.0),
+            "{mode:?}: before the transaction that freed them"
+        );
+        bench.store.complete(batch, NOW);
+        bench.write_out(freeing);
+        assert!(bench.is_live(run));
+        let last = bench.close();
+        bench.write_out(last);
+        assert_eq!(
+            bench.is_live(run),
+            mode == JournalMode::Writeback,
+            "{mode:?}"
+        );
+        bench.write_out(run);
+    }
+}

@@ -86,8 +86,11 @@ pub struct EngineFigures {
     /// Patches created, empty ones included.
     pub patches_created: u64,
     /// Of these, empty ones.
-    #[serde(skip)]
     pub patches_created_empty: u64,
+    /// Of these, runs: one patch for the contents of several blocks.
+    pub patches_created_runs: u64,
+    /// Of these, others without undo data.
+    pub patches_created_hard: u64,
     /// The most patches alive at once.
     pub patches_peak: u64,
     /// Undo data ever allocated.
@@ -115,6 +118,9 @@ impl EngineFigures {
                 - before.blocks_rewritten_for_rollback,
             patches_created: after.patches.created - before.patches.created,
             patches_created_empty: after.patches.created_empty - before.patches.created_empty,
+            patches_created_runs: after.patches.runs - before.patches.runs,
+            patches_created_hard: (after.patches.hard - after.patches.runs)
+                - (before.patches.hard - before.patches.runs),
             patches_peak: after.patches.peak,
             undo_bytes_total: after.undo.bytes_total - before.undo.bytes_total,
             undo_bytes_peak: after.undo.bytes_peak,

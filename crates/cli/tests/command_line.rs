@@ -341,3 +341,84 @@ fn a_bsd_label_is_listed() {
     let error = bench.line("mount disk#1a .").refused(1).stderr;
     assert!(error.contains("not an ext2 file system"), "{error}");
 }
+
+/// What dumpe2fs says of this, or nothing.
+fn dumped(dump: &str, name: &str) -> String {
+    let line = dump.lines().find_map(|line| line.strip_prefix(name));
+    line.unwrap_or_default().trim().to_owned()
+}
+
+#[test]
+fn a_journal_device_is_shown_as_dumpe2fs_shows_it() {
+    if tool("dumpe2fs", "e2fsprogs").is_none() || tool("mke2fs", "e2fsprogs").is_none() {
+        return;
+    }
+    let bench = Bench::new();
+    for (make, block) in [
+        (
+            "mke2fs -q -F -O journal_dev -L theirs -b 1024 log.img 4M",
+            1024,
+        ),
+        (
+            "mke2fs -q -F -O journal_dev -L theirs -b 4096 log.img 8M",
+            4096,
+        ),
+        (
+            "$BACKSTITCH mkfs -q -O journal_dev -b 1024 -s 4M log.img",
+            1024,
+        ),
+    ] {
+        let make = make.replace("$BACKSTITCH", env!("CARGO_BIN_EXE_backstitch"));
+        bench.shell(&format!("rm -f log.img disk.img; {make}"));
+        let line = format!("mkfs -q -t ext3 -b {block} -s 16M -J device=log.img disk.img");
+        bench.line(&line).good();
+        let dump = bench.shell("dumpe2fs log.img 2> /dev/null").text();
+        let info = bench.line("info --json log.img").good().json();
+        let journal = &info["journal"];
+        let number = |name: &str| dumped(&dump, name).parse::<u64>().unwrap();
+        let text = |name: &str| dumped(&dump, name);
+        assert_eq!(info["layout"], "journal");
+        assert_eq!(info["features"], serde_json::json!(["journal_dev"]));
+        assert_eq!(info["uuid"], text("Filesystem UUID:"));
+        assert_eq!(journal["uuid"], info["uuid"]);
+        assert_eq!(info["block_size_bytes"], number("Block size:"));
+        assert_eq!(info["blocks"], number("Block count:"));
+        assert_eq!(journal["blocks"], number("Total journal blocks:"));
+        assert_eq!(journal["first"], number("Journal first block:"));
+        assert_eq!(journal["start"], number("Journal start:"));
+        assert_eq!(
+            journal["users"],
+            serde_json::json!([text("Journal users:")])
+        );
+        assert_eq!(journal["checksum_type"], serde_json::Value::Null);
+        let sequence = journal["sequence"].as_u64().unwrap();
+        assert_eq!(format!("0x{sequence:08x}"), text("Journal sequence:"));
+        assert_eq!(
+            info["label"] == "theirs",
+            text("Filesystem volume name:") == "theirs"
+        );
+
+        let user = journal["users"][0].as_str().unwrap();
+        let lines = bench.line("info log.img").good().text();
+        assert!(lines.contains(&format!("used by {user}")), "{lines}");
+        // And of its file system, with and without the device.
+        let fs = bench.line("info --json -j log.img disk.img").good().json();
+        assert_eq!(
+            (&fs["uuid"], &fs["journal"]["blocks"]),
+            (&journal["users"][0], &journal["blocks"])
+        );
+        let fs = bench.line("info --json disk.img").good().json();
+        assert_eq!(fs["journal"]["device_uuid"], info["uuid"]);
+        for line in ["fsck -n log.img", "fsck -p log.img", "fsck -y log.img"] {
+            let done = bench.line(line).refused(8);
+            assert!(
+                done.stderr.contains("--journal-dev log.img"),
+                "{}",
+                done.stderr
+            );
+        }
+        let refused = bench.line("ls log.img:/").refused(1);
+        assert!(refused.stderr.contains("journal_dev"), "{}", refused.stderr);
+        assert_eq!(bench.line("journal dump log.img").good().code, 0);
+    }
+}

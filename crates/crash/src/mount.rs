@@ -137,6 +137,7 @@ impl Mount {
             },
             without_journal: false,
             journaled: mechanism.log().is_some(),
+            unwritable_journal: None,
         };
         let opened = loop {
             let mut v = Volume::new(&mut store, &mut *mechanism, volume, Duration::ZERO);

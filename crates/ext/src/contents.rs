@@ -78,9 +78,10 @@ impl Ext {
         if offset >= max {
             return Err(Error::FileTooLarge);
         }
-        let data = &data[..data
-            .len()
-            .min((max - offset).min(usize::MAX as u64) as usize)];
+        let most = self.contents_in_step(v);
+        let most = most.saturating_mul(self.block_size() as u64);
+        let most = (max - offset).min(most).min(usize::MAX as u64) as usize;
+        let data = &data[..data.len().min(most)];
         if data.is_empty() {
             return Ok(0);
         }
@@ -175,13 +176,9 @@ impl Ext {
                 Mapped::Blocks(run) => at += run.len,
                 Mapped::Hole(count) => {
                     const STEP_BLOCKS: u64 = 256;
-                    let extension = self.gather_extension(
-                        v,
-                        number,
-                        inode,
-                        at,
-                        count.min(end - at).min(STEP_BLOCKS),
-                    )?;
+                    let most = self.contents_in_step(v).min(STEP_BLOCKS);
+                    let extension =
+                        self.gather_extension(v, number, inode, at, count.min(end - at).min(most))?;
                     let stale = self.gather_stale_tail(v, inode)?;
                     let reached = to.min((at + extension.run.len) * bs);
                     let before = if reached > inode.size {

@@ -161,11 +161,11 @@ fn judge(sb: &Superblock, request: &OpenRequest) -> (Trust, Option<String>) {
             unwritable.join(", ")
         ))
     } else if has_journal && !request.journaled && !request.without_journal {
-        Some(
-            "the image has a journal, which this ordering does not write; \
-             with -o nojournal it is written without its journal"
-                .to_string(),
-        )
+        let why = request.unwritable_journal.as_deref();
+        let why = why.unwrap_or("the image has a journal, which this ordering does not write");
+        Some(format!(
+            "{why}; with -o nojournal it is written without its journal"
+        ))
     } else if trust == Trust::No {
         Some(
             "the image was not unmounted cleanly by a mechanism that keeps order; run fsck on it"

@@ -90,6 +90,14 @@ impl Ext {
         groups.len() + BESIDES <= room
     }
 
+    /// So many blocks of contents one step writes at most: all of them may go through a journal, with pointers to them, bits and the inode.
+    pub(crate) fn contents_in_step(&self, v: &Volume<'_>) -> u64 {
+        match v.room() {
+            usize::MAX => u64::MAX,
+            room => (room - room / 8).saturating_sub(BESIDES).max(1) as u64,
+        }
+    }
+
     /// The transaction keeps a place for what freeing these blocks will change.
     pub(crate) fn expect_freeing(&self, v: &mut Volume<'_>, freed: &[Run]) {
         for run in freed {

@@ -79,7 +79,7 @@ pub enum Changed {
 }
 
 /// How a file system is to be opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OpenRequest {
     /// Change nothing.
     pub read_only: bool,
@@ -89,6 +89,8 @@ pub struct OpenRequest {
     pub without_journal: bool,
     /// Changes go through the image's journal, which is empty.
     pub journaled: bool,
+    /// Why the image's journal cannot be written, in words, where it has one and that is so.
+    pub unwritable_journal: Option<String>,
 }
 
 /// What opening a file system found.

@@ -157,6 +157,7 @@ impl Engine {
         };
         let mut store = Store::new(limits, options.optimisations);
         let is_read_only = options.read_only || device.is_read_only();
+        let unwritable_journal = setup.as_ref().err().cloned();
         let mut mechanism = journal::mechanism(options, is_read_only, setup)?;
         let needs_units = mechanism.keeps_order() && !mechanism.scopes_are_atomic();
         let atomic_bytes = match options.atomic_bytes.filter(|_| needs_units) {
@@ -171,6 +172,7 @@ impl Engine {
             now: options.mount_time,
             without_journal: options.without_journal,
             journaled: mechanism.log().is_some(),
+            unwritable_journal,
         };
         let mut opened = open(
             &mut store,

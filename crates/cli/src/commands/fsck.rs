@@ -1,5 +1,6 @@
 //! `backstitch fsck IMAGE`, with the exit code of fsck(8).
 
+use super::journal::refuse_journal;
 use crate::error::{Error, Result};
 use crate::image::{DeviceOptions, now, open_device};
 use crate::show;
@@ -96,6 +97,7 @@ fn options(args: &Args) -> Options {
 /// Repairs, and says what was found and what was done.
 fn mend(args: &Args, mode: Mode) -> Result<ExitCode> {
     let device = open_device("fsck", &args.image, DeviceOptions::default())?;
+    refuse_journal("fsck", &args.image, &*device)?;
     let journal_device = journal_device(args, false)?;
     let damage = match mode {
         Mode::Preen => Damage::Refuse,
@@ -169,6 +171,7 @@ fn only_look(args: &Args) -> Result<ExitCode> {
         ..DeviceOptions::default()
     };
     let device = open_device("fsck", &args.image, read_only)?;
+    refuse_journal("fsck", &args.image, &*device)?;
     let device: Arc<dyn BlockDevice> = Arc::new(OverlayDevice::new(device));
     let journal_device = journal_device(args, true)?;
     let replayed = replay(&*device, journal_device.as_deref(), Damage::Refuse);

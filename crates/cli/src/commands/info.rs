@@ -13,7 +13,7 @@ use backstitch_vfs::Timestamp;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-/// Show type, features, geometry, free space, state and label of a file system, or the partitions of a disk.
+/// Show type, features, geometry, free space, state, label and journal of a file system, or the partitions of a disk.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Free space is what the superblock says; of an image that is in use or was left by a crash it may be off.
@@ -22,6 +22,7 @@ Examples:
   backstitch info disk.img
   backstitch info disk.img#1          one of its partitions: so they are called wherever an image is wanted
   backstitch info --json /dev/sdb1 | jq .state
+  backstitch info journal.img         a journal on a device of its own
   backstitch info --stack figure8.toml          what the file describes, drawn
 
 A stack is a TOML file. The paper's figure 8 (Frost et al., 2007):
@@ -43,6 +44,9 @@ pub(crate) struct Args {
     /// Show the stack of file systems that a TOML file describes, as they are on the image (that which the file names, where none is given)
     #[arg(long, value_name = "FILE")]
     stack: Option<PathBuf>,
+    /// The device that has the journal, where that is not in IMAGE
+    #[arg(short = 'j', long, value_name = "IMAGE2", conflicts_with = "stack")]
+    journal_dev: Option<PathBuf>,
     /// One JSON document
     #[arg(long)]
     json: bool,
@@ -61,8 +65,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if disk::show(&image, &device, args.json)? {
         return Ok(());
     }
-    let superblock = superblock("info", &image, &*device)?;
-    let document = document(&image, &superblock, &*device);
+    let document = match journal::device_document(&image, &*device)? {
+        Some(document) => document,
+        None => {
+            let other = match &args.journal_dev {
+                Some(path) => Some(open_device("info", path, read_only)?),
+                None => None,
+            };
+            let superblock = superblock("info", &image, &*device)?;
+            document(&image, &superblock, &*device, other.as_deref())
+        }
+    };
     if args.json {
         return show::print_json("info", &document);
     }
@@ -156,7 +169,12 @@ fn time(seconds: u64) -> Option<String> {
     }))
 }
 
-fn document(image: &Path, s: &Superblock, device: &dyn BlockDevice) -> Value {
+fn document(
+    image: &Path,
+    s: &Superblock,
+    device: &dyn BlockDevice,
+    journal_device: Option<&dyn BlockDevice>,
+) -> Value {
     let block = u64::from(s.block_size);
     let record = s.record.as_ref().map(|record| {
         json!({
@@ -182,7 +200,7 @@ fn document(image: &Path, s: &Superblock, device: &dyn BlockDevice) -> Value {
         "not_readable_for": s.read_support(),
         "not_writable_for": s.write_support(),
         "journal_inode": (s.journal_inode != 0).then_some(s.journal_inode),
-        "journal": journal::summary(device, None),
+        "journal": journal::summary(device, journal_device),
         "device_size_bytes": device.size_bytes(),
         "atomic_unit_bytes": device.atomic_unit_bytes(),
         "size_bytes": s.blocks_count.saturating_mul(block),

@@ -5,14 +5,16 @@ use crate::image::{DeviceOptions, open_device};
 use crate::{show, size};
 use backstitch_device::BlockDevice;
 use backstitch_ext::Ext2;
+use backstitch_ext::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use backstitch_ext::format::{Features, RawSuperblock};
 use backstitch_journal::dump::{self, Line};
-use backstitch_journal::format::ExternalJournal;
+use backstitch_journal::format::{ChecksumKind, ExternalJournal};
 use backstitch_journal::{Journal, JournalDevice};
 use backstitch_layout::{JournalHost, JournalLocation, JournalPlace};
 use backstitch_vfs::journal;
 use serde_json::{Map, Value, json};
 use std::io::{BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const WHAT: &str = "journal dump";
@@ -125,6 +127,55 @@ fn found<'d>(
     }))
 }
 
+/// What `info` shows of a device that holds a journal and no file system; `None` where it holds something else.
+pub(super) fn device_document(image: &Path, device: &dyn BlockDevice) -> Result<Option<Value>> {
+    let failed = |why: &dyn std::fmt::Display| Error::at_path("info", image, why);
+    let alone = ExternalJournal::read(device).map_err(|error| failed(&error))?;
+    let Some(alone) = alone else {
+        return Ok(None);
+    };
+    let mut bytes = [0_u8; SUPERBLOCK_SIZE];
+    (device.read(SUPERBLOCK_OFFSET, &mut bytes)).map_err(|error| failed(&error))?;
+    let raw = RawSuperblock::from_array(&bytes);
+    let label = raw.s_volume_name.split(|byte| *byte == 0).next();
+    let mut journal = Map::new();
+    match found(device, None) {
+        Ok(Some(found)) => {
+            let needs_recovery = !found.journal.superblock().is_empty();
+            journal.insert("needs_recovery".into(), needs_recovery.into());
+            journal.extend(details(&found));
+        }
+        Ok(None) => {}
+        Err(error) => drop(journal.insert("error".into(), error.to_string().into())),
+    }
+    Ok(Some(json!({
+        "image": image.display().to_string(),
+        "layout": "journal",
+        "label": String::from_utf8_lossy(label.unwrap_or_default()),
+        "uuid": super::info::uuid_text(&alone.uuid),
+        "features": Features::of(&raw).names(),
+        "journal": journal,
+        "device_size_bytes": device.size_bytes(),
+        "atomic_unit_bytes": device.atomic_unit_bytes(),
+        "size_bytes": u64::from(alone.blocks) * u64::from(alone.block_bytes),
+        "block_size_bytes": alone.block_bytes,
+        "blocks": alone.blocks,
+    })))
+}
+
+/// The error of a command that wants a file system, where a device holds another one's journal.
+pub(super) fn refuse_journal(what: &str, image: &Path, device: &dyn BlockDevice) -> Result<()> {
+    // What is damaged is for the command itself to name.
+    let Ok(Some(_)) = ExternalJournal::read(device) else {
+        return Ok(());
+    };
+    let why = "it is a journal, and no file system";
+    let shown = image.display();
+    Err(Error::at_path(what, image, why).hint(format!(
+        "backstitch {what} --journal-dev {shown} IMAGE, with the file system that it is for; `backstitch info {shown}` names that"
+    )))
+}
+
 /// What `info` shows of the journal of a file system; null where it has none.
 pub(super) fn summary(device: &dyn BlockDevice, journal_device: Option<&dyn BlockDevice>) -> Value {
     let place = match Ext2.place(device) {
@@ -152,10 +203,10 @@ pub(super) fn summary(device: &dyn BlockDevice, journal_device: Option<&dyn Bloc
 fn details(found: &Found<'_>) -> Map<String, Value> {
     let sb = found.journal.superblock();
     let bytes = u64::from(sb.blocks) * u64::from(sb.block_bytes);
-    let scan = found.place.as_ref().map(|place| {
-        let scan = found.journal.scan(place.home_blocks);
-        scan.map(|scan| scan.end.distance(scan.first))
-    });
+    // How large the file system is that a journal alone is for is not known.
+    let home_blocks = (found.place.as_ref()).map_or(u64::MAX, |place| place.home_blocks);
+    let scan = found.journal.scan(home_blocks);
+    let transactions = scan.map(|scan| scan.end.distance(scan.first));
     let mut members = Map::new();
     let mut put = |name: &str, value: Value| members.insert(name.to_owned(), value);
     put("version", sb.version.into());
@@ -169,10 +220,18 @@ fn details(found: &Found<'_>) -> Map<String, Value> {
     put("first", sb.first.into());
     put("error_number", sb.error_number.into());
     put("is_empty", sb.is_empty().into());
-    match scan {
-        Some(Ok(transactions)) => drop(put("transactions", transactions.into())),
-        Some(Err(error)) => drop(put("error", error.to_string().into())),
-        None => {}
+    let checksums = match sb.checksums().kind {
+        ChecksumKind::None => None,
+        ChecksumKind::Transaction => Some("crc32"),
+        ChecksumKind::Short | ChecksumKind::Full => Some("crc32c"),
+    };
+    put("checksum_type", json!(checksums));
+    let users = sb.users.iter().filter(|user| **user != [0; 16]);
+    let users: Vec<String> = users.map(super::info::uuid_text).collect();
+    put("users", json!(users));
+    match transactions {
+        Ok(transactions) => drop(put("transactions", transactions.into())),
+        Err(error) => drop(put("error", error.to_string().into())),
     }
     members
 }
@@ -191,11 +250,18 @@ pub(super) fn summary_text(parts: &Map<String, Value>) -> String {
     if let Some(Value::Array(names)) = parts.get("features") {
         words.extend(names.iter().filter_map(Value::as_str).map(str::to_owned));
     }
+    if let Some(kind) = text("checksum_type") {
+        words.push(format!("checksums {kind}"));
+    }
     if let (Some(sequence), Some(start)) = (number("sequence"), number("start")) {
         words.push(format!("sequence {sequence}, start {start}"));
     }
     if let Some(uuid) = text("uuid") {
         words.push(format!("UUID {uuid}"));
+    }
+    if let Some(Value::Array(users)) = parts.get("users") {
+        let users = users.iter().filter_map(Value::as_str);
+        words.extend(users.map(|user| format!("used by {user}")));
     }
     let needs = parts.get("needs_recovery") == Some(&Value::Bool(true));
     words.push(match (needs, number("transactions")) {

@@ -183,7 +183,7 @@ impl Superblock {
         let features = Features::of(&raw);
         if features.has_incompat(features::INCOMPAT_JOURNAL_DEV) {
             return Err(FormatError::Incompatible {
-                features: "journal_dev".into(),
+                features: "journal_dev: it is another file system's journal".into(),
             });
         }
         let geometry = Geometry::parse(&raw, features)?;

@@ -4,9 +4,9 @@ use super::CheckError;
 use super::finding::{Code, Findings, Location};
 use super::source::Source;
 use super::state::Context;
-use crate::format::JOURNAL_INODE;
 use crate::format::features::COMPAT_HAS_JOURNAL;
 use crate::format::inode::Inode;
+use crate::format::{FormatError, JOURNAL_INODE};
 use backstitch_journal::Error;
 use backstitch_journal::format::Superblock;
 use backstitch_journal::format::superblock::SUPERBLOCK_BYTES;
@@ -37,6 +37,11 @@ pub(super) fn check_superblock<S: Source + ?Sized>(
     let blocks = u32::try_from(inode.size >> sb.block_size_bits).unwrap_or(u32::MAX);
     match Superblock::parse(&bytes, sb.block_size, blocks, 0) {
         Ok(journal) => {
+            let unknown = journal.features.unreplayable();
+            if !unknown.is_empty() {
+                let features = format!("{} of the journal", unknown.join(", "));
+                return Err(FormatError::Incompatible { features }.into());
+            }
             if !journal.is_empty() {
                 notes.add(Code::JournalInvalid, place, || {
                     "the journal holds transactions, but the superblock does not say so".into()

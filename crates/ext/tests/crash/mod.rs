@@ -89,6 +89,7 @@ impl Machine {
             },
             without_journal: false,
             journaled: false,
+            unwritable_journal: None,
         };
         let devices = vec![device];
         let opened = loop {

@@ -296,7 +296,7 @@ impl<'o, 'v> Opening<'o, 'v> {
             read_only: is_read_only,
             without_journal: false,
             journaled: above.mechanism.log().is_some(),
-            ..*self.request
+            ..self.request.clone()
         };
         let home = self.as_device(plan, &above, 0, is_read_only)?;
         let opened = loop {

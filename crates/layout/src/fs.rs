@@ -131,6 +131,9 @@ pub trait LayoutKind: Send + Sync {
 }
 
 /// An open file system: operations on inodes, each *gather, then apply* (see the crate's documentation).
+///
+/// A layout whose names are given once and for all, without symlinks or extended attributes, need not say so of each operation on
+/// them: that is what the trait answers by itself. Whoever passes operations on to another file system passes on all of them.
 pub trait FileSystem: Send {
     /// The layout's name, as `mkfs -t` takes it.
     fn name(&self) -> &'static str;
@@ -216,12 +219,14 @@ pub trait FileSystem: Send {
     /// `Exists`, `NoSpace`, `TooManyLinks`, `NameTooLong`, …
     fn create(
         &mut self,
-        volume: &mut Volume<'_>,
-        directory: InodeNumber,
-        name: &[u8],
-        new: &NewInode<'_>,
-        now: Timestamp,
-    ) -> Result<InodeNumber>;
+        _volume: &mut Volume<'_>,
+        _directory: InodeNumber,
+        _name: &[u8],
+        _new: &NewInode<'_>,
+        _now: Timestamp,
+    ) -> Result<InodeNumber> {
+        no_names(self.read_only_reason())
+    }
 
     /// Gives an inode another name.
     ///
@@ -229,12 +234,14 @@ pub trait FileSystem: Send {
     /// `Exists`, `TooManyLinks`, `NotPermitted` for directories, `NoSpace`, …
     fn link(
         &mut self,
-        volume: &mut Volume<'_>,
-        inode: InodeNumber,
-        directory: InodeNumber,
-        name: &[u8],
-        now: Timestamp,
-    ) -> Result<()>;
+        _volume: &mut Volume<'_>,
+        _inode: InodeNumber,
+        _directory: InodeNumber,
+        _name: &[u8],
+        _now: Timestamp,
+    ) -> Result<()> {
+        no_names(self.read_only_reason())
+    }
 
     /// Takes a name away. The inode goes with its last name and its last reference.
     ///
@@ -242,11 +249,13 @@ pub trait FileSystem: Send {
     /// `NotFound`, `IsADirectory`.
     fn unlink(
         &mut self,
-        volume: &mut Volume<'_>,
-        directory: InodeNumber,
-        name: &[u8],
-        now: Timestamp,
-    ) -> Result<InodeNumber>;
+        _volume: &mut Volume<'_>,
+        _directory: InodeNumber,
+        _name: &[u8],
+        _now: Timestamp,
+    ) -> Result<InodeNumber> {
+        no_names(self.read_only_reason())
+    }
 
     /// Takes an empty directory away.
     ///
@@ -254,11 +263,13 @@ pub trait FileSystem: Send {
     /// `NotFound`, `NotADirectory`, `NotEmpty`.
     fn remove_directory(
         &mut self,
-        volume: &mut Volume<'_>,
-        directory: InodeNumber,
-        name: &[u8],
-        now: Timestamp,
-    ) -> Result<InodeNumber>;
+        _volume: &mut Volume<'_>,
+        _directory: InodeNumber,
+        _name: &[u8],
+        _now: Timestamp,
+    ) -> Result<InodeNumber> {
+        no_names(self.read_only_reason())
+    }
 
     /// Moves a name. Returns the inode that lost its name to the move, if any.
     ///
@@ -266,16 +277,20 @@ pub trait FileSystem: Send {
     /// As POSIX has them; `Invalid` where a directory would move into itself or the mechanism cannot swap.
     fn rename(
         &mut self,
-        volume: &mut Volume<'_>,
-        rename: &Rename<'_>,
-        now: Timestamp,
-    ) -> Result<Option<InodeNumber>>;
+        _volume: &mut Volume<'_>,
+        _rename: &Rename<'_>,
+        _now: Timestamp,
+    ) -> Result<Option<InodeNumber>> {
+        no_names(self.read_only_reason())
+    }
 
     /// What a symlink points to.
     ///
     /// # Errors
     /// `Invalid` where it is none.
-    fn read_link(&mut self, volume: &mut Volume<'_>, inode: InodeNumber) -> Result<Vec<u8>>;
+    fn read_link(&mut self, _volume: &mut Volume<'_>, _inode: InodeNumber) -> Result<Vec<u8>> {
+        Err(crate::Error::Invalid)
+    }
 
     /// Where a part of a file is. Appends its pieces in order, short at the end of the file. What lies on the device must be
     /// read before [`free_epoch`](Self::free_epoch) changes, or mapped anew.
@@ -360,16 +375,20 @@ pub trait FileSystem: Send {
     /// `NoAttribute`, `NotSupported` for names of no known namespace.
     fn xattr(
         &mut self,
-        volume: &mut Volume<'_>,
-        inode: InodeNumber,
-        name: &[u8],
-    ) -> Result<Vec<u8>>;
+        _volume: &mut Volume<'_>,
+        _inode: InodeNumber,
+        _name: &[u8],
+    ) -> Result<Vec<u8>> {
+        Err(crate::Error::NoAttribute)
+    }
 
     /// The names of all extended attributes, each ended by a zero byte.
     ///
     /// # Errors
     /// `Corrupt` where the attribute block is.
-    fn list_xattrs(&mut self, volume: &mut Volume<'_>, inode: InodeNumber) -> Result<Vec<u8>>;
+    fn list_xattrs(&mut self, _volume: &mut Volume<'_>, _inode: InodeNumber) -> Result<Vec<u8>> {
+        Ok(Vec::new())
+    }
 
     /// Sets an extended attribute, or takes it away where `value` is `None`.
     ///
@@ -377,13 +396,16 @@ pub trait FileSystem: Send {
     /// `NoAttribute`, `Exists`, `NoSpace` where it does not fit, `Range`, `NotSupported`.
     fn set_xattr(
         &mut self,
-        volume: &mut Volume<'_>,
-        inode: InodeNumber,
-        name: &[u8],
-        value: Option<&[u8]>,
-        mode: SetXattrMode,
-        now: Timestamp,
-    ) -> Result<()>;
+        _volume: &mut Volume<'_>,
+        _inode: InodeNumber,
+        _name: &[u8],
+        _value: Option<&[u8]>,
+        _mode: SetXattrMode,
+        _now: Timestamp,
+    ) -> Result<()> {
+        writable(self.read_only_reason())?;
+        Err(crate::Error::NotSupported)
+    }
 
     /// What must be on stable storage for the inode to be: appends patches. `data_only` leaves out what only changes times.
     fn sync_targets(
@@ -483,6 +505,20 @@ pub trait FileSystem: Send {
     /// # Errors
     /// `Miss` as any operation.
     fn mark_clean(&mut self, volume: &mut Volume<'_>, now: Timestamp) -> Result<()>;
+}
+
+/// Nothing is changed where nothing may be, whatever else there is to say about the change.
+fn writable(read_only_reason: Option<String>) -> Result<()> {
+    match read_only_reason {
+        Some(_) => Err(crate::Error::ReadOnly),
+        None => Ok(()),
+    }
+}
+
+/// The answer to a change of names where there are no names to change.
+fn no_names<T>(read_only_reason: Option<String>) -> Result<T> {
+    writable(read_only_reason)?;
+    Err(crate::Error::NotPermitted)
 }
 
 /// A move of a name.

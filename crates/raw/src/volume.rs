@@ -2,8 +2,8 @@
 
 use backstitch_layout::{
     Allocate, Attributes, Changed, DeferredStatistics, DirectoryEntry, Error, FileSystem,
-    FileSystemStatistics, FileType, InodeNumber, NewInode, OpenRequest, Piece, ReclaimProgress,
-    ReclaimStep, Rename, Result, Seek, SetAttributes, SetXattrMode, Timestamp, pieces_of_blocks,
+    FileSystemStatistics, FileType, InodeNumber, OpenRequest, Piece, ReclaimProgress, ReclaimStep,
+    Result, Seek, SetAttributes, Timestamp, pieces_of_blocks,
 };
 use backstitch_ordering::{PatchId, Volume};
 
@@ -97,12 +97,6 @@ impl RawVolume {
             Some(_) => Err(Error::ReadOnly),
             None => Ok(()),
         }
-    }
-
-    /// Names cannot be made or changed.
-    fn no_names<T>(&self) -> Result<T> {
-        self.check_writable()?;
-        Err(Error::NotPermitted)
     }
 
     fn note_unstable(&mut self, v: &Volume<'_>, id: PatchId) {
@@ -249,61 +243,6 @@ impl FileSystem for RawVolume {
         Ok(())
     }
 
-    fn create(
-        &mut self,
-        _v: &mut Volume<'_>,
-        _directory: InodeNumber,
-        _name: &[u8],
-        _new: &NewInode<'_>,
-        _now: Timestamp,
-    ) -> Result<InodeNumber> {
-        self.no_names()
-    }
-
-    fn link(
-        &mut self,
-        _v: &mut Volume<'_>,
-        _inode: InodeNumber,
-        _directory: InodeNumber,
-        _name: &[u8],
-        _now: Timestamp,
-    ) -> Result<()> {
-        self.no_names()
-    }
-
-    fn unlink(
-        &mut self,
-        _v: &mut Volume<'_>,
-        _directory: InodeNumber,
-        _name: &[u8],
-        _now: Timestamp,
-    ) -> Result<InodeNumber> {
-        self.no_names()
-    }
-
-    fn remove_directory(
-        &mut self,
-        _v: &mut Volume<'_>,
-        _directory: InodeNumber,
-        _name: &[u8],
-        _now: Timestamp,
-    ) -> Result<InodeNumber> {
-        self.no_names()
-    }
-
-    fn rename(
-        &mut self,
-        _v: &mut Volume<'_>,
-        _rename: &Rename<'_>,
-        _now: Timestamp,
-    ) -> Result<Option<InodeNumber>> {
-        self.no_names()
-    }
-
-    fn read_link(&mut self, _v: &mut Volume<'_>, _inode: InodeNumber) -> Result<Vec<u8>> {
-        Err(Error::Invalid)
-    }
-
     fn map(
         &mut self,
         v: &mut Volume<'_>,
@@ -418,27 +357,6 @@ impl FileSystem for RawVolume {
             Seek::Data => Ok(offset_bytes),
             Seek::Hole => Ok(self.size_bytes()),
         }
-    }
-
-    fn xattr(&mut self, _v: &mut Volume<'_>, _inode: InodeNumber, _name: &[u8]) -> Result<Vec<u8>> {
-        Err(Error::NoAttribute)
-    }
-
-    fn list_xattrs(&mut self, _v: &mut Volume<'_>, _inode: InodeNumber) -> Result<Vec<u8>> {
-        Ok(Vec::new())
-    }
-
-    fn set_xattr(
-        &mut self,
-        _v: &mut Volume<'_>,
-        _inode: InodeNumber,
-        _name: &[u8],
-        _value: Option<&[u8]>,
-        _mode: SetXattrMode,
-        _now: Timestamp,
-    ) -> Result<()> {
-        self.check_writable()?;
-        Err(Error::NotSupported)
     }
 
     fn sync_targets(

@@ -87,9 +87,7 @@ impl Store {
             Goal::Patches(targets) => {
                 let mut units = Vec::new();
                 self.graph.closure(targets, &mut units);
-                let mut slots: Vec<u32> =
-                    units.iter().map(|u| self.numbering.slot_of(*u)).collect();
-                slots.dedup();
+                let slots = self.slots_of(&units);
                 self.write_avoiding_rollback(&slots, &mut versions);
             }
             Goal::Expired | Goal::Oldest => {
@@ -129,8 +127,7 @@ impl Store {
         if versions.slots.is_empty() {
             let mut units = Vec::new();
             let (_, wanted) = self.graph.closure_remembered(&targets(), &mut units);
-            let mut slots: Vec<u32> = units.iter().map(|u| self.numbering.slot_of(*u)).collect();
-            slots.dedup();
+            let slots = self.slots_of(&units);
             self.write_avoiding_rollback(&slots, &mut versions);
             *rounds = Rounds {
                 wanted: Some(wanted),
@@ -138,6 +135,14 @@ impl Store {
             };
         }
         self.requests_of(versions)
+    }
+
+    /// The slots of units that are sorted, each once.
+    fn slots_of(&self, units: &[BlockId]) -> Vec<u32> {
+        let slots = units.iter().map(|unit| self.numbering.slot_of(*unit));
+        let mut slots: Vec<u32> = slots.collect();
+        slots.dedup();
+        slots
     }
 
     fn as_many_as_fit(&self, slots: impl Iterator<Item = u32>, max_bytes: u64) -> Vec<u32> {
@@ -206,8 +211,9 @@ impl Store {
             }
             self.take_up_all(index, versions);
         }
-        // Callers wait for memory, and there is nothing that could complete first.
-        if versions.slots.is_empty() && self.is_nearly_crowded() {
+        // Callers wait for memory. A long chain has one link ready at a time, which passing over would have wait for two batches of
+        // whatever else there is: each link would take three flushes.
+        if versions.slots.len() < SMALL_ROUND && self.is_nearly_crowded() {
             for index in candidates {
                 self.take_up_all(index, versions);
             }

@@ -3,10 +3,14 @@
 use std::ops::ControlFlow;
 
 use crate::graph::{Graph, NIL, State, Zones};
+use crate::links::LOOK;
 use crate::planted::Planted;
 use crate::search::Target;
 use crate::undo::{Packed, Undo};
 use crate::{BlockId, Change, Event};
+
+/// Patches of fewer bytes keep all that was there before.
+const DIFFERENCE_FROM: usize = 128;
 
 impl Graph {
     /// Soft-to-hard conversion (§4.2): no other block waits for this one, so nothing can force its soft patches back any more.
@@ -257,16 +261,27 @@ impl Graph {
         let p = &self.patches[target as usize];
         let (old_start, old_end) = (p.offset, p.offset + p.len);
         let (new_start, new_end) = (old_start.min(start), old_end.max(end));
-        if (new_start, new_end) == (old_start, old_end) {
+        let (block, undo) = (p.block as usize, p.undo);
+        let is_difference =
+            self.undo.is_difference(undo) && !self.planted(Planted::DifferenceOutlivesMerge);
+        if (new_start, new_end) == (old_start, old_end) && !is_difference {
             return;
         }
-        let (block, undo) = (p.block as usize, p.undo);
+        let new_range = new_start as usize..new_end as usize;
         let mut old = std::mem::take(&mut self.old_bytes);
         old.clear();
-        old.extend_from_slice(&bytes[new_start as usize..new_end as usize]);
-        if !self.planted(Planted::MergedUndoWrong) {
-            let inner = (old_start - new_start) as usize..(old_end - new_start) as usize;
-            self.undo.restore(undo, &mut old[inner]);
+        if is_difference {
+            // Only what the patch made shows what was there before, and newer ones may lie upon it.
+            old.extend_from_slice(bytes);
+            self.take_back(self.blocks[block].last, target, &mut old);
+            old.truncate(new_range.end);
+            old.drain(..new_range.start);
+        } else {
+            old.extend_from_slice(&bytes[new_range]);
+            if !self.planted(Planted::MergedUndoWrong) {
+                let inner = (old_start - new_start) as usize..(old_end - new_start) as usize;
+                self.undo.restore(undo, &mut old[inner]);
+            }
         }
         // What was kept before is kept again, and not counted as new.
         self.counters.undo_bytes_total -= self.undo.held_bytes(undo);
@@ -291,6 +306,23 @@ impl Graph {
         self.optimisations.hard || self.optimisations.merge
     }
 
+    /// Whether a new patch of so many bytes of a block may keep only what it makes differ. A patch of a whole block may where one of
+    /// the newest has all that was there before, so that a rollback of thousands need not go through all of them.
+    fn may_keep_difference(&self, block: BlockId, bytes: usize, block_bytes: usize) -> bool {
+        if !self.is_frugal() || bytes < DIFFERENCE_FROM {
+            return false;
+        }
+        let mut index = self.blocks[block.0 as usize].last;
+        let mut looks = 1..LOOK;
+        bytes < block_bytes
+            || std::iter::from_fn(|| {
+                let found = (index != NIL && looks.next().is_some()).then_some(index)?;
+                index = self.patches[found as usize].prev_in_block;
+                Some(found)
+            })
+            .any(|index| self.has_whole_undo(index, block_bytes))
+    }
+
     pub(crate) fn place_soft(
         &mut self,
         block: BlockId,
@@ -313,9 +345,14 @@ impl Graph {
                     covered: Packed::new(mask),
                 },
             ),
-            Change::Bytes { .. } => {
+            Change::Bytes { bytes: new, .. } => {
                 let old = &bytes[start as usize..end as usize];
-                let undo = self.undo.keep(old, self.is_frugal());
+                let difference = match self.may_keep_difference(block, old.len(), bytes.len()) {
+                    true => self.undo.keep_difference(old, new),
+                    false => None,
+                };
+                let frugal = self.is_frugal();
+                let undo = difference.unwrap_or_else(|| self.undo.keep(old, frugal));
                 self.new_patch(State::Soft, block.0, start, end - start, undo)
             }
         };

@@ -39,6 +39,8 @@ pub enum Planted {
     RollbackInWrongOrder,
     /// The undo data of a patch that grew by a merge is what the bytes were before the merge.
     MergedUndoWrong,
+    /// A patch that keeps only what it made differ takes on a further change.
+    DifferenceOutlivesMerge,
     /// An empty patch commits with the first of its dependencies.
     EmptyCommitsEarly,
     /// A held empty patch commits with its dependencies.
@@ -87,7 +89,7 @@ pub enum Planted {
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Planted; 35] = [
+    pub const ALL: [Planted; 36] = [
         Planted::OverlapLeftOut,
         Planted::HardIgnoresSearch,
         Planted::HardDespiteExternal,
@@ -101,6 +103,7 @@ impl Planted {
         Planted::HeldGoesAlong,
         Planted::RollbackInWrongOrder,
         Planted::MergedUndoWrong,
+        Planted::DifferenceOutlivesMerge,
         Planted::EmptyCommitsEarly,
         Planted::HeldCommits,
         Planted::TokenLost,

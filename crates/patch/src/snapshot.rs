@@ -16,13 +16,8 @@ pub enum UndoData {
         /// The bits.
         mask: u32,
     },
-    /// These bytes are put back at this offset.
-    Bytes {
-        /// The first byte.
-        offset_bytes: u32,
-        /// What was there.
-        bytes: Box<[u8]>,
-    },
+    /// Bytes that were there are put back, each piece at its offset.
+    Bytes(Box<[(u32, Box<[u8]>)]>),
 }
 
 impl UndoData {
@@ -33,12 +28,10 @@ impl UndoData {
             UndoData::Flip { offset_bytes, mask } => {
                 crate::create::flip(block, *offset_bytes, *mask)
             }
-            UndoData::Bytes {
-                offset_bytes,
-                bytes,
-            } => {
-                let start = *offset_bytes as usize;
-                block[start..start + bytes.len()].copy_from_slice(bytes);
+            UndoData::Bytes(pieces) => {
+                for (offset_bytes, bytes) in pieces {
+                    block[*offset_bytes as usize..][..bytes.len()].copy_from_slice(bytes);
+                }
             }
         }
     }
@@ -162,12 +155,12 @@ impl Graph {
                 mask: p.len,
             },
             (State::Soft, undo) if !matches!(undo, Undo::None) => {
-                let mut bytes = vec![0; p.len as usize].into_boxed_slice();
-                self.undo.restore(undo, &mut bytes);
-                UndoData::Bytes {
-                    offset_bytes: p.offset,
-                    bytes,
-                }
+                let pieces = self.undo.pieces(undo, p.len as usize).into_iter();
+                UndoData::Bytes(
+                    pieces
+                        .map(|(at, bytes)| (p.offset + at as u32, bytes))
+                        .collect(),
+                )
             }
             _ => UndoData::None,
         }

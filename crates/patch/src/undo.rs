@@ -12,7 +12,7 @@ pub(crate) enum Undo {
     Zero,
     /// They fit into the patch. Zeros follow.
     Inline([u8; 8]),
-    /// They are in this slot of the [`UndoStore`]. Zeros follow.
+    /// They are in this slot of the [`UndoStore`]: all of them up to the zeros at their end, or those that the patch made differ.
     Stored(Packed),
 }
 
@@ -44,6 +44,8 @@ pub(crate) struct UndoStore {
     free_slots: Vec<u32>,
     spare: [Vec<Box<[u8]>>; CLASSES],
     spare_bytes: usize,
+    /// Scratch space.
+    difference: Vec<u8>,
 }
 
 /// A part of a buffer.
@@ -51,6 +53,54 @@ pub(crate) struct UndoStore {
 struct Kept {
     buffer: Box<[u8]>,
     len_bytes: usize,
+    /// It holds [pieces](Pieces): the rest is as after the patch.
+    is_difference: bool,
+}
+
+/// Where in a patch's range some bytes lie, and how many: two numbers of 16 bits before each piece.
+const HEAD_BYTES: usize = 4;
+/// So many bytes that are the same end a piece: it costs less to keep fewer of them.
+const GAP: usize = HEAD_BYTES;
+
+/// The pieces of a difference, each with where in the patch's range it begins.
+struct Pieces<'a>(&'a [u8]);
+
+impl<'a> Iterator for Pieces<'a> {
+    type Item = (usize, &'a [u8]);
+
+    fn next(&mut self) -> Option<(usize, &'a [u8])> {
+        let ([a, b, c, d], rest) = self.0.split_first_chunk::<HEAD_BYTES>()?;
+        let (at, len) = (u16::from_ne_bytes([*a, *b]), u16::from_ne_bytes([*c, *d]));
+        let (piece, rest) = rest.split_at(usize::from(len));
+        self.0 = rest;
+        Some((usize::from(at), piece))
+    }
+}
+
+/// Where old and new bytes differ from `from` on.
+fn next_difference(old: &[u8], new: &[u8], mut from: usize) -> Option<usize> {
+    while old.len() - from >= 8 && old[from..from + 8] == new[from..from + 8] {
+        from += 8;
+    }
+    (from..old.len()).find(|at| old[*at] != new[*at])
+}
+
+/// Appends the pieces of `old` that `new` does not have, both as long as each other.
+fn put_difference(old: &[u8], new: &[u8], into: &mut Vec<u8>) {
+    let mut from = 0;
+    while let Some(start) = next_difference(old, new, from) {
+        let mut end = start + 1;
+        from = end;
+        while from < old.len() && from - end < GAP {
+            from += 1;
+            if old[from - 1] != new[from - 1] {
+                end = from;
+            }
+        }
+        into.extend_from_slice(&(start as u16).to_ne_bytes());
+        into.extend_from_slice(&((end - start) as u16).to_ne_bytes());
+        into.extend_from_slice(&old[start..end]);
+    }
 }
 
 impl UndoStore {
@@ -70,11 +120,30 @@ impl UndoStore {
             bytes[..kept.len()].copy_from_slice(kept);
             return Undo::Inline(bytes);
         }
-        let mut buffer = self.buffer(kept.len());
-        buffer[..kept.len()].copy_from_slice(kept);
+        self.store(kept, false)
+    }
+
+    /// Keeps of the old bytes of a patch those that its new bytes differ from, where that takes less than half of the space. Then they
+    /// are put back only into what the patch made: it cannot take on a further change.
+    pub(crate) fn keep_difference(&mut self, old: &[u8], new: &[u8]) -> Option<Undo> {
+        if old.len() > usize::from(u16::MAX) {
+            return None;
+        }
+        let mut difference = std::mem::take(&mut self.difference);
+        difference.clear();
+        put_difference(old, new, &mut difference);
+        let undo = (difference.len() < old.len() / 2).then(|| self.store(&difference, true));
+        self.difference = difference;
+        undo
+    }
+
+    fn store(&mut self, bytes: &[u8], is_difference: bool) -> Undo {
+        let mut buffer = self.buffer(bytes.len());
+        buffer[..bytes.len()].copy_from_slice(bytes);
         let kept = Kept {
             buffer,
-            len_bytes: kept.len(),
+            len_bytes: bytes.len(),
+            is_difference,
         };
         if let Some(slot) = self.free_slots.pop() {
             self.slots[slot as usize] = kept;
@@ -82,6 +151,27 @@ impl UndoStore {
         }
         self.slots.push(kept);
         Undo::Stored(Packed::new(self.slots.len() as u32 - 1))
+    }
+
+    /// Whether this is only what a patch made differ.
+    pub(crate) fn is_difference(&self, undo: Undo) -> bool {
+        matches!(undo, Undo::Stored(slot) if self.slots[slot.get() as usize].is_difference)
+    }
+
+    /// Says what is put back where in a patch's range of so many bytes, once all that was made later is taken back.
+    pub(crate) fn pieces(&self, undo: Undo, len_bytes: usize) -> Vec<(usize, Box<[u8]>)> {
+        match undo {
+            Undo::Stored(slot) if self.is_difference(undo) => {
+                let kept = &self.slots[slot.get() as usize];
+                let pieces = Pieces(&kept.buffer[..kept.len_bytes]);
+                pieces.map(|(at, bytes)| (at, bytes.into())).collect()
+            }
+            _ => {
+                let mut bytes = vec![0; len_bytes].into_boxed_slice();
+                self.restore(undo, &mut bytes);
+                vec![(0, bytes)]
+            }
+        }
     }
 
     /// The bytes of undo data that are held with this.
@@ -107,7 +197,8 @@ impl UndoStore {
         (size / SMALLEST).trailing_zeros() as usize
     }
 
-    /// Puts the old bytes into `into`, which is as long as they are.
+    /// Puts the old bytes into `into`, which is as long as they are, and as the patch made it where [only the
+    /// difference](Self::is_difference) is kept.
     pub(crate) fn restore(&self, undo: Undo, into: &mut [u8]) {
         let kept = match &undo {
             Undo::None | Undo::Flip { .. } => return,
@@ -115,7 +206,14 @@ impl UndoStore {
             Undo::Inline(bytes) => &bytes[..into.len().min(bytes.len())],
             Undo::Stored(slot) => {
                 let kept = &self.slots[slot.get() as usize];
-                &kept.buffer[..kept.len_bytes]
+                let bytes = &kept.buffer[..kept.len_bytes];
+                if kept.is_difference {
+                    for (at, piece) in Pieces(bytes) {
+                        into[at..at + piece.len()].copy_from_slice(piece);
+                    }
+                    return;
+                }
+                bytes
             }
         };
         let (first, zeros) = into.split_at_mut(kept.len());
@@ -136,5 +234,44 @@ impl UndoStore {
             self.spare_bytes += buffer.len();
             self.spare[class].push(buffer);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_puts_back_what_was_there() {
+        let mut random = 1u32;
+        let mut next = || {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            random >> 16
+        };
+        let mut undo = UndoStore::default();
+        for round in 0..2_000 {
+            let len = 1 + next() as usize % 300;
+            let old: Vec<u8> = (0..len).map(|_| next() as u8).collect();
+            let mut new = old.clone();
+            for _ in 0..next() % 6 {
+                let at = next() as usize % len;
+                new[at] = next() as u8;
+            }
+            let Some(kept) = undo.keep_difference(&old, &new) else {
+                continue;
+            };
+            assert!(undo.is_difference(kept));
+            assert!(undo.held_bytes(kept) < len as u64 / 2);
+            let mut back = new.clone();
+            undo.restore(kept, &mut back);
+            assert_eq!(back, old, "round {round}");
+            let mut back = new.clone();
+            for (at, bytes) in undo.pieces(kept, len) {
+                back[at..at + bytes.len()].copy_from_slice(&bytes);
+            }
+            assert_eq!(back, old, "round {round}");
+            undo.forget(kept);
+        }
+        assert!(undo.keep_difference(&[1; 200], &[2; 200]).is_none());
     }
 }

@@ -249,41 +249,62 @@ impl Graph {
 
     /// Takes the block's uncommitted patches back in `copy`, newest first.
     fn roll_back(&self, block: BlockId, copy: &mut [u8]) {
-        let wrong_order = self.planted(Planted::RollbackInWrongOrder);
         let b = &self.blocks[block.0 as usize];
-        let mut index = match wrong_order {
-            true => b.first,
-            false => self.first_of_whole(b.first, copy.len()).unwrap_or(b.last),
-        };
-        while index != NIL {
-            let p = &self.patches[index as usize];
-            match p.state {
-                State::Bits => create::flip(copy, p.offset, p.len),
-                State::Soft => {
-                    let range = p.offset as usize..(p.offset + p.len) as usize;
-                    self.undo.restore(p.undo, &mut copy[range]);
-                }
-                _ => debug_assert!(false, "a hard patch cannot be rolled back"),
+        if self.planted(Planted::RollbackInWrongOrder) {
+            let mut index = b.first;
+            while index != NIL {
+                self.take_back_one(index, copy);
+                index = self.patches[index as usize].next_in_block;
             }
-            index = if wrong_order {
-                p.next_in_block
-            } else {
-                p.prev_in_block
-            };
+            return;
+        }
+        let newest = self.first_of_whole(b.first, copy.len()).unwrap_or(b.last);
+        self.take_back(newest, NIL, copy);
+    }
+
+    /// Takes back in `copy` what a block's uncommitted patches did from `newest` down to `oldest`, or to the oldest there is.
+    pub(crate) fn take_back(&self, newest: u32, oldest: u32, copy: &mut [u8]) {
+        let mut index = newest;
+        while index != NIL {
+            self.take_back_one(index, copy);
+            if index == oldest {
+                break;
+            }
+            index = self.patches[index as usize].prev_in_block;
         }
     }
 
-    /// One of the oldest patches of a block that changes all of it: to take it back takes back all that came after it.
+    fn take_back_one(&self, index: u32, copy: &mut [u8]) {
+        let p = &self.patches[index as usize];
+        match p.state {
+            State::Bits => create::flip(copy, p.offset, p.len),
+            State::Soft => {
+                let range = p.offset as usize..(p.offset + p.len) as usize;
+                self.undo.restore(p.undo, &mut copy[range]);
+            }
+            _ => debug_assert!(false, "a hard patch cannot be rolled back"),
+        }
+    }
+
+    /// One of the oldest patches of a block that changes all of it and has all that was there before: to take it back takes back all
+    /// that came after it.
     fn first_of_whole(&self, first: u32, block_bytes: usize) -> Option<u32> {
         let mut index = first;
         for _ in 0..LOOK {
             let p = self.patches.get(index as usize)?;
-            if p.state == State::Soft && (p.offset, p.len as usize) == (0, block_bytes) {
+            if self.has_whole_undo(index, block_bytes) {
                 return Some(index);
             }
             index = p.next_in_block;
         }
         None
+    }
+
+    /// Whether a patch changes all of its block and has all that was there before.
+    pub(crate) fn has_whole_undo(&self, index: u32, block_bytes: usize) -> bool {
+        let p = &self.patches[index as usize];
+        let is_whole = (p.offset, p.len as usize) == (0, block_bytes);
+        p.state == State::Soft && is_whole && !self.undo.is_difference(p.undo)
     }
 
     /// The block's version in flight is on stable storage: its patches commit, and what waited for them may become ready.

@@ -23,6 +23,14 @@ pub(crate) enum Step {
         data: Vec<u8>,
         deps: Vec<u16>,
     },
+    /// A change of all of the block from `from` on, of which these bytes become others, counted from the first that other changes
+    /// lie in.
+    Wide {
+        block: u32,
+        from: u32,
+        bytes: Vec<(u8, u8)>,
+        deps: Vec<u16>,
+    },
     /// A change that joins the run of the change made `run` before the last one, if it can; it waits for nothing, or for the held empty
     /// patch that was made `after` before the last one.
     InRun {
@@ -96,6 +104,8 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         24 => (0..BLOCKS, 0u32..20, prop::collection::vec(any::<u8>(), 1..5), deps())
             .prop_map(|(block, offset, data, deps)| Step::Bytes { block, offset, data, deps }),
+        5 => (0..BLOCKS, prop_oneof![3 => Just(0u32), 1 => 1u32..12], prop::collection::vec((0u8..28, any::<u8>()), 0..4), deps())
+            .prop_map(|(block, from, bytes, deps)| Step::Wide { block, from, bytes, deps }),
         16 => (0..BLOCKS, 0u32..20, prop::collection::vec(any::<u8>(), 1..5), 0u16..6, prop::option::of(0u16..2))
             .prop_map(|(block, offset, data, run, after)| Step::InRun { block, offset, data, run, after }),
         1 => (0..BLOCKS).prop_map(|block| Step::TakeFromRun { block }),
@@ -348,6 +358,22 @@ impl Run {
                 let change = Change::Bytes {
                     offset_bytes,
                     bytes: data,
+                };
+                self.create(*block, change, deps);
+            }
+            Step::Wide {
+                block,
+                from,
+                bytes,
+                deps,
+            } => {
+                let mut data = self.newest[*block as usize][*from as usize..].to_vec();
+                for (at, value) in bytes {
+                    data[(FIRST_BYTE + u32::from(*at) - *from) as usize] = *value;
+                }
+                let change = Change::Bytes {
+                    offset_bytes: *from,
+                    bytes: &data,
                 };
                 self.create(*block, change, deps);
             }

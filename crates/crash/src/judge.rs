@@ -155,16 +155,47 @@ impl Judge {
             Ok(inner) => inner?,
             Err(error) => return Some(outside(unmountable(&error.to_string()))),
         };
-        let verdict = self.try_judge(&inner, model, question);
+        let is_shown = fork.nesting.as_ref().is_some_and(|n| n.is_shown());
+        let verdict = match is_shown {
+            true => self.judge_tree(fork, &inner, model, question),
+            false => self.try_judge(&inner, model, question),
+        };
         if verdict.is_some() || question != Question::Reclaim {
             return verdict;
         }
         let maps_behind = self.maps_behind;
-        let verdict = self
-            .recover_whole(fork, model)
-            .or_else(|| self.recover_in_use(fork));
+        let verdict = self.recover_whole(fork, model).or_else(|| {
+            // Whoever does something at random gives the file that holds the other one another name.
+            (!is_shown).then(|| self.recover_in_use(fork))?
+        });
         self.maps_behind = maps_behind;
         verdict
+    }
+
+    /// A state with another one inside that is a part of the same tree: what was promised is asked of the tree.
+    fn judge_tree(
+        &mut self,
+        fork: &Fork,
+        inner: &Fork,
+        model: &Model,
+        question: Question,
+    ) -> Option<Verdict> {
+        let mut mapped_behind = Vec::new();
+        if question != Question::Promises {
+            let found = self.check(&fork.outermost(), false);
+            match found.and_then(|behind| self.check_recovered(inner).map(|_| behind)) {
+                Ok(behind) => mapped_behind = behind,
+                Err(verdict) => return Some(verdict),
+            }
+        }
+        let mut mount = match Mount::open(fork.clone(), self.engine, false, &mut Nobody) {
+            Ok(mount) => mount,
+            Err(error) => return Some(unmountable(&error.to_string())),
+        };
+        if let Some(reason) = mount.fs.read_only_reason() {
+            return Some(unmountable(&reason));
+        }
+        promise(&mut mount, model, &mapped_behind, "")
     }
 
     /// As [`check`](Self::check) of what must be clean, with all that is inside.

@@ -13,6 +13,7 @@ use backstitch_ordering::{GroupError, MechanismKind, Operation as Scope};
 use crate::image::Fork;
 use crate::model::{Model, New, ObjectId, ROOT};
 use crate::mount::{Engine, Mount, Watcher};
+use crate::nested::Nesting;
 use crate::operation::{Data, Operation, Path};
 use crate::promises::read_file;
 
@@ -36,6 +37,7 @@ impl Machine {
     /// # Errors
     /// Where it cannot be mounted.
     pub(crate) fn new(fork: Fork, engine: Engine, watcher: &mut dyn Watcher) -> Result<Machine> {
+        let nesting = fork.nesting.clone();
         let mount = Mount::open(fork, engine, false, watcher)?;
         let mut machine = Machine {
             mount,
@@ -47,7 +49,7 @@ impl Machine {
         let root = machine.mount.fs.root();
         let root = machine.learn(root, watcher)?;
         debug_assert_eq!(root, ROOT);
-        machine.learn_directory(root, watcher)?;
+        machine.learn_directory(root, nesting.as_deref(), watcher)?;
         machine.model.borrow_mut().promise_all();
         Ok(machine)
     }
@@ -86,7 +88,12 @@ impl Machine {
     }
 
     /// What a directory of the image holds from the start.
-    fn learn_directory(&mut self, id: ObjectId, watcher: &mut dyn Watcher) -> Result<()> {
+    fn learn_directory(
+        &mut self,
+        id: ObjectId,
+        nesting: Option<&Nesting>,
+        watcher: &mut dyn Watcher,
+    ) -> Result<()> {
         let inode = self.model.borrow().inode(id);
         let names = self.mount.run(Scope::Administration, watcher, |fs, v, _| {
             let mut names = Vec::new();
@@ -100,6 +107,10 @@ impl Machine {
             Ok(names)
         })?;
         for (name, inode) in names {
+            if nesting.is_some_and(|nesting| nesting.holds(&name)) {
+                self.model.borrow_mut().foreign.insert(inode);
+                continue;
+            }
             let known = self.known(inode, watcher)?;
             let child = match known {
                 Some(child) => child,
@@ -110,7 +121,7 @@ impl Machine {
                 continue;
             }
             if self.model.borrow().object(child).kind == FileType::Directory {
-                self.learn_directory(child, watcher)?;
+                self.learn_directory(child, None, watcher)?;
             }
         }
         Ok(())

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use backstitch_layout::{FileType, InodeNumber};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::operation::Path;
 
@@ -85,6 +85,8 @@ pub(crate) struct Model {
     pub(crate) objects: Vec<Object>,
     by_identity: FxHashMap<(u32, u32), ObjectId>,
     labels: FxHashMap<u32, ObjectId>,
+    /// Files that others change: nothing is promised of them.
+    pub(crate) foreign: FxHashSet<InodeNumber>,
     /// The patchgroups that are engaged, and which comes after which, directly.
     pub(crate) under: Under,
     pub(crate) comes_after: BTreeSet<(u32, u32)>,

@@ -215,6 +215,7 @@ impl Mount {
                 // Others may come between the steps of a long operation, and so may the end of a transaction.
                 Err(Error::Again) => self.tend_log(self.clock, watcher)?,
                 Err(Error::WaitForFrees) => self.drain(watcher)?,
+                Err(Error::WaitForTransaction) => drop(self.commit(watcher)?),
                 Err(Error::WaitForNames) => {
                     self.reclaim_until(watcher, |progress| progress.is_settled)?;
                 }

@@ -19,6 +19,8 @@ use crate::mount::{Engine, Mount, Nobody};
 const INNER: &str = "inner";
 /// The name of the file that holds its journal.
 const JOURNAL: &str = "journal";
+/// The name of the directory in whose place the innermost shows, where it does.
+const PLACE: &str = "loop";
 
 /// What a file system of an image holds.
 #[derive(Debug)]
@@ -27,6 +29,8 @@ pub(crate) struct Nesting {
     levels: u8,
     /// The innermost has its journal in a file beside it.
     has_journal: bool,
+    /// The workload runs on the outermost, in which the innermost shows in place of a directory.
+    is_shown: bool,
     /// The image inside as the base has it.
     inside: OnceLock<Inside>,
 }
@@ -44,11 +48,22 @@ impl Nesting {
         Nesting {
             levels,
             has_journal,
+            is_shown: false,
             inside: OnceLock::new(),
         }
     }
 
-    /// What opens all of it, with the innermost file system in front and under this mechanism.
+    /// Whether the workload runs on the outermost file system, the innermost being a part of its tree.
+    pub(crate) fn is_shown(&self) -> bool {
+        self.is_shown
+    }
+
+    /// Whether a name in the root stands for a file whose contents are what is done inside, of which nothing is promised.
+    pub(crate) fn holds(&self, name: &[u8]) -> bool {
+        self.is_shown && [INNER, JOURNAL].iter().any(|file| file.as_bytes() == name)
+    }
+
+    /// What opens all of it, with the innermost file system under this mechanism, and in front unless it shows in another one.
     pub(crate) fn stack(&self, ordering: MechanismKind) -> Stack {
         let levels = usize::from(self.levels);
         let path = |volume: usize, name: &str| InnerPath {
@@ -69,12 +84,12 @@ impl Nesting {
                 } else {
                     MechanismKind::Soft
                 }),
-                at: None,
+                at: (is_last && self.is_shown).then(|| path(0, PLACE)),
             }
         });
         Stack {
             volumes: volumes.collect(),
-            front: levels,
+            front: if self.is_shown { 0 } else { levels },
         }
     }
 }
@@ -88,6 +103,20 @@ impl Fork {
     pub fn nested(bytes: Vec<u8>, block_bytes: u32, levels: u8, has_journal: bool) -> Fork {
         let mut fork = Fork::new(bytes, block_bytes);
         fork.nesting = (levels > 0).then(|| Arc::new(Nesting::new(levels, has_journal)));
+        fork
+    }
+
+    /// As [`nested`](Self::nested), one level deep, with the file system inside in place of the directory `loop` of the one outside:
+    /// workloads run on both.
+    ///
+    /// # Panics
+    /// If the image is not a whole number of blocks.
+    pub fn nested_in_tree(bytes: Vec<u8>, block_bytes: u32, has_journal: bool) -> Fork {
+        let mut fork = Fork::new(bytes, block_bytes);
+        fork.nesting = Some(Arc::new(Nesting {
+            is_shown: true,
+            ..Nesting::new(1, has_journal)
+        }));
         fork
     }
 

@@ -110,6 +110,9 @@ impl Check<'_> {
     fn entry(&mut self, directory: &Object, shown: &Shown, path: &str) {
         let path = format!("{path}/{}", String::from_utf8_lossy(&shown.name));
         let inode = shown.inode;
+        if self.model.foreign.contains(&inode) {
+            return;
+        }
         let attributes = match self.run(|fs, v, _| fs.attributes(v, inode)) {
             Ok(attributes) => attributes,
             Err(error) => return self.note(format!("{path}: inode {inode}: {error}")),

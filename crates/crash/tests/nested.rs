@@ -59,6 +59,16 @@ fn made(size_bytes: usize, journal_uuid: Option<[u8; 16]>) -> Vec<u8> {
 
 /// A file system with these files; their blocks of zeros are holes where `is_sparse`.
 fn around(files: &[(&str, &[u8])], size_bytes: usize, is_sparse: bool) -> Vec<u8> {
+    around_with(files, &[], size_bytes, is_sparse)
+}
+
+/// The same, with these directories.
+fn around_with(
+    files: &[(&str, &[u8])],
+    directories: &[&str],
+    size_bytes: usize,
+    is_sparse: bool,
+) -> Vec<u8> {
     let device = Arc::new(MemoryDevice::from_bytes(made(size_bytes, None)));
     let options = MountOptions {
         mount_time: backstitch_vfs::Timestamp {
@@ -68,16 +78,24 @@ fn around(files: &[(&str, &[u8])], size_bytes: usize, is_sparse: bool) -> Vec<u8
         ..MountOptions::default()
     };
     let engine = Engine::mount(device.clone(), &Ext2, &options).unwrap();
+    let new = NewInode {
+        file_type: FileType::Regular,
+        permissions: 0o644,
+        umask: 0,
+        uid: 0,
+        gid: 0,
+        device_number: 0,
+        target: b"",
+    };
+    let directory = NewInode {
+        file_type: FileType::Directory,
+        ..new
+    };
+    for name in directories {
+        let made = engine.create(engine.root(), name.as_bytes(), &directory);
+        made.unwrap();
+    }
     for (name, contents) in files {
-        let new = NewInode {
-            file_type: FileType::Regular,
-            permissions: 0o644,
-            umask: 0,
-            uid: 0,
-            gid: 0,
-            device_number: 0,
-            target: b"",
-        };
         let inode = engine
             .create(engine.root(), name.as_bytes(), &new)
             .unwrap()
@@ -109,6 +127,21 @@ fn nested(levels: u8, is_sparse: bool) -> Fork {
 
 /// The paper's figure 8: a file system with its journal in another file beside it.
 fn figure_8() -> Fork {
+    let (inner, journal) = with_journal();
+    let files: [(&str, &[u8]); 2] = [("inner", &inner), ("journal", &journal)];
+    Fork::nested(around(&files, 1600 * BLOCK, false), BLOCK as u32, 1, true)
+}
+
+/// The same, with the file system inside in the tree of the other.
+fn figure_8_in_tree() -> Fork {
+    let (inner, journal) = with_journal();
+    let files: [(&str, &[u8]); 2] = [("inner", &inner), ("journal", &journal)];
+    let image = around_with(&files, &["loop"], 1600 * BLOCK, false);
+    Fork::nested_in_tree(image, BLOCK as u32, true)
+}
+
+/// A file system and its journal.
+fn with_journal() -> (Vec<u8>, Vec<u8>) {
     let journal = MemoryDevice::new(1030 * BLOCK);
     let how = MkfsJournal {
         size_bytes: None,
@@ -122,8 +155,7 @@ fn figure_8() -> Fork {
     let uuid = how.write(&journal).unwrap().uuid;
     let inner = made(320 * BLOCK, Some(uuid));
     attach_journal(&journal, [7; 16]).unwrap();
-    let files: [(&str, &[u8]); 2] = [("inner", &inner), ("journal", &journal.snapshot())];
-    Fork::nested(around(&files, 1600 * BLOCK, false), BLOCK as u32, 1, true)
+    (inner, journal.snapshot())
 }
 
 /// How long the tests may take: a factor, for long runs.
@@ -134,6 +166,17 @@ fn effort() -> u64 {
 
 fn explore(
     base: &Fork,
+    script: (&str, &str),
+    ordering: MechanismKind,
+    observer: &dyn Observer,
+) -> Results {
+    explore_up_to(120, base, script, ordering, observer)
+}
+
+/// At most so many states in each run.
+fn explore_up_to(
+    most: u64,
+    base: &Fork,
     (name, script): (&str, &str),
     ordering: MechanismKind,
     observer: &dyn Observer,
@@ -141,6 +184,7 @@ fn explore(
     let operations = parse_script(script).expect("a script of our own");
     let setup = match name {
         "compressor" => 3,
+        "between" => 6,
         _ => 0,
     };
     let both = [Optimisations::NONE, Optimisations::BOTH];
@@ -165,7 +209,7 @@ fn explore(
         whole_every: 64,
         in_use_every: 64,
         most_states: u64::MAX,
-        most_states_each: 120 * effort(),
+        most_states_each: most * effort(),
         most_failures: 1,
         threads: 2,
     };
@@ -224,6 +268,45 @@ fn patchgroups_hold_inside() {
         &NoObserver,
     );
     assert_good(&results, COMPRESSOR.0);
+}
+
+/// From the file system outside to the one inside and back, and once more: a name in either comes after what was done in the other. What
+/// is synced inside ends transactions.
+const BETWEEN: (&str, &str) = (
+    "between",
+    "creat a; write a 0 3000; creat loop/a; write loop/a 0 3000; creat loop/z; sync; engage 1; creat b; append b 1500; disengage 1; \
+     depend 2 1; engage 2; creat loop/b; append loop/b 700; disengage 2; fsync loop/z; append loop/z 10; fsync loop/z; depend 3 2; \
+     engage 3; unlink a; write b 0 900; disengage 3; depend 4 3; engage 4; rename loop/b loop/a; write loop/a 100 300; disengage 4; \
+     depend 5 4; depend 5 1; engage 5; rename b a; creat loop/c; disengage 5; depend 6 5; engage 6; \
+     unlink loop/a; creat c; append c 1200; disengage 6",
+);
+
+struct BrokenJournal;
+
+impl Observer for BrokenJournal {
+    fn thread_starts(&self) {
+        backstitch_journal::planted::plant(Some(
+            backstitch_journal::planted::Planted::OtherVolumesForgotten,
+        ));
+    }
+}
+
+#[test]
+fn patchgroups_hold_between_file_systems_of_a_stack() {
+    let orderings = [
+        MechanismKind::Journal(JournalMode::Writeback),
+        MechanismKind::Journal(JournalMode::Ordered),
+        MechanismKind::Journal(JournalMode::Full),
+    ];
+    let base = figure_8_in_tree();
+    for ordering in orderings {
+        let results = explore_up_to(300, &base, BETWEEN, ordering, &NoObserver);
+        assert_good(&results, &format!("between, {ordering}"));
+        let results = explore_up_to(10_000, &base, BETWEEN, ordering, &BrokenJournal);
+        let found = results.failures.first().map(|f| f.verdict());
+        let found = found.unwrap_or_else(|| panic!("{ordering}: nothing was found"));
+        assert!(found.contains("patchgroup"), "{ordering}: {found}");
+    }
 }
 
 #[test]

@@ -27,6 +27,8 @@ pub enum Planted {
     PartOfOriginalsForgotten,
     /// Contents written under a patchgroup stay out of the journal. Not among [`ALL`](Self::ALL): only groups show it.
     GroupsPastJournal,
+    /// A transaction does not wait for what its patchgroups come after on other volumes. Not among [`ALL`](Self::ALL) either.
+    OtherVolumesForgotten,
 }
 
 impl Planted {

@@ -21,6 +21,9 @@ pub enum Error {
     /// Space may become free: a crash left some that is not reclaimed yet. Call again once it is.
     #[error("waiting for the reclaim of what a crash left")]
     WaitForReclaim,
+    /// The running transaction is to come after something that waits for it: call again once it is ended.
+    #[error("waiting for the running transaction to end")]
+    WaitForTransaction,
     /// The step was done, and there is more: call again (long truncations).
     #[error("more steps to do")]
     Again,

@@ -49,6 +49,10 @@ pub trait Log {
     /// Whether the patch cannot be on stable storage before the running transaction is closed.
     fn waits_for_running(&self, store: &Store, id: PatchId) -> bool;
 
+    /// The running transaction is to be on stable storage after these patches of other volumes. False where one of them waits for the
+    /// running transaction: that has to be closed first, and then asked for again.
+    fn come_after(&mut self, store: &mut Store, patches: &[PatchId]) -> bool;
+
     /// From here on changes go through the log. Returns what must be on stable storage first.
     fn start(&mut self, store: &mut Store, volume: VolumeId) -> PatchId;
 

@@ -104,6 +104,25 @@ impl<'a> Volume<'a> {
         self.wanted_above.append(&mut patches);
     }
 
+    /// Where the step changes something under patchgroups, and its volume has a log: has the running transaction come after what the
+    /// groups come after on other volumes (Frost et al., §5.1: dependencies are shifted to the commit record). False where that
+    /// transaction must be closed first, for some of it waits for that.
+    #[must_use]
+    pub fn come_after_groups(&mut self) -> bool {
+        let Some((groups, engaged)) = &self.groups else {
+            return true;
+        };
+        if self.operation.is_none() {
+            return true;
+        }
+        let Some(log) = self.mechanism.log() else {
+            return true;
+        };
+        let mut heads = Vec::new();
+        groups.heads(self.store.graph(), engaged, &mut heads);
+        log.come_after(self.store, &heads)
+    }
+
     /// Does something that no patchgroup of the step need care for.
     pub fn without_groups<T>(&mut self, body: impl FnOnce(&mut Self) -> T) -> T {
         let groups = self.groups.take();

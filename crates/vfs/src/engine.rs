@@ -347,6 +347,7 @@ impl Engine {
                     MutexGuard::bump(&mut core);
                 }
                 Err(LayoutError::WaitForFrees) => self.drain(&mut core)?,
+                Err(LayoutError::WaitForTransaction) => drop(self.commit(&mut core)?),
                 Err(LayoutError::WaitForNames) => {
                     self.reclaim_until(&mut core, |progress| progress.is_settled)?;
                 }

@@ -63,6 +63,7 @@ impl Error {
                 | E::WaitForFrees
                 | E::WaitForNames
                 | E::WaitForReclaim
+                | E::WaitForTransaction
                 | E::Again => 5,
                 E::NoSuchAddress => 6,
                 E::AccessDenied => 13,

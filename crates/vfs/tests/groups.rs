@@ -10,24 +10,12 @@ use backstitch_device::{
     BlockDevice, FaultKind, FaultLength, Loss, MemoryDevice, Result as DeviceResult, WriteRequest,
 };
 use backstitch_ext::Ext2;
-use backstitch_vfs::{Engine, Error, GroupError, GroupId, InodeNumber, MountOptions};
-use support::{Disk, check, new_image, read_all, write_new};
+use backstitch_ordering::MechanismKind;
+use backstitch_vfs::{Engine, Error, GroupError, InodeNumber, MountOptions};
+use support::{Disk, after, check, new_image, read_all, write_new};
 
 fn disk() -> Disk {
     Disk::new(new_image(8 << 20, 512), Loss::Everything)
-}
-
-/// A group that comes after another one, and what is done under it.
-fn after(engine: &Engine, before: Option<GroupId>, body: impl FnOnce()) -> GroupId {
-    let group = engine.group_create().unwrap();
-    if let Some(before) = before {
-        engine.group_depend(group, before).unwrap();
-        engine.group_close(before);
-    }
-    engine.group_engage(group).unwrap();
-    engine.under(&[group], body);
-    engine.group_disengage(group).unwrap();
-    group
 }
 
 fn append(engine: &Engine, inode: InodeNumber, data: &[u8]) {
@@ -40,8 +28,8 @@ fn a_chain_of_appends_costs_no_more_than_one() {
     let disk = disk();
     // Enough memory that nothing is written before it is asked for.
     let options = MountOptions {
-        expire_seconds: 1e6,
-        ..MountOptions::default()
+        cache_bytes: MountOptions::default().cache_bytes,
+        ..support::options(MechanismKind::Soft)
     };
     let engine = Engine::mount(disk.fault.clone(), &Ext2, &options).unwrap();
     let root = engine.root();

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use backstitch_device::{BlockDevice, Loss, MemoryDevice};
 use backstitch_ext::Ext2;
 use backstitch_ext::mkfs::{Mkfs, MkfsJournal, attach_journal};
+use backstitch_ordering::MechanismKind;
 use backstitch_vfs::stack::{InnerPath, Stack, StackVolume};
 use backstitch_vfs::{
     Allocate, Engine, Error, FileType, InodeNumber, LayoutError, MountOptions, RenameMode,
     SetAttributes,
 };
-use support::{Disk, check, mount, new_image, new_inode, read_all, write_new};
+use support::{Disk, after, check, mount, new_image, new_inode, options, read_all, write_new};
 
 const KIB: usize = 1 << 10;
 
@@ -80,12 +81,7 @@ fn nested(levels: usize) -> Stack {
 }
 
 fn mount_stack(device: Arc<dyn BlockDevice>, stack: &Stack) -> backstitch_vfs::Result<Arc<Engine>> {
-    let options = MountOptions {
-        cache_bytes: 1 << 20,
-        expire_seconds: 1e6,
-        ..MountOptions::default()
-    };
-    Engine::mount(device, stack, &options)
+    Engine::mount(device, stack, &options(MechanismKind::Soft))
 }
 
 /// The directory at the end of `levels` names `mnt`.
@@ -320,6 +316,46 @@ fn a_journal_in_a_file_is_replayed_after_a_crash() {
             let name = format!("f{i}");
             let file = engine.lookup(inside, name.as_bytes()).unwrap().inode;
             assert_eq!(read_all(&engine, file).unwrap(), [i; 3000]);
+        }
+        engine.unmount().unwrap();
+        let image = disk.memory.snapshot();
+        assert_clean(&image, "root");
+        assert_clean(&extracted(&image, "fs.img"), "loop");
+    }
+}
+
+#[test]
+fn groups_go_back_and_forth_between_a_journal_and_what_has_none() {
+    let (root, stack) = figure_8();
+    let disk = Disk::new(root, Loss::Everything);
+    let engine = mount_stack(disk.fault.clone(), &stack).unwrap();
+    let places = [engine.root(), descend(&engine, 1)];
+    engine.sync().unwrap();
+    let before = engine.stats();
+    let mut last = None;
+    for turn in 0..24_u8 {
+        let place = places[usize::from(turn % 2)];
+        last = Some(after(&engine, last, || {
+            write_new(&engine, place, &format!("g{turn}"), &[turn; 1500]);
+        }));
+    }
+    // Nobody has waited: transactions were closed in between, and not written.
+    assert_eq!(engine.stats().waited_batches, before.waited_batches);
+    let last = last.unwrap();
+    engine.group_sync(last).unwrap();
+    engine.group_close(last);
+    // What is asked for last has everything come along.
+    let crashed = disk.memory.snapshot();
+    engine.unmount().unwrap();
+    for image in [crashed, disk.memory.snapshot()] {
+        let disk = Disk::new(image, Loss::Everything);
+        let engine = mount_stack(disk.fault.clone(), &stack).unwrap();
+        let places = [engine.root(), descend(&engine, 1)];
+        for turn in 0..24_u8 {
+            let name = format!("g{turn}");
+            let place = places[usize::from(turn % 2)];
+            let file = engine.lookup(place, name.as_bytes()).unwrap().inode;
+            assert_eq!(read_all(&engine, file).unwrap(), [turn; 1500]);
         }
         engine.unmount().unwrap();
         let image = disk.memory.snapshot();

@@ -81,6 +81,7 @@ impl JournalMechanism {
             after.dedup();
         }
         after.push(self.last);
+        after.extend_from_slice(&self.running.after);
         let (commit, rest) = log.split_last()?;
         let at = |index: usize| {
             let position = self.superblock.advance(self.head, index as u32);
@@ -144,7 +145,8 @@ impl Log for JournalMechanism {
         let running = &self.running;
         LogState {
             is_dirty: self.stage == Stage::Through
-                && !(running.blocks.is_empty()
+                && !(running.hold.is_none()
+                    && running.blocks.is_empty()
                     && running.revokes.is_empty()
                     && self.tokens.is_empty()),
             running: running.hold,
@@ -162,6 +164,26 @@ impl Log for JournalMechanism {
         let is_empty = kind == Some(PatchKind::Empty);
         let is_closed = || self.log.iter().any(|t| t.hold == id);
         self.running.hold.is_some() && is_empty && !is_closed()
+    }
+
+    fn come_after(&mut self, store: &mut Store, patches: &[PatchId]) -> bool {
+        if self.stage == Stage::Past || planted(Planted::OtherVolumesForgotten) {
+            return true;
+        }
+        for id in patches.iter().copied() {
+            let is_own = self.running.hold == Some(id) || self.log.iter().any(|t| t.hold == id);
+            let is_known = is_own || self.running.after.iter().rev().take(16).any(|a| *a == id);
+            if is_known || !store.graph().is_live(id) {
+                continue;
+            }
+            if let Some(hold) = self.running.hold
+                && store.graph_mut().add_dependency(hold, id).is_err()
+            {
+                return false;
+            }
+            self.running.after.push(id);
+        }
+        true
     }
 
     fn start(&mut self, store: &mut Store, volume: VolumeId) -> PatchId {

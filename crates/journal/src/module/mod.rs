@@ -28,6 +28,13 @@
 //! holds next; logging it again in T takes the revocation back. Contents written into a block that an uncommitted T freed wait for T's
 //! hold.
 //!
+//! # Patchgroups over several volumes
+//!
+//! Where the volume is one of a stack, a change may be made under a patchgroup that comes after changes of a volume without a log. Then T's
+//! commit record waits for those ([`Log::come_after`]), and so does its hold from then on, so that the graph sees a circle before it is
+//! one: where what T is to wait for waits for T itself, because the same programs went from here to the other volume before, T is closed
+//! and the change goes into the next transaction.
+//!
 //! # Contents that are journaled all the same
 //!
 //! Contents that the layout orders after a change of T itself (the end of a last block, zeroed once the size hides it) go into T. And what
@@ -76,6 +83,8 @@ enum Stage {
 struct Running {
     /// Made with the first change.
     hold: Option<PatchId>,
+    /// Patches of other volumes that the commit record waits for: patchgroups have it come after them.
+    after: Vec<PatchId>,
     /// The blocks changed, each with its patch.
     blocks: FxHashMap<u64, PatchId>,
     /// Blocks that what was put off until its end will change.
@@ -212,11 +221,12 @@ impl JournalMechanism {
     /// The running transaction's hold. It waits for the one before it from the start, so that the graph sees that what depends on it
     /// depends on everything the earlier commit record waits for.
     fn hold(&mut self, store: &mut Store) -> PatchId {
+        let Running { hold, after, .. } = &mut self.running;
         let last = self.last;
-        *self
-            .running
-            .hold
-            .get_or_insert_with(|| store.graph_mut().create_transaction(&[last]))
+        *hold.get_or_insert_with(|| {
+            let before: Vec<PatchId> = after.iter().copied().chain([last]).collect();
+            store.graph_mut().create_transaction(&before)
+        })
     }
 
     /// Whether the log holds a copy of the block that a replay might bring home, or will.

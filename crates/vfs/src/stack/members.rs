@@ -107,7 +107,10 @@ impl Members {
                 None => body(&mut **fs, v),
                 Some(above) => {
                     let mut inner = v.enter(&mut *above.mechanism, above.volume, member as u8);
-                    let done = body(&mut **fs, &mut inner);
+                    let done = match inner.come_after_groups() {
+                        true => body(&mut **fs, &mut inner),
+                        false => Err(Error::WaitForTransaction),
+                    };
                     let wait_for = inner.leave();
                     v.answer_after(wait_for);
                     done

@@ -16,6 +16,8 @@
 //! * A file that holds a volume keeps its size, its blocks and its name while it is in use: what would change them is answered with `EBUSY`.
 //! * A host keeps order itself (`soft`, `sync`). A host with a journal would have to put every block of the inner file system into it.
 //! * Blocks have one size in the whole stack.
+//! * Patchgroups may span the file systems. What has a journal comes after what has none by the commit record
+//!   (`backstitch_ordering::Log::come_after`), the other way by the transaction's hold.
 //! * One file system of a stack may have a journal, inside it or in another file of the stack. Its files are given all their blocks when
 //!   the stack is opened: a replay after a crash must find a place for every block.
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use backstitch_device::{BlockDevice, FaultDevice, Loss, MemoryDevice};
 use backstitch_ext::{Ext2, fsck, mkfs::Mkfs};
 use backstitch_ordering::MechanismKind;
-use backstitch_vfs::{Engine, FileType, InodeNumber, MountOptions, NewInode};
+use backstitch_vfs::{Engine, FileType, GroupId, InodeNumber, MountOptions, NewInode};
 
 /// The bytes of a new file system.
 pub(crate) fn new_image(size_bytes: usize, inodes: u32) -> Vec<u8> {
@@ -63,7 +63,12 @@ pub(crate) fn mount_under(
     device: Arc<dyn BlockDevice>,
     ordering: MechanismKind,
 ) -> backstitch_vfs::Result<Arc<Engine>> {
-    let options = MountOptions {
+    Engine::mount(device, &Ext2, &options(ordering))
+}
+
+/// How [`mount`] mounts, under this mechanism.
+pub(crate) fn options(ordering: MechanismKind) -> MountOptions {
+    MountOptions {
         ordering,
         cache_bytes: 1 << 20,
         expire_seconds: 1e6,
@@ -72,8 +77,20 @@ pub(crate) fn mount_under(
                 .expect("BACKSTITCH_ATOMIC is a number of bytes")
         }),
         ..MountOptions::default()
-    };
-    Engine::mount(device, &Ext2, &options)
+    }
+}
+
+/// A patchgroup that comes after another one, which is closed, and what is done under it.
+pub(crate) fn after(engine: &Engine, before: Option<GroupId>, body: impl FnOnce()) -> GroupId {
+    let group = engine.group_create().unwrap();
+    if let Some(before) = before {
+        engine.group_depend(group, before).unwrap();
+        engine.group_close(before);
+    }
+    engine.group_engage(group).unwrap();
+    engine.under(&[group], body);
+    engine.group_disengage(group).unwrap();
+    group
 }
 
 /// What is wrong with an image.

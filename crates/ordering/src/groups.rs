@@ -242,7 +242,7 @@ impl Groups {
     }
 
     /// Appends what a patch made under these groups must come after.
-    pub(crate) fn heads(&self, graph: &Graph, engaged: &[GroupId], into: &mut Vec<PatchId>) {
+    pub fn heads(&self, graph: &Graph, engaged: &[GroupId], into: &mut Vec<PatchId>) {
         if planted(Planted::HeadLeftOut) {
             return;
         }

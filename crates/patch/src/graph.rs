@@ -338,6 +338,14 @@ impl Graph {
         self.index_of(id).is_some()
     }
 
+    /// Through how many blocks the longest chain of what the patch waits for leads, as far as that was known when it was stated; 0 where
+    /// it is on stable storage or on its way. Counts to 254, and a transaction as nothing.
+    pub fn depth(&self, id: PatchId) -> u8 {
+        let patch = self.index_of(id).map(|i| &self.patches[i as usize]);
+        let patch = patch.filter(|p| !p.in_flight && p.depth != DEPTH_OF_TRANSACTION);
+        patch.map_or(0, |p| p.depth)
+    }
+
     /// Whether the patch could still change: it is live, and no version with it is on its way. Two changes whose ids resolve to
     /// the same pending patch reach the disk together, or not at all. That is not so of a run: it never counts as pending.
     pub fn is_pending(&self, id: PatchId) -> bool {

@@ -464,6 +464,7 @@ impl Engine {
         name: &[u8],
         new: &NewInode<'_>,
     ) -> Result<Attributes> {
+        self.bound_chain(directory)?;
         self.run(Some(Operation::Names), |fs, v, now| {
             let inode = fs.create(v, directory, name, new, now)?;
             fs.hold(inode);
@@ -481,6 +482,7 @@ impl Engine {
         directory: InodeNumber,
         name: &[u8],
     ) -> Result<Attributes> {
+        self.bound_chain(directory)?;
         self.run(Some(Operation::Names), |fs, v, now| {
             fs.link(v, inode, directory, name, now)?;
             fs.hold(inode);
@@ -493,6 +495,7 @@ impl Engine {
     /// # Errors
     /// `ENOENT`, `EISDIR`, …
     pub fn unlink(&self, directory: InodeNumber, name: &[u8]) -> Result<()> {
+        self.bound_chain(directory)?;
         self.run(Some(Operation::Names), |fs, v, now| {
             fs.unlink(v, directory, name, now)
         })
@@ -504,6 +507,7 @@ impl Engine {
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `ENOTEMPTY`, …
     pub fn rmdir(&self, directory: InodeNumber, name: &[u8]) -> Result<()> {
+        self.bound_chain(directory)?;
         self.run(Some(Operation::Names), |fs, v, now| {
             fs.remove_directory(v, directory, name, now)
         })
@@ -529,6 +533,8 @@ impl Engine {
             to_name,
             mode,
         };
+        self.bound_chain(from)?;
+        self.bound_chain(to)?;
         self.run(Some(Operation::Names), |fs, v, now| {
             fs.rename(v, &rename, now)
         })

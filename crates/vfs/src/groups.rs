@@ -12,7 +12,12 @@ use backstitch_ordering::{GroupError, GroupId, PatchId};
 use parking_lot::MutexGuard;
 
 use crate::engine::{Core, Engine};
-use crate::{Error, Result};
+use crate::{Error, InodeNumber, Result};
+
+/// The flushes, about, that a chain of groups may have whoever else uses a directory wait for.
+const LONGEST_SHARED_CHAIN: u8 = 64;
+/// Its group or anybody may write: of an access list the former says what anyone named there may.
+const OTHERS_WRITE: u16 = 0o022;
 
 thread_local! {
     /// The groups that this thread's operations run under.
@@ -146,6 +151,29 @@ impl Engine {
     /// As [`under`](Self::under), until the guard is dropped.
     pub fn enter(&self, groups: &[GroupId]) -> Under {
         enter(groups.into())
+    }
+
+    /// Before names change in a directory that others may change too: where the chain of groups behind this is long, it is written first. A
+    /// name lies in the space that the one before it left, and its patch waits for that one's, so whoever puts a name there next and wants
+    /// it on the disk would wait for the whole chain, a flush for each link.
+    pub(crate) fn bound_chain(&self, directory: InodeNumber) -> Result<()> {
+        let under = under();
+        if under.is_empty() {
+            return Ok(());
+        }
+        let mut heads = Vec::new();
+        let is_long = |heads: &mut Vec<PatchId>, core: &Core| {
+            heads.clear();
+            core.groups.heads(core.store.graph(), &under, heads);
+            let mut depths = heads.iter().map(|head| core.store.graph().depth(*head));
+            depths.any(|depth| depth >= LONGEST_SHARED_CHAIN)
+        };
+        if !is_long(&mut heads, &self.core.lock())
+            || self.attributes(directory)?.permissions & OTHERS_WRITE == 0
+        {
+            return Ok(());
+        }
+        self.make_stable(&mut self.core.lock(), heads)
     }
 
     /// Puts everything that was done under the group onto stable storage, and what it comes after.

@@ -11,8 +11,8 @@ use backstitch_device::{
 };
 use backstitch_ext::Ext2;
 use backstitch_ordering::MechanismKind;
-use backstitch_vfs::{Engine, Error, GroupError, InodeNumber, MountOptions};
-use support::{Disk, after, check, new_image, read_all, write_new};
+use backstitch_vfs::{Engine, Error, FileType, GroupError, InodeNumber, MountOptions, NewInode};
+use support::{Disk, after, check, new_image, new_inode, read_all, write_new};
 
 fn disk() -> Disk {
     Disk::new(new_image(8 << 20, 512), Loss::Everything)
@@ -260,4 +260,51 @@ fn an_endless_chain_of_groups_holds_up_nobody_else() {
     assert_eq!((stats.patches.live, stats.patchgroups.engaged), (0, 0));
     engine.unmount().unwrap();
     assert!(check(&device.memory).findings.is_empty());
+}
+
+/// A chain of groups that goes back and forth between the names of a directory and a file elsewhere.
+fn chain_through_names(engine: &Engine, directory: InodeNumber, links: u32) {
+    let own = engine.lookup(engine.root(), b"own").unwrap().inode;
+    let mut last = None;
+    for link in 0..links {
+        last = Some(after(engine, last, || {
+            write_new(engine, directory, &format!("link{link}"), b"");
+        }));
+        last = Some(after(engine, last, || {
+            engine.write(own, 0, &link.to_le_bytes()).unwrap();
+        }));
+    }
+    // The last one stays open for ever.
+}
+
+#[test]
+fn a_name_beside_those_of_a_long_chain_waits_for_little_of_it_where_others_may_write() {
+    let disk = Disk::new(new_image(8 << 20, 1024), Loss::Everything);
+    let options = MountOptions {
+        cache_bytes: MountOptions::default().cache_bytes,
+        ..support::options(MechanismKind::Soft)
+    };
+    let engine = Engine::mount(disk.fault.clone(), &Ext2, &options).unwrap();
+    let root = engine.root();
+    write_new(&engine, root, "own", &[1; 1024]);
+    for (name, permissions, is_shared) in [("tmp", 0o1777, true), ("home", 0o755, false)] {
+        let new = NewInode {
+            permissions,
+            ..new_inode(FileType::Directory)
+        };
+        let directory = engine.create(root, name.as_bytes(), &new).unwrap().inode;
+        engine.sync().unwrap();
+        let before = disk.fault.counts().flushes;
+        chain_through_names(&engine, directory, 300);
+        let while_it_was_made = disk.fault.counts().flushes - before;
+        // Who has a directory alone need not wait.
+        assert_eq!(while_it_was_made > 0, is_shared, "{name}");
+        let before = disk.fault.counts().flushes;
+        let mine = write_new(&engine, directory, "mine", &[2; 700]);
+        engine.fsync(mine, false).unwrap();
+        let flushes = disk.fault.counts().flushes - before;
+        assert_eq!(flushes < 80, is_shared, "{name}: {flushes} flushes");
+    }
+    engine.unmount().unwrap();
+    assert!(check(&*disk.memory).findings.is_empty());
 }

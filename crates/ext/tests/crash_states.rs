@@ -10,7 +10,7 @@ use backstitch_crash::unexpected_of_e2fsck as judge;
 use backstitch_layout::SetXattrMode;
 use backstitch_ordering::MechanismKind;
 use backstitch_store::{Optimisations, drive};
-use crash::{Machine, Random, check, seeds};
+use crash::{Machine, Random, check, images, seeds};
 
 /// Runs a history; returns the number of states looked at and those found bad.
 fn explore(
@@ -19,7 +19,7 @@ fn explore(
     seed: u64,
     operations: usize,
 ) -> (usize, Vec<String>) {
-    let directory = std::env::temp_dir();
+    let directory = images();
     let path = directory.join(format!(
         "backstitch-crash-{}-{seed}-{block_size}-{ordering}",
         std::process::id()
@@ -114,7 +114,7 @@ fn no_order_leaves_damage() {
 
 #[test]
 fn an_attribute_block_is_marked_before_its_second_user_is_on_the_disk() {
-    let path = std::env::temp_dir().join(format!("backstitch-shared-{}", std::process::id()));
+    let path = images().join(format!("backstitch-shared-{}", std::process::id()));
     let mut machine = Machine::new(MechanismKind::Soft, 1024, Optimisations::BOTH);
     let mut random = Random(77);
     for number in 0..12 {
@@ -173,7 +173,7 @@ fn a_removed_file_is_not_looked_at_where_it_is_freed_already() {
     assert!(taken > 50, "too little was taken meanwhile: {taken}");
     machine.drain();
     assert_eq!(machine.fs.read_only_reason(), None);
-    let path = std::env::temp_dir().join(format!("backstitch-parts-{}", std::process::id()));
+    let path = images().join(format!("backstitch-parts-{}", std::process::id()));
     let (report, ours) = check(&machine.memory.snapshot(), &path).unwrap();
     let _ = std::fs::remove_file(&path);
     assert!(judge(&report).is_empty() && ours.is_empty(), "{report}");

@@ -9,7 +9,7 @@ use backstitch_ext::repair::{Mode, Options, Outcome, repair};
 use backstitch_layout::{InodeNumber, Rename, RenameMode};
 use backstitch_ordering::MechanismKind;
 use backstitch_store::{Optimisations, drive};
-use crash::{Machine, seeds};
+use crash::{Machine, scratch, seeds};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,7 +78,7 @@ fn preening_what_crashes_leave() {
     if !have("e2fsck", "e2fsprogs") {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch();
     let path = folder.path().join("state");
     let mut states = 0;
     for seed in seeds() {
@@ -113,7 +113,7 @@ fn a_repair_that_was_cut_short_is_finished_by_the_next() {
     if !have("mke2fs", "e2fsprogs") {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch();
     let path = folder.path().join("state");
     let good = make_image(folder.path(), VARIANTS[0]);
     let targets = targets(&good);

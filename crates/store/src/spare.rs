@@ -2,19 +2,32 @@
 
 use std::sync::Arc;
 
-/// So much memory is kept for blocks to come.
-const KEPT_BYTES: usize = 4 << 20;
+/// So much memory is kept for blocks to come, at most.
+const KEPT_BYTES: u64 = 4 << 20;
+/// And no more than this part of the bound on memory, which does not count it.
+const KEPT_PART: u64 = 16;
 
 /// Buffers that nobody refers to.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Spare {
     buffers: Vec<Arc<[u8]>>,
     bytes: usize,
+    most_bytes: usize,
     /// What a block without a buffer has.
     nothing: Arc<[u8]>,
 }
 
 impl Spare {
+    /// Nothing yet, where memory has this bound.
+    pub(crate) fn new(memory_bytes: u64) -> Spare {
+        Spare {
+            buffers: Vec::new(),
+            bytes: 0,
+            most_bytes: KEPT_BYTES.min(memory_bytes / KEPT_PART) as usize,
+            nothing: Arc::default(),
+        }
+    }
+
     /// A buffer with these contents.
     pub(crate) fn filled(&mut self, contents: &[u8]) -> Arc<[u8]> {
         let Some(mut buffer) = self.buffers.pop_if(|b| b.len() == contents.len()) else {
@@ -31,7 +44,7 @@ impl Spare {
     /// Takes a block's buffer, and keeps it unless somebody else still refers to it.
     pub(crate) fn take_back(&mut self, of: &mut Arc<[u8]>) {
         let mut buffer = std::mem::replace(of, self.nothing.clone());
-        if self.bytes + buffer.len() <= KEPT_BYTES && Arc::get_mut(&mut buffer).is_some() {
+        if self.bytes + buffer.len() <= self.most_bytes && Arc::get_mut(&mut buffer).is_some() {
             self.bytes += buffer.len();
             self.buffers.push(buffer);
         }
@@ -44,7 +57,7 @@ mod tests {
 
     #[test]
     fn a_buffer_is_used_again_once_nobody_else_has_it() {
-        let mut spare = Spare::default();
+        let mut spare = Spare::new(1 << 30);
         let mut first = spare.filled(&[1; 4096]);
         let (place, reader) = (first.as_ptr(), first.clone());
         spare.take_back(&mut first);
@@ -61,9 +74,11 @@ mod tests {
 
     #[test]
     fn no_more_is_kept_than_the_bound() {
-        let mut spare = Spare::default();
-        let mut all: Vec<_> = (0..2000).map(|_| spare.filled(&[0; 4096])).collect();
-        all.iter_mut().for_each(|b| spare.take_back(b));
-        assert_eq!((spare.buffers.len(), spare.bytes), (1024, KEPT_BYTES));
+        for (memory_bytes, most) in [(1 << 30, 4 << 20), (16 << 20, 1 << 20)] {
+            let mut spare = Spare::new(memory_bytes);
+            let mut all: Vec<_> = (0..2000).map(|_| spare.filled(&[0; 4096])).collect();
+            all.iter_mut().for_each(|b| spare.take_back(b));
+            assert_eq!((spare.buffers.len(), spare.bytes), (most / 4096, most));
+        }
     }
 }

@@ -158,7 +158,7 @@ impl Store {
             stats: StoreStats::default(),
             held_bytes: 0,
             became_ready: Vec::new(),
-            spare: Spare::default(),
+            spare: Spare::new(limits.memory_bytes),
         }
     }
 

@@ -23,6 +23,7 @@ use crate::persist::Retrier;
 use crate::reclaim::OnChange;
 use crate::snapshot::Snapshot;
 use crate::stats::GroupStats;
+use crate::transfer::step_bytes;
 use crate::{Error, MountOptions, RecoveryReport, Result, Stats, groups, journal};
 
 /// So many bytes of the bound on memory allow one more patch to be alive. They take less; but a sync writes them all.
@@ -90,6 +91,8 @@ pub struct Engine {
     pub(crate) retrier: Retrier,
     pub(crate) block_bytes: u32,
     atomic_bytes: u32,
+    /// What one step of a write takes into memory.
+    pub(crate) write_step_bytes: usize,
     pub(crate) bytes_read: AtomicU64,
     pub(crate) commit_interval: Duration,
     /// How long an unmount goes on reclaiming what a crash left.
@@ -160,6 +163,7 @@ impl Engine {
         let unwritable_journal = setup.as_ref().err().cloned();
         let mut mechanism = journal::mechanism(options, is_read_only, setup)?;
         let needs_units = mechanism.keeps_order() && !mechanism.scopes_are_atomic();
+        let write_step_bytes = step_bytes(limits.memory_bytes, mechanism.scopes_are_atomic());
         let atomic_bytes = match options.atomic_bytes.filter(|_| needs_units) {
             Some(bytes) if bytes < 512 || bytes > block_bytes || !bytes.is_power_of_two() => {
                 return Err(Error::AtomicUnit { bytes, block_bytes });
@@ -240,6 +244,7 @@ impl Engine {
             retrier,
             block_bytes,
             atomic_bytes,
+            write_step_bytes,
             bytes_read: AtomicU64::new(0),
             commit_interval: crate::commit::interval(options.commit_seconds),
             reclaim_wait: Duration::from_secs_f64(options.reclaim_wait_seconds.clamp(0.0, 1e9)),

@@ -184,14 +184,21 @@ impl Snapshot {
         free_space: FreeSpaceReader,
         go_on: &mut dyn FnMut(f64) -> bool,
     ) -> Result<()> {
-        self.copy_newer()?;
+        // First of all: from then on no free block is copied. What a batch saved before stays: it is right, if not needed.
         for free in free_space(&Frozen(self.clone()))? {
             let mut progress = self.progress.lock();
+            let newer = progress.newer.range(free.clone());
+            let held: Vec<u64> = newer.map(|(block, _)| *block).collect();
+            for block in &held {
+                progress.newer.remove(block);
+            }
+            let held_bytes = held.len() as u64 * u64::from(self.block_bytes);
+            self.held_bytes.fetch_sub(held_bytes, Ordering::Relaxed);
             for block in free {
-                // What an earlier batch saved stays: it is right, if not needed.
                 progress.set_done(block);
             }
         }
+        self.copy_newer()?;
         let (size, total) = (u64::from(self.block_bytes), self.source.size_bytes());
         let mut at = 0;
         while let Some(data) = self.source.next_data(at)? {
@@ -215,7 +222,7 @@ impl Snapshot {
         Ok(())
     }
 
-    /// First what memory holds on to.
+    /// What memory holds on to.
     fn copy_newer(&self) -> Result<()> {
         loop {
             let mut progress = self.progress.lock();

@@ -13,8 +13,12 @@ use parking_lot::MutexGuard;
 use crate::Result;
 use crate::engine::{Core, Engine};
 
-/// What one step of a write may take: bounds the time under the lock.
-const STEP_BYTES: usize = 1 << 20;
+/// What one step of a write may take at most: bounds the time under the lock.
+const STEP_BYTES: u64 = 1 << 20;
+/// And at least, however little memory there is.
+const LEAST_STEP_BYTES: u64 = 64 << 10;
+/// It is so small a part of the bound on memory, for it comes into memory whole before anybody can be made to wait.
+const STEP_PART: u64 = 16;
 /// How long to let others read before looking again.
 const OTHERS_READ: Duration = Duration::from_micros(20);
 /// The largest piece of `copy_range` at a time.
@@ -23,6 +27,15 @@ const COPY_BYTES: usize = 1 << 20;
 /// What an [`fsync`](Engine::fsync) has to wait for.
 #[derive(Debug)]
 pub struct Unsynced(Vec<PatchId>);
+
+/// What one step of a write may take. Under a mechanism that promises operations as wholes memory is no reason to cut one.
+pub(crate) fn step_bytes(memory_bytes: u64, scopes_are_atomic: bool) -> usize {
+    let most = match scopes_are_atomic {
+        true => STEP_BYTES,
+        false => (memory_bytes / STEP_PART).clamp(LEAST_STEP_BYTES, STEP_BYTES),
+    };
+    most as usize
+}
 
 impl Engine {
     /// Reads from a file, appending to `into`: fewer bytes than asked only at its end.
@@ -102,7 +115,7 @@ impl Engine {
     pub fn write(&self, inode: InodeNumber, offset_bytes: u64, data: &[u8]) -> Result<usize> {
         let mut done = 0;
         while done < data.len() {
-            let step = &data[done..data.len().min(done + STEP_BYTES)];
+            let step = &data[done..data.len().min(done + self.write_step_bytes)];
             let written = self.run(Some(Operation::Contents), |fs, v, now| {
                 fs.write(v, inode, offset_bytes + done as u64, step, now)
             });

@@ -104,6 +104,29 @@ fn making_and_removing_many_files() {
 }
 
 #[test]
+fn large_writes_of_several_threads() {
+    const THREADS: u8 = 4;
+    // As large as the kernel's requests, half of the bound.
+    const WRITE_BYTES: usize = 1 << 20;
+    let disk = Disk::new(32 << 20, 64);
+    let engine = disk.mount();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let engine = &engine;
+            scope.spawn(move || {
+                let file = write_new(engine, engine.root(), &thread.to_string(), &[1]);
+                for number in 0..5 {
+                    let data = vec![thread; WRITE_BYTES];
+                    let at = number * WRITE_BYTES as u64;
+                    assert_eq!(engine.write(file, at, &data).unwrap(), WRITE_BYTES);
+                }
+            });
+        }
+    });
+    disk.end("large writes", &engine, true);
+}
+
+#[test]
 fn cutting_off_a_sparse_file_with_many_indirect_blocks() {
     const BLOCK_BYTES: u64 = 1024;
     /// So far apart every block has an indirect block of its own.

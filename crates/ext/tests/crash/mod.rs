@@ -2,6 +2,7 @@
 
 #![allow(dead_code)]
 
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +31,23 @@ impl Random {
     pub(crate) fn below(&mut self, n: usize) -> usize {
         (self.next() % n.max(1) as u64) as usize
     }
+}
+
+/// Enough for some hundred operations, and little to copy for each state.
+const IMAGE_BYTES: usize = 2 << 20;
+
+/// Where images are put: into memory where that can be, for a file system on a disk waits for the last image before it takes the next.
+pub(crate) fn images() -> PathBuf {
+    let in_memory = PathBuf::from("/dev/shm");
+    match in_memory.is_dir() {
+        true => in_memory,
+        false => std::env::temp_dir(),
+    }
+}
+
+/// A folder for images.
+pub(crate) fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir_in(images()).expect("a temporary folder can be made")
 }
 
 pub(crate) struct Machine {
@@ -63,7 +81,7 @@ impl Machine {
         block_size: u32,
         optimisations: Optimisations,
     ) -> Machine {
-        let memory = Arc::new(MemoryDevice::new(8 << 20));
+        let memory = Arc::new(MemoryDevice::new(IMAGE_BYTES));
         let mut options = mkfs::Mkfs::new([7; 16], [9; 16], 1_600_000_000);
         options.block_size = Some(block_size);
         options.write(&*memory).unwrap();
@@ -465,6 +483,15 @@ impl Machine {
         random: &mut Random,
         check: &mut impl FnMut(&[u8]),
     ) -> bool {
+        self.write_part(random, Some(check))
+    }
+
+    /// The same where nobody looks.
+    pub(crate) fn write_unseen(&mut self, random: &mut Random) -> bool {
+        self.write_part(random, None::<&mut fn(&[u8])>)
+    }
+
+    fn write_part(&mut self, random: &mut Random, check: Option<&mut impl FnMut(&[u8])>) -> bool {
         let now = Duration::from_millis(self.clock * 20);
         let mut some = Vec::new();
         let goal = match random.below(4) {
@@ -486,9 +513,9 @@ impl Machine {
         if batch.is_empty() {
             return false;
         }
-        let mut state = self.memory.snapshot();
-        for (_, requests) in &batch.writes {
-            for request in requests {
+        if let Some(check) = check {
+            let mut state = self.memory.snapshot();
+            for request in batch.writes.iter().flat_map(|(_, requests)| requests) {
                 let mut at = request.offset_bytes as usize;
                 for buffer in &request.buffers {
                     if random.below(2) == 0 {
@@ -497,8 +524,8 @@ impl Machine {
                     at += buffer.len();
                 }
             }
+            check(&state);
         }
-        check(&state);
         drive::perform(&self.devices, &batch.writes).unwrap();
         self.store.complete(batch, now);
         true
@@ -516,19 +543,34 @@ pub(crate) fn check(image: &[u8], path: &std::path::Path) -> Option<(String, Vec
 
 /// Our own check of the same state, which must come to the same verdict. Gives what soft updates never leave.
 pub(crate) fn corruption(image: &[u8], theirs_is_clean: bool, report: &str) -> Vec<String> {
-    let ours = fsck::check_source(&SliceSource(image), &Options::default()).unwrap();
-    let words = |findings: &[Finding]| -> Vec<String> {
-        findings.iter().map(ToString::to_string).collect()
-    };
+    let ours = our_check(image);
     assert_eq!(
         ours.is_clean(),
         theirs_is_clean,
         "the verdicts differ:\n{}\n{report}",
         words(&ours.findings).join("\n")
     );
-    let mut bad = ours.findings;
+    what_no_crash_leaves(ours)
+}
+
+/// Our own check of a state, in this thread: for images so small others would cost more than they save.
+pub(crate) fn our_check(image: &[u8]) -> fsck::Report {
+    let options = Options {
+        threads: Some(1),
+        ..Options::default()
+    };
+    fsck::check_source(&SliceSource(image), &options).unwrap()
+}
+
+/// What soft updates never leave.
+pub(crate) fn what_no_crash_leaves(report: fsck::Report) -> Vec<String> {
+    let mut bad = report.findings;
     bad.retain(|f| f.kind == Kind::Corruption);
     words(&bad)
+}
+
+fn words(findings: &[Finding]) -> Vec<String> {
+    findings.iter().map(ToString::to_string).collect()
 }
 
 /// The seeds of the histories: `BACKSTITCH_RUNS` of them from `BACKSTITCH_FIRST` on.

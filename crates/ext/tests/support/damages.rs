@@ -36,6 +36,7 @@ pub(crate) const SUPERBLOCK: &[Row] = &[
     ("bitmap in the other group", Commands(&["set_bg 0 inode_bitmap 9000"]), Code::DescriptorCorrupt, Kind::Corruption),
     ("inode table upon the superblock", Commands(&["set_bg 0 inode_table 1"]), Code::DescriptorCorrupt, Kind::Corruption),
     ("inode table behind the end", Commands(&["set_bg 1 inode_table 12200"]), Code::DescriptorCorrupt, Kind::Corruption),
+    ("inodes in use said to be uninitialised", Commands(&["set_bg 0 flags 1"]), Code::DescriptorFlags, Kind::Corruption),
     ("free blocks of a group", Commands(&["set_bg 0 free_blocks_count 1"]), Code::FreeBlocksWrong, Kind::Count),
     ("free inodes of a group", Commands(&["set_bg 0 free_inodes_count 1"]), Code::FreeInodesWrong, Kind::Count),
     ("directories of a group", Commands(&["set_bg 0 used_dirs_count 99"]), Code::DirectoryCountWrong, Kind::Count),

@@ -1,7 +1,7 @@
 #!/bin/sh
 # The tests with large numbers, over and over, until one fails or ROUNDS are done. Every test prints its seed; SEED=… with the
 # test's own command repeats it. With names of parts (model, mounts, journal, explore, torn, sync, reclaim, nested, histories, faults,
-# memory, recovery, costs) only those are run: `ROUNDS=1 scripts/soak.sh torn faults`. THREADS=n bounds what the explorer takes.
+# memory, recovery, costs, cases) only those are run: `ROUNDS=1 scripts/soak.sh torn faults`. THREADS=n bounds what the explorer takes.
 set -eu
 cd "$(dirname "$0")/.."
 rounds="${ROUNDS:-0}"
@@ -90,7 +90,21 @@ part_costs() {
     tests vfs --test block_writes
 }
 
-[ "$#" -gt 0 ] || set -- model mounts journal explore torn sync reclaim nested histories faults memory recovery costs
+# Programs that rely on patchgroups, at the size of the paper's figures: CASE_STATES states of each. SQLite where its header is there.
+part_cases() {
+    cargo build --release --locked -p backstitch-patchgroup
+    scratch="$(mktemp -d "$work/backstitch-cases.XXXXXX")"
+    vfs=""
+    if cc -O2 -fPIC -shared -I crates/patchgroup/include -o "$scratch/backstitch.so" crates/patchgroup/sqlite/backstitch.c \
+        "$(dirname "$backstitch")/libpatchgroup.a" -lpthread -ldl -lm; then
+        vfs="$scratch/backstitch.so"
+    fi
+    SQLITE_VFS="$vfs" STATES="${CASE_STATES:-150}" scripts/case-studies.sh "$backstitch" || status=$?
+    rm -rf "$scratch"
+    return "${status:-0}"
+}
+
+[ "$#" -gt 0 ] || set -- model mounts journal explore torn sync reclaim nested histories faults memory recovery costs cases
 while [ "$rounds" -eq 0 ] || [ "$round" -lt "$rounds" ]; do
     round=$((round + 1))
     for part; do

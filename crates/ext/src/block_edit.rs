@@ -13,6 +13,8 @@
 //! `mke2fs`, the kernel, a mount whose unit was the block) get theirs when a name first needs a place behind a border: see
 //! [`Gap::is_apart`].
 
+use smallvec::SmallVec;
+
 use crate::format::DirectoryError;
 use crate::format::directory::{
     HEADER_SIZE, OFFSET_INODE, OFFSET_REC_LEN, encode_entry, encode_rec_len, entries, required_len,
@@ -84,9 +86,10 @@ impl Gap {
 
 /// The gaps of a block: the tail of a used entry and the unused entries behind it.
 fn gaps(bytes: &[u8], unit: usize) -> impl Iterator<Item = Result<Gap, DirectoryError>> + '_ {
-    let mut found = entries(bytes, u32::MAX).peekable();
+    let mut found = entries(bytes, u32::MAX);
     std::iter::from_fn(move || {
         loop {
+            found.pass(|inode, len, name| inode != 0 && len == required_len(name.len()));
             let entry = match found.next()? {
                 Ok(entry) => entry,
                 Err(error) => return Some(Err(error)),
@@ -101,13 +104,14 @@ fn gaps(bytes: &[u8], unit: usize) -> impl Iterator<Item = Result<Gap, Directory
             if gap.len() == 0 {
                 continue;
             }
-            while let Some(Ok(next)) = found.peek()
+            let mut behind = found.clone();
+            while let Some(Ok(next)) = behind.next()
                 && next.inode == 0
                 && gap.can_join(next.offset, unit)
             {
                 gap.end = next.offset + next.rec_len;
                 gap.swallowed_to = next.offset + HEADER_SIZE;
-                found.next();
+                found = behind.clone();
             }
             return Some(Ok(gap));
         }
@@ -167,6 +171,9 @@ pub(crate) fn cut_into_units(block: &mut [u8], unit: usize) {
     }
 }
 
+/// The bytes of an entry with a name of usual length.
+type EntryBytes = SmallVec<[u8; 64]>;
+
 /// The bytes that a new entry changes, and where they start.
 pub(crate) fn entry_bytes(
     block: &[u8],
@@ -174,11 +181,11 @@ pub(crate) fn entry_bytes(
     inode: u32,
     kind: u8,
     name: &[u8],
-) -> (usize, Vec<u8>) {
+) -> (usize, EntryBytes) {
     let from = gap.shortened.map_or(gap.offset, |at| at + OFFSET_REC_LEN);
     let entry = encode_entry(inode, kind, name, gap.len());
     let to = (gap.offset + entry.len()).max(gap.swallowed_to);
-    let mut bytes = block[from..to].to_vec();
+    let mut bytes = EntryBytes::from_slice(&block[from..to]);
     if let Some(at) = gap.shortened {
         bytes[..2].copy_from_slice(&encode_rec_len(gap.offset - at).to_le_bytes());
     }

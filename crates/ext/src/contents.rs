@@ -3,6 +3,7 @@
 use backstitch_layout::{Error, FileType, Piece, Result, Seek, Timestamp, pieces_of_blocks};
 use backstitch_ordering::{PatchId, Volume};
 
+use crate::PatchIds;
 use crate::extend::{Extension, NewContents};
 use crate::format::Inode;
 use crate::format::inode::{FLAG_APPEND, FLAG_IMMUTABLE};
@@ -110,7 +111,7 @@ impl Ext {
         let mut before_size = if end > inode.size {
             self.zero_stale_tail(v, number, stale)
         } else {
-            Vec::new()
+            PatchIds::new()
         };
         match stretch {
             Stretch::Mapped(run) => {
@@ -184,7 +185,7 @@ impl Ext {
                     let before = if reached > inode.size {
                         self.zero_stale_tail(v, number, stale)
                     } else {
-                        Vec::new()
+                        PatchIds::new()
                     };
                     self.extend(
                         v,
@@ -278,12 +279,12 @@ impl Ext {
         run: Run,
         offset: u64,
         data: &[u8],
-    ) -> Vec<PatchId> {
+    ) -> PatchIds {
         let bs = self.block_size();
         let mut within = (offset % bs as u64) as usize;
         let mut rest = data;
         let mut block = run.start;
-        let mut written = Vec::new();
+        let mut written = PatchIds::new();
         let new = self.new_object(v, number);
         while !rest.is_empty() {
             let len = rest.len().min(bs - within);

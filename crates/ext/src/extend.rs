@@ -4,9 +4,13 @@
 //! topmost of them, the inode or an indirect block that was there before, waits for everything below, so that contents and their
 //! indirect blocks can be written together.
 
+use std::ops::Range;
+
 use backstitch_layout::{Error, Result, Timestamp};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
+use smallvec::{SmallVec, smallvec};
 
+use crate::PatchIds;
 use crate::format::Inode;
 use crate::format::inode::DIRECT_POINTERS;
 use crate::groups::Run;
@@ -22,7 +26,7 @@ pub(crate) struct Extension {
     pub(crate) logical: u64,
     pub(crate) run: Run,
     /// New indirect blocks, in the order in which the walk over the run meets them (outermost first).
-    pub(crate) indirects: Vec<u64>,
+    pub(crate) indirects: SmallVec<[u64; 3]>,
 }
 
 /// What new blocks are to hold.
@@ -75,8 +79,8 @@ impl Ext {
                 return Err(self.no_space());
             }
             let needed = self.missing_indirects(v, inode, logical, run.len)?;
-            let mut picks = Picks(vec![run]);
-            let mut indirects = Vec::with_capacity(needed);
+            let mut picks = Picks(smallvec![run]);
+            let mut indirects = SmallVec::new();
             for _ in 0..needed {
                 match self.pick_single(v, number, &picks)? {
                     Some(block) => {
@@ -180,11 +184,11 @@ impl Ext {
         extension: &Extension,
         contents: NewContents<'_>,
         end: u64,
-        mut before_inode: Vec<PatchId>,
+        mut before_inode: PatchIds,
         now: Timestamp,
     ) -> (PatchId, PatchId) {
         let run = extension.run;
-        let mut bits = Vec::new();
+        let mut bits = PatchIds::new();
         self.set_block_bits(v, run, &mut bits);
         for block in &extension.indirects {
             self.set_block_bits(
@@ -197,7 +201,7 @@ impl Ext {
             );
         }
         v.hide(true);
-        let data: Vec<PatchId> = self.write_new_blocks(v, number, run, contents);
+        let data = self.write_new_blocks(v, number, run, contents);
         // Nor does anybody look at pointers behind the end.
         v.hide(self.is_behind_end(
             v,
@@ -249,9 +253,8 @@ impl Ext {
         number: u32,
         run: Run,
         contents: NewContents<'_>,
-    ) -> Vec<PatchId> {
+    ) -> PatchIds {
         let bs = self.block_size();
-        let zeros = vec![0; bs];
         let NewContents {
             class,
             bytes,
@@ -266,7 +269,8 @@ impl Ext {
                 v.initialise(block, class, contents, after)
             }
         };
-        let mut patches = Vec::with_capacity(run.len as usize);
+        let mut patches = PatchIds::new();
+        let mut partial = std::mem::take(&mut self.partial_block);
         for i in 0..run.len as usize {
             // The part of `bytes` that falls into this block.
             let (block_start, block_end) = (i * bs, (i + 1) * bs);
@@ -276,15 +280,17 @@ impl Ext {
             let id = if from == block_start && to == block_end {
                 write(self, block, &bytes[from - within..to - within])
             } else {
-                let mut filled = zeros.clone();
+                partial.clear();
                 if from < to {
-                    filled[from - block_start..to - block_start]
-                        .copy_from_slice(&bytes[from - within..to - within]);
+                    partial.resize(from - block_start, 0);
+                    partial.extend_from_slice(&bytes[from - within..to - within]);
                 }
-                write(self, block, &filled)
+                partial.resize(bs, 0);
+                write(self, block, &partial)
             };
             patches.push(id);
         }
+        self.partial_block = partial;
         patches
     }
 
@@ -298,18 +304,18 @@ impl Ext {
         extension: &Extension,
         bits: &[PatchId],
         data: &[PatchId],
-        before_inode: &mut Vec<PatchId>,
+        before_inode: &mut PatchIds,
         pointers: &mut [Option<u32>; DIRECT_POINTERS + 3],
     ) {
         let mut fresh = extension.indirects.iter().copied();
         let mut tree = Tree::default();
         let end = extension.logical + extension.run.len;
-        let starts: Vec<u64> = self
+        let mut starts = self
             .leaf_starts(extension.logical, extension.run.len)
-            .collect();
-        for (i, at) in starts.iter().enumerate() {
-            let Some(path) = self.path_of(*at) else { break };
-            let leaf_end = starts.get(i + 1).copied().unwrap_or(end);
+            .peekable();
+        while let Some(at) = starts.next() {
+            let Some(path) = self.path_of(at) else { break };
+            let leaf_end = starts.peek().copied().unwrap_or(end);
             let offset = (at - extension.logical) as usize;
             let count = (leaf_end - at) as usize;
             let physical = (extension.run.start + offset as u64) as u32;
@@ -326,18 +332,12 @@ impl Ext {
                 continue;
             };
             let leaf = tree.leaf_for(&path, &existing, &mut fresh, pointers);
-            let entries: Vec<u8> = (0..count)
-                .flat_map(|k| (physical + k as u32).to_le_bytes())
-                .collect();
-            tree.put(
-                leaf,
-                path.indices[path.depth - 1],
-                &entries,
-                unless_all(
-                    Planted::IndirectEntryWithoutContents,
-                    &data[offset..offset + count],
-                ),
-            );
+            let data = &data[offset..offset + count];
+            let after = unless_all(Planted::IndirectEntryWithoutContents, data);
+            let index = path.indices[path.depth - 1];
+            let blocks = physical..physical + count as u32;
+            tree.nodes[leaf].entries.push((index, blocks));
+            tree.nodes[leaf].after.extend_from_slice(after);
         }
         tree.write(v, self.block_size(), bits, before_inode);
     }
@@ -355,19 +355,20 @@ impl Path {
 /// Indirect blocks that a run changes: new ones with all their contents, existing ones with the entries that they gain.
 #[derive(Default)]
 struct Tree {
-    nodes: Vec<Node>,
+    nodes: SmallVec<[Node; 2]>,
 }
 
 struct Node {
     block: u64,
     is_new: bool,
-    /// The path prefix that leads here, to find it again.
-    key: (usize, Vec<usize>),
-    /// Entries gained: from which index on, their bytes.
-    entries: Vec<(usize, Vec<u8>)>,
+    /// A path that leads here, and to which of the indirect blocks on it.
+    path: Path,
+    level: usize,
+    /// Entries gained: from which index on, and the blocks, one after the other, that they point to.
+    entries: SmallVec<[(usize, Range<u32>); 2]>,
     /// What must be on the disk before they are: patches, and new nodes by their place in the list.
-    after: Vec<PatchId>,
-    children: Vec<usize>,
+    after: PatchIds,
+    children: SmallVec<[usize; 2]>,
     /// The node that points to it, if that is one of ours; the inode otherwise.
     has_parent: bool,
 }
@@ -383,20 +384,18 @@ impl Tree {
     ) -> usize {
         let mut parent: Option<usize> = None;
         for (level, block) in existing.iter().enumerate().take(path.depth) {
-            let key = (path.root, path.indices[..level].to_vec());
-            let at = match self.nodes.iter().position(|n| n.key == key) {
+            let is_it = |n: &Node| n.level == level && n.path.shares(path, level);
+            let at = match self.nodes.iter().position(is_it) {
                 Some(at) => at,
-                None => self.add(key, *block, fresh, path, level, parent, pointers),
+                None => self.add(*block, fresh, path, level, parent, pointers),
             };
             parent = Some(at);
         }
         parent.unwrap_or(0)
     }
 
-    #[allow(clippy::too_many_arguments)]
     fn add(
         &mut self,
-        key: (usize, Vec<usize>),
         existing: u64,
         fresh: &mut impl Iterator<Item = u64>,
         path: &Path,
@@ -415,19 +414,18 @@ impl Tree {
         self.nodes.push(Node {
             block,
             is_new,
-            key,
-            entries: Vec::new(),
-            after: Vec::new(),
-            children: Vec::new(),
+            path: *path,
+            level,
+            entries: SmallVec::new(),
+            after: PatchIds::new(),
+            children: SmallVec::new(),
             has_parent: is_new && parent.is_some(),
         });
         if is_new {
             match parent {
                 Some(parent) => {
-                    let entry = (block as u32).to_le_bytes().to_vec();
-                    self.nodes[parent]
-                        .entries
-                        .push((path.indices[level - 1], entry));
+                    let entry = (path.indices[level - 1], block as u32..block as u32 + 1);
+                    self.nodes[parent].entries.push(entry);
                     self.nodes[parent].children.push(at);
                 }
                 None => pointers[path.root] = Some(block as u32),
@@ -436,21 +434,16 @@ impl Tree {
         at
     }
 
-    fn put(&mut self, node: usize, index: usize, entries: &[u8], after: &[PatchId]) {
-        self.nodes[node].entries.push((index, entries.to_vec()));
-        self.nodes[node].after.extend_from_slice(after);
-    }
-
     /// Writes all nodes; a pointer to a new one waits for everything below it.
     fn write(
         self,
         v: &mut Volume<'_>,
         block_size: usize,
         bits: &[PatchId],
-        before_inode: &mut Vec<PatchId>,
+        before_inode: &mut PatchIds,
     ) {
         // Of each new node: what a pointer to it waits for.
-        let mut below: Vec<Vec<PatchId>> = vec![Vec::new(); self.nodes.len()];
+        let mut below: SmallVec<[PatchIds; 2]> = smallvec![PatchIds::new(); self.nodes.len()];
         // A node is made after the one that points to it: backwards, children come first.
         for (at, node) in self.nodes.iter().enumerate().rev() {
             if node.entries.is_empty() {
@@ -462,15 +455,17 @@ impl Tree {
                 after.append(&mut below[*child]);
             }
             if !node.is_new {
-                for (index, bytes) in &node.entries {
-                    let id = v.write(node.block, BlockClass::Metadata, index * 4, bytes, &after);
+                for (index, blocks) in &node.entries {
+                    let bytes = pointers_to(blocks);
+                    let id = v.write(node.block, BlockClass::Metadata, index * 4, &bytes, &after);
                     before_inode.push(unless(Planted::SizeBeforeIndirectEntry, id));
                 }
                 continue;
             }
             let mut contents = vec![0; block_size];
-            for (index, bytes) in &node.entries {
-                contents[index * 4..index * 4 + bytes.len()].copy_from_slice(bytes);
+            for (index, blocks) in &node.entries {
+                let bytes = pointers_to(blocks);
+                contents[index * 4..index * 4 + bytes.len()].copy_from_slice(&bytes);
             }
             let id = v.initialise(node.block, BlockClass::Metadata, &contents, &[]);
             if node.has_parent {
@@ -482,4 +477,9 @@ impl Tree {
             }
         }
     }
+}
+
+/// The entries of an indirect block that point to blocks one after the other.
+fn pointers_to(blocks: &Range<u32>) -> SmallVec<[u8; 64]> {
+    blocks.clone().flat_map(u32::to_le_bytes).collect()
 }

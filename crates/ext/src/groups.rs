@@ -5,7 +5,9 @@
 
 use backstitch_layout::{Error, FreeSpaceReader, Result};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
+use smallvec::SmallVec;
 
+use crate::PatchIds;
 use crate::format::{GroupDescriptor, Superblock, bitmap};
 use crate::layout::Ext;
 
@@ -261,12 +263,7 @@ impl Ext {
     }
 
     /// Marks free blocks as used; the bitmaps must be in memory. Appends the patches.
-    pub(crate) fn set_block_bits(
-        &mut self,
-        v: &mut Volume<'_>,
-        run: Run,
-        patches: &mut Vec<PatchId>,
-    ) {
+    pub(crate) fn set_block_bits(&mut self, v: &mut Volume<'_>, run: Run, patches: &mut PatchIds) {
         self.track_blocks(run);
         self.flip_block_bits(v, run, patches);
         for (group, _, count) in self.parts(run) {
@@ -277,7 +274,7 @@ impl Ext {
     /// Marks used blocks as free; the bitmaps must be in memory.
     pub(crate) fn clear_block_bits(&mut self, v: &mut Volume<'_>, run: Run) {
         self.track_blocks(run);
-        self.flip_block_bits(v, run, &mut Vec::new());
+        self.flip_block_bits(v, run, &mut PatchIds::new());
         for (group, first, count) in self.parts(run) {
             self.groups.give_blocks(group, count, first);
         }
@@ -285,8 +282,8 @@ impl Ext {
     }
 
     /// A run cut at group borders: (group, first block in the group, count).
-    fn parts(&self, run: Run) -> Vec<(usize, u32, u32)> {
-        let mut parts = Vec::with_capacity(1);
+    fn parts(&self, run: Run) -> SmallVec<[(usize, u32, u32); 2]> {
+        let mut parts = SmallVec::new();
         let mut block = run.start;
         while block < run.end() {
             let group = self.sb.group_of_block(block);
@@ -299,7 +296,7 @@ impl Ext {
         parts
     }
 
-    fn flip_block_bits(&mut self, v: &mut Volume<'_>, run: Run, patches: &mut Vec<PatchId>) {
+    fn flip_block_bits(&mut self, v: &mut Volume<'_>, run: Run, patches: &mut PatchIds) {
         for (group, first, count) in self.parts(run) {
             let bitmap_block = self.groups.list[group].block_bitmap;
             let (mut bit, end) = (first, first + count);

@@ -9,7 +9,7 @@ use backstitch_ordering::{PatchId, Volume};
 use rustc_hash::FxHashMap;
 
 use crate::block_edit::{Gap, find_gap, largest_gap};
-use crate::format::directory::{Entry, entries, required_len};
+use crate::format::directory::{entries, entry_at, required_len};
 use crate::format::inode::FLAG_INDEX;
 use crate::format::{DirectoryError, Inode};
 use crate::layout::Ext;
@@ -172,7 +172,9 @@ impl Ext {
         if let Some((logical, offset)) = place
             && let Some(block) = self.directory_block(v, inode, logical.into())?
         {
-            let found = entry_at(v.read(block)?, offset as usize)
+            // The index knows where entries start.
+            let found = entry_at(v.read(block)?, offset as usize, u32::MAX)
+                .ok()
                 .filter(|e| e.inode != 0 && e.name == name);
             if let Some(entry) = found {
                 let (inode, offset) = (entry.inode, entry.offset);
@@ -207,16 +209,16 @@ impl Ext {
                 self.want_directory(v, inode)?;
                 return Err(Error::Miss);
             };
-            for entry in entries(bytes, self.sb.inodes_count) {
-                let entry = entry.map_err(|e| corrupt_directory(number, logical, e))?;
-                if entry.inode != 0 && entry.name == name {
-                    return Ok(Some(Found {
-                        inode: entry.inode,
-                        block,
-                        offset: entry.offset,
-                        logical,
-                    }));
-                }
+            let found = entries(bytes, self.sb.inodes_count)
+                .find_name(name)
+                .map_err(|e| corrupt_directory(number, logical, e))?;
+            if let Some(entry) = found {
+                return Ok(Some(Found {
+                    inode: entry.inode,
+                    block,
+                    offset: entry.offset,
+                    logical,
+                }));
             }
         }
         Ok(None)
@@ -350,14 +352,14 @@ impl Ext {
         v: &mut Volume<'_>,
         directory: u32,
         parent: &Inode,
-    ) -> Vec<PatchId> {
+    ) -> Option<PatchId> {
         if parent.flags & FLAG_INDEX == 0 || self.keeps_index(v, directory, parent) {
-            return Vec::new();
+            return None;
         }
         let cleared = self.change_inode(v, directory, &[], |e| {
             e.set_flags(parent.flags & !FLAG_INDEX)
         });
-        vec![unless(Planted::NameBeforeIndexFlag, cleared)]
+        Some(unless(Planted::NameBeforeIndexFlag, cleared))
     }
 
     /// Keeps the index in step: a name was added.
@@ -481,13 +483,6 @@ impl Ext {
         }
         Ok(())
     }
-}
-
-/// The entry that starts at this offset.
-fn entry_at(bytes: &[u8], offset: usize) -> Option<Entry<'_>> {
-    entries(bytes, u32::MAX)
-        .map_while(std::result::Result::ok)
-        .find(|e| e.offset == offset)
 }
 
 pub(crate) fn corrupt_directory(number: u32, logical: u64, error: DirectoryError) -> Error {

@@ -6,6 +6,7 @@ use backstitch_layout::{
     Attributes, Error, FileType, InodeNumber, Result, SetAttributes, Timestamp,
 };
 use backstitch_ordering::{BlockClass, NewObject, PatchId, Volume};
+use smallvec::SmallVec;
 
 use crate::format::Inode;
 use crate::format::inode::{self, BASE_SIZE, encode_time, offset};
@@ -48,7 +49,7 @@ pub(crate) struct InodeState {
     pub(crate) never_alive: bool,
     /// Removed names that are still on the disk, or may be.
     pub(crate) clearings: Vec<PatchId>,
-    pub(crate) names: Vec<PendingName>,
+    pub(crate) names: SmallVec<[PendingName; 1]>,
     /// Changes that fsync must wait for; of those that only change times, fdatasync need not.
     pub(crate) changes: PatchList,
     pub(crate) time_changes: PatchList,
@@ -79,7 +80,7 @@ pub(crate) struct InodeState {
 /// Patches that somebody may want to wait for. What has committed leaves as the list grows.
 #[derive(Debug, Default)]
 pub(crate) struct PatchList {
-    ids: Vec<PatchId>,
+    ids: SmallVec<[PatchId; 2]>,
     prune_at: usize,
 }
 
@@ -578,7 +579,7 @@ impl Ext {
         if state.names.iter().all(|n| self.is_name_pending(v, n)) {
             return;
         }
-        let pending: Vec<PendingName> = state
+        let pending: SmallVec<[PendingName; 1]> = state
             .names
             .iter()
             .filter(|n| self.is_name_pending(v, n))

@@ -44,6 +44,8 @@ pub(crate) struct Ext {
     pub(crate) free_epoch: u64,
     /// The superblock's, which takes a search.
     pub(crate) max_file_bytes: u64,
+    /// Where contents that fill a part of a new block only are put together.
+    pub(crate) partial_block: Vec<u8>,
     /// Makes generations that differ.
     pub(crate) next_generation: u32,
 }

@@ -58,3 +58,6 @@ pub mod steps;
 mod xattrs;
 
 pub use mount::Ext2;
+
+/// Patches that something waits for, or that it is made of: rarely more than a few, and no operation is to allocate for them.
+pub(crate) type PatchIds = smallvec::SmallVec<[backstitch_ordering::PatchId; 6]>;

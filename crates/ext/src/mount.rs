@@ -103,6 +103,7 @@ impl LayoutKind for Ext2 {
             orphans: Vec::new(),
             free_epoch: 0,
             max_file_bytes,
+            partial_block: Vec::new(),
             next_generation: (request.now.seconds as u32).wrapping_mul(0x9e37_79b9)
                 ^ request.now.nanoseconds,
             sb,

@@ -2,7 +2,9 @@
 
 use backstitch_layout::{Error, FileType, NewInode, Result, Timestamp};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
+use smallvec::smallvec;
 
+use crate::PatchIds;
 use crate::block_edit::{cut_into_units, entry_bytes, unused_head};
 use crate::extend::{Extension, NewContents};
 use crate::format::directory::{self, TYPE_UNKNOWN, encode_entry, new_directory_block};
@@ -30,7 +32,7 @@ impl Place {
         match self {
             Place::Room(_) => Picks::default(),
             Place::NewBlock(e) => {
-                let mut runs = vec![e.run];
+                let mut runs = smallvec![e.run];
                 runs.extend(e.indirects.iter().map(|b| Run { start: *b, len: 1 }));
                 Picks(runs)
             }
@@ -218,7 +220,7 @@ impl Ext {
         parent: &Inode,
         plan: Plan<'_>,
         now: Timestamp,
-    ) -> Vec<PatchId> {
+    ) -> PatchIds {
         let Plan {
             number,
             new,
@@ -229,15 +231,15 @@ impl Ext {
         } = plan;
         let is_directory = new.file_type == FileType::Directory;
         let marked = self.set_inode_bit(v, number, is_directory);
-        let mut before = vec![unless(Planted::InodeWithoutBit, marked)];
-        let mut before_name = Vec::new();
+        let mut before: PatchIds = smallvec![unless(Planted::InodeWithoutBit, marked)];
+        let mut before_name = PatchIds::new();
         let bs = self.block_size();
         if let Some(block) = block {
             let run = Run {
                 start: block,
                 len: 1,
             };
-            let mut bits = Vec::new();
+            let mut bits = PatchIds::new();
             self.set_block_bits(v, run, &mut bits);
             before.extend_from_slice(unless_all(Planted::NewBlockWithoutBit, &bits));
         }
@@ -309,7 +311,7 @@ impl Ext {
     ) -> PendingName {
         let kind = file_type.map_or(TYPE_UNKNOWN, |t| self.type_code(t));
         let is_directory = file_type == Some(FileType::Directory);
-        let mut after = after.to_vec();
+        let mut after = PatchIds::from_slice(after);
         after.extend(self.clear_index_flag(v, directory, parent));
         after.extend(self.removal_of(v, directory, name));
         let (block, logical, offset, id, pointer) = match place {
@@ -337,7 +339,7 @@ impl Ext {
                     &extension,
                     contents,
                     end,
-                    Vec::new(),
+                    PatchIds::new(),
                     now,
                 );
                 let new_blocks = &mut self.state(directory).new_blocks;
@@ -370,7 +372,7 @@ impl Ext {
         after: &[PatchId],
     ) -> PatchId {
         let (block, mut gap) = (room.block, room.gap);
-        let mut after = after.to_vec();
+        let mut after = PatchIds::from_slice(after);
         if let Some(before) = gap.shortened.filter(|_| gap.is_apart(v.atomic_bytes())) {
             // On the disk the space may still be an entry's, or a name's that crosses the border.
             let mut pending = Vec::new();

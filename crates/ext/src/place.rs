@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use backstitch_layout::Result;
 use backstitch_ordering::Volume;
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use crate::format::{ROOT_INODE, bitmap};
 use crate::groups::{RUN_CLASSES, Run};
@@ -99,7 +100,7 @@ impl Windows {
 
 /// What has been picked in this operation already, and must not be picked again.
 #[derive(Debug, Default)]
-pub(crate) struct Picks(pub(crate) Vec<Run>);
+pub(crate) struct Picks(pub(crate) SmallVec<[Run; 4]>);
 
 impl Picks {
     fn end_if_taken(&self, block: u64) -> Option<u64> {

@@ -6,6 +6,7 @@
 use backstitch_layout::{Error, Rename, RenameMode, Result, Timestamp};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 
+use crate::PatchIds;
 use crate::block_edit::BlockEdit;
 use crate::format::directory::{
     HEADER_SIZE, OFFSET_FILE_TYPE, OFFSET_INODE, TYPE_UNKNOWN, entries,
@@ -506,9 +507,9 @@ impl Ext {
         now: Timestamp,
     ) -> Result<PendingName> {
         let parent = self.read_directory_inode(v, m.to)?;
-        let mut after = self.clear_index_flag(v, m.to, &parent);
+        let mut after = PatchIds::from_iter(self.clear_index_flag(v, m.to, &parent));
         after.extend(self.removal_of(v, m.to, m.to_name));
-        after.extend(before);
+        after.extend_from_slice(before);
         let name = write_edit(v, m.old.block, edit, &after);
         self.note_removal(v, m.from, m.from_name, name);
         self.note_change(v, m.to, name);

@@ -3,6 +3,7 @@
 use backstitch_layout::{Allocate, Error, FileType, Result, Timestamp};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 
+use crate::PatchIds;
 use crate::format::Inode;
 use crate::format::inode;
 use crate::groups::Run;
@@ -118,8 +119,8 @@ impl Ext {
         v: &mut Volume<'_>,
         number: u32,
         stale: Option<(u64, usize)>,
-    ) -> Vec<PatchId> {
-        let mut after: Vec<PatchId> = self
+    ) -> PatchIds {
+        let mut after: PatchIds = self
             .inodes
             .get(&number)
             .and_then(|s| s.tail_zeroed)

@@ -4,9 +4,10 @@
 //! before a pointer to it is on the disk, one less only after a pointer is gone from there.
 
 use backstitch_layout::{Error, FileType, NewInode, Result, SetXattrMode, Timestamp};
-use backstitch_ordering::{BlockClass, PatchId, Volume};
+use backstitch_ordering::{BlockClass, Volume};
 use rustc_hash::FxHashMap;
 
+use crate::PatchIds;
 use crate::deferred::Item;
 use crate::format::Inode;
 use crate::format::features::COMPAT_EXT_ATTR;
@@ -315,7 +316,7 @@ impl Ext {
             return;
         };
         let old = inode.file_acl;
-        let mut after = Vec::new();
+        let mut after = PatchIds::new();
         let pointer = match &plan.block {
             BlockPlan::Keep => old,
             BlockPlan::InPlace(contents) => {
@@ -357,7 +358,7 @@ impl Ext {
         &mut self,
         v: &mut Volume<'_>,
         plan: &BlockPlan,
-        before_pointer: &mut Vec<PatchId>,
+        before_pointer: &mut PatchIds,
     ) -> u64 {
         match plan {
             BlockPlan::Share(block) => {
@@ -372,7 +373,9 @@ impl Ext {
                 before_pointer.push(unless(Planted::AttributePointerWithoutReference, counted));
                 if !v.is_atomic(0..self.block_size()) && !planted(Planted::AttributesSharedInPart) {
                     // The count comes after the contents of its own unit only.
-                    v.pending(*block, before_pointer);
+                    let mut pending = Vec::new();
+                    v.pending(*block, &mut pending);
+                    before_pointer.extend(pending);
                 }
                 *block
             }
@@ -381,7 +384,7 @@ impl Ext {
                     start: *block,
                     len: 1,
                 };
-                let mut marked = Vec::new();
+                let mut marked = PatchIds::new();
                 self.set_block_bits(v, run, &mut marked);
                 // Whoever shares the block waits for its contents only, through the reference count.
                 let after = unless_all(Planted::AttributeBlockWithoutBit, &marked);
@@ -519,9 +522,9 @@ impl Ext {
         &mut self,
         v: &mut Volume<'_>,
         inherited: &Inheritance,
-        before: &mut Vec<PatchId>,
+        before: &mut PatchIds,
     ) -> u64 {
-        let mut placed = Vec::new();
+        let mut placed = PatchIds::new();
         let block = self.place_block(v, &inherited.block, &mut placed);
         before.extend_from_slice(unless_all(Planted::InodeWithoutAttributeBlock, &placed));
         block

@@ -25,6 +25,7 @@ pub struct Volume<'a> {
     mechanism: &'a mut dyn Mechanism,
     pub(crate) id: VolumeId,
     pub(crate) now: Duration,
+    /// What the change under way comes after; lent by the store, so that no step allocates.
     scratch: Vec<PatchId>,
     /// The patchgroups that this step runs under.
     groups: Option<(&'a mut Groups, &'a [GroupId])>,
@@ -177,7 +178,7 @@ impl<'a> Volume<'a> {
         let mut hides = self.names_come_after_heads(new);
         if hides {
             let spec = PatchSpec::new(block, class);
-            self.scratch.clear();
+            self.scratch = self.store.take_scratch();
             self.scratch.extend_from_slice(after);
             self.mechanism
                 .transform(self.store, &spec, &mut self.scratch);
@@ -186,6 +187,7 @@ impl<'a> Volume<'a> {
             hides = self
                 .store
                 .would_join(self.id, block, &change, &self.scratch, new.made);
+            self.store.give_scratch(std::mem::take(&mut self.scratch));
         }
         let before = self.hide(hides || self.is_hidden);
         let id = self.change(block, class, change, after);
@@ -439,6 +441,7 @@ impl<'a> Volume<'a> {
 
     /// A patch was made: what the layout is to know it by.
     fn created(&mut self, spec: &PatchSpec, id: PatchId) -> PatchId {
+        self.store.give_scratch(std::mem::take(&mut self.scratch));
         let id = match self.store.shown_by(self.id, spec.block) {
             // Nobody finds it on the disk before the place is known there.
             Some(shown_by) if self.mechanism.keeps_order() && !planted(Planted::PlaceLeftOut) => {
@@ -532,7 +535,7 @@ impl<'a> Volume<'a> {
             is_hidden,
             ..spec
         };
-        self.scratch.clear();
+        self.scratch = self.store.take_scratch();
         if self.tag == 0 || !planted(Planted::OrderLeftBehind) {
             self.scratch.extend_from_slice(after);
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 /// So much memory is kept for blocks to come, at most.
-const KEPT_BYTES: u64 = 4 << 20;
+const KEPT_BYTES: u64 = 16 << 20;
 /// And no more than this part of the bound on memory, which does not count it.
 const KEPT_PART: u64 = 16;
 
@@ -74,9 +74,9 @@ mod tests {
 
     #[test]
     fn no_more_is_kept_than_the_bound() {
-        for (memory_bytes, most) in [(1 << 30, 4 << 20), (16 << 20, 1 << 20)] {
+        for (memory_bytes, most) in [(1 << 30, 16 << 20), (16 << 20, 1 << 20)] {
             let mut spare = Spare::new(memory_bytes);
-            let mut all: Vec<_> = (0..2000).map(|_| spare.filled(&[0; 4096])).collect();
+            let mut all: Vec<_> = (0..5000).map(|_| spare.filled(&[0; 4096])).collect();
             all.iter_mut().for_each(|b| spare.take_back(b));
             assert_eq!((spare.buffers.len(), spare.bytes), (most / 4096, most));
         }

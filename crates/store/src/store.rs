@@ -123,6 +123,8 @@ pub struct Store {
     pub(crate) orders_contents: bool,
     pub(crate) limits: Limits,
     pub(crate) wanted: Vec<Key>,
+    /// Lent to whoever works out what a change comes after.
+    scratch: Vec<PatchId>,
     /// Blocks that are being read from their device.
     pub(crate) reading: FxHashMap<Key, Reading>,
     /// Blocks with changes that are not on stable storage, in no order.
@@ -151,6 +153,7 @@ impl Store {
             orders_contents: false,
             limits,
             wanted: Vec::new(),
+            scratch: Vec::new(),
             reading: FxHashMap::default(),
             dirty: Vec::new(),
             queue: BTreeSet::new(),
@@ -252,6 +255,17 @@ impl Store {
             self.wanted.push(key);
         }
         there
+    }
+
+    /// An empty list, to work out in it what a change comes after, and to [give back](Self::give_scratch).
+    pub fn take_scratch(&mut self) -> Vec<PatchId> {
+        std::mem::take(&mut self.scratch)
+    }
+
+    /// Takes the list of [`take_scratch`](Self::take_scratch) back.
+    pub fn give_scratch(&mut self, mut list: Vec<PatchId>) {
+        list.clear();
+        self.scratch = list;
     }
 
     /// Takes the list of blocks that look-ups missed, each once, in order of place. The caller reads them and hands each in

@@ -449,7 +449,7 @@ impl Engine {
     /// An inode was read: its access time moves as `relatime` has it. Nobody is told where that could not be done.
     pub fn touch_accessed(&self, inode: InodeNumber) {
         // Nobody orders what is read.
-        let moved = groups::with(Arc::new([]), || {
+        let moved = groups::without(|| {
             self.run(Some(Operation::Attributes), |fs, v, now| {
                 fs.touch_accessed(v, inode, now)
             })
@@ -762,7 +762,7 @@ impl Core {
             operation,
             Some(Operation::Names | Operation::Attributes | Operation::Contents)
         );
-        let under = is_asked_for.then(groups::under);
+        let under = is_asked_for.then(groups::under).flatten();
         let mut volume = Volume::new(&mut self.store, &mut *self.mechanism, self.volume, clock)
             .under(&mut self.groups, under.as_deref().unwrap_or_default());
         if let Some(operation) = operation {

@@ -21,38 +21,38 @@ const OTHERS_WRITE: u16 = 0o022;
 
 thread_local! {
     /// The groups that this thread's operations run under.
-    static UNDER: RefCell<Arc<[GroupId]>> = RefCell::new(Arc::new([]));
+    static UNDER: RefCell<Option<Arc<[GroupId]>>> = const { RefCell::new(None) };
 }
 
-/// The groups of the thread.
-pub(crate) fn under() -> Arc<[GroupId]> {
-    UNDER.with_borrow(Arc::clone)
+/// The groups of the thread; `None` where it has none.
+pub(crate) fn under() -> Option<Arc<[GroupId]>> {
+    UNDER.with_borrow(Option::clone)
 }
 
 /// As long as it lives, this thread's operations run under groups: set back when it is dropped, whatever happens in between.
 #[must_use]
 pub struct Under {
-    before: Arc<[GroupId]>,
+    before: Option<Arc<[GroupId]>>,
     /// The groups are the thread's.
     of_this_thread: PhantomData<*const ()>,
 }
 
 impl Drop for Under {
     fn drop(&mut self) {
-        UNDER.set(std::mem::replace(&mut self.before, Arc::new([])));
+        UNDER.set(self.before.take());
     }
 }
 
-fn enter(groups: Arc<[GroupId]>) -> Under {
+fn enter(groups: Option<Arc<[GroupId]>>) -> Under {
     Under {
         before: UNDER.replace(groups),
         of_this_thread: PhantomData,
     }
 }
 
-/// Runs `body` with the thread's operations under these groups and no others.
-pub(crate) fn with<T>(groups: Arc<[GroupId]>, body: impl FnOnce() -> T) -> T {
-    let _under = enter(groups);
+/// Runs `body` with the thread's operations under no groups.
+pub(crate) fn without<T>(body: impl FnOnce() -> T) -> T {
+    let _under = enter(None);
     body()
 }
 
@@ -145,12 +145,13 @@ impl Engine {
     /// Runs operations of this thread under groups, which are engaged: what they change comes after everything that was done under the
     /// groups that these depend on.
     pub fn under<T>(&self, groups: &[GroupId], body: impl FnOnce() -> T) -> T {
-        with(groups.into(), body)
+        let _under = self.enter(groups);
+        body()
     }
 
     /// As [`under`](Self::under), until the guard is dropped.
     pub fn enter(&self, groups: &[GroupId]) -> Under {
-        enter(groups.into())
+        enter(Some(groups.into()))
     }
 
     /// Before names change in a directory that others may change too: where the chain of groups behind this is long, it is written first. A

@@ -4,6 +4,7 @@
 //! zeroing its inode at the block's start. No entry crosses a block, but one may cross a 512-byte sector.
 
 use backstitch_layout::FileType;
+use smallvec::SmallVec;
 use thiserror::Error;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -145,6 +146,40 @@ pub fn entries(block: &[u8], inodes_count: u32) -> Entries<'_> {
     }
 }
 
+impl<'a> Entries<'a> {
+    /// Passes by the entries, up to the first that is not `unwanted` (by its inode, the space up to the next entry, and its name) or
+    /// that [`next`](Iterator::next) has to look at more closely. A few instructions for each: directories are searched so.
+    #[inline]
+    pub(crate) fn pass(&mut self, unwanted: impl Fn(u32, usize, &[u8]) -> bool) {
+        while let Some(rest) = self.block.get(self.offset..)
+            && let Some((head, behind)) = rest.split_first_chunk::<HEADER_SIZE>()
+        {
+            let head = u64::from_le_bytes(*head);
+            let (inode, rec_len) = (head as u32, usize::from((head >> 32) as u16));
+            let name_len = usize::from((head >> 48) as u8);
+            let is_sound = rec_len.is_multiple_of(4)
+                && rec_len <= rest.len()
+                && rec_len >= required_len(name_len.max(1))
+                && inode <= self.inodes_count;
+            if !is_sound || !unwanted(inode, rec_len, &behind[..name_len]) {
+                return;
+            }
+            self.offset += rec_len;
+        }
+    }
+
+    /// The next live entry with this name.
+    pub(crate) fn find_name(&mut self, name: &[u8]) -> Result<Option<Entry<'a>>, DirectoryError> {
+        loop {
+            self.pass(|inode, _, other| inode == 0 || other != name);
+            match self.next().transpose()? {
+                Some(entry) if entry.inode == 0 || entry.name != name => {}
+                found => return Ok(found),
+            }
+        }
+    }
+}
+
 impl<'a> Iterator for Entries<'a> {
     type Item = Result<Entry<'a>, DirectoryError>;
 
@@ -209,47 +244,13 @@ fn decode_rec_len(rec_len: u16, block_len: usize) -> usize {
 
 /// The live entry with this name. Damaged entries end the search.
 pub fn find<'a>(block: &'a [u8], name: &[u8]) -> Option<Entry<'a>> {
-    entries(block, u32::MAX)
-        .map_while(Result::ok)
-        .find(|entry| entry.inode != 0 && entry.name == name)
-}
-
-/// Where a name can go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Insertion {
-    /// Where the new entry starts.
-    pub offset: usize,
-    /// Its `rec_len`.
-    pub rec_len: usize,
-    /// The entry that gives up its tail, with its new `rec_len`; `None` where an unused entry is taken over.
-    pub shortened: Option<(usize, usize)>,
-}
-
-/// The first place of a block with space for a name of this length: an unused entry, or the tail of a used one.
-///
-/// # Errors
-///
-/// Where an entry is damaged.
-pub fn find_insertion(block: &[u8], name_len: usize) -> Result<Option<Insertion>, DirectoryError> {
-    let needed = required_len(name_len);
-    for entry in entries(block, u32::MAX) {
-        let entry = entry?;
-        let used = entry.used_len();
-        if entry.rec_len >= used + needed {
-            return Ok(Some(Insertion {
-                offset: entry.offset + used,
-                rec_len: entry.rec_len - used,
-                shortened: (used > 0).then_some((entry.offset, used)),
-            }));
-        }
-    }
-    Ok(None)
+    entries(block, u32::MAX).find_name(name).ok().flatten()
 }
 
 /// The bytes of an entry, [`required_len`] of them, padded with zeros. `rec_len` is what the entry claims.
 ///
 /// The name must have at most [`NAME_MAX_BYTES`](super::NAME_MAX_BYTES); more are cut off.
-pub fn encode_entry(inode: u32, file_type: u8, name: &[u8], rec_len: usize) -> Vec<u8> {
+pub fn encode_entry(inode: u32, file_type: u8, name: &[u8], rec_len: usize) -> SmallVec<[u8; 64]> {
     let name = &name[..name.len().min(super::NAME_MAX_BYTES)];
     let raw = RawDirEntry {
         inode: inode.into(),
@@ -257,7 +258,7 @@ pub fn encode_entry(inode: u32, file_type: u8, name: &[u8], rec_len: usize) -> V
         name_len: name.len() as u8,
         file_type,
     };
-    let mut bytes = Vec::with_capacity(required_len(name.len()));
+    let mut bytes = SmallVec::new();
     bytes.extend_from_slice(raw.as_bytes());
     bytes.extend_from_slice(name);
     bytes.resize(required_len(name.len()), 0);
@@ -277,7 +278,7 @@ pub fn new_directory_block(
     directory_code: u8,
 ) -> Vec<u8> {
     let first = required_len(1);
-    let mut block = encode_entry(inode, directory_code, b".", first);
+    let mut block = encode_entry(inode, directory_code, b".", first).into_vec();
     block.extend(encode_entry(
         parent,
         directory_code,
@@ -290,7 +291,7 @@ pub fn new_directory_block(
 
 /// A directory block without names: one unused entry.
 pub fn empty_block(block_size: usize) -> Vec<u8> {
-    let mut block = encode_entry(0, TYPE_UNKNOWN, b"", block_size);
+    let mut block = encode_entry(0, TYPE_UNKNOWN, b"", block_size).into_vec();
     block.resize(block_size, 0);
     block
 }
@@ -298,6 +299,9 @@ pub fn empty_block(block_size: usize) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::collection::vec;
+    use proptest::option;
+    use proptest::prelude::*;
 
     fn faults(block: &[u8]) -> Vec<EntryFault> {
         entries(block, 100)
@@ -322,36 +326,36 @@ mod tests {
         assert_eq!(find(&block, b"x"), None);
     }
 
-    #[test]
-    fn names_go_where_there_is_space() {
-        let mut block = new_directory_block(1024, 12, 2, 2);
-        let place = find_insertion(&block, 5).unwrap().unwrap();
-        assert_eq!(
-            place,
-            Insertion {
-                offset: 24,
-                rec_len: 1000,
-                shortened: Some((12, 12))
+    proptest! {
+        /// What is passed by quickly is what was looked at closely before, also where the block is damaged.
+        #[test]
+        fn a_search_finds_what_a_look_at_every_entry_does(
+            parts in vec((b'a'..b'd', 1usize..4, 0usize..4, 0u32..3), 40),
+            damage in option::of((0usize..512, any::<u8>())),
+            wanted in (b'a'..b'd', 1usize..4),
+        ) {
+            let mut block = empty_block(512);
+            let mut at = 0;
+            for (letter, len, gap, inode) in parts {
+                if at < 512 {
+                    let space = match (512 - at, required_len(len) + gap * 4) {
+                        (rest, wanted) if rest < wanted + required_len(3) => rest,
+                        (_, wanted) => wanted,
+                    };
+                    let entry = encode_entry(inode * 40, 1, &std::vec![letter; len], space);
+                    block[at..at + entry.len()].copy_from_slice(&entry);
+                    at += space;
+                }
             }
-        );
-        let entry = encode_entry(13, 1, b"hello", place.rec_len);
-        assert_eq!(entry.len(), 16);
-        block[24..40].copy_from_slice(&entry);
-        block[12 + OFFSET_REC_LEN..][..2].copy_from_slice(&encode_rec_len(12).to_le_bytes());
-        assert_eq!(find(&block, b"hello").unwrap().inode, 13);
-        assert_eq!(find_insertion(&block, 255).unwrap().unwrap().offset, 40);
-        let empty = empty_block(1024);
-        let place = find_insertion(&empty, 255).unwrap().unwrap();
-        assert_eq!(
-            place,
-            Insertion {
-                offset: 0,
-                rec_len: 1024,
-                shortened: None
+            if let Some((at, byte)) = damage {
+                block[at] = byte;
             }
-        );
-        let full = encode_entry(3, 1, &[b'x'; 255], 264);
-        assert_eq!(find_insertion(&full, 1).unwrap(), None);
+            let name = std::vec![wanted.0; wanted.1];
+            let close = entries(&block, 100)
+                .find(|e| e.is_err() || e.is_ok_and(|e| e.inode != 0 && e.name == name))
+                .transpose();
+            prop_assert_eq!(entries(&block, 100).find_name(&name), close);
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use rustc_hash::FxHashMap;
 
 use super::leaf::{self, Item};
 use super::{ByIndex, Level, Path, Stop};
+use crate::PatchIds;
 use crate::block_edit::find_gap;
 use crate::extend::{Extension, NewContents};
 use crate::format::Inode;
@@ -274,7 +275,7 @@ impl Ext {
             within: 0,
             after: &[],
         };
-        let (Target { number, inode, now }, none) = (target, Vec::new());
+        let (Target { number, inode, now }, none) = (target, PatchIds::new());
         let (id, pointer) = self.extend(v, *number, inode, extension, contents, end, none, *now);
         self.note_change(v, *number, id);
         let new_blocks = &mut self.state(*number).new_blocks;

@@ -248,6 +248,8 @@ pub struct Graph {
     pub(crate) free_patch: u32,
     pub(crate) free_edge: u32,
     pub(crate) search_mark: u32,
+    /// So many edges may be looked at for duplicates (see `Graph::add_edge`).
+    pub(crate) thinning_credit: u64,
     pub(crate) optimisations: Optimisations,
     /// New patches are to keep their undo data.
     pub(crate) keeps_undo: bool,
@@ -288,6 +290,7 @@ impl Graph {
             free_patch: NIL,
             free_edge: NIL,
             search_mark: 0,
+            thinning_credit: 0,
             optimisations,
             keeps_undo: false,
             counters: Counters::default(),

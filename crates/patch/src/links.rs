@@ -7,6 +7,9 @@ use crate::planted::Planted;
 /// How many of a patch's newest dependencies, and of the newest that wait for what is looked for, a short look goes through.
 pub(crate) const LOOK: usize = 16;
 
+/// A patch that depends on so many, or twice as many, and so on, is looked at for duplicates among them.
+const FIRST_THINNED: u32 = 16;
+
 impl Graph {
     /// Appends a patch to its block's uncommitted patches, or puts it first (a hard one: everything else lies on top of it).
     pub(crate) fn link_into_block(&mut self, index: u32, first: bool) {
@@ -141,7 +144,8 @@ impl Graph {
     }
 
     /// Adds `after → before`, unless a look at the newest edges of both finds it there already (merging asks for the same edge
-    /// again and again). Duplicates that slip through cost memory, nothing else.
+    /// again and again). Duplicates that slip through are taken out as the list grows: they would cost memory, and the bounded searches
+    /// would give up among them.
     pub(crate) fn add_edge(&mut self, after: u32, before: u32) {
         debug_assert_ne!(after, before, "a patch cannot depend on itself");
         if self.has_edge_among_newest(after, before, 4) {
@@ -183,6 +187,33 @@ impl Graph {
         let a = &self.patches[after as usize];
         if a.ready && a.state != State::Run {
             self.make_unready(after);
+        }
+        // What the looks cost altogether stays within a few steps for every edge that is added.
+        self.thinning_credit += 2;
+        let count = self.patches[after as usize].befores_count;
+        let is_due = count >= FIRST_THINNED && count.is_power_of_two();
+        if is_due && u64::from(count) <= self.thinning_credit {
+            self.thinning_credit -= u64::from(count);
+            self.thin(after);
+        }
+    }
+
+    /// Takes out the duplicates among what a patch depends on.
+    fn thin(&mut self, after: u32) {
+        let mark = self.next_mark();
+        let mut edge = self.patches[after as usize].befores;
+        while edge != NIL {
+            let Edge {
+                before,
+                next_before,
+                ..
+            } = self.edges[edge as usize];
+            let before = &mut self.patches[before as usize];
+            let is_known = std::mem::replace(&mut before.mark, mark) == mark;
+            if is_known || self.planted(Planted::ThinnedTooMuch) {
+                self.remove_edge(edge);
+            }
+            edge = next_before;
         }
     }
 

@@ -51,6 +51,8 @@ pub enum Planted {
     CancelledFlipsForget,
     /// Flips are merged per word although they depend on different things.
     BitsMergeIgnoresDependencies,
+    /// With the duplicates among what a patch depends on goes all the rest of it.
+    ThinnedTooMuch,
     /// An edge to another block is not counted.
     ExternalNotIncremented,
     /// An edge that goes away stays counted.
@@ -89,7 +91,7 @@ pub enum Planted {
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Planted; 36] = [
+    pub const ALL: [Planted; 37] = [
         Planted::OverlapLeftOut,
         Planted::HardIgnoresSearch,
         Planted::HardDespiteExternal,
@@ -124,6 +126,7 @@ impl Planted {
         Planted::PartDoesNotWait,
         Planted::SearchOverlooksRuns,
         Planted::ClosureMissesRuns,
+        Planted::ThinnedTooMuch,
         Planted::SupersededInACircle,
         Planted::SupersededForgetsDependents,
     ];

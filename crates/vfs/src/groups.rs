@@ -151,17 +151,16 @@ impl Engine {
 
     /// As [`under`](Self::under), until the guard is dropped.
     pub fn enter(&self, groups: &[GroupId]) -> Under {
-        enter(Some(groups.into()))
+        enter((!groups.is_empty()).then(|| groups.into()))
     }
 
     /// Before names change in a directory that others may change too: where the chain of groups behind this is long, it is written first. A
     /// name lies in the space that the one before it left, and its patch waits for that one's, so whoever puts a name there next and wants
     /// it on the disk would wait for the whole chain, a flush for each link.
     pub(crate) fn bound_chain(&self, directory: InodeNumber) -> Result<()> {
-        let under = under();
-        if under.is_empty() {
+        let Some(under) = under() else {
             return Ok(());
-        }
+        };
         let mut heads = Vec::new();
         let is_long = |heads: &mut Vec<PatchId>, core: &Core| {
             heads.clear();

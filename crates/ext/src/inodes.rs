@@ -402,7 +402,7 @@ impl Ext {
         editor.set_changed(now);
         editor.set_created(now);
         fill(&mut editor);
-        let mut bytes = editor.bytes[..editor.len].to_vec();
+        let mut bytes = SmallVec::<[u8; 256]>::from_slice(&editor.bytes[..editor.len]);
         bytes.resize(size, 0);
         // Nothing leads to it: its name comes after it.
         let before = v.hide(true);
@@ -670,9 +670,9 @@ fn differing(a: &[u8], b: &[u8]) -> Option<(usize, usize)> {
     let (words_a, rest_a) = a.as_chunks::<WORD>();
     let (words_b, rest_b) = b.as_chunks::<WORD>();
     let whole = words_a.len() * WORD;
-    let differs = |word: &usize| words_a[*word] != words_b[*word];
-    let first_word = (0..words_a.len()).find(differs);
-    let last_word = (0..words_a.len()).rev().find(differs);
+    let mut words = words_a.iter().zip(words_b);
+    let first_word = words.clone().position(|(a, b)| a != b);
+    let last_word = words.rposition(|(a, b)| a != b);
     let bits = |word: usize| u64::from_le_bytes(words_a[word]) ^ u64::from_le_bytes(words_b[word]);
     let mut rest = (0..rest_a.len()).filter(|i| rest_a[*i] != rest_b[*i]);
     let first_rest = rest.next();

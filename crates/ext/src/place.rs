@@ -1,6 +1,6 @@
 //! Where new things go: directories apart from each other, a directory's inodes and contents together, a file's contents in runs.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use backstitch_layout::Result;
 use backstitch_ordering::Volume;
@@ -40,18 +40,27 @@ pub(crate) enum Purpose {
 /// Space reserved in memory for files that grow: others keep out while there is space elsewhere.
 #[derive(Debug, Default)]
 pub(crate) struct Windows {
-    by_start: BTreeMap<u64, (u64, u32)>,
+    /// By their starts. There are few: a search in them beats any tree.
+    by_start: Vec<Window>,
     by_inode: FxHashMap<u32, u64>,
     order: VecDeque<u32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    start: u64,
+    end: u64,
+    inode: u32,
 }
 
 impl Windows {
     fn of(&self, inode: u32) -> Option<Run> {
         let start = *self.by_inode.get(&inode)?;
-        let (end, _) = self.by_start.get(&start)?;
+        let window = self.by_start.get(self.first_from(start))?;
+        debug_assert_eq!((window.start, window.inode), (start, inode));
         Some(Run {
             start,
-            len: end - start,
+            len: window.end - start,
         })
     }
 
@@ -62,7 +71,7 @@ impl Windows {
 
     pub(crate) fn drop_of(&mut self, inode: u32) {
         if let Some(start) = self.by_inode.remove(&inode) {
-            self.by_start.remove(&start);
+            self.by_start.remove(self.first_from(start));
         }
     }
 
@@ -71,7 +80,20 @@ impl Windows {
         if run.len == 0 {
             return;
         }
-        self.by_start.insert(run.start, (run.end(), inode));
+        let at = self.first_from(run.start);
+        let window = Window {
+            start: run.start,
+            end: run.end(),
+            inode,
+        };
+        match self.by_start.get_mut(at) {
+            // Where nothing else was left somebody else's space was taken.
+            Some(there) if there.start == run.start => {
+                self.by_inode.remove(&there.inode);
+                *there = window;
+            }
+            _ => self.by_start.insert(at, window),
+        }
         self.by_inode.insert(inode, run.start);
         self.order.push_back(inode);
         while self.order.len() > WINDOWS_MAX {
@@ -83,18 +105,24 @@ impl Windows {
         }
     }
 
+    /// The place of the first window that starts at `block` or behind it.
+    fn first_from(&self, block: u64) -> usize {
+        self.by_start.partition_point(|w| w.start < block)
+    }
+
     /// The end of the window of somebody else that contains `block`.
     fn foreign_end(&self, block: u64, inode: u32) -> Option<u64> {
-        let (_, (end, owner)) = self.by_start.range(..=block).next_back()?;
-        (*end > block && *owner != inode).then_some(*end)
+        let before = self.first_from(block + 1).checked_sub(1)?;
+        let window = self.by_start[before];
+        (window.end > block && window.inode != inode).then_some(window.end)
     }
 
     /// Where the next window of somebody else begins, after `block`.
     fn next_foreign_start(&self, block: u64, inode: u32) -> u64 {
-        self.by_start
-            .range(block..)
-            .find(|(_, (_, owner))| *owner != inode)
-            .map_or(u64::MAX, |(start, _)| *start)
+        self.by_start[self.first_from(block)..]
+            .iter()
+            .find(|w| w.inode != inode)
+            .map_or(u64::MAX, |w| w.start)
     }
 }
 

@@ -64,7 +64,7 @@ pub fn type_of_code(code: u8) -> Option<FileType> {
 
 /// The space that an entry with a name of this length takes: header and name, to a multiple of four.
 pub const fn required_len(name_len: usize) -> usize {
-    (HEADER_SIZE + name_len).next_multiple_of(4)
+    (HEADER_SIZE + name_len + 3) & !3
 }
 
 /// An entry of a block, checked.

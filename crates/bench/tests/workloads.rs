@@ -227,6 +227,10 @@ fn the_document_has_the_keys_of_the_contract() {
         "cache_bytes_peak",
         "phases",
         "paper",
+        // Ours, beyond the contract.
+        "patches_created_empty",
+        "patches_created_runs",
+        "patches_created_hard",
     ];
     expected.sort_unstable();
     assert_eq!(keys, expected);

@@ -195,6 +195,7 @@ impl Judge {
         if let Some(reason) = mount.fs.read_only_reason() {
             return Some(unmountable(&reason));
         }
+        self.maps_behind = !mapped_behind.is_empty();
         promise(&mut mount, model, &mapped_behind, "")
     }
 

@@ -231,3 +231,22 @@ fn contents_of_freed_blocks_are_one_patch() {
         bench.write_out(run);
     }
 }
+
+/// A block that a transaction logged and a later one freed is at home once that one is committed. Until then its hold is what to wait for: with
+/// nothing to wait for, whoever needs room in the log would ask for ever.
+#[test]
+fn what_a_closed_transaction_freed_keeps_the_tail_until_that_is_committed() {
+    let mut bench = Bench::new(JournalMode::Full);
+    bench.contents(20, 1, PatchId::COMMITTED);
+    let earlier = bench.close();
+    bench.write_out(earlier);
+    bench.free(20);
+    bench.metadata(0, 1, &[]);
+    let later = bench.close();
+    let mut targets = Vec::new();
+    bench.journal.home(&bench.store, &mut targets);
+    assert_eq!(targets, [later]);
+    bench.write_out(later);
+    let moved = bench.journal.move_tail(&mut bench.store, bench.volume, NOW);
+    bench.write_out(moved.expect("the first transaction is at home"));
+}

@@ -28,7 +28,7 @@ const COPY_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub struct Unsynced(Vec<PatchId>);
 
-/// What one step of a write may take. Under a mechanism that promises operations as wholes memory is no reason to cut one.
+/// What one step of a write may take. Where a step is there as a whole or not at all after a crash, memory is no reason for shorter ones.
 pub(crate) fn step_bytes(memory_bytes: u64, scopes_are_atomic: bool) -> usize {
     let most = match scopes_are_atomic {
         true => STEP_BYTES,

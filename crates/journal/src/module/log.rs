@@ -238,6 +238,11 @@ impl Log for JournalMechanism {
         self.look_at_home(store);
         self.what_keeps_the_tail(into);
         into.retain(|id| store.graph().is_live(*id));
+        if into.is_empty() {
+            // Whoever waits for room must not be told that there is nothing to wait for while a transaction is on its way.
+            let holds = self.log.iter().map(|t| t.hold);
+            into.extend(holds.filter(|hold| store.graph().is_live(*hold)));
+        }
     }
 
     fn move_tail(&mut self, store: &mut Store, volume: VolumeId, now: Duration) -> Option<PatchId> {

@@ -107,7 +107,13 @@ impl JournalMechanism {
                     if into.last() != Some(&logged.original) {
                         into.push(logged.original);
                     }
-                } else if let Some(later) = self.log.iter().find(|t| t.number == logged.number) {
+                    continue;
+                }
+                let by = match logged.freed_by {
+                    Some(by) if logged.number == transaction.number => by,
+                    _ => logged.number,
+                };
+                if let Some(later) = self.log.iter().find(|t| t.number == by) {
                     into.push(later.hold);
                 }
             }

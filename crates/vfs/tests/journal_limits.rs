@@ -1,6 +1,8 @@
 //! What a journal cannot do: hold more than its blocks, for which operations wait and never fail; and features that this version does not
 //! write, which are refused by name.
 
+mod support;
+
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,30 +11,13 @@ use std::sync::Arc;
 use backstitch_device::{MemoryDevice, Record, RecordingDevice, materialise_torn};
 use backstitch_ext::Ext2;
 use backstitch_vfs::{
-    Allocate, Engine, FileType, InodeNumber, MountOptions, NewInode, Ordering, SetAttributes,
+    Allocate, Engine, FileType, InodeNumber, MountOptions, Ordering, SetAttributes,
 };
+use support::{Scratch, new_inode, torn_parts};
 
 /// The smallest journal that there is.
 const JOURNAL_BLOCKS: usize = 1024;
 const BLOCK: usize = 1024;
-
-/// Where the image of a test is, until it ends.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Scratch {
-        let name = name.replace('=', "-");
-        let path = std::env::temp_dir().join(format!("backstitch-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Scratch(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 fn tool(name: &str, arguments: &[&str], image: &Path) -> (Option<i32>, String) {
     let done = Command::new(name).args(arguments).arg(image).output();
@@ -46,7 +31,7 @@ fn tool(name: &str, arguments: &[&str], image: &Path) -> (Option<i32>, String) {
 
 /// An image of ext3 of 24 MiB with the smallest journal.
 fn ext3(scratch: &Scratch, more: &[&str]) -> PathBuf {
-    let path = scratch.0.join("disk.img");
+    let path = scratch.file("disk.img");
     std::fs::File::create(&path)
         .unwrap()
         .set_len(24 << 20)
@@ -86,20 +71,8 @@ fn name(number: usize) -> Vec<u8> {
     format!("{hash:016x}{}", "n".repeat(200)).into_bytes()
 }
 
-fn new(file_type: FileType) -> NewInode<'static> {
-    NewInode {
-        file_type,
-        permissions: 0o755,
-        umask: 0,
-        uid: 0,
-        gid: 0,
-        device_number: 0,
-        target: &[],
-    }
-}
-
 fn make(engine: &Engine, directory: InodeNumber, name: &[u8]) -> InodeNumber {
-    let made = engine.create(directory, name, &new(FileType::Regular));
+    let made = engine.create(directory, name, &new_inode(FileType::Regular));
     let inode = made.unwrap().inode;
     engine.forget(inode, 1);
     inode
@@ -110,7 +83,7 @@ fn fill_the_journal(engine: &Engine, writer: usize) {
     let root = engine.root();
     let top = format!("writer {writer}").into_bytes();
     let top = engine
-        .create(root, &top, &new(FileType::Directory))
+        .create(root, &top, &new_inode(FileType::Directory))
         .unwrap()
         .inode;
     // Each block of it has an indirect block of its own.
@@ -193,16 +166,11 @@ fn full_journal(mode: &str, writers: usize) {
         assert_eq!(code, Some(0), "{mode}, {what}: {said}");
     };
     check(&memory.snapshot(), &["-fn"], "at the end");
-    let mut random = 0x2545_f491_4f6c_dd1d_u64;
+    let mut torn = torn_parts(0x2545_f491_4f6c_dd1d);
     for part in 1..6 {
         let cut = records.len() * part / 6;
         let mut bytes = image.clone();
-        materialise_torn(&mut bytes, &records, cut, 4096, &mut |_, _| {
-            random = random
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            random >> 63 == 0
-        });
+        materialise_torn(&mut bytes, &records, cut, 4096, &mut torn);
         check(&bytes, &["-p"], &format!("cut {cut} of {}", records.len()));
     }
 }
@@ -228,7 +196,7 @@ fn refusal(image: Vec<u8>, ordering: &str) -> String {
     let said = match Engine::mount(device.clone(), &Ext2, &options(ordering)) {
         Ok(engine) => {
             let reason = engine.read_only_reason();
-            let made = engine.create(engine.root(), b"new", &new(FileType::Regular));
+            let made = engine.create(engine.root(), b"new", &new_inode(FileType::Regular));
             assert!(made.is_err(), "{reason:?}");
             engine.unmount().unwrap();
             reason.expect("a reason")

@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,27 +16,7 @@ use backstitch_ext::mkfs::Mkfs;
 use backstitch_journal::format::Features;
 use backstitch_vfs::{Engine, FileType, MountOptions, Ordering, SetAttributes};
 use support::workload::{OnError, Workload};
-
-/// Where the images of a test are, until it ends.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Scratch {
-        let path = std::env::temp_dir().join(format!("backstitch-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Scratch(path)
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
+use support::{Scratch, torn_parts};
 
 /// An ext3 image as mke2fs makes it.
 fn ext3(scratch: &Scratch, options: &[&str], blocks: &str) -> Vec<u8> {
@@ -108,7 +88,7 @@ fn cut_image_everywhere(name: &str, ordering: &str, image: Vec<u8>, cuts: usize)
     engine.sync().unwrap();
     engine.unmount().unwrap();
     let records = recording.records();
-    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut torn = torn_parts(0x9e37_79b9_7f4a_7c15);
     let mut replayed = 0;
     for index in 0..=cuts {
         let cut = if index == cuts {
@@ -117,12 +97,7 @@ fn cut_image_everywhere(name: &str, ordering: &str, image: Vec<u8>, cuts: usize)
             index * records.len() / cuts
         };
         let mut bytes = image.clone();
-        materialise_torn(&mut bytes, &records, cut, 4096, &mut |_, _| {
-            random = random
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            random >> 63 == 0
-        });
+        materialise_torn(&mut bytes, &records, cut, 4096, &mut torn);
         let path = scratch.file("cut.img");
         std::fs::write(&path, &bytes).unwrap();
         let found = e2fsck(&path);

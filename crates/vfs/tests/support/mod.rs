@@ -4,12 +4,46 @@
 
 pub(crate) mod workload;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use backstitch_device::{BlockDevice, FaultDevice, Loss, MemoryDevice};
 use backstitch_ext::{Ext2, fsck, mkfs::Mkfs};
 use backstitch_ordering::MechanismKind;
 use backstitch_vfs::{Engine, FileType, GroupId, InodeNumber, MountOptions, NewInode};
+
+/// Where the images of a test are, until it ends.
+pub(crate) struct Scratch(PathBuf);
+
+impl Scratch {
+    pub(crate) fn new(name: &str) -> Scratch {
+        let name = name.replace('=', "-");
+        let path = std::env::temp_dir().join(format!("backstitch-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Scratch(path)
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Which parts of what a power cut tears reach the disk, by chance: the same in every run.
+pub(crate) fn torn_parts(seed: u64) -> impl FnMut(usize, usize) -> bool {
+    let mut random = seed;
+    move |_, _| {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        random >> 63 == 0
+    }
+}
 
 /// The bytes of a new file system.
 pub(crate) fn new_image(size_bytes: usize, inodes: u32) -> Vec<u8> {

@@ -19,6 +19,8 @@ pub enum Planted {
     NoRevokes,
     /// The commit record does not wait for contents.
     CommitBeforeContents,
+    /// The commit record does not wait for contents of blocks that its own transaction freed and used again.
+    ReusedContentsForgotten,
     /// Contents that a commit record waits for are dropped with the file, though that is removed in a later transaction.
     AwaitedContentsDropped,
     /// The tail moves past originals that are not at home.
@@ -33,12 +35,13 @@ pub enum Planted {
 
 impl Planted {
     /// All that show without patchgroups.
-    pub const ALL: [Planted; 8] = [
+    pub const ALL: [Planted; 9] = [
         Planted::CommitBeforeCopies,
         Planted::CommitStandsForCopies,
         Planted::NoHold,
         Planted::NoRevokes,
         Planted::CommitBeforeContents,
+        Planted::ReusedContentsForgotten,
         Planted::AwaitedContentsDropped,
         Planted::TailBeforeOriginals,
         Planted::PartOfOriginalsForgotten,

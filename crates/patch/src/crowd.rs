@@ -170,6 +170,30 @@ impl Graph {
         }
     }
 
+    /// The same, the newest first as far as they share bytes with the range: what a patch gained by growing it shared with no other then, so
+    /// that it comes after those that were there.
+    pub(crate) fn for_each_near_from_newest(
+        &self,
+        block: u32,
+        range: (u32, u32),
+        mut look: impl FnMut(u32) -> ControlFlow<()>,
+    ) {
+        let zones = zones_of(range);
+        // Several lists do not tell which came first.
+        let is_one = zones.start() == zones.end() && *zones.end() < ZONES;
+        if let Some(crowd) = self.crowd_of(block).filter(|_| is_one) {
+            let _ = crowd[*zones.start()]
+                .iter()
+                .rev()
+                .try_for_each(|index| look(*index));
+            return;
+        }
+        let mut index = self.blocks[block as usize].last;
+        while index != NIL && look(index).is_continue() {
+            index = self.patches[index as usize].prev_in_block;
+        }
+    }
+
     fn crowd_of(&self, block: u32) -> Option<&Crowd> {
         if self.crowds.of_block.is_empty() {
             return None;

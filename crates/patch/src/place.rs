@@ -175,11 +175,38 @@ impl Graph {
             || self.planted(Planted::OverlapMergeIgnoresSearch)
     }
 
-    /// Whether a soft patch of bytes changes every byte that the change does.
+    /// Whether a soft patch changes every byte that the change does, or flips every bit of it.
     fn covers(&self, index: u32, change: &Change<'_>) -> bool {
         let p = &self.patches[index as usize];
         let (start, end) = change.range();
-        p.state == State::Soft && p.offset <= start && end <= p.offset + p.len
+        match (p.state, change) {
+            (State::Soft, _) => p.offset <= start && end <= p.offset + p.len,
+            (State::Bits, Change::Flip { offset_bytes, mask }) => {
+                p.offset == *offset_bytes && p.covered() & mask == *mask
+            }
+            _ => false,
+        }
+    }
+
+    /// Has a soft patch come after those that its change overlaps, the newest first. Behind one that covers the change nothing is looked
+    /// at: what the change overlaps of that this one does too, and comes after it.
+    fn come_after_overlapped(&mut self, index: u32, block: BlockId, change: &Change<'_>) {
+        let mut overlapped = std::mem::take(&mut self.starts);
+        overlapped.clear();
+        self.for_each_near_from_newest(block.0, change.range(), |other| {
+            if !self.overlaps(other, change) {
+                return ControlFlow::Continue(());
+            }
+            overlapped.push(other);
+            match self.covers(other, change) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        });
+        for other in &overlapped {
+            self.add_edge(index, *other);
+        }
+        self.starts = overlapped;
     }
 
     fn depends_directly(&self, index: u32, on: u32) -> bool {
@@ -364,17 +391,7 @@ impl Graph {
             self.add_edge(index, run);
         }
         if overlaps && !self.planted(Planted::OverlapLeftOut) {
-            let mut other = self.blocks[block.0 as usize].last;
-            while other != NIL {
-                if self.overlaps(other, &change) {
-                    self.add_edge(index, other);
-                    if self.covers(other, &change) {
-                        // Older ones that the change overlaps this one does too, and comes after them.
-                        break;
-                    }
-                }
-                other = self.patches[other as usize].prev_in_block;
-            }
+            self.come_after_overlapped(index, block, &change);
         }
         for d in deps {
             let p = &self.patches[*d as usize];

@@ -95,3 +95,23 @@ fn a_bit_flipped_back_does_not_hold_up_the_others_of_its_patch() {
     assert!(!blocks.graph.is_same(all, a), "it overlaps two patches");
     blocks.graph.check_invariants().unwrap();
 }
+
+/// Of the flips of one bit the newest comes after all others: a new one need not wait for each of them, nor be compared with each.
+#[test]
+fn a_flip_of_the_same_bits_waits_for_the_newest_only() {
+    const FLIPS: u64 = 200;
+    let mut graph = Graph::new(Optimisations::NONE);
+    let mut bytes = vec![0; 64];
+    let hold = graph.create_transaction(&[]);
+    for number in 0..FLIPS {
+        // Others of the same zone lie between them.
+        for (offset_bytes, mask) in [(0, 6), (4, 1 << (number % 32))] {
+            let change = Change::Flip { offset_bytes, mask };
+            graph.create(BITMAP, &mut bytes, change, &[hold]);
+        }
+    }
+    // Each waits for the transaction, and for one other at most.
+    let edges = graph.counters().edges_live;
+    assert!(edges <= 4 * FLIPS, "{edges} edges");
+    graph.check_invariants().unwrap();
+}

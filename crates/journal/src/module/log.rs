@@ -217,6 +217,9 @@ impl Log for JournalMechanism {
         // What went through the log waits for the hold.
         contents
             .retain(|(block, id)| !self.running.has_logged(*block) && store.graph().is_live(*id));
+        if planted(Planted::ReusedContentsForgotten) {
+            contents.retain(|(block, _)| !self.running.freed.contains(block));
+        }
         self.running.contents = contents;
         let revokes: Vec<u64> = self.running.revokes.iter().copied().collect();
         let sequence = self.sequence(self.number);

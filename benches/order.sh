@@ -5,7 +5,8 @@
 #   benches/order.sh BACKSTITCH [PACKAGES [ORDERING [ROUNDS]]]
 #
 # Prints seconds for each, the least of the rounds, with the flushes of the device, and what it then takes to have all of it on stable
-# storage. With fsync that waits a tenth of the packages is unpacked. Wants python3.
+# storage; and how much longer it takes under `order`, by the least of each and by the median over the rounds, in which one runs after the
+# other. With fsync that waits a tenth of the packages is unpacked. Wants python3.
 set -eu
 backstitch=$1 packages=${2:-500} ordering=${3:-soft} rounds=${4:-3}
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -63,6 +64,12 @@ measure waits python3 "$unpack" run "$((packages / 10))"
 awk -v ordering="$ordering" '
     !($1 in least) || $2 < least[$1] { least[$1] = $2; flushes[$1] = $3 }
     { rest[$1] = $4; rest_flushes[$1] = $5 }
+    $1 == "order" { ordered = $2 }
+    $1 == "never" {
+        ratio = ordered / $2
+        for (at = ++pairs; at > 1 && sorted[at - 1] > ratio; at--) sorted[at] = sorted[at - 1]
+        sorted[at] = ratio
+    }
     function figures(name) {
         return sprintf("%.2f s (%d flushes), then %.2f s (%d) until all is durable", least[name], flushes[name], rest[name], rest_flushes[name])
     }
@@ -70,5 +77,7 @@ awk -v ordering="$ordering" '
         printf "%s: under order %s\n", ordering, figures("order")
         printf "%s: without fsync %s\n", ordering, figures("never")
         printf "%s: with fsync, a tenth of them, %s\n", ordering, figures("waits")
-        printf "%s: order / without fsync %.2f\n", ordering, least["order"] / least["never"]
+        middle = (sorted[int((pairs + 1) / 2)] + sorted[int(pairs / 2) + 1]) / 2
+        printf "%s: order / without fsync %.2f; median of %d pairs %.2f (%.2f to %.2f)\n", ordering, least["order"] / least["never"],
+            pairs, middle, sorted[1], sorted[pairs]
     }' "$scratch/figures"

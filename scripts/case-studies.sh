@@ -5,7 +5,8 @@
 #   scripts/case-studies.sh BACKSTITCH [MODE...]
 #
 # STATES=n of each (150), MESSAGES (1000), PACKAGES (500), COMMITS (10), ROWS (200); ONLY='mail packages' runs some of them. SQLite wants
-# SQLITE_VFS, the path of the built extension (see crates/patchgroup/sqlite/backstitch.c), and is left out without it.
+# SQLITE_VFS, the path of the built extension (see crates/patchgroup/sqlite/backstitch.c; its name must be backstitch.so), and is left out
+# without it.
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 backstitch=$1

@@ -11,6 +11,7 @@ use backstitch_device::MemoryDevice;
 use backstitch_ext::Ext2;
 use backstitch_ext::mkfs::{Mkfs, MkfsJournal, attach_journal};
 use backstitch_journal::format::Features;
+use backstitch_journal::planted::Planted as BrokenRule;
 use backstitch_ordering::planted::{Planted, plant};
 use backstitch_ordering::{JournalMode, MechanismKind};
 use backstitch_store::Optimisations;
@@ -185,6 +186,7 @@ fn explore_up_to(
     let setup = match name {
         "compressor" => 3,
         "between" => 6,
+        "in both" => 3,
         _ => 0,
     };
     let both = [Optimisations::NONE, Optimisations::BOTH];
@@ -281,13 +283,19 @@ const BETWEEN: (&str, &str) = (
      unlink loop/a; creat c; append c 1200; disengage 6",
 );
 
-struct BrokenJournal;
+/// Groups that each do something in both, the first of every two followed by something inside: in one transaction, as long as the explorer does not
+/// end that in between.
+const IN_BOTH: (&str, &str) = (
+    "in both",
+    "creat a; creat loop/a; sync; engage 1; creat b; creat loop/b; disengage 1; depend 2 1; engage 2; creat loop/c; disengage 2; \
+     engage 3; creat d; creat loop/d; disengage 3; depend 4 3; engage 4; unlink loop/a; disengage 4",
+);
+
+struct BrokenJournal(BrokenRule);
 
 impl Observer for BrokenJournal {
     fn thread_starts(&self) {
-        backstitch_journal::planted::plant(Some(
-            backstitch_journal::planted::Planted::OtherVolumesForgotten,
-        ));
+        backstitch_journal::planted::plant(Some(self.0));
     }
 }
 
@@ -300,12 +308,20 @@ fn patchgroups_hold_between_file_systems_of_a_stack() {
     ];
     let base = figure_8_in_tree();
     for ordering in orderings {
-        let results = explore_up_to(300, &base, BETWEEN, ordering, &NoObserver);
-        assert_good(&results, &format!("between, {ordering}"));
-        let results = explore_up_to(10_000, &base, BETWEEN, ordering, &BrokenJournal);
-        let found = results.failures.first().map(|f| f.verdict());
-        let found = found.unwrap_or_else(|| panic!("{ordering}: nothing was found"));
-        assert!(found.contains("patchgroup"), "{ordering}: {found}");
+        let mut runs = vec![(BETWEEN, BrokenRule::OtherVolumesForgotten, 3_000)];
+        if ordering == MechanismKind::Journal(JournalMode::Ordered) {
+            runs.push((IN_BOTH, BrokenRule::PartsForgotten, 10_000));
+        }
+        for (script, rule, most) in runs {
+            let what = format!("{}, {ordering}", script.0);
+            let results = explore_up_to(300, &base, script, ordering, &NoObserver);
+            assert_good(&results, &what);
+            let broken = BrokenJournal(rule);
+            let results = explore_up_to(most, &base, script, ordering, &broken);
+            let found = results.failures.first().map(|f| f.verdict());
+            let found = found.unwrap_or_else(|| panic!("{what}, {rule:?}: nothing was found"));
+            assert!(found.contains("patchgroup"), "{what}: {found}");
+        }
     }
 }
 

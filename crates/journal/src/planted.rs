@@ -31,6 +31,8 @@ pub enum Planted {
     GroupsPastJournal,
     /// A transaction does not wait for what its patchgroups come after on other volumes. Not among [`ALL`](Self::ALL) either.
     OtherVolumesForgotten,
+    /// Of a group that changed something in the transaction under way and on another volume, the latter is not waited for. Nor this one.
+    PartsForgotten,
 }
 
 impl Planted {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use backstitch_journal::format::{Features, Superblock};
 use backstitch_journal::{JournalMap, JournalMechanism, JournalRun, Setup};
 use backstitch_ordering::{BlockClass, JournalMode, Log, Operation, PatchId, Volume, VolumeId};
-use backstitch_store::{Goal, Limits, Optimisations, Store};
+use backstitch_store::{Change, Goal, Limits, Optimisations, Store};
 
 const BLOCK: usize = 1024;
 const NOW: Duration = Duration::ZERO;
@@ -249,4 +249,58 @@ fn what_a_closed_transaction_freed_keeps_the_tail_until_that_is_committed() {
     bench.write_out(later);
     let moved = bench.journal.move_tail(&mut bench.store, bench.volume, NOW);
     bench.write_out(moved.expect("the first transaction is at home"));
+}
+
+/// Programs that go back and forth between a volume without a log and this one, in groups one after the other. A group's tail stands for
+/// both; the transaction that has its part of it waits for the other part, and is closed only where that waits for the transaction.
+#[test]
+fn a_transaction_waits_for_what_a_group_of_its_own_did_elsewhere() {
+    let mut bench = Bench::new(JournalMode::Ordered);
+    let elsewhere = bench.store.add_volume(BLOCK as u32);
+    for block in 0..3 {
+        let zeros: Arc<[u8]> = vec![0; BLOCK].into();
+        bench
+            .store
+            .insert(elsewhere, block, BlockClass::Metadata, zeros);
+    }
+    let change = |bench: &mut Bench, block: u64, after: &[PatchId]| {
+        let change = Change::Bytes {
+            offset_bytes: 0,
+            bytes: &[1],
+        };
+        let class = BlockClass::Metadata;
+        bench
+            .store
+            .patch(elsewhere, block, class, change, after, NOW)
+    };
+    let here = bench.metadata(0, 1, &[]);
+    let there = change(&mut bench, 0, &[]);
+    let tail = bench
+        .store
+        .graph_mut()
+        .create_empty(&[here, there], None, false);
+    // The next group comes after it, here (again and again) and there.
+    for _ in 0..3 {
+        assert!(bench.journal.come_after(&mut bench.store, &[tail]));
+    }
+    let next = bench.metadata(1, 1, &[]);
+    assert_eq!(next, here, "the same transaction");
+    let next_there = change(&mut bench, 1, &[tail]);
+    let next_tail = bench
+        .store
+        .graph_mut()
+        .create_empty(&[next, next_there], None, false);
+    // What the third comes after waits for the transaction, however often somebody asks.
+    for _ in 0..2 {
+        assert!(!bench.journal.come_after(&mut bench.store, &[next_tail]));
+    }
+    let first = bench.close();
+    assert!(bench.journal.come_after(&mut bench.store, &[next_tail]));
+    bench.metadata(2, 1, &[]);
+    let second = bench.close();
+
+    bench.write_out(first);
+    assert!(!bench.is_live(there) && bench.is_live(next_there));
+    bench.write_out(second);
+    assert!(!bench.is_live(next_there));
 }

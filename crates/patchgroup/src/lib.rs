@@ -191,7 +191,9 @@ mod on {
             Some(socket) => Ok(socket),
             None => {
                 sync_all(group)?;
-                let (reader, _) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+                let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+                // Of a pipe that is merely closed poll says "hung up" and not "readable".
+                rustix::io::write(&writer, &[1])?;
                 Ok(reader)
             }
         }

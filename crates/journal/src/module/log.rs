@@ -14,6 +14,8 @@ use crate::transaction;
 
 /// A scope may change so many blocks, or a part of the log where that is small.
 const MOST_PER_SCOPE: u32 = 1024;
+/// So many tails of groups are taken apart for one change; what is nested deeper than that ends the transaction.
+const MOST_TAKEN_APART: usize = 64;
 
 impl JournalMechanism {
     /// Room kept for one more operation, and for what is put off until the end.
@@ -160,29 +162,39 @@ impl Log for JournalMechanism {
     }
 
     fn waits_for_running(&self, store: &Store, id: PatchId) -> bool {
-        let kind = store.graph().info(id).map(|i| i.kind);
-        let is_empty = kind == Some(PatchKind::Empty);
         let is_closed = || self.log.iter().any(|t| t.hold == id);
-        self.running.hold.is_some() && is_empty && !is_closed()
+        self.running.hold.is_some() && is_empty(store, id) && !is_closed()
     }
 
     fn come_after(&mut self, store: &mut Store, patches: &[PatchId]) -> bool {
         if self.stage == Stage::Past || planted(Planted::OtherVolumesForgotten) {
             return true;
         }
-        for id in patches.iter().copied() {
+        let mut left: Vec<PatchId> = patches.to_vec();
+        let mut seen = Vec::new();
+        let mut taken_apart = 0;
+        while let Some(id) = left.pop() {
             let is_own = self.running.hold == Some(id) || self.log.iter().any(|t| t.hold == id);
-            let is_known = is_own || self.running.after.iter().rev().take(16).any(|a| *a == id);
-            if is_known || !store.graph().is_live(id) {
+            if is_own || self.running.others.contains(&id) || !store.graph().is_live(id) {
                 continue;
             }
-            if let Some(hold) = self.running.hold
-                && store.graph_mut().add_dependency(hold, id).is_err()
-            {
-                return false;
+            let hold = self.running.hold;
+            match hold.map(|hold| store.graph_mut().add_dependency(hold, id)) {
+                // The tail of a group that changed something in this very transaction, and elsewhere: the latter is what counts.
+                Some(Err(_)) if is_empty(store, id) && taken_apart < MOST_TAKEN_APART => {
+                    taken_apart += 1;
+                    let of = store.graph().dependencies(id);
+                    if !planted(Planted::PartsForgotten) {
+                        left.extend(of.into_iter().map(|d| d.0));
+                    }
+                }
+                Some(Err(_)) => return false,
+                _ => self.running.after.push(id),
             }
-            self.running.after.push(id);
+            seen.push(id);
         }
+        // Only now: what comes again after a "no" is to be told the same.
+        self.running.note_others(store, seen);
         true
     }
 
@@ -325,4 +337,9 @@ impl JournalMechanism {
         self.commits += 1;
         self.last = hold;
     }
+}
+
+/// Whether the patch stands for others. None but holds are held, so there is nothing in it but what it depends on.
+fn is_empty(store: &Store, id: PatchId) -> bool {
+    store.graph().info(id).map(|i| i.kind) == Some(PatchKind::Empty)
 }

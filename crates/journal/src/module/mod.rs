@@ -33,7 +33,8 @@
 //! Where the volume is one of a stack, a change may be made under a patchgroup that comes after changes of a volume without a log. Then T's
 //! commit record waits for those ([`Log::come_after`]), and so does its hold from then on, so that the graph sees a circle before it is
 //! one: where what T is to wait for waits for T itself, because the same programs went from here to the other volume before, T is closed
-//! and the change goes into the next transaction.
+//! and the change goes into the next transaction. Of the tail of a group that changed something in T and something elsewhere, T waits for the
+//! latter only.
 //!
 //! # Contents that are journaled all the same
 //!
@@ -85,6 +86,9 @@ struct Running {
     hold: Option<PatchId>,
     /// Patches of other volumes that the commit record waits for: patchgroups have it come after them.
     after: Vec<PatchId>,
+    /// What the transaction is known to come after: these, and tails of groups that were taken apart because the rest of them is in it.
+    others: FxHashSet<PatchId>,
+    prune_others_at: usize,
     /// The blocks changed, each with its patch.
     blocks: FxHashMap<u64, PatchId>,
     /// Blocks that what was put off until its end will change.
@@ -107,6 +111,16 @@ impl Running {
     /// Whether a change of the block went through the log, though the block may have been freed since.
     fn has_logged(&self, block: u64) -> bool {
         self.blocks.contains_key(&block) || self.freed_logged.contains(&block)
+    }
+
+    /// Notes what the transaction comes after. What has got onto stable storage meanwhile leaves as there is more of it.
+    fn note_others(&mut self, store: &Store, others: Vec<PatchId>) {
+        if self.others.len() + others.len() > self.prune_others_at.max(32) {
+            self.others.retain(|id| store.graph().is_live(*id));
+            self.after.retain(|id| store.graph().is_live(*id));
+            self.prune_others_at = 2 * (self.others.len() + others.len());
+        }
+        self.others.extend(others);
     }
 }
 

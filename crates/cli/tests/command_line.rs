@@ -338,6 +338,8 @@ fn a_bsd_label_is_listed() {
         let line = lines.find(|line| line.starts_with(name)).unwrap_or("");
         assert!(line.contains(holds) && line.contains("ufs1"), "{listed}");
     }
+    let error = bench.line("info disk#1a").refused(1).stderr;
+    assert!(error.contains("holds ufs1"), "{error}");
     let error = bench.line("mount disk#1a .").refused(1).stderr;
     assert!(error.contains("not an ext2 file system"), "{error}");
 }

@@ -88,7 +88,7 @@ fn row(partition: &Partition, disk: &Arc<dyn BlockDevice>) -> Value {
 }
 
 /// The file system on a device, by its magic number.
-fn holds(device: &dyn BlockDevice) -> Option<&'static str> {
+pub(super) fn holds(device: &dyn BlockDevice) -> Option<&'static str> {
     let mut bytes = [0; SUPERBLOCK_SIZE];
     if device.read(SUPERBLOCK_OFFSET, &mut bytes).is_ok() && bytes[0x38..0x3a] == [0x53, 0xef] {
         let superblock = Superblock::parse(&bytes, device.size_bytes());

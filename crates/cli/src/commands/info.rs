@@ -110,7 +110,10 @@ pub(super) fn superblock(what: &str, image: &Path, device: &dyn BlockDevice) -> 
         .read(SUPERBLOCK_OFFSET, &mut bytes)
         .map_err(|error| failed(&error))?;
     Superblock::parse(&bytes, device.size_bytes()).map_err(|error| match error {
-        FormatError::NotAFileSystem { .. } => failed(&error).hint("backstitch mkfs makes one"),
+        FormatError::NotAFileSystem { .. } => match disk::holds(device) {
+            Some(other) => failed(&format!("it holds {other}, which is not supported yet")),
+            None => failed(&error).hint("backstitch mkfs makes one"),
+        },
         error => failed(&error),
     })
 }

@@ -62,6 +62,8 @@ pub(crate) struct Mount {
     clock: u64,
     /// Contents that were not synced may be anything after a crash.
     pub(crate) contents_may_be_stale: bool,
+    /// A file has its old size with all that it had then, or the new one.
+    pub(crate) cuts_are_atomic: bool,
     /// The patchgroups, by the workload's numbers, and those that the caller has engaged.
     groups: Groups,
     numbered: FxHashMap<u32, GroupId>,
@@ -156,6 +158,7 @@ impl Mount {
             clock: 0,
             contents_may_be_stale: engine.ordering
                 == MechanismKind::Journal(JournalMode::Writeback),
+            cuts_are_atomic: matches!(engine.ordering, MechanismKind::Journal(_)),
             groups: Groups::default(),
             numbered: FxHashMap::default(),
             engaged: Vec::new(),

@@ -222,7 +222,7 @@ impl Check<'_> {
         if self.mount.contents_may_be_stale && allowed.len() > 1 {
             return;
         }
-        let foreign = first_foreign(&bytes, allowed);
+        let foreign = first_foreign(&bytes, allowed, self.mount.cuts_are_atomic);
         if let Some((at, byte)) = foreign {
             let what = format!(
                 "{path}: byte {at} is {byte:#04x}, which it was not given (or not any more)"
@@ -246,8 +246,13 @@ fn is_size_of(versions: &[Arc<[u8]>], size: u64) -> bool {
 /// The first byte that no version of the file explains.
 ///
 /// A file shows the size of one version, and each byte of that one or of another, written in its place earlier or later; but not
-/// of one on the other side of a version that was too short to have it: that cut it off.
-fn first_foreign(bytes: &[u8], versions: &[Arc<[u8]>]) -> Option<(usize, u8)> {
+/// of an earlier one on the other side of a version that was too short to have it: that cut it off. What was written there afterwards may show
+/// while the file has its old size still, unless operations are there as wholes (`cuts_are_atomic`).
+fn first_foreign(
+    bytes: &[u8],
+    versions: &[Arc<[u8]>],
+    cuts_are_atomic: bool,
+) -> Option<(usize, u8)> {
     let len = bytes.len();
     // A size between two versions': a long write is done in steps.
     let is_between = versions.iter().all(|version| version.len() != len);
@@ -258,8 +263,11 @@ fn first_foreign(bytes: &[u8], versions: &[Arc<[u8]>]) -> Option<(usize, u8)> {
         sized.iter().any(|sized| {
             let has = |version: &&Arc<[u8]>| version.len() > at;
             let older = versions[..=*sized].iter().rev().take_while(has);
-            let newer = versions[*sized..].iter().take_while(has);
-            older.chain(newer).any(|version| version[at] == byte)
+            let newer = versions[*sized..].iter();
+            let newer = newer.take_while(|version| has(version) || !cuts_are_atomic);
+            older
+                .chain(newer.filter(has))
+                .any(|version| version[at] == byte)
         })
     };
     let mut shown = bytes.iter().copied().enumerate();
@@ -334,4 +342,27 @@ pub(crate) fn behind_the_ends(mount: &mut Mount, model: &Model) -> Vec<String> {
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_cut_off_is_foreign_and_what_was_written_there_since_is_not() {
+        let versions: Vec<Arc<[u8]>> = [vec![1; 20], vec![1; 10], vec![2; 30]]
+            .map(Arc::from)
+            .to_vec();
+        // The old size: with what is there now, where the cut and the write are not there as wholes.
+        let mut shown = vec![1; 20];
+        shown[15] = 2;
+        assert_eq!(first_foreign(&shown, &versions, false), None);
+        assert_eq!(first_foreign(&shown, &versions, true), Some((15, 2)));
+        // The new size: never with what was there before the cut.
+        let mut shown = vec![2; 30];
+        shown[5] = 1;
+        assert_eq!(first_foreign(&shown, &versions, false), None);
+        shown[15] = 1;
+        assert_eq!(first_foreign(&shown, &versions, false), Some((15, 1)));
+    }
 }

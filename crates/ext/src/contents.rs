@@ -119,6 +119,8 @@ impl Ext {
                 if end > inode.size {
                     before_size
                         .extend_from_slice(unless_all(Planted::SizeBeforeContents, &written));
+                    let filled = self.inodes.get(&number).and_then(|s| s.end_filled);
+                    before_size.extend(filled.map(|id| unless(Planted::SizeBeforeFilledEnd, id)));
                 }
                 self.note_written(v, number, &inode, end, &before_size, now);
             }

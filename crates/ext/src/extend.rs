@@ -221,6 +221,15 @@ impl Ext {
             &mut pointers,
         );
         v.hide(false);
+        let last = inode.size.div_ceil(self.block_size() as u64).checked_sub(1);
+        let fills_end = end <= inode.size
+            && last.is_some_and(|last| {
+                (extension.logical..extension.logical + run.len).contains(&last)
+            });
+        if fills_end {
+            // The file may have ended in another hole before.
+            before_inode.extend(self.inodes.get(&number).and_then(|s| s.end_filled));
+        }
         let grown = run.len + extension.indirects.len() as u64;
         let sectors = inode
             .sectors
@@ -242,6 +251,9 @@ impl Ext {
         let state = self.state(number);
         state.goal = run.end();
         state.has_grown = true;
+        if fills_end {
+            state.end_filled = Some(id);
+        }
         self.note_taken(number, run, grows);
         (data[0], id)
     }

@@ -67,6 +67,8 @@ pub(crate) struct InodeState {
     pub(crate) run: Option<PatchId>,
     /// Zeroing the kept part of the last block after a truncation: what makes the file longer must come after it.
     pub(crate) tail_zeroed: Option<PatchId>,
+    /// Its last block was a hole that this filled, without making the file longer: what does, by bytes of that block, must come after it.
+    pub(crate) end_filled: Option<PatchId>,
     /// The last patch that made the file shorter: until it is on the disk the file may be longer there.
     pub(crate) shrunk: Option<PatchId>,
     /// It has its new size, and blocks behind it: a step of a truncation was done, and not the last. The disk lists it.
@@ -641,6 +643,7 @@ impl Ext {
             || live(&state.made)
             || live(&state.reach)
             || live(&state.tail_zeroed)
+            || live(&state.end_filled)
             || state.clearings.iter().any(|c| v.is_live(*c))
             || state.new_blocks.any_live(v)
             || state.removed_names.any_live(v)

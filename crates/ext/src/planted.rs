@@ -149,6 +149,9 @@ errors! {
     /// The size covers bytes of the last block that are not there: zeros that nobody wrote.
     SizeBeforeContents => "size-before-contents",
         "mkdir A; creat A/f; write A/f 0 300; sync; append A/f 300";
+    /// The size covers bytes of a last block that was a hole and is one still on the disk: zeros that nobody wrote.
+    SizeBeforeFilledEnd => "size-before-filled-end",
+        "mkdir A; creat A/f; sync; truncate A/f 500; write A/f 100 50; append A/f 100";
     /// A file that was cut and grew again shows the bytes that were cut off.
     SizeBeforeZeroedTail => "size-before-zeroed-tail",
         "mkdir A; creat A/f; write A/f 0 3000; sync; truncate A/f 100; truncate A/f 5000";

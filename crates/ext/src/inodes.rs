@@ -69,6 +69,8 @@ pub(crate) struct InodeState {
     pub(crate) tail_zeroed: Option<PatchId>,
     /// Its last block was a hole that this filled, without making the file longer: what does, by bytes of that block, must come after it.
     pub(crate) end_filled: Option<PatchId>,
+    /// The last patch of the inode that came with blocks unmapped: a smaller size comes after all of them.
+    pub(crate) unmapped: Option<PatchId>,
     /// The last patch that made the file shorter: until it is on the disk the file may be longer there.
     pub(crate) shrunk: Option<PatchId>,
     /// It has its new size, and blocks behind it: a step of a truncation was done, and not the last. The disk lists it.
@@ -644,6 +646,7 @@ impl Ext {
             || live(&state.reach)
             || live(&state.tail_zeroed)
             || live(&state.end_filled)
+            || live(&state.unmapped)
             || state.clearings.iter().any(|c| v.is_live(*c))
             || state.new_blocks.any_live(v)
             || state.removed_names.any_live(v)

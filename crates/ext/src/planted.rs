@@ -152,6 +152,9 @@ errors! {
     /// The size covers bytes of a last block that was a hole and is one still on the disk: zeros that nobody wrote.
     SizeBeforeFilledEnd => "size-before-filled-end",
         "mkdir A; creat A/f; sync; truncate A/f 500; write A/f 100 50; append A/f 100";
+    /// A file is cut, and blocks that a hole took before are mapped behind its end.
+    SizeBeforeHole => "size-before-hole",
+        "mkdir A; creat A/f; write A/f 0 6000; punch A/f 1024 5000; truncate A/f 1024";
     /// A file that was cut and grew again shows the bytes that were cut off.
     SizeBeforeZeroedTail => "size-before-zeroed-tail",
         "mkdir A; creat A/f; write A/f 0 3000; sync; truncate A/f 100; truncate A/f 5000";

@@ -245,8 +245,12 @@ impl Ext {
         let sectors = inode
             .sectors
             .saturating_sub((plan.count * u64::from(self.sectors_per_block())) as u32);
-        let before_size = unless_all(Planted::SizeBeforeNullification, &after);
-        let shrunk = self.change_inode(v, number, before_size, |e| {
+        let mut before_size =
+            PatchIds::from_slice(unless_all(Planted::SizeBeforeNullification, &after));
+        // What was unmapped before, by a hole, may lie behind the new end.
+        let unmapped = self.inodes.get(&number).and_then(|s| s.unmapped);
+        before_size.extend(unmapped.map(|id| unless(Planted::SizeBeforeHole, id)));
+        let shrunk = self.change_inode(v, number, &before_size, |e| {
             for root in &plan.roots {
                 e.set_pointer(*root, 0);
             }
@@ -256,6 +260,7 @@ impl Ext {
             e.set_changed(now);
         });
         if !plan.freed.is_empty() {
+            self.state(number).unmapped = Some(shrunk);
             let never = self
                 .inodes
                 .get(&number)

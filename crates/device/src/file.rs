@@ -8,10 +8,11 @@ use crate::direct::Direct;
 use crate::holder::{lock_holder, loop_device_over};
 use crate::{BlockDevice, DeviceError, Result, WriteRequest, check_range};
 use parking_lot::Mutex;
-use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
-use rustix::io::Errno;
+use rustix::fs::{Advice, FallocateFlags, FlockOperation, OFlags};
+use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
-use std::io::{IoSlice, Seek, SeekFrom};
+use std::io::{IoSlice, IoSliceMut, Seek, SeekFrom};
+use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -253,6 +254,31 @@ impl BlockDevice for FileDevice {
             })
     }
 
+    fn read_at_once(&self, offset_bytes: u64, buffer: &mut [u8]) -> bool {
+        let len_bytes = buffer.len();
+        let is_inside =
+            check_range(&self.name, self.size_bytes, offset_bytes, len_bytes as u64).is_ok();
+        // Only what the host has in memory; file systems that cannot tell refuse.
+        let mut into = [IoSliceMut::new(buffer)];
+        is_inside
+            && rustix::io::preadv2(&self.file, &mut into, offset_bytes, ReadWriteFlags::NOWAIT)
+                == Ok(len_bytes)
+    }
+
+    fn reads_are_scattered(&self) {
+        // Else the host takes blocks of a table that are read one after the other for a file that is read from front to end. It reads
+        // what nobody asked for, in large folios, of which each small write and flush later handles the whole.
+        let _ = rustix::fs::fadvise(&self.file, 0, None, Advice::Random);
+    }
+
+    fn will_read(&self, offset_bytes: u64, len_bytes: u64) {
+        let Some(len_bytes) = NonZeroU64::new(len_bytes) else {
+            return;
+        };
+        // Only a hint: who reads the bytes hears of what is wrong with them.
+        let _ = rustix::fs::fadvise(&self.file, offset_bytes, Some(len_bytes), Advice::WillNeed);
+    }
+
     fn submit(&self, batch: &[WriteRequest]) -> Result<()> {
         if self.options.read_only {
             return Err(DeviceError::ReadOnly {
@@ -359,6 +385,20 @@ mod tests {
                 ..OpenOptions::default()
             },
         )
+    }
+
+    #[test]
+    fn what_was_just_written_is_read_at_once_and_only_inside() {
+        let path = std::env::temp_dir().join(format!("backstitch-at-once-{}", std::process::id()));
+        let device = FileDevice::create(&path, 8192).unwrap();
+        device.write(4096, &[7; 4096]).unwrap();
+        device.reads_are_scattered();
+        device.will_read(0, 8192);
+        let mut found = [0; 4096];
+        // Some hosts cannot tell.
+        assert!(!device.read_at_once(4096, &mut found) || found == [7; 4096]);
+        assert!(!device.read_at_once(4097, &mut found));
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

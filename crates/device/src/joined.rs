@@ -139,6 +139,20 @@ impl BlockDevice for JoinedDevice {
         })
     }
 
+    fn reads_are_scattered(&self) {
+        for part in &self.parts {
+            part.device.reads_are_scattered();
+        }
+    }
+
+    fn will_read(&self, offset_bytes: u64, len_bytes: u64) {
+        // Nobody is told of a hint that goes too far.
+        let _ = self.split(offset_bytes, len_bytes, |part, at, len| {
+            part.device.will_read(at, len);
+            Ok(())
+        });
+    }
+
     fn submit(&self, batch: &[WriteRequest]) -> Result<()> {
         let mut shares: Vec<Vec<WriteRequest>> = vec![Vec::new(); self.parts.len()];
         for request in batch {

@@ -105,6 +105,21 @@ pub trait BlockDevice: Send + Sync {
     /// Fills `buffer` from `offset_bytes` on. A read past the device's end is an error.
     fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<()>;
 
+    /// As [`read`](Self::read) where that takes no waiting for the device; false, with anything in `buffer`, where it would, where it
+    /// fails, and where nobody can tell.
+    fn read_at_once(&self, offset_bytes: u64, buffer: &mut [u8]) -> bool {
+        let _ = (offset_bytes, buffer);
+        false
+    }
+
+    /// What is read from now on lies here and there: the device need not read ahead but where it is [told to](Self::will_read).
+    fn reads_are_scattered(&self) {}
+
+    /// The bytes will probably be read soon: a device that can fetch them in the background does. Nobody is told whether it could.
+    fn will_read(&self, offset_bytes: u64, len_bytes: u64) {
+        let _ = (offset_bytes, len_bytes);
+    }
+
     /// Hands a batch of independent writes to the device.
     fn submit(&self, batch: &[WriteRequest]) -> Result<()>;
 

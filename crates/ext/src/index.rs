@@ -4,6 +4,8 @@
 //! The index on the disk (`htree`) is kept in step with the names only where scopes are atomic. Elsewhere a directory that has one
 //! loses the flag with its first new name, and is linear from then on, as every ext2 driver without the feature leaves it.
 
+use std::ops::Range;
+
 use backstitch_layout::{DirectoryEntry, Error, Result};
 use backstitch_ordering::{PatchId, Volume};
 use rustc_hash::FxHashMap;
@@ -12,6 +14,7 @@ use crate::block_edit::{Gap, find_gap, largest_gap};
 use crate::format::directory::{entries, entry_at, required_len};
 use crate::format::inode::FLAG_INDEX;
 use crate::format::{DirectoryError, Inode};
+use crate::inodes::{READ_AHEAD_BLOCKS, want_ahead};
 use crate::layout::Ext;
 use crate::map::Mapped;
 use crate::planted::{Planted, unless};
@@ -226,20 +229,37 @@ impl Ext {
 
     /// Brings a whole directory into memory, with one round of reads.
     pub(crate) fn want_directory(&mut self, v: &mut Volume<'_>, inode: &Inode) -> Result<()> {
-        let (mut at, end) = (0, self.directory_blocks(inode));
+        self.want_blocks(v, inode, 0..self.directory_blocks(inode))
+    }
+
+    /// The same of some of its blocks.
+    fn want_blocks(&self, v: &mut Volume<'_>, inode: &Inode, of: Range<u64>) -> Result<()> {
+        let (mut at, end) = (of.start, of.end);
         let mut missing = false;
         while at < end {
             match self.map_blocks(v, inode, at, end - at)? {
                 Mapped::Hole(len) => at += len,
                 Mapped::Blocks(run) => {
                     for block in run.start..run.end() {
-                        missing |= !v.want(block);
+                        if !v.want(block) {
+                            missing = true;
+                            self.want_directories_near(v, block);
+                        }
                     }
                     at += run.len;
                 }
             }
         }
         if missing { Err(Error::Miss) } else { Ok(()) }
+    }
+
+    /// A directory's block is missing: those of others lie beside it, where nothing but metadata does.
+    fn want_directories_near(&self, v: &mut Volume<'_>, block: u64) {
+        let group = self.sb.group_of_block(block);
+        let end = self.contents_start(group as usize);
+        if block < end {
+            want_ahead(v, block / READ_AHEAD_BLOCKS * READ_AHEAD_BLOCKS, end);
+        }
     }
 
     fn checked_inode(&self, directory: u32, inode: u32) -> Result<u32> {
@@ -466,11 +486,17 @@ impl Ext {
             cookie
         };
         let bs = self.block_size() as u64;
-        for logical in cookie / bs..self.directory_blocks(&inode) {
+        let blocks = self.directory_blocks(&inode);
+        for logical in cookie / bs..blocks {
             let Some(block) = self.directory_block(v, &inode, logical)? else {
                 continue;
             };
-            for entry in entries(v.read(block)?, self.sb.inodes_count) {
+            let Ok(bytes) = v.read(block) else {
+                let end = blocks.min(logical + READ_AHEAD_BLOCKS);
+                self.want_blocks(v, &inode, logical..end)?;
+                return Err(Error::Miss);
+            };
+            for entry in entries(bytes, self.sb.inodes_count) {
                 let entry = entry.map_err(|e| corrupt_directory(number, logical, e))?;
                 let position = logical * bs + entry.offset as u64;
                 if position < cookie || entry.inode == 0 {

@@ -21,6 +21,11 @@ const EDITABLE: usize = 256;
 /// The bytes of an inode that change whenever its map does: from its block count to its last pointer.
 const MAP_FIELDS: Range<usize> = offset::BLOCKS..offset::pointer(inode::POINTERS);
 
+/// Blocks of inode tables and of directories are read ahead in windows of so many.
+pub(crate) const READ_AHEAD_BLOCKS: u64 = 32;
+/// So many windows at a time: while one is looked at, the device fetches the next.
+const READ_AHEAD_WINDOWS: usize = 4;
+
 /// A name whose way to the disk is not over.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PendingName {
@@ -244,8 +249,21 @@ impl Ext {
     pub(crate) fn read_any_inode(&mut self, v: &mut Volume<'_>, inode: u32) -> Result<Inode> {
         let (block, at) = self.inode_place(inode)?;
         let size = self.sb.inode_size as usize;
-        let bytes = &v.read(block)?[at..at + size];
+        let Ok(data) = v.read(block) else {
+            self.want_neighbours(v, inode, block);
+            return Err(Error::Miss);
+        };
+        let bytes = &data[at..at + size];
         Inode::parse(bytes).map_err(|e| Error::corrupt(format!("inode {inode}"), e.to_string()))
+    }
+
+    /// A block of an inode table is missing: who looks at one file of a directory looks at the others too, and their inodes are near.
+    #[cold]
+    fn want_neighbours(&self, v: &mut Volume<'_>, inode: u32, block: u64) {
+        let table = self.groups.list[self.sb.group_of_inode(inode) as usize].inode_table;
+        let len = u64::from(self.sb.inode_table_blocks);
+        let first = (block - table) / READ_AHEAD_BLOCKS * READ_AHEAD_BLOCKS;
+        want_ahead(v, table + first, table + len);
     }
 
     /// An inode that is in use (or was until its last name went, while somebody refers to it).
@@ -667,6 +685,14 @@ impl Ext {
             self.windows.drop_of(number);
         }
         true
+    }
+}
+
+/// Windows from `first` on will be wanted, as far as they begin before `end`.
+pub(crate) fn want_ahead(v: &mut Volume<'_>, first: u64, end: u64) {
+    let starts = (first..end).step_by(READ_AHEAD_BLOCKS as usize);
+    for start in starts.take(READ_AHEAD_WINDOWS) {
+        v.want_soon(start, READ_AHEAD_BLOCKS.min(end - start));
     }
 }
 

@@ -405,7 +405,7 @@ impl Ext {
     }
 
     /// The first block of a group that contents of files get while there are others.
-    fn contents_start(&self, group: usize) -> u64 {
+    pub(crate) fn contents_start(&self, group: usize) -> u64 {
         let first = self.sb.group_first_block(group as u32);
         let blocks = u64::from(self.sb.blocks_in_group(group as u32));
         let (least, part) = BLOCKS_FOR_METADATA;

@@ -343,6 +343,11 @@ impl<'a> Volume<'a> {
         self.store.want(self.id, block)
     }
 
+    /// Notes blocks that will probably be wanted soon after what is missing now; see `Store::want_soon`.
+    pub fn want_soon(&mut self, first: u64, count: u64) {
+        self.store.want_soon(self.id, first, count);
+    }
+
     /// Writes bytes into a block in memory.
     pub fn write(
         &mut self,

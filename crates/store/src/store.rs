@@ -1,6 +1,6 @@
 //! Blocks in memory and the changes to them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +12,9 @@ use crate::StoreStats;
 use crate::space::Space;
 use crate::spare::Spare;
 use crate::units::{Numbering, Sizes};
+
+/// So many runs are remembered that will probably be wanted soon.
+const SOON_MAX: usize = 64;
 
 /// A block space as a layout sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -123,6 +126,9 @@ pub struct Store {
     pub(crate) orders_contents: bool,
     pub(crate) limits: Limits,
     pub(crate) wanted: Vec<Key>,
+    /// Runs of blocks that will probably be wanted next, and the last ones that were.
+    soon: Vec<(VolumeId, u64, u64)>,
+    noted_soon: VecDeque<(VolumeId, u64, u64)>,
     /// Lent to whoever works out what a change comes after.
     scratch: Vec<PatchId>,
     /// Blocks that are being read from their device.
@@ -153,6 +159,8 @@ impl Store {
             orders_contents: false,
             limits,
             wanted: Vec::new(),
+            soon: Vec::new(),
+            noted_soon: VecDeque::new(),
             scratch: Vec::new(),
             reading: FxHashMap::default(),
             dirty: Vec::new(),
@@ -255,6 +263,28 @@ impl Store {
             self.wanted.push(key);
         }
         there
+    }
+
+    /// Blocks that will probably be wanted soon after those that are wanted now: whoever reads these may have the device fetch them
+    /// in the background. Runs that were among the last ones noted are not noted again. Nothing comes of it for a volume that is on
+    /// another one.
+    pub fn want_soon(&mut self, volume: VolumeId, first: u64, count: u64) {
+        let run = (volume, first, count);
+        if self.is_on_another(volume) || self.noted_soon.contains(&run) {
+            return;
+        }
+        if self.noted_soon.len() == SOON_MAX {
+            self.noted_soon.pop_front();
+            // Nobody takes it: no loss.
+            self.soon.truncate(SOON_MAX);
+        }
+        self.noted_soon.push_back(run);
+        self.soon.push(run);
+    }
+
+    /// Takes the list of [`want_soon`](Self::want_soon): volume, first block, number of blocks.
+    pub fn take_wanted_soon(&mut self) -> Vec<(VolumeId, u64, u64)> {
+        std::mem::take(&mut self.soon)
     }
 
     /// An empty list, to work out in it what a change comes after, and to [give back](Self::give_scratch).

@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 
 use backstitch_device::{BlockDevice, DeviceError};
 use backstitch_layout::{
-    Attributes, DirectoryEntry, Error as LayoutError, FileSystem, FileSystemStatistics, FileType,
-    InodeNumber, LayoutKind, NewInode, OpenRequest, Opened, Rename, RenameMode, SetAttributes,
-    SetXattrMode, Timestamp,
+    Attributes, Error as LayoutError, FileSystem, FileSystemStatistics, InodeNumber, LayoutKind,
+    NewInode, OpenRequest, Opened, Rename, RenameMode, SetAttributes, SetXattrMode, Timestamp,
 };
 use backstitch_ordering::{Groups, Mechanism, Operation, PatchId, Volume, VolumeId};
 use backstitch_store::{BlockClass, Goal, Limits, Rounds, Store};
@@ -151,6 +150,7 @@ impl Engine {
             actions: replayed,
             setup,
         } = journal::prepare(device, journal_device, layout, options)?;
+        device.reads_are_scattered();
         let block_bytes = layout.block_bytes(&*device)?;
         let limits = Limits {
             memory_bytes: options.cache_bytes.max(LEAST_CACHE_BYTES),
@@ -554,87 +554,6 @@ impl Engine {
         self.run(None, |fs, v, _| fs.read_link(v, inode))
     }
 
-    /// Names of a directory from `cookie` on, until `emit` returns false.
-    ///
-    /// # Errors
-    /// `ENOTDIR`, `EIO`.
-    pub fn read_directory(
-        &self,
-        directory: InodeNumber,
-        cookie: u64,
-        emit: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
-    ) -> Result<()> {
-        for entry in &self.entries(directory, cookie)? {
-            if !emit(&entry.borrow()) {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// As [`read_directory`](Self::read_directory), with attributes, and a reference taken on the inode of every entry that `emit`
-    /// took, but for `.` and `..`.
-    ///
-    /// # Errors
-    /// `ENOTDIR`, `EIO`.
-    pub fn read_directory_plus(
-        &self,
-        directory: InodeNumber,
-        cookie: u64,
-        emit: &mut dyn FnMut(&DirectoryEntry<'_>, &Attributes) -> bool,
-    ) -> Result<()> {
-        let entries = self.entries(directory, cookie)?;
-        let found: Vec<Option<Attributes>> = self.run(None, |fs, v, _| {
-            let mut missing = false;
-            let mut found = Vec::with_capacity(entries.len());
-            for entry in &entries {
-                // Ask for every inode before giving up, so that one round of reads brings them all.
-                match fs.attributes(v, entry.inode) {
-                    Err(LayoutError::Miss) => missing = true,
-                    other => found.push(other.ok()),
-                }
-            }
-            if missing {
-                return Err(LayoutError::Miss);
-            }
-            for (entry, attributes) in entries.iter().zip(&found) {
-                if attributes.is_some() && !entry.is_dot() {
-                    fs.hold(entry.inode);
-                }
-            }
-            Ok(found)
-        })?;
-        let mut full = false;
-        for (entry, attributes) in entries.iter().zip(&found) {
-            let Some(attributes) = attributes else {
-                continue;
-            };
-            full = full || !emit(&entry.borrow(), attributes);
-            if full && !entry.is_dot() {
-                self.forget(entry.inode, 1);
-            }
-        }
-        Ok(())
-    }
-
-    fn entries(&self, directory: InodeNumber, cookie: u64) -> Result<Vec<OwnedEntry>> {
-        /// As many as fill a reply of a few pages.
-        const AT_ONCE: usize = 256;
-        self.run(None, |fs, v, _| {
-            let mut entries = Vec::with_capacity(AT_ONCE);
-            fs.read_directory(v, directory, cookie, &mut |entry| {
-                entries.push(OwnedEntry {
-                    inode: entry.inode,
-                    file_type: entry.file_type,
-                    name: entry.name.to_vec(),
-                    next_cookie: entry.next_cookie,
-                });
-                entries.len() < AT_ONCE
-            })?;
-            Ok(entries)
-        })
-    }
-
     /// An extended attribute's value.
     ///
     /// # Errors
@@ -836,27 +755,5 @@ fn note_corruption(core: &mut Core, error: &LayoutError) {
     {
         tracing::error!("{error}; the file system is read-only from now on");
         core.fs.become_read_only(&error.to_string());
-    }
-}
-
-struct OwnedEntry {
-    inode: InodeNumber,
-    file_type: Option<FileType>,
-    name: Vec<u8>,
-    next_cookie: u64,
-}
-
-impl OwnedEntry {
-    fn borrow(&self) -> DirectoryEntry<'_> {
-        DirectoryEntry {
-            inode: self.inode,
-            file_type: self.file_type,
-            name: &self.name,
-            next_cookie: self.next_cookie,
-        }
-    }
-
-    fn is_dot(&self) -> bool {
-        self.name == b"." || self.name == b".."
     }
 }

@@ -31,6 +31,7 @@
 //! * **Unmounting** then fails at once and leaves the image as a crash would. A device that came back meanwhile is mounted anew.
 
 mod commit;
+mod directories;
 mod ending;
 mod engine;
 mod error;

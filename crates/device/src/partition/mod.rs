@@ -225,6 +225,22 @@ impl BlockDevice for PartitionDevice {
         self.disk.read(self.offset_bytes + offset_bytes, buffer)
     }
 
+    fn read_at_once(&self, offset_bytes: u64, buffer: &mut [u8]) -> bool {
+        self.check(offset_bytes, buffer.len() as u64).is_ok()
+            && (self.disk).read_at_once(self.offset_bytes + offset_bytes, buffer)
+    }
+
+    fn reads_are_scattered(&self) {
+        self.disk.reads_are_scattered();
+    }
+
+    fn will_read(&self, offset_bytes: u64, len_bytes: u64) {
+        if self.check(offset_bytes, len_bytes).is_ok() {
+            let at = self.offset_bytes + offset_bytes;
+            self.disk.will_read(at, len_bytes);
+        }
+    }
+
     fn submit(&self, batch: &[WriteRequest]) -> Result<()> {
         let moved = batch.iter().map(|request| {
             self.check(request.offset_bytes, request.len_bytes())?;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use backstitch_device::WriteRequest;
 use backstitch_patch::{BlockId, PatchId, Version, Wanted};
 
+use crate::queue::Part;
 use crate::store::{Slot, Store, VolumeId};
 
 /// How often a block that would need a rollback is passed over before it is written with one.
@@ -15,6 +16,9 @@ const PASSES_BEFORE_ROLLBACK: u8 = 2;
 const SMALL_ROUND: usize = 64;
 /// ...but only in a closure that is larger than what one file or a few wait for: their rounds are few, and each block counts.
 const LARGE_CLOSURE: usize = 16;
+
+/// Where memory fills up, contents of files go alone if there are so many: this part of a batch.
+const CONTENTS_PART: u64 = 4;
 
 /// What a batch is to bring nearer.
 #[derive(Clone, Copy, Debug)]
@@ -94,8 +98,8 @@ impl Store {
                 self.collect_oldest(goal, now, max_bytes, &mut versions)
             }
             Goal::All => {
-                let queue = self.queue.iter().map(|(_, i)| *i);
-                let slots = self.as_many_as_fit(queue, max_bytes);
+                let mut slots = Vec::new();
+                self.take_while_fits(self.queue.all(), max_bytes, &mut slots);
                 self.write_avoiding_rollback(&slots, &mut versions);
             }
         }
@@ -118,8 +122,7 @@ impl Store {
                 let mut units = self.units(*slot);
                 units.any(|unit| self.graph.has_wanted_ready(unit, &wanted))
             };
-            let queue = self.queue.iter().map(|(_, slot)| *slot);
-            let mut slots: Vec<u32> = queue.filter(is_wanted).collect();
+            let mut slots: Vec<u32> = self.queue.all().filter(is_wanted).collect();
             slots.sort_unstable();
             self.write_avoiding_rollback(&slots, &mut versions);
             rounds.wanted = Some(wanted);
@@ -145,15 +148,45 @@ impl Store {
         slots
     }
 
-    fn as_many_as_fit(&self, slots: impl Iterator<Item = u32>, max_bytes: u64) -> Vec<u32> {
+    /// Appends slots while there is room for another `room_bytes`, and returns the bytes of what was appended.
+    fn take_while_fits(
+        &self,
+        slots: impl Iterator<Item = u32>,
+        room_bytes: u64,
+        into: &mut Vec<u32>,
+    ) -> u64 {
         let mut bytes = 0;
+        for slot in slots {
+            if bytes >= room_bytes {
+                break;
+            }
+            bytes += self.slots[slot as usize].data.len() as u64;
+            into.push(slot);
+        }
+        bytes
+    }
+
+    /// What is written first where memory fills up, or has expired.
+    ///
+    /// Memory gets free with contents of files, in long runs that nobody changes again. So where there are enough of these, nothing else
+    /// goes with them: a block of metadata costs a request of its own, is likely to be changed again, and takes little room.
+    fn candidates(&self, goal: Goal<'_>, now: Duration, max_bytes: u64) -> Vec<u32> {
+        let mut slots = Vec::new();
+        let until = match goal {
+            Goal::Oldest => Duration::MAX,
+            _ => match now.checked_sub(self.limits.expire) {
+                Some(until) => until,
+                None => return slots,
+            },
+        };
+        let contents = self.queue.oldest(Part::Contents, until);
+        let bytes = self.take_while_fits(contents, max_bytes, &mut slots);
+        let is_for_bytes = matches!(goal, Goal::Oldest) && !self.has_many_patches();
+        if !is_for_bytes || bytes < max_bytes / CONTENTS_PART {
+            let others = self.queue.oldest(Part::Metadata, until);
+            self.take_while_fits(others, max_bytes.saturating_sub(bytes), &mut slots);
+        }
         slots
-            .take_while(|i| {
-                let fits = bytes < max_bytes;
-                bytes += self.slots[*i as usize].data.len() as u64;
-                fits
-            })
-            .collect()
     }
 
     /// Takes up the units that need no rollback, and those that will need one however long they wait: somebody waits for this, and
@@ -192,13 +225,7 @@ impl Store {
         max_bytes: u64,
         versions: &mut Versions,
     ) {
-        let expire = self.limits.expire;
-        let candidates = self
-            .queue
-            .iter()
-            .take_while(|(dirtied, _)| matches!(goal, Goal::Oldest) || *dirtied + expire <= now)
-            .map(|(_, i)| *i);
-        let candidates = self.as_many_as_fit(candidates, max_bytes);
+        let candidates = self.candidates(goal, now, max_bytes);
         for index in &candidates {
             let index = *index;
             let passes = self.slots[index as usize].passed_over;
@@ -437,8 +464,7 @@ impl Store {
 
     /// When the oldest block that could be written expires; `None` where none could.
     pub fn next_expiry(&self) -> Option<Duration> {
-        self.queue
-            .first()
-            .map(|(dirtied, _)| *dirtied + self.limits.expire)
+        let oldest = self.queue.oldest_change();
+        oldest.map(|dirtied| dirtied + self.limits.expire)
     }
 }

@@ -37,7 +37,7 @@ impl Store {
 
     pub(crate) fn drop_slot(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
-        debug_assert!(!slot.is_dirty() && !slot.in_flight && !slot.queued);
+        debug_assert!(!slot.is_dirty() && !slot.in_flight && slot.queued.is_none());
         self.stats.bytes -= slot.data.len() as u64;
         self.map.remove(&slot.key);
         if let Some(reading) = self.reading.get_mut(&slot.key) {
@@ -79,8 +79,12 @@ impl Store {
 
     /// Whether write-back should begin before blocks expire, so that [`is_crowded`](Self::is_crowded) does not come about.
     pub fn is_filling(&self) -> bool {
-        self.retiring_bytes() > self.limits.memory_bytes / 4
-            || self.graph.counters().live > self.limits.patches / 2
+        self.retiring_bytes() > self.limits.memory_bytes / 4 || self.has_many_patches()
+    }
+
+    /// Whether it is the number of patches that asks for write-back.
+    pub(crate) fn has_many_patches(&self) -> bool {
+        self.graph.counters().live > self.limits.patches / 2
     }
 
     /// What only writing can make free.

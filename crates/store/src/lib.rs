@@ -22,6 +22,7 @@
 mod batch;
 mod cache;
 pub mod drive;
+mod queue;
 mod space;
 mod spare;
 mod stats;

@@ -1,6 +1,6 @@
 //! Blocks in memory and the changes to them.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 use thiserror::Error;
 
 use crate::StoreStats;
+use crate::queue::{Part, Queue};
 use crate::space::Space;
 use crate::spare::Spare;
 use crate::units::{Numbering, Sizes};
@@ -94,8 +95,8 @@ pub(crate) struct Slot {
     /// Looked at since the clock's hand last came by.
     pub(crate) referenced: bool,
     pub(crate) in_flight: bool,
-    /// In the queue of blocks that have something ready, under `dirtied`.
-    pub(crate) queued: bool,
+    /// Where in the queue of blocks that have something ready it is, under `dirtied`.
+    pub(crate) queued: Option<Part>,
     /// How often the block was passed over because it would have needed a rollback.
     pub(crate) passed_over: u8,
     /// The last version written left patches out, and nothing changed the block since.
@@ -136,7 +137,7 @@ pub struct Store {
     /// Blocks with changes that are not on stable storage, in no order.
     pub(crate) dirty: Vec<u32>,
     /// Blocks with something ready, oldest change first.
-    pub(crate) queue: BTreeSet<(Duration, u32)>,
+    pub(crate) queue: Queue,
     pub(crate) clock_hand: usize,
     pub(crate) stats: StoreStats,
     /// What others hold in memory until patches commit.
@@ -164,7 +165,7 @@ impl Store {
             scratch: Vec::new(),
             reading: FxHashMap::default(),
             dirty: Vec::new(),
-            queue: BTreeSet::new(),
+            queue: Queue::default(),
             clock_hand: 0,
             stats: StoreStats::default(),
             held_bytes: 0,
@@ -374,7 +375,7 @@ impl Store {
             differs: false,
             referenced: true,
             in_flight: false,
-            queued: false,
+            queued: None,
             passed_over: 0,
             rollback_owed: false,
             dirtied: Duration::ZERO,
@@ -580,9 +581,10 @@ impl Store {
         for unit in ready.drain(..) {
             let index = self.numbering.slot_of(unit);
             let slot = &mut self.slots[index as usize];
-            if !slot.queued && !slot.in_flight && self.graph.has_ready(unit) {
-                slot.queued = true;
-                self.queue.insert((slot.dirtied, index));
+            if slot.queued.is_none() && !slot.in_flight && self.graph.has_ready(unit) {
+                let part = Part::of(slot.class);
+                slot.queued = Some(part);
+                self.queue.insert(part, slot.dirtied, index);
             }
         }
         self.became_ready = ready;
@@ -601,9 +603,8 @@ impl Store {
 
     pub(crate) fn leave_queue(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
-        if slot.queued {
-            slot.queued = false;
-            self.queue.remove(&(slot.dirtied, index));
+        if let Some(part) = slot.queued.take() {
+            self.queue.remove(part, slot.dirtied, index);
         }
     }
 }

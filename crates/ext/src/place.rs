@@ -235,7 +235,9 @@ impl Ext {
         }
     }
 
-    /// Picks one free block for an indirect or attribute block: near, but not where contents are about to go.
+    /// Picks one free block for an indirect or attribute block: near, but not where contents are about to go. Of the blocks kept for
+    /// metadata these take the second half: they can be written before the directories in the first one, which between them would
+    /// make a request of each.
     pub(crate) fn pick_single(
         &mut self,
         v: &mut Volume<'_>,
@@ -244,7 +246,10 @@ impl Ext {
     ) -> Result<Option<u64>> {
         // No file has inode number 0: every window is somebody else's.
         let group = self.sb.group_of_inode(inode);
-        let goal = self.sb.group_first_block(group);
+        let start = self.sb.group_first_block(group);
+        let kept_end = self.contents_start(group as usize);
+        let kept = u64::from(self.sb.blocks_in_group(group)) / BLOCKS_FOR_METADATA.1;
+        let goal = kept_end.saturating_sub(kept / 2).max(start);
         let run = self.search_run(v, 0, Purpose::Metadata, goal, (1, 1), picks)?;
         v.expect_places(run.start, run.len)?;
         Ok((run.len > 0).then_some(run.start))

@@ -14,10 +14,11 @@ use crate::PatchIds;
 use crate::format::Inode;
 use crate::format::inode::DIRECT_POINTERS;
 use crate::groups::Run;
+use crate::inodes::InodeEditor;
 use crate::layout::Ext;
 use crate::map::{Mapped, Path};
 use crate::place::{Picks, Purpose};
-use crate::planted::{Planted, unless, unless_all};
+use crate::planted::{Planted, planted, unless, unless_all};
 
 /// A run of blocks to be added to a file, and the indirect blocks that it needs.
 #[derive(Debug)]
@@ -211,16 +212,7 @@ impl Ext {
         ));
         before_inode.extend_from_slice(unless_all(Planted::PointerWithoutBit, &bits));
         let mut pointers = [None; DIRECT_POINTERS + 3];
-        self.link_run(
-            v,
-            inode,
-            extension,
-            &bits,
-            &data,
-            &mut before_inode,
-            &mut pointers,
-        );
-        v.hide(false);
+        let tree = self.link_run(v, inode, extension, &data, &mut before_inode, &mut pointers);
         let last = inode.size.div_ceil(self.block_size() as u64).checked_sub(1);
         let fills_end = end <= inode.size
             && last.is_some_and(|last| {
@@ -234,7 +226,7 @@ impl Ext {
         let sectors = inode
             .sectors
             .saturating_add((grown * u64::from(self.sectors_per_block())) as u32);
-        let id = self.change_inode(v, number, &before_inode, |e| {
+        let edit = |e: &mut InodeEditor| {
             for (index, pointer) in pointers.iter().enumerate() {
                 if let Some(pointer) = pointer {
                     e.set_pointer(index, *pointer);
@@ -246,7 +238,18 @@ impl Ext {
             }
             e.set_modified(now);
             e.set_changed(now);
-        });
+        };
+        // Of a file that is not on the disk, what indirect blocks point to need not be there before they are: everything is there
+        // before the inode.
+        let is_unborn = tree.changes_existing()
+            && (planted(Planted::EntryAsOfUnborn) || {
+                let mut after = before_inode.clone();
+                tree.awaited(v, &bits, &mut after);
+                self.is_unborn_with(v, number, &after, edit)
+            });
+        tree.write(v, self.block_size(), &bits, &mut before_inode, is_unborn);
+        v.hide(false);
+        let id = self.change_inode(v, number, &before_inode, edit);
         let grows = self.has_grown(number);
         let state = self.state(number);
         state.goal = run.end();
@@ -306,19 +309,17 @@ impl Ext {
         patches
     }
 
-    /// Writes the pointers to a run of new blocks: those in the inode into `pointers`, those in indirect blocks as patches after
-    /// what they point to. Appends to `before_inode` what the inode's change must wait for.
-    #[allow(clippy::too_many_arguments)]
+    /// The pointers to a run of new blocks: those in the inode go into `pointers`, those in indirect blocks are returned, to be written.
+    /// Appends to `before_inode` what the inode's change must wait for because of the former.
     fn link_run(
         &mut self,
         v: &mut Volume<'_>,
         inode: &Inode,
         extension: &Extension,
-        bits: &[PatchId],
         data: &[PatchId],
         before_inode: &mut PatchIds,
         pointers: &mut [Option<u32>; DIRECT_POINTERS + 3],
-    ) {
+    ) -> Tree {
         let mut fresh = extension.indirects.iter().copied();
         let mut tree = Tree::default();
         let end = extension.logical + extension.run.len;
@@ -351,7 +352,7 @@ impl Ext {
             tree.nodes[leaf].entries.push((index, blocks));
             tree.nodes[leaf].after.extend_from_slice(after);
         }
-        tree.write(v, self.block_size(), bits, before_inode);
+        tree
     }
 }
 
@@ -446,13 +447,36 @@ impl Tree {
         at
     }
 
-    /// Writes all nodes; a pointer to a new one waits for everything below it.
+    /// Whether indirect blocks that were there gain entries.
+    fn changes_existing(&self) -> bool {
+        self.nodes
+            .iter()
+            .any(|n| !n.is_new && !n.entries.is_empty())
+    }
+
+    /// Appends what the inode's change is to come after where nothing on the disk leads to the file: all that the entries point to, and
+    /// whatever is pending on the blocks that gain them.
+    fn awaited(&self, v: &mut Volume<'_>, bits: &[PatchId], into: &mut PatchIds) {
+        into.extend_from_slice(bits);
+        let mut pending = Vec::new();
+        for node in &self.nodes {
+            into.extend_from_slice(&node.after);
+            if !node.is_new {
+                v.pending(node.block, &mut pending);
+            }
+        }
+        into.extend_from_slice(&pending);
+    }
+
+    /// Writes all nodes; a pointer to a new one waits for everything below it. Where the file `is_unborn` its inode waits for that, and no
+    /// indirect block does.
     fn write(
         self,
         v: &mut Volume<'_>,
         block_size: usize,
         bits: &[PatchId],
         before_inode: &mut PatchIds,
+        is_unborn: bool,
     ) {
         // Of each new node: what a pointer to it waits for.
         let mut below: SmallVec<[PatchIds; 2]> = smallvec![PatchIds::new(); self.nodes.len()];
@@ -467,6 +491,9 @@ impl Tree {
                 after.append(&mut below[*child]);
             }
             if !node.is_new {
+                if is_unborn {
+                    before_inode.append(&mut after);
+                }
                 for (index, blocks) in &node.entries {
                     let bytes = pointers_to(blocks);
                     let id = v.write(node.block, BlockClass::Metadata, index * 4, &bytes, &after);

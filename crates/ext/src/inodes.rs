@@ -114,6 +114,23 @@ impl PatchList {
     }
 }
 
+/// A change of an inode's bytes that is to be made.
+struct Edited {
+    editor: InodeEditor,
+    /// The block of the table, and where in it the first byte that changes is.
+    block: u64,
+    at: usize,
+    /// The bytes of the inode from the first to the last that changes.
+    range: Range<usize>,
+    changes_map: bool,
+}
+
+impl Edited {
+    fn bytes(&self) -> &[u8] {
+        &self.editor.bytes[self.range.clone()]
+    }
+}
+
 /// Changes fields of an inode; [`Ext::edit_inode`] makes one patch of what differs afterwards.
 pub(crate) struct InodeEditor {
     bytes: [u8; EDITABLE],
@@ -311,6 +328,56 @@ impl Ext {
         })
     }
 
+    /// Whether nothing on the disk leads to a file, nor will before `edit` is there: its inode is not on the disk yet, and the change would
+    /// reach it together with the patch that makes the inode. Only "yes" is certain.
+    pub(crate) fn is_unborn_with(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: u32,
+        after: &[PatchId],
+        edit: impl FnOnce(&mut InodeEditor),
+    ) -> bool {
+        let made = self.inodes.get(&inode).and_then(|state| state.made);
+        let Some(made) = made.filter(|made| v.is_pending(*made)) else {
+            return false;
+        };
+        match self.edited(v, inode, edit) {
+            Some(edited) => v.joins(edited.block, edited.at, edited.bytes(), after, made),
+            None => false,
+        }
+    }
+
+    /// What of an inode `edit` changes, if it changes anything.
+    fn edited(
+        &self,
+        v: &Volume<'_>,
+        inode: u32,
+        edit: impl FnOnce(&mut InodeEditor),
+    ) -> Option<Edited> {
+        let (block, at) = self.inode_place(inode).ok()?;
+        let len = (self.sb.inode_size as usize).min(EDITABLE);
+        let Some(data) = v.peek(block) else {
+            debug_assert!(false, "inode {inode} is changed but was not read");
+            return None;
+        };
+        let old = &data[at..at + len];
+        let mut editor = InodeEditor {
+            bytes: [0; EDITABLE],
+            len,
+            extra_end: extra_end(old),
+        };
+        editor.bytes[..len].copy_from_slice(old);
+        edit(&mut editor);
+        let (first, last) = differing(&editor.bytes[..len], old)?;
+        Some(Edited {
+            block,
+            at: at + first,
+            range: first..last + 1,
+            changes_map: editor.bytes[MAP_FIELDS] != old[MAP_FIELDS],
+            editor,
+        })
+    }
+
     /// Changes an inode by `write`.
     fn edit_inode_by(
         &mut self,
@@ -319,30 +386,13 @@ impl Ext {
         v: &mut Volume<'_>,
         write: impl FnOnce(&mut Volume<'_>, u64, usize, &[u8]) -> PatchId,
     ) -> PatchId {
-        let (Ok((block, at)), size) = (self.inode_place(inode), self.sb.inode_size as usize) else {
+        let Some(edited) = self.edited(v, inode, edit) else {
             return PatchId::COMMITTED;
         };
-        let len = size.min(EDITABLE);
-        let Some(data) = v.peek(block) else {
-            debug_assert!(false, "inode {inode} is changed but was not read");
-            return PatchId::COMMITTED;
-        };
-        let old = &data[at..at + len];
-        let mut editor = InodeEditor {
-            bytes: [0; EDITABLE],
-            len,
-            extra_end: 0,
-        };
-        editor.bytes[..len].copy_from_slice(old);
-        editor.extra_end = extra_end(old);
-        edit(&mut editor);
-        let Some((first, last)) = differing(&editor.bytes[..len], old) else {
-            return PatchId::COMMITTED;
-        };
-        if editor.bytes[MAP_FIELDS] != old[MAP_FIELDS] {
+        if edited.changes_map {
             self.track_map(inode);
         }
-        write(v, block, at + first, &editor.bytes[first..=last])
+        write(v, edited.block, edited.at, edited.bytes())
     }
 
     /// As [`edit_inode`](Self::edit_inode), and fsync of the inode waits for it.

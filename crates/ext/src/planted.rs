@@ -131,6 +131,10 @@ errors! {
     IndirectEntryWithoutContents => "indirect-entry-without-contents",
         "mkdir A; creat A/old; write A/old 0 30000; sync; unlink A/old; sync; creat A/f; write A/f \
          0 14336; sync; append A/f 1024";
+    /// As the one before, for the file is taken for one that is not on the disk yet.
+    EntryAsOfUnborn => "entry-as-of-unborn",
+        "mkdir A; creat A/old; write A/old 0 30000; sync; unlink A/old; sync; creat A/f; write A/f \
+         0 14336; sync; append A/f 1024";
     /// An inode points to an indirect block that was never written: its pointers are what the block held before.
     IndirectPointerWithoutBlock => "indirect-pointer-without-block",
         "mkdir A; creat A/old; write A/old 0 30000; sync; unlink A/old; sync; creat A/f; sync; \

@@ -175,24 +175,54 @@ impl<'a> Volume<'a> {
             offset_bytes: offset_bytes as u32,
             bytes,
         };
-        let mut hides = self.names_come_after_heads(new);
-        if hides {
-            let spec = PatchSpec::new(block, class);
-            self.scratch = self.store.take_scratch();
-            self.scratch.extend_from_slice(after);
-            self.mechanism
-                .transform(self.store, &spec, &mut self.scratch);
-            let keeps_undo = self.mechanism.keeps_undo(&spec);
-            self.store.graph_mut().set_keeps_undo(keeps_undo);
-            hides = self
-                .store
-                .would_join(self.id, block, &change, &self.scratch, new.made);
-            self.store.give_scratch(std::mem::take(&mut self.scratch));
-        }
+        let hides = self.names_come_after_heads(new)
+            && self.would_join(PatchSpec::new(block, class), change, after, new.made);
         let before = self.hide(hides || self.is_hidden);
         let id = self.change(block, class, change, after);
         self.hide(before);
         id
+    }
+
+    /// Whether a change of metadata would be a part of `made`, a patch of the same block that is neither on the disk nor on its way.
+    /// Only "yes" is certain; asked where the layout's order decides, that is where scopes are not atomic and no patchgroup is engaged.
+    pub fn joins(
+        &mut self,
+        block: u64,
+        offset_bytes: usize,
+        bytes: &[u8],
+        after: &[PatchId],
+        made: PatchId,
+    ) -> bool {
+        let is_layouts = self.mechanism.keeps_order()
+            && !self.mechanism.scopes_are_atomic()
+            && self.groups.is_none()
+            && self.store.shown_by(self.id, block).is_none();
+        let change = Change::Bytes {
+            offset_bytes: offset_bytes as u32,
+            bytes,
+        };
+        let spec = PatchSpec::new(block, BlockClass::Metadata);
+        is_layouts && self.would_join(spec, change, after, made)
+    }
+
+    fn would_join(
+        &mut self,
+        spec: PatchSpec,
+        change: Change<'_>,
+        after: &[PatchId],
+        into: PatchId,
+    ) -> bool {
+        self.scratch = self.store.take_scratch();
+        self.scratch.extend_from_slice(after);
+        self.mechanism
+            .transform(self.store, &spec, &mut self.scratch);
+        let keeps_undo = self.mechanism.keeps_undo(&spec);
+        self.store.graph_mut().set_keeps_undo(keeps_undo);
+        let joins = self
+            .store
+            .would_join(self.id, spec.block, &change, &self.scratch, into);
+        self.store.give_scratch(std::mem::take(&mut self.scratch));
+        joins
     }
 
     /// Whether contents written into a block of a new object are hidden: they join those that its making waits for anyhow, as in

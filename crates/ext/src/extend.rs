@@ -241,7 +241,7 @@ impl Ext {
         };
         // Of a file that is not on the disk, what indirect blocks point to need not be there before they are: everything is there
         // before the inode.
-        let is_unborn = tree.changes_existing()
+        let is_unborn = tree.only_changes_existing()
             && (planted(Planted::EntryAsOfUnborn) || {
                 let mut after = before_inode.clone();
                 tree.awaited(v, &bits, &mut after);
@@ -252,6 +252,12 @@ impl Ext {
         let id = self.change_inode(v, number, &before_inode, edit);
         let grows = self.has_grown(number);
         let state = self.state(number);
+        debug_assert!(
+            !is_unborn
+                || planted(Planted::EntryAsOfUnborn)
+                || state.made.is_some_and(|made| v.merged(made, id)),
+            "inode {number} changes apart from what its indirect blocks rely on"
+        );
         state.goal = run.end();
         state.has_grown = true;
         if fills_end {
@@ -447,11 +453,10 @@ impl Tree {
         at
     }
 
-    /// Whether indirect blocks that were there gain entries.
-    fn changes_existing(&self) -> bool {
-        self.nodes
-            .iter()
-            .any(|n| !n.is_new && !n.entries.is_empty())
+    /// Whether indirect blocks gain entries, and all of them were there: the patch of a new one is not known before it is made, so it
+    /// could not be asked beforehand what becomes of a change that waits for it.
+    fn only_changes_existing(&self) -> bool {
+        !self.nodes.is_empty() && self.nodes.iter().all(|n| !n.is_new)
     }
 
     /// Appends what the inode's change is to come after where nothing on the disk leads to the file: all that the entries point to, and

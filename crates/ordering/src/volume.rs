@@ -184,7 +184,8 @@ impl<'a> Volume<'a> {
     }
 
     /// Whether a change of metadata would be a part of `made`, a patch of the same block that is neither on the disk nor on its way.
-    /// Only "yes" is certain; asked where the layout's order decides, that is where scopes are not atomic and no patchgroup is engaged.
+    /// Only "yes" is certain, of a change with exactly these dependencies; asked where the layout's order alone decides, that is where scopes
+    /// are not atomic, no patchgroup is engaged and blocks need no place on another volume.
     pub fn joins(
         &mut self,
         block: u64,
@@ -196,7 +197,7 @@ impl<'a> Volume<'a> {
         let is_layouts = self.mechanism.keeps_order()
             && !self.mechanism.scopes_are_atomic()
             && self.groups.is_none()
-            && self.store.shown_by(self.id, block).is_none();
+            && !self.store.is_on_another(self.id);
         let change = Change::Bytes {
             offset_bytes: offset_bytes as u32,
             bytes,

@@ -137,7 +137,8 @@ impl Graph {
     }
 
     /// Whether [`create`](Self::create) would have the change be a part of `into`, a patch of the same block that is neither on the
-    /// disk nor on its way, so that the two reach the disk together or not at all.
+    /// disk nor on its way, so that the two reach the disk together or not at all. Only "yes" is certain: where the block is settled, what
+    /// joins hangs on each dependency.
     pub fn would_join(
         &mut self,
         block: BlockId,
@@ -151,6 +152,9 @@ impl Graph {
         let (Some(target), None) = (target, self.run_of(block.0)) else {
             return false;
         };
+        if self.has_settled(block.0) {
+            return false;
+        }
         let mut deps = std::mem::take(&mut self.chosen);
         deps.clear();
         deps.extend(dependencies.iter().filter_map(|d| self.index_of(*d)));

@@ -170,21 +170,30 @@ impl Store {
     ///
     /// Memory gets free with contents of files, in long runs that nobody changes again. So where there are enough of these, nothing else
     /// goes with them: a block of metadata costs a request of its own, is likely to be changed again, and takes little room.
+    /// Metadata that has expired has half a batch for itself: no stream of contents keeps it from the disk.
     fn candidates(&self, goal: Goal<'_>, now: Duration, max_bytes: u64) -> Vec<u32> {
         let mut slots = Vec::new();
-        let until = match goal {
-            Goal::Oldest => Duration::MAX,
-            _ => match now.checked_sub(self.limits.expire) {
-                Some(until) => until,
-                None => return slots,
-            },
+        let expired = now.checked_sub(self.limits.expire);
+        let until = match (goal, expired) {
+            (Goal::Oldest, _) => Duration::MAX,
+            (_, Some(expired)) => expired,
+            (_, None) => return slots,
         };
+        let first_bytes = expired.map_or(0, |expired| {
+            let metadata = self.queue.oldest(Part::Metadata, expired);
+            self.take_while_fits(metadata, max_bytes / 2, &mut slots)
+        });
+        let taken = slots.len();
         let contents = self.queue.oldest(Part::Contents, until);
-        let bytes = self.take_while_fits(contents, max_bytes, &mut slots);
-        let is_for_bytes = matches!(goal, Goal::Oldest) && !self.has_many_patches();
-        if !is_for_bytes || bytes < max_bytes / CONTENTS_PART {
-            let others = self.queue.oldest(Part::Metadata, until);
-            self.take_while_fits(others, max_bytes.saturating_sub(bytes), &mut slots);
+        let contents_bytes =
+            self.take_while_fits(contents, max_bytes.saturating_sub(first_bytes), &mut slots);
+        let are_enough = matches!(goal, Goal::Oldest)
+            && !self.has_many_patches()
+            && contents_bytes >= max_bytes / CONTENTS_PART;
+        if !are_enough {
+            let others = self.queue.oldest(Part::Metadata, until).skip(taken);
+            let room_bytes = max_bytes.saturating_sub(first_bytes + contents_bytes);
+            self.take_while_fits(others, room_bytes, &mut slots);
         }
         slots
     }

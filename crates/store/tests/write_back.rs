@@ -42,13 +42,25 @@ impl Bench {
 
     /// Writes one byte of a block at a moment.
     fn put(&mut self, block: u64, at: u32, byte: u8, after: &[PatchId], now: Duration) -> PatchId {
+        self.put_as(BlockClass::Metadata, block, at, byte, after, now)
+    }
+
+    fn put_as(
+        &mut self,
+        class: BlockClass,
+        block: u64,
+        at: u32,
+        byte: u8,
+        after: &[PatchId],
+        now: Duration,
+    ) -> PatchId {
         self.load(block);
         let change = Change::Bytes {
             offset_bytes: at,
             bytes: &[byte],
         };
         self.store
-            .patch(self.volume, block, BlockClass::Metadata, change, after, now)
+            .patch(self.volume, block, class, change, after, now)
     }
 
     fn on_disk(&self, block: u64, at: usize) -> u8 {
@@ -57,7 +69,11 @@ impl Bench {
 
     /// Writes one batch; returns the blocks in it.
     fn batch(&mut self, goal: Goal<'_>, now: Duration) -> Vec<u64> {
-        let batch = self.store.next_batch(goal, now, u64::MAX);
+        self.batch_of(goal, now, u64::MAX)
+    }
+
+    fn batch_of(&mut self, goal: Goal<'_>, now: Duration, max_bytes: u64) -> Vec<u64> {
+        let batch = self.store.next_batch(goal, now, max_bytes);
         let blocks = batch
             .writes
             .iter()
@@ -90,6 +106,38 @@ fn a_change_stays_in_memory_until_it_expires() {
     assert!(bench.batch(Goal::Expired, at(999)).is_empty());
     assert_eq!(bench.batch(Goal::Expired, at(1000)), [3]);
     assert_eq!(bench.batch(Goal::Expired, at(1600)), [9]);
+    assert!(!bench.store.is_dirty());
+}
+
+#[test]
+fn where_memory_fills_up_contents_go_alone_until_the_rest_expires() {
+    let limits = Limits {
+        expire: at(1000),
+        ..Limits::default()
+    };
+    let mut bench = Bench::new(limits);
+    let eight = 8 * u64::from(BLOCK_BYTES);
+    bench.put(100, 0, 1, &[], at(0));
+    let contents = |bench: &mut Bench, blocks: std::ops::Range<u64>, now| {
+        for block in blocks {
+            bench.put_as(BlockClass::Data, block, 0, 1, &[], now);
+        }
+    };
+    // As many as make up a quarter of a batch: the older block of metadata stays.
+    contents(&mut bench, 0..2, at(10));
+    assert_eq!(bench.batch_of(Goal::Oldest, at(10), eight), [0, 1]);
+    // Fewer: it goes along.
+    contents(&mut bench, 2..3, at(20));
+    assert_eq!(bench.batch_of(Goal::Oldest, at(20), eight), [2, 100]);
+    // However many contents there are, what has expired goes.
+    bench.put(101, 0, 1, &[], at(30));
+    contents(&mut bench, 3..40, at(40));
+    assert_eq!(bench.batch_of(Goal::Oldest, at(1029), eight).len(), 8);
+    let last = bench.batch_of(Goal::Oldest, at(1030), eight);
+    assert!(last.contains(&101) && last.len() == 8, "{last:?}");
+    // A block that is something else now leaves the part of the queue that it is in.
+    bench.put(30, 0, 2, &[], at(1040));
+    assert!(bench.batch(Goal::All, at(1040)).contains(&30));
     assert!(!bench.store.is_dirty());
 }
 

@@ -389,8 +389,8 @@ mod tests {
 
     #[test]
     fn what_was_just_written_is_read_at_once_and_only_inside() {
-        let path = std::env::temp_dir().join(format!("backstitch-at-once-{}", std::process::id()));
-        let device = FileDevice::create(&path, 8192).unwrap();
+        let (_dir, path) = scratch(8192);
+        let device = open(&path, false).unwrap();
         device.write(4096, &[7; 4096]).unwrap();
         device.reads_are_scattered();
         device.will_read(0, 8192);
@@ -398,7 +398,6 @@ mod tests {
         // Some hosts cannot tell.
         assert!(!device.read_at_once(4096, &mut found) || found == [7; 4096]);
         assert!(!device.read_at_once(4097, &mut found));
-        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Where new things go: directories apart from each other, a directory's inodes and contents together, a file's contents in runs.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use backstitch_layout::Result;
 use backstitch_ordering::Volume;
@@ -245,11 +246,8 @@ impl Ext {
         picks: &Picks,
     ) -> Result<Option<u64>> {
         // No file has inode number 0: every window is somebody else's.
-        let group = self.sb.group_of_inode(inode);
-        let start = self.sb.group_first_block(group);
-        let kept_end = self.contents_start(group as usize);
-        let kept = u64::from(self.sb.blocks_in_group(group)) / BLOCKS_FOR_METADATA.1;
-        let goal = kept_end.saturating_sub(kept / 2).max(start);
+        let kept = self.metadata_blocks(self.sb.group_of_inode(inode) as usize);
+        let goal = kept.end - (kept.end - kept.start) / 2;
         let run = self.search_run(v, 0, Purpose::Metadata, goal, (1, 1), picks)?;
         v.expect_places(run.start, run.len)?;
         Ok((run.len > 0).then_some(run.start))
@@ -411,11 +409,16 @@ impl Ext {
 
     /// The first block of a group that contents of files get while there are others.
     pub(crate) fn contents_start(&self, group: usize) -> u64 {
+        self.metadata_blocks(group).end
+    }
+
+    /// The blocks of a group that are kept for metadata: none, at its beginning, where it is small.
+    fn metadata_blocks(&self, group: usize) -> Range<u64> {
         let first = self.sb.group_first_block(group as u32);
         let blocks = u64::from(self.sb.blocks_in_group(group as u32));
         let (least, part) = BLOCKS_FOR_METADATA;
         if blocks < least {
-            return first;
+            return first..first;
         }
         let table_end = self.groups.list[group].inode_table + u64::from(self.sb.inode_table_blocks);
         // The table may be in another group.
@@ -424,7 +427,7 @@ impl Ext {
         } else {
             first
         };
-        start + blocks / part
+        start..start + blocks / part
     }
 
     /// How much of `want` blocks from `start` on is free.

@@ -298,7 +298,8 @@ impl Ext {
         Ok(inode)
     }
 
-    /// Changes an inode: one patch over what differs. Its block must be in memory.
+    /// Changes an inode: one patch over what differs. Where nothing does (of a damaged inode, whose count of sectors cannot become less
+    /// though blocks go), what is returned stands for what the change would have come after. Its block must be in memory.
     pub(crate) fn edit_inode(
         &mut self,
         v: &mut Volume<'_>,
@@ -307,10 +308,11 @@ impl Ext {
         edit: impl FnOnce(&mut InodeEditor),
     ) -> PatchId {
         let new = self.new_object(v, inode);
-        self.edit_inode_by(inode, edit, v, |v, block, at, bytes| match new {
+        let id = self.edit_inode_by(inode, edit, v, |v, block, at, bytes| match new {
             Some(new) => v.write_into_new(block, at, bytes, after, &new),
             None => v.write(block, BlockClass::Metadata, at, bytes, after),
-        })
+        });
+        id.unwrap_or_else(|| v.empty(after))
     }
 
     /// A file that is not on the disk yet, for the patchgroups that something is done to it under. Not a directory: what shows with that is
@@ -378,21 +380,19 @@ impl Ext {
         })
     }
 
-    /// Changes an inode by `write`.
+    /// Changes an inode by `write`; `None` where nothing of it differs.
     fn edit_inode_by(
         &mut self,
         inode: u32,
         edit: impl FnOnce(&mut InodeEditor),
         v: &mut Volume<'_>,
         write: impl FnOnce(&mut Volume<'_>, u64, usize, &[u8]) -> PatchId,
-    ) -> PatchId {
-        let Some(edited) = self.edited(v, inode, edit) else {
-            return PatchId::COMMITTED;
-        };
+    ) -> Option<PatchId> {
+        let edited = self.edited(v, inode, edit)?;
         if edited.changes_map {
             self.track_map(inode);
         }
-        write(v, edited.block, edited.at, edited.bytes())
+        Some(write(v, edited.block, edited.at, edited.bytes()))
     }
 
     /// As [`edit_inode`](Self::edit_inode), and fsync of the inode waits for it.
@@ -424,7 +424,9 @@ impl Ext {
         let id = self.edit_inode_by(inode, edit, v, |v, block, at, bytes| {
             v.write_implied_times(block, at, bytes)
         });
-        self.note_time_change(v, inode, id);
+        if let Some(id) = id {
+            self.note_time_change(v, inode, id);
+        }
     }
 
     fn note_time_change(&mut self, v: &Volume<'_>, inode: u32, id: PatchId) {

@@ -358,6 +358,12 @@ impl Graph {
         })
     }
 
+    /// Whether the patch is held: an empty one that can still be given more to come after.
+    pub fn is_held(&self, id: PatchId) -> bool {
+        self.index_of(id)
+            .is_some_and(|i| self.patches[i as usize].held)
+    }
+
     /// Whether the patch is a live run.
     pub fn is_run(&self, id: PatchId) -> bool {
         self.index_of(id)

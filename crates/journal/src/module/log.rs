@@ -182,6 +182,9 @@ impl Log for JournalMechanism {
             match hold.map(|hold| store.graph_mut().add_dependency(hold, id)) {
                 // The tail of a group that changed something in this very transaction, and elsewhere: the latter is what counts.
                 Some(Err(_)) if is_empty(store, id) && taken_apart < MOST_TAKEN_APART => {
+                    // One volume of a stack may have a log. Of another one's running transaction it would not do to come after
+                    // what its hold comes after now: there may be more.
+                    debug_assert!(!store.graph().is_held(id), "the hold of another log");
                     taken_apart += 1;
                     let of = store.graph().dependencies(id);
                     if !planted(Planted::PartsForgotten) {

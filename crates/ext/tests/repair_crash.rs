@@ -237,3 +237,58 @@ fn preening_keeps_the_name_that_was_another_ones() {
         assert!(with_both > 0, "within one: {within:?}");
     }
 }
+
+/// A new file's inode without its name, as a crash may leave it.
+fn without_a_name() -> Vec<u8> {
+    for number in 0.. {
+        let mut machine = Machine::new(MechanismKind::Soft, 1024, Optimisations::BOTH);
+        let root = machine.fs.root();
+        machine.make(root, "kept");
+        machine.drain();
+        let file = machine.make(root, "new");
+        machine.write_at(file, 0, b"contents").unwrap();
+        let mut changes = Vec::new();
+        machine.store.uncommitted(&mut changes);
+        let change = changes[number];
+        drive::sync(
+            &mut machine.store,
+            &machine.devices,
+            &[change],
+            Duration::ZERO,
+        )
+        .unwrap();
+        let state = machine.memory.snapshot();
+        let has_unnamed = |report: Report| {
+            report
+                .findings
+                .iter()
+                .any(|f| f.code == Code::UnconnectedInode)
+        };
+        if has_unnamed(report(&state)) {
+            return state;
+        }
+    }
+    unreachable!("some change is the inode's")
+}
+
+#[test]
+fn what_has_no_name_is_cleared_unless_there_is_other_damage() {
+    let names = |state: Vec<u8>| {
+        let device = CuttingDevice::new(state);
+        let outcome = repaired(&device, Mode::All);
+        assert!(outcome.after.is_some_and(|after| after.is_clean()));
+        let repairs = outcome.repairs.iter().map(ToString::to_string);
+        repairs
+            .filter(|repair| repair.contains("lost+found"))
+            .count()
+    };
+    let state = without_a_name();
+    assert_eq!(names(state.clone()), 0);
+    // The same with a pointer of another file that leads out of the file system.
+    let mut damaged = state;
+    let word = |at: usize| u32::from_le_bytes(damaged[at..at + 4].try_into().unwrap()) as usize;
+    let (table, inode_bytes) = (word(2048 + 8) * 1024, word(1024 + 88) & 0xffff);
+    let pointer = table + 11 * inode_bytes + 40;
+    damaged[pointer..pointer + 4].fill(0xff);
+    assert_eq!(names(damaged), 1);
+}

@@ -142,6 +142,34 @@ fn where_memory_fills_up_contents_go_alone_until_the_rest_expires() {
 }
 
 #[test]
+fn creators_wait_for_patches_to_retire_however_small_they_are() {
+    let limits = Limits {
+        patches: 20,
+        expire: at(1_000_000),
+        ..Limits::default()
+    };
+    let mut bench = Bench::new(limits);
+    let mut seen = Vec::new();
+    for block in 0..21 {
+        bench.put(block, 0, 1, &[], at(0));
+        let store = &bench.store;
+        seen.push((
+            store.is_filling(),
+            store.is_nearly_crowded(),
+            store.is_crowded(),
+        ));
+    }
+    // Write-back begins at half of the bound, and whoever changes something waits above it.
+    let first = |of: fn(&(bool, bool, bool)) -> bool| seen.iter().position(of).map(|at| at + 1);
+    assert_eq!(first(|s| s.0), Some(11));
+    assert_eq!(first(|s| s.1), Some(16));
+    assert_eq!(first(|s| s.2), Some(21));
+    let two = 2 * u64::from(BLOCK_BYTES);
+    assert_eq!(bench.batch_of(Goal::Oldest, at(0), two), [0, 1]);
+    assert!(!bench.store.is_crowded());
+}
+
+#[test]
 fn adjacent_blocks_are_one_request_up_to_its_bound() {
     let limits = Limits {
         request_bytes: u64::from(BLOCK_BYTES) * 4,

@@ -86,6 +86,16 @@ pub(crate) struct InodeState {
     pub(crate) has_grown: bool,
 }
 
+/// What stands for patches: the only one that is left of them, else an empty one. Whoever changes nothing again and again makes none.
+fn all_of(v: &mut Volume<'_>, patches: &[PatchId]) -> PatchId {
+    let mut live = patches.iter().filter(|id| v.is_live(**id));
+    match (live.next(), live.next()) {
+        (None, _) => PatchId::COMMITTED,
+        (Some(only), None) => *only,
+        _ => v.empty(patches),
+    }
+}
+
 /// Patches that somebody may want to wait for. What has committed leaves as the list grows.
 #[derive(Debug, Default)]
 pub(crate) struct PatchList {
@@ -312,7 +322,7 @@ impl Ext {
             Some(new) => v.write_into_new(block, at, bytes, after, &new),
             None => v.write(block, BlockClass::Metadata, at, bytes, after),
         });
-        id.unwrap_or_else(|| v.empty(after))
+        id.unwrap_or_else(|| all_of(v, after))
     }
 
     /// A file that is not on the disk yet, for the patchgroups that something is done to it under. Not a directory: what shows with that is

@@ -68,6 +68,26 @@ fn an_overwrite_takes_one_flush_an_append_two_a_new_file_three() {
 }
 
 #[test]
+fn fdatasync_leaves_out_times_and_an_fsync_after_it_writes_nothing_else() {
+    let disk = Disk::new(new_image(8 << 20, 512), Loss::Half);
+    let engine = disk.mount().unwrap();
+    let file = write_new(&engine, engine.root(), "file", &[1; 3000]);
+    let other = write_new(&engine, engine.root(), "other", &[1; 3000]);
+    engine.sync().unwrap();
+    // Longer than a tick of the clock that times are read from.
+    std::thread::sleep(Duration::from_millis(30));
+    engine.write(other, 0, &[2; 100]).unwrap();
+    engine.write(file, 100, &[2; 500]).unwrap();
+    for (data_only, what) in [(true, "contents"), (false, "the inode")] {
+        let before = disk.fault.counts();
+        engine.fsync(file, data_only).unwrap();
+        assert_eq!(between(before, disk.fault.counts()), (1, 1), "{what}");
+    }
+    assert!(engine.stats().cache.dirty > 0, "the other file's contents");
+    engine.unmount().unwrap();
+}
+
+#[test]
 fn concurrent_fsyncs_share_flushes() {
     const THREADS: usize = 8;
     const ROUNDS: usize = 30;

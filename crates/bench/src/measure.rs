@@ -8,7 +8,7 @@ use backstitch_device::{BlockDevice, FileDevice, MemoryDevice, OpenOptions};
 use backstitch_ext::Ext2;
 use backstitch_ext::format::features::{COMPAT_HAS_JOURNAL, Features};
 use backstitch_ext::fsck;
-use backstitch_ext::mkfs::Mkfs;
+use backstitch_ext::mkfs::{Mkfs, MkfsJournal, attach_journal};
 use backstitch_vfs::{Engine, MountOptions, Optimisations, Ordering, Stats};
 
 use crate::files::{EngineFiles, Files, HostFiles, Node};
@@ -57,6 +57,8 @@ pub struct Spec {
     pub optimisations: Optimisations,
     /// What it runs on.
     pub target: Target,
+    /// The journal's file or block device, which is overwritten; the journal is inside the image where `None`.
+    pub journal_device: Option<PathBuf>,
     /// The bound on buffers.
     pub cache_bytes: u64,
     /// How long a change may stay in memory only.
@@ -81,61 +83,96 @@ pub fn measure(spec: &Spec) -> Result<Run> {
     match &spec.target {
         Target::Memory { size_bytes } => {
             let device = MemoryDevice::new(*size_bytes as usize);
-            make(&device, true, spec.ordering)?;
-            on_device(spec, &plan, Arc::new(device))
+            let journal = make_with_journal(spec, &device, true)?;
+            on_device(spec, &plan, Arc::new(device), journal)
         }
-        Target::Image { path, size_bytes } => on_device(
-            spec,
-            &plan,
-            Arc::new(fresh_image(path, *size_bytes, spec.ordering)?),
-        ),
+        Target::Image { path, size_bytes } => {
+            let (device, is_zero) = emptied(path, *size_bytes)?;
+            let journal = make_with_journal(spec, &device, is_zero)?;
+            on_device(spec, &plan, Arc::new(device), journal)
+        }
         Target::Directory(path) => in_directory(spec, &plan, path),
     }
 }
 
-/// An image file with nothing in it but a new file system: what was there before is thrown away, so that the host has to
-/// allocate its blocks again.
-fn fresh_image(path: &Path, size_bytes: u64, ordering: Ordering) -> Result<FileDevice> {
+/// A file with nothing in it, whose old contents are thrown away, so that the host has to allocate its blocks again; or a block device,
+/// and that it may have anything in it.
+fn emptied(path: &Path, size_bytes: u64) -> Result<(FileDevice, bool)> {
     use std::os::unix::fs::FileTypeExt;
     let is_disk = std::fs::metadata(path).is_ok_and(|seen| seen.file_type().is_block_device());
-    let device = if is_disk {
-        FileDevice::open(path, OpenOptions::default())?
-    } else {
-        // Locked by each of the two: an image that somebody has mounted is not touched.
-        drop(FileDevice::create(path, 0)?);
-        FileDevice::create(path, size_bytes)?
-    };
-    make(&device, !is_disk, ordering)?;
-    Ok(device)
+    if is_disk {
+        let device = FileDevice::open(path, OpenOptions::default())?;
+        return Ok((device, false));
+    }
+    // Locked by each of the two: an image that somebody has mounted is not touched.
+    drop(FileDevice::create(path, 0)?);
+    Ok((FileDevice::create(path, size_bytes)?, true))
 }
 
+/// When images are made: some moment, the same for all.
+const MADE_SECONDS: u64 = 1_200_000_000;
+
+/// A new file system, with a journal inside where the ordering is one.
 pub(crate) fn make(
     device: &dyn BlockDevice,
     device_is_zero: bool,
     ordering: Ordering,
 ) -> Result<()> {
-    /// When the image was made: some moment, the same for all.
-    const MADE_SECONDS: u64 = 1_200_000_000;
+    let wanted = wanted(device_is_zero, matches!(ordering, Ordering::Journal(_)));
+    wanted.write(device)?;
+    Ok(())
+}
+
+fn wanted(device_is_zero: bool, has_journal: bool) -> Mkfs {
     let default = Features::EXT2_DEFAULT;
-    let journal = match ordering {
-        Ordering::Journal(_) => COMPAT_HAS_JOURNAL,
-        _ => 0,
-    };
-    let mkfs = Mkfs {
+    let journal = if has_journal { COMPAT_HAS_JOURNAL } else { 0 };
+    Mkfs {
         features: Features {
             compat: default.compat | journal,
             ..default
         },
         // As file systems of some size have it, whatever the size asked for.
-        block_size: Some(4096),
+        block_size: Some(BLOCK_BYTES),
         device_is_zero,
         ..Mkfs::new([0xb5; 16], [0x5b; 16], MADE_SECONDS)
-    };
-    mkfs.write(device)?;
-    Ok(())
+    }
 }
 
-fn mount(spec: &Spec, device: Arc<dyn BlockDevice>) -> Result<Arc<Engine>> {
+const BLOCK_BYTES: u32 = 4096;
+
+/// A new file system, and its journal where that is elsewhere.
+fn make_with_journal(
+    spec: &Spec,
+    device: &dyn BlockDevice,
+    device_is_zero: bool,
+) -> Result<Option<Arc<dyn BlockDevice>>> {
+    let Some(path) = &spec.journal_device else {
+        make(device, device_is_zero, spec.ordering)?;
+        return Ok(None);
+    };
+    /// What mkfs gives a file system of 4 GiB, and what the paper's have.
+    const JOURNAL_BYTES: u64 = 64 << 20;
+    let (journal, journal_is_zero) = emptied(path, JOURNAL_BYTES)?;
+    let made = MkfsJournal {
+        block_size: Some(BLOCK_BYTES),
+        device_is_zero: journal_is_zero,
+        ..MkfsJournal::new([0x1b; 16], MADE_SECONDS)
+    };
+    let uuid = made.write(&journal)?.uuid;
+    let wanted = Mkfs {
+        journal_uuid: Some(uuid),
+        ..wanted(device_is_zero, true)
+    };
+    wanted.write(device)?;
+    attach_journal(&journal, wanted.uuid)?;
+    Ok(Some(Arc::new(journal)))
+}
+
+fn mount(
+    spec: &Spec,
+    device: Arc<dyn BlockDevice>,
+    journal: Option<Arc<dyn BlockDevice>>,
+) -> Result<Arc<Engine>> {
     let options = MountOptions {
         cache_bytes: spec.cache_bytes,
         expire_seconds: spec.expire_seconds,
@@ -144,18 +181,25 @@ fn mount(spec: &Spec, device: Arc<dyn BlockDevice>) -> Result<Arc<Engine>> {
         optimisations: spec.optimisations,
         ..MountOptions::default()
     };
-    Ok(Engine::mount(device, &Ext2, &options)?)
+    Ok(Engine::mount_with_journal(
+        device, journal, &Ext2, &options,
+    )?)
 }
 
-fn on_device(spec: &Spec, plan: &Plan, device: Arc<dyn BlockDevice>) -> Result<Run> {
+fn on_device(
+    spec: &Spec,
+    plan: &Plan,
+    device: Arc<dyn BlockDevice>,
+    journal: Option<Arc<dyn BlockDevice>>,
+) -> Result<Run> {
     if plan.needs_preparation() {
-        let engine = mount(spec, device.clone())?;
+        let engine = mount(spec, device.clone(), journal.clone())?;
         let mut files = EngineFiles::new(engine.clone());
         let root = files.root();
         plan.prepare(&mut files, root)?;
         engine.unmount()?;
     }
-    let engine = mount(spec, device.clone())?;
+    let engine = mount(spec, device.clone(), journal)?;
     let mut files = EngineFiles::new(engine.clone());
     let root = files.root();
     let before = engine.stats();

@@ -1,5 +1,8 @@
 //! Every workload small, over memory: the image is clean afterwards, the figures are there, and the same seed does the same.
 
+use std::fs::File;
+use std::io::Read;
+
 use backstitch_bench::{
     EngineFigures, Run, Scale, Series, Spec, Target, Workload, document, measure,
     optimisation_specs, optimisation_tables, plot_optimisations, plot_runs, run_series, run_table,
@@ -39,6 +42,7 @@ fn spec(workload: Workload, ordering: Ordering) -> Spec {
         target: Target::Memory {
             size_bytes: 64 << 20,
         },
+        journal_device: None,
         cache_bytes: 1 << 30,
         expire_seconds: 1e6,
         atomic_bytes: None,
@@ -264,6 +268,25 @@ fn an_image_is_made_anew_for_every_run() {
     let all = run_series(&[image], 2, |_, _, _| {}).unwrap();
     let series: &Series = &all[0];
     assert_alike(&series.runs[0], &series.runs[1]);
+}
+
+#[test]
+fn a_journal_on_a_device_of_its_own_is_made_anew_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal.img");
+    let apart = Spec {
+        journal_device: Some(path.clone()),
+        ..spec(Workload::Untar, Ordering::Journal(JournalMode::Ordered))
+    };
+    let all = run_series(&[apart], 2, |_, _, _| {}).unwrap();
+    assert_alike(&all[0].runs[0], &all[0].runs[1]);
+    let mut log = vec![0; 1 << 20];
+    File::open(&path).unwrap().read_exact(&mut log).unwrap();
+    // A block of the log: the magic number of jbd2, in the superblock's block and in those of the transactions behind it.
+    let records = log
+        .chunks(4096)
+        .filter(|block| block[..4] == [0xc0, 0x3b, 0x39, 0x98]);
+    assert!(records.count() > 2);
 }
 
 #[test]

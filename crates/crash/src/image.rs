@@ -127,13 +127,10 @@ impl Fork {
         journal_bytes: u64,
     ) -> Result<Fork, MkfsError> {
         let journal = MkfsJournal {
-            size_bytes: None,
             block_size: Some(block_bytes),
-            label: Vec::new(),
-            uuid: [11; 16],
             features: mkfs.journal_features,
-            time_seconds: mkfs.time_seconds,
             device_is_zero: true,
+            ..MkfsJournal::new([11; 16], mkfs.time_seconds)
         };
         let elsewhere = ForkDevice::new(Fork::new(vec![0; journal_bytes as usize], block_bytes));
         let made = journal.write(&elsewhere)?;

@@ -145,13 +145,9 @@ fn figure_8_in_tree() -> Fork {
 fn with_journal() -> (Vec<u8>, Vec<u8>) {
     let journal = MemoryDevice::new(1030 * BLOCK);
     let how = MkfsJournal {
-        size_bytes: None,
         block_size: Some(BLOCK as u32),
-        label: Vec::new(),
-        uuid: [11; 16],
-        features: Features::default(),
-        time_seconds: 1_600_000_000,
         device_is_zero: true,
+        ..MkfsJournal::new([11; 16], 1_600_000_000)
     };
     let uuid = how.write(&journal).unwrap().uuid;
     let inner = made(320 * BLOCK, Some(uuid));

@@ -234,13 +234,9 @@ fn a_hole_takes_space_of_the_host_and_is_refused_where_there_is_none() {
 fn figure_8() -> (Vec<u8>, Stack) {
     let journal = MemoryDevice::new(1100 * KIB);
     let made = MkfsJournal {
-        size_bytes: None,
         block_size: Some(1024),
-        label: Vec::new(),
-        uuid: [11; 16],
-        features: Default::default(),
-        time_seconds: 1_700_000_000,
         device_is_zero: true,
+        ..MkfsJournal::new([11; 16], 1_700_000_000)
     };
     let made = made.write(&journal).unwrap();
     let inner = MemoryDevice::new(2 << 20);

@@ -51,6 +51,9 @@ pub(crate) struct Args {
     /// Run on this image file or disk, which is overwritten
     #[arg(long, value_name = "FILE")]
     image: Option<PathBuf>,
+    /// Put the journals on this file or disk, which is overwritten, instead of inside the image
+    #[arg(long, value_name = "FILE", requires = "image")]
+    journal_dev: Option<PathBuf>,
     /// Run through system calls in this directory
     #[arg(
         long,
@@ -239,6 +242,7 @@ fn recovery(args: &Args) -> Result<()> {
         ("--expire", args.expire.is_some()),
         ("--atomic", args.atomic.is_some()),
         ("--plot", args.plot.is_some()),
+        ("--journal-dev", args.journal_dev.is_some()),
     ];
     if let Some((option, _)) = unfit.iter().find(|(_, given)| *given) {
         return refuse(&format!("takes no {option}"));
@@ -298,6 +302,7 @@ fn specs(args: &Args, is_table: bool) -> Result<Vec<Spec>> {
         ordering: args.orderings()[0],
         optimisations: Optimisations::BOTH,
         target: target(args)?,
+        journal_device: journal_device(args)?,
         cache_bytes: args.cache.unwrap_or(256 << 20),
         expire_seconds: args.expire.unwrap_or(30.0),
         atomic_bytes: args.atomic.and_then(AtomicUnit::bytes),
@@ -392,6 +397,18 @@ fn target(args: &Args) -> Result<Target> {
             let why = "on what? --memory, --image FILE or --dir DIR";
             Err(Error::usage("bench", why))
         }
+    }
+}
+
+/// Where the journals are to be: only journals can be on a device of their own.
+fn journal_device(args: &Args) -> Result<Option<PathBuf>> {
+    let has_none = |ordering: &&Ordering| !matches!(ordering, Ordering::Journal(_));
+    match (&args.journal_dev, args.orderings().iter().find(has_none)) {
+        (Some(_), Some(other)) => {
+            let why = format!("--journal-dev is for journals: {other} has none");
+            Err(Error::usage("bench", why))
+        }
+        (device, _) => Ok(device.clone()),
     }
 }
 

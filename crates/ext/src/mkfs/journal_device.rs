@@ -37,6 +37,19 @@ pub struct MkfsJournal {
 }
 
 impl MkfsJournal {
+    /// All of a device that may hold anything, in blocks of 4096 bytes, with nothing that mke2fs would not use.
+    pub fn new(uuid: [u8; 16], time_seconds: u64) -> MkfsJournal {
+        MkfsJournal {
+            size_bytes: None,
+            block_size: None,
+            label: Vec::new(),
+            uuid,
+            features: JournalFeatures::default(),
+            time_seconds,
+            device_is_zero: false,
+        }
+    }
+
     /// Makes the journal and flushes the device. The superblock that says that there is one comes last, behind a flush.
     ///
     /// # Errors

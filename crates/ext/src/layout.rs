@@ -285,6 +285,14 @@ impl FileSystem for Ext {
         Ok(written)
     }
 
+    fn is_sure_to_fit(&self, _inode: InodeNumber, end_bytes: u64, len_bytes: u64) -> bool {
+        /// What others may take at the same time, directories for example.
+        const BESIDES: u64 = 1024;
+        // Each block may need indirect blocks, in a file full of holes.
+        let blocks = 4 * len_bytes.div_ceil(u64::from(self.sb.block_size)) + BESIDES;
+        end_bytes <= self.max_file_bytes && self.groups.free_blocks() >= blocks
+    }
+
     fn allocate(
         &mut self,
         v: &mut Volume<'_>,

@@ -343,6 +343,12 @@ pub trait FileSystem: Send {
         now: Timestamp,
     ) -> Result<usize>;
 
+    /// Whether a write of `len_bytes` to a file that was just written to, ending at `end_bytes`, finds its place whenever it is done:
+    /// so that it may be put off.
+    fn is_sure_to_fit(&self, _inode: InodeNumber, _end_bytes: u64, _len_bytes: u64) -> bool {
+        false
+    }
+
     /// Reserves, punches or zeroes a range, in steps that end with [`Error::Again`](crate::Error::Again).
     ///
     /// # Errors

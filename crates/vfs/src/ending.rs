@@ -22,6 +22,7 @@ impl Engine {
         if core.unmounted {
             return Ok(());
         }
+        self.end_gathering(&mut core);
         core.unmounted = true;
         core.stopping = true;
         if let Some(snapshot) = self.snapshot.lock().as_ref() {

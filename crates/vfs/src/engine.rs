@@ -16,6 +16,7 @@ use nix::time::ClockId;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustc_hash::FxHashSet;
 
+use crate::gather::Gathered;
 use crate::options::LEAST_CACHE_BYTES;
 use crate::options::{now, read_clock};
 use crate::persist::Retrier;
@@ -77,6 +78,8 @@ pub(crate) struct Core {
     /// How often, and how long, an operation waited for memory.
     pub(crate) throttled: u64,
     pub(crate) throttled_time: Duration,
+    /// What was written and is to become patches together with what follows it.
+    pub(crate) gathered: Gathered,
 }
 
 /// A mounted file system, for any number of threads; see the crate's documentation.
@@ -237,6 +240,7 @@ impl Engine {
                 write_retries,
                 throttled: 0,
                 throttled_time: Duration::ZERO,
+                gathered: Gathered::default(),
             }),
             wake_writer: Condvar::new(),
             batch_done: Condvar::new(),
@@ -300,7 +304,7 @@ impl Engine {
     }
 
     /// The time that a step of an operation is stamped with: [`clock`](Self::clock) at the last tick.
-    fn clock_of_step(&self) -> Duration {
+    pub(crate) fn clock_of_step(&self) -> Duration {
         monotonic(ClockId::CLOCK_MONOTONIC_COARSE).saturating_sub(self.started)
     }
 
@@ -309,9 +313,25 @@ impl Engine {
         monotonic(ClockId::CLOCK_MONOTONIC).saturating_sub(self.started)
     }
 
-    /// Runs one operation: again after each miss, each step, each wait for deferred frees.
+    /// Runs one operation: again after each miss, each step, each wait for deferred frees. What was written before it comes before it.
     pub(crate) fn run<T>(
         &self,
+        operation: Option<Operation>,
+        body: impl FnMut(
+            &mut dyn FileSystem,
+            &mut Volume<'_>,
+            Timestamp,
+        ) -> backstitch_layout::Result<T>,
+    ) -> Result<T> {
+        let mut core = self.core.lock();
+        self.end_gathering(&mut core);
+        self.run_in(&mut core, operation, body)
+    }
+
+    /// As [`run`](Self::run), for who has the lock and has seen to what was written before.
+    pub(crate) fn run_in<T>(
+        &self,
+        core: &mut MutexGuard<'_, Core>,
         operation: Option<Operation>,
         mut body: impl FnMut(
             &mut dyn FileSystem,
@@ -319,18 +339,12 @@ impl Engine {
             Timestamp,
         ) -> backstitch_layout::Result<T>,
     ) -> Result<T> {
-        let mut core = self.core.lock();
         core.operations += 1;
         let mut wait_for = Vec::new();
         let mut asked_again = 0;
         loop {
             if operation.is_some() {
-                // Whoever still uses a mount that is being ended must not be told that something was done.
-                if core.latched.is_some() || core.unmounted {
-                    return Err(LayoutError::ReadOnly.into());
-                }
-                self.throttle(&mut core);
-                self.make_room(&mut core)?;
+                self.before_step(core)?;
             }
             let step = core.step(
                 operation,
@@ -341,51 +355,76 @@ impl Engine {
             );
             match step {
                 Ok(value) => {
-                    self.after_step(&mut core, &mut wait_for)?;
+                    self.after_step(core, &mut wait_for)?;
                     return Ok(value);
                 }
-                Err(LayoutError::Miss) => self.read_wanted(&mut core)?,
-                Err(LayoutError::Again) => {
-                    self.after_step(&mut core, &mut wait_for)?;
-                    // It takes long, whoever else may have to wait for it.
-                    self.will_wait();
-                    MutexGuard::bump(&mut core);
-                }
-                Err(LayoutError::WaitForFrees) => self.drain(&mut core)?,
-                Err(LayoutError::WaitForTransaction) => drop(self.commit(&mut core)?),
-                Err(LayoutError::WaitForNames) => {
-                    self.reclaim_until(&mut core, |progress| progress.is_settled)?;
-                }
-                Err(LayoutError::WaitForReclaim) => {
-                    // What was given back by then may be enough.
-                    let before = core.fs.reclaim_progress().freed();
-                    let reclaimed = self.reclaim_until(&mut core, |progress| {
-                        !progress.running || progress.freed() != before
-                    });
-                    // What cannot be reclaimed is not free.
-                    if reclaimed.is_err() && core.latched.is_none() {
-                        return Err(LayoutError::NoSpace.into());
-                    }
-                    reclaimed?;
-                }
-                // The kernel tells of the last use of a removed file after `unlink` has returned: what it frees may be on its way.
-                Err(LayoutError::NoSpace)
-                    if self.on_wait.get().is_some() && asked_again < LATE_FREES =>
-                {
-                    asked_again += 1;
-                    self.will_wait();
-                    MutexGuard::unlocked(&mut core, || std::thread::sleep(LATE_FREE));
-                }
-                Err(error) => {
-                    note_corruption(&mut core, &error);
-                    return Err(error.into());
-                }
+                Err(error) => self.before_next_try(core, error, &mut wait_for, &mut asked_again)?,
             }
         }
     }
 
+    /// What comes before every step that changes something.
+    pub(crate) fn before_step(&self, core: &mut MutexGuard<'_, Core>) -> Result<()> {
+        // Whoever still uses a mount that is being ended must not be told that something was done.
+        if core.latched.is_some() || core.unmounted {
+            return Err(LayoutError::ReadOnly.into());
+        }
+        self.throttle(core);
+        self.make_room(core)
+    }
+
+    /// Does what a step that did not come to its end asks for, so that it can run again.
+    ///
+    /// # Errors
+    /// Where it need not run again, and why.
+    pub(crate) fn before_next_try(
+        &self,
+        core: &mut MutexGuard<'_, Core>,
+        error: LayoutError,
+        wait_for: &mut Vec<PatchId>,
+        asked_again: &mut u32,
+    ) -> Result<()> {
+        match error {
+            LayoutError::Miss => self.read_wanted(core)?,
+            LayoutError::Again => {
+                self.after_step(core, wait_for)?;
+                // It takes long, whoever else may have to wait for it.
+                self.will_wait();
+                MutexGuard::bump(core);
+            }
+            LayoutError::WaitForFrees => self.drain(core)?,
+            LayoutError::WaitForTransaction => drop(self.commit(core)?),
+            LayoutError::WaitForNames => {
+                self.reclaim_until(core, |progress| progress.is_settled)?;
+            }
+            LayoutError::WaitForReclaim => {
+                // What was given back by then may be enough.
+                let before = core.fs.reclaim_progress().freed();
+                let reclaimed = self.reclaim_until(core, |progress| {
+                    !progress.running || progress.freed() != before
+                });
+                // What cannot be reclaimed is not free.
+                if reclaimed.is_err() && core.latched.is_none() {
+                    return Err(LayoutError::NoSpace.into());
+                }
+                reclaimed?;
+            }
+            // The kernel tells of the last use of a removed file after `unlink` has returned: what it frees may be on its way.
+            LayoutError::NoSpace if self.on_wait.get().is_some() && *asked_again < LATE_FREES => {
+                *asked_again += 1;
+                self.will_wait();
+                MutexGuard::unlocked(core, || std::thread::sleep(LATE_FREE));
+            }
+            error => {
+                note_corruption(core, &error);
+                return Err(error.into());
+            }
+        }
+        Ok(())
+    }
+
     /// What every step that changed something ends with.
-    fn after_step(
+    pub(crate) fn after_step(
         &self,
         core: &mut MutexGuard<'_, Core>,
         wait_for: &mut Vec<PatchId>,
@@ -422,6 +461,9 @@ impl Engine {
     /// Gives references back.
     pub fn forget(&self, inode: InodeNumber, references: u64) {
         let mut core = self.core.lock();
+        if core.gathered.is_of(inode) {
+            self.end_gathering(&mut core);
+        }
         for _ in 0..references {
             core.fs.release(inode);
         }
@@ -470,11 +512,16 @@ impl Engine {
         new: &NewInode<'_>,
     ) -> Result<Attributes> {
         self.bound_chain(directory)?;
-        self.run(Some(Operation::Names), |fs, v, now| {
+        let mut core = self.core.lock();
+        self.end_gathering(&mut core);
+        let made = self.run_in(&mut core, Some(Operation::Names), |fs, v, now| {
             let inode = fs.create(v, directory, name, new, now)?;
             fs.hold(inode);
             fs.attributes(v, inode)
-        })
+        })?;
+        // Whatever became of the one that had this number before.
+        core.gathered.forget_loss(made.inode);
+        Ok(made)
     }
 
     /// Gives an inode another name, and takes a reference on it.
@@ -602,7 +649,9 @@ impl Engine {
     /// # Errors
     /// None today.
     pub fn statistics(&self) -> Result<FileSystemStatistics> {
-        Ok(self.core.lock().fs.statistics())
+        let mut core = self.core.lock();
+        self.end_gathering(&mut core);
+        Ok(core.fs.statistics())
     }
 
     /// What `statfs` shows of the volume that holds an inode.
@@ -610,7 +659,9 @@ impl Engine {
     /// # Errors
     /// None today.
     pub fn statistics_at(&self, inode: InodeNumber) -> Result<FileSystemStatistics> {
-        Ok(self.core.lock().fs.statistics_at(inode))
+        let mut core = self.core.lock();
+        self.end_gathering(&mut core);
+        Ok(core.fs.statistics_at(inode))
     }
 
     /// The live figures.

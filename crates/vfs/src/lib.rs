@@ -35,6 +35,7 @@ mod directories;
 mod ending;
 mod engine;
 mod error;
+mod gather;
 mod groups;
 pub mod journal;
 mod open_file;

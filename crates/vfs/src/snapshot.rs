@@ -347,6 +347,7 @@ impl Engine {
         }
         let (snapshot, free_space) = {
             let mut core = self.core.lock();
+            self.end_gathering(&mut core);
             let emptied = self.between_transactions(&mut core)?;
             let mut active = self.snapshot.lock();
             if core.unmounted {

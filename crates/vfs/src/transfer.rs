@@ -113,10 +113,15 @@ impl Engine {
     /// # Errors
     /// `ENOSPC`, `EFBIG`, `EROFS`, where nothing could be written.
     pub fn write(&self, inode: InodeNumber, offset_bytes: u64, data: &[u8]) -> Result<usize> {
+        let mut core = self.core.lock();
+        if self.gather(&mut core, inode, offset_bytes, data) {
+            return Ok(data.len());
+        }
         let mut done = 0;
         while done < data.len() {
             let step = &data[done..data.len().min(done + self.write_step_bytes)];
-            let written = self.run(Some(Operation::Contents), |fs, v, now| {
+            self.end_gathering(&mut core);
+            let written = self.run_in(&mut core, Some(Operation::Contents), |fs, v, now| {
                 fs.write(v, inode, offset_bytes + done as u64, step, now)
             });
             match written {
@@ -124,6 +129,13 @@ impl Engine {
                 Ok(written) => done += written,
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
+            }
+            if done < data.len() {
+                // A long write takes turns with others.
+                MutexGuard::bump(&mut core);
+            } else {
+                let end_bytes = offset_bytes.saturating_add(done as u64);
+                core.gathered.begin_after(inode, end_bytes);
             }
         }
         Ok(done)
@@ -206,7 +218,10 @@ impl Engine {
     /// As [`fsync`](Self::fsync).
     pub fn begin_fsync(&self, inode: InodeNumber, data_only: bool) -> Result<Option<Unsynced>> {
         let mut targets = Vec::new();
-        self.run(None, |fs, v, _| {
+        let mut core = self.core.lock();
+        self.end_gathering(&mut core);
+        core.gathered.take_loss(inode)?;
+        self.run_in(&mut core, None, |fs, v, _| {
             targets.clear();
             fs.sync_targets(v, inode, data_only, &mut targets);
             Ok(())
@@ -231,6 +246,7 @@ impl Engine {
         /// Changes, the frees that they allow, and what those change.
         const ROUNDS: usize = 3;
         let mut core = self.core.lock();
+        self.end_gathering(&mut core);
         core.fs.sync_asked();
         core.fs.retry_deferred();
         // What was removed before it ever reached the disk need not get there.

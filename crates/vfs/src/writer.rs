@@ -43,6 +43,7 @@ fn turn(engine: &Weak<Engine>) -> bool {
         engine.wake_writer.wait_for(&mut core, NAP);
         return !core.stopping;
     }
+    engine.write_gathered_long_ago(&mut core);
     // An error has made the file system read-only, and is told to whoever asks for something.
     let _ = engine.do_deferred_work(&mut core);
     if let Err(error) = engine.tend_log(&mut core) {
@@ -122,7 +123,9 @@ impl Engine {
     /// Tells the store what is held in memory until patches commit, or until a copy has got it.
     fn note_held(&self, core: &mut Core) {
         let snapshot = self.snapshot.lock().as_ref().map_or(0, |s| s.held_bytes());
-        core.store.note_held(core.fs.deferred().bytes + snapshot);
+        let gathered = core.gathered.held_bytes();
+        core.store
+            .note_held(core.fs.deferred().bytes + snapshot + gathered);
     }
 
     /// Waits while memory is crowded with what is not on disk yet. What is done under patchgroups may take a flush for each of them to

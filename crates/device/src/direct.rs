@@ -1,8 +1,8 @@
 //! Long transfers around the host's page cache.
 //!
 //! What goes through the page cache is copied there, and written from there when the flush asks for it: for long runs that costs
-//! several times what the transfer itself does. So these go to the disk at once, from a buffer that is aligned as the host asks for it;
-//! what is short stays with the page cache, which gathers many of them into few requests. The host keeps both views in step, and
+//! several times what the transfer itself does. So these go to the disk at once, from buffers that are aligned as the host asks for it,
+//! several at a time: while one is copied together others are on their way, and the disk always has the next one. What is short stays with the page cache, which gathers many of them into few requests. The host keeps both views in step, and
 //! one `fdatasync` covers both.
 
 use crate::WriteRequest;
@@ -12,7 +12,8 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Offsets, lengths and addresses are multiples of this: as much as any disk asks for.
 const ALIGNMENT: usize = 4096;
@@ -22,8 +23,8 @@ const LEAST_WRITE_BYTES: u64 = 32 << 10;
 const LEAST_READ_BYTES: usize = 128 << 10;
 /// The longest single transfer.
 const PIECE_BYTES: usize = 1 << 20;
-/// So many buffers are kept for the next batch.
-const KEPT_BUFFERS: usize = 2;
+/// So many transfers of a batch are under way at a time.
+const WRITERS: usize = 4;
 
 /// A second way to a file, around the page cache.
 #[derive(Debug)]
@@ -31,6 +32,7 @@ pub(crate) struct Direct {
     file: File,
     /// The host has refused a transfer: it is not tried again.
     refused: AtomicBool,
+    /// Those of past transfers, for those to come.
     buffers: Mutex<Vec<Buffer>>,
 }
 
@@ -51,6 +53,50 @@ impl Buffer {
     fn aligned(&mut self) -> &mut [u8] {
         &mut self.bytes[self.start..self.start + PIECE_BYTES]
     }
+}
+
+/// A write that failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) offset_bytes: u64,
+    pub(crate) len_bytes: u64,
+    pub(crate) error: std::io::Error,
+}
+
+/// A part of a request that is written at once.
+struct Piece<'a> {
+    offset_bytes: u64,
+    len_bytes: usize,
+    /// The buffers from the one on that it begins in, and where in that.
+    buffers: &'a [Arc<[u8]>],
+    skip_bytes: usize,
+}
+
+/// A request in pieces.
+fn pieces_of(request: &WriteRequest) -> impl Iterator<Item = Piece<'_>> {
+    let end_bytes = request.offset_bytes + request.len_bytes();
+    let mut offset_bytes = request.offset_bytes;
+    let (mut buffers, mut skip_bytes) = (&request.buffers[..], 0);
+    std::iter::from_fn(move || {
+        if offset_bytes == end_bytes {
+            return None;
+        }
+        let piece = Piece {
+            offset_bytes,
+            len_bytes: (end_bytes - offset_bytes).min(PIECE_BYTES as u64) as usize,
+            buffers,
+            skip_bytes,
+        };
+        offset_bytes += piece.len_bytes as u64;
+        skip_bytes += piece.len_bytes;
+        while let Some(first) = buffers.first()
+            && first.len() <= skip_bytes
+        {
+            skip_bytes -= first.len();
+            buffers = &buffers[1..];
+        }
+        Some(piece)
+    })
 }
 
 impl Direct {
@@ -74,49 +120,77 @@ impl Direct {
         offset_bytes.is_multiple_of(ALIGNMENT as u64) && !self.refused.load(Ordering::Relaxed)
     }
 
-    /// Writes a request; false where it has to go through the page cache.
-    pub(crate) fn write(&self, request: &WriteRequest) -> std::io::Result<bool> {
+    /// Whether a request goes around the page cache.
+    pub(crate) fn takes(&self, request: &WriteRequest) -> bool {
         let len_bytes = request.len_bytes();
-        if len_bytes < LEAST_WRITE_BYTES
-            || !len_bytes.is_multiple_of(ALIGNMENT as u64)
-            || !self.is_usable(request.offset_bytes)
-        {
-            return Ok(false);
-        }
-        let mut buffer = self.buffers.lock().pop().unwrap_or_else(Buffer::new);
-        let written = self.write_through(request, buffer.aligned());
-        let mut kept = self.buffers.lock();
-        if kept.len() < KEPT_BUFFERS {
-            kept.push(buffer);
-        }
-        written
+        len_bytes >= LEAST_WRITE_BYTES
+            && len_bytes.is_multiple_of(ALIGNMENT as u64)
+            && self.is_usable(request.offset_bytes)
     }
 
-    fn write_through(&self, request: &WriteRequest, buffer: &mut [u8]) -> std::io::Result<bool> {
-        let mut offset_bytes = request.offset_bytes;
+    /// Writes those requests of a batch that [go around](Self::takes) the page cache, in any order. Where the host refuses, nothing is
+    /// taken any more, and all of them have to be written the other way.
+    pub(crate) fn write(&self, batch: &[WriteRequest]) -> Result<(), Failure> {
+        let taken = batch.iter().filter(|request| self.takes(request));
+        let pieces: Vec<Piece<'_>> = taken.flat_map(pieces_of).collect();
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut buffer = None;
+            let result = loop {
+                let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) else {
+                    break Ok(());
+                };
+                let buffer = buffer.get_or_insert_with(|| self.take_buffer());
+                if let Err(failure) = self.write_piece(piece, buffer.aligned()) {
+                    // Nor does anybody begin another one.
+                    next.store(pieces.len(), Ordering::Relaxed);
+                    break Err(failure);
+                }
+            };
+            self.buffers.lock().extend(buffer);
+            result
+        };
+        std::thread::scope(|scope| {
+            let helpers = WRITERS.min(pieces.len()).saturating_sub(1);
+            let helpers: Vec<_> = (0..helpers).map(|_| scope.spawn(work)).collect();
+            let mut result = work();
+            for helper in helpers {
+                let done = helper.join();
+                result = result.and(done.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            }
+            result
+        })
+    }
+
+    fn take_buffer(&self) -> Buffer {
+        self.buffers.lock().pop().unwrap_or_else(Buffer::new)
+    }
+
+    fn write_piece(&self, piece: &Piece<'_>, buffer: &mut [u8]) -> Result<(), Failure> {
+        let buffer = &mut buffer[..piece.len_bytes];
         let mut filled = 0;
-        let mut left = request.len_bytes() as usize;
-        for mut bytes in request.buffers.iter().map(|b| &b[..]) {
-            while !bytes.is_empty() {
-                let (now, later) = bytes.split_at(bytes.len().min(buffer.len() - filled));
-                buffer[filled..filled + now.len()].copy_from_slice(now);
-                (filled, bytes, left) = (filled + now.len(), later, left - now.len());
-                if filled < buffer.len() && left > 0 {
-                    continue;
-                }
-                match self.file.write_all_at(&buffer[..filled], offset_bytes) {
-                    Ok(()) => {}
-                    Err(error) if is_refusal(&error) => {
-                        self.refused.store(true, Ordering::Relaxed);
-                        return Ok(false);
-                    }
-                    Err(error) => return Err(error),
-                }
-                offset_bytes += filled as u64;
-                filled = 0;
+        let mut skip = piece.skip_bytes;
+        for bytes in piece.buffers {
+            let bytes = &bytes[skip..];
+            let bytes = &bytes[..bytes.len().min(buffer.len() - filled)];
+            buffer[filled..filled + bytes.len()].copy_from_slice(bytes);
+            filled += bytes.len();
+            skip = 0;
+            if filled == buffer.len() {
+                break;
             }
         }
-        Ok(true)
+        match self.file.write_all_at(buffer, piece.offset_bytes) {
+            Err(error) if is_refusal(&error) => {
+                self.refused.store(true, Ordering::Relaxed);
+                Ok(())
+            }
+            written => written.map_err(|error| Failure {
+                offset_bytes: piece.offset_bytes,
+                len_bytes: piece.len_bytes as u64,
+                error,
+            }),
+        }
     }
 
     /// Reads a first part of `buffer`, as much as is worth it, and returns how much; the rest has to go through the page cache.
@@ -145,7 +219,6 @@ fn is_refusal(error: &std::io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
 
     fn file_of(bytes: u64) -> (tempfile::TempDir, File) {
         let dir = tempfile::tempdir().unwrap();
@@ -183,8 +256,11 @@ mod tests {
             4096,
             &[4096, 12288, PIECE_BYTES - 8192, 3 * PIECE_BYTES, 4096],
         );
-        if !direct.write(&long).unwrap() {
-            return;
+        let short = request(0, &[4096]);
+        assert!(direct.takes(&long) && !direct.takes(&short));
+        direct.write(&[short, long.clone()]).unwrap();
+        if !direct.takes(&long) {
+            return; // The host refused.
         }
         let mut found = vec![0; long.len_bytes() as usize];
         file.read_exact_at(&mut found, 4096).unwrap();
@@ -211,7 +287,7 @@ mod tests {
             request(512, &[1 << 20]),
             request(0, &[1 << 20, 512]),
         ] {
-            assert!(!direct.write(&refused).unwrap());
+            assert!(!direct.takes(&refused));
         }
         let mut memory = Buffer::new();
         let aligned = memory.aligned();

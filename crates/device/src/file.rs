@@ -147,12 +147,22 @@ impl FileDevice {
         error
     }
 
+    fn failed_to_write(
+        &self,
+        offset_bytes: u64,
+        len_bytes: u64,
+        error: &std::io::Error,
+    ) -> DeviceError {
+        self.latch(DeviceError::Write {
+            device: self.name.clone(),
+            offset_bytes,
+            len_bytes,
+            reason: reason_of(error),
+        })
+    }
+
+    /// Through the page cache.
     fn write_request(&self, request: &WriteRequest) -> std::io::Result<()> {
-        if let Some(direct) = &self.direct
-            && direct.write(request)?
-        {
-            return Ok(());
-        }
         let mut offset_bytes = request.offset_bytes;
         for group in request.buffers.chunks(MAX_BUFFERS) {
             let mut slices: Vec<IoSlice<'_>> = group.iter().map(|b| IoSlice::new(b)).collect();
@@ -287,16 +297,21 @@ impl BlockDevice for FileDevice {
         }
         self.check_latched()?;
         for request in batch {
-            let len_bytes = request.len_bytes();
             // A caller's mistake, not the device's failure: nothing is latched.
+            let len_bytes = request.len_bytes();
             check_range(&self.name, self.size_bytes, request.offset_bytes, len_bytes)?;
+        }
+        if let Some(direct) = &self.direct {
+            direct
+                .write(batch)
+                .map_err(|f| self.failed_to_write(f.offset_bytes, f.len_bytes, &f.error))?;
+        }
+        for request in batch {
+            if self.direct.as_ref().is_some_and(|d| d.takes(request)) {
+                continue;
+            }
             self.write_request(request).map_err(|error| {
-                self.latch(DeviceError::Write {
-                    device: self.name.clone(),
-                    offset_bytes: request.offset_bytes,
-                    len_bytes,
-                    reason: reason_of(&error),
-                })
+                self.failed_to_write(request.offset_bytes, request.len_bytes(), &error)
             })?;
         }
         Ok(())

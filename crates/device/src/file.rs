@@ -13,6 +13,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut, Seek, SeekFrom};
 use std::num::NonZeroU64;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,6 +39,8 @@ pub struct FileDevice {
     file: File,
     /// For long transfers, where the host has it.
     direct: Option<Direct>,
+    /// The same file once more, for which the host reads ahead on its own account; `None` where it cannot be opened again.
+    contents: Option<File>,
     name: String,
     size_bytes: u64,
     options: OpenOptions,
@@ -123,6 +126,7 @@ impl FileDevice {
             })?;
         Ok(Self {
             direct: Direct::to(&file, options.read_only),
+            contents: File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).ok(),
             file,
             name,
             size_bytes,
@@ -145,6 +149,35 @@ impl FileDevice {
         self.failure.lock().get_or_insert_with(|| error.clone());
         self.failed.store(true, Ordering::Release);
         error
+    }
+
+    /// Fills a buffer, through this way to the page cache where it is not long.
+    fn read_through(&self, file: &File, offset_bytes: u64, buffer: &mut [u8]) -> Result<()> {
+        check_range(
+            &self.name,
+            self.size_bytes,
+            offset_bytes,
+            buffer.len() as u64,
+        )?;
+        let len_bytes = buffer.len() as u64;
+        let around = match &self.direct {
+            Some(direct) => direct.read(offset_bytes, buffer),
+            None => Ok(0),
+        };
+        around
+            .and_then(|done| {
+                let rest = &mut buffer[done..];
+                file.read_exact_at(rest, offset_bytes + done as u64)
+            })
+            .map_err(|error| DeviceError::Read {
+                device: self.name.clone(),
+                offset_bytes,
+                len_bytes,
+                reason: match error.kind() {
+                    std::io::ErrorKind::UnexpectedEof => "the file has become shorter".to_owned(),
+                    _ => reason_of(&error),
+                },
+            })
     }
 
     fn failed_to_write(
@@ -237,31 +270,12 @@ impl BlockDevice for FileDevice {
     }
 
     fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<()> {
-        check_range(
-            &self.name,
-            self.size_bytes,
-            offset_bytes,
-            buffer.len() as u64,
-        )?;
-        let len_bytes = buffer.len() as u64;
-        let around = match &self.direct {
-            Some(direct) => direct.read(offset_bytes, buffer),
-            None => Ok(0),
-        };
-        around
-            .and_then(|done| {
-                let rest = &mut buffer[done..];
-                self.file.read_exact_at(rest, offset_bytes + done as u64)
-            })
-            .map_err(|error| DeviceError::Read {
-                device: self.name.clone(),
-                offset_bytes,
-                len_bytes,
-                reason: match error.kind() {
-                    std::io::ErrorKind::UnexpectedEof => "the file has become shorter".to_owned(),
-                    _ => reason_of(&error),
-                },
-            })
+        self.read_through(&self.file, offset_bytes, buffer)
+    }
+
+    fn read_contents(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<()> {
+        let file = self.contents.as_ref().unwrap_or(&self.file);
+        self.read_through(file, offset_bytes, buffer)
     }
 
     fn read_at_once(&self, offset_bytes: u64, buffer: &mut [u8]) -> bool {
@@ -413,6 +427,9 @@ mod tests {
         // Some hosts cannot tell.
         assert!(!device.read_at_once(4096, &mut found) || found == [7; 4096]);
         assert!(!device.read_at_once(4097, &mut found));
+        device.read_contents(4096, &mut found).unwrap();
+        assert_eq!(found, [7; 4096]);
+        assert!(device.read_contents(4097, &mut found).is_err());
     }
 
     #[test]

@@ -71,6 +71,20 @@ impl JoinedDevice {
         }
     }
 
+    fn read_with(
+        &self,
+        offset_bytes: u64,
+        buffer: &mut [u8],
+        read: impl Fn(&dyn BlockDevice, u64, &mut [u8]) -> Result<()>,
+    ) -> Result<()> {
+        let mut rest = &mut buffer[..];
+        self.split(offset_bytes, rest.len() as u64, |part, at, len| {
+            let (now, later) = std::mem::take(&mut rest).split_at_mut(len as usize);
+            rest = later;
+            read(&*part.device, at, now)
+        })
+    }
+
     /// Calls `each` with every part that a range touches, with where it begins in the part and its length.
     fn split(
         &self,
@@ -131,11 +145,14 @@ impl BlockDevice for JoinedDevice {
     }
 
     fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<()> {
-        let mut rest = &mut buffer[..];
-        self.split(offset_bytes, rest.len() as u64, |part, at, len| {
-            let (now, later) = std::mem::take(&mut rest).split_at_mut(len as usize);
-            rest = later;
-            part.device.read(at, now)
+        self.read_with(offset_bytes, buffer, |device, at, into| {
+            device.read(at, into)
+        })
+    }
+
+    fn read_contents(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<()> {
+        self.read_with(offset_bytes, buffer, |device, at, into| {
+            device.read_contents(at, into)
         })
     }
 

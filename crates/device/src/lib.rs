@@ -105,6 +105,12 @@ pub trait BlockDevice: Send + Sync {
     /// Fills `buffer` from `offset_bytes` on. A read past the device's end is an error.
     fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<()>;
 
+    /// As [`read`](Self::read) of what somebody may read on: contents of files. A device that reads ahead where it sees a pattern
+    /// does so here, whatever it was told of [other reads](Self::reads_are_scattered).
+    fn read_contents(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<()> {
+        self.read(offset_bytes, buffer)
+    }
+
     /// As [`read`](Self::read) where that takes no waiting for the device; false, with anything in `buffer`, where it would, where it
     /// fails, and where nobody can tell.
     fn read_at_once(&self, offset_bytes: u64, buffer: &mut [u8]) -> bool {

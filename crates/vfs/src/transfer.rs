@@ -98,7 +98,7 @@ impl Engine {
                 }
                 Piece::Device { offset_bytes, .. } => {
                     self.will_wait();
-                    self.device.read(*offset_bytes, into)?;
+                    self.device.read_contents(*offset_bytes, into)?;
                     self.count_read(*len_bytes);
                     from_device = true;
                 }

@@ -225,6 +225,11 @@ impl BlockDevice for PartitionDevice {
         self.disk.read(self.offset_bytes + offset_bytes, buffer)
     }
 
+    fn read_contents(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<()> {
+        self.check(offset_bytes, buffer.len() as u64)?;
+        (self.disk).read_contents(self.offset_bytes + offset_bytes, buffer)
+    }
+
     fn read_at_once(&self, offset_bytes: u64, buffer: &mut [u8]) -> bool {
         self.check(offset_bytes, buffer.len() as u64).is_ok()
             && (self.disk).read_at_once(self.offset_bytes + offset_bytes, buffer)

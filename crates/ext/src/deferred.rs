@@ -23,7 +23,7 @@ const LEAVES_PER_STEP: u64 = 64;
 /// After how many inodes with something under way one call gives up: so many, or this part of all.
 const BUSY_PER_CALL: usize = 64;
 const BUSY_PART: usize = 8;
-/// Directories that are kept for their index alone, and the names in them: about 8 MiB. The last one is kept however large it is.
+/// Directories that are kept for their index alone, and the names in them: about 4 MiB. The last one is kept however large it is.
 const KEPT_MAX: usize = 1024;
 const KEPT_NAMES_MAX: u64 = 1 << 18;
 /// Deferred work is gathered until it waits for so many patches: more would delay what could be freed earlier.
@@ -32,7 +32,7 @@ const PATCHES_PER_TOKEN: usize = 8;
 const ITEMS_PER_CALL: usize = 256;
 
 /// What is known of an inode, with its lists and its places in tables and queues: about so much.
-const BYTES_PER_INODE: u64 = size_of::<InodeState>() as u64 + 256;
+const BYTES_PER_INODE: u64 = size_of::<InodeState>() as u64 + 128;
 
 /// Something to free.
 #[derive(Debug)]
@@ -190,6 +190,7 @@ impl Deferred {
             ready: (self.due.len() + self.dead.len()) as u64,
             bytes: (self.waiting_items + self.due.len() + self.dead.len() + self.idle.len()) as u64
                 * BYTES_PER_INODE,
+            index_bytes: 0,
         }
     }
 
@@ -307,14 +308,9 @@ impl Ext {
 
     /// One reference to an inode less. The last one of an inode without names starts freeing it.
     pub(crate) fn drop_reference(&mut self, inode: u32) {
-        let Some(references) = self.references.get_mut(&inode) else {
-            return;
-        };
-        *references -= 1;
-        if *references > 0 {
+        if !self.references.release(inode) {
             return;
         }
-        self.references.remove(&inode);
         match self.inodes.get_mut(&inode) {
             Some(state) if state.freed.is_some() => self.deferred.note_dead(inode),
             Some(state) => {
@@ -328,7 +324,7 @@ impl Ext {
     }
 
     pub(crate) fn drop_all_references(&mut self) {
-        for inode in std::mem::take(&mut self.references).into_keys() {
+        for inode in self.references.take_all() {
             if self.inodes.get(&inode).is_some_and(|s| s.freed.is_some()) {
                 self.deferred.note_dead(inode);
             }
@@ -461,7 +457,7 @@ impl Ext {
                 continue;
             };
             state.is_kept = false;
-            state.index = None;
+            self.index_bytes -= state.index.take().map_or(0, |index| index.bytes());
             if state.freed.is_none() && !std::mem::replace(&mut state.is_idle, true) {
                 self.deferred.note_idle(directory);
             }
@@ -545,7 +541,7 @@ impl Ext {
         self.note_freed_in_table(v, number);
         self.deferred.pending_blocks = self.deferred.pending_blocks.saturating_sub(left);
         self.deferred.pending_inodes = self.deferred.pending_inodes.saturating_sub(1);
-        self.inodes.remove(&number);
+        self.forget_state(number);
         // Where files come and go one after the other it is the last in the queue.
         if self.deferred.idle.back() == Some(&number) {
             self.deferred.idle.pop_back();

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use backstitch_layout::{DirectoryEntry, Error, Result};
 use backstitch_ordering::{PatchId, Volume};
-use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use crate::block_edit::{Gap, find_gap, largest_gap};
 use crate::format::directory::{entries, entry_at, required_len};
@@ -17,6 +17,7 @@ use crate::format::{DirectoryError, Inode};
 use crate::inodes::{READ_AHEAD_BLOCKS, want_ahead};
 use crate::layout::Ext;
 use crate::map::Mapped;
+use crate::name_table::{self, NameTable};
 use crate::planted::{Planted, unless};
 use crate::room::RoomSummary;
 
@@ -45,34 +46,39 @@ pub(crate) struct Room {
 /// Where each name of a directory is, and how much room each block has.
 #[derive(Debug)]
 pub(crate) struct DirectoryIndex {
-    /// By a hash of the name: block and offset. Names whose hashes collide are found by a scan.
-    places: FxHashMap<u64, (u32, u32)>,
-    collisions: bool,
+    places: NameTable,
     /// The largest gap of each block, an upper bound.
     room: RoomSummary,
-    /// Names, `.` and `..` among them.
-    names: u64,
+    block_size: u64,
 }
 
 impl DirectoryIndex {
+    /// Names, `.` and `..` among them.
     pub(crate) fn names(&self) -> u64 {
-        self.names
+        self.places.len() as u64
+    }
+
+    /// About what it takes in memory.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.places.bytes()
     }
 
     fn add(&mut self, name: &[u8], logical: u64, offset: usize) {
-        self.names += 1;
-        if self
-            .places
-            .insert(hash(name), (logical as u32, offset as u32))
-            .is_some()
-        {
-            self.collisions = true;
-        }
+        let place = logical * self.block_size + offset as u64;
+        self.places.add(hash(name), place);
     }
 
-    fn remove(&mut self, name: &[u8]) {
-        self.names -= 1;
-        self.places.remove(&hash(name));
+    fn remove(&mut self, name: &[u8], logical: u64, offset: usize) {
+        let place = logical * self.block_size + offset as u64;
+        self.places.remove(hash(name), place);
+    }
+
+    /// The blocks and offsets at which a name may be: mostly one, or none.
+    fn find(&self, name: &[u8]) -> SmallVec<[(u64, usize); 2]> {
+        let places = self.places.find(hash(name));
+        places
+            .map(|place| (place / self.block_size, (place % self.block_size) as usize))
+            .collect()
     }
 
     fn set_room(&mut self, logical: u64, room: usize) {
@@ -171,12 +177,12 @@ impl Ext {
         let Some(index) = self.inodes.get(&number).and_then(|s| s.index.as_ref()) else {
             return self.scan(v, number, inode, name);
         };
-        let (place, collisions) = (index.places.get(&hash(name)).copied(), index.collisions);
-        if let Some((logical, offset)) = place
-            && let Some(block) = self.directory_block(v, inode, logical.into())?
-        {
+        for (logical, offset) in index.find(name) {
+            let Some(block) = self.directory_block(v, inode, logical)? else {
+                continue;
+            };
             // The index knows where entries start.
-            let found = entry_at(v.read(block)?, offset as usize, u32::MAX)
+            let found = entry_at(v.read(block)?, offset, u32::MAX)
                 .ok()
                 .filter(|e| e.inode != 0 && e.name == name);
             if let Some(entry) = found {
@@ -185,15 +191,11 @@ impl Ext {
                     inode: self.checked_inode(number, inode)?,
                     block,
                     offset,
-                    logical: logical.into(),
+                    logical,
                 }));
             }
         }
-        if collisions {
-            self.scan(v, number, inode, name)
-        } else {
-            Ok(None)
-        }
+        Ok(None)
     }
 
     fn scan(
@@ -276,13 +278,15 @@ impl Ext {
         if self.inodes.get(&number).is_some_and(|s| s.index.is_some()) {
             return Ok(());
         }
+        if inode.size > name_table::MOST_BYTES {
+            return Ok(());
+        }
         self.want_directory(v, inode)?;
         let unit = v.atomic_bytes();
         let mut index = DirectoryIndex {
-            places: FxHashMap::default(),
-            collisions: false,
+            places: NameTable::default(),
             room: RoomSummary::new(),
-            names: 0,
+            block_size: self.sb.block_size.into(),
         };
         for logical in 0..self.directory_blocks(inode) {
             let Some(block) = self.directory_block(v, inode, logical)? else {
@@ -297,6 +301,7 @@ impl Ext {
             }
             index.set_room(logical, largest_gap(bytes, unit));
         }
+        self.index_bytes += index.bytes();
         self.state(number).index = Some(Box::new(index));
         Ok(())
     }
@@ -389,7 +394,9 @@ impl Ext {
             .get_mut(&directory)
             .and_then(|s| s.index.as_mut())
         {
+            let before = index.bytes();
             index.add(name, logical, offset);
+            self.index_bytes += index.bytes() - before;
             // What was known of a block's room is too much now, and is put right when it is relied upon.
             if !index.room.knows(logical as usize) {
                 index.set_room(logical, self.sb.block_size as usize);
@@ -398,15 +405,17 @@ impl Ext {
     }
 
     /// Keeps the index in step: a name was removed.
-    pub(crate) fn index_removed(&mut self, directory: u32, name: &[u8], logical: u64) {
+    pub(crate) fn index_removed(&mut self, directory: u32, name: &[u8], found: &Found) {
         if let Some(index) = self
             .inodes
             .get_mut(&directory)
             .and_then(|s| s.index.as_mut())
         {
-            index.remove(name);
+            let before = index.bytes();
+            index.remove(name, found.logical, found.offset);
+            self.index_bytes -= before - index.bytes();
             // How much the removal joins is found out when it is relied upon.
-            index.set_room(logical, self.sb.block_size as usize);
+            index.set_room(found.logical, self.sb.block_size as usize);
         }
     }
 

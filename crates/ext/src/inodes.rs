@@ -60,14 +60,8 @@ pub(crate) struct InodeState {
     pub(crate) time_changes: PatchList,
     /// Of a directory: stands for its own name and everything that makes that reachable.
     pub(crate) reach: Option<PatchId>,
-    /// Of a directory: blocks that are not part of it on the disk yet.
-    pub(crate) new_blocks: Recent,
     pub(crate) index: Option<Box<DirectoryIndex>>,
-    /// Of a directory: names that were removed (by their hashes) and may still be on the disk.
-    pub(crate) removed_names: Recent,
-    /// Of a directory: removals of names whose inodes live on elsewhere. Its own name stays on the disk until they are there, or a
-    /// crash would leave an inode whose only name cannot be reached.
-    pub(crate) departures: PatchList,
+    names_in: Option<Box<NamesIn>>,
     /// The patch of the contents written last: more of them may join it.
     pub(crate) run: Option<PatchId>,
     /// Zeroing the kept part of the last block after a truncation: what makes the file longer must come after it.
@@ -93,6 +87,36 @@ fn all_of(v: &mut Volume<'_>, patches: &[PatchId]) -> PatchId {
         (None, _) => PatchId::COMMITTED,
         (Some(only), None) => *only,
         _ => v.empty(patches),
+    }
+}
+
+/// What is under way in a directory.
+#[derive(Debug, Default)]
+pub(crate) struct NamesIn {
+    /// Blocks that are not part of it on the disk yet.
+    pub(crate) new_blocks: Recent,
+    /// Names that were removed (by their hashes) and may still be on the disk.
+    pub(crate) removed: Recent,
+    /// Removals of names whose inodes live on elsewhere. Its own name stays on the disk until they are there, or a crash would leave
+    /// an inode whose only name cannot be reached.
+    pub(crate) departures: PatchList,
+}
+
+impl InodeState {
+    /// Of a directory: what is under way in it, if anything is.
+    pub(crate) fn names_in(&self) -> Option<&NamesIn> {
+        self.names_in.as_deref()
+    }
+
+    /// Of a directory: what is under way in it, to be changed.
+    pub(crate) fn names_in_mut(&mut self) -> &mut NamesIn {
+        self.names_in.get_or_insert_default()
+    }
+}
+
+impl NamesIn {
+    fn any_live(&mut self, v: &Volume<'_>) -> bool {
+        self.new_blocks.any_live(v) || self.removed.any_live(v) || self.departures.any_live(v)
     }
 }
 
@@ -252,11 +276,17 @@ impl Ext {
         self.inodes.entry(inode).or_insert_with(|| {
             // Looked at until all of it is on the disk.
             deferred.note_idle(inode);
-            InodeState {
+            Box::new(InodeState {
                 is_idle: true,
                 ..InodeState::default()
-            }
+            })
         })
+    }
+
+    /// Forgets what is known of an inode.
+    pub(crate) fn forget_state(&mut self, inode: u32) {
+        let index = self.inodes.remove(&inode).and_then(|state| state.index);
+        self.index_bytes -= index.map_or(0, |index| index.bytes());
     }
 
     /// The block and the offset of an inode.
@@ -706,7 +736,7 @@ impl Ext {
 
     /// Whether somebody above refers to an inode.
     pub(crate) fn is_referenced(&self, inode: u32) -> bool {
-        self.references.contains_key(&inode)
+        self.references.any_to(inode)
     }
 
     /// Forgets what is known of an inode of which everything is on the disk, whether somebody refers to it or not: the kernel
@@ -728,9 +758,10 @@ impl Ext {
             || live(&state.end_filled)
             || live(&state.unmapped)
             || state.clearings.iter().any(|c| v.is_live(*c))
-            || state.new_blocks.any_live(v)
-            || state.removed_names.any_live(v)
-            || state.departures.any_live(v)
+            || state
+                .names_in
+                .as_mut()
+                .is_some_and(|names| names.any_live(v))
             || state.changes.any_live(v)
             || state.time_changes.any_live(v);
         if busy {
@@ -742,7 +773,7 @@ impl Ext {
             }
             return true;
         }
-        self.inodes.remove(&number);
+        self.forget_state(number);
         if !is_referenced {
             self.windows.drop_of(number);
         }

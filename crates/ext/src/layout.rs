@@ -15,6 +15,7 @@ use crate::htree::HashedDirectories;
 use crate::inodes::InodeState;
 use crate::place::Windows;
 use crate::reclaim::Reclaim;
+use crate::references::References;
 use crate::xattrs::SharedBlocks;
 
 /// An open ext2 file system.
@@ -23,9 +24,11 @@ pub(crate) struct Ext {
     pub(crate) groups: Groups,
     pub(crate) windows: Windows,
     /// How often somebody above refers to an inode; 0 is not in here. Apart from the rest, for the kernel refers to many.
-    pub(crate) references: FxHashMap<u32, u64>,
+    pub(crate) references: References,
     /// What is known in memory of inodes with changes not yet on disk, or that have no name any more.
-    pub(crate) inodes: FxHashMap<u32, InodeState>,
+    pub(crate) inodes: FxHashMap<u32, Box<InodeState>>,
+    /// What the indexes in `inodes` take.
+    pub(crate) index_bytes: u64,
     pub(crate) deferred: Deferred,
     /// What is known of the indexes of directories on the disk.
     pub(crate) hashed: HashedDirectories,
@@ -359,7 +362,7 @@ impl FileSystem for Ext {
     }
 
     fn hold(&mut self, inode: InodeNumber) {
-        *self.references.entry(inode.0).or_default() += 1;
+        self.references.add(inode.0);
     }
 
     fn release(&mut self, inode: InodeNumber) {
@@ -395,7 +398,10 @@ impl FileSystem for Ext {
     }
 
     fn deferred(&self) -> DeferredStatistics {
-        self.deferred.statistics()
+        DeferredStatistics {
+            index_bytes: self.index_bytes,
+            ..self.deferred.statistics()
+        }
     }
 
     fn reclaim(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<ReclaimStep> {

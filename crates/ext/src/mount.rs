@@ -92,6 +92,7 @@ impl LayoutKind for Ext2 {
             windows: Windows::default(),
             references: Default::default(),
             inodes: Default::default(),
+            index_bytes: 0,
             deferred: Deferred::default(),
             hashed: Default::default(),
             shared_blocks: Default::default(),

@@ -342,8 +342,8 @@ impl Ext {
                     PatchIds::new(),
                     now,
                 );
-                let new_blocks = &mut self.state(directory).new_blocks;
-                new_blocks.add(v, extension.run.start, pointer);
+                let names = self.state(directory).names_in_mut();
+                names.new_blocks.add(v, extension.run.start, pointer);
                 (extension.run.start, extension.logical, 0, id, pointer)
             }
         };

@@ -16,14 +16,10 @@ use crate::layout::Ext;
 impl Ext {
     /// Makes the list on the disk what it should be. May miss, before anything is changed.
     pub(crate) fn write_orphans(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<()> {
-        let is_orphan = |(_, state): &(&u32, &crate::inodes::InodeState)| {
-            state.freed.is_some() || state.is_truncating
-        };
-        let held = self
-            .inodes
-            .iter()
-            .filter(is_orphan)
-            .map(|(number, _)| *number);
+        let held = self.inodes.iter().filter_map(|(number, state)| {
+            let is_orphan = state.freed.is_some() || state.is_truncating;
+            is_orphan.then_some(*number)
+        });
         let orphans: BTreeSet<u32> = held.chain(self.deferred.inodes_under_way()).collect();
         if self.orphans.len() == orphans.len() && self.orphans.iter().all(|o| orphans.contains(o)) {
             return Ok(());

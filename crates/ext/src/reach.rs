@@ -18,19 +18,20 @@ impl Ext {
         name: &[u8],
         cleared: PatchId,
     ) {
-        let removed = &mut self.state(directory).removed_names;
-        removed.add(v, hash(name), cleared);
+        let names = self.state(directory).names_in_mut();
+        names.removed.add(v, hash(name), cleared);
     }
 
     /// A name whose inode lives on elsewhere is gone from a directory once `cleared` is on the disk.
     pub(crate) fn note_departure(&mut self, v: &Volume<'_>, directory: u32, cleared: PatchId) {
-        self.state(directory).departures.push(v, cleared);
+        let names = self.state(directory).names_in_mut();
+        names.departures.push(v, cleared);
     }
 
     /// What must be on the disk before an empty directory may lose its name.
     pub(crate) fn departures_of(&self, v: &Volume<'_>, directory: u32) -> Vec<PatchId> {
-        let state = self.inodes.get(&directory);
-        let all = state.into_iter().flat_map(|s| s.departures.iter());
+        let names = self.inodes.get(&directory).and_then(|s| s.names_in());
+        let all = names.into_iter().flat_map(|n| n.departures.iter());
         all.filter(|p| v.is_live(*p)).collect()
     }
 
@@ -42,15 +43,15 @@ impl Ext {
         directory: u32,
         name: &[u8],
     ) -> Option<PatchId> {
-        let state = self.inodes.get(&directory)?;
-        let found = state.removed_names.find(v, hash(name))?;
+        let names = self.inodes.get(&directory)?.names_in()?;
+        let found = names.removed.find(v, hash(name))?;
         (!planted(Planted::NameBeforeEarlierRemoval)).then_some(found)
     }
 
     /// The patch that makes a block part of its directory, while that is not on the disk.
     pub(crate) fn pointer_of(&mut self, v: &Volume<'_>, directory: u32, block: u64) -> PatchId {
-        let state = self.inodes.get(&directory);
-        let pointer = state.and_then(|s| s.new_blocks.find(v, block));
+        let names = self.inodes.get(&directory).and_then(|s| s.names_in());
+        let pointer = names.and_then(|n| n.new_blocks.find(v, block));
         pointer.unwrap_or(PatchId::COMMITTED)
     }
 

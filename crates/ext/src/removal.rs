@@ -86,7 +86,7 @@ impl Ext {
         cleared: PatchId,
         now: Timestamp,
     ) {
-        self.index_removed(directory, name, found.logical);
+        self.index_removed(directory, name, found);
         if !planted(Planted::RemovalOfReplacementForgotten)
             || !self.is_as_written(v, found, cleared)
         {
@@ -253,7 +253,7 @@ impl Ext {
         state.never_alive = state.made.is_some_and(|made| v.merged(made, freed));
         state.freed = Some(freed);
         state.names.clear();
-        state.index = None;
+        self.index_bytes -= state.index.take().map_or(0, |index| index.bytes());
         self.hashed.forget(number);
         if !self.is_referenced(number) {
             self.deferred.note_dead(number);

@@ -336,7 +336,7 @@ impl Ext {
         if m.from != m.to {
             self.note_departure(v, m.from, cleared);
         }
-        self.index_removed(m.from, m.from_name, m.old.logical);
+        self.index_removed(m.from, m.from_name, &m.old);
         self.note_change(v, m.from, cleared);
         self.note_change(v, m.to, cleared);
         self.note_clearing(v, number, old_name, cleared);
@@ -514,7 +514,7 @@ impl Ext {
         self.note_removal(v, m.from, m.from_name, name);
         self.note_change(v, m.to, name);
         self.touch_modified(v, m.to, now);
-        self.index_removed(m.from, m.from_name, m.old.logical);
+        self.index_removed(m.from, m.from_name, &m.old);
         if m.target.is_none() {
             self.index_added(m.to, m.to_name, m.old.logical, offset);
         }

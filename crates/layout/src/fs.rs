@@ -21,6 +21,8 @@ pub struct DeferredStatistics {
     pub unreadable: u64,
     /// About how much memory goes free as it is done.
     pub bytes: u64,
+    /// What indexes of directories take in memory, whose number has a bound of its own: no work brings it back.
+    pub index_bytes: u64,
 }
 
 /// Finds the free blocks of a file system that a device holds: runs of them, in the store's blocks.

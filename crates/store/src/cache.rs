@@ -50,12 +50,14 @@ impl Store {
 
     /// What is held in memory: buffers, patches, edges, undo data, and what [`note_held`](Self::note_held) was told.
     pub fn memory_bytes(&self) -> u64 {
-        self.stats.bytes + self.graph.counters().bytes_live() + self.held_bytes
+        self.stats.bytes + self.graph.counters().bytes_live() + self.held_bytes + self.kept_bytes
     }
 
-    /// Others hold so many bytes now that they let go as patches commit: deferred work above all.
-    pub fn note_held(&mut self, bytes: u64) {
+    /// Others hold so many bytes now that they let go as patches commit, deferred work above all, and so many `kept` that writing
+    /// does not bring back: buffers leave for them, nobody waits.
+    pub fn note_held(&mut self, bytes: u64, kept: u64) {
         self.held_bytes = bytes;
+        self.kept_bytes = kept;
         self.note_memory();
     }
 

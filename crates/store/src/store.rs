@@ -142,6 +142,8 @@ pub struct Store {
     pub(crate) stats: StoreStats,
     /// What others hold in memory until patches commit.
     pub(crate) held_bytes: u64,
+    /// And what they hold that writing does not bring back.
+    pub(crate) kept_bytes: u64,
     pub(crate) became_ready: Vec<BlockId>,
     pub(crate) spare: Spare,
 }
@@ -169,6 +171,7 @@ impl Store {
             clock_hand: 0,
             stats: StoreStats::default(),
             held_bytes: 0,
+            kept_bytes: 0,
             became_ready: Vec::new(),
             spare: Spare::new(limits.memory_bytes),
         }

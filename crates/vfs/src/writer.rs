@@ -124,8 +124,9 @@ impl Engine {
     fn note_held(&self, core: &mut Core) {
         let snapshot = self.snapshot.lock().as_ref().map_or(0, |s| s.held_bytes());
         let gathered = core.gathered.held_bytes();
-        core.store
-            .note_held(core.fs.deferred().bytes + snapshot + gathered);
+        let deferred = core.fs.deferred();
+        let retiring = deferred.bytes + snapshot + gathered;
+        core.store.note_held(retiring, deferred.index_bytes);
     }
 
     /// Waits while memory is crowded with what is not on disk yet. What is done under patchgroups may take a flush for each of them to

@@ -104,6 +104,37 @@ fn making_and_removing_many_files() {
 }
 
 #[test]
+fn the_index_of_a_large_directory_counts() {
+    const NAMES: u32 = 20_000;
+    let disk = Disk::new(32 << 20, 24_000);
+    let engine = disk.mount();
+    let directory = make_directory(&engine, "large");
+    for number in 0..NAMES {
+        let new = new_inode(FileType::Regular);
+        let made = engine.create(directory, &file_name(number), &new).unwrap();
+        engine.forget(made.inode, 1);
+    }
+    let held = |engine: &Engine| {
+        let stats = engine.stats();
+        stats.memory.bytes - stats.cache.bytes - stats.patches.bytes_live
+    };
+    engine.sync().unwrap();
+    let indexed = u64::from(NAMES) * 8;
+    assert!(held(&engine) >= indexed, "{:?}", engine.stats().memory);
+    for number in 0..NAMES {
+        engine.unlink(directory, &file_name(number)).unwrap();
+    }
+    // Freed inodes count as well until they are.
+    let since = Instant::now();
+    while held(&engine) >= indexed {
+        assert!(since.elapsed() < HANGS, "{:?}", engine.stats().memory);
+        engine.sync().unwrap();
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    disk.end("a large directory", &engine, true);
+}
+
+#[test]
 fn large_writes_of_several_threads() {
     const THREADS: u8 = 4;
     // As large as the kernel's requests, half of the bound.

@@ -278,8 +278,8 @@ impl Ext {
         let (Target { number, inode, now }, none) = (target, PatchIds::new());
         let (id, pointer) = self.extend(v, *number, inode, extension, contents, end, none, *now);
         self.note_change(v, *number, id);
-        let new_blocks = &mut self.state(*number).new_blocks;
-        new_blocks.add(v, extension.run.start, pointer);
+        let names = self.state(*number).names_in_mut();
+        names.new_blocks.add(v, extension.run.start, pointer);
         pointer
     }
 

@@ -178,8 +178,8 @@ impl Ext {
                 && bitmap::test(&bits, index as usize)
             {
                 self.clear_inode_bit(v, number, false);
-                self.inodes.remove(&number);
-                self.references.remove(&number);
+                self.forget_state(number);
+                self.references.forget(number);
                 self.windows.drop_of(number);
                 r.freed_inodes += 1;
             }

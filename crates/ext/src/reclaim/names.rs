@@ -363,7 +363,7 @@ impl Ext {
         let mut after = after.to_vec();
         after.extend(self.reach_of_directory(child).filter(|p| v.is_live(*p)));
         let cleared = self.clear_name(v, &name.found, &after);
-        self.index_removed(holder, &name.name, name.found.logical);
+        self.index_removed(holder, &name.name, &name.found);
         self.note_removal(v, holder, &name.name, cleared);
         self.note_departure(v, holder, cleared);
         self.note_clearing(v, child, None, cleared);

@@ -560,6 +560,7 @@ impl FileSystem for Stacked {
                 done: sum.done + one.done,
                 unreadable: sum.unreadable + one.unreadable,
                 bytes: sum.bytes + one.bytes,
+                index_bytes: sum.index_bytes + one.index_bytes,
             }
         })
     }

@@ -2,7 +2,7 @@
 //!
 //! `e2fsck -fy` must replay the journal and find nothing more to repair; the kernel must mount what is left, and everything promised
 //! must be there; so must it be for us. Each daemon's device has a volatile cache that a kill loses and reorders, as a power cut does.
-//! `JOURNAL_KILLS` says how often each kind is killed (34 give 238 crashed images), `SEED` repeats a load.
+//! `JOURNAL_KILLS` says how often each kind is killed (34 give 272 crashed images), `SEED` repeats a load.
 
 use std::fs;
 use std::path::{Path, PathBuf};

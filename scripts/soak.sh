@@ -70,10 +70,11 @@ part_histories() {
         tests ext --test crash_states --test reclaim
 }
 
-# Each single read, write, flush and allocation fails in turn, with either unit of order.
+# Each single read, write, flush and allocation fails in turn, with either unit of order; and the limit of links to a directory.
 part_faults() {
     BACKSTITCH_FAULTS=all tests vfs --test faults --test full_disk --test fsync_cost
     BACKSTITCH_FAULTS=all BACKSTITCH_ATOMIC=512 tests vfs --test faults --test full_disk
+    cargo test --release --locked -p backstitch-vfs --test link_limit -- --ignored
 }
 
 part_memory() { BACKSTITCH_BIN="$backstitch" scripts/memory.sh; }

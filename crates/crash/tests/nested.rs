@@ -10,7 +10,6 @@ use backstitch_crash::{
 use backstitch_device::MemoryDevice;
 use backstitch_ext::Ext2;
 use backstitch_ext::mkfs::{Mkfs, MkfsJournal, attach_journal};
-use backstitch_journal::format::Features;
 use backstitch_journal::planted::Planted as BrokenRule;
 use backstitch_ordering::planted::{Planted, plant};
 use backstitch_ordering::{JournalMode, MechanismKind};

@@ -14,6 +14,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::Builder;
 
 /// Offsets, lengths and addresses are multiples of this: as much as any disk asks for.
 const ALIGNMENT: usize = 4096;
@@ -147,12 +148,19 @@ impl Direct {
                     break Err(failure);
                 }
             };
-            self.buffers.lock().extend(buffer);
+            let mut kept = self.buffers.lock();
+            if kept.len() < WRITERS {
+                kept.extend(buffer);
+            }
+            drop(kept);
             result
         };
         std::thread::scope(|scope| {
             let helpers = WRITERS.min(pieces.len()).saturating_sub(1);
-            let helpers: Vec<_> = (0..helpers).map(|_| scope.spawn(work)).collect();
+            // A host that has no more threads to give: fewer do it all.
+            let helpers: Vec<_> = (0..helpers)
+                .map_while(|_| Builder::new().spawn_scoped(scope, work).ok())
+                .collect();
             let mut result = work();
             for helper in helpers {
                 let done = helper.join();

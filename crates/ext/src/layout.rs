@@ -293,7 +293,12 @@ impl FileSystem for Ext {
         const BESIDES: u64 = 1024;
         // Each block may need indirect blocks, in a file full of holes.
         let blocks = 4 * len_bytes.div_ceil(u64::from(self.sb.block_size)) + BESIDES;
-        end_bytes <= self.max_file_bytes && self.groups.free_blocks() >= blocks
+        let most_bytes = match self.sb.revision {
+            // It cannot be said to have larger files.
+            0 => self.max_file_bytes.min(i32::MAX as u64),
+            _ => self.max_file_bytes,
+        };
+        self.read_only.is_none() && end_bytes <= most_bytes && self.groups.free_blocks() >= blocks
     }
 
     fn allocate(

@@ -127,7 +127,14 @@ impl Front {
         let rest = match self.engine.begin_fsync(inode, data_only) {
             Ok(Some(rest)) => rest,
             Ok(None) => return reply.ok(),
-            Err(error) => return reply.error(errno(operation, inode, &error)),
+            Err(error) => {
+                let failed = Err(error);
+                let told = match file {
+                    Some(file) => self.engine.report_once(&file, failed),
+                    None => failed,
+                };
+                return Self::reply_empty(operation, inode, told, reply);
+            }
         };
         let engine = self.engine.clone();
         self.waiters.run(move || {

@@ -345,6 +345,11 @@ impl Engine {
         loop {
             if operation.is_some() {
                 self.before_step(core)?;
+                // Who waited there, or for a block, let others write meanwhile: theirs came before.
+                while core.gathered.is_under_way() {
+                    self.end_gathering(core);
+                    self.before_step(core)?;
+                }
             }
             let step = core.step(
                 operation,

@@ -3,7 +3,7 @@
 //! A program that writes a file in pieces of 4 KiB would have a block, a pointer, a size and times changed for each of them. Where
 //! nothing else is asked for between two writes, the second one need not be done before the third: it is kept as bytes, and all of
 //! them are written as one when they are many, when anything else is asked for (of whatever file: so operations take effect in the order
-//! in which they were asked for), or after half a second.
+//! in which they were asked for), or after about a second.
 //!
 //! What is gathered is in memory only, as every write is that nobody has put onto stable storage. Only what can be done whatever comes is
 //! gathered: there is room for it, nobody orders it. What is left is a device that fails: the file's
@@ -24,7 +24,7 @@ use crate::{Error, Result, groups};
 const LARGE_BYTES: usize = 32 << 10;
 /// So much is gathered before it is written: its copy stays in the processor's caches.
 const MOST_BYTES: usize = 128 << 10;
-/// How long it stays gathered at most, give or take the writer's nap.
+/// How long it stays gathered at most, until the writer's next turn.
 const MOST_TIME: Duration = Duration::from_millis(500);
 
 /// What was written and is not yet in any block.
@@ -47,9 +47,22 @@ impl Gathered {
         !self.bytes.is_empty() && self.follows.is_some_and(|(of, _)| of == inode)
     }
 
-    /// A write was done at once: what follows it may be gathered.
+    /// A write was done at once: what follows it may be gathered, unless somebody else's is.
     pub(crate) fn begin_after(&mut self, inode: InodeNumber, end_bytes: u64) {
-        self.follows = Some((inode, end_bytes));
+        if self.bytes.is_empty() {
+            self.follows = Some((inode, end_bytes));
+        }
+    }
+
+    /// Whether the next write may be gathered, or some were.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.follows.is_some()
+    }
+
+    /// The file that the gathered bytes belong to, and where in it they begin.
+    fn place(&self) -> Option<(InodeNumber, u64)> {
+        let (inode, end_bytes) = self.follows?;
+        Some((inode, end_bytes.checked_sub(self.bytes.len() as u64)?))
     }
 
     /// So much has been taken into memory.
@@ -64,11 +77,14 @@ impl Gathered {
         }
     }
 
-    /// What became of what was gathered of a file: told once.
+    /// What became of what was gathered of a file: told once, but each time where the device failed for good.
     pub(crate) fn take_loss(&mut self, inode: InodeNumber) -> Result<()> {
-        match self.lost.is_empty() {
-            true => Ok(()),
-            false => self.lost.remove(&inode).map_or(Ok(()), Err),
+        if self.lost.is_empty() {
+            return Ok(());
+        }
+        match self.lost.get(&inode) {
+            Some(error @ Error::Latched(_)) => Err(error.clone()),
+            _ => self.lost.remove(&inode).map_or(Ok(()), Err),
         }
     }
 }
@@ -124,30 +140,52 @@ impl Engine {
         }
     }
 
-    /// Writes what was gathered long ago: for the writer, which is who makes room where memory is crowded, and does not wait for it.
+    /// Writes what was gathered long ago: for the writer, which is who makes room where memory is crowded, and cannot wait for it.
     pub(crate) fn write_gathered_long_ago(&self, core: &mut MutexGuard<'_, Core>) {
         let waited = self.clock().saturating_sub(core.gathered.since);
-        if !core.gathered.bytes.is_empty() && waited >= MOST_TIME && !core.store.is_crowded() {
-            self.write_gathered(core);
+        if core.gathered.bytes.is_empty() || waited < MOST_TIME {
+            return;
         }
+        self.write_gathered_with(core, |core| {
+            self.note_held(core);
+            if core.store.is_crowded() {
+                return Ok(false);
+            }
+            self.make_room(core)?;
+            Ok(!core.store.is_crowded())
+        });
     }
 
     /// Writes what was gathered. Other threads may take the lock meanwhile: whoever wants to do something does the rest first.
     pub(crate) fn write_gathered(&self, core: &mut MutexGuard<'_, Core>) {
+        self.write_gathered_with(core, |core| self.before_step(core).map(|()| true));
+    }
+
+    /// As [`write_gathered`](Self::write_gathered), with what comes before each step: false where it is to be left for later.
+    fn write_gathered_with(
+        &self,
+        core: &mut MutexGuard<'_, Core>,
+        mut before: impl FnMut(&mut MutexGuard<'_, Core>) -> Result<bool>,
+    ) {
         let mut wait_for = Vec::new();
         let mut asked_again = 0;
         while !core.gathered.bytes.is_empty() {
-            let inode = core.gathered.follows.map(|(inode, _)| inode);
-            let tried = self.before_step(core).and_then(|()| {
-                match core.write_some_gathered(self.clock_of_step(), &mut wait_for) {
+            let place = core.gathered.place();
+            let tried = match before(core) {
+                Ok(true) => match core.write_some_gathered(self.clock_of_step(), &mut wait_for) {
                     Ok(()) => self.after_step(core, &mut wait_for),
                     Err(error) => {
                         self.before_next_try(core, error, &mut wait_for, &mut asked_again)
                     }
-                }
-            });
-            if let (Err(error), Some(inode)) = (tried, inode) {
-                lose_gathered(core, inode, error);
+                },
+                Ok(false) => return,
+                Err(error) => Err(error),
+            };
+            // What others have written or gathered meanwhile is not what failed.
+            if let Err(error) = tried
+                && core.gathered.place() == place
+            {
+                lose_gathered(core, error);
             }
         }
     }
@@ -160,11 +198,11 @@ impl Core {
         clock: Duration,
         wait_for: &mut Vec<backstitch_ordering::PatchId>,
     ) -> backstitch_layout::Result<()> {
-        let Some((inode, end_bytes)) = self.gathered.follows else {
+        let Some((inode, start)) = self.gathered.place() else {
+            self.gathered.bytes.clear();
             return Ok(());
         };
         let mut bytes = std::mem::take(&mut self.gathered.bytes);
-        let start = end_bytes - bytes.len() as u64;
         let last = self.gathered.last;
         // It is of who wrote it, under no patchgroup, not of who is here now.
         let written = groups::without(|| {
@@ -185,18 +223,17 @@ impl Core {
 }
 
 /// It can never be written. The file's `fsync` tells of it.
-fn lose_gathered(core: &mut Core, inode: InodeNumber, error: Error) {
-    // A file that somebody else has begun to write meanwhile is no longer the one that failed.
-    if !core.gathered.is_of(inode) {
-        return;
-    }
+fn lose_gathered(core: &mut Core, error: Error) {
     let error = match &core.latched {
         Some(latched) => Error::Latched(latched.clone()),
         None => error,
     };
-    let bytes = core.gathered.bytes.len();
-    tracing::error!("the last {bytes} bytes written to inode {inode} are lost: {error}");
-    core.gathered.bytes.clear();
-    core.gathered.follows = None;
-    core.gathered.lost.insert(inode, error);
+    let bytes = std::mem::take(&mut core.gathered.bytes);
+    if let Some((inode, _)) = core.gathered.follows.take() {
+        tracing::error!(
+            "the last {} bytes written to inode {inode} are lost: {error}",
+            bytes.len()
+        );
+        core.gathered.lost.insert(inode, error);
+    }
 }

@@ -120,7 +120,6 @@ impl Engine {
         let mut done = 0;
         while done < data.len() {
             let step = &data[done..data.len().min(done + self.write_step_bytes)];
-            self.end_gathering(&mut core);
             let written = self.run_in(&mut core, Some(Operation::Contents), |fs, v, now| {
                 fs.write(v, inode, offset_bytes + done as u64, step, now)
             });

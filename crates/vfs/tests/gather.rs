@@ -2,10 +2,11 @@
 
 mod support;
 
-use std::sync::Arc;
+use std::ops::Range;
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use backstitch_device::Loss;
+use backstitch_device::{BlockDevice, Loss, MemoryDevice, WriteRequest};
 use backstitch_ext::Ext2;
 use backstitch_vfs::{Engine, InodeNumber, JournalMode, MountOptions, Ordering};
 use support::{Disk, new_image, new_image_with_journal, write_new};
@@ -200,13 +201,13 @@ fn a_full_disk_is_an_error_of_the_write_that_has_no_place() {
     check(&disk);
 }
 
-#[test]
-fn what_has_no_place_for_a_block_cannot_be_read_is_told_by_fsync() {
+/// A disk with a file of 20 KiB and another one of 100 bytes, and where the block is that holds pointers of the first.
+fn disk_with_an_indirect_block() -> (Disk, Range<u64>) {
     let disk = disk();
     let engine = disk.mount().unwrap();
     let root = engine.root();
-    let file = write_new(&engine, root, "file", &piece(0, 20 << 10));
-    let other = write_new(&engine, root, "other", &[3; 100]);
+    write_new(&engine, root, "file", &piece(0, 20 << 10));
+    write_new(&engine, root, "other", &piece(0, 100));
     engine.unmount().unwrap();
     // The only block that holds pointers: those to blocks 12 to 19, one after the other.
     let image = disk.memory.snapshot();
@@ -221,9 +222,16 @@ fn what_has_no_place_for_a_block_cannot_be_read_is_told_by_fsync() {
     };
     let mut blocks = image.chunks_exact(1024);
     let indirect = blocks.position(|b| is_list(&pointers(b))).unwrap() as u64;
-    disk.fault.spoil(indirect * 1024..(indirect + 1) * 1024);
+    (disk, indirect * 1024..(indirect + 1) * 1024)
+}
 
+#[test]
+fn what_has_no_place_for_a_block_cannot_be_read_is_told_by_fsync() {
+    let (disk, indirect) = disk_with_an_indirect_block();
+    disk.fault.spoil(indirect);
     let engine = disk.mount().unwrap();
+    let [file, other] =
+        ["file", "other"].map(|name| engine.lookup(engine.root(), name.as_bytes()).unwrap().inode);
     for block in [10, 11, 12, 13] {
         // The first is done at once; those behind the last direct block have no place.
         engine.write(file, block << 10, &[9; 1024]).unwrap();
@@ -236,4 +244,82 @@ fn what_has_no_place_for_a_block_cannot_be_read_is_told_by_fsync() {
     let mut found = Vec::new();
     engine.read(file, 10 << 10, 2048, &mut found).unwrap();
     assert_eq!(found, [9; 2048]);
+}
+
+/// Keeps whoever reads a range waiting.
+struct Stalling {
+    memory: Arc<MemoryDevice>,
+    /// The range, and whether somebody has come.
+    stalled: Mutex<(Range<u64>, bool)>,
+    changed: Condvar,
+}
+
+impl Stalling {
+    /// Waits until somebody reads the range.
+    fn wait_for_reader(&self) {
+        let stalled = self.stalled.lock().unwrap();
+        drop(self.changed.wait_while(stalled, |s| !s.1).unwrap());
+    }
+
+    /// From now on nobody waits.
+    fn let_go(&self) {
+        self.stalled.lock().unwrap().0 = 0..0;
+        self.changed.notify_all();
+    }
+}
+
+impl BlockDevice for Stalling {
+    fn size_bytes(&self) -> u64 {
+        self.memory.size_bytes()
+    }
+
+    fn name(&self) -> String {
+        self.memory.name()
+    }
+
+    fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> backstitch_device::Result<()> {
+        let mut stalled = self.stalled.lock().unwrap();
+        while stalled.0.contains(&offset_bytes) {
+            stalled.1 = true;
+            self.changed.notify_all();
+            stalled = self.changed.wait(stalled).unwrap();
+        }
+        drop(stalled);
+        self.memory.read(offset_bytes, buffer)
+    }
+
+    fn submit(&self, batch: &[WriteRequest]) -> backstitch_device::Result<()> {
+        self.memory.submit(batch)
+    }
+
+    fn flush(&self) -> backstitch_device::Result<()> {
+        self.memory.flush()
+    }
+}
+
+#[test]
+fn somebody_who_waits_for_a_block_leaves_others_theirs() {
+    let (disk, indirect) = disk_with_an_indirect_block();
+    let device = Arc::new(Stalling {
+        memory: disk.memory.clone(),
+        stalled: Mutex::new((indirect.clone(), false)),
+        changed: Condvar::new(),
+    });
+    let engine = Engine::mount(device.clone(), &Ext2, &MountOptions::default()).unwrap();
+    let [file, other] =
+        ["file", "other"].map(|name| engine.lookup(engine.root(), name.as_bytes()).unwrap().inode);
+    std::thread::scope(|scope| {
+        let slow = scope.spawn(|| engine.write(file, 15 << 10, &[9; 2048]).unwrap());
+        device.wait_for_reader();
+        write_pieces(&engine, other, 100, 100, 5);
+        device.let_go();
+        assert_eq!(slow.join().unwrap(), 2048);
+    });
+    write_pieces(&engine, other, 600, 100, 5);
+    assert!(read_all(&engine, other) == piece(0, 1100));
+    let mut expected = piece(0, 20 << 10);
+    expected[15 << 10..17 << 10].fill(9);
+    assert!(read_all(&engine, file) == expected);
+    engine.unmount().unwrap();
+    check(&disk);
 }

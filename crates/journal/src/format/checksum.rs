@@ -6,6 +6,7 @@
 
 use super::features::{COMPAT_CHECKSUM, INCOMPAT_CSUM_V3};
 use super::{Features, Sequence};
+use crc::{CRC_32_MPEG_2, Crc, Table};
 
 /// `h_chksum_type` and `s_checksum_type`: CRC-32.
 pub const TYPE_CRC32: u8 = 1;
@@ -19,27 +20,14 @@ pub fn crc32c(crc: u32, bytes: &[u8]) -> u32 {
     !crc32c::crc32c_append(!crc, bytes)
 }
 
-const CRC32_TABLE: [u32; 256] = {
-    let mut table = [0; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let mut crc = (byte as u32) << 24;
-        let mut bit = 0;
-        while bit < 8 {
-            crc = (crc << 1) ^ if crc >> 31 == 1 { 0x04c1_1db7 } else { 0 };
-            bit += 1;
-        }
-        table[byte] = crc;
-        byte += 1;
-    }
-    table
-};
+/// CRC-32 of commit blocks: sixteen bytes a step, for a transaction that somebody waits for is summed while they wait.
+static CRC32: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_MPEG_2);
 
 /// CRC-32, most significant bit first, over `bytes`, going on from `crc`.
 pub fn crc32(crc: u32, bytes: &[u8]) -> u32 {
-    bytes.iter().fold(crc, |crc, byte| {
-        (crc << 8) ^ CRC32_TABLE[usize::from((crc >> 24) as u8 ^ byte)]
-    })
+    let mut digest = CRC32.digest_with_initial(crc);
+    digest.update(bytes);
+    digest.finalize()
 }
 
 /// Which checksums a journal has.

@@ -352,6 +352,25 @@ fn a_dead_daemon_is_cleared_away() {
 }
 
 #[test]
+fn the_cache_asks_for_huge_pages() {
+    let modes = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+    if !cfg!(target_env = "gnu") || !modes.is_ok_and(|modes| modes.contains("[madvise]")) {
+        return; // Nobody has to ask, or nobody gets any.
+    }
+    let Some(mount) = Mount::new("", "") else {
+        return;
+    };
+    let maps = std::fs::read_to_string(format!("/proc/{}/smaps", mount.pid())).unwrap();
+    let heap = &maps[maps.find("[heap]").expect("it has a heap")..];
+    let flags = heap.lines().find(|line| line.starts_with("VmFlags:"));
+    assert!(
+        flags.is_some_and(|flags| flags.contains(" hg")),
+        "{flags:?}"
+    );
+    mount.down();
+}
+
+#[test]
 fn mount_8_calls_it_through_a_link() {
     if !can_mount() {
         return;

@@ -404,9 +404,10 @@ pub(crate) fn plain(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), reason.to_owned())
 }
 
-/// The kernel starts FUSE mounts with 128 KiB of read-ahead and lets only root raise it.
+/// The kernel starts FUSE mounts with 128 KiB of read-ahead and lets only root raise it. Requests are of 1 MiB at most: with two of them
+/// the disk has the next one while a program works through the last.
 fn raise_read_ahead(dir: &Path) {
-    const READ_AHEAD_KIB: &str = "1024";
+    const READ_AHEAD_KIB: &str = "2048";
     let Ok(metadata) = dir.metadata() else { return };
     let (major, minor) = (
         rustix::fs::major(metadata.dev()),

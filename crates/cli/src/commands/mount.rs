@@ -100,6 +100,7 @@ struct Report<'a> {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    crate::allocator::use_huge_pages();
     crate::allocator::use_one_arena();
     let options = options::parse(args.options.iter().map(String::as_str))
         .map_err(|why| Error::usage("mount", why))?;

@@ -238,7 +238,7 @@ fn write_journal(image: &mut Vec<u8>, random: &mut Random, features: Features) {
     let mut sequence = Sequence(u32::MAX - random.below(20) as u32);
     sb.set_tail(start, sequence);
     let put = |position, bytes: &[u8]| {
-        view.write(&[(position, Arc::from(bytes))])
+        view.write(&[(position, bytes.into())])
             .expect("cannot write")
     };
     put(0, &sb.encode());

@@ -1,7 +1,6 @@
 //! What of a batch on its way has arrived.
 
-use std::sync::Arc;
-
+use backstitch_device::Buffer;
 use backstitch_store::Batch;
 
 use crate::classes::Choices;
@@ -13,7 +12,7 @@ pub(crate) struct Arriving {
     /// The sectors, a bit for each.
     pub(crate) sectors: u64,
     /// What the block is to hold.
-    bytes: Arc<[u8]>,
+    bytes: Buffer,
 }
 
 /// What of which blocks a batch writes.

@@ -188,7 +188,6 @@ impl Visitor<'_> {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
-    use std::sync::Arc;
 
     use backstitch_device::BlockDevice;
     use fastrand::Rng as Random;
@@ -223,7 +222,7 @@ mod tests {
             let mut state = self.base.clone();
             for (block, _) in self.blocks.iter().zip(included).filter(|(_, is)| **is) {
                 let bytes = vec![*block as u8 | 1; state.block_bytes() as usize];
-                state.set_block(*block, Arc::from(bytes));
+                state.set_block(*block, bytes.into());
             }
             let fingerprint = state.fingerprint();
             (state, fingerprint)

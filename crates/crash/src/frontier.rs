@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
 
+use backstitch_device::Buffer;
 use backstitch_store::{BlockClass, PatchKind, SnapshotPatch, Store};
 use rustc_hash::FxHashMap;
 
@@ -58,14 +58,14 @@ impl Node {
 #[derive(Debug)]
 struct Patched {
     block: u64,
-    newest: Arc<[u8]>,
-    disk: Arc<[u8]>,
+    newest: Buffer,
+    disk: Buffer,
     /// The units with patches, as the bytes that they are, each with the numbers of its patches in the order in which they were applied.
     units: Vec<(Range<usize>, Vec<usize>)>,
     /// The patches of all units.
     patches: Vec<SnapshotPatch>,
     /// The versions that were asked for, with what each adds to the fingerprint.
-    versions: FxHashMap<Mask, (Arc<[u8]>, u128)>,
+    versions: FxHashMap<Mask, (Buffer, u128)>,
     /// What the bytes on disk add to the fingerprint.
     disk_fingerprint: u128,
 }
@@ -148,7 +148,7 @@ impl Frontier {
             .peek(volume, block)
             .expect("a dirty block is in memory");
         let states = &mut self.states;
-        let disk: Arc<[u8]> = Arc::from(states.disk.block(block));
+        let disk: Buffer = Buffer::from(states.disk.block(block));
         for (bit, index) in indices.iter().enumerate() {
             let patch = &patches[*index];
             debug_assert!(!patch.in_flight, "nothing is on its way");
@@ -296,7 +296,7 @@ impl Choices for Moment<'_> {
 
 impl Patched {
     /// The block's bytes with these of its patches.
-    fn version(&mut self, mask: Mask, disk: &Fork) -> (Arc<[u8]>, u128) {
+    fn version(&mut self, mask: Mask, disk: &Fork) -> (Buffer, u128) {
         if let Some((bytes, fingerprint)) = self.versions.get(&mask) {
             return (bytes.clone(), *fingerprint);
         }
@@ -314,7 +314,7 @@ impl Patched {
                 self.patches[*at].undo.apply(bytes);
             }
         }
-        let bytes: Arc<[u8]> = Arc::from(bytes);
+        let bytes: Buffer = Buffer::from(bytes);
         let fingerprint = disk.fingerprint_of(self.block, &bytes);
         self.versions.insert(mask, (bytes.clone(), fingerprint));
         (bytes, fingerprint)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::nested::Nesting;
 use crate::reads::Reads;
-use backstitch_device::{BlockDevice, DeviceError, WriteRequest, check_range};
+use backstitch_device::{BlockDevice, Buffer, DeviceError, WriteRequest, check_range};
 use backstitch_ext::Ext2;
 use backstitch_ext::fsck::Source;
 use backstitch_ext::mkfs::{Mkfs, MkfsError, MkfsJournal, attach_journal};
@@ -31,7 +31,7 @@ pub(crate) struct Base {
 #[derive(Clone, Debug)]
 pub struct Fork {
     pub(crate) base: Arc<Base>,
-    pub(crate) changed: FxHashMap<u64, Arc<[u8]>>,
+    pub(crate) changed: FxHashMap<u64, Buffer>,
     /// What the file system holds, where that is explored.
     pub(crate) nesting: Option<Arc<Nesting>>,
     /// What opens it.
@@ -177,7 +177,7 @@ impl Fork {
     }
 
     /// A block's bytes where they are not the base's, or were written since.
-    pub(crate) fn changed_block(&self, block: u64) -> Option<&Arc<[u8]>> {
+    pub(crate) fn changed_block(&self, block: u64) -> Option<&Buffer> {
         self.changed.get(&block)
     }
 
@@ -197,7 +197,7 @@ impl Fork {
     }
 
     /// Gives a block other bytes.
-    pub fn set_block(&mut self, block: u64, bytes: Arc<[u8]>) {
+    pub fn set_block(&mut self, block: u64, bytes: Buffer) {
         debug_assert_eq!(bytes.len(), self.base.block_bytes);
         self.changed.insert(block, bytes);
     }
@@ -253,11 +253,11 @@ impl Fork {
         while !rest.is_empty() {
             let count = rest.len().min(size - skip);
             let new = if count == size {
-                Arc::from(&rest[..count])
+                Buffer::from(&rest[..count])
             } else {
                 let mut old = self.block(block).to_vec();
                 old[skip..skip + count].copy_from_slice(&rest[..count]);
-                Arc::from(old)
+                Buffer::from(old)
             };
             self.changed.insert(block, new);
             rest = &rest[count..];

@@ -6,6 +6,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use backstitch_device::Buffer;
 use backstitch_ext::Ext2;
 use backstitch_layout::{Error, InodeNumber, Result};
 use backstitch_ordering::{MechanismKind, Operation};
@@ -163,7 +164,7 @@ impl Fork {
                         fork.set_block(block, bytes.clone());
                     }
                 }
-                Some(place) => fork.set_block(block, Arc::from(self.block(*place))),
+                Some(place) => fork.set_block(block, Buffer::from(self.block(*place))),
                 None if before.is_some() => {
                     return Err(Error::corrupt(
                         format!("block {block} of the file that holds the file system"),

@@ -1,14 +1,14 @@
 //! What a deterministic function comes to, by the blocks that it reads: states that show it the same have it in common.
 
 use std::rc::Rc;
-use std::sync::Arc;
 
+use backstitch_device::Buffer;
 use rustc_hash::FxHashSet;
 
 use crate::image::Fork;
 
 /// A block's bytes, where they are not the base's.
-type Shown = Option<Arc<[u8]>>;
+type Shown = Option<Buffer>;
 
 /// Which blocks were looked at before they were written, in this order, and what they showed.
 #[derive(Debug, Default)]
@@ -101,9 +101,9 @@ impl<T> ByReads<T> {
     }
 }
 
-fn is_same(one: Option<&Arc<[u8]>>, other: Option<&Arc<[u8]>>) -> bool {
+fn is_same(one: Option<&Buffer>, other: Option<&Buffer>) -> bool {
     match (one, other) {
-        (Some(one), Some(other)) => Arc::ptr_eq(one, other) || one == other,
+        (Some(one), Some(other)) => one.is_same(other) || one == other,
         (one, other) => one.is_none() && other.is_none(),
     }
 }

@@ -8,6 +8,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use backstitch_device::Buffer;
 use backstitch_store::Batch;
 use fastrand::Rng as Random;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -33,7 +34,7 @@ const MOST_STATES: usize = 4 << 20;
 /// How a state differs from the one that a reclaim began with.
 #[derive(Debug)]
 pub(crate) struct Change {
-    blocks: Vec<(u64, Arc<[u8]>)>,
+    blocks: Vec<(u64, Buffer)>,
     /// What that adds to the fingerprint.
     adds: u128,
 }
@@ -44,7 +45,7 @@ impl Change {
         let mut blocks = Vec::new();
         for (block, bytes) in &state.changed {
             let before = start.changed_block(*block);
-            if before.is_some_and(|before| Arc::ptr_eq(before, bytes)) {
+            if before.is_some_and(|before| before.is_same(bytes)) {
                 continue;
             }
             adds = adds

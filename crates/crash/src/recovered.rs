@@ -7,9 +7,8 @@
 
 use std::ops::Range;
 use std::rc::Rc;
-use std::sync::Arc;
 
-use backstitch_device::{BlockDevice, DeviceError, WriteRequest};
+use backstitch_device::{BlockDevice, Buffer, DeviceError, WriteRequest};
 use backstitch_ext::Ext2;
 use backstitch_vfs::journal;
 use fastrand::Rng as Random;
@@ -25,7 +24,7 @@ use crate::reads::{ByReads, Reads};
 #[derive(Clone, Debug)]
 enum Step {
     /// A block gets these bytes.
-    Write(u64, Arc<[u8]>),
+    Write(u64, Buffer),
     /// What was written before to one of these blocks is stable.
     Flush(Range<u64>),
 }
@@ -38,7 +37,7 @@ pub(crate) struct Recovered {
     /// What it does, in this order.
     steps: Vec<Step>,
     read: FxHashSet<u64>,
-    written: FxHashMap<u64, Arc<[u8]>>,
+    written: FxHashMap<u64, Buffer>,
     /// Where the log is.
     log: Vec<Range<u64>>,
 }
@@ -63,7 +62,7 @@ impl Recovered {
         emit: &mut dyn FnMut(Fork),
     ) {
         let mut stable = state.clone();
-        let mut pending: Vec<(u64, &Arc<[u8]>)> = Vec::new();
+        let mut pending: Vec<(u64, &Buffer)> = Vec::new();
         let everything = Step::Flush(0..u64::MAX);
         for step in self.steps.iter().chain([&everything]) {
             let flushed = match step {
@@ -136,7 +135,7 @@ fn recover(state: &Fork) -> (Reads, Recovered) {
     };
     let traced = device.traced.into_inner();
     let written = (traced.written.iter())
-        .map(|block| (*block, Arc::from(traced.fork.block(*block))))
+        .map(|block| (*block, Buffer::from(traced.fork.block(*block))))
         .collect();
     let recovered = Recovered {
         error: done.as_ref().err().map(ToString::to_string),
@@ -193,7 +192,7 @@ impl Traced {
         for block in offset_bytes / size..end.div_ceil(size) {
             self.reads.overwrite(block);
             self.written.insert(block);
-            let bytes = Arc::from(self.fork.block(block));
+            let bytes = Buffer::from(self.fork.block(block));
             self.steps.push(Step::Write(block, bytes));
         }
         Ok(())

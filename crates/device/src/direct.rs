@@ -1,29 +1,35 @@
 //! Long transfers around the host's page cache.
 //!
 //! What goes through the page cache is copied there, and written from there when the flush asks for it: for long runs that costs
-//! several times what the transfer itself does. So these go to the disk at once, from buffers that are aligned as the host asks for it,
-//! several at a time: while one is copied together others are on their way, and the disk always has the next one. What is short stays with the page cache, which gathers many of them into few requests. The host keeps both views in step, and
+//! several times what the transfer itself does. So these go to the disk at once, several at a time: the disk always has the next one.
+//! The disk reads parts of slabs where they are; what is not aligned is copied to where it is. What is short stays with the page cache, which gathers many of them into few requests. The host keeps both views in step, and
 //! one `fdatasync` covers both.
 
-use crate::WriteRequest;
+use crate::{Buffer, SECTOR_BYTES, WriteRequest};
 use parking_lot::Mutex;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::fs::File;
+use std::io::IoSlice;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::Builder;
 
-/// Offsets, lengths and addresses are multiples of this: as much as any disk asks for.
+/// Offsets and lengths, and addresses of copies, are multiples of this: as much as any disk asks for.
 const ALIGNMENT: usize = 4096;
 /// The shortest write that goes around the page cache.
 const LEAST_WRITE_BYTES: u64 = 32 << 10;
+/// The least that such writes of a batch come to. A commit that somebody waits for is shorter: with everything in the page cache its
+/// flush waits for all of it at once, and not for one write after the other.
+const LEAST_BATCH_BYTES: u64 = 256 << 10;
 /// The shortest read that does. Shorter ones are better off with the host's read-ahead.
 const LEAST_READ_BYTES: usize = 128 << 10;
 /// The longest single transfer.
 const PIECE_BYTES: usize = 1 << 20;
+/// The most buffers that the host takes in one call (`IOV_MAX` on Linux).
+const MAX_BUFFERS: usize = 1024;
 /// So many transfers of a batch are under way at a time.
 const WRITERS: usize = 4;
 
@@ -33,22 +39,24 @@ pub(crate) struct Direct {
     file: File,
     /// The host has refused a transfer: it is not tried again.
     refused: AtomicBool,
+    /// It has refused one from memory that is aligned to sectors only: all are copied from then on.
+    copies: AtomicBool,
     /// Those of past transfers, for those to come.
-    buffers: Mutex<Vec<Buffer>>,
+    buffers: Mutex<Vec<Aligned>>,
 }
 
 /// Memory of which an aligned part is used.
 #[derive(Debug)]
-struct Buffer {
+struct Aligned {
     bytes: Vec<u8>,
     start: usize,
 }
 
-impl Buffer {
-    fn new() -> Buffer {
+impl Aligned {
+    fn new() -> Aligned {
         let bytes = vec![0; PIECE_BYTES + ALIGNMENT];
         let start = bytes.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
-        Buffer { bytes, start }
+        Aligned { bytes, start }
     }
 
     fn aligned(&mut self) -> &mut [u8] {
@@ -69,8 +77,64 @@ struct Piece<'a> {
     offset_bytes: u64,
     len_bytes: usize,
     /// The buffers from the one on that it begins in, and where in that.
-    buffers: &'a [Arc<[u8]>],
+    buffers: &'a [Buffer],
     skip_bytes: usize,
+}
+
+impl<'a> Piece<'a> {
+    /// Its bytes, in as few slices as can be.
+    fn slices(&self) -> Vec<&'a [u8]> {
+        let (mut skip, mut left) = (self.skip_bytes, self.len_bytes);
+        let mut stretches = Buffer::stretches(self.buffers);
+        let mut slices = Vec::new();
+        while left > 0
+            && let Some(stretch) = stretches.next()
+        {
+            let stretch = &stretch[skip..];
+            let slice = &stretch[..stretch.len().min(left)];
+            left -= slice.len();
+            skip = 0;
+            if !slice.is_empty() {
+                slices.push(slice);
+            }
+        }
+        slices
+    }
+}
+
+/// What a piece is written from.
+enum Part<'a> {
+    InPlace(&'a [u8]),
+    /// From this range of the copies.
+    Copied(Range<usize>),
+}
+
+/// Whether the disk can read from there by itself.
+fn is_aligned(slice: &[u8]) -> bool {
+    slice.as_ptr().addr().is_multiple_of(SECTOR_BYTES)
+}
+
+/// Writes slices one after the other, all of them.
+pub(crate) fn write_all_at(
+    file: &File,
+    slices: &mut [IoSlice<'_>],
+    mut offset_bytes: u64,
+) -> std::io::Result<()> {
+    let mut rest = slices;
+    IoSlice::advance_slices(&mut rest, 0);
+    while !rest.is_empty() {
+        let group = rest.len().min(MAX_BUFFERS);
+        match rustix::io::pwritev(file, &rest[..group], offset_bytes) {
+            Ok(0) => return Err(std::io::ErrorKind::WriteZero.into()),
+            Ok(written) => {
+                offset_bytes += written as u64;
+                IoSlice::advance_slices(&mut rest, written);
+            }
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 /// A request in pieces.
@@ -113,6 +177,7 @@ impl Direct {
         Some(Direct {
             file,
             refused: AtomicBool::new(false),
+            copies: AtomicBool::new(false),
             buffers: Mutex::default(),
         })
     }
@@ -129,6 +194,17 @@ impl Direct {
             && self.is_usable(request.offset_bytes)
     }
 
+    /// Whether a batch has enough that goes around the page cache.
+    pub(crate) fn is_worth(&self, batch: &[WriteRequest]) -> bool {
+        let mut left_bytes = LEAST_BATCH_BYTES;
+        batch.iter().any(|request| {
+            if self.takes(request) {
+                left_bytes = left_bytes.saturating_sub(request.len_bytes());
+            }
+            left_bytes == 0
+        })
+    }
+
     /// Writes those requests of a batch that [go around](Self::takes) the page cache, in any order. Where the host refuses, nothing is
     /// taken any more, and all of them have to be written the other way.
     pub(crate) fn write(&self, batch: &[WriteRequest]) -> Result<(), Failure> {
@@ -141,8 +217,7 @@ impl Direct {
                 let Some(piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) else {
                     break Ok(());
                 };
-                let buffer = buffer.get_or_insert_with(|| self.take_buffer());
-                if let Err(failure) = self.write_piece(piece, buffer.aligned()) {
+                if let Err(failure) = self.write_piece(piece, &mut buffer) {
                     // Nor does anybody begin another one.
                     next.store(pieces.len(), Ordering::Relaxed);
                     break Err(failure);
@@ -170,25 +245,23 @@ impl Direct {
         })
     }
 
-    fn take_buffer(&self) -> Buffer {
-        self.buffers.lock().pop().unwrap_or_else(Buffer::new)
+    fn take_buffer(&self) -> Aligned {
+        self.buffers.lock().pop().unwrap_or_else(Aligned::new)
     }
 
-    fn write_piece(&self, piece: &Piece<'_>, buffer: &mut [u8]) -> Result<(), Failure> {
-        let buffer = &mut buffer[..piece.len_bytes];
-        let mut filled = 0;
-        let mut skip = piece.skip_bytes;
-        for bytes in piece.buffers {
-            let bytes = &bytes[skip..];
-            let bytes = &bytes[..bytes.len().min(buffer.len() - filled)];
-            buffer[filled..filled + bytes.len()].copy_from_slice(bytes);
-            filled += bytes.len();
-            skip = 0;
-            if filled == buffer.len() {
-                break;
-            }
+    /// Writes a piece: from where its bytes are, as far as the host's disk can read them there, else from a copy in `spare`.
+    fn write_piece(&self, piece: &Piece<'_>, spare: &mut Option<Aligned>) -> Result<(), Failure> {
+        let slices = piece.slices();
+        let in_place = !self.copies.load(Ordering::Relaxed)
+            && slices.len() <= MAX_BUFFERS
+            && slices.iter().all(|s| s.len().is_multiple_of(SECTOR_BYTES));
+        let mut written = self.write_copied(piece, &slices, spare, |s| !in_place || !is_aligned(s));
+        if in_place && written.as_ref().is_err_and(is_refusal) {
+            // Some want more of the addresses.
+            self.copies.store(true, Ordering::Relaxed);
+            written = self.write_copied(piece, &slices, spare, |_| true);
         }
-        match self.file.write_all_at(buffer, piece.offset_bytes) {
+        match written {
             Err(error) if is_refusal(&error) => {
                 self.refused.store(true, Ordering::Relaxed);
                 Ok(())
@@ -199,6 +272,39 @@ impl Direct {
                 error,
             }),
         }
+    }
+
+    /// Writes the slices of a piece, those that have to be from a copy.
+    fn write_copied(
+        &self,
+        piece: &Piece<'_>,
+        slices: &[&[u8]],
+        spare: &mut Option<Aligned>,
+        is_copied: impl Fn(&[u8]) -> bool,
+    ) -> std::io::Result<()> {
+        let mut parts: Vec<Part<'_>> = Vec::with_capacity(slices.len());
+        let mut filled = 0;
+        for slice in slices {
+            if !is_copied(slice) {
+                parts.push(Part::InPlace(slice));
+                continue;
+            }
+            let copies = spare.get_or_insert_with(|| self.take_buffer()).aligned();
+            let end = filled + slice.len();
+            copies[filled..end].copy_from_slice(slice);
+            match parts.last_mut() {
+                Some(Part::Copied(range)) => range.end = end,
+                _ => parts.push(Part::Copied(filled..end)),
+            }
+            filled = end;
+        }
+        let copies = spare.as_mut().map_or(&[][..], |spare| spare.aligned());
+        let slices = parts.into_iter().map(|part| match part {
+            Part::InPlace(slice) => IoSlice::new(slice),
+            Part::Copied(range) => IoSlice::new(&copies[range]),
+        });
+        let mut slices: Vec<IoSlice<'_>> = slices.collect();
+        write_all_at(&self.file, &mut slices, piece.offset_bytes)
     }
 
     /// Reads a first part of `buffer`, as much as is worth it, and returns how much; the rest has to go through the page cache.
@@ -227,6 +333,8 @@ fn is_refusal(error: &std::io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Slabs;
+    use std::sync::Arc;
 
     fn file_of(bytes: u64) -> (tempfile::TempDir, File) {
         let dir = tempfile::tempdir().unwrap();
@@ -244,7 +352,7 @@ mod tests {
         let mut at = 0;
         let piece = |len: &usize| {
             at += len;
-            Arc::from_iter((0..*len).map(|i| ((i + at) % 251) as u8))
+            Buffer::from_iter((0..*len).map(|i| ((i + at) % 251) as u8))
         };
         WriteRequest {
             offset_bytes,
@@ -275,13 +383,57 @@ mod tests {
         assert!(found == long.buffers.concat());
         // And the other way.
         file.write_all_at(&[7; 100], 4196).unwrap();
-        let mut memory = Buffer::new();
+        let mut memory = Aligned::new();
         let buffer = &mut memory.aligned()[..LEAST_READ_BYTES];
         let read = direct.read(4096, buffer).unwrap();
         file.read_exact_at(&mut buffer[read..], 4096 + read as u64)
             .unwrap();
         assert_eq!(buffer[100..200], [7; 100]);
         assert_eq!(buffer[200..], long.buffers.concat()[200..LEAST_READ_BYTES]);
+    }
+
+    #[test]
+    fn parts_of_slabs_go_from_where_they_are_and_the_rest_from_a_copy() {
+        let (_dir, file) = file_of(8 << 20);
+        let Some(direct) = Direct::to(&file, false) else {
+            return;
+        };
+        let mut slab = Slabs::new(0).take(3 << 19);
+        (slab.iter_mut().enumerate()).for_each(|(i, byte)| *byte = (i / 7) as u8);
+        let slab = Arc::new(slab);
+        let part = |from: usize, to: usize| Buffer::part(&slab, &slab[from..to]).unwrap();
+        let own = |len: usize, byte: u8| Buffer::from(vec![byte; len]);
+        let long = WriteRequest {
+            offset_bytes: 8192,
+            buffers: vec![
+                part(512, 1024),
+                own(512, 3),
+                own(1024, 4),
+                part(2048, 4096),
+                part(4096, 1 << 20),
+                own(4096, 5),
+                part(1 << 20, 3 << 19),
+                own(4096, 6),
+            ],
+        };
+        assert!(direct.takes(&long));
+        direct.write(std::slice::from_ref(&long)).unwrap();
+        if !direct.takes(&long) {
+            return; // The host refused.
+        }
+        let mut found = vec![0; long.len_bytes() as usize];
+        file.read_exact_at(&mut found, 8192).unwrap();
+        assert!(found == long.buffers.concat());
+        // All that could not be written in place is at the front of one copy.
+        let copied: usize = 512 + 1024 + 4096 + 4096;
+        let mut kept = direct.buffers.lock();
+        let in_place = !direct.copies.load(Ordering::Relaxed);
+        assert!(
+            !in_place
+                || kept
+                    .iter_mut()
+                    .all(|b| b.aligned()[copied..].iter().all(|b| *b == 0))
+        );
     }
 
     #[test]
@@ -297,7 +449,7 @@ mod tests {
         ] {
             assert!(!direct.takes(&refused));
         }
-        let mut memory = Buffer::new();
+        let mut memory = Aligned::new();
         let aligned = memory.aligned();
         assert_eq!(direct.read(0, &mut aligned[..4096]).unwrap(), 0);
         assert_eq!(direct.read(512, aligned).unwrap(), 0);

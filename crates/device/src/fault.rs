@@ -311,7 +311,7 @@ impl BlockDevice for FaultDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MemoryDevice;
+    use crate::{Buffer, MemoryDevice};
 
     fn device(loss: Loss) -> FaultDevice {
         FaultDevice::new(Arc::new(MemoryDevice::new(8192)), loss)
@@ -371,7 +371,7 @@ mod tests {
         device.inject(fault(FaultKind::Write, 2, FaultLength::Once));
         let request = |offset_bytes| WriteRequest {
             offset_bytes,
-            buffers: vec![Arc::from([1; 1024])],
+            buffers: vec![Buffer::from([1; 1024])],
         };
         let batch = [request(0), request(2048), request(4096)];
         let error = device.submit(&batch).unwrap_err();

@@ -4,9 +4,9 @@
 //! flush has failed, so the failure is latched: every later write and flush fails with the same error until the caller says,
 //! through [`reset_after_failure`](crate::BlockDevice::reset_after_failure), that it will write everything again.
 
-use crate::direct::Direct;
+use crate::direct::{Direct, write_all_at};
 use crate::holder::{lock_holder, loop_device_over};
-use crate::{BlockDevice, DeviceError, Result, WriteRequest, check_range};
+use crate::{BlockDevice, Buffer, DeviceError, Result, WriteRequest, check_range};
 use parking_lot::Mutex;
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
@@ -17,9 +17,6 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// The most buffers that the host takes in one call (`IOV_MAX` on Linux).
-const MAX_BUFFERS: usize = 1024;
 
 /// How to open a [`FileDevice`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -196,24 +193,9 @@ impl FileDevice {
 
     /// Through the page cache.
     fn write_request(&self, request: &WriteRequest) -> std::io::Result<()> {
-        let mut offset_bytes = request.offset_bytes;
-        for group in request.buffers.chunks(MAX_BUFFERS) {
-            let mut slices: Vec<IoSlice<'_>> = group.iter().map(|b| IoSlice::new(b)).collect();
-            let mut rest = &mut slices[..];
-            IoSlice::advance_slices(&mut rest, 0);
-            while !rest.is_empty() {
-                match rustix::io::pwritev(&self.file, rest, offset_bytes) {
-                    Ok(0) => return Err(std::io::ErrorKind::WriteZero.into()),
-                    Ok(written) => {
-                        offset_bytes += written as u64;
-                        IoSlice::advance_slices(&mut rest, written);
-                    }
-                    Err(Errno::INTR) => {}
-                    Err(error) => return Err(error.into()),
-                }
-            }
-        }
-        Ok(())
+        let stretches = Buffer::stretches(&request.buffers);
+        let mut slices: Vec<IoSlice<'_>> = stretches.map(IoSlice::new).collect();
+        write_all_at(&self.file, &mut slices, request.offset_bytes)
     }
 }
 
@@ -315,13 +297,14 @@ impl BlockDevice for FileDevice {
             let len_bytes = request.len_bytes();
             check_range(&self.name, self.size_bytes, request.offset_bytes, len_bytes)?;
         }
-        if let Some(direct) = &self.direct {
+        let direct = self.direct.as_ref().filter(|d| d.is_worth(batch));
+        if let Some(direct) = direct {
             direct
                 .write(batch)
                 .map_err(|f| self.failed_to_write(f.offset_bytes, f.len_bytes, &f.error))?;
         }
         for request in batch {
-            if self.direct.as_ref().is_some_and(|d| d.takes(request)) {
+            if direct.is_some_and(|d| d.takes(request)) {
                 continue;
             }
             self.write_request(request).map_err(|error| {
@@ -397,7 +380,6 @@ impl BlockDevice for FileDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
 
     fn scratch(size_bytes: u64) -> (tempfile::TempDir, std::path::PathBuf) {
         let dir = tempfile::tempdir().unwrap();
@@ -488,10 +470,10 @@ mod tests {
     fn writes_more_buffers_than_one_call_takes() {
         let (_dir, path) = scratch(1 << 16);
         let device = open(&path, false).unwrap();
-        let mut buffers: Vec<Arc<[u8]>> = (0..3 * MAX_BUFFERS + 7)
-            .map(|n| Arc::from(vec![n as u8; n % 17]))
+        let mut buffers: Vec<Buffer> = (0..3 * 1024 + 7)
+            .map(|n| Buffer::from(vec![n as u8; n % 17]))
             .collect();
-        buffers.insert(0, Arc::from(Vec::new()));
+        buffers.insert(0, Buffer::default());
         let expected = buffers.concat();
         device
             .submit(&[WriteRequest {

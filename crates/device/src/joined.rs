@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{BlockDevice, Result, WriteRequest, check_range};
+use crate::{BlockDevice, Buffer, Result, WriteRequest, check_range};
 
 struct Part {
     device: Arc<dyn BlockDevice>,
@@ -103,7 +103,7 @@ impl JoinedDevice {
 }
 
 /// The bytes from `skip` on of a request's buffers, `len` of them. Whole buffers are shared.
-fn part_of(buffers: &[Arc<[u8]>], skip: u64, len: u64) -> Vec<Arc<[u8]>> {
+fn part_of(buffers: &[Buffer], skip: u64, len: u64) -> Vec<Buffer> {
     let (mut skip, mut len) = (skip as usize, len as usize);
     let mut taken = Vec::new();
     for buffer in buffers {
@@ -116,7 +116,7 @@ fn part_of(buffers: &[Arc<[u8]>], skip: u64, len: u64) -> Vec<Arc<[u8]>> {
             let is_whole = end - skip == buffer.len();
             taken.push(match is_whole {
                 true => buffer.clone(),
-                false => Arc::from(&buffer[skip..end]),
+                false => Buffer::from(&buffer[skip..end]),
             });
         }
         len -= end - skip;
@@ -249,7 +249,7 @@ mod tests {
     fn reads_and_writes_cross_the_border() {
         let (first, second, joined) = two();
         assert_eq!(joined.size_bytes(), 5 * 512);
-        let buffers: Vec<Arc<[u8]>> = (1..=4).map(|n| Arc::from([n; 512])).collect();
+        let buffers: Vec<Buffer> = (1..=4).map(|n| Buffer::from([n; 512])).collect();
         let request = WriteRequest {
             offset_bytes: 512,
             buffers,

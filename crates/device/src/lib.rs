@@ -26,6 +26,7 @@
 //! [`PartitionDevice`](partition::PartitionDevice) is a part of another device, [`JoinedDevice`] is several devices, one behind the
 //! other. [`LoggingDevice`](write_log::LoggingDevice) remembers in a file, in the format that Linux and QEMU write too; see [`write_log`].
 
+mod buffer;
 mod direct;
 mod error;
 mod fault;
@@ -40,6 +41,7 @@ mod slow;
 mod volatile;
 pub mod write_log;
 
+pub use buffer::{Buffer, SECTOR_BYTES, Slab, Slabs};
 pub use error::{DeviceError, Result};
 pub use fault::{Fault, FaultCounts, FaultDevice, FaultKind, FaultLength, Loss};
 pub use file::{FileDevice, OpenOptions};
@@ -50,15 +52,13 @@ pub use recording::{Record, RecordingDevice, materialise, materialise_torn, unfl
 pub use slow::SlowFlushDevice;
 pub use volatile::VolatileDevice;
 
-use std::sync::Arc;
-
 /// One write of a batch: whole buffers, laid out one after the other from `offset_bytes` on.
 #[derive(Clone, Debug)]
 pub struct WriteRequest {
     /// Where the first buffer goes, in bytes from the device's start.
     pub offset_bytes: u64,
     /// The buffers of a run of adjacent blocks, written as one request.
-    pub buffers: Vec<Arc<[u8]>>,
+    pub buffers: Vec<Buffer>,
 }
 
 impl WriteRequest {
@@ -152,7 +152,7 @@ pub trait BlockDevice: Send + Sync {
     fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
         self.submit(&[WriteRequest {
             offset_bytes,
-            buffers: vec![Arc::from(bytes)],
+            buffers: vec![Buffer::from(bytes)],
         }])
     }
 }

@@ -73,8 +73,7 @@ impl BlockDevice for MemoryDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::DeviceError;
-    use std::sync::Arc;
+    use crate::{Buffer, DeviceError};
 
     #[test]
     fn keeps_what_was_written() {
@@ -89,7 +88,7 @@ mod tests {
     #[test]
     fn lays_buffers_out_one_after_the_other() {
         let device = MemoryDevice::new(16);
-        let buffers = vec![Arc::from(&b"ab"[..]), Arc::from(&b"cde"[..])];
+        let buffers = vec![Buffer::from(&b"ab"[..]), Buffer::from(&b"cde"[..])];
         device
             .submit(&[WriteRequest {
                 offset_bytes: 3,

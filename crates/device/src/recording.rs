@@ -3,7 +3,7 @@
 //! The fault model: a power cut happens between two records. Everything written before the last flush is there; every later
 //! write is there or not, each buffer for itself, wholly or (torn) unit by unit. Two writes to the same place keep their order.
 
-use crate::{BlockDevice, Result, WriteRequest};
+use crate::{BlockDevice, Buffer, Result, WriteRequest};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub enum Record {
         /// Where.
         offset_bytes: u64,
         /// What.
-        bytes: Arc<[u8]>,
+        bytes: Buffer,
     },
     /// A flush has succeeded.
     Flush,
@@ -209,7 +209,7 @@ mod tests {
             records[6],
             Record::Write {
                 offset_bytes: 4,
-                bytes: Arc::from(&b"dd"[..])
+                bytes: Buffer::from(&b"dd"[..])
             }
         );
         let mut buffer = [0; 6];
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn a_request_of_several_buffers_leaves_a_record_for_each() {
         let device = RecordingDevice::new(Arc::new(MemoryDevice::new(16)));
-        let buffers = vec![Arc::from(&b"ab"[..]), Arc::from(&b"cd"[..])];
+        let buffers = vec![Buffer::from(&b"ab"[..]), Buffer::from(&b"cd"[..])];
         device
             .submit(&[WriteRequest {
                 offset_bytes: 3,
@@ -229,7 +229,7 @@ mod tests {
             .unwrap();
         let second = Record::Write {
             offset_bytes: 5,
-            bytes: Arc::from(&b"cd"[..]),
+            bytes: Buffer::from(&b"cd"[..]),
         };
         assert_eq!(device.records()[1], second);
     }

@@ -7,7 +7,7 @@
 //! The fault model: until a flush returns, any subset of the sectors written since the last one may have reached the device,
 //! in any order between different sectors; a sector never goes back to an older version.
 
-use crate::{BlockDevice, Result, WriteRequest, check_range};
+use crate::{BlockDevice, Buffer, Result, WriteRequest, check_range};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -163,7 +163,7 @@ impl VolatileDevice {
                 // The device's last sector may be a short one.
                 let len = (run.len() * SECTOR_BYTES).min((self.size_bytes - at) as usize);
                 let from = run.start * SECTOR_BYTES;
-                let buffer = Arc::from(&chunk.bytes[from..from + len]);
+                let buffer = Buffer::from(&chunk.bytes[from..from + len]);
                 match requests.last_mut() {
                     Some(last) if end_bytes == Some(at) => last.buffers.push(buffer),
                     _ => requests.push(WriteRequest {

@@ -155,7 +155,7 @@ fn logged(size: usize) -> (tempfile::TempDir, PathBuf, Arc<MemoryDevice>, Loggin
 #[test]
 fn a_device_logs_what_it_is_told() {
     let (_dir, path, memory, device) = logged(8192);
-    let buffers = vec![Arc::from(&[1; 512][..]), Arc::from(&[2; 512][..])];
+    let buffers = vec![backstitch_device::Buffer::from([1; 512]), [2; 512].into()];
     let request = WriteRequest {
         offset_bytes: 1024,
         buffers,

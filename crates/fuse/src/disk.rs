@@ -198,7 +198,7 @@ impl DiskFile {
         }
         let request = WriteRequest {
             offset_bytes: offset,
-            buffers: vec![Arc::from(data)],
+            buffers: vec![data.into()],
         };
         let done = self.device.submit(&[request]);
         done.map_err(|error| failed("write", &error))

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use backstitch_device::{BlockDevice, WriteRequest};
+use backstitch_device::{BlockDevice, Buffer, WriteRequest};
 
 use crate::{Error, Result};
 
@@ -170,7 +170,7 @@ impl<'d> JournalDevice<'d> {
     ///
     /// # Errors
     /// As [`read`](Self::read).
-    pub fn write(&self, blocks: &[(u32, Arc<[u8]>)]) -> Result<()> {
+    pub fn write(&self, blocks: &[(u32, Buffer)]) -> Result<()> {
         let mut requests: Vec<WriteRequest> = Vec::new();
         for (position, bytes) in blocks {
             let offset_bytes = self.offset_bytes(*position)?;

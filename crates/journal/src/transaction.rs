@@ -1,6 +1,6 @@
 //! A whole transaction at once, for what is done before a file system is in use: recovery's own changes, and tests.
 
-use std::sync::Arc;
+use backstitch_device::Buffer;
 
 use crate::format::checksum::crc32;
 use crate::format::{
@@ -22,9 +22,9 @@ pub struct Transaction {
 
 impl Transaction {
     /// The blocks of the log that it takes, in their order: revoke blocks, descriptors with their copies, the commit block.
-    pub fn encode(&self, sb: &Superblock, sequence: Sequence) -> Vec<Arc<[u8]>> {
-        let share = |(home, bytes): &(u64, Vec<u8>)| (*home, Arc::from(&bytes[..]));
-        let copies: Vec<(u64, Arc<[u8]>)> = self.copies.iter().map(share).collect();
+    pub fn encode(&self, sb: &Superblock, sequence: Sequence) -> Vec<Buffer> {
+        let share = |(home, bytes): &(u64, Vec<u8>)| (*home, Buffer::from(&bytes[..]));
+        let copies: Vec<(u64, Buffer)> = self.copies.iter().map(share).collect();
         encode(sb, sequence, &copies, &self.revokes, self.time)
     }
 }
@@ -45,12 +45,12 @@ pub(crate) fn log_blocks(sb: &Superblock, copies: usize, revokes: usize) -> usiz
 pub(crate) fn encode(
     sb: &Superblock,
     sequence: Sequence,
-    copies: &[(u64, Arc<[u8]>)],
+    copies: &[(u64, Buffer)],
     revokes: &[u64],
     time: (u64, u32),
-) -> Vec<Arc<[u8]>> {
+) -> Vec<Buffer> {
     let (checksums, format) = (sb.checksums(), sb.tag_format());
-    let mut log: Vec<Arc<[u8]>> = Vec::new();
+    let mut log: Vec<Buffer> = Vec::new();
     let mut sum = !0;
     let room = revoke::capacity(sb.block_bytes, sb.features, &checksums).max(1);
     for part in revokes.chunks(room) {
@@ -59,7 +59,7 @@ pub(crate) fn encode(
     }
     for part in copies.chunks(format.capacity(sb.block_bytes).max(1)) {
         let mut tags = Vec::new();
-        let mut logged: Vec<Arc<[u8]>> = Vec::new();
+        let mut logged: Vec<Buffer> = Vec::new();
         for (home, contents) in part {
             let is_escaped = contents.starts_with(&MAGIC_BYTES);
             let copy = match is_escaped {

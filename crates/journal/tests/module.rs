@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use backstitch_device::Buffer;
 use backstitch_journal::format::{Features, Superblock};
 use backstitch_journal::{JournalMap, JournalMechanism, JournalRun, Setup};
 use backstitch_ordering::{BlockClass, JournalMode, Log, Operation, PatchId, Volume, VolumeId};
@@ -34,7 +35,7 @@ impl Bench {
         let map = Arc::new(JournalMap::inside(vec![run]).unwrap());
         let mut store = Store::new(Limits::default(), Optimisations::BOTH);
         let volume = store.add_volume(BLOCK as u32);
-        let zeros: Arc<[u8]> = vec![0; BLOCK].into();
+        let zeros: Buffer = vec![0; BLOCK].into();
         store.insert(volume, INODES, BlockClass::Metadata, zeros);
         let mut journal = JournalMechanism::new(Setup { superblock, map }, mode);
         let started = journal.start(&mut store, volume);
@@ -258,7 +259,7 @@ fn a_transaction_waits_for_what_a_group_of_its_own_did_elsewhere() {
     let mut bench = Bench::new(JournalMode::Ordered);
     let elsewhere = bench.store.add_volume(BLOCK as u32);
     for block in 0..3 {
-        let zeros: Arc<[u8]> = vec![0; BLOCK].into();
+        let zeros: Buffer = vec![0; BLOCK].into();
         bench
             .store
             .insert(elsewhere, block, BlockClass::Metadata, zeros);

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use backstitch_device::{BlockDevice, MemoryDevice, RecordingDevice, materialise};
+use backstitch_device::{BlockDevice, Buffer, MemoryDevice, RecordingDevice, materialise};
 use backstitch_journal::format::features::{
     COMPAT_CHECKSUM, INCOMPAT_64BIT, INCOMPAT_ASYNC_COMMIT, INCOMPAT_CSUM_V2, INCOMPAT_CSUM_V3,
     INCOMPAT_FAST_COMMIT, INCOMPAT_REVOKE,
@@ -88,14 +88,14 @@ fn make(random: &mut fastrand::Rng, features: Features) -> Made {
     sb.set_features(features);
     // Old bytes: nothing of them may be taken for records.
     for position in 1..JOURNAL {
-        let old: Arc<[u8]> = vec![random.u8(..); BLOCK].into();
+        let old: Buffer = vec![random.u8(..); BLOCK].into();
         view.write(&[(position, old)]).unwrap();
     }
     let start = random.u32(1..JOURNAL);
     let mut sequence = Sequence(u32::MAX - 2);
     sb.set_tail(start, sequence);
-    let write = |position, block: Arc<[u8]>| view.write(&[(position, block)]).unwrap();
-    write(0, Arc::from(&sb.encode()[..]));
+    let write = |position, block: Buffer| view.write(&[(position, block)]).unwrap();
+    write(0, Buffer::from(&sb.encode()[..]));
     let pool: Vec<u64> = (0..8).map(|_| random_home(random)).collect();
     let (mut at, mut used, mut transactions) = (0, 0, 0);
     let mut history: Vec<(u64, Sequence, Vec<u8>)> = Vec::new();
@@ -287,7 +287,7 @@ fn block_checksums_find_all_damage_of_copies() {
         let view = JournalDevice::new(&device, BLOCK as u32, map());
         let mut sb = Superblock::new(BLOCK as u32, JOURNAL, 0, [3; 16]);
         sb.set_features(features);
-        view.write(&[(0, Arc::from(&sb.encode()[..]))]).unwrap();
+        view.write(&[(0, Buffer::from(&sb.encode()[..]))]).unwrap();
         let transaction = Transaction {
             copies: vec![(5, vec![1; BLOCK]), (6, vec![2; BLOCK])],
             ..Transaction::default()
@@ -318,7 +318,7 @@ fn a_torn_commit_ends_the_log() {
         let mut sb = Superblock::new(BLOCK as u32, JOURNAL, 0, [3; 16]);
         sb.set_features(features);
         sb.set_tail(1, Sequence(10));
-        view.write(&[(0, Arc::from(&sb.encode()[..]))]).unwrap();
+        view.write(&[(0, Buffer::from(&sb.encode()[..]))]).unwrap();
         let transaction = |home: u64| Transaction {
             copies: vec![(home, vec![home as u8; BLOCK])],
             revokes: Vec::new(),
@@ -353,7 +353,7 @@ fn what_cannot_be_replayed_completely_is_named() {
         let mut bytes = sb.encode();
         // Fast commits in the last 4 blocks.
         bytes[0x54..0x58].copy_from_slice(&4_u32.to_be_bytes());
-        view.write(&[(0, Arc::from(&bytes[..]))]).unwrap();
+        view.write(&[(0, Buffer::from(&bytes[..]))]).unwrap();
     };
     put(1 << 20);
     let refused = recover(&device, Damage::Skip).unwrap_err();
@@ -367,11 +367,13 @@ fn what_cannot_be_replayed_completely_is_named() {
     made.write_tail(1, Sequence(7)).unwrap();
     let mut head = [0; BLOCK];
     head[..12].copy_from_slice(&[9, 0, 8, 0, 0, 0, 0, 0, 7, 0, 0, 0]);
-    view.write(&[(JOURNAL - 4, Arc::from(&head[..]))]).unwrap();
+    view.write(&[(JOURNAL - 4, Buffer::from(&head[..]))])
+        .unwrap();
     let refused = recover(&device, Damage::Skip).unwrap_err();
     assert!(refused.to_string().contains("fast commits"), "{refused}");
     head[8] = 6;
-    view.write(&[(JOURNAL - 4, Arc::from(&head[..]))]).unwrap();
+    view.write(&[(JOURNAL - 4, Buffer::from(&head[..]))])
+        .unwrap();
     assert_eq!(recover(&device, Damage::Refuse).unwrap().transactions, 0);
 }
 
@@ -382,7 +384,7 @@ fn a_log_full_of_one_transaction_ends() {
     let view = JournalDevice::new(&device, BLOCK as u32, map());
     let mut sb = Superblock::new(BLOCK as u32, JOURNAL, 0, [3; 16]);
     sb.set_tail(9, Sequence(1));
-    view.write(&[(0, Arc::from(&sb.encode()[..]))]).unwrap();
+    view.write(&[(0, Buffer::from(&sb.encode()[..]))]).unwrap();
     let revokes = Transaction {
         revokes: vec![5],
         ..Transaction::default()

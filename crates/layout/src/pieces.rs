@@ -1,7 +1,6 @@
 //! Parts of files as readers get them.
 
-use std::sync::Arc;
-
+use backstitch_device::Buffer;
 use backstitch_ordering::Volume;
 
 /// A part of a file as a reader gets it.
@@ -15,7 +14,7 @@ pub enum Piece {
     /// Bytes in memory.
     Buffer {
         /// The block.
-        data: Arc<[u8]>,
+        data: Buffer,
         /// The first byte of it.
         start: usize,
         /// How many.

@@ -3,9 +3,9 @@
 //! The mechanism itself never writes and never waits. Whoever mounts the volume asks what is to be done, closes transactions between
 //! operations, and has the store write what they are waiting for.
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use backstitch_device::Buffer;
 use backstitch_store::{PatchId, Store, VolumeId};
 use thiserror::Error;
 
@@ -85,7 +85,7 @@ pub trait Log {
 
     /// The log's first block, by number, as it is where there is nothing in the log, though there may be: for a copy of the volume made
     /// of what is in memory between two transactions, in which all of them are at home. `None` where the log is on another device.
-    fn emptied(&self) -> Option<(u64, Arc<[u8]>)>;
+    fn emptied(&self) -> Option<(u64, Buffer)>;
 
     /// From here on changes go past the log.
     fn stop(&mut self);

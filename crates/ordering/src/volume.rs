@@ -1,9 +1,11 @@
 //! A block space with a mechanism: the only way in which layouts change blocks.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::Duration;
 
+use std::sync::Arc;
+
+use backstitch_device::{Buffer, Slab};
 use backstitch_store::{BlockClass, Change, Miss, PatchId, Store, VolumeId};
 
 use crate::groups::{GroupId, Groups};
@@ -152,6 +154,11 @@ impl<'a> Volume<'a> {
     /// The patchgroups that the step runs under.
     pub fn engaged(&self) -> &[GroupId] {
         self.groups.as_ref().map_or(&[], |(_, engaged)| engaged)
+    }
+
+    /// Has what is written be parts of a slab that it lies in, where it can be; see `Store::lend`.
+    pub fn lend(&mut self, slab: Option<Arc<Slab>>) {
+        self.store.lend(slab);
     }
 
     /// From now on nothing on the disk leads to what is written (or something does again): what will make it show comes after it.
@@ -318,7 +325,7 @@ impl<'a> Volume<'a> {
 
     /// A block without a place. An operation that may change it needs it to have one.
     #[cold]
-    fn read_hole(&mut self, block: u64) -> Result<&Arc<[u8]>, Miss> {
+    fn read_hole(&mut self, block: u64) -> Result<&Buffer, Miss> {
         if self.operation.is_some() {
             self.store.want_place(self.id, block);
             let volume = self.id;
@@ -351,7 +358,7 @@ impl<'a> Volume<'a> {
     ///
     /// # Errors
     /// [`Miss`]: the block is noted as wanted.
-    pub fn read_shared(&mut self, block: u64) -> Result<Arc<[u8]>, Miss> {
+    pub fn read_shared(&mut self, block: u64) -> Result<Buffer, Miss> {
         if self.store.is_hole(self.id, block) {
             return self.read_hole(block).cloned();
         }
@@ -359,7 +366,7 @@ impl<'a> Volume<'a> {
     }
 
     /// The block if it is in memory, asking for nothing.
-    pub fn peek(&self, block: u64) -> Option<&Arc<[u8]>> {
+    pub fn peek(&self, block: u64) -> Option<&Buffer> {
         if self.store.is_hole(self.id, block) {
             return Some(self.store.zeros(self.id));
         }

@@ -39,17 +39,45 @@ impl Graph {
         dependencies: &[PatchId],
         run: PatchId,
     ) -> PatchId {
-        let b = self.block_mut(block);
-        let busy = b.uncommitted > 0 || b.run_in_flight().is_some();
-        let waits_for = match self.runs_after(dependencies) {
-            Some(waits_for) if !busy => waits_for,
-            _ => return self.create(block, bytes, change, dependencies),
+        let Some(waits_for) = self.in_run_after(block, dependencies) else {
+            return self.create(block, bytes, change, dependencies);
         };
         assert!(
             change.range().1 as usize <= bytes.len(),
             "a change must lie inside its block"
         );
         change.apply(bytes);
+        self.add_to_run(block, change, dependencies, run, waits_for)
+    }
+
+    /// As [`create_in_run`](Self::create_in_run), of a change that the block's bytes show already or are about to be replaced by bytes
+    /// that do. `None`, with nothing done, where it cannot be a part of a run.
+    pub fn create_in_run_as_given(
+        &mut self,
+        block: BlockId,
+        change: Change<'_>,
+        dependencies: &[PatchId],
+        run: PatchId,
+    ) -> Option<PatchId> {
+        let waits_for = self.in_run_after(block, dependencies)?;
+        Some(self.add_to_run(block, change, dependencies, run, waits_for))
+    }
+
+    /// What a run with this change is to wait for, `NIL` for nothing; `None` where it can be in none, or something is pending on its block.
+    fn in_run_after(&mut self, block: BlockId, dependencies: &[PatchId]) -> Option<u32> {
+        let b = self.block_mut(block);
+        let busy = b.uncommitted > 0 || b.run_in_flight().is_some();
+        self.runs_after(dependencies).filter(|_| !busy)
+    }
+
+    fn add_to_run(
+        &mut self,
+        block: BlockId,
+        change: Change<'_>,
+        dependencies: &[PatchId],
+        run: PatchId,
+        waits_for: u32,
+    ) -> PatchId {
         let open = self.index_of(run).filter(|i| {
             let p = &self.patches[*i as usize];
             p.state == State::Run && !p.held && self.waits_only_for(*i, waits_for)

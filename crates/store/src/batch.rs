@@ -1,9 +1,8 @@
 //! Write-back: which blocks go next, and what happens when they are on stable storage.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use backstitch_device::WriteRequest;
+use backstitch_device::{Buffer, WriteRequest};
 use backstitch_patch::{BlockId, PatchId, Version, Wanted};
 
 use crate::queue::Part;
@@ -72,7 +71,7 @@ impl Batch {
 #[derive(Default)]
 struct Versions {
     /// A slot, where in its block the bytes go, and the bytes.
-    pieces: Vec<(u32, u32, Arc<[u8]>)>,
+    pieces: Vec<(u32, u32, Buffer)>,
     slots: Vec<u32>,
     units: Vec<BlockId>,
     /// Scratch: the units of a slot that are to be written.
@@ -324,7 +323,7 @@ impl Store {
         index: u32,
         units: Vec<(BlockId, Option<Vec<u8>>)>,
         left_out: bool,
-        into: &mut Vec<(u32, u32, Arc<[u8]>)>,
+        into: &mut Vec<(u32, u32, Buffer)>,
     ) -> usize {
         let Slot { data, differs, .. } = &self.slots[index as usize];
         if !left_out && !differs {
@@ -363,6 +362,8 @@ impl Store {
             slots,
             units,
         };
+        // Where the last request ends, and how long it is.
+        let (mut end_bytes, mut len_bytes) = (0, 0);
         for (index, at, data) in pieces {
             let key = self.slots[index as usize].key;
             let block_bytes = u64::from(self.block_bytes(key.volume));
@@ -379,12 +380,16 @@ impl Store {
             };
             match requests.last_mut() {
                 Some(last)
-                    if last.offset_bytes + last.len_bytes() == offset_bytes
-                        && last.len_bytes() + data.len() as u64 <= self.limits.request_bytes =>
+                    if end_bytes == offset_bytes
+                        && len_bytes + data.len() as u64 <= self.limits.request_bytes =>
                 {
+                    end_bytes += data.len() as u64;
+                    len_bytes += data.len() as u64;
                     last.buffers.push(data);
                 }
                 _ => {
+                    len_bytes = data.len() as u64;
+                    end_bytes = offset_bytes + len_bytes;
                     self.stats.write_requests += 1;
                     requests.push(WriteRequest {
                         offset_bytes,
@@ -453,7 +458,7 @@ impl Store {
     }
 
     /// The blocks of a volume with changes that are not on stable storage, each with its newest bytes.
-    pub fn dirty_blocks(&self, volume: VolumeId) -> impl Iterator<Item = (u64, Arc<[u8]>)> + '_ {
+    pub fn dirty_blocks(&self, volume: VolumeId) -> impl Iterator<Item = (u64, Buffer)> + '_ {
         let slots = self.dirty.iter().map(|index| &self.slots[*index as usize]);
         slots
             .filter(move |slot| slot.key.volume == volume)

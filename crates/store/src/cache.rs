@@ -1,25 +1,33 @@
 //! What stays in memory: clean blocks leave by the clock algorithm, dirty ones are the throttle's business.
 
+use crate::spare::kept_bytes;
 use crate::store::{BlockClass, Store};
 
 /// This part of the memory is for buffers whatever else there is.
 const CLEAN_PART: u64 = 4;
+/// This part is what the allocator takes for itself: heads, gaps, ends of huge pages.
+const ALLOCATOR_PART: u64 = 32;
 
 impl Store {
     /// Lets clean blocks go until memory is within its bound (or only dirty ones are left). Call it between operations, never
     /// inside one: an operation relies on what it looked up.
     pub fn trim(&mut self) {
-        if self.memory_bytes() <= self.limits.memory_bytes || self.slots.is_empty() {
+        // Buffers kept for blocks to come have their room as well.
+        let spare_bytes = kept_bytes(self.limits.memory_bytes) as u64;
+        let bound =
+            self.limits.memory_bytes - self.limits.memory_bytes / ALLOCATOR_PART - spare_bytes;
+        if self.memory_bytes() <= bound || self.slots.is_empty() {
             return;
         }
-        let others = self.memory_bytes() - self.stats.bytes;
+        let others = self.memory_bytes() - self.blocks_bytes();
         // Leave a little room, so that the next block does not start another walk; two rounds clear every "referenced" bit.
         // However much others hold, operations need some blocks at the same time.
-        let most = self.limits.memory_bytes - self.limits.memory_bytes / 32;
+        let most = bound - bound / 32;
         let least = self.limits.memory_bytes / CLEAN_PART;
         let goal = most.saturating_sub(others).max(least);
         for _ in 0..self.slots.len() * 2 {
-            if self.stats.bytes <= goal {
+            // Slabs that nobody's clean block is a part of do not go by letting blocks go.
+            if self.blocks_bytes() <= goal || self.stats.bytes <= least {
                 return;
             }
             self.clock_hand = (self.clock_hand + 1) % self.slots.len();
@@ -29,6 +37,7 @@ impl Store {
             }
             if slot.referenced {
                 slot.referenced = false;
+                self.leave_slab_of_few(self.clock_hand as u32);
                 continue;
             }
             self.drop_slot(self.clock_hand as u32);
@@ -39,6 +48,9 @@ impl Store {
         let slot = &mut self.slots[index as usize];
         debug_assert!(!slot.is_dirty() && !slot.in_flight && slot.queued.is_none());
         self.stats.bytes -= slot.data.len() as u64;
+        if slot.data.is_part() {
+            self.part_bytes -= slot.data.len() as u64;
+        }
         self.map.remove(&slot.key);
         if let Some(reading) = self.reading.get_mut(&slot.key) {
             reading.stale = true;
@@ -50,7 +62,13 @@ impl Store {
 
     /// What is held in memory: buffers, patches, edges, undo data, and what [`note_held`](Self::note_held) was told.
     pub fn memory_bytes(&self) -> u64 {
-        self.stats.bytes + self.graph.counters().bytes_live() + self.held_bytes + self.kept_bytes
+        let others = self.graph.counters().bytes_live() + self.held_bytes + self.kept_bytes;
+        self.blocks_bytes() + others
+    }
+
+    /// What is held for blocks: their buffers, and the rest of the slabs that some are parts of.
+    fn blocks_bytes(&self) -> u64 {
+        self.stats.bytes + self.outside_blocks_bytes()
     }
 
     /// Others hold so many bytes now that they let go as patches commit, deferred work above all, and so many `kept` that writing
@@ -99,7 +117,7 @@ impl Store {
         if self.map.is_empty() {
             0
         } else {
-            self.stats.bytes / self.map.len() as u64
+            self.blocks_bytes() / self.map.len() as u64
         }
     }
 

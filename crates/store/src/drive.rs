@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use backstitch_device::{BlockDevice, DeviceError};
+use backstitch_device::{BlockDevice, Buffer, DeviceError};
 
 use crate::{Batch, BlockClass, Goal, PatchId, Store, VolumeId};
 
@@ -40,9 +40,9 @@ pub fn read_block(
     device: &dyn BlockDevice,
     block_bytes: u32,
     block: u64,
-) -> Result<Arc<[u8]>, DeviceError> {
-    let mut data: Arc<[u8]> = std::iter::repeat_n(0, block_bytes as usize).collect();
-    let buffer = Arc::get_mut(&mut data).expect("a new buffer has one owner");
+) -> Result<Buffer, DeviceError> {
+    let mut data = Buffer::zeroed(block_bytes as usize);
+    let buffer = (data.get_mut()).expect("a new buffer has one owner");
     device.read(block.saturating_mul(u64::from(block_bytes)), buffer)?;
     Ok(data)
 }

@@ -29,6 +29,7 @@ mod stats;
 mod store;
 mod units;
 
+pub use backstitch_device::{Buffer, Slab, Slabs};
 pub use backstitch_patch::{
     BlockId, Change, Event, Graph, Hook, Optimisations, PatchId, PatchInfo, PatchKind,
     SnapshotPatch, UndoData,

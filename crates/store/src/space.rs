@@ -8,8 +8,8 @@
 //! written there is not on stable storage for anybody ([`Store::shown_by`]).
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
+use backstitch_device::Buffer;
 use backstitch_patch::PatchId;
 use rustc_hash::FxHashMap;
 
@@ -25,7 +25,7 @@ pub(crate) struct Space {
     shown: FxHashMap<u64, PatchId>,
     /// Blocks without a place that somebody wants to change.
     wanted: Vec<u64>,
-    zeros: Arc<[u8]>,
+    zeros: Buffer,
 }
 
 impl Space {
@@ -46,7 +46,7 @@ impl Store {
             runs: BTreeMap::new(),
             shown: FxHashMap::default(),
             wanted: Vec::new(),
-            zeros: std::iter::repeat_n(0, block_bytes as usize).collect(),
+            zeros: Buffer::zeroed(block_bytes as usize),
         }));
         VolumeId(self.volumes.len() as u32 - 1)
     }
@@ -118,7 +118,7 @@ impl Store {
     ///
     /// # Panics
     /// Where the volume is on a device.
-    pub fn zeros(&self, volume: VolumeId) -> &Arc<[u8]> {
+    pub fn zeros(&self, volume: VolumeId) -> &Buffer {
         match self.space(volume) {
             Some(space) => &space.zeros,
             None => panic!("volume {} has no holes", volume.0),

@@ -1,20 +1,25 @@
 //! Buffers that are used again: blocks come and go by the thousand, and the allocator would hand their memory from thread to thread.
 
-use std::sync::Arc;
+use backstitch_device::Buffer;
 
 /// So much memory is kept for blocks to come, at most.
 const KEPT_BYTES: u64 = 16 << 20;
 /// And no more than this part of the bound on memory, which does not count it.
 const KEPT_PART: u64 = 16;
 
+/// How much is kept where memory has this bound: half of it buffers, half slabs.
+pub(crate) fn kept_bytes(memory_bytes: u64) -> usize {
+    KEPT_BYTES.min(memory_bytes / KEPT_PART) as usize
+}
+
 /// Buffers that nobody refers to.
 #[derive(Debug)]
 pub(crate) struct Spare {
-    buffers: Vec<Arc<[u8]>>,
+    buffers: Vec<Buffer>,
     bytes: usize,
     most_bytes: usize,
     /// What a block without a buffer has.
-    nothing: Arc<[u8]>,
+    nothing: Buffer,
 }
 
 impl Spare {
@@ -23,18 +28,18 @@ impl Spare {
         Spare {
             buffers: Vec::new(),
             bytes: 0,
-            most_bytes: KEPT_BYTES.min(memory_bytes / KEPT_PART) as usize,
-            nothing: Arc::default(),
+            most_bytes: kept_bytes(memory_bytes) / 2,
+            nothing: Buffer::default(),
         }
     }
 
     /// A buffer with these contents.
-    pub(crate) fn filled(&mut self, contents: &[u8]) -> Arc<[u8]> {
+    pub(crate) fn filled(&mut self, contents: &[u8]) -> Buffer {
         let Some(mut buffer) = self.buffers.pop_if(|b| b.len() == contents.len()) else {
             return contents.into();
         };
         self.bytes -= buffer.len();
-        match Arc::get_mut(&mut buffer) {
+        match buffer.get_mut() {
             Some(bytes) => bytes.copy_from_slice(contents),
             None => return contents.into(),
         }
@@ -42,9 +47,13 @@ impl Spare {
     }
 
     /// Takes a block's buffer, and keeps it unless somebody else still refers to it.
-    pub(crate) fn take_back(&mut self, of: &mut Arc<[u8]>) {
+    pub(crate) fn take_back(&mut self, of: &mut Buffer) {
         let mut buffer = std::mem::replace(of, self.nothing.clone());
-        if self.bytes + buffer.len() <= self.most_bytes && Arc::get_mut(&mut buffer).is_some() {
+        // A part is never kept: its slab is used again as a whole.
+        if !buffer.is_part()
+            && self.bytes + buffer.len() <= self.most_bytes
+            && buffer.get_mut().is_some()
+        {
             self.bytes += buffer.len();
             self.buffers.push(buffer);
         }
@@ -74,7 +83,7 @@ mod tests {
 
     #[test]
     fn no_more_is_kept_than_the_bound() {
-        for (memory_bytes, most) in [(1 << 30, 16 << 20), (16 << 20, 1 << 20)] {
+        for (memory_bytes, most) in [(1 << 30, 8 << 20), (16 << 20, 1 << 19)] {
             let mut spare = Spare::new(memory_bytes);
             let mut all: Vec<_> = (0..5000).map(|_| spare.filled(&[0; 4096])).collect();
             all.iter_mut().for_each(|b| spare.take_back(b));

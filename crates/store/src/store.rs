@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use backstitch_device::{Buffer, Slab, Slabs};
 use backstitch_patch::{BlockId, Change, Graph, Optimisations, PatchId};
 use rustc_hash::FxHashMap;
 use thiserror::Error;
@@ -11,7 +12,7 @@ use thiserror::Error;
 use crate::StoreStats;
 use crate::queue::{Part, Queue};
 use crate::space::Space;
-use crate::spare::Spare;
+use crate::spare::{self, Spare};
 use crate::units::{Numbering, Sizes};
 
 /// So many runs are remembered that will probably be wanted soon.
@@ -85,7 +86,7 @@ pub(crate) struct Reading {
 
 pub(crate) struct Slot {
     pub(crate) key: Key,
-    pub(crate) data: Arc<[u8]>,
+    pub(crate) data: Buffer,
     pub(crate) class: BlockClass,
     pub(crate) used: bool,
     /// How many blocks of the graph it is: the units in which it is written wholly or not at all.
@@ -108,6 +109,16 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
+    /// The bytes, for changing them: of its own from then on, where they were a part of the `part_bytes` that blocks are of slabs.
+    pub(crate) fn bytes_mut(&mut self, part_bytes: &mut u64) -> &mut [u8] {
+        // A change keeps it in memory: not with a slab that has little else.
+        if self.data.is_part() && (self.data.get_mut().is_none() || self.data.is_part_of_few()) {
+            *part_bytes -= self.data.len() as u64;
+            self.data = Buffer::from(&self.data[..]);
+        }
+        self.data.make_unique()
+    }
+
     /// Whether the block has changes that are not on stable storage.
     pub(crate) fn is_dirty(&self) -> bool {
         self.dirty_at.is_some()
@@ -146,6 +157,11 @@ pub struct Store {
     pub(crate) kept_bytes: u64,
     pub(crate) became_ready: Vec<BlockId>,
     pub(crate) spare: Spare,
+    slabs: Arc<Slabs>,
+    /// What contents of files that are written now are parts of.
+    lent: Option<Arc<Slab>>,
+    /// How much of the slabs blocks are.
+    pub(crate) part_bytes: u64,
 }
 
 impl Store {
@@ -174,6 +190,9 @@ impl Store {
             kept_bytes: 0,
             became_ready: Vec::new(),
             spare: Spare::new(limits.memory_bytes),
+            slabs: Slabs::new(spare::kept_bytes(limits.memory_bytes) / 2),
+            lent: None,
+            part_bytes: 0,
         }
     }
 
@@ -215,13 +234,13 @@ impl Store {
     ///
     /// # Errors
     /// [`Miss`] where the block is not in memory.
-    pub fn read_shared(&mut self, volume: VolumeId, block: u64) -> Result<Arc<[u8]>, Miss> {
+    pub fn read_shared(&mut self, volume: VolumeId, block: u64) -> Result<Buffer, Miss> {
         let slot = self.find(volume, block)?;
         Ok(self.slots[slot as usize].data.clone())
     }
 
     /// The block's newest bytes if it is in memory. Asks for nothing and counts nothing.
-    pub fn peek(&self, volume: VolumeId, block: u64) -> Option<&Arc<[u8]>> {
+    pub fn peek(&self, volume: VolumeId, block: u64) -> Option<&Buffer> {
         let slot = self.map.get(&self.key(volume, block))?;
         Some(&self.slots[*slot as usize].data)
     }
@@ -333,7 +352,7 @@ impl Store {
 
     /// Hands in a block as it was read from its device. Where the block came into memory meanwhile, that one is kept: it is newer.
     /// Where it came and left again, what was read is thrown away, and whoever wants the block asks anew.
-    pub fn insert(&mut self, volume: VolumeId, block: u64, class: BlockClass, data: Arc<[u8]>) {
+    pub fn insert(&mut self, volume: VolumeId, block: u64, class: BlockClass, data: Buffer) {
         debug_assert_eq!(data.len(), self.block_bytes(volume) as usize);
         let key = self.key(volume, block);
         let may_be_stale = self.end_reading(key);
@@ -365,8 +384,44 @@ impl Store {
         stale
     }
 
-    pub(crate) fn new_slot(&mut self, key: Key, class: BlockClass, data: Arc<[u8]>) -> u32 {
+    /// Where slabs for [`lend`](Self::lend) come from.
+    pub fn slabs(&self) -> &Arc<Slabs> {
+        &self.slabs
+    }
+
+    /// Until further notice, contents of files that are written are parts of this slab where they can be: they lie in it, and blocks that
+    /// they fill take their part of it in place of a copy. The slab counts as memory as long as anybody has a part of it.
+    pub fn lend(&mut self, slab: Option<Arc<Slab>>) {
+        self.lent = slab;
+    }
+
+    /// What is in slabs and in no block.
+    pub(crate) fn outside_blocks_bytes(&self) -> u64 {
+        self.slabs.held_bytes().saturating_sub(self.part_bytes)
+    }
+
+    fn set_data(&mut self, index: u32, data: Buffer) {
+        let slot = &mut self.slots[index as usize];
+        let counts = |data: &Buffer| if data.is_part() { data.len() as u64 } else { 0 };
+        self.part_bytes = self.part_bytes + counts(&data) - counts(&slot.data);
+        self.spare.take_back(&mut slot.data);
+        slot.data = data;
+    }
+
+    /// Gives a block memory of its own where most of the slab that it is a part of is in no block any more.
+    pub(crate) fn leave_slab_of_few(&mut self, index: u32) {
+        let data = &self.slots[index as usize].data;
+        if data.is_part_of_few() {
+            let own = self.spare.filled(data);
+            self.set_data(index, own);
+        }
+    }
+
+    pub(crate) fn new_slot(&mut self, key: Key, class: BlockClass, data: Buffer) -> u32 {
         self.stats.bytes += data.len() as u64;
+        if data.is_part() {
+            self.part_bytes += data.len() as u64;
+        }
         self.stats.bytes_peak = self.stats.bytes_peak.max(self.stats.bytes);
         self.note_memory();
         let slot = Slot {
@@ -445,13 +500,18 @@ impl Store {
             Change::Bytes { bytes, .. } if bytes.len() == size => Some(bytes),
             _ => None,
         };
+        let lent = |bytes| Buffer::part(self.lent.as_ref()?, bytes);
+        let mut lent = whole.and_then(lent);
+        let mut is_given = false;
         let index = match (self.map.get(&self.key(volume, block)), whole) {
             (Some(index), _) => *index,
             (None, Some(contents)) => {
-                let data: Arc<[u8]> = match self.graph.goes_into_runs(dependencies) {
-                    // A part of a run is never rolled back.
-                    true => self.spare.filled(contents),
-                    false => std::iter::repeat_n(0, contents.len()).collect(),
+                // A part of a run is never rolled back.
+                is_given = self.graph.goes_into_runs(dependencies);
+                let data = match (is_given, lent.take()) {
+                    (true, Some(lent)) => lent,
+                    (true, None) => self.spare.filled(contents),
+                    (false, _) => Buffer::zeroed(contents.len()),
                 };
                 self.new_slot(self.key(volume, block), class, data)
             }
@@ -466,9 +526,21 @@ impl Store {
         let id = match slot.units {
             1 => {
                 let block = self.numbering.first(index);
-                let bytes = make_unique(&mut slot.data);
-                self.graph
-                    .create_in_run(block, bytes, change, dependencies, run)
+                let given = (is_given || lent.is_some())
+                    .then(|| (self.graph).create_in_run_as_given(block, change, dependencies, run));
+                match given.flatten() {
+                    Some(id) => {
+                        if let Some(data) = lent {
+                            self.set_data(index, data);
+                        }
+                        id
+                    }
+                    None => {
+                        let bytes = slot.bytes_mut(&mut self.part_bytes);
+                        self.graph
+                            .create_in_run(block, bytes, change, dependencies, run)
+                    }
+                }
             }
             _ => self.change(index, change, dependencies),
         };
@@ -517,7 +589,7 @@ impl Store {
             self.slots[*index as usize].differs = false;
         } else {
             // What a rollback would show is never looked at, for nothing points here; zeros keep it from being somebody's secret.
-            let zeros: Arc<[u8]> = std::iter::repeat_n(0, contents.len()).collect();
+            let zeros = Buffer::zeroed(contents.len());
             self.new_slot(key, class, zeros);
         }
         let change = Change::Bytes {
@@ -610,12 +682,4 @@ impl Store {
             self.queue.remove(part, slot.dirtied, index);
         }
     }
-}
-
-/// The bytes of a buffer for writing: copied first where a version in flight or a reader shares them.
-pub(crate) fn make_unique(data: &mut Arc<[u8]>) -> &mut [u8] {
-    if Arc::get_mut(data).is_none() {
-        *data = Arc::from(&data[..]);
-    }
-    Arc::get_mut(data).expect("nobody else has the copy just made")
 }

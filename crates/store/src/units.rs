@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use backstitch_patch::{BlockId, Change, PatchId};
 
-use crate::store::{BlockClass, Slot, Store, VolumeId, make_unique};
+use crate::store::{BlockClass, Slot, Store, VolumeId};
 
 /// How a store numbers units.
 #[derive(Clone, Copy, Debug, Default)]
@@ -193,7 +193,7 @@ impl Store {
         let first = self.numbering.first(index);
         let slot = &mut self.slots[index as usize];
         let units = slot.units;
-        let bytes = make_unique(&mut slot.data);
+        let bytes = slot.bytes_mut(&mut self.part_bytes);
         if units == 1 {
             return self.graph.create(first, bytes, change, dependencies);
         }

@@ -11,7 +11,7 @@ use backstitch_layout::{
     NewInode, OpenRequest, Opened, Rename, RenameMode, SetAttributes, SetXattrMode, Timestamp,
 };
 use backstitch_ordering::{Groups, Mechanism, Operation, PatchId, Volume, VolumeId};
-use backstitch_store::{BlockClass, Goal, Limits, Rounds, Store};
+use backstitch_store::{BlockClass, Goal, Limits, Rounds, Slabs, Store};
 use nix::time::ClockId;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustc_hash::FxHashSet;
@@ -95,6 +95,8 @@ pub struct Engine {
     atomic_bytes: u32,
     /// What one step of a write takes into memory.
     pub(crate) write_step_bytes: usize,
+    /// Where what callers write is put.
+    pub(crate) slabs: Arc<Slabs>,
     pub(crate) bytes_read: AtomicU64,
     pub(crate) commit_interval: Duration,
     /// How long an unmount goes on reclaiming what a crash left.
@@ -201,7 +203,9 @@ impl Engine {
             let started = log.start(&mut store, volume);
             write_retries += write_first(&mut store, &retrier, &*device, &[started])?;
         }
+        let slabs = store.slabs().clone();
         let engine = Arc::new(Engine {
+            slabs,
             recovery: RecoveryReport {
                 needed: opened.recovery_needed || !replayed.is_empty(),
                 seconds: started.elapsed().as_secs_f64(),

@@ -18,11 +18,11 @@ use rustc_hash::FxHashMap;
 
 use crate::engine::{Core, Engine};
 use crate::options::now;
+use crate::taken::Taken;
+use crate::transfer::LONG_BYTES;
 use crate::{Error, Result, groups};
 
-/// A write of so many bytes is worth a step of its own.
-const LARGE_BYTES: usize = 32 << 10;
-/// So much is gathered before it is written: its copy stays in the processor's caches.
+/// So much is gathered before it is written: it stays in the processor's caches until then.
 const MOST_BYTES: usize = 128 << 10;
 /// How long it stays gathered at most, until the writer's next turn.
 const MOST_TIME: Duration = Duration::from_millis(500);
@@ -32,8 +32,8 @@ const MOST_TIME: Duration = Duration::from_millis(500);
 pub(crate) struct Gathered {
     /// The file, and where in it a write has to begin to follow the one before.
     follows: Option<(InodeNumber, u64)>,
-    /// What has been written last.
-    bytes: Vec<u8>,
+    /// What has been written last; `None` where there is nothing, not even a place for it.
+    taken: Option<Taken>,
     /// When the first of it came, by the engine's clock, and when the last, by the file system's.
     since: Duration,
     last: Timestamp,
@@ -44,12 +44,12 @@ pub(crate) struct Gathered {
 impl Gathered {
     /// Whether some of it belongs to this file.
     pub(crate) fn is_of(&self, inode: InodeNumber) -> bool {
-        !self.bytes.is_empty() && self.follows.is_some_and(|(of, _)| of == inode)
+        self.len() > 0 && self.follows.is_some_and(|(of, _)| of == inode)
     }
 
     /// A write was done at once: what follows it may be gathered, unless somebody else's is.
     pub(crate) fn begin_after(&mut self, inode: InodeNumber, end_bytes: u64) {
-        if self.bytes.is_empty() {
+        if self.len() == 0 {
             self.follows = Some((inode, end_bytes));
         }
     }
@@ -62,12 +62,15 @@ impl Gathered {
     /// The file that the gathered bytes belong to, and where in it they begin.
     fn place(&self) -> Option<(InodeNumber, u64)> {
         let (inode, end_bytes) = self.follows?;
-        Some((inode, end_bytes.checked_sub(self.bytes.len() as u64)?))
+        Some((inode, end_bytes.checked_sub(self.len() as u64)?))
     }
 
-    /// So much has been taken into memory.
-    pub(crate) fn held_bytes(&self) -> u64 {
-        self.bytes.len() as u64
+    fn bytes(&self) -> &[u8] {
+        self.taken.as_ref().map_or(&[], Taken::bytes)
+    }
+
+    fn len(&self) -> usize {
+        self.bytes().len()
     }
 
     /// The number is a new file's.
@@ -101,11 +104,11 @@ impl Engine {
         let most = MOST_BYTES.min(self.write_step_bytes);
         loop {
             let gathered = &core.gathered;
-            let len = gathered.bytes.len() + data.len();
+            let len = gathered.len() + data.len();
             let end_bytes = offset_bytes.saturating_add(data.len() as u64);
             let follows = gathered.follows == Some((inode, offset_bytes));
             if !follows
-                || data.len() >= LARGE_BYTES.min(most)
+                || data.len() >= LONG_BYTES.min(most)
                 || core.latched.is_some()
                 || core.unmounted
                 || groups::under().is_some()
@@ -121,11 +124,16 @@ impl Engine {
         }
         let clock = self.clock_of_step();
         let gathered = &mut core.gathered;
-        if gathered.bytes.is_empty() {
-            gathered.bytes.reserve(most);
+        if gathered.len() == 0 {
             gathered.since = clock;
         }
-        gathered.bytes.extend_from_slice(data);
+        if !(gathered.taken.as_mut()).is_some_and(|taken| taken.append(data)) {
+            // Some may be left of what blocks have parts of.
+            let bytes = [gathered.bytes(), data].concat();
+            let start = offset_bytes + data.len() as u64 - bytes.len() as u64;
+            let taken = Taken::new(&self.slabs, self.block_bytes, start, &bytes, most);
+            gathered.taken = Some(taken);
+        }
         gathered.follows = Some((inode, offset_bytes + data.len() as u64));
         gathered.last = now();
         core.operations += 1;
@@ -143,7 +151,7 @@ impl Engine {
     /// Writes what was gathered long ago: for the writer, which is who makes room where memory is crowded, and cannot wait for it.
     pub(crate) fn write_gathered_long_ago(&self, core: &mut MutexGuard<'_, Core>) {
         let waited = self.clock().saturating_sub(core.gathered.since);
-        if core.gathered.bytes.is_empty() || waited < MOST_TIME {
+        if core.gathered.len() == 0 || waited < MOST_TIME {
             return;
         }
         self.write_gathered_with(core, |core| {
@@ -169,7 +177,7 @@ impl Engine {
     ) {
         let mut wait_for = Vec::new();
         let mut asked_again = 0;
-        while !core.gathered.bytes.is_empty() {
+        while core.gathered.len() > 0 {
             let place = core.gathered.place();
             let tried = match before(core) {
                 Ok(true) => match core.write_some_gathered(self.clock_of_step(), &mut wait_for) {
@@ -198,12 +206,13 @@ impl Core {
         clock: Duration,
         wait_for: &mut Vec<backstitch_ordering::PatchId>,
     ) -> backstitch_layout::Result<()> {
-        let Some((inode, start)) = self.gathered.place() else {
-            self.gathered.bytes.clear();
+        let place = self.gathered.place();
+        let (Some((inode, start)), Some(taken)) = (place, self.gathered.taken.take()) else {
             return Ok(());
         };
-        let mut bytes = std::mem::take(&mut self.gathered.bytes);
         let last = self.gathered.last;
+        // Of a few blocks the rest of the slab would be in memory for nothing.
+        let is_lent = taken.bytes().len() >= LONG_BYTES;
         // It is of who wrote it, under no patchgroup, not of who is here now.
         let written = groups::without(|| {
             self.step(
@@ -211,13 +220,13 @@ impl Core {
                 clock,
                 last,
                 wait_for,
-                &mut |fs, v, now| fs.write(v, inode, start, &bytes, now),
+                &mut |fs, v, now| match is_lent {
+                    true => taken.lend(v, |v, bytes| fs.write(v, inode, start, bytes, now)),
+                    false => fs.write(v, inode, start, taken.bytes(), now),
+                },
             )
         });
-        if let Ok(written) = written {
-            bytes.drain(..written);
-        }
-        self.gathered.bytes = bytes;
+        self.gathered.taken = taken.without(*written.as_ref().unwrap_or(&0));
         written.map(drop)
     }
 }
@@ -228,11 +237,12 @@ fn lose_gathered(core: &mut Core, error: Error) {
         Some(latched) => Error::Latched(latched.clone()),
         None => error,
     };
-    let bytes = std::mem::take(&mut core.gathered.bytes);
+    let lost_bytes = core.gathered.len();
+    core.gathered.taken = None;
     if let Some((inode, _)) = core.gathered.follows.take() {
         tracing::error!(
             "the last {} bytes written to inode {inode} are lost: {error}",
-            bytes.len()
+            lost_bytes
         );
         core.gathered.lost.insert(inode, error);
     }

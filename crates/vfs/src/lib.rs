@@ -45,6 +45,7 @@ mod reclaim;
 mod snapshot;
 pub mod stack;
 mod stats;
+mod taken;
 mod transfer;
 mod writer;
 

@@ -77,7 +77,7 @@ mod tests {
     use std::sync::Arc;
 
     fn write_of(offset_bytes: u64, value: u8) -> [(VolumeId, Vec<WriteRequest>); 1] {
-        let buffers = vec![Arc::from([value; 512])];
+        let buffers = vec![[value; 512].into()];
         let request = WriteRequest {
             offset_bytes,
             buffers,

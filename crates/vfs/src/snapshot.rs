@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use backstitch_device::{BlockDevice, WriteRequest, check_range};
+use backstitch_device::{BlockDevice, Buffer, WriteRequest, check_range};
 use backstitch_layout::FreeSpaceReader;
 use backstitch_store::VolumeId;
 use parking_lot::{Mutex, MutexGuard};
@@ -40,7 +40,7 @@ pub(crate) struct Snapshot {
 #[derive(Default)]
 struct Progress {
     /// Blocks whose bytes were in memory only.
-    newer: BTreeMap<u64, Arc<[u8]>>,
+    newer: BTreeMap<u64, Buffer>,
     /// A bit for each block: it is in the copy, or was free.
     done: Vec<u64>,
     /// Why nothing more is copied.
@@ -68,7 +68,7 @@ impl Snapshot {
         source: Arc<dyn BlockDevice>,
         out: Arc<dyn BlockDevice>,
         block_bytes: u32,
-        newer: BTreeMap<u64, Arc<[u8]>>,
+        newer: BTreeMap<u64, Buffer>,
     ) -> Snapshot {
         let blocks = source.size_bytes().div_ceil(block_bytes.into());
         let held = newer.len() as u64 * u64::from(block_bytes);
@@ -301,7 +301,7 @@ impl Engine {
     fn between_transactions(
         &self,
         core: &mut MutexGuard<'_, Core>,
-    ) -> Result<Option<(u64, Arc<[u8]>)>> {
+    ) -> Result<Option<(u64, Buffer)>> {
         if core.log_state().is_none() {
             return Ok(None);
         }

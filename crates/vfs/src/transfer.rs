@@ -1,10 +1,9 @@
 //! Moving contents: reads, writes, and what is on stable storage afterwards.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use backstitch_device::BlockDevice;
+use backstitch_device::{BlockDevice, Buffer};
 use backstitch_layout::{Allocate, InodeNumber, Piece, Seek};
 use backstitch_ordering::{Operation, PatchId, VolumeId};
 use backstitch_store::BlockClass;
@@ -12,6 +11,7 @@ use parking_lot::MutexGuard;
 
 use crate::Result;
 use crate::engine::{Core, Engine};
+use crate::taken::Taken;
 
 /// What one step of a write may take at most: bounds the time under the lock.
 const STEP_BYTES: u64 = 1 << 20;
@@ -19,6 +19,8 @@ const STEP_BYTES: u64 = 1 << 20;
 const LEAST_STEP_BYTES: u64 = 64 << 10;
 /// It is so small a part of the bound on memory, for it comes into memory whole before anybody can be made to wait.
 const STEP_PART: u64 = 16;
+/// A write of so many bytes is put where blocks can have parts of it: in these lengths they go to the disk around the host's page cache.
+pub(crate) const LONG_BYTES: usize = 32 << 10;
 /// How long to let others read before looking again.
 const OTHERS_READ: Duration = Duration::from_micros(20);
 /// The largest piece of `copy_range` at a time.
@@ -118,14 +120,27 @@ impl Engine {
             return Ok(data.len());
         }
         let mut done = 0;
+        let mut taken: Option<Taken> = None;
         while done < data.len() {
-            let step = &data[done..data.len().min(done + self.write_step_bytes)];
+            let at = offset_bytes + done as u64;
+            let rest = &data[done..];
+            let step = &rest[..rest.len().min(self.write_step_bytes)];
             let written = self.run_in(&mut core, Some(Operation::Contents), |fs, v, now| {
-                fs.write(v, inode, offset_bytes + done as u64, step, now)
+                if taken.is_none() && step.len() >= LONG_BYTES {
+                    // Not before there is room for it.
+                    taken = Some(Taken::new(&self.slabs, self.block_bytes, at, step, 0));
+                }
+                match &taken {
+                    Some(taken) => taken.lend(v, |v, step| fs.write(v, inode, at, step, now)),
+                    None => fs.write(v, inode, at, step, now),
+                }
             });
             match written {
                 Ok(0) => break,
-                Ok(written) => done += written,
+                Ok(written) => {
+                    done += written;
+                    taken = taken.and_then(|taken| taken.without(written));
+                }
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
             }
@@ -323,20 +338,20 @@ fn read_at_once(
     device: &dyn BlockDevice,
     block_bytes: u32,
     wanted: &[(VolumeId, u64)],
-) -> Option<Vec<(u64, Arc<[u8]>)>> {
+) -> Option<Vec<(u64, Buffer)>> {
     const FEW: usize = 8;
     let mut buffer = vec![0; block_bytes as usize];
     let mut read = |block: u64| {
         let at = block.checked_mul(u64::from(block_bytes))?;
         let there = device.read_at_once(at, &mut buffer);
-        there.then(|| (block, Arc::from(&buffer[..])))
+        there.then(|| (block, Buffer::from(&buffer[..])))
     };
     let wanted = (wanted.len() <= FEW).then_some(wanted)?;
     wanted.iter().map(|(_, block)| read(*block)).collect()
 }
 
 /// Blocks as they were read, and those that could not be.
-type ReadBlocks = (Vec<(u64, Arc<[u8]>)>, Vec<(VolumeId, u64)>);
+type ReadBlocks = (Vec<(u64, Buffer)>, Vec<(VolumeId, u64)>);
 
 /// Reads blocks, adjacent ones in one request; where that fails, each for itself.
 ///
@@ -373,7 +388,7 @@ pub(crate) fn read_blocks(
                 Err(_) => device.read(wanted.1.saturating_mul(u64::from(block_bytes)), data),
             };
             match read {
-                Ok(()) => found.push((wanted.1, Arc::from(&*data))),
+                Ok(()) => found.push((wanted.1, Buffer::from(&*data))),
                 Err(error) => {
                     unreadable.push(*wanted);
                     failure = Some(error);

@@ -123,9 +123,8 @@ impl Engine {
     /// Tells the store what is held in memory until patches commit, or until a copy has got it.
     pub(crate) fn note_held(&self, core: &mut Core) {
         let snapshot = self.snapshot.lock().as_ref().map_or(0, |s| s.held_bytes());
-        let gathered = core.gathered.held_bytes();
         let deferred = core.fs.deferred();
-        let retiring = deferred.bytes + snapshot + gathered;
+        let retiring = deferred.bytes + snapshot;
         core.store.note_held(retiring, deferred.index_bytes);
     }
 

@@ -1,9 +1,7 @@
 //! A journal on a device of its own: what `mke2fs -O journal_dev` makes. A superblock of ext2 says what the device is; the journal's
 //! superblock comes in the block behind it, and the log in all others.
 
-use std::sync::Arc;
-
-use backstitch_device::BlockDevice;
+use backstitch_device::{BlockDevice, Buffer};
 use backstitch_journal::format::superblock::{MIN_BLOCKS, SUPERBLOCK_BYTES};
 use backstitch_journal::format::{
     ExternalJournal, Features as JournalFeatures, Superblock as JournalSuperblock,
@@ -123,7 +121,7 @@ impl MkfsJournal {
 
 /// Overwrites the beginning of a device with zeros: no record of an older journal may be taken for one of the new.
 fn clear(device: &dyn BlockDevice, len_bytes: u64) -> Result<(), MkfsError> {
-    let zeros: Arc<[u8]> = std::iter::repeat_n(0, ZEROS_BYTES).collect();
+    let zeros = Buffer::zeroed(ZEROS_BYTES);
     let mut at = 0;
     while at < len_bytes {
         let piece = (len_bytes - at).min(ZEROS_BYTES as u64);

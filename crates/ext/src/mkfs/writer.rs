@@ -10,10 +10,9 @@ use crate::format::inode::{
 use crate::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use crate::format::{GOOD_OLD_FIRST_INODE, JOURNAL_INODE, RESIZE_INODE, ROOT_INODE, bitmap};
 use crate::journal::BACKUP_BLOCKS;
-use backstitch_device::{BlockDevice, WriteRequest};
+use backstitch_device::{BlockDevice, Buffer, WriteRequest};
 use backstitch_layout::{FileType, Timestamp};
 use std::ops::Range;
-use std::sync::Arc;
 use zerocopy::{FromZeros, IntoBytes};
 
 /// Batches are handed to the device when they have this many bytes.
@@ -45,7 +44,7 @@ struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    fn push(&mut self, offset_bytes: u64, buffers: Vec<Arc<[u8]>>) -> Result<(), MkfsError> {
+    fn push(&mut self, offset_bytes: u64, buffers: Vec<Buffer>) -> Result<(), MkfsError> {
         let request = WriteRequest {
             offset_bytes,
             buffers,
@@ -74,7 +73,7 @@ pub(super) struct Writer<'a> {
     pub(super) geometry: &'a Geometry,
     pub(super) sb: &'a Superblock,
     batch: Batch<'a>,
-    zeros: Arc<[u8]>,
+    zeros: Buffer,
     /// Blocks that the first files got, in ascending order.
     allocated: Vec<u64>,
     /// The inodes that are not empty, with their bytes.
@@ -96,7 +95,7 @@ impl<'a> Writer<'a> {
                 requests: Vec::new(),
                 bytes: 0,
             },
-            zeros: Arc::from(vec![0; ZEROS_BYTES]),
+            zeros: Buffer::zeroed(ZEROS_BYTES),
             allocated: Vec::new(),
             inodes: Vec::new(),
             free_blocks_total: 0,
@@ -123,7 +122,7 @@ impl<'a> Writer<'a> {
             let length = (bytes.end - at).min(ZEROS_BYTES as u64);
             let zeros = match length as usize {
                 ZEROS_BYTES => self.zeros.clone(),
-                length => Arc::from(&self.zeros[..length]),
+                length => Buffer::from(&self.zeros[..length]),
             };
             self.batch.push(at, vec![zeros])?;
             at += length;
@@ -425,7 +424,7 @@ impl<'a> Writer<'a> {
             let end = start + size_of::<RawGroupDescriptor>();
             table[start..end].copy_from_slice(self.descriptor(group).as_bytes());
         }
-        let table: Arc<[u8]> = table.into();
+        let table: Buffer = table.into();
         for group in (0..self.sb.groups).filter(|group| self.sb.has_super(*group)) {
             let first = self.sb.group_first_block(group);
             let behind = (first + 1) << self.sb.block_size_bits;

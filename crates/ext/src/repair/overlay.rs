@@ -4,10 +4,9 @@
 //! the next one begins.
 
 use crate::fsck::Source;
-use backstitch_device::{BlockDevice, DeviceError, WriteRequest};
+use backstitch_device::{BlockDevice, Buffer, DeviceError, WriteRequest};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 /// The unit in which changes are kept: no block is smaller, and the superblock is one.
 const UNIT: usize = 1024;
@@ -15,10 +14,10 @@ const UNIT: usize = 1024;
 /// A device with changes in front of it.
 pub(super) struct Overlay<'d> {
     device: &'d dyn BlockDevice,
-    units: FxHashMap<u64, Arc<[u8]>>,
+    units: FxHashMap<u64, Buffer>,
     /// Changed since the last barrier.
     dirty: BTreeSet<u64>,
-    batches: Vec<Vec<(u64, Arc<[u8]>)>>,
+    batches: Vec<Vec<(u64, Buffer)>>,
 }
 
 impl<'d> Overlay<'d> {
@@ -60,7 +59,7 @@ impl<'d> Overlay<'d> {
         }
         whole[from..from + bytes.len()].copy_from_slice(bytes);
         for (unit, chunk) in (first..end).zip(whole.chunks_exact(UNIT)) {
-            self.units.insert(unit, Arc::from(chunk));
+            self.units.insert(unit, Buffer::from(chunk));
             self.dirty.insert(unit);
         }
         Ok(())

@@ -1,8 +1,8 @@
 //! Closing transactions.
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use backstitch_device::Buffer;
 use backstitch_ordering::{BlockClass, Change, Log, LogState, NoRoom, PatchId, VolumeId};
 use backstitch_store::{PatchKind, Store};
 
@@ -44,8 +44,8 @@ impl JournalMechanism {
     }
 
     /// The bytes of the running transaction's blocks, by number.
-    fn copies(&self, store: &Store, volume: VolumeId) -> Vec<(u64, Arc<[u8]>)> {
-        let mut copies: Vec<(u64, Arc<[u8]>)> = (self.running.blocks.keys())
+    fn copies(&self, store: &Store, volume: VolumeId) -> Vec<(u64, Buffer)> {
+        let mut copies: Vec<(u64, Buffer)> = (self.running.blocks.keys())
             .map(|block| {
                 let bytes = store.peek(volume, *block);
                 // It has a patch that waits for the hold.
@@ -72,7 +72,7 @@ impl JournalMechanism {
         store: &mut Store,
         volume: VolumeId,
         now: Duration,
-        log: &[Arc<[u8]>],
+        log: &[Buffer],
         awaited: usize,
     ) -> Option<PatchId> {
         let mut after = Vec::with_capacity(self.running.contents.len());
@@ -285,7 +285,7 @@ impl Log for JournalMechanism {
         self.write_tail(store, volume, now, 0)
     }
 
-    fn emptied(&self) -> Option<(u64, Arc<[u8]>)> {
+    fn emptied(&self) -> Option<(u64, Buffer)> {
         let place = self.map.block(self.map.superblock())?;
         let mut superblock = self.superblock.clone();
         superblock.set_tail(0, self.sequence(self.number));
@@ -299,13 +299,7 @@ impl Log for JournalMechanism {
 }
 
 impl JournalMechanism {
-    fn note_closed(
-        &mut self,
-        running: Running,
-        hold: PatchId,
-        copies: &[(u64, Arc<[u8]>)],
-        len: u32,
-    ) {
+    fn note_closed(&mut self, running: Running, hold: PatchId, copies: &[(u64, Buffer)], len: u32) {
         let number = self.number;
         let awaited: Vec<u64> = running.contents.iter().map(|c| c.0).collect();
         for block in &awaited {

@@ -21,9 +21,8 @@ mod revoked;
 mod scan;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use backstitch_device::{BlockDevice, WriteRequest};
+use backstitch_device::{BlockDevice, Buffer, WriteRequest};
 use serde::Serialize;
 
 use crate::format::superblock::SUPERBLOCK_BYTES;
@@ -125,7 +124,7 @@ impl<'d> Journal<'d> {
     /// The device's.
     pub fn write_tail(&mut self, start: u32, sequence: Sequence) -> Result<()> {
         self.superblock.set_tail(start, sequence);
-        let bytes: Arc<[u8]> = Arc::from(&self.superblock.encode()[..]);
+        let bytes = Buffer::from(&self.superblock.encode()[..]);
         let position = self.device.map().superblock();
         self.device.write(&[(position, bytes)])?;
         self.device.flush()

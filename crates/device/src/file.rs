@@ -4,6 +4,7 @@
 //! flush has failed, so the failure is latched: every later write and flush fails with the same error until the caller says,
 //! through [`reset_after_failure`](crate::BlockDevice::reset_after_failure), that it will write everything again.
 
+use crate::ahead::Ahead;
 use crate::direct::{Direct, write_all_at};
 use crate::holder::{lock_holder, loop_device_over};
 use crate::{BlockDevice, Buffer, DeviceError, Result, WriteRequest, check_range};
@@ -36,6 +37,8 @@ pub struct FileDevice {
     file: File,
     /// For long transfers, where the host has it.
     direct: Option<Direct>,
+    /// For small ones that follow each other, where the host allows it; disks have no holes.
+    ahead: Option<Ahead>,
     /// The same file once more, for which the host reads ahead on its own account; `None` where it cannot be opened again.
     contents: Option<File>,
     name: String,
@@ -123,6 +126,7 @@ impl FileDevice {
             })?;
         Ok(Self {
             direct: Direct::to(&file, options.read_only),
+            ahead: Ahead::of(&file),
             contents: File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).ok(),
             file,
             name,
@@ -297,6 +301,13 @@ impl BlockDevice for FileDevice {
             let len_bytes = request.len_bytes();
             check_range(&self.name, self.size_bytes, request.offset_bytes, len_bytes)?;
         }
+        // Without flushes nobody waits for the host's records.
+        if let Some(ahead) = &self.ahead
+            && !self.options.unsafe_no_flush
+        {
+            ahead.prepare(&self.file, self.size_bytes, batch);
+        }
+        let _writing = self.ahead.as_ref().map(|ahead| ahead.writing.read());
         let direct = self.direct.as_ref().filter(|d| d.is_worth(batch));
         if let Some(direct) = direct {
             direct

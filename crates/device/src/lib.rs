@@ -26,6 +26,7 @@
 //! [`PartitionDevice`](partition::PartitionDevice) is a part of another device, [`JoinedDevice`] is several devices, one behind the
 //! other. [`LoggingDevice`](write_log::LoggingDevice) remembers in a file, in the format that Linux and QEMU write too; see [`write_log`].
 
+mod ahead;
 mod buffer;
 mod direct;
 mod error;

@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""What a flushed change costs under each ordering and with the kernel's journals: client and daemon on one processor.
+
+    fsync.py [--harness DIR] [--runs N] [--count N] [--work DIR]
+
+The harness's workload (wl.c: create + 4 kB + fsync, rename over another + fsync, append 4 kB + fdatasync) over a new file system on an image of 4
+GiB whose blocks are all allocated, made by mke2fs (by ours where the journal's commits have checksums). Medians over the runs of each run's median, in
+microseconds, and the flushes for each operation. Needs root, taskset, what the harness is built with (bars.py says what), and 5 GB of disk.
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BACKSTITCH = os.environ.get("BACKSTITCH_BIN", os.path.join(ROOT, "target/release/backstitch"))
+HARNESS = os.path.join(os.path.dirname(ROOT), "shared/tools/peers")
+
+MKE2FS = "mke2fs -q -F -E nodiscard,lazy_itable_init=0,lazy_journal_init=0 -t %s"
+PHASES = ["create_write_fsync", "rename_replace_fsync", "append_fdatasync"]
+# Name, how the file system is made, and our ordering; None for the kernel's driver.
+PEERS = [
+    ("soft", MKE2FS % "ext2", "soft"),
+    ("journal=ordered", MKE2FS % "ext3", "journal=ordered"),
+    ("journal=full", MKE2FS % "ext3", "journal=full"),
+    ("ordered, checksums", None, "journal=ordered"),
+    ("full, checksums", None, "journal=full"),
+    ("kernel ext2", MKE2FS % "ext2", None),
+    ("kernel ext3", MKE2FS % "ext3", None),
+    ("kernel ext4", MKE2FS % "ext4", None),
+]
+
+
+def run(*command):
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def measured(args, image, mnt, how, ordering):
+    """One peer once: each phase's median, and the flushes if it is ours."""
+    made = how.split() if how else [BACKSTITCH, "mkfs", "-q", "-t", "ext3", "--journal-async-commit"]
+    run(*made, image)
+    with open(image, "rb+") as file:
+        os.fsync(file.fileno())
+    with open("/proc/sys/vm/drop_caches", "w") as knob:
+        knob.write("3")
+    if ordering:
+        run("taskset", "-c", "0", BACKSTITCH, "mount", "-o", "noallow_other", "--ordering", ordering, image, mnt)
+    else:
+        run("mount", "-o", "loop", image, mnt)
+    try:
+        os.mkdir(os.path.join(mnt, "w"))
+        out = run("taskset", "-c", "0", os.path.join(args.work, "bin/wl"), "fsync", os.path.join(mnt, "w"), str(args.count))
+        found = {phase["phase"]: phase["p50_us"] for phase in map(json.loads, out.splitlines())}
+        if ordering:
+            flushes = json.loads(run(BACKSTITCH, "stats", mnt, "--json"))["flushes"]
+            found["flushes"] = flushes / (len(PHASES) * args.count)
+    finally:
+        run(*([BACKSTITCH, "umount", mnt] if ordering else ["umount", mnt]))
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--harness", default=HARNESS)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--work")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="backstitch-fsync-") as scratch:
+        args.work = args.work or scratch
+        prep = [sys.executable, os.path.join(args.harness, "bench.py"), "prep", "--work", args.work]
+        subprocess.run(prep, check=True, stderr=subprocess.DEVNULL)
+        image, mnt = os.path.join(args.work, "img.ext"), os.path.join(scratch, "mnt")
+        os.mkdir(mnt)
+        found = {name: [] for name, _, _ in PEERS}
+        for _ in range(args.runs):
+            for name, how, ordering in PEERS:
+                found[name].append(measured(args, image, mnt, how, ordering))
+    print("%-20s%12s%12s%12s%12s" % ("median of %d" % args.runs, "create us", "rename us", "append us", "flushes"))
+    for name, runs in found.items():
+        medians = ["%12.0f" % statistics.median(one[phase] for one in runs) for phase in PHASES]
+        flushes = "%12.2f" % runs[0]["flushes"] if "flushes" in runs[0] else "%12s" % "-"
+        print("%-20s%s%s" % (name, "".join(medians), flushes))
+
+
+if __name__ == "__main__":
+    main()

@@ -176,8 +176,7 @@ fn fraction(text: &str) -> std::result::Result<f64, String> {
 const RECOVERY: &str = "recovery";
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    crate::allocator::use_huge_pages();
-    crate::allocator::use_one_arena();
+    crate::allocator::set_up();
     if args.workloads.iter().any(|name| name == RECOVERY) {
         return recovery(args);
     }

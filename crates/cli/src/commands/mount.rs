@@ -100,8 +100,6 @@ struct Report<'a> {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    crate::allocator::use_huge_pages();
-    crate::allocator::use_one_arena();
     let options = options::parse(args.options.iter().map(String::as_str))
         .map_err(|why| Error::usage("mount", why))?;
     let ordering = match args.ordering.as_ref().or(options.ordering.as_ref()) {
@@ -143,6 +141,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             json: args.json,
         });
     }
+    crate::allocator::set_up();
     let engine = mount_engine(&image, ordering, &options)?;
     serve(args, &image, &dir, engine, &options)?;
     Ok(ExitCode::SUCCESS)

@@ -147,4 +147,5 @@ def main():
         sys.exit(f"bars.py: e2fsck finds damage: {unclean}")
 
 
-main()
+if __name__ == "__main__":
+    main()

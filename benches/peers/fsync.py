@@ -15,9 +15,7 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-BACKSTITCH = os.environ.get("BACKSTITCH_BIN", os.path.join(ROOT, "target/release/backstitch"))
-HARNESS = os.path.join(os.path.dirname(ROOT), "shared/tools/peers")
+from bars import BACKSTITCH, HARNESS
 
 MKE2FS = "mke2fs -q -F -E nodiscard,lazy_itable_init=0,lazy_journal_init=0 -t %s"
 PHASES = ["create_write_fsync", "rename_replace_fsync", "append_fdatasync"]

@@ -148,7 +148,7 @@ impl Frontier {
             .peek(volume, block)
             .expect("a dirty block is in memory");
         let states = &mut self.states;
-        let disk: Buffer = Buffer::from(states.disk.block(block));
+        let disk = Buffer::from(states.disk.block(block));
         for (bit, index) in indices.iter().enumerate() {
             let patch = &patches[*index];
             debug_assert!(!patch.in_flight, "nothing is on its way");
@@ -314,7 +314,7 @@ impl Patched {
                 self.patches[*at].undo.apply(bytes);
             }
         }
-        let bytes: Buffer = Buffer::from(bytes);
+        let bytes = Buffer::from(bytes);
         let fingerprint = disk.fingerprint_of(self.block, &bytes);
         self.versions.insert(mask, (bytes.clone(), fingerprint));
         (bytes, fingerprint)

@@ -10,9 +10,9 @@
 //! named here do; one behind FUSE, for example, is asked without being told of them.
 
 use crate::WriteRequest;
+use crate::file::next_data;
 use parking_lot::{Mutex, RwLock};
-use rustix::fs::{FallocateFlags, SeekFrom, fallocate, fstatfs, fstatvfs, seek};
-use rustix::io::Errno;
+use rustix::fs::{FallocateFlags, fallocate, fstatfs, fstatvfs};
 use std::fs::File;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -108,10 +108,15 @@ impl Ahead {
         (is_file && HOSTS.contains(&(host.f_type as u32))).then(Ahead::default)
     }
 
-    /// Looks at a batch that is about to be written to a file of `size_bytes`, and writes the zeros ahead of it.
-    pub(crate) fn prepare(&self, file: &File, size_bytes: u64, batch: &[WriteRequest]) {
-        let len_bytes: u64 = batch.iter().map(WriteRequest::len_bytes).sum();
-        if len_bytes > MOST_BATCH_BYTES || self.refused.load(Ordering::Relaxed) {
+    /// Looks at a batch of `batch_bytes` that is about to be written to a file of `size_bytes`, and writes the zeros ahead of it.
+    pub(crate) fn prepare(
+        &self,
+        file: &File,
+        size_bytes: u64,
+        batch: &[WriteRequest],
+        batch_bytes: u64,
+    ) {
+        if batch_bytes > MOST_BATCH_BYTES || self.refused.load(Ordering::Relaxed) {
             return;
         }
         for request in batch {
@@ -134,18 +139,14 @@ impl Ahead {
         if start >= end {
             return Some(start);
         }
-        let hole = seek(file, SeekFrom::Hole(start)).ok()?;
-        if hole > start {
-            return Some(hole);
-        }
+        let end = match next_data(file, start).ok()? {
+            Some(data) if data.start == start => return Some(data.end),
+            Some(data) => end.min(data.start),
+            None => end,
+        };
         if !has_room(file) {
             return None;
         }
-        let end = match seek(file, SeekFrom::Data(start)) {
-            Ok(data) => end.min(data),
-            Err(Errno::NXIO) => end,
-            Err(_) => return None,
-        };
         let mut at = start;
         while at < end {
             let page = ZEROS.len() as u64;
@@ -175,6 +176,7 @@ fn has_room(file: &File) -> bool {
 mod tests {
     use super::*;
     use crate::{BlockDevice, FileDevice};
+    use rustix::fs::{SeekFrom, seek};
     use std::os::unix::fs::FileExt;
 
     fn file_of(bytes: u64) -> File {
@@ -197,7 +199,8 @@ mod tests {
 
     fn write(ahead: &Ahead, file: &File, requests: &[WriteRequest]) {
         let size_bytes = file.metadata().unwrap().len();
-        ahead.prepare(file, size_bytes, requests);
+        let batch_bytes = requests.iter().map(WriteRequest::len_bytes).sum();
+        ahead.prepare(file, size_bytes, requests, batch_bytes);
         for request in requests {
             file.write_all_at(&request.buffers.concat(), request.offset_bytes)
                 .unwrap();

@@ -4,6 +4,7 @@
 //! shared from then on. Neighbours in a slab are neighbours in memory, so a long write of them goes to the disk as it is, in one piece;
 //! the price is that a slab is in memory as long as any part of it is. [`Slabs`] counts them, for whoever bounds memory.
 
+use crate::aligned::Aligned;
 use parking_lot::Mutex;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -50,6 +51,14 @@ impl Buffer {
     /// Whether it is a part of a slab.
     pub fn is_part(&self) -> bool {
         matches!(self.0, Bytes::Part { .. })
+    }
+
+    /// How many bytes of a slab it is: none where it is memory of its own.
+    pub fn part_bytes(&self) -> u64 {
+        match self.0 {
+            Bytes::Own(_) => 0,
+            Bytes::Part { len, .. } => len.into(),
+        }
     }
 
     /// Whether it is a part of a slab of which others hold less than half as well: memory of its own would be cheaper.
@@ -195,29 +204,8 @@ impl std::fmt::Debug for Buffer {
 
 /// Aligned memory: whoever takes it fills it, and shares its parts ([`Buffer::part`]).
 pub struct Slab {
-    memory: Memory,
+    memory: Aligned,
     of: Arc<Slabs>,
-}
-
-/// More than is used, so that a part of it begins at a sector. An allocator that is asked for aligned memory leaves gaps into which the next
-/// piece of the same length does not fit.
-#[derive(Default)]
-struct Memory {
-    bytes: Box<[u8]>,
-    start: usize,
-}
-
-impl Memory {
-    fn new(len_bytes: usize) -> Memory {
-        let bytes = vec![0; len_bytes + SECTOR_BYTES].into_boxed_slice();
-        let start = bytes.as_ptr().align_offset(SECTOR_BYTES).min(SECTOR_BYTES);
-        Memory { bytes, start }
-    }
-
-    /// How much of it is used.
-    fn len(&self) -> usize {
-        self.bytes.len() - SECTOR_BYTES
-    }
 }
 
 impl Deref for Slab {
@@ -225,16 +213,13 @@ impl Deref for Slab {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        let Memory { bytes, start } = &self.memory;
-        &bytes[*start..*start + self.memory.len()]
+        &self.memory
     }
 }
 
 impl DerefMut for Slab {
     fn deref_mut(&mut self) -> &mut [u8] {
-        let len = self.memory.len();
-        let Memory { bytes, start } = &mut self.memory;
-        &mut bytes[*start..*start + len]
+        &mut self.memory
     }
 }
 
@@ -260,7 +245,7 @@ pub struct Slabs {
 
 #[derive(Default)]
 struct Spare {
-    slabs: Vec<Memory>,
+    slabs: Vec<Aligned>,
     bytes: usize,
 }
 
@@ -290,9 +275,9 @@ impl Slabs {
         let mut spare = self.spare.lock();
         let found = (spare.slabs.iter()).rposition(|slab| slab.len() == len);
         let found = found.map(|at| spare.slabs.remove(at));
-        spare.bytes -= found.as_ref().map_or(0, Memory::len);
+        spare.bytes -= found.as_ref().map_or(0, |memory| memory.len());
         drop(spare);
-        let memory = found.unwrap_or_else(|| Memory::new(len));
+        let memory = found.unwrap_or_else(|| Aligned::new(len, SECTOR_BYTES));
         self.held_bytes.fetch_add(len as u64, Ordering::Relaxed);
         Slab {
             memory,
@@ -300,7 +285,7 @@ impl Slabs {
         }
     }
 
-    fn take_back(&self, memory: Memory) {
+    fn take_back(&self, memory: Aligned) {
         let bytes = memory.len();
         self.held_bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
         let mut spare = self.spare.lock();

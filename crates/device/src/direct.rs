@@ -2,9 +2,10 @@
 //!
 //! What goes through the page cache is copied there, and written from there when the flush asks for it: for long runs that costs
 //! several times what the transfer itself does. So these go to the disk at once, several at a time: the disk always has the next one.
-//! The disk reads parts of slabs where they are; what is not aligned is copied to where it is. What is short stays with the page cache, which gathers many of them into few requests. The host keeps both views in step, and
-//! one `fdatasync` covers both.
+//! The disk reads parts of slabs where they are; what is not aligned is copied to where it is. What is short stays with the page cache,
+//! which gathers many of them into few requests. The host keeps both views in step, and one `fdatasync` covers both.
 
+use crate::aligned::Aligned;
 use crate::{Buffer, SECTOR_BYTES, WriteRequest};
 use parking_lot::Mutex;
 use rustix::fs::OFlags;
@@ -29,7 +30,7 @@ const LEAST_READ_BYTES: usize = 128 << 10;
 /// The longest single transfer.
 const PIECE_BYTES: usize = 1 << 20;
 /// The most buffers that the host takes in one call (`IOV_MAX` on Linux).
-const MAX_BUFFERS: usize = 1024;
+pub(crate) const MAX_BUFFERS: usize = 1024;
 /// So many transfers of a batch are under way at a time.
 const WRITERS: usize = 4;
 
@@ -45,23 +46,8 @@ pub(crate) struct Direct {
     buffers: Mutex<Vec<Aligned>>,
 }
 
-/// Memory of which an aligned part is used.
-#[derive(Debug)]
-struct Aligned {
-    bytes: Vec<u8>,
-    start: usize,
-}
-
-impl Aligned {
-    fn new() -> Aligned {
-        let bytes = vec![0; PIECE_BYTES + ALIGNMENT];
-        let start = bytes.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
-        Aligned { bytes, start }
-    }
-
-    fn aligned(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.start..self.start + PIECE_BYTES]
-    }
+fn new_copies() -> Aligned {
+    Aligned::new(PIECE_BYTES, ALIGNMENT)
 }
 
 /// A write that failed.
@@ -246,7 +232,7 @@ impl Direct {
     }
 
     fn take_buffer(&self) -> Aligned {
-        self.buffers.lock().pop().unwrap_or_else(Aligned::new)
+        self.buffers.lock().pop().unwrap_or_else(new_copies)
     }
 
     /// Writes a piece: from where its bytes are, as far as the host's disk can read them there, else from a copy in `spare`.
@@ -289,7 +275,7 @@ impl Direct {
                 parts.push(Part::InPlace(slice));
                 continue;
             }
-            let copies = spare.get_or_insert_with(|| self.take_buffer()).aligned();
+            let copies = spare.get_or_insert_with(|| self.take_buffer());
             let end = filled + slice.len();
             copies[filled..end].copy_from_slice(slice);
             match parts.last_mut() {
@@ -298,7 +284,7 @@ impl Direct {
             }
             filled = end;
         }
-        let copies = spare.as_mut().map_or(&[][..], |spare| spare.aligned());
+        let copies = spare.as_mut().map_or(&[][..], |spare| spare);
         let slices = parts.into_iter().map(|part| match part {
             Part::InPlace(slice) => IoSlice::new(slice),
             Part::Copied(range) => IoSlice::new(&copies[range]),
@@ -383,8 +369,8 @@ mod tests {
         assert!(found == long.buffers.concat());
         // And the other way.
         file.write_all_at(&[7; 100], 4196).unwrap();
-        let mut memory = Aligned::new();
-        let buffer = &mut memory.aligned()[..LEAST_READ_BYTES];
+        let mut memory = new_copies();
+        let buffer = &mut memory[..LEAST_READ_BYTES];
         let read = direct.read(4096, buffer).unwrap();
         file.read_exact_at(&mut buffer[read..], 4096 + read as u64)
             .unwrap();
@@ -428,12 +414,7 @@ mod tests {
         let copied: usize = 512 + 1024 + 4096 + 4096;
         let mut kept = direct.buffers.lock();
         let in_place = !direct.copies.load(Ordering::Relaxed);
-        assert!(
-            !in_place
-                || kept
-                    .iter_mut()
-                    .all(|b| b.aligned()[copied..].iter().all(|b| *b == 0))
-        );
+        assert!(!in_place || kept.iter_mut().all(|b| b[copied..].iter().all(|b| *b == 0)));
     }
 
     #[test]
@@ -449,10 +430,9 @@ mod tests {
         ] {
             assert!(!direct.takes(&refused));
         }
-        let mut memory = Aligned::new();
-        let aligned = memory.aligned();
+        let mut aligned = new_copies();
         assert_eq!(direct.read(0, &mut aligned[..4096]).unwrap(), 0);
-        assert_eq!(direct.read(512, aligned).unwrap(), 0);
+        assert_eq!(direct.read(512, &mut aligned).unwrap(), 0);
         assert_eq!(direct.read(0, &mut aligned[16..]).unwrap(), 0);
     }
 }

@@ -9,11 +9,12 @@ use crate::direct::{Direct, write_all_at};
 use crate::holder::{lock_holder, loop_device_over};
 use crate::{BlockDevice, Buffer, DeviceError, Result, WriteRequest, check_range};
 use parking_lot::Mutex;
-use rustix::fs::{Advice, FallocateFlags, FlockOperation, OFlags};
+use rustix::fs::{Advice, FallocateFlags, FlockOperation, OFlags, SeekFrom as At, seek};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut, Seek, SeekFrom};
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
@@ -242,6 +243,16 @@ fn reason_of(error: &std::io::Error) -> String {
     }
 }
 
+/// The first stretch from there on that a file has contents for, as far as its host can tell.
+pub(crate) fn next_data(file: &File, offset_bytes: u64) -> rustix::io::Result<Option<Range<u64>>> {
+    // Reads and writes say where; nobody goes by the file's position.
+    match seek(file, At::Data(offset_bytes)) {
+        Ok(start) => Ok(Some(start..seek(file, At::Hole(start))?)),
+        Err(Errno::NXIO) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 impl BlockDevice for FileDevice {
     fn size_bytes(&self) -> u64 {
         self.size_bytes
@@ -296,16 +307,18 @@ impl BlockDevice for FileDevice {
             });
         }
         self.check_latched()?;
+        let mut batch_bytes = 0;
         for request in batch {
             // A caller's mistake, not the device's failure: nothing is latched.
             let len_bytes = request.len_bytes();
             check_range(&self.name, self.size_bytes, request.offset_bytes, len_bytes)?;
+            batch_bytes += len_bytes;
         }
         // Without flushes nobody waits for the host's records.
         if let Some(ahead) = &self.ahead
             && !self.options.unsafe_no_flush
         {
-            ahead.prepare(&self.file, self.size_bytes, batch);
+            ahead.prepare(&self.file, self.size_bytes, batch, batch_bytes);
         }
         let _writing = self.ahead.as_ref().map(|ahead| ahead.writing.read());
         let direct = self.direct.as_ref().filter(|d| d.is_worth(batch));
@@ -363,22 +376,17 @@ impl BlockDevice for FileDevice {
         }
     }
 
-    fn next_data(&self, offset_bytes: u64) -> Result<Option<std::ops::Range<u64>>> {
-        use rustix::fs::{SeekFrom as At, seek};
+    fn next_data(&self, offset_bytes: u64) -> Result<Option<Range<u64>>> {
         if offset_bytes >= self.size_bytes {
             return Ok(None);
         }
-        // Reads and writes say where; nobody else goes by the file's position.
-        match seek(&self.file, At::Data(offset_bytes)) {
-            Ok(start) if start >= self.size_bytes => Ok(None),
-            Ok(start) => {
-                let end = seek(&self.file, At::Hole(start)).unwrap_or(self.size_bytes);
-                Ok(Some(start..end.min(self.size_bytes)))
-            }
-            Err(Errno::NXIO) => Ok(None),
+        let data = match next_data(&self.file, offset_bytes) {
+            Ok(Some(data)) => data.start..data.end.min(self.size_bytes),
+            Ok(None) => return Ok(None),
             // Disks, and hosts that cannot tell.
-            Err(_) => Ok(Some(offset_bytes..self.size_bytes)),
-        }
+            Err(_) => offset_bytes..self.size_bytes,
+        };
+        Ok((!data.is_empty()).then_some(data))
     }
 
     fn reset_after_failure(&self) {
@@ -391,6 +399,7 @@ impl BlockDevice for FileDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::direct::MAX_BUFFERS;
 
     fn scratch(size_bytes: u64) -> (tempfile::TempDir, std::path::PathBuf) {
         let dir = tempfile::tempdir().unwrap();
@@ -481,7 +490,7 @@ mod tests {
     fn writes_more_buffers_than_one_call_takes() {
         let (_dir, path) = scratch(1 << 16);
         let device = open(&path, false).unwrap();
-        let mut buffers: Vec<Buffer> = (0..3 * 1024 + 7)
+        let mut buffers: Vec<Buffer> = (0..3 * MAX_BUFFERS + 7)
             .map(|n| Buffer::from(vec![n as u8; n % 17]))
             .collect();
         buffers.insert(0, Buffer::default());

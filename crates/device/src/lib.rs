@@ -27,6 +27,7 @@
 //! other. [`LoggingDevice`](write_log::LoggingDevice) remembers in a file, in the format that Linux and QEMU write too; see [`write_log`].
 
 mod ahead;
+mod aligned;
 mod buffer;
 mod direct;
 mod error;

@@ -1,9 +1,8 @@
 //! A block space with a mechanism: the only way in which layouts change blocks.
 
 use std::ops::Range;
-use std::time::Duration;
-
 use std::sync::Arc;
+use std::time::Duration;
 
 use backstitch_device::{Buffer, Slab};
 use backstitch_store::{BlockClass, Change, Miss, PatchId, Store, VolumeId};

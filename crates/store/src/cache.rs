@@ -48,9 +48,7 @@ impl Store {
         let slot = &mut self.slots[index as usize];
         debug_assert!(!slot.is_dirty() && !slot.in_flight && slot.queued.is_none());
         self.stats.bytes -= slot.data.len() as u64;
-        if slot.data.is_part() {
-            self.part_bytes -= slot.data.len() as u64;
-        }
+        self.part_bytes -= slot.data.part_bytes();
         self.map.remove(&slot.key);
         if let Some(reading) = self.reading.get_mut(&slot.key) {
             reading.stale = true;

@@ -4,7 +4,7 @@ use backstitch_device::Buffer;
 
 /// So much memory is kept for blocks to come, at most.
 const KEPT_BYTES: u64 = 16 << 20;
-/// And no more than this part of the bound on memory, which does not count it.
+/// And no more than this part of the bound on memory: what blocks may take leaves room for it.
 const KEPT_PART: u64 = 16;
 
 /// How much is kept where memory has this bound: half of it buffers, half slabs.

@@ -113,7 +113,7 @@ impl Slot {
     pub(crate) fn bytes_mut(&mut self, part_bytes: &mut u64) -> &mut [u8] {
         // A change keeps it in memory: not with a slab that has little else.
         if self.data.is_part() && (self.data.get_mut().is_none() || self.data.is_part_of_few()) {
-            *part_bytes -= self.data.len() as u64;
+            *part_bytes -= self.data.part_bytes();
             self.data = Buffer::from(&self.data[..]);
         }
         self.data.make_unique()
@@ -402,8 +402,7 @@ impl Store {
 
     fn set_data(&mut self, index: u32, data: Buffer) {
         let slot = &mut self.slots[index as usize];
-        let counts = |data: &Buffer| if data.is_part() { data.len() as u64 } else { 0 };
-        self.part_bytes = self.part_bytes + counts(&data) - counts(&slot.data);
+        self.part_bytes = self.part_bytes + data.part_bytes() - slot.data.part_bytes();
         self.spare.take_back(&mut slot.data);
         slot.data = data;
     }
@@ -419,9 +418,7 @@ impl Store {
 
     pub(crate) fn new_slot(&mut self, key: Key, class: BlockClass, data: Buffer) -> u32 {
         self.stats.bytes += data.len() as u64;
-        if data.is_part() {
-            self.part_bytes += data.len() as u64;
-        }
+        self.part_bytes += data.part_bytes();
         self.stats.bytes_peak = self.stats.bytes_peak.max(self.stats.bytes);
         self.note_memory();
         let slot = Slot {

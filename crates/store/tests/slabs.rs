@@ -1,36 +1,20 @@
 //! Blocks that are parts of slabs: written without a copy, never changed under anybody, and counted as what they keep in memory.
 
+mod support;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use backstitch_device::{BlockDevice, MemoryDevice};
-use backstitch_store::{
-    Batch, BlockClass, Change, Goal, Limits, Optimisations, PatchId, Slab, Store, VolumeId, drive,
-};
+use backstitch_store::{Batch, BlockClass, Change, Goal, Limits, PatchId, Slab, drive};
+use support::Bench;
 
 const BLOCK_BYTES: usize = 1024;
 const SLAB_BLOCKS: usize = 16;
 const BLOCKS: u64 = 4096;
 
-struct Bench {
-    store: Store,
-    volume: VolumeId,
-    memory: Arc<MemoryDevice>,
-    devices: Vec<Arc<dyn BlockDevice>>,
-}
-
 impl Bench {
     fn new(limits: Limits) -> Bench {
-        let mut store = Store::new(limits, Optimisations::BOTH);
-        let volume = store.add_volume(BLOCK_BYTES as u32);
-        let memory = Arc::new(MemoryDevice::new(BLOCKS as usize * BLOCK_BYTES));
-        let devices: Vec<Arc<dyn BlockDevice>> = vec![memory.clone()];
-        Bench {
-            store,
-            volume,
-            memory,
-            devices,
-        }
+        Bench::with(limits, BLOCK_BYTES, BLOCK_BYTES, BLOCKS)
     }
 
     /// Writes a slab's worth of blocks from `first` on, each full of `byte`, and returns the slab.

@@ -1,38 +1,21 @@
 //! Order between the units of a block, where a device writes no more than those wholly or not at all.
 
-use std::sync::Arc;
+mod support;
+
 use std::time::Duration;
 
-use backstitch_device::{BlockDevice, MemoryDevice};
-use backstitch_store::{
-    Batch, BlockClass, Change, Goal, Limits, Optimisations, PatchId, Store, VolumeId, drive,
-};
+use backstitch_store::{Batch, BlockClass, Change, Goal, Limits, PatchId, drive};
+use support::Bench;
 
 const BLOCK: usize = 2048;
 const UNIT: usize = 512;
 const NOW: Duration = Duration::ZERO;
 
-struct Bench {
-    store: Store,
-    volume: VolumeId,
-    memory: Arc<MemoryDevice>,
-    devices: Vec<Arc<dyn BlockDevice>>,
-}
-
 impl Bench {
     fn new(unit: usize) -> Bench {
-        let mut store = Store::new(Limits::default(), Optimisations::BOTH);
-        let volume = store.add_volume_with_units(BLOCK as u32, unit as u32);
-        let memory = Arc::new(MemoryDevice::new(16 * BLOCK));
-        let devices: Vec<Arc<dyn BlockDevice>> = vec![memory.clone()];
-        let mut bench = Bench {
-            store,
-            volume,
-            memory,
-            devices,
-        };
+        let mut bench = Bench::with(Limits::default(), BLOCK, unit, 16);
         for block in 0..16 {
-            assert!(bench.store.read(volume, block).is_err());
+            assert!(bench.store.read(bench.volume, block).is_err());
         }
         drive::read_wanted(&mut bench.store, &bench.devices).unwrap();
         bench

@@ -1,37 +1,19 @@
 //! What the store writes, when, and what it keeps in memory.
 
-use std::sync::Arc;
+mod support;
+
 use std::time::Duration;
 
-use backstitch_device::{BlockDevice, MemoryDevice};
-use backstitch_store::{
-    BlockClass, Change, Goal, Limits, Miss, Optimisations, PatchId, Store, VolumeId, drive,
-};
+use backstitch_store::{BlockClass, Change, Goal, Limits, Miss, PatchId, drive};
+use support::Bench;
 
 const BLOCK_BYTES: u32 = 512;
 const BLOCKS: u64 = 256;
 
-struct Bench {
-    store: Store,
-    volume: VolumeId,
-    memory: Arc<MemoryDevice>,
-    devices: Vec<Arc<dyn BlockDevice>>,
-}
-
 impl Bench {
     fn new(limits: Limits) -> Bench {
-        let mut store = Store::new(limits, Optimisations::BOTH);
-        let volume = store.add_volume(BLOCK_BYTES);
-        let memory = Arc::new(MemoryDevice::new(
-            (BLOCKS * u64::from(BLOCK_BYTES)) as usize,
-        ));
-        let devices: Vec<Arc<dyn BlockDevice>> = vec![memory.clone()];
-        Bench {
-            store,
-            volume,
-            memory,
-            devices,
-        }
+        let block_bytes = BLOCK_BYTES as usize;
+        Bench::with(limits, block_bytes, block_bytes, BLOCKS)
     }
 
     fn load(&mut self, block: u64) {

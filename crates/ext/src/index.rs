@@ -389,6 +389,7 @@ impl Ext {
 
     /// Keeps the index in step: a name was added.
     pub(crate) fn index_added(&mut self, directory: u32, name: &[u8], logical: u64, offset: usize) {
+        self.hashed.name_added();
         if let Some(index) = self
             .inodes
             .get_mut(&directory)

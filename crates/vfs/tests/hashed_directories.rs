@@ -670,3 +670,60 @@ fn adding_and_finding_names_does_not_slow_down() {
     let (first, second) = (median(&adding[..5]), median(&adding[5..]));
     assert!(second < 4.0 * first, "{micros:?}");
 }
+
+/// Who creates a file has looked for its name before; that it was not there then says nothing about later.
+#[test]
+fn a_name_looked_for_in_vain_is_found_once_it_is_there() {
+    let image = Image::new("absent", &["-b", "1024", "-N", "4096"], "8m");
+    image.with("journal=ordered", |engine| {
+        assert_eq!(fill(engine, 24, 0, 500), 500);
+        let (root, d) = (engine.root(), directory(engine));
+        let is_there = |name: &[u8]| match engine.lookup(d, name) {
+            Ok(found) => {
+                engine.forget(found.inode, 1);
+                true
+            }
+            Err(error) => {
+                assert_eq!(error.errno(), 2, "{error}");
+                false
+            }
+        };
+        let old = engine
+            .create(root, b"old", &new_inode(FileType::Regular))
+            .unwrap();
+        type Way<'a> = (&'a [u8], &'a dyn Fn(&[u8]));
+        let ways: [Way<'_>; 5] = [
+            (b"created", &|name| {
+                let new = new_inode(FileType::Regular);
+                engine.create(d, name, &new).unwrap();
+            }),
+            (b"made", &|name| {
+                let new = new_inode(FileType::Directory);
+                engine.create(d, name, &new).unwrap();
+            }),
+            (b"linked", &|name| {
+                engine.link(old.inode, d, name).unwrap();
+            }),
+            (b"moved here", &|name| {
+                let mode = RenameMode::Replace;
+                engine.rename(root, b"old", d, name, mode).unwrap();
+            }),
+            (b"moved within", &|name| {
+                let mode = RenameMode::Replace;
+                engine.rename(d, b"created", d, name, mode).unwrap();
+            }),
+        ];
+        for (name, add) in ways {
+            assert!(!is_there(name) && !is_there(name));
+            add(name);
+            assert!(is_there(name), "{}", name.escape_ascii());
+            engine
+                .create(d, name, &new_inode(FileType::Regular))
+                .unwrap_err();
+        }
+        engine.unlink(d, b"linked").unwrap();
+        assert!(!is_there(b"linked") && is_there(b"moved within"));
+        assert_eq!(list(engine, d).len(), 500 + 3);
+    });
+    image.assert_sound("absent");
+}

@@ -30,6 +30,7 @@ mod verify;
 use backstitch_layout::{Error, Result};
 use backstitch_ordering::Volume;
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use crate::format::Inode;
 use crate::format::directory::entries;
@@ -53,6 +54,8 @@ const TAIL_BYTES: usize = 8;
 pub(crate) struct HashedDirectories {
     /// Whether the index can be believed; of those that are not in here nobody knows.
     trust: FxHashMap<u32, bool>,
+    /// A directory and the name that was last looked for in it in vain: who creates a file has looked for its name before.
+    absent: Option<(u32, SmallVec<[u8; 64]>)>,
 }
 
 impl HashedDirectories {
@@ -74,6 +77,16 @@ impl HashedDirectories {
     /// The directory is gone.
     pub(crate) fn forget(&mut self, directory: u32) {
         self.trust.remove(&directory);
+        self.absent = None;
+    }
+
+    fn is_absent(&self, directory: u32, name: &[u8]) -> bool {
+        matches!(&self.absent, Some((of, absent)) if *of == directory && absent[..] == *name)
+    }
+
+    /// The directory has another name.
+    pub(crate) fn name_added(&mut self) {
+        self.absent = None;
     }
 }
 
@@ -168,10 +181,16 @@ impl Ext {
         inode: &Inode,
         name: &[u8],
     ) -> Result<Option<Option<Found>>> {
+        if self.hashed.is_absent(number, name) {
+            return Ok(Some(None));
+        }
         let found = match self.search(v, number, inode, name) {
             Ok(None) => self.verify_once(v, number, inode).map(|()| None),
             other => other,
         };
+        if let Ok(None) = found {
+            self.hashed.absent = Some((number, name.into()));
+        }
         self.unless_fault(number, found)
     }
 
@@ -218,18 +237,15 @@ impl Ext {
         (logical, block): (u64, u64),
         name: &[u8],
     ) -> ByIndex<Option<Found>> {
-        for entry in entries(v.read(block)?, self.sb.inodes_count) {
-            let entry = entry.map_err(|e| corrupt_directory(number, logical, e))?;
-            if entry.inode != 0 && entry.name == name {
-                return Ok(Some(Found {
-                    inode: entry.inode,
-                    block,
-                    offset: entry.offset,
-                    logical,
-                }));
-            }
-        }
-        Ok(None)
+        let found = entries(v.read(block)?, self.sb.inodes_count)
+            .find_name(name)
+            .map_err(|e| corrupt_directory(number, logical, e))?;
+        Ok(found.map(|entry| Found {
+            inode: entry.inode,
+            block,
+            offset: entry.offset,
+            logical,
+        }))
     }
 
     fn tail_bytes(&self) -> usize {

@@ -61,6 +61,11 @@ for component in rustfmt:cargo-fmt clippy:cargo-clippy; do
     fi
 done
 
+# They are used for minutes at most: what takes their builds long is not worth it.
+CARGO_PROFILE_RELEASE_LTO=off
+CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
+CARGO_PROFILE_RELEASE_OPT_LEVEL=1
+export CARGO_PROFILE_RELEASE_LTO CARGO_PROFILE_RELEASE_CODEGEN_UNITS CARGO_PROFILE_RELEASE_OPT_LEVEL
 for pair in $missing_tools; do
     say "installing ${pair%%:*} ${pair#*:} from crates.io"
     cargo install --locked --quiet "${pair%%:*}" --version "${pair#*:}"

@@ -1,8 +1,10 @@
 //! The memory allocator's settings.
 
+use signal_hook::consts::SIGPIPE;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::sync::Arc;
 
 const TUNABLES: &str = "GLIBC_TUNABLES";
 const HUGE_PAGES: &str = "glibc.malloc.hugetlb";
@@ -10,14 +12,16 @@ const HUGE_PAGES: &str = "glibc.malloc.hugetlb";
 const BEGUN_ANEW: &str = "BACKSTITCH_BEGUN_ANEW";
 /// At most so often. Of starts in a row of which each fails one time in four, all fail one time in 65,000.
 const MOST_TIMES: u32 = 8;
+/// So much gets a mapping of its own, has huge pages in it, and is too much for glibc to learn from what it should map the next time.
+const PROBE_BYTES: usize = 64 << 20;
 
 /// Sets up the allocator of a process that has a file system in it. To be called while there is one thread, before anything was done:
 /// the process may begin anew.
 pub(crate) fn set_up() {
-    if cfg!(target_env = "gnu") {
+    if has_setting() {
         use_huge_pages();
-        use_one_arena();
     }
+    use_one_arena();
 }
 
 /// Begins the command anew with an allocator that asks for huge pages, unless its environment says what it is to do about them.
@@ -49,20 +53,51 @@ fn use_huge_pages() {
         .env(TUNABLES, settings)
         .env(BEGUN_ANEW, (times + 1).to_string())
         .exec();
-    // It goes without them as well.
+    // It goes without them as well, but the attempt has taken from it that it ignores this signal.
+    let _ = signal_hook::flag::register(SIGPIPE, Arc::default());
     tracing::debug!(%error, "cannot begin anew with huge pages");
 }
 
-/// Whether the kernel gives huge pages to who asks, and the heap did not ask.
+/// Whether the kernel gives huge pages to who asks, and the allocator does not ask.
 fn is_passed_over() -> bool {
     let modes = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
-    let maps = std::fs::read_to_string("/proc/self/smaps");
-    let (Ok(modes), Ok(maps)) = (modes, maps) else {
+    if !modes.is_ok_and(|modes| modes.contains("[madvise]")) {
         return false;
+    }
+    let mut probe: Vec<u8> = Vec::new();
+    if probe.try_reserve_exact(PROBE_BYTES).is_err() {
+        return false;
+    }
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
+    is_advised(&maps, probe.as_ptr().addr()) == Some(false)
+}
+
+/// Whether the memory at an address was asked huge pages for, as `smaps` says; `None` where it says nothing of it.
+fn is_advised(smaps: &str, address: usize) -> Option<bool> {
+    let holds = |line: &str| {
+        let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+        let number = |hex| usize::from_str_radix(hex, 16).ok();
+        Some((number(start)?..number(end)?).contains(&address))
     };
-    let heap = maps.split_once("[heap]").map(|(_, heap)| heap);
-    let flags = heap.and_then(|heap| heap.lines().find_map(|line| line.strip_prefix("VmFlags:")));
-    modes.contains("[madvise]") && flags.is_some_and(|flags| !flags.split(' ').any(|f| f == "hg"))
+    let mut lines = smaps.lines().skip_while(|line| holds(line) != Some(true));
+    let flags = lines.find_map(|line| line.strip_prefix("VmFlags:"))?;
+    Some(flags.split(' ').any(|flag| flag == "hg"))
+}
+
+/// Whether this allocator knows the setting: glibc 2.35 and later.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn has_setting() -> bool {
+    #[allow(unsafe_code)]
+    // SAFETY: it returns a string that is there as long as the program is.
+    let version = unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) };
+    let version = version.to_string_lossy();
+    let mut numbers = version.split('.').map(|number| number.parse().ok());
+    (numbers.next().flatten(), numbers.next().flatten()) >= (Some(2), Some(35))
+}
+
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+fn has_setting() -> bool {
+    false
 }
 
 /// Settings and this one.
@@ -98,5 +133,16 @@ mod tests {
         assert_eq!(with_huge_pages(OsString::new()), "glibc.malloc.hugetlb=1");
         let both = with_huge_pages("glibc.malloc.check=3".into());
         assert_eq!(both, "glibc.malloc.check=3:glibc.malloc.hugetlb=1");
+    }
+    #[test]
+    fn who_asked_is_found_in_the_list_of_mappings() {
+        let maps = "1000-2000 r-xp 00000000 00:00 0 [vdso]\nSize: 4 kB\nVmFlags: rd ex hg \n\
+            2000-9000 rw-p 00000000 00:00 0 \nVmFlags: rd wr ac \n\
+            f000-ff00 rw-p 00000000 00:00 0 [heap]\nVmFlags: rd wr ac hg\n";
+        assert_eq!(is_advised(maps, 0x1fff), Some(true));
+        assert_eq!(is_advised(maps, 0x2000), Some(false));
+        assert_eq!(is_advised(maps, 0xfe00), Some(true));
+        assert_eq!(is_advised(maps, 0x9000), None);
+        assert_eq!(is_advised("", 0x9000), None);
     }
 }

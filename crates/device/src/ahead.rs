@@ -142,7 +142,8 @@ impl Ahead {
         let end = match next_data(file, start).ok()? {
             Some(data) if data.start == start => return Some(data.end),
             Some(data) => end.min(data.start),
-            None => end,
+            // Not beyond the end of a file that somebody else cut.
+            None => end.min(file.metadata().ok()?.len()),
         };
         if !has_room(file) {
             return None;

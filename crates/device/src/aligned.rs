@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-/// Zeros at an aligned address. An allocator that is asked for aligned memory leaves gaps into which the next piece of the same length
+/// Memory at an aligned address, zeros at first. An allocator that is asked for aligned memory leaves gaps into which the next piece of the same length
 /// does not fit; so this is a part of a little more.
 #[derive(Debug, Default)]
 pub(crate) struct Aligned {

@@ -380,13 +380,15 @@ impl BlockDevice for FileDevice {
         if offset_bytes >= self.size_bytes {
             return Ok(None);
         }
-        let data = match next_data(&self.file, offset_bytes) {
-            Ok(Some(data)) => data.start..data.end.min(self.size_bytes),
-            Ok(None) => return Ok(None),
+        Ok(match next_data(&self.file, offset_bytes) {
+            // It may be empty: the host lets go of pages between two questions, and is asked again behind it.
+            Ok(Some(data)) if data.start < self.size_bytes => {
+                Some(data.start..data.end.min(self.size_bytes))
+            }
+            Ok(_) => None,
             // Disks, and hosts that cannot tell.
-            Err(_) => offset_bytes..self.size_bytes,
-        };
-        Ok((!data.is_empty()).then_some(data))
+            Err(_) => Some(offset_bytes..self.size_bytes),
+        })
     }
 
     fn reset_after_failure(&self) {

@@ -275,7 +275,7 @@ impl BlockDevice for PartitionDevice {
         let within = |at: u64| at.saturating_sub(self.offset_bytes).min(self.len_bytes);
         Ok(found
             .map(|range| within(range.start)..within(range.end))
-            .filter(|range| !range.is_empty()))
+            .filter(|range| range.start < self.len_bytes))
     }
 
     fn reset_after_failure(&self) {

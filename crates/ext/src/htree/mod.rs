@@ -84,7 +84,7 @@ impl HashedDirectories {
         matches!(&self.absent, Some((of, absent)) if *of == directory && absent[..] == *name)
     }
 
-    /// The directory has another name.
+    /// Some directory has another name.
     pub(crate) fn name_added(&mut self) {
         self.absent = None;
     }

@@ -134,6 +134,7 @@ mod tests {
         let both = with_huge_pages("glibc.malloc.check=3".into());
         assert_eq!(both, "glibc.malloc.check=3:glibc.malloc.hugetlb=1");
     }
+
     #[test]
     fn who_asked_is_found_in_the_list_of_mappings() {
         let maps = "1000-2000 r-xp 00000000 00:00 0 [vdso]\nSize: 4 kB\nVmFlags: rd ex hg \n\

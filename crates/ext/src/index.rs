@@ -214,19 +214,31 @@ impl Ext {
                 self.want_directory(v, inode)?;
                 return Err(Error::Miss);
             };
-            let found = entries(bytes, self.sb.inodes_count)
-                .find_name(name)
-                .map_err(|e| corrupt_directory(number, logical, e))?;
-            if let Some(entry) = found {
-                return Ok(Some(Found {
-                    inode: entry.inode,
-                    block,
-                    offset: entry.offset,
-                    logical,
-                }));
+            let found = self.find_in_block(bytes, number, (logical, block), name)?;
+            if found.is_some() {
+                return Ok(found);
             }
         }
         Ok(None)
+    }
+
+    /// Finds a name in the bytes of one of a directory's blocks.
+    pub(crate) fn find_in_block(
+        &self,
+        bytes: &[u8],
+        number: u32,
+        (logical, block): (u64, u64),
+        name: &[u8],
+    ) -> Result<Option<Found>> {
+        let found = entries(bytes, self.sb.inodes_count)
+            .find_name(name)
+            .map_err(|e| corrupt_directory(number, logical, e))?;
+        Ok(found.map(|entry| Found {
+            inode: entry.inode,
+            block,
+            offset: entry.offset,
+            logical,
+        }))
     }
 
     /// Brings a whole directory into memory, with one round of reads.

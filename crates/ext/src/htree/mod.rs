@@ -33,13 +33,12 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::format::Inode;
-use crate::format::directory::entries;
 use crate::format::features::{COMPAT_DIR_INDEX, RO_COMPAT_METADATA_CSUM};
 use crate::format::htree;
 use crate::format::htree::block::{IndexEntries, IndexFault, Root, is_unused};
 use crate::format::inode::FLAG_INDEX;
 use crate::format::superblock::{FLAG_SIGNED_HASH, FLAG_UNSIGNED_HASH};
-use crate::index::{Found, corrupt_directory};
+use crate::index::Found;
 use crate::layout::Ext;
 
 /// So many directories are remembered as right; with more, all are forgotten and looked at again when they are needed.
@@ -218,34 +217,16 @@ impl Ext {
     ) -> ByIndex<Option<Found>> {
         if name == b"." || name == b".." {
             let first = self.index_block(v, inode, 0, 0)?;
-            return self.find_in_block(v, number, (0, first), name);
+            return Ok(self.find_in_block(v.read(first)?, number, (0, first), name)?);
         }
         let mut path = self.way_to_name(v, inode, name)?;
         loop {
             let place = (path.leaf, path.physical);
-            let found = self.find_in_block(v, number, place, name)?;
+            let found = self.find_in_block(v.read(path.physical)?, number, place, name)?;
             if found.is_some() || !self.go_on(v, inode, &mut path)? {
                 return Ok(found);
             }
         }
-    }
-
-    fn find_in_block(
-        &self,
-        v: &mut Volume<'_>,
-        number: u32,
-        (logical, block): (u64, u64),
-        name: &[u8],
-    ) -> ByIndex<Option<Found>> {
-        let found = entries(v.read(block)?, self.sb.inodes_count)
-            .find_name(name)
-            .map_err(|e| corrupt_directory(number, logical, e))?;
-        Ok(found.map(|entry| Found {
-            inode: entry.inode,
-            block,
-            offset: entry.offset,
-            logical,
-        }))
     }
 
     fn tail_bytes(&self) -> usize {

@@ -35,6 +35,8 @@ pub struct PatchSpec {
     pub is_grouped: bool,
     /// Nothing on the disk leads to it yet.
     pub is_hidden: bool,
+    /// It is to stand apart from others of its block.
+    pub is_apart: bool,
 }
 
 impl PatchSpec {
@@ -45,6 +47,7 @@ impl PatchSpec {
             is_implied_times: false,
             is_grouped: false,
             is_hidden: false,
+            is_apart: false,
         }
     }
 }

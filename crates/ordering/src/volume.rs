@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backstitch_device::{Buffer, Slab};
-use backstitch_store::{BlockClass, Change, Miss, PatchId, Store, VolumeId};
+use backstitch_store::{BlockClass, Change, Miss, PatchId, Standing, Store, VolumeId};
 
 use crate::groups::{GroupId, Groups};
 use crate::mechanism::{Mechanism, Operation, PatchSpec};
@@ -223,8 +223,7 @@ impl<'a> Volume<'a> {
         self.scratch.extend_from_slice(after);
         self.mechanism
             .transform(self.store, &spec, &mut self.scratch);
-        let keeps_undo = self.mechanism.keeps_undo(&spec);
-        self.store.graph_mut().set_keeps_undo(keeps_undo);
+        self.stand(&spec);
         let joins = self
             .store
             .would_join(self.id, spec.block, &change, &self.scratch, into);
@@ -403,6 +402,26 @@ impl<'a> Volume<'a> {
             },
             after,
         )
+    }
+
+    /// As [`write`](Self::write) of metadata, apart from what else is pending on the block: neither waits for what the other waits for. It
+    /// takes undo data, and is worth them where somebody will soon wait for some of it.
+    pub fn write_apart(
+        &mut self,
+        block: u64,
+        offset_bytes: usize,
+        bytes: &[u8],
+        after: &[PatchId],
+    ) -> PatchId {
+        let spec = PatchSpec {
+            is_apart: true,
+            ..PatchSpec::new(block, BlockClass::Metadata)
+        };
+        let change = Change::Bytes {
+            offset_bytes: offset_bytes as u32,
+            bytes,
+        };
+        self.change_as(spec, change, after)
     }
 
     /// Flips bits of a block in memory.
@@ -589,9 +608,18 @@ impl<'a> Volume<'a> {
         {
             groups.heads(self.store.graph(), engaged, &mut self.scratch);
         }
-        let keeps_undo = self.mechanism.keeps_undo(&spec);
-        self.store.graph_mut().set_keeps_undo(keeps_undo);
+        self.stand(&spec);
         spec
+    }
+
+    /// How the patch is to stand to others of its block.
+    fn stand(&mut self, spec: &PatchSpec) {
+        let standing = match (spec.is_apart, self.mechanism.keeps_undo(spec)) {
+            (true, _) => Standing::Apart,
+            (false, true) => Standing::WithUndo,
+            (false, false) => Standing::Together,
+        };
+        self.store.graph_mut().set_standing(standing);
     }
 
     /// An empty patch for a set of patches; dead at once where the mechanism keeps no order.

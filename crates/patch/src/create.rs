@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use crate::graph::{Graph, NIL, Patch, PatchId, State, Zones};
+use crate::graph::{Graph, NIL, Patch, PatchId, Standing, State, Zones};
 use crate::links::LOOK;
 use crate::planted::Planted;
 use crate::search::{SEARCH_LIMIT, Target};
@@ -280,7 +280,12 @@ impl Graph {
     /// Asks whether the change can go without undo data, and leaves in `deps` what the patch is to depend on then: an empty patch
     /// that stands for patches of this very block is replaced by what else it stands for.
     fn hardness(&mut self, block: BlockId, deps: &mut Vec<u32>) -> Hardness {
-        if !self.optimisations.hard || self.keeps_undo {
+        let stays_soft = match self.standing {
+            Standing::Together => false,
+            Standing::WithUndo => true,
+            Standing::Apart => !deps.is_empty(),
+        };
+        if !self.optimisations.hard || stays_soft {
             return Hardness::No;
         }
         if deps
@@ -299,8 +304,10 @@ impl Graph {
         if is_settled && self.brings_more_to_wait_for(self.blocks[block.0 as usize].hard, deps) {
             return Hardness::No;
         }
-        let softs_convert =
-            nobody_waits_for_this_block && !is_settled && !self.has_deep_soft(block.0);
+        let softs_convert = nobody_waits_for_this_block
+            && !is_settled
+            && self.standing != Standing::Apart
+            && !self.has_deep_soft(block.0);
         let mut i = 0;
         while i < deps.len() {
             let d = &self.patches[deps[i] as usize];

@@ -240,6 +240,20 @@ impl Block {
     }
 }
 
+/// How a new patch stands to the others of its block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Standing {
+    /// As is cheapest: one with the others where that can be.
+    #[default]
+    Together,
+    /// It keeps its undo data, though it could do without: so that the block can be written at any time without it, and without what
+    /// it depends on.
+    WithUndo,
+    /// It waits for nothing that others of the block wait for, nor do these wait for what it depends on. So it keeps its undo data, and
+    /// where it depends on nothing, the others keep theirs.
+    Apart,
+}
+
 /// The patch graph; see the crate's documentation.
 pub struct Graph {
     pub(crate) patches: Vec<Patch>,
@@ -251,8 +265,7 @@ pub struct Graph {
     /// So many edges may be looked at for duplicates (see `Graph::add_edge`).
     pub(crate) thinning_credit: u64,
     pub(crate) optimisations: Optimisations,
-    /// New patches are to keep their undo data.
-    pub(crate) keeps_undo: bool,
+    pub(crate) standing: Standing,
     pub(crate) counters: Counters,
     pub(crate) hook: Option<Box<dyn Hook>>,
     /// Tokens of watched empty patches that committed, until the owner takes them.
@@ -292,7 +305,7 @@ impl Graph {
             search_mark: 0,
             thinning_credit: 0,
             optimisations,
-            keeps_undo: false,
+            standing: Standing::default(),
             counters: Counters::default(),
             hook: None,
             fired: Vec::new(),
@@ -315,10 +328,9 @@ impl Graph {
         self.hook = hook;
     }
 
-    /// From now on new patches keep their undo data (or no longer do), though they could do without: so that their blocks can be
-    /// written at any time without them, and without what they depend on.
-    pub fn set_keeps_undo(&mut self, keeps_undo: bool) {
-        self.keeps_undo = keeps_undo;
+    /// From now on new patches stand so to the others of their blocks.
+    pub fn set_standing(&mut self, standing: Standing) {
+        self.standing = standing;
     }
 
     /// The figures so far.

@@ -18,7 +18,7 @@
 //! Everything that a transaction changes waits for one and the same empty patch, and for nothing else. So that is a run too: it waits
 //! for the empty patch, none of its blocks is ready before that commits, and a block joins it without a new edge.
 
-use crate::graph::{Graph, NIL, PatchId, State};
+use crate::graph::{Graph, NIL, PatchId, Standing, State};
 use crate::links::LOOK;
 use crate::planted::Planted;
 use crate::undo::Undo;
@@ -112,7 +112,10 @@ impl Graph {
 
     /// What a run with a change with these dependencies is to wait for, `NIL` for nothing; `None` where it can be in none.
     fn runs_after(&self, dependencies: &[PatchId]) -> Option<u32> {
-        if !self.optimisations.hard || !self.optimisations.merge || self.keeps_undo {
+        if !self.optimisations.hard
+            || !self.optimisations.merge
+            || self.standing != Standing::Together
+        {
             return None;
         }
         let mut live = dependencies.iter().filter_map(|d| self.index_of(*d));

@@ -46,6 +46,19 @@ impl Graph {
         (state, Wanted::of(&patches))
     }
 
+    /// Whether a block has anything of that which could not be written now.
+    pub fn has_wanted_waiting(&self, block: BlockId, wanted: &Wanted) -> bool {
+        let mut index = (self.blocks.get(block.0 as usize)).map_or(NIL, |b| b.first);
+        while index != NIL {
+            let p = &self.patches[index as usize];
+            if !p.ready && wanted.has(index) {
+                return true;
+            }
+            index = p.next_in_block;
+        }
+        false
+    }
+
     /// Whether a block has anything of that which could be written now.
     pub fn has_wanted_ready(&self, block: BlockId, wanted: &Wanted) -> bool {
         let Some(b) = self.blocks.get(block.0 as usize) else {

@@ -89,9 +89,9 @@ impl Store {
         match goal {
             Goal::Patches(targets) => {
                 let mut units = Vec::new();
-                self.graph.closure(targets, &mut units);
+                let (_, wanted) = self.graph.closure_remembered(targets, &mut units);
                 let slots = self.slots_of(&units);
-                self.write_avoiding_rollback(&slots, &mut versions);
+                self.write_avoiding_rollback(&slots, Some(&wanted), &mut versions);
             }
             Goal::Expired | Goal::Oldest => {
                 self.collect_oldest(goal, now, max_bytes, &mut versions)
@@ -99,7 +99,7 @@ impl Store {
             Goal::All => {
                 let mut slots = Vec::new();
                 self.take_while_fits(self.queue.all(), max_bytes, &mut slots);
-                self.write_avoiding_rollback(&slots, &mut versions);
+                self.write_avoiding_rollback(&slots, None, &mut versions);
             }
         }
         self.requests_of(versions)
@@ -123,14 +123,14 @@ impl Store {
             };
             let mut slots: Vec<u32> = self.queue.all().filter(is_wanted).collect();
             slots.sort_unstable();
-            self.write_avoiding_rollback(&slots, &mut versions);
+            self.write_avoiding_rollback(&slots, Some(&wanted), &mut versions);
             rounds.wanted = Some(wanted);
         }
         if versions.slots.is_empty() {
             let mut units = Vec::new();
             let (_, wanted) = self.graph.closure_remembered(&targets(), &mut units);
             let slots = self.slots_of(&units);
-            self.write_avoiding_rollback(&slots, &mut versions);
+            self.write_avoiding_rollback(&slots, Some(&wanted), &mut versions);
             *rounds = Rounds {
                 wanted: Some(wanted),
                 left: ROUNDS_REMEMBERED,
@@ -199,14 +199,25 @@ impl Store {
 
     /// Takes up the units that need no rollback, and those that will need one however long they wait: somebody waits for this, and
     /// each round costs a flush. The others only where there are few of these: what completes first may spare them the rollback, but
-    /// a round of few blocks costs a flush like any other.
-    fn write_avoiding_rollback(&mut self, slots: &[u32], versions: &mut Versions) {
+    /// a round of few blocks costs a flush like any other. In a small closure what would have to be left out spares nobody who waits
+    /// a write, unless it is `wanted` itself.
+    fn write_avoiding_rollback(
+        &mut self,
+        slots: &[u32],
+        wanted: Option<&Wanted>,
+        versions: &mut Versions,
+    ) {
         let mut left = Vec::new();
+        let wanted = wanted.filter(|_| slots.len() < LARGE_CLOSURE);
         for index in slots {
             let mut leaves = false;
             versions.wanted.clear();
             for unit in self.units(*index) {
-                if !self.graph.must_roll_back(unit) && self.graph.would_roll_back(unit) {
+                let may_be_whole = wanted.is_none_or(|w| self.graph.has_wanted_waiting(unit, w));
+                if may_be_whole
+                    && !self.graph.must_roll_back(unit)
+                    && self.graph.would_roll_back(unit)
+                {
                     leaves = true;
                 } else {
                     versions.wanted.push(unit);

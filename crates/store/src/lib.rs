@@ -32,7 +32,7 @@ mod units;
 pub use backstitch_device::{Buffer, Slab, Slabs};
 pub use backstitch_patch::{
     BlockId, Change, Event, Graph, Hook, Optimisations, PatchId, PatchInfo, PatchKind,
-    SnapshotPatch, UndoData,
+    SnapshotPatch, Standing, UndoData,
 };
 pub use batch::{Batch, Goal, Rounds};
 pub use stats::StoreStats;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use backstitch_patch::model::Model;
 use backstitch_patch::{
     BlockId, Change, DependencyError, Event, Graph, Hook, Optimisations, PatchId, PatchKind,
-    Planted, Version,
+    Planted, Standing, Version,
 };
 use proptest::prelude::*;
 
@@ -89,9 +89,9 @@ pub(crate) enum Step {
     Complete {
         block: u32,
     },
-    /// From now on changes keep their undo data, or no longer do.
-    KeepUndo {
-        keep: bool,
+    /// From now on changes stand so to the others of their blocks.
+    Stand {
+        standing: Standing,
     },
 }
 
@@ -122,7 +122,12 @@ fn step() -> impl Strategy<Value = Step> {
         1 => prop::collection::vec(0u16..30, 1..3).prop_map(|targets| Step::Sync { targets }),
         8 => (0..BLOCKS).prop_map(|block| Step::Start { block }),
         8 => (0..BLOCKS).prop_map(|block| Step::Complete { block }),
-        2 => prop::bool::weighted(0.3).prop_map(|keep| Step::KeepUndo { keep }),
+        2 => prop_oneof![
+            2 => Just(Standing::Together),
+            1 => Just(Standing::WithUndo),
+            1 => Just(Standing::Apart),
+        ]
+        .prop_map(|standing| Step::Stand { standing }),
     ]
 }
 
@@ -437,7 +442,7 @@ impl Run {
                 self.start(BlockId(*block))?;
             }
             Step::Complete { block } => self.complete(BlockId(*block)),
-            Step::KeepUndo { keep } => self.graph.set_keeps_undo(*keep),
+            Step::Stand { standing } => self.graph.set_standing(*standing),
         }
         self.compare()
     }

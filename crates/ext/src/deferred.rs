@@ -333,6 +333,7 @@ impl Ext {
 
     /// Does what has become due. True where there was anything.
     pub(crate) fn do_deferred(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<bool> {
+        let gave_back = self.give_back(v, now)?;
         self.forget_unused_table_blocks(v);
         self.end_gathering(v);
         let mut fired = std::mem::take(&mut self.deferred.fired);
@@ -347,7 +348,7 @@ impl Ext {
             self.look_at_idle(v);
             self.deferred.looked_at_idle = (v.retired(), now.seconds, self.deferred.idle.len());
         }
-        self.free_ready_items(v)
+        Ok(self.free_ready_items(v)? || gave_back)
     }
 
     /// Frees what waits for nothing, a bounded part of it. True where there was anything.

@@ -17,6 +17,7 @@ use crate::groups::Run;
 use crate::inodes::InodeEditor;
 use crate::layout::Ext;
 use crate::map::{Mapped, Path};
+use crate::moved::{Moved, Moves};
 use crate::place::{Picks, Purpose};
 use crate::planted::{Planted, planted, unless, unless_all};
 
@@ -28,6 +29,8 @@ pub(crate) struct Extension {
     pub(crate) run: Run,
     /// New indirect blocks, in the order in which the walk over the run meets them (outermost first).
     pub(crate) indirects: SmallVec<[u64; 3]>,
+    /// Those that were there and go to new places.
+    pub(crate) moves: Moves,
 }
 
 /// What new blocks are to hold.
@@ -95,10 +98,12 @@ impl Ext {
                 }
             }
             if indirects.len() == needed {
+                let moves = self.gather_moves(v, number, inode, run, logical)?;
                 return Ok(Extension {
                     logical,
                     run,
                     indirects,
+                    moves,
                 });
             }
             // Not enough for both: fewer contents leave more for the pointers.
@@ -158,7 +163,7 @@ impl Ext {
     }
 
     /// The blocks of a range at which another leaf of the tree begins, and the first.
-    fn leaf_starts(&self, logical: u64, len: u64) -> impl Iterator<Item = u64> + use<> {
+    pub(crate) fn leaf_starts(&self, logical: u64, len: u64) -> impl Iterator<Item = u64> + use<> {
         let n = self.pointers_per_block();
         let direct = DIRECT_POINTERS as u64;
         let end = logical + len;
@@ -201,6 +206,7 @@ impl Ext {
                 &mut bits,
             );
         }
+        self.mark_moves(v, &extension.moves, &mut bits);
         v.hide(true);
         let data = self.write_new_blocks(v, number, run, contents);
         // Nor does anybody look at pointers behind the end.
@@ -241,15 +247,21 @@ impl Ext {
         };
         // Of a file that is not on the disk, what indirect blocks point to need not be there before they are: everything is there
         // before the inode.
-        let is_unborn = tree.only_changes_existing()
+        let is_apart = self.keeps_contents_apart(v, number);
+        let is_unborn = !is_apart
+            && tree.only_changes_existing()
             && (planted(Planted::EntryAsOfUnborn) || {
                 let mut after = before_inode.clone();
                 tree.awaited(v, &bits, &mut after);
                 self.is_unborn_with(v, number, &after, edit)
             });
+        let is_append = end > inode.size && tree.is_behind_existing();
         tree.write(v, self.block_size(), &bits, &mut before_inode, is_unborn);
         v.hide(false);
-        let id = self.change_inode(v, number, &before_inode, edit);
+        let id = match is_apart {
+            true => self.change_inode_apart(v, number, &before_inode, edit),
+            false => self.change_inode(v, number, &before_inode, edit),
+        };
         let grows = self.has_grown(number);
         let state = self.state(number);
         debug_assert!(
@@ -263,6 +275,12 @@ impl Ext {
         if fills_end {
             state.end_filled = Some(id);
         }
+        state.is_apart |= is_apart;
+        if is_append {
+            state.is_appended = true;
+            self.left_places.expected.note_done();
+        }
+        self.note_moves(v, number, &extension.moves, id, now);
         self.note_taken(number, run, grows);
         (data[0], id)
     }
@@ -350,7 +368,12 @@ impl Ext {
             let Ok((existing, _)) = self.resolve(v, inode, &path) else {
                 continue;
             };
-            let leaf = tree.leaf_for(&path, &existing, &mut fresh, pointers);
+            let mut places = Places {
+                fresh: &mut fresh,
+                moves: &extension.moves,
+                pointers: &mut *pointers,
+            };
+            let leaf = tree.leaf_for(&path, &existing, &mut places);
             let data = &data[offset..offset + count];
             let after = unless_all(Planted::IndirectEntryWithoutContents, data);
             let index = path.indices[path.depth - 1];
@@ -379,7 +402,10 @@ struct Tree {
 
 struct Node {
     block: u64,
+    /// Nothing on the disk leads to it.
     is_new: bool,
+    /// Where it was before, and still has what it held.
+    moved_from: Option<u64>,
     /// A path that leads here, and to which of the indirect blocks on it.
     path: Path,
     level: usize,
@@ -392,21 +418,25 @@ struct Node {
     has_parent: bool,
 }
 
+/// Where indirect blocks go.
+struct Places<'a> {
+    /// New ones.
+    fresh: &'a mut dyn Iterator<Item = u64>,
+    /// Those that were there and go elsewhere.
+    moves: &'a [Moved],
+    /// The inode's pointers to them.
+    pointers: &'a mut [Option<u32>; DIRECT_POINTERS + 3],
+}
+
 impl Tree {
     /// The place of the leaf that a path leads through, made with every missing block above it.
-    fn leaf_for(
-        &mut self,
-        path: &Path,
-        existing: &[u64; 3],
-        fresh: &mut impl Iterator<Item = u64>,
-        pointers: &mut [Option<u32>; DIRECT_POINTERS + 3],
-    ) -> usize {
+    fn leaf_for(&mut self, path: &Path, existing: &[u64; 3], places: &mut Places<'_>) -> usize {
         let mut parent: Option<usize> = None;
         for (level, block) in existing.iter().enumerate().take(path.depth) {
             let is_it = |n: &Node| n.level == level && n.path.shares(path, level);
             let at = match self.nodes.iter().position(is_it) {
                 Some(at) => at,
-                None => self.add(*block, fresh, path, level, parent, pointers),
+                None => self.add(*block, places, path, level, parent),
             };
             parent = Some(at);
         }
@@ -416,23 +446,24 @@ impl Tree {
     fn add(
         &mut self,
         existing: u64,
-        fresh: &mut impl Iterator<Item = u64>,
+        places: &mut Places<'_>,
         path: &Path,
         level: usize,
         parent: Option<usize>,
-        pointers: &mut [Option<u32>; DIRECT_POINTERS + 3],
     ) -> usize {
-        let is_new = existing == 0;
-        // The gather phase picked as many blocks as the walk meets missing ones.
-        let block = if is_new {
-            fresh.next().unwrap_or(0)
-        } else {
-            existing
+        let moved = places.moves.iter().find(|moved| moved.from == existing);
+        let is_new = existing == 0 || moved.is_some();
+        let block = match moved {
+            Some(moved) => moved.to,
+            // The gather phase picked as many blocks as the walk meets missing ones.
+            None if is_new => places.fresh.next().unwrap_or(0),
+            None => existing,
         };
         let at = self.nodes.len();
         self.nodes.push(Node {
             block,
             is_new,
+            moved_from: moved.map(|moved| moved.from),
             path: *path,
             level,
             entries: SmallVec::new(),
@@ -447,7 +478,7 @@ impl Tree {
                     self.nodes[parent].entries.push(entry);
                     self.nodes[parent].children.push(at);
                 }
-                None => pointers[path.root] = Some(block as u32),
+                None => places.pointers[path.root] = Some(block as u32),
             }
         }
         at
@@ -457,6 +488,12 @@ impl Tree {
     /// could not be asked beforehand what becomes of a change that waits for it.
     fn only_changes_existing(&self) -> bool {
         !self.nodes.is_empty() && self.nodes.iter().all(|n| !n.is_new)
+    }
+
+    /// Whether the blocks are behind indirect blocks that were there, be it elsewhere.
+    fn is_behind_existing(&self) -> bool {
+        let was_there = |n: &Node| !n.is_new || n.moved_from.is_some();
+        !self.nodes.is_empty() && self.nodes.iter().all(was_there)
     }
 
     /// Appends what the inode's change is to come after where nothing on the disk leads to the file: all that the entries point to, and
@@ -506,7 +543,10 @@ impl Tree {
                 }
                 continue;
             }
-            let mut contents = vec![0; block_size];
+            let mut contents = match node.moved_from.and_then(|from| v.peek(from)) {
+                Some(before) => before.to_vec(),
+                None => vec![0; block_size],
+            };
             for (index, blocks) in &node.entries {
                 let bytes = pointers_to(blocks);
                 contents[index * 4..index * 4 + bytes.len()].copy_from_slice(&bytes);

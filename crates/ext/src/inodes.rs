@@ -78,6 +78,10 @@ pub(crate) struct InodeState {
     pub(crate) goal: u64,
     /// Blocks were added to it before.
     pub(crate) has_grown: bool,
+    /// What leads to its first contents stands apart from what made it.
+    pub(crate) is_apart: bool,
+    /// Blocks were added behind an indirect block that was there before, and nobody has flushed it since.
+    pub(crate) is_appended: bool,
 }
 
 /// What stands for patches: the only one that is left of them, else an empty one. Whoever changes nothing again and again makes none.
@@ -448,6 +452,22 @@ impl Ext {
         id
     }
 
+    /// As [`change_inode`](Self::change_inode), kept apart from what else is pending on the inode's block.
+    pub(crate) fn change_inode_apart(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: u32,
+        after: &[PatchId],
+        edit: impl FnOnce(&mut InodeEditor),
+    ) -> PatchId {
+        let id = self.edit_inode_by(inode, edit, v, |v, block, at, bytes| {
+            v.write_apart(block, at, bytes, after)
+        });
+        let id = id.unwrap_or_else(|| all_of(v, after));
+        self.note_change(v, inode, id);
+        id
+    }
+
     /// Changes nothing but times, as somebody asked for.
     fn set_times(&mut self, v: &mut Volume<'_>, inode: u32, edit: impl FnOnce(&mut InodeEditor)) {
         let id = self.edit_inode(v, inode, &[], edit);
@@ -520,7 +540,10 @@ impl Ext {
         bytes.resize(size, 0);
         // Nothing leads to it: its name comes after it.
         let before = v.hide(true);
-        let id = v.write(block, BlockClass::Metadata, at, &bytes, after);
+        let id = match self.keeps_apart(v) {
+            true => v.write_apart(block, at, &bytes, after),
+            false => v.write(block, BlockClass::Metadata, at, &bytes, after),
+        };
         v.hide(before);
         self.note_change(v, number, id);
         id

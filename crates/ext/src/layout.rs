@@ -13,9 +13,11 @@ use crate::format::{NAME_MAX_BYTES, ROOT_INODE, Superblock};
 use crate::groups::Groups;
 use crate::htree::HashedDirectories;
 use crate::inodes::InodeState;
+use crate::moved::LeftPlaces;
 use crate::place::Windows;
 use crate::reclaim::Reclaim;
 use crate::references::References;
+use crate::spares::Spares;
 use crate::xattrs::SharedBlocks;
 
 /// An open ext2 file system.
@@ -23,6 +25,10 @@ pub(crate) struct Ext {
     pub(crate) sb: Superblock,
     pub(crate) groups: Groups,
     pub(crate) windows: Windows,
+    pub(crate) spares: Spares,
+    pub(crate) left_places: LeftPlaces,
+    /// Both are to be given back, whoever may need them.
+    pub(crate) is_asked_back: bool,
     /// How often somebody above refers to an inode; 0 is not in here. Apart from the rest, for the kernel refers to many.
     pub(crate) references: References,
     /// What is known in memory of inodes with changes not yet on disk, or that have no name any more.
@@ -77,8 +83,8 @@ impl Ext {
     }
 
     /// There is no space: final, or is some on its way?
-    pub(crate) fn no_space(&self) -> Error {
-        if !self.deferred.is_empty() {
+    pub(crate) fn no_space(&mut self) -> Error {
+        if self.ask_back() || !self.deferred.is_empty() {
             Error::WaitForFrees
         } else if self.reclaim.is_some() {
             Error::WaitForReclaim
@@ -122,7 +128,8 @@ impl FileSystem for Ext {
 
     fn statistics(&self) -> FileSystemStatistics {
         // What waits for its turn to be freed is as good as free: who needs it waits for it.
-        let free = self.groups.free_blocks() + self.deferred.pending_blocks();
+        let kept = self.left_places.count() as u64;
+        let free = self.groups.free_blocks() + self.deferred.pending_blocks() + kept;
         FileSystemStatistics {
             block_size_bytes: self.sb.block_size,
             blocks: self
@@ -132,7 +139,9 @@ impl FileSystem for Ext {
             free_blocks: free,
             available_blocks: free.saturating_sub(self.sb.r_blocks_count),
             inodes: self.sb.inodes_count.into(),
-            free_inodes: u64::from(self.groups.free_inodes()) + self.deferred.pending_inodes(),
+            free_inodes: u64::from(self.groups.free_inodes())
+                + self.deferred.pending_inodes()
+                + self.spares.count() as u64,
             name_max_bytes: NAME_MAX_BYTES as u32,
         }
     }
@@ -357,6 +366,7 @@ impl FileSystem for Ext {
         targets: &mut Vec<PatchId>,
     ) {
         self.collect_sync_targets(v, inode.0, data_only, targets);
+        self.note_flushed(v, inode.0, targets);
     }
 
     fn prepare_commit(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<()> {
@@ -396,6 +406,7 @@ impl FileSystem for Ext {
 
     fn retry_deferred(&mut self) {
         self.deferred.take_up_again();
+        self.ask_back();
     }
 
     fn free_space(&self) -> FreeSpaceReader {

@@ -41,6 +41,7 @@ mod layout;
 mod map;
 pub mod mkfs;
 mod mount;
+mod moved;
 mod name_table;
 mod names;
 mod orphans;
@@ -56,6 +57,7 @@ pub mod repair;
 mod replace;
 mod room;
 mod shrink;
+mod spares;
 pub mod steps;
 mod xattrs;
 

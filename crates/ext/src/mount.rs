@@ -89,6 +89,9 @@ impl LayoutKind for Ext2 {
         let max_file_bytes = sb.max_file_size();
         let mut ext = Ext {
             groups: Groups::new(&sb, &descriptors),
+            spares: Default::default(),
+            left_places: Default::default(),
+            is_asked_back: false,
             windows: Windows::default(),
             references: Default::default(),
             inodes: Default::default(),

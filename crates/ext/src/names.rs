@@ -17,6 +17,7 @@ use crate::inodes::{InodeEditor, PendingName};
 use crate::layout::{Ext, check_name};
 use crate::place::{Picks, Purpose};
 use crate::planted::{Planted, unless, unless_all};
+use crate::spares::Spare;
 use crate::xattrs::Inheritance;
 
 /// Where a new name goes.
@@ -43,6 +44,8 @@ impl Place {
 /// A new inode that was decided on.
 struct Plan<'a> {
     number: u32,
+    /// Where it is marked as used already.
+    spare: Option<Spare>,
     new: &'a NewInode<'a>,
     mode: u16,
     gid: u32,
@@ -159,6 +162,9 @@ impl Ext {
             self.note_reach(v, number, &pending);
         }
         self.note_name(v, number, pending);
+        if new.file_type == FileType::Regular {
+            self.note_made(v, number, now);
+        }
         Ok(number)
     }
 
@@ -172,8 +178,13 @@ impl Ext {
         place: &Place,
     ) -> Result<Plan<'a>> {
         let is_directory = new.file_type == FileType::Directory;
-        let Some(number) = self.pick_inode(v, directory, name, is_directory)? else {
-            return Err(self.no_space());
+        let spare = self.spare_for(directory, name, new.file_type);
+        let number = match spare {
+            Some(spare) => spare.inode,
+            None => match self.pick_inode(v, directory, name, is_directory)? {
+                Some(number) => number,
+                None => return Err(self.no_space()),
+            },
         };
         let (block, _) = self.inode_place(number)?;
         v.read(block)?;
@@ -204,6 +215,7 @@ impl Ext {
         }
         Ok(Plan {
             number,
+            spare,
             new,
             mode: new.file_type.mode_bits() as u16 | permissions,
             gid: if setgid { parent.gid } else { new.gid },
@@ -223,6 +235,7 @@ impl Ext {
     ) -> PatchIds {
         let Plan {
             number,
+            spare,
             new,
             mode,
             gid,
@@ -230,7 +243,13 @@ impl Ext {
             inherited,
         } = plan;
         let is_directory = new.file_type == FileType::Directory;
-        let marked = self.set_inode_bit(v, number, is_directory);
+        let marked = match spare {
+            Some(spare) => {
+                self.spares.remove(self.sb.group_of_inode(number), spare);
+                unless(Planted::SpareWithoutBit, spare.marked)
+            }
+            None => self.set_inode_bit(v, number, is_directory),
+        };
         let mut before: PatchIds = smallvec![unless(Planted::InodeWithoutBit, marked)];
         let mut before_name = PatchIds::new();
         let bs = self.block_size();
@@ -292,6 +311,7 @@ impl Ext {
         state.made = Some(made);
         state.freed = None;
         state.never_alive = false;
+        state.is_apart = false;
         before_name.push(unless(Planted::NameWithoutInode, made));
         before_name
     }

@@ -489,7 +489,7 @@ impl Ext {
         Ok(None)
     }
 
-    fn free_inode_in(
+    pub(crate) fn free_inode_in(
         &mut self,
         v: &mut Volume<'_>,
         group: usize,
@@ -530,7 +530,7 @@ impl Ext {
     }
 
     /// A file goes where its directory is; where that is full, to groups at doubling distances, as FFS does it.
-    fn group_for_file(&self, home: usize, name: &[u8]) -> usize {
+    pub(crate) fn group_for_file(&self, home: usize, name: &[u8]) -> usize {
         let groups = self.groups.list.len();
         let good =
             |g: usize| self.groups.list[g].free_inodes > 0 && self.groups.list[g].free_blocks > 0;

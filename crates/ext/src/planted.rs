@@ -168,6 +168,8 @@ errors! {
     NameWithoutInode => "name-without-inode", "mkdir A; sync; creat A/f";
     /// A new inode is there, its bit is not: the inode is given away twice.
     InodeWithoutBit => "inode-without-bit", "mkdir A; sync; creat A/f";
+    /// A new inode before the bit that marks it, which was set ahead.
+    SpareWithoutBit => "spare-without-bit", "mkdir A; creat A/f; fsync A/f; creat A/g; creat A/h";
     /// The block of a new directory or of a long symlink is not marked.
     NewBlockWithoutBit => "new-block-without-bit", "mkdir A; sync; mkdir A/d";
     /// A new directory has no `.` and no `..`.

@@ -7,7 +7,7 @@ use crate::format::Inode;
 use crate::format::directory::OFFSET_INODE;
 use crate::format::inode::{DIRECT_POINTERS, FLAG_APPEND, FLAG_IMMUTABLE};
 use crate::index::Found;
-use crate::inodes::PendingName;
+use crate::inodes::{InodeEditor, PendingName};
 use crate::layout::Ext;
 use crate::planted::{Planted, planted, unless, unless_all};
 
@@ -241,13 +241,17 @@ impl Ext {
         let before = v.hide(true);
         // The list of orphans goes on in the same field.
         let is_listed = self.orphans.contains(&number);
-        let freed = self.change_inode(v, number, after, |e| {
+        let edit = |e: &mut InodeEditor| {
             e.set_links(0);
             if !is_listed {
                 e.set_dtime(now.seconds.clamp(1, u32::MAX.into()) as u32);
             }
             e.set_changed(now);
-        });
+        };
+        let freed = match self.keeps_apart(v) {
+            true => self.change_inode_apart(v, number, after, edit),
+            false => self.change_inode(v, number, after, edit),
+        };
         v.hide(before);
         let state = self.state(number);
         state.never_alive = state.made.is_some_and(|made| v.merged(made, freed));

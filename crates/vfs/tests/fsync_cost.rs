@@ -6,7 +6,8 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use backstitch_device::{FaultCounts, Loss, SlowFlushDevice};
-use support::{Disk, check, mount, new_image, write_new};
+use backstitch_vfs::{FileType, RenameMode};
+use support::{Disk, check, mount, new_image, new_inode, read_all, write_new};
 
 /// What the device was asked for between two moments.
 fn between(before: FaultCounts, after: FaultCounts) -> (u64, u64) {
@@ -63,6 +64,157 @@ fn an_overwrite_takes_one_flush_an_append_two_a_new_file_three() {
     assert!(overwrite.1 <= 2, "{overwrite:?}");
     assert!(append.1 <= 3, "{append:?}");
     assert!(new.1 <= 5, "{new:?}");
+    engine.unmount().unwrap();
+    assert!(check(&*disk.memory).is_clean());
+}
+
+/// Makes files in a directory and fsyncs each, with a name of its own or to replace the one before: flushes for each.
+fn flushed_files(
+    disk: &Disk,
+    engine: &backstitch_vfs::Engine,
+    directory: backstitch_vfs::InodeNumber,
+    replaces: bool,
+) -> Vec<u64> {
+    let make = |n: usize| {
+        let name = match replaces {
+            true => "new".to_owned(),
+            false => format!("message {n}"),
+        };
+        let mut file = None;
+        let (flushes, _) = cost(disk, engine, || {
+            *file.insert(write_new(engine, directory, &name, &[n as u8; 4000]))
+        });
+        engine.forget(file.expect("it was made"), 1);
+        if replaces {
+            let mode = RenameMode::Replace;
+            (engine.rename(directory, b"new", directory, b"kept", mode)).unwrap();
+        }
+        flushes
+    };
+    (0..FILES).map(make).collect()
+}
+
+const FILES: usize = 200;
+
+/// Most take so many flushes, and none less. The others: the writer has its turn twice a second, whatever else is to be said of them.
+fn assert_mostly(flushes: &[u64], expected: u64) {
+    let are_right = flushes.iter().filter(|f| **f == expected).count();
+    let none_less = flushes.iter().all(|f| *f >= expected);
+    assert!(
+        none_less && are_right >= flushes.len() * 4 / 5,
+        "not {expected}: {flushes:?}"
+    );
+}
+
+/// Whoever flushes each file that it makes waits for two flushes: what a new file waits for besides went with the flush before it.
+#[test]
+fn new_files_that_are_flushed_one_after_the_other_take_two_flushes_each() {
+    let disk = Disk::new(new_image(16 << 20, 2048), Loss::Half);
+    let engine = disk.mount().unwrap();
+    let free_before = engine.statistics().unwrap().free_inodes;
+    let directory = engine.create(engine.root(), b"mail", &new_inode(FileType::Directory));
+    let directory = directory.unwrap().inode;
+    let kept = write_new(&engine, directory, "kept", &[0; 4000]);
+    engine.fsync(kept, false).unwrap();
+    engine.forget(kept, 1);
+
+    let replaced = flushed_files(&disk, &engine, directory, true);
+    // Nothing was marked ahead before the first one.
+    assert!(replaced[0] >= 3);
+    assert_mostly(&replaced, 2);
+    // With a new block of the directory goes its inode.
+    assert_mostly(&flushed_files(&disk, &engine, directory, false), 2);
+    // The directory has more than one block now: the new name is in another than the one that is replaced. The link count, the name
+    // and the removal of the other are one after the other, for whoever flushes after the first rename.
+    assert_mostly(&flushed_files(&disk, &engine, directory, true)[1..], 3);
+
+    // What is marked ahead counts as free, and is at the end.
+    engine.sync().unwrap();
+    let free = engine.statistics().unwrap().free_inodes;
+    assert_eq!(free_before - free, FILES as u64 + 2);
+    engine.unmount().unwrap();
+    assert!(check(&*disk.memory).is_clean());
+}
+
+/// Behind an indirect block too: it goes to another place, and the inode shows that together with the size.
+#[test]
+fn flushed_appends_take_two_flushes_each_however_long_the_file_is() {
+    let disk = Disk::new(new_image(16 << 20, 512), Loss::Half);
+    let engine = disk.mount().unwrap();
+    let free_before = engine.statistics().unwrap().free_blocks;
+    let log = write_new(&engine, engine.root(), "log", &[1; 13 << 10]);
+    engine.fsync(log, false).unwrap();
+    let mut end = 13 << 10;
+    let mut flushes = |appends: usize, bytes: usize| -> Vec<u64> {
+        let mut append = |n: usize| {
+            let (flushes, _) = cost(&disk, &engine, || {
+                assert_eq!(
+                    engine.write(log, end, &vec![n as u8; bytes]).unwrap(),
+                    bytes
+                );
+                log
+            });
+            end += bytes as u64;
+            flushes
+        };
+        (0..appends).map(&mut append).collect()
+    };
+    assert_mostly(&flushes(200, 1 << 10), 2);
+    // From block 12 + 256 on two of them are on the way, a new one for each 256 blocks.
+    flushes(1, 70 << 10);
+    assert_mostly(&flushes(300, 1 << 10), 2);
+
+    // A file that goes takes nothing along that is not its, nor leaves anything: what its indirect blocks have left is free.
+    let bytes = read_all(&engine, log).unwrap();
+    assert_eq!(bytes.len() as u64, end);
+    assert_eq!(bytes[113 << 10..][..1 << 10], [100; 1 << 10]);
+    engine.unlink(engine.root(), b"log").unwrap();
+    engine.forget(log, 1);
+    engine.sync().unwrap();
+    assert_eq!(engine.statistics().unwrap().free_blocks, free_before);
+    engine.unmount().unwrap();
+    assert!(check(&*disk.memory).is_clean());
+}
+
+/// What is kept ready is nobody's: the last inode and the last block go to who asks for them.
+#[test]
+fn what_is_kept_ready_is_there_for_all_when_nothing_else_is_left() {
+    let disk = Disk::new(new_image(2 << 20, 64), Loss::Half);
+    let engine = disk.mount().unwrap();
+    let root = engine.root();
+    let log = write_new(&engine, root, "log", &[1; 20 << 10]);
+    engine.fsync(log, false).unwrap();
+    for n in 0..3_u64 {
+        let file = write_new(&engine, root, &format!("flushed {n}"), &[2; 100]);
+        engine.fsync(file, false).unwrap();
+        engine.write(log, (20 + n) << 10, &[3; 1 << 10]).unwrap();
+        engine.fsync(log, true).unwrap();
+    }
+    let free = engine.statistics().unwrap();
+    let new = new_inode(FileType::Regular);
+    let mut made = 0;
+    while engine
+        .create(root, format!("file {made}").as_bytes(), &new)
+        .is_ok()
+    {
+        made += 1;
+    }
+    assert_eq!(made, free.free_inodes);
+    let file = engine.lookup(root, b"file 0").unwrap().inode;
+    let free = engine.statistics().unwrap().free_blocks;
+    let mut end = 0;
+    while engine
+        .write(file, end, &[4; 1 << 10])
+        .is_ok_and(|written| written > 0)
+    {
+        end += 1 << 10;
+    }
+    // All of them but the indirect blocks.
+    let indirect = (end >> 10).div_ceil(256) + 1;
+    assert!(
+        (end >> 10) + indirect >= free,
+        "{end} bytes in {free} blocks"
+    );
     engine.unmount().unwrap();
     assert!(check(&*disk.memory).is_clean());
 }

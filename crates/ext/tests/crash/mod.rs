@@ -437,6 +437,29 @@ impl Machine {
     }
 
     /// Gives a directory an access control list that what is made in it inherits.
+    /// Appends to the longest file that there is, some bytes at a time, and fsyncs it each time.
+    fn append_and_flush(&mut self, random: &mut Random) -> String {
+        let files: Vec<InodeNumber> = (self.names.iter().filter(|n| !n.3).map(|n| n.2)).collect();
+        let mut longest = None;
+        for file in files {
+            let size = self.run(|fs, v, _| fs.attributes(v, file)).unwrap();
+            if size.file_type == FileType::Regular
+                && longest.is_none_or(|(_, len)| len < size.size_bytes)
+            {
+                longest = Some((file, size.size_bytes));
+            }
+        }
+        let Some((file, mut end)) = longest else {
+            return "nothing to append to".to_owned();
+        };
+        for _ in 0..2 + random.below(4) {
+            let data = vec![9; 500 + random.below(20_000)];
+            end += self.write_at(file, end, &data).unwrap_or(0) as u64;
+            self.fsync(file);
+        }
+        format!("append to {file} and flush, up to {end}")
+    }
+
     pub(crate) fn set_default_acl(&mut self, random: &mut Random) -> String {
         let directory = self.directory(random);
         let mut acl = vec![2, 0, 0, 0];
@@ -460,7 +483,24 @@ impl Machine {
     }
 
     pub(crate) fn operation(&mut self, random: &mut Random, number: usize) -> String {
-        match random.below(24) {
+        match random.below(27) {
+            24 => match self.some_file(random) {
+                Some(file) => {
+                    self.fsync(file);
+                    format!("fsync {file}")
+                }
+                None => "nothing to fsync".to_owned(),
+            },
+            25 => {
+                let made = self.create(random, number, 0);
+                let file = self.names.last().map(|n| n.2);
+                if let Some(file) = file {
+                    let _ = self.write_at(file, 0, &[7; 1500]);
+                    self.fsync(file);
+                }
+                format!("{made}, flushed")
+            }
+            26 => self.append_and_flush(random),
             0..=6 => {
                 let kind = random.below(5);
                 self.create(random, number, kind)

@@ -1,0 +1,186 @@
+//! Appends that somebody flushes: indirect blocks go to new places.
+//!
+//! Behind the twelfth block an append takes three rounds of writing by the rules of soft updates, each with a flush: the contents, the
+//! entry of an indirect block, the size. Where each append is flushed, two do: the indirect block is written to another place,
+//! with the new entry, beside the contents that it leads to, for nothing leads to it. Then the inode shows both, the block's new
+//! place and the size, in one patch. (Shadow pages, as far as one inode reaches.)
+//!
+//! The place that it leaves is where it goes the next time, once the inode that leaves it is on the disk. Until then, and after a crash,
+//! it is marked as used and is not.
+
+use backstitch_layout::{Result, Timestamp};
+use backstitch_ordering::{PatchId, Volume};
+use smallvec::SmallVec;
+
+use crate::format::Inode;
+use crate::groups::Run;
+use crate::layout::Ext;
+use crate::place::Picks;
+use crate::spares::{Expectation, UNUSED_SECONDS};
+
+/// So many places are kept at most.
+const PLACES_MAX: usize = 64;
+
+/// A place that an indirect block has left.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    /// The file whose block it was.
+    inode: u32,
+    block: u64,
+    /// Once this is on the disk nothing there leads to it.
+    left: PatchId,
+}
+
+/// Places that indirect blocks have left, and whether there should be any.
+#[derive(Debug, Default)]
+pub(crate) struct LeftPlaces {
+    /// Whether the next append will probably be flushed.
+    pub(crate) expected: Expectation,
+    list: Vec<Left>,
+    /// When one was added last, by the file system's clock.
+    used_seconds: i64,
+}
+
+impl LeftPlaces {
+    /// How many there are: as good as free.
+    pub(crate) fn count(&self) -> usize {
+        self.list.len()
+    }
+
+    pub(crate) fn are_due(&self, now: Timestamp) -> bool {
+        now.seconds >= self.used_seconds.saturating_add(UNUSED_SECONDS)
+    }
+}
+
+/// An indirect block that goes to a new place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moved {
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    /// It is marked as used: the block was there before.
+    is_marked: bool,
+}
+
+/// All of those on the way to a block, outermost first.
+pub(crate) type Moves = SmallVec<[Moved; 1]>;
+
+impl Ext {
+    /// The new places for all indirect blocks on the way to blocks that a file gets at its end; none where they stay.
+    pub(crate) fn gather_moves(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        inode: &Inode,
+        run: Run,
+        logical: u64,
+    ) -> Result<Moves> {
+        let stay = Moves::new();
+        let is_append = logical * self.block_size() as u64 >= inode.size;
+        let is_in_one_leaf = self.leaf_starts(logical, run.len).nth(1).is_none();
+        if !self.left_places.expected.holds()
+            || !self.can_look_ahead(v)
+            || !is_append
+            || !is_in_one_leaf
+            || inode.is_directory()
+        {
+            return Ok(stay);
+        }
+        let Some(path) = self.path_of(logical).filter(|path| path.depth > 0) else {
+            return Ok(stay);
+        };
+        let (indirects, _) = self.resolve(v, inode, &path)?;
+        let mut picks = Picks(smallvec::smallvec![run]);
+        let mut moves = Moves::new();
+        for from in &indirects[..path.depth] {
+            let mut pending = Vec::new();
+            if *from != 0 {
+                v.pending(*from, &mut pending);
+            }
+            // What it holds that is not on the disk waits for what is not ours.
+            if *from == 0 || !pending.is_empty() {
+                return Ok(stay);
+            }
+            let left = self.left_places.list.iter().find(|place| {
+                place.inode == number
+                    && !v.is_live(place.left)
+                    && !moves.iter().any(|m| m.to == place.block)
+            });
+            let (to, is_marked) = match left {
+                Some(place) => (place.block, true),
+                None => match self.pick_single(v, number, &picks)? {
+                    Some(block) => (block, false),
+                    None => return Ok(stay),
+                },
+            };
+            picks.0.push(Run { start: to, len: 1 });
+            moves.push(Moved {
+                from: *from,
+                to,
+                is_marked,
+            });
+        }
+        Ok(moves)
+    }
+
+    /// Has the new places marked as used. Appends the patches.
+    pub(crate) fn mark_moves(
+        &mut self,
+        v: &mut Volume<'_>,
+        moves: &[Moved],
+        bits: &mut crate::PatchIds,
+    ) {
+        for moved in moves {
+            if moved.is_marked {
+                self.left_places
+                    .list
+                    .retain(|place| place.block != moved.to);
+            } else {
+                let run = Run {
+                    start: moved.to,
+                    len: 1,
+                };
+                self.set_block_bits(v, run, bits);
+            }
+        }
+    }
+
+    /// The indirect blocks are in their new places once `shown` is on the disk.
+    pub(crate) fn note_moves(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        moves: &[Moved],
+        shown: PatchId,
+        now: Timestamp,
+    ) {
+        for moved in moves {
+            if self.left_places.list.len() >= PLACES_MAX {
+                let oldest = self.left_places.list.remove(0);
+                self.give_place_back(v, oldest);
+            }
+            self.left_places.used_seconds = now.seconds;
+            self.left_places.list.push(Left {
+                inode: number,
+                block: moved.from,
+                left: shown,
+            });
+        }
+    }
+
+    fn give_place_back(&mut self, v: &mut Volume<'_>, place: Left) {
+        let run = Run {
+            start: place.block,
+            len: 1,
+        };
+        self.defer_blocks(v, vec![run], &[place.left]);
+    }
+
+    /// Has all places freed that indirect blocks have left. True where there were any.
+    pub(crate) fn give_places_back(&mut self, v: &mut Volume<'_>) -> bool {
+        let places = std::mem::take(&mut self.left_places.list);
+        for place in &places {
+            self.give_place_back(v, *place);
+        }
+        !places.is_empty()
+    }
+}

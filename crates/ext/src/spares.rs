@@ -1,0 +1,238 @@
+//! New files that somebody will flush: mail, editors and databases wait for each file that they make.
+//!
+//! By the rules of soft updates a new file takes three rounds of writing, each with a flush: the bits and the contents, the inode, the
+//! name. Where files are flushed as soon as they are made, two do:
+//!
+//! - Some inodes are marked as used *ahead*, in the same round as a flush that goes to the disk anyway. A new file gets one of these, and
+//!   its inode has no bit to wait for. What is marked and not in use is what a crash may leave at any time.
+//! - What leads from the inode to its first contents is kept *apart* from what makes the inode. So the empty inode goes to the disk
+//!   beside the contents, and in the second round its pointers beside its name.
+//!
+//! Who makes files without flushing them gets neither: a patch more for each, with undo data, would be for nothing.
+
+use std::collections::VecDeque;
+
+use backstitch_layout::{FileType, Result, Timestamp};
+use backstitch_ordering::{PatchId, Volume};
+
+use crate::inodes::InodeState;
+use crate::layout::Ext;
+
+/// A flush speaks for so many of the next ones, and all flushes for so many at most.
+const NEXT_PER_FLUSH: u8 = 2;
+const NEXT_MAX: u8 = 16;
+/// So many inodes of a group are marked ahead at most, and no more than this part of its free ones; again when a quarter is left.
+const SPARES_MAX: u32 = 32;
+const FREE_PER_SPARE: u32 = 8;
+/// In so many groups at most.
+const GROUPS_MAX: usize = 16;
+/// What is kept ready is given back when nobody needed it for so long.
+pub(crate) const UNUSED_SECONDS: i64 = 2;
+
+/// Whether somebody will probably wait for what is done next: he did the last times.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Expectation {
+    /// Of so many of the next ones it is expected.
+    next: u8,
+}
+
+impl Expectation {
+    pub(crate) fn holds(self) -> bool {
+        self.next > 0
+    }
+
+    /// Something was done; that it will be waited for is not known yet.
+    pub(crate) fn note_done(&mut self) {
+        self.next = self.next.saturating_sub(1);
+    }
+
+    /// It was waited for.
+    pub(crate) fn note_flushed(&mut self) {
+        self.next = NEXT_MAX.min(self.next + NEXT_PER_FLUSH);
+    }
+}
+
+/// An inode that is marked as used ahead.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spare {
+    pub(crate) inode: u32,
+    /// The patch that marks it.
+    pub(crate) marked: PatchId,
+}
+
+/// Inodes marked ahead, and whether there should be any.
+#[derive(Debug, Default)]
+pub(crate) struct Spares {
+    /// Whether the next new file will probably be flushed.
+    expected: Expectation,
+    /// By their group.
+    groups: Vec<(u32, VecDeque<Spare>)>,
+    /// When a file was made last, by the file system's clock.
+    used_seconds: i64,
+}
+
+impl Spares {
+    fn of_group(&self, group: u32) -> Option<&VecDeque<Spare>> {
+        let found = self.groups.iter().find(|(g, _)| *g == group);
+        found.map(|(_, spares)| spares)
+    }
+
+    fn of_group_mut(&mut self, group: u32) -> &mut VecDeque<Spare> {
+        let at = match self.groups.iter().position(|(g, _)| *g == group) {
+            Some(at) => at,
+            None => {
+                self.groups.push((group, VecDeque::new()));
+                self.groups.len() - 1
+            }
+        };
+        &mut self.groups[at].1
+    }
+
+    /// How many there are: as good as free.
+    pub(crate) fn count(&self) -> usize {
+        self.groups.iter().map(|(_, spares)| spares.len()).sum()
+    }
+
+    /// A spare was given to a file.
+    pub(crate) fn remove(&mut self, group: u32, spare: Spare) {
+        self.of_group_mut(group)
+            .retain(|other| other.inode != spare.inode);
+    }
+
+    fn are_due(&self, now: Timestamp) -> bool {
+        now.seconds >= self.used_seconds.saturating_add(UNUSED_SECONDS)
+    }
+}
+
+impl Ext {
+    /// The inode that is marked ahead for a file where a new one of this name goes.
+    pub(crate) fn spare_for(
+        &self,
+        directory: u32,
+        name: &[u8],
+        file_type: FileType,
+    ) -> Option<Spare> {
+        let is_wanted = file_type == FileType::Regular && self.spares.expected.holds();
+        if !is_wanted || self.spares.groups.is_empty() {
+            return None;
+        }
+        let home = self.sb.group_of_inode(directory) as usize;
+        let group = self.group_for_file(home, name) as u32;
+        self.spares.of_group(group)?.front().copied()
+    }
+
+    /// A file was made: marks inodes ahead for the next ones. Their bitmap is in memory, or it is left for the next time.
+    pub(crate) fn note_made(&mut self, v: &mut Volume<'_>, inode: u32, now: Timestamp) {
+        self.spares.used_seconds = now.seconds;
+        if !self.spares.expected.holds() {
+            return;
+        }
+        self.spares.expected.note_done();
+        let group = self.sb.group_of_inode(inode);
+        let left = self.spares.of_group(group).map_or(0, VecDeque::len);
+        let g = self.groups.list[group as usize];
+        let is_room = left > 0 || self.spares.groups.len() < GROUPS_MAX;
+        let most = SPARES_MAX.min(g.free_inodes / FREE_PER_SPARE) as usize;
+        if 4 * left >= most
+            || !is_room
+            || !self.can_look_ahead(v)
+            || v.peek(g.inode_bitmap).is_none()
+        {
+            return;
+        }
+        for _ in left..most {
+            let Ok(Some(inode)) = self.free_inode_in(v, group as usize, false) else {
+                return;
+            };
+            let marked = self.set_inode_bit(v, inode, false);
+            self.spares
+                .of_group_mut(group)
+                .push_back(Spare { inode, marked });
+        }
+    }
+
+    /// A file is flushed, and so will probably be what is done next of what was done to it. What is marked ahead goes with a new one.
+    pub(crate) fn note_flushed(&mut self, v: &Volume<'_>, inode: u32, targets: &mut Vec<PatchId>) {
+        let Some(state) = self.inodes.get_mut(&inode) else {
+            return;
+        };
+        let is_new = state.made.is_some_and(|made| v.is_live(made));
+        let is_appended = std::mem::take(&mut state.is_appended);
+        if v.scopes_are_atomic() || !v.keeps_order() {
+            return;
+        }
+        if is_appended {
+            self.left_places.expected.note_flushed();
+        }
+        if !is_new {
+            return;
+        }
+        self.spares.expected.note_flushed();
+        let spares = self.spares.of_group(self.sb.group_of_inode(inode));
+        for spare in spares.into_iter().flatten() {
+            if targets.last() != Some(&spare.marked) {
+                targets.push(spare.marked);
+            }
+        }
+    }
+
+    /// Whether anything may be kept ready. Not under a patchgroup, for which a new file is one with its contents, nor while the reclaim
+    /// looks for what is marked and not in use.
+    pub(crate) fn can_look_ahead(&self, v: &Volume<'_>) -> bool {
+        v.keeps_order()
+            && !v.scopes_are_atomic()
+            && !v.is_grouped()
+            && self.reclaim.is_none()
+            && !self.has_leaks
+    }
+
+    /// Whether what is waited for and what can wait are to stand apart in blocks of the inode table.
+    pub(crate) fn keeps_apart(&self, v: &Volume<'_>) -> bool {
+        self.spares.expected.holds() && self.can_look_ahead(v)
+    }
+
+    /// Whether what leads from a file to contents is to stand apart from what makes its inode, which is not on the disk yet.
+    pub(crate) fn keeps_contents_apart(&self, v: &Volume<'_>, inode: u32) -> bool {
+        let is_new_file = |state: &InodeState| {
+            state.reach.is_none() && state.made.is_some_and(|made| v.is_pending(made))
+        };
+        self.keeps_apart(v) && self.inodes.get(&inode).is_some_and(|s| is_new_file(s))
+    }
+
+    /// Has all that is kept ready given back with the next deferred work. True where there is any.
+    pub(crate) fn ask_back(&mut self) -> bool {
+        self.is_asked_back = self.spares.count() + self.left_places.count() > 0;
+        self.is_asked_back
+    }
+
+    /// Gives back what is kept ready for nothing, or was asked back. True where there was any.
+    pub(crate) fn give_back(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<bool> {
+        let is_nothing = self.spares.groups.is_empty() && self.left_places.count() == 0;
+        if is_nothing || self.read_only.is_some() {
+            return Ok(false);
+        }
+        let mut any = false;
+        if self.is_asked_back || self.left_places.are_due(now) {
+            any = self.give_places_back(v);
+        }
+        if self.is_asked_back || self.spares.are_due(now) {
+            any |= self.give_spares_back(v)?;
+        }
+        self.is_asked_back = false;
+        Ok(any)
+    }
+
+    fn give_spares_back(&mut self, v: &mut Volume<'_>) -> Result<bool> {
+        let mut any = false;
+        while let Some((group, _)) = self.spares.groups.last() {
+            v.read(self.groups.list[*group as usize].inode_bitmap)?;
+            let (_, spares) = self.spares.groups.pop().unwrap_or_default();
+            for spare in spares {
+                self.clear_inode_bit(v, spare.inode, false);
+                self.note_freed_in_table(v, spare.inode);
+                any = true;
+            }
+        }
+        Ok(any)
+    }
+}

@@ -39,7 +39,7 @@ part_journal() { cargo test --release --locked -p backstitch-vfs --test journal_
 
 # ACE's sequences of one operation are explored to the end.
 part_explore() {
-    for workload in ace:1 seq:2 ace:2 random:2000; do
+    for workload in ace:1 seq:2 ace:2 random:2000 flushed:1000; do
         bounds="--exhaustive 2000 --samples 300"
         [ "$workload" != ace:1 ] || bounds=""
         # shellcheck disable=SC2086

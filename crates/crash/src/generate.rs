@@ -57,6 +57,24 @@ pub fn random(count: usize, seed: u64) -> Vec<Workload> {
     name(workloads.collect(), "random", seed as usize, tree().len())
 }
 
+/// `count` workloads of programs that flush what they do, mostly: files made, files that replace others, and a log that grows behind an
+/// indirect block, with something else now and then.
+pub fn flushed(count: usize, seed: u64) -> Vec<Workload> {
+    let workloads = (0..count as u64).map(|number| {
+        let mut random = Random::with_seed(seed.wrapping_mul(0x1_0000_0003).wrapping_add(number));
+        let mut operations = tree();
+        let mut grown = Grown::new();
+        for _ in 0..4 + random.usize(..8) {
+            match random.usize(..6) {
+                0 => operations.push(grown.operation(&mut random)),
+                _ => grown.flushed(&mut random, &mut operations),
+            }
+        }
+        operations
+    });
+    name(workloads.collect(), "flushed", seed as usize, tree().len())
+}
+
 /// Puts workloads into an order that depends on the seed only, so that the first ones are of every sort.
 pub fn shuffle(workloads: &mut [Workload], seed: u64) {
     let mut random = Random::with_seed(seed);
@@ -188,6 +206,7 @@ mod tests {
             .collect();
         assert_eq!(scripts.len(), first.len());
         assert_eq!(random(20, 7), random(20, 7));
+        assert_eq!(flushed(20, 7), flushed(20, 7));
         assert_ne!(random(20, 7)[3].operations, random(20, 8)[3].operations);
         let (mut one, mut other) = (ace(1), ace(1));
         shuffle(&mut one, 3);

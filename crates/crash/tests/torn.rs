@@ -90,6 +90,7 @@ fn single_operations_and_random_ones_stand_torn_blocks() {
         let mut workloads = generate::sequences(1);
         workloads.truncate(24);
         workloads.extend(generate::random(12, u64::from(block_bytes)));
+        workloads.extend(generate::flushed(6, u64::from(block_bytes)));
         let campaign = Campaign {
             ordering,
             image: ImageOptions {

@@ -7,6 +7,9 @@ use crate::operation::{Data, Operation, Path};
 
 const NAMES: [&str; 6] = ["foo", "bar", "baz", "D", "A", "x"];
 
+/// A file that only grows.
+const LOG: &str = "log";
+
 /// What a random workload has made so far, as far as it went well.
 pub(super) struct Grown {
     directories: Vec<String>,
@@ -107,6 +110,39 @@ impl Grown {
             }
             18 => Operation::Rmdir(plain(&self.directory(random))),
             _ => self.further_operation(random, &file),
+        }
+    }
+
+    /// What a program does that flushes it, if it does not forget to.
+    pub(super) fn flushed(&mut self, random: &mut Random, operations: &mut Vec<Operation>) {
+        let plain = Path::plain;
+        let len = [100, 1024, 3000, 14_000][random.usize(..4)];
+        let forgets = random.usize(..6) == 0;
+        if random.usize(..3) == 0 {
+            // Twelve blocks of 1024 bytes are in the inode itself.
+            if !self.files.iter().any(|known| known == LOG) {
+                self.make(LOG, false);
+                operations.push(Operation::Create(plain(LOG), None));
+                operations.push(Operation::Append(plain(LOG), Data::Pattern(13_000)));
+                operations.push(Operation::Fsync(plain(LOG)));
+            }
+            operations.push(Operation::Append(plain(LOG), Data::Pattern(len)));
+            if !forgets {
+                operations.push(Operation::Fdatasync(plain(LOG)));
+            }
+            return;
+        }
+        let path = self.new_name(random);
+        self.make(&path, false);
+        operations.push(Operation::Create(plain(&path), None));
+        operations.push(Operation::Write(plain(&path), 0, Data::Pattern(len)));
+        if !forgets {
+            operations.push(Operation::Fsync(plain(&path)));
+        }
+        if random.usize(..2) == 0 {
+            let to = self.file(random);
+            self.rename(&path, &to);
+            operations.push(Operation::Rename(plain(&path), plain(&to)));
         }
     }
 

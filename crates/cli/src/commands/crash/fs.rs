@@ -32,6 +32,7 @@ const SIZES: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;
   ace:1, ace:2     ACE's sequences of one and two operations, each with fsync or sync
   seq:1, seq:2     one and two operations on a small tree, each with fsync, fdatasync, sync or nothing
   random:N         N random ones of up to fifteen operations
+  flushed:N        N of programs that fsync each file that they make and all that they append, mostly
   FILE             ACE's files (lines of '## NAME' between workloads), or a script as --script takes it, or a recorded trace
 More than one may be given, with commas. Those of two operations come in an order that depends on the seed.
 
@@ -173,6 +174,10 @@ fn workloads(args: &Args) -> Result<Vec<Workload>> {
                 let count: u32 = count.parse().map_err(|_| unknown(name))?;
                 generate::random(count.min(MOST_RANDOM) as usize, args.seed)
             }
+            Some(("flushed", count)) => {
+                let count: u32 = count.parse().map_err(|_| unknown(name))?;
+                generate::flushed(count.min(MOST_RANDOM) as usize, args.seed)
+            }
             Some(("ace" | "seq", _)) => return Err(unknown(name)),
             _ if name.is_empty() => return Err(unknown(name)),
             _ => from_file(Path::new(name))?,
@@ -186,7 +191,7 @@ fn workloads(args: &Args) -> Result<Vec<Workload>> {
 }
 
 fn unknown(name: &str) -> Error {
-    let known = "ace:1, ace:2, seq:1, seq:2, random:N (N up to 100000) or a file";
+    let known = "ace:1, ace:2, seq:1, seq:2, random:N, flushed:N (N up to 100000) or a file";
     Error::usage(
         WHAT,
         format!("there is no workload '{name}': it is {known}"),
@@ -206,7 +211,7 @@ fn scripted(name: &str, text: &str) -> Result<Workload> {
 fn from_file(path: &Path) -> Result<Vec<Workload>> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         Error::at_path(WHAT, path, host(&error))
-            .hint("a workload is ace:1, ace:2, seq:1, seq:2, random:N or a file")
+            .hint("a workload is ace:1, ace:2, seq:1, seq:2, random:N, flushed:N or a file")
     })?;
     if !text.lines().any(|line| line.starts_with("## ")) {
         return Ok(vec![scripted(&path.to_string_lossy(), &text)?]);

@@ -45,34 +45,53 @@ pub fn sequences(length: usize) -> Vec<Workload> {
 
 /// `count` random workloads.
 pub fn random(count: usize, seed: u64) -> Vec<Workload> {
-    let workloads = (0..count as u64).map(|number| {
-        let mut random = Random::with_seed(seed.wrapping_mul(0x1_0000_0001).wrapping_add(number));
-        let mut operations = tree();
-        let mut grown = Grown::new();
-        for _ in 0..6 + random.usize(..10) {
-            operations.push(grown.operation(&mut random));
-        }
-        operations
-    });
-    name(workloads.collect(), "random", seed as usize, tree().len())
+    grow(
+        "random",
+        0x1_0000_0001,
+        count,
+        seed,
+        |random, grown, operations| {
+            for _ in 0..6 + random.usize(..10) {
+                operations.push(grown.operation(random));
+            }
+        },
+    )
 }
 
 /// `count` workloads of programs that flush what they do, mostly: files made, files that replace others, and a log that grows behind an
 /// indirect block, with something else now and then.
 pub fn flushed(count: usize, seed: u64) -> Vec<Workload> {
-    let workloads = (0..count as u64).map(|number| {
-        let mut random = Random::with_seed(seed.wrapping_mul(0x1_0000_0003).wrapping_add(number));
-        let mut operations = tree();
-        let mut grown = Grown::new();
-        for _ in 0..4 + random.usize(..8) {
-            match random.usize(..6) {
-                0 => operations.push(grown.operation(&mut random)),
-                _ => grown.flushed(&mut random, &mut operations),
+    grow(
+        "flushed",
+        0x1_0000_0003,
+        count,
+        seed,
+        |random, grown, operations| {
+            for _ in 0..4 + random.usize(..8) {
+                match random.usize(..6) {
+                    0 => operations.push(grown.operation(random)),
+                    _ => grown.flushed(random, operations),
+                }
             }
-        }
+        },
+    )
+}
+
+/// `count` workloads that `more` makes longer, each with a seed of its own: other ones for another `spread` of the seeds.
+fn grow(
+    kind: &str,
+    spread: u64,
+    count: usize,
+    seed: u64,
+    more: impl Fn(&mut Random, &mut Grown, &mut Vec<Operation>),
+) -> Vec<Workload> {
+    let workloads = (0..count as u64).map(|number| {
+        let mut random = Random::with_seed(seed.wrapping_mul(spread).wrapping_add(number));
+        let mut operations = tree();
+        more(&mut random, &mut Grown::new(), &mut operations);
         operations
     });
-    name(workloads.collect(), "flushed", seed as usize, tree().len())
+    name(workloads.collect(), kind, seed as usize, tree().len())
 }
 
 /// Puts workloads into an order that depends on the seed only, so that the first ones are of every sort.

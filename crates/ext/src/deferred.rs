@@ -12,9 +12,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::format::Inode;
 use crate::groups::Run;
-use crate::inodes::InodeState;
 use crate::layout::Ext;
 use crate::map::{Owner, Unmapping};
+use crate::pending::InodeState;
 use crate::planted::{Planted, planted, unless_all};
 use crate::steps;
 

@@ -11,8 +11,8 @@ use crate::format::directory::{HEADER_SIZE, OFFSET_INODE, TYPE_UNKNOWN};
 use crate::format::inode::{FLAG_APPEND, FLAG_IMMUTABLE};
 use crate::format::{Inode, LINK_MAX};
 use crate::index::Found;
-use crate::inodes::PendingName;
 use crate::layout::Ext;
+use crate::pending::PendingName;
 use crate::planted::{Planted, planted};
 use crate::rename::write_edit;
 

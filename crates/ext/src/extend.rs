@@ -11,10 +11,10 @@ use backstitch_ordering::{BlockClass, PatchId, Volume};
 use smallvec::{SmallVec, smallvec};
 
 use crate::PatchIds;
+use crate::editor::InodeEditor;
 use crate::format::Inode;
 use crate::format::inode::DIRECT_POINTERS;
 use crate::groups::Run;
-use crate::inodes::InodeEditor;
 use crate::layout::Ext;
 use crate::map::{Mapped, Path};
 use crate::moved::{Moved, Moves};
@@ -258,10 +258,7 @@ impl Ext {
         let is_append = end > inode.size && tree.is_behind_existing();
         tree.write(v, self.block_size(), &bits, &mut before_inode, is_unborn);
         v.hide(false);
-        let id = match is_apart {
-            true => self.change_inode_apart(v, number, &before_inode, edit),
-            false => self.change_inode(v, number, &before_inode, edit),
-        };
+        let id = self.change_inode_apart(v, number, is_apart, &before_inode, edit);
         let grows = self.has_grown(number);
         let state = self.state(number);
         debug_assert!(

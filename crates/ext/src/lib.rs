@@ -14,7 +14,7 @@
 //! | `mount` | opening, recovery, the clean mark |
 //! | `journal` | where a journal is, the list of orphans |
 //! | `groups` | bitmaps and counters, `place` where new things go |
-//! | `inodes` | reading and changing inodes, what is known of them in memory |
+//! | `inodes` | reading and changing inodes, `editor` their fields, `pending` what of them is under way to the disk |
 //! | `map` | logical to physical blocks, `contents` reading and writing, `extend` adding blocks, `shrink` truncation and holes |
 //! | `reach` | which names can be reached, and what must not go before that |
 //! | `index` | finding names in directories, `htree` their index on the disk, `names` the operations on them, `rename`, `exchange` |
@@ -27,6 +27,7 @@
 mod block_edit;
 mod contents;
 mod deferred;
+mod editor;
 mod exchange;
 mod extend;
 pub mod format;
@@ -45,6 +46,7 @@ mod moved;
 mod name_table;
 mod names;
 mod orphans;
+mod pending;
 mod place;
 pub mod planted;
 mod reach;

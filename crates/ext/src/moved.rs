@@ -75,14 +75,11 @@ impl Ext {
         logical: u64,
     ) -> Result<Moves> {
         let stay = Moves::new();
+        if !self.left_places.expected.holds() || !self.can_look_ahead(v) || inode.is_directory() {
+            return Ok(stay);
+        }
         let is_append = logical * self.block_size() as u64 >= inode.size;
-        let is_in_one_leaf = self.leaf_starts(logical, run.len).nth(1).is_none();
-        if !self.left_places.expected.holds()
-            || !self.can_look_ahead(v)
-            || !is_append
-            || !is_in_one_leaf
-            || inode.is_directory()
-        {
+        if !is_append || self.leaf_starts(logical, run.len).nth(1).is_some() {
             return Ok(stay);
         }
         let Some(path) = self.path_of(logical).filter(|path| path.depth > 0) else {

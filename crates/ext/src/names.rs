@@ -6,6 +6,7 @@ use smallvec::smallvec;
 
 use crate::PatchIds;
 use crate::block_edit::{cut_into_units, entry_bytes, unused_head};
+use crate::editor::InodeEditor;
 use crate::extend::{Extension, NewContents};
 use crate::format::directory::{self, TYPE_UNKNOWN, encode_entry, new_directory_block};
 use crate::format::features::INCOMPAT_FILETYPE;
@@ -13,8 +14,8 @@ use crate::format::inode::{FAST_SYMLINK_MAX, FLAG_APPEND, FLAG_IMMUTABLE, encode
 use crate::format::{Inode, LINK_MAX};
 use crate::groups::Run;
 use crate::index::Room;
-use crate::inodes::{InodeEditor, PendingName};
 use crate::layout::{Ext, check_name};
+use crate::pending::PendingName;
 use crate::place::{Picks, Purpose};
 use crate::planted::{Planted, unless, unless_all};
 use crate::spares::Spare;

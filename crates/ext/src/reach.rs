@@ -5,8 +5,8 @@ use backstitch_ordering::{PatchId, Volume};
 
 use crate::format::Inode;
 use crate::index::{Found, hash};
-use crate::inodes::PendingName;
 use crate::layout::Ext;
+use crate::pending::PendingName;
 use crate::planted::{Planted, planted};
 
 impl Ext {

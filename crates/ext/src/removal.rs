@@ -3,12 +3,13 @@
 use backstitch_layout::{Error, Result, Timestamp};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 
+use crate::editor::InodeEditor;
 use crate::format::Inode;
 use crate::format::directory::OFFSET_INODE;
 use crate::format::inode::{DIRECT_POINTERS, FLAG_APPEND, FLAG_IMMUTABLE};
 use crate::index::Found;
-use crate::inodes::{InodeEditor, PendingName};
 use crate::layout::Ext;
+use crate::pending::PendingName;
 use crate::planted::{Planted, planted, unless, unless_all};
 
 impl Ext {
@@ -248,10 +249,8 @@ impl Ext {
             }
             e.set_changed(now);
         };
-        let freed = match self.keeps_apart(v) {
-            true => self.change_inode_apart(v, number, after, edit),
-            false => self.change_inode(v, number, after, edit),
-        };
+        let is_apart = self.keeps_apart(v);
+        let freed = self.change_inode_apart(v, number, is_apart, after, edit);
         v.hide(before);
         let state = self.state(number);
         state.never_alive = state.made.is_some_and(|made| v.merged(made, freed));

@@ -14,9 +14,9 @@ use crate::format::directory::{
 use crate::format::inode::{FLAG_APPEND, FLAG_IMMUTABLE};
 use crate::format::{Inode, LINK_MAX, ROOT_INODE};
 use crate::index::Found;
-use crate::inodes::PendingName;
 use crate::layout::{Ext, check_name};
 use crate::names::Place;
+use crate::pending::PendingName;
 use crate::planted::{Planted, planted, unless, unless_all};
 
 /// A move whose checks have passed.

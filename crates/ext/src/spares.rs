@@ -15,8 +15,8 @@ use std::collections::VecDeque;
 use backstitch_layout::{FileType, Result, Timestamp};
 use backstitch_ordering::{PatchId, Volume};
 
-use crate::inodes::InodeState;
 use crate::layout::Ext;
+use crate::pending::InodeState;
 
 /// A flush speaks for so many of the next ones, and all flushes for so many at most.
 const NEXT_PER_FLUSH: u8 = 2;
@@ -95,8 +95,11 @@ impl Spares {
 
     /// A spare was given to a file.
     pub(crate) fn remove(&mut self, group: u32, spare: Spare) {
-        self.of_group_mut(group)
-            .retain(|other| other.inode != spare.inode);
+        let spares = self.of_group_mut(group);
+        spares.retain(|other| other.inode != spare.inode);
+        if spares.is_empty() {
+            self.groups.retain(|(g, _)| *g != group);
+        }
     }
 
     fn are_due(&self, now: Timestamp) -> bool {

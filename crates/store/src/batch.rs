@@ -75,7 +75,7 @@ struct Versions {
     slots: Vec<u32>,
     units: Vec<BlockId>,
     /// Scratch: the units of a slot that are to be written.
-    wanted: Vec<BlockId>,
+    chosen: Vec<BlockId>,
 }
 
 impl Store {
@@ -211,16 +211,14 @@ impl Store {
         let wanted = wanted.filter(|_| slots.len() < LARGE_CLOSURE);
         for index in slots {
             let mut leaves = false;
-            versions.wanted.clear();
+            versions.chosen.clear();
             for unit in self.units(*index) {
-                let may_be_whole = wanted.is_none_or(|w| self.graph.has_wanted_waiting(unit, w));
-                if may_be_whole
-                    && !self.graph.must_roll_back(unit)
-                    && self.graph.would_roll_back(unit)
-                {
+                let may_wait = !self.graph.must_roll_back(unit)
+                    && wanted.is_none_or(|w| self.graph.has_wanted_waiting(unit, w));
+                if may_wait && self.graph.would_roll_back(unit) {
                     leaves = true;
                 } else {
-                    versions.wanted.push(unit);
+                    versions.chosen.push(unit);
                 }
             }
             if !self.take_up(*index, versions) && leaves {
@@ -267,12 +265,12 @@ impl Store {
     }
 
     fn take_up_all(&mut self, index: u32, versions: &mut Versions) {
-        versions.wanted.clear();
-        versions.wanted.extend(self.units(index));
+        versions.chosen.clear();
+        versions.chosen.extend(self.units(index));
         self.take_up(index, versions);
     }
 
-    /// Takes up a write of the wanted units of a slot, if they have anything to write. False where they have not.
+    /// Takes up a write of the chosen units of a slot, if they have anything to write. False where they have not.
     fn take_up(&mut self, index: u32, versions: &mut Versions) -> bool {
         let slot = &self.slots[index as usize];
         if slot.in_flight {
@@ -281,7 +279,7 @@ impl Store {
         let is_one = slot.units == 1;
         let mut pieces: Vec<(BlockId, Option<Vec<u8>>)> = Vec::new();
         let mut single = None;
-        for unit in &versions.wanted {
+        for unit in &versions.chosen {
             let range = self.range_of(*unit);
             match self
                 .graph

@@ -170,13 +170,13 @@ fn workloads(args: &Args) -> Result<Vec<Workload>> {
             Some(("seq", length @ ("1" | "2"))) => {
                 generate::sequences(1 + usize::from(length == "2"))
             }
-            Some(("random", count)) => {
+            Some((kind @ ("random" | "flushed"), count)) => {
                 let count: u32 = count.parse().map_err(|_| unknown(name))?;
-                generate::random(count.min(MOST_RANDOM) as usize, args.seed)
-            }
-            Some(("flushed", count)) => {
-                let count: u32 = count.parse().map_err(|_| unknown(name))?;
-                generate::flushed(count.min(MOST_RANDOM) as usize, args.seed)
+                let generate = match kind {
+                    "random" => generate::random,
+                    _ => generate::flushed,
+                };
+                generate(count.min(MOST_RANDOM) as usize, args.seed)
             }
             Some(("ace" | "seq", _)) => return Err(unknown(name)),
             _ if name.is_empty() => return Err(unknown(name)),

@@ -1,0 +1,219 @@
+//! The fields of an inode as they are on the disk, to be changed.
+
+use std::ops::Range;
+
+use backstitch_layout::Timestamp;
+
+use crate::format::inode::{self, BASE_SIZE, encode_time, offset};
+
+/// How much of an inode an editor can change: the base and the extra fields, whatever the inode's size.
+pub(crate) const EDITABLE: usize = 256;
+
+/// The bytes of an inode that change whenever its map does: from its block count to its last pointer.
+const MAP_FIELDS: Range<usize> = offset::BLOCKS..offset::pointer(inode::POINTERS);
+
+/// Changes fields of an inode; [`Ext::edit_inode`] makes one patch of what differs afterwards.
+pub(crate) struct InodeEditor {
+    bytes: [u8; EDITABLE],
+    len: usize,
+    extra_end: usize,
+}
+
+impl InodeEditor {
+    /// Begins with an inode as it is.
+    pub(crate) fn of_inode(old: &[u8]) -> InodeEditor {
+        let len = old.len().min(EDITABLE);
+        let mut editor = InodeEditor {
+            bytes: [0; EDITABLE],
+            len,
+            extra_end: extra_end(&old[..len]),
+        };
+        editor.bytes[..len].copy_from_slice(&old[..len]);
+        editor
+    }
+
+    /// Begins with an inode of `size` bytes that has nothing in it, and `extra` bytes of extra fields.
+    pub(crate) fn of_new(size: usize, extra: u16) -> InodeEditor {
+        let mut editor = InodeEditor {
+            bytes: [0; EDITABLE],
+            len: size.min(EDITABLE),
+            extra_end: BASE_SIZE + usize::from(extra),
+        };
+        if extra > 0 {
+            editor.put(offset::EXTRA_ISIZE, &extra.to_le_bytes());
+        }
+        editor
+    }
+
+    /// The inode as it is now.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    /// What differs from `old`, from the first byte to the last.
+    pub(crate) fn differing(&self, old: &[u8]) -> Option<Range<usize>> {
+        let (first, last) = differing(self.bytes(), &old[..self.len])?;
+        Some(first..last + 1)
+    }
+
+    /// Whether the inode leads to other blocks than `old`, or to more or less of them.
+    pub(crate) fn changes_map(&self, old: &[u8]) -> bool {
+        self.bytes[MAP_FIELDS] != old[MAP_FIELDS]
+    }
+
+    fn put(&mut self, at: usize, bytes: &[u8]) {
+        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    pub(crate) fn set_mode(&mut self, mode: u16) {
+        self.put(offset::MODE, &mode.to_le_bytes());
+    }
+
+    pub(crate) fn set_owner(&mut self, uid: u32) {
+        self.put(offset::UID, &(uid as u16).to_le_bytes());
+        self.put(offset::UID_HIGH, &((uid >> 16) as u16).to_le_bytes());
+    }
+
+    pub(crate) fn set_group(&mut self, gid: u32) {
+        self.put(offset::GID, &(gid as u16).to_le_bytes());
+        self.put(offset::GID_HIGH, &((gid >> 16) as u16).to_le_bytes());
+    }
+
+    pub(crate) fn set_size(&mut self, size: u64) {
+        self.put(offset::SIZE, &(size as u32).to_le_bytes());
+        if u16::from_le_bytes([self.bytes[offset::MODE], self.bytes[offset::MODE + 1]]) & 0o170_000
+            == 0o100_000
+        {
+            self.put(offset::SIZE_HIGH, &((size >> 32) as u32).to_le_bytes());
+        }
+    }
+
+    pub(crate) fn set_links(&mut self, links: u16) {
+        self.put(offset::LINKS, &links.to_le_bytes());
+    }
+
+    pub(crate) fn set_sectors(&mut self, sectors: u32) {
+        self.put(offset::BLOCKS, &sectors.to_le_bytes());
+    }
+
+    pub(crate) fn set_flags(&mut self, flags: u32) {
+        self.put(offset::FLAGS, &flags.to_le_bytes());
+    }
+
+    pub(crate) fn set_version(&mut self, version: u32) {
+        self.put(offset::VERSION, &version.to_le_bytes());
+    }
+
+    pub(crate) fn set_dtime(&mut self, seconds: u32) {
+        self.put(offset::DTIME, &seconds.to_le_bytes());
+    }
+
+    pub(crate) fn set_pointer(&mut self, index: usize, block: u32) {
+        self.put(offset::pointer(index), &block.to_le_bytes());
+    }
+
+    pub(crate) fn set_inline(&mut self, bytes: &[u8]) {
+        self.put(offset::BLOCK, bytes);
+    }
+
+    pub(crate) fn set_generation(&mut self, generation: u32) {
+        self.put(offset::GENERATION, &generation.to_le_bytes());
+    }
+
+    pub(crate) fn set_attribute_block(&mut self, block: u32) {
+        self.put(offset::FILE_ACL, &block.to_le_bytes());
+    }
+
+    fn set_time(&mut self, low_at: usize, extra_at: usize, time: Timestamp) {
+        let has_extra = extra_at + 4 <= self.extra_end;
+        let (low, extra) = encode_time(time, has_extra);
+        self.put(low_at, &low.to_le_bytes());
+        if has_extra {
+            self.put(extra_at, &extra.to_le_bytes());
+        }
+    }
+
+    pub(crate) fn set_accessed(&mut self, time: Timestamp) {
+        self.set_time(offset::ATIME, offset::ATIME_EXTRA, time);
+    }
+
+    pub(crate) fn set_modified(&mut self, time: Timestamp) {
+        self.set_time(offset::MTIME, offset::MTIME_EXTRA, time);
+    }
+
+    pub(crate) fn set_changed(&mut self, time: Timestamp) {
+        self.set_time(offset::CTIME, offset::CTIME_EXTRA, time);
+    }
+
+    pub(crate) fn set_created(&mut self, time: Timestamp) {
+        if offset::CRTIME + 4 <= self.extra_end {
+            self.set_time(offset::CRTIME, offset::CRTIME_EXTRA, time);
+        }
+    }
+
+    /// The bytes behind the extra fields: attributes in the inode's body.
+    pub(crate) fn body(&mut self) -> &mut [u8] {
+        let from = self.extra_end.min(self.len);
+        &mut self.bytes[from..self.len]
+    }
+}
+
+/// The first and the last byte in which two inodes differ, looked for eight at a time.
+fn differing(a: &[u8], b: &[u8]) -> Option<(usize, usize)> {
+    const WORD: usize = 8;
+    let (words_a, rest_a) = a.as_chunks::<WORD>();
+    let (words_b, rest_b) = b.as_chunks::<WORD>();
+    let whole = words_a.len() * WORD;
+    let mut words = words_a.iter().zip(words_b);
+    let first_word = words.clone().position(|(a, b)| a != b);
+    let last_word = words.rposition(|(a, b)| a != b);
+    let bits = |word: usize| u64::from_le_bytes(words_a[word]) ^ u64::from_le_bytes(words_b[word]);
+    let mut rest = (0..rest_a.len()).filter(|i| rest_a[*i] != rest_b[*i]);
+    let first_rest = rest.next();
+    let last_rest = rest.next_back().or(first_rest).map(|i| whole + i);
+    let first = first_word.map(|w| w * WORD + bits(w).trailing_zeros() as usize / 8);
+    let last = last_word.map(|w| w * WORD + WORD - 1 - bits(w).leading_zeros() as usize / 8);
+    Some((
+        first.or(first_rest.map(|i| whole + i))?,
+        last_rest.or(last)?,
+    ))
+}
+
+/// Where the extra fields of an inode end.
+fn extra_end(bytes: &[u8]) -> usize {
+    match bytes.get(offset::EXTRA_ISIZE..offset::EXTRA_ISIZE + 2) {
+        Some(size) => {
+            let size = usize::from(u16::from_le_bytes([size[0], size[1]]));
+            // As the parser: an impossible size counts as none.
+            if size >= 4 && size % 4 == 0 && BASE_SIZE + size <= bytes.len() {
+                BASE_SIZE + size
+            } else {
+                BASE_SIZE
+            }
+        }
+        None => BASE_SIZE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::differing;
+
+    #[test]
+    fn what_differs_is_found_at_every_place() {
+        for len in [0, 5, 8, 128, 131, 256] {
+            let old = vec![0x5a_u8; len];
+            assert_eq!(differing(&old, &old), None);
+            for first in 0..len {
+                for last in (first..len).step_by(3) {
+                    let mut new = old.clone();
+                    new[first] ^= 0x80;
+                    if last > first {
+                        new[last] ^= 1;
+                    }
+                    assert_eq!(differing(&new, &old), Some((first, last)), "of {len}");
+                }
+            }
+        }
+    }
+}

@@ -1,35 +1,25 @@
-//! The engine: mounting, the loop around every operation, and the operations on names and inodes.
+//! The engine and the loop around every operation.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{JoinHandle, ThreadId};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use backstitch_device::{BlockDevice, DeviceError};
-use backstitch_layout::{
-    Attributes, Error as LayoutError, FileSystem, FileSystemStatistics, InodeNumber, LayoutKind,
-    NewInode, OpenRequest, Opened, Rename, RenameMode, SetAttributes, SetXattrMode, Timestamp,
-};
+use backstitch_layout::{Error as LayoutError, FileSystem, InodeNumber, Timestamp};
 use backstitch_ordering::{Groups, Mechanism, Operation, PatchId, Volume, VolumeId};
-use backstitch_store::{BlockClass, Goal, Limits, Rounds, Slabs, Store};
+use backstitch_store::{Rounds, Slabs, Store};
 use nix::time::ClockId;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustc_hash::FxHashSet;
 
 use crate::gather::Gathered;
-use crate::options::LEAST_CACHE_BYTES;
 use crate::options::{now, read_clock};
 use crate::persist::Retrier;
 use crate::reclaim::OnChange;
 use crate::snapshot::Snapshot;
 use crate::stats::GroupStats;
-use crate::transfer::step_bytes;
-use crate::{Error, MountOptions, RecoveryReport, Result, Stats, groups, journal};
-
-/// So many bytes of the bound on memory allow one more patch to be alive. They take less; but a sync writes them all.
-const BYTES_PER_PATCH: u64 = 512;
-/// So many patches may be alive however little memory there is.
-const LEAST_PATCHES: u64 = 4096;
+use crate::{Error, RecoveryReport, Result, Stats, groups};
 
 /// Everything under the one lock.
 pub(crate) struct Core {
@@ -92,7 +82,7 @@ pub struct Engine {
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) retrier: Retrier,
     pub(crate) block_bytes: u32,
-    atomic_bytes: u32,
+    pub(crate) atomic_bytes: u32,
     /// What one step of a write takes into memory.
     pub(crate) write_step_bytes: usize,
     /// Where what callers write is put.
@@ -102,17 +92,17 @@ pub struct Engine {
     /// How long an unmount goes on reclaiming what a crash left.
     pub(crate) reclaim_wait: Duration,
     /// By the system's monotonic clock.
-    started: Duration,
-    recovery: RecoveryReport,
-    layout_name: &'static str,
-    ordering_name: &'static str,
-    root: InodeNumber,
-    writer: Mutex<Option<JoinHandle<()>>>,
-    reclaimer: Mutex<Option<JoinHandle<()>>>,
+    pub(crate) started: Duration,
+    pub(crate) recovery: RecoveryReport,
+    pub(crate) layout_name: &'static str,
+    pub(crate) ordering_name: &'static str,
+    pub(crate) root: InodeNumber,
+    pub(crate) writer: Mutex<Option<JoinHandle<()>>>,
+    pub(crate) reclaimer: Mutex<Option<JoinHandle<()>>>,
     /// The reclaim is to end, or need not rest.
     pub(crate) wake_reclaimer: Condvar,
     pub(crate) on_change: OnceLock<OnChange>,
-    on_wait: OnceLock<fn()>,
+    pub(crate) on_wait: OnceLock<fn()>,
     /// The copy that is being made of it all.
     pub(crate) snapshot: Mutex<Option<Arc<Snapshot>>>,
 }
@@ -125,148 +115,6 @@ impl Engine {
     /// What is taken to reach the disk wholly or not at all: the block, or the unit that was asked for.
     pub fn atomic_bytes(&self) -> u32 {
         self.atomic_bytes
-    }
-
-    /// Opens the file system on a device, recovers it where a crash left it, and starts the writer.
-    ///
-    /// # Errors
-    /// Where the device holds no readable file system of this kind, or recovery could not write.
-    pub fn mount(
-        device: Arc<dyn BlockDevice>,
-        layout: &dyn LayoutKind,
-        options: &MountOptions,
-    ) -> Result<Arc<Engine>> {
-        Self::mount_with_journal(device, None, layout, options)
-    }
-
-    /// As [`mount`](Self::mount), for a file system whose journal is on a device of its own.
-    ///
-    /// # Errors
-    /// As [`mount`](Self::mount).
-    pub fn mount_with_journal(
-        device: Arc<dyn BlockDevice>,
-        journal_device: Option<Arc<dyn BlockDevice>>,
-        layout: &dyn LayoutKind,
-        options: &MountOptions,
-    ) -> Result<Arc<Engine>> {
-        let started = Instant::now();
-        let journal::Prepared {
-            device,
-            actions: replayed,
-            setup,
-        } = journal::prepare(device, journal_device, layout, options)?;
-        device.reads_are_scattered();
-        let block_bytes = layout.block_bytes(&*device)?;
-        let limits = Limits {
-            memory_bytes: options.cache_bytes.max(LEAST_CACHE_BYTES),
-            patches: (options.cache_bytes / BYTES_PER_PATCH).max(LEAST_PATCHES),
-            expire: Duration::from_secs_f64(options.expire_seconds.clamp(0.0, 1e9)),
-            ..Limits::default()
-        };
-        let mut store = Store::new(limits, options.optimisations);
-        let is_read_only = options.read_only || device.is_read_only();
-        let unwritable_journal = setup.as_ref().err().cloned();
-        let mut mechanism = journal::mechanism(options, is_read_only, setup)?;
-        let needs_units = mechanism.keeps_order() && !mechanism.scopes_are_atomic();
-        let write_step_bytes = step_bytes(limits.memory_bytes, mechanism.scopes_are_atomic());
-        let atomic_bytes = match options.atomic_bytes.filter(|_| needs_units) {
-            Some(bytes) if bytes < 512 || bytes > block_bytes || !bytes.is_power_of_two() => {
-                return Err(Error::AtomicUnit { bytes, block_bytes });
-            }
-            bytes => bytes.unwrap_or(block_bytes),
-        };
-        let volume = store.add_volume_with_units(block_bytes, atomic_bytes);
-        let request = OpenRequest {
-            read_only: is_read_only,
-            now: options.mount_time,
-            without_journal: options.without_journal,
-            journaled: mechanism.log().is_some(),
-            unwritable_journal,
-        };
-        let mut opened = open(
-            &mut store,
-            &mut *mechanism,
-            volume,
-            &device,
-            layout,
-            &request,
-        )?;
-        let retrier = Retrier::default();
-        let mut write_retries = write_first(&mut store, &retrier, &*device, &opened.first)?;
-        let mut v = Volume::new(&mut store, &mut *mechanism, volume, Duration::ZERO);
-        // The superblock is in memory since it was opened.
-        let marked = opened.file_system.mark_in_use(&mut v)?;
-        write_retries += write_first(&mut store, &retrier, &*device, &marked)?;
-        if opened.file_system.read_only_reason().is_none()
-            && let Some(log) = mechanism.log()
-        {
-            let started = log.start(&mut store, volume);
-            write_retries += write_first(&mut store, &retrier, &*device, &[started])?;
-        }
-        let slabs = store.slabs().clone();
-        let engine = Arc::new(Engine {
-            slabs,
-            recovery: RecoveryReport {
-                needed: opened.recovery_needed || !replayed.is_empty(),
-                seconds: started.elapsed().as_secs_f64(),
-                actions: [replayed, opened.actions].concat(),
-            },
-            layout_name: opened.file_system.name(),
-            ordering_name: mechanism.name(),
-            root: opened.file_system.root(),
-            core: Mutex::new(Core {
-                store,
-                mechanism,
-                fs: opened.file_system,
-                volume,
-                groups: Groups::default(),
-                listeners: Vec::new(),
-                wishes: Vec::new(),
-                next_ticket: 0,
-                committing: None,
-                last_commit: Duration::ZERO,
-                committers: 0,
-                is_shared: false,
-                commit_took: Duration::ZERO,
-                sync_leader: false,
-                rounds: Rounds::default(),
-                rounds_of: (0, 0),
-                sync_blocks: 0,
-                waits: 0,
-                waited_batches: 0,
-                batches_in_flight: 0,
-                latched: None,
-                told_of_loss: FxHashSet::default(),
-                unreadable: None,
-                stopping: false,
-                unmounted: false,
-                operations: 0,
-                write_retries,
-                throttled: 0,
-                throttled_time: Duration::ZERO,
-                gathered: Gathered::default(),
-            }),
-            wake_writer: Condvar::new(),
-            batch_done: Condvar::new(),
-            device,
-            retrier,
-            block_bytes,
-            atomic_bytes,
-            write_step_bytes,
-            bytes_read: AtomicU64::new(0),
-            commit_interval: crate::commit::interval(options.commit_seconds),
-            reclaim_wait: Duration::from_secs_f64(options.reclaim_wait_seconds.clamp(0.0, 1e9)),
-            started: monotonic(ClockId::CLOCK_MONOTONIC),
-            writer: Mutex::new(None),
-            reclaimer: Mutex::new(None),
-            wake_reclaimer: Condvar::new(),
-            on_change: OnceLock::new(),
-            on_wait: OnceLock::new(),
-            snapshot: Mutex::new(None),
-        });
-        *engine.writer.lock() = Some(crate::writer::spawn(&engine));
-        *engine.reclaimer.lock() = crate::reclaim::spawn(&engine);
-        Ok(engine)
     }
 
     /// What the mount found.
@@ -449,230 +297,6 @@ impl Engine {
         self.make_stable(core, targets)
     }
 
-    /// Looks a name up, and takes a reference on its inode.
-    ///
-    /// # Errors
-    /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`, …
-    pub fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Result<Attributes> {
-        self.run(None, |fs, v, _| {
-            let inode = fs.lookup(v, directory, name)?;
-            let attributes = fs.attributes(v, inode)?;
-            fs.hold(inode);
-            Ok(attributes)
-        })
-    }
-
-    /// Takes a further reference on an inode that the caller has one on.
-    pub fn hold(&self, inode: InodeNumber) {
-        self.core.lock().fs.hold(inode);
-    }
-
-    /// Gives references back.
-    pub fn forget(&self, inode: InodeNumber, references: u64) {
-        let mut core = self.core.lock();
-        if core.gathered.is_of(inode) {
-            self.end_gathering(&mut core);
-        }
-        for _ in 0..references {
-            core.fs.release(inode);
-        }
-        self.free_ready(&mut core);
-    }
-
-    /// An inode's attributes.
-    ///
-    /// # Errors
-    /// `ENOENT` where it is not in use, `EIO`.
-    pub fn attributes(&self, inode: InodeNumber) -> Result<Attributes> {
-        self.run(None, |fs, v, _| fs.attributes(v, inode))
-    }
-
-    /// Changes attributes.
-    ///
-    /// # Errors
-    /// `EFBIG`, `EROFS`, …
-    pub fn set_attributes(&self, inode: InodeNumber, set: &SetAttributes) -> Result<Attributes> {
-        self.run(Some(Operation::Attributes), |fs, v, now| {
-            fs.set_attributes(v, inode, set, now)
-        })
-    }
-
-    /// An inode was read: its access time moves as `relatime` has it. Nobody is told where that could not be done.
-    pub fn touch_accessed(&self, inode: InodeNumber) {
-        // Nobody orders what is read.
-        let moved = groups::without(|| {
-            self.run(Some(Operation::Attributes), |fs, v, now| {
-                fs.touch_accessed(v, inode, now)
-            })
-        });
-        if let Err(error) = moved {
-            tracing::debug!("access time of inode {inode}: {error}");
-        }
-    }
-
-    /// Makes an inode of any type with a name, and takes a reference on it.
-    ///
-    /// # Errors
-    /// `EEXIST`, `ENOSPC`, …
-    pub fn create(
-        &self,
-        directory: InodeNumber,
-        name: &[u8],
-        new: &NewInode<'_>,
-    ) -> Result<Attributes> {
-        self.bound_chain(directory)?;
-        let mut core = self.core.lock();
-        self.end_gathering(&mut core);
-        let made = self.run_in(&mut core, Some(Operation::Names), |fs, v, now| {
-            let inode = fs.create(v, directory, name, new, now)?;
-            fs.hold(inode);
-            fs.attributes(v, inode)
-        })?;
-        // Whatever became of the one that had this number before.
-        core.gathered.forget_loss(made.inode);
-        Ok(made)
-    }
-
-    /// Gives an inode another name, and takes a reference on it.
-    ///
-    /// # Errors
-    /// `EEXIST`, `EMLINK`, `EPERM` for directories, …
-    pub fn link(
-        &self,
-        inode: InodeNumber,
-        directory: InodeNumber,
-        name: &[u8],
-    ) -> Result<Attributes> {
-        self.bound_chain(directory)?;
-        self.run(Some(Operation::Names), |fs, v, now| {
-            fs.link(v, inode, directory, name, now)?;
-            fs.hold(inode);
-            fs.attributes(v, inode)
-        })
-    }
-
-    /// Takes a name away.
-    ///
-    /// # Errors
-    /// `ENOENT`, `EISDIR`, …
-    pub fn unlink(&self, directory: InodeNumber, name: &[u8]) -> Result<()> {
-        self.bound_chain(directory)?;
-        self.run(Some(Operation::Names), |fs, v, now| {
-            fs.unlink(v, directory, name, now)
-        })
-        .map(drop)
-    }
-
-    /// Takes an empty directory away.
-    ///
-    /// # Errors
-    /// `ENOENT`, `ENOTDIR`, `ENOTEMPTY`, …
-    pub fn rmdir(&self, directory: InodeNumber, name: &[u8]) -> Result<()> {
-        self.bound_chain(directory)?;
-        self.run(Some(Operation::Names), |fs, v, now| {
-            fs.remove_directory(v, directory, name, now)
-        })
-        .map(drop)
-    }
-
-    /// Moves a name.
-    ///
-    /// # Errors
-    /// As rename(2) has them.
-    pub fn rename(
-        &self,
-        from: InodeNumber,
-        from_name: &[u8],
-        to: InodeNumber,
-        to_name: &[u8],
-        mode: RenameMode,
-    ) -> Result<()> {
-        let rename = Rename {
-            from,
-            from_name,
-            to,
-            to_name,
-            mode,
-        };
-        self.bound_chain(from)?;
-        self.bound_chain(to)?;
-        self.run(Some(Operation::Names), |fs, v, now| {
-            fs.rename(v, &rename, now)
-        })
-        .map(drop)
-    }
-
-    /// What a symlink points to.
-    ///
-    /// # Errors
-    /// `EINVAL` where it is none.
-    pub fn read_link(&self, inode: InodeNumber) -> Result<Vec<u8>> {
-        self.run(None, |fs, v, _| fs.read_link(v, inode))
-    }
-
-    /// An extended attribute's value.
-    ///
-    /// # Errors
-    /// `ENODATA`, `EOPNOTSUPP`.
-    pub fn get_xattr(&self, inode: InodeNumber, name: &[u8]) -> Result<Vec<u8>> {
-        self.run(None, |fs, v, _| fs.xattr(v, inode, name))
-    }
-
-    /// The names of all extended attributes, each ended by a zero byte.
-    ///
-    /// # Errors
-    /// `EIO`, `EUCLEAN`.
-    pub fn list_xattrs(&self, inode: InodeNumber) -> Result<Vec<u8>> {
-        self.run(None, |fs, v, _| fs.list_xattrs(v, inode))
-    }
-
-    /// Sets an extended attribute.
-    ///
-    /// # Errors
-    /// `EEXIST`, `ENODATA`, `ENOSPC`, `EOPNOTSUPP`.
-    pub fn set_xattr(
-        &self,
-        inode: InodeNumber,
-        name: &[u8],
-        value: &[u8],
-        mode: SetXattrMode,
-    ) -> Result<()> {
-        self.run(Some(Operation::Attributes), |fs, v, now| {
-            fs.set_xattr(v, inode, name, Some(value), mode, now)
-        })
-    }
-
-    /// Takes an extended attribute away.
-    ///
-    /// # Errors
-    /// `ENODATA`, `EOPNOTSUPP`.
-    pub fn remove_xattr(&self, inode: InodeNumber, name: &[u8]) -> Result<()> {
-        let mode = SetXattrMode::Replace;
-        self.run(Some(Operation::Attributes), |fs, v, now| {
-            fs.set_xattr(v, inode, name, None, mode, now)
-        })
-    }
-
-    /// What `statfs` shows.
-    ///
-    /// # Errors
-    /// None today.
-    pub fn statistics(&self) -> Result<FileSystemStatistics> {
-        let mut core = self.core.lock();
-        self.end_gathering(&mut core);
-        Ok(core.fs.statistics())
-    }
-
-    /// What `statfs` shows of the volume that holds an inode.
-    ///
-    /// # Errors
-    /// None today.
-    pub fn statistics_at(&self, inode: InodeNumber) -> Result<FileSystemStatistics> {
-        let mut core = self.core.lock();
-        self.end_gathering(&mut core);
-        Ok(core.fs.statistics_at(inode))
-    }
-
     /// The live figures.
     pub fn stats(&self) -> Stats {
         let core = self.core.lock();
@@ -724,6 +348,47 @@ impl Engine {
 }
 
 impl Core {
+    pub(crate) fn new(
+        store: Store,
+        mechanism: Box<dyn Mechanism>,
+        fs: Box<dyn FileSystem>,
+        volume: VolumeId,
+        write_retries: u64,
+    ) -> Core {
+        Core {
+            store,
+            mechanism,
+            fs,
+            volume,
+            groups: Groups::default(),
+            listeners: Vec::new(),
+            wishes: Vec::new(),
+            next_ticket: 0,
+            committing: None,
+            last_commit: Duration::ZERO,
+            committers: 0,
+            is_shared: false,
+            commit_took: Duration::ZERO,
+            sync_leader: false,
+            rounds: Rounds::default(),
+            rounds_of: (0, 0),
+            sync_blocks: 0,
+            waits: 0,
+            waited_batches: 0,
+            batches_in_flight: 0,
+            latched: None,
+            told_of_loss: FxHashSet::default(),
+            unreadable: None,
+            stopping: false,
+            unmounted: false,
+            operations: 0,
+            write_retries,
+            throttled: 0,
+            throttled_time: Duration::ZERO,
+            gathered: Gathered::default(),
+        }
+    }
+
     /// One step of an operation.
     pub(crate) fn step<T>(
         &mut self,
@@ -755,57 +420,8 @@ impl Core {
     }
 }
 
-fn monotonic(clock: ClockId) -> Duration {
+pub(crate) fn monotonic(clock: ClockId) -> Duration {
     Duration::from(read_clock(clock))
-}
-
-/// Opens the file system with one thread, before anybody else can see it.
-fn open(
-    store: &mut Store,
-    mechanism: &mut dyn Mechanism,
-    volume: VolumeId,
-    device: &Arc<dyn BlockDevice>,
-    layout: &dyn LayoutKind,
-    request: &OpenRequest,
-) -> Result<Opened> {
-    loop {
-        let mut v = Volume::new(store, mechanism, volume, Duration::ZERO);
-        v.begin(Operation::Administration);
-        match layout.open(&mut v, &**device, request) {
-            Ok(opened) => return Ok(opened),
-            Err(LayoutError::Miss) => {
-                let wanted = store.take_wanted();
-                let block_bytes = store.block_bytes(volume);
-                let (read, unreadable) =
-                    crate::transfer::read_blocks(&**device, block_bytes, &wanted)?;
-                store.abandon(&unreadable);
-                for (block, data) in read {
-                    store.insert(volume, block, BlockClass::Metadata, data);
-                }
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
-}
-
-/// Puts the mount's own first patches onto stable storage; returns how many attempts were repeated.
-fn write_first(
-    store: &mut Store,
-    retrier: &Retrier,
-    device: &dyn BlockDevice,
-    targets: &[PatchId],
-) -> Result<u64> {
-    let mut all_repeated = 0;
-    loop {
-        let batch = store.next_batch(Goal::Patches(targets), Duration::ZERO, u64::MAX);
-        if batch.is_empty() {
-            return Ok(all_repeated);
-        }
-        let (repeated, result) = retrier.perform(device, &batch.writes);
-        all_repeated += repeated;
-        result?;
-        store.complete(batch, Duration::ZERO);
-    }
 }
 
 /// An image that contradicts itself is not written to any more: who knows what else is wrong.

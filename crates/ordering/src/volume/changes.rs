@@ -1,0 +1,266 @@
+//! Changes of blocks: each becomes a patch that comes after what the layout and the mechanism say.
+
+use backstitch_store::{BlockClass, Change, PatchId, Standing};
+
+use super::Volume;
+use crate::mechanism::PatchSpec;
+use crate::planted::{Planted, planted};
+
+impl Volume<'_> {
+    /// Writes bytes into a block in memory.
+    pub fn write(
+        &mut self,
+        block: u64,
+        class: BlockClass,
+        offset_bytes: usize,
+        bytes: &[u8],
+        after: &[PatchId],
+    ) -> PatchId {
+        self.change(
+            block,
+            class,
+            Change::Bytes {
+                offset_bytes: offset_bytes as u32,
+                bytes,
+            },
+            after,
+        )
+    }
+
+    /// As [`write`](Self::write) of metadata, apart from what else is pending on the block: neither waits for what the other waits for. It
+    /// takes undo data, and is worth them where somebody will soon wait for some of it.
+    pub fn write_apart(
+        &mut self,
+        block: u64,
+        offset_bytes: usize,
+        bytes: &[u8],
+        after: &[PatchId],
+    ) -> PatchId {
+        let spec = PatchSpec {
+            is_apart: true,
+            ..PatchSpec::new(block, BlockClass::Metadata)
+        };
+        let change = Change::Bytes {
+            offset_bytes: offset_bytes as u32,
+            bytes,
+        };
+        self.change_as(spec, change, after)
+    }
+
+    /// Flips bits of a block in memory.
+    pub fn flip(
+        &mut self,
+        block: u64,
+        class: BlockClass,
+        offset_bytes: usize,
+        mask: u32,
+        after: &[PatchId],
+    ) -> PatchId {
+        self.change(
+            block,
+            class,
+            Change::Flip {
+                offset_bytes: offset_bytes as u32,
+                mask,
+            },
+            after,
+        )
+    }
+
+    /// As [`write`](Self::write) of metadata, for times that move along with something else.
+    pub fn write_implied_times(
+        &mut self,
+        block: u64,
+        offset_bytes: usize,
+        bytes: &[u8],
+    ) -> PatchId {
+        let offset_bytes = offset_bytes as u32;
+        let spec = PatchSpec {
+            is_implied_times: true,
+            ..PatchSpec::new(block, BlockClass::Metadata)
+        };
+        let change = Change::Bytes {
+            offset_bytes,
+            bytes,
+        };
+        self.change_as(spec, change, &[])
+    }
+
+    pub(super) fn change(
+        &mut self,
+        block: u64,
+        class: BlockClass,
+        change: Change<'_>,
+        after: &[PatchId],
+    ) -> PatchId {
+        self.change_as(PatchSpec::new(block, class), change, after)
+    }
+
+    fn change_as(&mut self, spec: PatchSpec, change: Change<'_>, after: &[PatchId]) -> PatchId {
+        let PatchSpec { block, class, .. } = spec;
+        let shows = !matches!(change, Change::Flip { .. });
+        let spec = self.state_dependencies(spec, shows, after);
+        let id = match self.run_of(&spec, None) {
+            Some(run) => self.patch_in_run(&spec, change, run),
+            None => (self.store).patch(self.id, block, class, change, &self.scratch, self.now),
+        };
+        self.created(&spec, id)
+    }
+
+    /// The run that the change is to join.
+    fn run_of(&mut self, spec: &PatchSpec, offered: Option<PatchId>) -> Option<PatchId> {
+        let found = self
+            .mechanism
+            .run(self.store, spec, offered, &self.scratch)?;
+        // Where a block without a place gets one, others wait for what is written into it.
+        let is_new = self.store.shown_by(self.id, spec.block).is_some();
+        (!is_new || !self.mechanism.scopes_are_atomic()).then_some(found)
+    }
+
+    fn patch_in_run(&mut self, spec: &PatchSpec, change: Change<'_>, run: PatchId) -> PatchId {
+        let (id, after, now) = (self.id, &self.scratch, self.now);
+        self.store
+            .patch_in_run(id, spec.block, spec.class, change, after, run, now)
+    }
+
+    /// A patch was made: what the layout is to know it by.
+    fn created(&mut self, spec: &PatchSpec, id: PatchId) -> PatchId {
+        self.store.give_scratch(std::mem::take(&mut self.scratch));
+        let id = match self.store.shown_by(self.id, spec.block) {
+            // Nobody finds it on the disk before the place is known there.
+            Some(shown_by) if self.mechanism.keeps_order() && !planted(Planted::PlaceLeftOut) => {
+                self.store
+                    .graph_mut()
+                    .create_empty(&[id, shown_by], None, false)
+            }
+            _ => id,
+        };
+        let id = self.mechanism.created(spec, id);
+        if spec.is_grouped
+            && let Some((groups, engaged)) = &mut self.groups
+        {
+            match spec.is_implied_times {
+                true => groups.note_times(self.store.graph(), engaged, id),
+                false => groups.note(self.store.graph(), engaged, id),
+            }
+        }
+        id
+    }
+
+    /// Gives a block that was just allocated its contents; it need not be in memory.
+    pub fn initialise(
+        &mut self,
+        block: u64,
+        class: BlockClass,
+        contents: &[u8],
+        after: &[PatchId],
+    ) -> PatchId {
+        self.initialise_in_run(block, class, contents, after, None)
+    }
+
+    /// Writes contents of a file that wait for nothing, from `offset_bytes` of the block on. Whoever points to them waits for all
+    /// that was written under the same `run`, so that one patch will do for them; see `Graph::create_in_run`. A block that is given
+    /// whole need not be in memory.
+    pub fn write_in_run(
+        &mut self,
+        block: u64,
+        offset_bytes: usize,
+        contents: &[u8],
+        run: PatchId,
+    ) -> PatchId {
+        let class = BlockClass::Data;
+        if contents.len() == self.block_bytes() as usize {
+            return self.initialise_in_run(block, class, contents, &[], Some(run));
+        }
+        let spec = self.state_dependencies(PatchSpec::new(block, class), true, &[]);
+        let change = Change::Bytes {
+            offset_bytes: offset_bytes as u32,
+            bytes: contents,
+        };
+        let id = match self.run_of(&spec, Some(run)) {
+            Some(run) => self.patch_in_run(&spec, change, run),
+            None => (self.store).patch(self.id, block, class, change, &self.scratch, self.now),
+        };
+        self.created(&spec, id)
+    }
+
+    fn initialise_in_run(
+        &mut self,
+        block: u64,
+        class: BlockClass,
+        contents: &[u8],
+        after: &[PatchId],
+        offered: Option<PatchId>,
+    ) -> PatchId {
+        let spec = self.state_dependencies(PatchSpec::new(block, class), true, after);
+        let change = Change::Bytes {
+            offset_bytes: 0,
+            bytes: contents,
+        };
+        let id = match self.run_of(&spec, offered) {
+            Some(run) => self.patch_in_run(&spec, change, run),
+            None => {
+                let (id, after, now) = (self.id, &self.scratch, self.now);
+                self.store
+                    .initialise(id, block, class, contents, after, now)
+            }
+        };
+        self.created(&spec, id)
+    }
+
+    /// Works out what a patch is to come after; `shows` says whether a reader of the disk could see it.
+    fn state_dependencies(&mut self, spec: PatchSpec, shows: bool, after: &[PatchId]) -> PatchSpec {
+        let is_atomic = self.mechanism.scopes_are_atomic();
+        let is_hidden = self.is_hidden || !shows || planted(Planted::EverythingHidden);
+        // What makes hidden patches show comes after them only where the layout's order is kept.
+        let counts = !is_hidden || is_atomic || !self.mechanism.keeps_order();
+        let spec = PatchSpec {
+            is_grouped: self.groups.is_some() && counts,
+            is_hidden,
+            ..spec
+        };
+        self.scratch = self.store.take_scratch();
+        if self.tag == 0 || !planted(Planted::OrderLeftBehind) {
+            self.scratch.extend_from_slice(after);
+        }
+        self.mechanism
+            .transform(self.store, &spec, &mut self.scratch);
+        if spec.is_grouped
+            && !is_atomic
+            && let Some((groups, engaged)) = &self.groups
+        {
+            groups.heads(self.store.graph(), engaged, &mut self.scratch);
+        }
+        self.stand(&spec);
+        spec
+    }
+
+    /// How the patch is to stand to others of its block.
+    pub(super) fn stand(&mut self, spec: &PatchSpec) {
+        let standing = match (spec.is_apart, self.mechanism.keeps_undo(spec)) {
+            (true, _) => Standing::Apart,
+            (false, true) => Standing::WithUndo,
+            (false, false) => Standing::Together,
+        };
+        self.store.graph_mut().set_standing(standing);
+    }
+
+    /// A block was freed, and nothing on the disk can point to it: what is not written of it need not be, unless the mechanism says
+    /// otherwise.
+    pub fn discard(&mut self, block: u64) {
+        // A block whose place is new must be there before it shows: to whoever looks at the file outside it is no free block.
+        if self.mechanism.forget(block) && self.store.shown_by(self.id, block).is_none() {
+            self.store.discard(self.id, block);
+        }
+    }
+
+    /// What a directory block has not written yet need not be, for `by` makes up for it: whoever waits for it waits for `by` instead
+    /// (see `Graph::supersede`). Nothing happens where that cannot be, or where the block is something else.
+    pub fn supersede(&mut self, block: u64, by: PatchId) {
+        let is_new = self.store.shown_by(self.id, block).is_some();
+        if self.mechanism.keeps_order() && !self.mechanism.scopes_are_atomic() && !is_new {
+            let class = BlockClass::Directory;
+            self.store.supersede(self.id, block, class, by);
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! The operations on names and inodes.
+
+use backstitch_layout::{
+    Attributes, FileSystemStatistics, InodeNumber, NewInode, Rename, RenameMode, SetAttributes,
+    SetXattrMode,
+};
+use backstitch_ordering::Operation;
+
+use crate::engine::Engine;
+use crate::{Result, groups};
+
+impl Engine {
+    /// Looks a name up, and takes a reference on its inode.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`, …
+    pub fn lookup(&self, directory: InodeNumber, name: &[u8]) -> Result<Attributes> {
+        self.run(None, |fs, v, _| {
+            let inode = fs.lookup(v, directory, name)?;
+            let attributes = fs.attributes(v, inode)?;
+            fs.hold(inode);
+            Ok(attributes)
+        })
+    }
+
+    /// Takes a further reference on an inode that the caller has one on.
+    pub fn hold(&self, inode: InodeNumber) {
+        self.core.lock().fs.hold(inode);
+    }
+
+    /// Gives references back.
+    pub fn forget(&self, inode: InodeNumber, references: u64) {
+        let mut core = self.core.lock();
+        if core.gathered.is_of(inode) {
+            self.end_gathering(&mut core);
+        }
+        for _ in 0..references {
+            core.fs.release(inode);
+        }
+        self.free_ready(&mut core);
+    }
+
+    /// An inode's attributes.
+    ///
+    /// # Errors
+    /// `ENOENT` where it is not in use, `EIO`.
+    pub fn attributes(&self, inode: InodeNumber) -> Result<Attributes> {
+        self.run(None, |fs, v, _| fs.attributes(v, inode))
+    }
+
+    /// Changes attributes.
+    ///
+    /// # Errors
+    /// `EFBIG`, `EROFS`, …
+    pub fn set_attributes(&self, inode: InodeNumber, set: &SetAttributes) -> Result<Attributes> {
+        self.run(Some(Operation::Attributes), |fs, v, now| {
+            fs.set_attributes(v, inode, set, now)
+        })
+    }
+
+    /// An inode was read: its access time moves as `relatime` has it. Nobody is told where that could not be done.
+    pub fn touch_accessed(&self, inode: InodeNumber) {
+        // Nobody orders what is read.
+        let moved = groups::without(|| {
+            self.run(Some(Operation::Attributes), |fs, v, now| {
+                fs.touch_accessed(v, inode, now)
+            })
+        });
+        if let Err(error) = moved {
+            tracing::debug!("access time of inode {inode}: {error}");
+        }
+    }
+
+    /// Makes an inode of any type with a name, and takes a reference on it.
+    ///
+    /// # Errors
+    /// `EEXIST`, `ENOSPC`, …
+    pub fn create(
+        &self,
+        directory: InodeNumber,
+        name: &[u8],
+        new: &NewInode<'_>,
+    ) -> Result<Attributes> {
+        self.bound_chain(directory)?;
+        let mut core = self.core.lock();
+        self.end_gathering(&mut core);
+        let made = self.run_in(&mut core, Some(Operation::Names), |fs, v, now| {
+            let inode = fs.create(v, directory, name, new, now)?;
+            fs.hold(inode);
+            fs.attributes(v, inode)
+        })?;
+        // Whatever became of the one that had this number before.
+        core.gathered.forget_loss(made.inode);
+        Ok(made)
+    }
+
+    /// Gives an inode another name, and takes a reference on it.
+    ///
+    /// # Errors
+    /// `EEXIST`, `EMLINK`, `EPERM` for directories, …
+    pub fn link(
+        &self,
+        inode: InodeNumber,
+        directory: InodeNumber,
+        name: &[u8],
+    ) -> Result<Attributes> {
+        self.bound_chain(directory)?;
+        self.run(Some(Operation::Names), |fs, v, now| {
+            fs.link(v, inode, directory, name, now)?;
+            fs.hold(inode);
+            fs.attributes(v, inode)
+        })
+    }
+
+    /// Takes a name away.
+    ///
+    /// # Errors
+    /// `ENOENT`, `EISDIR`, …
+    pub fn unlink(&self, directory: InodeNumber, name: &[u8]) -> Result<()> {
+        self.bound_chain(directory)?;
+        self.run(Some(Operation::Names), |fs, v, now| {
+            fs.unlink(v, directory, name, now)
+        })
+        .map(drop)
+    }
+
+    /// Takes an empty directory away.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENOTDIR`, `ENOTEMPTY`, …
+    pub fn rmdir(&self, directory: InodeNumber, name: &[u8]) -> Result<()> {
+        self.bound_chain(directory)?;
+        self.run(Some(Operation::Names), |fs, v, now| {
+            fs.remove_directory(v, directory, name, now)
+        })
+        .map(drop)
+    }
+
+    /// Moves a name.
+    ///
+    /// # Errors
+    /// As rename(2) has them.
+    pub fn rename(
+        &self,
+        from: InodeNumber,
+        from_name: &[u8],
+        to: InodeNumber,
+        to_name: &[u8],
+        mode: RenameMode,
+    ) -> Result<()> {
+        let rename = Rename {
+            from,
+            from_name,
+            to,
+            to_name,
+            mode,
+        };
+        self.bound_chain(from)?;
+        self.bound_chain(to)?;
+        self.run(Some(Operation::Names), |fs, v, now| {
+            fs.rename(v, &rename, now)
+        })
+        .map(drop)
+    }
+
+    /// What a symlink points to.
+    ///
+    /// # Errors
+    /// `EINVAL` where it is none.
+    pub fn read_link(&self, inode: InodeNumber) -> Result<Vec<u8>> {
+        self.run(None, |fs, v, _| fs.read_link(v, inode))
+    }
+
+    /// An extended attribute's value.
+    ///
+    /// # Errors
+    /// `ENODATA`, `EOPNOTSUPP`.
+    pub fn get_xattr(&self, inode: InodeNumber, name: &[u8]) -> Result<Vec<u8>> {
+        self.run(None, |fs, v, _| fs.xattr(v, inode, name))
+    }
+
+    /// The names of all extended attributes, each ended by a zero byte.
+    ///
+    /// # Errors
+    /// `EIO`, `EUCLEAN`.
+    pub fn list_xattrs(&self, inode: InodeNumber) -> Result<Vec<u8>> {
+        self.run(None, |fs, v, _| fs.list_xattrs(v, inode))
+    }
+
+    /// Sets an extended attribute.
+    ///
+    /// # Errors
+    /// `EEXIST`, `ENODATA`, `ENOSPC`, `EOPNOTSUPP`.
+    pub fn set_xattr(
+        &self,
+        inode: InodeNumber,
+        name: &[u8],
+        value: &[u8],
+        mode: SetXattrMode,
+    ) -> Result<()> {
+        self.run(Some(Operation::Attributes), |fs, v, now| {
+            fs.set_xattr(v, inode, name, Some(value), mode, now)
+        })
+    }
+
+    /// Takes an extended attribute away.
+    ///
+    /// # Errors
+    /// `ENODATA`, `EOPNOTSUPP`.
+    pub fn remove_xattr(&self, inode: InodeNumber, name: &[u8]) -> Result<()> {
+        let mode = SetXattrMode::Replace;
+        self.run(Some(Operation::Attributes), |fs, v, now| {
+            fs.set_xattr(v, inode, name, None, mode, now)
+        })
+    }
+
+    /// What `statfs` shows.
+    ///
+    /// # Errors
+    /// None today.
+    pub fn statistics(&self) -> Result<FileSystemStatistics> {
+        let mut core = self.core.lock();
+        self.end_gathering(&mut core);
+        Ok(core.fs.statistics())
+    }
+
+    /// What `statfs` shows of the volume that holds an inode.
+    ///
+    /// # Errors
+    /// None today.
+    pub fn statistics_at(&self, inode: InodeNumber) -> Result<FileSystemStatistics> {
+        let mut core = self.core.lock();
+        self.end_gathering(&mut core);
+        Ok(core.fs.statistics_at(inode))
+    }
+}

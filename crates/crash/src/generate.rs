@@ -59,7 +59,7 @@ pub fn random(count: usize, seed: u64) -> Vec<Workload> {
 }
 
 /// `count` workloads of programs that flush what they do, mostly: files made, files that replace others, and a log that grows behind an
-/// indirect block, with something else now and then.
+/// indirect block, with something else and a sync now and then.
 pub fn flushed(count: usize, seed: u64) -> Vec<Workload> {
     grow(
         "flushed",
@@ -68,8 +68,10 @@ pub fn flushed(count: usize, seed: u64) -> Vec<Workload> {
         seed,
         |random, grown, operations| {
             for _ in 0..4 + random.usize(..8) {
-                match random.usize(..6) {
+                match random.usize(..8) {
                     0 => operations.push(grown.operation(random)),
+                    // What is kept ready goes back, and to others.
+                    1 => operations.push(Operation::Sync),
                     _ => grown.flushed(random, operations),
                 }
             }

@@ -226,6 +226,7 @@ impl Machine {
             Operation::Fsync(path) => self.fsync(path, false, watcher)?,
             Operation::Fdatasync(path) => self.fsync(path, true, watcher)?,
             Operation::Sync => {
+                self.mount.fs.retry_deferred();
                 self.mount.drain(watcher)?;
                 self.model.borrow_mut().promise_all();
             }
@@ -522,7 +523,7 @@ impl Machine {
         let inode = self.model.borrow().inode(id);
         let targets = self.mount.run(Scope::Administration, watcher, |fs, v, _| {
             let mut targets = Vec::new();
-            fs.sync_targets(v, inode, data_only, &mut targets);
+            fs.flush_targets(v, inode, data_only, &mut targets);
             Ok(targets)
         })?;
         self.mount.sync(&targets, watcher)?;

@@ -355,6 +355,7 @@ impl Mount {
     /// Reclaims what a crash left, and marks the image clean.
     pub(crate) fn unmount(&mut self, watcher: &mut dyn Watcher) -> Result<()> {
         self.fs.release_all();
+        self.fs.retry_deferred();
         self.drain(watcher)?;
         self.reclaim_until(watcher, |progress| !progress.running)?;
         self.drain(watcher)?;

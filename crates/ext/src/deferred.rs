@@ -43,6 +43,8 @@ pub(crate) enum Item {
     Inode(DeadInode),
     /// One reference less to an attribute block.
     AttributeBlock(u64),
+    /// Inodes of one group that were marked as used ahead, for nothing.
+    Spares(Vec<u32>),
 }
 
 /// An inode that is being freed.
@@ -120,6 +122,7 @@ impl Item {
             Item::Blocks(runs) => (runs.iter().map(|r| r.len).sum(), 0),
             Item::Inode(dead) => (dead.blocks, 1),
             Item::AttributeBlock(_) => (0, 0),
+            Item::Spares(inodes) => (0, inodes.len() as u64),
         }
     }
 }
@@ -331,9 +334,15 @@ impl Ext {
         }
     }
 
+    /// Frees inodes of one group that were marked ahead.
+    pub(crate) fn defer_spares(&mut self, inodes: Vec<u32>) {
+        self.deferred.pending_inodes += inodes.len() as u64;
+        self.deferred.due.push_back(Item::Spares(inodes));
+    }
+
     /// Does what has become due. True where there was anything.
     pub(crate) fn do_deferred(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<bool> {
-        let gave_back = self.give_back(v, now)?;
+        self.give_back(v, now);
         self.forget_unused_table_blocks(v);
         self.end_gathering(v);
         let mut fired = std::mem::take(&mut self.deferred.fired);
@@ -348,7 +357,7 @@ impl Ext {
             self.look_at_idle(v);
             self.deferred.looked_at_idle = (v.retired(), now.seconds, self.deferred.idle.len());
         }
-        Ok(self.free_ready_items(v)? || gave_back)
+        self.free_ready_items(v)
     }
 
     /// Frees what waits for nothing, a bounded part of it. True where there was anything.
@@ -391,6 +400,7 @@ impl Ext {
                 continue;
             };
             let never_alive = state.never_alive || planted(Planted::InodeFreedEarly);
+            self.give_places_of(v, number);
             let after = if never_alive { None } else { Some(freed) };
             let blocks = u64::from(inode.sectors / self.sectors_per_block());
             self.deferred.pending_blocks += blocks;
@@ -480,6 +490,22 @@ impl Ext {
                 Ok(Progress::Done)
             }
             Item::Inode(dead) => self.free_part_of_inode(v, *dead),
+            Item::Spares(inodes) => {
+                for inode in inodes {
+                    // The first one may miss, the others are of the same bitmap.
+                    if !self.inode_is_marked(v, *inode)? {
+                        return Err(Error::corrupt(
+                            format!("inode {inode}"),
+                            "it was marked as used and is marked as free",
+                        ));
+                    }
+                    self.clear_inode_bit(v, *inode, false);
+                    self.note_freed_in_table(v, *inode);
+                }
+                let count = inodes.len() as u64;
+                self.deferred.pending_inodes = self.deferred.pending_inodes.saturating_sub(count);
+                Ok(Progress::Done)
+            }
         }
     }
 

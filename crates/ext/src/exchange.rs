@@ -5,6 +5,7 @@
 
 use backstitch_layout::{Error, Rename, Result, Timestamp};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
+use smallvec::SmallVec;
 
 use crate::block_edit::BlockEdit;
 use crate::format::directory::{HEADER_SIZE, OFFSET_INODE, TYPE_UNKNOWN};
@@ -133,7 +134,11 @@ impl Ext {
         edit.put(first.found.offset, &header);
         let header = self.swapped_header(v, second, first);
         edit.put(second.found.offset, &header);
-        write_edit(v, block, &edit, &[])
+        // As with a rename: whoever gives a new file another name expects its contents there.
+        let sides = [first.found.inode, second.found.inode];
+        let contents = sides.map(|number| self.contents_apart(v, number));
+        let after: SmallVec<[PatchId; 2]> = contents.into_iter().flatten().collect();
+        write_edit(v, block, &edit, &after)
     }
 
     fn swap_one(&mut self, v: &mut Volume<'_>, side: &Side, comes: &Side) -> PatchId {

@@ -80,7 +80,7 @@ impl Ext {
         loop {
             let run = self.pick_run(v, number, purpose, goal, want, grows, &Picks::default())?;
             if run.len == 0 {
-                return Err(self.no_space());
+                return Err(self.no_blocks());
             }
             let needed = self.missing_indirects(v, inode, logical, run.len)?;
             let mut picks = Picks(smallvec![run]);
@@ -108,7 +108,7 @@ impl Ext {
             }
             // Not enough for both: fewer contents leave more for the pointers.
             if run.len == 1 {
-                return Err(self.no_space());
+                return Err(self.no_blocks());
             }
             want = (run.len / 2).max(1);
         }
@@ -272,12 +272,14 @@ impl Ext {
         if fills_end {
             state.end_filled = Some(id);
         }
-        state.is_apart |= is_apart;
+        if is_apart {
+            state.apart = Some(id);
+        }
         if is_append {
             state.is_appended = true;
-            self.left_places.expected.note_done();
+            self.left_places.expected.note_done(now);
         }
-        self.note_moves(v, number, &extension.moves, id, now);
+        self.note_moves(v, number, &extension.moves, id);
         self.note_taken(number, run, grows);
         (data[0], id)
     }

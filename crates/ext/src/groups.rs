@@ -166,6 +166,12 @@ impl Groups {
         self.free_inodes = self.free_inodes.saturating_sub(1);
     }
 
+    /// An inode of the group that is marked as used already becomes a directory.
+    pub(crate) fn note_directory(&mut self, group: usize) {
+        self.directories += 1;
+        self.list[group].directories += 1;
+    }
+
     fn give_inode(&mut self, group: usize, index: u32, directory: bool) {
         self.directories = self.directories.saturating_sub(directory.into());
         let g = &mut self.list[group];

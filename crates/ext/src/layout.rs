@@ -27,8 +27,6 @@ pub(crate) struct Ext {
     pub(crate) windows: Windows,
     pub(crate) spares: Spares,
     pub(crate) left_places: LeftPlaces,
-    /// Both are to be given back, whoever may need them.
-    pub(crate) is_asked_back: bool,
     /// How often somebody above refers to an inode; 0 is not in here. Apart from the rest, for the kernel refers to many.
     pub(crate) references: References,
     /// What is known in memory of inodes with changes not yet on disk, or that have no name any more.
@@ -82,9 +80,17 @@ impl Ext {
         }
     }
 
-    /// There is no space: final, or is some on its way?
-    pub(crate) fn no_space(&mut self) -> Error {
-        if self.ask_back() || !self.deferred.is_empty() {
+    /// There is no space for blocks: final, or is some on its way? What is kept ready is asked back.
+    pub(crate) fn no_blocks(&mut self) -> Error {
+        match self.left_places.ask_back() {
+            true => Error::WaitForFrees,
+            false => self.nothing_free(),
+        }
+    }
+
+    /// There is no free inode or block: final, or is one on its way?
+    pub(crate) fn nothing_free(&self) -> Error {
+        if !self.deferred.is_empty() {
             Error::WaitForFrees
         } else if self.reclaim.is_some() {
             Error::WaitForReclaim
@@ -366,6 +372,16 @@ impl FileSystem for Ext {
         targets: &mut Vec<PatchId>,
     ) {
         self.collect_sync_targets(v, inode.0, data_only, targets);
+    }
+
+    fn flush_targets(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: InodeNumber,
+        data_only: bool,
+        targets: &mut Vec<PatchId>,
+    ) {
+        self.collect_sync_targets(v, inode.0, data_only, targets);
         self.note_flushed(v, inode.0, targets);
     }
 
@@ -406,7 +422,8 @@ impl FileSystem for Ext {
 
     fn retry_deferred(&mut self) {
         self.deferred.take_up_again();
-        self.ask_back();
+        self.left_places.ask_back();
+        self.spares.ask_back();
     }
 
     fn free_space(&self) -> FreeSpaceReader {

@@ -91,7 +91,6 @@ impl LayoutKind for Ext2 {
             groups: Groups::new(&sb, &descriptors),
             spares: Default::default(),
             left_places: Default::default(),
-            is_asked_back: false,
             windows: Windows::default(),
             references: Default::default(),
             inodes: Default::default(),

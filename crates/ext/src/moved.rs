@@ -8,7 +8,7 @@
 //! The place that it leaves is where it goes the next time, once the inode that leaves it is on the disk. Until then, and after a crash,
 //! it is marked as used and is not.
 
-use backstitch_layout::{Result, Timestamp};
+use backstitch_layout::{Error, Result, Timestamp};
 use backstitch_ordering::{PatchId, Volume};
 use smallvec::SmallVec;
 
@@ -16,10 +16,13 @@ use crate::format::Inode;
 use crate::groups::Run;
 use crate::layout::Ext;
 use crate::place::Picks;
-use crate::spares::{Expectation, UNUSED_SECONDS};
+use crate::spares::Expectation;
 
 /// So many places are kept at most.
 const PLACES_MAX: usize = 64;
+/// Nor are any taken where no more than this part of all blocks is free: who finds no space asks them back, and must not be kept
+/// waiting by new ones.
+const SCARCE_PART: u64 = 64;
 
 /// A place that an indirect block has left.
 #[derive(Clone, Copy, Debug)]
@@ -37,8 +40,8 @@ pub(crate) struct LeftPlaces {
     /// Whether the next append will probably be flushed.
     pub(crate) expected: Expectation,
     list: Vec<Left>,
-    /// When one was added last, by the file system's clock.
-    used_seconds: i64,
+    /// All are to be given back.
+    is_asked_back: bool,
 }
 
 impl LeftPlaces {
@@ -47,8 +50,10 @@ impl LeftPlaces {
         self.list.len()
     }
 
-    pub(crate) fn are_due(&self, now: Timestamp) -> bool {
-        now.seconds >= self.used_seconds.saturating_add(UNUSED_SECONDS)
+    /// Has all given back with the next deferred work. False where there are none.
+    pub(crate) fn ask_back(&mut self) -> bool {
+        self.is_asked_back = !self.list.is_empty();
+        self.is_asked_back
     }
 }
 
@@ -79,7 +84,8 @@ impl Ext {
             return Ok(stay);
         }
         let is_append = logical * self.block_size() as u64 >= inode.size;
-        if !is_append || self.leaf_starts(logical, run.len).nth(1).is_some() {
+        let are_scarce = self.groups.free_blocks() <= self.sb.blocks_count / SCARCE_PART;
+        if !is_append || are_scarce || self.leaf_starts(logical, run.len).nth(1).is_some() {
             return Ok(stay);
         }
         let Some(path) = self.path_of(logical).filter(|path| path.depth > 0) else {
@@ -96,6 +102,16 @@ impl Ext {
             // What it holds that is not on the disk waits for what is not ours.
             if *from == 0 || !pending.is_empty() {
                 return Ok(stay);
+            }
+            // Of a damaged file: a block that is its own, or marked as free, cannot be given away.
+            let run = Run {
+                start: *from,
+                len: 1,
+            };
+            match self.check_blocks_used(v, run) {
+                Ok(()) if moves.iter().all(|m: &Moved| m.from != *from) => {}
+                Ok(()) | Err(Error::Corrupt { .. }) => return Ok(stay),
+                Err(error) => return Err(error),
             }
             let left = self.left_places.list.iter().find(|place| {
                 place.inode == number
@@ -148,14 +164,12 @@ impl Ext {
         number: u32,
         moves: &[Moved],
         shown: PatchId,
-        now: Timestamp,
     ) {
         for moved in moves {
             if self.left_places.list.len() >= PLACES_MAX {
                 let oldest = self.left_places.list.remove(0);
                 self.give_place_back(v, oldest);
             }
-            self.left_places.used_seconds = now.seconds;
             self.left_places.list.push(Left {
                 inode: number,
                 block: moved.from,
@@ -172,12 +186,22 @@ impl Ext {
         self.defer_blocks(v, vec![run], &[place.left]);
     }
 
-    /// Has all places freed that indirect blocks have left. True where there were any.
-    pub(crate) fn give_places_back(&mut self, v: &mut Volume<'_>) -> bool {
-        let places = std::mem::take(&mut self.left_places.list);
-        for place in &places {
-            self.give_place_back(v, *place);
+    /// Has all places freed that indirect blocks have left for nothing, or that were asked back.
+    pub(crate) fn give_places_back(&mut self, v: &mut Volume<'_>, now: Timestamp) {
+        let is_asked = std::mem::take(&mut self.left_places.is_asked_back);
+        if !is_asked && !self.left_places.expected.is_over(now) {
+            return;
         }
-        !places.is_empty()
+        for place in std::mem::take(&mut self.left_places.list) {
+            self.give_place_back(v, place);
+        }
+    }
+
+    /// Has those of a file freed, which has no name any more.
+    pub(crate) fn give_places_of(&mut self, v: &mut Volume<'_>, inode: u32) {
+        while let Some(at) = (self.left_places.list.iter()).position(|place| place.inode == inode) {
+            let place = self.left_places.list.swap_remove(at);
+            self.give_place_back(v, place);
+        }
     }
 }

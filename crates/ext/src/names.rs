@@ -179,12 +179,16 @@ impl Ext {
         place: &Place,
     ) -> Result<Plan<'a>> {
         let is_directory = new.file_type == FileType::Directory;
-        let spare = self.spare_for(directory, name, new.file_type);
+        let mut spare = self.spare_for(directory, name, new.file_type);
         let number = match spare {
             Some(spare) => spare.inode,
             None => match self.pick_inode(v, directory, name, is_directory)? {
                 Some(number) => number,
-                None => return Err(self.no_space()),
+                None => {
+                    // What is marked ahead is all that is left.
+                    spare = self.spares.any();
+                    spare.ok_or_else(|| self.nothing_free())?.inode
+                }
             },
         };
         let (block, _) = self.inode_place(number)?;
@@ -201,7 +205,7 @@ impl Ext {
             };
             let run = self.pick_run(v, number, purpose, goal, 1, false, &picks)?;
             if run.len == 0 {
-                return Err(self.no_space());
+                return Err(self.no_blocks());
             }
             picks.0.push(run);
             Some(run.start)
@@ -246,7 +250,11 @@ impl Ext {
         let is_directory = new.file_type == FileType::Directory;
         let marked = match spare {
             Some(spare) => {
-                self.spares.remove(self.sb.group_of_inode(number), spare);
+                let group = self.sb.group_of_inode(number);
+                self.spares.remove(group, spare);
+                if is_directory {
+                    self.groups.note_directory(group as usize);
+                }
                 unless(Planted::SpareWithoutBit, spare.marked)
             }
             None => self.set_inode_bit(v, number, is_directory),
@@ -312,7 +320,7 @@ impl Ext {
         state.made = Some(made);
         state.freed = None;
         state.never_alive = false;
-        state.is_apart = false;
+        state.apart = None;
         before_name.push(unless(Planted::NameWithoutInode, made));
         before_name
     }

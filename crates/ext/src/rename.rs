@@ -225,9 +225,7 @@ impl Ext {
         };
         before_name.extend(mark);
         // Whoever gives a new file another name, often that of the file it replaces, expects its contents there, flushed or not.
-        if let Some(state) = self.inodes.get(&number).filter(|s| s.is_apart) {
-            before_name.extend(state.changes.iter());
-        }
+        before_name.extend(self.contents_apart(v, number));
         let takes_a_name = m.target.as_ref().is_some_and(|(_, t)| t.is_directory());
         if m.is_directory && (!atomic || takes_a_name) && !planted(Planted::MovedBeforeEarlierNames)
         {

@@ -12,7 +12,7 @@
 
 use std::collections::VecDeque;
 
-use backstitch_layout::{FileType, Result, Timestamp};
+use backstitch_layout::{FileType, Timestamp};
 use backstitch_ordering::{PatchId, Volume};
 
 use crate::layout::Ext;
@@ -27,13 +27,15 @@ const FREE_PER_SPARE: u32 = 8;
 /// In so many groups at most.
 const GROUPS_MAX: usize = 16;
 /// What is kept ready is given back when nobody needed it for so long.
-pub(crate) const UNUSED_SECONDS: i64 = 2;
+const UNUSED_SECONDS: i64 = 2;
 
 /// Whether somebody will probably wait for what is done next: he did the last times.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Expectation {
     /// Of so many of the next ones it is expected.
     next: u8,
+    /// When something was done last of which it was expected, by the file system's clock.
+    done_seconds: i64,
 }
 
 impl Expectation {
@@ -42,8 +44,16 @@ impl Expectation {
     }
 
     /// Something was done; that it will be waited for is not known yet.
-    pub(crate) fn note_done(&mut self) {
-        self.next = self.next.saturating_sub(1);
+    pub(crate) fn note_done(&mut self, now: Timestamp) {
+        if self.holds() {
+            self.next -= 1;
+            self.done_seconds = now.seconds;
+        }
+    }
+
+    /// Nothing was done for so long that what is kept ready is kept for nothing.
+    pub(crate) fn is_over(self, now: Timestamp) -> bool {
+        now.seconds >= self.done_seconds.saturating_add(UNUSED_SECONDS)
     }
 
     /// It was waited for.
@@ -67,8 +77,8 @@ pub(crate) struct Spares {
     expected: Expectation,
     /// By their group.
     groups: Vec<(u32, VecDeque<Spare>)>,
-    /// When a file was made last, by the file system's clock.
-    used_seconds: i64,
+    /// All are to be given back.
+    is_asked_back: bool,
 }
 
 impl Spares {
@@ -93,6 +103,11 @@ impl Spares {
         self.groups.iter().map(|(_, spares)| spares.len()).sum()
     }
 
+    /// Has all given back with the next deferred work.
+    pub(crate) fn ask_back(&mut self) {
+        self.is_asked_back = self.count() > 0;
+    }
+
     /// A spare was given to a file.
     pub(crate) fn remove(&mut self, group: u32, spare: Spare) {
         let spares = self.of_group_mut(group);
@@ -102,8 +117,10 @@ impl Spares {
         }
     }
 
-    fn are_due(&self, now: Timestamp) -> bool {
-        now.seconds >= self.used_seconds.saturating_add(UNUSED_SECONDS)
+    /// One of whatever group.
+    pub(crate) fn any(&self) -> Option<Spare> {
+        let mut all = self.groups.iter().flat_map(|(_, spares)| spares);
+        all.next().copied()
     }
 }
 
@@ -126,11 +143,11 @@ impl Ext {
 
     /// A file was made: marks inodes ahead for the next ones. Their bitmap is in memory, or it is left for the next time.
     pub(crate) fn note_made(&mut self, v: &mut Volume<'_>, inode: u32, now: Timestamp) {
-        self.spares.used_seconds = now.seconds;
-        if !self.spares.expected.holds() {
+        let is_expected = self.spares.expected.holds();
+        self.spares.expected.note_done(now);
+        if !is_expected {
             return;
         }
-        self.spares.expected.note_done();
         let group = self.sb.group_of_inode(inode);
         let left = self.spares.of_group(group).map_or(0, VecDeque::len);
         let g = self.groups.list[group as usize];
@@ -202,40 +219,23 @@ impl Ext {
         self.keeps_apart(v) && self.inodes.get(&inode).is_some_and(|s| is_new_file(s))
     }
 
-    /// Has all that is kept ready given back with the next deferred work. True where there is any.
-    pub(crate) fn ask_back(&mut self) -> bool {
-        self.is_asked_back = self.spares.count() + self.left_places.count() > 0;
-        self.is_asked_back
+    /// What of a file leads to contents, where that stands apart from what made it and is not on the disk yet.
+    pub(crate) fn contents_apart(&self, v: &Volume<'_>, inode: u32) -> Option<PatchId> {
+        let state = self.inodes.get(&inode)?;
+        state.apart.filter(|apart| v.is_live(*apart))
     }
 
-    /// Gives back what is kept ready for nothing, or was asked back. True where there was any.
-    pub(crate) fn give_back(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<bool> {
-        let is_nothing = self.spares.groups.is_empty() && self.left_places.count() == 0;
-        if is_nothing || self.read_only.is_some() {
-            return Ok(false);
+    /// Has what is kept ready for nothing, or was asked back, freed with all that is deferred.
+    pub(crate) fn give_back(&mut self, v: &mut Volume<'_>, now: Timestamp) {
+        let is_asked = std::mem::take(&mut self.spares.is_asked_back);
+        if self.read_only.is_some() {
+            return;
         }
-        let mut any = false;
-        if self.is_asked_back || self.left_places.are_due(now) {
-            any = self.give_places_back(v);
-        }
-        if self.is_asked_back || self.spares.are_due(now) {
-            any |= self.give_spares_back(v)?;
-        }
-        self.is_asked_back = false;
-        Ok(any)
-    }
-
-    fn give_spares_back(&mut self, v: &mut Volume<'_>) -> Result<bool> {
-        let mut any = false;
-        while let Some((group, _)) = self.spares.groups.last() {
-            v.read(self.groups.list[*group as usize].inode_bitmap)?;
-            let (_, spares) = self.spares.groups.pop().unwrap_or_default();
-            for spare in spares {
-                self.clear_inode_bit(v, spare.inode, false);
-                self.note_freed_in_table(v, spare.inode);
-                any = true;
+        self.give_places_back(v, now);
+        if is_asked || self.spares.expected.is_over(now) {
+            for (_, spares) in std::mem::take(&mut self.spares.groups) {
+                self.defer_spares(spares.iter().map(|spare| spare.inode).collect());
             }
         }
-        Ok(any)
     }
 }

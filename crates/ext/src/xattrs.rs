@@ -300,7 +300,7 @@ impl Ext {
         }
         match self.pick_single(v, number, picks)? {
             Some(block) => Ok(BlockPlan::Fresh(block, contents)),
-            None => Err(self.no_space()),
+            None => Err(self.no_blocks()),
         }
     }
 

@@ -424,6 +424,17 @@ pub trait FileSystem: Send {
         targets: &mut Vec<PatchId>,
     );
 
+    /// Somebody waits for the inode to be on stable storage: [`sync_targets`](Self::sync_targets), and what had better go with them.
+    fn flush_targets(
+        &mut self,
+        volume: &mut Volume<'_>,
+        inode: InodeNumber,
+        data_only: bool,
+        targets: &mut Vec<PatchId>,
+    ) {
+        self.sync_targets(volume, inode, data_only, targets);
+    }
+
     /// The transaction that holds everything changed so far is about to be closed, and everything that was put off until then is
     /// done: writes what a crash must find beside it (counters, the list of inodes without names). Called again where anything came
     /// between it and the end of the transaction.

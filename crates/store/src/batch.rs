@@ -213,9 +213,10 @@ impl Store {
             let mut leaves = false;
             versions.chosen.clear();
             for unit in self.units(*index) {
-                let may_wait = !self.graph.must_roll_back(unit)
-                    && wanted.is_none_or(|w| self.graph.has_wanted_waiting(unit, w));
-                if may_wait && self.graph.would_roll_back(unit) {
+                if !self.graph.must_roll_back(unit)
+                    && self.graph.would_roll_back(unit)
+                    && wanted.is_none_or(|w| self.graph.has_wanted_waiting(unit, w))
+                {
                     leaves = true;
                 } else {
                     versions.chosen.push(unit);

@@ -237,7 +237,7 @@ impl Engine {
         core.gathered.take_loss(inode)?;
         self.run_in(&mut core, None, |fs, v, _| {
             targets.clear();
-            fs.sync_targets(v, inode, data_only, &mut targets);
+            fs.flush_targets(v, inode, data_only, &mut targets);
             Ok(())
         })?;
         Ok((!targets.is_empty()).then_some(Unsynced(targets)))

@@ -176,49 +176,6 @@ fn flushed_appends_take_two_flushes_each_however_long_the_file_is() {
     assert!(check(&*disk.memory).is_clean());
 }
 
-/// What is kept ready is nobody's: the last inode and the last block go to who asks for them.
-#[test]
-fn what_is_kept_ready_is_there_for_all_when_nothing_else_is_left() {
-    let disk = Disk::new(new_image(2 << 20, 64), Loss::Half);
-    let engine = disk.mount().unwrap();
-    let root = engine.root();
-    let log = write_new(&engine, root, "log", &[1; 20 << 10]);
-    engine.fsync(log, false).unwrap();
-    for n in 0..3_u64 {
-        let file = write_new(&engine, root, &format!("flushed {n}"), &[2; 100]);
-        engine.fsync(file, false).unwrap();
-        engine.write(log, (20 + n) << 10, &[3; 1 << 10]).unwrap();
-        engine.fsync(log, true).unwrap();
-    }
-    let free = engine.statistics().unwrap();
-    let new = new_inode(FileType::Regular);
-    let mut made = 0;
-    while engine
-        .create(root, format!("file {made}").as_bytes(), &new)
-        .is_ok()
-    {
-        made += 1;
-    }
-    assert_eq!(made, free.free_inodes);
-    let file = engine.lookup(root, b"file 0").unwrap().inode;
-    let free = engine.statistics().unwrap().free_blocks;
-    let mut end = 0;
-    while engine
-        .write(file, end, &[4; 1 << 10])
-        .is_ok_and(|written| written > 0)
-    {
-        end += 1 << 10;
-    }
-    // All of them but the indirect blocks.
-    let indirect = (end >> 10).div_ceil(256) + 1;
-    assert!(
-        (end >> 10) + indirect >= free,
-        "{end} bytes in {free} blocks"
-    );
-    engine.unmount().unwrap();
-    assert!(check(&*disk.memory).is_clean());
-}
-
 #[test]
 fn fdatasync_leaves_out_times_and_an_fsync_after_it_writes_nothing_else() {
     let disk = Disk::new(new_image(8 << 20, 512), Loss::Half);

@@ -478,7 +478,7 @@ impl Player {
         let inode = self.find(path)?;
         let targets = self.mount.run(Scope::Administration, w, |fs, v, _| {
             let mut targets = Vec::new();
-            fs.sync_targets(v, inode, data_only, &mut targets);
+            fs.flush_targets(v, inode, data_only, &mut targets);
             Ok(targets)
         })?;
         self.mount.sync(&targets, w)

@@ -510,6 +510,16 @@ impl FileSystem for Tracing {
         targets: &mut Vec<PatchId>,
     ) {
         self.inner.sync_targets(volume, inode, data_only, targets);
+    }
+
+    fn flush_targets(
+        &mut self,
+        volume: &mut Volume<'_>,
+        inode: InodeNumber,
+        data_only: bool,
+        targets: &mut Vec<PatchId>,
+    ) {
+        self.inner.flush_targets(volume, inode, data_only, targets);
         self.append(|r| match data_only {
             true => Operation::Fdatasync(r.file(inode)),
             false => Operation::Fsync(r.file(inode)),

@@ -466,6 +466,20 @@ impl FileSystem for Stacked {
         debug_assert!(collected.is_ok(), "nothing is read for this");
     }
 
+    fn flush_targets(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: InodeNumber,
+        data_only: bool,
+        targets: &mut Vec<PatchId>,
+    ) {
+        let collected = self.at(v, inode, |fs, v, inode| {
+            fs.flush_targets(v, inode, data_only, targets);
+            Ok(())
+        });
+        debug_assert!(collected.is_ok(), "nothing is read for this");
+    }
+
     fn prepare_commit(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<()> {
         self.members.now = now;
         for member in 0..self.members.all.len() {

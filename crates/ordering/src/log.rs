@@ -28,7 +28,7 @@ pub struct LogState {
     pub running: Option<PatchId>,
     /// The same of the transaction before it.
     pub last: PatchId,
-    /// A further operation may not fit into the running transaction.
+    /// The running transaction is as large as one should become.
     pub is_large: bool,
     /// A further operation may not fit into what is free of the log.
     pub is_full: bool,

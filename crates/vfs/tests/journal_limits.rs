@@ -17,6 +17,8 @@ use support::{Scratch, new_inode, torn_parts};
 
 /// The smallest journal that there is.
 const JOURNAL_BLOCKS: usize = 1024;
+/// So many files each writer makes.
+const FILES: usize = 1400;
 const BLOCK: usize = 1024;
 
 fn tool(name: &str, arguments: &[&str], image: &Path) -> (Option<i32>, String) {
@@ -98,7 +100,7 @@ fn fill_the_journal(engine: &Engine, writer: usize) {
     let zeros = make(engine, top, b"zeros");
     let grows = Allocate::Reserve { keep_size: false };
     engine.allocate(zeros, grows, 0, 2 << 20).unwrap();
-    for number in 0..700 {
+    for number in 0..FILES {
         let file = make(engine, top, &name(number));
         if number % 7 == 0 {
             engine.write(file, 0, &[3; 3000]).unwrap();
@@ -115,7 +117,7 @@ fn fill_the_journal(engine: &Engine, writer: usize) {
         };
         engine.set_attributes(file, &shorter).unwrap();
     }
-    for number in (0..700).step_by(3) {
+    for number in (0..FILES).step_by(3) {
         engine.unlink(top, &name(number)).unwrap();
     }
     engine.unlink(top, b"large").unwrap();

@@ -142,6 +142,7 @@ impl JournalMechanism {
 impl Log for JournalMechanism {
     fn state(&mut self, store: &Store) -> LogState {
         self.look_at_home(store);
+        // Of a third of the log there can be one that is written, one that is brought home, and this one.
         let limit = (self.superblock.log_blocks() / 3) as usize;
         let reserve = self.reserve();
         let running = &self.running;
@@ -153,7 +154,7 @@ impl Log for JournalMechanism {
                     && self.tokens.is_empty()),
             running: running.hold,
             last: self.last,
-            is_large: self.blocks() + reserve > limit,
+            is_large: self.blocks() > limit,
             // For one more operation, and then for what is put off.
             is_full: self.size(2 * reserve) > self.free(),
             is_filling: self.used > self.superblock.log_blocks() / 2,

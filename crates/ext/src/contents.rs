@@ -326,11 +326,12 @@ impl Ext {
         now: Timestamp,
     ) {
         if end > inode.size {
-            self.change_inode(v, number, before_size, |e| {
+            let id = self.change_inode(v, number, before_size, |e| {
                 e.set_size(end);
                 e.set_modified(now);
                 e.set_changed(now);
             });
+            self.note_contents_apart(v, number, id, false);
         } else {
             self.touch_modified(v, number, now);
         }

@@ -492,13 +492,14 @@ impl Ext {
             Item::Inode(dead) => self.free_part_of_inode(v, *dead),
             Item::Spares(inodes) => {
                 for inode in inodes {
-                    // The first one may miss, the others are of the same bitmap.
                     if !self.inode_is_marked(v, *inode)? {
                         return Err(Error::corrupt(
                             format!("inode {inode}"),
                             "it was marked as used and is marked as free",
                         ));
                     }
+                }
+                for inode in inodes {
                     self.clear_inode_bit(v, *inode, false);
                     self.note_freed_in_table(v, *inode);
                 }

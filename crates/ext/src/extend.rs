@@ -259,6 +259,7 @@ impl Ext {
         tree.write(v, self.block_size(), &bits, &mut before_inode, is_unborn);
         v.hide(false);
         let id = self.change_inode_apart(v, number, is_apart, &before_inode, edit);
+        self.note_contents_apart(v, number, id, is_apart);
         let grows = self.has_grown(number);
         let state = self.state(number);
         debug_assert!(
@@ -271,9 +272,6 @@ impl Ext {
         state.has_grown = true;
         if fills_end {
             state.end_filled = Some(id);
-        }
-        if is_apart {
-            state.apart = Some(id);
         }
         if is_append {
             state.is_appended = true;

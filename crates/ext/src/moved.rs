@@ -103,6 +103,11 @@ impl Ext {
             if *from == 0 || !pending.is_empty() {
                 return Ok(stay);
             }
+            // No append fails for a bitmap that it has no need of.
+            let group = self.groups.list.get(self.sb.group_of_block(*from) as usize);
+            if group.is_none_or(|g| v.peek(g.block_bitmap).is_none()) {
+                return Ok(stay);
+            }
             // Of a damaged file: a block that is its own, or marked as free, cannot be given away.
             let run = Run {
                 start: *from,

@@ -60,7 +60,8 @@ pub(crate) struct InodeState {
     pub(crate) goal: u64,
     /// Blocks were added to it before.
     pub(crate) has_grown: bool,
-    /// The last patch that leads to contents of it and stands apart from what made it: it comes after the earlier ones.
+    /// The last patch that leads to contents of it, where one that is not on the disk yet stands apart from what made it: it comes
+    /// after the earlier ones.
     pub(crate) apart: Option<PatchId>,
     /// Blocks were added behind an indirect block that was there before, and nobody has flushed it since.
     pub(crate) is_appended: bool,

@@ -225,6 +225,19 @@ impl Ext {
         state.apart.filter(|apart| v.is_live(*apart))
     }
 
+    /// More contents are led to by a patch of the inode: apart itself, or after one that is.
+    pub(crate) fn note_contents_apart(
+        &mut self,
+        v: &Volume<'_>,
+        inode: u32,
+        id: PatchId,
+        is_apart: bool,
+    ) {
+        if is_apart || self.contents_apart(v, inode).is_some() {
+            self.state(inode).apart = Some(id);
+        }
+    }
+
     /// Has what is kept ready for nothing, or was asked back, freed with all that is deferred.
     pub(crate) fn give_back(&mut self, v: &mut Volume<'_>, now: Timestamp) {
         let is_asked = std::mem::take(&mut self.spares.is_asked_back);

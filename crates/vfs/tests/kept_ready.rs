@@ -211,7 +211,10 @@ fn a_new_file_has_its_contents_under_its_next_name() {
             create_flushed(&engine, root, &format!("flushed {n}"), &[2; 100]);
         }
         create_flushed(&engine, root, "conf", &[1; 3000]);
-        write_new(&engine, root, "conf.new", &[2; 3000]);
+        let new = write_new(&engine, root, "conf.new", &[2; 500]);
+        // Within its block, and in further ones.
+        engine.write(new, 500, &[2; 300]).unwrap();
+        engine.write(new, 800, &[2; 2200]).unwrap();
         engine
             .rename(root, b"conf.new", root, b"conf", mode)
             .unwrap();

@@ -207,12 +207,15 @@ impl Core {
         wait_for: &mut Vec<backstitch_ordering::PatchId>,
     ) -> backstitch_layout::Result<()> {
         let place = self.gathered.place();
-        let (Some((inode, start)), Some(taken)) = (place, self.gathered.taken.take()) else {
+        let (Some((inode, start)), Some(mut taken)) = (place, self.gathered.taken.take()) else {
             return Ok(());
         };
         let last = self.gathered.last;
-        // Of a few blocks the rest of the slab would be in memory for nothing.
+        // Of a few blocks the slab would be in memory for long, and used again for nobody.
         let is_lent = taken.bytes().len() >= LONG_BYTES;
+        if is_lent {
+            taken.give_back_room();
+        }
         // It is of who wrote it, under no patchgroup, not of who is here now.
         let written = groups::without(|| {
             self.step(

@@ -51,6 +51,13 @@ impl Taken {
         true
     }
 
+    /// Gives back the room that is left, where nobody has a part of it yet.
+    pub(crate) fn give_back_room(&mut self) {
+        if let Some(slab) = Arc::get_mut(&mut self.slab) {
+            slab.shorten(self.start + self.len);
+        }
+    }
+
     /// What is left when so much of it has been written.
     pub(crate) fn without(mut self, written_bytes: usize) -> Option<Taken> {
         self.start += written_bytes;

@@ -61,6 +61,8 @@ pub struct Spec {
     pub journal_device: Option<PathBuf>,
     /// The bound on buffers.
     pub cache_bytes: u64,
+    /// What may wait to be written ([`MountOptions::dirty_bytes`]).
+    pub dirty_bytes: u64,
     /// How long a change may stay in memory only.
     pub expire_seconds: f64,
     /// What order is kept between, in bytes: the block where nothing is said.
@@ -175,6 +177,7 @@ fn mount(
 ) -> Result<Arc<Engine>> {
     let options = MountOptions {
         cache_bytes: spec.cache_bytes,
+        dirty_bytes: spec.dirty_bytes,
         expire_seconds: spec.expire_seconds,
         atomic_bytes: spec.atomic_bytes,
         ordering: spec.ordering,

@@ -75,6 +75,7 @@ pub fn optimisation_specs(base: &Spec) -> Vec<Spec> {
             workload,
             optimisations: Optimisations { hard, merge },
             cache_bytes: CACHE_BYTES,
+            dirty_bytes: 0,
             expire_seconds: EXPIRE_SECONDS,
             ..base.clone()
         })

@@ -44,6 +44,7 @@ fn spec(workload: Workload, ordering: Ordering) -> Spec {
         },
         journal_device: None,
         cache_bytes: 1 << 30,
+        dirty_bytes: 0,
         expire_seconds: 1e6,
         atomic_bytes: None,
         seed: 1,

@@ -8,6 +8,7 @@ mod allocator;
 mod args;
 mod commands;
 mod error;
+mod host_memory;
 mod image;
 mod logging;
 mod options;

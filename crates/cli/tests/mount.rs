@@ -371,6 +371,30 @@ fn the_cache_asks_for_huge_pages() {
 }
 
 #[test]
+fn memory_that_a_burst_of_changes_took_goes_back_to_the_host() {
+    const FILES: u32 = 5_000;
+    let Some(mount) = Mount::new("-s 256M", "").filter(|_| cfg!(target_env = "gnu")) else {
+        return;
+    };
+    let resident_bytes = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", mount.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
+        kib.unwrap().parse::<u64>().unwrap() << 10
+    };
+    for number in 0..FILES {
+        std::fs::write(mount.path(&number.to_string()), [1; 24 << 10]).unwrap();
+    }
+    let most = resident_bytes();
+    assert!(most > 100 << 20, "{most} bytes");
+    for number in 0..FILES {
+        std::fs::remove_file(mount.path(&number.to_string())).unwrap();
+    }
+    wait_until(|| resident_bytes() < most / 2);
+    mount.down();
+}
+
+#[test]
 fn mount_8_calls_it_through_a_link() {
     if !can_mount() {
         return;

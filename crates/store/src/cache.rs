@@ -14,8 +14,7 @@ impl Store {
     pub fn trim(&mut self) {
         // Buffers kept for blocks to come have their room as well.
         let spare_bytes = kept_bytes(self.limits.memory_bytes) as u64;
-        let bound =
-            self.limits.memory_bytes - self.limits.memory_bytes / ALLOCATOR_PART - spare_bytes;
+        let bound = self.bound_bytes() - self.bound_bytes() / ALLOCATOR_PART - spare_bytes;
         if self.memory_bytes() <= bound || self.slots.is_empty() {
             return;
         }
@@ -42,6 +41,13 @@ impl Store {
             }
             self.drop_slot(self.clock_hand as u32);
         }
+    }
+
+    /// The bound on memory for now: what may wait to be written beyond half of it has memory of its own.
+    fn bound_bytes(&self) -> u64 {
+        let clean_bytes = self.limits.memory_bytes - self.limits.memory_bytes / 2;
+        (clean_bytes + self.retiring_bytes())
+            .clamp(self.limits.memory_bytes, self.limits.most_bytes())
     }
 
     pub(crate) fn drop_slot(&mut self, index: u32) {
@@ -81,23 +87,33 @@ impl Store {
         self.stats.memory_bytes_peak = self.stats.memory_bytes_peak.max(self.memory_bytes());
     }
 
-    /// Whether so much waits to be written that whoever makes more should wait: what cannot be let go takes half the memory, or
+    /// Whether so much waits to be written that whoever makes more should wait: what cannot be let go takes all that it may, or
     /// there are as many patches as there may be.
     pub fn is_crowded(&self) -> bool {
-        self.retiring_bytes() > self.limits.memory_bytes / 2
+        self.retiring_bytes() > self.limits.most_dirty_bytes()
             || self.graph.counters().live > self.limits.patches
     }
 
     /// Whether three quarters of what makes it [crowded](Self::is_crowded) are there: those whose changes may retire slowly wait
     /// from here on, so that there is room for others.
     pub fn is_nearly_crowded(&self) -> bool {
-        self.retiring_bytes() > self.limits.memory_bytes / 8 * 3
+        self.retiring_bytes() > self.limits.most_dirty_bytes() / 4 * 3
             || self.graph.counters().live > self.limits.patches / 4 * 3
     }
 
     /// Whether write-back should begin before blocks expire, so that [`is_crowded`](Self::is_crowded) does not come about.
     pub fn is_filling(&self) -> bool {
-        self.retiring_bytes() > self.limits.memory_bytes / 4 || self.has_many_patches()
+        let enough_bytes = match self.is_streaming {
+            true => self.limits.memory_bytes / 4,
+            false => self.limits.most_dirty_bytes() / 2,
+        };
+        self.retiring_bytes() > enough_bytes || self.has_many_patches()
+    }
+
+    /// Whether what is being written is a long stream: none of it is likely to be changed or removed soon, so waiting saves no
+    /// writing, and whoever syncs at its end would wait for all of it.
+    pub fn note_streaming(&mut self, is_streaming: bool) {
+        self.is_streaming = is_streaming;
     }
 
     /// Whether it is the number of patches that asks for write-back.

@@ -51,6 +51,9 @@ pub struct Limits {
     /// Buffers, clean and dirty, with the patches, edges and undo data of the changes to them, and what the layout keeps because of
     /// them ([`Store::note_held`]).
     pub memory_bytes: u64,
+    /// What waits to be written may take so much before whoever makes more waits too: half of `memory_bytes` at least. What it takes
+    /// beyond that half, memory takes beyond `memory_bytes`.
+    pub dirty_bytes: u64,
     /// Patches alive at once: more would make whoever syncs wait for long.
     pub patches: u64,
     /// How long a change may stay in memory only.
@@ -63,10 +66,22 @@ impl Default for Limits {
     fn default() -> Self {
         Limits {
             memory_bytes: 256 << 20,
+            dirty_bytes: 0,
             patches: 512 << 10,
             expire: Duration::from_secs(30),
             request_bytes: 1 << 20,
         }
+    }
+}
+
+impl Limits {
+    pub(crate) fn most_dirty_bytes(&self) -> u64 {
+        self.dirty_bytes.max(self.memory_bytes / 2)
+    }
+
+    /// What memory may take while as much as there may be waits to be written.
+    pub fn most_bytes(&self) -> u64 {
+        self.memory_bytes - self.memory_bytes / 2 + self.most_dirty_bytes()
     }
 }
 
@@ -162,6 +177,7 @@ pub struct Store {
     lent: Option<Arc<Slab>>,
     /// How much of the slabs blocks are.
     pub(crate) part_bytes: u64,
+    pub(crate) is_streaming: bool,
 }
 
 impl Store {
@@ -193,6 +209,7 @@ impl Store {
             slabs: Slabs::new(spare::kept_bytes(limits.memory_bytes) / 2),
             lent: None,
             part_bytes: 0,
+            is_streaming: false,
         }
     }
 

@@ -288,6 +288,73 @@ fn clean_blocks_leave_and_dirty_ones_stay() {
 }
 
 #[test]
+fn what_waits_may_have_memory_of_its_own() {
+    let block = u64::from(BLOCK_BYTES);
+    let limits = Limits {
+        memory_bytes: block * 32,
+        dirty_bytes: block * 80,
+        expire: at(1_000_000),
+        ..Limits::default()
+    };
+    assert_eq!(limits.most_bytes(), block * (16 + 80));
+    let mut bench = Bench::new(limits);
+    let (mut filling, mut nearly, mut crowded) = (None, None, None);
+    let mut count = 0;
+    while crowded.is_none() {
+        bench.put(count, 0, 1, &[], at(0));
+        bench.store.trim();
+        count += 1;
+        // A patch takes room beside its block.
+        let waiting = count * block + bench.store.graph().counters().bytes_live();
+        for (seen, is) in [
+            (&mut filling, bench.store.is_filling()),
+            (&mut nearly, bench.store.is_nearly_crowded()),
+            (&mut crowded, bench.store.is_crowded()),
+        ] {
+            if is {
+                seen.get_or_insert(waiting);
+            }
+        }
+        assert!(bench.store.memory_bytes() <= limits.most_bytes() + block);
+    }
+    let step = 2 * block;
+    let about = |seen: Option<u64>, of| (block * of..block * of + step).contains(&seen.unwrap());
+    assert!(about(filling, 40) && about(nearly, 60) && about(crowded, 80));
+    assert!(bench.store.memory_bytes() > limits.memory_bytes);
+    // Beside it, what is only read has what it has otherwise, and once all is written no more than that.
+    let first_clean = count;
+    for block in first_clean..BLOCKS {
+        bench.load(block);
+        bench.store.trim();
+        assert!(bench.store.memory_bytes() <= limits.most_bytes() + BLOCK_BYTES as u64);
+    }
+    while !bench.batch(Goal::All, at(0)).is_empty() {}
+    bench.store.trim();
+    assert!(bench.store.memory_bytes() <= limits.memory_bytes);
+}
+
+#[test]
+fn a_long_stream_is_written_early() {
+    let block = u64::from(BLOCK_BYTES);
+    let limits = Limits {
+        memory_bytes: block * 64,
+        dirty_bytes: block * 160,
+        expire: at(1_000_000),
+        ..Limits::default()
+    };
+    let mut bench = Bench::new(limits);
+    for block in 0..32 {
+        bench.put(block, 0, 1, &[], at(0));
+    }
+    assert!(!bench.store.is_filling());
+    bench.store.note_streaming(true);
+    assert!(bench.store.is_filling());
+    assert!(!bench.store.is_nearly_crowded());
+    bench.store.note_streaming(false);
+    assert!(!bench.store.is_filling());
+}
+
+#[test]
 fn what_nothing_refers_to_is_not_written() {
     let mut bench = Bench::new(Limits::default());
     let dropped = bench.put(1, 0, 1, &[], at(0));

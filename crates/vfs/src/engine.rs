@@ -14,11 +14,13 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustc_hash::FxHashSet;
 
 use crate::gather::Gathered;
+use crate::high_water::HighWater;
 use crate::options::{now, read_clock};
 use crate::persist::Retrier;
 use crate::reclaim::OnChange;
 use crate::snapshot::Snapshot;
 use crate::stats::GroupStats;
+use crate::stream::Stream;
 use crate::{Error, RecoveryReport, Result, Stats, groups};
 
 /// Everything under the one lock.
@@ -70,6 +72,8 @@ pub(crate) struct Core {
     pub(crate) throttled_time: Duration,
     /// What was written and is to become patches together with what follows it.
     pub(crate) gathered: Gathered,
+    pub(crate) stream: Stream,
+    pub(crate) high_water: HighWater,
 }
 
 /// A mounted file system, for any number of threads; see the crate's documentation.
@@ -103,6 +107,7 @@ pub struct Engine {
     pub(crate) wake_reclaimer: Condvar,
     pub(crate) on_change: OnceLock<OnChange>,
     pub(crate) on_wait: OnceLock<fn()>,
+    pub(crate) on_memory_free: OnceLock<fn()>,
     /// The copy that is being made of it all.
     pub(crate) snapshot: Mutex<Option<Arc<Snapshot>>>,
 }
@@ -146,6 +151,12 @@ impl Engine {
     /// who has few threads can have another one take its place. The first one given stays. It must not call the engine.
     pub fn on_wait(&self, tell: fn()) {
         let _ = self.on_wait.set(tell);
+    }
+
+    /// What is to be called some seconds after much memory has become free, that the program may give it back to the host. It is called
+    /// without a lock. The first one given stays.
+    pub fn on_memory_free(&self, give_back: fn()) {
+        let _ = self.on_memory_free.set(give_back);
     }
 
     /// This thread is about to wait.
@@ -386,6 +397,8 @@ impl Core {
             throttled: 0,
             throttled_time: Duration::ZERO,
             gathered: Gathered::default(),
+            stream: Stream::default(),
+            high_water: HighWater::default(),
         }
     }
 

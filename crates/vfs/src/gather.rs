@@ -229,7 +229,9 @@ impl Core {
                 },
             )
         });
-        self.gathered.taken = taken.without(*written.as_ref().unwrap_or(&0));
+        let written_bytes = *written.as_ref().unwrap_or(&0);
+        self.note_written(inode, start, written_bytes);
+        self.gathered.taken = taken.without(written_bytes);
         written.map(drop)
     }
 }

@@ -121,6 +121,7 @@ impl Engine {
             wake_reclaimer: Condvar::new(),
             on_change: OnceLock::new(),
             on_wait: OnceLock::new(),
+            on_memory_free: OnceLock::new(),
             snapshot: Mutex::new(None),
         });
         *engine.writer.lock() = Some(crate::writer::spawn(&engine));
@@ -181,6 +182,7 @@ fn write_first(
 fn limits(options: &MountOptions) -> Limits {
     Limits {
         memory_bytes: options.cache_bytes.max(LEAST_CACHE_BYTES),
+        dirty_bytes: options.dirty_bytes,
         patches: (options.cache_bytes / BYTES_PER_PATCH).max(LEAST_PATCHES),
         expire: Duration::from_secs_f64(options.expire_seconds.clamp(0.0, 1e9)),
         ..Limits::default()

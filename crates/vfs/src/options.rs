@@ -17,6 +17,9 @@ pub struct MountOptions {
     pub read_only: bool,
     /// The bound on memory: buffers, dependencies and deferred work; [`LEAST_CACHE_BYTES`] where less is asked for.
     pub cache_bytes: u64,
+    /// What waits to be written may take so much before whoever makes more waits too, where that is more than half of `cache_bytes`;
+    /// memory takes as much more.
+    pub dirty_bytes: u64,
     /// How long a change may stay in memory only.
     pub expire_seconds: f64,
     /// The consistency mechanism.
@@ -42,6 +45,7 @@ impl Default for MountOptions {
         MountOptions {
             read_only: false,
             cache_bytes: 256 << 20,
+            dirty_bytes: 0,
             expire_seconds: 30.0,
             ordering: MechanismKind::Soft,
             commit_seconds: 5.0,

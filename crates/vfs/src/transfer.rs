@@ -138,6 +138,7 @@ impl Engine {
             match written {
                 Ok(0) => break,
                 Ok(written) => {
+                    core.note_written(inode, at, written);
                     done += written;
                     taken = taken.and_then(|taken| taken.without(written));
                 }

@@ -52,6 +52,7 @@ fn turn(engine: &Weak<Engine>) -> bool {
     engine.note_held(&mut core);
     let wrote = !engine.leaves_it_to_a_sync(&core) && engine.write_oldest(&mut core);
     core.store.trim();
+    engine.note_memory(&mut core);
     // What the deferred work has changed can wait: spinning over it would take up one removed file at a time.
     if !wrote && !core.stopping && !core.store.graph().has_fired() {
         engine.wake_writer.wait_for(&mut core, NAP);
@@ -60,6 +61,16 @@ fn turn(engine: &Weak<Engine>) -> bool {
 }
 
 impl Engine {
+    /// Has the program give memory back that a burst of changes has left.
+    fn note_memory(&self, core: &mut MutexGuard<'_, Core>) {
+        let bytes = core.store.memory_bytes();
+        if core.high_water.note(bytes, self.clock())
+            && let Some(give_back) = self.on_memory_free.get()
+        {
+            MutexGuard::unlocked(core, give_back);
+        }
+    }
+
     /// Whether a large batch of a sync is under way: what it leaves for later rounds goes in those. Bits of it written beside it would
     /// each cost a flush that the large batch waits for as well.
     fn leaves_it_to_a_sync(&self, core: &Core) -> bool {
@@ -266,7 +277,7 @@ impl Core {
 
     pub(crate) fn memory_stats(&self) -> MemoryStats {
         MemoryStats {
-            bound: self.store.limits().memory_bytes,
+            bound: self.store.limits().most_bytes(),
             bytes: self.store.memory_bytes(),
             bytes_peak: self.store.stats().memory_bytes_peak,
             patches_bound: self.store.limits().patches,

@@ -1,6 +1,7 @@
 //! `backstitch bench WORKLOAD … TARGET`.
 
 use crate::error::{Error, Result};
+use crate::host_memory;
 use crate::options::AtomicUnit;
 use crate::{show, size};
 mod imap;
@@ -73,7 +74,7 @@ pub(crate) struct Args {
     /// The size of the file system, with K, M, G or T behind the number; 4G unless told, 64G for recovery
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     size: Option<u64>,
-    /// The bound on buffers, 256M unless told
+    /// The bound on buffers, 256M unless told; --image then has as much more for what waits to be written as a mount has
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     cache: Option<u64>,
     /// How long a change may stay in memory only, 30 unless told
@@ -288,6 +289,9 @@ fn plot(args: &Args, all: &[Series], is_table: bool) -> Result<()> {
 
 fn specs(args: &Args, is_table: bool) -> Result<Vec<Spec>> {
     let workloads = workloads(args)?;
+    let target = target(args)?;
+    // On other targets runs are the same on every machine.
+    let is_as_mounted = args.cache.is_none() && matches!(target, Target::Image { .. });
     let base = Spec {
         workload: Workload::Untar,
         scale: Scale {
@@ -301,9 +305,10 @@ fn specs(args: &Args, is_table: bool) -> Result<Vec<Spec>> {
         },
         ordering: args.orderings()[0],
         optimisations: Optimisations::BOTH,
-        target: target(args)?,
+        target,
         journal_device: journal_device(args)?,
         cache_bytes: args.cache.unwrap_or(256 << 20),
+        dirty_bytes: is_as_mounted.then(host_memory::dirty_bytes).unwrap_or(0),
         expire_seconds: args.expire.unwrap_or(30.0),
         atomic_bytes: args.atomic.and_then(AtomicUnit::bytes),
         seed: args.seed,

@@ -2,6 +2,7 @@
 
 use super::daemon;
 use crate::error::{Error, Result, USAGE, host, warn_line};
+use crate::host_memory;
 use crate::image::{DeviceOptions, absolute, default_ordering, now, open_device};
 use crate::options::{self, Options};
 use crate::{show, stack};
@@ -20,7 +21,8 @@ use std::sync::Arc;
   ro, rw              read-only, or not
   allow_other         other users may use the mount (default for root; others need user_allow_other in /etc/fuse.conf)
   noallow_other       they may not; for root this is faster, as no permissions need checking
-  cache=SIZE          bound of the memory for buffers and dependencies, 1M at least
+  cache=SIZE          bound of the memory for buffers and dependencies, 1M at least; unless told 256M, of which half may wait to be
+                      written, or a sixteenth of the machine's memory, up to 1G, where that is more
   expire=SECONDS      how long a change may stay in memory (default 30)
   commit=SECONDS      how long a journal gathers changes before it commits them (default 5)
   opt=WORD            none, hard, merge or both (default) of the patch engine's optimisations, for measuring
@@ -205,8 +207,9 @@ fn mount_engine(
         atomic_bytes: options.atomic.bytes(),
         ..MountOptions::default()
     };
-    if let Some(bytes) = options.cache_bytes {
-        wanted.cache_bytes = bytes;
+    match options.cache_bytes {
+        Some(bytes) => wanted.cache_bytes = bytes,
+        None => wanted.dirty_bytes = host_memory::dirty_bytes(),
     }
     if let Some(seconds) = options.expire_seconds {
         wanted.expire_seconds = seconds;
@@ -316,6 +319,7 @@ fn serve(
             args.json,
         )?;
     }
+    engine.on_memory_free(crate::allocator::give_back);
     drop(engine);
     signals.unmount_on_arrival(mounted.unmounter(), mounted.ender());
     mounted

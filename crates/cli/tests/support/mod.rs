@@ -92,9 +92,13 @@ impl Bench {
         self.run(&line.split_ascii_whitespace().collect::<Vec<_>>())
     }
 
-    /// Makes an image.
+    /// Makes an image, of 32 MiB unless the options say how large.
     pub(crate) fn image(&self, name: &str, options: &str) {
-        self.line(&format!("mkfs -q -s 32M {options} {name}"))
+        let size = match options.contains("-s ") {
+            true => "",
+            false => "-s 32M",
+        };
+        self.line(&format!("mkfs -q {size} {options} {name}"))
             .good();
     }
 

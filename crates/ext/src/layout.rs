@@ -14,10 +14,10 @@ use crate::groups::Groups;
 use crate::htree::HashedDirectories;
 use crate::moved::LeftPlaces;
 use crate::pending::InodeState;
-use crate::place::Windows;
 use crate::reclaim::Reclaim;
 use crate::references::References;
 use crate::spares::Spares;
+use crate::windows::Windows;
 use crate::xattrs::SharedBlocks;
 
 /// An open ext2 file system.

@@ -61,6 +61,7 @@ mod room;
 mod shrink;
 mod spares;
 pub mod steps;
+mod windows;
 mod xattrs;
 
 pub use mount::Ext2;

@@ -22,9 +22,9 @@ use crate::format::{FormatError, Mechanism, MountRecord, Superblock, bitmap, gro
 use crate::groups::Groups;
 use crate::journal::refuse_unreadable;
 use crate::layout::Ext;
-use crate::place::Windows;
 use crate::planted::{Planted, unless};
 use crate::reclaim::Reclaim;
+use crate::windows::Windows;
 
 /// Recognises ext2 images and opens them.
 #[derive(Clone, Copy, Debug, Default)]

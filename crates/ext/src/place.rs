@@ -1,19 +1,15 @@
 //! Where new things go: directories apart from each other, a directory's inodes and contents together, a file's contents in runs.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 
 use backstitch_layout::Result;
 use backstitch_ordering::Volume;
-use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::format::{ROOT_INODE, bitmap};
 use crate::groups::{RUN_CLASSES, Run};
 use crate::layout::Ext;
 
-/// Files that have space reserved in memory at once: more would only fragment what is left for others.
-const WINDOWS_MAX: usize = 64;
 /// The smallest and the largest reservation.
 const WINDOW_BLOCKS: (u64, u64) = (8, 1024);
 /// How many groups a search for a long run looks into before it takes a short one.
@@ -36,95 +32,6 @@ pub(crate) enum Purpose {
     Contents,
     /// Directories, indirect blocks, attribute blocks.
     Metadata,
-}
-
-/// Space reserved in memory for files that grow: others keep out while there is space elsewhere.
-#[derive(Debug, Default)]
-pub(crate) struct Windows {
-    /// By their starts. There are few: a search in them beats any tree.
-    by_start: Vec<Window>,
-    by_inode: FxHashMap<u32, u64>,
-    order: VecDeque<u32>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Window {
-    start: u64,
-    end: u64,
-    inode: u32,
-}
-
-impl Windows {
-    fn of(&self, inode: u32) -> Option<Run> {
-        let start = *self.by_inode.get(&inode)?;
-        let window = self.by_start.get(self.first_from(start))?;
-        debug_assert_eq!((window.start, window.inode), (start, inode));
-        Some(Run {
-            start,
-            len: window.end - start,
-        })
-    }
-
-    /// Whether a file has space reserved.
-    pub(crate) fn is_there(&self, inode: u32) -> bool {
-        self.by_inode.contains_key(&inode)
-    }
-
-    pub(crate) fn drop_of(&mut self, inode: u32) {
-        if let Some(start) = self.by_inode.remove(&inode) {
-            self.by_start.remove(self.first_from(start));
-        }
-    }
-
-    fn set(&mut self, inode: u32, run: Run) {
-        self.drop_of(inode);
-        if run.len == 0 {
-            return;
-        }
-        let at = self.first_from(run.start);
-        let window = Window {
-            start: run.start,
-            end: run.end(),
-            inode,
-        };
-        match self.by_start.get_mut(at) {
-            // Where nothing else was left somebody else's space was taken.
-            Some(there) if there.start == run.start => {
-                self.by_inode.remove(&there.inode);
-                *there = window;
-            }
-            _ => self.by_start.insert(at, window),
-        }
-        self.by_inode.insert(inode, run.start);
-        self.order.push_back(inode);
-        while self.order.len() > WINDOWS_MAX {
-            if let Some(oldest) = self.order.pop_front()
-                && !self.order.contains(&oldest)
-            {
-                self.drop_of(oldest);
-            }
-        }
-    }
-
-    /// The place of the first window that starts at `block` or behind it.
-    fn first_from(&self, block: u64) -> usize {
-        self.by_start.partition_point(|w| w.start < block)
-    }
-
-    /// The end of the window of somebody else that contains `block`.
-    fn foreign_end(&self, block: u64, inode: u32) -> Option<u64> {
-        let before = self.first_from(block + 1).checked_sub(1)?;
-        let window = self.by_start[before];
-        (window.end > block && window.inode != inode).then_some(window.end)
-    }
-
-    /// Where the next window of somebody else begins, after `block`.
-    fn next_foreign_start(&self, block: u64, inode: u32) -> u64 {
-        self.by_start[self.first_from(block)..]
-            .iter()
-            .find(|w| w.inode != inode)
-            .map_or(u64::MAX, |w| w.start)
-    }
 }
 
 /// What has been picked in this operation already, and must not be picked again.
@@ -358,23 +265,22 @@ impl Ext {
         if bit >= end {
             return Ok(best);
         }
-        let others_than = search.keeps_out.then_some(search.inode);
+        let keeping_out = search.keeps_out.then_some(search.inode);
+        let mut others = self.windows.pass(first + bit as u64, keeping_out);
         let bits = v.read(g.block_bitmap)?;
         // The first run that may be of the class: one that is reserved or picked may be longer than what is seen of it now.
         let mut first_of_class = None;
         let mut runs = 0;
         while let Some(free) = bitmap::find_zero(bits, bit, end) {
             let block = first + free as u64;
-            let taken = others_than.and_then(|inode| self.windows.foreign_end(block, inode));
+            let taken = others.foreign_end(block);
             if let Some(skip_to) = taken.or_else(|| picks.end_if_taken(block)) {
                 first_of_class.get_or_insert(free);
                 bit = (skip_to - first) as usize;
                 continue;
             }
-            let limit = others_than
-                .map_or(u64::MAX, |inode| {
-                    self.windows.next_foreign_start(block, inode)
-                })
+            let limit = others
+                .next_foreign_start()
                 .min(picks.next_start(block))
                 .min(block + search.wish)
                 .min(first + end as u64);

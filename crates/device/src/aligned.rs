@@ -21,20 +21,6 @@ impl Aligned {
             len_bytes,
         }
     }
-
-    /// Gives back what lies behind the first `len_bytes`; the allocator leaves the rest where it is, or almost always.
-    pub(crate) fn shorten(&mut self, len_bytes: usize, alignment_bytes: usize) {
-        debug_assert!(len_bytes <= self.len_bytes);
-        let mut bytes = std::mem::take(&mut self.bytes).into_vec();
-        bytes.truncate(self.start + len_bytes);
-        self.bytes = bytes.into_boxed_slice();
-        self.len_bytes = len_bytes;
-        if !self.as_ptr().addr().is_multiple_of(alignment_bytes) {
-            let mut elsewhere = Aligned::new(len_bytes, alignment_bytes);
-            elsewhere.copy_from_slice(self);
-            *self = elsewhere;
-        }
-    }
 }
 
 impl Deref for Aligned {

@@ -208,18 +208,6 @@ pub struct Slab {
     of: Arc<Slabs>,
 }
 
-impl Slab {
-    /// Gives back the memory behind the first `len_bytes`, but for an eighth more at most.
-    pub fn shorten(&mut self, len_bytes: usize) {
-        let (before, len) = (self.len(), Slabs::length_for(len_bytes));
-        if len < before {
-            self.memory.shorten(len, SECTOR_BYTES);
-            let given_back = (before - len) as u64;
-            self.of.held_bytes.fetch_sub(given_back, Ordering::Relaxed);
-        }
-    }
-}
-
 impl Deref for Slab {
     type Target = [u8];
 
@@ -281,7 +269,9 @@ impl Slabs {
     /// At 4 GiB.
     pub fn take(self: &Arc<Slabs>, len_bytes: usize) -> Slab {
         assert!(u32::try_from(len_bytes).is_ok(), "a slab is short");
-        let len = Slabs::length_for(len_bytes);
+        // Few lengths, so that one that is let go of is soon used again.
+        let step = (len_bytes.next_power_of_two() / 16).max(SECTOR_BYTES);
+        let len = len_bytes.next_multiple_of(step);
         let mut spare = self.spare.lock();
         let found = (spare.slabs.iter()).rposition(|slab| slab.len() == len);
         let found = found.map(|at| spare.slabs.remove(at));
@@ -293,12 +283,6 @@ impl Slabs {
             memory,
             of: self.clone(),
         }
-    }
-
-    /// Few lengths, so that one that is let go of is soon used again.
-    fn length_for(len_bytes: usize) -> usize {
-        let step = (len_bytes.next_power_of_two() / 16).max(SECTOR_BYTES);
-        len_bytes.next_multiple_of(step)
     }
 
     fn take_back(&self, memory: Aligned) {
@@ -380,25 +364,6 @@ mod tests {
         assert_eq!(lens, [2048, 3, 512, 1024, 512, 512, 0]);
         let stretches: Vec<&[u8]> = Buffer::stretches(&buffers).collect();
         assert!(stretches.concat() == buffers.concat());
-    }
-
-    #[test]
-    fn a_slab_gives_back_what_lies_behind() {
-        let slabs = Slabs::new(1 << 20);
-        let mut slab = slabs.take(128 << 10);
-        (slab.iter_mut().enumerate()).for_each(|(i, byte)| *byte = (i / SECTOR_BYTES) as u8);
-        let before = slab.to_vec();
-        slab.shorten(40_000);
-        assert_eq!((slab.len(), slabs.held_bytes()), (40_960, 40_960));
-        assert!(slab.as_ptr().addr().is_multiple_of(SECTOR_BYTES));
-        assert!(slab[..] == before[..40_960]);
-        // Less than an eighth is not worth it.
-        slab.shorten(39_000);
-        assert_eq!((slab.len(), slabs.held_bytes()), (40_960, 40_960));
-        let place = slab.as_ptr();
-        drop(slab);
-        assert_eq!(slabs.held_bytes(), 0);
-        assert_eq!(slabs.take(40_960).as_ptr(), place, "used again");
     }
 
     #[test]

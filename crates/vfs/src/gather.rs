@@ -32,7 +32,7 @@ const MOST_TIME: Duration = Duration::from_millis(500);
 pub(crate) struct Gathered {
     /// The file, and where in it a write has to begin to follow the one before.
     follows: Option<(InodeNumber, u64)>,
-    /// What has been written last; `None` where there is nothing, not even a place for it.
+    /// What has been written last, or a place for what will be.
     taken: Option<Taken>,
     /// When the first of it came, by the engine's clock, and when the last, by the file system's.
     since: Duration,
@@ -126,6 +126,8 @@ impl Engine {
         let gathered = &mut core.gathered;
         if gathered.len() == 0 {
             gathered.since = clock;
+            let kept = gathered.taken.take();
+            gathered.taken = kept.and_then(|t| t.emptied(self.block_bytes, offset_bytes, most));
         }
         if !(gathered.taken.as_mut()).is_some_and(|taken| taken.append(data)) {
             // Some may be left of what blocks have parts of.
@@ -207,15 +209,17 @@ impl Core {
         wait_for: &mut Vec<backstitch_ordering::PatchId>,
     ) -> backstitch_layout::Result<()> {
         let place = self.gathered.place();
-        let (Some((inode, start)), Some(mut taken)) = (place, self.gathered.taken.take()) else {
+        let (Some((inode, start)), Some(taken)) = (place, self.gathered.taken.take()) else {
             return Ok(());
         };
         let last = self.gathered.last;
-        // Of a few blocks the slab would be in memory for long, and used again for nobody.
-        let is_lent = taken.bytes().len() >= LONG_BYTES;
-        if is_lent {
-            taken.give_back_room();
-        }
+        // Of a few blocks the slab would be in memory for long, and used again for nobody; room that is left would be there as long.
+        let is_long = taken.bytes().len() >= LONG_BYTES;
+        let moved = (is_long && !taken.is_nearly_full()).then(|| {
+            let block_bytes = self.store.block_bytes(self.volume);
+            Taken::new(self.store.slabs(), block_bytes, start, taken.bytes(), 0)
+        });
+        let lent = moved.as_ref().or(is_long.then_some(&taken));
         // It is of who wrote it, under no patchgroup, not of who is here now.
         let written = groups::without(|| {
             self.step(
@@ -223,15 +227,17 @@ impl Core {
                 clock,
                 last,
                 wait_for,
-                &mut |fs, v, now| match is_lent {
-                    true => taken.lend(v, |v, bytes| fs.write(v, inode, start, bytes, now)),
-                    false => fs.write(v, inode, start, taken.bytes(), now),
+                &mut |fs, v, now| match lent {
+                    Some(lent) => lent.lend(v, |v, bytes| fs.write(v, inode, start, bytes, now)),
+                    None => fs.write(v, inode, start, taken.bytes(), now),
                 },
             )
         });
         let written_bytes = *written.as_ref().unwrap_or(&0);
         self.note_written(inode, start, written_bytes);
-        self.gathered.taken = taken.without(written_bytes);
+        let is_kept = !is_long || moved.is_some();
+        let rest = taken.after(written_bytes);
+        self.gathered.taken = (is_kept || !rest.bytes().is_empty()).then_some(rest);
         written.map(drop)
     }
 }

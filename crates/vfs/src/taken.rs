@@ -51,18 +51,35 @@ impl Taken {
         true
     }
 
-    /// Gives back the room that is left, where nobody has a part of it yet.
-    pub(crate) fn give_back_room(&mut self) {
-        if let Some(slab) = Arc::get_mut(&mut self.slab) {
-            slab.shorten(self.start + self.len);
-        }
-    }
-
-    /// What is left when so much of it has been written.
-    pub(crate) fn without(mut self, written_bytes: usize) -> Option<Taken> {
+    /// What is left when so much of it has been written; perhaps only the room.
+    pub(crate) fn after(mut self, written_bytes: usize) -> Taken {
         self.start += written_bytes;
         self.len -= written_bytes;
-        (self.len > 0).then_some(self)
+        self
+    }
+
+    /// What is left, if anything is.
+    pub(crate) fn without(self, written_bytes: usize) -> Option<Taken> {
+        let rest = self.after(written_bytes);
+        (rest.len > 0).then_some(rest)
+    }
+
+    /// Whether what blocks may not have parts of is little.
+    pub(crate) fn is_nearly_full(&self) -> bool {
+        self.len >= self.slab.len() / 8 * 7
+    }
+
+    /// Makes it empty, for what will be written from `offset_bytes` on. `None` where blocks have parts of it, or there is less room.
+    pub(crate) fn emptied(
+        mut self,
+        block_bytes: u32,
+        offset_bytes: u64,
+        room_bytes: usize,
+    ) -> Option<Taken> {
+        self.start = (offset_bytes % u64::from(block_bytes)) as usize;
+        self.len = 0;
+        let is_free = Arc::get_mut(&mut self.slab).is_some();
+        (is_free && self.start + room_bytes <= self.slab.len()).then_some(self)
     }
 
     /// Has `write` take blocks from it, which it writes.

@@ -1,7 +1,7 @@
 //! What stays in memory: clean blocks leave by the clock algorithm, dirty ones are the throttle's business.
 
 use crate::spare::kept_bytes;
-use crate::store::{BlockClass, Store};
+use crate::store::{BlockClass, Key, Slot, Store};
 
 /// This part of the memory is for buffers whatever else there is.
 const CLEAN_PART: u64 = 4;
@@ -70,9 +70,14 @@ impl Store {
         self.blocks_bytes() + others
     }
 
+    /// What the cache itself takes for its blocks, in a map that is half full.
+    fn slots_bytes(&self) -> u64 {
+        (self.map.len() * (size_of::<Slot>() + 2 * size_of::<(Key, u32)>())) as u64
+    }
+
     /// What is held for blocks: their buffers, and the rest of the slabs that some are parts of.
     fn blocks_bytes(&self) -> u64 {
-        self.stats.bytes + self.outside_blocks_bytes()
+        self.stats.bytes + self.outside_blocks_bytes() + self.slots_bytes()
     }
 
     /// Others hold so many bytes now that they let go as patches commit, deferred work above all, and so many `kept` that writing

@@ -304,8 +304,9 @@ fn what_waits_may_have_memory_of_its_own() {
         bench.put(count, 0, 1, &[], at(0));
         bench.store.trim();
         count += 1;
-        // A patch takes room beside its block.
-        let waiting = count * block + bench.store.graph().counters().bytes_live();
+        // All of it waits: blocks, their patches, and what the cache takes for each.
+        let waiting = bench.store.memory_bytes();
+        assert!(waiting > count * block + bench.store.graph().counters().bytes_live());
         for (seen, is) in [
             (&mut filling, bench.store.is_filling()),
             (&mut nearly, bench.store.is_nearly_crowded()),

@@ -270,6 +270,7 @@ impl Ext {
         let bits = v.read(g.block_bitmap)?;
         // The first run that may be of the class: one that is reserved or picked may be longer than what is seen of it now.
         let mut first_of_class = None;
+        let mut seen_to = end;
         let mut runs = 0;
         while let Some(free) = bitmap::find_zero(bits, bit, end) {
             let block = first + free as u64;
@@ -297,6 +298,7 @@ impl Ext {
             let continues = block == search.goal && len >= search.need;
             let looked_enough = runs >= RUNS_FOR_LONG_ONE && best.len >= search.need;
             if len >= search.wish || continues || looked_enough {
+                seen_to = run_end;
                 break;
             }
             bit = run_end.max(free + 1);
@@ -308,7 +310,7 @@ impl Ext {
                 true => &mut g.first_run_hints[class],
                 false => &mut g.first_free_hint,
             };
-            *hint = first_of_class.unwrap_or(end) as u32;
+            *hint = first_of_class.unwrap_or(seen_to) as u32;
         }
         Ok(best)
     }

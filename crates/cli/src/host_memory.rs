@@ -21,14 +21,31 @@ fn part_of(memory_bytes: u64) -> u64 {
     (memory_bytes / PART).min(MOST_BYTES)
 }
 
-/// The least that this process's control group (version 2), or any that it is in, may take.
+/// The least that this process's control group, or any that it is in, may take: of version 2, or of version 1 where memory is there.
 fn group_bytes(groups: &str, top: &Path) -> Option<u64> {
-    let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    let group = top.join(group);
+    let limits = groups.lines().flat_map(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (controllers, group) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));
+        match controllers {
+            "" => limits_of(top, group, &["memory.max", "memory.high"]),
+            of if of.split(',').any(|name| name == "memory") => {
+                limits_of(&top.join("memory"), group, &["memory.limit_in_bytes"])
+            }
+            _ => Vec::new(),
+        }
+    });
+    limits.min()
+}
+
+/// What these files of a group say, and of those that it is in. Within a container the group's own name may be one outside, and its
+/// limits at the top.
+fn limits_of(top: &Path, group: &str, files: &[&str]) -> Vec<u64> {
+    let group = top.join(group.trim_start_matches('/'));
     let around = group.ancestors().take_while(|path| path.starts_with(top));
-    let limits = around.filter_map(|path| std::fs::read_to_string(path.join("memory.max")).ok());
-    // Where there is none it says "max".
-    limits.filter_map(|limit| limit.trim().parse().ok()).min()
+    let read = around.flat_map(|path| files.iter().map(|file| path.join(file)));
+    // Where there is no limit version 2 says "max", and version 1 more than any machine has.
+    read.filter_map(|file| std::fs::read_to_string(file).ok()?.trim().parse().ok())
+        .collect()
 }
 
 #[cfg(test)]
@@ -54,6 +71,27 @@ mod tests {
         std::fs::write(top.path().join("memory.max"), "4294967296\n").unwrap();
         assert_eq!(limit("1:cpu:/x\n0::/a/b\n"), Some(1 << 30));
         assert_eq!(limit("0::/"), Some(4 << 30));
-        assert_eq!(limit("3:memory:/a\n"), None);
+        std::fs::write(inner.join("memory.high"), "536870912\n").unwrap();
+        assert_eq!(limit("0::/a/b\n"), Some(1 << 29));
+        assert_eq!(limit("3:memory:/a\n"), None, "version 1 is not there");
+    }
+
+    #[test]
+    fn version_1_counts_too() {
+        let top = tempfile::tempdir().unwrap();
+        let inner = top.path().join("memory/a");
+        std::fs::create_dir_all(&inner).unwrap();
+        let limit = |groups| group_bytes(groups, top.path());
+        let write = |file: &str, text: &str| std::fs::write(top.path().join(file), text).unwrap();
+        write("memory/memory.limit_in_bytes", "9223372036854771712\n");
+        write("memory/a/memory.limit_in_bytes", "536870912\n");
+        let groups = "12:cpu,cpuacct:/b\n3:memory:/a\n0::/c\n";
+        assert_eq!(limit(groups), Some(1 << 29));
+        // In a container the name is one outside.
+        assert_eq!(
+            limit("3:memory:/docker/1\n"),
+            Some(9_223_372_036_854_771_712)
+        );
+        assert_eq!(limit("12:cpu,cpuacct:/a\n"), None);
     }
 }

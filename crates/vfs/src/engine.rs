@@ -20,7 +20,7 @@ use crate::persist::Retrier;
 use crate::reclaim::OnChange;
 use crate::snapshot::Snapshot;
 use crate::stats::GroupStats;
-use crate::stream::Stream;
+use crate::stream::Streams;
 use crate::{Error, RecoveryReport, Result, Stats, groups};
 
 /// Everything under the one lock.
@@ -72,7 +72,7 @@ pub(crate) struct Core {
     pub(crate) throttled_time: Duration,
     /// What was written and is to become patches together with what follows it.
     pub(crate) gathered: Gathered,
-    pub(crate) stream: Stream,
+    pub(crate) streams: Streams,
     pub(crate) high_water: HighWater,
 }
 
@@ -397,7 +397,7 @@ impl Core {
             throttled: 0,
             throttled_time: Duration::ZERO,
             gathered: Gathered::default(),
-            stream: Stream::default(),
+            streams: Streams::default(),
             high_water: HighWater::default(),
         }
     }

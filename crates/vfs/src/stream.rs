@@ -1,8 +1,10 @@
 //! Long streams: a file that is written from one end to the other.
 //!
 //! Changes may take much memory before the first of them is written, for many files are changed again or removed before long, and
-//! what is gone needs no writing. A file of which so much has been written in one go will hardly be: its blocks go to the disk while
-//! the next ones come in, so that the `fsync` at its end finds most of them there.
+//! what is gone needs no writing. A file of which so much has been written in one go will hardly be: what is oldest goes to the disk
+//! while the next blocks come in, so that the `fsync` at its end finds most of them there.
+
+use std::collections::VecDeque;
 
 use backstitch_layout::InodeNumber;
 
@@ -11,33 +13,49 @@ use crate::engine::Core;
 /// From so much on it is a long stream.
 const LONG_STREAM_BYTES: u64 = 64 << 20;
 
-/// What was written last, and how much of the file in one go until then.
+/// So many files may be written in turns: what somebody writes beside a stream does not end it.
+const STREAMS: usize = 4;
+
+/// The files that were written last, the last one first.
 #[derive(Debug, Default)]
-pub(crate) struct Stream {
-    follows: Option<(InodeNumber, u64)>,
+pub(crate) struct Streams {
+    of_files: VecDeque<Stream>,
+}
+
+/// How much of a file was written in one go, and where it ends.
+#[derive(Clone, Copy, Debug)]
+struct Stream {
+    inode: InodeNumber,
+    end_bytes: u64,
     len_bytes: u64,
 }
 
-impl Stream {
+impl Streams {
     fn note(&mut self, inode: InodeNumber, start_bytes: u64, len_bytes: u64) {
-        let before = match self.follows == Some((inode, start_bytes)) {
-            true => self.len_bytes,
-            false => 0,
+        let known = self.of_files.iter().position(|of| of.inode == inode);
+        let before = match known.and_then(|at| self.of_files.remove(at)) {
+            Some(before) if before.end_bytes == start_bytes => before.len_bytes,
+            _ => 0,
         };
-        self.len_bytes = before + len_bytes;
-        self.follows = Some((inode, start_bytes + len_bytes));
+        self.of_files.truncate(STREAMS - 1);
+        let stream = Stream {
+            inode,
+            end_bytes: start_bytes + len_bytes,
+            len_bytes: before + len_bytes,
+        };
+        self.of_files.push_front(stream);
     }
 
-    fn is_long(&self) -> bool {
-        self.len_bytes >= LONG_STREAM_BYTES
+    fn is_any_long(&self) -> bool {
+        (self.of_files.iter()).any(|of| of.len_bytes >= LONG_STREAM_BYTES)
     }
 }
 
 impl Core {
     /// Blocks of a file have been written.
     pub(crate) fn note_written(&mut self, inode: InodeNumber, start_bytes: u64, len_bytes: usize) {
-        self.stream.note(inode, start_bytes, len_bytes as u64);
-        self.store.note_streaming(self.stream.is_long());
+        self.streams.note(inode, start_bytes, len_bytes as u64);
+        self.store.note_streaming(self.streams.is_any_long());
     }
 }
 
@@ -45,21 +63,35 @@ impl Core {
 mod tests {
     use super::*;
 
+    const MIB: u64 = 1 << 20;
+
     #[test]
     fn only_what_follows_what_was_written_makes_a_stream_longer() {
-        let mut stream = Stream::default();
+        let mut streams = Streams::default();
         for piece in 0..64 {
-            assert!(!stream.is_long());
-            stream.note(InodeNumber(12), (5 << 20) + (piece << 20), 1 << 20);
+            assert!(!streams.is_any_long());
+            streams.note(InodeNumber(12), (5 + piece) * MIB, MIB);
         }
-        assert!(stream.is_long());
-        stream.note(InodeNumber(12), 69 << 20, 1);
-        assert!(stream.is_long());
-        stream.note(InodeNumber(12), 69 << 20, 1 << 20);
-        assert!(!stream.is_long(), "the same place again");
-        stream.note(InodeNumber(12), 70 << 20, 64 << 20);
-        assert!(stream.is_long());
-        stream.note(InodeNumber(13), 134 << 20, 1 << 20);
-        assert!(!stream.is_long(), "another file");
+        assert!(streams.is_any_long());
+        streams.note(InodeNumber(12), 69 * MIB, 1);
+        assert!(streams.is_any_long());
+        streams.note(InodeNumber(12), 69 * MIB, MIB);
+        assert!(!streams.is_any_long(), "the same place again");
+        streams.note(InodeNumber(12), 70 * MIB, 64 * MIB);
+        assert!(streams.is_any_long());
+    }
+
+    #[test]
+    fn a_few_files_are_written_in_turns() {
+        let mut streams = Streams::default();
+        for piece in 0..64 {
+            assert!(!streams.is_any_long());
+            (12..16).for_each(|inode| streams.note(InodeNumber(inode), piece * MIB, MIB));
+        }
+        assert!(streams.is_any_long());
+        (20..23).for_each(|inode| streams.note(InodeNumber(inode), 0, MIB));
+        assert!(streams.is_any_long(), "it may go on");
+        streams.note(InodeNumber(23), 0, MIB);
+        assert!(!streams.is_any_long(), "the last ones are others");
     }
 }

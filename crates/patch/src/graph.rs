@@ -550,6 +550,17 @@ impl Graph {
         &mut self.blocks[index]
     }
 
+    /// Gives back what is kept for blocks from this number on. None of them has uncommitted patches.
+    pub fn forget_blocks_from(&mut self, end: BlockId) {
+        let end = (end.0 as usize).min(self.blocks.len());
+        debug_assert!(
+            (self.blocks[end..].iter()).all(|b| b.uncommitted == 0 && b.external == 0),
+            "blocks with patches are kept"
+        );
+        self.blocks.truncate(end);
+        self.blocks.shrink_to_fit();
+    }
+
     pub(crate) fn new_patch(
         &mut self,
         state: State,

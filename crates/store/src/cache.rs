@@ -7,6 +7,8 @@ use crate::store::{BlockClass, Key, Slot, Store};
 const CLEAN_PART: u64 = 4;
 /// This part is what the allocator takes for itself: heads, gaps, ends of huge pages.
 const ALLOCATOR_PART: u64 = 32;
+/// And no more than this part, where what waits has memory of its own.
+const ALLOCATOR_PART_MOST: u64 = 8;
 
 impl Store {
     /// Lets clean blocks go until memory is within its bound (or only dirty ones are left). Call it between operations, never
@@ -14,7 +16,7 @@ impl Store {
     pub fn trim(&mut self) {
         // Buffers kept for blocks to come have their room as well.
         let spare_bytes = kept_bytes(self.limits.memory_bytes) as u64;
-        let bound = self.bound_bytes() - self.bound_bytes() / ALLOCATOR_PART - spare_bytes;
+        let bound = self.bound_bytes() - self.allocator_bytes() - spare_bytes;
         if self.memory_bytes() <= bound || self.slots.is_empty() {
             return;
         }
@@ -46,8 +48,13 @@ impl Store {
     /// The bound on memory for now: what may wait to be written beyond half of it has memory of its own.
     fn bound_bytes(&self) -> u64 {
         let clean_bytes = self.limits.memory_bytes - self.limits.memory_bytes / 2;
-        (clean_bytes + self.retiring_bytes())
+        (clean_bytes.saturating_add(self.retiring_bytes()))
             .clamp(self.limits.memory_bytes, self.limits.most_bytes())
+    }
+
+    /// What the allocator takes is left to it. However much may wait to be written, clean blocks keep most of their half.
+    fn allocator_bytes(&self) -> u64 {
+        (self.bound_bytes() / ALLOCATOR_PART).min(self.limits.memory_bytes / ALLOCATOR_PART_MOST)
     }
 
     pub(crate) fn drop_slot(&mut self, index: u32) {
@@ -64,7 +71,38 @@ impl Store {
         self.free_slots.push(index);
     }
 
-    /// What is held in memory: buffers, patches, edges, undo data, and what [`note_held`](Self::note_held) was told.
+    /// Gives back what the store keeps for blocks that have left. Blocks without changes move to the first slots; one with changes
+    /// stays in its own, and the slots before it as well, until the next time. Costs as much as there were blocks at most: call it when
+    /// many have left.
+    pub fn shrink(&mut self) {
+        self.free_slots.sort_unstable_by(|a, b| b.cmp(a));
+        while let Some(last) = self.slots.pop() {
+            let from = self.slots.len() as u32;
+            if !last.used {
+                continue;
+            }
+            let is_idle = !last.is_dirty() && !last.in_flight && last.queued.is_none();
+            let to = self.free_slots.last().copied().filter(|to| *to < from);
+            let Some(to) = to.filter(|_| is_idle) else {
+                self.slots.push(last);
+                break;
+            };
+            self.free_slots.pop();
+            self.map.insert(last.key, to);
+            self.slots[to as usize] = last;
+        }
+        let len = self.slots.len();
+        self.free_slots.retain(|index| (*index as usize) < len);
+        self.clock_hand = 0;
+        self.slots.shrink_to_fit();
+        self.free_slots.shrink_to_fit();
+        self.dirty.shrink_to_fit();
+        self.map.shrink_to_fit();
+        let end = self.numbering.first(len as u32);
+        self.graph.forget_blocks_from(end);
+    }
+
+    /// What is held in memory: buffers and what the store keeps with each, patches, edges, undo data, and what [`note_held`](Self::note_held) was told.
     pub fn memory_bytes(&self) -> u64 {
         let others = self.graph.counters().bytes_live() + self.held_bytes + self.kept_bytes;
         self.blocks_bytes() + others

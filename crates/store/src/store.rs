@@ -48,8 +48,8 @@ pub enum BlockClass {
 /// How much memory and how much time the store may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Buffers, clean and dirty, with the patches, edges and undo data of the changes to them, and what the layout keeps because of
-    /// them ([`Store::note_held`]).
+    /// Buffers, clean and dirty, what the store keeps with each, the patches, edges and undo data of the changes to them, and what the
+    /// layout keeps because of them ([`Store::note_held`]).
     pub memory_bytes: u64,
     /// What waits to be written may take so much before whoever makes more waits too: half of `memory_bytes` at least. What it takes
     /// beyond that half, memory takes beyond `memory_bytes`.
@@ -81,7 +81,7 @@ impl Limits {
 
     /// What memory may take while as much as there may be waits to be written.
     pub fn most_bytes(&self) -> u64 {
-        self.memory_bytes - self.memory_bytes / 2 + self.most_dirty_bytes()
+        (self.memory_bytes - self.memory_bytes / 2).saturating_add(self.most_dirty_bytes())
     }
 }
 

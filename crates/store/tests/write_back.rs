@@ -322,7 +322,7 @@ fn what_waits_may_have_memory_of_its_own() {
     let about = |seen: Option<u64>, of| (block * of..block * of + step).contains(&seen.unwrap());
     assert!(about(filling, 40) && about(nearly, 60) && about(crowded, 80));
     assert!(bench.store.memory_bytes() > limits.memory_bytes);
-    // Beside it, what is only read has what it has otherwise, and once all is written no more than that.
+    // Beside it, what is only read has most of what it has otherwise, and once all is written no more than that.
     let first_clean = count;
     for block in first_clean..BLOCKS {
         bench.load(block);
@@ -332,6 +332,46 @@ fn what_waits_may_have_memory_of_its_own() {
     while !bench.batch(Goal::All, at(0)).is_empty() {}
     bench.store.trim();
     assert!(bench.store.memory_bytes() <= limits.memory_bytes);
+}
+
+#[test]
+fn blocks_stay_what_they_are_where_the_store_shrinks() {
+    let mut bench = Bench::new(Limits {
+        expire: at(1_000_000),
+        ..Limits::default()
+    });
+    let volume = bench.volume;
+    let rest = [3, 20, 90, 200];
+    let byte = |bench: &Bench, block| bench.store.peek(volume, block).map(|bytes| bytes[0]);
+    for round in 0..3_u8 {
+        for block in 0..BLOCKS {
+            bench.put(block, 0, block as u8 ^ round, &[], at(0));
+        }
+        bench.batch(Goal::All, at(0));
+        // One is changed again: it stays where it is, and what lies before it.
+        bench.put(rest[usize::from(round)], 1, 7, &[], at(0));
+        for block in (0..BLOCKS).filter(|block| !rest.contains(block)) {
+            bench.store.discard(volume, block);
+        }
+        bench.store.shrink();
+        for block in 0..BLOCKS {
+            let left = rest.contains(&block).then_some(block as u8 ^ round);
+            assert_eq!(byte(&bench, block), left, "block {block}");
+        }
+        assert_eq!(bench.store.stats().blocks, rest.len() as u64);
+        assert_eq!(bench.store.stats().dirty, 1);
+        // What has moved is changed and written as before.
+        let first = bench.put(rest[3], 2, 9 + round, &[], at(0));
+        bench.put(rest[0], 2, 9 + round, &[first], at(0));
+        while !bench.batch(Goal::All, at(0)).is_empty() {}
+        bench.store.graph().check_invariants().unwrap();
+        for block in rest {
+            assert_eq!(bench.on_disk(block, 0), block as u8 ^ round);
+        }
+        assert_eq!(bench.on_disk(rest[3], 2), 9 + round);
+    }
+    bench.store.shrink();
+    assert_eq!(byte(&bench, rest[1]), Some(rest[1] as u8 ^ 2));
 }
 
 #[test]

@@ -119,9 +119,9 @@ pub struct CacheStats {
 /// Figures of all memory that has one bound (`cache=`).
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct MemoryStats {
-    /// The bound.
+    /// The bound while as much as there may be waits to be written.
     pub bound: u64,
-    /// Buffers, patches, edges, undo data and deferred work now.
+    /// Buffers and what is kept with each, patches, edges, undo data and deferred work now.
     pub bytes: u64,
     /// The same at most.
     pub bytes_peak: u64,

@@ -52,23 +52,27 @@ fn turn(engine: &Weak<Engine>) -> bool {
     engine.note_held(&mut core);
     let wrote = !engine.leaves_it_to_a_sync(&core) && engine.write_oldest(&mut core);
     core.store.trim();
-    engine.note_memory(&mut core);
+    let gave_back = engine.give_back_memory(&mut core);
     // What the deferred work has changed can wait: spinning over it would take up one removed file at a time.
-    if !wrote && !core.stopping && !core.store.graph().has_fired() {
+    // Nor is there anything to wait for where somebody may have called while the lock was not held.
+    if !wrote && !gave_back && !core.stopping && !core.store.graph().has_fired() {
         engine.wake_writer.wait_for(&mut core, NAP);
     }
     !core.stopping
 }
 
 impl Engine {
-    /// Has the program give memory back that a burst of changes has left.
-    fn note_memory(&self, core: &mut MutexGuard<'_, Core>) {
+    /// Gives memory back that a burst of changes has left, if that was some time ago; whether it did.
+    fn give_back_memory(&self, core: &mut MutexGuard<'_, Core>) -> bool {
         let bytes = core.store.memory_bytes();
-        if core.high_water.note(bytes, self.clock())
-            && let Some(give_back) = self.on_memory_free.get()
-        {
+        if !core.high_water.note(bytes, self.clock()) {
+            return false;
+        }
+        core.store.shrink();
+        if let Some(give_back) = self.on_memory_free.get() {
             MutexGuard::unlocked(core, give_back);
         }
+        true
     }
 
     /// Whether a large batch of a sync is under way: what it leaves for later rounds goes in those. Bits of it written beside it would

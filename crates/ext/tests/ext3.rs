@@ -148,6 +148,7 @@ fn a_damaged_superblock_of_the_journal_is_found_and_made_anew() {
     assert_eq!(codes, [Code::JournalInvalid]);
     let options = repair::Options {
         mode: Mode::All,
+        guess_geometry: false,
         now_seconds: 1_800_000_000,
         check: fsck::Options::default(),
     };

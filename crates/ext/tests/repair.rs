@@ -15,6 +15,7 @@ use support::{environment, have, run};
 fn options(mode: Mode) -> Options {
     Options {
         mode,
+        guess_geometry: false,
         now_seconds: 1_700_000_000,
         check: fsck::Options::default(),
     }

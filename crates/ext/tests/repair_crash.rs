@@ -20,6 +20,7 @@ use support::{e2fsck, environment, have};
 fn repaired(device: &CuttingDevice, mode: Mode) -> Outcome {
     let options = Options {
         mode,
+        guess_geometry: false,
         now_seconds: 1_800_000_000,
         check: fsck::Options::default(),
     };
@@ -126,6 +127,7 @@ fn a_repair_that_was_cut_short_is_finished_by_the_next() {
         }
         let options = Options {
             mode: Mode::All,
+            guess_geometry: false,
             now_seconds: 1_800_000_000,
             check: fsck::Options::default(),
         };

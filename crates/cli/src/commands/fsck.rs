@@ -10,7 +10,7 @@ use backstitch_ext::format::JOURNAL_INODE;
 use backstitch_ext::fsck::{
     Code, EXIT_OPERATIONAL, Finding, Kind, Location, Options, Report, check,
 };
-use backstitch_ext::repair::{self, Mode, Outcome, Repair};
+use backstitch_ext::repair::{self, Losses, Mode, Outcome, Repair};
 use backstitch_journal::recovery::Damage;
 use backstitch_layout::{JournalHost, LayoutKind, RecoveryMark};
 use backstitch_vfs::{LayoutError, journal};
@@ -55,6 +55,10 @@ pub(crate) struct Args {
     /// Repair everything
     #[arg(short = 'y', group = "mode")]
     yes: bool,
+    /// With -y: where neither the superblock nor a backup of it makes sense, guess block size and groups. A wrong guess
+    /// destroys what is left, so copy the image first
+    #[arg(long, requires = "yes")]
+    guess_geometry: bool,
     /// Check an image that says it is clean too (always so)
     #[arg(short, long)]
     force: bool,
@@ -107,12 +111,17 @@ fn mend(args: &Args, mode: Mode) -> Result<ExitCode> {
         .map_err(|error| Error::at_path("fsck", &args.image, error))?;
     let options = repair::Options {
         mode,
+        guess_geometry: args.guess_geometry,
         now_seconds: u32::try_from(now().seconds).unwrap_or(u32::MAX),
         check: options(args),
     };
     let started = Instant::now();
-    let mut outcome = repair::repair(&*device, &options)
-        .map_err(|error| Error::at_path("fsck", &args.image, error))?;
+    let failed = |error| Error::at_path("fsck", &args.image, error);
+    let plan = repair::plan(&*device, &options).map_err(failed)?;
+    if let (false, Some(losses)) = (args.json, &plan.outcome().losses) {
+        show::print_bytes("fsck", losses_text(args, losses).as_bytes())?;
+    }
+    let mut outcome = plan.carry_out().map_err(failed)?;
     let of_journal = replayed.into_iter().map(|what| Repair {
         location: Location::inode(JOURNAL_INODE),
         what,
@@ -128,8 +137,40 @@ fn mend(args: &Args, mode: Mode) -> Result<ExitCode> {
         let hint = format!("backstitch fsck -y {}", args.image.display());
         Error::at_path("fsck", &args.image, why).hint(hint).print();
     }
+    let ended_early = outcome
+        .after
+        .as_ref()
+        .is_some_and(|report| report.ended_early);
+    if ended_early && !args.guess_geometry {
+        let why = "neither the superblock nor a backup of it makes sense; the geometry could only be guessed";
+        let image = args.image.display();
+        let hint = format!("copy the image, then try: backstitch fsck -y --guess-geometry {image}");
+        Error::at_path("fsck", &args.image, why).hint(hint).print();
+    }
     let status = u8::try_from(outcome.exit_status()).unwrap_or(operational());
     Ok(ExitCode::from(status))
+}
+
+/// What the repair that is about to be written takes away.
+fn losses_text(args: &Args, losses: &Losses) -> String {
+    let image = args.image.display();
+    let names = losses.names_before;
+    if losses.is_empty() {
+        return format!("{image}: the repair keeps all of the {names} names that can be reached\n");
+    }
+    let mut text = format!(
+        "{image}: of the {names} names that can be reached, the repair takes away {}; {} files or directories go to \
+         lost+found; {} block pointers are cleared\n",
+        losses.names_gone, losses.moved_to_lost_found, losses.pointers_cleared
+    );
+    for path in &losses.gone {
+        text.push_str(&format!("{image}: takes away {path}\n"));
+    }
+    let unlisted = losses.names_gone - losses.gone.len() as u64;
+    if unlisted > 0 {
+        text.push_str(&format!("{image}: … and {unlisted} more\n"));
+    }
+    text
 }
 
 /// What was found before, what was done, and what is left.
@@ -140,6 +181,7 @@ fn repair_document(args: &Args, outcome: &Outcome, started: Instant) -> Value {
     };
     if let Value::Object(members) = &mut document {
         let left = outcome.after.as_ref().map(|report| &report.findings);
+        members.insert("losses".into(), json!(outcome.losses));
         members.insert("repairs".into(), json!(outcome.repairs));
         members.insert("repairs_omitted".into(), outcome.omitted.into());
         members.insert("left".into(), json!(left));

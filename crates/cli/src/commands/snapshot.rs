@@ -216,6 +216,7 @@ fn recover(
         // Such an image is trusted by nobody after a crash; this one is in order, for nothing of it is missing.
         let options = repair::Options {
             mode: Mode::Preen,
+            guess_geometry: false,
             now_seconds: u32::try_from(now().seconds).unwrap_or(u32::MAX),
             check: fsck::Options::default(),
         };

@@ -270,6 +270,14 @@ pub fn encode_rec_len(rec_len: usize) -> u16 {
     u16::try_from(rec_len).unwrap_or(u16::MAX)
 }
 
+/// Whether a block begins with `.`, which names this inode, and `..`: the first one of a directory.
+pub fn starts_with_dots(block: &[u8], inode: u32) -> bool {
+    let mut entries = entries(block, u32::MAX);
+    let mut next = || entries.next().and_then(Result::ok);
+    let is_dot = |entry: Entry<'_>| entry.inode == inode && entry.name == b".";
+    next().is_some_and(is_dot) && next().is_some_and(|entry| entry.name == b"..")
+}
+
 /// The first block of a new directory: `.` and `..`. The codes are [`TYPE_UNKNOWN`] where the file system has no `filetype`.
 pub fn new_directory_block(
     block_size: usize,

@@ -258,9 +258,10 @@ impl Superblock {
         (1..=self.inodes_count).contains(&inode)
     }
 
-    /// Whether the number is a block's (the boot block is none where blocks have 1024 bytes).
+    /// Whether a pointer can lead to this block. Block 0 holds the boot block or the superblock, and
+    /// as a pointer 0 means none.
     pub fn is_valid_block(&self, block: u64) -> bool {
-        (self.first_data_block..self.blocks_count).contains(&block)
+        block != 0 && (self.first_data_block..self.blocks_count).contains(&block)
     }
 
     /// Whether a group starts with a superblock and the descriptor table.

@@ -125,14 +125,7 @@ impl<S: Source + ?Sized> Walker<'_, '_, S> {
         }
         walk.blocks += 1;
         walk.end = walk.end.max(logical + 1);
-        let is_new = match walk.purpose {
-            // Bad blocks may well lie in an inode table.
-            Purpose::BadBlocks => {
-                self.used.insert(block);
-                true
-            }
-            _ => self.claim(walk, block),
-        };
+        let is_new = self.claim(walk, block);
         if walk.purpose == Purpose::Directory {
             let block = if is_new { pointer } else { 0 };
             self.directory_blocks.push(DirectoryBlock {

@@ -65,6 +65,9 @@ codes! {
     ReservedInodeInvalid => Corruption,
     /// The mode is of no type that exists.
     ModeInvalid => Corruption,
+    /// The mode says fifo, socket or device, or nothing at all, but the first block is that of a
+    /// directory.
+    LooksLikeDirectory => Corruption,
     /// A field that must be zero is not.
     FieldNotZero => Corruption,
     /// A flag that this inode cannot have.

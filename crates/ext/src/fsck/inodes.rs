@@ -9,7 +9,7 @@ use super::source::Source;
 use super::state::{
     BlockSet, Context, Directory, DirectoryBlock, Gathered, InodeInfo, XattrUse, in_chunks,
 };
-use crate::format::directory::type_code;
+use crate::format::directory::{self, type_code};
 use crate::format::features::{
     COMPAT_DIR_INDEX, COMPAT_EXT_ATTR, COMPAT_HAS_JOURNAL, COMPAT_IMAGIC_INODES,
     RO_COMPAT_HUGE_FILE,
@@ -294,6 +294,14 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
         }
         self.check_fields(number, inode, bytes);
         self.check_extra(number, inode, bytes);
+        if self.looks_like_directory(number, inode)? {
+            self.add(Code::LooksLikeDirectory, number, || {
+                format!(
+                    "mode {:o}, but it has the blocks of a directory",
+                    inode.mode
+                )
+            });
+        }
         match inode.file_type() {
             None => {
                 self.add(Code::ModeInvalid, number, || {
@@ -309,6 +317,31 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
             Some(_) => self.check_special(number, inode, bytes),
         }
         self.check_blocks(number, inode, bytes)
+    }
+
+    /// Whether an inode whose mode is of no type, or of one that has no blocks, begins with its own
+    /// `.` and a `..`, as only directories do.
+    fn looks_like_directory(&mut self, number: u32, inode: &Inode) -> Result<bool, CheckError> {
+        use FileType::{BlockDevice, CharacterDevice, Directory, Regular, Symlink};
+        let sb = self.context.sb;
+        let kind = inode.file_type();
+        if matches!(kind, Some(Regular | Directory | Symlink)) || inode.block[0] == 0 {
+            return Ok(false);
+        }
+        let mut pointers = inode.block.iter().filter(|pointer| **pointer != 0);
+        let is_free = |block: u64| sb.is_valid_block(block) && self.used.bits_from(block) & 1 == 0;
+        if !pointers.all(|pointer| is_free((*pointer).into())) {
+            return Ok(false);
+        }
+        // Device numbers take the place of the first pointers.
+        let is_device = matches!(kind, Some(BlockDevice | CharacterDevice));
+        if is_device && inode.links == 1 && inode.block[4..].iter().all(|pointer| *pointer == 0) {
+            return Ok(false);
+        }
+        let bytes = self
+            .context
+            .block(inode.block[0].into(), &mut self.scratch[3])?;
+        Ok(directory::starts_with_dots(bytes, number))
     }
 
     /// Fields that ext2 does not use, and flags that only AFS does.

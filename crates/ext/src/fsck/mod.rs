@@ -47,7 +47,8 @@ use backstitch_device::{BlockDevice, DeviceError};
 use directories::Names;
 use finding::Findings;
 use serde::Serialize;
-use state::{Context, Gathered};
+use state::{Context, Gathered, InodeInfo};
+use std::sync::atomic::Ordering;
 use thiserror::Error;
 
 pub use finding::{Code, Finding, Kind, Location};
@@ -204,6 +205,15 @@ pub(crate) struct Facts {
     pub(crate) groups: Vec<GroupDescriptor>,
     pub(crate) gathered: Gathered,
     pub(crate) names: Names,
+}
+
+impl Facts {
+    /// Inodes in use that some directory has a name for.
+    pub(crate) fn named_inodes(&self) -> u64 {
+        let infos = self.gathered.inodes.iter().flatten().flatten();
+        let named = |info: &&InodeInfo| info.is_used && info.names.load(Ordering::Relaxed) > 0;
+        infos.filter(named).count() as u64
+    }
 }
 
 /// Checks, and keeps what was gathered.

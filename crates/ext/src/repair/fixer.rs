@@ -85,6 +85,11 @@ impl<'a, 'd> Fixer<'a, 'd> {
         self.log.add(location, what);
     }
 
+    /// Counts pointers that a repair cleared, for [`Losses`](super::Losses).
+    pub(super) fn count_cleared(&mut self, pointers: u64) {
+        self.log.pointers_cleared += pointers;
+    }
+
     pub(super) fn block_size(&self) -> usize {
         self.sb.block_size as usize
     }

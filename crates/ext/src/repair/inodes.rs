@@ -44,7 +44,11 @@ impl Fixer<'_, '_> {
             if codes.contains(&Code::SymlinkInvalid) {
                 self.symlink(&mut bytes, &mut done)?;
             }
-            if codes.contains(&Code::ModeInvalid) {
+            if codes.contains(&Code::LooksLikeDirectory) {
+                let mode = u16::from_le_bytes([bytes[offset::MODE], bytes[offset::MODE + 1]]);
+                put_u16(&mut bytes, offset::MODE, mode & !TYPE_MASK | 0o040_000);
+                done.push("a directory again, as its blocks tell".into());
+            } else if codes.contains(&Code::ModeInvalid) {
                 self.mode(&mut bytes, types.get(number).copied(), &mut done);
             }
             if bytes != before {

@@ -9,7 +9,7 @@ use crate::fsck::{CheckError, Location};
 use backstitch_layout::FileType;
 use rustc_hash::FxHashMap;
 
-const NAME: &str = "lost+found";
+pub(super) const NAME: &str = "lost+found";
 
 impl Fixer<'_, '_> {
     /// Gives everything without a name one in `lost+found`: `#` and its inode number.

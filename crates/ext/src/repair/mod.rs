@@ -37,6 +37,7 @@ mod directories;
 mod entries;
 mod fixer;
 mod inodes;
+mod losses;
 mod lost;
 mod overlay;
 mod pointers;
@@ -54,6 +55,7 @@ use serde::Serialize;
 use std::fmt;
 
 pub use crate::fsck::Location;
+pub use losses::Losses;
 
 /// fsck(8)'s exit status: errors were corrected.
 pub const EXIT_CORRECTED: i32 = 1;
@@ -78,6 +80,9 @@ pub enum Mode {
 pub struct Options {
     /// How much.
     pub mode: Mode,
+    /// Whether a geometry may be guessed where neither the superblock nor a backup tells one. A wrong
+    /// guess destroys what a right one would have saved.
+    pub guess_geometry: bool,
     /// The time of this repair, in seconds since 1970.
     pub now_seconds: u32,
     /// The options of the check before.
@@ -111,6 +116,8 @@ pub struct Outcome {
     pub omitted: u64,
     /// What is left; `None` where nothing was tried, since preening must not.
     pub after: Option<Report>,
+    /// What the repair takes away; `None` where nothing was damaged, or nothing could be compared.
+    pub losses: Option<Losses>,
 }
 
 impl Outcome {
@@ -143,6 +150,7 @@ impl Outcome {
 struct Log {
     list: Vec<Repair>,
     omitted: u64,
+    pointers_cleared: u64,
 }
 
 impl Log {
@@ -156,28 +164,64 @@ impl Log {
     }
 }
 
-/// Repairs the ext2 file system on a device.
+/// A repair that has been worked out and checked, and of which nothing has been written.
+pub struct Plan<'d> {
+    image: Overlay<'d>,
+    outcome: Outcome,
+}
+
+impl Plan<'_> {
+    /// What the repair comes to.
+    pub fn outcome(&self) -> &Outcome {
+        &self.outcome
+    }
+
+    /// Whether there is anything to write.
+    pub fn is_changing(&self) -> bool {
+        self.image.is_changed()
+    }
+
+    /// Writes the repair, step by step, each on stable storage before the next one.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckError::Device`] where writing fails; a second run then goes on.
+    pub fn carry_out(self) -> Result<Outcome, CheckError> {
+        if self.image.is_changed() {
+            self.image.commit()?;
+        }
+        Ok(self.outcome)
+    }
+}
+
+/// Works out the repair of the ext2 file system on a device. Writes nothing.
 ///
 /// # Errors
 ///
 /// [`CheckError::Format`] where it is none and no backup says otherwise, or where it has features that we cannot write;
-/// [`CheckError::Device`] where reading or writing fails. What cannot be repaired is no error but told in the outcome.
-pub fn repair(device: &dyn BlockDevice, options: &Options) -> Result<Outcome, CheckError> {
+/// [`CheckError::Device`] where reading fails. What cannot be repaired is no error but told in the outcome.
+pub fn plan<'d>(device: &'d dyn BlockDevice, options: &Options) -> Result<Plan<'d>, CheckError> {
     let mut image = Overlay::new(device);
     let before = fsck::check_source(&image, &options.check);
     let is_damaged = !before.as_ref().is_ok_and(Report::is_consistent);
+    let mut log = Log::default();
     if options.mode == Mode::Preen {
         let report = before?;
-        let mut log = Log::default();
-        let after = match is_damaged || !may_preen(&image, &report)? {
+        let settled = match is_damaged || !may_preen(&image, &report)? {
             true => None,
             false => Some(settle(&mut image, &mut log, options, false)?),
         };
-        return finish(image, log, Some(report), after);
+        return Ok(planned(
+            image,
+            log,
+            Some(report),
+            settled.map(|s| s.report),
+            None,
+        ));
     }
-    let mut log = Log::default();
     if is_damaged {
-        prepare::choose(&mut image, &mut log, before.as_ref().err())?;
+        let error = before.as_ref().err();
+        prepare::choose(&mut image, &mut log, error, options.guess_geometry)?;
     }
     match superblock::parse(&image) {
         Err(error @ CheckError::Format(FormatError::Incompatible { .. })) => return Err(error),
@@ -185,11 +229,57 @@ pub fn repair(device: &dyn BlockDevice, options: &Options) -> Result<Outcome, Ch
         // What is left of it is told in the report.
         Ok(_) | Err(CheckError::Format(_)) => {}
     }
+    let start = image.fork();
     if is_damaged {
         superblock::mark_damaged(&mut image)?;
     }
-    let after = settle(&mut image, &mut log, options, is_damaged)?;
-    finish(image, log, before.ok(), Some(after))
+    let settled = settle(&mut image, &mut log, options, is_damaged)?;
+    let mut losses = None;
+    if let (true, Some(after)) = (is_damaged, &settled.facts) {
+        let before = fsck::survey(&start, &options.check)?.facts;
+        if let Some(before) = before {
+            let compared = losses::compare((&start, &before), (&image, after))?;
+            losses = Some(Losses {
+                pointers_cleared: log.pointers_cleared,
+                ..compared
+            });
+        }
+    }
+    Ok(planned(
+        image,
+        log,
+        before.ok(),
+        Some(settled.report),
+        losses,
+    ))
+}
+
+/// Repairs the ext2 file system on a device: [`plan`], carried out.
+///
+/// # Errors
+///
+/// As [`plan`] and [`Plan::carry_out`].
+pub fn repair(device: &dyn BlockDevice, options: &Options) -> Result<Outcome, CheckError> {
+    plan(device, options)?.carry_out()
+}
+
+fn planned(
+    image: Overlay<'_>,
+    log: Log,
+    before: Option<Report>,
+    after: Option<Report>,
+    losses: Option<Losses>,
+) -> Plan<'_> {
+    Plan {
+        image,
+        outcome: Outcome {
+            before,
+            repairs: log.list,
+            omitted: log.omitted,
+            after,
+            losses,
+        },
+    }
 }
 
 /// Whether preening can do all that is needed: what has no name can only be cleared where the image is trusted.
@@ -218,7 +308,7 @@ fn settle(
     log: &mut Log,
     options: &Options,
     is_damaged: bool,
-) -> Result<Report, CheckError> {
+) -> Result<Survey, CheckError> {
     let check = fsck::Options {
         threads: Some(1),
         check_backups: true,
@@ -227,44 +317,26 @@ fn settle(
     // Before the first step changes the superblock.
     let is_trusted = !is_damaged && superblock::parse(image).is_ok_and(|sb| is_trusted(&sb));
     for _ in 0..MAX_ROUNDS {
-        let survey = fsck::survey(image, &check)?;
-        let Survey {
-            report,
-            facts: Some(facts),
-        } = survey
-        else {
-            return Ok(survey.report);
+        let mut survey = fsck::survey(image, &check)?;
+        let (report, Some(facts)) = (&mut survey.report, &survey.facts) else {
+            return Ok(survey);
         };
         if report.is_clean() {
-            superblock::finish(image, log, &facts, &report, options.now_seconds)?;
-            return Ok(report);
+            superblock::finish(image, log, facts, report, options.now_seconds)?;
+            report
+                .notes
+                .retain(|note| !superblock::is_settled(note.code));
+            return Ok(survey);
         }
         let known = log.list.len() as u64 + log.omitted;
-        let mut fixer = Fixer::new(image, log, &facts, options.now_seconds, is_trusted);
+        let mut fixer = Fixer::new(image, log, facts, options.now_seconds, is_trusted);
         fixer.round(&report.findings)?;
         image.barrier();
         if log.list.len() as u64 + log.omitted == known {
-            return Ok(report);
+            return Ok(survey);
         }
     }
-    fsck::check_source(image, &check)
-}
-
-fn finish(
-    image: Overlay<'_>,
-    log: Log,
-    before: Option<Report>,
-    after: Option<Report>,
-) -> Result<Outcome, CheckError> {
-    if image.is_changed() {
-        image.commit()?;
-    }
-    Ok(Outcome {
-        before,
-        repairs: log.list,
-        omitted: log.omitted,
-        after,
-    })
+    fsck::survey(image, &check)
 }
 
 /// The step that a finding is for: lower ones first.
@@ -281,9 +353,9 @@ fn step_of(code: Code) -> Step {
         | NotUnmounted
         | ErrorsRecorded
         | BackupDiffers => Step::Superblock,
-        RootInvalid | ReservedInodeInvalid | ModeInvalid | FieldNotZero | FlagInvalid
-        | ExtraSizeInvalid | DeletionTimeSet | DeletionTimeMissing | DeletionTimeLow
-        | SpecialFileInvalid | SymlinkInvalid | XattrInodeInvalid => Step::Inodes,
+        RootInvalid | ReservedInodeInvalid | ModeInvalid | LooksLikeDirectory | FieldNotZero
+        | FlagInvalid | ExtraSizeInvalid | DeletionTimeSet | DeletionTimeMissing
+        | DeletionTimeLow | SpecialFileInvalid | SymlinkInvalid | XattrInodeInvalid => Step::Inodes,
         BlockOutOfRange | BlockInMetadata | BlockClaimedTwice | XattrBlockInvalid => Step::Blocks,
         DirectoryEmpty | DirectoryHole => Step::Holes,
         SizeInvalid | SizeBelowMapped => Step::Sizes,

@@ -204,6 +204,7 @@ impl<'a, 'd> Fixer<'a, 'd> {
         let (cleared, copied) = (claims.cleared, claims.copied);
         (claims.cleared, claims.copied) = (0, 0);
         if cleared > 0 {
+            self.count_cleared(cleared);
             let what = format!("{cleared} block pointers cleared");
             self.note(Location::inode(number), what);
         }
@@ -241,10 +242,14 @@ impl<'a, 'd> Fixer<'a, 'd> {
                 claims.cleared += 1;
                 return Ok(Verdict::Set(0));
             }
-            let is_listed = is_bad_blocks && pointer.level == 0;
-            if claims.all.insert(pointer.block) || is_listed {
+            if claims.all.insert(pointer.block) {
                 claims.own.insert(pointer.block);
                 return Ok(Verdict::Keep);
+            }
+            // A copy of a bad block is not bad, and metadata that can be read is no bad block.
+            if is_bad_blocks {
+                claims.cleared += 1;
+                return Ok(Verdict::Set(0));
             }
             fixer.copy_of(number, kind, pointer, claims)
         })

@@ -1,7 +1,16 @@
 //! What all else depends on: a superblock and descriptors that can be believed.
 //!
-//! Both have backups, and a damaged primary may well look sound. So where the image is damaged beyond what a primary with backups of
-//! the same words would explain, each backup is tried, and the one under which the check finds least is put in place.
+//! # What is believed
+//!
+//! A geometry is *confirmed* if the superblock makes sense or if one of its backups does. Only
+//! confirmed geometries are tried: the superblock as it is, and the backups where the damage is more
+//! than a stale backup would explain or where the two disagree. The one under which the most inodes
+//! have a name is taken, and of those the one with the fewest faults. Counting faults alone would
+//! prefer a misreading under which the image looks empty, for there is little to be wrong with it.
+//!
+//! Where nothing is confirmed a geometry can be computed from what fields are left and from the size
+//! of the device. That is a guess: it is made only when asked for
+//! ([`Options::guess_geometry`](super::Options)).
 
 use super::overlay::Overlay;
 use super::{Log, MAX_FINDINGS};
@@ -16,13 +25,16 @@ use crate::format::superblock::{
 use crate::fsck::superblock::identity;
 use crate::fsck::{self, CheckError, Kind, Location, Source};
 use core::mem::offset_of;
+use std::cmp::Reverse;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-/// Backups are looked for up to here where no superblock says where they are.
+/// Bytes of the device in which backups are searched for: without a superblock nothing says where
+/// they are.
 const SEARCHED_BYTES: u64 = 512 << 20;
-/// So many backups are tried.
+/// Backups that are tried; each costs a check.
 const MAX_BACKUPS: usize = 3;
-/// Damage below this is repaired where it is: a backup is older in what changes.
+/// Faults up to which the superblock is kept without a look at the backups, which are older in what
+/// changes.
 const LITTLE_DAMAGE: u64 = 8;
 
 /// Puts the best superblock and descriptors in place.
@@ -30,6 +42,7 @@ pub(super) fn choose(
     image: &mut Overlay<'_>,
     log: &mut Log,
     error: Option<&CheckError>,
+    guess_geometry: bool,
 ) -> Result<(), CheckError> {
     if let Some(CheckError::Device(error)) = error {
         return Err(error.clone().into());
@@ -37,39 +50,122 @@ pub(super) fn choose(
     if let (Some(error), true) = (error, needs_replay(image)?) {
         return Err(error.clone());
     }
-    let mut primary = image.fork();
-    let mut primary_log = Log::default();
-    let mut least = score(&mut primary, &mut primary_log)?;
-    let mut best = (primary, primary_log, error.is_none());
     let backups = backups(image)?;
-    if least > LITTLE_DAMAGE || has_other_words(image, &backups)? {
-        let mut trials = vec![Trial::FirstInode];
-        trials.extend((0..3).map(|log| Trial::Computed(log, true)));
-        trials.extend((0..3).map(|log| Trial::Computed(log, false)));
-        for backup in backups {
-            trials.push(Trial::Backup(backup, false));
-            trials.push(Trial::Backup(backup, true));
+    let mut best = Candidate::as_it_is(image)?;
+    if best.score.faults > LITTLE_DAMAGE || has_other_words(image, &backups)? {
+        let mut trials = vec![Trial::FirstInode, Trial::InodeCount];
+        for backup in &backups {
+            trials.push(Trial::Backup(*backup, false));
+            trials.push(Trial::Backup(*backup, true));
         }
-        for trial in trials {
-            let mut other = image.fork();
-            let mut other_log = Log::default();
-            if !trial.make(&mut other, &mut other_log)? {
-                continue;
-            }
-            let found = score(&mut other, &mut other_log)?;
-            if found < least {
-                least = found;
-                best = (other, other_log, true);
-            }
-        }
+        best = best.or_better(image, &trials)?;
     }
-    let (chosen, chosen_log, is_usable) = best;
-    if let (false, Some(error)) = (is_usable, error) {
+    if guess_geometry && !best.is_confirmed {
+        let sizes = (0..3).flat_map(|log| [(log, true), (log, false)]);
+        let trials: Vec<_> = sizes.map(|(log, by)| Trial::Computed(log, by)).collect();
+        best = best.or_better(image, &trials)?;
+    }
+    if let (false, Some(error)) = (best.is_changed, error) {
         return Err(error.clone());
     }
-    *image = chosen;
-    log.list.extend(chosen_log.list);
+    *image = best.image;
+    log.list.extend(best.log.list);
     Ok(())
+}
+
+/// An image with one choice of superblock and descriptors in place.
+struct Candidate<'d> {
+    image: Overlay<'d>,
+    log: Log,
+    score: Score,
+    /// Whether its superblock makes sense.
+    is_confirmed: bool,
+    /// Whether it is another superblock than the one in the image.
+    is_changed: bool,
+}
+
+impl<'d> Candidate<'d> {
+    fn as_it_is(image: &Overlay<'d>) -> Result<Candidate<'d>, CheckError> {
+        Candidate::judged(image.fork(), Log::default(), false)
+    }
+
+    /// Mends the descriptors, and says how much can be reached then.
+    fn judged(
+        mut image: Overlay<'d>,
+        mut log: Log,
+        is_changed: bool,
+    ) -> Result<Candidate<'d>, CheckError> {
+        let known = log.list.len();
+        mend_descriptors(&mut image, &mut log)?;
+        let guesses = (log.list.len() - known) as u64 * (LITTLE_DAMAGE + 1);
+        let mut score = Score::of(&image);
+        score.faults = score.faults.saturating_add(guesses);
+        Ok(Candidate {
+            is_confirmed: super::superblock::parse(&image).is_ok(),
+            image,
+            log,
+            score,
+            is_changed,
+        })
+    }
+
+    /// The best of this one and what comes of the trials; this one if none is better.
+    fn or_better(self, image: &Overlay<'d>, trials: &[Trial]) -> Result<Self, CheckError> {
+        let mut best = self;
+        for trial in trials {
+            let (mut other, mut log) = (image.fork(), Log::default());
+            if !trial.make(&mut other, &mut log)? {
+                continue;
+            }
+            let other = Candidate::judged(other, log, true)?;
+            if other.score.rank() > best.score.rank() {
+                best = other;
+            }
+        }
+        Ok(best)
+    }
+}
+
+/// How good an image looks.
+#[derive(Clone, Copy)]
+struct Score {
+    /// Whether the check could look at files at all.
+    is_readable: bool,
+    /// Inodes in use that have a name.
+    named: u64,
+    /// Corruptions found, and guesses made.
+    faults: u64,
+}
+
+impl Score {
+    fn of(image: &Overlay<'_>) -> Score {
+        let options = fsck::Options {
+            threads: None,
+            check_backups: false,
+            max_findings: MAX_FINDINGS,
+        };
+        let unreadable = |faults| Score {
+            is_readable: false,
+            named: 0,
+            faults,
+        };
+        match fsck::survey(image, &options) {
+            Ok(survey) => match survey.facts {
+                Some(facts) => Score {
+                    is_readable: true,
+                    named: facts.named_inodes(),
+                    faults: survey.report.count(Kind::Corruption) as u64 + survey.report.omitted,
+                },
+                // One whose descriptors are beyond mending is better than none.
+                None => unreadable(u64::MAX - 1),
+            },
+            Err(_) => unreadable(u64::MAX),
+        }
+    }
+
+    fn rank(&self) -> (bool, u64, Reverse<u64>) {
+        (self.is_readable, self.named, Reverse(self.faults))
+    }
 }
 
 /// Whether a journal is to be replayed first, which no backup knows of.
@@ -83,8 +179,10 @@ fn needs_replay(image: &Overlay<'_>) -> Result<bool, CheckError> {
 enum Trial {
     /// The first inode for files that every tool chooses.
     FirstInode,
-    /// Fields that follow from others and from the device, for blocks of this size; whether the number of inodes is right rather than
-    /// that of each group.
+    /// The number of inodes that the number of groups and that of inodes in each of them give.
+    InodeCount,
+    /// A guess: fields that follow from others and from the device, for blocks of this size; whether
+    /// the number of inodes is right rather than that of each group.
     Computed(u32, bool),
     /// The backup at this place, without or with its descriptors.
     Backup(u64, bool),
@@ -101,6 +199,7 @@ impl Trial {
             Trial::Computed(log_block_size, by_count) => {
                 compute(image, log, *log_block_size, *by_count)
             }
+            Trial::InodeCount => count_inodes(image, log),
             Trial::FirstInode => {
                 let mut raw = super::superblock::raw(image)?;
                 if raw.s_first_ino.get() == GOOD_OLD_FIRST_INODE {
@@ -113,6 +212,29 @@ impl Trial {
             }
         }
     }
+}
+
+/// Corrects the number of inodes where it alone contradicts the rest of the superblock.
+fn count_inodes(image: &mut Overlay<'_>, log: &mut Log) -> Result<bool, CheckError> {
+    let mut raw = super::superblock::raw(image)?;
+    let data =
+        u64::from(raw.s_blocks_count_lo.get()).saturating_sub(raw.s_first_data_block.get().into());
+    let per_group = u64::from(raw.s_blocks_per_group.get()).max(1);
+    let groups = data.div_ceil(per_group);
+    let Ok(count) = u32::try_from(groups * u64::from(raw.s_inodes_per_group.get())) else {
+        return Ok(false);
+    };
+    if count == raw.s_inodes_count.get() {
+        return Ok(false);
+    }
+    raw.s_inodes_count = count.into();
+    super::superblock::put(image, &raw)?;
+    let is_whole = super::superblock::parse(image).is_ok();
+    if is_whole {
+        let what = format!("the superblock counts {count} inodes now");
+        log.add(Location::FILE_SYSTEM, what);
+    }
+    Ok(is_whole)
 }
 
 /// Computes what can be: the rest is taken as it is.
@@ -155,17 +277,9 @@ fn compute(
     super::superblock::put(image, &raw)?;
     log.add(
         Location::FILE_SYSTEM,
-        "superblock fields computed from others and from the device",
+        "geometry guessed from the superblock's other fields and the size of the device",
     );
     Ok(true)
-}
-
-/// Mends the descriptors, and says how much is wrong then. What had to be guessed counts too.
-fn score(image: &mut Overlay<'_>, log: &mut Log) -> Result<u64, CheckError> {
-    let known = log.list.len();
-    mend_descriptors(image, log)?;
-    let guesses = (log.list.len() - known) as u64 * (LITTLE_DAMAGE + 1);
-    Ok(damage(image).saturating_add(guesses))
 }
 
 /// Whether the superblock differs from its first backup in what never changes.
@@ -187,21 +301,6 @@ fn has_other_words(image: &Overlay<'_>, backups: &[u64]) -> Result<bool, CheckEr
         )
     };
     Ok(words(&own) != words(&other))
-}
-
-/// How bad it looks: the corruptions found, or more than any where nothing can be found.
-fn damage(image: &Overlay<'_>) -> u64 {
-    let options = fsck::Options {
-        threads: None,
-        check_backups: false,
-        max_findings: MAX_FINDINGS,
-    };
-    match fsck::check_source(image, &options) {
-        Ok(report) if !report.ended_early => report.count(Kind::Corruption) as u64 + report.omitted,
-        // Which one can be mended is better than one that cannot even be read.
-        Ok(_) => u64::MAX - 1,
-        Err(_) => u64::MAX,
-    }
 }
 
 /// Where the superblock's backups are: those that say themselves that they are there.

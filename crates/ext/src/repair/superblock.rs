@@ -56,6 +56,18 @@ pub(super) fn mark_damaged(image: &mut Overlay<'_>) -> Result<(), CheckError> {
     Ok(())
 }
 
+/// Whether [`finish`] puts right what a note of this kind tells.
+pub(super) fn is_settled(code: Code) -> bool {
+    matches!(
+        code,
+        Code::FreeBlocksWrong
+            | Code::FreeInodesWrong
+            | Code::BackupDiffers
+            | Code::NotUnmounted
+            | Code::ErrorsRecorded
+    )
+}
+
 /// The totals, the backups, and at last the clean mark.
 pub(super) fn finish(
     image: &mut Overlay<'_>,

@@ -362,6 +362,34 @@ pub fn encode_time(time: Timestamp, has_extra: bool) -> (u32, u32) {
     )
 }
 
+/// The bits of a time's extra word that belong to its seconds.
+pub const EPOCH_MASK: u8 = 3;
+
+/// Where the extra words are of those times that old kernels wrote wrongly: before 1970, with the
+/// high bits of the years 2310 to 2378. Looks at all of the inode, as e2fsck does, unless attributes
+/// have no room behind the extra fields.
+pub fn misdated_times(bytes: &[u8]) -> impl Iterator<Item = usize> + '_ {
+    const TIMES: [(usize, usize); 4] = [
+        (offset::ATIME, offset::ATIME_EXTRA),
+        (offset::CTIME, offset::CTIME_EXTRA),
+        (offset::MTIME, offset::MTIME_EXTRA),
+        (offset::CRTIME, offset::CRTIME_EXTRA),
+    ];
+    let word = |at: usize| {
+        let bytes = bytes.get(at..at + 4)?;
+        Some(u32::from_le_bytes(bytes.try_into().ok()?))
+    };
+    let size = word(offset::EXTRA_ISIZE).unwrap_or(0) as u16;
+    let has_room = BASE_SIZE + usize::from(size) + 4 < bytes.len();
+    let is_misdated = move |(low, high): &(usize, usize)| {
+        let mask = u32::from(EPOCH_MASK);
+        has_room
+            && word(*low).is_some_and(|low| low >> 31 == 1)
+            && word(*high).is_some_and(|high| high & mask == mask)
+    };
+    TIMES.into_iter().filter(is_misdated).map(|(_, high)| high)
+}
+
 /// The `i_extra_isize` that a new inode gets: what the superblock wants, at least the fields that we know, 0 where inodes have
 /// 128 bytes.
 pub fn new_extra_isize(sb: &Superblock) -> u16 {

@@ -74,6 +74,8 @@ codes! {
     FlagInvalid => Corruption,
     /// The size of the extra fields is impossible.
     ExtraSizeInvalid => Corruption,
+    /// A time before 1970 with the high bits of one far in the future.
+    TimeInvalid => Corruption,
     /// A deletion time in an inode that is in use.
     DeletionTimeSet => Corruption,
     /// A deleted inode without deletion time: deleted while it was open, or about to be freed.

@@ -9,7 +9,7 @@ use super::source::Source;
 use super::state::{
     BlockSet, Context, Directory, DirectoryBlock, Gathered, InodeInfo, XattrUse, in_chunks,
 };
-use crate::format::directory::{self, type_code};
+use crate::format::directory::type_code;
 use crate::format::features::{
     COMPAT_DIR_INDEX, COMPAT_EXT_ATTR, COMPAT_HAS_JOURNAL, COMPAT_IMAGIC_INODES,
     RO_COMPAT_HUGE_FILE,
@@ -108,11 +108,11 @@ impl Part {
 }
 
 /// The scan of one chunk.
-struct Scan<'s, 'c, S: Source + ?Sized> {
-    context: &'s Context<'c, S>,
-    used: &'s mut BlockSet,
+pub(super) struct Scan<'s, 'c, S: Source + ?Sized> {
+    pub(super) context: &'s Context<'c, S>,
+    pub(super) used: &'s mut BlockSet,
     part: Part,
-    scratch: [Vec<u8>; 4],
+    pub(super) scratch: [Vec<u8>; 4],
 }
 
 impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
@@ -166,7 +166,7 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
         Ok(())
     }
 
-    fn add(&mut self, code: Code, number: u32, what: impl FnOnce() -> String) {
+    pub(super) fn add(&mut self, code: Code, number: u32, what: impl FnOnce() -> String) {
         self.part.findings.add(code, Location::inode(number), what);
     }
 
@@ -310,6 +310,7 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
             }
             Some(FileType::Regular | FileType::Directory) => {}
             Some(FileType::Symlink) => {
+                self.check_flags(number, inode);
                 if let Some(what) = self.bad_symlink(inode, bytes)? {
                     self.add(Code::SymlinkInvalid, number, || what);
                 }
@@ -317,31 +318,6 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
             Some(_) => self.check_special(number, inode, bytes),
         }
         self.check_blocks(number, inode, bytes)
-    }
-
-    /// Whether an inode whose mode is of no type, or of one that has no blocks, begins with its own
-    /// `.` and a `..`, as only directories do.
-    fn looks_like_directory(&mut self, number: u32, inode: &Inode) -> Result<bool, CheckError> {
-        use FileType::{BlockDevice, CharacterDevice, Directory, Regular, Symlink};
-        let sb = self.context.sb;
-        let kind = inode.file_type();
-        if matches!(kind, Some(Regular | Directory | Symlink)) || inode.block[0] == 0 {
-            return Ok(false);
-        }
-        let mut pointers = inode.block.iter().filter(|pointer| **pointer != 0);
-        let is_free = |block: u64| sb.is_valid_block(block) && self.used.bits_from(block) & 1 == 0;
-        if !pointers.all(|pointer| is_free((*pointer).into())) {
-            return Ok(false);
-        }
-        // Device numbers take the place of the first pointers.
-        let is_device = matches!(kind, Some(BlockDevice | CharacterDevice));
-        if is_device && inode.links == 1 && inode.block[4..].iter().all(|pointer| *pointer == 0) {
-            return Ok(false);
-        }
-        let bytes = self
-            .context
-            .block(inode.block[0].into(), &mut self.scratch[3])?;
-        Ok(directory::starts_with_dots(bytes, number))
     }
 
     /// Fields that ext2 does not use, and flags that only AFS does.
@@ -400,55 +376,11 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
         if let Some(what) = attributes::bad_inline(bytes, size) {
             self.add(Code::XattrInodeInvalid, number, || what);
         }
-    }
-
-    /// Fifos, sockets and devices.
-    fn check_special(&mut self, number: u32, inode: &Inode, bytes: &[u8]) {
-        const FIXED: u32 = inode::FLAG_IMMUTABLE | inode::FLAG_APPEND;
-        let size = full_size(bytes);
-        if size != 0 {
-            self.add(Code::SpecialFileInvalid, number, || {
-                format!("has a size of {size}")
+        if inode::misdated_times(bytes).next().is_some() {
+            self.add(Code::TimeInvalid, number, || {
+                "a time behind the year 2310, which is one before 1970 written wrongly".into()
             });
         }
-        // Old kernels leave the other pointers as they were, but none can set this flag.
-        if inode.flags & FIXED != 0 && inode.block[4..].iter().any(|pointer| *pointer != 0) {
-            self.add(Code::SpecialFileInvalid, number, || {
-                "has block pointers".into()
-            });
-        }
-    }
-
-    /// What is wrong with a symlink's target.
-    fn bad_symlink(&mut self, inode: &Inode, bytes: &[u8]) -> Result<Option<String>, CheckError> {
-        let size = full_size(bytes);
-        if size == 0 || size >> 32 != 0 {
-            return Ok(Some(format!("a target of {size} bytes")));
-        }
-        let length = if size <= FAST_SYMLINK_MAX as u64 {
-            let target = inode.inline_bytes();
-            target.iter().position(|byte| *byte == 0)
-        } else {
-            let first = u64::from(inode.block[0]);
-            let has_more = inode.block[1..].iter().any(|pointer| *pointer != 0);
-            if size >= u64::from(self.context.sb.block_size)
-                || !self.context.sb.is_valid_block(first)
-                || has_more
-            {
-                return Ok(Some(format!(
-                    "a target of {size} bytes that is not in one block"
-                )));
-            }
-            let target = self.context.block(first, &mut self.scratch[3])?;
-            target.iter().position(|byte| *byte == 0)
-        };
-        if length == Some(size as usize) {
-            return Ok(None);
-        }
-        Ok(Some(match length {
-            Some(length) => format!("a target of {length} bytes, its size says {size}"),
-            None => format!("a target without end, its size says {size}"),
-        }))
     }
 
     fn walk(&mut self, walk: &mut Walk, inode: &Inode) -> Result<(), CheckError> {
@@ -609,7 +541,7 @@ fn is_empty(bytes: &[u8]) -> bool {
 }
 
 /// The size with its high word, whatever the inode is.
-fn full_size(bytes: &[u8]) -> u64 {
+pub(super) fn full_size(bytes: &[u8]) -> u64 {
     RawInode::ref_from_prefix(bytes).map_or(0, |(raw, _)| {
         u64::from(raw.i_size_lo.get()) | u64::from(raw.i_size_high.get()) << 32
     })

@@ -34,6 +34,7 @@ pub(crate) mod finding;
 mod index;
 mod inodes;
 mod journal;
+pub(crate) mod kinds;
 mod reserved;
 mod source;
 pub(crate) mod state;

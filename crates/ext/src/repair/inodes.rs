@@ -5,6 +5,7 @@ use crate::format::directory::{entries, type_of_code};
 use crate::format::features::{COMPAT_DIR_INDEX, COMPAT_EXT_ATTR, COMPAT_IMAGIC_INODES};
 use crate::format::inode::{self, BASE_SIZE, FAST_SYMLINK_MAX, Inode, POINTERS, offset};
 use crate::format::{BAD_BLOCKS_INODE, JOURNAL_INODE, RESIZE_INODE, ROOT_INODE, RawInode};
+use crate::fsck::kinds::FLAGS_OF_FILES;
 use crate::fsck::{CheckError, Code, Location};
 use backstitch_layout::FileType;
 use core::mem::offset_of;
@@ -41,6 +42,7 @@ impl Fixer<'_, '_> {
             }
             self.fields(&mut bytes, codes, &mut done)?;
             self.attributes(&mut bytes, codes, &mut done);
+            self.times(&mut bytes, codes, &mut done);
             if codes.contains(&Code::SymlinkInvalid) {
                 self.symlink(&mut bytes, &mut done)?;
             }
@@ -135,6 +137,12 @@ impl Fixer<'_, '_> {
             if !features.has_compat(COMPAT_IMAGIC_INODES) {
                 flags &= !inode::FLAG_IMAGIC;
             }
+            if !matches!(
+                parsed.file_type(),
+                Some(FileType::Regular | FileType::Directory)
+            ) {
+                flags &= !FLAGS_OF_FILES;
+            }
             if !parsed.is_directory() || !features.has_compat(COMPAT_DIR_INDEX) {
                 flags &= !inode::FLAG_INDEX;
             }
@@ -165,6 +173,18 @@ impl Fixer<'_, '_> {
             }
             done.push("damaged attributes in the inode taken away".into());
         }
+    }
+
+    /// Takes the high bits from times before 1970.
+    fn times(&self, bytes: &mut [u8], codes: &BTreeSet<Code>, done: &mut Vec<String>) {
+        if !codes.contains(&Code::TimeInvalid) {
+            return;
+        }
+        let misdated: Vec<usize> = inode::misdated_times(bytes).collect();
+        for high in misdated {
+            bytes[high] &= !inode::EPOCH_MASK;
+        }
+        done.push("times before 1970 written as such".into());
     }
 
     /// The target says how long it is; an inode without one is freed.

@@ -354,7 +354,7 @@ fn step_of(code: Code) -> Step {
         | ErrorsRecorded
         | BackupDiffers => Step::Superblock,
         RootInvalid | ReservedInodeInvalid | ModeInvalid | LooksLikeDirectory | FieldNotZero
-        | FlagInvalid | ExtraSizeInvalid | DeletionTimeSet | DeletionTimeMissing
+        | FlagInvalid | TimeInvalid | ExtraSizeInvalid | DeletionTimeSet | DeletionTimeMissing
         | DeletionTimeLow | SpecialFileInvalid | SymlinkInvalid | XattrInodeInvalid => Step::Inodes,
         BlockOutOfRange | BlockInMetadata | BlockClaimedTwice | XattrBlockInvalid => Step::Blocks,
         DirectoryEmpty | DirectoryHole => Step::Holes,

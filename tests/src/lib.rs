@@ -28,6 +28,7 @@ pub mod image;
 pub mod load;
 pub mod loop_device;
 pub mod mount;
+pub mod mutant;
 pub mod operations;
 pub mod player;
 pub mod populate;

@@ -1,0 +1,205 @@
+//! The differential mutator: damaged images, our `fsck -y` beside `e2fsck -fy`.
+//!
+//! `MUTANTS` says how many (a bounded number by default), `SEED` which. A mutant that fails is reported as one line of JSON that
+//! names what was damaged and how to repeat it: `MUTANT=KIND:SEED` runs one, shows what both said, and with `KEEP=DIR` leaves the
+//! damaged image and both results there. `KINDS=PART` takes only bases with that in their name.
+
+use backstitch_tests::mutant::base::{Base, KINDS, Kind};
+use backstitch_tests::mutant::child::Memory;
+use backstitch_tests::mutant::judge::{Bench, Class, Fault, Judgement, MEMORY_BYTES};
+use backstitch_tests::mutant::place::Place;
+use backstitch_tests::{require, say, setting};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::time::Instant;
+
+const THREADS: usize = 2;
+
+/// Bases, made when they are first needed.
+struct Bases<'a> {
+    place: &'a Place,
+    made: Vec<OnceLock<Option<Base>>>,
+}
+
+impl<'a> Bases<'a> {
+    fn new(place: &'a Place) -> Bases<'a> {
+        let made = KINDS.iter().map(|_| OnceLock::new()).collect();
+        Bases { place, made }
+    }
+
+    fn get(&self, index: usize) -> Option<&Base> {
+        let kind: &Kind = &KINDS[index];
+        let make = || {
+            let base = Base::make(kind, &self.place.dir(kind.name));
+            if base.is_none() {
+                backstitch_tests::requirements::skip(
+                    kind.name,
+                    "it cannot be made on this machine",
+                );
+            }
+            base
+        };
+        self.made[index].get_or_init(make).as_ref()
+    }
+}
+
+#[derive(Default)]
+struct Count {
+    classes: BTreeMap<Class, u64>,
+    faults: BTreeMap<Fault, u64>,
+    failed: u64,
+    by_kind: BTreeMap<&'static str, u64>,
+}
+
+impl Count {
+    fn add(&mut self, judgement: &Judgement) {
+        *self.classes.entry(judgement.class).or_default() += 1;
+        for (fault, _) in &judgement.faults {
+            *self.faults.entry(*fault).or_default() += 1;
+        }
+        if !judgement.faults.is_empty() {
+            self.failed += 1;
+            *self.by_kind.entry(judgement.kind).or_default() += 1;
+        }
+    }
+}
+
+#[test]
+fn we_keep_what_e2fsck_keeps() {
+    require!("backstitch", "mke2fs", "e2fsck", "debugfs");
+    if let Ok(mutant) = std::env::var("MUTANT") {
+        return one(&mutant);
+    }
+    let (mutants, seed) = (setting("MUTANTS", 400), setting("SEED", 1));
+    let place = Place::new();
+    let (bases, memory) = (Bases::new(&place), Memory::new(MEMORY_BYTES));
+    let (next, count) = (AtomicU64::new(0), Mutex::new(Count::default()));
+    let chosen = chosen();
+    let started = Instant::now();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let bench = Bench {
+                dir: place.dir(&format!("thread-{thread}")),
+                memory: &memory,
+            };
+            let (bases, next, count, chosen) = (&bases, &next, &count, &chosen);
+            scope.spawn(move || {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= mutants {
+                        return;
+                    }
+                    let Some(base) = bases.get(kind_of(chosen, number)) else {
+                        continue;
+                    };
+                    let judgement = bench.judge(base, Some(seed * 1_000_000 + number), false);
+                    if !judgement.faults.is_empty() {
+                        say(&judgement.line().to_string());
+                    }
+                    count.lock().expect("a thread panicked").add(&judgement);
+                }
+            });
+        }
+    });
+    let count = count.into_inner().expect("a thread panicked");
+    let rate = mutants as f64 / started.elapsed().as_secs_f64();
+    say(&format!(
+        "mutants: SEED={seed} MUTANTS={mutants}: {:?}, {:?}, failed {} {:?}, {rate:.0} a second, at most {} MiB",
+        count.classes,
+        count.faults,
+        count.failed,
+        count.by_kind,
+        memory.largest_bytes() >> 20,
+    ));
+    assert_eq!(
+        count.failed, 0,
+        "mutants failed: see the lines of JSON above"
+    );
+}
+
+fn chosen() -> Vec<usize> {
+    let part = std::env::var("KINDS").unwrap_or_default();
+    let is_chosen = |index: &usize| KINDS[*index].name.contains(&part);
+    let chosen: Vec<usize> = (0..KINDS.len()).filter(is_chosen).collect();
+    assert!(!chosen.is_empty(), "KINDS={part}: no such kind");
+    chosen
+}
+
+/// In turn; where it is not a large one's turn, a small one's.
+fn kind_of(chosen: &[usize], number: u64) -> usize {
+    let (round, turn) = (number / chosen.len() as u64, number as usize % chosen.len());
+    let is_due = |index: &usize| round.is_multiple_of(KINDS[*index].every);
+    let from_turn = chosen.iter().cycle().skip(turn).take(chosen.len());
+    from_turn.copied().find(is_due).unwrap_or(chosen[turn])
+}
+
+/// Repeats one mutant, and shows it.
+fn one(mutant: &str) {
+    let (name, seed) = mutant.split_once(':').expect("MUTANT=KIND:SEED");
+    let seed: u64 = seed.parse().expect("MUTANT=KIND:SEED");
+    let index = KINDS
+        .iter()
+        .position(|kind| kind.name == name)
+        .expect("no such kind");
+    let place = Place::new();
+    let (bases, memory) = (Bases::new(&place), Memory::new(MEMORY_BYTES));
+    let Some(base) = bases.get(index) else {
+        return;
+    };
+    let bench = Bench {
+        dir: place.dir("thread-0"),
+        memory: &memory,
+    };
+    let judgement = bench.judge(base, Some(seed), true);
+    say(&format!("{:#}", judgement.line()));
+    say(&format!("missing: {:?}", judgement.missing));
+    say(&format!(
+        "backstitch fsck -y: {:?}\n{}",
+        judgement.repair.code, judgement.repair.output
+    ));
+    say(&format!(
+        "e2fsck -fy: {:?}\n{}",
+        judgement.e2fsck.code, judgement.e2fsck.output
+    ));
+    if let Some(dir) = std::env::var_os("KEEP").filter(|dir| dir != "1") {
+        let dir = PathBuf::from(dir);
+        bench.keep(&dir);
+        say(&format!(
+            "damaged.img, ours.img, theirs.img: in {}",
+            dir.display()
+        ));
+    }
+    assert!(judgement.faults.is_empty(), "the mutant fails");
+}
+
+/// What is not damaged keeps everything, by either, also where its journal must be replayed; and the walk sees it when something is
+/// lost.
+#[test]
+fn an_undamaged_image_of_every_kind_keeps_everything() {
+    require!("backstitch", "mke2fs", "e2fsck", "debugfs");
+    let place = Place::new();
+    let (bases, memory) = (Bases::new(&place), Memory::new(MEMORY_BYTES));
+    let bench = Bench {
+        dir: place.dir("bench"),
+        memory: &memory,
+    };
+    for index in 0..KINDS.len() {
+        let Some(base) = bases.get(index) else {
+            continue;
+        };
+        let judgement = bench.judge(base, None, true);
+        let whole = judgement.whole;
+        let kept = [judgement.ours.named, judgement.theirs.named];
+        assert_eq!(
+            kept,
+            [whole; 2],
+            "{}: {}\n{}",
+            base.name,
+            judgement.line(),
+            judgement.repair.output
+        );
+        assert!(judgement.faults.is_empty(), "{}", judgement.line());
+    }
+}

@@ -1,0 +1,134 @@
+//! What can be reached in an image, and how much of it is right.
+
+use super::volume::{Inode, ROOT, Role, Volume};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs::File;
+use std::path::Path;
+use twox_hash::XxHash3_128;
+
+/// Names that one image may have: a cycle of directories ends here.
+const MOST_NAMES: usize = 100_000;
+const LOST: &[u8] = b"lost+found";
+
+/// Everything that can be reached, by its path, with a digest of what it is.
+#[derive(Clone, Debug, Default)]
+pub struct Tree {
+    names: BTreeMap<Vec<u8>, u128>,
+}
+
+/// How much of a tree is right.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// What is at its path.
+    pub named: usize,
+    /// What is at its path, or lies in `lost+found` with its contents.
+    pub kept: usize,
+}
+
+impl Tree {
+    /// What an image holds; nothing where it cannot be read.
+    pub fn of(image: &Path) -> Tree {
+        let mut tree = Tree::default();
+        let Some(volume) = File::open(image).ok().and_then(Volume::open) else {
+            return tree;
+        };
+        let mut known = HashMap::new();
+        let mut seen = HashSet::from([ROOT]);
+        let mut open = vec![(ROOT, Vec::new())];
+        while let Some((number, path)) = open.pop() {
+            let Some(inode) = volume.inode(number).filter(|inode| inode.kind() == 4) else {
+                continue;
+            };
+            for entry in volume.entries(&inode) {
+                let is_none = entry.inode == 0 || entry.name == b"." || entry.name == b"..";
+                if is_none || tree.names.len() > MOST_NAMES {
+                    continue;
+                }
+                let Some(target) = volume.inode(entry.inode) else {
+                    continue;
+                };
+                let path = [path.as_slice(), b"/", &entry.name].concat();
+                if target.kind() == 4 && seen.insert(entry.inode) {
+                    open.push((entry.inode, path.clone()));
+                }
+                let digest = *known
+                    .entry(entry.inode)
+                    .or_insert_with(|| digest(&volume, &target));
+                tree.names.insert(path, digest);
+            }
+        }
+        tree
+    }
+
+    /// The number of names.
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Whether it holds nothing.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// How much of `right` is here.
+    pub fn kept(&self, right: &Tree) -> Kept {
+        let mut lost: HashMap<u128, usize> = HashMap::new();
+        for (path, digest) in &self.names {
+            if path.strip_prefix(b"/").is_some_and(|p| p.starts_with(LOST)) {
+                *lost.entry(*digest).or_default() += 1;
+            }
+        }
+        let mut kept = Kept::default();
+        for (path, digest) in &right.names {
+            if self.names.get(path) == Some(digest) {
+                kept.named += 1;
+                kept.kept += 1;
+            } else if let Some(count) = lost.get_mut(digest).filter(|count| **count > 0) {
+                *count -= 1;
+                kept.kept += 1;
+            }
+        }
+        kept
+    }
+
+    /// Paths of `right` that are not here as they should be, for people.
+    pub fn missing(&self, right: &Tree) -> Vec<String> {
+        let is_missing = |path: &[u8], digest| self.names.get(path) != Some(digest);
+        let missing = right.names.iter().filter(|(p, d)| is_missing(p, d));
+        missing
+            .map(|(path, _)| String::from_utf8_lossy(path).into_owned())
+            .collect()
+    }
+}
+
+/// A digest of what a person sees in a file: its type, its contents or where it leads. Blocks of zeros are holes.
+fn digest(volume: &Volume, inode: &Inode) -> u128 {
+    let mut seen = vec![inode.kind() as u8];
+    match inode.kind() {
+        4 => {}
+        8 | 10 if !inode.is_fast_link() => {
+            let size = inode.size();
+            seen.extend_from_slice(&size.to_le_bytes());
+            for (block, role) in volume.file_blocks(inode) {
+                let Role::Data(index) = role else {
+                    continue;
+                };
+                let start = index * volume.block_bytes;
+                let Some(mut bytes) = volume.block(block).filter(|_| start < size) else {
+                    continue;
+                };
+                bytes.truncate((size - start).min(volume.block_bytes) as usize);
+                let part = XxHash3_128::oneshot(&bytes);
+                bytes.fill(0);
+                if part != XxHash3_128::oneshot(&bytes) {
+                    seen.extend_from_slice(&index.to_le_bytes());
+                    seen.extend_from_slice(&part.to_le_bytes());
+                }
+            }
+        }
+        10 => seen.extend_from_slice(&inode.bytes[40..40 + inode.size() as usize]),
+        // The numbers of a device; a pipe and a socket have none.
+        _ => seen.extend_from_slice(&inode.bytes[40..48]),
+    }
+    XxHash3_128::oneshot(&seen)
+}

@@ -148,8 +148,8 @@ const CASES: &[Case] = &[
         options: &["-b", "1024"],
         damage: |image| {
             image.debugfs(&[
-                "sif /sub mode 0140755",
                 "sif /sub/below mode 0010755",
+                "sif /sub mode 0140755",
                 "sif /other mode 0755",
                 "sif /lost+found mode 0060700",
             ]);

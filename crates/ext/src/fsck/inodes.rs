@@ -207,6 +207,11 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
         self.check_foreign_flags(number, &inode);
         if number < sb.first_inode && number != ROOT_INODE {
             self.mark_used(number, &inode);
+            if inode.links == 0 && inode.flags & inode::FLAG_INDEX != 0 {
+                self.add(Code::FlagInvalid, number, || {
+                    "the index flag on a reserved inode".into()
+                });
+            }
             return self.reserved_inode(number, &inode, bytes);
         }
         if number == ROOT_INODE && !inode.is_directory() {

@@ -36,7 +36,7 @@ impl Fixer<'_, '_> {
             if is_sound && !is_claimed {
                 continue;
             }
-            let copy = if is_sound { self.allocate() } else { None };
+            let copy = if is_sound { self.allocate()? } else { None };
             if let Some(copy) = copy {
                 self.put_block(copy, &bytes)?;
             }

@@ -71,7 +71,7 @@ impl Fixer<'_, '_> {
         for number in found.keys() {
             let mut blocks: Vec<u64> = self.directory_blocks(*number).iter().map(|b| b.1).collect();
             if blocks.is_empty() {
-                let Some(block) = self.allocate() else {
+                let Some(block) = self.allocate()? else {
                     continue;
                 };
                 let parent = self.parent_of(*number);
@@ -322,7 +322,7 @@ impl Fixer<'_, '_> {
                 return Ok(true);
             }
         }
-        let Some(block) = self.allocate() else {
+        let Some(block) = self.allocate()? else {
             return Ok(false);
         };
         let mut inode = self.inode_bytes(directory)?;

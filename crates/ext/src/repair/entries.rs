@@ -19,38 +19,88 @@ pub(super) type Plausible<'p> = &'p dyn Fn(u32, u8) -> bool;
 pub(super) fn salvage(block: &[u8], plausible: Plausible<'_>) -> Vec<Saved> {
     let mut saved = Vec::new();
     let (mut at, mut is_lost) = (0, false);
-    while at + HEADER_SIZE <= block.len() {
-        let head = &block[at..at + HEADER_SIZE];
-        let inode = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
-        let rec_len = usize::from(u16::from_le_bytes([head[4], head[5]]));
-        let (name_len, file_type) = (usize::from(head[6]), head[7]);
-        let is_length =
-            rec_len >= required_len(1) && rec_len.is_multiple_of(4) && at + rec_len <= block.len();
-        let room = if is_length { rec_len } else { block.len() - at };
-        let fits = required_len(name_len) <= room;
-        let name = if fits {
-            &block[at + HEADER_SIZE..at + HEADER_SIZE + name_len]
+    while let Some(head) = Head::read(block, at) {
+        let room = if head.is_length {
+            head.rec_len
         } else {
-            first_word(&block[at + HEADER_SIZE..at + room])
+            block.len() - at
         };
-        let is_sound = is_length && fits && !is_lost;
-        let is_likely = is_good_name(name) && plausible(inode, file_type);
-        if inode != 0 && (is_sound || is_likely) {
+        let text = &block[at + HEADER_SIZE..];
+        let (name, length) = if head.is_sound() {
+            (&text[..head.name_len], head.rec_len)
+        } else if head.name_len > 0 && leads_to_entry(block, at + head.needed()) {
+            // The entry's length is wrong, the name's is right.
+            (&text[..head.name_len], head.needed())
+        } else {
+            let name = first_word(&text[..room - HEADER_SIZE]);
+            let length = if head.is_length {
+                head.rec_len
+            } else {
+                required_len(name.len())
+            };
+            (name, length)
+        };
+        let is_sound = head.is_sound() && !is_lost;
+        let is_likely = is_good_name(name) && plausible(head.inode, head.file_type);
+        if head.inode != 0 && (is_sound || is_likely) {
             saved.push(Saved {
-                inode,
-                file_type,
+                inode: head.inode,
+                file_type: head.file_type,
                 name: name.to_vec(),
             });
         }
-        at += match (is_sound, is_likely) {
-            (true, _) => rec_len,
-            (false, true) if is_length => rec_len,
-            (false, true) => required_len(name.len()),
-            (false, false) => 4,
-        };
+        at += if is_sound || is_likely { length } else { 4 };
         is_lost |= !is_sound && !is_likely;
     }
     saved
+}
+
+/// What stands at the beginning of an entry, which may be none.
+struct Head {
+    inode: u32,
+    rec_len: usize,
+    name_len: usize,
+    file_type: u8,
+    /// Whether the entry's length is possible.
+    is_length: bool,
+}
+
+impl Head {
+    /// `None` where the block has no room for one.
+    fn read(block: &[u8], at: usize) -> Option<Head> {
+        let head = block.get(at..at + HEADER_SIZE)?;
+        let rec_len = usize::from(u16::from_le_bytes([head[4], head[5]]));
+        Some(Head {
+            inode: u32::from_le_bytes([head[0], head[1], head[2], head[3]]),
+            rec_len,
+            name_len: usize::from(head[6]),
+            file_type: head[7],
+            is_length: rec_len >= required_len(1)
+                && rec_len.is_multiple_of(4)
+                && at + rec_len <= block.len(),
+        })
+    }
+
+    /// The bytes that its name takes, with the header.
+    fn needed(&self) -> usize {
+        required_len(self.name_len)
+    }
+
+    /// Whether the name fits into the entry.
+    fn is_sound(&self) -> bool {
+        self.is_length && self.needed() <= self.rec_len
+    }
+}
+
+/// Whether the block ends here, or an entry with a name stands here.
+fn leads_to_entry(block: &[u8], at: usize) -> bool {
+    if at == block.len() {
+        return true;
+    }
+    Head::read(block, at).is_some_and(|head| {
+        let name = at + HEADER_SIZE..at + HEADER_SIZE + head.name_len;
+        head.is_sound() && head.inode != 0 && block.get(name).is_some_and(is_good_name)
+    })
 }
 
 /// What lies before the first zero.

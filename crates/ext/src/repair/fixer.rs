@@ -19,7 +19,8 @@ pub(super) struct Fixer<'a, 'd> {
     pub(super) facts: &'a Facts,
     pub(super) sb: &'a Superblock,
     /// Blocks in use: those of the check, and those taken in this round.
-    used: BlockSet,
+    pub(super) used: BlockSet,
+    knows_all_pointers: bool,
     next_block: u64,
     new_inodes: FxHashSet<u32>,
     /// A deletion time that nobody takes for an inode.
@@ -42,6 +43,7 @@ impl<'a, 'd> Fixer<'a, 'd> {
             facts,
             sb: &facts.sb,
             used: facts.gathered.used.clone(),
+            knows_all_pointers: false,
             next_block: facts.sb.first_data_block,
             new_inodes: FxHashSet::default(),
             now_seconds: now_seconds.max(facts.sb.inodes_count),
@@ -149,7 +151,13 @@ impl<'a, 'd> Fixer<'a, 'd> {
     }
 
     /// A block that nobody uses; `None` where there is none left.
-    pub(super) fn allocate(&mut self) -> Option<u64> {
+    ///
+    /// A block counts as used if any pointer leads to it, also below an indirect block that the check
+    /// did not follow since something else had claimed it before.
+    pub(super) fn allocate(&mut self) -> Result<Option<u64>, CheckError> {
+        if !std::mem::replace(&mut self.knows_all_pointers, true) {
+            self.use_all_pointers()?;
+        }
         while self.next_block < self.sb.blocks_count {
             let block = self.next_block;
             if self.used.bits_from(block) == u64::MAX {
@@ -158,10 +166,10 @@ impl<'a, 'd> Fixer<'a, 'd> {
             }
             self.next_block += 1;
             if self.used.insert(block) {
-                return Some(block);
+                return Ok(Some(block));
             }
         }
-        None
+        Ok(None)
     }
 
     /// An inode that nobody uses; `None` where there is none left.

@@ -51,7 +51,7 @@ impl Fixer<'_, '_> {
     }
 
     /// The directory and its blocks, made where there is none; `None` where there is no space for it.
-    fn lost_and_found(&mut self) -> Result<Option<(u32, Vec<u64>)>, CheckError> {
+    pub(super) fn lost_and_found(&mut self) -> Result<Option<(u32, Vec<u64>)>, CheckError> {
         let blocks_of = |fixer: &Self, number| -> Vec<u64> {
             let blocks = fixer.directory_blocks(number);
             blocks.into_iter().map(|(_, block)| block).collect()
@@ -68,7 +68,7 @@ impl Fixer<'_, '_> {
         }
         let name = free_name(NAME, &names);
         names.clear();
-        let (Some(number), Some(block)) = (self.allocate_inode(), self.allocate()) else {
+        let (Some(number), Some(block)) = (self.allocate_inode(), self.allocate()?) else {
             return Ok(None);
         };
         let code = self.directory_code();

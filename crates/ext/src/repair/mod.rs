@@ -234,6 +234,10 @@ pub fn plan<'d>(device: &'d dyn BlockDevice, options: &Options) -> Result<Plan<'
         superblock::mark_damaged(&mut image)?;
     }
     let settled = settle(&mut image, &mut log, options, is_damaged)?;
+    if settled.facts.is_none() {
+        // What cannot be read to the end stays as it is.
+        (image, log) = (Overlay::new(device), Log::default());
+    }
     let mut losses = None;
     if let (true, Some(after)) = (is_damaged, &settled.facts) {
         let before = fsck::survey(&start, &options.check)?.facts;
@@ -316,11 +320,21 @@ fn settle(
     };
     // Before the first step changes the superblock.
     let is_trusted = !is_damaged && superblock::parse(image).is_ok_and(|sb| is_trusted(&sb));
+    let mut may_lack_lost_and_found = is_damaged;
     for _ in 0..MAX_ROUNDS {
         let mut survey = fsck::survey(image, &check)?;
         let (report, Some(facts)) = (&mut survey.report, &survey.facts) else {
             return Ok(survey);
         };
+        let known = log.list.len() as u64 + log.omitted;
+        if report.is_clean() && std::mem::take(&mut may_lack_lost_and_found) {
+            let mut fixer = Fixer::new(image, log, facts, options.now_seconds, is_trusted);
+            fixer.lost_and_found()?;
+            image.barrier();
+            if log.list.len() as u64 + log.omitted != known {
+                continue;
+            }
+        }
         if report.is_clean() {
             superblock::finish(image, log, facts, report, options.now_seconds)?;
             report
@@ -328,7 +342,6 @@ fn settle(
                 .retain(|note| !superblock::is_settled(note.code));
             return Ok(survey);
         }
-        let known = log.list.len() as u64 + log.omitted;
         let mut fixer = Fixer::new(image, log, facts, options.now_seconds, is_trusted);
         fixer.round(&report.findings)?;
         image.barrier();

@@ -165,6 +165,26 @@ impl<'a, 'd> Fixer<'a, 'd> {
         Ok(is_found)
     }
 
+    /// Marks every block that any pointer leads to as used.
+    pub(super) fn use_all_pointers(&mut self) -> Result<(), CheckError> {
+        let mut followed = FxHashSet::default();
+        for number in self.used_inodes() {
+            let mut bytes = self.inode_bytes(number)?;
+            if purpose(&Inode::parse(&bytes)?, &bytes).is_none() {
+                continue;
+            }
+            self.each_pointer(&mut bytes, &mut |fixer, pointer| {
+                if !fixer.sb.is_valid_block(pointer.block) {
+                    return Ok(Verdict::Pass);
+                }
+                fixer.used.insert(pointer.block);
+                let is_new = pointer.level > 0 && followed.insert((pointer.block, pointer.level));
+                Ok(if is_new { Verdict::Keep } else { Verdict::Pass })
+            })?;
+        }
+        Ok(())
+    }
+
     /// Gives every block to one owner, the first that the check came by. Others get a copy where that makes sense: whoever is
     /// right, both can be read. What leads nowhere is cleared.
     pub(super) fn blocks(&mut self, found: &ByInode) -> Result<(), CheckError> {
@@ -277,7 +297,7 @@ impl<'a, 'd> Fixer<'a, 'd> {
         let copy = if is_own || !is_sensible || claims.budget == 0 {
             None
         } else {
-            self.allocate()
+            self.allocate()?
         };
         let Some(copy) = copy else {
             claims.cleared += 1;
@@ -342,7 +362,7 @@ impl<'a, 'd> Fixer<'a, 'd> {
         if known != 0 {
             return Ok(self.sb.is_valid_block(known).then_some(known));
         }
-        let Some(block) = self.allocate() else {
+        let Some(block) = self.allocate()? else {
             return Ok(None);
         };
         self.put_block(block, &vec![0; self.block_size()])?;

@@ -53,7 +53,7 @@ pub(super) fn choose(
     let backups = backups(image)?;
     let mut best = Candidate::as_it_is(image)?;
     if best.score.faults > LITTLE_DAMAGE || has_other_words(image, &backups)? {
-        let mut trials = vec![Trial::FirstInode, Trial::InodeCount];
+        let mut trials = vec![Trial::FirstInode, Trial::InodeCount, Trial::InodesPerGroup];
         for backup in &backups {
             trials.push(Trial::Backup(*backup, false));
             trials.push(Trial::Backup(*backup, true));
@@ -171,8 +171,9 @@ impl Score {
 /// Whether a journal is to be replayed first, which no backup knows of.
 fn needs_replay(image: &Overlay<'_>) -> Result<bool, CheckError> {
     let raw = super::superblock::raw(image)?;
+    let is_superblock = raw.s_magic.get() == MAGIC;
     let has_journal = raw.s_feature_compat.get() & COMPAT_HAS_JOURNAL != 0;
-    Ok(has_journal && raw.s_feature_incompat.get() & INCOMPAT_RECOVER != 0)
+    Ok(is_superblock && has_journal && raw.s_feature_incompat.get() & INCOMPAT_RECOVER != 0)
 }
 
 /// Something to try instead of the superblock as it is.
@@ -181,6 +182,8 @@ enum Trial {
     FirstInode,
     /// The number of inodes that the number of groups and that of inodes in each of them give.
     InodeCount,
+    /// The number of inodes in each group that the number of groups and that of all inodes give.
+    InodesPerGroup,
     /// A guess: fields that follow from others and from the device, for blocks of this size; whether
     /// the number of inodes is right rather than that of each group.
     Computed(u32, bool),
@@ -199,7 +202,8 @@ impl Trial {
             Trial::Computed(log_block_size, by_count) => {
                 compute(image, log, *log_block_size, *by_count)
             }
-            Trial::InodeCount => count_inodes(image, log),
+            Trial::InodeCount => count_inodes(image, log, false),
+            Trial::InodesPerGroup => count_inodes(image, log, true),
             Trial::FirstInode => {
                 let mut raw = super::superblock::raw(image)?;
                 if raw.s_first_ino.get() == GOOD_OLD_FIRST_INODE {
@@ -214,27 +218,37 @@ impl Trial {
     }
 }
 
-/// Corrects the number of inodes where it alone contradicts the rest of the superblock.
-fn count_inodes(image: &mut Overlay<'_>, log: &mut Log) -> Result<bool, CheckError> {
+/// Makes the number of inodes and that of inodes in a group agree, where these two alone contradict
+/// each other: one of them is kept.
+fn count_inodes(
+    image: &mut Overlay<'_>,
+    log: &mut Log,
+    by_count: bool,
+) -> Result<bool, CheckError> {
     let mut raw = super::superblock::raw(image)?;
-    let data =
-        u64::from(raw.s_blocks_count_lo.get()).saturating_sub(raw.s_first_data_block.get().into());
-    let per_group = u64::from(raw.s_blocks_per_group.get()).max(1);
-    let groups = data.div_ceil(per_group);
-    let Ok(count) = u32::try_from(groups * u64::from(raw.s_inodes_per_group.get())) else {
+    let first = raw.s_first_data_block.get();
+    let data = u64::from(raw.s_blocks_count_lo.get()).saturating_sub(first.into());
+    let groups = data.div_ceil(u64::from(raw.s_blocks_per_group.get()).max(1));
+    let (all, per_group) = (raw.s_inodes_count.get(), raw.s_inodes_per_group.get());
+    let Ok(groups @ 1..) = u32::try_from(groups) else {
         return Ok(false);
     };
-    if count == raw.s_inodes_count.get() {
+    let counted = match by_count {
+        true => all.is_multiple_of(groups).then_some((all, all / groups)),
+        false => per_group.checked_mul(groups).map(|all| (all, per_group)),
+    };
+    let Some(counted) = counted.filter(|counted| *counted != (all, per_group)) else {
+        return Ok(false);
+    };
+    raw.s_inodes_count = counted.0.into();
+    raw.s_inodes_per_group = counted.1.into();
+    super::superblock::put(image, &raw)?;
+    if super::superblock::parse(image).is_err() {
         return Ok(false);
     }
-    raw.s_inodes_count = count.into();
-    super::superblock::put(image, &raw)?;
-    let is_whole = super::superblock::parse(image).is_ok();
-    if is_whole {
-        let what = format!("the superblock counts {count} inodes now");
-        log.add(Location::FILE_SYSTEM, what);
-    }
-    Ok(is_whole)
+    let what = format!("counts {} inodes, {} in a group now", counted.0, counted.1);
+    log.add(Location::FILE_SYSTEM, what);
+    Ok(true)
 }
 
 /// Computes what can be: the rest is taken as it is.

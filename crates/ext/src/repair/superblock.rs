@@ -245,7 +245,7 @@ impl Fixer<'_, '_> {
         }
         // The old tree block is kept where it can only have been that.
         let is_tree = sb.is_valid_block(old) && !self.is_metadata(old) && !self.is_contents(old)?;
-        let tree = if is_tree { Some(old) } else { self.allocate() };
+        let tree = if is_tree { Some(old) } else { self.allocate()? };
         let Some(tree) = tree else {
             return Ok(());
         };

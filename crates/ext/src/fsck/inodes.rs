@@ -207,11 +207,6 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
         self.check_foreign_flags(number, &inode);
         if number < sb.first_inode && number != ROOT_INODE {
             self.mark_used(number, &inode);
-            if inode.links == 0 && inode.flags & inode::FLAG_INDEX != 0 {
-                self.add(Code::FlagInvalid, number, || {
-                    "the index flag on a reserved inode".into()
-                });
-            }
             return self.reserved_inode(number, &inode, bytes);
         }
         if number == ROOT_INODE && !inode.is_directory() {
@@ -255,6 +250,7 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
                     format!("the journal has mode {:o}", inode.mode)
                 });
             }
+            self.check_index_flag(number, inode);
             return self.check_blocks(number, inode, bytes);
         }
         if number == JOURNAL_INODE || reserved::QUOTA_INODES.contains(&number) {
@@ -271,6 +267,7 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
         if let Some(what) = reserved::bad_mode(number, inode) {
             self.add(Code::ReservedInodeInvalid, number, || what);
         }
+        self.check_index_flag(number, inode);
         self.check_blocks(number, inode, bytes)
     }
 
@@ -357,9 +354,13 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
                 "the imagic flag without the feature".into()
             });
         }
-        let is_directory = inode.is_directory();
-        let has_index_feature = features.has_compat(COMPAT_DIR_INDEX);
-        if inode.flags & inode::FLAG_INDEX != 0 && !(is_directory && has_index_feature) {
+        self.check_index_flag(number, inode);
+    }
+
+    fn check_index_flag(&mut self, number: u32, inode: &Inode) {
+        let has_feature = self.context.sb.features.has_compat(COMPAT_DIR_INDEX);
+        let can_have = inode.is_directory() && has_feature;
+        if inode.flags & inode::FLAG_INDEX != 0 && !can_have {
             self.add(Code::FlagInvalid, number, || {
                 "the index flag on what cannot be a hashed directory".into()
             });

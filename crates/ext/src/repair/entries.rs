@@ -26,7 +26,11 @@ pub(super) fn salvage(block: &[u8], plausible: Plausible<'_>) -> Vec<Saved> {
             block.len() - at
         };
         let text = &block[at + HEADER_SIZE..];
-        let (name, length) = if head.is_sound() {
+        let is_dot = head.is_sound() && text[..head.name_len] == *b".";
+        let (name, length) = if is_dot && leads_to_entry(block, at + head.needed()) {
+            // Nothing is ever removed between `.` and `..`: a longer `.` hides what follows it.
+            (&text[..head.name_len], head.needed())
+        } else if head.is_sound() {
             (&text[..head.name_len], head.rec_len)
         } else if head.name_len > 0 && leads_to_entry(block, at + head.needed()) {
             // The entry's length is wrong, the name's is right.
@@ -86,9 +90,10 @@ impl Head {
         required_len(self.name_len)
     }
 
-    /// Whether the name fits into the entry.
+    /// Whether the name fits into the entry, and an entry in use has one.
     fn is_sound(&self) -> bool {
-        self.is_length && self.needed() <= self.rec_len
+        let has_name = self.name_len > 0 || self.inode == 0;
+        self.is_length && has_name && self.needed() <= self.rec_len
     }
 }
 

@@ -60,14 +60,12 @@ impl Fixer<'_, '_> {
         if root.is_empty() {
             return Ok(None);
         }
-        let mut names = self.names_in(&root)?;
+        let names = self.names_in(&root)?;
         let known = names.get(NAME.as_bytes()).copied();
         let is_directory = |number: &u32| self.facts.gathered.directory_index(*number).is_some();
         if let Some(number) = known.filter(is_directory) {
             return Ok(Some((number, blocks_of(self, number))));
         }
-        let name = free_name(NAME, &names);
-        names.clear();
         let (Some(number), Some(block)) = (self.allocate_inode(), self.allocate()?) else {
             return Ok(None);
         };
@@ -76,15 +74,17 @@ impl Fixer<'_, '_> {
         self.put_block(block, &fresh)?;
         self.make_directory(number, block)?;
         self.drop_index(ROOT_INODE)?;
+        // What has the name and is no directory moves into the new one later, as it has no name then.
+        self.remove_entries(ROOT_INODE, &|_, name, _| name == NAME.as_bytes())?;
         let entry = Saved {
             inode: number,
             file_type: code,
-            name: name.clone().into_bytes(),
+            name: NAME.into(),
         };
         if !self.add_name(ROOT_INODE, &mut root, &entry)? {
             return Ok(None);
         }
-        self.note(Location::inode(number), format!("/{name} made"));
+        self.note(Location::inode(number), format!("/{NAME} made"));
         Ok(Some((number, vec![block])))
     }
 

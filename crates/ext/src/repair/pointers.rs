@@ -1,11 +1,12 @@
 //! Block pointers: every block to one owner, and maps changed.
 
 use super::fixer::{ByInode, Fixer, get_u32, put_u32};
+use super::overlay::Overlay;
 use crate::format::directory::{self, entries};
 use crate::format::inode::{DIRECT_POINTERS, DOUBLE_INDIRECT, FAST_SYMLINK_MAX, POINTERS, offset};
 use crate::format::{BAD_BLOCKS_INODE, Inode, RESIZE_INODE};
 use crate::fsck::state::BlockSet;
-use crate::fsck::{CheckError, Location};
+use crate::fsck::{CheckError, Code, Location};
 use backstitch_layout::FileType;
 use rustc_hash::FxHashSet;
 
@@ -33,7 +34,10 @@ type Visit<'v, 'a, 'd> =
     &'v mut dyn FnMut(&mut Fixer<'a, 'd>, Pointer) -> Result<Verdict, CheckError>;
 
 /// Who has which blocks so far.
-struct Claims {
+struct Claims<'d> {
+    /// The image before anything was changed: what one owner's repair changes in a block is not what
+    /// another one gets a copy of.
+    before: Overlay<'d>,
     all: BlockSet,
     /// Those of the inode at hand.
     own: FxHashSet<u64>,
@@ -185,17 +189,30 @@ impl<'a, 'd> Fixer<'a, 'd> {
         Ok(())
     }
 
-    /// Gives every block to one owner, the first that the check came by. Others get a copy where that makes sense: whoever is
+    /// Gives every block to one owner, the first among those whose pointers all lead somewhere. Others get a copy where that makes sense: whoever is
     /// right, both can be read. What leads nowhere is cleared.
     pub(super) fn blocks(&mut self, found: &ByInode) -> Result<(), CheckError> {
         let mut claims = Claims {
+            before: self.image.fork(),
             all: self.metadata(),
             own: FxHashSet::default(),
             cleared: 0,
             copied: 0,
             budget: MAX_COPIES,
         };
-        for number in self.used_inodes() {
+        // An inode with pointers that lead nowhere may have more that lead to what is another one's.
+        let wrong = [
+            Code::BlockOutOfRange,
+            Code::BlockInMetadata,
+            Code::SizeInvalid,
+        ];
+        let is_doubtful = |number: &u32| {
+            let codes = found.get(number);
+            codes.is_some_and(|codes| wrong.iter().any(|code| codes.contains(code)))
+        };
+        let mut numbers = self.used_inodes();
+        numbers.sort_by_key(is_doubtful);
+        for number in numbers {
             let mut bytes = self.inode_bytes(number)?;
             let before = bytes.clone();
             if number == RESIZE_INODE {
@@ -219,7 +236,7 @@ impl<'a, 'd> Fixer<'a, 'd> {
         self.attribute_blocks(&claims.all)
     }
 
-    fn note_claims(&mut self, number: u32, claims: &mut Claims) {
+    fn note_claims(&mut self, number: u32, claims: &mut Claims<'d>) {
         claims.own.clear();
         let (cleared, copied) = (claims.cleared, claims.copied);
         (claims.cleared, claims.copied) = (0, 0);
@@ -238,7 +255,7 @@ impl<'a, 'd> Fixer<'a, 'd> {
         &mut self,
         number: u32,
         bytes: &mut [u8],
-        claims: &mut Claims,
+        claims: &mut Claims<'d>,
     ) -> Result<(), CheckError> {
         let inode = Inode::parse(bytes)?;
         if inode.file_acl != 0 && !self.sb.is_valid_block(inode.file_acl) {
@@ -281,11 +298,13 @@ impl<'a, 'd> Fixer<'a, 'd> {
         number: u32,
         kind: FileType,
         pointer: Pointer,
-        claims: &mut Claims,
+        claims: &mut Claims<'d>,
     ) -> Result<Verdict, CheckError> {
-        // The same block twice in one file is no sharing but garbage; the file system's own blocks are nobody's.
-        let is_own = claims.own.contains(&pointer.block) || self.is_metadata(pointer.block);
-        let bytes = self.block(pointer.block)?;
+        // The same block twice in one file is no sharing but garbage. A block that is metadata too may be
+        // one of the file's all the same, if the descriptor is what was damaged.
+        let is_own = claims.own.contains(&pointer.block);
+        let at = pointer.block << self.sb.block_size_bits;
+        let bytes = claims.before.read(at, self.block_size())?;
         let is_sensible = match (pointer.level, kind) {
             (0, FileType::Directory) => self.could_be_directory(number, pointer, &bytes),
             (0, _) => true,

@@ -53,7 +53,12 @@ pub(super) fn choose(
     let backups = backups(image)?;
     let mut best = Candidate::as_it_is(image)?;
     if best.score.faults > LITTLE_DAMAGE || has_other_words(image, &backups)? {
-        let mut trials = vec![Trial::FirstInode, Trial::InodeCount, Trial::InodesPerGroup];
+        let mut trials = vec![
+            Trial::FirstInode,
+            Trial::InodeCount,
+            Trial::InodesPerGroup,
+            Trial::ReservedBlocks,
+        ];
         for backup in &backups {
             trials.push(Trial::Backup(*backup, false));
             trials.push(Trial::Backup(*backup, true));
@@ -184,6 +189,8 @@ enum Trial {
     InodeCount,
     /// The number of inodes in each group that the number of groups and that of all inodes give.
     InodesPerGroup,
+    /// The number of blocks kept for descriptors that the place of the first bitmap gives.
+    ReservedBlocks,
     /// A guess: fields that follow from others and from the device, for blocks of this size; whether
     /// the number of inodes is right rather than that of each group.
     Computed(u32, bool),
@@ -204,6 +211,7 @@ impl Trial {
             }
             Trial::InodeCount => count_inodes(image, log, false),
             Trial::InodesPerGroup => count_inodes(image, log, true),
+            Trial::ReservedBlocks => count_reserved_blocks(image, log),
             Trial::FirstInode => {
                 let mut raw = super::superblock::raw(image)?;
                 if raw.s_first_ino.get() == GOOD_OLD_FIRST_INODE {
@@ -240,6 +248,12 @@ fn count_inodes(
     let Some(counted) = counted.filter(|counted| *counted != (all, per_group)) else {
         return Ok(false);
     };
+    // Inode tables fill whole blocks.
+    let table = u64::from(counted.1) * u64::from(raw.s_inode_size.get());
+    if raw.s_rev_level.get() > 0 && !table.is_multiple_of(1024 << raw.s_log_block_size.get().min(6))
+    {
+        return Ok(false);
+    }
     raw.s_inodes_count = counted.0.into();
     raw.s_inodes_per_group = counted.1.into();
     super::superblock::put(image, &raw)?;
@@ -247,6 +261,36 @@ fn count_inodes(
         return Ok(false);
     }
     let what = format!("counts {} inodes, {} in a group now", counted.0, counted.1);
+    log.add(Location::FILE_SYSTEM, what);
+    Ok(true)
+}
+
+/// Makes the blocks kept for descriptors end where the first group's bitmaps and inode table begin.
+fn count_reserved_blocks(image: &mut Overlay<'_>, log: &mut Log) -> Result<bool, CheckError> {
+    let mut raw = super::superblock::raw(image)?;
+    let told = raw.s_reserved_gdt_blocks.get();
+    raw.s_reserved_gdt_blocks = 0.into();
+    super::superblock::put(image, &raw)?;
+    let Ok(sb) = super::superblock::parse(image) else {
+        return Ok(false);
+    };
+    let (block, at) = descriptor_location(&sb, 0);
+    let place = (block << sb.block_size_bits) + at as u64;
+    let first = GroupDescriptor::from_raw(&descriptor(image, place));
+    let begin = first
+        .block_bitmap
+        .min(first.inode_bitmap)
+        .min(first.inode_table);
+    let described = sb.first_data_block + u64::from(sb.super_blocks_in_group(0));
+    let reserved = begin
+        .checked_sub(described)
+        .and_then(|count| u16::try_from(count).ok());
+    let Some(reserved) = reserved.filter(|count| *count != told) else {
+        return Ok(false);
+    };
+    raw.s_reserved_gdt_blocks = reserved.into();
+    super::superblock::put(image, &raw)?;
+    let what = format!("{reserved} blocks are kept for descriptors now, not {told}");
     log.add(Location::FILE_SYSTEM, what);
     Ok(true)
 }

@@ -167,7 +167,7 @@ impl Fixer<'_, '_> {
     fn remove_names(&mut self, directory: u32, kept: Option<Place>) -> Result<(), CheckError> {
         let parents: BTreeSet<u32> = self.parents_of(directory).into_iter().collect();
         for parent in parents {
-            self.remove_entries(parent, &|inode, place| {
+            self.remove_entries(parent, &|inode, _, place| {
                 inode == directory && kept != Some(place)
             })?;
         }
@@ -175,10 +175,10 @@ impl Fixer<'_, '_> {
     }
 
     /// Clears entries of a directory other than `.` and `..`; gives how many.
-    fn remove_entries(
+    pub(super) fn remove_entries(
         &mut self,
         directory: u32,
-        is_wanted: &dyn Fn(u32, Place) -> bool,
+        is_wanted: &dyn Fn(u32, &[u8], Place) -> bool,
     ) -> Result<usize, CheckError> {
         let mut removed = Vec::new();
         for (logical, block) in self.directory_blocks(directory) {
@@ -189,7 +189,7 @@ impl Fixer<'_, '_> {
                     directory,
                     position_bytes: (logical << self.sb.block_size_bits) + at as u64,
                 };
-                if is_wanted(inode, place) {
+                if is_wanted(inode, name, place) {
                     put_u32(&mut bytes, at + OFFSET_INODE, 0);
                     let name = name.escape_ascii();
                     let what = format!("name \"{name}\" of inode {inode} removed");
@@ -233,7 +233,7 @@ impl Fixer<'_, '_> {
         let mut removed = 0;
         for (index, directory) in self.facts.gathered.directories.iter().enumerate() {
             if !is_reached[index] {
-                removed += self.remove_entries(directory.inode, &|_, _| true)?;
+                removed += self.remove_entries(directory.inode, &|_, _, _| true)?;
             }
         }
         if removed > 0 {

@@ -221,8 +221,16 @@ fn class(judgement: &Judgement) -> Class {
     let (ours, theirs) = (judgement.ours, judgement.theirs);
     let refused = judgement.repair.code.is_none_or(|code| code & !7 != 0);
     match (refused, is_repaired(&judgement.e2fsck)) {
+        // A feature that e2fsck knows and we do not: the refusal keeps the image for who knows it.
+        (true, true)
+            if ours == theirs && judgement.repair.output.contains("unsupported feature") =>
+        {
+            Class::BothRefused
+        }
         (true, true) => Class::Refused,
         (true, false) => Class::BothRefused,
+        // What can still be seen in an image that e2fsck gave up is not what it keeps.
+        (false, false) if ours.kept > 0 => Class::More,
         _ if ours.kept < theirs.kept => Class::Fewer,
         _ if ours.kept > theirs.kept => Class::More,
         _ if ours.named < theirs.named => Class::FewerNamed,

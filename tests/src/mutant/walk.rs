@@ -8,7 +8,6 @@ use twox_hash::XxHash3_128;
 
 /// Names that one image may have: a cycle of directories ends here.
 const MOST_NAMES: usize = 100_000;
-const LOST: &[u8] = b"lost+found";
 
 /// Everything that can be reached, by its path, with a digest of what it is.
 #[derive(Clone, Debug, Default)]
@@ -21,7 +20,7 @@ pub struct Tree {
 pub struct Kept {
     /// What is at its path.
     pub named: usize,
-    /// What is at its path, or lies in `lost+found` with its contents.
+    /// What is at its path, or elsewhere with its contents: in `lost+found`, or renamed.
     pub kept: usize,
 }
 
@@ -72,10 +71,10 @@ impl Tree {
 
     /// How much of `right` is here.
     pub fn kept(&self, right: &Tree) -> Kept {
-        let mut lost: HashMap<u128, usize> = HashMap::new();
+        let mut elsewhere: HashMap<u128, usize> = HashMap::new();
         for (path, digest) in &self.names {
-            if path.strip_prefix(b"/").is_some_and(|p| p.starts_with(LOST)) {
-                *lost.entry(*digest).or_default() += 1;
+            if right.names.get(path) != Some(digest) {
+                *elsewhere.entry(*digest).or_default() += 1;
             }
         }
         let mut kept = Kept::default();
@@ -83,7 +82,7 @@ impl Tree {
             if self.names.get(path) == Some(digest) {
                 kept.named += 1;
                 kept.kept += 1;
-            } else if let Some(count) = lost.get_mut(digest).filter(|count| **count > 0) {
+            } else if let Some(count) = elsewhere.get_mut(digest).filter(|count| **count > 0) {
                 *count -= 1;
                 kept.kept += 1;
             }

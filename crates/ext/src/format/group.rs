@@ -22,6 +22,8 @@ pub const OFFSET_USED_DIRS_COUNT: usize =
 
 /// `bg_flags`: the inode table and bitmap were never written; of no meaning without checksums.
 pub const FLAG_INODES_UNINITIALISED: u16 = 0x1;
+/// `bg_flags`: these, and that the block bitmap was never written.
+pub const FLAGS_UNINITIALISED: u16 = FLAG_INODES_UNINITIALISED | 0x2;
 /// `bg_flags`: the inode table was written with zeros. mke2fs sets it also where the other flags mean nothing.
 pub const FLAG_INODE_TABLE_ZEROED: u16 = 0x4;
 

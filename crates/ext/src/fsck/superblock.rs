@@ -68,7 +68,7 @@ pub(crate) fn read<S: Source + ?Sized>(
 }
 
 /// The features under which this check would not know what is right.
-fn unknown_features(sb: &Superblock) -> Vec<String> {
+pub(crate) fn unknown_features(sb: &Superblock) -> Vec<String> {
     let mut names = sb.read_support();
     let rest = Features {
         compat: sb.features.compat & !KNOWN_COMPAT,

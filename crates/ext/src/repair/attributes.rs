@@ -19,6 +19,12 @@ impl Fixer<'_, '_> {
         Context::new(&*self.image, self.sb, &self.facts.groups, &options).is_metadata(block)
     }
 
+    /// Whether a block is a superblock, a descriptor or kept for one.
+    pub(super) fn is_superblock_area(&self, block: u64) -> bool {
+        let group = self.sb.group_of_block(block);
+        block - self.sb.group_first_block(group) < self.sb.super_blocks_in_group(group).into()
+    }
+
     /// Takes unsound attribute blocks from their inodes, and gives them a copy of sound ones that are somebody's contents too.
     pub(super) fn attribute_blocks(&mut self, claimed: &BlockSet) -> Result<(), CheckError> {
         let blocks: Vec<u64> = self

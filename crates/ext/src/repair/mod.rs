@@ -44,6 +44,7 @@ mod pointers;
 mod prepare;
 mod superblock;
 mod tree;
+mod trials;
 
 use crate::format::superblock::{STATE_ERROR, STATE_VALID};
 use crate::format::{FormatError, Superblock};
@@ -330,6 +331,7 @@ fn settle(
         if report.is_clean() && std::mem::take(&mut may_lack_lost_and_found) {
             let mut fixer = Fixer::new(image, log, facts, options.now_seconds, is_trusted);
             fixer.lost_and_found()?;
+            superblock::clear_uninitialised(image, log, &facts.sb)?;
             image.barrier();
             if log.list.len() as u64 + log.omitted != known {
                 continue;

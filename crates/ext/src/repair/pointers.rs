@@ -300,9 +300,10 @@ impl<'a, 'd> Fixer<'a, 'd> {
         pointer: Pointer,
         claims: &mut Claims<'d>,
     ) -> Result<Verdict, CheckError> {
-        // The same block twice in one file is no sharing but garbage. A block that is metadata too may be
-        // one of the file's all the same, if the descriptor is what was damaged.
-        let is_own = claims.own.contains(&pointer.block);
+        // The same block twice in one file is no sharing but garbage, and superblocks and descriptors are
+        // never a file's. A block that is a bitmap or an inode table too may be one of the file's all the
+        // same, if the descriptor is what was damaged.
+        let is_own = claims.own.contains(&pointer.block) || self.is_superblock_area(pointer.block);
         let at = pointer.block << self.sb.block_size_bits;
         let bytes = claims.before.read(at, self.block_size())?;
         let is_sensible = match (pointer.level, kind) {

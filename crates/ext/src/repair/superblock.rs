@@ -3,13 +3,15 @@
 use super::Log;
 use super::fixer::{Fixer, put_u16, put_u32};
 use super::overlay::Overlay;
+use super::prepare::descriptor;
 use crate::format::features::{COMPAT_HAS_JOURNAL, COMPAT_RESIZE_INODE, RO_COMPAT_LARGE_FILE};
-use crate::format::group::{RawGroupDescriptor, descriptor_location, descriptor_table_block};
+use crate::format::group::{self, RawGroupDescriptor, descriptor_location, descriptor_table_block};
 use crate::format::inode::{DIRECT_POINTERS, DOUBLE_INDIRECT, offset};
 use crate::format::superblock::{
     RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
 };
 use crate::format::{FormatError, JOURNAL_INODE, RESIZE_INODE, Superblock};
+use crate::fsck::superblock::unknown_features;
 use crate::fsck::{CheckError, Code, Facts, Finding, Location, Report};
 use backstitch_journal::format::Superblock as JournalSuperblock;
 use backstitch_journal::format::superblock::MIN_BLOCKS;
@@ -30,15 +32,16 @@ fn bytes(image: &Overlay<'_>) -> Result<[u8; SUPERBLOCK_SIZE], CheckError> {
     Ok(bytes)
 }
 
-/// The superblock, of an image that this version can write.
+/// The superblock, of an image that this version can repair: all that it can check, also where it
+/// cannot be mounted for writing.
 pub(super) fn parse(image: &Overlay<'_>) -> Result<Superblock, CheckError> {
     use crate::fsck::Source;
     let sb = Superblock::parse(&bytes(image)?, image.size_bytes())?;
-    let unwritable = sb.write_support_beside_journal();
-    if unwritable.is_empty() {
+    let unknown = unknown_features(&sb);
+    if unknown.is_empty() {
         return Ok(sb);
     }
-    let features = unwritable.join(", ");
+    let features = unknown.join(", ");
     Err(FormatError::Incompatible { features }.into())
 }
 
@@ -66,6 +69,28 @@ pub(super) fn is_settled(code: Code) -> bool {
             | Code::NotUnmounted
             | Code::ErrorsRecorded
     )
+}
+
+/// Clears the marks of bitmaps and inode tables that were never written, which mean nothing without
+/// checksums of the descriptors; images with those are not repaired.
+pub(super) fn clear_uninitialised(
+    image: &mut Overlay<'_>,
+    log: &mut Log,
+    sb: &Superblock,
+) -> Result<(), CheckError> {
+    for group in 0..sb.groups {
+        let (block, at) = descriptor_location(sb, group);
+        let place = (block << sb.block_size_bits) + at as u64;
+        let mut own = descriptor(image, place);
+        let flags = own.bg_flags.get() & !group::FLAGS_UNINITIALISED;
+        if (flags, 0) != (own.bg_flags.get(), own.bg_itable_unused_lo.get()) {
+            own.bg_flags = flags.into();
+            own.bg_itable_unused_lo = 0.into();
+            image.write(place, own.as_bytes())?;
+            log.add(Location::group(group), "flags cleared");
+        }
+    }
+    Ok(())
 }
 
 /// The totals, the backups, and at last the clean mark.

@@ -78,6 +78,11 @@ impl Geometry {
             8,
             bits << cluster_bits,
         )?;
+        if !blocks_per_group.is_multiple_of(8) {
+            return Err(corrupt(format!(
+                "s_blocks_per_group is {blocks_per_group}, no multiple of 8"
+            )));
+        }
         let groups = (blocks_count - first).div_ceil(blocks_per_group);
         bounds("number of groups", groups, 1, u64::from(u32::MAX))?;
         let mut geometry = Geometry {

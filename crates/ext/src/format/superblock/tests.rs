@@ -90,7 +90,7 @@ fn unreadable_features_parse_and_are_named() {
 #[test]
 fn impossible_numbers_are_corrupt() {
     type Damage = fn(&mut RawSuperblock);
-    let damages: [Damage; 16] = [
+    let damages: [Damage; 17] = [
         |raw| raw.s_blocks_count_lo = 8193.into(),
         |raw| raw.s_blocks_count_lo = 0.into(),
         |raw| raw.s_blocks_count_lo = 1.into(),
@@ -100,6 +100,7 @@ fn impossible_numbers_are_corrupt() {
         |raw| raw.s_first_data_block = 0.into(),
         |raw| raw.s_blocks_per_group = 0.into(),
         |raw| raw.s_blocks_per_group = 8200.into(),
+        |raw| raw.s_blocks_per_group = 8188.into(),
         |raw| raw.s_inodes_per_group = 0.into(),
         |raw| raw.s_inodes_per_group = 8193.into(),
         |raw| raw.s_inodes_count = 2047.into(),

@@ -1,8 +1,9 @@
 //! The commands and what they share.
 
 use crate::commands::{
-    bench, cat, completions, cp, crash, depend, find, fsck, info, journal, later, ln, ls, man,
-    mkdir, mkfs, mount, mv, order, rm, snapshot, stat, stats, sync, umount,
+    bench, cat, chmod, chown, completions, cp, crash, depend, df, du, find, fsck, info, journal,
+    later, ln, ls, man, mkdir, mkfs, mount, mv, order, rm, snapshot, stat, stats, sync, touch,
+    tune, umount, xattr,
 };
 use clap::{Parser, Subcommand};
 
@@ -63,6 +64,22 @@ pub(crate) enum Command {
     Mv(mv::Args),
     /// Walk the files of an image
     Find(find::Args),
+    /// Change the permissions of files in an image
+    Chmod(chmod::Args),
+    /// Change the owner or the group of files in an image
+    Chown(chown::Args),
+    /// Change the times of files in an image, or make empty files
+    Touch(touch::Args),
+    /// Show extended attributes of files in an image
+    Getfattr(xattr::GetArgs),
+    /// Set or remove an extended attribute of files in an image
+    Setfattr(xattr::SetArgs),
+    /// Show the free space of images
+    Df(df::Args),
+    /// Add up what directories of an image take
+    Du(du::Args),
+    /// Change the label, the UUID or the reserved blocks of a file system
+    Tune(tune::Args),
     /// Check a file system, and repair it
     Fsck(fsck::Args),
     /// Look at the journal of a file system

@@ -172,6 +172,17 @@ fn time(seconds: u64) -> Option<String> {
     }))
 }
 
+/// Of the features that the format alone would not let a mount use, those that keep it from using the image: a journal that can be
+/// replayed and written is none.
+fn obstacles(mut features: Vec<String>, journal: &Value) -> Vec<String> {
+    let is_used = journal["error"].is_null()
+        && (journal["not_writable_for"].as_array()).is_none_or(Vec::is_empty);
+    if is_used {
+        features.retain(|name| name != "has_journal" && name != "needs_recovery");
+    }
+    features
+}
+
 fn document(
     image: &Path,
     s: &Superblock,
@@ -191,6 +202,7 @@ fn document(
         (true, false) => "clean",
         (false, false) => "dirty",
     };
+    let journal = journal::summary(device, journal_device);
     json!({
         "image": image.display().to_string(),
         "layout": layout(s),
@@ -200,10 +212,10 @@ fn document(
         "state": state,
         "last_ordering": record,
         "features": s.features.names(),
-        "not_readable_for": s.read_support(),
-        "not_writable_for": s.write_support(),
+        "not_readable_for": obstacles(s.read_support(), &journal),
+        "not_writable_for": obstacles(s.write_support(), &journal),
         "journal_inode": (s.journal_inode != 0).then_some(s.journal_inode),
-        "journal": journal::summary(device, journal_device),
+        "journal": journal,
         "device_size_bytes": device.size_bytes(),
         "atomic_unit_bytes": device.atomic_unit_bytes(),
         "size_bytes": s.blocks_count.saturating_mul(block),
@@ -319,6 +331,20 @@ mod tests {
             ["groups", "1"],
         ];
         assert_eq!(rows(&document), expected.map(|row| row.map(str::to_owned)));
+    }
+
+    #[test]
+    fn a_journal_that_can_be_written_is_no_obstacle() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let features: Vec<String> = names(&["needs_recovery", "has_journal", "extents"]);
+        let shown = |journal: Value| obstacles(features.clone(), &journal);
+        assert_eq!(shown(json!({"not_writable_for": []})), ["extents"]);
+        assert_eq!(shown(json!({"device_uuid": "x"})), ["extents"]);
+        assert_eq!(
+            shown(json!({"not_writable_for": ["fast_commit"]})),
+            features
+        );
+        assert_eq!(shown(json!({"error": "corrupt"})), features);
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use super::cp::report_lost;
 use crate::error::{Error, Result, host};
 use crate::image::{Access, on_fresh_device};
-use crate::tree::{Copy, HostNode, HostTree, ImageTree, Preserve, Progress};
+use crate::interrupt::Interrupt;
+use crate::tree::{Copy, CopyOptions, HostNode, HostTree, ImageTree, Preserve};
 use crate::{show, size};
 use backstitch_device::{BlockDevice, FileDevice, OpenOptions};
 use backstitch_ext::format::{Features, Superblock};
@@ -147,7 +148,7 @@ fn make(args: &Args, mut wanted: Mkfs, is_new: bool) -> Result<Superblock> {
         attached.map_err(|error| Error::at_path("mkfs", &args.image, error))?;
     }
     if let Some(dir) = &args.directory {
-        fill(&args.image, device, journal, dir)?;
+        fill(&args.image, device, journal, dir, is_new)?;
     }
     Ok(superblock)
 }
@@ -172,7 +173,9 @@ fn fill(
     device: Arc<dyn BlockDevice>,
     journal: Option<Arc<dyn BlockDevice>>,
     dir: &Path,
+    is_new: bool,
 ) -> Result<()> {
+    let interrupt = Interrupt::catch("mkfs")?;
     on_fresh_device(
         "mkfs",
         image,
@@ -181,8 +184,22 @@ fn fill(
         true,
         |image| {
             let (source, target) = (HostTree::new("mkfs"), ImageTree::new(image));
-            let mut copy = Copy::new("mkfs", &source, &target, Preserve::ALL, Progress::start());
-            copy.contents_of(HostNode::new(dir, true), target.node(b"/", false)?, true)?;
+            let options = CopyOptions {
+                preserve: Preserve::ALL,
+                interrupt: interrupt.clone(),
+                ..CopyOptions::default()
+            };
+            let mut copy = Copy::new("mkfs", &source, &target, options);
+            let done = copy.contents_of(HostNode::new(dir, true), target.node(b"/", false)?, true);
+            done.map_err(|error| match (interrupt.came(), is_new) {
+                (false, _) => error,
+                (true, true) => error.hint("nothing is left of the image"),
+                (true, false) => error.hint(format!(
+                    "the file system is made, and {} files of {} are in it, complete",
+                    copy.files,
+                    dir.display()
+                )),
+            })?;
             report_lost("mkfs", copy.xattrs_lost);
             Ok(())
         },
@@ -359,15 +376,7 @@ fn features(args: &Args) -> Result<Features> {
 
 /// The UUID and the seed of directory hashes.
 fn random_ids(args: &Args) -> Result<[[u8; 16]; 2]> {
-    let mut ids = [[0_u8; 16]; 2];
-    let random = std::fs::File::open("/dev/urandom");
-    let read = random.and_then(|mut file| ids.iter_mut().try_for_each(|id| file.read_exact(id)));
-    read.map_err(|error| Error::failed("mkfs", "/dev/urandom", host(&error)))?;
-    for id in &mut ids {
-        // Version 4 (random), the usual variant.
-        id[6] = id[6] & 0x0f | 0x40;
-        id[8] = id[8] & 0x3f | 0x80;
-    }
+    let mut ids = [random_uuid("mkfs")?, random_uuid("mkfs")?];
     if let Some(text) = &args.uuid {
         let uuid = parse_uuid(text);
         ids[0] = uuid.ok_or_else(|| Error::usage("mkfs", format!("not a UUID: '{text}'")))?;
@@ -375,7 +384,18 @@ fn random_ids(args: &Args) -> Result<[[u8; 16]; 2]> {
     Ok(ids)
 }
 
-fn parse_uuid(text: &str) -> Option<[u8; 16]> {
+/// A UUID of version 4 (random), the usual variant.
+pub(super) fn random_uuid(what: &str) -> Result<[u8; 16]> {
+    let mut id = [0; 16];
+    let random = std::fs::File::open("/dev/urandom");
+    let read = random.and_then(|mut file| file.read_exact(&mut id));
+    read.map_err(|error| Error::failed(what, "/dev/urandom", host(&error)))?;
+    id[6] = id[6] & 0x0f | 0x40;
+    id[8] = id[8] & 0x3f | 0x80;
+    Ok(id)
+}
+
+pub(super) fn parse_uuid(text: &str) -> Option<[u8; 16]> {
     let dashes: Vec<usize> = text.match_indices('-').map(|(at, _)| at).collect();
     let digits: String = text.chars().filter(|c| *c != '-').collect();
     if digits.len() != 32 || !(dashes.is_empty() || dashes == [8, 13, 18, 23]) {

@@ -9,7 +9,7 @@ use backstitch_ext::Ext2;
 use backstitch_ext::fsck;
 use backstitch_ext::repair::{self, Mode};
 use backstitch_fuse::SnapshotProgress;
-use backstitch_vfs::{Engine, LayoutKind, MountOptions};
+use backstitch_vfs::{Engine, LayoutKind, MountOptions, Ordering as Mechanism};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -69,17 +69,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Some(file) => Some(stack::read(COMMAND, Path::new(file))?),
         None => None,
     };
-    let layout: &dyn LayoutKind = match &described {
-        Some(described) => &described.stack,
-        None => &Ext2,
-    };
     let interrupted = catch_signals()?;
     let mut partial = make_partial(args, &parent)?;
     copy(args, &partial.path, &interrupted)?;
     // Blocks that no file system is known of are as they are.
     if stats["layout"] != "raw" {
-        let is_ordered = stats["ordering"] != "async";
-        recover(&partial.path, layout, is_ordered)
+        let layout: &dyn LayoutKind = match &described {
+            Some(described) => &described.stack,
+            None => &Ext2,
+        };
+        let ordering = stats["ordering"].as_str().unwrap_or_default();
+        recover(&partial.path, layout, ordering)
             .map_err(|why| Error::at_path(COMMAND, &args.out, why))?;
     }
     let failed = |error: std::io::Error| Error::at_path(COMMAND, &args.out, host(&error));
@@ -205,14 +205,17 @@ fn bar() -> ProgressBar {
 }
 
 /// Makes the copy clean, and the file systems in its files where the mount has them: it is as if a power cut had come just after
-/// everything had been written.
+/// everything had been written. A mount with the ordering of the original recovers that.
 fn recover(
     path: &Path,
     layout: &dyn LayoutKind,
-    is_ordered: bool,
+    ordering: &str,
 ) -> std::result::Result<(), String> {
     let device = FileDevice::open(path, OpenOptions::default()).map_err(|e| e.to_string())?;
-    if !is_ordered {
+    let ordering: Mechanism = ordering
+        .parse()
+        .map_err(|_| format!("the mount has an unknown ordering: '{ordering}'"))?;
+    if ordering == Mechanism::Async {
         // Such an image is trusted by nobody after a crash; this one is in order, for nothing of it is missing.
         let options = repair::Options {
             mode: Mode::Preen,
@@ -225,8 +228,15 @@ fn recover(
             false => Err("the copy has damages, and so has the mount".to_owned()),
         };
     }
-    let engine = Engine::mount(Arc::new(device), layout, &MountOptions::default())
-        .map_err(|error| error.to_string())?;
+    let options = MountOptions {
+        ordering,
+        // Without a journal this changes nothing; with one it is how the original is mounted.
+        without_journal: !matches!(ordering, Mechanism::Journal(_)),
+        mount_time: now(),
+        ..MountOptions::default()
+    };
+    let engine =
+        Engine::mount(Arc::new(device), layout, &options).map_err(|error| error.to_string())?;
     if let Some(why) = engine.read_only_reason() {
         return Err(why);
     }

@@ -81,7 +81,8 @@ pub(crate) struct Args {
     /// Start on a volume of zeros, which the program finds as the one file `volume`: what it writes are blocks (see mount -o raw)
     #[arg(long, requires = "run", conflicts_with_all = ["image"])]
     raw: bool,
-    /// With --run, where the trace goes; without, the trace to explore
+    /// With --run, where the trace goes (by default it is kept only where a state fails, as backstitch-crash-app.trace in the
+    /// current directory); without, the trace to explore
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Look at this state of --trace alone, as a failure's report names it
@@ -102,31 +103,48 @@ fn ordering(text: &str) -> std::result::Result<Ordering, String> {
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let stop = Arc::new(AtomicBool::new(false));
     stop_on_signals(WHAT, &stop)?;
-    let (trace, place) = match &args.run {
+    let trace_place = args.trace.clone().unwrap_or_else(unnamed_trace);
+    let recorded = match &args.run {
         Some(command) => recorded(args, command, &stop)?,
-        None => {
-            let path = args.trace.clone().unwrap_or_default();
-            (Trace::load(&path).map_err(failed)?, path)
-        }
+        None => Trace::load(&trace_place).map_err(failed)?,
     };
-    let trace = match args.without_groups {
-        true => trace.without_groups(),
-        false => trace,
+    if args.run.is_some() && args.trace.is_some() {
+        recorded.save(&trace_place).map_err(failed)?;
+    }
+    let stripped = args
+        .without_groups
+        .then(|| recorded.clone().without_groups());
+    let trace = stripped.as_ref().unwrap_or(&recorded);
+    let options = options(args, &trace_place, stop);
+    let mut report = match &args.replay {
+        Some(state) => replay(trace, &options, state).map_err(failed)?,
+        None => explored(trace, &options)?,
     };
-    let options = options(args, &place, stop);
-    let report = match &args.replay {
-        Some(state) => replay(&trace, &options, state).map_err(failed)?,
-        None => explored(&trace, &options)?,
-    };
-    if args.run.is_some() && args.trace.is_none() && report.is_good() {
-        // There is nothing to replay.
-        let _ = std::fs::remove_file(&place);
+    if args.trace.is_none() && !report.is_good() {
+        // A failing state is nothing without the trace. As it was recorded: the replay lines say --without-groups themselves.
+        recorded.save(&trace_place).map_err(failed)?;
+        report.notes.push(format!(
+            "The replay lines need the trace, which is in {}; the next failing run here replaces it, unless --trace FILE names another place.",
+            trace_place.display()
+        ));
     }
     args.output.finish(WHAT, &report)
 }
 
-/// Runs the program. Its trace goes to a file, for a state is nothing without it.
-fn recorded(args: &Args, command: &str, stop: &Arc<AtomicBool>) -> Result<(Trace, PathBuf)> {
+/// Where the trace of a failing program goes if nobody named a place: the current directory, or the one for temporary files where
+/// that cannot be written.
+fn unnamed_trace() -> PathBuf {
+    match rustix::fs::access(".", rustix::fs::Access::WRITE_OK) {
+        Ok(()) => PathBuf::from("backstitch-crash-app.trace"),
+        Err(_) => {
+            let name = format!("backstitch-crash-app-{}.trace", std::process::id());
+            std::env::temp_dir().join(name)
+        }
+    }
+}
+
+/// Runs the program.
+fn recorded(args: &Args, command: &str, stop: &Arc<AtomicBool>) -> Result<Trace> {
     let geometry = match &args.image {
         Some(path) => Geometry::of_image(path).map_err(failed)?,
         None => Geometry {
@@ -169,16 +187,7 @@ fn recorded(args: &Args, command: &str, stop: &Arc<AtomicBool>) -> Result<(Trace
         image: args.image.clone(),
         stop: stop.clone(),
     };
-    let trace = program.record().map_err(failed)?;
-    let place = match &args.trace {
-        Some(path) => path.clone(),
-        None => {
-            let name = format!("backstitch-crash-app-{}.trace", std::process::id());
-            std::env::temp_dir().join(name)
-        }
-    };
-    trace.save(&place).map_err(failed)?;
-    Ok((trace, place))
+    program.record().map_err(failed)
 }
 
 fn failed(error: AppError) -> Error {

@@ -101,10 +101,13 @@ fn summary(report: &Report) -> String {
     line(report.explored.clone());
     let verdict = match report.failures.len() {
         0 => "no failure".to_owned(),
-        _ => {
-            let failed = report.coverage.get("states_that_failed").copied();
-            format!("{} failed", failed.unwrap_or(report.failures.len() as u64))
-        }
+        shown => match report.coverage.get("states_that_failed").copied() {
+            // Those that are shown were chosen among many: one of each kind.
+            Some(failed) if failed > shown as u64 => {
+                format!("{failed} failed, {shown} of them shown")
+            }
+            failed => format!("{} failed", failed.unwrap_or(shown as u64)),
+        },
     };
     let rate = report.states_per_second;
     let rate = rate.map_or(String::new(), |rate| format!(", {rate:.0} a second"));

@@ -53,7 +53,7 @@ impl ImagePath {
     pub(crate) fn required(what: &str, word: &OsStr) -> Result<ImagePath> {
         ImagePath::parse(word).ok_or_else(|| {
             let why = format!(
-                "'{}' names no file in an image: IMAGE:/path",
+                "'{}' does not name a file in an image (IMAGE:/path)",
                 word.display()
             );
             Error::usage(what, why)
@@ -108,7 +108,7 @@ pub(crate) fn open_device(
         return Err(Error::at_path(
             what,
             path,
-            "network block devices are not there yet",
+            "network block devices are not implemented",
         ));
     }
     let open = OpenOptions {
@@ -157,7 +157,7 @@ fn open_partition(
     let table = PartitionTable::read(&*disk).map_err(|error| failed(&error))?;
     let Some(table) = table else {
         return Err(failed(&format!(
-            "no partition '{name}': it has no table of partitions"
+            "no partition '{name}': it has no partition table"
         )));
     };
     let Some(partition) = table.get(name) else {
@@ -602,7 +602,7 @@ pub(crate) fn same_image(what: &str, paths: &[ImagePath]) -> Result<PathBuf> {
         .first()
         .ok_or_else(|| Error::usage(what, "a path is missing"))?;
     match paths.iter().find(|path| path.image != first.image) {
-        Some(other) => Err(Error::failed(what, other, "lies in another image").exit(USAGE)),
+        Some(other) => Err(Error::failed(what, other, "is in another image").exit(USAGE)),
         None => Ok(first.image.clone()),
     }
 }

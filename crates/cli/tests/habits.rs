@@ -460,7 +460,7 @@ fn an_interrupted_copy_says_what_is_there() {
     let done = done.refused(1);
     assert!(done.stderr.contains("interrupted"), "{}", done.stderr);
     assert!(
-        done.stderr.contains("files are copied and complete"),
+        done.stderr.contains("files were copied completely"),
         "{}",
         done.stderr
     );

@@ -15,7 +15,7 @@ const CHUNK_BYTES: usize = 1 << 20;
   backstitch cat 'disk.img:/var/log/*.log'
   backstitch cat disk.img:/backup.tar | tar tf -")]
 pub(crate) struct Args {
-    /// Which files
+    /// The files
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     paths: Vec<OsString>,
 }

@@ -23,7 +23,7 @@ pub(crate) struct Args {
     /// The permissions: 755, u+x, go-rwx, a=rX, …
     #[arg(allow_hyphen_values = true, value_parser = ModeChange::parse)]
     mode: ModeChange,
-    /// Which files
+    /// The files
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     paths: Vec<OsString>,
     /// Directories with everything in them; symbolic links in them are left alone

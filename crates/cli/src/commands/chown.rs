@@ -28,7 +28,7 @@ pub(crate) struct Args {
     /// OWNER, OWNER:GROUP, OWNER: (the group with which the owner logs in) or :GROUP
     #[arg(value_name = "OWNER:GROUP")]
     owner: String,
-    /// Which files
+    /// The files
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     paths: Vec<OsString>,
     /// Directories with everything in them; of symbolic links in them themselves

@@ -20,7 +20,7 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// Copy files into an image, out of one, or within one. Either side may be a path of the host or IMAGE:/path.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Patterns within images must be quoted, or the shell takes them. A file that is there is replaced, unless -n or -u is given.
+    after_help = "Quote patterns within images, or the shell expands them. An existing file is replaced unless -n or -u is given.
 ^C ends the copy between two files: what was copied is complete, and the image is clean. A second ^C kills.
 
 Examples:
@@ -52,13 +52,13 @@ pub(crate) struct Args {
     /// Copy symbolic links as they are
     #[arg(short = 'P', long)]
     no_dereference: bool,
-    /// Leave files that are there as they are
+    /// Do not replace existing files
     #[arg(short, long, conflicts_with = "update")]
     no_clobber: bool,
     /// Replace files only where the original was changed later
     #[arg(short, long)]
     update: bool,
-    /// Replace files that are there, also those that cannot be written (always so)
+    /// Replace existing files, also those without write permission (always on)
     #[arg(short, long)]
     force: bool,
     /// Name each file
@@ -324,7 +324,7 @@ impl Job<'_> {
         let copied = copy_input(tree, &made, || match self.interrupt.came() {
             true => Err(image
                 .error(&to.path, "interrupted")
-                .hint("nothing of it is there")),
+                .hint("nothing of it was kept")),
             false => Ok(()),
         });
         if copied.is_err() {

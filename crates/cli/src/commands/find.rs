@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use test::{Age, Amount, Permissions, Types};
 
-/// Walk the files of an image, printing the paths of those that pass every test.
+/// Find files in an image, printing the paths of those that pass every test.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "The tests may be written with one dash, as find(1) has them. A number N is exactly N, +N is more, -N is less.

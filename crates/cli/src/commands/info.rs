@@ -16,11 +16,11 @@ use std::path::{Path, PathBuf};
 /// Show type, features, geometry, free space, state, label and journal of a file system, or the partitions of a disk.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Free space is what the superblock says; of an image that is in use or was left by a crash it may be off.
+    after_help = "Free space is taken from the superblock; it may be wrong for an image that is in use or was left by a crash.
 
 Examples:
   backstitch info disk.img
-  backstitch info disk.img#1          one of its partitions: so they are called wherever an image is wanted
+  backstitch info disk.img#1          one of its partitions; this works wherever an IMAGE is expected
   backstitch info --json /dev/sdb1 | jq .state
   backstitch info journal.img         a journal on a device of its own
   backstitch info --stack figure8.toml          what the file describes, drawn
@@ -28,23 +28,23 @@ Examples:
 A stack is a TOML file. The paper's figure 8 (Frost et al., 2007):
   [[volume]]
   name = \"root\"
-  image = \"disk.img\"            for info only: mount is told the image
+  image = \"disk.img\"            only for info; mount takes it from the command line
   [[volume]]
   name = \"loop\"
   file = \"root:/fs.img\"         the file that holds it
-  journal = \"root:/log.img\"     where its journal is not inside
-  ordering = \"journal=full\"     where not stated: by its journal, else soft
-  at = \"root:/loop\"             the directory in whose place it shows
-front = NAME before the volumes makes another one's root the root of the mount."
+  journal = \"root:/log.img\"     if its journal is in another file
+  ordering = \"journal=full\"     by default journal=ordered with a journal, else soft
+  at = \"root:/loop\"             the directory where it appears
+front = NAME before the volumes makes another volume's root the root of the mount."
 )]
 pub(crate) struct Args {
     /// The image: a file or a block device
     #[arg(required_unless_present = "stack")]
     image: Option<PathBuf>,
-    /// Show the stack of file systems that a TOML file describes, as they are on the image (that which the file names, where none is given)
+    /// Show the stack of file systems that a TOML file describes, on IMAGE or on the image that the file names
     #[arg(long, value_name = "FILE")]
     stack: Option<PathBuf>,
-    /// The device that has the journal, where that is not in IMAGE
+    /// The device that holds the journal, if it is not in IMAGE
     #[arg(short = 'j', long, value_name = "IMAGE2", conflicts_with = "stack")]
     journal_dev: Option<PathBuf>,
     /// One JSON document
@@ -86,7 +86,7 @@ fn show_stack(args: &Args, file: &Path, read_only: DeviceOptions) -> Result<()> 
     let described = stack::read("info", file)?;
     let image = (args.image.clone().or(described.image)).ok_or_else(|| {
         Error::at_path("info", file, "its first volume names no image")
-            .hint("name it behind the options, or state image = \"FILE\"")
+            .hint("name it after the options, or add image = \"FILE\"")
     })?;
     let device = open_device("info", &image, read_only)?;
     let infos = stack::inspect("info", &image, &described.stack, &*device)?;
@@ -111,7 +111,7 @@ pub(super) fn superblock(what: &str, image: &Path, device: &dyn BlockDevice) -> 
         .map_err(|error| failed(&error))?;
     Superblock::parse(&bytes, device.size_bytes()).map_err(|error| match error {
         FormatError::NotAFileSystem { .. } => match disk::holds(device) {
-            Some(other) => failed(&format!("it holds {other}, which is not supported yet")),
+            Some(other) => failed(&format!("it holds {other}, which is not supported")),
             None => failed(&error).hint("backstitch mkfs makes one"),
         },
         error => failed(&error),

@@ -14,10 +14,10 @@ use std::ffi::OsString;
   backstitch mkdir -p disk.img:/srv/www/html
   backstitch mkdir -m 1777 disk.img:/tmp")]
 pub(crate) struct Args {
-    /// Which directories
+    /// The directories
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     paths: Vec<OsString>,
-    /// Make what leads there too, and accept what is there
+    /// Make parent directories as needed; an existing directory is no error
     #[arg(short, long)]
     parents: bool,
     /// Permissions, in octal digits or as chmod(1) has them

@@ -13,13 +13,13 @@ use std::ffi::OsString;
   backstitch rm -r disk.img:/var/cache disk.img:/tmp/x
   backstitch rm -f 'disk.img:/tmp/*'")]
 pub(crate) struct Args {
-    /// Which files
+    /// The files
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     paths: Vec<OsString>,
     /// Directories too, with everything in them
     #[arg(short, short_alias = 'R', long)]
     recursive: bool,
-    /// Accept that a file is not there
+    /// Ignore files that do not exist
     #[arg(short, long)]
     force: bool,
 }

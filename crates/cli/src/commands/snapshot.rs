@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 const COMMAND: &str = "snapshot";
 
-/// Copy a mounted image as it is at one moment, while it is in use: for backups.
+/// Copy a mounted image as of one moment, while it is in use: for backups.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "OUT is a clean image: everything that calls on the mount had done at the moment, nothing that came later, as if it had been
@@ -38,7 +38,7 @@ pub(crate) struct Args {
     dir: PathBuf,
     /// The image to write
     out: PathBuf,
-    /// Replace OUT where it is there
+    /// Replace OUT if it exists
     #[arg(long)]
     force: bool,
     /// One JSON document
@@ -117,11 +117,11 @@ fn check_out(args: &Args, stats: &Value) -> Result<PathBuf> {
     let parent = parent.canonicalize().map_err(failed)?;
     let device_of = |path: &Path| std::fs::metadata(path).map(|seen| seen.dev());
     if device_of(&parent).map_err(failed)? == device_of(&args.dir).map_err(failed)? {
-        return refuse("it lies in the mount that is to be copied");
+        return refuse("it lies in the mount that is being copied");
     }
     if let Ok(seen) = std::fs::symlink_metadata(&args.out) {
         if !args.force {
-            return refuse("it is there already").map_err(|e: Error| e.hint("--force replaces it"));
+            return refuse("it exists already").map_err(|e: Error| e.hint("--force replaces it"));
         }
         if !seen.is_file() {
             return refuse("not a regular file");
@@ -162,8 +162,8 @@ fn copy(args: &Args, path: &Path, interrupted: &AtomicBool) -> Result<()> {
     backstitch_fuse::begin_snapshot(&args.dir, path).map_err(|error| {
         let failed = |why: &str| Error::at_path(COMMAND, &args.dir, why);
         match error.raw_os_error() {
-            Some(libc::EPERM) => failed("only root, or who mounted it, can copy it"),
-            Some(libc::EEXIST) => failed("another snapshot of it is under way"),
+            Some(libc::EPERM) => failed("only root, or the user who mounted it, can copy it"),
+            Some(libc::EEXIST) => failed("another snapshot of it is running"),
             Some(libc::EROFS) => failed("it is mounted read-only: copy the image itself"),
             _ => failure(COMMAND, &args.dir, &error),
         }
@@ -225,7 +225,7 @@ fn recover(
         let outcome = repair::repair(&device, &options).map_err(|e| e.to_string())?;
         return match outcome.is_clean() {
             true => Ok(()),
-            false => Err("the copy has damages, and so has the mount".to_owned()),
+            false => Err("the copy is damaged, and so is the mounted file system".to_owned()),
         };
     }
     let options = MountOptions {

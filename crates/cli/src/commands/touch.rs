@@ -22,7 +22,7 @@ Examples:
   backstitch touch -r original.txt disk.img:/copy.txt"
 )]
 pub(crate) struct Args {
-    /// Which files
+    /// The files
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     paths: Vec<OsString>,
     /// Only the time of access

@@ -33,7 +33,7 @@ pub(crate) struct Args {
     /// The UUID, or `random` for a new one, or `clear` for none
     #[arg(short = 'U', long, value_name = "UUID|random|clear")]
     uuid: Option<String>,
-    /// Percent of the blocks kept for root, 0 to 50
+    /// Percentage of the blocks reserved for root, 0 to 50
     #[arg(
         short = 'm',
         long,

@@ -73,7 +73,7 @@ Examples:
   backstitch setfattr -x user.comment disk.img:/notes"
 )]
 pub(crate) struct SetArgs {
-    /// Which files
+    /// The files
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     paths: Vec<OsString>,
     /// The attribute to set: user.…, trusted.…, security.… or system.posix_acl_…

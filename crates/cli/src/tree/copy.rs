@@ -174,7 +174,7 @@ impl<'a, S: Source, T: Target> Copy<'a, S, T> {
                 let place = self.target.name(dir, name);
                 let error = Error::failed(self.what, place, "interrupted");
                 Err(error.hint(format!(
-                    "{} files are copied and complete, this one is not there; -u skips what is copied",
+                    "{} files were copied completely, this one was not; run it again with -u to skip those",
                     self.files
                 )))
             }

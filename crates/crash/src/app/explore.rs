@@ -372,13 +372,13 @@ impl Again<'_, '_> {
         let operations = explain::operations(self.trace, moment.begun);
         let last = operations.last().map_or("the setup", String::as_str);
         let mut cut = format!(
-            "after {last} (operation {} of {}), of {} changes in memory {missing} had not reached the disk",
+            "after {last} (operation {} of {}), {missing} of {} changes in memory had not reached the disk",
             moment.begun,
             self.trace.operations.len(),
             nodes.len(),
         );
         for reason in reasons {
-            cut += &format!(". Why: {reason}");
+            cut += &format!(". Reason: {reason}");
         }
         Failure {
             verdict: words(verdict),

@@ -28,7 +28,7 @@ pub(super) struct Output {
     /// Write the image of the first failing state, or of the replayed one, to FILE
     #[arg(long, value_name = "FILE")]
     pub(super) keep: Option<PathBuf>,
-    /// Write the report as a page
+    /// Write the report as an HTML page to FILE
     #[arg(long, value_name = "FILE")]
     pub(super) html: Option<PathBuf>,
     /// Print the report as one JSON document
@@ -116,7 +116,7 @@ fn summary(report: &Report) -> String {
     ));
     let refused = report.coverage.get("operations_answered_with_an_error");
     if let Some(refused) = refused {
-        line(format!("{refused} operations were answered with an error"));
+        line(format!("{refused} operations failed with an error"));
     }
     report
         .notes

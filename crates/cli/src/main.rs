@@ -2,7 +2,8 @@
 //!
 //! This crate parses the command line, opens images, and prints. It depends on everything below; nothing depends on it. Each
 //! command has a module in [`commands`]; what several need is here: errors as one line ([`error`]), sizes ([`size`]), images
-//! opened in process ([`image`]), trees on either side of a copy ([`tree`]), tables and times ([`show`]).
+//! opened in process ([`image`]), walks through them ([`walk`]), trees on either side of a copy ([`tree`]), tables and times
+//! ([`show`]), permissions and moments as they are written ([`mode`], [`time`]).
 
 mod allocator;
 mod args;

@@ -60,6 +60,8 @@ fn ls_sorts_and_goes_down() {
     assert_eq!(ls("-a a.img:/s/d"), ".\n..\n.h\ne\n");
     assert_eq!(ls("-F a.img:/s"), "a*\nb\nd/\nl@\n");
     assert_eq!(ls("-d a.img:/s/d"), "/s/d\n");
+    let json = bench.line("ls -d --json a.img:/s/d").good().json();
+    assert_eq!(json[0]["entries"][0]["name"], "d");
     assert_eq!(
         ls("-R a.img:/s"),
         "a.img:/s:\na\nb\nd\nl\n\na.img:/s/d:\ne\n\na.img:/s/d/e:\n"
@@ -146,6 +148,12 @@ fn cp_has_the_usual_flags() {
         assert_eq!(said, "'s/a' -> 'a.img:/s/a'\n");
         assert_eq!(bench.line("cat a.img:/s/a a.img:/s/b").text(), "new\ntwo\n");
         bench.line("cp -n -u s/a a.img:/s").refused(2);
+        // The contents of a directory, not the directory.
+        bench.line("mkdir a.img:/dot").good();
+        bench.line("cp -a s/. a.img:/dot").good();
+        assert_eq!(bench.line("ls a.img:/dot").text(), "a\nb\nc\nl\n");
+        bench.line("cp -a a.img:/s/. dot").good();
+        assert_eq!(bench.shell("ls dot").text(), "a\nb\nc\nl\n");
         // -f is always so, -d keeps a link a link.
         bench.line("cp -f s/a a.img:/s/b").good();
         bench.line("cp -d s/l a.img:/l2").good();

@@ -12,7 +12,7 @@ use backstitch_vfs::{FileType, Timestamp};
 use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// How much of standard input is copied at a time.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -200,15 +200,12 @@ impl Job<'_> {
         match from {
             Side::Host(path) => {
                 let source = HostTree::new("cp");
-                let name = path
-                    .file_name()
-                    .map(|name| name.as_bytes().to_vec())
-                    .unwrap_or_default();
+                let name = host_name(&path);
                 let place = place_in_image(&target, &to.path, &name, self.several)?;
                 let node = HostNode::new(path, args.follow());
                 self.copy(&source, node, &target, place)
             }
-            Side::Stream => self.from_input(&target, to),
+            Side::Stream => self.read_input(&target, to),
             Side::Image(from) if from.image == to.image => {
                 let paths = image.expand(&from.path)?;
                 let job = self.of(&paths);
@@ -304,7 +301,7 @@ impl Job<'_> {
     }
 
     /// Makes a file of what standard input gives.
-    fn from_input(&self, tree: &ImageTree<'_>, to: &ImagePath) -> Result<()> {
+    fn read_input(&self, tree: &ImageTree<'_>, to: &ImagePath) -> Result<()> {
         let image = tree.image;
         let place = place_in_image(tree, &to.path, b"", self.several)?;
         if place.name.is_empty() {
@@ -376,6 +373,14 @@ fn copy_input<T: Target>(tree: &T, node: &T::Node, check: impl Fn() -> Result<()
     }
 }
 
+/// The name under which a file of the host goes into a directory; none where its contents do, as of `DIR/.`.
+fn host_name(path: &Path) -> Vec<u8> {
+    match path.file_name() {
+        Some(name) if !path.as_os_str().as_bytes().ends_with(b"/.") => name.as_bytes().to_vec(),
+        _ => Vec::new(),
+    }
+}
+
 fn place_in_image(
     tree: &ImageTree<'_>,
     to: &[u8],
@@ -428,5 +433,13 @@ mod tests {
         assert!(matches!(Side::parse("a.img:/x".into()), Side::Image(_)));
         assert!(matches!(Side::parse("/tmp/x".into()), Side::Host(_)));
         assert!(matches!(Side::parse("-".into()), Side::Stream));
+    }
+
+    #[test]
+    fn a_dot_behind_a_directory_means_what_is_in_it() {
+        let name = |path: &str| host_name(Path::new(path));
+        assert_eq!(name("a/b"), b"b");
+        assert_eq!(name("a/b/"), b"b");
+        assert_eq!([name("a/b/."), name("."), name("..")], [b"", b"", b""]);
     }
 }

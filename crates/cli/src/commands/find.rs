@@ -168,7 +168,7 @@ fn passes(
     let fits = |pattern: &Option<OsString>, text: &[u8]| {
         (pattern.as_ref()).is_none_or(|pattern| matches(pattern.as_bytes(), text))
     };
-    let lower = |pattern: &OsString| OsString::from(pattern.to_ascii_lowercase());
+    let lower = |pattern: &OsString| pattern.to_ascii_lowercase();
     let passes = fits(&args.name, name)
         && fits(&args.iname.as_ref().map(lower), &name.to_ascii_lowercase())
         && fits(&args.path, visited.path)

@@ -98,8 +98,17 @@ struct Listing {
 
 struct Entry {
     name: Vec<u8>,
+    /// What people are shown instead of the name: the operand itself.
+    shown: Option<Vec<u8>>,
     attributes: Attributes,
     target: Option<Vec<u8>>,
+}
+
+impl Entry {
+    /// What people are shown.
+    fn displayed(&self) -> &[u8] {
+        self.shown.as_ref().unwrap_or(&self.name)
+    }
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -144,15 +153,16 @@ fn joined_files(args: &Args, files: Vec<Listing>) -> Option<Listing> {
 fn list(args: &Args, image: &Image, path: &[u8], listings: &mut Vec<Listing>) -> Result<()> {
     let found = image.resolve(path, !args.long() && !args.directory)?;
     if !found.is_directory() || args.directory {
-        let name = match args.directory {
-            true => path,
-            false => split_last(path).1,
+        let name = match split_last(path).1 {
+            [] => b"/",
+            name => name,
         };
-        let name = if name.is_empty() { b"/" } else { name };
+        let mut only = entry(image, path, name.to_vec(), &found.attributes)?;
+        only.shown = args.directory.then(|| path.to_vec());
         listings.push(Listing {
             path: image.place(path),
             is_directory: false,
-            entries: vec![entry(image, path, name.to_vec(), &found.attributes)?],
+            entries: vec![only],
         });
         return Ok(());
     }
@@ -212,7 +222,7 @@ fn sort(args: &Args, entries: &mut [Entry]) {
                 }
                 _ => Ordering::Equal,
             };
-            first.then_with(|| a.name.cmp(&b.name))
+            first.then_with(|| a.displayed().cmp(b.displayed()))
         });
     }
     if args.reverse {
@@ -230,6 +240,7 @@ fn entry(image: &Image, path: &[u8], name: Vec<u8>, attributes: &Attributes) -> 
     };
     Ok(Entry {
         name,
+        shown: None,
         attributes: *attributes,
         target,
     })
@@ -291,7 +302,7 @@ fn as_text(args: &Args, listing: &Listing, out: &mut Vec<u8>) {
             let line = format!("{mode} {links:>l$} {uid:>u$} {gid:>g$} {size:>s$} {time} ");
             out.extend_from_slice(line.as_bytes());
         }
-        out.extend_from_slice(&show::name_bytes(&entry.name));
+        out.extend_from_slice(&show::name_bytes(entry.displayed()));
         match entry.target.as_ref().filter(|_| args.long()) {
             Some(target) => {
                 out.extend_from_slice(b" -> ");

@@ -99,15 +99,11 @@ fn summary(report: &Report) -> String {
     }
     let (states, distinct) = (report.states, report.distinct);
     line(report.explored.clone());
-    let verdict = match report.failures.len() {
-        0 => "no failure".to_owned(),
-        shown => match report.coverage.get("states_that_failed").copied() {
-            // Those that are shown were chosen among many: one of each kind.
-            Some(failed) if failed > shown as u64 => {
-                format!("{failed} failed, {shown} of them shown")
-            }
-            failed => format!("{} failed", failed.unwrap_or(shown as u64)),
-        },
+    let verdict = match (report.failed_states(), report.failures.len() as u64) {
+        (0, _) => "no failure".to_owned(),
+        // Those that are shown were chosen among many: one of each kind.
+        (failed, shown) if failed > shown => format!("{failed} failed, {shown} of them shown"),
+        (failed, _) => format!("{failed} failed"),
     };
     let rate = report.states_per_second;
     let rate = rate.map_or(String::new(), |rate| format!(", {rate:.0} a second"));

@@ -1,12 +1,13 @@
 //! The commands and what they share.
 
 use crate::commands::{
-    bench, cat, completions, cp, crash, depend, find, fsck, info, journal, later, ln, ls, man,
-    mkdir, mkfs, mount, mv, order, rm, snapshot, stat, stats, sync, umount,
+    bench, cat, chmod, chown, completions, cp, crash, depend, df, du, find, fsck, info, journal,
+    later, ln, ls, man, mkdir, mkfs, mount, mv, order, rm, snapshot, stat, stats, sync, touch,
+    tune, umount, xattr,
 };
 use clap::{Parser, Subcommand};
 
-/// File systems in images and on disks, with soft updates: mounted through FUSE, or worked on in place.
+/// Crash-safe ext2 and ext3 in user space: mount images and disks through FUSE, or work on them without mounting.
 #[derive(Debug, Parser)]
 #[command(
     name = "backstitch",
@@ -16,13 +17,13 @@ use clap::{Parser, Subcommand};
 )]
 #[command(after_help = "Examples:
   backstitch mkfs -s 1G -L data disk.img     make an image with an ext2 file system
-  backstitch mount disk.img /mnt             mount it; `backstitch umount /mnt` takes it off
+  backstitch mount disk.img /mnt             mount it; unmount with `backstitch umount /mnt`
   backstitch cp -r src disk.img:/src         copy into it without mounting
   backstitch fsck -n disk.img                check it
 
 IMAGE is a file or a block device; IMAGE:/path names a file inside one.
-BACKSTITCH_LOG=info (or debug, trace) says more on stderr.
-Exit status: 0 good, 1 failed, 2 usage; fsck as in fsck(8).")]
+BACKSTITCH_LOG=info (or debug, trace) prints more on stderr.
+Exit status: 0 success, 1 failure, 2 wrong usage; fsck as in fsck(8).")]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -37,13 +38,13 @@ pub(crate) enum Command {
     Info(info::Args),
     /// Mount an image through FUSE
     Mount(mount::Args),
-    /// Unmount, and wait until everything is on the disk
+    /// Unmount, and wait until all changes are on the disk
     Umount(umount::Args),
     /// Show the live counters of a mount
     Stats(stats::Args),
-    /// Copy a mounted image as it is at one moment, while it is in use
+    /// Copy a mounted image as of one moment, while it is in use
     Snapshot(snapshot::Args),
-    /// Put everything that was changed in a mount onto stable storage
+    /// Write all changes in a mount to stable storage
     Sync(sync::Args),
     /// List a directory in an image
     Ls(ls::Args),
@@ -61,25 +62,41 @@ pub(crate) enum Command {
     Ln(ln::Args),
     /// Rename or move files in an image
     Mv(mv::Args),
-    /// Walk the files of an image
+    /// Find files in an image
     Find(find::Args),
+    /// Change the permissions of files in an image
+    Chmod(chmod::Args),
+    /// Change the owner or the group of files in an image
+    Chown(chown::Args),
+    /// Change the times of files in an image, or make empty files
+    Touch(touch::Args),
+    /// Show extended attributes of files in an image
+    Getfattr(xattr::GetArgs),
+    /// Set or remove an extended attribute of files in an image
+    Setfattr(xattr::SetArgs),
+    /// Show the free space of images
+    Df(df::Args),
+    /// Add up what directories of an image take
+    Du(du::Args),
+    /// Change the label, the UUID or the reserved blocks of a file system
+    Tune(tune::Args),
     /// Check a file system, and repair it
     Fsck(fsck::Args),
     /// Look at the journal of a file system
     Journal(journal::Args),
-    /// Explore what a crash can leave: of a file system, of a program, of any device's writes
+    /// Explore the states that a crash can leave: of a file system, a program's files, any device
     Crash(crash::Args),
-    /// Record and show patches (not there yet)
+    /// Record and show patches (not implemented)
     Trace(later::Trace),
     /// Run the papers' workloads and measure what they cost
     Bench(bench::Args),
-    /// Run commands with an order on the disk between them
+    /// Run commands whose effects reach the disk in a given order
     Depend(depend::Args),
-    /// Run a command whose fsync orders instead of waiting
+    /// Run a command whose fsync keeps order instead of waiting for the disk
     Order(order::Args),
-    /// Work on a stand-alone write-ahead log (not there yet)
+    /// Work on a stand-alone write-ahead log (not implemented)
     Wafs(later::Wafs),
-    /// Export an image as a network block device (not there yet)
+    /// Export an image as a network block device (not implemented)
     NbdServe(later::NbdServe),
     /// Print shell completions
     Completions(completions::Args),

@@ -1,6 +1,7 @@
 //! Images opened in process: no mount, no root.
 
 use crate::error::{Error, Result, USAGE, host};
+use crate::pattern;
 use backstitch_device::partition::{PartitionDevice, PartitionTable};
 use backstitch_device::{BlockDevice, FileDevice, OpenOptions, SlowFlushDevice, VolatileDevice};
 use backstitch_ext::Ext2;
@@ -52,11 +53,19 @@ impl ImagePath {
     pub(crate) fn required(what: &str, word: &OsStr) -> Result<ImagePath> {
         ImagePath::parse(word).ok_or_else(|| {
             let why = format!(
-                "'{}' names no file in an image: IMAGE:/path",
+                "'{}' does not name a file in an image (IMAGE:/path)",
                 word.display()
             );
             Error::usage(what, why)
         })
+    }
+
+    /// As [`required`](Self::required), of all operands.
+    pub(crate) fn all_required(what: &str, words: &[OsString]) -> Result<Vec<ImagePath>> {
+        words
+            .iter()
+            .map(|word| ImagePath::required(what, word))
+            .collect()
     }
 
     /// As [`required`](Self::required), where an image alone stands for its root.
@@ -99,7 +108,7 @@ pub(crate) fn open_device(
         return Err(Error::at_path(
             what,
             path,
-            "network block devices are not there yet",
+            "network block devices are not implemented",
         ));
     }
     let open = OpenOptions {
@@ -148,7 +157,7 @@ fn open_partition(
     let table = PartitionTable::read(&*disk).map_err(|error| failed(&error))?;
     let Some(table) = table else {
         return Err(failed(&format!(
-            "no partition '{name}': it has no table of partitions"
+            "no partition '{name}': it has no partition table"
         )));
     };
     let Some(partition) = table.get(name) else {
@@ -222,6 +231,27 @@ pub(crate) fn with_image<T>(
         },
     )?;
     on_device(what, image, device, access, work)
+}
+
+/// Does `work` for each file that the operands stand for, patterns among them. Operands that follow each other in one image are
+/// done with the image opened once.
+pub(crate) fn with_files(
+    what: &'static str,
+    access: Access,
+    operands: &[ImagePath],
+    mut work: impl FnMut(&Image, &[u8]) -> Result<()>,
+) -> Result<()> {
+    for same in operands.chunk_by(|a, b| a.image == b.image) {
+        with_image(what, &same[0].image, access, |image| {
+            for operand in same {
+                for path in image.expand(&operand.path)? {
+                    work(image, &path)?;
+                }
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
 }
 
 /// As [`with_image`], on a device that is open already.
@@ -321,11 +351,84 @@ impl Drop for Held {
 impl Image {
     /// An error of this command at a path of this image.
     pub(crate) fn error(&self, path: &[u8], why: impl std::fmt::Display) -> Error {
-        let place = ImagePath {
+        Error::failed(self.what, self.place(path), why)
+    }
+
+    /// A path of this image as the command line names it.
+    pub(crate) fn place(&self, path: &[u8]) -> ImagePath {
+        ImagePath {
             image: self.name.clone(),
             path: path.to_vec(),
-        };
-        Error::failed(self.what, place, why)
+        }
+    }
+
+    /// The paths that a shell pattern stands for, sorted. A path that is there, and one that matches nothing, stands for itself.
+    pub(crate) fn expand(&self, path: &[u8]) -> Result<Vec<Vec<u8>>> {
+        if !pattern::is_pattern(path) || self.is_there(path)? {
+            return Ok(vec![path.to_vec()]);
+        }
+        let mut found = vec![b"/".to_vec()];
+        for component in components(path) {
+            let mut next = Vec::new();
+            for dir in found {
+                self.expand_in(&dir, &component, &mut next)?;
+            }
+            found = next;
+        }
+        if path.ends_with(b"/") {
+            found.iter_mut().for_each(|path| path.push(b'/'));
+            let mut dirs = Vec::new();
+            for path in found {
+                if self.is_there(&path)? {
+                    dirs.push(path);
+                }
+            }
+            found = dirs;
+        }
+        match found.is_empty() {
+            true => Ok(vec![path.to_vec()]),
+            false => Ok(found),
+        }
+    }
+
+    /// Adds the names in `dir` that match one component of a pattern.
+    fn expand_in(&self, dir: &[u8], component: &[u8], found: &mut Vec<Vec<u8>>) -> Result<()> {
+        if !pattern::is_pattern(component) {
+            let path = joined(dir, component);
+            if self.is_there(&path)? {
+                found.push(path);
+            }
+            return Ok(());
+        }
+        // A file where the pattern has a directory matches nothing.
+        let as_dir = joined(dir, b"");
+        if !self.is_there(&as_dir)? {
+            return Ok(());
+        }
+        let held = self.resolve(dir, true)?;
+        let names = self.names(held.inode());
+        let mut names = names.map_err(|error| self.error(dir, error))?;
+        names.sort_unstable();
+        let is_hidden = |name: &[u8]| name.starts_with(b".") && !component.starts_with(b".");
+        found.extend(
+            names
+                .iter()
+                .filter(|name| !is_hidden(name) && pattern::matches(component, name))
+                .map(|name| joined(dir, name)),
+        );
+        Ok(())
+    }
+
+    /// Whether a path leads to something; a path through a file that is no directory does not.
+    fn is_there(&self, path: &[u8]) -> Result<bool> {
+        use backstitch_vfs::Error::Layout;
+        match self.try_resolve(path, false) {
+            Ok(_) => Ok(true),
+            Err(Layout(LayoutError::NotFound | LayoutError::NotADirectory | LayoutError::Loop)) => {
+                Ok(false)
+            }
+            Err(error) => Err(self.error(path, error)),
+        }
     }
 
     /// Takes over the reference that came with `attributes`.
@@ -499,7 +602,7 @@ pub(crate) fn same_image(what: &str, paths: &[ImagePath]) -> Result<PathBuf> {
         .first()
         .ok_or_else(|| Error::usage(what, "a path is missing"))?;
     match paths.iter().find(|path| path.image != first.image) {
-        Some(other) => Err(Error::failed(what, other, "lies in another image").exit(USAGE)),
+        Some(other) => Err(Error::failed(what, other, "is in another image").exit(USAGE)),
         None => Ok(first.image.clone()),
     }
 }

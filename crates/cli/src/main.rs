@@ -2,21 +2,27 @@
 //!
 //! This crate parses the command line, opens images, and prints. It depends on everything below; nothing depends on it. Each
 //! command has a module in [`commands`]; what several need is here: errors as one line ([`error`]), sizes ([`size`]), images
-//! opened in process ([`image`]), trees on either side of a copy ([`tree`]), tables and times ([`show`]).
+//! opened in process ([`image`]), walks through them ([`walk`]), trees on either side of a copy ([`tree`]), tables and times
+//! ([`show`]), permissions and moments as they are written ([`mode`], [`time`]).
 
 mod allocator;
 mod args;
+mod base64;
 mod commands;
 mod error;
 mod host_memory;
 mod image;
+mod interrupt;
 mod logging;
+mod mode;
 mod options;
 mod pattern;
 mod show;
 mod size;
 mod stack;
+mod time;
 mod tree;
+mod walk;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches};
@@ -57,7 +63,8 @@ fn normalised(mut words: Vec<OsString>) -> Vec<OsString> {
     }
     if words.get(1).is_some_and(|word| word == "find") {
         for word in words.iter_mut().skip(2) {
-            if word == "-name" || word == "-type" {
+            let name = word.to_str().and_then(|word| word.strip_prefix('-'));
+            if name.is_some_and(|name| commands::find::ONE_DASH.contains(&name)) {
                 *word = format!("-{}", word.display()).into();
             }
         }
@@ -156,8 +163,9 @@ mod tests {
 
     #[test]
     fn find_takes_one_dash() {
-        let line = normalised(words("backstitch find a.img:/ -name x -type f"));
-        assert_eq!(line, words("backstitch find a.img:/ --name x --type f"));
+        let line = normalised(words("backstitch find a.img:/ -name x -type f -mtime -1"));
+        let expected = "backstitch find a.img:/ --name x --type f --mtime -1";
+        assert_eq!(line, words(expected));
         assert_eq!(
             normalised(words("backstitch ls -name")),
             words("backstitch ls -name")

@@ -1,5 +1,10 @@
 //! Shell patterns for names.
 
+/// Whether a word may be a pattern.
+pub(crate) fn is_pattern(word: &[u8]) -> bool {
+    word.iter().any(|byte| b"*?[\\".contains(byte))
+}
+
 /// Whether a pattern (`*`, `?`, `[a-z]`, `[!a-z]`, `\` before a character as it is) matches a whole name.
 pub(crate) fn matches(pattern: &[u8], name: &[u8]) -> bool {
     // Where to go on when the characters after a star do not match: the star swallows one more.

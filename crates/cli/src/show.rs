@@ -38,6 +38,55 @@ pub(crate) fn print_table(what: &str, rows: &[[String; 2]]) -> Result<()> {
     print_bytes(what, lines.collect::<String>().as_bytes())
 }
 
+/// A number with commas: `1,234,567`.
+pub(crate) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A duration as a person reads it: `0 s`, `1.6 ms`, `2.5 s`, `3 min 20 s`.
+pub(crate) fn duration(seconds: f64) -> String {
+    let short = |value: f64, unit: &str| {
+        let digits = usize::from(value < 100.0 && (value * 10.0).round() % 10.0 != 0.0);
+        format!("{value:.digits$} {unit}")
+    };
+    match seconds {
+        s if s <= 0.0 => "0 s".to_owned(),
+        s if s < 1.0 => short(s * 1000.0, "ms"),
+        s if s < 60.0 => short(s, "s"),
+        s if s < 3600.0 => format!("{} min {} s", s as u64 / 60, s as u64 % 60),
+        s => format!("{} h {} min", s as u64 / 3600, s as u64 / 60 % 60),
+    }
+}
+
+/// Writes rows of columns: the first aligned to the left, the others to the right.
+pub(crate) fn print_columns<const N: usize>(what: &str, rows: &[[String; N]]) -> Result<()> {
+    let mut widths = [0; N];
+    for row in rows {
+        for (width, text) in widths.iter_mut().zip(row) {
+            *width = text.chars().count().max(*width);
+        }
+    }
+    let mut lines = String::new();
+    for row in rows {
+        for (column, (text, width)) in row.iter().zip(widths).enumerate() {
+            lines += &match column {
+                0 => format!("{text:width$}"),
+                _ => format!("  {text:>width$}"),
+            };
+        }
+        lines.push('\n');
+    }
+    print_bytes(what, lines.as_bytes())
+}
+
 /// A name for standard output: as it is, but with control characters made harmless on a terminal.
 pub(crate) fn name_bytes(name: &[u8]) -> Vec<u8> {
     if !std::io::stdout().is_terminal() {
@@ -198,6 +247,23 @@ mod tests {
         });
         assert_eq!(short, "2027-01-15 08:00");
         let _ = (at(i64::MIN / 2), at(i64::MAX / 2));
+    }
+
+    #[test]
+    fn numbers_are_easy_to_read() {
+        let counts = [0, 999, 1000, 123_456, 1_234_567].map(count);
+        assert_eq!(counts, ["0", "999", "1,000", "123,456", "1,234,567"]);
+        let times = [0.0, 0.0016, 0.25, 2.5, 30.0, 200.0, 7260.0].map(duration);
+        let expected = [
+            "0 s",
+            "1.6 ms",
+            "250 ms",
+            "2.5 s",
+            "30 s",
+            "3 min 20 s",
+            "2 h 1 min",
+        ];
+        assert_eq!(times, expected);
     }
 
     #[test]

@@ -52,6 +52,22 @@ pub(crate) fn show(bytes: u64) -> String {
     format!("{value:.digits$} {}", UNITS[unit])
 }
 
+/// A size as ls(1) and df(1) show it with `-h`: `1.5K`, rounded up.
+pub(crate) fn show_short(bytes: u64) -> String {
+    const UNITS: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
+    let mut unit = 0;
+    // In tenths of the unit, so that rounding up is exact.
+    let mut tenths = u128::from(bytes) * 10;
+    while tenths.div_ceil(10) >= 1024 && unit + 1 < UNITS.len() {
+        tenths = tenths.div_ceil(1024);
+        unit += 1;
+    }
+    match unit > 0 && tenths < 100 {
+        true => format!("{}.{}{}", tenths / 10, tenths % 10, UNITS[unit]),
+        false => format!("{}{}", tenths.div_ceil(10), UNITS[unit]),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,6 +100,26 @@ mod tests {
         ] {
             assert!(parse(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn short_sizes_are_those_of_ls() {
+        let shown = [
+            0,
+            1023,
+            1024,
+            1025,
+            10240,
+            10241,
+            1 << 20,
+            1_000_000,
+            1_048_575,
+        ]
+        .map(show_short);
+        let expected = [
+            "0", "1023", "1.0K", "1.1K", "10K", "11K", "1.0M", "977K", "1.0M",
+        ];
+        assert_eq!(shown, expected);
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! file = "root:/fs.img"       # the file that holds it
 //! journal = "root:/log.img"   # the file that holds its journal, where that is not inside
 //! ordering = "journal=full"   # where not stated: through its journal where it has one, else soft
-//! at = "root:/loop"           # the directory in whose place it shows
+//! at = "root:/loop"           # the directory where it appears
 //! ```
 //!
 //! `image = FILE` in the first names the image for `info --stack`; the path begins at the directory of the TOML file. `front = NAME` before

@@ -236,23 +236,28 @@ fn subversion_installs_what_is_there() {
     });
 }
 
-/// SQLite's VFS of patchgroups as a loadable extension; `None` where it cannot be built here.
+/// SQLite's VFS of patchgroups as a loadable extension, built by the line that its source tells people; `None` where it cannot be
+/// built here.
 fn extension(into: &Path) -> Option<PathBuf> {
-    let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../patchgroup");
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let source = top.join("crates/patchgroup/sqlite/backstitch.c");
+    let source = std::fs::read_to_string(source).unwrap();
     let library = std::env::current_exe()
         .unwrap()
         .with_file_name("libpatchgroup.a");
     let built = into.join("backstitch.so");
-    let done = Command::new("cc")
-        .args([
-            "-Wall", "-Wextra", "-Werror", "-O1", "-fPIC", "-shared", "-I",
-        ])
-        .arg(crate_dir.join("include"))
-        .arg("-o")
-        .arg(&built)
-        .arg(crate_dir.join("sqlite/backstitch.c"))
-        .arg(&library)
-        .args(["-lpthread", "-ldl", "-lm"])
+    let told = source
+        .lines()
+        .find_map(|line| line.strip_prefix(" *     cc "));
+    let replaced = |line: &str, what: &str, by: &Path| {
+        assert!(line.contains(what), "{line}");
+        line.replace(what, by.to_str().unwrap())
+    };
+    let line = replaced(told.unwrap(), "target/release/libpatchgroup.a", &library);
+    let line = replaced(&line, "backstitch.so", &built);
+    let done = Command::new("sh")
+        .args(["-c", &format!("cc -Wall -Wextra -Werror {line}")])
+        .current_dir(top)
         .output();
     let why = match done {
         Ok(done) if done.status.success() => return Some(built),

@@ -149,7 +149,7 @@ fn commands_to_come_say_so() {
         "nbd-serve --port 1 x",
     ] {
         let done = bench.line(line).refused(1);
-        assert!(done.stderr.contains("not there yet"), "{}", done.stderr);
+        assert!(done.stderr.contains("not implemented"), "{}", done.stderr);
     }
 }
 

@@ -210,7 +210,7 @@ fn listings() {
     bench.line("ln -s shown a.img:/link").good();
     assert_eq!(bench.line("ls a.img:/").text(), "link\nlost+found\nshown\n");
     assert_eq!(
-        bench.line("ls -a a.img:/").text(),
+        bench.line("ls -A a.img:/").text(),
         ".hidden\nlink\nlost+found\nshown\n"
     );
     let long = bench.line("ls -l a.img:/").good().text();

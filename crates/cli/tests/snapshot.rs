@@ -63,7 +63,11 @@ impl Drop for Mount {
 }
 
 fn one_moment_under(options: &str) {
-    let Some(mut mount) = Mount::new("-s 64M", options) else {
+    one_moment_of("-s 64M", options);
+}
+
+fn one_moment_of(mkfs: &str, options: &str) {
+    let Some(mut mount) = Mount::new(mkfs, options) else {
         return;
     };
     mount.start_writing();
@@ -112,6 +116,73 @@ fn it_is_one_moment_and_clean() {
 fn it_is_clean_under_the_other_orderings_too() {
     one_moment_under("--ordering sync");
     one_moment_under("--ordering async");
+}
+
+#[test]
+fn it_is_clean_under_journals() {
+    let journal = "-s 64M -t ext3 -J 4M";
+    one_moment_of(journal, "");
+    one_moment_of(journal, "--ordering journal=writeback");
+    one_moment_of(journal, "--ordering journal=full");
+}
+
+#[test]
+fn it_is_clean_where_the_journal_is_left_alone() {
+    let journal = "-s 64M -t ext3 -J 4M";
+    one_moment_of(journal, "-o nojournal");
+    one_moment_of(journal, "-o nojournal --ordering sync");
+    one_moment_of(journal, "-o nojournal --ordering async");
+}
+
+#[test]
+fn a_copy_keeps_an_empty_journal_and_can_be_mounted() {
+    let Some(mount) = Mount::new("-s 64M -t ext3 -J 4M", "") else {
+        return;
+    };
+    let bench = &mount.bench;
+    bench.shell("echo before > mnt/x; sync mnt/x; echo after > mnt/y");
+    bench.line("snapshot mnt out.img").good();
+    bench.line("umount mnt").good();
+    let info = bench.line("info --json out.img").good().json();
+    assert_eq!(
+        (&info["layout"], &info["state"]),
+        (&"ext3".into(), &"clean".into())
+    );
+    assert_eq!(info["journal"]["is_empty"], true);
+    assert_eq!(info["journal"]["needs_recovery"], false);
+    bench.line("mount out.img mnt").good();
+    let seen = bench.shell("cat mnt/x mnt/y; echo more > mnt/z").text();
+    bench.line("umount mnt").good();
+    assert_eq!(seen, "before\nafter\n");
+    bench.check("out.img");
+}
+
+#[test]
+fn a_journal_on_another_device_is_refused_and_nothing_left() {
+    if !can_mount() {
+        return;
+    }
+    let bench = Bench::new();
+    bench.shell("mkdir mnt");
+    bench.line("mkfs -q -O journal_dev -s 8M j.img").good();
+    bench
+        .line("mkfs -q -t ext3 -J device=j.img -s 32M a.img")
+        .good();
+    bench.line("mount -o journal_dev=j.img a.img mnt").good();
+    let mount = Mount {
+        bench,
+        writer: None,
+    };
+    mount.bench.shell("echo x > mnt/x");
+    let refused = mount.bench.line("snapshot mnt out.img").refused(1);
+    assert!(
+        refused.stderr.contains("journal on another device"),
+        "{}",
+        refused.stderr
+    );
+    let left = mount.bench.shell("ls -A").text();
+    assert_eq!(left, "a.img\nj.img\nmnt\n");
+    mount.bench.line("umount mnt").good();
 }
 
 #[test]

@@ -161,7 +161,7 @@ fn unquote(text: &str) -> Result<Vec<u8>, String> {
         }
         let digits = tail.get(..2).and_then(|d| std::str::from_utf8(d).ok());
         let byte = digits.and_then(|d| u8::from_str_radix(d, 16).ok());
-        bytes.push(byte.ok_or("'%' wants two hexadecimal digits")?);
+        bytes.push(byte.ok_or("two hexadecimal digits expected after '%'")?);
         rest = &tail[2..];
     }
     Ok(bytes)
@@ -191,7 +191,7 @@ impl FromStr for Path {
         let (label, rest) = match text.strip_prefix('#') {
             Some(tail) => {
                 let (number, rest) = tail.split_once('/').unwrap_or((tail, ""));
-                let number = number.parse().map_err(|_| "'#' wants a number")?;
+                let number = number.parse().map_err(|_| "a number expected after '#'")?;
                 (Some(number), rest)
             }
             None => (None, text),
@@ -225,7 +225,7 @@ impl FromStr for Data {
 
     fn from_str(text: &str) -> Result<Data, String> {
         let Some(digits) = text.strip_prefix("hex:") else {
-            let len = text.parse().map_err(|_| "a number of bytes is wanted")?;
+            let len = text.parse().map_err(|_| "a number of bytes expected")?;
             return Ok(Data::Pattern(len));
         };
         let byte = |pair: &[u8]| {
@@ -235,7 +235,7 @@ impl FromStr for Data {
                 .filter(|_| pair.len() == 2)
         };
         let bytes: Option<Vec<u8>> = digits.as_bytes().chunks(2).map(byte).collect();
-        let bytes = bytes.ok_or("'hex:' wants pairs of hexadecimal digits")?;
+        let bytes = bytes.ok_or("pairs of hexadecimal digits expected after 'hex:'")?;
         Ok(Data::Bytes(bytes.into()))
     }
 }
@@ -341,7 +341,7 @@ impl Words<'_> {
     fn bits(&mut self) -> Result<u16, String> {
         let word = self.next("permission bits")?;
         let bits = u16::from_str_radix(word, 8).ok().filter(|b| *b <= 0o7777);
-        bits.ok_or_else(|| format!("'{word}' is no permission bits in octal"))
+        bits.ok_or_else(|| format!("'{word}' is not an octal mode"))
     }
 
     fn label(&mut self) -> Result<Option<u32>, String> {
@@ -406,7 +406,7 @@ fn parse(line: &str) -> Result<Operation, String> {
         }
     };
     match words.0.next() {
-        Some(word) => Err(format!("'{word}' is one word too many")),
+        Some(word) => Err(format!("'{word}' is not expected here")),
         None => Ok(operation),
     }
 }
@@ -464,7 +464,7 @@ mod tests {
             ("jump foo", "no operation 'jump'"),
             ("write foo x 3", "an offset is no number: 'x'"),
             ("rename foo", "a path is missing"),
-            ("sync now", "'now' is one word too many"),
+            ("sync now", "'now' is not expected here"),
             ("append foo hex:0", "pairs of hexadecimal digits"),
             ("unlink %zz", "two hexadecimal digits"),
             ("chmod foo 999", "'999' is no permission bits"),

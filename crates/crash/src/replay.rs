@@ -163,7 +163,7 @@ impl FromStr for Place {
 
     fn from_str(text: &str) -> Result<Place, String> {
         let bad =
-            || format!("'{text}' is no state: MOMENT:COUNT:HEX or MOMENT:w:BLOCK=HEX… is wanted");
+            || format!("'{text}' is not a state: MOMENT:COUNT:HEX or MOMENT:w:BLOCK=HEX… expected");
         let mut parts = text.split(':');
         let moment = parts.next().and_then(|m| m.parse().ok()).ok_or_else(bad)?;
         let kind = parts.next().ok_or_else(bad)?;

@@ -123,6 +123,13 @@ impl Report {
         }
     }
 
+    /// How many states failed. Where many failed, only one of each kind is among the failures.
+    pub fn failed_states(&self) -> u64 {
+        let counted = self.coverage.get("states_that_failed").copied();
+        let shown = self.failures.len() as u64;
+        counted.map_or(shown, |counted| counted.max(shown))
+    }
+
     /// Whether every state is right.
     pub fn is_good(&self) -> bool {
         self.failures.is_empty()

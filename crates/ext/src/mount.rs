@@ -167,14 +167,9 @@ fn judge(sb: &Superblock, request: &OpenRequest) -> (Trust, Option<String>) {
     } else if has_journal && !request.journaled && !request.without_journal {
         let why = request.unwritable_journal.as_deref();
         let why = why.unwrap_or("the image has a journal, which this ordering does not write");
-        Some(format!(
-            "{why}; with -o nojournal it is written without its journal"
-        ))
+        Some(format!("{why}; -o nojournal writes it without its journal"))
     } else if trust == Trust::No {
-        Some(
-            "the image was not unmounted cleanly by a mechanism that keeps order; run fsck on it"
-                .to_string(),
-        )
+        Some("the image was not unmounted cleanly and may be damaged; run fsck on it".to_string())
     } else {
         None
     };

@@ -49,13 +49,13 @@ pub struct GroupId {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum GroupError {
     /// It was closed, or never made.
-    #[error("there is no such patchgroup (any more)")]
+    #[error("no such patchgroup")]
     Unknown,
     /// Something depends on it: it takes no further operations and no further dependencies.
     #[error("the patchgroup is sealed: something depends on it")]
     Sealed,
     /// It was engaged: it takes no further dependencies.
-    #[error("the patchgroup was engaged already: dependencies come first")]
+    #[error("the patchgroup has been engaged already: add dependencies before that")]
     Used,
     /// It is engaged: nothing can depend on it yet.
     #[error("the patchgroup is engaged: disengage it before something depends on it")]

@@ -9,9 +9,10 @@
  *     PRAGMA backstitch_durable;           1 where syncs wait
  *     PRAGMA backstitch_supported;         1 where the database is on a mount with patchgroups
  *
- * Build and use (Debian packages gcc, libsqlite3-dev):
+ * Build it in the top directory of the source tree (Debian packages gcc, libsqlite3-dev, and Rust), and use it:
  *
- *     cc -O2 -fPIC -shared -I include -o backstitch.so sqlite/backstitch.c -lpatchgroup
+ *     cargo build --release -p backstitch-patchgroup
+ *     cc -O2 -fPIC -shared -I crates/patchgroup/include -o backstitch.so crates/patchgroup/sqlite/backstitch.c target/release/libpatchgroup.a -lpthread -ldl -lm
  *     sqlite3 -cmd '.load ./backstitch' -cmd '.open file:/mnt/my.db?vfs=backstitch'
  *
  * What it does: each database that is open for writing has a group, engaged for as long as it is open, and a sync of the database

@@ -20,7 +20,7 @@ pub enum Error {
     Group(#[from] backstitch_ordering::GroupError),
     /// Blocks cannot be divided like that.
     #[error(
-        "an atomic unit of {bytes} bytes: the file system has blocks of {block_bytes}, and a unit is a power of two from 512 up to that"
+        "the atomic unit cannot be {bytes} bytes: it must be a power of two from 512 to the block size, {block_bytes}"
     )]
     AtomicUnit {
         /// What was asked for.

@@ -60,7 +60,7 @@ impl Report {
             }
             if replay.skipped > 0 {
                 let count = replay.skipped;
-                actions.push(format!("left {count} blocks with wrong checksums out"));
+                actions.push(format!("left out {count} blocks with wrong checksums"));
             }
             if let Some(why) = &replay.dropped {
                 actions.push(format!("emptied the journal unread: {why}"));
@@ -100,7 +100,7 @@ pub fn open<'d>(
         }
         (JournalLocation::Outside(uuid), None) => {
             return Err(unsupported(format!(
-                "its journal is on another device, {}; state it with -o journal_dev=",
+                "its journal is on another device, {}; name it with -o journal_dev=",
                 uuid_text(uuid)
             )));
         }
@@ -394,7 +394,7 @@ pub fn setup(
         return Ok(Err("the image has no journal".to_string()));
     };
     if matches!(place.location, JournalLocation::Outside(_)) && journal_device.is_none() {
-        let reason = "its journal is on another device: state it with -o journal_dev=";
+        let reason = "its journal is on another device: name it with -o journal_dev=";
         return Ok(Err(reason.to_string()));
     }
     let journal = open(device, journal_device, &place)?;
@@ -432,8 +432,7 @@ pub(crate) fn mechanism(
     match (options.ordering, setup) {
         (MechanismKind::Journal(_), _) if is_read_only => Ok(Box::new(Soft)),
         (MechanismKind::Journal(_), _) if options.without_journal => Err(unsupported(
-            "-o nojournal and an ordering that writes the journal contradict each other"
-                .to_string(),
+            "-o nojournal excludes an ordering that writes the journal".to_string(),
         )),
         (MechanismKind::Journal(mode), Ok(setup)) => {
             Ok(Box::new(JournalMechanism::new(setup, mode)))

@@ -211,7 +211,9 @@ impl Snapshot {
                 drop(progress);
                 block = piece.end;
                 if !go_on((block * size) as f64 / total as f64) {
-                    return Err(Error::Snapshot("nobody waits for it any more".to_owned()));
+                    return Err(Error::Snapshot(
+                        "the command that asked for it has ended".to_owned(),
+                    ));
                 }
             }
             at = end * size;
@@ -354,7 +356,7 @@ impl Engine {
                 return Err(Error::Snapshot("it is being unmounted".to_owned()));
             }
             if active.is_some() {
-                return Err(Error::Snapshot("another one is under way".to_owned()));
+                return Err(Error::Snapshot("another snapshot is running".to_owned()));
             }
             // The moment.
             let mut newer: BTreeMap<_, _> = core.store.dirty_blocks(core.volume).collect();

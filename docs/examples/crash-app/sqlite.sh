@@ -4,7 +4,7 @@
 #
 #   sqlite.sh DELETE|WAL OFF|NORMAL|FULL|EXTRA [BACKSTITCH.SO [durable]]
 #
-# ROWS says how many, 12 unless told. With the VFS of patchgroups (crates/patchgroup/sqlite) as the third word its syncs are points of order;
+# ROWS says how many, 12 by default. With the VFS of patchgroups (crates/patchgroup/sqlite) as the third word its syncs are points of order;
 # with the fourth they wait nevertheless.
 set -eu
 {

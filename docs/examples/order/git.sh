@@ -2,7 +2,7 @@
 # git, which knows nothing of patchgroups, under `backstitch order`: its fsyncs wait for nothing.
 #
 #   git.sh setup [COMMITS]   a repository to clone
-#   git.sh run [COMMITS]     clones it and commits to the clone, three times unless told
+#   git.sh run [COMMITS]     clones it and commits to the clone, three times by default
 #   git.sh plain [COMMITS]   the same without `backstitch order`, for the comparison: git syncs, and waits
 #   git.sh check             there is no clone that git would take for one, or it is sound and has the first commits, however many
 set -eu

@@ -3,7 +3,7 @@
 then the package goes into the status file, which is written anew, synced and renamed.
 
     unpack.py setup
-    unpack.py run [PACKAGES]      3 unless told; each has five files
+    unpack.py run [PACKAGES]      3 by default; each has five files
     unpack.py check               packages up to one of them are there, whole; of the next one some files may be, each whole
 """
 

@@ -28,9 +28,9 @@ use std::time::Duration;
 #[derive(Debug, clap::Args)]
 #[command(
     group = ArgGroup::new("target").args(["memory", "image", "dir", "disk"]),
-    after_help = "What is measured lasts from the first operation to the return of the final sync. An image is made anew for each run:
-what FILE held is lost. CPU time is the process's, on a --dir without what the file system takes elsewhere.
-In a mount of ours, --dir shows the engine's own figures, with peaks since the mount, and the final sync is that of `backstitch sync`.
+    after_help = "The time runs from the first operation to the return of the final sync. Each run makes a new image:
+what FILE held is lost. CPU time is that of this process; with --dir it leaves out what the file system uses elsewhere.
+In a backstitch mount, --dir shows the engine's own figures, with peaks since the mount, and the final sync is that of `backstitch sync`.
 
 Examples:
   backstitch bench untar,delete,postmark --ordering soft,async --image /tmp/x.img --runs 3
@@ -61,26 +61,26 @@ pub(crate) struct Args {
         conflicts_with_all = ["ordering", "opt", "cache", "expire", "atomic", "size", "check"]
     )]
     dir: Option<PathBuf>,
-    /// Run on a simulated disk (not there yet)
+    /// Run on a simulated disk (not implemented)
     #[arg(long, value_name = "PRESET")]
     disk: Option<String>,
-    /// The orderings: soft (unless told), async, sync, journal=writeback, journal=ordered, journal=full; imap runs under soft and the
-    /// journals unless told
+    /// The orderings: soft (the default), async, sync, journal=writeback, journal=ordered, journal=full; imap runs by default under soft
+    /// and the journals
     #[arg(long, value_name = "MODE", value_delimiter = ',', value_parser = ordering)]
     ordering: Vec<Ordering>,
     /// The patch optimisations that are on: none, hard, merge, both
     #[arg(long, value_name = "OPT", value_delimiter = ',', default_value = "both", value_parser = optimisations)]
     opt: Vec<Optimisations>,
-    /// The size of the file system, with K, M, G or T behind the number; 4G unless told, 64G for recovery
+    /// The size of the file system, with K, M, G or T behind the number; by default 4G, and 64G for recovery
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     size: Option<u64>,
-    /// The bound on buffers, 256M unless told; --image then has as much more for what waits to be written as a mount has
+    /// The bound on buffers; by default 256M, and with --image as much more for unwritten changes as a mount has
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     cache: Option<u64>,
-    /// How long a change may stay in memory only, 30 unless told
+    /// How long a change may stay in memory only; 30 by default
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     expire: Option<f64>,
-    /// What order is kept between (atomic= of mount): block (unless told), or a number of bytes
+    /// What order is kept between (atomic= of mount): block (the default), or a number of bytes
     #[arg(long, value_name = "UNIT")]
     atomic: Option<AtomicUnit>,
     /// What everything random is drawn from
@@ -107,10 +107,10 @@ pub(crate) struct Args {
     /// PostMark's largest file; the largest of micro-create's sizes to run
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     max_bytes: Option<u64>,
-    /// How many write at a time in fsync; 1, and then 8, unless told
+    /// How many writers fsync has at a time; by default 1, and then 8
     #[arg(long, value_name = "N", conflicts_with = "scale", value_parser = clap::value_parser!(u64).range(1..=1000))]
     writers: Option<u64>,
-    /// What each flush of the device takes, 0.005 unless told (imap)
+    /// How long each flush of the device takes; 0.005 by default (imap)
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     flush: Option<f64>,
     /// Check the image after each run
@@ -119,7 +119,7 @@ pub(crate) struct Args {
     /// Draw an SVG into this directory
     #[arg(long, value_name = "DIR")]
     plot: Option<PathBuf>,
-    /// Say what each run took as soon as it is done, on standard error (a terminal is told anyway)
+    /// Say what each run took as soon as it is done, on standard error (always done on a terminal)
     #[arg(long)]
     progress: bool,
     /// One JSON document
@@ -350,7 +350,7 @@ fn workloads(args: &Args) -> Result<Vec<Workload>> {
     let mut workloads = Vec::new();
     for name in args.workloads.iter().filter(|name| *name != OPTIMISATIONS) {
         if LATER.contains(&name.as_str()) {
-            let why = "this workload is not there yet";
+            let why = "this workload is not implemented";
             return Err(Error::failed("bench", name, why));
         }
         workloads.push(name.parse().map_err(|why| {
@@ -388,7 +388,7 @@ fn check_table(args: &Args, base: &Spec) -> Result<()> {
 fn target(args: &Args) -> Result<Target> {
     let size_bytes = args.size.unwrap_or(4 << 30);
     if let Some(preset) = &args.disk {
-        let why = "simulated disks are not there yet";
+        let why = "simulated disks are not implemented";
         return Err(Error::failed("bench", preset, why));
     }
     match (&args.image, &args.dir) {
@@ -399,7 +399,7 @@ fn target(args: &Args) -> Result<Target> {
         (None, Some(dir)) => Ok(Target::Directory(dir.clone())),
         (None, None) if args.memory => Ok(Target::Memory { size_bytes }),
         (None, None) => {
-            let why = "on what? --memory, --image FILE or --dir DIR";
+            let why = "nothing to run on: --memory, --image FILE or --dir DIR is missing";
             Err(Error::usage("bench", why))
         }
     }

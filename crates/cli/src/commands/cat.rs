@@ -1,7 +1,7 @@
 //! `backstitch cat IMAGE:/path`.
 
 use crate::error::{Error, Result, host};
-use crate::image::{Access, Image, ImagePath, with_image};
+use crate::image::{Access, Image, ImagePath, with_files};
 use std::ffi::OsString;
 use std::io::{ErrorKind, Write};
 
@@ -12,28 +12,25 @@ const CHUNK_BYTES: usize = 1 << 20;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   backstitch cat disk.img:/etc/fstab
+  backstitch cat 'disk.img:/var/log/*.log'
   backstitch cat disk.img:/backup.tar | tar tf -")]
 pub(crate) struct Args {
-    /// Which files
+    /// The files
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     paths: Vec<OsString>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    for word in &args.paths {
-        let path = ImagePath::required("cat", word)?;
-        let goes_on = with_image("cat", &path.image, Access::Read, |image| {
-            print_file(image, &path.path)
-        })?;
-        if !goes_on {
-            break;
-        }
-    }
-    Ok(())
+    let paths = ImagePath::all_required("cat", &args.paths)?;
+    let mut goes_on = true;
+    with_files("cat", Access::Read, &paths, |image, path| {
+        goes_on = goes_on && print_file(image, "cat", path)?;
+        Ok(())
+    })
 }
 
-/// False where the reader went away.
-fn print_file(image: &Image, path: &[u8]) -> Result<bool> {
+/// Writes a file to standard output. False where the reader went away.
+pub(super) fn print_file(image: &Image, what: &str, path: &[u8]) -> Result<bool> {
     let held = image.resolve(path, true)?;
     let mut out = std::io::stdout().lock();
     let mut buffer = Vec::new();
@@ -47,7 +44,7 @@ fn print_file(image: &Image, path: &[u8]) -> Result<bool> {
         if buffer.is_empty() {
             return match out.flush() {
                 Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-                    Err(Error::failed("cat", "standard output", host(&error)))
+                    Err(Error::failed(what, "standard output", host(&error)))
                 }
                 done => Ok(done.is_ok()),
             };
@@ -55,7 +52,7 @@ fn print_file(image: &Image, path: &[u8]) -> Result<bool> {
         match out.write_all(&buffer) {
             Ok(()) => offset += buffer.len() as u64,
             Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(false),
-            Err(error) => return Err(Error::failed("cat", "standard output", host(&error))),
+            Err(error) => return Err(Error::failed(what, "standard output", host(&error))),
         }
     }
 }

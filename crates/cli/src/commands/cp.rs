@@ -1,22 +1,40 @@
 //! `backstitch cp`: between the host and images, or within them.
 
-use crate::error::{Error, Result, warn_line};
-use crate::image::{Access, Image, ImagePath, is_inside, split_last, with_image};
-use crate::tree::{Copy, HostNode, HostTree, ImageTree, Preserve, Progress, Source, Target};
-use backstitch_vfs::FileType;
+use super::cat;
+use crate::error::{Error, Result, host, warn_line};
+use crate::image::{Access, Image, ImagePath, is_inside, split_last, with_files, with_image};
+use crate::interrupt::Interrupt;
+use crate::tree::{
+    Copy, CopyOptions, Existing, HostNode, HostTree, ImageTree, Meta, Preserve, Source, Target,
+    umask,
+};
+use backstitch_vfs::{FileType, Timestamp};
 use std::ffi::OsString;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// How much of standard input is copied at a time.
+const CHUNK_BYTES: usize = 1 << 20;
 
 /// Copy files into an image, out of one, or within one. Either side may be a path of the host or IMAGE:/path.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
+#[command(
+    after_help = "Quote patterns within images, or the shell expands them. An existing file is replaced unless -n or -u is given.
+^C ends the copy between two files: what was copied is complete, and the image is clean. A second ^C kills.
+
+Examples:
   backstitch cp notes.txt disk.img:/home/me/
   backstitch cp -r src disk.img:/src
   backstitch cp -a disk.img:/etc backup-of-etc
-  backstitch cp -a old.img:/ new.img:/")]
+  backstitch cp -a old.img:/ new.img:/
+  backstitch cp -v 'disk.img:/etc/*.conf' .
+  backstitch cp -au src disk.img:/            again, only what has changed since
+  tar cf - src | backstitch cp - disk.img:/src.tar
+  backstitch cp disk.img:/src.tar - | tar tf -"
+)]
 pub(crate) struct Args {
-    /// What to copy, and where to: a host path or IMAGE:/path each
+    /// What to copy, and where to: a host path or IMAGE:/path each, or - for standard input or output
     #[arg(required = true, num_args = 2.., value_name = "PATH")]
     paths: Vec<OsString>,
     /// Directories too, with everything in them
@@ -28,18 +46,39 @@ pub(crate) struct Args {
     /// Keep everything: -r, -p, extended attributes, hard links, symbolic links as they are
     #[arg(short, long)]
     archive: bool,
+    /// Keep hard links, and symbolic links as they are
+    #[arg(short = 'd')]
+    links: bool,
+    /// Copy symbolic links as they are
+    #[arg(short = 'P', long)]
+    no_dereference: bool,
+    /// Do not replace existing files
+    #[arg(short, long, conflicts_with = "update")]
+    no_clobber: bool,
+    /// Replace files only where the original was changed later
+    #[arg(short, long)]
+    update: bool,
+    /// Replace existing files, also those without write permission (always on)
+    #[arg(short, long)]
+    force: bool,
+    /// Name each file
+    #[arg(short, long)]
+    verbose: bool,
 }
 
 /// One side of a copy.
 enum Side {
     Host(PathBuf),
     Image(ImagePath),
+    /// Standard input or output.
+    Stream,
 }
 
 impl Side {
     fn parse(word: OsString) -> Side {
         match ImagePath::parse(&word) {
             Some(path) => Side::Image(path),
+            None if word == "-" => Side::Stream,
             None => Side::Host(word.into()),
         }
     }
@@ -52,7 +91,7 @@ impl Args {
 
     /// Whether a symbolic link that was named stands for what it leads to.
     fn follow(&self) -> bool {
-        !self.recursive()
+        !(self.recursive() || self.links || self.no_dereference)
     }
 
     fn keep(&self) -> Preserve {
@@ -62,9 +101,30 @@ impl Args {
             owner: owner_mode_times,
             times: owner_mode_times,
             xattrs: self.archive,
-            links: self.archive,
+            links: self.archive || self.links,
         }
     }
+
+    fn options(&self, interrupt: &Interrupt) -> CopyOptions {
+        CopyOptions {
+            preserve: self.keep(),
+            existing: match (self.no_clobber, self.update) {
+                (true, _) => Existing::Keep,
+                (_, true) => Existing::KeepNewer,
+                _ => Existing::Replace,
+            },
+            verbose: self.verbose,
+            interrupt: interrupt.clone(),
+        }
+    }
+}
+
+/// A copy under way.
+struct Job<'a> {
+    args: &'a Args,
+    interrupt: Interrupt,
+    /// More than one file goes to the same place, which must be a directory.
+    several: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -72,25 +132,49 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let Some(to) = sides.pop() else {
         return Err(Error::usage("cp", "a path is missing"));
     };
-    let several = sides.len() > 1;
+    let job = Job {
+        args,
+        interrupt: Interrupt::catch("cp")?,
+        several: sides.len() > 1,
+    };
     match to {
         Side::Host(to) => {
             for from in sides {
-                let Side::Image(from) = from else {
-                    let why = "neither side lies in an image (IMAGE:/path); cp(1) copies between host paths";
-                    return Err(Error::usage("cp", why));
-                };
+                let from = in_image(from)?;
                 with_image("cp", &from.image, Access::Read, |image| {
-                    out_of(args, image, &from.path, &to, several)
+                    let paths = image.expand(&from.path)?;
+                    let job = job.of(&paths);
+                    paths
+                        .iter()
+                        .try_for_each(|from| job.out_of(image, from, &to))
                 })?;
             }
             Ok(())
         }
+        Side::Stream => {
+            let from: Vec<ImagePath> = sides.into_iter().map(in_image).collect::<Result<_>>()?;
+            let mut goes_on = true;
+            with_files("cp", Access::Read, &from, |image, path| {
+                goes_on = goes_on && cat::print_file(image, "cp", path)?;
+                Ok(())
+            })
+        }
         Side::Image(to) => with_image("cp", &to.image, Access::Write, |image| {
             sides
                 .into_iter()
-                .try_for_each(|from| into(args, image, from, &to, several))
+                .try_for_each(|from| job.bring_in(image, from, &to))
         }),
+    }
+}
+
+/// The side of a copy out of an image.
+fn in_image(side: Side) -> Result<ImagePath> {
+    match side {
+        Side::Image(path) => Ok(path),
+        _ => Err(Error::usage(
+            "cp",
+            "neither side lies in an image (IMAGE:/path); cp(1) copies between host paths",
+        )),
     }
 }
 
@@ -100,43 +184,200 @@ struct Place<N> {
     name: Vec<u8>,
 }
 
-fn into(args: &Args, image: &Image, from: Side, to: &ImagePath, several: bool) -> Result<()> {
-    let target = ImageTree::new(image);
-    match from {
-        Side::Host(path) => {
-            let source = HostTree::new("cp");
-            let name = path
-                .file_name()
-                .map(|name| name.as_bytes().to_vec())
-                .unwrap_or_default();
-            let place = place_in_image(&target, &to.path, &name, several)?;
-            copy(
-                args,
-                &source,
-                HostNode::new(path, args.follow()),
-                &target,
-                place,
-            )
+impl Job<'_> {
+    /// The same for the files that a pattern stands for.
+    fn of(&self, paths: &[Vec<u8>]) -> Job<'_> {
+        Job {
+            args: self.args,
+            interrupt: self.interrupt.clone(),
+            several: self.several || paths.len() > 1,
         }
-        Side::Image(from) if from.image == to.image => {
-            let name = split_last(&from.path).1;
-            let place = place_in_image(&target, &to.path, name, several)?;
-            let node = target.node(&from.path, args.follow())?;
-            let inside = node.held.is_directory()
-                && is_inside(image, &node.held, &place.dir.held)
-                    .map_err(|error| image.error(&to.path, error))?;
-            if inside {
-                return Err(image.error(&from.path, "a directory cannot be copied into itself"));
+    }
+
+    fn bring_in(&self, image: &Image, from: Side, to: &ImagePath) -> Result<()> {
+        let args = self.args;
+        let target = ImageTree::new(image);
+        match from {
+            Side::Host(path) => {
+                let source = HostTree::new("cp");
+                let name = host_name(&path);
+                let place = place_in_image(&target, &to.path, &name, self.several)?;
+                let node = HostNode::new(path, args.follow());
+                self.copy(&source, node, &target, place)
             }
-            copy(args, &ImageTree::new(image), node, &target, place)
+            Side::Stream => self.read_input(&target, to),
+            Side::Image(from) if from.image == to.image => {
+                let paths = image.expand(&from.path)?;
+                let job = self.of(&paths);
+                (paths.iter()).try_for_each(|from| job.within(&target, from, &to.path))
+            }
+            Side::Image(from) => with_image("cp", &from.image, Access::Read, |other| {
+                let source = ImageTree::new(other);
+                let paths = other.expand(&from.path)?;
+                let job = self.of(&paths);
+                for from in &paths {
+                    let name = split_last(from).1;
+                    let place = place_in_image(&target, &to.path, name, job.several)?;
+                    let node = source.node(from, args.follow())?;
+                    job.copy(&source, node, &target, place)?;
+                }
+                Ok(())
+            }),
         }
-        Side::Image(from) => with_image("cp", &from.image, Access::Read, |other| {
-            let source = ImageTree::new(other);
-            let name = split_last(&from.path).1;
-            let place = place_in_image(&target, &to.path, name, several)?;
-            let node = source.node(&from.path, args.follow())?;
-            copy(args, &source, node, &target, place)
-        }),
+    }
+
+    /// Copies within one image.
+    fn within(&self, tree: &ImageTree<'_>, from: &[u8], to: &[u8]) -> Result<()> {
+        let image = tree.image;
+        let name = split_last(from).1;
+        let place = place_in_image(tree, to, name, self.several)?;
+        let node = tree.node(from, self.args.follow())?;
+        let inside = node.held.is_directory()
+            && is_inside(image, &node.held, &place.dir.held)
+                .map_err(|error| image.error(to, error))?;
+        if inside {
+            return Err(image.error(from, "a directory cannot be copied into itself"));
+        }
+        if !node.held.is_directory()
+            && let Some((there, _)) = tree.find(&place.dir, &place.name)?
+            && there.held.inode() == node.held.inode()
+        {
+            return Err(image.error(from, "it would be copied onto itself"));
+        }
+        self.copy(&ImageTree::new(image), node, tree, place)
+    }
+
+    fn out_of(&self, image: &Image, from: &[u8], to: &PathBuf) -> Result<()> {
+        let source = ImageTree::new(image);
+        let target = HostTree::new("cp");
+        let node = source.node(from, self.args.follow())?;
+        let name = split_last(from).1;
+        let place = if to.is_dir() {
+            Place {
+                dir: HostNode::new(to, true),
+                name: name.to_vec(),
+            }
+        } else if self.several {
+            return Err(Error::at_path("cp", to, "not a directory"));
+        } else {
+            let (dir, name) = split_last(to.as_os_str().as_bytes());
+            let is_relative = !to.as_os_str().as_bytes().contains(&b'/');
+            let parent = if is_relative {
+                PathBuf::from(".")
+            } else {
+                os_path(dir)
+            };
+            Place {
+                dir: HostNode::new(parent, true),
+                name: name.to_vec(),
+            }
+        };
+        self.copy(&source, node, &target, place)
+    }
+
+    fn copy<S: Source, T: Target>(
+        &self,
+        source: &S,
+        from: S::Node,
+        target: &T,
+        place: Place<T::Node>,
+    ) -> Result<()> {
+        let meta = source.meta(&from)?;
+        let mut copy = Copy::new("cp", source, target, self.args.options(&self.interrupt));
+        if meta.file_type == FileType::Directory {
+            if !self.args.recursive() {
+                let error = Error::failed("cp", source.name(&from), "is a directory");
+                return Err(error.hint("-r copies directories"));
+            }
+            match place.name.as_slice() {
+                [] => copy.contents_of(from, place.dir, self.args.archive)?,
+                name => copy.tree(from, &place.dir, name)?,
+            }
+        } else {
+            copy.file(&from, &place.dir, &place.name)?;
+        }
+        report_lost("cp", copy.xattrs_lost);
+        Ok(())
+    }
+
+    /// Makes a file of what standard input gives.
+    fn read_input(&self, tree: &ImageTree<'_>, to: &ImagePath) -> Result<()> {
+        let image = tree.image;
+        let place = place_in_image(tree, &to.path, b"", self.several)?;
+        if place.name.is_empty() {
+            return Err(image.error(&to.path, "standard input needs the name of a file"));
+        }
+        if let Some((_, kind)) = tree.find(&place.dir, &place.name)? {
+            if kind == FileType::Directory {
+                return Err(image.error(&to.path, "a directory is in the way"));
+            }
+            if self.args.no_clobber {
+                return Ok(());
+            }
+            tree.remove(&place.dir, &place.name)?;
+        }
+        let meta = new_file();
+        let made = tree.create(&place.dir, &place.name, &meta, &[])?;
+        let copied = copy_input(tree, &made, || match self.interrupt.came() {
+            true => Err(image
+                .error(&to.path, "interrupted")
+                .hint("nothing of it was kept")),
+            false => Ok(()),
+        });
+        if copied.is_err() {
+            // A part of a file looks like the file. That it cannot be removed either is not what went wrong.
+            let _ = tree.remove(&place.dir, &place.name);
+        }
+        copied
+    }
+}
+
+/// A file as the shell makes it for redirected output.
+fn new_file() -> Meta {
+    let now = Timestamp::default();
+    Meta {
+        file_type: FileType::Regular,
+        permissions: 0o666 & !umask(),
+        uid: 0,
+        gid: 0,
+        size_bytes: 0,
+        device_number: 0,
+        links: 1,
+        accessed: now,
+        modified: now,
+        identity: (0, 0),
+    }
+}
+
+/// Copies standard input into a file, and asks `check` before each piece and at the end.
+fn copy_input<T: Target>(tree: &T, node: &T::Node, check: impl Fn() -> Result<()>) -> Result<()> {
+    let mut input = std::io::stdin().lock();
+    let mut buffer = vec![0; CHUNK_BYTES];
+    let mut offset = 0;
+    loop {
+        let mut len = 0;
+        while len < buffer.len() {
+            match input.read(&mut buffer[len..]) {
+                Ok(0) => break,
+                Ok(read) => len += read,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Error::failed("cp", "standard input", host(&error))),
+            }
+        }
+        check()?;
+        if len == 0 {
+            return Ok(());
+        }
+        tree.write(node, offset, &buffer[..len])?;
+        offset += len as u64;
+    }
+}
+
+/// The name under which a file of the host goes into a directory; none where its contents do, as of `DIR/.`.
+fn host_name(path: &Path) -> Vec<u8> {
+    match path.file_name() {
+        Some(name) if !path.as_os_str().as_bytes().ends_with(b"/.") => name.as_bytes().to_vec(),
+        _ => Vec::new(),
     }
 }
 
@@ -170,61 +411,8 @@ fn place_in_image(
     }
 }
 
-fn out_of(args: &Args, image: &Image, from: &[u8], to: &PathBuf, several: bool) -> Result<()> {
-    let source = ImageTree::new(image);
-    let target = HostTree::new("cp");
-    let node = source.node(from, args.follow())?;
-    let name = split_last(from).1;
-    let place = if to.is_dir() {
-        Place {
-            dir: HostNode::new(to, true),
-            name: name.to_vec(),
-        }
-    } else if several {
-        return Err(Error::at_path("cp", to, "not a directory"));
-    } else {
-        let (dir, name) = split_last(to.as_os_str().as_bytes());
-        let is_relative = !to.as_os_str().as_bytes().contains(&b'/');
-        let parent = if is_relative {
-            PathBuf::from(".")
-        } else {
-            os_path(dir)
-        };
-        Place {
-            dir: HostNode::new(parent, true),
-            name: name.to_vec(),
-        }
-    };
-    copy(args, &source, node, &target, place)
-}
-
 fn os_path(bytes: &[u8]) -> PathBuf {
     PathBuf::from(std::ffi::OsStr::from_bytes(bytes))
-}
-
-fn copy<S: Source, T: Target>(
-    args: &Args,
-    source: &S,
-    from: S::Node,
-    target: &T,
-    place: Place<T::Node>,
-) -> Result<()> {
-    let meta = source.meta(&from)?;
-    let mut copy = Copy::new("cp", source, target, args.keep(), Progress::start());
-    if meta.file_type == FileType::Directory {
-        if !args.recursive() {
-            let error = Error::failed("cp", source.name(&from), "is a directory");
-            return Err(error.hint("-r copies directories"));
-        }
-        match place.name.as_slice() {
-            [] => copy.contents_of(from, place.dir, args.archive)?,
-            name => copy.tree(from, &place.dir, name)?,
-        }
-    } else {
-        copy.file(&from, &place.dir, &place.name)?;
-    }
-    report_lost("cp", copy.xattrs_lost);
-    Ok(())
 }
 
 /// Says how many extended attributes the target could not take.
@@ -244,5 +432,14 @@ mod tests {
     fn sides_are_told_apart() {
         assert!(matches!(Side::parse("a.img:/x".into()), Side::Image(_)));
         assert!(matches!(Side::parse("/tmp/x".into()), Side::Host(_)));
+        assert!(matches!(Side::parse("-".into()), Side::Stream));
+    }
+
+    #[test]
+    fn a_dot_behind_a_directory_means_what_is_in_it() {
+        let name = |path: &str| host_name(Path::new(path));
+        assert_eq!(name("a/b"), b"b");
+        assert_eq!(name("a/b/"), b"b");
+        assert_eq!([name("a/b/."), name("."), name("..")], [b"", b"", b""]);
     }
 }

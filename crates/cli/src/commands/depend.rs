@@ -9,8 +9,8 @@ use std::process::{Command, ExitCode, ExitStatus};
 /// if all is there that those did which it depends on.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A SPEC is 2:1 (the second command depends on the first), 3:1,2 or several of these with blanks between. Commands run one after
-the other; one that fails ends it. Nothing waits for the disk.
+    after_help = "A SPEC is 2:1 (the second command depends on the first), 3:1,2 or several of these with blanks between. The commands run one
+after the other until one fails. Nothing waits for the disk.
 
 What a command's children do counts as long as the command itself runs. In a file system without patchgroups the order is
 kept by writing everything out between the commands.
@@ -20,10 +20,10 @@ Examples:
   backstitch depend --in /mnt \"cp -r /src /mnt/new\" \"mv /mnt/old /mnt/older\" \"mv /mnt/new /mnt/old\" \"2:1 3:2\""
 )]
 pub(crate) struct Args {
-    /// Something in the mount that it is about; the current directory unless told
+    /// A path in the mount
     #[arg(long = "in", value_name = "PATH", default_value = ".")]
     inside: PathBuf,
-    /// The commands, as a shell takes them, and behind them which depends on which
+    /// The commands, as for a shell, and after them which depends on which
     #[arg(required = true, num_args = 2.., value_name = "CMD … SPEC")]
     words: Vec<String>,
 }
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         }
         let status = under(group, command).map_err(|error| failed(&error))?;
         if !status.success() {
-            let why = format!("{status}: what comes after it is not run");
+            let why = format!("{status}: the commands after it are not run");
             let code = status.code().and_then(|code| u8::try_from(code).ok());
             return Err(Error::failed("depend", command, why).exit(code.unwrap_or(1)));
         }
@@ -84,12 +84,13 @@ fn split(words: &[String]) -> Result<Split<'_>> {
     let specs = &words[commands.len()..];
     if commands.is_empty() || specs.is_empty() {
         return Err(usage(
-            "commands are wanted, and behind them a SPEC like 2:1".to_owned(),
+            "commands expected, and after them a SPEC like 2:1".to_owned(),
         ));
     }
     let mut pairs = Vec::new();
     for spec in specs {
-        let found = pairs_of(spec).ok_or_else(|| usage(format!("'{spec}' is no SPEC like 2:1")))?;
+        let found =
+            pairs_of(spec).ok_or_else(|| usage(format!("'{spec}' is not a SPEC like 2:1")))?;
         for (after, before) in found {
             if before < 1 || after > commands.len() {
                 let count = commands.len();
@@ -97,7 +98,7 @@ fn split(words: &[String]) -> Result<Split<'_>> {
             }
             if after <= before {
                 return Err(usage(format!(
-                    "'{spec}': a command can depend on those before it only"
+                    "'{spec}': a command can depend only on those before it"
                 )));
             }
             pairs.push((after - 1, before - 1));

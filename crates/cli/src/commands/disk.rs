@@ -34,7 +34,7 @@ pub(super) fn show(image: &Path, device: &Arc<dyn BlockDevice>, as_json: bool) -
         return Ok(true);
     }
     let mut text = format!(
-        "{}: a disk of {} with a table of partitions ({})\n{:<6} {:>12} {:>10}  {:<20} {:<10} {}\n",
+        "{}: a disk of {} with a partition table ({})\n{:<6} {:>12} {:>10}  {:<20} {:<10} {}\n",
         image.display(),
         size::show(device.size_bytes()),
         table.scheme.name(),

@@ -16,11 +16,11 @@ use std::path::{Path, PathBuf};
 /// Show type, features, geometry, free space, state, label and journal of a file system, or the partitions of a disk.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Free space is what the superblock says; of an image that is in use or was left by a crash it may be off.
+    after_help = "Free space is taken from the superblock; it may be wrong for an image that is in use or was left by a crash.
 
 Examples:
   backstitch info disk.img
-  backstitch info disk.img#1          one of its partitions: so they are called wherever an image is wanted
+  backstitch info disk.img#1          one of its partitions; this works wherever an IMAGE is expected
   backstitch info --json /dev/sdb1 | jq .state
   backstitch info journal.img         a journal on a device of its own
   backstitch info --stack figure8.toml          what the file describes, drawn
@@ -28,23 +28,23 @@ Examples:
 A stack is a TOML file. The paper's figure 8 (Frost et al., 2007):
   [[volume]]
   name = \"root\"
-  image = \"disk.img\"            for info only: mount is told the image
+  image = \"disk.img\"            only for info; mount takes it from the command line
   [[volume]]
   name = \"loop\"
   file = \"root:/fs.img\"         the file that holds it
-  journal = \"root:/log.img\"     where its journal is not inside
-  ordering = \"journal=full\"     where not stated: by its journal, else soft
-  at = \"root:/loop\"             the directory in whose place it shows
-front = NAME before the volumes makes another one's root the root of the mount."
+  journal = \"root:/log.img\"     if its journal is in another file
+  ordering = \"journal=full\"     by default journal=ordered with a journal, else soft
+  at = \"root:/loop\"             the directory where it appears
+front = NAME before the volumes makes another volume's root the root of the mount."
 )]
 pub(crate) struct Args {
     /// The image: a file or a block device
     #[arg(required_unless_present = "stack")]
     image: Option<PathBuf>,
-    /// Show the stack of file systems that a TOML file describes, as they are on the image (that which the file names, where none is given)
+    /// Show the stack of file systems that a TOML file describes, on IMAGE or on the image that the file names
     #[arg(long, value_name = "FILE")]
     stack: Option<PathBuf>,
-    /// The device that has the journal, where that is not in IMAGE
+    /// The device that holds the journal, if it is not in IMAGE
     #[arg(short = 'j', long, value_name = "IMAGE2", conflicts_with = "stack")]
     journal_dev: Option<PathBuf>,
     /// One JSON document
@@ -86,7 +86,7 @@ fn show_stack(args: &Args, file: &Path, read_only: DeviceOptions) -> Result<()> 
     let described = stack::read("info", file)?;
     let image = (args.image.clone().or(described.image)).ok_or_else(|| {
         Error::at_path("info", file, "its first volume names no image")
-            .hint("name it behind the options, or state image = \"FILE\"")
+            .hint("name it after the options, or add image = \"FILE\"")
     })?;
     let device = open_device("info", &image, read_only)?;
     let infos = stack::inspect("info", &image, &described.stack, &*device)?;
@@ -111,7 +111,7 @@ pub(super) fn superblock(what: &str, image: &Path, device: &dyn BlockDevice) -> 
         .map_err(|error| failed(&error))?;
     Superblock::parse(&bytes, device.size_bytes()).map_err(|error| match error {
         FormatError::NotAFileSystem { .. } => match disk::holds(device) {
-            Some(other) => failed(&format!("it holds {other}, which is not supported yet")),
+            Some(other) => failed(&format!("it holds {other}, which is not supported")),
             None => failed(&error).hint("backstitch mkfs makes one"),
         },
         error => failed(&error),
@@ -172,6 +172,17 @@ fn time(seconds: u64) -> Option<String> {
     }))
 }
 
+/// Of the features that the format alone would not let a mount use, those that keep it from using the image: a journal that can be
+/// replayed and written is none.
+fn obstacles(mut features: Vec<String>, journal: &Value) -> Vec<String> {
+    let is_used = journal["error"].is_null()
+        && (journal["not_writable_for"].as_array()).is_none_or(Vec::is_empty);
+    if is_used {
+        features.retain(|name| name != "has_journal" && name != "needs_recovery");
+    }
+    features
+}
+
 fn document(
     image: &Path,
     s: &Superblock,
@@ -191,6 +202,7 @@ fn document(
         (true, false) => "clean",
         (false, false) => "dirty",
     };
+    let journal = journal::summary(device, journal_device);
     json!({
         "image": image.display().to_string(),
         "layout": layout(s),
@@ -200,10 +212,10 @@ fn document(
         "state": state,
         "last_ordering": record,
         "features": s.features.names(),
-        "not_readable_for": s.read_support(),
-        "not_writable_for": s.write_support(),
+        "not_readable_for": obstacles(s.read_support(), &journal),
+        "not_writable_for": obstacles(s.write_support(), &journal),
         "journal_inode": (s.journal_inode != 0).then_some(s.journal_inode),
-        "journal": journal::summary(device, journal_device),
+        "journal": journal,
         "device_size_bytes": device.size_bytes(),
         "atomic_unit_bytes": device.atomic_unit_bytes(),
         "size_bytes": s.blocks_count.saturating_mul(block),
@@ -319,6 +331,20 @@ mod tests {
             ["groups", "1"],
         ];
         assert_eq!(rows(&document), expected.map(|row| row.map(str::to_owned)));
+    }
+
+    #[test]
+    fn a_journal_that_can_be_written_is_no_obstacle() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let features: Vec<String> = names(&["needs_recovery", "has_journal", "extents"]);
+        let shown = |journal: Value| obstacles(features.clone(), &journal);
+        assert_eq!(shown(json!({"not_writable_for": []})), ["extents"]);
+        assert_eq!(shown(json!({"device_uuid": "x"})), ["extents"]);
+        assert_eq!(
+            shown(json!({"not_writable_for": ["fast_commit"]})),
+            features
+        );
+        assert_eq!(shown(json!({"error": "corrupt"})), features);
     }
 
     #[test]

@@ -48,7 +48,7 @@ enum Command {
 struct DumpArgs {
     /// The image: a file or a block device
     image: PathBuf,
-    /// The device that has the journal, where that is not in IMAGE
+    /// The device that holds the journal, if it is not in IMAGE
     #[arg(short = 'j', long, value_name = "IMAGE2")]
     journal_dev: Option<PathBuf>,
     /// One JSON document

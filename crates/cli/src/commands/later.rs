@@ -9,10 +9,10 @@ macro_rules! later {
         #[derive(Debug, clap::Args)]
         #[command(
             disable_help_subcommand = true,
-            after_help = concat!("Examples:\n  backstitch ", $command, "     (not there yet: exits with 1)")
+            after_help = concat!("Examples:\n  backstitch ", $command, "     (not implemented: exits with 1)")
         )]
         pub(crate) struct $name {
-            /// Whatever it will take
+            /// Ignored
             #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
             pub(crate) words: Vec<OsString>,
         }
@@ -28,6 +28,6 @@ pub(crate) fn refuse(command: &str) -> Result<()> {
     Err(Error::failed(
         command,
         env!("CARGO_PKG_VERSION"),
-        "this command is not there yet",
+        "this command is not implemented",
     ))
 }

@@ -20,7 +20,7 @@ pub(crate) struct Args {
     /// A symbolic link
     #[arg(short, long)]
     symbolic: bool,
-    /// Replace a file that is there
+    /// Replace an existing file
     #[arg(short, long)]
     force: bool,
 }
@@ -66,7 +66,7 @@ fn place(args: &Args, image: &Image, path: &[u8], name: &[u8]) -> Result<Vec<u8>
 
 fn symbolic(image: &Image, target: &[u8], path: &[u8]) -> Result<()> {
     if target.is_empty() {
-        return Err(Error::usage("ln", "an empty target"));
+        return Err(Error::usage("ln", "the target is empty"));
     }
     let (dir, name) = image.resolve_parent(path)?;
     let new = NewInode {
@@ -86,7 +86,7 @@ fn symbolic(image: &Image, target: &[u8], path: &[u8]) -> Result<()> {
 fn hard(image: &Image, target: &[u8], path: &[u8]) -> Result<()> {
     let held = image.resolve(target, false)?;
     if held.is_directory() {
-        return Err(image.error(target, "directories cannot have several names"));
+        return Err(image.error(target, "a directory cannot have hard links"));
     }
     let (dir, name) = image.resolve_parent(path)?;
     let made = image.engine.link(held.inode(), dir.inode(), name);

@@ -10,7 +10,7 @@ use std::path::PathBuf;
   backstitch man /usr/local/share/man/man1
   backstitch man /tmp/man && man /tmp/man/backstitch-mount.1")]
 pub(crate) struct Args {
-    /// The directory, made if it is not there
+    /// The directory, created if it does not exist
     dir: PathBuf,
 }
 

@@ -1,7 +1,8 @@
 //! `backstitch mkdir IMAGE:/path`.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::image::{Access, Image, ImagePath, with_image};
+use crate::mode::ModeChange;
 use crate::tree::umask;
 use backstitch_vfs::{FileType, LayoutError, NewInode};
 use std::ffi::OsString;
@@ -13,21 +14,20 @@ use std::ffi::OsString;
   backstitch mkdir -p disk.img:/srv/www/html
   backstitch mkdir -m 1777 disk.img:/tmp")]
 pub(crate) struct Args {
-    /// Which directories
+    /// The directories
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     paths: Vec<OsString>,
-    /// Make what leads there too, and accept what is there
+    /// Make parent directories as needed; an existing directory is no error
     #[arg(short, long)]
     parents: bool,
-    /// Permissions, in octal digits
-    #[arg(short, long, value_name = "MODE")]
-    mode: Option<String>,
+    /// Permissions, in octal digits or as chmod(1) has them
+    #[arg(short, long, value_name = "MODE", value_parser = ModeChange::parse)]
+    mode: Option<ModeChange>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let mode = args.mode.as_deref().map(parse_mode).transpose()?;
-    for word in &args.paths {
-        let path = ImagePath::required("mkdir", word)?;
+    let mode = (args.mode.as_ref()).map(|mode| mode.apply(0o777, true, umask()));
+    for path in ImagePath::all_required("mkdir", &args.paths)? {
         with_image("mkdir", &path.image, Access::Write, |image| {
             match args.parents {
                 true => make_all(image, &path.path, mode),
@@ -36,13 +36,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         })?;
     }
     Ok(())
-}
-
-fn parse_mode(text: &str) -> Result<u16> {
-    u16::from_str_radix(text, 8)
-        .ok()
-        .filter(|mode| *mode <= 0o7777)
-        .ok_or_else(|| Error::usage("mkdir", format!("not an octal mode: '{text}'")))
 }
 
 fn make(image: &Image, path: &[u8], mode: Option<u16>) -> Result<()> {
@@ -77,15 +70,4 @@ fn make_all(image: &Image, path: &[u8], mode: Option<u16>) -> Result<()> {
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn modes_are_octal() {
-        assert_eq!(parse_mode("1777").ok(), Some(0o1777));
-        assert!(parse_mode("8").is_err() && parse_mode("10000").is_err());
-    }
 }

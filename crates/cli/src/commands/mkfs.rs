@@ -3,7 +3,8 @@
 use super::cp::report_lost;
 use crate::error::{Error, Result, host};
 use crate::image::{Access, on_fresh_device};
-use crate::tree::{Copy, HostNode, HostTree, ImageTree, Preserve, Progress};
+use crate::interrupt::Interrupt;
+use crate::tree::{Copy, CopyOptions, HostNode, HostTree, ImageTree, Preserve};
 use crate::{show, size};
 use backstitch_device::{BlockDevice, FileDevice, OpenOptions};
 use backstitch_ext::format::{Features, Superblock};
@@ -18,8 +19,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Make a file system on an image or a disk, empty or filled from a directory.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Without -s the file system takes the whole of IMAGE, which must be there. What IMAGE held before is lost.
-The root directory belongs to whoever runs this. SOURCE_DATE_EPOCH, if set, is the time of making.
+    after_help = "Without -s the file system takes the whole of IMAGE, which must exist. Everything that IMAGE held before is lost.
+The root directory belongs to the user who runs this command. SOURCE_DATE_EPOCH, if set, is the creation time.
 
 Examples:
   backstitch mkfs -s 1G disk.img
@@ -32,9 +33,9 @@ Examples:
   backstitch mkfs /dev/sdb1"
 )]
 pub(crate) struct Args {
-    /// The image: a file (made with -s if it is not there) or a block device
+    /// The image: a file (created with -s if it does not exist) or a block device
     image: PathBuf,
-    /// The kind of file system: ext2, or ext3 with a journal (ext4, ufs1 and ufs2 are not there yet)
+    /// The kind of file system: ext2, or ext3 with a journal (ext4, ufs1 and ufs2 are not implemented)
     #[arg(
         short = 't',
         long = "type",
@@ -42,19 +43,19 @@ pub(crate) struct Args {
         default_value = "ext2"
     )]
     kind: String,
-    /// The block size: 1024, 2048 or 4096; by default by the size of the file system
+    /// The block size: 1024, 2048 or 4096; by default it depends on the size of the file system
     #[arg(short, long, value_name = "BLOCK", value_parser = size::parse)]
     block_size: Option<u64>,
     /// The size, with K, M, G or T behind the number
     #[arg(short, long, value_name = "SIZE", value_parser = size::parse)]
     size: Option<u64>,
-    /// So many blocks in a group, a multiple of 8
+    /// The number of blocks in a group, a multiple of 8
     #[arg(short = 'g', long, value_name = "BLOCKS")]
     blocks_per_group: Option<u32>,
-    /// One inode for so many bytes
+    /// Make one inode for this many bytes of space
     #[arg(short = 'i', long, value_name = "BYTES_PER_INODE", value_parser = size::parse)]
     bytes_per_inode: Option<u64>,
-    /// So many inodes
+    /// The number of inodes
     #[arg(
         short = 'N',
         long,
@@ -71,18 +72,18 @@ pub(crate) struct Args {
     /// Fill it from this directory
     #[arg(short = 'd', long, value_name = "DIR")]
     directory: Option<PathBuf>,
-    /// Features to add or, with ^ before them, leave out; `none` leaves all out
+    /// Features to add or, with ^ in front, to leave out; `none` removes all before it
     #[arg(short = 'O', long, value_name = "FEATURE,…")]
     features: Vec<String>,
-    /// The journal's size, at least 1024 blocks (by default by the size of the file system), or the device to have it on, which
+    /// The journal's size, at least 1024 blocks (by default it depends on the size of the file system), or the device for it, which
     /// `mkfs -O journal_dev` makes
     #[arg(short = 'J', long, value_name = "SIZE|device=JOURNAL", value_parser = journal_choice)]
     journal: Option<JournalChoice>,
-    /// Commit records have a checksum and are written together with what they commit: a transaction takes one flush instead of
+    /// Write commit records with a checksum, together with what they commit: a transaction takes one flush instead of
     /// two. Linux keeps it so with `-o journal_async_commit`
     #[arg(long)]
     journal_async_commit: bool,
-    /// Percent of the blocks kept for root
+    /// Percentage of the blocks reserved for root
     #[arg(short = 'm', long, value_name = "PERCENT", default_value_t = 5)]
     reserved_percent: u32,
     /// The revision: 1, or 0 for the format of 1993
@@ -130,7 +131,7 @@ fn make(args: &Args, mut wanted: Mkfs, is_new: bool) -> Result<Superblock> {
     let failed = |error: MkfsError| {
         let error = Error::at_path("mkfs", &args.image, error);
         match args.size {
-            None => error.hint("-s SIZE states the size"),
+            None => error.hint("-s SIZE sets the size"),
             Some(_) => error,
         }
     };
@@ -147,7 +148,7 @@ fn make(args: &Args, mut wanted: Mkfs, is_new: bool) -> Result<Superblock> {
         attached.map_err(|error| Error::at_path("mkfs", &args.image, error))?;
     }
     if let Some(dir) = &args.directory {
-        fill(&args.image, device, journal, dir)?;
+        fill(&args.image, device, journal, dir, is_new)?;
     }
     Ok(superblock)
 }
@@ -157,7 +158,7 @@ fn open(args: &Args, is_new: bool) -> Result<Arc<dyn BlockDevice>> {
         Some(size) => FileDevice::create(&args.image, size),
         None if is_new => {
             let error = Error::at_path("mkfs", &args.image, "no such file");
-            return Err(error.hint("-s SIZE makes it"));
+            return Err(error.hint("-s SIZE creates it"));
         }
         None => FileDevice::open(&args.image, OpenOptions::default()),
     };
@@ -172,7 +173,9 @@ fn fill(
     device: Arc<dyn BlockDevice>,
     journal: Option<Arc<dyn BlockDevice>>,
     dir: &Path,
+    is_new: bool,
 ) -> Result<()> {
+    let interrupt = Interrupt::catch("mkfs")?;
     on_fresh_device(
         "mkfs",
         image,
@@ -181,8 +184,22 @@ fn fill(
         true,
         |image| {
             let (source, target) = (HostTree::new("mkfs"), ImageTree::new(image));
-            let mut copy = Copy::new("mkfs", &source, &target, Preserve::ALL, Progress::start());
-            copy.contents_of(HostNode::new(dir, true), target.node(b"/", false)?, true)?;
+            let options = CopyOptions {
+                preserve: Preserve::ALL,
+                interrupt: interrupt.clone(),
+                ..CopyOptions::default()
+            };
+            let mut copy = Copy::new("mkfs", &source, &target, options);
+            let done = copy.contents_of(HostNode::new(dir, true), target.node(b"/", false)?, true);
+            done.map_err(|error| match (interrupt.came(), is_new) {
+                (false, _) => error,
+                (true, true) => error.hint("nothing is left of the image"),
+                (true, false) => error.hint(format!(
+                    "the file system is made, and {} files of {} are in it, complete",
+                    copy.files,
+                    dir.display()
+                )),
+            })?;
             report_lost("mkfs", copy.xattrs_lost);
             Ok(())
         },
@@ -199,7 +216,7 @@ fn wanted(args: &Args) -> Result<Mkfs> {
     if !["ext2", "ext3"].contains(&args.kind.as_str()) {
         let known = ["ext4", "ufs1", "ufs2"].contains(&args.kind.as_str());
         return Err(match known {
-            true => Error::failed("mkfs", &args.kind, "this type is not there yet"),
+            true => Error::failed("mkfs", &args.kind, "this type is not implemented"),
             false => Error::usage("mkfs", format!("unknown type '{}'", args.kind)),
         });
     }
@@ -273,7 +290,7 @@ fn journal_device(args: &Args, wanted: &mut Mkfs) -> Result<Option<Arc<dyn Block
     if block_bytes != found.block_bytes {
         let journal = found.block_bytes;
         return Err(failed(&format!(
-            "the journal has blocks of {journal} bytes, {block_bytes} are wanted for the file system"
+            "the journal has blocks of {journal} bytes, the file system is to have {block_bytes}"
         )));
     }
     wanted.journal_uuid = Some(found.uuid);
@@ -359,15 +376,7 @@ fn features(args: &Args) -> Result<Features> {
 
 /// The UUID and the seed of directory hashes.
 fn random_ids(args: &Args) -> Result<[[u8; 16]; 2]> {
-    let mut ids = [[0_u8; 16]; 2];
-    let random = std::fs::File::open("/dev/urandom");
-    let read = random.and_then(|mut file| ids.iter_mut().try_for_each(|id| file.read_exact(id)));
-    read.map_err(|error| Error::failed("mkfs", "/dev/urandom", host(&error)))?;
-    for id in &mut ids {
-        // Version 4 (random), the usual variant.
-        id[6] = id[6] & 0x0f | 0x40;
-        id[8] = id[8] & 0x3f | 0x80;
-    }
+    let mut ids = [random_uuid("mkfs")?, random_uuid("mkfs")?];
     if let Some(text) = &args.uuid {
         let uuid = parse_uuid(text);
         ids[0] = uuid.ok_or_else(|| Error::usage("mkfs", format!("not a UUID: '{text}'")))?;
@@ -375,7 +384,18 @@ fn random_ids(args: &Args) -> Result<[[u8; 16]; 2]> {
     Ok(ids)
 }
 
-fn parse_uuid(text: &str) -> Option<[u8; 16]> {
+/// A UUID of version 4 (random), the usual variant.
+pub(super) fn random_uuid(what: &str) -> Result<[u8; 16]> {
+    let mut id = [0; 16];
+    let random = std::fs::File::open("/dev/urandom");
+    let read = random.and_then(|mut file| file.read_exact(&mut id));
+    read.map_err(|error| Error::failed(what, "/dev/urandom", host(&error)))?;
+    id[6] = id[6] & 0x0f | 0x40;
+    id[8] = id[8] & 0x3f | 0x80;
+    Ok(id)
+}
+
+pub(super) fn parse_uuid(text: &str) -> Option<[u8; 16]> {
     let dashes: Vec<usize> = text.match_indices('-').map(|(at, _)| at).collect();
     let digits: String = text.chars().filter(|c| *c != '-').collect();
     if digits.len() != 32 || !(dashes.is_empty() || dashes == [8, 13, 18, 23]) {

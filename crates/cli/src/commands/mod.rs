@@ -2,12 +2,16 @@
 
 pub(crate) mod bench;
 pub(crate) mod cat;
+pub(crate) mod chmod;
+pub(crate) mod chown;
 pub(crate) mod completions;
 pub(crate) mod cp;
 pub(crate) mod crash;
 mod daemon;
 pub(crate) mod depend;
+pub(crate) mod df;
 pub(crate) mod disk;
+pub(crate) mod du;
 pub(crate) mod find;
 pub(crate) mod fsck;
 pub(crate) mod info;
@@ -26,7 +30,10 @@ pub(crate) mod snapshot;
 pub(crate) mod stat;
 pub(crate) mod stats;
 pub(crate) mod sync;
+pub(crate) mod touch;
+pub(crate) mod tune;
 pub(crate) mod umount;
+pub(crate) mod xattr;
 
 use crate::args::Command;
 use crate::error::Result;
@@ -51,6 +58,14 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
         Command::Ln(args) => ln::run(&args),
         Command::Mv(args) => mv::run(&args),
         Command::Find(args) => find::run(&args),
+        Command::Chmod(args) => chmod::run(&args),
+        Command::Chown(args) => chown::run(&args),
+        Command::Touch(args) => touch::run(&args),
+        Command::Getfattr(args) => xattr::get(&args),
+        Command::Setfattr(args) => xattr::set(&args),
+        Command::Df(args) => df::run(&args),
+        Command::Du(args) => du::run(&args),
+        Command::Tune(args) => tune::run(&args),
         Command::Fsck(args) => return fsck::run(&args),
         Command::Journal(args) => journal::run(&args),
         Command::Crash(args) => return crash::run(&args),

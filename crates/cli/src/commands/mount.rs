@@ -20,35 +20,35 @@ use std::sync::Arc;
 #[command(after_help = "Options for -o, with commas between them:
   ro, rw              read-only, or not
   allow_other         other users may use the mount (default for root; others need user_allow_other in /etc/fuse.conf)
-  noallow_other       they may not; for root this is faster, as no permissions need checking
-  cache=SIZE          bound of the memory for buffers and dependencies, 1M at least; unless told 256M, of which half may wait to be
+  noallow_other       they may not; faster for root, because no permissions are checked
+  cache=SIZE          limit of the memory for buffers and dependencies, at least 1M; by default 256M, of which half may wait to be
                       written, or a sixteenth of the machine's memory, up to 1G, where that is more
   expire=SECONDS      how long a change may stay in memory (default 30)
   commit=SECONDS      how long a journal gathers changes before it commits them (default 5)
   opt=WORD            none, hard, merge or both (default) of the patch engine's optimisations, for measuring
-  atomic=UNIT         what the disk writes wholly or not at all: block (default), or 512, 4096, … where it promises no more;
+  atomic=UNIT         what the disk writes completely or not at all: block (default), or 512, 4096, … if it promises no more;
                       order is then kept between such units too
   unsafe              skip flushes: fast, and a power cut may leave anything
-  noatime             reads never move access times (default: relatime; reads from the kernel's cache never do)
+  noatime             reads never change access times (default: relatime; reads from the kernel's cache never do)
   dev, suid, exec     device nodes, set-user-ID, programs work; nodev, nosuid, noexec forbid (dev, suid: default for root)
   threads=N           threads that serve requests
   writeback_cache     the kernel gathers small writes into large requests, but the contents of files then reach the file system in
-                      an order of the kernel's, up to 30 seconds late, and full disks show at fsync or not at all
-  noxattr             no extended attributes or ACLs through the mount, and no backstitch stats, snapshot or patchgroups, which go
-                      through attributes; saves a request before the first write to a file
-  report_once         what a failed device lost is an error of fsync once for each open file, as with the kernel's file systems
-                      (default: each time); the kernel then tells of each open and close
-  reclaim_wait=SECONDS  how long an unmount goes on reclaiming what a crash left (default 20); the next mount does the rest
+                      the kernel's order, up to 30 seconds late, and a full disk is reported at fsync or not at all
+  noxattr             no extended attributes or ACLs through the mount, and no backstitch stats, snapshot or patchgroups, which use
+                      attributes; saves a request before the first write to a file
+  report_once         fsync reports what a failed device lost once for each open file, as with the kernel's file systems
+                      (default: each time); costs a request for each open and close
+  reclaim_wait=SECONDS  how long an unmount continues to reclaim what a crash left (default 20); the next mount does the rest
   ordering=MODE       as --ordering, for fstab
   nojournal           change a file system that has a journal without writing the journal, which must be empty
   journal_dev=IMAGE2  the device that has the journal
   partition=NAME      the partition of the image that holds the file system, as IMAGE#NAME (backstitch info IMAGE lists them)
-  raw                 show the image, whatever it holds, as one file, DIR/volume: what is written to it are blocks, which can be
+  raw                 show the image, whatever it holds, as one file, DIR/volume: writes to it are writes of blocks, which can be
                       ordered by patchgroups (ordering soft, sync or async)
-  stack=FILE.toml     file systems in files of the image's, described by FILE (see `backstitch info --stack`), as one tree
-  flush_ms=MS         each flush of the device takes so much longer, for measuring
+  stack=FILE.toml     mount file systems in files of the image as one tree, as FILE describes (see `backstitch info --stack`)
+  flush_ms=MS         make each flush of the device this much slower, for measuring
   volatile=SEED       a simulated drive cache that a kill loses, for tests
-What else mount(8) and fstab pass along (defaults, nofail, _netdev, x-…) is accepted and ignored.
+Other options that mount(8) and fstab pass (defaults, nofail, _netdev, x-…) is accepted and ignored.
 
 Examples:
   backstitch mount disk.img /mnt
@@ -63,8 +63,8 @@ pub(crate) struct Args {
     image: PathBuf,
     /// Where to mount it: an empty directory
     dir: PathBuf,
-    /// The consistency mechanism: soft, async, sync, or journal=writeback, journal=ordered, journal=full where the image has a journal
-    /// inside it (default: journal=ordered where it has, else soft)
+    /// The consistency mechanism: soft, async, sync, or journal=writeback, journal=ordered, journal=full if the image has a journal
+    /// (default: journal=ordered with a journal, else soft)
     #[arg(long, value_name = "MODE")]
     ordering: Option<String>,
     /// Mount options
@@ -152,7 +152,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 fn parse_ordering(text: &str) -> Result<Ordering> {
     text.parse().map_err(|_| {
         let known = Ordering::ALL.map(Ordering::name).join(", ");
-        let why = format!("'{text}' is no ordering that is there yet: {known}");
+        let why = format!("unknown ordering '{text}': this version has {known}");
         Error::usage("mount", why).exit(USAGE)
     })
 }
@@ -236,7 +236,7 @@ fn mount_engine(
 /// What only file systems have is refused.
 fn check_raw(ordering: Option<Ordering>, options: &Options) -> Result<()> {
     let wrong = match ordering {
-        Some(Ordering::Journal(_)) => Some("journals: soft, sync or async is wanted"),
+        Some(Ordering::Journal(_)) => Some("journals: soft, sync or async expected"),
         _ if options.stack.is_some() => Some("stacks"),
         _ if options.journal_device.is_some() || options.without_journal => Some("journals"),
         _ => None,

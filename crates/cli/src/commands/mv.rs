@@ -11,7 +11,8 @@ use std::ffi::OsString;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   backstitch mv disk.img:/a disk.img:/b
-  backstitch mv disk.img:/x disk.img:/y disk.img:/dir")]
+  backstitch mv disk.img:/x disk.img:/y disk.img:/dir
+  backstitch mv 'disk.img:/*.log' disk.img:/old")]
 pub(crate) struct Args {
     /// What to move, and where to
     #[arg(required = true, num_args = 2.., value_name = "IMAGE:/PATH")]
@@ -39,15 +40,19 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     with_image("mv", &image, Access::Write, |image| {
         let into = !args.exchange && is_directory(image, &to.path)?;
-        if paths.len() > 1 && !into {
+        let mut from = Vec::new();
+        for path in &paths {
+            from.extend(image.expand(&path.path)?);
+        }
+        if from.len() > 1 && !into {
             return Err(image.error(&to.path, LayoutError::NotADirectory));
         }
-        for from in &paths {
+        for from in &from {
             let to = match into {
-                true => joined(&to.path, split_last(&from.path).1),
+                true => joined(&to.path, split_last(from).1),
                 false => to.path.clone(),
             };
-            rename(args, image, &from.path, &to)?;
+            rename(args, image, from, &to)?;
         }
         Ok(())
     })

@@ -12,18 +12,18 @@ use std::time::Duration;
 /// these points, or between two of them, only perhaps an earlier one than it believes.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "fsync, fdatasync, msync, O_SYNC and renames that may replace something are such points, in the program and in whatever it starts.
-Renames are, for many programs rename without fsync and mean it.
+    after_help = "fsync, fdatasync, msync, O_SYNC and renames that may replace a file become points of order, in the program and in all that it
+starts. Renames are among them because many programs rely on them without calling fsync.
 
 Examples:
   backstitch order -- git clone https://example.org/x /mnt/x
   backstitch order --durable-every 5 --in /mnt -- dpkg --root=/mnt -i a.deb"
 )]
 pub(crate) struct Args {
-    /// Something in the mount that it is about; the current directory unless told
+    /// A path in the mount
     #[arg(long = "in", value_name = "PATH", default_value = ".")]
     inside: PathBuf,
-    /// No more is lost than was done in so many seconds
+    /// After a crash, lose at most the work of this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     durable_every: Option<Duration>,
     /// The program and its arguments
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let failed = |error: &std::io::Error| Error::at_path("order", &args.inside, host(error));
     let group = Group::create_in(&args.inside).map_err(|error| failed(&error))?;
     if !group.is_supported() {
-        let why = "no patchgroups here: it is in no mount of backstitch's that can be reached";
+        let why = "no patchgroups here: not in a backstitch mount that can be reached";
         return Err(Error::at_path("order", &args.inside, why).hint("--in names the mount"));
     }
     group
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let (program, arguments) = args
         .command
         .split_first()
-        .ok_or_else(|| Error::usage("order", "a program is wanted"))?;
+        .ok_or_else(|| Error::usage("order", "a program is missing"))?;
     let error = Command::new(program).args(arguments).exec();
     Err(Error::failed("order", program.display(), host(&error)))
 }

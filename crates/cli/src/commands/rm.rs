@@ -1,7 +1,7 @@
 //! `backstitch rm IMAGE:/path`.
 
 use crate::error::Result;
-use crate::image::{Access, Held, Image, ImagePath, joined, with_image};
+use crate::image::{Access, Held, Image, ImagePath, joined, with_files};
 use backstitch_vfs::{FileType, InodeNumber, LayoutError};
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -10,27 +10,25 @@ use std::ffi::OsString;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   backstitch rm disk.img:/etc/motd
-  backstitch rm -r disk.img:/var/cache disk.img:/tmp/x")]
+  backstitch rm -r disk.img:/var/cache disk.img:/tmp/x
+  backstitch rm -f 'disk.img:/tmp/*'")]
 pub(crate) struct Args {
-    /// Which files
+    /// The files
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     paths: Vec<OsString>,
     /// Directories too, with everything in them
     #[arg(short, short_alias = 'R', long)]
     recursive: bool,
-    /// Accept that a file is not there
+    /// Ignore files that do not exist
     #[arg(short, long)]
     force: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    for word in &args.paths {
-        let path = ImagePath::required("rm", word)?;
-        with_image("rm", &path.image, Access::Write, |image| {
-            remove(args, image, &path.path)
-        })?;
-    }
-    Ok(())
+    let paths = ImagePath::all_required("rm", &args.paths)?;
+    with_files("rm", Access::Write, &paths, |image, path| {
+        remove(args, image, path)
+    })
 }
 
 fn remove(args: &Args, image: &Image, path: &[u8]) -> Result<()> {

@@ -9,7 +9,7 @@ use backstitch_ext::Ext2;
 use backstitch_ext::fsck;
 use backstitch_ext::repair::{self, Mode};
 use backstitch_fuse::SnapshotProgress;
-use backstitch_vfs::{Engine, LayoutKind, MountOptions};
+use backstitch_vfs::{Engine, LayoutKind, MountOptions, Ordering as Mechanism};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 const COMMAND: &str = "snapshot";
 
-/// Copy a mounted image as it is at one moment, while it is in use: for backups.
+/// Copy a mounted image as of one moment, while it is in use: for backups.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "OUT is a clean image: everything that calls on the mount had done at the moment, nothing that came later, as if it had been
@@ -38,7 +38,7 @@ pub(crate) struct Args {
     dir: PathBuf,
     /// The image to write
     out: PathBuf,
-    /// Replace OUT where it is there
+    /// Replace OUT if it exists
     #[arg(long)]
     force: bool,
     /// One JSON document
@@ -69,17 +69,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Some(file) => Some(stack::read(COMMAND, Path::new(file))?),
         None => None,
     };
-    let layout: &dyn LayoutKind = match &described {
-        Some(described) => &described.stack,
-        None => &Ext2,
-    };
     let interrupted = catch_signals()?;
     let mut partial = make_partial(args, &parent)?;
     copy(args, &partial.path, &interrupted)?;
     // Blocks that no file system is known of are as they are.
     if stats["layout"] != "raw" {
-        let is_ordered = stats["ordering"] != "async";
-        recover(&partial.path, layout, is_ordered)
+        let layout: &dyn LayoutKind = match &described {
+            Some(described) => &described.stack,
+            None => &Ext2,
+        };
+        let ordering = stats["ordering"].as_str().unwrap_or_default();
+        recover(&partial.path, layout, ordering)
             .map_err(|why| Error::at_path(COMMAND, &args.out, why))?;
     }
     let failed = |error: std::io::Error| Error::at_path(COMMAND, &args.out, host(&error));
@@ -117,11 +117,11 @@ fn check_out(args: &Args, stats: &Value) -> Result<PathBuf> {
     let parent = parent.canonicalize().map_err(failed)?;
     let device_of = |path: &Path| std::fs::metadata(path).map(|seen| seen.dev());
     if device_of(&parent).map_err(failed)? == device_of(&args.dir).map_err(failed)? {
-        return refuse("it lies in the mount that is to be copied");
+        return refuse("it lies in the mount that is being copied");
     }
     if let Ok(seen) = std::fs::symlink_metadata(&args.out) {
         if !args.force {
-            return refuse("it is there already").map_err(|e: Error| e.hint("--force replaces it"));
+            return refuse("it exists already").map_err(|e: Error| e.hint("--force replaces it"));
         }
         if !seen.is_file() {
             return refuse("not a regular file");
@@ -162,8 +162,8 @@ fn copy(args: &Args, path: &Path, interrupted: &AtomicBool) -> Result<()> {
     backstitch_fuse::begin_snapshot(&args.dir, path).map_err(|error| {
         let failed = |why: &str| Error::at_path(COMMAND, &args.dir, why);
         match error.raw_os_error() {
-            Some(libc::EPERM) => failed("only root, or who mounted it, can copy it"),
-            Some(libc::EEXIST) => failed("another snapshot of it is under way"),
+            Some(libc::EPERM) => failed("only root, or the user who mounted it, can copy it"),
+            Some(libc::EEXIST) => failed("another snapshot of it is running"),
             Some(libc::EROFS) => failed("it is mounted read-only: copy the image itself"),
             _ => failure(COMMAND, &args.dir, &error),
         }
@@ -205,14 +205,17 @@ fn bar() -> ProgressBar {
 }
 
 /// Makes the copy clean, and the file systems in its files where the mount has them: it is as if a power cut had come just after
-/// everything had been written.
+/// everything had been written. A mount with the ordering of the original recovers that.
 fn recover(
     path: &Path,
     layout: &dyn LayoutKind,
-    is_ordered: bool,
+    ordering: &str,
 ) -> std::result::Result<(), String> {
     let device = FileDevice::open(path, OpenOptions::default()).map_err(|e| e.to_string())?;
-    if !is_ordered {
+    let ordering: Mechanism = ordering
+        .parse()
+        .map_err(|_| format!("the mount has an unknown ordering: '{ordering}'"))?;
+    if ordering == Mechanism::Async {
         // Such an image is trusted by nobody after a crash; this one is in order, for nothing of it is missing.
         let options = repair::Options {
             mode: Mode::Preen,
@@ -223,11 +226,18 @@ fn recover(
         let outcome = repair::repair(&device, &options).map_err(|e| e.to_string())?;
         return match outcome.is_clean() {
             true => Ok(()),
-            false => Err("the copy has damages, and so has the mount".to_owned()),
+            false => Err("the copy is damaged, and so is the mounted file system".to_owned()),
         };
     }
-    let engine = Engine::mount(Arc::new(device), layout, &MountOptions::default())
-        .map_err(|error| error.to_string())?;
+    let options = MountOptions {
+        ordering,
+        // Without a journal this changes nothing; with one it is how the original is mounted.
+        without_journal: !matches!(ordering, Mechanism::Journal(_)),
+        mount_time: now(),
+        ..MountOptions::default()
+    };
+    let engine =
+        Engine::mount(Arc::new(device), layout, &options).map_err(|error| error.to_string())?;
     if let Some(why) = engine.read_only_reason() {
         return Err(why);
     }

@@ -1,7 +1,7 @@
 //! `backstitch stat IMAGE:/path`.
 
 use crate::error::Result;
-use crate::image::{Access, Image, ImagePath, with_image};
+use crate::image::{Access, Image, ImagePath, with_files};
 use crate::show;
 use backstitch_vfs::FileType;
 use serde_json::{Value, json};
@@ -25,13 +25,12 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
+    let paths: Vec<ImagePath> = args.paths.iter().map(|w| ImagePath::or_root(w)).collect();
     let mut found = Vec::new();
-    for word in &args.paths {
-        let path = ImagePath::or_root(word);
-        found.push(with_image("stat", &path.image, Access::Read, |image| {
-            describe(args, image, &path)
-        })?);
-    }
+    with_files("stat", Access::Read, &paths, |image, path| {
+        found.push(describe(args, image, &image.place(path))?);
+        Ok(())
+    })?;
     if args.json {
         return show::print_json("stat", &found);
     }
@@ -71,7 +70,7 @@ fn describe(args: &Args, image: &Image, path: &ImagePath) -> Result<Value> {
 }
 
 /// Text as text, anything else as hexadecimal digits.
-fn xattr_value(bytes: &[u8]) -> Value {
+pub(super) fn xattr_value(bytes: &[u8]) -> Value {
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.chars().any(char::is_control) => json!(text),
         _ => {

@@ -7,13 +7,13 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Put everything that was changed in a mount onto stable storage: what syncfs(2) is for, of which Linux does not tell FUSE mounts.
+/// Write all changes in a mount to stable storage: what syncfs(2) is for, of which Linux does not tell FUSE mounts.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   backstitch sync /mnt
-  backstitch sync /mnt/some/file     the same: the mount that it lies in
+  backstitch sync /mnt/some/file     the same: the mount that contains it
 
-fsync, fdatasync, O_SYNC, O_DSYNC and msync of a file work as everywhere and need no help from this.")]
+fsync, fdatasync, O_SYNC, O_DSYNC and msync of a single file work as usual and do not need this command.")]
 pub(crate) struct Args {
     /// Where it is mounted, or anything inside
     dir: PathBuf,

@@ -19,12 +19,12 @@ use std::time::{Duration, Instant};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   backstitch umount /mnt
-  backstitch umount --lazy /mnt      take it out of the tree now, end when its last file is closed
-  umount /mnt; fusermount3 -u /mnt   do it too, but do not wait for the disk")]
+  backstitch umount --lazy /mnt      detach it now, finish when its last file is closed
+  umount /mnt; fusermount3 -u /mnt   unmount too, but do not wait for the disk")]
 pub(crate) struct Args {
     /// Where it is mounted
     dir: PathBuf,
-    /// Take it out of the tree now even if files are in use, and wait until they are closed
+    /// Detach it now even if files are in use, and wait until they are closed
     #[arg(short, long)]
     lazy: bool,
 }

@@ -2,6 +2,8 @@
 
 use super::{Meta, Source, Target};
 use crate::error::{Error, Result};
+use crate::interrupt::Interrupt;
+use crate::show;
 use backstitch_vfs::FileType;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::{HashMap, HashSet};
@@ -38,16 +40,39 @@ impl Preserve {
     };
 }
 
+/// What becomes of a file that a copy would replace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Existing {
+    /// The copy takes its place.
+    #[default]
+    Replace,
+    /// It stays.
+    Keep,
+    /// It stays unless the original was changed later.
+    KeepNewer,
+}
+
+/// How a copy is made.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CopyOptions {
+    pub(crate) preserve: Preserve,
+    pub(crate) existing: Existing,
+    /// Each file is named on standard output, and there is no bar.
+    pub(crate) verbose: bool,
+    /// Ends the copy.
+    pub(crate) interrupt: Interrupt,
+}
+
 /// How far a copy has come, shown where there is a terminal.
-pub(crate) struct Progress {
+struct Progress {
     bar: Option<ProgressBar>,
-    files: u64,
 }
 
 impl Progress {
-    /// A bar on stderr if that is a terminal.
-    pub(crate) fn start() -> Progress {
-        let bar = std::io::stderr().is_terminal().then(|| {
+    /// A bar on stderr if that is a terminal and nothing else is printed.
+    fn start(verbose: bool) -> Progress {
+        let is_shown = !verbose && std::io::stderr().is_terminal();
+        let bar = is_shown.then(|| {
             let bar = ProgressBar::new_spinner();
             let style = "{spinner} {msg} files, {bytes} at {bytes_per_sec}, {elapsed}";
             if let Ok(style) = ProgressStyle::with_template(style) {
@@ -56,13 +81,12 @@ impl Progress {
             bar.enable_steady_tick(Duration::from_millis(200));
             bar
         });
-        Progress { bar, files: 0 }
+        Progress { bar }
     }
 
-    fn file(&mut self) {
-        self.files += 1;
+    fn files(&self, files: u64) {
         if let Some(bar) = &self.bar {
-            bar.set_message(self.files.to_string());
+            bar.set_message(files.to_string());
         }
     }
 
@@ -89,13 +113,15 @@ pub(crate) struct Copy<'a, S: Source, T: Target> {
     what: &'static str,
     source: &'a S,
     target: &'a T,
-    preserve: Preserve,
+    options: CopyOptions,
     progress: Progress,
     linked: Linked<T::Node>,
     /// Directories seen, where none may be seen twice.
     seen: HashSet<(u64, u64)>,
     /// Extended attributes that the target cannot store.
     pub(crate) xattrs_lost: u64,
+    /// Files that are complete, directories that were made among them.
+    pub(crate) files: u64,
 }
 
 /// A directory whose names are being copied.
@@ -108,50 +134,94 @@ struct Frame<S, T> {
 }
 
 impl<'a, S: Source, T: Target> Copy<'a, S, T> {
-    /// A copy that keeps what `preserve` names, for the command `what`.
+    /// A copy for the command `what`.
     pub(crate) fn new(
         what: &'static str,
         source: &'a S,
         target: &'a T,
-        preserve: Preserve,
-        progress: Progress,
+        options: CopyOptions,
     ) -> Self {
+        let progress = Progress::start(options.verbose);
         Copy {
             what,
             source,
             target,
-            preserve,
+            options,
             progress,
             linked: HashMap::new(),
             seen: HashSet::new(),
             xattrs_lost: 0,
+            files: 0,
         }
+    }
+
+    /// A file is complete.
+    fn done(&mut self, from: &S::Node, dir: &T::Node, name: &[u8]) -> Result<()> {
+        self.files += 1;
+        self.progress.files(self.files);
+        if !self.options.verbose {
+            return Ok(());
+        }
+        let (from, to) = (self.source.name(from), self.target.name(dir, name));
+        show::print_bytes(self.what, format!("'{from}' -> '{to}'\n").as_bytes())
+    }
+
+    /// Fails once a signal to end has come.
+    fn check(&self, dir: &T::Node, name: &[u8]) -> Result<()> {
+        match self.options.interrupt.came() {
+            false => Ok(()),
+            true => {
+                let place = self.target.name(dir, name);
+                let error = Error::failed(self.what, place, "interrupted");
+                Err(error.hint(format!(
+                    "{} files were copied completely, this one was not; run it again with -u to skip those",
+                    self.files
+                )))
+            }
+        }
+    }
+
+    /// Whether the file that is there stays, and nothing is copied.
+    fn stays(&self, meta: &Meta, there: &T::Node) -> Result<bool> {
+        Ok(match self.options.existing {
+            Existing::Replace => false,
+            Existing::Keep => true,
+            Existing::KeepNewer => self.target.modified(there)? >= meta.modified,
+        })
     }
 
     /// Copies `from`, which is not a directory, to the name `name` in `dir`, replacing what is there.
     pub(crate) fn file(&mut self, from: &S::Node, dir: &T::Node, name: &[u8]) -> Result<()> {
+        self.check(dir, name)?;
         let meta = self.source.meta(from)?;
-        if let Some((_, kind)) = self.target.find(dir, name)? {
+        if let Some((there, kind)) = self.target.find(dir, name)? {
             if kind == FileType::Directory {
                 let place = self.target.name(dir, name);
                 return Err(Error::failed(self.what, place, "a directory is in the way"));
             }
+            if self.stays(&meta, &there)? {
+                return Ok(());
+            }
             self.target.remove(dir, name)?;
         }
-        self.progress.file();
-        let has_names = self.preserve.links && meta.links > 1;
+        let has_names = self.options.preserve.links && meta.links > 1;
         if has_names && self.link_known(&meta, dir, name)? {
-            return Ok(());
+            return self.done(from, dir, name);
         }
         let link_target = match meta.file_type {
             FileType::Symlink => self.source.read_link(from)?,
             _ => Vec::new(),
         };
         let made = self.target.create(dir, name, &meta, &link_target)?;
-        if meta.file_type == FileType::Regular {
-            self.contents(from, &made, meta.size_bytes)?;
+        if meta.file_type == FileType::Regular
+            && let Err(error) = self.contents(from, &made, meta.size_bytes, (dir, name))
+        {
+            // A part of a file looks like the file. That it cannot be removed either is not what went wrong.
+            let _ = self.target.remove(dir, name);
+            return Err(error);
         }
         self.finish(from, &made, &meta)?;
+        self.done(from, dir, name)?;
         if has_names {
             self.linked
                 .insert(meta.identity, (Rc::new(made), meta.links - 1));
@@ -162,7 +232,7 @@ impl<'a, S: Source, T: Target> Copy<'a, S, T> {
     /// Copies the directory `from` with everything in it to the name `name` in `dir`, into a directory that may be there.
     pub(crate) fn tree(&mut self, from: S::Node, dir: &T::Node, name: &[u8]) -> Result<()> {
         let meta = self.source.meta(&from)?;
-        let (to, is_new) = self.directory(&meta, dir, name)?;
+        let (to, is_new) = self.directory(&from, &meta, dir, name)?;
         self.walk(from, to, meta, is_new)
     }
 
@@ -191,7 +261,7 @@ impl<'a, S: Source, T: Target> Copy<'a, S, T> {
             let child = self.source.child(&frame.from, &name)?;
             let meta = self.source.meta(&child)?;
             if meta.file_type == FileType::Directory {
-                let (to, is_new) = self.directory(&meta, &frame.to, &name)?;
+                let (to, is_new) = self.directory(&child, &meta, &frame.to, &name)?;
                 let next = self.enter(child, to, meta, is_new)?;
                 stack.push(next);
             } else {
@@ -223,8 +293,14 @@ impl<'a, S: Source, T: Target> Copy<'a, S, T> {
     }
 
     /// The directory to copy into, made if it is not there.
-    fn directory(&mut self, meta: &Meta, dir: &T::Node, name: &[u8]) -> Result<(T::Node, bool)> {
-        self.progress.file();
+    fn directory(
+        &mut self,
+        from: &S::Node,
+        meta: &Meta,
+        dir: &T::Node,
+        name: &[u8],
+    ) -> Result<(T::Node, bool)> {
+        self.check(dir, name)?;
         match self.target.find(dir, name)? {
             Some((there, FileType::Directory)) => Ok((there, false)),
             Some(_) => {
@@ -235,7 +311,11 @@ impl<'a, S: Source, T: Target> Copy<'a, S, T> {
                     "a file is in a directory's way",
                 ))
             }
-            None => Ok((self.target.create(dir, name, meta, &[])?, true)),
+            None => {
+                let made = self.target.create(dir, name, meta, &[])?;
+                self.done(from, dir, name)?;
+                Ok((made, true))
+            }
         }
     }
 
@@ -254,13 +334,20 @@ impl<'a, S: Source, T: Target> Copy<'a, S, T> {
     }
 
     /// Copies the bytes that are stored, and leaves holes holes.
-    fn contents(&self, from: &S::Node, to: &T::Node, size: u64) -> Result<()> {
+    fn contents(
+        &self,
+        from: &S::Node,
+        to: &T::Node,
+        size: u64,
+        (dir, name): (&T::Node, &[u8]),
+    ) -> Result<()> {
         let mut buffer = Vec::new();
         let mut written = 0;
         let mut offset = 0;
         while let Some((start, end)) = self.source.next_data(from, offset, size)? {
             let mut at = start;
             while at < end {
+                self.check(dir, name)?;
                 buffer.clear();
                 let len = (end - at).min(CHUNK_BYTES);
                 self.source.read(from, at, len as usize, &mut buffer)?;
@@ -282,10 +369,10 @@ impl<'a, S: Source, T: Target> Copy<'a, S, T> {
     }
 
     fn finish(&mut self, from: &S::Node, to: &T::Node, meta: &Meta) -> Result<()> {
-        if self.preserve.xattrs {
+        if self.options.preserve.xattrs {
             // The owner first: changing it would take a file's capabilities away.
             let owner = Preserve {
-                owner: self.preserve.owner,
+                owner: self.options.preserve.owner,
                 ..Preserve::default()
             };
             self.target.finish(to, meta, owner)?;
@@ -295,6 +382,6 @@ impl<'a, S: Source, T: Target> Copy<'a, S, T> {
                 }
             }
         }
-        self.target.finish(to, meta, self.preserve)
+        self.target.finish(to, meta, self.options.preserve)
     }
 }

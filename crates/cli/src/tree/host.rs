@@ -282,6 +282,14 @@ impl Target for HostTree {
         }
     }
 
+    fn modified(&self, node: &HostNode) -> Result<Timestamp> {
+        let found = self.at(&node.path, node.path.symlink_metadata())?;
+        Ok(Timestamp {
+            seconds: found.mtime(),
+            nanoseconds: found.mtime_nsec() as u32,
+        })
+    }
+
     fn create(
         &self,
         dir: &HostNode,

@@ -4,7 +4,7 @@ use super::{Meta, Preserve, Source, Target, Xattr};
 use crate::error::Result;
 use crate::image::{Held, Image, joined};
 use backstitch_vfs::{
-    Attributes, FileType, LayoutError, NewInode, Seek, SetAttributes, SetXattrMode,
+    Attributes, FileType, LayoutError, NewInode, Seek, SetAttributes, SetXattrMode, Timestamp,
 };
 
 /// The tree of an image that is open in process.
@@ -61,7 +61,7 @@ impl Source for ImageTree<'_> {
     const STRICT: bool = true;
 
     fn name(&self, node: &ImageNode) -> String {
-        String::from_utf8_lossy(&node.path).into_owned()
+        self.image.place(&node.path).to_string()
     }
 
     fn meta(&self, node: &ImageNode) -> Result<Meta> {
@@ -125,7 +125,7 @@ impl Target for ImageTree<'_> {
     type Node = ImageNode;
 
     fn name(&self, dir: &ImageNode, name: &[u8]) -> String {
-        String::from_utf8_lossy(&joined(&dir.path, name)).into_owned()
+        self.image.place(&joined(&dir.path, name)).to_string()
     }
 
     fn find(&self, dir: &ImageNode, name: &[u8]) -> Result<Option<(ImageNode, FileType)>> {
@@ -138,6 +138,10 @@ impl Target for ImageTree<'_> {
             Err(backstitch_vfs::Error::Layout(LayoutError::NotFound)) => Ok(None),
             Err(error) => Err(self.image.error(&path, error)),
         }
+    }
+
+    fn modified(&self, node: &ImageNode) -> Result<Timestamp> {
+        Ok(node.held.attributes.modified)
     }
 
     fn create(

@@ -4,7 +4,7 @@ mod copy;
 mod host;
 mod image;
 
-pub(crate) use copy::{Copy, Preserve, Progress};
+pub(crate) use copy::{Copy, CopyOptions, Existing, Preserve};
 pub(crate) use host::{HostNode, HostTree, umask};
 pub(crate) use image::ImageTree;
 
@@ -60,7 +60,9 @@ pub(crate) trait Target {
     fn name(&self, dir: &Self::Node, name: &[u8]) -> String;
     /// What is there already; symbolic links are not followed.
     fn find(&self, dir: &Self::Node, name: &[u8]) -> Result<Option<(Self::Node, FileType)>>;
-    /// Makes a file of any type, owned by whoever runs the command.
+    /// When the contents of what is there were changed last.
+    fn modified(&self, node: &Self::Node) -> Result<Timestamp>;
+    /// Makes a file of any type, owned by the user of the command.
     fn create(
         &self,
         dir: &Self::Node,

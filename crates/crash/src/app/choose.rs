@@ -264,15 +264,13 @@ fn pick(groups: Vec<Group>, variants: &[Variant], most: usize, choice: &mut Choi
 fn count_coverage(nodes: &[Node], coverage: &mut BTreeMap<&'static str, u64>) {
     for node in nodes {
         let name = match (node.class, node.kind) {
-            (BlockClass::Data, PatchKind::Hard) => "patches in memory: data, without undo data",
-            (BlockClass::Data, _) => "patches in memory: data, with undo data",
-            (_, PatchKind::Bits) => "patches in memory: bits of a bitmap",
-            (BlockClass::Directory, PatchKind::Hard) => {
-                "patches in memory: names, without undo data"
-            }
-            (BlockClass::Directory, _) => "patches in memory: names, with undo data",
-            (_, PatchKind::Hard) => "patches in memory: metadata, without undo data",
-            (_, _) => "patches in memory: metadata, with undo data",
+            (BlockClass::Data, PatchKind::Hard) => "patches_in_memory_data_without_undo_data",
+            (BlockClass::Data, _) => "patches_in_memory_data_with_undo_data",
+            (_, PatchKind::Bits) => "patches_in_memory_bits_of_a_bitmap",
+            (BlockClass::Directory, PatchKind::Hard) => "patches_in_memory_names_without_undo_data",
+            (BlockClass::Directory, _) => "patches_in_memory_names_with_undo_data",
+            (_, PatchKind::Hard) => "patches_in_memory_metadata_without_undo_data",
+            (_, _) => "patches_in_memory_metadata_with_undo_data",
         };
         *coverage.entry(name).or_default() += 1;
     }

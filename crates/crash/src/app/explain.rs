@@ -253,12 +253,12 @@ fn names_before_contents(there: &[Change], missing: &[Change]) -> Vec<String> {
         let what = match (contents, inodes) {
             (true, true) => "contents, and the size and pointers in its inode, are",
             (true, false) => "contents are",
-            (false, true) => "inode as it was changed last is",
+            (false, true) => "last change of its inode is",
             (false, false) => continue,
         };
         reasons.push(format!(
-            "the name {name} reached the disk, but the file's {what} missing: nothing made the name wait, an fsync of the file \
-             before would have"
+            "the name {name} reached the disk, but the file's {what} missing: without an fsync of the file first, the name does \
+             not wait for them"
         ));
     }
     reasons
@@ -269,8 +269,8 @@ fn removed_before_contents(there: &[Change], kept: &[String]) -> Vec<String> {
     let why = |name: &String| {
         let file = kept.iter().find(|path| *path != name)?;
         Some(format!(
-            "the name {name} was taken away on the disk, but changes of {file} are missing: nothing made the removal wait for them, \
-             an fsync of {file} before would have"
+            "the name {name} was removed on the disk, but changes of {file} are missing: without an fsync of {file} first, the \
+             removal does not wait for them"
         ))
     };
     removed.filter_map(why).collect()
@@ -309,11 +309,11 @@ fn unordered(inode: InodeNumber, there: &[Change], tree: &Tree) -> Option<String
         |change: &&Change| change.contents == Some(inode) || change.inodes.contains(&inode);
     Some(match there.iter().any(|change| touches(&change)) {
         true => format!(
-            "some changes of {path} reached the disk and others are missing: without an fsync between them, any of them may be \
-             there first"
+            "some changes of {path} reached the disk and others are missing: without an fsync between them, any of them may \
+             reach the disk first"
         ),
         false => {
-            format!("changes of {path} are missing: no fsync of it had come since they were made")
+            format!("changes of {path} are missing: it was not synced after they were made")
         }
     })
 }
@@ -373,8 +373,8 @@ impl View<'_> {
     fn overwritten(&self, block: u64, inode: InodeNumber) -> Option<String> {
         match self.left.what(block) {
             Use::Contents(other, _) if other != inode => Some(format!(
-                "contents of {} went into block {block}, which on the disk still belongs to inode {other}, {}: it was used again \
-                 before the disk knew that it was free",
+                "contents of {} went into block {block}, which on the disk still belongs to inode {other}, {}: the block was \
+                 reused before its release had reached the disk",
                 self.tree.path(inode),
                 self.tree.path(other)
             )),

@@ -372,13 +372,13 @@ impl Again<'_, '_> {
         let operations = explain::operations(self.trace, moment.begun);
         let last = operations.last().map_or("the setup", String::as_str);
         let mut cut = format!(
-            "after {last} (operation {} of {}), of {} changes in memory {missing} had not reached the disk",
+            "after {last} (operation {} of {}), {missing} of {} changes in memory had not reached the disk",
             moment.begun,
             self.trace.operations.len(),
             nodes.len(),
         );
         for reason in reasons {
-            cut += &format!(". Why: {reason}");
+            cut += &format!(". Reason: {reason}");
         }
         Failure {
             verdict: words(verdict),
@@ -456,21 +456,21 @@ fn report(trace: &Trace, options: &Options, choice: &Choice, found: &Found) -> R
     let damaged = found.failed.iter().filter(|(_, v)| is_damage(v)).count();
     for (name, count) in [
         ("operations", trace.operations.len() - trace.setup),
-        ("operations of the setup", trace.setup),
-        ("states that failed", found.failed.len()),
-        ("states that fsck cannot repair unasked", damaged),
+        ("operations_of_the_setup", trace.setup),
+        ("states_that_failed", found.failed.len()),
+        ("states_that_fsck_cannot_repair_unasked", damaged),
     ] {
         report.coverage.insert(name.to_owned(), count as u64);
     }
     for (name, count) in [
         ("moments", choice.moments),
-        ("moments visited", choice.visited_moments),
+        ("moments_visited", choice.visited_moments),
         (
-            "moments of which every set was visited",
+            "moments_of_which_every_set_was_visited",
             choice.whole_moments,
         ),
-        ("sets of changes that were visited", choice.sets),
-        ("different states among them", choice.distinct),
+        ("sets_of_changes_that_were_visited", choice.sets),
+        ("different_states_among_them", choice.distinct),
     ] {
         report.coverage.insert(name.to_owned(), count);
     }

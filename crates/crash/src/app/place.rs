@@ -92,8 +92,7 @@ impl FromStr for Place {
 
     fn from_str(text: &str) -> Result<Place, String> {
         parse(text).ok_or_else(|| {
-            "SCHEDULE/OPTIMISATIONS/MOMENT/CUT is wanted, such as nothing/both/12/but-3,7"
-                .to_owned()
+            "SCHEDULE/OPTIMISATIONS/MOMENT/CUT expected, such as nothing/both/12/but-3,7".to_owned()
         })
     }
 }

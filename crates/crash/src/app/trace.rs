@@ -79,7 +79,7 @@ impl Geometry {
             }
             (Start::Given, None) => Err(AppError::NoState {
                 place: "the trace".into(),
-                why: "it was recorded on an image of its own: --image FILE is wanted".into(),
+                why: "it was recorded on an image of its own: --image FILE is needed".into(),
             }),
             (Start::Empty, _) => self.make(matches!(ordering, MechanismKind::Journal(_))),
             (Start::Raw, _) => {

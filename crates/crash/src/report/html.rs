@@ -47,11 +47,11 @@ fn write_page(out: &mut String, report: &Report) -> std::fmt::Result {
         "<title>Crash states of {subject}</title>\n<style>{STYLE}</style>\n</head>\n<body>"
     )?;
     writeln!(out, "<h1>Crash states of {subject}</h1>")?;
-    let found = match (report.failures.len(), report.exhaustive) {
+    let found = match (report.failed_states(), report.exhaustive) {
         (0, true) => ("good", "Every state is right".to_owned()),
         (0, false) => ("good", "Every state that was visited is right".to_owned()),
         (1, _) => ("bad", "A state is not right".to_owned()),
-        (count, _) => ("bad", format!("{count} states are not right")),
+        (count, _) => ("bad", format!("{} states are not right", grouped(count))),
     };
     writeln!(out, "<p class=\"verdict {}\">{}</p>", found.0, found.1)?;
     writeln!(out, "<p>{}</p>", sentence(&report.explored))?;
@@ -255,6 +255,15 @@ mod tests {
             assert!(!page.contains(part), "{part} is in\n{page}");
         }
         assert_eq!(page, report().to_html());
+    }
+
+    #[test]
+    fn the_page_counts_all_states_that_failed() {
+        let mut report = report();
+        assert!(report.to_html().contains(">A state is not right<"));
+        report.coverage.insert("states_that_failed".into(), 1780);
+        assert!(report.to_html().contains(">1,780 states are not right<"));
+        assert_eq!(report.failed_states(), 1780);
     }
 
     #[test]

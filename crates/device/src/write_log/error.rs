@@ -39,7 +39,7 @@ pub enum LogError {
         reason: String,
     },
     /// It is a log of a kind that we do not know.
-    #[error("{log}: a log of a kind that is not supported: {reason}")]
+    #[error("{log}: an unsupported kind of log: {reason}")]
     Unsupported {
         /// The log's name.
         log: String,

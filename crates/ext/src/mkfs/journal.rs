@@ -40,10 +40,10 @@ pub(super) fn blocks(options: &Mkfs, sb: &Superblock) -> Result<u32, MkfsError> 
     );
     let has_features = options.journal_features != JournalFeatures::default();
     if !has_journal && (has_size || is_outside || has_features) {
-        return bad("a journal is described, but not has_journal");
+        return bad("journal options need has_journal (-t ext3)");
     }
     if (has_size || has_features) && is_outside {
-        return bad("a journal on another device is as that was made");
+        return bad("a journal on another device gets its options when that device is made");
     }
     if !has_journal || is_outside {
         return Ok(0);

@@ -78,7 +78,9 @@ impl MkfsJournal {
             return Err(MkfsError::BadOption(what));
         }
         if self.label.len() > 16 {
-            return Err(MkfsError::BadOption("the label has over 16 bytes".into()));
+            return Err(MkfsError::BadOption(
+                "the label has more than 16 bytes".into(),
+            ));
         }
         let size = self.size_bytes.unwrap_or(device_bytes);
         if size > device_bytes {
@@ -151,10 +153,10 @@ pub fn attach_journal(device: &dyn BlockDevice, file_system: [u8; 16]) -> Result
         return Ok(());
     }
     if !log.users.is_empty() {
-        return bad("it is another file system's journal; `mkfs -O journal_dev` makes it anew");
+        return bad("it is another file system's journal; `mkfs -O journal_dev` makes a new one");
     }
     if !log.is_empty() {
-        return bad("it is not empty; `mkfs -O journal_dev` makes it anew");
+        return bad("it is not empty; `mkfs -O journal_dev` makes a new one");
     }
     log.set_user(file_system);
     device.write(offset_bytes, &log.encode())?;

@@ -37,7 +37,7 @@ pub struct Mkfs {
     pub block_size: Option<u32>,
     /// Blocks in a group, a multiple of 8 from 256 to eight times the block size; as many as a bitmap block has bits where `None`.
     pub blocks_per_group: Option<u32>,
-    /// One inode for so many bytes; where `None` by size, as mke2fs.conf has it: 8192 below 3 MiB, 4096 below 512 MiB, 16384 below
+    /// Make one inode for this many bytes of space; where `None` by size, as mke2fs.conf has it: 8192 below 3 MiB, 4096 below 512 MiB, 16384 below
     /// 4 TiB, 32768 below 16 TiB.
     pub bytes_per_inode: Option<u64>,
     /// This many inodes at least, instead of `bytes_per_inode`.

@@ -15,7 +15,7 @@ use crate::journal;
 
 impl Stack {
     pub(super) fn first(&self) -> Result<&StackVolume> {
-        let none = || Error::Unsupported("a stack of no file systems".to_owned());
+        let none = || Error::Unsupported("the stack has no file systems".to_owned());
         self.volumes.first().ok_or_else(none)
     }
 
@@ -35,7 +35,7 @@ impl Stack {
         }
         match self.front < self.volumes.len() {
             true => Ok(()),
-            false => wrong("the stack's front is none of it".to_owned()),
+            false => wrong("the stack's front is not one of its volumes".to_owned()),
         }
     }
 }
@@ -208,13 +208,16 @@ impl<'o, 'v> Opening<'o, 'v> {
             Error::NotFound => {
                 let (name, path) = (&plan.name, String::from_utf8_lossy(&at.path));
                 Error::Unsupported(format!(
-                    "{name}: there is no {path} in whose place it could show"
+                    "{name}: the directory {path}, where it should appear, does not exist"
                 ))
             }
             other => other,
         })?;
         if file_type != FileType::Directory {
-            let what = format!("{}: where it is to show is no directory", plan.name);
+            let what = format!(
+                "{}: the place where it should appear is not a directory",
+                plan.name
+            );
             return Err(Error::Unsupported(what));
         }
         self.members.covers.insert((at.volume, inode), index);
@@ -356,7 +359,7 @@ impl<'o, 'v> Opening<'o, 'v> {
         let blocks = size_bytes / self.members.block_bytes;
         let name = String::from_utf8_lossy(&path.path).into_owned();
         if file_type != FileType::Regular || blocks == 0 {
-            let what = format!("{name} is no file of at least a block");
+            let what = format!("{name} is not a file of at least one block");
             return Err(Error::Unsupported(what));
         }
         if self.members.is_in_use(path.volume, inode) {
@@ -434,7 +437,7 @@ impl<'o, 'v> Opening<'o, 'v> {
         let is_second = matches!(kind, MechanismKind::Journal(_)) && self.members.log().is_some();
         match is_second {
             true => Err(Error::Unsupported(
-                "a second journal in one stack: one file system of a stack may have one".to_owned(),
+                "only one file system of a stack can have a journal".to_owned(),
             )),
             false => Ok(kind),
         }

@@ -24,18 +24,18 @@ const WHAT: &str = "crash app";
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Both commands are run by `sh -c`, with the mount as their directory, in $1 and in $BACKSTITCH_DIR. The check fails with any
-exit code but 0. It may write: each state is a copy. It also finds
+exit code but 0. It may write: each state is a copy. It also gets
   $BACKSTITCH_OUTPUT       the path of a file with what the program had written to its standard output before the crash: what
-                           it had said was done must be done. The program must not keep it in a buffer of its own.
+                           it reported as done must be done. The program must not buffer that output.
 
 Without --run, --trace names a trace recorded before. The same trace, seed and check make the same report. `backstitch crash fs
 --workload FILE` explores a trace too, with the file system's promises as the judge.
 
-With --ordering async, a state in which fsck finds more than it may repair unasked is a failure of its own.
+With --ordering async, a state with damage that `fsck -p` does not repair is a failure too.
 
 Root is not needed where FUSE allows a user to mount.
 
-Exit status: 0 no failure, 1 a failure, or it could not be done, 2 usage.
+Exit status: 0 no failure found, 1 a failure found or the command could not run, 2 wrong usage.
 
 Examples:
   backstitch crash app --run 'sh save.sh' --check 'sh check.sh'
@@ -60,7 +60,7 @@ pub(crate) struct Args {
     /// How many states to check at most
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     states: u64,
-    /// What chooses the samples
+    /// The seed of the random samples
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
     /// How long the check may take for a state; longer is a failure
@@ -81,10 +81,11 @@ pub(crate) struct Args {
     /// Start on a volume of zeros, which the program finds as the one file `volume`: what it writes are blocks (see mount -o raw)
     #[arg(long, requires = "run", conflicts_with_all = ["image"])]
     raw: bool,
-    /// With --run, where the trace goes; without, the trace to explore
+    /// With --run, where the trace goes (by default it is kept only where a state fails, as backstitch-crash-app.trace in the
+    /// current directory); without, the trace to explore
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Look at this state of --trace alone, as a failure's report names it
+    /// Look only at this state of --trace, named as in a failure's report
     #[arg(long, value_name = "PLACE", requires = "trace", conflicts_with = "run")]
     replay: Option<String>,
     /// Explore what would be left if the program had not used patchgroups (`order` and `depend` use them too)
@@ -96,37 +97,54 @@ pub(crate) struct Args {
 
 fn ordering(text: &str) -> std::result::Result<Ordering, String> {
     text.parse()
-        .map_err(|_| "no ordering that is there: soft, async, sync, journal=ordered, journal=writeback, journal=full".to_owned())
+        .map_err(|_| "unknown ordering; one of soft, async, sync, journal=ordered, journal=writeback, journal=full expected".to_owned())
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let stop = Arc::new(AtomicBool::new(false));
     stop_on_signals(WHAT, &stop)?;
-    let (trace, place) = match &args.run {
+    let trace_place = args.trace.clone().unwrap_or_else(unnamed_trace);
+    let recorded = match &args.run {
         Some(command) => recorded(args, command, &stop)?,
-        None => {
-            let path = args.trace.clone().unwrap_or_default();
-            (Trace::load(&path).map_err(failed)?, path)
-        }
+        None => Trace::load(&trace_place).map_err(failed)?,
     };
-    let trace = match args.without_groups {
-        true => trace.without_groups(),
-        false => trace,
+    if args.run.is_some() && args.trace.is_some() {
+        recorded.save(&trace_place).map_err(failed)?;
+    }
+    let stripped = args
+        .without_groups
+        .then(|| recorded.clone().without_groups());
+    let trace = stripped.as_ref().unwrap_or(&recorded);
+    let options = options(args, &trace_place, stop);
+    let mut report = match &args.replay {
+        Some(state) => replay(trace, &options, state).map_err(failed)?,
+        None => explored(trace, &options)?,
     };
-    let options = options(args, &place, stop);
-    let report = match &args.replay {
-        Some(state) => replay(&trace, &options, state).map_err(failed)?,
-        None => explored(&trace, &options)?,
-    };
-    if args.run.is_some() && args.trace.is_none() && report.is_good() {
-        // There is nothing to replay.
-        let _ = std::fs::remove_file(&place);
+    if args.trace.is_none() && !report.is_good() {
+        // A failing state is nothing without the trace. As it was recorded: the replay lines say --without-groups themselves.
+        recorded.save(&trace_place).map_err(failed)?;
+        report.notes.push(format!(
+            "The replay lines need the trace, which is in {}; the next failing run here replaces it, unless --trace FILE names another place.",
+            trace_place.display()
+        ));
     }
     args.output.finish(WHAT, &report)
 }
 
-/// Runs the program. Its trace goes to a file, for a state is nothing without it.
-fn recorded(args: &Args, command: &str, stop: &Arc<AtomicBool>) -> Result<(Trace, PathBuf)> {
+/// Where the trace of a failing program goes if nobody named a place: the current directory, or the one for temporary files where
+/// that cannot be written.
+fn unnamed_trace() -> PathBuf {
+    match rustix::fs::access(".", rustix::fs::Access::WRITE_OK) {
+        Ok(()) => PathBuf::from("backstitch-crash-app.trace"),
+        Err(_) => {
+            let name = format!("backstitch-crash-app-{}.trace", std::process::id());
+            std::env::temp_dir().join(name)
+        }
+    }
+}
+
+/// Runs the program.
+fn recorded(args: &Args, command: &str, stop: &Arc<AtomicBool>) -> Result<Trace> {
     let geometry = match &args.image {
         Some(path) => Geometry::of_image(path).map_err(failed)?,
         None => Geometry {
@@ -134,7 +152,7 @@ fn recorded(args: &Args, command: &str, stop: &Arc<AtomicBool>) -> Result<(Trace
             block_bytes: match args.block_size {
                 1024 | 2048 | 4096 => args.block_size as u32,
                 other => {
-                    let why = format!("a block size of {other}: 1024, 2048 or 4096 is wanted");
+                    let why = format!("a block size of {other}: 1024, 2048 or 4096 expected");
                     return Err(Error::usage(WHAT, why));
                 }
             },
@@ -169,16 +187,7 @@ fn recorded(args: &Args, command: &str, stop: &Arc<AtomicBool>) -> Result<(Trace
         image: args.image.clone(),
         stop: stop.clone(),
     };
-    let trace = program.record().map_err(failed)?;
-    let place = match &args.trace {
-        Some(path) => path.clone(),
-        None => {
-            let name = format!("backstitch-crash-app-{}.trace", std::process::id());
-            std::env::temp_dir().join(name)
-        }
-    };
-    trace.save(&place).map_err(failed)?;
-    Ok((trace, place))
+    program.record().map_err(failed)
 }
 
 fn failed(error: AppError) -> Error {

@@ -28,7 +28,7 @@ that flushes what it repairs, as e2fsck does, is faster with TMPDIR=/dev/shm.
 
 LOG comes from `backstitch crash record`, from QEMU's blklogwrites driver, or from Linux's dm-log-writes.
 
-Exit status: 0 no failure, 1 a failure, or it could not be done, 2 usage.
+Exit status: 0 no failure found, 1 a failure found or the command could not run, 2 wrong usage.
 
 Examples:
   backstitch crash device --base before.img --log writes.log --check 'e2fsck -fy $1 > /dev/null; e2fsck -fn $1'
@@ -48,7 +48,7 @@ pub(crate) struct Args {
     /// About how many different states to check at most; samples, if there are more
     #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     states: u64,
-    /// What chooses the samples
+    /// The seed of the random samples
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
     /// Tear writes at sectors of 512 bytes
@@ -63,7 +63,7 @@ pub(crate) struct Args {
     /// How many states to check at once; by default one for each CPU, four at most
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     jobs: Option<u16>,
-    /// Look at this state alone, as a failure's report names it
+    /// Look only at this state, named as in a failure's report
     #[arg(long, value_name = "CUT:HEX")]
     replay: Option<String>,
     #[command(flatten)]

@@ -32,11 +32,11 @@ const SIZES: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;
   ace:1, ace:2     ACE's sequences of one and two operations, each with fsync or sync
   seq:1, seq:2     one and two operations on a small tree, each with fsync, fdatasync, sync or nothing
   random:N         N random ones of up to fifteen operations
-  flushed:N        N of programs that fsync each file that they make and all that they append, mostly
+  flushed:N        N of programs that fsync most of what they create and append
   FILE             ACE's files (lines of '## NAME' between workloads), or a script as --script takes it, or a recorded trace
 More than one may be given, with commas. Those of two operations come in an order that depends on the seed.
 
-Exit status: 0 no failure, 1 a failure, or it could not be done, 2 usage.
+Exit status: 0 no failure found, 1 a failure found or the command could not run, 2 wrong usage.
 
 Examples:
   backstitch crash fs
@@ -52,7 +52,7 @@ pub(crate) struct Args {
         default_value = "soft"
     )]
     ordering: Vec<Ordering>,
-    /// What to do, see below
+    /// The workloads, see below
     #[arg(
         long,
         value_name = "WORKLOAD,…",
@@ -60,19 +60,19 @@ pub(crate) struct Args {
         default_value = "ace:1"
     )]
     workload: Vec<String>,
-    /// Do this: operations with semicolons between them
+    /// Operations to run, separated by semicolons
     #[arg(long, value_name = "OPERATIONS", conflicts_with = "workload")]
     script: Option<String>,
-    /// End after about so many states of each mechanism
+    /// Stop after about N states of each mechanism
     #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true, value_parser = clap::value_parser!(u64).range(1..))]
     states: u64,
-    /// End each workload, under each variant, after about so many
+    /// Stop each workload, under each variant, after about N states
     #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true, value_parser = clap::value_parser!(u64).range(1..))]
     states_each: u64,
-    /// What chooses the samples
+    /// The seed of the random samples
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
-    /// Tear blocks on their way at sectors of 512 bytes; the unit in which order is kept (atomic=) is the sector then
+    /// Tear blocks at sectors of 512 bytes; order is then kept between sectors (atomic=512)
     #[arg(long)]
     torn: bool,
     /// Keep order between units of this size: block, or a number of bytes (as atomic= of mount)
@@ -89,22 +89,22 @@ pub(crate) struct Args {
     /// Sample moments with more sets of changes than this
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     exhaustive: usize,
-    /// So many random sets at those
+    /// How many random sets to take at those moments
     #[arg(long, value_name = "N", default_value_t = 1000)]
     samples: usize,
-    /// Reclaim one state in so many to the end, with crashes inside; none with 0
-    #[arg(long, value_name = "EVERY", default_value_t = 64)]
+    /// Reclaim every Nth state to the end, with crashes inside; 0 for none
+    #[arg(long, value_name = "N", default_value_t = 64)]
     reclaim: u64,
-    /// And one of those in so many once more while somebody uses the file system; as many as with --reclaim, where not given
-    #[arg(long, value_name = "EVERY")]
+    /// Reclaim every Nth of those again while the file system is in use; by default as --reclaim
+    #[arg(long, value_name = "N")]
     in_use: Option<u64>,
-    /// Have e2fsck look at one state in so many
-    #[arg(long, value_name = "EVERY", default_value_t = 0)]
+    /// Have e2fsck check every Nth state
+    #[arg(long, value_name = "N", default_value_t = 0)]
     e2fsck: u64,
-    /// Have the kernel mount and read one state in so many (needs root)
-    #[arg(long, value_name = "EVERY", default_value_t = 0)]
+    /// Have the kernel mount and read every Nth state (needs root)
+    #[arg(long, value_name = "N", default_value_t = 0)]
     kernel: u64,
-    /// End after so many failures
+    /// Stop after N failures
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     failures: u32,
     /// The size of a block
@@ -113,16 +113,16 @@ pub(crate) struct Args {
     /// The size of the image
     #[arg(short, long, value_name = "SIZE", default_value = "8M", value_parser = size::parse)]
     size: u64,
-    /// Have the journal on a device of its own, under the orderings that have one
+    /// Put the journal on a device of its own, under the orderings that use one
     #[arg(long)]
     journal_dev: bool,
-    /// Have its commit records written together with what they commit, as `mkfs --journal-async-commit` does
+    /// Write its commit records together with what they commit, as `mkfs --journal-async-commit` does
     #[arg(long)]
     journal_async_commit: bool,
-    /// How many threads work; by default one for each CPU
+    /// The number of threads; by default one for each CPU
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
-    /// Look at this state of the script alone, as a failure's report names it
+    /// Look only at this state of the script, named as in a failure's report
     #[arg(long, value_name = "STATE", requires = "script")]
     replay: Option<String>,
     #[command(flatten)]

@@ -28,7 +28,7 @@ pub(super) struct Output {
     /// Write the image of the first failing state, or of the replayed one, to FILE
     #[arg(long, value_name = "FILE")]
     pub(super) keep: Option<PathBuf>,
-    /// Write the report as a page
+    /// Write the report as an HTML page to FILE
     #[arg(long, value_name = "FILE")]
     pub(super) html: Option<PathBuf>,
     /// Print the report as one JSON document
@@ -99,12 +99,11 @@ fn summary(report: &Report) -> String {
     }
     let (states, distinct) = (report.states, report.distinct);
     line(report.explored.clone());
-    let verdict = match report.failures.len() {
-        0 => "no failure".to_owned(),
-        _ => {
-            let failed = report.coverage.get("states_that_failed").copied();
-            format!("{} failed", failed.unwrap_or(report.failures.len() as u64))
-        }
+    let verdict = match (report.failed_states(), report.failures.len() as u64) {
+        (0, _) => "no failure".to_owned(),
+        // Those that are shown were chosen among many: one of each kind.
+        (failed, shown) if failed > shown => format!("{failed} failed, {shown} of them shown"),
+        (failed, _) => format!("{failed} failed"),
     };
     let rate = report.states_per_second;
     let rate = rate.map_or(String::new(), |rate| format!(", {rate:.0} a second"));
@@ -113,7 +112,7 @@ fn summary(report: &Report) -> String {
     ));
     let refused = report.coverage.get("operations_answered_with_an_error");
     if let Some(refused) = refused {
-        line(format!("{refused} operations were answered with an error"));
+        line(format!("{refused} operations failed with an error"));
     }
     report
         .notes

@@ -26,7 +26,7 @@ const WHAT: &str = "crash record";
   losetup --find --show --direct-io=on /run/rec/disk     say /dev/loop0
   mount /dev/loop0 /mnt                                  any file system of the kernel's
   echo hello > /mnt/a; sync -f /mnt/a
-  echo 'a is safe' > /run/rec/mark                       what a check may insist on from here on
+  echo 'a is safe' > /run/rec/mark                       a check may rely on this from here on
   umount /mnt; losetup -d /dev/loop0
   backstitch umount /run/rec                             or umount, or fusermount3 -u
   backstitch crash device --base before.img --log writes.log --check 'e2fsck -fy $1 > /dev/null; e2fsck -fn $1'")]
@@ -35,7 +35,7 @@ pub(crate) struct Args {
     image: PathBuf,
     /// Where to mount the recorder: an empty directory
     dir: PathBuf,
-    /// The log to write, in place of one that is there
+    /// The log to write; an existing one is replaced
     #[arg(long, value_name = "LOG")]
     log: PathBuf,
     /// First copy the image to FILE, for `crash device --base FILE`

@@ -1,0 +1,88 @@
+//! Walking the trees of an image.
+
+use crate::error::Result;
+use crate::image::{Held, Image, joined};
+use backstitch_vfs::InodeNumber;
+use std::collections::HashSet;
+use std::vec::IntoIter;
+
+/// A file that a walk has come to.
+pub(crate) struct Visited<'a> {
+    /// Its path.
+    pub(crate) path: &'a [u8],
+    /// The file.
+    pub(crate) held: &'a Held,
+    /// How many directories lie between the start and it: 0 for the start itself.
+    pub(crate) depth: usize,
+}
+
+/// When a walk shows a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Before what is in it.
+    Before,
+    /// After what is in it.
+    After,
+}
+
+/// A directory whose names are being visited.
+struct Frame {
+    path: Vec<u8>,
+    held: Held,
+    names: IntoIter<Vec<u8>>,
+}
+
+/// Visits everything below a path down to `depth_max`, the path itself included. Names come sorted; symbolic links are not followed.
+/// There is no recursion: an image may nest deeper than a stack.
+pub(crate) fn walk(
+    image: &Image,
+    path: &[u8],
+    start: Held,
+    depth_max: usize,
+    order: Order,
+    visit: &mut dyn FnMut(&Visited<'_>) -> Result<()>,
+) -> Result<()> {
+    let mut seen: HashSet<InodeNumber> = HashSet::new();
+    let mut stack: Vec<Frame> = Vec::new();
+    let mut next = Some((path.to_vec(), start));
+    loop {
+        if let Some((path, held)) = next.take() {
+            let depth = stack.len();
+            let is_entered = held.is_directory() && depth < depth_max;
+            if !is_entered || order == Order::Before {
+                let (path, held) = (&path[..], &held);
+                visit(&Visited { path, held, depth })?;
+            }
+            if is_entered {
+                if !seen.insert(held.inode()) {
+                    let why = "this directory has two names: the file system is corrupt";
+                    return Err(image.error(&path, why));
+                }
+                let names = image.names(held.inode());
+                let mut names = names.map_err(|error| image.error(&path, error))?;
+                names.sort_unstable();
+                let names = names.into_iter();
+                stack.push(Frame { path, held, names });
+            }
+        }
+        let Some(frame) = stack.last_mut() else {
+            return Ok(());
+        };
+        match frame.names.next() {
+            Some(name) => {
+                let path = joined(&frame.path, &name);
+                let found = image.engine.lookup(frame.held.inode(), &name);
+                let found = found.map_err(|error| image.error(&path, error))?;
+                next = Some((path, image.hold(found)));
+            }
+            None => {
+                let done = stack.pop();
+                if let (Some(Frame { path, held, .. }), Order::After) = (done, order) {
+                    let depth = stack.len();
+                    let (path, held) = (&path[..], &held);
+                    visit(&Visited { path, held, depth })?;
+                }
+            }
+        }
+    }
+}

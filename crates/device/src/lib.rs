@@ -25,6 +25,7 @@
 //! [`FaultDevice`] fails when it is told to. [`SlowFlushDevice`] charges for flushes.
 //! [`PartitionDevice`](partition::PartitionDevice) is a part of another device, [`JoinedDevice`] is several devices, one behind the
 //! other. [`LoggingDevice`](write_log::LoggingDevice) remembers in a file, in the format that Linux and QEMU write too; see [`write_log`].
+//! [`signature`] says what a device holds that is not ours.
 
 mod ahead;
 mod aligned;
@@ -39,6 +40,7 @@ mod memory;
 mod overlay;
 pub mod partition;
 mod recording;
+pub mod signature;
 mod slow;
 mod volatile;
 pub mod write_log;

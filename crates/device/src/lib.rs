@@ -36,6 +36,7 @@ mod fault;
 mod file;
 mod holder;
 mod joined;
+mod lock;
 mod memory;
 mod overlay;
 pub mod partition;

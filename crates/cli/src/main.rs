@@ -1,16 +1,18 @@
 //! The `backstitch` command: file systems in images, mounted or not.
 //!
 //! This crate parses the command line, opens images, and prints. It depends on everything below; nothing depends on it. Each
-//! command has a module in [`commands`]; what several need is here: errors as one line ([`error`]), sizes ([`size`]), images
-//! opened in process ([`image`]), trees on either side of a copy ([`tree`]), tables and times ([`show`]).
+//! command has a module in [`commands`]; what several need is here: errors as one line ([`error`]), sizes ([`size`]), what an image's name means
+//! ([`named`]), images opened in process ([`image`]), what is not ours ([`foreign`]), trees on either side of a copy ([`tree`]), tables and times ([`show`]).
 
 mod allocator;
 mod args;
 mod commands;
 mod error;
+mod foreign;
 mod host_memory;
 mod image;
 mod logging;
+mod named;
 mod options;
 mod pattern;
 mod show;

@@ -2,7 +2,7 @@
 
 use crate::commands::{
     bench, cat, completions, cp, crash, depend, find, fsck, info, journal, later, ln, ls, man,
-    mkdir, mkfs, mount, mv, order, rm, snapshot, stat, stats, sync, umount,
+    mkdir, mkfs, mount, mv, order, rm, snapshot, stat, stats, sync, umount, undo,
 };
 use clap::{Parser, Subcommand};
 
@@ -65,6 +65,8 @@ pub(crate) enum Command {
     Find(find::Args),
     /// Check a file system, and repair it
     Fsck(fsck::Args),
+    /// Take a repair back, by the undo file that it wrote
+    Undo(undo::Args),
     /// Look at the journal of a file system
     Journal(journal::Args),
     /// Explore what a crash can leave: of a file system, of a program, of any device's writes

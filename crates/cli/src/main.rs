@@ -19,6 +19,7 @@ mod show;
 mod size;
 mod stack;
 mod tree;
+mod undo_file;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches};

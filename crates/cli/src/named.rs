@@ -210,6 +210,24 @@ impl Named {
         Ok((device, Some(part)))
     }
 
+    /// Where in the file it begins, by the table of its partitions.
+    pub(crate) fn offset(&self, what: &str) -> Result<u64> {
+        match &self.part {
+            Part::Whole => Ok(0),
+            Part::Range(offset, _) => Ok(*offset),
+            Part::Partition(name) => {
+                let read_only = OpenOptions {
+                    read_only: true,
+                    ..OpenOptions::default()
+                };
+                let failed = |error| Error::at_path(what, &self.file, error);
+                let device = FileDevice::open_for_parts(&self.file, read_only).map_err(failed)?;
+                let table = PartitionTable::read(&device).map_err(failed)?;
+                Ok(self.partition(what, table, name)?.range.start)
+            }
+        }
+    }
+
     fn partition(
         &self,
         what: &str,

@@ -240,7 +240,9 @@ fn no_command_advises_to_overwrite_what_is_not_ours() {
             let refused = bench.line(line).refused(code).stderr;
             // A mount has the path from the root on.
             let dir = format!("{}/", bench.path("").display());
-            let refused = refused.replace(dir.trim_end_matches('/'), "").replace(" /x", " x");
+            let refused = refused
+                .replace(dir.trim_end_matches('/'), "")
+                .replace(" /x", " x");
             assert!(
                 refused.contains(name) && refused.contains(hint),
                 "{line}: {refused}"

@@ -27,6 +27,7 @@ pub(crate) mod stat;
 pub(crate) mod stats;
 pub(crate) mod sync;
 pub(crate) mod umount;
+pub(crate) mod undo;
 
 use crate::args::Command;
 use crate::error::Result;
@@ -52,6 +53,7 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
         Command::Mv(args) => mv::run(&args),
         Command::Find(args) => find::run(&args),
         Command::Fsck(args) => return fsck::run(&args),
+        Command::Undo(args) => undo::run(&args),
         Command::Journal(args) => journal::run(&args),
         Command::Crash(args) => return crash::run(&args),
         Command::Trace(_) => later::refuse("trace"),

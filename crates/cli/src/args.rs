@@ -3,7 +3,7 @@
 use crate::commands::{
     bench, cat, chmod, chown, completions, cp, crash, depend, df, du, find, fsck, info, journal,
     later, ln, ls, man, mkdir, mkfs, mount, mv, order, rm, snapshot, stat, stats, sync, touch,
-    tune, umount, xattr,
+    tune, umount, undo, xattr,
 };
 use clap::{Parser, Subcommand};
 
@@ -82,6 +82,8 @@ pub(crate) enum Command {
     Tune(tune::Args),
     /// Check a file system, and repair it
     Fsck(fsck::Args),
+    /// Take a repair back, by the undo file that it wrote
+    Undo(undo::Args),
     /// Look at the journal of a file system
     Journal(journal::Args),
     /// Explore the states that a crash can leave: of a file system, a program's files, any device

@@ -1,9 +1,10 @@
 //! Images opened in process: no mount, no root.
 
 use crate::error::{Error, Result, USAGE, host};
+use crate::foreign;
+use crate::named::Named;
 use crate::pattern;
-use backstitch_device::partition::{PartitionDevice, PartitionTable};
-use backstitch_device::{BlockDevice, FileDevice, OpenOptions, SlowFlushDevice, VolatileDevice};
+use backstitch_device::{BlockDevice, OpenOptions, SlowFlushDevice, VolatileDevice};
 use backstitch_ext::Ext2;
 use backstitch_layout::LayoutKind;
 use backstitch_vfs::{
@@ -115,11 +116,8 @@ pub(crate) fn open_device(
         read_only: options.read_only,
         unsafe_no_flush: options.unsafe_no_flush,
     };
-    let (file, partition) = match partition_of(path) {
-        Some((file, partition)) => (file, Some(partition)),
-        None => (path.to_owned(), None),
-    };
-    let device = FileDevice::open(&file, open).map_err(|e| Error::at_path(what, &file, e))?;
+    let named = Named::of(what, path)?;
+    let (device, part) = named.open(what, open)?;
     let device: Arc<dyn BlockDevice> = match options.volatile_seed {
         Some(seed) => Arc::new(VolatileDevice::new(Arc::new(device), seed)),
         None => Arc::new(device),
@@ -128,45 +126,13 @@ pub(crate) fn open_device(
         Some(delay) => Arc::new(SlowFlushDevice::new(device, delay)),
         None => device,
     };
-    match partition {
-        Some(name) => open_partition(what, &file, device, &name),
-        None => Ok(device),
-    }
-}
-
-/// Whether a partition may be called so.
-pub(crate) fn may_name_partition(name: &str) -> bool {
-    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric())
-}
-
-/// `IMAGE#NAME`, where no file is called so.
-fn partition_of(path: &Path) -> Option<(PathBuf, String)> {
-    let (file, name) = path.to_str()?.rsplit_once('#')?;
-    (may_name_partition(name) && !path.exists() && Path::new(file).exists())
-        .then(|| (file.into(), name.to_owned()))
-}
-
-/// The partition of that name.
-fn open_partition(
-    what: &str,
-    disk_path: &Path,
-    disk: Arc<dyn BlockDevice>,
-    name: &str,
-) -> Result<Arc<dyn BlockDevice>> {
-    let failed = |why: &dyn std::fmt::Display| Error::at_path(what, disk_path, why);
-    let table = PartitionTable::read(&*disk).map_err(|error| failed(&error))?;
-    let Some(table) = table else {
-        return Err(failed(&format!(
-            "no partition '{name}': it has no partition table"
-        )));
+    let Some(part) = part else {
+        return Ok(device);
     };
-    let Some(partition) = table.get(name) else {
-        let known: Vec<&str> = table.partitions.iter().map(|p| p.name.as_str()).collect();
-        let error = failed(&format!("it has no partition '{name}'"));
-        return Err(error.hint(format!("it has {}", known.join(", "))));
-    };
-    let partition = PartitionDevice::new(disk, partition).map_err(|error| failed(&error))?;
-    Ok(Arc::new(partition))
+    let device = part.on(device);
+    Ok(Arc::new(device.map_err(|error| {
+        Error::at_path(what, &named.file, error)
+    })?))
 }
 
 /// The moment of this call.
@@ -274,7 +240,7 @@ pub(crate) fn default_ordering(
 ) -> Result<Ordering> {
     match journal::default_ordering(device, journal_device, &Ext2) {
         Err(_) if Ext2.block_bytes(device).is_err() => Ok(Ordering::Soft),
-        found => found.map_err(|error| Error::at_path(what, name, error)),
+        found => found.map_err(|error| foreign::explained(what, name, device, error)),
     }
 }
 
@@ -299,8 +265,9 @@ pub(crate) fn on_fresh_device<T>(
         ..MountOptions::default()
     };
     let failed = |error: backstitch_vfs::Error| Error::at_path(what, name, error);
-    let engine =
-        Engine::mount_with_journal(device, journal_device, &Ext2, &options).map_err(failed)?;
+    let engine = Engine::mount_with_journal(device.clone(), journal_device, &Ext2, &options)
+        .map_err(|error| foreign::explained(what, name, &*device, error))?;
+    drop(device);
     let image = Image {
         what,
         name: name.to_owned(),

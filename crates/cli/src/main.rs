@@ -1,8 +1,8 @@
 //! The `backstitch` command: file systems in images, mounted or not.
 //!
 //! This crate parses the command line, opens images, and prints. It depends on everything below; nothing depends on it. Each
-//! command has a module in [`commands`]; what several need is here: errors as one line ([`error`]), sizes ([`size`]), images
-//! opened in process ([`image`]), walks through them ([`walk`]), trees on either side of a copy ([`tree`]), tables and times
+//! command has a module in [`commands`]; what several need is here: errors as one line ([`error`]), sizes ([`size`]), what an image's
+//! name means ([`named`]), images opened in process ([`image`]), what is not ours ([`foreign`]), walks through them ([`walk`]), trees on either side of a copy ([`tree`]), tables and times
 //! ([`show`]), permissions and moments as they are written ([`mode`], [`time`]).
 
 mod allocator;
@@ -10,11 +10,13 @@ mod args;
 mod base64;
 mod commands;
 mod error;
+mod foreign;
 mod host_memory;
 mod image;
 mod interrupt;
 mod logging;
 mod mode;
+mod named;
 mod options;
 mod pattern;
 mod show;
@@ -22,6 +24,7 @@ mod size;
 mod stack;
 mod time;
 mod tree;
+mod undo_file;
 mod walk;
 
 use clap::error::ErrorKind;

@@ -1,6 +1,6 @@
 //! Mount options: `-o ro,cache=1G,…`.
 
-use crate::image::may_name_partition;
+use crate::named::may_name_partition;
 use crate::size;
 use backstitch_vfs::{LEAST_CACHE_BYTES, Optimisations};
 use std::fmt;
@@ -33,6 +33,10 @@ pub(crate) struct Options {
     pub(crate) flush_delay: Option<Duration>,
     /// The partition of the image that holds the file system.
     pub(crate) partition: Option<String>,
+    /// Where the file system begins in the image, in bytes.
+    pub(crate) offset_bytes: Option<u64>,
+    /// How much of the image from there on it may use, in bytes.
+    pub(crate) size_limit_bytes: Option<u64>,
     /// Reads never move access times.
     pub(crate) no_access_times: bool,
     /// Device nodes work; where not said, they do if root mounts.
@@ -119,6 +123,8 @@ impl Default for Options {
             volatile_seed: None,
             flush_delay: None,
             partition: None,
+            offset_bytes: None,
+            size_limit_bytes: None,
             no_access_times: false,
             devices: None,
             set_user_id: None,
@@ -201,7 +207,8 @@ fn apply(options: &mut Options, word: &str) -> Result<(), String> {
         "report_once" => options.report_once = true,
         "noexec" => options.execute = false,
         "cache" | "expire" | "commit" | "opt" | "volatile" | "flush_ms" | "partition"
-        | "reclaim_wait" | "threads" | "ordering" | "journal_dev" | "atomic" | "stack" => {
+        | "offset" | "sizelimit" | "reclaim_wait" | "threads" | "ordering" | "journal_dev"
+        | "atomic" | "stack" => {
             return Err(format!("option '{name}' needs a value: {name}=…"));
         }
         _ if GENERIC.contains(&name) || name.starts_with("x-") => {}
@@ -251,6 +258,13 @@ fn apply_value(options: &mut Options, name: &str, value: &str) -> Result<(), Str
                 ));
             }
             options.partition = Some(value.to_owned());
+        }
+        "offset" | "sizelimit" => {
+            let bytes = size::parse(value).map_err(|e| format!("option '{name}': {e}"))?;
+            match name {
+                "offset" => options.offset_bytes = Some(bytes),
+                _ => options.size_limit_bytes = Some(bytes),
+            }
         }
         "ordering" => options.ordering = Some(value.to_owned()),
         "atomic" => {
@@ -321,6 +335,8 @@ mod tests {
             "flush_ms=-1",
             "partition=",
             "partition=a/b",
+            "offset=x",
+            "sizelimit",
             "flush_ms=NaN",
             "atomic=256",
             "atomic=1000",

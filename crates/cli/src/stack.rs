@@ -233,7 +233,7 @@ pub(crate) fn inspect(
 ) -> Result<Vec<VolumeInfo>> {
     stack
         .inspect(device, crate::image::now())
-        .map_err(|error| Error::at_path(what, image, error))
+        .map_err(|error| crate::foreign::explained(what, image, device, error))
 }
 
 #[cfg(test)]

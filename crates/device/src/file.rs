@@ -6,10 +6,11 @@
 
 use crate::ahead::Ahead;
 use crate::direct::{Direct, write_all_at};
-use crate::holder::{lock_holder, loop_device_over};
+use crate::holder::writer;
+use crate::lock::Lock;
 use crate::{BlockDevice, Buffer, DeviceError, Result, WriteRequest, check_range};
 use parking_lot::Mutex;
-use rustix::fs::{Advice, FallocateFlags, FlockOperation, OFlags, SeekFrom as At, seek};
+use rustix::fs::{Advice, FallocateFlags, OFlags, SeekFrom as At, seek};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut, Seek, SeekFrom};
@@ -60,6 +61,45 @@ impl FileDevice {
     /// [`DeviceError::Open`] if the host refuses or the path is neither, [`DeviceError::Busy`] with the holder's name if somebody
     /// else has it open.
     pub fn open(path: &Path, options: OpenOptions) -> Result<Self> {
+        Self::open_as(path, options, false)
+    }
+
+    /// As [`open`](Self::open), for using parts of it, each of which is [claimed](Self::claim) first. Others may use other parts
+    /// meanwhile; nobody may write the whole.
+    ///
+    /// A block device is claimed (`O_EXCL`) by the first of several such writers, for as long as he has it open.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn open_for_parts(path: &Path, options: OpenOptions) -> Result<Self> {
+        Self::open_as(path, options, true)
+    }
+
+    /// Keeps everybody else off a part of a device that was [opened for its parts](Self::open_for_parts): off any that overlaps with
+    /// it, if one of the two is for writing.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Busy`] with the holder's name, [`DeviceError::OutOfRange`] where the device ends before the part does.
+    pub fn claim(&self, part: Range<u64>) -> Result<()> {
+        let length = part.end.saturating_sub(part.start);
+        check_range(&self.name, self.size_bytes, part.start, length)?;
+        match length {
+            0 => Ok(()),
+            _ => self.lock().part(part),
+        }
+    }
+
+    fn lock(&self) -> Lock<'_> {
+        Lock {
+            file: &self.file,
+            name: &self.name,
+            read_only: self.options.read_only,
+        }
+    }
+
+    fn open_as(path: &Path, options: OpenOptions, for_parts: bool) -> Result<Self> {
         let name = path.display().to_string();
         let cannot = |reason: String| DeviceError::Open {
             device: name.clone(),
@@ -75,17 +115,35 @@ impl FileDevice {
         }
         let mut how = std::fs::OpenOptions::new();
         how.read(true).write(!options.read_only);
-        if kind.is_block_device() && !options.read_only {
+        let claims = kind.is_block_device() && !options.read_only;
+        if claims {
             how.custom_flags(OFlags::EXCL.bits() as i32);
         }
-        let file = how.open(path).map_err(|error| match error.raw_os_error() {
-            Some(code) if code == Errno::BUSY.raw_os_error() => DeviceError::Busy {
-                device: name.clone(),
-                holder: "the kernel (mounted, or part of another device)".to_owned(),
-            },
-            _ => cannot(reason_of(&error)),
+        let opened = how.open(path);
+        let is_busy =
+            |error: &std::io::Error| error.raw_os_error() == Some(Errno::BUSY.raw_os_error());
+        let is_taken = opened.as_ref().is_err_and(is_busy);
+        let opened = match is_taken && for_parts {
+            true => how.custom_flags(0).open(path),
+            false => opened,
+        };
+        let file = opened.map_err(|error| match is_busy(&error) {
+            true => in_the_kernel(&name),
+            false => cannot(reason_of(&error)),
         })?;
-        Self::from_file(file, name, options)
+        let lock = Lock {
+            file: &file,
+            name: &name,
+            read_only: options.read_only,
+        };
+        if claims && for_parts && lock.is_claimed_by_us() != is_taken {
+            return Err(in_the_kernel(&name));
+        }
+        match for_parts {
+            true => lock.parts()?,
+            false => lock.whole()?,
+        }
+        Self::from_locked(file, name, options)
     }
 
     /// Makes a sparse image file of `size_bytes`, or cuts or extends the one that is there, and opens it for writing. What an
@@ -95,14 +153,25 @@ impl FileDevice {
     ///
     /// As [`open`](Self::open); also when the file cannot be made or given that size.
     pub fn create(path: &Path, size_bytes: u64) -> Result<Self> {
+        if std::fs::metadata(path).is_ok_and(|data| data.file_type().is_block_device()) {
+            return Self::open(path, OpenOptions::default());
+        }
+        let mut device = Self::open_or_make(path)?;
+        device.resize(size_bytes)?;
+        Ok(device)
+    }
+
+    /// Opens an image file for writing, made empty where there is none; what is there stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open); also when the file cannot be made.
+    pub fn open_or_make(path: &Path) -> Result<Self> {
         let name = path.display().to_string();
         let cannot = |error: std::io::Error| DeviceError::Open {
             device: name.clone(),
             reason: reason_of(&error),
         };
-        if std::fs::metadata(path).is_ok_and(|data| data.file_type().is_block_device()) {
-            return Self::open(path, OpenOptions::default());
-        }
         let file = std::fs::OpenOptions::new()
             .read(true)
             .write(true)
@@ -111,14 +180,38 @@ impl FileDevice {
             .open(path)
             .map_err(cannot)?;
         // Locked before it is resized: the file may be somebody's mounted image.
-        let mut device = Self::from_file(file, name.clone(), OpenOptions::default())?;
-        device.file.set_len(size_bytes).map_err(cannot)?;
-        device.size_bytes = size_bytes;
-        Ok(device)
+        let options = OpenOptions::default();
+        let lock = Lock {
+            file: &file,
+            name: &name,
+            read_only: options.read_only,
+        };
+        lock.whole()?;
+        Self::from_locked(file, name, options)
     }
 
-    fn from_file(mut file: File, name: String, options: OpenOptions) -> Result<Self> {
-        lock(&file, &name, options.read_only)?;
+    /// Cuts or extends an image file.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Open`] where the host refuses.
+    pub fn resize(&mut self, size_bytes: u64) -> Result<()> {
+        let set = self.file.set_len(size_bytes);
+        set.map_err(|error| DeviceError::Open {
+            device: self.name.clone(),
+            reason: reason_of(&error),
+        })?;
+        self.size_bytes = size_bytes;
+        Ok(())
+    }
+
+    /// Describes another process that has this file open for writing, whether it has locked it or not, as well as the host lets us
+    /// find out.
+    pub fn other_writer(&self) -> Option<String> {
+        self.file.metadata().ok().as_ref().and_then(writer)
+    }
+
+    fn from_locked(mut file: File, name: String, options: OpenOptions) -> Result<Self> {
         let size_bytes = file
             .seek(SeekFrom::End(0))
             .map_err(|error| DeviceError::Open {
@@ -204,38 +297,15 @@ impl FileDevice {
     }
 }
 
-/// Takes the lock that keeps a second opener out, without waiting.
-fn lock(file: &File, name: &str, read_only: bool) -> Result<()> {
-    let cannot = |error: std::io::Error| DeviceError::Open {
+fn in_the_kernel(name: &str) -> DeviceError {
+    DeviceError::Busy {
         device: name.to_owned(),
-        reason: format!("cannot lock it: {}", reason_of(&error)),
-    };
-    let busy = |holder: String| DeviceError::Busy {
-        device: name.to_owned(),
-        holder,
-    };
-    let metadata = file.metadata().map_err(cannot)?;
-    let operation = if read_only {
-        FlockOperation::NonBlockingLockShared
-    } else {
-        FlockOperation::NonBlockingLockExclusive
-    };
-    match rustix::fs::flock(file, operation) {
-        Ok(()) => {}
-        Err(Errno::WOULDBLOCK) => return Err(busy(lock_holder(&metadata))),
-        Err(error) => return Err(cannot(error.into())),
+        holder: "the kernel (mounted, or part of another device)".to_owned(),
     }
-    if !read_only
-        && metadata.is_file()
-        && let Some(holder) = loop_device_over(&metadata)
-    {
-        return Err(busy(holder));
-    }
-    Ok(())
 }
 
 /// The host's words without the number that the standard library adds.
-fn reason_of(error: &std::io::Error) -> String {
+pub(crate) fn reason_of(error: &std::io::Error) -> String {
     let text = error.to_string();
     match text.find(" (os error") {
         Some(at) => text[..at].to_owned(),
@@ -542,6 +612,51 @@ mod tests {
         open(&path, false).unwrap();
     }
 
+    fn open_parts(path: &Path, read_only: bool) -> Result<FileDevice> {
+        let options = OpenOptions {
+            read_only,
+            ..OpenOptions::default()
+        };
+        FileDevice::open_for_parts(path, options)
+    }
+
+    #[test]
+    fn parts_are_used_beside_each_other_and_keep_the_whole_out() {
+        let (_dir, path) = scratch(1 << 20);
+        let first = open_parts(&path, false).unwrap();
+        first.claim(0..4096).unwrap();
+        let second = open_parts(&path, false).unwrap();
+        let me = format!("in use by pid {} (", std::process::id());
+        for overlap in [0..4096, 4095..8192, 1..2, 0..1 << 20] {
+            let message = second.claim(overlap.clone()).unwrap_err().to_string();
+            assert!(message.contains(&me), "{overlap:?}: {message}");
+        }
+        second.claim(4096..8192).unwrap();
+        for read_only in [false, true] {
+            let message = open(&path, read_only).unwrap_err().to_string();
+            assert!(message.contains(&me), "{message}");
+        }
+        // A reader of another part is let in, one of a part that is written is not.
+        let reader = open_parts(&path, true).unwrap();
+        reader.claim(8192..12288).unwrap();
+        assert!(reader.claim(0..512).is_err());
+        assert!(matches!(
+            reader.claim(0..2 << 20),
+            Err(DeviceError::OutOfRange { .. })
+        ));
+        drop((first, second));
+        // Readers share, of parts and of the whole.
+        reader.claim(0..512).unwrap();
+        let whole = open(&path, true).unwrap();
+        assert!(matches!(open(&path, false), Err(DeviceError::Busy { .. })));
+        let writer = open_parts(&path, false).unwrap();
+        assert!(writer.claim(1 << 19..1 << 20).is_err());
+        drop((reader, whole));
+        writer.claim(1 << 19..1 << 20).unwrap();
+        drop(writer);
+        open(&path, false).unwrap();
+    }
+
     #[test]
     fn says_why_it_cannot_open() {
         let dir = tempfile::tempdir().unwrap();
@@ -596,7 +711,7 @@ mod tests {
         // A file opened for reading only makes every write fail inside the host.
         let (_dir, path) = scratch(4096);
         let file = File::open(&path).unwrap();
-        let device = FileDevice::from_file(file, "x".into(), OpenOptions::default()).unwrap();
+        let device = FileDevice::from_locked(file, "x".into(), OpenOptions::default()).unwrap();
         let error = device.write(0, b"abc").unwrap_err();
         assert!(matches!(
             error,

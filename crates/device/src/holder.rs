@@ -1,21 +1,67 @@
 //! Who holds a file that could not be locked: a message that names the other side saves a search.
 
+use crate::lock::RANGES_AT;
 use std::fs;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Describes the process that holds a `flock` on the file, as well as the host lets us find out.
 pub(crate) fn lock_holder(file: &fs::Metadata) -> String {
-    let pid = holder_by_descriptor(file).or_else(|| holder_by_lock_table(file.ino()));
+    let of_flock = |line: &str| line.contains("FLOCK");
+    let pid = holder_by_descriptor(file, &of_flock).or_else(|| holder_by_lock_table(file.ino()));
     match pid {
         Some(pid) => describe(pid),
         None => "another process".to_owned(),
     }
 }
 
+/// Describes the process that has locked a part of the file, as well as the host lets us find out. An empty range is the whole.
+pub(crate) fn range_holder(file: &fs::Metadata, range: &Range<u64>) -> String {
+    let overlaps = |line: &str| {
+        let held = locked_range(line);
+        held.is_some_and(|held| {
+            range.is_empty() || (held.start < range.end && range.start < held.end)
+        })
+    };
+    match holder_by_descriptor(file, &overlaps) {
+        Some(pid) => describe(pid),
+        None => lock_holder(file),
+    }
+}
+
+/// Describes a process that has the file open for writing, this one left out; `None` where we can see none.
+pub(crate) fn writer(file: &fs::Metadata) -> Option<String> {
+    let own = std::process::id();
+    let found = descriptors(file).find(|(pid, info)| *pid != own && is_for_writing(info));
+    found.map(|(pid, _)| describe(pid))
+}
+
+/// `flags:  0100002` in octal digits, of which the last two bits say reading or writing.
+fn is_for_writing(fdinfo: &Path) -> bool {
+    let info = fs::read_to_string(fdinfo).unwrap_or_default();
+    let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+    let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok());
+    flags.is_some_and(|flags| flags & 3 != 0)
+}
+
+/// `lock: 1: OFDLCK ADVISORY  WRITE -1 fe:00:5678 START END`: the bytes of the file that stand behind it.
+fn locked_range(line: &str) -> Option<Range<u64>> {
+    let mut words = line.split_whitespace();
+    words.find(|word| *word == "OFDLCK")?;
+    let start: u64 = words.nth(4)?.parse().ok()?;
+    let end = match words.next()? {
+        "EOF" => u64::MAX,
+        last => last.parse::<u64>().ok()?.checked_add(1)?,
+    };
+    let start = start.checked_sub(RANGES_AT)?;
+    Some(start..end.saturating_sub(RANGES_AT))
+}
+
 /// The loop device that the kernel has set up over the file, if any: the kernel takes no lock on the file behind a loop
-/// device, so a file system mounted that way would not be noticed otherwise.
-pub(crate) fn loop_device_over(file: &fs::Metadata) -> Option<String> {
+/// device, so a file system mounted that way would not be noticed otherwise. Only one that shows some of these bytes counts; an
+/// empty range is the whole.
+pub(crate) fn loop_device_over(file: &fs::Metadata, range: &Range<u64>) -> Option<String> {
     for entry in fs::read_dir("/sys/block").ok()?.flatten() {
         let backing = entry.path().join("loop/backing_file");
         let Ok(path) = fs::read_to_string(backing) else {
@@ -24,7 +70,19 @@ pub(crate) fn loop_device_over(file: &fs::Metadata) -> Option<String> {
         let Ok(other) = fs::metadata(path.trim_end_matches('\n')) else {
             continue;
         };
-        if other.dev() == file.dev() && other.ino() == file.ino() {
+        let number = |name: &str| -> u64 {
+            let text = fs::read_to_string(entry.path().join("loop").join(name));
+            text.ok()
+                .and_then(|text| text.trim().parse().ok())
+                .unwrap_or(0)
+        };
+        let start = number("offset");
+        let end = match number("sizelimit") {
+            0 => u64::MAX,
+            length => start.saturating_add(length),
+        };
+        let is_apart = !range.is_empty() && (end <= range.start || range.end <= start);
+        if other.dev() == file.dev() && other.ino() == file.ino() && !is_apart {
             return Some(format!(
                 "loop device /dev/{}",
                 entry.file_name().to_string_lossy()
@@ -41,37 +99,38 @@ fn describe(pid: u32) -> String {
     }
 }
 
-/// The exact way: the live process one of whose descriptors is the file and carries a lock. A lock outlives the process that
+/// The exact way: the live process one of whose descriptors is the file and carries such a lock. A lock outlives the process that
 /// took it when a child inherited the descriptor (a daemon), and then the lock table names a process that is gone.
-fn holder_by_descriptor(file: &fs::Metadata) -> Option<u32> {
-    for process in fs::read_dir("/proc").ok()?.flatten() {
-        let Some(pid) = process
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse::<u32>().ok())
-        else {
-            continue;
-        };
-        let Ok(descriptors) = fs::read_dir(process.path().join("fd")) else {
-            continue;
-        };
-        for descriptor in descriptors.flatten() {
-            let same = fs::metadata(descriptor.path())
-                .is_ok_and(|other| other.dev() == file.dev() && other.ino() == file.ino());
-            let info = process.path().join("fdinfo").join(descriptor.file_name());
-            if same && carries_lock(&info) {
-                return Some(pid);
-            }
-        }
-    }
-    None
+fn holder_by_descriptor(file: &fs::Metadata, is_it: &dyn Fn(&str) -> bool) -> Option<u32> {
+    let carries = |info: &Path| {
+        let info = fs::read_to_string(info).unwrap_or_default();
+        let mut locks = info.lines().filter(|line| line.starts_with("lock:"));
+        locks.any(is_it)
+    };
+    let mut descriptors = descriptors(file);
+    descriptors.find_map(|(pid, info)| carries(&info).then_some(pid))
 }
 
-fn carries_lock(fdinfo: &Path) -> bool {
-    fs::read_to_string(fdinfo).is_ok_and(|info| {
-        info.lines()
-            .any(|line| line.starts_with("lock:") && line.contains("FLOCK"))
-    })
+/// The descriptors of this file: the process, and the file that tells more of it.
+fn descriptors(file: &fs::Metadata) -> impl Iterator<Item = (u32, PathBuf)> {
+    let (device, inode) = (file.dev(), file.ino());
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes
+        .filter_map(|process| {
+            let pid: u32 = process.file_name().to_str()?.parse().ok()?;
+            Some((pid, process.path()))
+        })
+        .flat_map(move |(pid, process)| {
+            let open = fs::read_dir(process.join("fd"))
+                .into_iter()
+                .flatten()
+                .flatten();
+            open.filter_map(move |descriptor| {
+                let other = fs::metadata(descriptor.path()).ok()?;
+                let info = process.join("fdinfo").join(descriptor.file_name());
+                (other.dev() == device && other.ino() == inode).then_some((pid, info))
+            })
+        })
 }
 
 /// The fallback for processes of other users, whose descriptors we may not see. The device number is not compared: stacked
@@ -97,6 +156,20 @@ fn lock_table_pid(line: &str, inode: u64) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reads_the_bytes_of_a_lock() {
+        let line = "lock:\t1: OFDLCK ADVISORY  WRITE -1 fe:00:5678 4611686018427388004 4611686018427388103";
+        assert_eq!(locked_range(line), Some(100..200));
+        let all = "lock:\t1: OFDLCK ADVISORY  READ -1 fe:00:5678 4611686018427387904 EOF";
+        assert_eq!(locked_range(all).map(|range| range.start), Some(0));
+        assert_eq!(
+            locked_range("lock:\t1: FLOCK  ADVISORY  READ 1 fe:00:1 0 EOF"),
+            None
+        );
+        let of_qemu = "lock:\t1: OFDLCK ADVISORY  READ -1 fe:00:5678 100 101";
+        assert_eq!(locked_range(of_qemu), None);
+    }
 
     #[test]
     fn reads_a_line_of_the_lock_table() {

@@ -22,9 +22,10 @@
 //! [`RecordingDevice`] and [`VolatileDevice`] stand in front of another device: the first remembers what was written and flushed
 //! so that every state a power cut could have left can be rebuilt, the second plays a drive whose write cache loses its
 //! contents when the process dies. [`OverlayDevice`] keeps what is written in memory and leaves the other device alone.
-//! [`FaultDevice`] fails when it is told to. [`SlowFlushDevice`] charges for flushes.
+//! [`StagedDevice`] does so until it is told to write; [`undo`] keeps what that overwrites. [`FaultDevice`] fails when it is told to. [`SlowFlushDevice`] charges for flushes.
 //! [`PartitionDevice`](partition::PartitionDevice) is a part of another device, [`JoinedDevice`] is several devices, one behind the
 //! other. [`LoggingDevice`](write_log::LoggingDevice) remembers in a file, in the format that Linux and QEMU write too; see [`write_log`].
+//! [`signature`] says what a device holds that is not ours.
 
 mod ahead;
 mod aligned;
@@ -35,11 +36,15 @@ mod fault;
 mod file;
 mod holder;
 mod joined;
+mod lock;
 mod memory;
 mod overlay;
 pub mod partition;
 mod recording;
+pub mod signature;
 mod slow;
+mod staged;
+pub mod undo;
 mod volatile;
 pub mod write_log;
 
@@ -52,6 +57,7 @@ pub use memory::MemoryDevice;
 pub use overlay::OverlayDevice;
 pub use recording::{Record, RecordingDevice, materialise, materialise_torn, unflushed};
 pub use slow::SlowFlushDevice;
+pub use staged::{StagedDevice, Staging};
 pub use volatile::VolatileDevice;
 
 /// One write of a batch: whole buffers, laid out one after the other from `offset_bytes` on.

@@ -1,9 +1,11 @@
 //! Disks with partitions: `backstitch info` lists them, and `IMAGE#NAME` is one of them wherever an image is wanted.
 
 use crate::error::{Error, Result};
+use crate::foreign;
 use crate::{show, size};
 use backstitch_device::BlockDevice;
 use backstitch_device::partition::{Partition, PartitionDevice, PartitionTable};
+use backstitch_device::signature::{Kind, Signature};
 use backstitch_ext::format::Superblock;
 use backstitch_ext::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use serde_json::{Value, json};
@@ -12,7 +14,8 @@ use std::sync::Arc;
 
 /// Shows the partitions of a disk; false where it has none, or holds a file system from its first sector on.
 pub(super) fn show(image: &Path, device: &Arc<dyn BlockDevice>, as_json: bool) -> Result<bool> {
-    if holds(&**device).is_some() {
+    let is_disk = |found: &Signature| found.kind == Kind::PartitionTable;
+    if ext(&**device).is_some() || foreign::found(&**device).is_some_and(|found| !is_disk(found)) {
         return Ok(false);
     }
     let table = PartitionTable::read(&**device);
@@ -87,22 +90,30 @@ fn row(partition: &Partition, disk: &Arc<dyn BlockDevice>) -> Value {
     })
 }
 
-/// The file system on a device, by its magic number.
-pub(super) fn holds(device: &dyn BlockDevice) -> Option<&'static str> {
-    let mut bytes = [0; SUPERBLOCK_SIZE];
-    if device.read(SUPERBLOCK_OFFSET, &mut bytes).is_ok() && bytes[0x38..0x3a] == [0x53, 0xef] {
-        let superblock = Superblock::parse(&bytes, device.size_bytes());
-        return Some(superblock.map_or("ext", |superblock| super::info::layout(&superblock)));
+/// What a device holds: the type of a file system that Backstitch reads, or the name of what it recognises.
+fn holds(device: &dyn BlockDevice) -> Option<String> {
+    if let Some(layout) = ext(device) {
+        return Some(layout.to_owned());
     }
-    // Where UFS has its superblock, and in it the magic number.
-    const UFS_MAGIC_AT: u64 = 1372;
-    let ufs = [
-        (8192, 0x0001_1954_u32, "ufs1"),
-        (65536, 0x1954_0119, "ufs2"),
-    ];
-    ufs.into_iter().find_map(|(at, magic, name)| {
-        let mut bytes = [0; 4];
-        device.read(at + UFS_MAGIC_AT, &mut bytes).ok()?;
-        (u32::from_le_bytes(bytes) == magic || u32::from_be_bytes(bytes) == magic).then_some(name)
+    let found = foreign::found(device)?;
+    let name = found
+        .name
+        .trim_start_matches("an ")
+        .trim_start_matches("a ");
+    Some(match name.trim_end_matches(" file system") {
+        // As mount(8) calls its type.
+        word if !word.contains(' ') => word.to_lowercase(),
+        words => words.to_owned(),
     })
+}
+
+/// The type of ext2, ext3 or ext4 on a device.
+fn ext(device: &dyn BlockDevice) -> Option<&'static str> {
+    let mut bytes = [0; SUPERBLOCK_SIZE];
+    let read = device.read(SUPERBLOCK_OFFSET, &mut bytes);
+    if read.is_err() || bytes[0x38..0x3a] != [0x53, 0xef] {
+        return None;
+    }
+    let superblock = Superblock::parse(&bytes, device.size_bytes());
+    Some(superblock.map_or("ext", |superblock| super::info::layout(&superblock)))
 }

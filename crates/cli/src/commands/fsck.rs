@@ -2,9 +2,11 @@
 
 use super::journal::refuse_journal;
 use crate::error::{Error, Result};
+use crate::foreign;
 use crate::image::{DeviceOptions, now, open_device};
 use crate::show;
-use backstitch_device::{BlockDevice, OverlayDevice};
+use crate::undo_file::{self, Wanted};
+use backstitch_device::{BlockDevice, OverlayDevice, StagedDevice, Staging};
 use backstitch_ext::Ext2;
 use backstitch_ext::format::JOURNAL_INODE;
 use backstitch_ext::fsck::{
@@ -35,11 +37,17 @@ mount would find. With -y what cannot be replayed of it is given up; -p then cha
 
 Nothing is written before the whole repair is worked out. A power cut in the middle leaves what a second run repairs.
 
+Before -y changes anything it writes an undo file with the old contents: beside the image, IMAGE.undo-DATE; for a block device in
+$XDG_STATE_HOME/backstitch or /var/lib/backstitch; where $E2FSPROGS_UNDO_DIR says, if it is set (none: no undo file). -z FILE names
+it, and -p writes one with -z only. `backstitch undo FILE IMAGE`, or e2undo, restores every byte, also after a power cut in the middle.
+With -j a second undo file, FILE.journal with -z, is the journal device's.
+
 Exit status, as fsck(8), added up: 0 clean, 1 corrected, 4 left uncorrected, 8 the check could not be done, 16 usage.
 
 Examples:
   backstitch fsck -n disk.img
   backstitch fsck -p disk.img
+  backstitch fsck -y -z /root/disk.undo disk.img; backstitch undo /root/disk.undo disk.img
   backstitch fsck -y --json disk.img | jq '.repairs[]'
   backstitch fsck --json disk.img | jq '.findings[] | select(.kind == \"corruption\")'"
 )]
@@ -62,6 +70,17 @@ pub(crate) struct Args {
     /// Check an image that says it is clean too (always so)
     #[arg(short, long)]
     force: bool,
+    /// Keep the old contents of all that is changed in this new file, as `e2fsck -z` does
+    #[arg(
+        short = 'z',
+        long = "undo",
+        value_name = "FILE",
+        conflicts_with = "no_undo"
+    )]
+    undo: Option<PathBuf>,
+    /// Write no undo file
+    #[arg(long)]
+    no_undo: bool,
     /// The device that has the journal, where that is not in IMAGE
     #[arg(short = 'j', long, value_name = "IMAGE2")]
     journal_dev: Option<PathBuf>,
@@ -98,16 +117,34 @@ fn options(args: &Args) -> Options {
     }
 }
 
-/// Repairs, and says what was found and what was done.
-fn mend(args: &Args, mode: Mode) -> Result<ExitCode> {
-    let device = open_device("fsck", &args.image, DeviceOptions::default())?;
-    refuse_journal("fsck", &args.image, &*device)?;
-    let journal_device = journal_device(args, false)?;
+/// What a repair changes, before any of it is written.
+struct Planned {
+    image: Arc<StagedDevice>,
+    /// The journal's device, where that is another one, and what is staged for it.
+    journal: Option<(Arc<dyn BlockDevice>, Arc<StagedDevice>)>,
+    outcome: Outcome,
+}
+
+/// Works out the replay of the journal and the repair. Writes nothing.
+fn plan(
+    args: &Args,
+    mode: Mode,
+    staging: &Arc<Staging>,
+    device: &Arc<dyn BlockDevice>,
+) -> Result<Planned> {
+    let image = staging.device(device.clone());
+    let journal = journal_device(args, false)?.map(|below| {
+        let staged = staging.device(below.clone());
+        (below, staged)
+    });
     let damage = match mode {
         Mode::Preen => Damage::Refuse,
         Mode::All => Damage::Skip,
     };
-    let replayed = replay(&*device, journal_device.as_deref(), damage)
+    let on_journal = journal
+        .as_ref()
+        .map(|(_, staged)| &**staged as &dyn BlockDevice);
+    let replayed = replay(&*image, on_journal, damage)
         .map_err(|error| Error::at_path("fsck", &args.image, error))?;
     let options = repair::Options {
         mode,
@@ -115,20 +152,85 @@ fn mend(args: &Args, mode: Mode) -> Result<ExitCode> {
         now_seconds: u32::try_from(now().seconds).unwrap_or(u32::MAX),
         check: options(args),
     };
-    let started = Instant::now();
-    let failed = |error| Error::at_path("fsck", &args.image, error);
-    let plan = repair::plan(&*device, &options).map_err(failed)?;
-    if let (false, Some(losses)) = (args.json, &plan.outcome().losses) {
-        show::print_bytes("fsck", losses_text(args, losses).as_bytes())?;
-    }
-    let mut outcome = plan.carry_out().map_err(failed)?;
+    let mut outcome = repair::repair(&*image, &options)
+        .map_err(|error| foreign::explained("fsck", &args.image, &**device, error))?;
     let of_journal = replayed.into_iter().map(|what| Repair {
         location: Location::inode(JOURNAL_INODE),
         what,
     });
     outcome.repairs.splice(0..0, of_journal);
+    Ok(Planned {
+        image,
+        journal,
+        outcome,
+    })
+}
+
+/// Writes the undo files of a repair that is planned: the image's, and that of the journal's device.
+fn keep_old_contents(
+    args: &Args,
+    mode: Mode,
+    planned: &Planned,
+    device: &dyn BlockDevice,
+) -> Result<[Option<PathBuf>; 2]> {
+    let wanted = Wanted::of(args.no_undo, args.undo.as_ref(), mode == Mode::All);
+    let kept = undo_file::keep("fsck", &args.image, &wanted, &planned.image, device)?;
+    let of_image = kept.map(|(path, _)| path);
+    let (Some((below, staged)), Some(journal)) = (&planned.journal, &args.journal_dev) else {
+        return Ok([of_image, None]);
+    };
+    let wanted = match wanted {
+        Wanted::Named(path) => {
+            let mut path = path.into_os_string();
+            path.push(".journal");
+            Wanted::Named(path.into())
+        }
+        other => other,
+    };
+    let kept = undo_file::keep("fsck", journal, &wanted, staged, &**below);
+    if let (Err(_), Some(path)) = (&kept, &of_image) {
+        // Nothing will be changed that it could take back.
+        let _ = std::fs::remove_file(path);
+    }
+    Ok([of_image, kept?.map(|(path, _)| path)])
+}
+
+/// Repairs, and says what was found and what was done.
+fn mend(args: &Args, mode: Mode) -> Result<ExitCode> {
+    let device = open_device("fsck", &args.image, DeviceOptions::default())?;
+    refuse_journal("fsck", &args.image, &*device)?;
+    let started = Instant::now();
+    let staging = Staging::new();
+    let planned = plan(args, mode, &staging, &device)?;
+    let undo_files = keep_old_contents(args, mode, &planned, &*device)?;
+    if !args.json {
+        if let Some(losses) = &planned.outcome.losses {
+            show::print_bytes("fsck", losses_text(args, losses).as_bytes())?;
+        }
+        let images = [Some(&args.image), args.journal_dev.as_ref()];
+        for (image, file) in images.into_iter().zip(&undo_files) {
+            if let (Some(image), Some(file)) = (image, file) {
+                let line = undo_file::announcement(image, file);
+                show::print_bytes("fsck", line.as_bytes())?;
+            }
+        }
+    }
+    let committed = staging.commit();
+    committed.map_err(|error| {
+        let error = Error::at_path("fsck", &args.image, error);
+        match &undo_files[0] {
+            Some(file) => error.hint(format!(
+                "run it again, or take it back: backstitch undo {} {}",
+                file.display(),
+                args.image.display()
+            )),
+            None => error.hint("run it again"),
+        }
+    })?;
+    let outcome = planned.outcome;
     if args.json {
-        show::print_json("fsck", &repair_document(args, &outcome, started))?;
+        let document = repair_document(args, &outcome, &undo_files, started);
+        show::print_json("fsck", &document)?;
     } else {
         show::print_bytes("fsck", repair_text(args, &outcome).as_bytes())?;
     }
@@ -174,7 +276,13 @@ fn losses_text(args: &Args, losses: &Losses) -> String {
 }
 
 /// What was found before, what was done, and what is left.
-fn repair_document(args: &Args, outcome: &Outcome, started: Instant) -> Value {
+fn repair_document(
+    args: &Args,
+    outcome: &Outcome,
+    [undo_file, journal_undo_file]: &[Option<PathBuf>; 2],
+    started: Instant,
+) -> Value {
+    let shown = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
     let mut document = match &outcome.before {
         Some(before) => document(args, before, started),
         None => json!({ "image": args.image.display().to_string(), "findings": [] }),
@@ -185,6 +293,8 @@ fn repair_document(args: &Args, outcome: &Outcome, started: Instant) -> Value {
         members.insert("repairs".into(), json!(outcome.repairs));
         members.insert("repairs_omitted".into(), outcome.omitted.into());
         members.insert("left".into(), json!(left));
+        members.insert("undo_file".into(), json!(shown(undo_file)));
+        members.insert("journal_undo_file".into(), json!(shown(journal_undo_file)));
         members.insert("clean".into(), outcome.is_clean().into());
         members.insert("exit_status".into(), outcome.exit_status().into());
         members.insert("seconds".into(), started.elapsed().as_secs_f64().into());
@@ -219,7 +329,7 @@ fn only_look(args: &Args) -> Result<ExitCode> {
     let replayed = replay(&*device, journal_device.as_deref(), Damage::Refuse);
     let started = Instant::now();
     let mut report = check(&*device, &options(args))
-        .map_err(|error| Error::at_path("fsck", &args.image, error))?;
+        .map_err(|error| foreign::explained("fsck", &args.image, &*device, error))?;
     match replayed {
         Ok(actions) => report.notes.extend(actions.into_iter().map(|what| Finding {
             what: format!("not done, but taken for done: {what}"),

@@ -2,13 +2,14 @@
 
 use super::{disk, journal};
 use crate::error::{Error, Result};
+use crate::foreign;
 use crate::image::{DeviceOptions, open_device};
 use crate::{show, size, stack};
 use backstitch_device::BlockDevice;
+use backstitch_ext::format::Superblock;
 use backstitch_ext::format::superblock::{
     STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
 };
-use backstitch_ext::format::{FormatError, Superblock};
 use backstitch_vfs::Timestamp;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -21,6 +22,8 @@ use std::path::{Path, PathBuf};
 Examples:
   backstitch info disk.img
   backstitch info disk.img#1          one of its partitions; this works wherever an IMAGE is expected
+  backstitch info disk.img#home       the one with this label (GPT)
+  backstitch info 'disk.img?offset=1M'          from this byte on; &sizelimit=64M ends it
   backstitch info --json /dev/sdb1 | jq .state
   backstitch info journal.img         a journal on a device of its own
   backstitch info --stack figure8.toml          what the file describes, drawn
@@ -101,21 +104,15 @@ fn show_stack(args: &Args, file: &Path, read_only: DeviceOptions) -> Result<()> 
 
 /// The superblock of what a device holds.
 pub(super) fn superblock(what: &str, image: &Path, device: &dyn BlockDevice) -> Result<Superblock> {
-    let failed = |why: &dyn std::fmt::Display| Error::at_path(what, image, why);
+    let failed = |why: &dyn std::fmt::Display| foreign::explained(what, image, device, why);
     let mut bytes = [0_u8; SUPERBLOCK_SIZE];
     if device.size_bytes() < SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64 {
         return Err(failed(&"too small for a file system"));
     }
     device
         .read(SUPERBLOCK_OFFSET, &mut bytes)
-        .map_err(|error| failed(&error))?;
-    Superblock::parse(&bytes, device.size_bytes()).map_err(|error| match error {
-        FormatError::NotAFileSystem { .. } => match disk::holds(device) {
-            Some(other) => failed(&format!("it holds {other}, which is not supported")),
-            None => failed(&error).hint("backstitch mkfs makes one"),
-        },
-        error => failed(&error),
-    })
+        .map_err(|error| Error::at_path(what, image, error))?;
+    Superblock::parse(&bytes, device.size_bytes()).map_err(|error| failed(&error))
 }
 
 /// Whether nothing is left to be written or repaired, as the superblock has it.

@@ -1,6 +1,7 @@
 //! `backstitch journal dump IMAGE`, and what `info` says of a journal.
 
 use crate::error::{Error, Result, host};
+use crate::foreign;
 use crate::image::{DeviceOptions, open_device};
 use crate::{show, size};
 use backstitch_device::BlockDevice;
@@ -68,7 +69,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Some(path) => Some(open_device(WHAT, path, read_only)?),
         None => None,
     };
-    let found = found(&*device, other.as_deref()).map_err(|error| failed(&error))?;
+    let found = found(&*device, other.as_deref());
+    let found = found.map_err(|error| foreign::explained(WHAT, &args.image, &*device, error))?;
     let found = found.ok_or_else(|| failed(&"it has no journal"))?;
     print(args, &found.journal)
 }

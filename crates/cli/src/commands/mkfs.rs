@@ -2,11 +2,13 @@
 
 use super::cp::report_lost;
 use crate::error::{Error, Result, host};
-use crate::image::{Access, on_fresh_device};
+use crate::foreign;
+use crate::image::{Access, DeviceOptions, on_fresh_device, open_device};
 use crate::interrupt::Interrupt;
+use crate::named::{Named, Part};
 use crate::tree::{Copy, CopyOptions, HostNode, HostTree, ImageTree, Preserve};
 use crate::{show, size};
-use backstitch_device::{BlockDevice, FileDevice, OpenOptions};
+use backstitch_device::{BlockDevice, DeviceError, FileDevice, OpenOptions, signature};
 use backstitch_ext::format::{Features, Superblock};
 use backstitch_ext::mkfs::{Mkfs, MkfsError, MkfsJournal, attach_journal};
 use backstitch_journal::format::{ExternalJournal, Features as JournalFeatures};
@@ -19,7 +21,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Make a file system on an image or a disk, empty or filled from a directory.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Without -s the file system takes the whole of IMAGE, which must exist. Everything that IMAGE held before is lost.
+    after_help = "Without -s the file system takes the whole of IMAGE, which must exist. An image that holds something that is
+recognised (a file system, partitions, a part of a RAID, a disk image of another format, a document, …) is refused without
+--force; with it everything that was there is lost, and its signatures are erased, those at the end as well.
 The root directory belongs to the user who runs this command. SOURCE_DATE_EPOCH, if set, is the creation time.
 
 Examples:
@@ -30,7 +34,8 @@ Examples:
   backstitch mkfs -O journal_dev -s 64M journal.img      a journal for another image, which comes next:
   backstitch mkfs -t ext3 -J device=journal.img -s 8G data.img
   backstitch mkfs -O ^dir_index,^resize_inode -s 100M plain.img
-  backstitch mkfs /dev/sdb1"
+  backstitch mkfs /dev/sdb1
+  backstitch mkfs disk.img#2           inside the second partition, and nowhere else"
 )]
 pub(crate) struct Args {
     /// The image: a file (created with -s if it does not exist) or a block device
@@ -95,6 +100,9 @@ pub(crate) struct Args {
     /// The owner and group of the root directory, as numbers
     #[arg(long, value_name = "UID:GID")]
     root_owner: Option<String>,
+    /// Make it even where IMAGE holds something, which is then lost
+    #[arg(short = 'F', long)]
+    force: bool,
     /// Print nothing
     #[arg(short, long, conflicts_with = "json")]
     quiet: bool,
@@ -113,21 +121,98 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     {
         return Err(Error::at_path("mkfs", dir, "not a directory"));
     }
-    let is_new = !args.image.exists();
-    let superblock = kept(args, is_new, make(args, wanted, is_new))?;
+    let target = Target::of(args)?;
+    let superblock = target.kept(make(args, wanted, &target))?;
     report(args, &superblock)
 }
 
-/// What was made; where that failed, a new file goes: what cannot be used is not left behind.
-fn kept<T>(args: &Args, is_new: bool, done: Result<T>) -> Result<T> {
-    if done.is_err() && is_new {
-        // That it cannot be removed either is not what went wrong.
-        let _ = std::fs::remove_file(&args.image);
-    }
-    done
+/// Where the file system goes.
+struct Target {
+    named: Named,
+    /// Whether the file has yet to be made.
+    is_new: bool,
 }
 
-fn make(args: &Args, mut wanted: Mkfs, is_new: bool) -> Result<Superblock> {
+impl Target {
+    fn of(args: &Args) -> Result<Target> {
+        let named = Named::of("mkfs", &args.image)?;
+        let is_new = named.part == Part::Whole && !named.file.exists();
+        Ok(Target { named, is_new })
+    }
+
+    /// What was made; where that failed, a new file goes: what cannot be used is not left behind.
+    fn kept<T>(&self, done: Result<T>) -> Result<T> {
+        if done.is_err() && self.is_new {
+            // That it cannot be removed either is not what went wrong.
+            let _ = std::fs::remove_file(&self.named.file);
+        }
+        done
+    }
+
+    /// Opens it and sees that nothing is lost there; gives a whole file its size.
+    fn open(&self, args: &Args) -> Result<Arc<dyn BlockDevice>> {
+        let failed = |error: DeviceError| Error::at_path("mkfs", &args.image, error);
+        if self.is_new && args.size.is_none() {
+            let error = Error::at_path("mkfs", &args.image, "no such file");
+            return Err(error.hint("-s SIZE makes it"));
+        }
+        let (mut file, part) = match self.is_new {
+            true => {
+                let made = FileDevice::open_or_make(&self.named.file).map_err(failed)?;
+                (made, None)
+            }
+            false => self.named.open("mkfs", OpenOptions::default())?,
+        };
+        let is_disk = || {
+            std::fs::metadata(&self.named.file).is_ok_and(|seen| {
+                std::os::unix::fs::FileTypeExt::is_block_device(&seen.file_type())
+            })
+        };
+        let other = file.other_writer();
+        if let Some(part) = part {
+            let device: Arc<dyn BlockDevice> = Arc::new(part.on(Arc::new(file)).map_err(failed)?);
+            give_up_what_is_there(args, &*device, None)?;
+            return Ok(device);
+        }
+        give_up_what_is_there(args, &file, other)?;
+        if let (Some(size), false) = (args.size, is_disk()) {
+            file.resize(size).map_err(failed)?;
+        }
+        Ok(Arc::new(file))
+    }
+}
+
+/// Refuses a device that holds something, unless that is to be lost; then its signatures go, so that nobody takes what comes for
+/// it. Somebody who has the file open for writing counts where there is something in it.
+fn give_up_what_is_there(
+    args: &Args,
+    device: &dyn BlockDevice,
+    other_writer: Option<String>,
+) -> Result<()> {
+    let failed = |error: DeviceError| Error::at_path("mkfs", &args.image, error);
+    if args.force {
+        signature::erase(device).map_err(failed)?;
+        return Ok(());
+    }
+    let refused = |why: String| {
+        let error = Error::at_path("mkfs", &args.image, why);
+        error.hint("--force makes the file system all the same; what is there is then lost")
+    };
+    let found = signature::find(device).map_err(failed)?;
+    let names: Vec<&str> = found.iter().map(|found| found.signature.name).collect();
+    if !names.is_empty() {
+        let names = names.join(" and ");
+        return Err(refused(format!("it holds {names}; nothing was changed")));
+    }
+    match other_writer {
+        Some(who) if device.next_data(0).map_err(failed)?.is_some() => Err(refused(format!(
+            "{who} has it open for writing; nothing was changed"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn make(args: &Args, mut wanted: Mkfs, target: &Target) -> Result<Superblock> {
     let failed = |error: MkfsError| {
         let error = Error::at_path("mkfs", &args.image, error);
         match args.size {
@@ -135,36 +220,22 @@ fn make(args: &Args, mut wanted: Mkfs, is_new: bool) -> Result<Superblock> {
             Some(_) => error,
         }
     };
-    if let (true, Some(size)) = (is_new, args.size) {
+    if let (true, Some(size)) = (target.is_new, args.size) {
         // Before there is a file: options that cannot be had leave nothing behind.
         wanted.geometry(size).map_err(failed)?;
     }
-    wanted.device_is_zero = is_new;
+    wanted.device_is_zero = target.is_new;
     let journal = journal_device(args, &mut wanted)?;
-    let device = open(args, is_new)?;
+    let device = target.open(args)?;
     let superblock = wanted.write(&*device).map_err(failed)?;
     if let Some(journal) = &journal {
         let attached = attach_journal(&**journal, superblock.uuid);
         attached.map_err(|error| Error::at_path("mkfs", &args.image, error))?;
     }
     if let Some(dir) = &args.directory {
-        fill(&args.image, device, journal, dir, is_new)?;
+        fill(&args.image, device, journal, dir, target.is_new)?;
     }
     Ok(superblock)
-}
-
-fn open(args: &Args, is_new: bool) -> Result<Arc<dyn BlockDevice>> {
-    let opened = match args.size {
-        Some(size) => FileDevice::create(&args.image, size),
-        None if is_new => {
-            let error = Error::at_path("mkfs", &args.image, "no such file");
-            return Err(error.hint("-s SIZE creates it"));
-        }
-        None => FileDevice::open(&args.image, OpenOptions::default()),
-    };
-    Ok(Arc::new(opened.map_err(|error| {
-        Error::at_path("mkfs", &args.image, error)
-    })?))
 }
 
 /// Copies a directory of the host into the new file system, with everything there is to keep.
@@ -280,11 +351,15 @@ fn journal_device(args: &Args, wanted: &mut Mkfs) -> Result<Option<Arc<dyn Block
         return Ok(None);
     };
     let failed = |what: &dyn std::fmt::Display| Error::at_path("mkfs", path, what);
-    let device = FileDevice::open(path, OpenOptions::default()).map_err(|e| failed(&e))?;
-    let found = ExternalJournal::read(&device).map_err(|e| failed(&e))?;
+    let device = open_device("mkfs", path, DeviceOptions::default())?;
+    let found = ExternalJournal::read(&*device).map_err(|e| failed(&e))?;
     let Some(found) = found else {
-        let error = failed(&"it holds no journal");
-        return Err(error.hint("`backstitch mkfs -O journal_dev` makes one"));
+        return Err(match foreign::found(&*device) {
+            Some(other) => failed(&format!("it holds {}, and no journal", other.name)),
+            None => {
+                failed(&"it holds no journal").hint("`backstitch mkfs -O journal_dev` makes one")
+            }
+        });
     };
     let block_bytes = *wanted.block_size.get_or_insert(found.block_bytes);
     if block_bytes != found.block_bytes {
@@ -294,7 +369,7 @@ fn journal_device(args: &Args, wanted: &mut Mkfs) -> Result<Option<Arc<dyn Block
         )));
     }
     wanted.journal_uuid = Some(found.uuid);
-    Ok(Some(Arc::new(device)))
+    Ok(Some(device))
 }
 
 fn makes_journal_device(args: &Args) -> bool {
@@ -310,7 +385,7 @@ fn make_journal_device(args: &Args) -> Result<()> {
         return Err(Error::usage("mkfs", what));
     }
     let failed = |what: &dyn std::fmt::Display| Error::at_path("mkfs", &args.image, what);
-    let is_new = !args.image.exists();
+    let target = Target::of(args)?;
     let [uuid, _] = random_ids(args)?;
     let wanted = MkfsJournal {
         size_bytes: args.size,
@@ -319,10 +394,11 @@ fn make_journal_device(args: &Args) -> Result<()> {
         uuid,
         features: journal_features(args),
         time_seconds: making_time()?,
-        device_is_zero: is_new,
+        device_is_zero: target.is_new,
     };
-    let made = open(args, is_new).and_then(|device| wanted.write(&*device).map_err(|e| failed(&e)));
-    report_journal_device(args, &kept(args, is_new, made)?)
+    let device = target.open(args);
+    let made = device.and_then(|device| wanted.write(&*device).map_err(|e| failed(&e)));
+    report_journal_device(args, &target.kept(made)?)
 }
 
 fn report_journal_device(args: &Args, made: &ExternalJournal) -> Result<()> {

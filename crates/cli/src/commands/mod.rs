@@ -33,6 +33,7 @@ pub(crate) mod sync;
 pub(crate) mod touch;
 pub(crate) mod tune;
 pub(crate) mod umount;
+pub(crate) mod undo;
 pub(crate) mod xattr;
 
 use crate::args::Command;
@@ -67,6 +68,7 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
         Command::Du(args) => du::run(&args),
         Command::Tune(args) => tune::run(&args),
         Command::Fsck(args) => return fsck::run(&args),
+        Command::Undo(args) => undo::run(&args),
         Command::Journal(args) => journal::run(&args),
         Command::Crash(args) => return crash::run(&args),
         Command::Trace(_) => later::refuse("trace"),

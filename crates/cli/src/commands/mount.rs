@@ -2,6 +2,7 @@
 
 use super::daemon;
 use crate::error::{Error, Result, USAGE, host, warn_line};
+use crate::foreign;
 use crate::host_memory;
 use crate::image::{DeviceOptions, absolute, default_ordering, now, open_device};
 use crate::options::{self, Options};
@@ -43,6 +44,8 @@ use std::sync::Arc;
   nojournal           change a file system that has a journal without writing the journal, which must be empty
   journal_dev=IMAGE2  the device that has the journal
   partition=NAME      the partition of the image that holds the file system, as IMAGE#NAME (backstitch info IMAGE lists them)
+  offset=BYTES        the file system begins there in the image, and
+  sizelimit=BYTES     ends so much further (default: the image's end); for mount(8)'s options of a loop device
   raw                 show the image, whatever it holds, as one file, DIR/volume: writes to it are writes of blocks, which can be
                       ordered by patchgroups (ordering soft, sync or async)
   stack=FILE.toml     mount file systems in files of the image as one tree, as FILE describes (see `backstitch info --stack`)
@@ -109,8 +112,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         None => None,
     };
     let mut image = absolute("mount", &args.image)?;
-    if let (Some(name), false) = (&options.partition, args.daemon) {
-        image.as_mut_os_string().push(format!("#{name}"));
+    if !args.daemon {
+        image.as_mut_os_string().push(part_words(&options)?);
     }
     let dir = args
         .dir
@@ -147,6 +150,24 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let engine = mount_engine(&image, ordering, &options)?;
     serve(args, &image, &dir, engine, &options)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What stands behind the image's name where the options say that a part of it is meant.
+fn part_words(options: &Options) -> Result<String> {
+    let has_range = options.offset_bytes.is_some() || options.size_limit_bytes.is_some();
+    match &options.partition {
+        Some(_) if has_range => {
+            let why = "either a partition or offset= and sizelimit= can be given";
+            Err(Error::usage("mount", why))
+        }
+        Some(name) => Ok(format!("#{name}")),
+        None if !has_range => Ok(String::new()),
+        None => Ok(format!(
+            "?offset={}&sizelimit={}",
+            options.offset_bytes.unwrap_or(0),
+            options.size_limit_bytes.unwrap_or(0)
+        )),
+    }
 }
 
 fn parse_ordering(text: &str) -> Result<Ordering> {
@@ -229,8 +250,8 @@ fn mount_engine(
         None if options.raw => &raw,
         None => &Ext2,
     };
-    Engine::mount_with_journal(device, journal, layout, &wanted)
-        .map_err(|error| Error::at_path("mount", image, error))
+    Engine::mount_with_journal(device.clone(), journal, layout, &wanted)
+        .map_err(|error| foreign::explained("mount", image, &*device, error))
 }
 
 /// What only file systems have is refused.

@@ -185,7 +185,19 @@ impl PartitionDevice {
     /// Where it does not lie on the disk.
     pub fn new(disk: Arc<dyn BlockDevice>, partition: &Partition) -> Result<PartitionDevice> {
         let name = format!("{}#{}", disk.name(), partition.name);
-        let (offset_bytes, len_bytes) = (partition.offset_bytes, partition.len_bytes);
+        Self::of_range(disk, name, partition.offset_bytes, partition.len_bytes)
+    }
+
+    /// Any part of `disk`, called `name`.
+    ///
+    /// # Errors
+    /// Where it does not lie on the disk.
+    pub fn of_range(
+        disk: Arc<dyn BlockDevice>,
+        name: String,
+        offset_bytes: u64,
+        len_bytes: u64,
+    ) -> Result<PartitionDevice> {
         check_range(&name, disk.size_bytes(), offset_bytes, len_bytes)?;
         Ok(PartitionDevice {
             disk,

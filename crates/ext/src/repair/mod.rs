@@ -165,43 +165,13 @@ impl Log {
     }
 }
 
-/// A repair that has been worked out and checked, and of which nothing has been written.
-pub struct Plan<'d> {
-    image: Overlay<'d>,
-    outcome: Outcome,
-}
-
-impl Plan<'_> {
-    /// What the repair comes to.
-    pub fn outcome(&self) -> &Outcome {
-        &self.outcome
-    }
-
-    /// Whether there is anything to write.
-    pub fn is_changing(&self) -> bool {
-        self.image.is_changed()
-    }
-
-    /// Writes the repair, step by step, each on stable storage before the next one.
-    ///
-    /// # Errors
-    ///
-    /// [`CheckError::Device`] where writing fails; a second run then goes on.
-    pub fn carry_out(self) -> Result<Outcome, CheckError> {
-        if self.image.is_changed() {
-            self.image.commit()?;
-        }
-        Ok(self.outcome)
-    }
-}
-
-/// Works out the repair of the ext2 file system on a device. Writes nothing.
+/// Repairs the ext2 file system on a device. Nothing is written before all is worked out and checked.
 ///
 /// # Errors
 ///
 /// [`CheckError::Format`] where it is none and no backup says otherwise, or where it has features that we cannot write;
-/// [`CheckError::Device`] where reading fails. What cannot be repaired is no error but told in the outcome.
-pub fn plan<'d>(device: &'d dyn BlockDevice, options: &Options) -> Result<Plan<'d>, CheckError> {
+/// [`CheckError::Device`] where reading or writing fails. What cannot be repaired is no error but told in the outcome.
+pub fn repair(device: &dyn BlockDevice, options: &Options) -> Result<Outcome, CheckError> {
     let mut image = Overlay::new(device);
     let before = fsck::check_source(&image, &options.check);
     let is_damaged = !before.as_ref().is_ok_and(Report::is_consistent);
@@ -212,13 +182,7 @@ pub fn plan<'d>(device: &'d dyn BlockDevice, options: &Options) -> Result<Plan<'
             true => None,
             false => Some(settle(&mut image, &mut log, options, false)?),
         };
-        return Ok(planned(
-            image,
-            log,
-            Some(report),
-            settled.map(|s| s.report),
-            None,
-        ));
+        return finish(image, log, Some(report), settled.map(|s| s.report), None);
     }
     if is_damaged {
         let error = before.as_ref().err();
@@ -250,41 +214,27 @@ pub fn plan<'d>(device: &'d dyn BlockDevice, options: &Options) -> Result<Plan<'
             });
         }
     }
-    Ok(planned(
-        image,
-        log,
-        before.ok(),
-        Some(settled.report),
-        losses,
-    ))
+    finish(image, log, before.ok(), Some(settled.report), losses)
 }
 
-/// Repairs the ext2 file system on a device: [`plan`], carried out.
-///
-/// # Errors
-///
-/// As [`plan`] and [`Plan::carry_out`].
-pub fn repair(device: &dyn BlockDevice, options: &Options) -> Result<Outcome, CheckError> {
-    plan(device, options)?.carry_out()
-}
-
-fn planned(
+/// Writes what was worked out, step by step, each stable before the next one.
+fn finish(
     image: Overlay<'_>,
     log: Log,
     before: Option<Report>,
     after: Option<Report>,
     losses: Option<Losses>,
-) -> Plan<'_> {
-    Plan {
-        image,
-        outcome: Outcome {
-            before,
-            repairs: log.list,
-            omitted: log.omitted,
-            after,
-            losses,
-        },
+) -> Result<Outcome, CheckError> {
+    if image.is_changed() {
+        image.commit()?;
     }
+    Ok(Outcome {
+        before,
+        repairs: log.list,
+        omitted: log.omitted,
+        after,
+        losses,
+    })
 }
 
 /// Whether preening can do all that is needed: what has no name can only be cleared where the image is trusted.

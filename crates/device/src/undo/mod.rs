@@ -27,6 +27,8 @@ pub use writer::{Written, needed_bytes, write};
 
 /// Where the superblock is on a device, and how large it is.
 const SUPERBLOCK: std::ops::Range<u64> = 1024..2048;
+/// Where its magic is in it. The copy has those bytes inverted, so that nobody takes an undo file for a file system.
+const SUPERBLOCK_MAGIC: std::ops::Range<usize> = 0x38..0x3a;
 /// What a drive writes wholly or not at all.
 const SECTOR_BYTES: usize = 512;
 /// Blocks of our undo files, and the unit in which old contents are kept.
@@ -37,3 +39,11 @@ const KEY_UNIT_BYTES: u64 = 1024;
 const MOST_STRETCH_BYTES: u64 = 1 << 20;
 /// The longest stretch that is read, in blocks.
 const MOST_STRETCH_BLOCKS: u64 = 512;
+
+/// The superblock as its copy has it, and back.
+fn disguised(mut superblock: [u8; 1024]) -> [u8; 1024] {
+    for byte in &mut superblock[SUPERBLOCK_MAGIC] {
+        *byte = !*byte;
+    }
+    superblock
+}

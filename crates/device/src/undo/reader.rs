@@ -3,7 +3,7 @@
 use super::raw::{
     COMPAT_FS_OFFSET, KEYS_MAGIC, MAGIC, OURS, RawHeader, RawKey, RawKeys, STATE_FINISHED, crc,
 };
-use super::{MOST_STRETCH_BLOCKS, SECTOR_BYTES, SUPERBLOCK};
+use super::{MOST_STRETCH_BLOCKS, SECTOR_BYTES, SUPERBLOCK, disguised};
 use crate::file::reason_of;
 use crate::{BlockDevice, DeviceError};
 use std::fs::File;
@@ -219,7 +219,9 @@ impl UndoFile {
         device.read(SUPERBLOCK.start, &mut now)?;
         let block = u64::from(self.header.block_size.get());
         let at = self.header.super_offset.get().saturating_mul(block);
-        let copy = self.bytes(at, now.len())?;
+        let mut copy = [0; 1024];
+        copy.copy_from_slice(&self.bytes(at, now.len())?);
+        let copy = disguised(copy);
         if crc(&copy) != self.header.sb_crc.get() {
             return Err(UndoError::Corrupt("the copy of the superblock".to_owned()));
         }

@@ -4,7 +4,7 @@ use super::raw::{
     COMPAT_FS_OFFSET, KEYS_MAGIC, MAGIC, OURS, RawHeader, RawKey, RawKeys, SECTORS, STATE_FINISHED,
     crc,
 };
-use super::{BLOCK_BYTES, KEY_UNIT_BYTES, MOST_STRETCH_BYTES, SECTOR_BYTES, SUPERBLOCK};
+use super::{BLOCK_BYTES, KEY_UNIT_BYTES, MOST_STRETCH_BYTES, SECTOR_BYTES, SUPERBLOCK, disguised};
 use crate::file::reason_of;
 use crate::{BlockDevice, DeviceError, Result, StagedDevice};
 use rustix::fs::FallocateFlags;
@@ -180,7 +180,7 @@ impl Writer<'_> {
             for (known, sector) in header.x_sectors.iter_mut().zip(sectors) {
                 *known = sector.into();
             }
-            self.put(BLOCK_BYTES, &superblock)?;
+            self.put(BLOCK_BYTES, &disguised(superblock))?;
         }
         let bytes = header.as_bytes();
         header.header_crc = crc(&bytes[..bytes.len() - 4]).into();

@@ -113,8 +113,6 @@ fn where_an_undo_file_goes() {
         ! grep -q 'undo file' out"
     ));
     assert_eq!(undo_files(&bench).len(), 1);
-    // Beside the image where that can be written, else where programs keep their state.
-    bench.line("undo -n named x").refused(1);
 }
 
 #[test]

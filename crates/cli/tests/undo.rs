@@ -42,7 +42,11 @@ fn a_repair_is_taken_back_by_us_and_by_e2undo() {
         panic!("{:?}", undo_files(&bench));
     };
     let name = file.file_name().unwrap().to_str().unwrap();
-    let first = done.text().lines().next().unwrap_or_default().to_owned();
+    let announced = done.text();
+    let first = announced
+        .lines()
+        .find(|line| line.starts_with("undo file: "))
+        .unwrap_or_default();
     assert!(
         first.contains(&format!("backstitch undo {name} x")),
         "{first}"
@@ -77,6 +81,26 @@ fn a_repair_is_taken_back_by_us_and_by_e2undo() {
     bench.line(&format!("undo {name} x")).refused(1);
     bench.line(&format!("undo --force {name} x")).good();
     assert!(same(&bench, "x", "was"));
+}
+
+#[test]
+fn what_a_repair_takes_away_is_said_before() {
+    let bench = Bench::new();
+    damaged(&bench);
+    let text = bench.line("fsck -y --no-undo x").text();
+    let first = text.lines().next().unwrap_or_default();
+    assert_eq!(first, "x: the repair takes away no file and no block");
+    // A file's inode is gone, but not its name.
+    let Some(debugfs) = tool("debugfs", "e2fsprogs") else {
+        return;
+    };
+    let debugfs = debugfs.display();
+    bench.shell(&format!("{debugfs} -w -R 'clri /3' x 2> /dev/null"));
+    let json = bench.line("fsck -y --json x").json();
+    assert!(json["taken_away"]["files"].is_u64(), "{json}");
+    // A clean image has nothing to say.
+    let text = bench.line("fsck -y x").good().text();
+    assert!(text.starts_with("x: clean"), "{text}");
 }
 
 #[test]

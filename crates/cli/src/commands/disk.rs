@@ -100,7 +100,11 @@ fn holds(device: &dyn BlockDevice) -> Option<String> {
         .name
         .trim_start_matches("an ")
         .trim_start_matches("a ");
-    Some(name.trim_end_matches(" file system").to_owned())
+    Some(match name.trim_end_matches(" file system") {
+        // As mount(8) calls its type.
+        word if !word.contains(' ') => word.to_lowercase(),
+        words => words.to_owned(),
+    })
 }
 
 /// The type of ext2, ext3 or ext4 on a device.

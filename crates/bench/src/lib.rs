@@ -34,7 +34,7 @@ mod workload;
 pub use error::{Error, Result};
 pub use figures::{CpuTime, EngineFigures, Phase, Run};
 pub use imap::{ImapSpec, ImapVariant, measure_imap};
-pub use measure::{Spec, Target, measure};
+pub use measure::{IMAGE_UUID, JOURNAL_UUID, Spec, Target, measure};
 pub use plot::{plot_optimisations, plot_runs};
 pub use recovery::{RecoveryFigures, RecoverySpec, measure_recovery};
 pub use report::document;

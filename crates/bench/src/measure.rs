@@ -113,6 +113,10 @@ fn emptied(path: &Path, size_bytes: u64) -> Result<(FileDevice, bool)> {
 
 /// When images are made: some moment, the same for all.
 const MADE_SECONDS: u64 = 1_200_000_000;
+/// The number of the file systems that benchmarks make.
+pub const IMAGE_UUID: [u8; 16] = [0xb5; 16];
+/// The number of the journals on devices of their own that benchmarks make.
+pub const JOURNAL_UUID: [u8; 16] = [0x1b; 16];
 
 /// A new file system, with a journal inside where the ordering is one.
 pub(crate) fn make(
@@ -136,7 +140,7 @@ fn wanted(device_is_zero: bool, has_journal: bool) -> Mkfs {
         // As file systems of some size have it, whatever the size asked for.
         block_size: Some(BLOCK_BYTES),
         device_is_zero,
-        ..Mkfs::new([0xb5; 16], [0x5b; 16], MADE_SECONDS)
+        ..Mkfs::new(IMAGE_UUID, [0x5b; 16], MADE_SECONDS)
     }
 }
 
@@ -158,7 +162,7 @@ fn make_with_journal(
     let made = MkfsJournal {
         block_size: Some(BLOCK_BYTES),
         device_is_zero: journal_is_zero,
-        ..MkfsJournal::new([0x1b; 16], MADE_SECONDS)
+        ..MkfsJournal::new(JOURNAL_UUID, MADE_SECONDS)
     };
     let uuid = made.write(&journal)?.uuid;
     let wanted = Mkfs {

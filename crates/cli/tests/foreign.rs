@@ -3,7 +3,7 @@
 mod support;
 
 use std::process::Stdio;
-use support::{Bench, can_mount, tool};
+use support::{Bench, can_mount, is_root, tool};
 
 /// A GPT with two partitions, `1` called root and `2` called home, of 8 MiB each.
 fn gpt(bench: &Bench, name: &str) {
@@ -384,4 +384,114 @@ fn offset_and_sizelimit_are_a_part_of_an_image() {
     bench
         .line("mount -o offset=3M,partition=1 x mnt")
         .refused(2);
+}
+
+#[test]
+fn a_benchmark_overwrites_only_what_benchmarks_made() {
+    let bench = Bench::new();
+    let run = "bench zero --scale 0.002 --image";
+    bench.shell("printf XFSB > x; truncate -s 32M x; cp x was");
+    let refused = bench.line(&format!("{run} x")).refused(1).stderr;
+    assert!(refused.contains("an XFS file system"), "{refused}");
+    bench.line("mkfs -q -s 32M own").good();
+    bench.line(&format!("{run} own")).refused(1);
+    gpt(&bench, "disk");
+    bench.line(&format!("{run} disk#1")).refused(1);
+    assert!(!bench.path("disk#1").exists());
+    bench.shell("cmp x was");
+    for _ in 0..2 {
+        bench.line(&format!("{run} new")).good();
+    }
+}
+
+/// A loop device, which goes with this.
+struct Loop(String);
+
+impl Loop {
+    /// `None`, with a word, where none can be had.
+    fn over(bench: &Bench, image: &str) -> Option<Loop> {
+        let losetup = tool("losetup", "mount")?;
+        if !is_root("a loop device") {
+            return None;
+        }
+        let mut command = std::process::Command::new(losetup);
+        let made = command
+            .args(["-f", "--show"])
+            .arg(bench.path(image))
+            .output()
+            .unwrap();
+        if !made.status.success() {
+            eprintln!("skipped: no loop device is free");
+            return None;
+        }
+        Some(Loop(
+            String::from_utf8_lossy(&made.stdout).trim().to_owned(),
+        ))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("losetup")
+            .args(["-d", &self.0])
+            .status();
+    }
+}
+
+#[test]
+fn partitions_of_a_disk_are_named_and_used_as_those_of_a_file() {
+    let bench = Bench::new();
+    gpt(&bench, "disk");
+    let Some(device) = Loop::over(&bench, "disk") else {
+        return;
+    };
+    let disk = &device.0;
+    bench.line(&format!("mkfs -q {disk}#1")).good();
+    bench.line(&format!("mkfs -q {disk}#home")).good();
+    let refused = bench.line(&format!("mkfs {disk}")).refused(1).stderr;
+    assert!(refused.contains("GPT"), "{refused}");
+    // The file below a loop device is in use.
+    bench.line("mkfs -F disk").refused(1);
+    // An undo file of a disk lies where programs keep their state.
+    bench.shell(&format!(
+        "printf '\\001\\002' | dd of={disk} bs=1 seek=1049612 conv=notrunc status=none
+        mkdir state; XDG_STATE_HOME=$PWD/state {} fsck -y {disk}#1 > out || test $? = 1
+        test $(ls state/backstitch | wc -l) = 1; grep -q 'undo file: .*/state/backstitch/' out",
+        env!("CARGO_BIN_EXE_backstitch")
+    ));
+    if can_mount() {
+        bench.shell("mkdir a b");
+        bench.line(&format!("mount {disk}#1 a")).good();
+        bench.line(&format!("mount {disk}#2 b")).good();
+        bench.shell("echo one > a/x; echo two > b/x");
+        for line in [
+            format!("mkfs -F {disk}"),
+            format!("mkfs -F {disk}#2"),
+            format!("info {disk}#1"),
+        ] {
+            bench.line(&line).refused(1);
+        }
+        // The one that keeps the kernel off goes first.
+        bench.line("umount a").good();
+        bench.line("umount b").good();
+        assert_eq!(
+            bench.line(&format!("cat {disk}#2:/x")).good().text(),
+            "two\n"
+        );
+    }
+    // What the kernel uses is left alone, with force as well.
+    let mounted = format!("mkdir k; mount -t ext2 -o loop,offset=1M,sizelimit=8M {disk} k");
+    let kernel = std::process::Command::new("sh")
+        .args(["-c", &mounted])
+        .current_dir(bench.path("."))
+        .output()
+        .unwrap();
+    if !kernel.status.success() {
+        eprintln!("skipped: the kernel mounts no ext2 here");
+        return;
+    }
+    let done = bench.line(&format!("mkfs -F {disk}"));
+    bench.shell("umount k");
+    assert_eq!(done.code, 1, "{}", done.text());
+    assert!(done.stderr.contains("in use by"), "{}", done.stderr);
 }

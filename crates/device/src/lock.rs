@@ -88,7 +88,6 @@ impl Lock<'_> {
         }
         let metadata = self.metadata()?;
         if !self.read_only
-            && metadata.is_file()
             && let Some(holder) = loop_device_over(&metadata, &range)
         {
             return Err(self.busy(holder));

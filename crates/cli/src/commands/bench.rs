@@ -1,16 +1,22 @@
 //! `backstitch bench WORKLOAD … TARGET`.
 
 use crate::error::{Error, Result};
+use crate::foreign;
 use crate::host_memory;
+use crate::image::{DeviceOptions, open_device};
+use crate::named::{Named, Part};
 use crate::options::AtomicUnit;
 use crate::{show, size};
 mod imap;
 
 use backstitch_bench::{
-    RecoverySpec, Scale, Series, Spec, Target, Workload, document, fsync_specs, measure_recovery,
-    micro_specs, micro_table, optimisation_specs, optimisation_tables, plot_optimisations,
-    plot_runs, recovery_table, run_line, run_series, run_table,
+    IMAGE_UUID, JOURNAL_UUID, RecoverySpec, Scale, Series, Spec, Target, Workload, document,
+    fsync_specs, measure_recovery, micro_specs, micro_table, optimisation_specs,
+    optimisation_tables, plot_optimisations, plot_runs, recovery_table, run_line, run_series,
+    run_table,
 };
+use backstitch_device::BlockDevice;
+use backstitch_ext::format::superblock::SUPERBLOCK_OFFSET;
 use backstitch_vfs::{Optimisations, Ordering, Stats};
 use clap::ArgGroup;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -186,6 +192,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let is_table = args.workloads.iter().any(|name| name == OPTIMISATIONS);
     let specs = specs(args, is_table)?;
+    refuse_to_overwrite(args)?;
     if let Some(directory) = &args.plot {
         // Before the runs, which take a while.
         std::fs::create_dir_all(directory)
@@ -248,6 +255,7 @@ fn recovery(args: &Args) -> Result<()> {
     if let Some((option, _)) = unfit.iter().find(|(_, given)| *given) {
         return refuse(&format!("takes no {option}"));
     }
+    refuse_to_overwrite(args)?;
     let fraction = args.scale.unwrap_or(1.0);
     let part = |full: u64| (full as f64 * fraction) as u64;
     let scratch = std::env::temp_dir().join(format!("backstitch-{}.img", std::process::id()));
@@ -272,6 +280,41 @@ fn recovery(args: &Args) -> Result<()> {
         return show::print_json("bench", &document(&[series], args.seed));
     }
     show::print_bytes("bench", recovery_table(&series).as_bytes())
+}
+
+/// What is overwritten must be new, or hold nothing that is recognised, or be of an earlier run.
+fn refuse_to_overwrite(args: &Args) -> Result<()> {
+    let paths = [args.image.as_ref(), args.journal_dev.as_ref()];
+    for path in paths.into_iter().flatten() {
+        if Named::of("bench", path)?.part != Part::Whole {
+            let why = "a benchmark takes a whole file or disk";
+            return Err(Error::at_path("bench", path, why));
+        }
+        if !path.exists() {
+            continue;
+        }
+        let read_only = DeviceOptions {
+            read_only: true,
+            ..DeviceOptions::default()
+        };
+        let device = open_device("bench", path, read_only)?;
+        if let Some(found) = foreign::found(&*device)
+            && !is_of_a_run(&*device)
+        {
+            let why = format!("it holds {}, which would be overwritten", found.name);
+            let hint = "a benchmark overwrites new files, empty ones, and its own of earlier runs";
+            return Err(Error::at_path("bench", path, why).hint(hint));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a benchmark made what a device holds: its file systems and journals have numbers of their own.
+fn is_of_a_run(device: &dyn BlockDevice) -> bool {
+    const NUMBER_AT: u64 = SUPERBLOCK_OFFSET + 0x68;
+    let mut number = [0; 16];
+    let read = device.read(NUMBER_AT, &mut number);
+    read.is_ok() && [IMAGE_UUID, JOURNAL_UUID].contains(&number)
 }
 
 fn plot(args: &Args, all: &[Series], is_table: bool) -> Result<()> {

@@ -103,7 +103,7 @@ def mounts(args, results):
     run(args.backstitch, "mkfs", "-q", "-s", "1T", image)
     for ordering in args.orderings.split(","):
         if ordering.startswith("journal"):
-            run(args.backstitch, "mkfs", "-q", "-t", "ext3", "-s", "1T", image)
+            run(args.backstitch, "mkfs", "-q", "-F", "-t", "ext3", "-s", "1T", image)
         runs = []
         for _ in range(args.runs):
             found = {"mount_seconds": timed(args.backstitch, "mount", "--ordering", ordering, image, mnt)}

@@ -27,7 +27,7 @@ flushes() {
 measure() {
     name=$1
     shift
-    "$backstitch" mkfs -t $type -s 256M "$scratch/disk.img" > /dev/null
+    "$backstitch" mkfs -F -t $type -s 256M "$scratch/disk.img" > /dev/null
     mkdir -p "$scratch/mnt"
     "$backstitch" mount --ordering "$ordering" "$scratch/disk.img" "$scratch/mnt" > /dev/null
     cd "$scratch/mnt"

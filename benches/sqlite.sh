@@ -21,7 +21,7 @@ flushes() {
 
 # measure VFS TRANSACTIONS: seconds until the last COMMIT, flushes until then, seconds until all is durable, flushes for that
 measure() {
-    "$backstitch" mkfs -t $type -s 256M "$scratch/disk.img" > /dev/null
+    "$backstitch" mkfs -F -t $type -s 256M "$scratch/disk.img" > /dev/null
     mkdir -p "$scratch/mnt"
     "$backstitch" mount --ordering "$ordering" -o "flush_ms=$milliseconds${OPTIONS:+,$OPTIONS}" "$scratch/disk.img" "$scratch/mnt" > /dev/null
     {

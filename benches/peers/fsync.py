@@ -38,7 +38,7 @@ def run(*command):
 
 def measured(args, image, mnt, how, ordering):
     """One peer once: each phase's median, and the flushes if it is ours."""
-    made = how.split() if how else [BACKSTITCH, "mkfs", "-q", "-t", "ext3", "--journal-async-commit"]
+    made = how.split() if how else [BACKSTITCH, "mkfs", "-q", "-F", "-t", "ext3", "--journal-async-commit"]
     run(*made, image)
     with open(image, "rb+") as file:
         os.fsync(file.fileno())

@@ -159,7 +159,7 @@ fn no_room_for_an_undo_file_is_no_repair() {
         test $code = 8; grep -q 'nothing was changed' errors; grep -q 'hint: -z FILE' errors"
     ));
     assert!(same(&bench, "x", "was"));
-    assert_eq!(undo_files(&bench), [PathBuf::new(); 0]);
+    assert!(undo_files(&bench).is_empty());
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::cp::report_lost;
 use crate::error::{Error, Result, host};
+use crate::foreign;
 use crate::image::{Access, DeviceOptions, on_fresh_device, open_device};
 use crate::named::{Named, Part};
 use crate::tree::{Copy, HostNode, HostTree, ImageTree, Preserve, Progress};
@@ -336,8 +337,12 @@ fn journal_device(args: &Args, wanted: &mut Mkfs) -> Result<Option<Arc<dyn Block
     let device = open_device("mkfs", path, DeviceOptions::default())?;
     let found = ExternalJournal::read(&*device).map_err(|e| failed(&e))?;
     let Some(found) = found else {
-        let error = failed(&"it holds no journal");
-        return Err(error.hint("`backstitch mkfs -O journal_dev` makes one"));
+        return Err(match foreign::found(&*device) {
+            Some(other) => failed(&format!("it holds {}, and no journal", other.name)),
+            None => {
+                failed(&"it holds no journal").hint("`backstitch mkfs -O journal_dev` makes one")
+            }
+        });
     };
     let block_bytes = *wanted.block_size.get_or_insert(found.block_bytes);
     if block_bytes != found.block_bytes {

@@ -139,7 +139,7 @@ fn clear(device: &dyn BlockDevice, len_bytes: u64) -> Result<(), MkfsError> {
 pub fn attach_journal(device: &dyn BlockDevice, file_system: [u8; 16]) -> Result<(), MkfsError> {
     let bad = |what: &str| Err(MkfsError::BadOption(format!("{}: {what}", device.name())));
     let Some(journal) = ExternalJournal::read(device).map_err(of_journal)? else {
-        return bad("it holds no journal; `mkfs -O journal_dev` makes one");
+        return bad("it holds no journal");
     };
     let position = journal.map.superblock();
     let offset_bytes = u64::from(position) * u64::from(journal.block_bytes);
@@ -151,10 +151,10 @@ pub fn attach_journal(device: &dyn BlockDevice, file_system: [u8; 16]) -> Result
         return Ok(());
     }
     if !log.users.is_empty() {
-        return bad("it is another file system's journal; `mkfs -O journal_dev` makes it anew");
+        return bad("it is another file system's journal");
     }
     if !log.is_empty() {
-        return bad("it is not empty; `mkfs -O journal_dev` makes it anew");
+        return bad("it is not empty: a file system still needs what it holds");
     }
     log.set_user(file_system);
     device.write(offset_bytes, &log.encode())?;

@@ -4,7 +4,7 @@ use super::cp::report_lost;
 use crate::error::{Error, Result, host};
 use crate::foreign;
 use crate::image::{Access, DeviceOptions, on_fresh_device, open_device};
-use crate::named::{Named, Part};
+use crate::named::{Named, NamedPart, Part};
 use crate::tree::{Copy, HostNode, HostTree, ImageTree, Preserve, Progress};
 use crate::{show, size};
 use backstitch_device::{BlockDevice, DeviceError, FileDevice, OpenOptions, signature};
@@ -148,8 +148,13 @@ impl Target {
         done
     }
 
-    /// Opens it and sees that nothing is lost there; gives a whole file its size.
-    fn open(&self, args: &Args) -> Result<Arc<dyn BlockDevice>> {
+    /// Opens it and sees that nothing is lost there; gives a whole file its size. `check` is asked about the size before anything is
+    /// given up.
+    fn open(
+        &self,
+        args: &Args,
+        check: impl FnOnce(u64) -> Result<()>,
+    ) -> Result<Arc<dyn BlockDevice>> {
         let failed = |error: DeviceError| Error::at_path("mkfs", &args.image, error);
         if self.is_new && args.size.is_none() {
             let error = Error::at_path("mkfs", &args.image, "no such file");
@@ -162,19 +167,24 @@ impl Target {
             }
             false => self.named.open("mkfs", OpenOptions::default())?,
         };
-        let is_disk = || {
-            std::fs::metadata(&self.named.file).is_ok_and(|seen| {
-                std::os::unix::fs::FileTypeExt::is_block_device(&seen.file_type())
-            })
-        };
+        let is_file = std::fs::metadata(&self.named.file).is_ok_and(|seen| seen.is_file());
         let other = file.other_writer();
+        let there = part
+            .as_ref()
+            .map_or(file.size_bytes(), NamedPart::len_bytes);
+        let size = args.size.unwrap_or(there);
+        if size > there && (part.is_some() || !is_file) {
+            let why = format!("{size} bytes are wanted, and it has {there}");
+            return Err(Error::at_path("mkfs", &args.image, why));
+        }
+        check(size)?;
         if let Some(part) = part {
             let device: Arc<dyn BlockDevice> = Arc::new(part.on(Arc::new(file)).map_err(failed)?);
             give_up_what_is_there(args, &*device, None)?;
             return Ok(device);
         }
         give_up_what_is_there(args, &file, other)?;
-        if let (Some(size), false) = (args.size, is_disk()) {
+        if is_file && size != there {
             file.resize(size).map_err(failed)?;
         }
         Ok(Arc::new(file))
@@ -225,7 +235,8 @@ fn make(args: &Args, mut wanted: Mkfs, target: &Target) -> Result<Superblock> {
     }
     wanted.device_is_zero = target.is_new;
     let journal = journal_device(args, &mut wanted)?;
-    let device = target.open(args)?;
+    // Options that cannot be had cost nobody what is there.
+    let device = target.open(args, |size| wanted.geometry(size).map(drop).map_err(failed))?;
     let superblock = wanted.write(&*device).map_err(failed)?;
     if let Some(journal) = &journal {
         let attached = attach_journal(&**journal, superblock.uuid);
@@ -379,7 +390,7 @@ fn make_journal_device(args: &Args) -> Result<()> {
         time_seconds: making_time()?,
         device_is_zero: target.is_new,
     };
-    let device = target.open(args);
+    let device = target.open(args, |_| Ok(()));
     let made = device.and_then(|device| wanted.write(&*device).map_err(|e| failed(&e)));
     report_journal_device(args, &target.kept(made)?)
 }

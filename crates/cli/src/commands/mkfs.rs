@@ -177,13 +177,16 @@ impl Target {
             let why = format!("{size} bytes are wanted, and it has {there}");
             return Err(Error::at_path("mkfs", &args.image, why));
         }
-        check(size)?;
         if let Some(part) = part {
             let device: Arc<dyn BlockDevice> = Arc::new(part.on(Arc::new(file)).map_err(failed)?);
-            give_up_what_is_there(args, &*device, None)?;
+            refuse_what_is_there(args, &*device, None)?;
+            check(size)?;
+            erase_what_is_there(args, &*device)?;
             return Ok(device);
         }
-        give_up_what_is_there(args, &file, other)?;
+        refuse_what_is_there(args, &file, other)?;
+        check(size)?;
+        erase_what_is_there(args, &file)?;
         if is_file && size != there {
             file.resize(size).map_err(failed)?;
         }
@@ -191,16 +194,15 @@ impl Target {
     }
 }
 
-/// Refuses a device that holds something, unless that is to be lost; then its signatures go, so that nobody takes what comes for
-/// it. Somebody who has the file open for writing counts where there is something in it.
-fn give_up_what_is_there(
+/// Refuses a device that holds something, unless that is to be lost. Somebody who has the file open for writing counts where there
+/// is something in it.
+fn refuse_what_is_there(
     args: &Args,
     device: &dyn BlockDevice,
     other_writer: Option<String>,
 ) -> Result<()> {
     let failed = |error: DeviceError| Error::at_path("mkfs", &args.image, error);
     if args.force {
-        signature::erase(device).map_err(failed)?;
         return Ok(());
     }
     let refused = |why: String| {
@@ -219,6 +221,15 @@ fn give_up_what_is_there(
         ))),
         _ => Ok(()),
     }
+}
+
+/// Erases the signatures of what is to be lost, so that nobody takes what comes for it.
+fn erase_what_is_there(args: &Args, device: &dyn BlockDevice) -> Result<()> {
+    if args.force {
+        let erased = signature::erase(device);
+        erased.map_err(|error| Error::at_path("mkfs", &args.image, error))?;
+    }
+    Ok(())
 }
 
 fn make(args: &Args, mut wanted: Mkfs, target: &Target) -> Result<Superblock> {

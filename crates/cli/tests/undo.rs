@@ -84,34 +84,6 @@ fn a_repair_is_taken_back_by_us_and_by_e2undo() {
 }
 
 #[test]
-fn what_a_repair_takes_away_is_said_before() {
-    let bench = Bench::new();
-    // Only the counts are wrong.
-    bench.line("mkfs -q -s 16M x").good();
-    bench.shell("printf '\\001\\002' | dd of=x bs=1 seek=1036 conv=notrunc status=none");
-    let done = bench.line("fsck -y --no-undo x");
-    assert_eq!(done.code, 1, "{}{}", done.text(), done.stderr);
-    let text = done.text();
-    let first = text.lines().next().unwrap_or_default();
-    assert_eq!(first, "x: the repair takes away no file and no block");
-    // A clean image has nothing to say.
-    let text = bench.line("fsck -y x").good().text();
-    assert!(text.starts_with("x: clean"), "{text}");
-    // Inodes are gone.
-    damaged(&bench);
-    let json = bench.line("fsck -y --json x").json();
-    let files = json["taken_away"]["files"].as_u64().unwrap_or_default();
-    assert!(files > 0, "{json}");
-    bench.shell("cp was x");
-    let text = bench.line("fsck -y x").text();
-    let first = text.lines().next().unwrap_or_default().to_owned();
-    assert!(
-        first.contains(&format!("takes away {files} files and")),
-        "{first}"
-    );
-}
-
-#[test]
 fn where_an_undo_file_goes() {
     let bench = Bench::new();
     damaged(&bench);

@@ -199,10 +199,6 @@ fn mend(args: &Args, mode: Mode) -> Result<ExitCode> {
     let planned = plan(args, mode, &staging, &device)?;
     let undo_files = keep_old_contents(args, mode, &planned, &*device)?;
     if !args.json {
-        if !planned.image.is_unchanged() {
-            let line = taken_away_text(args, &planned.outcome);
-            show::print_bytes("fsck", line.as_bytes())?;
-        }
         let images = [Some(&args.image), args.journal_dev.as_ref()];
         for (image, file) in images.into_iter().zip(&undo_files) {
             if let (Some(image), Some(file)) = (image, file) {
@@ -239,36 +235,6 @@ fn mend(args: &Args, mode: Mode) -> Result<ExitCode> {
     Ok(ExitCode::from(status))
 }
 
-/// How many files and blocks of those in use a repair takes away. `None` where they could not be counted before, or nothing is tried.
-fn taken_away(outcome: &Outcome) -> Option<[u64; 2]> {
-    let counted = |report: &Option<Report>| {
-        let report = report.as_ref().filter(|report| !report.ended_early)?;
-        Some([report.summary.used_inodes, report.summary.used_blocks])
-    };
-    let [files, blocks] = counted(&outcome.before)?;
-    let [files_left, blocks_left] = counted(&outcome.after)?;
-    Some([
-        files.saturating_sub(files_left),
-        blocks.saturating_sub(blocks_left),
-    ])
-}
-
-/// What is said before anything is written.
-fn taken_away_text(args: &Args, outcome: &Outcome) -> String {
-    let image = args.image.display();
-    match (taken_away(outcome), &outcome.after) {
-        (_, None) => String::new(),
-        (Some([0, 0]), _) => format!("{image}: the repair takes away no file and no block\n"),
-        (Some([files, blocks]), _) => format!(
-            "{image}: the repair takes away {files} files and {blocks} blocks of those that are in use\n"
-        ),
-        (None, Some(after)) => format!(
-            "{image}: what is in use now cannot be counted; after the repair it is {} files and {} blocks\n",
-            after.summary.used_inodes, after.summary.used_blocks
-        ),
-    }
-}
-
 /// What was found before, what was done, and what is left.
 fn repair_document(
     args: &Args,
@@ -286,9 +252,6 @@ fn repair_document(
         members.insert("repairs".into(), json!(outcome.repairs));
         members.insert("repairs_omitted".into(), outcome.omitted.into());
         members.insert("left".into(), json!(left));
-        let away = taken_away(outcome);
-        let away = away.map(|[files, blocks]| json!({ "files": files, "blocks": blocks }));
-        members.insert("taken_away".into(), json!(away));
         members.insert("undo_file".into(), json!(shown(undo_file)));
         members.insert("journal_undo_file".into(), json!(shown(journal_undo_file)));
         members.insert("clean".into(), outcome.is_clean().into());

@@ -292,13 +292,17 @@ pub(crate) struct NamedPart {
 }
 
 impl NamedPart {
+    /// How long it is.
+    pub(crate) fn len_bytes(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
     /// It as a device of its own.
     pub(crate) fn on(
         &self,
         disk: Arc<dyn BlockDevice>,
     ) -> backstitch_device::Result<PartitionDevice> {
-        let length = self.range.end - self.range.start;
-        PartitionDevice::of_range(disk, self.name.clone(), self.range.start, length)
+        PartitionDevice::of_range(disk, self.name.clone(), self.range.start, self.len_bytes())
     }
 }
 

@@ -144,6 +144,22 @@ fn mkfs_overwrites_nothing_that_it_recognises() {
             "{again}"
         );
     }
+    // Options that cannot be had cost nothing, with force either.
+    bench.shell("printf XFSB > x; truncate -s 32M x; cp x was");
+    for options in [
+        "-b 3000",
+        "-s 1K",
+        "-d nothing",
+        "-O frobnicate",
+        "-U xyz",
+        "-J device=none -t ext3",
+    ] {
+        bench.line(&format!("mkfs -F {options} x"));
+        assert!(
+            std::fs::read(bench.path("x")).unwrap() == std::fs::read(bench.path("was")).unwrap(),
+            "{options}"
+        );
+    }
     // What is empty needs no force.
     bench.shell("rm -f x; truncate -s 32M x; head -c 32M /dev/zero > y; : > z");
     for line in [

@@ -5,7 +5,7 @@ use crate::foreign;
 use crate::{show, size};
 use backstitch_device::BlockDevice;
 use backstitch_device::partition::{Partition, PartitionDevice, PartitionTable};
-use backstitch_device::signature::{Kind, Signature};
+use backstitch_device::signature::{self, Kind};
 use backstitch_ext::format::Superblock;
 use backstitch_ext::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use serde_json::{Value, json};
@@ -14,8 +14,15 @@ use std::sync::Arc;
 
 /// Shows the partitions of a disk; false where it has none, or holds a file system from its first sector on.
 pub(super) fn show(image: &Path, device: &Arc<dyn BlockDevice>, as_json: bool) -> Result<bool> {
-    let is_disk = |found: &Signature| found.kind == Kind::PartitionTable;
-    if ext(&**device).is_some() || foreign::found(&**device).is_some_and(|found| !is_disk(found)) {
+    // A table beside a file system is what that has in its boot sector; what is at a disk's end may be its last partition's.
+    let found = signature::find(&**device);
+    let kinds: Vec<Kind> = found
+        .map_err(|error| Error::at_path("info", image, error))?
+        .iter()
+        .map(|found| found.signature.kind)
+        .collect();
+    let is_disk = kinds.contains(&Kind::PartitionTable) && kinds[0] != Kind::FileSystem;
+    if ext(&**device).is_some() || !is_disk {
         return Ok(false);
     }
     let table = PartitionTable::read(&**device);

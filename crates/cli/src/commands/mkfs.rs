@@ -5,7 +5,7 @@ use crate::error::{Error, Result, host};
 use crate::foreign;
 use crate::image::{Access, DeviceOptions, on_fresh_device, open_device};
 use crate::interrupt::Interrupt;
-use crate::named::{Named, Part};
+use crate::named::{Named, NamedPart, Part};
 use crate::tree::{Copy, CopyOptions, HostNode, HostTree, ImageTree, Preserve};
 use crate::{show, size};
 use backstitch_device::{BlockDevice, DeviceError, FileDevice, OpenOptions, signature};
@@ -149,8 +149,13 @@ impl Target {
         done
     }
 
-    /// Opens it and sees that nothing is lost there; gives a whole file its size.
-    fn open(&self, args: &Args) -> Result<Arc<dyn BlockDevice>> {
+    /// Opens it and sees that nothing is lost there; gives a whole file its size. `check` is asked about the size before anything is
+    /// given up.
+    fn open(
+        &self,
+        args: &Args,
+        check: impl FnOnce(u64) -> Result<()>,
+    ) -> Result<Arc<dyn BlockDevice>> {
         let failed = |error: DeviceError| Error::at_path("mkfs", &args.image, error);
         if self.is_new && args.size.is_none() {
             let error = Error::at_path("mkfs", &args.image, "no such file");
@@ -163,35 +168,42 @@ impl Target {
             }
             false => self.named.open("mkfs", OpenOptions::default())?,
         };
-        let is_disk = || {
-            std::fs::metadata(&self.named.file).is_ok_and(|seen| {
-                std::os::unix::fs::FileTypeExt::is_block_device(&seen.file_type())
-            })
-        };
+        let is_file = std::fs::metadata(&self.named.file).is_ok_and(|seen| seen.is_file());
         let other = file.other_writer();
+        let there = part
+            .as_ref()
+            .map_or(file.size_bytes(), NamedPart::len_bytes);
+        let size = args.size.unwrap_or(there);
+        if size > there && (part.is_some() || !is_file) {
+            let why = format!("{size} bytes are wanted, and it has {there}");
+            return Err(Error::at_path("mkfs", &args.image, why));
+        }
         if let Some(part) = part {
             let device: Arc<dyn BlockDevice> = Arc::new(part.on(Arc::new(file)).map_err(failed)?);
-            give_up_what_is_there(args, &*device, None)?;
+            refuse_what_is_there(args, &*device, None)?;
+            check(size)?;
+            erase_what_is_there(args, &*device)?;
             return Ok(device);
         }
-        give_up_what_is_there(args, &file, other)?;
-        if let (Some(size), false) = (args.size, is_disk()) {
+        refuse_what_is_there(args, &file, other)?;
+        check(size)?;
+        erase_what_is_there(args, &file)?;
+        if is_file && size != there {
             file.resize(size).map_err(failed)?;
         }
         Ok(Arc::new(file))
     }
 }
 
-/// Refuses a device that holds something, unless that is to be lost; then its signatures go, so that nobody takes what comes for
-/// it. Somebody who has the file open for writing counts where there is something in it.
-fn give_up_what_is_there(
+/// Refuses a device that holds something, unless that is to be lost. Somebody who has the file open for writing counts where there
+/// is something in it.
+fn refuse_what_is_there(
     args: &Args,
     device: &dyn BlockDevice,
     other_writer: Option<String>,
 ) -> Result<()> {
     let failed = |error: DeviceError| Error::at_path("mkfs", &args.image, error);
     if args.force {
-        signature::erase(device).map_err(failed)?;
         return Ok(());
     }
     let refused = |why: String| {
@@ -212,6 +224,15 @@ fn give_up_what_is_there(
     }
 }
 
+/// Erases the signatures of what is to be lost, so that nobody takes what comes for it.
+fn erase_what_is_there(args: &Args, device: &dyn BlockDevice) -> Result<()> {
+    if args.force {
+        let erased = signature::erase(device);
+        erased.map_err(|error| Error::at_path("mkfs", &args.image, error))?;
+    }
+    Ok(())
+}
+
 fn make(args: &Args, mut wanted: Mkfs, target: &Target) -> Result<Superblock> {
     let failed = |error: MkfsError| {
         let error = Error::at_path("mkfs", &args.image, error);
@@ -226,7 +247,8 @@ fn make(args: &Args, mut wanted: Mkfs, target: &Target) -> Result<Superblock> {
     }
     wanted.device_is_zero = target.is_new;
     let journal = journal_device(args, &mut wanted)?;
-    let device = target.open(args)?;
+    // Options that cannot be had cost nobody what is there.
+    let device = target.open(args, |size| wanted.geometry(size).map(drop).map_err(failed))?;
     let superblock = wanted.write(&*device).map_err(failed)?;
     if let Some(journal) = &journal {
         let attached = attach_journal(&**journal, superblock.uuid);
@@ -396,7 +418,7 @@ fn make_journal_device(args: &Args) -> Result<()> {
         time_seconds: making_time()?,
         device_is_zero: target.is_new,
     };
-    let device = target.open(args);
+    let device = target.open(args, |_| Ok(()));
     let made = device.and_then(|device| wanted.write(&*device).map_err(|e| failed(&e)));
     report_journal_device(args, &target.kept(made)?)
 }

@@ -1,4 +1,4 @@
-//! Parts of something larger, layers below a file system, and tables of partitions.
+//! Tables of partitions, parts of something larger, and layers below a file system. A table is said first: what lies at the end of a disk may be its last partition's.
 
 use super::format;
 use crate::signature::Kind::{Member, PartitionTable};
@@ -7,6 +7,64 @@ use crate::signature::Signature;
 use crate::signature::closer;
 
 pub(super) static MEMBERS: &[Signature] = &[
+    format(
+        "a GUID partition table (GPT)",
+        PartitionTable,
+        "backstitch info {} lists the partitions, and {}#1 is the first one",
+        &[
+            (Start(0x200), b"EFI PART"),
+            (Start(0x1000), b"EFI PART"),
+            (End(512), b"EFI PART"),
+            (End(4096), b"EFI PART"),
+        ],
+        None,
+    ),
+    format(
+        "a PC partition table (MBR)",
+        PartitionTable,
+        "backstitch info {} lists the partitions, and {}#1 is the first one",
+        &[(Start(0x1fe), &[0x55, 0xaa])],
+        Some(closer::has_partitions),
+    ),
+    format(
+        "a BSD disk label",
+        PartitionTable,
+        "backstitch info {} lists the partitions, and {}#a is the first one",
+        &[
+            (Start(0x200), &[0x57, 0x45, 0x56, 0x82]),
+            (Start(0), &[0x57, 0x45, 0x56, 0x82]),
+            (Start(0x40), &[0x57, 0x45, 0x56, 0x82]),
+        ],
+        None,
+    ),
+    format(
+        "a partition table of a Mac",
+        PartitionTable,
+        "fdisk -l {} lists the partitions",
+        &[(Start(0x200), b"PM")],
+        Some(closer::mac),
+    ),
+    format(
+        "a partition table of a Sun",
+        PartitionTable,
+        "fdisk -l {} lists the partitions",
+        &[(Start(0x1fc), &[0xda, 0xbe])],
+        Some(closer::sun),
+    ),
+    format(
+        "a partition table of SGI",
+        PartitionTable,
+        "fdisk -l {} lists the partitions",
+        &[(Start(0), &[0x0b, 0xe5, 0xa9, 0x41])],
+        None,
+    ),
+    format(
+        "a partition table of an Amiga",
+        PartitionTable,
+        "parted {} print lists the partitions",
+        &[(Each(0, 512, 16), b"RDSK")],
+        None,
+    ),
     format(
         "a UBI image",
         Member,
@@ -159,64 +217,6 @@ pub(super) static MEMBERS: &[Signature] = &[
         Member,
         "Oracle ASM reads it",
         &[(Start(0x20), b"ORCLDISK")],
-        None,
-    ),
-    format(
-        "a GUID partition table (GPT)",
-        PartitionTable,
-        "backstitch info {} lists the partitions, and {}#1 is the first one",
-        &[
-            (Start(0x200), b"EFI PART"),
-            (Start(0x1000), b"EFI PART"),
-            (End(512), b"EFI PART"),
-            (End(4096), b"EFI PART"),
-        ],
-        None,
-    ),
-    format(
-        "a PC partition table (MBR)",
-        PartitionTable,
-        "backstitch info {} lists the partitions, and {}#1 is the first one",
-        &[(Start(0x1fe), &[0x55, 0xaa])],
-        Some(closer::has_partitions),
-    ),
-    format(
-        "a BSD disk label",
-        PartitionTable,
-        "backstitch info {} lists the partitions, and {}#a is the first one",
-        &[
-            (Start(0x200), &[0x57, 0x45, 0x56, 0x82]),
-            (Start(0), &[0x57, 0x45, 0x56, 0x82]),
-            (Start(0x40), &[0x57, 0x45, 0x56, 0x82]),
-        ],
-        None,
-    ),
-    format(
-        "a partition table of a Mac",
-        PartitionTable,
-        "fdisk -l {} lists the partitions",
-        &[(Start(0x200), b"PM")],
-        Some(closer::mac),
-    ),
-    format(
-        "a partition table of a Sun",
-        PartitionTable,
-        "fdisk -l {} lists the partitions",
-        &[(Start(0x1fc), &[0xda, 0xbe])],
-        Some(closer::sun),
-    ),
-    format(
-        "a partition table of SGI",
-        PartitionTable,
-        "fdisk -l {} lists the partitions",
-        &[(Start(0), &[0x0b, 0xe5, 0xa9, 0x41])],
-        None,
-    ),
-    format(
-        "a partition table of an Amiga",
-        PartitionTable,
-        "parted {} print lists the partitions",
-        &[(Each(0, 512, 16), b"RDSK")],
         None,
     ),
 ];

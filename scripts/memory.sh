@@ -22,7 +22,7 @@ up() {
 report() {
     peak="$(sed -n 's/^VmHWM:[^0-9]*\([0-9]*\) kB/\1/p' "/proc/$pid/status")"
     printf '%s: peak resident %s MiB\n' "$1" "$((peak / 1024))"
-    "$backstitch" stats "$work/mnt" | sed -n 's/^\(memory\.[a-z_]*\)/    \1/p'
+    "$backstitch" stats "$work/mnt" | sed -n '/^Memory/,/^$/s/^  /    /p'
     if [ "$((peak / 1024))" -gt "$((cache + slack))" ]; then
         printf 'more than %s MiB\n' "$((cache + slack))" >&2
         exit 1

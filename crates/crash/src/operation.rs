@@ -467,7 +467,7 @@ mod tests {
             ("sync now", "'now' is not expected here"),
             ("append foo hex:0", "pairs of hexadecimal digits"),
             ("unlink %zz", "two hexadecimal digits"),
-            ("chmod foo 999", "'999' is no permission bits"),
+            ("chmod foo 999", "'999' is not an octal mode"),
             ("chown foo 1 99999999999", "a group is too large"),
         ] {
             let error = line.parse::<Operation>().unwrap_err().to_string();

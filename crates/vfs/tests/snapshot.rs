@@ -273,12 +273,12 @@ fn a_copy_that_fails_harms_nobody() {
         }
         let copy = Arc::new(MemoryDevice::new(SIZE_BYTES));
         let stopped = engine.snapshot(copy.clone(), &mut |_| false);
-        assert!(stopped.unwrap_err().to_string().contains("nobody waits"));
+        assert!(stopped.unwrap_err().to_string().contains("has ended"));
         let other = Arc::new(MemoryDevice::new(SIZE_BYTES));
         engine
             .snapshot(copy, &mut |_| {
                 let second = engine.snapshot(other.clone(), &mut |_| true);
-                assert!(second.unwrap_err().to_string().contains("under way"));
+                assert!(second.unwrap_err().to_string().contains("another snapshot"));
                 true
             })
             .unwrap();

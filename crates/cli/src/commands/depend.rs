@@ -5,8 +5,8 @@ use patchgroup::Group;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, ExitStatus};
 
-/// Run programs that know nothing of it with an order on the disk between them: what a later one did is there after a crash only
-/// if all is there that those did which it depends on.
+/// Run commands whose effects reach the disk in a given order: after a crash, what a command did is on the disk only if everything is
+/// that the commands it depends on did. The programs need not be changed for it.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "A SPEC is 2:1 (the second command depends on the first), 3:1,2 or several of these with blanks between. The commands run one

@@ -19,8 +19,8 @@ const WHAT: &str = "crash app";
 
 /// Explore what a crash can leave of a program's files.
 ///
-/// The program runs once, on a mount of its own. What it did is then done again, and at every moment each set of changes that a power
-/// cut could have left on the disk is a state; each chosen state is recovered and mounted, and the check judges it.
+/// The program runs once, on a mount of its own, and its operations are then repeated. At every moment, each set of changes that a power
+/// cut could have left on the disk is a state. Each chosen state is recovered and mounted, and the check judges it.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Both commands are run by `sh -c`, with the mount as their directory, in $1 and in $BACKSTITCH_DIR. The check fails with any

@@ -17,7 +17,7 @@ const WHAT: &str = "crash device";
 /// Explore what a crash could have left of the recorded writes of any device.
 ///
 /// LOG holds what was written to IMAGE, in the dm-log-writes format. Between two flushes any part of the writes may have reached
-/// the disk, in any order: each such state is made, and CMD judges it.
+/// the disk, in any order. Each such state is made, and CMD judges it.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "CMD is run by `sh -c` for each state, as a file that it may write to, and fails with any exit code but 0:

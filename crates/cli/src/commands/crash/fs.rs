@@ -25,8 +25,8 @@ const SIZES: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;
 
 /// Explore what a crash can leave of the file system itself.
 ///
-/// Runs workloads in memory. At every moment, each set of changes that holds what must be on disk before them is taken for what a
-/// crash left: it is checked, mounted (and in a sample reclaimed, with crashes inside), and what was promised is looked for.
+/// Runs workloads in memory. At every moment, each set of changes that includes all that must be on the disk before them is a state that
+/// a crash can leave. Each state is checked, mounted and compared with what was promised; a sample is reclaimed, with further crashes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Workloads:
   ace:1, ace:2     ACE's sequences of one and two operations, each with fsync or sync

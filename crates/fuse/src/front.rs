@@ -231,7 +231,6 @@ impl Front {
             | InitFlags::FUSE_DO_READDIRPLUS
             | InitFlags::FUSE_READDIRPLUS_AUTO
             | InitFlags::FUSE_PARALLEL_DIROPS
-            | InitFlags::FUSE_ASYNC_DIO
             | InitFlags::FUSE_CACHE_SYMLINKS
             | InitFlags::FUSE_EXPLICIT_INVAL_DATA
             | InitFlags::FUSE_NO_OPEN_SUPPORT

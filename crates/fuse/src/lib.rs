@@ -14,6 +14,12 @@
 //!   request after which the kernel asks again; see [`privileges`].
 //! * What background work changes is told to the kernel by an [`Invalidator`].
 //! * `copy_file_range` and `fallocate` are followed by an invalidation in the kernel.
+//! * A direct write (`O_DIRECT`) goes around the pages, and the kernel drops those that were read meanwhile once it is done: but
+//!   only where it waits for the write. With `FUSE_ASYNC_DIO` it does not wait for one that was submitted with `io_submit`, and
+//!   a page that read-ahead fetched beside it stays, with what was there before. So this capability is never asked for. (Telling
+//!   the kernel ourselves, before the answer, is no way: it would wait for reads of these pages, which may wait for a free place
+//!   among the requests in the background, all of which may be such writes.) What it costs is that `io_submit` waits; io_uring
+//!   has threads of its own for files like ours.
 //!
 //! # Lifetimes
 //!

@@ -34,10 +34,20 @@
 //! The kernel checks them (`default_permissions`), with POSIX ACLs, unless root alone may use the mount; the umask is left to the layout, which knows whether a
 //! default ACL replaces it. Locks are the kernel's own.
 //!
+//! With `uid=`, `gid=` or a mask ([`Squash`]) it checks what is shown, and ACLs are left out.
+//!
+//! # Flags of inodes
+//!
+//! An immutable or append-only inode is refused every change that it forbids, by the layout. The kernel does not know of the flags of
+//! a FUSE file, and does not ask when one is opened: so opening such a file for writing succeeds, and the write fails. With
+//! `check_open` it asks, and opening fails, as with the kernel's own file systems. A change through a shared mapping is
+//! refused when the kernel writes it back; the page is then dropped, so that nobody reads what is not there.
+//!
 //! # Access times
 //!
 //! `relatime`, as Linux does by default: a read that reaches the front moves the access time only if it is not newer than the
-//! last change, or older than a day. Reads that the kernel answers from its caches never reach the front and move nothing.
+//! last change, or older than a day. Reads that the kernel answers from its caches never reach the front and move nothing, also
+//! with `strictatime`.
 //!
 //! # Numbers
 //!
@@ -48,19 +58,25 @@ mod control;
 pub mod convert;
 mod directories;
 pub mod disk;
+mod flagged;
 mod front;
+mod ioctl;
 mod open_files;
 mod page_buffer;
 pub mod privileges;
 mod requests;
 mod session;
 mod snapshot;
+mod squash;
 mod stats;
 mod turns;
 mod waiters;
 mod xattrs;
 
 pub use backstitch_vfs::Engine;
-pub use session::{Ender, FrontOptions, Invalidator, MountError, Mounted, Unmounter, run, spawn};
+pub use session::{
+    AccessPolicy, Ender, FrontOptions, Invalidator, MountError, Mounted, Unmounter, run, spawn,
+};
 pub use snapshot::{SNAPSHOT_XATTR, SnapshotProgress, begin_snapshot, snapshot_progress};
+pub use squash::Squash;
 pub use stats::{STATS_XATTR, SYNC_XATTR, stats_of, sync_of};

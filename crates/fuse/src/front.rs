@@ -84,7 +84,8 @@ impl Front {
             synchronous_names: options.synchronous || options.synchronous_names,
             group_of_directory: options.group_of_directory,
             squash: options.squash,
-            check_open: options.check_open,
+            // What it gathers it takes for written, the size too, and shows it although it is refused in the end.
+            check_open: options.check_open || options.writeback_cache,
             flagged: Flagged::default(),
             invalidator: Arc::default(),
             check_permissions: options.check_permissions,

@@ -113,9 +113,10 @@ impl Front {
     }
 }
 
-/// A flags word as a caller of either word length finds it.
+/// Flags or a generation. The commands are declared with a `long`, but programs and the kernel's file systems take an `int`: more bytes than
+/// that would be written over what is behind it.
 fn number(value: u32) -> Vec<u8> {
-    u64::from(value).to_ne_bytes().to_vec()
+    value.to_ne_bytes().to_vec()
 }
 
 fn read_number(input: &[u8], at: usize) -> Result<u32> {

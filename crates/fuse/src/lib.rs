@@ -40,7 +40,7 @@
 //!
 //! An immutable or append-only inode is refused every change that it forbids, by the layout. The kernel does not know of the flags of
 //! a FUSE file, and does not ask when one is opened: so opening such a file for writing succeeds, and the write fails. With
-//! `check_open` it asks, and opening fails, as with the kernel's own file systems. A change through a shared mapping is
+//! `check_open` (and with `writeback_cache`) it asks, and opening fails, as with the kernel's own file systems. A change through a shared mapping is
 //! refused when the kernel writes it back; the page is then dropped, so that nobody reads what is not there.
 //!
 //! # Access times

@@ -51,7 +51,7 @@ pub(crate) struct Front {
     /// Whether the kernel checks permissions.
     check_permissions: bool,
     /// Whether the kernel may keep written data for itself for a while.
-    writeback_cache: bool,
+    pub(crate) writeback_cache: bool,
     /// Whether there are extended attributes.
     pub(crate) xattrs: bool,
     /// Whether the kernel leaves the umask to us.

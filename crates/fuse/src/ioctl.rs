@@ -99,7 +99,12 @@ impl Front {
         let after = before.flags & !which | wanted & which;
         let changed = before.flags ^ after;
         let may_change = caller.is_privileged() || caller.uid == before.uid;
-        if !may_change || changed & flags::PRIVILEGED != 0 && !caller.may_set_immutable() {
+        // The mode of the journal is that of the whole mount: what could not be obeyed is refused, as by the kernel without a journal.
+        let asks_for_journal = changed & flags::JOURNAL_DATA != 0;
+        if asks_for_journal
+            || !may_change
+            || changed & flags::PRIVILEGED != 0 && !caller.may_set_immutable()
+        {
             return Err(LayoutError::NotPermitted.into());
         }
         let set = SetAttributes {

@@ -122,10 +122,12 @@ impl Filesystem for Front {
             modified: modified.map(requested),
             flags: None,
         };
+        // A kernel that gathers writes tells us itself when the last one was.
+        let of_gathered = self.writeback_cache && accessed.is_none();
         let stated = [accessed, modified]
             .iter()
             .any(|time| matches!(time, Some(TimeOrNow::SpecificTime(_))));
-        let is_kept = stated || mode.is_some() || uid.is_some() || gid.is_some();
+        let is_kept = stated && !of_gathered || mode.is_some() || uid.is_some() || gid.is_some();
         let changed = self
             .check_append_only(inode, is_kept)
             .and_then(|()| self.change_attributes(inode, set, caller(request)));

@@ -4,7 +4,7 @@ use crate::mount::Backend;
 use std::path::{Path, PathBuf};
 
 /// The Debian packages, and the tools from crates.io, that hold the commands the tests run.
-const PACKAGES: [(&str, &str); 13] = [
+const PACKAGES: [(&str, &str); 17] = [
     ("mke2fs", "the Debian package e2fsprogs"),
     ("e2fsck", "the Debian package e2fsprogs"),
     ("debugfs", "the Debian package e2fsprogs"),
@@ -12,6 +12,10 @@ const PACKAGES: [(&str, &str); 13] = [
     ("fuse2fs", "the Debian package fuse2fs"),
     ("fusermount3", "the Debian package fuse3"),
     ("qemu-io", "the Debian package qemu-utils"),
+    ("cc", "the Debian package gcc"),
+    ("chattr", "the Debian package e2fsprogs"),
+    ("setpriv", "the Debian package util-linux"),
+    ("python3", "the Debian package python3"),
     ("setfattr", "the Debian package attr"),
     ("setfacl", "the Debian package acl"),
     ("sqlite3", "the Debian package sqlite3"),

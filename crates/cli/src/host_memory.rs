@@ -1,5 +1,7 @@
 //! How much of this machine's memory changes may take that wait to be written.
 
+use crate::error::{Error, Result};
+use rustix::process::{Resource, getrlimit};
 use std::path::Path;
 
 /// This part of the memory that there is,
@@ -7,6 +9,35 @@ const PART: u64 = 16;
 /// and no more than this: it may all have to be written before a `sync` returns.
 const MOST_BYTES: u64 = 1 << 30;
 const CONTROL_GROUPS: &str = "/sys/fs/cgroup";
+
+/// What a daemon takes of the address space besides its cache: its code, what the allocator sets aside, and 2 MiB of stack for each of
+/// the threads that serve requests, of which there are 16 at most.
+const BESIDES_CACHE_BYTES: u64 = 160 << 20;
+/// The least cache that is worth a mount.
+const LEAST_CACHE_BYTES: u64 = 16 << 20;
+/// Of the address space for the cache so much is used: the rest is lost between allocations.
+const CACHE_PART: u64 = 2;
+
+/// The largest cache that a limit on the address space (`ulimit -v`) leaves room for; `None` without such a limit.
+///
+/// # Errors
+/// Where a mount could not work: it would only notice when memory runs out, and could not tell anybody any more.
+pub(crate) fn cache_in_address_space() -> Result<Option<u64>> {
+    let Some(limit) = getrlimit(Resource::As).current else {
+        return Ok(None);
+    };
+    let room = limit.saturating_sub(BESIDES_CACHE_BYTES) / CACHE_PART;
+    if room < LEAST_CACHE_BYTES {
+        let least = BESIDES_CACHE_BYTES + CACHE_PART * LEAST_CACHE_BYTES;
+        let why = format!(
+            "limited to {} MiB, and a mount needs {}",
+            limit >> 20,
+            least >> 20
+        );
+        return Err(Error::failed("mount", "address space", why).hint("ulimit -v unlimited"));
+    }
+    Ok(Some(room))
+}
 
 /// What changes may take where nobody has said how much memory to use.
 pub(crate) fn dirty_bytes() -> u64 {

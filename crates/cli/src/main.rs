@@ -81,7 +81,7 @@ fn helper_words(words: Vec<OsString>) -> Vec<OsString> {
     let mut out: Vec<OsString> = Vec::new();
     let mut given = words.into_iter();
     out.extend(given.next());
-    out.push("mount".into());
+    out.extend(["mount".into(), "--helper".into()]);
     while let Some(word) = given.next() {
         match word.to_str() {
             Some("-s" | "-n" | "-v") => {}
@@ -154,13 +154,16 @@ mod tests {
     #[test]
     fn the_mount_helper_is_the_mount_command() {
         let line = normalised(words("/sbin/mount.backstitch a.img /mnt -o ro"));
-        assert_eq!(line, words("/sbin/mount.backstitch mount a.img /mnt -o ro"));
+        assert_eq!(
+            line,
+            words("/sbin/mount.backstitch mount --helper a.img /mnt -o ro")
+        );
         let line = normalised(words(
             "/sbin/mount.backstitch a.img /mnt -n -v -f -t backstitch -o -t",
         ));
         assert_eq!(
             line,
-            words("/sbin/mount.backstitch mount a.img /mnt --fake -o -t")
+            words("/sbin/mount.backstitch mount --helper a.img /mnt --fake -o -t")
         );
     }
 

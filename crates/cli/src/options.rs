@@ -1,8 +1,11 @@
 //! Mount options: `-o ro,cache=1G,…`.
 
+mod foreign;
+
 use crate::named::may_name_partition;
 use crate::size;
-use backstitch_vfs::{LEAST_CACHE_BYTES, Optimisations};
+use backstitch_fuse::Squash;
+use backstitch_vfs::{AccessTimes, LEAST_CACHE_BYTES, Optimisations};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -37,8 +40,26 @@ pub(crate) struct Options {
     pub(crate) offset_bytes: Option<u64>,
     /// How much of the image from there on it may use, in bytes.
     pub(crate) size_limit_bytes: Option<u64>,
-    /// Reads never move access times.
-    pub(crate) no_access_times: bool,
+    /// When reads move access times; `None` for never.
+    pub(crate) access_times: Option<AccessTimes>,
+    /// Reading a directory moves its access time.
+    pub(crate) directory_access_times: bool,
+    /// Every change is on stable storage before it is answered.
+    pub(crate) synchronous: bool,
+    /// The same for changes of names.
+    pub(crate) synchronous_names: bool,
+    /// New files have the group of their directory.
+    pub(crate) group_of_directory: bool,
+    /// One owner and one set of permissions for all files.
+    pub(crate) squash: Squash,
+    /// The journal's mode, as ext4(5) has it, by our name of it.
+    pub(crate) data: Option<String>,
+    /// The directory may have something in it, which the mount hides.
+    pub(crate) non_empty: bool,
+    /// The kernel asks when a file is opened.
+    pub(crate) check_open: bool,
+    /// What the kernel is told as it is.
+    pub(crate) kernel_options: Vec<String>,
     /// Device nodes work; where not said, they do if root mounts.
     pub(crate) devices: Option<bool>,
     /// Set-user-ID works; where not said, it does if root mounts.
@@ -125,7 +146,16 @@ impl Default for Options {
             partition: None,
             offset_bytes: None,
             size_limit_bytes: None,
-            no_access_times: false,
+            access_times: Some(AccessTimes::Relative),
+            directory_access_times: true,
+            synchronous: false,
+            synchronous_names: false,
+            group_of_directory: false,
+            squash: Squash::default(),
+            data: None,
+            non_empty: false,
+            check_open: false,
+            kernel_options: Vec::new(),
             devices: None,
             set_user_id: None,
             execute: true,
@@ -143,25 +173,6 @@ impl Default for Options {
     }
 }
 
-/// Options that mount(8), fstab and systemd pass along and that ask nothing of us.
-const GENERIC: &[&str] = &[
-    "defaults",
-    "auto",
-    "noauto",
-    "user",
-    "nouser",
-    "users",
-    "owner",
-    "group",
-    "nofail",
-    "_netdev",
-    "async",
-    "relatime",
-    "silent",
-    "loud",
-    "default_permissions",
-];
-
 /// Reads the lists behind `-o`, the later word winning.
 ///
 /// # Errors
@@ -170,7 +181,7 @@ const GENERIC: &[&str] = &[
 pub(crate) fn parse<'a>(lists: impl IntoIterator<Item = &'a str>) -> Result<Options, String> {
     let mut options = Options::default();
     for list in lists {
-        for word in list.split(',').filter(|word| !word.is_empty()) {
+        for word in foreign::words(list).filter(|word| !word.is_empty()) {
             apply(&mut options, word)?;
         }
     }
@@ -193,8 +204,8 @@ fn apply(options: &mut Options, word: &str) -> Result<(), String> {
         "unsafe" => options.unsafe_no_flush = true,
         "raw" => options.raw = true,
         "nojournal" => options.without_journal = true,
-        "noatime" => options.no_access_times = true,
-        "atime" => options.no_access_times = false,
+        "noatime" => options.access_times = None,
+        "atime" => options.access_times = Some(AccessTimes::Relative),
         "dev" => options.devices = Some(true),
         "nodev" => options.devices = Some(false),
         "suid" => options.set_user_id = Some(true),
@@ -211,8 +222,10 @@ fn apply(options: &mut Options, word: &str) -> Result<(), String> {
         | "atomic" | "stack" => {
             return Err(format!("option '{name}' needs a value: {name}=…"));
         }
-        _ if GENERIC.contains(&name) || name.starts_with("x-") => {}
-        _ => return Err(format!("unknown option '{name}'")),
+        _ => {
+            let known = foreign::apply(options, name);
+            return known.unwrap_or_else(|| Err(format!("unknown option '{name}'")));
+        }
     }
     Ok(())
 }
@@ -277,9 +290,10 @@ fn apply_value(options: &mut Options, name: &str, value: &str) -> Result<(), Str
         "threads" => {
             options.threads = value.parse().map_err(|_| bad("a number of threads"))?;
         }
-        "comment" | "fsname" | "subtype" => {}
-        _ if name.starts_with("x-") => {}
-        _ => return Err(format!("unknown option '{name}'")),
+        _ => {
+            let known = foreign::apply_value(options, name, value);
+            return known.unwrap_or_else(|| Err(format!("unknown option '{name}'")));
+        }
     }
     Ok(())
 }
@@ -307,9 +321,9 @@ mod tests {
         let options = options.unwrap();
         assert_eq!(options.devices, Some(false));
         assert_eq!(options.set_user_id, Some(false));
-        assert!(!options.execute && options.no_access_times);
+        assert!(!options.execute && options.access_times.is_none());
         assert_eq!(
-            parse(["defaults,user,x-a.b=c,"]).unwrap(),
+            parse(["defaults,nouser,x-a.b=c,"]).unwrap(),
             Options::default()
         );
     }

@@ -271,6 +271,7 @@ impl Ext {
     /// Marks free blocks as used; the bitmaps must be in memory. Appends the patches.
     pub(crate) fn set_block_bits(&mut self, v: &mut Volume<'_>, run: Run, patches: &mut PatchIds) {
         self.track_blocks(run);
+        self.noted_free.cross_off(run);
         self.flip_block_bits(v, run, patches);
         for (group, _, count) in self.parts(run) {
             self.groups.take_blocks(group, count);

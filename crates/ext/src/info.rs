@@ -215,7 +215,7 @@ impl Geometry {
 }
 
 /// The name that people give an image with these features.
-fn type_name(sb: &Superblock) -> &'static str {
+pub(crate) fn type_name(sb: &Superblock) -> &'static str {
     const EXT4_INCOMPAT: u32 =
         !(features::INCOMPAT_FILETYPE | features::INCOMPAT_RECOVER | features::INCOMPAT_META_BG);
     const EXT2_RO_COMPAT: u32 = features::RO_COMPAT_SPARSE_SUPER

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use backstitch_layout::{
-    Attributes, Error, FileType, InodeNumber, Result, SetAttributes, Timestamp,
+    AccessTimes, Attributes, Error, FileType, InodeNumber, Result, SetAttributes, Timestamp, flags,
 };
 use backstitch_ordering::{BlockClass, NewObject, PatchId, Volume};
 use smallvec::SmallVec;
@@ -337,6 +337,7 @@ impl Ext {
             modified: inode.modified,
             changed: inode.changed,
             created: inode.created,
+            flags: inode.flags & flags::VISIBLE,
         })
     }
 
@@ -348,7 +349,11 @@ impl Ext {
         now: Timestamp,
     ) -> Result<()> {
         let inode = self.read_inode(v, number)?;
-        if inode.flags & inode::FLAG_IMMUTABLE != 0 {
+        let only_flags = SetAttributes {
+            flags: set.flags,
+            ..SetAttributes::default()
+        };
+        if inode.flags & inode::FLAG_IMMUTABLE != 0 && *set != only_flags {
             return Err(Error::NotPermitted);
         }
         let acl = match set.permissions {
@@ -361,7 +366,10 @@ impl Ext {
         if let Some(acl) = acl {
             self.apply_attribute_plan(v, number, acl, now);
         }
-        let only_times = set.permissions.is_none() && set.uid.is_none() && set.gid.is_none();
+        let only_times = set.permissions.is_none()
+            && set.uid.is_none()
+            && set.gid.is_none()
+            && set.flags.is_none();
         let edit = |e: &mut InodeEditor| {
             if let Some(permissions) = set.permissions {
                 e.set_mode(inode.mode & 0o170_000 | permissions & 0o7777);
@@ -370,6 +378,9 @@ impl Ext {
             set.gid.inspect(|gid| e.set_group(*gid));
             set.accessed.inspect(|t| e.set_accessed(*t));
             set.modified.inspect(|t| e.set_modified(*t));
+            set.flags.inspect(|wanted| {
+                e.set_flags(inode.flags & !flags::SETTABLE | wanted & flags::SETTABLE);
+            });
             e.set_changed(now);
         };
         if only_times {
@@ -380,17 +391,19 @@ impl Ext {
         Ok(())
     }
 
-    /// Moves the access time of an inode that was read, as `relatime` has it.
+    /// Moves the access time of an inode that was read.
     pub(crate) fn note_read(
         &mut self,
         v: &mut Volume<'_>,
         number: u32,
+        rule: AccessTimes,
         now: Timestamp,
     ) -> Result<()> {
         const DAY_SECONDS: i64 = 86_400;
         let inode = self.read_inode(v, number)?;
         let accessed = inode.accessed;
-        let stale = accessed <= inode.modified
+        let stale = rule == AccessTimes::Strict
+            || accessed <= inode.modified
             || accessed <= inode.changed
             || accessed.seconds + DAY_SECONDS <= now.seconds;
         if stale && inode.flags & inode::FLAG_NOATIME == 0 {

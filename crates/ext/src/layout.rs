@@ -1,9 +1,11 @@
 //! The open file system: its state, and the trait that the layers above see.
 
+use std::ops::Range;
+
 use backstitch_layout::{
-    Allocate, Attributes, Changed, DeferredStatistics, DirectoryEntry, Error, FileSystem,
-    FileSystemStatistics, FreeSpaceReader, InodeNumber, NewInode, Piece, ReclaimProgress,
-    ReclaimStep, Rename, Result, Seek, SetAttributes, SetXattrMode, Timestamp,
+    AccessTimes, Allocate, Attributes, Changed, DeferredStatistics, DirectoryEntry, Error,
+    FileSystem, FileSystemStatistics, FreeSpaceReader, InodeNumber, NewInode, Piece,
+    ReclaimProgress, ReclaimStep, Rename, Result, Seek, SetAttributes, SetXattrMode, Timestamp,
 };
 use backstitch_ordering::{PatchId, Volume};
 use rustc_hash::FxHashMap;
@@ -12,11 +14,13 @@ use crate::deferred::Deferred;
 use crate::format::{NAME_MAX_BYTES, ROOT_INODE, Superblock};
 use crate::groups::Groups;
 use crate::htree::HashedDirectories;
+use crate::info::type_name;
 use crate::moved::LeftPlaces;
 use crate::pending::InodeState;
 use crate::reclaim::Reclaim;
 use crate::references::References;
 use crate::spares::Spares;
+use crate::trim::FreeRuns;
 use crate::windows::Windows;
 use crate::xattrs::SharedBlocks;
 
@@ -53,6 +57,8 @@ pub(crate) struct Ext {
     pub(crate) max_file_bytes: u64,
     /// Where contents that fill a part of a new block only are put together.
     pub(crate) partial_block: Vec<u8>,
+    /// What has been free since somebody asked.
+    pub(crate) noted_free: FreeRuns,
     /// Makes generations that differ.
     pub(crate) next_generation: u32,
 }
@@ -113,7 +119,7 @@ pub(crate) fn check_name(name: &[u8]) -> Result<()> {
 
 impl FileSystem for Ext {
     fn name(&self) -> &'static str {
-        "ext2"
+        type_name(&self.sb)
     }
 
     fn root(&self) -> InodeNumber {
@@ -156,6 +162,18 @@ impl FileSystem for Ext {
         self.show_attributes(v, inode.0)
     }
 
+    fn find(&mut self, v: &mut Volume<'_>, inode: InodeNumber) -> Result<Attributes> {
+        let is_root = inode.0 == ROOT_INODE;
+        if !self.sb.is_valid_inode(inode.0) || inode.0 < self.sb.first_inode && !is_root {
+            return Err(Error::NotFound);
+        }
+        let attributes = self.show_attributes(v, inode.0)?;
+        match attributes.links {
+            0 => Err(Error::NotFound),
+            _ => Ok(attributes),
+        }
+    }
+
     fn set_attributes(
         &mut self,
         v: &mut Volume<'_>,
@@ -173,10 +191,11 @@ impl FileSystem for Ext {
         &mut self,
         v: &mut Volume<'_>,
         inode: InodeNumber,
+        rule: AccessTimes,
         now: Timestamp,
     ) -> Result<()> {
         self.check_writable()?;
-        self.note_read(v, inode.0, now)
+        self.note_read(v, inode.0, rule, now)
     }
 
     fn lookup(
@@ -428,6 +447,18 @@ impl FileSystem for Ext {
 
     fn free_space(&self) -> FreeSpaceReader {
         self.free_space_reader()
+    }
+
+    fn note_free(&mut self, v: &mut Volume<'_>, blocks: Range<u64>) -> Result<u64> {
+        self.note_free_blocks(v, blocks)
+    }
+
+    fn take_free(&mut self, most: u64) -> Option<Range<u64>> {
+        self.take_free_run(most)
+    }
+
+    fn forget_free(&mut self) {
+        self.noted_free = FreeRuns::default();
     }
 
     fn deferred(&self) -> DeferredStatistics {

@@ -61,6 +61,7 @@ mod room;
 mod shrink;
 mod spares;
 pub mod steps;
+mod trim;
 pub mod tune;
 mod windows;
 mod xattrs;

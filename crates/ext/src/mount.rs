@@ -8,7 +8,9 @@
 //! whoever mounts it in between without knowing the record changes time and count.
 
 use backstitch_device::BlockDevice;
-use backstitch_layout::{Error, JournalHost, LayoutKind, OpenRequest, Opened, Result, Timestamp};
+use backstitch_layout::{
+    Error, FileType, JournalHost, LayoutKind, OpenRequest, Opened, Result, Timestamp,
+};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 
 use crate::deferred::Deferred;
@@ -18,7 +20,9 @@ use crate::format::superblock::{
     OFFSET_FREE_BLOCKS_COUNT, OFFSET_FREE_INODES_COUNT, OFFSET_MNT_COUNT, OFFSET_MTIME,
     OFFSET_STATE, OFFSET_WTIME, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
 };
-use crate::format::{FormatError, Mechanism, MountRecord, Superblock, bitmap, group, record};
+use crate::format::{
+    FormatError, Mechanism, MountRecord, ROOT_INODE, Superblock, bitmap, group, record,
+};
 use crate::groups::Groups;
 use crate::journal::refuse_unreadable;
 use crate::layout::Ext;
@@ -107,10 +111,12 @@ impl LayoutKind for Ext2 {
             free_epoch: 0,
             max_file_bytes,
             partial_block: Vec::new(),
+            noted_free: Default::default(),
             next_generation: (request.now.seconds as u32).wrapping_mul(0x9e37_79b9)
                 ^ request.now.nanoseconds,
             sb,
         };
+        ext.check_root(v)?;
         let mut actions = Vec::new();
         if trust == Trust::AfterCrash {
             actions.push(ext.recount(v)?);
@@ -129,6 +135,24 @@ impl LayoutKind for Ext2 {
             actions,
             first,
         })
+    }
+}
+
+impl Ext {
+    /// A mount whose root cannot be read would be of no use to anybody.
+    fn check_root(&mut self, v: &mut Volume<'_>) -> Result<()> {
+        let inode = self.read_any_inode(v, ROOT_INODE)?;
+        match inode.file_type() {
+            _ if inode.links == 0 => Err(Error::corrupt(
+                "the root directory",
+                "its inode is not in use",
+            )),
+            Some(FileType::Directory) => Ok(()),
+            _ => Err(Error::corrupt(
+                "the root directory",
+                "its inode is not a directory's",
+            )),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Making names, and the inodes they stand for.
 
-use backstitch_layout::{Error, FileType, NewInode, Result, Timestamp};
+use backstitch_layout::{Error, FileType, NewInode, Result, Timestamp, flags};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 use smallvec::smallvec;
 
@@ -313,6 +313,7 @@ impl Ext {
             e.set_links(if is_directory { 2 } else { 1 });
             e.set_generation(generation);
             e.set_sectors(sectors);
+            e.set_flags(flags::inherited(parent.flags, new.file_type));
             e.set_attribute_block(attribute_block as u32);
             fill_by_type(e, new, block, bs);
         });

@@ -69,6 +69,9 @@ impl Ext {
                     return Ok(None);
                 }
                 let target = self.read_named(v, to, found.inode)?;
+                if to_parent.flags & FLAG_APPEND != 0 {
+                    return Err(Error::NotPermitted);
+                }
                 self.check_replaceable(v, &inode, &found, &target)?;
                 Some((found, target))
             }

@@ -289,7 +289,10 @@ impl Ext {
             Some(FileType::Directory) => return Err(Error::IsADirectory),
             _ => return Err(Error::Invalid),
         }
-        if inode.flags & (inode::FLAG_IMMUTABLE | inode::FLAG_APPEND) != 0 {
+        let only_adds = matches!(how, Allocate::Reserve { .. });
+        if inode.flags & inode::FLAG_IMMUTABLE != 0
+            || (inode.flags & inode::FLAG_APPEND != 0 && !only_adds)
+        {
             return Err(Error::NotPermitted);
         }
         let end = offset.checked_add(len).ok_or(Error::FileTooLarge)?;

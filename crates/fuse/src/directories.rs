@@ -1,6 +1,6 @@
 //! Reading directories, with and without the attributes of what they name.
 
-use crate::convert::{FOREVER, errno, file_attributes, file_type, generation};
+use crate::convert::{FOREVER, errno, file_type, generation};
 use crate::front::Front;
 use backstitch_vfs::{DirectoryEntry, FileType, InodeNumber};
 use fuser::{INodeNo, ReplyDirectory, ReplyDirectoryPlus};
@@ -45,7 +45,7 @@ impl Front {
             Err(error) => return reply.error(errno("readdir", dir, &error)),
         }
         if cookie == 0 {
-            self.touch(dir);
+            self.touch_directory(dir);
         }
     }
 
@@ -59,7 +59,7 @@ impl Front {
             self.engine
                 .read_directory_plus(dir, cookie, &mut |entry: &DirectoryEntry, a| {
                     let node = self.nodes.node(entry.inode);
-                    let attributes = file_attributes(node, a);
+                    let attributes = self.show(node, a);
                     let name = OsStr::from_bytes(entry.name);
                     !reply.add(
                         node,
@@ -75,7 +75,7 @@ impl Front {
             Err(error) => return reply.error(errno("readdirplus", dir, &error)),
         }
         if cookie == 0 {
-            self.touch(dir);
+            self.touch_directory(dir);
         }
     }
 }

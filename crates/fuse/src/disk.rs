@@ -15,9 +15,9 @@ use backstitch_device::write_log::LoggingDevice;
 use backstitch_device::{BlockDevice, DeviceError, WriteRequest};
 use fuser::{
     BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
-    Generation, INodeNo, InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr,
-    ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite,
-    ReplyXattr, Request, Session, SessionACL, TimeOrNow, WriteFlags,
+    Generation, INodeNo, KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData,
+    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+    Request, Session, SessionACL, TimeOrNow, WriteFlags,
 };
 use rustix::fs::FallocateFlags;
 use std::ffi::OsStr;
@@ -258,8 +258,8 @@ fn reply_empty(done: Result<(), Errno>, reply: ReplyEmpty) {
 
 impl Filesystem for DiskFile {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        // Never FUSE_WRITEBACK_CACHE: see the head of this file. Neither can fail in a way that matters.
-        let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO);
+        // Never FUSE_WRITEBACK_CACHE: see the head of this file. Never FUSE_ASYNC_DIO: see "What the kernel keeps" in the crate's
+        // documentation. This cannot fail: the value is within what fuser takes.
         let _ = config.set_max_write(MAX_WRITE_BYTES);
         Ok(())
     }

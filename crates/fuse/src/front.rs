@@ -2,21 +2,24 @@
 
 use crate::control::Control;
 use crate::convert::{FOREVER, Nodes, errno, file_attributes, generation};
+use crate::flagged::Flagged;
 use crate::open_files::OpenFiles;
 use crate::privileges::{self, Caller};
-use crate::session::FrontOptions;
+use crate::session::{AccessPolicy, FrontOptions, Invalidator};
 use crate::snapshot::Snapshots;
+use crate::squash::Squash;
 use crate::turns::Turns;
 use crate::waiters::Waiters;
 use backstitch_vfs::{
-    Attributes, Engine, FileType, InodeNumber, NewInode, OpenFile, Result, SetAttributes,
+    Attributes, Engine, FileType, InodeNumber, LayoutError, NewInode, OpenFile, Result,
+    SetAttributes, flags,
 };
 use fuser::{
-    INodeNo, InitFlags, KernelConfig, OpenFlags, ReplyAttr, ReplyEmpty, ReplyEntry, Request,
-    WriteFlags,
+    FileAttr, INodeNo, InitFlags, KernelConfig, OpenFlags, ReplyAttr, ReplyEmpty, ReplyEntry,
+    Request, WriteFlags,
 };
-use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, OnceLock};
 
 /// The largest write that the kernel may send in one request.
 const MAX_WRITE_BYTES: u32 = 1 << 20;
@@ -36,12 +39,19 @@ pub(crate) struct Front {
     /// What `stats` calls the image.
     pub(crate) image: String,
     pub(crate) stack: Option<String>,
-    /// Whether reads move access times (`relatime`).
-    pub(crate) update_accessed: bool,
+    pub(crate) access_times: AccessPolicy,
+    synchronous: bool,
+    synchronous_names: bool,
+    pub(crate) group_of_directory: bool,
+    squash: Squash,
+    check_open: bool,
+    pub(crate) flagged: Flagged,
+    /// What drops pages of the kernel, once the mount is there.
+    pub(crate) invalidator: Arc<OnceLock<Invalidator>>,
     /// Whether the kernel checks permissions.
     check_permissions: bool,
     /// Whether the kernel may keep written data for itself for a while.
-    writeback_cache: bool,
+    pub(crate) writeback_cache: bool,
     /// Whether there are extended attributes.
     pub(crate) xattrs: bool,
     /// Whether the kernel leaves the umask to us.
@@ -69,7 +79,15 @@ impl Front {
             xattrs: options.xattrs,
             image: options.image.clone(),
             stack: options.stack.clone(),
-            update_accessed: options.update_accessed,
+            access_times: options.access_times,
+            synchronous: options.synchronous,
+            synchronous_names: options.synchronous || options.synchronous_names,
+            group_of_directory: options.group_of_directory,
+            squash: options.squash,
+            // What it gathers it takes for written, the size too, and shows it although it is refused in the end.
+            check_open: options.check_open || options.writeback_cache,
+            flagged: Flagged::default(),
+            invalidator: Arc::default(),
             check_permissions: options.check_permissions,
             umask_is_ours: false,
             no_open: false,
@@ -80,14 +98,66 @@ impl Front {
     }
 
     pub(crate) fn reply_entry(&self, reply: ReplyEntry, attributes: &Attributes) {
-        let shown = file_attributes(self.nodes.node(attributes.inode), attributes);
+        let shown = self.show(self.nodes.node(attributes.inode), attributes);
         reply.entry(&FOREVER, &shown, generation(attributes));
     }
 
+    /// The attributes that the kernel is told, which it will ask about.
+    pub(crate) fn show(&self, node: INodeNo, attributes: &Attributes) -> FileAttr {
+        self.flagged.note(attributes);
+        file_attributes(node, &self.squash.shown(attributes))
+    }
+
     /// Attributes of an inode that the kernel knows already: with the layout's own number.
-    pub(crate) fn reply_attributes(reply: ReplyAttr, attributes: &Attributes) {
+    pub(crate) fn reply_attributes(&self, reply: ReplyAttr, attributes: &Attributes) {
         let own_number = INodeNo(u64::from(attributes.inode.0));
-        reply.attr(&FOREVER, &file_attributes(own_number, attributes));
+        reply.attr(&FOREVER, &self.show(own_number, attributes));
+    }
+
+    /// What came of a change, once it is on stable storage where the mount or a flag asks for that: the inodes changed themselves,
+    /// the directories their names.
+    pub(crate) fn in_sync<T>(
+        &self,
+        inodes: &[InodeNumber],
+        directories: &[InodeNumber],
+        done: Result<T>,
+    ) -> Result<T> {
+        let value = done?;
+        let of_names = |dir: &InodeNumber| {
+            self.synchronous_names || self.flagged.of(*dir) & (flags::SYNC | flags::DIRSYNC) != 0
+        };
+        let names = directories.iter().any(of_names);
+        for directory in directories.iter().filter(|dir| of_names(dir)) {
+            self.engine.fsync(*directory, false)?;
+        }
+        for inode in inodes {
+            if names || self.synchronous || self.flagged.of(*inode) & flags::SYNC != 0 {
+                self.engine.fsync(*inode, false)?;
+            }
+        }
+        Ok(value)
+    }
+
+    /// Whether a file may be opened so.
+    pub(crate) fn check_open(&self, inode: InodeNumber, flags: OpenFlags) -> Result<()> {
+        let noted = self.flagged.of(inode);
+        let writes = flags.0 & libc::O_ACCMODE != libc::O_RDONLY;
+        let cuts = flags.0 & libc::O_TRUNC != 0;
+        let appends = flags.0 & libc::O_APPEND != 0;
+        let is_refused = noted & flags::IMMUTABLE != 0 && (writes || cuts)
+            || noted & flags::APPEND != 0 && (writes && !appends || cuts);
+        match is_refused {
+            true => Err(LayoutError::NotPermitted.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// What the kernel wrote back from a shared mapping was refused: the page must not go on showing it.
+    pub(crate) fn drop_pages_later(&self, inode: InodeNumber) {
+        if let Some(invalidator) = self.invalidator.get().cloned() {
+            // Not in a thread that the kernel may need for what it waits for.
+            std::thread::spawn(move || invalidator.contents(inode));
+        }
     }
 
     pub(crate) fn reply_created(
@@ -97,6 +167,8 @@ impl Front {
         made: Result<Attributes>,
         reply: ReplyEntry,
     ) {
+        let made =
+            made.and_then(|attributes| self.in_sync(&[attributes.inode], &[dir], Ok(attributes)));
         match made {
             Ok(attributes) => self.reply_entry(reply, &attributes),
             Err(error) => reply.error(errno(operation, dir, &error)),
@@ -146,6 +218,14 @@ impl Front {
         });
     }
 
+    /// Refuses what an append-only inode forbids and the layout cannot tell from what it allows.
+    pub(crate) fn check_append_only(&self, inode: InodeNumber, is_forbidden: bool) -> Result<()> {
+        match is_forbidden && self.flagged.of(inode) & flags::APPEND != 0 {
+            true => Err(LayoutError::NotPermitted.into()),
+            false => Ok(()),
+        }
+    }
+
     /// Applies a `SETATTR`, with the clearing of set-user-ID and set-group-ID that goes with it.
     pub(crate) fn change_attributes(
         &self,
@@ -164,7 +244,8 @@ impl Front {
                 return Ok(before);
             }
         }
-        self.engine.set_attributes(inode, &set)
+        let done = self.engine.set_attributes(inode, &set);
+        self.in_sync(&[inode], &[], done)
     }
 
     /// Clears set-user-ID and set-group-ID after the contents were changed by somebody who may not keep them.
@@ -189,26 +270,59 @@ impl Front {
         write_flags: WriteFlags,
         flags: OpenFlags,
     ) -> Result<usize> {
-        let written = self.engine.write(inode, offset_bytes, data)?;
+        let is_mapped = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let noted = self.flagged.of(inode);
+        let written = match noted & flags::APPEND != 0 {
+            true if is_mapped => self.append_from_pages(inode, offset_bytes, data)?,
+            true if flags.0 & libc::O_APPEND == 0 => {
+                return Err(LayoutError::NotPermitted.into());
+            }
+            _ => self.engine.write(inode, offset_bytes, data)?,
+        };
         if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
             self.clear_after_write(inode)?;
         }
-        // The kernel follows a synchronous write with FSYNC, but not one that went around its cache.
-        if flags.0 & libc::O_DIRECT != 0 && flags.0 & libc::O_DSYNC != 0 {
+        // The kernel follows a synchronous write with FSYNC, but not one that went around its cache, and it does not know of flags.
+        let asks = flags.0 & libc::O_DSYNC != 0 || self.synchronous;
+        if flags.0 & libc::O_DIRECT != 0 && asks || noted & flags::SYNC != 0 && !is_mapped {
             let data_only = flags.0 & libc::O_SYNC != libc::O_SYNC;
             self.engine.fsync(inode, data_only)?;
         }
         Ok(written)
     }
 
+    /// Pages that the kernel gathered of an append-only file: what is there already has to be the same.
+    fn append_from_pages(&self, inode: InodeNumber, offset: u64, data: &[u8]) -> Result<usize> {
+        let end = self.engine.attributes(inode)?.size_bytes;
+        let there = usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let there = there.min(data.len());
+        let mut found = vec![0; there];
+        let read = self.engine.read_into(inode, offset, &mut found)?;
+        if read != there || found != data[..there] {
+            return Err(LayoutError::NotPermitted.into());
+        }
+        match data[there..].is_empty() {
+            true => Ok(data.len()),
+            false => Ok(there
+                + self
+                    .engine
+                    .write(inode, offset + there as u64, &data[there..])?),
+        }
+    }
+
     pub(crate) fn new_inode<'a>(
         &self,
         request: &Request,
+        directory: InodeNumber,
         file_type: FileType,
         mode: u32,
         umask: u32,
         target: &'a [u8],
     ) -> NewInode<'a> {
+        let of_directory = self
+            .group_of_directory
+            .then(|| self.engine.attributes(directory).ok())
+            .flatten();
         NewInode {
             file_type,
             permissions: (mode & 0o7777) as u16,
@@ -218,7 +332,7 @@ impl Front {
                 0
             },
             uid: request.uid(),
-            gid: request.gid(),
+            gid: of_directory.map_or(request.gid(), |dir| dir.gid),
             device_number: 0,
             target,
         }
@@ -231,12 +345,12 @@ impl Front {
             | InitFlags::FUSE_DO_READDIRPLUS
             | InitFlags::FUSE_READDIRPLUS_AUTO
             | InitFlags::FUSE_PARALLEL_DIROPS
-            | InitFlags::FUSE_ASYNC_DIO
             | InitFlags::FUSE_CACHE_SYMLINKS
             | InitFlags::FUSE_EXPLICIT_INVAL_DATA
             | InitFlags::FUSE_NO_OPEN_SUPPORT
+            | InitFlags::FUSE_EXPORT_SUPPORT
             | InitFlags::FUSE_NO_OPENDIR_SUPPORT;
-        if self.check_permissions && self.xattrs {
+        if self.check_permissions && self.xattrs && !self.squash.is_any() {
             // It switches the kernel's checks on, whatever the mount options say.
             wanted |= InitFlags::FUSE_POSIX_ACL;
         }
@@ -250,7 +364,8 @@ impl Front {
         }
         self.umask_is_ours = offered.contains(InitFlags::FUSE_DONT_MASK);
         let is_told = self.open_files.is_some();
-        self.no_open = !is_told && offered.contains(InitFlags::FUSE_NO_OPEN_SUPPORT);
+        self.no_open =
+            !is_told && !self.check_open && offered.contains(InitFlags::FUSE_NO_OPEN_SUPPORT);
         self.no_opendir = !is_told && offered.contains(InitFlags::FUSE_NO_OPENDIR_SUPPORT);
         // None of these can fail: the values are within what fuser takes, and the last one is the most the kernel offers.
         let _ = config.set_max_write(MAX_WRITE_BYTES);
@@ -264,8 +379,20 @@ impl Front {
 impl Front {
     /// Moves the access time after a read, where the policy says so.
     pub(crate) fn touch(&self, inode: InodeNumber) {
-        if self.update_accessed {
-            self.engine.touch_accessed(inode);
+        if let Some(rule) = self.access_times.rule {
+            self.engine.touch_accessed(inode, rule);
         }
+    }
+
+    /// The same for a directory.
+    pub(crate) fn touch_directory(&self, inode: InodeNumber) {
+        if self.access_times.of_directories {
+            self.touch(inode);
+        }
+    }
+
+    /// Whether ACLs are left out: they would say otherwise than what is shown.
+    pub(crate) fn hides_acls(&self) -> bool {
+        self.squash.is_any()
     }
 }

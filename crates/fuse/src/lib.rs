@@ -14,6 +14,12 @@
 //!   request after which the kernel asks again; see [`privileges`].
 //! * What background work changes is told to the kernel by an [`Invalidator`].
 //! * `copy_file_range` and `fallocate` are followed by an invalidation in the kernel.
+//! * A direct write (`O_DIRECT`) goes around the pages, and the kernel drops those that were read meanwhile once it is done: but
+//!   only where it waits for the write. With `FUSE_ASYNC_DIO` it does not wait for one that was submitted with `io_submit`, and
+//!   a page that read-ahead fetched beside it stays, with what was there before. So this capability is never asked for. (Telling
+//!   the kernel ourselves, before the answer, is no way: it would wait for reads of these pages, which may wait for a free place
+//!   among the requests in the background, all of which may be such writes.) What it costs is that `io_submit` waits; io_uring
+//!   has threads of its own for files like ours.
 //!
 //! # Lifetimes
 //!
@@ -28,10 +34,20 @@
 //! The kernel checks them (`default_permissions`), with POSIX ACLs, unless root alone may use the mount; the umask is left to the layout, which knows whether a
 //! default ACL replaces it. Locks are the kernel's own.
 //!
+//! With `uid=`, `gid=` or a mask ([`Squash`]) it checks what is shown, and ACLs are left out.
+//!
+//! # Flags of inodes
+//!
+//! An immutable or append-only inode is refused every change that it forbids, by the layout. The kernel does not know of the flags of
+//! a FUSE file, and does not ask when one is opened: so opening such a file for writing succeeds, and the write fails. With
+//! `check_open` (and with `writeback_cache`) it asks, and opening fails, as with the kernel's own file systems. A change through a shared mapping is
+//! refused when the kernel writes it back; the page is then dropped, so that nobody reads what is not there.
+//!
 //! # Access times
 //!
 //! `relatime`, as Linux does by default: a read that reaches the front moves the access time only if it is not newer than the
-//! last change, or older than a day. Reads that the kernel answers from its caches never reach the front and move nothing.
+//! last change, or older than a day. Reads that the kernel answers from its caches never reach the front and move nothing, also
+//! with `strictatime`.
 //!
 //! # Numbers
 //!
@@ -42,19 +58,25 @@ mod control;
 pub mod convert;
 mod directories;
 pub mod disk;
+mod flagged;
 mod front;
+mod ioctl;
 mod open_files;
 mod page_buffer;
 pub mod privileges;
 mod requests;
 mod session;
 mod snapshot;
+mod squash;
 mod stats;
 mod turns;
 mod waiters;
 mod xattrs;
 
 pub use backstitch_vfs::Engine;
-pub use session::{Ender, FrontOptions, Invalidator, MountError, Mounted, Unmounter, run, spawn};
+pub use session::{
+    AccessPolicy, Ender, FrontOptions, Invalidator, MountError, Mounted, Unmounter, run, spawn,
+};
 pub use snapshot::{SNAPSHOT_XATTR, SnapshotProgress, begin_snapshot, snapshot_progress};
+pub use squash::Squash;
 pub use stats::{STATS_XATTR, SYNC_XATTR, stats_of, sync_of};

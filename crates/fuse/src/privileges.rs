@@ -30,6 +30,16 @@ impl Caller {
         self.uid == 0
     }
 
+    /// Whether the caller may make inodes immutable or append-only, or no longer so.
+    pub fn may_set_immutable(self) -> bool {
+        const CAP_LINUX_IMMUTABLE: u64 = 1 << 9;
+        let status = match self.pid {
+            0 => return self.is_privileged(),
+            pid => fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default(),
+        };
+        parse_capabilities(&status) & CAP_LINUX_IMMUTABLE != 0
+    }
+
     /// Whether the caller belongs to `gid`, by its first group or a supplementary one.
     pub fn is_in_group(self, gid: u32) -> bool {
         self.gid == gid || supplementary_groups(self.pid).contains(&gid)
@@ -50,6 +60,13 @@ fn parse_groups(status: &str) -> Vec<u32> {
         .split_ascii_whitespace()
         .filter_map(|word| word.parse().ok())
         .collect()
+}
+
+/// What is in effect of a process's capabilities.
+fn parse_capabilities(status: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    line.and_then(|word| u64::from_str_radix(word.trim(), 16).ok())
+        .unwrap_or(0)
 }
 
 /// The permissions after a write or an allocation by somebody without `CAP_FSETID`; `None` if they stay.
@@ -115,6 +132,7 @@ mod tests {
             modified: time,
             changed: time,
             created: None,
+            flags: 0,
         }
     }
 
@@ -171,6 +189,15 @@ mod tests {
         );
         assert_eq!(after_acl(&file(0o2755, FileType::Regular), MEMBER), None);
         assert_eq!(after_acl(&file(0o2755, FileType::Regular), ROOT), None);
+    }
+
+    #[test]
+    fn capabilities_are_read_from_the_status_file() {
+        assert_eq!(
+            parse_capabilities("CapPrm:\t0\nCapEff:\t00000000000002ff\n"),
+            0x2ff
+        );
+        assert_eq!(parse_capabilities(""), 0);
     }
 
     #[test]

@@ -58,7 +58,12 @@ impl Filesystem for Front {
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let _turn = self.turns.take();
         let dir = self.nodes.inode(parent);
-        match self.engine.lookup(dir, name.as_bytes()) {
+        // The kernel asks for `.` where it has forgotten a file that somebody has a handle of: the inode may be anything, or gone.
+        let found = match name.as_bytes() {
+            b"." => self.engine.find(dir),
+            name => self.engine.lookup(dir, name),
+        };
+        match found {
             Ok(attributes) => self.reply_entry(reply, &attributes),
             Err(backstitch_vfs::Error::Layout(LayoutError::NotFound)) => {
                 reply.entry(&FOREVER, &no_entry(), fuser::Generation(0));
@@ -82,7 +87,7 @@ impl Filesystem for Front {
         let _turn = self.turns.take();
         let inode = self.nodes.inode(node);
         match self.engine.attributes(inode) {
-            Ok(attributes) => Self::reply_attributes(reply, &attributes),
+            Ok(attributes) => self.reply_attributes(reply, &attributes),
             Err(error) => reply.error(errno("getattr", inode, &error)),
         }
     }
@@ -115,9 +120,19 @@ impl Filesystem for Front {
             size_bytes: size,
             accessed: accessed.map(requested),
             modified: modified.map(requested),
+            flags: None,
         };
-        match self.change_attributes(inode, set, caller(request)) {
-            Ok(attributes) => Self::reply_attributes(reply, &attributes),
+        // A kernel that gathers writes tells us itself when the last one was.
+        let of_gathered = self.writeback_cache && accessed.is_none();
+        let stated = [accessed, modified]
+            .iter()
+            .any(|time| matches!(time, Some(TimeOrNow::SpecificTime(_))));
+        let is_kept = stated && !of_gathered || mode.is_some() || uid.is_some() || gid.is_some();
+        let changed = self
+            .check_append_only(inode, is_kept)
+            .and_then(|()| self.change_attributes(inode, set, caller(request)));
+        match changed {
+            Ok(attributes) => self.reply_attributes(reply, &attributes),
             Err(error) => reply.error(errno("setattr", inode, &error)),
         }
     }
@@ -150,7 +165,7 @@ impl Filesystem for Front {
             return reply.error(Errno::EINVAL);
         };
         let dir = self.nodes.inode(parent);
-        let mut new = self.new_inode(request, file_type, mode, umask, &[]);
+        let mut new = self.new_inode(request, dir, file_type, mode, umask, &[]);
         if matches!(file_type, FileType::CharacterDevice | FileType::BlockDevice) {
             new.device_number = rdev;
         }
@@ -174,7 +189,7 @@ impl Filesystem for Front {
         let _turn = self.turns.take();
         let _under = self.control.enter(request);
         let dir = self.nodes.inode(parent);
-        let new = self.new_inode(request, FileType::Directory, mode, umask, &[]);
+        let new = self.new_inode(request, dir, FileType::Directory, mode, umask, &[]);
         self.reply_created(
             "mkdir",
             dir,
@@ -187,19 +202,16 @@ impl Filesystem for Front {
         let _turn = self.turns.take();
         let _under = self.control.enter(request);
         let dir = self.nodes.inode(parent);
-        Self::reply_empty(
-            "unlink",
-            dir,
-            self.engine.unlink(dir, name.as_bytes()),
-            reply,
-        );
+        let done = self.engine.unlink(dir, name.as_bytes());
+        Self::reply_empty("unlink", dir, self.in_sync(&[], &[dir], done), reply);
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let _turn = self.turns.take();
         let _under = self.control.enter(request);
         let dir = self.nodes.inode(parent);
-        Self::reply_empty("rmdir", dir, self.engine.rmdir(dir, name.as_bytes()), reply);
+        let done = self.engine.rmdir(dir, name.as_bytes());
+        Self::reply_empty("rmdir", dir, self.in_sync(&[], &[dir], done), reply);
     }
 
     fn symlink(
@@ -214,7 +226,7 @@ impl Filesystem for Front {
         let _under = self.control.enter(request);
         let dir = self.nodes.inode(parent);
         let target = target.as_os_str().as_bytes();
-        let new = self.new_inode(request, FileType::Symlink, 0o777, 0, target);
+        let new = self.new_inode(request, dir, FileType::Symlink, 0o777, 0, target);
         self.reply_created(
             "symlink",
             dir,
@@ -242,7 +254,7 @@ impl Filesystem for Front {
         let done = self
             .engine
             .rename(from, name.as_bytes(), to, new_name.as_bytes(), mode);
-        Self::reply_empty("rename", from, done, reply);
+        Self::reply_empty("rename", from, self.in_sync(&[], &[from, to], done), reply);
     }
 
     fn link(
@@ -264,9 +276,13 @@ impl Filesystem for Front {
         );
     }
 
-    fn open(&self, _request: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, _request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         if self.no_open {
             return reply.error(Errno::ENOSYS);
+        }
+        let inode = self.nodes.inode(node);
+        if let Err(error) = self.check_open(inode, flags) {
+            return reply.error(errno("open", inode, &error));
         }
         reply.opened(self.open_file(node), FopenFlags::FOPEN_KEEP_CACHE);
     }
@@ -354,7 +370,13 @@ impl Filesystem for Front {
         };
         match self.write_with_flags(inode, offset, data, write_flags, flags) {
             Ok(written) => reply.written(written as u32),
-            Err(error) => reply.error(errno("write", inode, &error)),
+            Err(error) => {
+                reply.error(errno("write", inode, &error));
+                let is_refused = error.errno() == libc::EPERM;
+                if is_refused && write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
+                    self.drop_pages_later(inode);
+                }
+            }
         }
     }
 
@@ -465,6 +487,7 @@ impl Filesystem for Front {
         let _under = self.control.enter(request);
         let inode = self.nodes.inode(node);
         let done = self.set_xattr(caller(request), inode, name.as_bytes(), value, flags);
+        let done = self.in_sync(&[inode], &[], done);
         Self::reply_empty("setxattr", inode, done, reply);
     }
 
@@ -497,12 +520,7 @@ impl Filesystem for Front {
             return reply.error(Errno::ENOSYS);
         }
         let inode = self.nodes.inode(node);
-        let mut names = self.engine.list_xattrs(inode);
-        if let Ok(names) = &mut names
-            && !caller(request).is_privileged()
-        {
-            *names = without_trusted(names);
-        }
+        let names = self.xattr_names(caller(request), inode);
         Self::reply_xattr("listxattr", inode, names, size, reply);
     }
 
@@ -511,6 +529,7 @@ impl Filesystem for Front {
         let _under = self.control.enter(request);
         let inode = self.nodes.inode(node);
         let done = self.remove_xattr(inode, name.as_bytes());
+        let done = self.in_sync(&[inode], &[], done);
         Self::reply_empty("removexattr", inode, done, reply);
     }
 
@@ -525,16 +544,19 @@ impl Filesystem for Front {
 
     fn ioctl(
         &self,
-        _request: &Request,
-        _node: INodeNo,
+        request: &Request,
+        node: INodeNo,
         _fh: FileHandle,
         _flags: IoctlFlags,
-        _command: u32,
-        _data: &[u8],
-        _out_size: u32,
+        command: u32,
+        data: &[u8],
+        out_size: u32,
         reply: ReplyIoctl,
     ) {
-        reply.error(Errno::ENOTTY);
+        let _turn = self.turns.take();
+        let _under = self.control.enter(request);
+        let inode = self.nodes.inode(node);
+        self.control_inode(caller(request), inode, command, data, out_size, reply);
     }
 
     fn poll(
@@ -571,7 +593,7 @@ impl Filesystem for Front {
         if done.is_ok() && !caller(request).is_privileged() {
             done = self.clear_after_write(inode);
         }
-        Self::reply_empty("fallocate", inode, done, reply);
+        Self::reply_empty("fallocate", inode, self.in_sync(&[inode], &[], done), reply);
     }
 
     fn lseek(
@@ -625,19 +647,10 @@ impl Filesystem for Front {
             }
             Ok(copied)
         });
+        let copied = self.in_sync(&[to], &[], copied);
         match copied {
             Ok(copied) => reply.written(copied as u32),
             Err(error) => reply.error(errno("copy_file_range", to, &error)),
         }
     }
-}
-
-/// A list of names without those that only the administrator may see: the kernel refuses everybody else their values already.
-fn without_trusted(names: &[u8]) -> Vec<u8> {
-    names
-        .split_inclusive(|byte| *byte == 0)
-        .filter(|name| !name.starts_with(b"trusted."))
-        .flatten()
-        .copied()
-        .collect()
 }

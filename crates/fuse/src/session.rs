@@ -2,7 +2,8 @@
 
 use crate::convert::Nodes;
 use crate::front::Front;
-use backstitch_vfs::{Changed, Engine, InodeNumber};
+use crate::squash::Squash;
+use backstitch_vfs::{AccessTimes, Changed, Engine, InodeNumber};
 use fuser::{Config, MountOption, Notifier, Session, SessionACL};
 use rustix::mount::{UnmountFlags, unmount};
 use std::ffi::OsStr;
@@ -30,8 +31,20 @@ pub struct FrontOptions {
     /// The kernel checks permissions. Without, everybody who may use the mount may do everything: right where that is root alone,
     /// and it saves a request after every change of a directory, whose attributes the kernel then need not look at.
     pub check_permissions: bool,
-    /// Reads move access times, by the rules of `relatime`.
-    pub update_accessed: bool,
+    /// When reads move access times.
+    pub access_times: AccessPolicy,
+    /// Every change is on stable storage before it is answered (`sync`).
+    pub synchronous: bool,
+    /// The same for changes of names (`dirsync`).
+    pub synchronous_names: bool,
+    /// New files have the group of their directory (`grpid`).
+    pub group_of_directory: bool,
+    /// One owner and one set of permissions for all files.
+    pub squash: Squash,
+    /// The kernel asks when a file is opened, so that an immutable one cannot be opened for writing.
+    pub check_open: bool,
+    /// Further options for the kernel, as they are (`context=…`).
+    pub kernel_options: Vec<String>,
     /// Device nodes work. Only root can ask for it.
     pub devices: bool,
     /// Set-user-ID and set-group-ID work. Only root can ask for it.
@@ -59,7 +72,13 @@ impl Default for FrontOptions {
             read_only: false,
             allow_other: false,
             check_permissions: true,
-            update_accessed: true,
+            access_times: AccessPolicy::default(),
+            synchronous: false,
+            synchronous_names: false,
+            group_of_directory: false,
+            squash: Squash::default(),
+            check_open: false,
+            kernel_options: Vec::new(),
             devices: false,
             set_user_id: false,
             execute: true,
@@ -67,6 +86,24 @@ impl Default for FrontOptions {
             xattrs: true,
             report_once: false,
             threads: 0,
+        }
+    }
+}
+
+/// When reads move access times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AccessPolicy {
+    /// By what rule; `None` for never.
+    pub rule: Option<AccessTimes>,
+    /// Reading a directory does, too.
+    pub of_directories: bool,
+}
+
+impl Default for AccessPolicy {
+    fn default() -> Self {
+        AccessPolicy {
+            rule: Some(AccessTimes::Relative),
+            of_directories: true,
         }
     }
 }
@@ -310,12 +347,14 @@ pub fn spawn(
     let dir = dir.canonicalize().map_err(refused)?;
     let (told, ended) = channel();
     let front = Front::new(engine.clone(), options, told.clone());
+    let kernel_pages = front.invalidator.clone();
     let session = Session::new(front, &dir, &config(options)).map_err(|e| refused(plain(e)))?;
     let background = session.spawn().map_err(refused)?;
     let invalidator = Invalidator {
         notifier: background.notifier(),
         nodes: Nodes::new(engine.root()),
     };
+    let _ = kernel_pages.set(invalidator.clone());
     let kernel = invalidator.clone();
     engine.on_change(move |changes| changes.iter().for_each(|change| kernel.tell(change)));
     // fuser would unmount `dir` once more when its handle is dropped, by name: by then somebody may have mounted something else
@@ -360,11 +399,18 @@ fn config(options: &FrontOptions) -> Config {
         either(options.set_user_id, MountOption::Suid, MountOption::NoSuid),
         either(options.execute, MountOption::Exec, MountOption::NoExec),
         either(
-            options.update_accessed,
+            options.access_times.rule.is_some(),
             MountOption::Atime,
             MountOption::NoAtime,
         ),
+        // The kernel then follows each write with FSYNC; changes of names are ours.
+        either(options.synchronous, MountOption::Sync, MountOption::Async),
     ];
+    if options.synchronous_names {
+        config.mount_options.push(MountOption::DirSync);
+    }
+    let more = options.kernel_options.iter().cloned();
+    config.mount_options.extend(more.map(MountOption::CUSTOM));
     if options.check_permissions {
         config.mount_options.push(MountOption::DefaultPermissions);
     }

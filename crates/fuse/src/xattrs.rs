@@ -46,7 +46,28 @@ impl Front {
             return Ok(socket.to_vec());
         }
         check_name(name)?;
+        self.check_acl_shows(name)?;
         self.engine.get_xattr(inode, name)
+    }
+
+    /// The names of an inode's attributes, those that `caller` may see.
+    pub(crate) fn xattr_names(&self, caller: Caller, inode: InodeNumber) -> Result<Vec<u8>> {
+        let mut names = self.engine.list_xattrs(inode)?;
+        if !caller.is_privileged() {
+            // The kernel refuses everybody else their values already.
+            names = without(&names, |name| name.starts_with(b"trusted."));
+        }
+        if self.hides_acls() {
+            names = without(&names, |name| name.starts_with(b"system."));
+        }
+        Ok(names)
+    }
+
+    fn check_acl_shows(&self, name: &[u8]) -> Result<()> {
+        match name.starts_with(b"system.") && self.hides_acls() {
+            true => Err(LayoutError::NotSupported.into()),
+            false => Ok(()),
+        }
     }
 
     /// Not `ENOSYS`, for the kernel would not pass on any further request of the kind then, and [`SYNC_XATTR`] is one.
@@ -61,6 +82,7 @@ impl Front {
     pub(crate) fn remove_xattr(&self, inode: InodeNumber, name: &[u8]) -> Result<()> {
         self.check_there_are_some()?;
         check_name(name)?;
+        self.check_acl_shows(name)?;
         self.engine.remove_xattr(inode, name)
     }
 
@@ -91,6 +113,7 @@ impl Front {
             return self.snapshots.begin(&self.engine, value);
         }
         check_name(name)?;
+        self.check_acl_shows(name)?;
         self.engine.set_xattr(inode, name, value, mode)?;
         if name == ACCESS_ACL
             && let Some(permissions) =
@@ -122,9 +145,26 @@ impl Front {
     }
 }
 
+/// A list of names without some of them.
+fn without(names: &[u8], is_hidden: impl Fn(&[u8]) -> bool) -> Vec<u8> {
+    names
+        .split_inclusive(|byte| *byte == 0)
+        .filter(|name| !is_hidden(name))
+        .flatten()
+        .copied()
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_left_out() {
+        let names = b"user.a\0trusted.b\0system.c\0";
+        let rest = without(names, |name| name.starts_with(b"trusted."));
+        assert_eq!(rest, b"user.a\0system.c\0");
+    }
 
     #[test]
     fn names() {

@@ -1,11 +1,13 @@
 //! The trait between layouts and the layers above.
 
+use std::ops::Range;
+
 use backstitch_device::BlockDevice;
 use backstitch_ordering::{GroupId, Log, PatchId, Volume, VolumeId};
 
 use crate::{
-    Allocate, Attributes, DirectoryEntry, FileSystemStatistics, InodeNumber, NewInode, Piece,
-    RenameMode, Result, Seek, SetAttributes, SetXattrMode, Timestamp,
+    AccessTimes, Allocate, Attributes, DirectoryEntry, FileSystemStatistics, InodeNumber, NewInode,
+    Piece, RenameMode, Result, Seek, SetAttributes, SetXattrMode, Timestamp,
 };
 
 /// Deferred work, in items.
@@ -26,8 +28,7 @@ pub struct DeferredStatistics {
 }
 
 /// Finds the free blocks of a file system that a device holds: runs of them, in the store's blocks.
-pub type FreeSpaceReader =
-    Box<dyn FnOnce(&dyn BlockDevice) -> Result<Vec<std::ops::Range<u64>>> + Send>;
+pub type FreeSpaceReader = Box<dyn FnOnce(&dyn BlockDevice) -> Result<Vec<Range<u64>>> + Send>;
 
 /// What a step of the reclaim asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,10 +170,19 @@ pub trait FileSystem: Send {
     /// `NotFound` where the inode is not in use.
     fn attributes(&mut self, volume: &mut Volume<'_>, inode: InodeNumber) -> Result<Attributes>;
 
+    /// The attributes of an inode that a caller names by a number that he remembers (a file handle), which may be any.
+    ///
+    /// # Errors
+    /// `NotFound` where the number is of no inode that names can lead to.
+    fn find(&mut self, volume: &mut Volume<'_>, inode: InodeNumber) -> Result<Attributes> {
+        self.attributes(volume, inode)
+    }
+
     /// Changes attributes. A long truncation is done in steps, each ending with [`Error::Again`](crate::Error::Again).
     ///
     /// # Errors
-    /// `FileTooLarge`, `IsADirectory` for the size of what has none, `ReadOnly`.
+    /// `FileTooLarge`, `IsADirectory` for the size of what has none, `ReadOnly`; `NotPermitted` where a flag forbids it, or there are
+    /// no flags to set.
     fn set_attributes(
         &mut self,
         volume: &mut Volume<'_>,
@@ -181,7 +191,7 @@ pub trait FileSystem: Send {
         now: Timestamp,
     ) -> Result<Attributes>;
 
-    /// The inode was read: moves its access time where it is not after the last change, or a day old (`relatime`).
+    /// The inode was read: moves its access time where `rule` and its flags say so.
     ///
     /// # Errors
     /// `NotFound` where the inode is not in use.
@@ -189,6 +199,7 @@ pub trait FileSystem: Send {
         &mut self,
         volume: &mut Volume<'_>,
         inode: InodeNumber,
+        rule: AccessTimes,
         now: Timestamp,
     ) -> Result<()>;
 
@@ -495,6 +506,23 @@ pub trait FileSystem: Send {
     fn free_space(&self) -> FreeSpaceReader {
         Box::new(|_| Ok(Vec::new()))
     }
+
+    /// Notes which blocks of a range of the volume are free, from its start as far as one step goes; from then on what is allocated is
+    /// crossed off. Returns where the step ended.
+    ///
+    /// # Errors
+    /// `Miss` as any operation; `NotSupported` where the layout cannot tell.
+    fn note_free(&mut self, _volume: &mut Volume<'_>, _blocks: Range<u64>) -> Result<u64> {
+        Err(crate::Error::NotSupported)
+    }
+
+    /// Takes a run of at most `most` blocks off what [`note_free`](Self::note_free) noted: blocks that have been free ever since.
+    fn take_free(&mut self, _most: u64) -> Option<Range<u64>> {
+        None
+    }
+
+    /// Forgets what was noted as free.
+    fn forget_free(&mut self) {}
 
     /// How much deferred work there is.
     fn deferred(&self) -> DeferredStatistics;

@@ -12,6 +12,7 @@
 //! nothing was changed.
 
 mod error;
+pub mod flags;
 mod fs;
 mod journal;
 mod pieces;

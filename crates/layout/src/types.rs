@@ -102,6 +102,8 @@ pub struct Attributes {
     pub changed: Timestamp,
     /// When it was made, where the format stores it.
     pub created: Option<Timestamp>,
+    /// What `lsattr` shows: [`flags`](crate::flags), 0 where the format has none.
+    pub flags: u32,
 }
 
 /// A change of attributes: only what is `Some` changes.
@@ -119,6 +121,18 @@ pub struct SetAttributes {
     pub accessed: Option<Timestamp>,
     /// New modification time.
     pub modified: Option<Timestamp>,
+    /// New [`flags`](crate::flags): those that cannot be set stay as they are.
+    pub flags: Option<u32>,
+}
+
+/// When reading moves an access time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AccessTimes {
+    /// Where it is not after the last change, or a day old (`relatime`).
+    #[default]
+    Relative,
+    /// Always (`strictatime`).
+    Strict,
 }
 
 /// What a new inode is to be.

@@ -1,9 +1,9 @@
 //! The open volume.
 
 use backstitch_layout::{
-    Allocate, Attributes, Changed, DeferredStatistics, DirectoryEntry, Error, FileSystem,
-    FileSystemStatistics, FileType, InodeNumber, OpenRequest, Piece, ReclaimProgress, ReclaimStep,
-    Result, Seek, SetAttributes, Timestamp, pieces_of_blocks,
+    AccessTimes, Allocate, Attributes, Changed, DeferredStatistics, DirectoryEntry, Error,
+    FileSystem, FileSystemStatistics, FileType, InodeNumber, OpenRequest, Piece, ReclaimProgress,
+    ReclaimStep, Result, Seek, SetAttributes, Timestamp, pieces_of_blocks,
 };
 use backstitch_ordering::{PatchId, Volume};
 
@@ -165,6 +165,7 @@ impl FileSystem for RawVolume {
             modified: node.modified,
             changed: node.changed,
             created: None,
+            flags: 0,
         })
     }
 
@@ -182,6 +183,9 @@ impl FileSystem for RawVolume {
                 return Err(Error::NotPermitted);
             }
         }
+        if set.flags.is_some_and(|flags| flags != 0) {
+            return Err(Error::NotSupported);
+        }
         let node = self.node(inode)?;
         node.permissions = set.permissions.unwrap_or(node.permissions);
         node.uid = set.uid.unwrap_or(node.uid);
@@ -196,6 +200,7 @@ impl FileSystem for RawVolume {
         &mut self,
         _v: &mut Volume<'_>,
         inode: InodeNumber,
+        _rule: AccessTimes,
         now: Timestamp,
     ) -> Result<()> {
         self.node(inode)?.accessed = now;

@@ -108,6 +108,8 @@ pub struct Engine {
     pub(crate) on_change: OnceLock<OnChange>,
     pub(crate) on_wait: OnceLock<fn()>,
     pub(crate) on_memory_free: OnceLock<fn()>,
+    /// Somebody discards what is free.
+    pub(crate) trimming: Mutex<()>,
     /// The copy that is being made of it all.
     pub(crate) snapshot: Mutex<Option<Arc<Snapshot>>>,
 }

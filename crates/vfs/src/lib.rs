@@ -51,12 +51,13 @@ mod stats;
 mod stream;
 mod taken;
 mod transfer;
+mod trim;
 mod writer;
 
 pub use backstitch_layout::{
-    Allocate, Attributes, Changed, DirectoryEntry, Error as LayoutError, FileSystemStatistics,
-    FileType, InodeNumber, LayoutKind, NewInode, RenameMode, Seek, SetAttributes, SetXattrMode,
-    Timestamp,
+    AccessTimes, Allocate, Attributes, Changed, DirectoryEntry, Error as LayoutError,
+    FileSystemStatistics, FileType, InodeNumber, LayoutKind, NewInode, RenameMode, Seek,
+    SetAttributes, SetXattrMode, Timestamp, flags,
 };
 pub use backstitch_ordering::{GroupError, GroupId, JournalMode, MechanismKind as Ordering};
 pub use backstitch_store::Optimisations;

@@ -122,6 +122,7 @@ impl Engine {
             on_change: OnceLock::new(),
             on_wait: OnceLock::new(),
             on_memory_free: OnceLock::new(),
+            trimming: Mutex::new(()),
             snapshot: Mutex::new(None),
         });
         *engine.writer.lock() = Some(crate::writer::spawn(&engine));

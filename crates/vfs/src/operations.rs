@@ -1,8 +1,8 @@
 //! The operations on names and inodes.
 
 use backstitch_layout::{
-    Attributes, FileSystemStatistics, InodeNumber, NewInode, Rename, RenameMode, SetAttributes,
-    SetXattrMode,
+    AccessTimes, Attributes, FileSystemStatistics, InodeNumber, NewInode, Rename, RenameMode,
+    SetAttributes, SetXattrMode,
 };
 use backstitch_ordering::Operation;
 
@@ -18,6 +18,18 @@ impl Engine {
         self.run(None, |fs, v, _| {
             let inode = fs.lookup(v, directory, name)?;
             let attributes = fs.attributes(v, inode)?;
+            fs.hold(inode);
+            Ok(attributes)
+        })
+    }
+
+    /// Looks up an inode that a caller remembers from before, and takes a reference on it.
+    ///
+    /// # Errors
+    /// `ENOENT` where the number is of no file, or not any more.
+    pub fn find(&self, inode: InodeNumber) -> Result<Attributes> {
+        self.run(None, |fs, v, _| {
+            let attributes = fs.find(v, inode)?;
             fs.hold(inode);
             Ok(attributes)
         })
@@ -58,12 +70,12 @@ impl Engine {
         })
     }
 
-    /// An inode was read: its access time moves as `relatime` has it. Nobody is told where that could not be done.
-    pub fn touch_accessed(&self, inode: InodeNumber) {
+    /// An inode was read: its access time moves where `rule` says so. Nobody is told where that could not be done.
+    pub fn touch_accessed(&self, inode: InodeNumber, rule: AccessTimes) {
         // Nobody orders what is read.
         let moved = groups::without(|| {
             self.run(Some(Operation::Attributes), |fs, v, now| {
-                fs.touch_accessed(v, inode, now)
+                fs.touch_accessed(v, inode, rule, now)
             })
         });
         if let Err(error) = moved {

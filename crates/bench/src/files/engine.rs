@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use backstitch_vfs::{
-    Engine, FileType, InodeNumber, LayoutError, NewInode, SetAttributes, Timestamp,
+    AccessTimes, Engine, FileType, InodeNumber, LayoutError, NewInode, SetAttributes, Timestamp,
 };
 
 use crate::Result;
@@ -108,7 +108,8 @@ impl Files for EngineFiles {
         into.clear();
         self.engine
             .read(inode(node), offset_bytes, len_bytes, into)?;
-        self.engine.touch_accessed(inode(node));
+        self.engine
+            .touch_accessed(inode(node), AccessTimes::Relative);
         Ok(())
     }
 

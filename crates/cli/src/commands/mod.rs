@@ -23,6 +23,7 @@ pub(crate) mod man;
 pub(crate) mod mkdir;
 pub(crate) mod mkfs;
 pub(crate) mod mount;
+mod mount_point;
 pub(crate) mod mv;
 pub(crate) mod order;
 pub(crate) mod rm;

@@ -1,6 +1,6 @@
 //! `backstitch mount IMAGE DIR`.
 
-use super::daemon;
+use super::{daemon, mount_point};
 use crate::error::{Error, Result, USAGE, host, warn_line};
 use crate::foreign;
 use crate::host_memory;
@@ -8,7 +8,7 @@ use crate::image::{DeviceOptions, absolute, default_ordering, now, open_device};
 use crate::options::{self, Options};
 use crate::{show, stack};
 use backstitch_ext::Ext2;
-use backstitch_fuse::FrontOptions;
+use backstitch_fuse::{AccessPolicy, FrontOptions, MountError};
 use backstitch_raw::Raw;
 use backstitch_vfs::{Engine, LayoutKind, MountOptions, Ordering};
 use serde::Serialize;
@@ -30,7 +30,18 @@ use std::sync::Arc;
   atomic=UNIT         what the disk writes completely or not at all: block (default), or 512, 4096, … if it promises no more;
                       order is then kept between such units too
   unsafe              skip flushes: fast, and a power cut may leave anything
-  noatime             reads never change access times (default: relatime; reads from the kernel's cache never do)
+  noatime             reads never move access times (default: relatime); strictatime: each read does that reaches the mount, which
+                      those from the kernel's cache do not; nodiratime: reading directories does not
+  sync, dirsync       every change, or every change of names, is on the disk before the call returns
+  data=MODE           ordered, writeback or journal: as ordering=journal=ordered, journal=writeback or journal=full, for fstab
+  grpid               new files have the group of their directory
+  uid=N, gid=N        all files appear to be owned by that user or group, and are checked as such; what the image stores stays, and
+                      a new file is stored with the user and group of the process that makes it
+  umask=M             all files and directories appear with the permissions 777 but for those of the octal mask M; fmask=M, dmask=M:
+                      files or directories only
+  nonempty            mount over a directory that is not empty
+  check_open          an immutable file (chattr +i) cannot be opened for writing, nor an append-only one but for appending; by default
+                      opening succeeds, and the write fails; costs a request for each open
   dev, suid, exec     device nodes, set-user-ID, programs work; nodev, nosuid, noexec forbid (dev, suid: default for root)
   threads=N           threads that serve requests
   writeback_cache     the kernel gathers small writes into large requests, but the contents of files then reach the file system in
@@ -51,7 +62,8 @@ use std::sync::Arc;
   stack=FILE.toml     mount file systems in files of the image as one tree, as FILE describes (see `backstitch info --stack`)
   flush_ms=MS         make each flush of the device this much slower, for measuring
   volatile=SEED       a simulated drive cache that a kill loses, for tests
-Other options that mount(8) and fstab pass (defaults, nofail, _netdev, x-…) is accepted and ignored.
+user, users, owner and group mean what they do for mount(8). errors=remount-ro is what happens anyway. What else mount(8), fstab, ext4
+and FUSE know is accepted where it has no meaning here (defaults, nofail, _netdev, x-…, lazytime, acl), or refused by name.
 
 Examples:
   backstitch mount disk.img /mnt
@@ -64,7 +76,7 @@ Examples:
 pub(crate) struct Args {
     /// The image: a file or a block device
     image: PathBuf,
-    /// Where to mount it: an empty directory
+    /// Where to mount it: an empty directory, or any with -o nonempty
     dir: PathBuf,
     /// The consistency mechanism: soft, async, sync, or journal=writeback, journal=ordered, journal=full if the image has a journal
     /// (default: journal=ordered with a journal, else soft)
@@ -82,6 +94,9 @@ pub(crate) struct Args {
     /// Be the daemon of another process, and report to it
     #[arg(long, hide = true)]
     daemon: bool,
+    /// Called by mount(8)
+    #[arg(long, hide = true)]
+    helper: bool,
     /// Check the command line, and mount nothing
     #[arg(long, hide = true)]
     fake: bool,
@@ -111,19 +126,27 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         Some(text) => Some(parse_ordering(text)?),
         None => None,
     };
+    if let (Some(ordering), Some(mode)) = (ordering, &options.data)
+        && ordering.name() != mode
+    {
+        let why = format!(
+            "data= asks for {mode}, and ordering= for {}",
+            ordering.name()
+        );
+        return Err(Error::usage("mount", why));
+    }
     let mut image = absolute("mount", &args.image)?;
     if !args.daemon {
         image.as_mut_os_string().push(part_words(&options)?);
     }
-    let dir = args
-        .dir
-        .canonicalize()
-        .map_err(|e| Error::at_path("mount", &args.dir, host(&e)))?;
-    if !dir.is_dir() {
-        return Err(Error::at_path("mount", &dir, "not a directory"));
-    }
+    let dir = mount_point::resolve(&args.dir)?;
     if args.fake {
         return Ok(ExitCode::SUCCESS);
+    }
+    if !args.daemon {
+        mount_point::check_empty(&dir, options.non_empty, args.helper)?;
+        mount_point::check_fuse()?;
+        check_memory(&options)?;
     }
     if !args.foreground && !args.daemon {
         let mut passed = args.options.clone();
@@ -167,6 +190,22 @@ fn part_words(options: &Options) -> Result<String> {
             options.offset_bytes.unwrap_or(0),
             options.size_limit_bytes.unwrap_or(0)
         )),
+    }
+}
+
+/// Refuses a cache that would end the daemon once it has grown.
+fn check_memory(options: &Options) -> Result<()> {
+    let room = host_memory::cache_in_address_space()?;
+    match (options.cache_bytes, room) {
+        (Some(bytes), Some(room)) if bytes > room => {
+            let why = format!(
+                "limited, so that {} MiB are the most for cache=, and {} are wanted",
+                room >> 20,
+                bytes >> 20
+            );
+            Err(Error::failed("mount", "address space", why).hint("ulimit -v unlimited"))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -219,6 +258,14 @@ fn mount_engine(
         None if options.without_journal || options.raw => Ordering::Soft,
         None => default_ordering("mount", image, &*device, journal.as_deref())?,
     };
+    let ordering = match (&options.data, ordering) {
+        (None, ordering) => ordering,
+        (Some(mode), Ordering::Journal(_)) => parse_ordering(mode)?,
+        (Some(_), _) => {
+            let why = "option 'data': it has no journal";
+            return Err(Error::at_path("mount", image, why).exit(USAGE));
+        }
+    };
     let mut wanted = MountOptions {
         read_only: options.read_only,
         ordering,
@@ -228,9 +275,10 @@ fn mount_engine(
         atomic_bytes: options.atomic.bytes(),
         ..MountOptions::default()
     };
-    match options.cache_bytes {
-        Some(bytes) => wanted.cache_bytes = bytes,
-        None => wanted.dirty_bytes = host_memory::dirty_bytes(),
+    match (options.cache_bytes, host_memory::cache_in_address_space()?) {
+        (Some(bytes), _) => wanted.cache_bytes = bytes,
+        (None, Some(room)) => wanted.cache_bytes = wanted.cache_bytes.min(room),
+        (None, None) => wanted.dirty_bytes = host_memory::dirty_bytes(),
     }
     if let Some(seconds) = options.expire_seconds {
         wanted.expire_seconds = seconds;
@@ -283,8 +331,17 @@ fn front_options(image: &Path, engine: &Engine, options: &Options) -> FrontOptio
         read_only: options.read_only || engine.read_only_reason().is_some(),
         allow_other,
         // Root passes every check.
-        check_permissions: allow_other || !is_root,
-        update_accessed: !options.no_access_times && !options.read_only,
+        check_permissions: allow_other || !is_root || options.squash.is_any(),
+        access_times: AccessPolicy {
+            rule: options.access_times.filter(|_| !options.read_only),
+            of_directories: options.directory_access_times,
+        },
+        synchronous: options.synchronous,
+        synchronous_names: options.synchronous_names,
+        group_of_directory: options.group_of_directory,
+        squash: options.squash,
+        check_open: options.check_open,
+        kernel_options: options.kernel_options.clone(),
         devices: options.devices.unwrap_or(is_root),
         set_user_id: options.set_user_id.unwrap_or(is_root),
         execute: options.execute,
@@ -304,7 +361,12 @@ fn serve(
     options: &Options,
 ) -> Result<()> {
     let front = front_options(image, &engine, options);
-    let failed = |error: backstitch_fuse::MountError| Error::at_path("mount", dir, error);
+    let failed = |error: backstitch_fuse::MountError| match error {
+        MountError::Mount { reason, .. } => {
+            Error::at_path("mount", dir, format!("cannot mount: {}", host(&reason)))
+        }
+        other => Error::at_path("mount", dir, other),
+    };
     let signals = daemon::Signals::catch()?;
     let mounted = match backstitch_fuse::spawn(engine.clone(), dir, &front) {
         Ok(mounted) => mounted,
@@ -362,6 +424,10 @@ pub(super) fn announce(report: &serde_json::Value, json: bool) -> Result<()> {
     }
     let (image, dir, layout, ordering) =
         (text("image"), text("dir"), text("layout"), text("ordering"));
+    if report["read_only"] == true {
+        let line = format!("{image} on {dir}: {layout}, read-only\n");
+        return show::print_bytes("mount", line.as_bytes());
+    }
     let order = match ordering.as_str() {
         // The others keep none between blocks, or whole transactions.
         "soft" | "sync" => format!(

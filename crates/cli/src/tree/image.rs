@@ -238,6 +238,7 @@ impl Target for ImageTree<'_> {
             size_bytes: None,
             accessed: preserve.times.then_some(meta.accessed),
             modified: preserve.times.then_some(meta.modified),
+            flags: None,
         };
         if set != SetAttributes::default() {
             self.at(

@@ -8,7 +8,7 @@ use std::time::Duration;
 use backstitch_ext::format::record::{Mechanism, RECORD_OFFSET};
 use backstitch_ext::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use backstitch_ext::fsck::{self, Finding, Kind, Source};
-use backstitch_fuse::{FrontOptions, MountError, Mounted, spawn};
+use backstitch_fuse::{AccessPolicy, FrontOptions, MountError, Mounted, spawn};
 use backstitch_ordering::MechanismKind;
 use backstitch_vfs::{Engine, MountOptions};
 
@@ -182,7 +182,10 @@ impl Stage {
             // Others than root can use it where root can let them; where only one user can, nothing need be checked.
             allow_other: is_root,
             check_permissions: is_root,
-            update_accessed: false,
+            access_times: AccessPolicy {
+                rule: None,
+                ..AccessPolicy::default()
+            },
             threads: 2,
             ..FrontOptions::default()
         };

@@ -16,11 +16,12 @@
 //! not reach a mount of FUSE at all: the kernel sends them to block devices' file systems only.
 
 use std::io::Read;
+use std::ops::Range;
 use std::sync::Arc;
 
 use backstitch_device::BlockDevice;
 use backstitch_layout::{
-    Allocate, Attributes, Changed, DeferredStatistics, DirectoryEntry, FileSystem,
+    AccessTimes, Allocate, Attributes, Changed, DeferredStatistics, DirectoryEntry, FileSystem,
     FileSystemStatistics, FileType, FreeSpaceReader, InodeNumber, JournalHost, LayoutKind,
     NewInode, OpenRequest, Opened, Piece, ReclaimProgress, ReclaimStep, Rename, RenameMode, Result,
     Seek, SetAttributes, SetXattrMode, Timestamp,
@@ -288,6 +289,10 @@ impl FileSystem for Tracing {
         self.inner.attributes(volume, inode)
     }
 
+    fn find(&mut self, volume: &mut Volume<'_>, inode: InodeNumber) -> Result<Attributes> {
+        self.inner.find(volume, inode)
+    }
+
     fn set_attributes(
         &mut self,
         volume: &mut Volume<'_>,
@@ -307,9 +312,10 @@ impl FileSystem for Tracing {
         &mut self,
         volume: &mut Volume<'_>,
         inode: InodeNumber,
+        rule: AccessTimes,
         now: Timestamp,
     ) -> Result<()> {
-        self.inner.touch_accessed(volume, inode, now)
+        self.inner.touch_accessed(volume, inode, rule, now)
     }
 
     fn lookup(
@@ -598,6 +604,18 @@ impl FileSystem for Tracing {
 
     fn free_ready(&mut self, volume: &mut Volume<'_>) -> Result<bool> {
         self.inner.free_ready(volume)
+    }
+
+    fn note_free(&mut self, volume: &mut Volume<'_>, blocks: Range<u64>) -> Result<u64> {
+        self.inner.note_free(volume, blocks)
+    }
+
+    fn take_free(&mut self, most: u64) -> Option<Range<u64>> {
+        self.inner.take_free(most)
+    }
+
+    fn forget_free(&mut self) {
+        self.inner.forget_free();
     }
 
     fn deferred(&self) -> DeferredStatistics {

@@ -1,9 +1,10 @@
 //! An open stack as one file system: operations go to the file system that their inode is in.
 
 use backstitch_layout::{
-    Allocate, Attributes, Changed, DeferredStatistics, DirectoryEntry, Error, FileSystem,
-    FileSystemStatistics, FreeSpaceReader, InodeNumber, NewInode, Piece, ReclaimProgress,
-    ReclaimStep, Rename, RenameMode, Result, Seek, SetAttributes, SetXattrMode, Timestamp,
+    AccessTimes, Allocate, Attributes, Changed, DeferredStatistics, DirectoryEntry, Error,
+    FileSystem, FileSystemStatistics, FreeSpaceReader, InodeNumber, NewInode, Piece,
+    ReclaimProgress, ReclaimStep, Rename, RenameMode, Result, Seek, SetAttributes, SetXattrMode,
+    Timestamp,
 };
 use backstitch_ordering::{GroupId, Log, PatchId, Volume, VolumeId};
 
@@ -153,6 +154,11 @@ impl FileSystem for Stacked {
         self.attributes_in(inode, found)
     }
 
+    fn find(&mut self, v: &mut Volume<'_>, inode: InodeNumber) -> Result<Attributes> {
+        let found = self.at(v, inode, |fs, v, inode| fs.find(v, inode))?;
+        self.attributes_in(inode, found)
+    }
+
     fn set_attributes(
         &mut self,
         v: &mut Volume<'_>,
@@ -175,10 +181,13 @@ impl FileSystem for Stacked {
         &mut self,
         v: &mut Volume<'_>,
         inode: InodeNumber,
+        rule: AccessTimes,
         now: Timestamp,
     ) -> Result<()> {
         self.members.now = now;
-        self.at(v, inode, |fs, v, inode| fs.touch_accessed(v, inode, now))
+        self.at(v, inode, |fs, v, inode| {
+            fs.touch_accessed(v, inode, rule, now)
+        })
     }
 
     fn lookup(

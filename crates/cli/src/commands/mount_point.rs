@@ -1,0 +1,66 @@
+//! What has to be right before anything is mounted: the directory, and the kernel.
+
+use crate::error::{Error, Result, host, warn_line};
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The kernel's side of every FUSE mount.
+const DEVICE: &str = "/dev/fuse";
+
+/// The directory's full path.
+pub(super) fn resolve(dir: &Path) -> Result<PathBuf> {
+    let failed = |error: &io::Error| match error.raw_os_error() {
+        Some(libc::ENOTCONN) => {
+            Error::at_path("mount", dir, "a FUSE mount is there whose daemon has died").hint(
+                format!(
+                    "clear it away first: backstitch umount {0}, or fusermount3 -u {0}",
+                    dir.display()
+                ),
+            )
+        }
+        _ => Error::at_path("mount", dir, host(error)),
+    };
+    // The kernel may remember the attributes of a mount whose daemon is dead, but it asks for this.
+    rustix::fs::statfs(dir).map_err(|error| failed(&error.into()))?;
+    let metadata = std::fs::metadata(dir).map_err(|error| failed(&error))?;
+    if !metadata.is_dir() {
+        return Err(Error::at_path("mount", dir, "not a directory"));
+    }
+    dir.canonicalize().map_err(|error| failed(&error))
+}
+
+/// A mount hides what is in its directory. mount(8) does that without a word, and entries of fstab rely on it: it only gets a warning.
+pub(super) fn check_empty(dir: &Path, may_hide: bool, is_helper: bool) -> Result<()> {
+    // What cannot be listed is for the mount itself to refuse.
+    let is_empty = std::fs::read_dir(dir).map_or(true, |mut names| names.next().is_none());
+    if is_empty || may_hide {
+        return Ok(());
+    }
+    let why = "not empty; the mount would hide what is in it";
+    if is_helper {
+        warn_line(&format!(
+            "mount: {}: not empty; the mount hides what is in it",
+            dir.display()
+        ));
+        return Ok(());
+    }
+    Err(Error::at_path("mount", dir, why).hint("-o nonempty mounts it all the same"))
+}
+
+/// Whether there is FUSE at all. An ordinary user need not be able to open the device: fusermount3 does that for him.
+pub(super) fn check_fuse() -> Result<()> {
+    let Err(error) = File::options().read(true).write(true).open(DEVICE) else {
+        return Ok(());
+    };
+    let is_missing = matches!(
+        error.raw_os_error(),
+        Some(libc::ENOENT | libc::ENXIO | libc::ENODEV)
+    );
+    if !is_missing && !rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    Err(Error::at_path("mount", Path::new(DEVICE), host(&error)).hint(
+        "the kernel needs FUSE: modprobe fuse; a container needs --device /dev/fuse --cap-add SYS_ADMIN",
+    ))
+}

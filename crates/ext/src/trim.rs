@@ -1,0 +1,110 @@
+//! Which blocks have been free since a moment: what may be discarded.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use backstitch_layout::Result;
+use backstitch_ordering::Volume;
+
+use crate::format::bitmap;
+use crate::groups::Run;
+use crate::layout::Ext;
+
+/// Runs of free blocks, by their first.
+#[derive(Debug, Default)]
+pub(crate) struct FreeRuns {
+    runs: BTreeMap<u64, u64>,
+}
+
+impl FreeRuns {
+    /// Blocks that are free.
+    fn note(&mut self, range: Range<u64>) {
+        if range.start < range.end {
+            self.runs.insert(range.start, range.end);
+        }
+    }
+
+    /// Blocks that are not free any more.
+    pub(crate) fn cross_off(&mut self, run: Run) {
+        if self.runs.is_empty() {
+            return;
+        }
+        let hit = self.runs.range(..run.end()).rev();
+        let hit: Vec<(u64, u64)> = hit
+            .take_while(|(_, end)| **end > run.start)
+            .map(|(start, end)| (*start, *end))
+            .collect();
+        for (start, end) in hit {
+            self.runs.remove(&start);
+            self.note(start..run.start);
+            self.note(run.end()..end);
+        }
+    }
+
+    /// The first run, `most` blocks of it.
+    fn take(&mut self, most: u64) -> Option<Range<u64>> {
+        let (start, end) = self.runs.pop_first()?;
+        let cut = end.min(start.saturating_add(most));
+        self.note(cut..end);
+        Some(start..cut)
+    }
+}
+
+impl Ext {
+    /// Notes the free blocks of a range as far as one group goes. Returns where that ends.
+    pub(crate) fn note_free_blocks(
+        &mut self,
+        v: &mut Volume<'_>,
+        range: Range<u64>,
+    ) -> Result<u64> {
+        let first = range.start.max(self.sb.first_data_block);
+        if first >= self.sb.blocks_count {
+            return Ok(range.end);
+        }
+        let group = self.sb.group_of_block(first);
+        let start = self.sb.group_first_block(group);
+        let count = self.sb.blocks_in_group(group) as usize;
+        let stop = range.end.min(start + count as u64);
+        let bits = self.block_bits(v, group as usize)?;
+        let mut found = Vec::new();
+        let mut bit = (first - start) as usize;
+        while let Some(free) = bitmap::find_zero(bits, bit, count) {
+            bit = bitmap::find_set(bits, free, count).unwrap_or(count);
+            found.push(start + free as u64..(start + bit as u64).min(stop));
+        }
+        for run in found {
+            self.noted_free.note(run);
+        }
+        Ok(stop)
+    }
+
+    /// The next run that was noted and has been free ever since.
+    pub(crate) fn take_free_run(&mut self, most: u64) -> Option<Range<u64>> {
+        self.noted_free.take(most)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_allocated_is_crossed_off() {
+        let mut free = FreeRuns::default();
+        free.note(10..20);
+        free.note(30..40);
+        free.note(50..60);
+        free.cross_off(Run { start: 15, len: 20 });
+        free.cross_off(Run { start: 52, len: 1 });
+        free.cross_off(Run { start: 0, len: 10 });
+        free.cross_off(Run { start: 60, len: 9 });
+        let mut rest = Vec::new();
+        while let Some(run) = free.take(4) {
+            rest.push(run);
+        }
+        assert_eq!(
+            rest,
+            [10..14, 14..15, 35..39, 39..40, 50..52, 53..57, 57..60]
+        );
+    }
+}

@@ -55,6 +55,7 @@ mod waiters;
 mod xattrs;
 
 pub use backstitch_vfs::Engine;
+pub use control::Control;
 pub use session::{Ender, FrontOptions, Invalidator, MountError, Mounted, Unmounter, run, spawn};
 pub use snapshot::{SNAPSHOT_XATTR, SnapshotProgress, begin_snapshot, snapshot_progress};
 pub use stats::{STATS_XATTR, SYNC_XATTR, stats_of, sync_of};

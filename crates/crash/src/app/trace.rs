@@ -222,7 +222,11 @@ impl Trace {
         Trace::parse(&text).map_err(|why| bad(path, why))
     }
 
-    fn parse(text: &str) -> Result<Trace, String> {
+    /// Reads what [`to_text`](Self::to_text) wrote.
+    ///
+    /// # Errors
+    /// Why it is no trace.
+    pub fn parse(text: &str) -> Result<Trace, String> {
         let mut lines = text.lines();
         if lines.next() != Some(FIRST_LINE) {
             return Err(format!("no trace: '{FIRST_LINE}' is not its first line"));

@@ -1,5 +1,8 @@
 //! The open file system: its state, and the trait that the layers above see.
 
+use std::sync::Arc;
+
+use backstitch_journal::JournalMap;
 use backstitch_layout::{
     Allocate, Attributes, Changed, DeferredStatistics, DirectoryEntry, Error, FileSystem,
     FileSystemStatistics, FreeSpaceReader, InodeNumber, NewInode, Piece, ReclaimProgress,
@@ -24,6 +27,8 @@ use crate::xattrs::SharedBlocks;
 pub(crate) struct Ext {
     pub(crate) sb: Superblock,
     pub(crate) groups: Groups,
+    /// The journal's blocks, where it is among the file system's own.
+    pub(crate) journal: Option<Arc<JournalMap>>,
     pub(crate) windows: Windows,
     pub(crate) spares: Spares,
     pub(crate) left_places: LeftPlaces,

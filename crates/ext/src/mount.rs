@@ -7,8 +7,13 @@
 //! anything else is written. A dirty image is believed to be what soft updates leave only where record, time and count match:
 //! whoever mounts it in between without knowing the record changes time and count.
 
+use std::sync::Arc;
+
 use backstitch_device::BlockDevice;
-use backstitch_layout::{Error, JournalHost, LayoutKind, OpenRequest, Opened, Result, Timestamp};
+use backstitch_journal::JournalMap;
+use backstitch_layout::{
+    Error, JournalHost, JournalLocation, LayoutKind, OpenRequest, Opened, Result, Timestamp,
+};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 
 use crate::deferred::Deferred;
@@ -89,6 +94,7 @@ impl LayoutKind for Ext2 {
         let max_file_bytes = sb.max_file_size();
         let mut ext = Ext {
             groups: Groups::new(&sb, &descriptors),
+            journal: self.own_journal(device, request)?,
             spares: Default::default(),
             left_places: Default::default(),
             windows: Windows::default(),
@@ -179,6 +185,23 @@ fn judge(sb: &Superblock, request: &OpenRequest) -> (Trust, Option<String>) {
         None
     };
     (trust, reason)
+}
+
+impl Ext2 {
+    /// The blocks of the journal inside the file system, where anything may be written.
+    fn own_journal(
+        &self,
+        device: &dyn BlockDevice,
+        request: &OpenRequest,
+    ) -> Result<Option<Arc<JournalMap>>> {
+        if request.read_only {
+            return Ok(None);
+        }
+        Ok(self.place(device)?.and_then(|place| match place.location {
+            JournalLocation::Inside(map) => Some(map),
+            JournalLocation::Outside(_) => None,
+        }))
+    }
 }
 
 impl Ext {

@@ -26,6 +26,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
 use std::time::Instant;
 
 use backstitch_vfs::{Engine, GroupId, InodeNumber, Result, Under};
@@ -70,6 +71,8 @@ struct Member {
     is_due: AtomicBool,
     /// Which thread was last seen to have it, and in which millisecond.
     seen: AtomicU64,
+    /// The thread that syncs it now and then ends when this does.
+    every: Mutex<Option<Sender<()>>>,
 }
 
 struct Shared {

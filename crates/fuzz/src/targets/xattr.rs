@@ -52,6 +52,8 @@ fn look_at(attributes: Attributes<'_>) -> Vec<Attribute<'_>> {
 fn write_again(mut found: Vec<Attribute<'_>>, block: &[u8]) {
     let key =
         |a: &Attribute<'_>, b: &Attribute<'_>| compare(a.name_index, a.name, b.name_index, b.name);
+    // Written, it could not be told from the end.
+    found.retain(|attribute| attribute.name_index != 0 || !attribute.name.is_empty());
     found.sort_by(key);
     found.dedup_by(|a, b| key(a, b).is_eq());
     let parts: Vec<_> = found

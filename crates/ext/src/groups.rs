@@ -224,13 +224,17 @@ impl Ext {
         Ok(v.read(self.groups.list[group].block_bitmap)?)
     }
 
-    /// Whether all blocks of the run are inside the file system and none of them is a superblock, descriptor, bitmap or inode
-    /// table: what a pointer may name.
+    /// Whether all blocks of the run are inside the file system and none of them is a superblock, descriptor, bitmap, inode
+    /// table or the journal's: what a pointer may name.
     pub(crate) fn is_data_run(&self, run: Run) -> bool {
         let Some(end) = run.start.checked_add(run.len) else {
             return false;
         };
         if run.start < self.sb.first_data_block || end > self.sb.blocks_count {
+            return false;
+        }
+        let journal = self.journal.as_ref();
+        if journal.is_some_and(|journal| journal.owns_any(run.start, run.len)) {
             return false;
         }
         let mut block = run.start;

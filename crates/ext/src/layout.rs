@@ -1,7 +1,9 @@
 //! The open file system: its state, and the trait that the layers above see.
 
 use std::ops::Range;
+use std::sync::Arc;
 
+use backstitch_journal::JournalMap;
 use backstitch_layout::{
     AccessTimes, Allocate, Attributes, Changed, DeferredStatistics, DirectoryEntry, Error,
     FileSystem, FileSystemStatistics, FreeSpaceReader, InodeNumber, NewInode, Piece,
@@ -28,6 +30,8 @@ use crate::xattrs::SharedBlocks;
 pub(crate) struct Ext {
     pub(crate) sb: Superblock,
     pub(crate) groups: Groups,
+    /// The journal's blocks, where it is among the file system's own.
+    pub(crate) journal: Option<Arc<JournalMap>>,
     pub(crate) windows: Windows,
     pub(crate) spares: Spares,
     pub(crate) left_places: LeftPlaces,

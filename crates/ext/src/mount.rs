@@ -7,21 +7,27 @@
 //! anything else is written. A dirty image is believed to be what soft updates leave only where record, time and count match:
 //! whoever mounts it in between without knowing the record changes time and count.
 
+use std::sync::Arc;
+
 use backstitch_device::BlockDevice;
+use backstitch_journal::JournalMap;
 use backstitch_layout::{
-    Error, FileType, JournalHost, LayoutKind, OpenRequest, Opened, Result, Timestamp,
+    Error, FileType, JournalHost, JournalLocation, LayoutKind, OpenRequest, Opened, Result,
+    Timestamp,
 };
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 
 use crate::deferred::Deferred;
 use crate::format::features::{COMPAT_HAS_JOURNAL, INCOMPAT_RECOVER, RO_COMPAT_LARGE_FILE};
+use crate::format::group::{FLAG_INODES_UNINITIALISED, OFFSET_FLAGS, OFFSET_UNUSED_INODES};
 use crate::format::superblock::{
     OFFSET_FEATURE_COMPAT, OFFSET_FEATURE_INCOMPAT, OFFSET_FEATURE_RO_COMPAT,
     OFFSET_FREE_BLOCKS_COUNT, OFFSET_FREE_INODES_COUNT, OFFSET_MNT_COUNT, OFFSET_MTIME,
     OFFSET_STATE, OFFSET_WTIME, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
 };
 use crate::format::{
-    FormatError, Mechanism, MountRecord, ROOT_INODE, Superblock, bitmap, group, record,
+    FormatError, GroupDescriptor, Mechanism, MountRecord, ROOT_INODE, Superblock, bitmap, group,
+    record,
 };
 use crate::groups::Groups;
 use crate::journal::refuse_unreadable;
@@ -93,6 +99,7 @@ impl LayoutKind for Ext2 {
         let max_file_bytes = sb.max_file_size();
         let mut ext = Ext {
             groups: Groups::new(&sb, &descriptors),
+            journal: self.own_journal(device, request)?,
             spares: Default::default(),
             left_places: Default::default(),
             windows: Windows::default(),
@@ -124,10 +131,11 @@ impl LayoutKind for Ext2 {
         if ext.has_leaks && ext.read_only.is_none() {
             ext.reclaim = Some(Box::new(Reclaim::new(&ext)));
         }
-        let first = match ext.read_only {
-            None => ext.write_record(v, request.now)?,
-            Some(_) => Vec::new(),
-        };
+        let mut first = Vec::new();
+        if ext.read_only.is_none() {
+            first.extend(ext.write_record(v, request.now)?);
+            ext.forget_unused_inodes(v, &descriptors, &mut first)?;
+        }
         let recovery_needed = trust == Trust::AfterCrash;
         Ok(Opened {
             file_system: Box::new(ext),
@@ -200,6 +208,23 @@ fn judge(sb: &Superblock, request: &OpenRequest) -> (Trust, Option<String>) {
     (trust, reason)
 }
 
+impl Ext2 {
+    /// The blocks of the journal inside the file system, where anything may be written.
+    fn own_journal(
+        &self,
+        device: &dyn BlockDevice,
+        request: &OpenRequest,
+    ) -> Result<Option<Arc<JournalMap>>> {
+        if request.read_only {
+            return Ok(None);
+        }
+        Ok(self.place(device)?.and_then(|place| match place.location {
+            JournalLocation::Inside(map) => Some(map),
+            JournalLocation::Outside(_) => None,
+        }))
+    }
+}
+
 impl Ext {
     /// The block that holds the superblock, and its offset therein.
     fn superblock_place(&self) -> (u64, usize) {
@@ -240,6 +265,29 @@ impl Ext {
             "counted free blocks and inodes of {} groups",
             self.groups.list.len()
         ))
+    }
+
+    /// Descriptors may say that a part of their inode table is not in use. Without checksums that means nothing, but e2fsck takes the
+    /// inodes that are made there for damage.
+    fn forget_unused_inodes(
+        &self,
+        v: &mut Volume<'_>,
+        descriptors: &[GroupDescriptor],
+        first: &mut Vec<PatchId>,
+    ) -> Result<()> {
+        for (number, descriptor) in (0..).zip(descriptors) {
+            let flags = descriptor.flags & !FLAG_INODES_UNINITIALISED;
+            if flags == descriptor.flags && descriptor.unused_inodes == 0 {
+                continue;
+            }
+            let (block, at) = group::descriptor_location(&self.sb, number);
+            v.read(block)?;
+            for (offset, value) in [(OFFSET_FLAGS, flags), (OFFSET_UNUSED_INODES, 0)] {
+                let (class, value) = (BlockClass::Metadata, value.to_le_bytes());
+                first.push(v.write(block, class, at + offset, &value, &[]));
+            }
+        }
+        Ok(())
     }
 
     /// The record of this mount. An image that a crash left keeps the time and the count that it has: with others, a crash between

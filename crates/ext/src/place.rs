@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use backstitch_layout::Result;
+use backstitch_layout::{Error, Result};
 use backstitch_ordering::Volume;
 use smallvec::SmallVec;
 
@@ -88,6 +88,7 @@ impl Ext {
         if let Some(window) = self.windows.of(inode) {
             let run = self.free_run_at(v, window.start, want.min(window.len), inode, picks)?;
             if run.len > 0 {
+                self.check_free_run(run)?;
                 v.expect_places(run.start, run.len)?;
                 return Ok(run);
             }
@@ -187,6 +188,7 @@ impl Ext {
                 };
                 let best = self.search_groups(v, &search, first_group, picks)?;
                 if best.len > 0 {
+                    self.check_free_run(best)?;
                     return Ok(best);
                 }
                 if wish <= 1 {
@@ -196,6 +198,22 @@ impl Ext {
             }
         }
         Ok(Run { start: 0, len: 0 })
+    }
+
+    /// What a bitmap says is free may not be the file system's own: what was written there would be lost with it.
+    fn check_free_run(&self, run: Run) -> Result<()> {
+        if self.is_data_run(run) {
+            return Ok(());
+        }
+        let group = self.sb.group_of_block(run.start);
+        Err(Error::corrupt(
+            format!("block bitmap of group {group}"),
+            format!(
+                "of blocks {}..{} some hold the file system's own structures, and are marked as free",
+                run.start,
+                run.end()
+            ),
+        ))
     }
 
     /// The best run of some groups, or of all of them where one block is enough.

@@ -223,7 +223,7 @@ impl Ext {
         body.retain(|a| !is_it(a));
         let mut plan = AttributePlan::default();
         if in_body {
-            plan.body = Some(self.build_body(inode, &body)?);
+            plan.body = Some(self.build_body(number, inode, &body)?);
         }
         let old = self.block_attributes_of(v, number, inode)?;
         let mut new = old.clone();
@@ -233,6 +233,10 @@ impl Ext {
             name: name.to_vec(),
             value,
         }));
+        // Rewritten it would look like the end of the list, and hide what comes behind it.
+        if new.iter().any(|a| a.index == 0 && a.name.is_empty()) {
+            return Err(Self::corrupt_attributes(number, "one has no name"));
+        }
         if new != old {
             plan.block = self.gather_block(v, number, inode.file_acl, &new, &Picks::default())?;
         }
@@ -240,7 +244,7 @@ impl Ext {
     }
 
     /// The bytes behind an inode's extra fields that hold these attributes: fewer than they held before.
-    fn build_body(&self, inode: &Inode, attributes: &[Owned]) -> Result<Vec<u8>> {
+    fn build_body(&self, number: u32, inode: &Inode, attributes: &[Owned]) -> Result<Vec<u8>> {
         let size = self.sb.inode_size as usize;
         if size > BODY_EDITABLE {
             return Err(Error::NotSupported);
@@ -248,6 +252,13 @@ impl Ext {
         let mut body = vec![0; size - BASE_SIZE - usize::from(inode.extra_isize)];
         if attributes.is_empty() {
             return Ok(body);
+        }
+        let needed = attributes
+            .iter()
+            .map(|a| entry_len(a.name.len()) + value_len(a.value.len()));
+        // Values of a damaged inode may have lain one upon the other.
+        if 4 + needed.sum::<usize>() + 4 > body.len() {
+            return Err(Self::corrupt_attributes(number, "they overlap"));
         }
         body[..4].copy_from_slice(&xattr::XATTR_MAGIC.to_le_bytes());
         let (mut offset, mut value_at) = (4, body.len());

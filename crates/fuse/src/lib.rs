@@ -74,6 +74,7 @@ mod waiters;
 mod xattrs;
 
 pub use backstitch_vfs::Engine;
+pub use control::Control;
 pub use session::{
     AccessPolicy, Ender, FrontOptions, Invalidator, MountError, Mounted, Unmounter, run, spawn,
 };

@@ -115,6 +115,14 @@ impl JournalMap {
         (distance < run.blocks).then(|| run.block + u64::from(distance))
     }
 
+    /// Whether any of these blocks of the device the journal is inside of belongs to it.
+    pub fn owns_any(&self, first: u64, blocks: u64) -> bool {
+        let end = first.saturating_add(blocks);
+        let at = self.by_block.partition_point(|run| run.block < end);
+        let run = at.checked_sub(1).and_then(|at| self.by_block.get(at));
+        self.is_inside && run.is_some_and(|run| run.block + u64::from(run.blocks) > first)
+    }
+
     /// Whether a block of the file system's device is the journal's own.
     pub fn is_own(&self, block: u64) -> bool {
         let at = self.by_block.partition_point(|run| run.block <= block);

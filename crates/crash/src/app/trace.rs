@@ -193,7 +193,7 @@ impl Trace {
             "{FIRST_LINE}\n# image size={size_bytes} block={block_bytes} uid={uid} gid={gid}{start}\n"
         );
         for note in &self.notes {
-            text += &format!("{NOTE}{}\n", note.replace('\n', " "));
+            text += &format!("{NOTE}{}\n", one_line(note));
         }
         for (at, operation) in self.operations.iter().enumerate() {
             if at == self.setup {
@@ -201,6 +201,9 @@ impl Trace {
             }
             // Writing to a string cannot fail.
             let _ = writeln!(text, "{operation}");
+        }
+        if self.setup > 0 && self.setup == self.operations.len() {
+            text += &format!("{SETUP_ENDS}\n");
         }
         text
     }
@@ -222,7 +225,11 @@ impl Trace {
         Trace::parse(&text).map_err(|why| bad(path, why))
     }
 
-    fn parse(text: &str) -> Result<Trace, String> {
+    /// Reads what [`to_text`](Self::to_text) wrote.
+    ///
+    /// # Errors
+    /// Why it is no trace.
+    pub fn parse(text: &str) -> Result<Trace, String> {
         let mut lines = text.lines();
         if lines.next() != Some(FIRST_LINE) {
             return Err(format!("no trace: '{FIRST_LINE}' is not its first line"));
@@ -243,10 +250,15 @@ impl Trace {
             notes: text
                 .lines()
                 .filter_map(|line| line.strip_prefix(NOTE))
-                .map(str::to_owned)
+                .map(one_line)
                 .collect(),
         })
     }
+}
+
+/// A note as it fits into a line.
+fn one_line(note: &str) -> String {
+    note.replace(['\n', '\r'], " ").trim().to_owned()
 }
 
 fn count(text: &str) -> Result<usize, String> {
@@ -298,6 +310,17 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         assert_eq!(Trace::parse(&trace().to_text()).unwrap(), trace());
+        let idle = Trace {
+            setup: trace().operations.len(),
+            ..trace()
+        };
+        let read = Trace::parse(&idle.to_text()).unwrap();
+        assert_eq!(read, idle, "a program that did nothing");
+        let noted = Trace {
+            notes: vec!["two\nlines\r\n".into()],
+            ..trace()
+        };
+        assert_eq!(Trace::parse(&noted.to_text()).unwrap().notes, ["two lines"]);
         let script = parse_script(&trace().to_text()).unwrap();
         assert_eq!(script, trace().operations, "`crash fs` reads it too");
     }

@@ -45,6 +45,8 @@ pub(super) fn read(found: &mut Found<'_>, slice: Range<u64>, prefix: &str) -> Re
     let Some(count) = label(&sector) else {
         return Ok(false);
     };
+    // A slice may claim more than there is.
+    let whole = slice.start..slice.end.min(found.disk.size_bytes());
     let sector_bytes = u64::from(u32_at(&sector, 40));
     if !(512..=65536).contains(&sector_bytes) {
         found.note(format!("the BSD label has sectors of {sector_bytes} bytes"));
@@ -73,7 +75,7 @@ pub(super) fn read(found: &mut Found<'_>, slice: Range<u64>, prefix: &str) -> Re
             offset_bytes: offset.map_or(u64::MAX, |offset| slice.start + offset),
             len_bytes: u64::from(sectors) * sector_bytes,
         };
-        found.add(partition, &slice);
+        found.add(partition, &whole);
     }
     Ok(true)
 }

@@ -265,8 +265,14 @@ impl Ext {
                 "a reserved inode of a type that it cannot have",
             ));
         }
-        let plan = self.gather_unmapping(v, inode, 0..self.blocks_max(), Owner::Freed)?;
-        mark_runs(r, number, &plan.freed, false)
+        // To itself the journal's blocks are none that a pointer must not name.
+        let journal = match number == self.sb.journal_inode {
+            true => self.journal.take(),
+            false => None,
+        };
+        let plan = self.gather_unmapping(v, inode, 0..self.blocks_max(), Owner::Freed);
+        self.journal = self.journal.take().or(journal);
+        mark_runs(r, number, &plan?.freed, false)
     }
 
     /// The resize inode maps the blocks kept for descriptors, which are marked already, by a block of its own.

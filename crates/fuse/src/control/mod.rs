@@ -26,6 +26,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
 use std::time::Instant;
 
 use backstitch_vfs::{Engine, GroupId, InodeNumber, Result, Under};
@@ -70,6 +71,8 @@ struct Member {
     is_due: AtomicBool,
     /// Which thread was last seen to have it, and in which millisecond.
     seen: AtomicU64,
+    /// The thread that syncs it now and then ends when this does.
+    every: Mutex<Option<Sender<()>>>,
 }
 
 struct Shared {
@@ -81,8 +84,8 @@ struct Shared {
     engaged: AtomicUsize,
 }
 
-/// The groups of a mount.
-pub(crate) struct Control {
+/// The groups of a mount, and the socket by which programs reach them, as long as it lives.
+pub struct Control {
     shared: Arc<Shared>,
     /// The socket's abstract name, where there is one; it ends with this.
     server: Option<server::Handle>,
@@ -97,7 +100,7 @@ pub(crate) struct Scope {
 impl Control {
     /// There are no groups where the kernel hands contents over in an order of its own: nobody finds a socket then, and libraries fall
     /// back to waiting.
-    pub(crate) fn new(engine: Arc<Engine>, reorders_contents: bool) -> Control {
+    pub fn new(engine: Arc<Engine>, reorders_contents: bool) -> Control {
         let shared = Arc::new(Shared {
             engine,
             members: RwLock::default(),
@@ -115,7 +118,7 @@ impl Control {
     }
 
     /// The abstract name of the socket.
-    pub(crate) fn socket_name(&self) -> Option<&[u8]> {
+    pub fn socket_name(&self) -> Option<&[u8]> {
         self.server.as_ref().map(server::Handle::name)
     }
 

@@ -5,11 +5,12 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use backstitch_vfs::{Error, GroupId, Result};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use patchgroup::protocol::{Op, Request, encode_answer, receive_request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -244,6 +245,7 @@ impl Server {
             last_number: AtomicU32::new(0),
             is_due: AtomicBool::new(false),
             seen: AtomicU64::new(0),
+            every: Mutex::default(),
         });
         self.shared.members.write().push(member.clone());
         Ok(member)
@@ -286,8 +288,10 @@ impl Server {
                 let bytes = <[u8; 8]>::try_from(&request.argument[..]);
                 let every = u64::from_ne_bytes(bytes.unwrap_or_default());
                 let done = self.set_kind(first, Kind::Order);
-                if done.is_ok() && every > 0 {
-                    self.sync_every(first, Duration::from_millis(every));
+                match (&done, every) {
+                    (Err(_), _) => {}
+                    (Ok(()), 0) => *first.every.lock() = None,
+                    (Ok(()), every) => self.sync_every(first, Duration::from_millis(every)),
                 }
                 done.map(|()| 0)
             }
@@ -358,13 +362,15 @@ impl Server {
         listening.map(|()| None).map_err(errno)
     }
 
+    /// Has a thread sync the group after so long, again and again, until it is told something else or the group ends.
     fn sync_every(&self, member: &Arc<Member>, every: Duration) {
+        let (alive, ended) = mpsc::channel();
+        *member.every.lock() = Some(alive);
         let (engine, member) = (self.shared.engine.clone(), Arc::downgrade(member));
         let spawned = std::thread::Builder::new()
             .name("backstitch-every".into())
             .spawn(move || {
-                loop {
-                    std::thread::sleep(every);
+                while ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
                     let Some(member) = Weak::upgrade(&member) else {
                         return;
                     };

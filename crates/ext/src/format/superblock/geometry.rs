@@ -55,8 +55,10 @@ impl Geometry {
                 "s_log_cluster_size is {found}, not the block's"
             )));
         }
-        let cluster_bits = u64::from(raw.s_log_cluster_size.get() - raw.s_log_block_size.get());
-        bounds("cluster size", cluster_bits, 0, 20)?;
+        let [block_log, cluster_log] =
+            [raw.s_log_block_size, raw.s_log_cluster_size].map(|log| u64::from(log.get()));
+        bounds("s_log_cluster_size", cluster_log, block_log, block_log + 20)?;
+        let cluster_bits = cluster_log - block_log;
         let blocks_count = wide(raw.s_blocks_count_lo, raw.s_blocks_count_hi, is_wide);
         bounds(
             "s_blocks_count",

@@ -1,0 +1,588 @@
+//! The images that inputs damage: small, with everything in them that a file system can have, and always with the same bytes.
+//!
+//! They are made by this project's `mkfs` and engine, without threads that could do things in another order, and what a clock had
+//! its hand in is set to a fixed time. The order of the list is part of every stored input: new ones go to its end.
+
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use backstitch_device::{BlockDevice, MemoryDevice, OverlayDevice};
+use backstitch_ext::Ext2;
+use backstitch_ext::format::features::{COMPAT_EXT_ATTR, COMPAT_HAS_JOURNAL};
+use backstitch_ext::format::inode::{BASE_SIZE, Inode, offset};
+use backstitch_ext::format::superblock::{
+    OFFSET_LAST_ORPHAN, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
+};
+use backstitch_ext::format::xattr::{ENTRY_SIZE, INDEX_USER, XATTR_MAGIC, entry_hash, entry_len};
+use backstitch_ext::format::{GroupDescriptor, directory, group};
+use backstitch_ext::mkfs::Mkfs;
+use backstitch_journal::Transaction;
+use backstitch_journal::format::{
+    Features as JournalFeatures, Sequence, features as journal_features,
+};
+use backstitch_layout::{JournalHost, RecoveryMark};
+use backstitch_ordering::{JournalMode, MechanismKind};
+use backstitch_vfs::{
+    Engine, FileType, InodeNumber, MountOptions, NewInode, SetXattrMode, Timestamp,
+};
+use zerocopy::IntoBytes;
+
+use crate::Input;
+use crate::places::Places;
+
+/// The time of everything in the images.
+pub const TIME_SECONDS: u32 = 1_700_000_000;
+
+/// An image.
+pub struct Base {
+    /// What it is called in documents and in names of inputs.
+    pub name: &'static str,
+    /// Whether it has a journal.
+    pub has_journal: bool,
+    bytes: Arc<MemoryDevice>,
+    places: Places,
+}
+
+impl Base {
+    fn new(name: &'static str, has_journal: bool, device: MemoryDevice) -> Base {
+        Base {
+            name,
+            has_journal,
+            places: Places::of(&device.snapshot()),
+            bytes: Arc::new(device),
+        }
+    }
+
+    /// The one that an input's first byte chooses.
+    pub fn chosen(input: &mut Input<'_>) -> &'static Base {
+        let bases = all();
+        &bases[usize::from(input.byte()) % bases.len()]
+    }
+
+    /// A device that holds the image; what is written to it is nobody else's.
+    pub fn device(&self) -> Arc<OverlayDevice> {
+        Arc::new(OverlayDevice::new(self.bytes.clone()))
+    }
+
+    /// The image.
+    pub fn bytes(&self) -> Vec<u8> {
+        self.bytes.snapshot()
+    }
+
+    /// The size of a block.
+    pub fn block_bytes(&self) -> u64 {
+        self.places.block_bytes
+    }
+
+    /// How many kinds of places it has, and how many places of each.
+    pub fn places(&self) -> impl Iterator<Item = usize> {
+        self.places.kinds.iter().map(|(_, places)| places.len())
+    }
+
+    /// A part of the image that means something, by a byte for its kind and one for its number.
+    pub(crate) fn place(&self, input: &mut Input<'_>) -> Option<Range<u64>> {
+        let (_, places) = input.pick(&self.places.kinds)?;
+        input.pick(places).cloned()
+    }
+
+    /// A number that a field may be tried with: one that means something in the image, or the input's own.
+    pub(crate) fn number(&self, input: &mut Input<'_>) -> u32 {
+        match input.byte() {
+            choice if usize::from(choice) < self.places.numbers.len() => {
+                self.places.numbers[usize::from(choice)]
+            }
+            _ => input.number(),
+        }
+    }
+}
+
+/// All of them.
+pub fn all() -> &'static [Base] {
+    static BASES: OnceLock<Vec<Base>> = OnceLock::new();
+    BASES.get_or_init(make_all)
+}
+
+fn make_all() -> Vec<Base> {
+    let small = mkfs(1024, |mkfs| mkfs.blocks_per_group = Some(512));
+    let large = mkfs(4096, |_| {});
+    let old = mkfs(1024, |mkfs| {
+        mkfs.revision = 0;
+        mkfs.features = Default::default();
+    });
+    let journaled = mkfs(1024, with_journal(JournalFeatures::default()));
+    let summed = mkfs(
+        1024,
+        with_journal(JournalFeatures {
+            incompat: journal_features::INCOMPAT_CSUM_V3 | journal_features::INCOMPAT_64BIT,
+            ..JournalFeatures::default()
+        }),
+    );
+    vec![
+        Base::new("ext2", false, filled(&small, 1536 << 10)),
+        Base::new("ext2-4k", false, filled(&large, 2 << 20)),
+        Base::new("ext2-revision-0", false, filled(&old, 1536 << 10)),
+        Base::new("ext2-crashed", false, crashed(filled(&small, 1536 << 10))),
+        Base::new("ext3", true, filled(&journaled, 3 << 20)),
+        Base::new("ext3-orphans", true, orphaned(filled(&journaled, 3 << 20))),
+        Base::new("ext3-replay", true, logged(filled(&journaled, 3 << 20))),
+        Base::new("ext3-checksums", true, logged(filled(&summed, 3 << 20))),
+    ]
+}
+
+fn mkfs(block_bytes: u32, change: impl FnOnce(&mut Mkfs)) -> Mkfs {
+    let mut mkfs = Mkfs {
+        block_size: Some(block_bytes),
+        inodes: Some(192),
+        device_is_zero: true,
+        ..Mkfs::new([7; 16], [9; 16], TIME_SECONDS.into())
+    };
+    change(&mut mkfs);
+    mkfs
+}
+
+fn with_journal(features: JournalFeatures) -> impl FnOnce(&mut Mkfs) {
+    move |mkfs| {
+        mkfs.features.compat |= COMPAT_HAS_JOURNAL;
+        mkfs.journal_bytes = Some(1 << 20);
+        mkfs.journal_features = features;
+    }
+}
+
+/// How base images, and those with damages, are mounted: nothing happens because of the time.
+pub fn mount_options(ordering: MechanismKind) -> MountOptions {
+    MountOptions {
+        ordering,
+        cache_bytes: 4 << 20,
+        expire_seconds: 1e6,
+        commit_seconds: 1e6,
+        mount_time: Timestamp {
+            seconds: TIME_SECONDS.into(),
+            nanoseconds: 0,
+        },
+        ..MountOptions::default()
+    }
+}
+
+/// A new file system with a tree in it.
+fn filled(mkfs: &Mkfs, size_bytes: usize) -> MemoryDevice {
+    let device = Arc::new(MemoryDevice::new(size_bytes));
+    let sb = mkfs.write(&*device).expect("the options of a base image");
+    let has_journal = sb.features.has_compat(COMPAT_HAS_JOURNAL);
+    // Indexes of directories are made under journals only.
+    let ordering = match has_journal {
+        true => MechanismKind::Journal(JournalMode::Full),
+        false => MechanismKind::Async,
+    };
+    let engine = Engine::mount(device.clone(), &Ext2, &mount_options(ordering));
+    let engine = engine.expect("a new file system");
+    fill(&engine, &sb);
+    engine.unmount().expect("a device in memory does not fail");
+    let image = MemoryDevice::from_bytes(device.snapshot());
+    without_times(&image);
+    put_attributes_into_an_inode(&image);
+    if has_journal {
+        empty_log(&image);
+    }
+    image
+}
+
+/// What a new file or directory is to be.
+pub fn new_inode(file_type: FileType, target: &[u8]) -> NewInode<'_> {
+    NewInode {
+        file_type,
+        permissions: 0o755,
+        umask: 0,
+        uid: 1000,
+        gid: 100,
+        device_number: 0x0801,
+        target,
+    }
+}
+
+/// A tree with everything in it.
+fn fill(engine: &Engine, sb: &Superblock) {
+    let block_bytes = u64::from(sb.block_size);
+    let make = |directory: InodeNumber, name: &str, file_type: FileType, target: &[u8]| {
+        let made = engine.create(directory, name.as_bytes(), &new_inode(file_type, target));
+        let inode = made.expect("a new name").inode;
+        engine.forget(inode, 1);
+        inode
+    };
+    let write = |inode: InodeNumber, at: u64, bytes: &[u8]| {
+        engine.write(inode, at, bytes).expect("there is room");
+    };
+    let root = engine.root();
+    let directory = make(root, "dir", FileType::Directory, b"");
+    let below = make(directory, "sub", FileType::Directory, b"");
+    let file = make(directory, "file", FileType::Regular, b"");
+    write(file, 0, b"contents");
+    let large = make(directory, "large", FileType::Regular, b"");
+    write(large, 0, &vec![b'x'; 20_000]);
+    // A block behind each level of indirect blocks.
+    let sparse = make(below, "sparse", FileType::Regular, b"");
+    let per_map = block_bytes / 4;
+    for block in [
+        0,
+        13,
+        12 + per_map + 5,
+        12 + per_map + per_map * per_map + 7,
+    ] {
+        write(sparse, block * block_bytes, &[b'y'; 700]);
+    }
+    make(root, "fast", FileType::Symlink, b"dir/file");
+    make(root, "slow", FileType::Symlink, &b"dir/../".repeat(20));
+    make(below, "pipe", FileType::Fifo, b"");
+    make(below, "disk", FileType::BlockDevice, b"");
+    let linked = engine.link(file, below, b"linked").expect("a new name");
+    engine.forget(linked.inode, 1);
+    if sb.features.has_compat(COMPAT_EXT_ATTR) {
+        attributes(engine, file, large, directory);
+    }
+    let many = make(root, "many", FileType::Directory, b"");
+    let first = make(many, "first of the many files", FileType::Regular, b"");
+    for number in 0..44 {
+        let name = format!(
+            "{number:04} {}",
+            "a rather long name ".repeat(5 + number % 7)
+        );
+        let linked = engine.link(first, many, name.as_bytes());
+        engine.forget(linked.expect("a new name").inode, 1);
+    }
+}
+
+/// Attributes in inodes, in a block, in a block that two files share, and access control lists.
+fn attributes(engine: &Engine, file: InodeNumber, large: InodeNumber, directory: InodeNumber) {
+    let set = |inode: InodeNumber, name: &str, value: &[u8]| {
+        let mode = SetXattrMode::Any;
+        let set = engine.set_xattr(inode, name.as_bytes(), value, mode);
+        set.expect("there is room for an attribute");
+    };
+    set(file, "user.one", b"value");
+    for inode in [file, large] {
+        set(inode, "user.long", &[b'v'; 400]);
+        set(inode, "trusted.other", b"");
+    }
+    // Owner, a named user, group, mask, others, as Linux shows them.
+    let acl = [
+        &2_u32.to_le_bytes()[..],
+        &[1, 0, 7, 0, 255, 255, 255, 255],
+        &[2, 0, 6, 0, 77, 0, 0, 0],
+        &[4, 0, 5, 0, 255, 255, 255, 255],
+        &[16, 0, 7, 0, 255, 255, 255, 255],
+        &[32, 0, 4, 0, 255, 255, 255, 255],
+    ]
+    .concat();
+    set(directory, "system.posix_acl_access", &acl);
+    set(directory, "system.posix_acl_default", &acl);
+}
+
+/// An image under change: its superblock, and where its inodes are.
+struct Edit<'d> {
+    device: &'d MemoryDevice,
+    sb: Superblock,
+    groups: Vec<GroupDescriptor>,
+}
+
+impl Edit<'_> {
+    fn of(device: &MemoryDevice) -> Edit<'_> {
+        let bytes = device.snapshot();
+        let at = SUPERBLOCK_OFFSET as usize;
+        let head: &[u8; SUPERBLOCK_SIZE] = bytes[at..at + SUPERBLOCK_SIZE]
+            .try_into()
+            .expect("a range of that size");
+        let sb = Superblock::parse(head, device.size_bytes()).expect("a base image is sound");
+        let table = (group::descriptor_table_block(&sb) << sb.block_size_bits) as usize;
+        let groups = group::parse_table(&sb, &bytes[table..]).expect("a base image is sound");
+        Edit { device, sb, groups }
+    }
+
+    fn inode_at(&self, number: u32) -> u64 {
+        let group = &self.groups[self.sb.group_of_inode(number) as usize];
+        let (block, offset) = group.inode_location(&self.sb, number);
+        (block << self.sb.block_size_bits) + offset as u64
+    }
+
+    fn inode(&self, number: u32) -> Inode {
+        let mut bytes = vec![0; self.sb.inode_size as usize];
+        self.read(self.inode_at(number), &mut bytes);
+        Inode::parse(&bytes).expect("an inode is long enough")
+    }
+
+    fn block(&self, number: u64) -> Vec<u8> {
+        let mut bytes = vec![0; self.sb.block_size as usize];
+        self.read(number << self.sb.block_size_bits, &mut bytes);
+        bytes
+    }
+
+    fn read(&self, at: u64, into: &mut [u8]) {
+        let read = self.device.read(at, into);
+        read.expect("a place of the image");
+    }
+
+    fn write(&self, at: u64, bytes: &[u8]) {
+        let written = self.device.write(at, bytes);
+        written.expect("a place of the image");
+    }
+
+    /// The first inode for files of this type and size.
+    fn of_type(&self, file_type: FileType, size: u64) -> u32 {
+        let mut numbers = self.sb.first_inode + 1..=self.sb.inodes_count;
+        let found = numbers.find(|number| {
+            let inode = self.inode(*number);
+            inode.file_type() == Some(file_type) && inode.size == size
+        });
+        found.expect("the tree has one")
+    }
+
+    /// Makes the entry that names an inode an unused one.
+    fn remove_name(&self, number: u32) {
+        for directory in 1..=self.sb.inodes_count {
+            let inode = self.inode(directory);
+            let block = u64::from(inode.block[0]);
+            if !inode.is_directory() || block == 0 {
+                continue;
+            }
+            let bytes = self.block(block);
+            let mut found = directory::entries(&bytes, u32::MAX).map_while(Result::ok);
+            if let Some(entry) = found.find(|entry| entry.inode == number) {
+                let at = (block << self.sb.block_size_bits) + entry.offset as u64;
+                return self.write(at + directory::OFFSET_INODE as u64, &[0; 4]);
+            }
+        }
+    }
+
+    fn set_bit(&self, bitmap: u64, bit: u64) {
+        let at = (bitmap << self.sb.block_size_bits) + bit / 8;
+        let mut byte = [0];
+        self.read(at, &mut byte);
+        self.write(at, &[byte[0] | 1 << (bit % 8)]);
+    }
+}
+
+/// Sets every time to the same.
+fn without_times(device: &MemoryDevice) {
+    let edit = Edit::of(device);
+    let seconds = TIME_SECONDS.to_le_bytes();
+    for number in 1..=edit.sb.inodes_count {
+        let inode = edit.inode(number);
+        if inode.mode == 0 {
+            continue;
+        }
+        let at = edit.inode_at(number);
+        for field in [offset::ATIME, offset::CTIME, offset::MTIME] {
+            edit.write(at + field as u64, &seconds);
+        }
+        let fractions = [
+            offset::ATIME_EXTRA,
+            offset::CTIME_EXTRA,
+            offset::MTIME_EXTRA,
+        ];
+        for field in fractions.into_iter().chain([offset::CRTIME_EXTRA]) {
+            if inode.has_extra_field(field) {
+                edit.write(at + field as u64, &[0; 4]);
+            }
+        }
+        if inode.has_extra_field(offset::CRTIME) {
+            edit.write(at + offset::CRTIME as u64, &seconds);
+        }
+    }
+    let mut head = [0; SUPERBLOCK_SIZE];
+    edit.read(SUPERBLOCK_OFFSET, &mut head);
+    let mut raw = RawSuperblock::from_array(&head);
+    raw.s_mtime = TIME_SECONDS.into();
+    raw.s_wtime = TIME_SECONDS.into();
+    edit.write(SUPERBLOCK_OFFSET, raw.as_bytes());
+}
+
+/// As mke2fs and the kernel do it where there is room: the engine puts new attributes into blocks.
+fn put_attributes_into_an_inode(device: &MemoryDevice) {
+    let edit = Edit::of(device);
+    let large = edit.of_type(FileType::Regular, 20_000);
+    let start = BASE_SIZE + usize::from(edit.inode(large).extra_isize);
+    let mut body = vec![0; (edit.sb.inode_size as usize).saturating_sub(start)];
+    if body.is_empty() {
+        return;
+    }
+    body[..4].copy_from_slice(&XATTR_MAGIC.to_le_bytes());
+    let (mut entry, mut value) = (4, body.len());
+    for name in [b"a", b"b", b"c"] {
+        value -= 8;
+        body[entry..entry + 2].copy_from_slice(&[1, INDEX_USER]);
+        body[entry + 2..entry + 4].copy_from_slice(&(value as u16 - 4).to_le_bytes());
+        body[entry + 8..entry + 12].copy_from_slice(&8_u32.to_le_bytes());
+        let hash = entry_hash(name, &[b'v'; 8]);
+        body[entry + 12..entry + ENTRY_SIZE].copy_from_slice(&hash.to_le_bytes());
+        body[entry + ENTRY_SIZE] = name[0];
+        body[value..value + 8].fill(b'v');
+        entry += entry_len(1);
+    }
+    edit.write(edit.inode_at(large) + start as u64, &body);
+}
+
+/// The log as it was when it was new.
+fn empty_log(device: &MemoryDevice) {
+    let place = Ext2.place(device).expect("a sound image");
+    let place = place.expect("an image with a journal");
+    let mut journal = backstitch_vfs::journal::open(device, None, &place).expect("an empty one");
+    let sb = journal.superblock();
+    let zeros = vec![0; sb.block_bytes as usize];
+    for position in sb.first..sb.end {
+        let block = [(position, zeros[..].into())];
+        journal.device().write(&block).expect("a place of the log");
+    }
+    journal.write_tail(0, Sequence(1)).expect("memory");
+}
+
+/// As a power cut under soft updates leaves it: in use, with blocks and an inode that nobody has.
+fn crashed(device: MemoryDevice) -> MemoryDevice {
+    let shared = Arc::new(device);
+    // Nothing but the superblock is written, and that before the mount is over.
+    let mounted = Engine::mount(shared.clone(), &Ext2, &mount_options(MechanismKind::Soft));
+    drop(mounted.expect("a sound image"));
+    let device = MemoryDevice::from_bytes(shared.snapshot());
+    let edit = Edit::of(&device);
+    for group in &edit.groups {
+        edit.set_bit(group.block_bitmap, 480);
+        edit.set_bit(group.inode_bitmap, 60);
+    }
+    device
+}
+
+/// With two inodes on the list of orphans: one that has no name any more, one whose truncation was not finished.
+fn orphaned(device: MemoryDevice) -> MemoryDevice {
+    let edit = Edit::of(&device);
+    let large = edit.of_type(FileType::Regular, 20_000);
+    let fifo = edit.of_type(FileType::Fifo, 0);
+    let at = edit.inode_at(large);
+    edit.write(at + offset::SIZE as u64, &5000_u32.to_le_bytes());
+    edit.write(at + offset::DTIME as u64, &fifo.to_le_bytes());
+    edit.write(edit.inode_at(fifo) + offset::LINKS as u64, &[0; 2]);
+    edit.remove_name(fifo);
+    edit.write(
+        SUPERBLOCK_OFFSET + OFFSET_LAST_ORPHAN as u64,
+        &large.to_le_bytes(),
+    );
+    device
+}
+
+/// With three transactions in its log that are not at home.
+fn logged(device: MemoryDevice) -> MemoryDevice {
+    let edit = Edit::of(&device);
+    let place = Ext2.place(&device).expect("a sound image");
+    let place = place.expect("an image with a journal");
+    let group = &edit.groups[0];
+    let root = u64::from(edit.inode(2).block[0]);
+    let copy = |block: u64| (block, edit.block(block));
+    let transactions = [
+        Transaction {
+            copies: [group.block_bitmap, group.inode_table, root]
+                .map(copy)
+                .into(),
+            revokes: Vec::new(),
+            time: (TIME_SECONDS.into(), 1),
+        },
+        Transaction {
+            copies: vec![copy(group.inode_bitmap)],
+            revokes: vec![root, group.inode_table + 1],
+            time: (TIME_SECONDS.into(), 2),
+        },
+        Transaction {
+            copies: [root, group.inode_table].map(copy).into(),
+            revokes: Vec::new(),
+            time: (TIME_SECONDS.into(), 3),
+        },
+    ];
+    let journal = backstitch_vfs::journal::open(&device, None, &place);
+    let mut journal = journal.expect("a new journal");
+    let (first, mut sequence) = (journal.superblock().first, journal.superblock().sequence);
+    let mut at = first;
+    for transaction in transactions {
+        let log = transaction.encode(journal.superblock(), sequence);
+        let blocks: Vec<_> = (at..).zip(log).collect();
+        journal.device().write(&blocks).expect("there is room");
+        at += blocks.len() as u32;
+        sequence = sequence.next();
+    }
+    let begins = journal.superblock().sequence;
+    journal.write_tail(first, begins).expect("memory");
+    let mark = RecoveryMark {
+        needed: true,
+        ..RecoveryMark::default()
+    };
+    Ext2.set_recovery(&device, mark).expect("a sound image");
+    device
+}
+
+/// The mechanism that an input's byte chooses: journals only where there is one.
+pub fn ordering(choice: u8, has_journal: bool) -> MechanismKind {
+    let plain = [
+        MechanismKind::Soft,
+        MechanismKind::Async,
+        MechanismKind::Sync,
+    ];
+    let modes = [
+        JournalMode::Ordered,
+        JournalMode::Full,
+        JournalMode::Writeback,
+    ];
+    let choice = usize::from(choice);
+    match has_journal {
+        false => plain[choice % plain.len()],
+        true => match modes.get(choice % (modes.len() + 1)) {
+            Some(mode) => MechanismKind::Journal(*mode),
+            None => MechanismKind::Soft,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use backstitch_ext::fsck;
+
+    #[test]
+    fn images_are_the_same_every_time() {
+        for (one, other) in make_all().iter().zip(all()) {
+            let (one, other) = (one.bytes(), other.bytes());
+            let differs = (0..one.len()).find(|at| one[*at] != other[*at]);
+            assert_eq!((differs, one.len()), (None, other.len()));
+        }
+    }
+
+    #[test]
+    fn images_are_sound_and_have_places_of_every_kind() {
+        for base in all() {
+            let device = base.device();
+            let recovered = backstitch_vfs::journal::recover(
+                &*device,
+                None,
+                &Ext2,
+                mount_options(MechanismKind::Soft).mount_time,
+                backstitch_journal::recovery::Damage::Refuse,
+            );
+            let done = recovered.unwrap().map(|report| report.actions());
+            let wanted = match base.name {
+                "ext3-orphans" => "freed 1 orphans, finished 1 truncations",
+                "ext3-replay" | "ext3-checksums" => "replayed 3 transactions",
+                _ => "",
+            };
+            let done = done.unwrap_or_default().join(", ");
+            assert!(done.starts_with(wanted), "{}: {done}", base.name);
+            let report = fsck::check(&*device, &fsck::Options::default()).unwrap();
+            let is_expected = match base.name {
+                "ext2-crashed" => report.is_consistent() && !report.is_clean(),
+                _ => report.is_clean(),
+            };
+            assert!(is_expected, "{}: {:?}", base.name, report.findings);
+            let kinds = base.places.kinds.len();
+            let wanted = match base.name {
+                // No attributes, one group.
+                "ext2-revision-0" => 10,
+                "ext2-4k" => 11,
+                _ if base.has_journal => 13,
+                _ => 12,
+            };
+            assert!(kinds >= wanted, "{}: {kinds}", base.name);
+        }
+    }
+}

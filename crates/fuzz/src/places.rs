@@ -1,0 +1,253 @@
+//! Where in a sound image what lies.
+
+use std::ops::Range;
+
+use backstitch_device::MemoryDevice;
+use backstitch_ext::Ext2;
+use backstitch_ext::format::inode::{DIRECT_POINTERS, Inode};
+use backstitch_ext::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
+use backstitch_ext::format::{GroupDescriptor, JOURNAL_INODE, group};
+use backstitch_layout::{JournalHost, JournalLocation};
+
+/// How many blocks of a log are worth damaging: the first ones, where the transactions are.
+const LOG_BLOCKS: u32 = 24;
+
+/// Ranges of bytes that are of one kind.
+pub(crate) type Kind = Vec<Range<u64>>;
+
+/// What a place holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    Superblock,
+    Descriptors,
+    Backups,
+    BlockBitmaps,
+    InodeBitmaps,
+    Inodes,
+    FreeInodes,
+    Directories,
+    Indexes,
+    Maps,
+    Attributes,
+    Contents,
+    Journal,
+    Anything,
+}
+
+/// Everything in an image that means something, and the numbers that mean something in it.
+pub(crate) struct Places {
+    /// By kind, none of them empty.
+    pub(crate) kinds: Vec<(What, Kind)>,
+    /// What fields may be tried with.
+    pub(crate) numbers: Vec<u32>,
+    /// The size of a block.
+    pub(crate) block_bytes: u64,
+}
+
+/// What is found on the way through the inodes.
+#[derive(Default)]
+struct Found {
+    inodes: Kind,
+    free_inodes: Kind,
+    directories: Kind,
+    indexes: Kind,
+    maps: Kind,
+    attributes: Kind,
+    contents: Kind,
+}
+
+struct Image<'b> {
+    bytes: &'b [u8],
+    sb: Superblock,
+    groups: Vec<GroupDescriptor>,
+}
+
+impl Image<'_> {
+    fn block(&self, number: u64) -> Range<u64> {
+        let start = number << self.sb.block_size_bits;
+        start..start + u64::from(self.sb.block_size)
+    }
+
+    fn part(&self, range: &Range<u64>) -> &[u8] {
+        &self.bytes[range.start as usize..range.end as usize]
+    }
+
+    fn inode(&self, number: u32) -> Range<u64> {
+        let group = &self.groups[self.sb.group_of_inode(number) as usize];
+        let (block, offset) = group.inode_location(&self.sb, number);
+        let start = self.block(block).start + offset as u64;
+        start..start + u64::from(self.sb.inode_size)
+    }
+
+    /// The blocks that a pointer leads to: those of the map, and those of the file.
+    fn walk(&self, pointer: u32, depth: usize, maps: &mut Kind, leaves: &mut Kind) {
+        if pointer == 0 {
+            return;
+        }
+        let block = self.block(pointer.into());
+        if depth == 0 {
+            leaves.push(block);
+            return;
+        }
+        for word in self.part(&block).chunks_exact(4) {
+            let next = u32::from_le_bytes([word[0], word[1], word[2], word[3]]);
+            self.walk(next, depth - 1, maps, leaves);
+        }
+        maps.push(block);
+    }
+
+    fn look_at(&self, number: u32, found: &mut Found) {
+        let place = self.inode(number);
+        let Ok(inode) = Inode::parse(self.part(&place)) else {
+            return;
+        };
+        if inode.links == 0 && inode.mode == 0 {
+            found.free_inodes.push(place);
+            return;
+        }
+        found.inodes.push(place);
+        if inode.file_acl != 0 {
+            found.attributes.push(self.block(inode.file_acl));
+        }
+        if number == JOURNAL_INODE || !inode.has_block_map(self.sb.block_size) {
+            return;
+        }
+        let (mut maps, mut leaves) = (Kind::new(), Kind::new());
+        for (index, pointer) in inode.block.iter().enumerate() {
+            let depth = index.saturating_sub(DIRECT_POINTERS - 1);
+            self.walk(*pointer, depth, &mut maps, &mut leaves);
+        }
+        found.maps.append(&mut maps);
+        if inode.is_directory() {
+            // The first block of an index is its root, which only looks like a block of entries.
+            let is_indexed = inode.flags & backstitch_ext::format::inode::FLAG_INDEX != 0;
+            let roots = usize::from(is_indexed).min(leaves.len());
+            found.indexes.extend(leaves.drain(..roots));
+            found.directories.append(&mut leaves);
+        } else {
+            found.contents.extend(leaves.into_iter().take(2));
+        }
+    }
+}
+
+impl Places {
+    /// The places that hold this.
+    pub(crate) fn holding(&self, what: What) -> &[Range<u64>] {
+        let found = self.kinds.iter().find(|(kind, _)| *kind == what);
+        found.map_or(&[], |(_, places)| places)
+    }
+
+    /// Looks at a sound image.
+    pub(crate) fn of(bytes: &[u8]) -> Places {
+        let at = SUPERBLOCK_OFFSET as usize;
+        let head: &[u8; SUPERBLOCK_SIZE] = bytes[at..at + SUPERBLOCK_SIZE]
+            .try_into()
+            .expect("a range of that size");
+        let sb = Superblock::parse(head, bytes.len() as u64).expect("a base image is sound");
+        let table = (group::descriptor_table_block(&sb) << sb.block_size_bits) as usize;
+        let groups = group::parse_table(&sb, &bytes[table..]).expect("a base image is sound");
+        let image = Image { bytes, sb, groups };
+        let (sb, groups) = (&image.sb, &image.groups);
+        let mut found = Found::default();
+        for number in 1..=sb.inodes_count {
+            image.look_at(number, &mut found);
+        }
+        let head = SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64;
+        let table = image.block(group::descriptor_table_block(sb)).start;
+        let descriptors = u64::from(sb.desc_size) * u64::from(sb.groups);
+        let backups = (1..sb.groups).filter(|group| sb.has_super(*group));
+        let backups = backups.flat_map(|group| {
+            let first = sb.group_first_block(group);
+            [image.block(first), image.block(first + 1)]
+        });
+        let of_groups = |block: fn(&GroupDescriptor) -> u64| -> Kind {
+            groups
+                .iter()
+                .map(|group| image.block(block(group)))
+                .collect()
+        };
+        let mut kinds = vec![
+            (
+                What::Superblock,
+                vec![head.clone(), head.start..head.start + 0x80],
+            ),
+            (
+                What::Descriptors,
+                std::iter::once(table..table + descriptors).collect(),
+            ),
+            (What::Backups, backups.collect()),
+            (What::BlockBitmaps, of_groups(|group| group.block_bitmap)),
+            (What::InodeBitmaps, of_groups(|group| group.inode_bitmap)),
+            (What::Inodes, found.inodes),
+            (What::FreeInodes, found.free_inodes),
+            (What::Directories, found.directories),
+            (What::Indexes, found.indexes),
+            (What::Maps, found.maps),
+            (What::Attributes, found.attributes),
+            (What::Contents, found.contents),
+            (What::Journal, journal(bytes)),
+            (
+                What::Anything,
+                std::iter::once(0..bytes.len() as u64).collect(),
+            ),
+        ];
+        kinds.retain(|(_, places)| !places.is_empty());
+        Places {
+            numbers: numbers(&image),
+            block_bytes: sb.block_size.into(),
+            kinds,
+        }
+    }
+}
+
+/// The superblock of the journal, and the first blocks of the log.
+fn journal(bytes: &[u8]) -> Kind {
+    let device = MemoryDevice::from_bytes(bytes.to_vec());
+    let Ok(Some(place)) = Ext2.place(&device) else {
+        return Kind::new();
+    };
+    let JournalLocation::Inside(map) = place.location else {
+        return Kind::new();
+    };
+    let size = u64::from(place.block_bytes);
+    let blocks = (0..map.blocks().min(LOG_BLOCKS)).filter_map(|position| map.block(position));
+    blocks
+        .map(|block| block * size..(block + 1) * size)
+        .collect()
+}
+
+/// Numbers that a field is worth being tried with: limits, and the numbers of things.
+fn numbers(image: &Image<'_>) -> Vec<u32> {
+    let sb = &image.sb;
+    let blocks = sb.blocks_count as u32;
+    let mut numbers = vec![
+        0,
+        1,
+        2,
+        JOURNAL_INODE,
+        sb.first_inode,
+        sb.inodes_count,
+        sb.inodes_count + 1,
+        blocks - 1,
+        blocks,
+        sb.blocks_per_group,
+        sb.inodes_per_group,
+        0x7fff,
+        0xffff,
+        0x7fff_ffff,
+        0x8000_0000,
+        u32::MAX,
+    ];
+    let group = &image.groups[0];
+    let table = [group.block_bitmap, group.inode_bitmap, group.inode_table];
+    numbers.extend(table.map(|block| block as u32));
+    // The blocks of the first inodes: of the root, of files, of maps.
+    for number in (2..=sb.inodes_count).take(40) {
+        let inode = Inode::parse(image.part(&image.inode(number)));
+        let Ok(inode) = inode else { continue };
+        let blocks = [inode.block[0], inode.block[DIRECT_POINTERS]];
+        numbers.extend(blocks.into_iter().filter(|block| *block != 0));
+    }
+    numbers.truncate(64);
+    numbers
+}

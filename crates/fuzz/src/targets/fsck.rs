@@ -1,0 +1,109 @@
+//! The check and the repair: `fsck -n`, `fsck -y`, and `fsck -n` again.
+//!
+//! The input is the number of a base image, and damages to it.
+
+use backstitch_device::BlockDevice;
+use backstitch_ext::Ext2;
+use backstitch_ext::fsck::{self, Report};
+use backstitch_ext::repair::{self, Mode};
+use backstitch_journal::recovery::Damage;
+use backstitch_layout::{JournalHost, LayoutKind, RecoveryMark, Timestamp};
+use backstitch_vfs::journal;
+
+use crate::base::{Base, TIME_SECONDS};
+use crate::{Input, damage};
+
+/// Findings that are told of an image are enough.
+const SHOWN: usize = 8;
+
+/// What is repaired is clean, and nothing is left to repair; preening changes nothing where it may not.
+pub fn run(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let base = Base::chosen(&mut input);
+    let device = base.device();
+    damage::all(&mut input, base, &*device);
+    replay(&*device);
+    preen(&*device);
+    let Ok(outcome) = repair::repair(&*device, &options(Mode::All)) else {
+        return;
+    };
+    if !outcome.is_clean() {
+        assert_ne!(outcome.exit_status() & fsck::EXIT_UNCORRECTED, 0);
+        return;
+    }
+    let report = check(&*device).expect("what was repaired can be checked");
+    let shown = &report.findings[..report.findings.len().min(SHOWN)];
+    assert!(report.is_clean(), "repaired, and yet: {shown:?}");
+    let again = repair::repair(&*device, &options(Mode::All));
+    let again = again.expect("what was repaired can be repaired again");
+    let shown = &again.repairs[..again.repairs.len().min(SHOWN)];
+    assert!(shown.is_empty(), "repaired again: {shown:?}");
+}
+
+/// What a check finds.
+pub(crate) fn check(device: &dyn BlockDevice) -> Option<Report> {
+    let options = fsck::Options {
+        threads: Some(1),
+        ..fsck::Options::default()
+    };
+    fsck::check(device, &options).ok()
+}
+
+fn options(mode: Mode) -> repair::Options {
+    repair::Options {
+        mode,
+        now_seconds: TIME_SECONDS,
+        check: fsck::Options {
+            threads: Some(1),
+            ..fsck::Options::default()
+        },
+    }
+}
+
+/// Brings the journal home, or gives it up, as the command does before it checks.
+fn replay(device: &dyn BlockDevice) {
+    if Ext2.block_bytes(device).is_err() || Ext2.check_mountable(device).is_err() {
+        return;
+    }
+    let now = Timestamp {
+        seconds: TIME_SECONDS.into(),
+        nanoseconds: 0,
+    };
+    if journal::recover(device, None, &Ext2, now, Damage::Skip).is_err() {
+        let mark = RecoveryMark {
+            is_damaged: true,
+            ..RecoveryMark::default()
+        };
+        // Where that cannot be done either, the repair says why.
+        let _ = Ext2.set_recovery(device, mark);
+    }
+}
+
+fn preen(device: &dyn BlockDevice) {
+    let before = contents(device);
+    let Ok(outcome) = repair::repair(device, &options(Mode::Preen)) else {
+        assert!(
+            contents(device) == before,
+            "changed by a preening that failed"
+        );
+        return;
+    };
+    if outcome.after.is_none() {
+        assert!(contents(device) == before, "changed where it may not be");
+    }
+    if outcome.is_clean() {
+        let report = check(device).expect("what was preened can be checked");
+        assert!(
+            report.is_clean(),
+            "preened, and yet: {:?}",
+            report.findings.first()
+        );
+    }
+}
+
+/// All that a device holds.
+pub(crate) fn contents(device: &dyn BlockDevice) -> Vec<u8> {
+    let mut bytes = vec![0; device.size_bytes() as usize];
+    device.read(0, &mut bytes).expect("memory does not fail");
+    bytes
+}

@@ -1,0 +1,15 @@
+//! The targets.
+
+pub mod acl;
+pub mod directory;
+pub mod fsck;
+pub mod inode;
+pub mod journal_format;
+pub mod journal_replay;
+pub mod mount;
+pub mod partition;
+pub mod patchgroup;
+pub mod superblock;
+pub mod trace;
+pub mod write_log;
+pub mod xattr;

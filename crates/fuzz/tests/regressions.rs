@@ -1,0 +1,91 @@
+//! Every input that once made a target fail, and every input that fuzzing begins with: on the ordinary compiler, in every test run.
+//!
+//! `regressions/TARGET/NAME` is such an input as the fuzzer wrote it (see the user guide on how to add one). `BACKSTITCH_INPUT=TARGET:FILE`
+//! runs one of your own instead.
+
+use std::panic::{self, AssertUnwindSafe};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+use std::{env, fs};
+
+use backstitch_fuzz::{TARGETS, corpus, target};
+
+/// Far more than any input takes, on a busy machine too.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Panics of any thread: those of an engine's own threads are not the caller's.
+static PANICS: AtomicUsize = AtomicUsize::new(0);
+
+/// Runs inputs one after the other; the names of those that fail, or do not come to an end.
+fn failures(inputs: Vec<(&'static str, String, Vec<u8>)>) -> Vec<String> {
+    let before = panic::take_hook();
+    panic::set_hook(Box::new(move |info| {
+        PANICS.fetch_add(1, Ordering::SeqCst);
+        before(info);
+    }));
+    let mut failed = Vec::new();
+    for (name, what, bytes) in inputs {
+        let run = target(name).expect("a target of that name").run;
+        let (done, wait) = mpsc::channel();
+        let panics = PANICS.load(Ordering::SeqCst);
+        std::thread::spawn(move || {
+            let _ = panic::catch_unwind(AssertUnwindSafe(|| run(&bytes)));
+            let _ = done.send(());
+        });
+        let is_slow = wait.recv_timeout(PATIENCE).is_err();
+        if is_slow || PANICS.load(Ordering::SeqCst) != panics {
+            let how = if is_slow { "takes too long" } else { "panics" };
+            failed.push(format!("{name}: {what} {how}"));
+        }
+    }
+    failed
+}
+
+fn files(folder: &Path, target: &'static str) -> Vec<(&'static str, String, Vec<u8>)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let bytes = fs::read(entry.path()).expect("a file that can be read");
+        found.push((
+            target,
+            entry.file_name().to_string_lossy().into_owned(),
+            bytes,
+        ));
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn the_fuzzer_has_a_binary_for_each_target() {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/Cargo.toml");
+    let manifest = fs::read_to_string(manifest).expect("the fuzzer's manifest");
+    let binaries = manifest.split("[[bin]]").skip(1);
+    let names: Vec<&str> = binaries.filter_map(|part| part.split('"').nth(1)).collect();
+    let targets: Vec<&str> = TARGETS.iter().map(|target| target.name).collect();
+    assert_eq!(names, targets);
+}
+
+#[test]
+fn inputs_that_once_failed_and_inputs_to_begin_with() {
+    let inputs = match env::var("BACKSTITCH_INPUT") {
+        Ok(chosen) => {
+            let (name, path) = chosen.split_once(':').expect("TARGET:FILE");
+            let target = target(name).expect("a target of that name").name;
+            let bytes = fs::read(path).expect("a file that can be read");
+            vec![(target, path.to_owned(), bytes)]
+        }
+        Err(_) => {
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("regressions");
+            let all = TARGETS.iter();
+            let mut inputs: Vec<_> = all
+                .flat_map(|target| files(&folder.join(target.name), target.name))
+                .collect();
+            inputs.extend(corpus::seeds());
+            inputs
+        }
+    };
+    let failed = failures(inputs);
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}

@@ -126,7 +126,7 @@ impl FromStr for AtomicUnit {
         let bytes = size::parse(text).ok().and_then(|b| u32::try_from(b).ok());
         let fits = bytes.filter(|b| b.is_power_of_two() && (512..=65536).contains(b));
         fits.map(AtomicUnit::Bytes)
-            .ok_or_else(|| "block, or a power of two from 512 on is wanted".to_owned())
+            .ok_or_else(|| "block or a power of two from 512 up expected".to_owned())
     }
 }
 

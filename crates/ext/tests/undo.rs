@@ -13,6 +13,7 @@ const SIZE: usize = 8 << 20;
 fn options() -> Options {
     Options {
         mode: Mode::All,
+        guess_geometry: false,
         now_seconds: 1_300_000_000,
         check: fsck::Options::default(),
     }

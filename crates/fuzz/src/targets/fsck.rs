@@ -51,6 +51,7 @@ pub(crate) fn check(device: &dyn BlockDevice) -> Option<Report> {
 
 fn options(mode: Mode) -> repair::Options {
     repair::Options {
+        guess_geometry: false,
         mode,
         now_seconds: TIME_SECONDS,
         check: fsck::Options {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use backstitch_device::BlockDevice;
 use backstitch_ext::Ext2;
 use backstitch_vfs::{
-    Allocate, Engine, FileType, InodeNumber, RenameMode, Seek, SetAttributes, SetXattrMode,
-    Timestamp,
+    AccessTimes, Allocate, Engine, FileType, InodeNumber, RenameMode, Seek, SetAttributes,
+    SetXattrMode, Timestamp,
 };
 
 use super::fsck;
@@ -287,7 +287,7 @@ impl<'e> Session<'e> {
             23 => drop(self.names(inode, at)),
             24 => self.order(inode, other),
             _ => {
-                engine.touch_accessed(inode);
+                engine.touch_accessed(inode, AccessTimes::Relative);
                 let _ = (engine.stats(), engine.statistics_at(inode));
             }
         }

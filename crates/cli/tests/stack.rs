@@ -118,7 +118,7 @@ fn figure_8_is_drawn_mounted_killed_and_replayed() {
         lines[0],
         "root: ext2, soft, 12 MiB, in a.img, the root of the mount"
     );
-    assert!(lines[1].starts_with("└─ loop: ext2, journal=full, 4 MiB"));
+    assert!(lines[1].starts_with("└─ loop: ext3, journal=full, 4 MiB"));
     let end = "in root:/fs.img, journal in root:/log.img, shows at root:/loop";
     assert!(lines[1].ends_with(end), "{drawn}");
     let document = bench.line("info --json --stack stack.toml").good().json();

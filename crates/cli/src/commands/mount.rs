@@ -120,7 +120,7 @@ struct Report<'a> {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let options = options::parse(args.options.iter().map(String::as_str))
+    let mut options = options::parse(args.options.iter().map(String::as_str))
         .map_err(|why| Error::usage("mount", why))?;
     let ordering = match args.ordering.as_ref().or(options.ordering.as_ref()) {
         Some(text) => Some(parse_ordering(text)?),
@@ -144,12 +144,17 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if !args.daemon {
-        mount_point::check_empty(&dir, options.non_empty, args.helper)?;
         mount_point::check_fuse()?;
         check_memory(&options)?;
     }
+    if args.helper && !options.non_empty {
+        options.non_empty = mount_point::hides_for_helper(&dir);
+    }
     if !args.foreground && !args.daemon {
         let mut passed = args.options.clone();
+        if options.non_empty {
+            passed.push("nonempty".to_owned());
+        }
         if let Some(path) = &options.journal_device {
             // The daemon has another current directory; the later word wins.
             passed.push(format!(
@@ -170,7 +175,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         });
     }
     crate::allocator::set_up();
-    let engine = mount_engine(&image, ordering, &options)?;
+    let engine = mount_engine(&image, &dir, ordering, &options)?;
     serve(args, &image, &dir, engine, &options)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -219,6 +224,7 @@ fn parse_ordering(text: &str) -> Result<Ordering> {
 
 fn mount_engine(
     image: &Path,
+    dir: &Path,
     ordering: Option<Ordering>,
     options: &Options,
 ) -> Result<Arc<Engine>> {
@@ -266,6 +272,7 @@ fn mount_engine(
             return Err(Error::at_path("mount", image, why).exit(USAGE));
         }
     };
+    mount_point::check_empty(dir, options.non_empty)?;
     let mut wanted = MountOptions {
         read_only: options.read_only,
         ordering,

@@ -30,22 +30,31 @@ pub(super) fn resolve(dir: &Path) -> Result<PathBuf> {
     dir.canonicalize().map_err(|error| failed(&error))
 }
 
-/// A mount hides what is in its directory. mount(8) does that without a word, and entries of fstab rely on it: it only gets a warning.
-pub(super) fn check_empty(dir: &Path, may_hide: bool, is_helper: bool) -> Result<()> {
-    // What cannot be listed is for the mount itself to refuse.
-    let is_empty = std::fs::read_dir(dir).map_or(true, |mut names| names.next().is_none());
-    if is_empty || may_hide {
+/// Whether nothing is in the directory. What cannot be listed is for the mount itself to refuse.
+fn is_empty(dir: &Path) -> bool {
+    std::fs::read_dir(dir).map_or(true, |mut names| names.next().is_none())
+}
+
+/// A mount hides what is in its directory: that is asked for, or refused.
+pub(super) fn check_empty(dir: &Path, may_hide: bool) -> Result<()> {
+    if may_hide || is_empty(dir) {
         return Ok(());
     }
     let why = "not empty; the mount would hide what is in it";
-    if is_helper {
-        warn_line(&format!(
-            "mount: {}: not empty; the mount hides what is in it",
-            dir.display()
-        ));
-        return Ok(());
-    }
     Err(Error::at_path("mount", dir, why).hint("-o nonempty mounts it all the same"))
+}
+
+/// Whether a directory that mount(8) asks for is not empty, with a warning: mount(8) hides what is there without a word, and entries of
+/// fstab rely on it.
+pub(super) fn hides_for_helper(dir: &Path) -> bool {
+    if is_empty(dir) {
+        return false;
+    }
+    warn_line(&format!(
+        "mount: {}: not empty; the mount hides what is in it",
+        dir.display()
+    ));
+    true
 }
 
 /// Whether there is FUSE at all. An ordinary user need not be able to open the device: fusermount3 does that for him.

@@ -5,7 +5,7 @@ use super::Options;
 use backstitch_fuse::Squash;
 use backstitch_vfs::AccessTimes;
 
-/// Options that ask for what happens anyway, or that whoever starts us has seen to.
+/// Options that ask for what happens anyway, or that the caller has seen to.
 const WITHOUT_MEANING: &[&str] = &[
     // mount(8), fstab(5) and systemd.
     "defaults",
@@ -390,10 +390,8 @@ mod tests {
             "umask=1000",
             "dmask=x",
         ] {
-            assert!(
-                parse([bad]).unwrap_err().contains(&bad[..5.min(bad.len())]),
-                "{bad}"
-            );
+            let name = bad.split('=').next().unwrap();
+            assert!(parse([bad]).unwrap_err().contains(name), "{bad}");
         }
     }
 

@@ -4,6 +4,7 @@
 #
 #   scripts/install-deps.sh          install
 #   scripts/install-deps.sh --run    install what building and the demonstration need, and no more
+#   scripts/install-deps.sh --fuzz   install what fuzzing needs too: a nightly compiler and cargo-fuzz
 #   scripts/install-deps.sh --check  only say what is missing (exit 1 if anything is)
 set -eu
 
@@ -13,6 +14,10 @@ tools=""
 if [ "${1:-}" != --run ]; then
     packages="$packages fuse2fs:fuse2fs setfattr:attr setfacl:acl postmark:postmark qemu-io:qemu-utils sqlite3:sqlite3 pkg-config:pkg-config"
     tools="pjdfstest:0.2.2 fsx:0.3.2 cargo-deny:0.20.2"
+fi
+
+if [ "${1:-}" = --fuzz ]; then
+    tools="$tools cargo-fuzz:0.13.2"
 fi
 
 # mke2fs and its kin live where an ordinary user's PATH may not reach.
@@ -60,6 +65,10 @@ for component in rustfmt:cargo-fmt clippy:cargo-clippy; do
         rustup component add "${component%%:*}"
     fi
 done
+
+if [ "${1:-}" = --fuzz ] && ! cargo +nightly --version >/dev/null 2>&1 && command -v rustup >/dev/null 2>&1; then
+    rustup toolchain install nightly --profile minimal
+fi
 
 # They are used for minutes at most: what takes their builds long is not worth it.
 CARGO_PROFILE_RELEASE_LTO=off

@@ -1,7 +1,7 @@
 #!/bin/sh
 # The tests with large numbers, over and over, until one fails or ROUNDS are done. Every test prints its seed; SEED=… with the
 # test's own command repeats it. With names of parts (model, mounts, journal, explore, torn, sync, reclaim, nested, histories, faults,
-# memory, recovery, costs, cases, load) only those are run: `ROUNDS=1 scripts/soak.sh torn faults`. THREADS=n bounds what the explorer takes.
+# memory, recovery, costs, cases, load, fuzz) only those are run: `ROUNDS=1 scripts/soak.sh torn faults`. THREADS=n bounds what the explorer takes.
 set -eu
 cd "$(dirname "$0")/.."
 rounds="${ROUNDS:-0}"
@@ -108,7 +108,13 @@ part_cases() {
     return "${status:-0}"
 }
 
-[ "$#" -gt 0 ] || set -- model mounts journal explore torn sync reclaim nested histories faults memory recovery costs cases load
+# Every fuzz target, FUZZ_SECONDS each.
+part_fuzz() {
+    scripts/install-deps.sh --fuzz
+    SEED="$round" SECONDS_EACH="${FUZZ_SECONDS:-300}" scripts/fuzz.sh
+}
+
+[ "$#" -gt 0 ] || set -- model mounts journal explore torn sync reclaim nested histories faults memory recovery costs cases load fuzz
 while [ "$rounds" -eq 0 ] || [ "$round" -lt "$rounds" ]; do
     round=$((round + 1))
     for part; do

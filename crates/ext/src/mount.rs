@@ -18,12 +18,15 @@ use backstitch_ordering::{BlockClass, PatchId, Volume};
 
 use crate::deferred::Deferred;
 use crate::format::features::{COMPAT_HAS_JOURNAL, INCOMPAT_RECOVER, RO_COMPAT_LARGE_FILE};
+use crate::format::group::{FLAG_INODES_UNINITIALISED, OFFSET_FLAGS, OFFSET_UNUSED_INODES};
 use crate::format::superblock::{
     OFFSET_FEATURE_COMPAT, OFFSET_FEATURE_INCOMPAT, OFFSET_FEATURE_RO_COMPAT,
     OFFSET_FREE_BLOCKS_COUNT, OFFSET_FREE_INODES_COUNT, OFFSET_MNT_COUNT, OFFSET_MTIME,
     OFFSET_STATE, OFFSET_WTIME, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
 };
-use crate::format::{FormatError, Mechanism, MountRecord, Superblock, bitmap, group, record};
+use crate::format::{
+    FormatError, GroupDescriptor, Mechanism, MountRecord, Superblock, bitmap, group, record,
+};
 use crate::groups::Groups;
 use crate::journal::refuse_unreadable;
 use crate::layout::Ext;
@@ -124,10 +127,11 @@ impl LayoutKind for Ext2 {
         if ext.has_leaks && ext.read_only.is_none() {
             ext.reclaim = Some(Box::new(Reclaim::new(&ext)));
         }
-        let first = match ext.read_only {
-            None => ext.write_record(v, request.now)?,
-            Some(_) => Vec::new(),
-        };
+        let mut first = Vec::new();
+        if ext.read_only.is_none() {
+            first.extend(ext.write_record(v, request.now)?);
+            ext.forget_unused_inodes(v, &descriptors, &mut first)?;
+        }
         let recovery_needed = trust == Trust::AfterCrash;
         Ok(Opened {
             file_system: Box::new(ext),
@@ -244,6 +248,29 @@ impl Ext {
             "counted free blocks and inodes of {} groups",
             self.groups.list.len()
         ))
+    }
+
+    /// Descriptors may say that a part of their inode table is not in use. Without checksums that means nothing, but e2fsck takes the
+    /// inodes that are made there for damage.
+    fn forget_unused_inodes(
+        &self,
+        v: &mut Volume<'_>,
+        descriptors: &[GroupDescriptor],
+        first: &mut Vec<PatchId>,
+    ) -> Result<()> {
+        for (number, descriptor) in (0..).zip(descriptors) {
+            let flags = descriptor.flags & !FLAG_INODES_UNINITIALISED;
+            if flags == descriptor.flags && descriptor.unused_inodes == 0 {
+                continue;
+            }
+            let (block, at) = group::descriptor_location(&self.sb, number);
+            v.read(block)?;
+            for (offset, value) in [(OFFSET_FLAGS, flags), (OFFSET_UNUSED_INODES, 0)] {
+                let (class, value) = (BlockClass::Metadata, value.to_le_bytes());
+                first.push(v.write(block, class, at + offset, &value, &[]));
+            }
+        }
+        Ok(())
     }
 
     /// The record of this mount. An image that a crash left keeps the time and the count that it has: with others, a crash between

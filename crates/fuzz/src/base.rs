@@ -9,10 +9,11 @@ use std::sync::{Arc, OnceLock};
 use backstitch_device::{BlockDevice, MemoryDevice, OverlayDevice};
 use backstitch_ext::Ext2;
 use backstitch_ext::format::features::{COMPAT_EXT_ATTR, COMPAT_HAS_JOURNAL};
-use backstitch_ext::format::inode::{Inode, offset};
+use backstitch_ext::format::inode::{BASE_SIZE, Inode, offset};
 use backstitch_ext::format::superblock::{
     OFFSET_LAST_ORPHAN, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
 };
+use backstitch_ext::format::xattr::{ENTRY_SIZE, INDEX_USER, XATTR_MAGIC, entry_hash, entry_len};
 use backstitch_ext::format::{GroupDescriptor, directory, group};
 use backstitch_ext::mkfs::Mkfs;
 use backstitch_journal::Transaction;
@@ -178,6 +179,7 @@ fn filled(mkfs: &Mkfs, size_bytes: usize) -> MemoryDevice {
     engine.unmount().expect("a device in memory does not fail");
     let image = MemoryDevice::from_bytes(device.snapshot());
     without_times(&image);
+    put_attributes_into_an_inode(&image);
     if has_journal {
         empty_log(&image);
     }
@@ -322,6 +324,16 @@ impl Edit<'_> {
         written.expect("a place of the image");
     }
 
+    /// The first inode for files of this type and size.
+    fn of_type(&self, file_type: FileType, size: u64) -> u32 {
+        let mut numbers = self.sb.first_inode + 1..=self.sb.inodes_count;
+        let found = numbers.find(|number| {
+            let inode = self.inode(*number);
+            inode.file_type() == Some(file_type) && inode.size == size
+        });
+        found.expect("the tree has one")
+    }
+
     /// Makes the entry that names an inode an unused one.
     fn remove_name(&self, number: u32) {
         for directory in 1..=self.sb.inodes_count {
@@ -382,6 +394,31 @@ fn without_times(device: &MemoryDevice) {
     edit.write(SUPERBLOCK_OFFSET, raw.as_bytes());
 }
 
+/// As mke2fs and the kernel do it where there is room: the engine puts new attributes into blocks.
+fn put_attributes_into_an_inode(device: &MemoryDevice) {
+    let edit = Edit::of(device);
+    let large = edit.of_type(FileType::Regular, 20_000);
+    let start = BASE_SIZE + usize::from(edit.inode(large).extra_isize);
+    let mut body = vec![0; (edit.sb.inode_size as usize).saturating_sub(start)];
+    if body.is_empty() {
+        return;
+    }
+    body[..4].copy_from_slice(&XATTR_MAGIC.to_le_bytes());
+    let (mut entry, mut value) = (4, body.len());
+    for name in [b"a", b"b", b"c"] {
+        value -= 8;
+        body[entry..entry + 2].copy_from_slice(&[1, INDEX_USER]);
+        body[entry + 2..entry + 4].copy_from_slice(&(value as u16 - 4).to_le_bytes());
+        body[entry + 8..entry + 12].copy_from_slice(&8_u32.to_le_bytes());
+        let hash = entry_hash(name, &[b'v'; 8]);
+        body[entry + 12..entry + ENTRY_SIZE].copy_from_slice(&hash.to_le_bytes());
+        body[entry + ENTRY_SIZE] = name[0];
+        body[value..value + 8].fill(b'v');
+        entry += entry_len(1);
+    }
+    edit.write(edit.inode_at(large) + start as u64, &body);
+}
+
 /// The log as it was when it was new.
 fn empty_log(device: &MemoryDevice) {
     let place = Ext2.place(device).expect("a sound image");
@@ -414,18 +451,8 @@ fn crashed(device: MemoryDevice) -> MemoryDevice {
 /// With two inodes on the list of orphans: one that has no name any more, one whose truncation was not finished.
 fn orphaned(device: MemoryDevice) -> MemoryDevice {
     let edit = Edit::of(&device);
-    let of_type = |file_type, size: u64| {
-        let mut numbers = edit.sb.first_inode + 1..=edit.sb.inodes_count;
-        let found = numbers.find(|number| {
-            let inode = edit.inode(*number);
-            inode.file_type() == Some(file_type) && inode.size == size
-        });
-        found.expect("the tree has one")
-    };
-    let (large, fifo) = (
-        of_type(FileType::Regular, 20_000),
-        of_type(FileType::Fifo, 0),
-    );
+    let large = edit.of_type(FileType::Regular, 20_000);
+    let fifo = edit.of_type(FileType::Fifo, 0);
     let at = edit.inode_at(large);
     edit.write(at + offset::SIZE as u64, &5000_u32.to_le_bytes());
     edit.write(at + offset::DTIME as u64, &fifo.to_le_bytes());

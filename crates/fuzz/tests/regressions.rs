@@ -58,6 +58,16 @@ fn files(folder: &Path, target: &'static str) -> Vec<(&'static str, String, Vec<
 }
 
 #[test]
+fn the_fuzzer_has_a_binary_for_each_target() {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/Cargo.toml");
+    let manifest = fs::read_to_string(manifest).expect("the fuzzer's manifest");
+    let binaries = manifest.split("[[bin]]").skip(1);
+    let names: Vec<&str> = binaries.filter_map(|part| part.split('"').nth(1)).collect();
+    let targets: Vec<&str> = TARGETS.iter().map(|target| target.name).collect();
+    assert_eq!(names, targets);
+}
+
+#[test]
 fn inputs_that_once_failed_and_inputs_to_begin_with() {
     let inputs = match env::var("BACKSTITCH_INPUT") {
         Ok(chosen) => {

@@ -101,8 +101,8 @@ impl Journal<'_> {
     /// Writes a transaction into an empty log. When this returns it is stable: a recovery brings it home.
     ///
     /// # Errors
-    /// [`Error::Incompatible`] where the journal has features that we do not write, [`Error::Corrupt`] where the log is not empty or
-    /// the transaction does not fit; the device's.
+    /// [`Error::Incompatible`] where the journal has features that we do not write, [`Error::Corrupt`] where the log is not empty,
+    /// the transaction does not fit, or no recovery would bring it home; the device's.
     pub fn write_alone(&mut self, transaction: &Transaction) -> Result<()> {
         let sb = self.superblock();
         let unwritable = sb.features.unwritable();
@@ -111,6 +111,12 @@ impl Journal<'_> {
             return Err(Error::Incompatible { features });
         }
         let (first, sequence) = (sb.first, sb.sequence);
+        let is_own = |copy: &&(u64, Vec<u8>)| self.device().map().is_own(copy.0);
+        if let Some((home, _)) = transaction.copies.iter().find(is_own) {
+            let what =
+                format!("a transaction would change block {home}, which is the journal's own");
+            return Err(Error::corrupt(first, what));
+        }
         let log = transaction.encode(sb, sequence);
         if !sb.is_empty() || log.len() > sb.log_blocks() as usize {
             let what = "no room for a transaction of its own";

@@ -399,3 +399,20 @@ fn a_log_full_of_one_transaction_ends() {
         (0, Ending::Unfinished)
     );
 }
+
+#[test]
+fn what_would_change_the_journal_itself_is_not_written() {
+    let device = MemoryDevice::new(HOMES as usize * BLOCK);
+    let view = JournalDevice::new(&device, BLOCK as u32, map());
+    let sb = Superblock::new(BLOCK as u32, JOURNAL, 0, [3; 16]);
+    view.write(&[(0, Buffer::from(&sb.encode()[..]))]).unwrap();
+    let before = device.snapshot();
+    let copy = |block: u64| (block, vec![7; BLOCK]);
+    let transaction = Transaction {
+        copies: vec![copy(5), copy(SECOND_PART.0 + 3)],
+        ..Transaction::default()
+    };
+    let refused = journal(&device).unwrap().write_alone(&transaction);
+    assert!(matches!(refused, Err(Error::Corrupt { .. })), "{refused:?}");
+    assert!(device.snapshot() == before);
+}

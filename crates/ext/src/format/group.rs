@@ -20,6 +20,11 @@ pub const OFFSET_FREE_INODES_COUNT: usize =
 pub const OFFSET_USED_DIRS_COUNT: usize =
     core::mem::offset_of!(RawGroupDescriptor, bg_used_dirs_count_lo);
 
+/// The offset of `bg_flags` in a descriptor (2 bytes).
+pub const OFFSET_FLAGS: usize = core::mem::offset_of!(RawGroupDescriptor, bg_flags);
+/// The offset of `bg_itable_unused_lo` in a descriptor (2 bytes).
+pub const OFFSET_UNUSED_INODES: usize =
+    core::mem::offset_of!(RawGroupDescriptor, bg_itable_unused_lo);
 /// `bg_flags`: the inode table and bitmap were never written; of no meaning without checksums.
 pub const FLAG_INODES_UNINITIALISED: u16 = 0x1;
 /// `bg_flags`: the inode table was written with zeros. mke2fs sets it also where the other flags mean nothing.

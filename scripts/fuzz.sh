@@ -1,0 +1,33 @@
+#!/bin/sh
+# Runs the fuzz targets one after the other, each for SECONDS_EACH (60 by default), and fails where one finds something. With names of targets
+# only those are run: `SECONDS_EACH=600 scripts/fuzz.sh mount fsck`. SEED=n makes the runs begin with the same random number.
+# Inputs that reach new code are kept in fuzz/corpus; an input that fails is left in fuzz/artifacts.
+set -eu
+cd "$(dirname "$0")/.."
+PATH="$PATH:${CARGO_HOME:-$HOME/.cargo}/bin"
+seconds="${SECONDS_EACH:-60}"
+seed="${SEED:-$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')}"
+
+if ! cargo +nightly fuzz --version > /dev/null 2>&1; then
+    echo "fuzz: a nightly compiler and cargo-fuzz are needed: run scripts/install-deps.sh --fuzz" >&2
+    exit 2
+fi
+fuzz/make-corpus.sh
+# No part of the project is unsafe, so there is nothing for a sanitizer to find. Overflows and assertions are checked.
+cargo +nightly fuzz build --sanitizer none
+host="$(rustc +nightly -vV | sed -n 's/^host: //p')"
+# shellcheck disable=SC2046 # a list of words
+[ "$#" -gt 0 ] || set -- $(cargo +nightly fuzz list)
+failed=0
+for target; do
+    echo "== $target, $seconds s, seed $seed =="
+    mkdir -p "fuzz/artifacts/$target"
+    # Inputs are short: places in an image and what is done to them.
+    longest=300
+    case "$target" in superblock | directory | xattr | journal_format | partition | write_log) longest=5120 ;; esac
+    "fuzz/target/$host/release/$target" "fuzz/corpus/$target" -seed="$seed" -max_total_time="$seconds" -max_len="$longest" \
+        -len_control=0 -rss_limit_mb=400 -timeout=20 -print_final_stats=1 -artifact_prefix="fuzz/artifacts/$target/" \
+        > "fuzz/artifacts/$target.log" 2>&1 || failed=1
+    grep -aE '^stat::(number_of_executed_units|peak_rss_mb)|panicked at|ERROR:|SUMMARY:|Test unit written' "fuzz/artifacts/$target.log" || :
+done
+exit "$failed"

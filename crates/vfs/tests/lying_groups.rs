@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use backstitch_device::{BlockDevice, MemoryDevice};
 use backstitch_ext::Ext2;
+use backstitch_journal::recovery::Damage;
 use backstitch_layout::{JournalHost, JournalLocation};
-use backstitch_vfs::{Engine, FileType, InodeNumber};
+use backstitch_vfs::{Engine, FileType, InodeNumber, journal};
 use support::{mount_under, new_image, new_image_with_journal, new_inode};
 
 const BLOCK: usize = 1024;
@@ -94,6 +95,33 @@ fn the_journal_is_not_given_away() {
             end.map(|at| map.block(at).unwrap() as usize).collect()
         });
     }
+}
+
+/// A file on the list of orphans whose last block, the end of which is to be zeroed, is the inode bitmap.
+#[test]
+fn the_end_of_an_orphan_is_not_zeroed_in_metadata() {
+    let memory = Arc::new(MemoryDevice::from_bytes(new_image_with_journal(
+        4 << 20,
+        64,
+    )));
+    let engine = mount_under(memory.clone(), "journal=ordered".parse().unwrap()).unwrap();
+    let new = new_inode(FileType::Regular);
+    let file = engine.create(engine.root(), b"file", &new).unwrap().inode;
+    engine.write(file, 0, &[7; 5000]).unwrap();
+    engine.unmount().unwrap();
+    drop(engine);
+    let [_, bitmap, table] = places(&memory.snapshot());
+    // Inodes have 256 bytes; the size's last block is the fifth.
+    let inode = (table * BLOCK) as u64 + 256 * (u64::from(file.0) - 1);
+    let pointer = (bitmap as u32).to_le_bytes();
+    memory.write(inode + 40 + 4 * 4, &pointer).unwrap();
+    memory.write(1024 + 0xe8, &file.0.to_le_bytes()).unwrap();
+    let before = memory.snapshot();
+    let now = backstitch_vfs::now();
+    let recovered = journal::recover(&*memory, None, &Ext2, now, Damage::Refuse);
+    assert!(recovered.is_err(), "{recovered:?}");
+    let after = memory.snapshot();
+    assert!(after[bitmap * BLOCK..][..BLOCK] == before[bitmap * BLOCK..][..BLOCK]);
 }
 
 /// Without checksums it means nothing that a descriptor calls inodes unused; e2fsck minds those that are made there all the same.

@@ -146,7 +146,7 @@ impl Edit<'_> {
             }
             Done::Truncated => {
                 if inode.has_block_map(self.sb.block_size) {
-                    self.clear_tail(&inode)?;
+                    self.clear_tail(number, &inode)?;
                 }
                 bytes[offset::DTIME..offset::DTIME + 4].fill(0);
             }
@@ -204,6 +204,7 @@ impl Edit<'_> {
     ) -> Result<bool> {
         let mut stays = kept > 0 || depth == 0 && self.is_full();
         if depth > 0 {
+            self.check_claim(number, block)?;
             let mut gone = Vec::new();
             let span = u64::from(self.sb.block_size / 4).pow(depth - 1);
             let bytes = self.look(block)?;
@@ -230,10 +231,16 @@ impl Edit<'_> {
         Ok(!stays)
     }
 
-    fn free_block(&mut self, number: u32, block: u64) -> Result<()> {
-        if !self.sb.is_valid_block(block) || self.is_metadata(block) {
-            return Err(corrupt(number, &format!("it claims block {block}")));
+    /// Refuses a block that no inode can have.
+    fn check_claim(&self, number: u32, block: u64) -> Result<()> {
+        match self.sb.is_valid_block(block) && !self.is_metadata(block) {
+            true => Ok(()),
+            false => Err(corrupt(number, &format!("it claims block {block}"))),
         }
+    }
+
+    fn free_block(&mut self, number: u32, block: u64) -> Result<()> {
+        self.check_claim(number, block)?;
         let group = self.sb.group_of_block(block);
         let index = (block - self.sb.group_first_block(group)) as usize;
         let bits = self.block(self.groups[group as usize].block_bitmap)?;
@@ -324,7 +331,7 @@ impl Edit<'_> {
     }
 
     /// Zeros what the last block has behind the size: it would show when the file grows again.
-    fn clear_tail(&mut self, inode: &Inode) -> Result<()> {
+    fn clear_tail(&mut self, number: u32, inode: &Inode) -> Result<()> {
         let from = (inode.size % u64::from(self.sb.block_size)) as usize;
         if from == 0 || inode.is_directory() {
             return Ok(());
@@ -332,8 +339,8 @@ impl Edit<'_> {
         let Some(block) = self.find(inode, inode.size >> self.sb.block_size_bits)? else {
             return Ok(());
         };
-        if self.sb.is_valid_block(block) && self.look(block)?[from..].iter().any(|byte| *byte != 0)
-        {
+        self.check_claim(number, block)?;
+        if self.look(block)?[from..].iter().any(|byte| *byte != 0) {
             self.block(block)?[from..].fill(0);
         }
         Ok(())

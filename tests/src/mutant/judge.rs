@@ -143,7 +143,7 @@ impl Bench<'_> {
             damages,
             class: Class::Same,
             faults: Vec::new(),
-            whole: base.right.len(),
+            whole: base.right.kept(&base.right).kept,
             ours: ours_tree.kept(&base.right),
             theirs: theirs_tree.kept(&base.right),
             missing: ours_tree.missing(&base.right),

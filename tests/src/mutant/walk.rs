@@ -79,7 +79,8 @@ impl Tree {
             }
         }
         let mut kept = Kept::default();
-        for (path, digest) in &right.names {
+        // The directory itself is nobody's file.
+        for (path, digest) in right.names.iter().filter(|(path, _)| path[1..] != *LOST) {
             if self.names.get(path) == Some(digest) {
                 kept.named += 1;
                 kept.kept += 1;

@@ -19,7 +19,7 @@ pub(super) struct Fixer<'a, 'd> {
     pub(super) facts: &'a Facts,
     pub(super) sb: &'a Superblock,
     /// Blocks in use: those of the check, and those taken in this round.
-    used: BlockSet,
+    pub(super) used: BlockSet,
     next_block: u64,
     new_inodes: FxHashSet<u32>,
     /// A deletion time that nobody takes for an inode.
@@ -70,6 +70,7 @@ impl<'a, 'd> Fixer<'a, 'd> {
             Step::Superblock => self.superblock(&mine),
             Step::Inodes => self.inodes(&by_inode),
             Step::Blocks => self.blocks(&by_inode),
+            Step::Journal => self.journal(&mine),
             Step::Holes => self.holes(&by_inode),
             Step::Sizes => self.sizes(&by_inode),
             Step::Entries => self.entries(&mine),

@@ -224,13 +224,40 @@ impl Ext {
         Ok(v.read(self.groups.list[group].block_bitmap)?)
     }
 
-    /// Whether all blocks of the run are inside the file system and none of them is a superblock, descriptor, bitmap or inode
-    /// table: what a pointer may name.
+    /// Refuses to give away blocks that a damaged bitmap marks as free but that are the file system's own: written as contents they
+    /// would destroy it.
+    pub(crate) fn check_free_run(&self, run: Run) -> Result<()> {
+        if run.len == 0 || self.is_data_run(run) {
+            return Ok(());
+        }
+        let group = self.sb.group_of_block(run.start);
+        let (start, end) = (run.start, run.end());
+        let what = format!("blocks {start}..{end} are the file system's own, but marked as free");
+        Err(Error::corrupt(
+            format!("block bitmap of group {group}"),
+            what,
+        ))
+    }
+
+    /// Whether a run has blocks of the journal.
+    fn touches_journal(&self, run: Run) -> bool {
+        let behind = self
+            .journal_runs
+            .partition_point(|own| own.start < run.end());
+        let last = behind.checked_sub(1).map(|index| self.journal_runs[index]);
+        last.is_some_and(|own| run.start < own.end())
+    }
+
+    /// Whether all blocks of the run are inside the file system and none of them is a superblock, descriptor, bitmap, inode table or
+    /// the journal's: what a pointer may name.
     pub(crate) fn is_data_run(&self, run: Run) -> bool {
         let Some(end) = run.start.checked_add(run.len) else {
             return false;
         };
         if run.start < self.sb.first_data_block || end > self.sb.blocks_count {
+            return false;
+        }
+        if self.touches_journal(run) {
             return false;
         }
         let mut block = run.start;

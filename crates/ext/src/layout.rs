@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use crate::deferred::Deferred;
 use crate::format::{NAME_MAX_BYTES, ROOT_INODE, Superblock};
-use crate::groups::Groups;
+use crate::groups::{Groups, Run};
 use crate::htree::HashedDirectories;
 use crate::moved::LeftPlaces;
 use crate::pending::InodeState;
@@ -22,6 +22,8 @@ use crate::xattrs::SharedBlocks;
 
 /// An open ext2 file system.
 pub(crate) struct Ext {
+    /// The journal's blocks, sorted: no other file may have them.
+    pub(crate) journal_runs: Vec<Run>,
     pub(crate) sb: Superblock,
     pub(crate) groups: Groups,
     pub(crate) windows: Windows,

@@ -89,6 +89,7 @@ impl LayoutKind for Ext2 {
         let max_file_bytes = sb.max_file_size();
         let mut ext = Ext {
             groups: Groups::new(&sb, &descriptors),
+            journal_runs: crate::journal::own_runs(device, &sb),
             spares: Default::default(),
             left_places: Default::default(),
             windows: Windows::default(),

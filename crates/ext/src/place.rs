@@ -88,6 +88,7 @@ impl Ext {
         if let Some(window) = self.windows.of(inode) {
             let run = self.free_run_at(v, window.start, want.min(window.len), inode, picks)?;
             if run.len > 0 {
+                self.check_free_run(run)?;
                 v.expect_places(run.start, run.len)?;
                 return Ok(run);
             }
@@ -99,6 +100,10 @@ impl Ext {
         };
         let run = self.search_run(v, inode, purpose, goal, (want, wish), picks)?;
         let len = run.len.min(want);
+        self.check_free_run(Run {
+            start: run.start,
+            len,
+        })?;
         v.expect_places(run.start, len)?;
         Ok(Run {
             start: run.start,
@@ -156,6 +161,7 @@ impl Ext {
         let kept = self.metadata_blocks(self.sb.group_of_inode(inode) as usize);
         let goal = kept.end - (kept.end - kept.start) / 2;
         let run = self.search_run(v, 0, Purpose::Metadata, goal, (1, 1), picks)?;
+        self.check_free_run(run)?;
         v.expect_places(run.start, run.len)?;
         Ok((run.len > 0).then_some(run.start))
     }

@@ -218,6 +218,11 @@ pub fn recover(
         },
     };
     let superblock = journal.superblock();
+    let error_number = superblock.error_number;
+    if damage == Damage::Skip && error_number != 0 {
+        let note = format!("error {error_number}, noted by a mount, is cleared");
+        recovery.report.corrections.push(note);
+    }
     let is_replayable = !superblock.is_empty() || superblock.features.unreplayable().is_empty();
     if place.needs_recovery && (is_replayable || damage == Damage::Refuse) {
         recovery.replay(&mut journal)?;

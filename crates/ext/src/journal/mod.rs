@@ -6,9 +6,10 @@ mod orphans;
 mod place;
 
 use backstitch_device::BlockDevice;
+use backstitch_journal::JournalRun;
 use backstitch_journal::format::checksum::crc32c;
 use backstitch_layout::{
-    Error, JournalHost, JournalPlace, Orphans, RecoveryMark, Result, Timestamp,
+    Error, JournalHost, JournalLocation, JournalPlace, Orphans, RecoveryMark, Result, Timestamp,
 };
 use zerocopy::IntoBytes;
 
@@ -17,6 +18,7 @@ use crate::format::group;
 use crate::format::superblock::{
     RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
 };
+use crate::groups::Run;
 use crate::mount::{Ext2, from_format, read_superblock};
 
 pub(crate) use place::{
@@ -90,6 +92,25 @@ impl JournalHost for Ext2 {
         raw.s_last_orphan = 0.into();
         write_raw(device, raw)
     }
+}
+
+/// The blocks of the journal inside a file system, sorted; none where it has none or its map makes no sense: then it is not written.
+pub(crate) fn own_runs(device: &dyn BlockDevice, sb: &Superblock) -> Vec<Run> {
+    let place = read_raw(device).and_then(|raw| place::place(device, sb, &raw));
+    let Ok(Some(JournalPlace {
+        location: JournalLocation::Inside(map),
+        ..
+    })) = place
+    else {
+        return Vec::new();
+    };
+    let run = |run: &JournalRun| Run {
+        start: run.block,
+        len: run.blocks.into(),
+    };
+    let mut runs: Vec<Run> = map.runs().iter().map(run).collect();
+    runs.sort_unstable_by_key(|run| run.start);
+    runs
 }
 
 /// The free blocks and inodes that the group descriptors count.

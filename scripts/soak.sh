@@ -1,7 +1,7 @@
 #!/bin/sh
 # The tests with large numbers, over and over, until one fails or ROUNDS are done. Every test prints its seed; SEED=… with the
 # test's own command repeats it. With names of parts (model, mounts, journal, explore, torn, sync, reclaim, nested, histories, faults,
-# memory, recovery, costs, cases, load, fuzz) only those are run: `ROUNDS=1 scripts/soak.sh torn faults`. THREADS=n bounds what the explorer takes.
+# memory, recovery, costs, cases, load, mutants, fuzz) only those are run: `ROUNDS=1 scripts/soak.sh torn faults`. THREADS=n bounds what the explorer takes.
 set -eu
 cd "$(dirname "$0")/.."
 rounds="${ROUNDS:-0}"
@@ -34,6 +34,9 @@ part_mounts() {
 
 # Writers and readers on one mount, half of the time under soft updates and half under a journal.
 part_load() { ENDURE_SECONDS="${ENDURE_SECONDS:-1800}" SEED="$round" RUST_TEST_THREADS=1 tests tests --test endurance; }
+
+# Damaged images, our repair beside e2fsck's: other ones in each round.
+part_mutants() { MUTANTS="${MUTANTS:-10000}" SEED="$round" tests tests --test mutants; }
 
 part_journal() { cargo test --release --locked -p backstitch-vfs --test journal_write -- --ignored; }
 
@@ -114,7 +117,7 @@ part_fuzz() {
     SEED="$round" SECONDS_EACH="${FUZZ_SECONDS:-300}" scripts/fuzz.sh
 }
 
-[ "$#" -gt 0 ] || set -- model mounts journal explore torn sync reclaim nested histories faults memory recovery costs cases load fuzz
+[ "$#" -gt 0 ] || set -- model mounts journal explore torn sync reclaim nested histories faults memory recovery costs cases load mutants fuzz
 while [ "$rounds" -eq 0 ] || [ "$round" -lt "$rounds" ]; do
     round=$((round + 1))
     for part; do

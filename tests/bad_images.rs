@@ -372,7 +372,7 @@ fn survives(scratch: &Scratch, image: &Image) -> Result<(), String> {
             return Err(outcome.describe());
         }
     }
-    mounted_survives(scratch, image)?;
+    mounted_survives(scratch, image, &walk)?;
     let after = image.path().metadata().map(|data| data.len()).unwrap_or(0);
     if before == after {
         Ok(())
@@ -381,7 +381,12 @@ fn survives(scratch: &Scratch, image: &Image) -> Result<(), String> {
     }
 }
 
-fn mounted_survives(scratch: &Scratch, image: &Image) -> Result<(), String> {
+/// Mounts in the foreground, has `work` done, and unmounts.
+fn mounted_survives(
+    scratch: &Scratch,
+    image: &Image,
+    work: &dyn Fn(&Path) -> Result<(), String>,
+) -> Result<(), String> {
     let (dir, log) = (scratch.dir("mnt"), scratch.path("daemon.log"));
     let output = File::create(&log).expect("cannot make a log");
     let mut daemon = backstitch()
@@ -412,7 +417,7 @@ fn mounted_survives(scratch: &Scratch, image: &Image) -> Result<(), String> {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    let walked = walk(&dir);
+    let walked = work(&dir);
     let alive = daemon.try_wait().expect("cannot wait").is_none();
     run_within(tool("umount").arg(&dir), LIMIT);
     force_unmount(&dir);
@@ -446,6 +451,53 @@ fn walk(dir: &Path) -> Result<(), String> {
     match outcome.timed_out || matches!(outcome.code, Some(124 | 137)) {
         true => Err(format!("hangs: {}", outcome.describe())),
         false => Ok(()),
+    }
+}
+
+/// Bitmaps that call everything free: what is allocated by them may be the journal's, the superblock's, anybody's. The file system
+/// becomes read-only; its daemon ends as it should.
+#[test]
+fn zeroed_block_bitmaps_are_survived_with_a_journal() {
+    require!("backstitch", "fuse", "root", "mke2fs", "dumpe2fs");
+    let scratch = Scratch::new("zeroed_bitmaps");
+    for group in 0..3 {
+        let image = Image::mke2fs(&scratch, "disk.img", "32M", &["-t", "ext3", "-b", "1024"]);
+        let text = run_within(tool("dumpe2fs").arg(image.path()), LIMIT).text();
+        let mut lines = text
+            .lines()
+            .skip_while(|line| !line.starts_with(&format!("Group {group}:")));
+        let place = lines.find_map(|line| line.trim().strip_prefix("Block bitmap at "));
+        let number = place.and_then(|rest| rest.split([' ', ',']).next()?.parse::<u64>().ok());
+        image.patch(number.expect("no bitmap") * 1024, &[0; 1024]);
+        if let Err(text) = mounted_survives(&scratch, &image, &|dir| {
+            grow(dir);
+            Ok(())
+        }) {
+            panic!("group {group}: {text}");
+        }
+    }
+}
+
+/// Files that grow, change their names and shrink, with a commit now and then. Errors are welcome.
+fn grow(dir: &Path) {
+    let mut random = Random::new(3);
+    for number in 0..150 {
+        let name = dir.join(format!("file-{number}"));
+        let size = random.below(30_000) as usize;
+        let _ = fs::write(&name, random.bytes(size));
+        let other = dir.join(format!("file-{}", random.below(number + 1)));
+        let _ = match random.below(4) {
+            0 => fs::rename(&other, dir.join(format!("renamed-{number}"))),
+            1 => fs::remove_file(&other),
+            2 => File::options()
+                .write(true)
+                .open(&other)
+                .and_then(|file| file.set_len(random.below(40_000))),
+            _ => Ok(()),
+        };
+        if random.one_in(15) {
+            let _ = File::open(dir).and_then(|dir| dir.sync_all());
+        }
     }
 }
 

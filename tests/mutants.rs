@@ -4,12 +4,16 @@
 //! names what was damaged and how to repeat it: `MUTANT=KIND:SEED` runs one, shows what both said, and with `KEEP=DIR` leaves the
 //! damaged image and both results there. `KINDS=PART` takes only bases with that in their name.
 
+use backstitch_tests::command::{backstitch, run};
+use backstitch_tests::mutant::atlas::Class as Part;
 use backstitch_tests::mutant::base::{Base, KINDS, Kind};
 use backstitch_tests::mutant::child::Memory;
 use backstitch_tests::mutant::judge::{Bench, Class, Fault, Judgement, MEMORY_BYTES};
 use backstitch_tests::mutant::place::Place;
 use backstitch_tests::{require, say, setting};
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -94,7 +98,7 @@ fn we_keep_what_e2fsck_keeps() {
                     let Some(base) = bases.get(kind_of(chosen, number)) else {
                         continue;
                     };
-                    let judgement = bench.judge(base, Some(seed * 1_000_000 + number), false);
+                    let judgement = bench.judge(base, seed * 1_000_000 + number, false);
                     if !judgement.faults.is_empty() {
                         say(&judgement.line().to_string());
                     }
@@ -152,7 +156,7 @@ fn one(mutant: &str) {
         dir: place.dir("thread-0"),
         memory: &memory,
     };
-    let judgement = bench.judge(base, Some(seed), true);
+    let judgement = bench.judge(base, seed, true);
     say(&format!("{:#}", judgement.line()));
     say(&format!("missing: {:?}", judgement.missing));
     say(&format!(
@@ -189,7 +193,7 @@ fn an_undamaged_image_of_every_kind_keeps_everything() {
         let Some(base) = bases.get(index) else {
             continue;
         };
-        let judgement = bench.judge(base, None, true);
+        let judgement = bench.judge_damage(base, &|_| Vec::new(), true);
         let whole = judgement.whole;
         let kept = [judgement.ours.named, judgement.theirs.named];
         assert_eq!(
@@ -202,4 +206,77 @@ fn an_undamaged_image_of_every_kind_keeps_everything() {
         );
         assert!(judgement.faults.is_empty(), "{}", judgement.line());
     }
+}
+
+/// Logs of which something can be replayed, however they are found.
+#[test]
+fn a_damaged_journal_is_replayed_as_far_as_it_is_sound() {
+    require!("backstitch", "mke2fs", "e2fsck", "debugfs");
+    let place = Place::new();
+    let (bases, memory) = (Bases::new(&place), Memory::new(MEMORY_BYTES));
+    let bench = Bench {
+        dir: place.dir("bench"),
+        memory: &memory,
+    };
+    let index = KINDS.iter().position(|kind| kind.name == "ext3-crash-1k");
+    let Some(base) = bases.get(index.expect("no such kind")) else {
+        return;
+    };
+    let spot = |class| base.atlas.spots[&class][0].offset;
+    let (journal, copy) = (spot(Part::JournalSuperblock), spot(Part::JournalIndirect));
+    let cases: [(&str, u64, Vec<u8>); 6] = [
+        ("s_first is 2", journal + 20, vec![0, 0, 0, 2]),
+        ("s_blocksize is 0", journal + 12, vec![0; 4]),
+        (
+            "a pointer is missing behind the log",
+            copy + 800,
+            vec![0; 4],
+        ),
+        (
+            "the superblock's features are lost",
+            1024 + 96,
+            vec![0xff; 4],
+        ),
+        ("the superblock is lost", 1024, vec![0; 1024]),
+        (
+            "it is not said that there is a log",
+            1024 + 96,
+            vec![2, 0, 0, 0],
+        ),
+    ];
+    for (what, offset, bytes) in cases {
+        let damage = |file: &File| {
+            file.write_all_at(&bytes, offset).expect("cannot write");
+            vec![what.to_owned()]
+        };
+        let judgement = bench.judge_damage(base, &damage, true);
+        assert_eq!(
+            (judgement.ours.named, judgement.faults.len()),
+            (judgement.whole, 0),
+            "{}\n{}",
+            judgement.line(),
+            judgement.repair.output
+        );
+    }
+}
+
+/// Without repairing, the reason is told for which a journal cannot be replayed.
+#[test]
+fn a_check_tells_why_a_journal_cannot_be_replayed() {
+    require!("backstitch", "mke2fs", "e2fsck", "debugfs");
+    let place = Place::new();
+    let bases = Bases::new(&place);
+    let index = KINDS.iter().position(|kind| kind.name == "ext3-crash-1k");
+    let Some(base) = bases.get(index.expect("no such kind")) else {
+        return;
+    };
+    let image = place.dir("bench").join("damaged.img");
+    let file = base.copy(&image);
+    let journal = base.atlas.spots[&Part::JournalSuperblock][0].offset;
+    file.write_all_at(&[0; 4], journal).expect("cannot write");
+    let outcome = run(backstitch().args(["fsck", "-n"]).arg(&image));
+    assert_eq!(outcome.code, Some(4), "{}", outcome.describe());
+    let text = outcome.text();
+    assert!(text.contains("magic number"), "{text}");
+    assert!(!text.contains("needs_recovery"), "{text}");
 }

@@ -56,6 +56,12 @@ pub enum DeviceError {
         /// What the host said.
         reason: String,
     },
+    /// Nothing is written any more, for what is in memory cannot be brought into an order.
+    #[error("nothing is written any more: {reason}")]
+    Abandoned {
+        /// What is wrong.
+        reason: String,
+    },
     /// A request reaches past the device's end.
     #[error("{device}: {len_bytes} bytes at {offset_bytes} reach past its end at {size_bytes}")]
     OutOfRange {

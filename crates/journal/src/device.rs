@@ -50,13 +50,43 @@ impl JournalMap {
         Self::new(vec![run], superblock, false)
     }
 
+    /// What is left of a journal of `blocks` blocks inside a damaged file system. `runs` go up and may leave positions out: those
+    /// cannot be read.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where the first block is missing, runs do not go up, or a block of the device appears twice.
+    pub fn with_gaps(runs: Vec<JournalRun>, blocks: u32) -> Result<JournalMap> {
+        if runs.first().is_none_or(|run| run.position > 0) {
+            return Err(Error::corrupt(0, "it has no place on the device"));
+        }
+        Self::checked(runs, 0, true, blocks)
+    }
+
     fn new(runs: Vec<JournalRun>, superblock: u32, is_inside: bool) -> Result<JournalMap> {
         let mut blocks = 0_u32;
         for run in &runs {
-            let end = blocks.checked_add(run.blocks);
-            match end.filter(|_| run.position == blocks && run.blocks > 0) {
-                Some(end) => blocks = end,
-                None => return Err(Error::corrupt(blocks, "it has no place on the device")),
+            if run.position != blocks {
+                return Err(Error::corrupt(blocks, "it has no place on the device"));
+            }
+            blocks = blocks.saturating_add(run.blocks);
+        }
+        Self::checked(runs, superblock, is_inside, blocks)
+    }
+
+    /// The map with these runs, which lie one behind the other and before `blocks`.
+    fn checked(
+        runs: Vec<JournalRun>,
+        superblock: u32,
+        is_inside: bool,
+        blocks: u32,
+    ) -> Result<JournalMap> {
+        let mut end = 0_u32;
+        for run in &runs {
+            let next = run.position.checked_add(run.blocks);
+            let is_behind = run.position >= end && run.blocks > 0;
+            match next.filter(|next| is_behind && *next <= blocks) {
+                Some(next) => end = next,
+                None => return Err(Error::corrupt(end, "it has no place on the device")),
             }
         }
         if blocks <= superblock {
@@ -107,7 +137,7 @@ impl JournalMap {
         &self.runs
     }
 
-    /// Where a block is on the device; `None` past the journal's end.
+    /// Where a block is on the device; `None` past the journal's end and in a gap.
     pub fn block(&self, position: u32) -> Option<u64> {
         let at = self.runs.partition_point(|run| run.position <= position);
         let run = self.runs.get(at.checked_sub(1)?)?;
@@ -163,7 +193,7 @@ impl<'d> JournalDevice<'d> {
         let block = self.map.block(position);
         block
             .and_then(|block| block.checked_mul(self.block_bytes.into()))
-            .ok_or_else(|| Error::corrupt(position, "it lies past the journal's end"))
+            .ok_or_else(|| Error::corrupt(position, "it has no place on the device"))
     }
 
     /// Fills `buffer`, of a block's size or less, with the beginning of a block.
@@ -237,6 +267,28 @@ mod tests {
             (Some(302), Some(1323))
         );
         assert_eq!((behind.superblock(), behind.block(1024)), (2, None));
+    }
+
+    #[test]
+    fn what_is_left_of_a_map_can_be_used() {
+        let map = JournalMap::with_gaps(vec![run(0, 100, 3), run(5, 50, 2)], 9).unwrap();
+        let found: Vec<_> = [0, 2, 3, 4, 5, 6, 7, 8].map(|at| map.block(at)).to_vec();
+        let expected = [
+            Some(100),
+            Some(102),
+            None,
+            None,
+            Some(50),
+            Some(51),
+            None,
+            None,
+        ];
+        assert_eq!((found.as_slice(), map.blocks()), (&expected[..], 9));
+        assert!(map.is_own(51) && !map.is_own(52));
+        assert!(JournalMap::with_gaps(vec![run(1, 100, 3)], 9).is_err());
+        assert!(JournalMap::with_gaps(vec![run(0, 100, 3), run(2, 50, 2)], 9).is_err());
+        assert!(JournalMap::with_gaps(vec![run(0, 100, 3), run(5, 101, 2)], 9).is_err());
+        assert!(JournalMap::with_gaps(vec![run(0, 100, 3)], 2).is_err());
     }
 
     #[test]

@@ -57,6 +57,13 @@ pub trait JournalHost: Send + Sync {
     /// Where the device holds no such file system, or one whose journal cannot be found.
     fn place(&self, device: &dyn BlockDevice) -> Result<Option<JournalPlace>>;
 
+    /// Where the journal of a damaged file system may be, what is likeliest first: by every record that there is of its place, with
+    /// gaps where blocks are lost. None where there is no journal.
+    ///
+    /// # Errors
+    /// Where the device holds no such file system.
+    fn damaged_places(&self, device: &dyn BlockDevice) -> Result<Vec<JournalPlace>>;
+
     /// Refuses what could not be mounted once the journal is replayed: such an image is left alone.
     ///
     /// # Errors

@@ -25,7 +25,7 @@ pub mod planted;
 mod volume;
 
 pub use groups::{GroupError, GroupId, Groups};
-pub use log::{Log, LogState, NoRoom};
+pub use log::{CloseError, Log, LogState, NoRoom};
 pub use mechanism::{
     Async, JournalMode, Mechanism, MechanismKind, Operation, PatchSpec, Soft, SyncMechanism,
 };

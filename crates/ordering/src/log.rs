@@ -19,6 +19,18 @@ pub struct NoRoom {
     pub free: u32,
 }
 
+/// Why a transaction cannot be closed.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum CloseError {
+    /// Older transactions must go home first.
+    #[error(transparent)]
+    NoRoom(#[from] NoRoom),
+    /// Its commit record would have to wait for what waits for it. No sound file system leads there: blocks have two uses. Nothing
+    /// can be written any more; the transaction is as if it had never been.
+    #[error("the transaction contradicts itself: {0}")]
+    Contradiction(String),
+}
+
 /// How a log is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogState {
@@ -63,14 +75,14 @@ pub trait Log {
     /// returned is on stable storage once the transaction is. Must be called between scopes only.
     ///
     /// # Errors
-    /// [`NoRoom`]: nothing was changed.
+    /// [`CloseError::NoRoom`]: nothing was changed. [`CloseError::Contradiction`]: the log must not be used again.
     fn close(
         &mut self,
         store: &mut Store,
         volume: VolumeId,
         now: Duration,
         time: (u64, u32),
-    ) -> Result<PatchId, NoRoom>;
+    ) -> Result<PatchId, CloseError>;
 
     /// Appends what must be on stable storage before the log's tail can move past its oldest transactions, so many of them that about
     /// half of what is in use becomes free. Empty where it can move already, or where there is nothing to move past.

@@ -5,8 +5,9 @@
 
 use std::time::Duration;
 
+use backstitch_device::DeviceError;
 use backstitch_layout::{Error as LayoutError, FileSystem};
-use backstitch_ordering::{Log, LogState, Mechanism, Operation, PatchId, VolumeId};
+use backstitch_ordering::{CloseError, Log, LogState, Mechanism, Operation, PatchId, VolumeId};
 use parking_lot::MutexGuard;
 
 use crate::engine::{Core, Engine};
@@ -136,11 +137,18 @@ impl Engine {
             let time = (time.seconds.max(0) as u64, time.nanoseconds);
             match log.close(store, volume, clock, time) {
                 Ok(_) => return Ok(()),
+                Err(error @ CloseError::Contradiction(_)) => {
+                    let reason = error.to_string();
+                    core.fs.become_read_only(&reason);
+                    let error = DeviceError::Abandoned { reason };
+                    let latched = core.latched.get_or_insert(error).clone();
+                    return Err(Error::Latched(latched));
+                }
                 Err(no_room) if rounds == ROUNDS => {
                     core.fs.become_read_only(&no_room.to_string());
                     return Err(LayoutError::Unsupported(no_room.to_string()).into());
                 }
-                Err(_) => rounds += 1,
+                Err(CloseError::NoRoom(_)) => rounds += 1,
             }
             self.free_log(core)?;
         }

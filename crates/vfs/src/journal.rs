@@ -42,6 +42,8 @@ pub struct Report {
     pub orphans_truncated: u64,
     /// Why the list of orphans was given up, with [`Damage::Skip`].
     pub orphans_dropped: Option<String>,
+    /// What was wrong with the journal's superblock, with [`Damage::Skip`].
+    pub corrections: Vec<String>,
     /// Whether the journal is empty now.
     pub is_empty: bool,
 }
@@ -50,6 +52,9 @@ impl Report {
     /// What was done, in words.
     pub fn actions(&self) -> Vec<String> {
         let mut actions = Vec::new();
+        for correction in &self.corrections {
+            actions.push(format!("corrected the journal's superblock: {correction}"));
+        }
         if let Some(replay) = &self.replay {
             let (transactions, blocks) = (replay.transactions, replay.blocks);
             actions.push(format!(
@@ -60,10 +65,10 @@ impl Report {
             }
             if replay.skipped > 0 {
                 let count = replay.skipped;
-                actions.push(format!("left out {count} blocks with wrong checksums"));
+                actions.push(format!("left out {count} damaged blocks of the journal"));
             }
-            if let Some(why) = &replay.dropped {
-                actions.push(format!("emptied the journal unread: {why}"));
+            if let Some(why) = &replay.cut_short {
+                actions.push(format!("gave up the rest of the journal: {why}"));
             }
         }
         let (freed, truncated) = (self.orphans_freed, self.orphans_truncated);
@@ -179,28 +184,51 @@ pub fn recover(
     now: Timestamp,
     damage: Damage,
 ) -> Result<Option<Report>> {
-    let Some(place) = host.place(device)? else {
+    let found = match damage {
+        Damage::Refuse => found(device, journal_device, host)?,
+        Damage::Skip => found_damaged(device, journal_device, host)?,
+    };
+    let Some(Found {
+        mut place,
+        journal,
+        corrections,
+    }) = found
+    else {
         return Ok(None);
     };
-    let is_outside = matches!(place.location, JournalLocation::Outside(_));
-    if !place.needs_recovery && is_outside && journal_device.is_none() {
+    let Some(mut journal) = journal else {
         return Ok(Some(Report::default()));
-    }
-    let mut journal = open(device, journal_device, &place)?;
+    };
+    // The superblock may be one of long ago, taken from a backup: a repair believes the log.
+    let is_unannounced = damage == Damage::Skip && !journal.superblock().is_empty();
+    place.needs_recovery |= is_unannounced;
     let mut recovery = Recovery {
         device,
         host,
         place: &place,
         now,
         damage,
-        report: Report::default(),
+        report: Report {
+            corrections,
+            ..Report::default()
+        },
         mark: RecoveryMark {
             needed: place.needs_recovery,
             ..RecoveryMark::default()
         },
     };
-    if place.needs_recovery {
+    let superblock = journal.superblock();
+    let error_number = superblock.error_number;
+    if damage == Damage::Skip && error_number != 0 {
+        let note = format!("error {error_number}, noted by a mount, is cleared");
+        recovery.report.corrections.push(note);
+    }
+    let is_replayable = !superblock.is_empty() || superblock.features.unreplayable().is_empty();
+    if place.needs_recovery && (is_replayable || damage == Damage::Refuse) {
         recovery.replay(&mut journal)?;
+    } else if !recovery.report.corrections.is_empty() {
+        let (start, sequence) = (journal.superblock().start, journal.superblock().sequence);
+        journal.write_tail(start, sequence).map_err(from_journal)?;
     }
     // A log that the superblock does not speak of was left by somebody who ignored it: it is no longer the file system's.
     if journal.superblock().is_empty() {
@@ -213,6 +241,86 @@ pub fn recover(
     }
     report.is_empty = journal.superblock().is_empty();
     Ok(Some(report))
+}
+
+/// A journal and where it was found.
+struct Found<'d> {
+    place: JournalPlace,
+    /// `None` where it is on another device, which is not given and not needed.
+    journal: Option<Journal<'d>>,
+    /// What was wrong with its superblock, and is not any more.
+    corrections: Vec<String>,
+}
+
+fn found<'d>(
+    device: &'d dyn BlockDevice,
+    journal_device: Option<&'d dyn BlockDevice>,
+    host: &dyn JournalHost,
+) -> Result<Option<Found<'d>>> {
+    let Some(place) = host.place(device)? else {
+        return Ok(None);
+    };
+    let is_outside = matches!(place.location, JournalLocation::Outside(_));
+    let is_needed = place.needs_recovery || !is_outside || journal_device.is_some();
+    let journal = match is_needed {
+        true => Some(open(device, journal_device, &place)?),
+        false => None,
+    };
+    Ok(Some(Found {
+        place,
+        journal,
+        corrections: Vec::new(),
+    }))
+}
+
+/// The journal of a damaged file system: of all that could be it, the one in which most can be replayed.
+fn found_damaged<'d>(
+    device: &'d dyn BlockDevice,
+    journal_device: Option<&'d dyn BlockDevice>,
+    host: &dyn JournalHost,
+) -> Result<Option<Found<'d>>> {
+    let mut best: Option<(u32, Found<'d>)> = None;
+    let mut first_error = None;
+    let places = host.damaged_places(device)?;
+    let has_places = !places.is_empty();
+    for place in places {
+        let JournalLocation::Inside(map) = &place.location else {
+            return found(device, journal_device, host);
+        };
+        let blocks = JournalDevice::new(device, place.block_bytes, map.clone());
+        let tried = Journal::open_damaged(blocks).and_then(|(journal, corrections)| {
+            // Where there is nothing to be replayed, features that cannot be are no hindrance.
+            let transactions = match journal.superblock().is_empty() {
+                true => 0,
+                false => {
+                    let scan = journal.scan_with(place.home_blocks, Damage::Skip)?;
+                    scan.end.distance(scan.first)
+                }
+            };
+            Ok((transactions, journal, corrections))
+        });
+        match tried {
+            Ok((transactions, journal, corrections)) => {
+                if best.as_ref().is_none_or(|(most, _)| transactions > *most) {
+                    let found = Found {
+                        place,
+                        journal: Some(journal),
+                        corrections,
+                    };
+                    best = Some((transactions, found));
+                }
+            }
+            Err(error @ JournalError::Device(_)) => return Err(from_journal(error)),
+            Err(error) => drop(first_error.get_or_insert(error)),
+        }
+    }
+    match (best, first_error) {
+        (Some((_, found)), _) => Ok(Some(found)),
+        (None, Some(error)) => Err(from_journal(error)),
+        // Its inode and the copy of that are lost.
+        (None, None) if !has_places => found(device, journal_device, host),
+        (None, None) => Ok(None),
+    }
 }
 
 /// A recovery under way.
@@ -250,6 +358,11 @@ impl Recovery<'_> {
     /// Some orphans at a time, through the journal.
     fn orphans(&mut self, journal: &mut Journal<'_>) -> Result<()> {
         if self.mark.is_damaged || self.mark.has_errors {
+            return Ok(());
+        }
+        // They change through the journal. Where that cannot be written a repair deals with them.
+        let is_writable = journal.superblock().features.unwritable().is_empty();
+        if !is_writable && self.damage == Damage::Skip {
             return Ok(());
         }
         let most = (journal.capacity() / 4).clamp(1, ORPHAN_BLOCKS);

@@ -357,14 +357,12 @@ impl Damager<'_> {
     }
 
     fn descriptor(&mut self) {
-        let class = match self.random.one_in(3) {
+        let has_backup = self.atlas.spots.contains_key(&Class::DescriptorBackup);
+        let class = match self.random.one_in(3) && has_backup {
             true => Class::DescriptorBackup,
             false => Class::Descriptors,
         };
-        let spot = self
-            .spot_of(class)
-            .or_else(|| self.spot_of(Class::Descriptors));
-        let spot = spot.expect("every image has descriptors");
+        let spot = self.spot_of(class).expect("every image has descriptors");
         // The last of them may be unused space, which is damage too.
         let groups = self.read(spot.offset, spot.length);
         let used = groups
@@ -402,13 +400,12 @@ impl Damager<'_> {
 
     fn pointer(&mut self) {
         let class = match self.random.one_in(4) {
-            true => Class::JournalIndirect,
-            false => Class::Indirect,
+            true if self.atlas.spots.contains_key(&Class::JournalIndirect) => {
+                Class::JournalIndirect
+            }
+            _ => Class::Indirect,
         };
-        let Some(spot) = self
-            .spot_of(class)
-            .or_else(|| self.spot_of(Class::Indirect))
-        else {
+        let Some(spot) = self.spot_of(class) else {
             return self.inode();
         };
         let words = spot.length / 4;

@@ -6,7 +6,7 @@ use super::damage::damage;
 use super::walk::{Kept, Tree};
 use crate::command::{backstitch, tool};
 use serde_json::{Value, json};
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -117,18 +117,31 @@ pub struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Damages a base, has it repaired by both, and compares. The images stay until the next one: `damaged.img` only with `keep`.
+    /// Damages a base by a seed, has it repaired by both, and compares. The images stay until the next one: `damaged.img` only with
+    /// `keep`.
     ///
     /// # Panics
     ///
     /// If the host fails.
-    pub fn judge(&self, base: &Base, seed: Option<u64>, keep: bool) -> Judgement {
+    pub fn judge(&self, base: &Base, seed: u64, keep: bool) -> Judgement {
+        let by_seed = |file: &File| damage(file, &base.atlas, seed);
+        let judgement = self.judge_damage(base, &by_seed, keep);
+        Judgement { seed, ..judgement }
+    }
+
+    /// As [`judge`](Self::judge), with damage that is made by hand.
+    ///
+    /// # Panics
+    ///
+    /// If the host fails.
+    pub fn judge_damage(
+        &self,
+        base: &Base,
+        damage: &dyn Fn(&File) -> Vec<String>,
+        keep: bool,
+    ) -> Judgement {
         let (ours, theirs) = (self.dir.join("ours.img"), self.dir.join("theirs.img"));
-        let make = |path: &Path| {
-            let file = base.copy(path);
-            seed.map(|seed| damage(&file, &base.atlas, seed))
-                .unwrap_or_default()
-        };
+        let make = |path: &Path| damage(&base.copy(path));
         let damages = make(&ours);
         make(&theirs);
         if keep {
@@ -139,11 +152,11 @@ impl Bench<'_> {
         let (ours_tree, theirs_tree) = (Tree::of(&ours), Tree::of(&theirs));
         let mut judgement = Judgement {
             kind: base.name,
-            seed: seed.unwrap_or_default(),
+            seed: 0,
             damages,
             class: Class::Same,
             faults: Vec::new(),
-            whole: base.right.len(),
+            whole: base.right.kept(&base.right).kept,
             ours: ours_tree.kept(&base.right),
             theirs: theirs_tree.kept(&base.right),
             missing: ours_tree.missing(&base.right),

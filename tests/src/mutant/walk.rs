@@ -8,6 +8,7 @@ use twox_hash::XxHash3_128;
 
 /// Names that one image may have: a cycle of directories ends here.
 const MOST_NAMES: usize = 100_000;
+const LOST: &[u8] = b"lost+found";
 
 /// Everything that can be reached, by its path, with a digest of what it is.
 #[derive(Clone, Debug, Default)]
@@ -78,7 +79,8 @@ impl Tree {
             }
         }
         let mut kept = Kept::default();
-        for (path, digest) in &right.names {
+        // The directory itself is nobody's file.
+        for (path, digest) in right.names.iter().filter(|(path, _)| path[1..] != *LOST) {
             if self.names.get(path) == Some(digest) {
                 kept.named += 1;
                 kept.kept += 1;

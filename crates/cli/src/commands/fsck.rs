@@ -9,8 +9,9 @@ use crate::undo_file::{self, Wanted};
 use backstitch_device::{BlockDevice, OverlayDevice, StagedDevice, Staging};
 use backstitch_ext::Ext2;
 use backstitch_ext::format::JOURNAL_INODE;
+use backstitch_ext::format::superblock::SUPERBLOCK_OFFSET;
 use backstitch_ext::fsck::{
-    Code, EXIT_OPERATIONAL, Finding, Kind, Location, Options, Report, check,
+    CheckError, Code, EXIT_OPERATIONAL, Finding, Kind, Location, Options, Report, check,
 };
 use backstitch_ext::repair::{self, Losses, Mode, Outcome, Repair};
 use backstitch_journal::recovery::Damage;
@@ -144,7 +145,8 @@ fn plan(
     let on_journal = journal
         .as_ref()
         .map(|(_, staged)| &**staged as &dyn BlockDevice);
-    let replayed = replay(&*image, on_journal, damage)
+    let whole: Arc<dyn BlockDevice> = image.clone();
+    let replayed = replay(&whole, on_journal, damage)
         .map_err(|error| Error::at_path("fsck", &args.image, error))?;
     let options = repair::Options {
         mode,
@@ -326,7 +328,11 @@ fn only_look(args: &Args) -> Result<ExitCode> {
     refuse_journal("fsck", &args.image, &*device)?;
     let device: Arc<dyn BlockDevice> = Arc::new(OverlayDevice::new(device));
     let journal_device = journal_device(args, true)?;
-    let replayed = replay(&*device, journal_device.as_deref(), Damage::Refuse);
+    let replayed = replay(&device, journal_device.as_deref(), Damage::Refuse);
+    if replayed.is_err() {
+        // In memory only, so that the check sees more than that a journal waits. If the superblock is too bad for that, it says so.
+        let _ = Ext2.set_recovery(&*device, RecoveryMark::default());
+    }
     let started = Instant::now();
     let mut report = check(&*device, &options(args))
         .map_err(|error| foreign::explained("fsck", &args.image, &*device, error))?;
@@ -374,36 +380,78 @@ fn journal_device(args: &Args, read_only: bool) -> Result<Option<Arc<dyn BlockDe
     }))
 }
 
-/// Replays the journal, and says what was done. A superblock that makes no sense is left to the check.
+/// Replays the journal, and says what was done. A superblock that makes no sense is left to the check; with [`Damage::Skip`] its
+/// backups may lead to the journal.
 fn replay(
-    device: &dyn BlockDevice,
+    device: &Arc<dyn BlockDevice>,
     journal_device: Option<&dyn BlockDevice>,
     damage: Damage,
 ) -> backstitch_vfs::Result<Vec<String>> {
+    let below = &**device;
     // What cannot be checked is left alone, its journal too.
-    if Ext2.block_bytes(device).is_err() || Ext2.check_mountable(device).is_err() {
+    let is_unusable = Ext2.block_bytes(below).is_err() || Ext2.check_mountable(below).is_err();
+    if is_unusable && damage == Damage::Refuse {
         return Ok(Vec::new());
     }
-    let recovered = journal::recover(device, journal_device, &Ext2, now(), damage);
-    let given_up = |error: &backstitch_vfs::Error| {
-        let is_damage = matches!(
-            error,
-            backstitch_vfs::Error::Layout(LayoutError::Corrupt { .. })
-        );
-        is_damage && damage == Damage::Skip
+    let recovered = match is_unusable {
+        true => Ok(None),
+        false => journal::recover(below, journal_device, &Ext2, now(), damage),
     };
-    match recovered {
-        Ok(report) => Ok(report.map(|report| report.actions()).unwrap_or_default()),
-        Err(error) if given_up(&error) => {
-            let mark = RecoveryMark {
-                is_damaged: true,
-                ..RecoveryMark::default()
-            };
-            Ext2.set_recovery(device, mark)?;
-            Ok(vec![format!("gave up the journal: {error}")])
+    let error = match recovered {
+        Ok(Some(report)) => return Ok(report.actions()),
+        Ok(None) if !is_unusable => return Ok(Vec::new()),
+        Ok(None) => None,
+        Err(error @ backstitch_vfs::Error::Layout(LayoutError::Corrupt { .. }))
+            if damage == Damage::Skip =>
+        {
+            Some(error)
         }
-        Err(error) => Err(error),
+        Err(error) => return Err(error),
+    };
+    if let Some(actions) = replay_under_backup(device, is_unusable)? {
+        return Ok(actions);
     }
+    let Some(error) = error else {
+        return Ok(Vec::new());
+    };
+    let mark = RecoveryMark {
+        is_damaged: true,
+        ..RecoveryMark::default()
+    };
+    Ext2.set_recovery(below, mark)?;
+    Ok(vec![format!("gave up the journal: {error}")])
+}
+
+/// Replays the journal that a backup of the superblock leads to, if there is anything in it, and puts that backup in place: none
+/// of them knows that there is something to be replayed. `None` where no backup helps.
+fn replay_under_backup(
+    device: &Arc<dyn BlockDevice>,
+    is_unusable: bool,
+) -> backstitch_vfs::Result<Option<Vec<String>>> {
+    let superblocks = match repair::superblocks_for_replay(&**device, is_unusable) {
+        Ok(superblocks) => superblocks,
+        Err(CheckError::Device(error)) => return Err(error.into()),
+        Err(CheckError::Format(_)) => return Ok(None),
+    };
+    let replays = |on: &dyn BlockDevice, bytes: &[u8]| {
+        on.write(SUPERBLOCK_OFFSET, bytes)?;
+        on.flush()?;
+        journal::recover(on, None, &Ext2, now(), Damage::Skip)
+    };
+    for bytes in superblocks {
+        // First in memory: a backup that leads nowhere changes nothing.
+        let trial = OverlayDevice::new(device.clone());
+        let replayed = replays(&trial, &bytes).ok().flatten();
+        let replay = replayed.and_then(|report| report.replay);
+        if replay.is_none_or(|replay| replay.transactions == 0) {
+            continue;
+        }
+        let report = replays(&**device, &bytes)?.unwrap_or_default();
+        let mut actions = vec!["took the superblock from a backup, to find the journal".to_owned()];
+        actions.extend(report.actions());
+        return Ok(Some(actions));
+    }
+    Ok(None)
 }
 
 /// The report, with what it is about and what it comes to.

@@ -1,4 +1,4 @@
-//! The journal's superblock. What is in the journal is looked at by who replays it, which comes before any check.
+//! The journal's inode and superblock. What is in the log is looked at by who replays it, which comes before any check.
 
 use super::CheckError;
 use super::finding::{Code, Findings, Location};
@@ -7,12 +7,14 @@ use super::state::Context;
 use crate::format::features::COMPAT_HAS_JOURNAL;
 use crate::format::inode::Inode;
 use crate::format::{FormatError, JOURNAL_INODE};
-use backstitch_journal::Error;
+use crate::journal::{Copy, Faults, map};
 use backstitch_journal::format::Superblock;
-use backstitch_journal::format::superblock::SUPERBLOCK_BYTES;
+use backstitch_journal::format::superblock::{MIN_BLOCKS, SUPERBLOCK_BYTES};
+use backstitch_journal::{Error, JournalMap};
+use backstitch_layout::Error as LayoutError;
 
-/// Looks at the superblock of a journal inside the file system.
-pub(super) fn check_superblock<S: Source + ?Sized>(
+/// Looks at the journal inside the file system: at all that a mount needs of it.
+pub(super) fn check<S: Source + ?Sized>(
     context: &Context<'_, S>,
     findings: &mut Findings,
     notes: &mut Findings,
@@ -22,29 +24,94 @@ pub(super) fn check_superblock<S: Source + ?Sized>(
     if !is_inside || sb.inodes_count < JOURNAL_INODE {
         return Ok(());
     }
-    let place = Location::inode(JOURNAL_INODE);
     let mut scratch = Vec::new();
     let inode = Inode::parse(context.inode(JOURNAL_INODE, &mut scratch)?)?;
-    let first = u64::from(inode.block[0]);
-    if !sb.is_valid_block(first) {
-        findings.add(Code::JournalInvalid, place, || {
-            format!("the journal begins at block {first}, which does not exist")
-        });
-        return Ok(());
+    let copy = Copy {
+        pointers: inode.block,
+        size: inode.size,
+    };
+    // The first block that is meant; what tells damage of the map from damage of the superblock.
+    let place = Location {
+        block: Some(inode.block[0].into()),
+        ..Location::inode(JOURNAL_INODE)
+    };
+    let map = match find(context, &copy)? {
+        Ok(map) if inode.links > 0 && map.blocks() >= MIN_BLOCKS => map,
+        Ok(map) => {
+            findings.add(Code::JournalInvalid, place, || {
+                let (blocks, links) = (map.blocks(), inode.links);
+                format!("the journal has {blocks} blocks and {links} links")
+            });
+            return Ok(());
+        }
+        Err(error) => {
+            findings.add(Code::JournalInvalid, place, || error.to_string());
+            return Ok(());
+        }
+    };
+    check_superblock(context, &map, findings, notes)
+}
+
+/// The journal's blocks, or what is wrong with its inode.
+pub(crate) fn find<S: Source + ?Sized>(
+    context: &Context<'_, S>,
+    copy: &Copy,
+) -> Result<Result<JournalMap, LayoutError>, CheckError> {
+    let read = |block: u64| {
+        if !context.sb.is_valid_block(block) {
+            let what = format!("block {block} does not exist");
+            return Err(LayoutError::corrupt("journal", what));
+        }
+        let mut scratch = Vec::new();
+        match context.block(block, &mut scratch) {
+            Ok(bytes) => Ok(bytes.to_vec()),
+            Err(CheckError::Device(error)) => Err(error.into()),
+            Err(error) => Err(LayoutError::corrupt("journal", error.to_string())),
+        }
+    };
+    match map(
+        &read,
+        context.sb,
+        copy,
+        "the journal's inode",
+        Faults::Refuse,
+    ) {
+        Err(LayoutError::Device(error)) => Err(error.into()),
+        found => Ok(found),
     }
-    let mut bytes = [0; SUPERBLOCK_BYTES];
+}
+
+fn check_superblock<S: Source + ?Sized>(
+    context: &Context<'_, S>,
+    map: &JournalMap,
+    findings: &mut Findings,
+    notes: &mut Findings,
+) -> Result<(), CheckError> {
+    let (sb, place) = (context.sb, Location::inode(JOURNAL_INODE));
+    let (mut bytes, mut scratch) = ([0; SUPERBLOCK_BYTES], Vec::new());
+    let first = map.block(0).unwrap_or_default();
     bytes.copy_from_slice(&context.block(first, &mut scratch)?[..SUPERBLOCK_BYTES]);
-    let blocks = u32::try_from(inode.size >> sb.block_size_bits).unwrap_or(u32::MAX);
+    let blocks = map.blocks();
     match Superblock::parse(&bytes, sb.block_size, blocks, 0) {
         Ok(journal) => {
-            let unknown = journal.features.unreplayable();
-            if !unknown.is_empty() {
-                let features = format!("{} of the journal", unknown.join(", "));
+            let unknown = journal.features.unreplayable().join(", ");
+            if !unknown.is_empty() && !journal.is_empty() {
+                let features = format!("{unknown} of the journal");
                 return Err(FormatError::Incompatible { features }.into());
             }
+            if !unknown.is_empty() {
+                findings.add(Code::JournalInvalid, place, || {
+                    format!("the journal, which is empty, uses {unknown}")
+                });
+            }
             if !journal.is_empty() {
-                notes.add(Code::JournalInvalid, place, || {
+                findings.add(Code::JournalInvalid, place, || {
                     "the journal holds transactions, but the superblock does not say so".into()
+                });
+            }
+            for what in journal.oddities() {
+                findings.add(Code::JournalInvalid, place, || {
+                    format!("the journal has {what}")
                 });
             }
             if journal.error_number != 0 {
@@ -54,9 +121,7 @@ pub(super) fn check_superblock<S: Source + ?Sized>(
                 });
             }
         }
-        Err(error @ Error::Incompatible { .. }) => {
-            notes.add(Code::JournalInvalid, place, || error.to_string());
-        }
+        Err(Error::Device(error)) => return Err(error.into()),
         Err(error) => findings.add(Code::JournalInvalid, place, || error.to_string()),
     }
     Ok(())

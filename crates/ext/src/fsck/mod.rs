@@ -33,7 +33,7 @@ pub(crate) mod directories;
 pub(crate) mod finding;
 mod index;
 mod inodes;
-mod journal;
+pub(crate) mod journal;
 pub(crate) mod kinds;
 mod reserved;
 mod source;
@@ -236,7 +236,7 @@ pub(crate) fn survey<S: Source + ?Sized>(
         superblock::check_backups(&context, &mut notes)?;
     }
     context.resize_blocks = reserved::check_resize_inode(&context, &mut findings, &mut notes)?;
-    journal::check_superblock(&context, &mut findings, &mut notes)?;
+    journal::check(&context, &mut findings, &mut notes)?;
     let mut gathered = inodes::scan(&context, &mut findings)?;
     attributes::check_blocks(&context, &mut gathered, &mut findings, &mut notes)?;
     let names = directories::scan(&context, &gathered, &mut findings)?;

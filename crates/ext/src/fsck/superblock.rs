@@ -129,6 +129,9 @@ fn check_fields(sb: &Superblock, raw: &RawSuperblock, findings: &mut Findings) {
     if has_journal && raw.s_journal_inum.get() != JOURNAL_INODE && !is_outside {
         wrong("the journal is not in its inode".into());
     }
+    if has_journal && raw.s_journal_inum.get() != 0 && raw.s_journal_uuid != [0; 16] {
+        wrong("the journal is named twice: by its inode, and as one on another device".into());
+    }
 }
 
 /// Reads the descriptors; `None` where one of them is so wrong that the check must end.

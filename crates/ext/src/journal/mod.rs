@@ -19,7 +19,9 @@ use crate::format::superblock::{
 };
 use crate::mount::{Ext2, from_format, read_superblock};
 
-pub(crate) use place::{BACKUP_BLOCKS, superblock_names_journal};
+pub(crate) use place::{
+    BACKUP_BLOCKS, Copy, Faults, map, superblock_copy, superblock_names_journal,
+};
 
 /// Where a group descriptor of 64 bytes has the high halves of its counts.
 const OFFSET_FREE_BLOCKS_COUNT_HIGH: usize = 0x2c;
@@ -29,6 +31,11 @@ impl JournalHost for Ext2 {
     fn place(&self, device: &dyn BlockDevice) -> Result<Option<JournalPlace>> {
         let sb = read_superblock(device)?;
         place::place(device, &sb, &read_raw(device)?)
+    }
+
+    fn damaged_places(&self, device: &dyn BlockDevice) -> Result<Vec<JournalPlace>> {
+        let sb = read_superblock(device)?;
+        place::damaged_places(device, &sb, &read_raw(device)?)
     }
 
     fn check_mountable(&self, device: &dyn BlockDevice) -> Result<()> {

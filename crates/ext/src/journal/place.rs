@@ -1,5 +1,6 @@
 //! Where the journal is: the blocks of its inode, or of the copy that the superblock keeps of it, or another device.
 
+use rustc_hash::FxHashSet;
 use std::sync::Arc;
 
 use backstitch_device::BlockDevice;
@@ -7,6 +8,7 @@ use backstitch_journal::{JournalMap, JournalRun};
 use backstitch_layout::{Error, FileType, JournalLocation, JournalPlace, Result};
 
 use super::{descriptor, read_block};
+use crate::format::JOURNAL_INODE;
 use crate::format::features::{COMPAT_HAS_JOURNAL, INCOMPAT_RECOVER};
 use crate::format::inode::{DIRECT_POINTERS, Inode, POINTERS};
 use crate::format::superblock::{RawSuperblock, Superblock};
@@ -16,6 +18,8 @@ use crate::mount::from_format;
 pub(crate) const BACKUP_BLOCKS: u8 = 1;
 /// What a node of an extent tree begins with.
 const EXTENT_MAGIC: u16 = 0xf30a;
+/// Entries for which an inode has room.
+const EXTENTS_IN_INODE: u16 = 4;
 /// No extent tree is deeper.
 const EXTENT_DEPTH_MAX: u16 = 5;
 /// Journals have fewer blocks than this by far; a hostile inode must not make the map larger.
@@ -43,30 +47,87 @@ pub(super) fn place(
             JournalLocation::Inside(Arc::new(map?))
         }
     };
-    Ok(Some(JournalPlace {
+    Ok(Some(at(sb, location)))
+}
+
+fn at(sb: &Superblock, location: JournalLocation) -> JournalPlace {
+    JournalPlace {
         block_bytes: sb.block_size,
         home_blocks: sb.blocks_count,
         file_system: sb.uuid,
         location,
         needs_recovery: sb.features.has_incompat(INCOMPAT_RECOVER),
-    }))
+    }
 }
 
-fn from_inode(device: &dyn BlockDevice, sb: &Superblock, number: u32) -> Result<JournalMap> {
-    let place = || format!("the journal's inode {number}");
+/// Where the journal of a damaged file system may be: by its inode and by the copy in the superblock; those maps first that are
+/// whole.
+pub(super) fn damaged_places(
+    device: &dyn BlockDevice,
+    sb: &Superblock,
+    raw: &RawSuperblock,
+) -> Result<Vec<JournalPlace>> {
+    if !sb.features.has_compat(COMPAT_HAS_JOURNAL) {
+        return Ok(Vec::new());
+    }
+    if sb.journal_inode == 0 && superblock_names_journal(raw) {
+        let outside = JournalLocation::Outside(raw.s_journal_uuid);
+        return Ok(vec![at(sb, outside)]);
+    }
+    let mut copies = Vec::new();
+    match inode(device, sb, JOURNAL_INODE) {
+        // Whatever its type is now: only a journal is opened in the end.
+        Ok(inode) => copies.push(Copy {
+            pointers: inode.block,
+            size: inode.size,
+        }),
+        Err(error @ Error::Device(_)) => return Err(error),
+        Err(_) => {}
+    }
+    copies.extend(superblock_copy(raw));
+    let read = |block| read_block(device, sb, block);
+    let mut found = Vec::new();
+    for faults in [Faults::Refuse, Faults::LeaveOut] {
+        for copy in &copies {
+            match map(&read, sb, copy, "the journal", faults) {
+                Ok(map) => found.push(map),
+                Err(error @ Error::Device(_)) => return Err(error),
+                Err(_) => {}
+            }
+        }
+    }
+    found.dedup();
+    let places = found
+        .into_iter()
+        .map(|map| at(sb, JournalLocation::Inside(Arc::new(map))));
+    Ok(places.collect())
+}
+
+fn inode(device: &dyn BlockDevice, sb: &Superblock, number: u32) -> Result<Inode> {
     if !sb.is_valid_inode(number) {
-        return Err(Error::corrupt(place(), "it does not exist"));
+        let place = format!("the journal's inode {number}");
+        return Err(Error::corrupt(place, "it does not exist"));
     }
     let group = descriptor(device, sb, sb.group_of_inode(number))?;
     let (block, offset) = group.inode_location(sb, number);
     let bytes = read_block(device, sb, block)?;
     let end = offset + sb.inode_size as usize;
     let bytes = bytes.get(offset..end).unwrap_or_default();
-    let inode = Inode::parse(bytes).map_err(from_format)?;
+    Inode::parse(bytes).map_err(from_format)
+}
+
+fn from_inode(device: &dyn BlockDevice, sb: &Superblock, number: u32) -> Result<JournalMap> {
+    let place = format!("the journal's inode {number}");
+    let inode = inode(device, sb, number)?;
     if inode.file_type() != Some(FileType::Regular) || inode.links == 0 {
-        return Err(Error::corrupt(place(), "it is no regular file"));
+        return Err(Error::corrupt(place, "it is no regular file"));
     }
-    map(device, sb, &inode.block, inode.size, &place())
+    let copy = Copy {
+        pointers: inode.block,
+        size: inode.size,
+    };
+    let read = |block| read_block(device, sb, block);
+    map(&read, sb, &copy, &place, Faults::Refuse)
 }
 
 /// The copy in the superblock, where the inode cannot be used because of `error`.
@@ -76,47 +137,68 @@ fn backup(
     raw: &RawSuperblock,
     error: Error,
 ) -> Result<JournalMap> {
-    if raw.s_jnl_backup_type != BACKUP_BLOCKS || matches!(error, Error::Device(_)) {
+    let Some(copy) = superblock_copy(raw).filter(|_| !matches!(error, Error::Device(_))) else {
         return Err(error);
-    }
-    let word = |index: usize| raw.s_jnl_blocks[index].get();
-    let pointers: [u32; POINTERS] = std::array::from_fn(word);
-    let size = u64::from(word(POINTERS)) << 32 | u64::from(word(POINTERS + 1));
-    let copy = map(
-        device,
-        sb,
-        &pointers,
-        size,
-        "the superblock's copy of the journal's inode",
-    );
-    copy.map_err(|_| error)
+    };
+    let place = "the superblock's copy of the journal's inode";
+    let read = |block| read_block(device, sb, block);
+    map(&read, sb, &copy, place, Faults::Refuse).map_err(|_| error)
 }
 
-/// The map of a file with these pointers.
-fn map(
-    device: &dyn BlockDevice,
+/// What is needed of an inode to find its blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Copy {
+    pub(crate) pointers: [u32; POINTERS],
+    pub(crate) size: u64,
+}
+
+/// The copy of the journal's inode in the superblock.
+pub(crate) fn superblock_copy(raw: &RawSuperblock) -> Option<Copy> {
+    let word = |index: usize| raw.s_jnl_blocks[index].get();
+    (raw.s_jnl_backup_type == BACKUP_BLOCKS).then(|| Copy {
+        pointers: std::array::from_fn(word),
+        size: u64::from(word(POINTERS)) << 32 | u64::from(word(POINTERS + 1)),
+    })
+}
+
+/// What is done about pointers that lead nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Faults {
+    /// There is no map.
+    Refuse,
+    /// The map has a gap.
+    LeaveOut,
+}
+
+/// The map of a journal with these pointers, whose indirect blocks `read` gives.
+pub(crate) fn map(
+    read: &dyn Fn(u64) -> Result<Vec<u8>>,
     sb: &Superblock,
-    pointers: &[u32; POINTERS],
-    size: u64,
+    copy: &Copy,
     place: &str,
+    faults: Faults,
 ) -> Result<JournalMap> {
+    let (pointers, size) = (&copy.pointers, copy.size);
     let blocks = size >> sb.block_size_bits;
     if blocks == 0 || blocks > BLOCKS_MAX.min(sb.blocks_count) {
         return Err(Error::corrupt(place, format!("a size of {size} bytes")));
     }
     let mut walk = Walk {
-        device,
+        read,
         sb,
         place,
         blocks,
         runs: Vec::new(),
         next: 0,
+        faults,
+        seen: FxHashSet::default(),
     };
     let words: Vec<u8> = pointers
         .iter()
         .flat_map(|word| word.to_le_bytes())
         .collect();
-    if half(&words, 0) == EXTENT_MAGIC {
+    // A block's number can look like the magic number; the room in an inode's node is always the same.
+    if half(&words, 0) == EXTENT_MAGIC && half(&words, 4) == EXTENTS_IN_INODE {
         walk.extents(&words, EXTENT_DEPTH_MAX)?;
     } else {
         for (index, pointer) in pointers.iter().enumerate() {
@@ -124,11 +206,15 @@ fn map(
             walk.pointer((*pointer).into(), depth)?;
         }
     }
-    if walk.next < blocks {
+    if walk.next < blocks && faults == Faults::Refuse {
         let what = format!("only {} of {blocks} blocks are there", walk.next);
         return Err(Error::corrupt(place, what));
     }
-    JournalMap::inside(walk.runs).map_err(|error| Error::corrupt(place, error.to_string()))
+    let map = match faults {
+        Faults::Refuse => JournalMap::inside(walk.runs),
+        Faults::LeaveOut => JournalMap::with_gaps(walk.runs, blocks as u32),
+    };
+    map.map_err(|error| Error::corrupt(place, error.to_string()))
 }
 
 fn half(bytes: &[u8], at: usize) -> u16 {
@@ -142,18 +228,31 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 
 /// Gathers runs in the order of the file.
 struct Walk<'w> {
-    device: &'w dyn BlockDevice,
+    read: &'w dyn Fn(u64) -> Result<Vec<u8>>,
     sb: &'w Superblock,
     place: &'w str,
     blocks: u64,
     runs: Vec<JournalRun>,
     /// The file's next block.
     next: u64,
+    faults: Faults,
+    /// Where faults are left out, the blocks that have a place already.
+    seen: FxHashSet<u64>,
 }
 
 impl Walk<'_> {
     fn corrupt<T>(&self, what: String) -> Result<T> {
         Err(Error::corrupt(self.place, what))
+    }
+
+    /// Leaves a gap where a pointer of this depth leads nowhere.
+    fn fault(&mut self, depth: usize, what: String) -> Result<()> {
+        if self.faults == Faults::Refuse {
+            return self.corrupt(what);
+        }
+        let pointers = u64::from(self.sb.block_size / 4);
+        self.next = (self.next + pointers.pow(depth as u32)).min(self.blocks);
+        Ok(())
     }
 
     /// Adds blocks that follow each other.
@@ -171,7 +270,12 @@ impl Walk<'_> {
             ));
         }
         match self.runs.last_mut() {
-            Some(run) if run.block + u64::from(run.blocks) == first => run.blocks += count as u32,
+            Some(run)
+                if run.block + u64::from(run.blocks) == first
+                    && u64::from(run.position + run.blocks) == self.next =>
+            {
+                run.blocks += count as u32;
+            }
             _ => self.runs.push(JournalRun {
                 position: self.next as u32,
                 block: first,
@@ -187,14 +291,19 @@ impl Walk<'_> {
         if self.next >= self.blocks {
             return Ok(());
         }
+        let next = self.next;
         if block == 0 {
-            let next = self.next;
-            return self.corrupt(format!("its block {next} is a hole"));
+            return self.fault(depth, format!("its block {next} is a hole"));
+        }
+        if self.faults == Faults::LeaveOut
+            && (!self.sb.is_valid_block(block) || !self.seen.insert(block))
+        {
+            return self.fault(depth, format!("its block {next} is at {block}"));
         }
         if depth == 0 {
             return self.add(block, 1);
         }
-        let bytes = read_block(self.device, self.sb, block)?;
+        let bytes = (self.read)(block)?;
         for pointer in bytes.chunks_exact(4) {
             self.pointer(word(pointer, 0).into(), depth - 1)?;
         }
@@ -228,7 +337,7 @@ impl Walk<'_> {
                 continue;
             }
             let child = u64::from(half(node, at + 8)) << 32 | u64::from(word(node, at + 4));
-            let bytes = read_block(self.device, self.sb, child)?;
+            let bytes = (self.read)(child)?;
             // One level less in every step: a node that leads to itself ends.
             self.extents(&bytes, depth - 1)?;
         }

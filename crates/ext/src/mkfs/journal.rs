@@ -13,7 +13,7 @@ use crate::format::{JOURNAL_INODE, Superblock};
 const MAX_BLOCKS: u32 = 10_240_000;
 
 /// The blocks that mke2fs gives the journal of a file system of so many blocks; 0 where it is too small for one.
-fn usual_blocks(blocks: u64) -> u32 {
+pub(crate) fn usual_blocks(blocks: u64) -> u32 {
     const KIBI: u64 = 1024;
     const SIZES: [(u64, u32); 9] = [
         (2 * KIBI, 0),

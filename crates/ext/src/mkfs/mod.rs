@@ -26,6 +26,7 @@ use backstitch_journal::format::Features as JournalFeatures;
 use thiserror::Error;
 
 pub use geometry::Geometry;
+pub(crate) use journal::usual_blocks as usual_journal_blocks;
 pub use journal_device::{MkfsJournal, attach_journal};
 
 /// What to make. [`Mkfs::new`] gives mke2fs's defaults.

@@ -72,6 +72,7 @@ impl<'a, 'd> Fixer<'a, 'd> {
             Step::Superblock => self.superblock(&mine),
             Step::Inodes => self.inodes(&by_inode),
             Step::Blocks => self.blocks(&by_inode),
+            Step::Journal => self.journal(&mine),
             Step::Holes => self.holes(&by_inode),
             Step::Sizes => self.sizes(&by_inode),
             Step::Entries => self.entries(&mine),

@@ -107,6 +107,9 @@ impl Fixer<'_, '_> {
                 put_u32(bytes, offset::FILE_ACL, 0);
             }
             RESIZE_INODE => put_u16(bytes, offset::MODE, 0o100_600),
+            JOURNAL_INODE if self.sb.journal_inode == JOURNAL_INODE => {
+                put_u16(bytes, offset::MODE, 0o100_600);
+            }
             3 | 4 | JOURNAL_INODE => bytes.fill(0),
             _ => put_u16(bytes, offset::MODE, 0),
         }

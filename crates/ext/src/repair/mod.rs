@@ -37,6 +37,7 @@ mod directories;
 mod entries;
 mod fixer;
 mod inodes;
+mod journal;
 mod losses;
 mod lost;
 mod overlay;
@@ -46,6 +47,7 @@ mod superblock;
 mod tree;
 mod trials;
 
+use crate::format::features::{COMPAT_HAS_JOURNAL, INCOMPAT_RECOVER};
 use crate::format::superblock::{STATE_ERROR, STATE_VALID};
 use crate::format::{FormatError, Superblock};
 use crate::fsck::{self, CheckError, Code, EXIT_CLEAN, EXIT_UNCORRECTED, Report, Survey};
@@ -54,6 +56,7 @@ use fixer::Fixer;
 use overlay::Overlay;
 use serde::Serialize;
 use std::fmt;
+use zerocopy::IntoBytes;
 
 pub use crate::fsck::Location;
 pub use losses::Losses;
@@ -217,6 +220,29 @@ pub fn repair(device: &dyn BlockDevice, options: &Options) -> Result<Outcome, Ch
     finish(image, log, before.ok(), Some(settled.report), losses)
 }
 
+/// The superblock's backups as a journal is replayed under them that the primary superblock does not lead to: bytes for offset
+/// 1024, which say that the journal must be replayed. None where the primary one is as they are, unless it `is_unusable`.
+///
+/// # Errors
+///
+/// [`CheckError::Device`] where reading fails.
+pub fn superblocks_for_replay(
+    device: &dyn BlockDevice,
+    is_unusable: bool,
+) -> Result<Vec<Vec<u8>>, CheckError> {
+    let image = Overlay::new(device);
+    let mut found = prepare::better_superblocks(&image, is_unusable)?;
+    found.retain(|raw| raw.s_feature_compat.get() & COMPAT_HAS_JOURNAL != 0);
+    Ok(found
+        .into_iter()
+        .map(|mut raw| {
+            let features = raw.s_feature_incompat.get() | INCOMPAT_RECOVER;
+            raw.s_feature_incompat = features.into();
+            raw.as_bytes().to_vec()
+        })
+        .collect())
+}
+
 /// Writes what was worked out, step by step, each stable before the next one.
 fn finish(
     image: Overlay<'_>,
@@ -314,7 +340,6 @@ fn step_of(code: Code) -> Step {
         | DescriptorFlags
         | LargeFileFeatureMissing
         | ResizeInodeInvalid
-        | JournalInvalid
         | NotUnmounted
         | ErrorsRecorded
         | BackupDiffers => Step::Superblock,
@@ -322,6 +347,7 @@ fn step_of(code: Code) -> Step {
         | FlagInvalid | TimeInvalid | ExtraSizeInvalid | DeletionTimeSet | DeletionTimeMissing
         | DeletionTimeLow | SpecialFileInvalid | SymlinkInvalid | XattrInodeInvalid => Step::Inodes,
         BlockOutOfRange | BlockInMetadata | BlockClaimedTwice | XattrBlockInvalid => Step::Blocks,
+        JournalInvalid => Step::Journal,
         DirectoryEmpty | DirectoryHole => Step::Holes,
         SizeInvalid | SizeBelowMapped => Step::Sizes,
         EntryCorrupt | DotInvalid | DotDotInvalid | EntryInodeInvalid | EntryToFreeInode
@@ -341,6 +367,7 @@ enum Step {
     Superblock,
     Inodes,
     Blocks,
+    Journal,
     Holes,
     Sizes,
     Entries,

@@ -15,7 +15,6 @@
 use super::overlay::Overlay;
 use super::trials::Trial;
 use super::{Log, MAX_FINDINGS};
-use crate::format::features::{COMPAT_HAS_JOURNAL, INCOMPAT_RECOVER};
 use crate::format::group::{GroupDescriptor, RawGroupDescriptor, descriptor_location};
 use crate::format::superblock::{
     MAGIC, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
@@ -44,9 +43,6 @@ pub(super) fn choose(
 ) -> Result<(), CheckError> {
     if let Some(CheckError::Device(error)) = error {
         return Err(error.clone().into());
-    }
-    if let (Some(error), true) = (error, needs_replay(image)?) {
-        return Err(error.clone());
     }
     let backups = backups(image)?;
     let mut best = Candidate::as_it_is(image)?;
@@ -173,12 +169,25 @@ impl Score {
     }
 }
 
-/// Whether a journal is to be replayed first, which no backup knows of.
-fn needs_replay(image: &Overlay<'_>) -> Result<bool, CheckError> {
-    let raw = super::superblock::raw(image)?;
-    let is_superblock = raw.s_magic.get() == MAGIC;
-    let has_journal = raw.s_feature_compat.get() & COMPAT_HAS_JOURNAL != 0;
-    Ok(is_superblock && has_journal && raw.s_feature_incompat.get() & INCOMPAT_RECOVER != 0)
+/// The superblocks in the backups, as primary ones, where the primary one cannot be believed: because it `is_unusable`, or because
+/// they differ in what never changes.
+pub(super) fn better_superblocks(
+    image: &Overlay<'_>,
+    is_unusable: bool,
+) -> Result<Vec<RawSuperblock>, CheckError> {
+    let backups = backups(image)?;
+    if !is_unusable && !has_other_words(image, &backups)? {
+        return Ok(Vec::new());
+    }
+    let mut found = Vec::new();
+    for at in backups {
+        let bytes = image.read(at, SUPERBLOCK_SIZE)?;
+        if let Ok(mut raw) = RawSuperblock::read_from_bytes(&bytes) {
+            raw.s_block_group_nr = 0.into();
+            found.push(raw);
+        }
+    }
+    Ok(found)
 }
 
 /// Whether the superblock differs from its first backup in what never changes.

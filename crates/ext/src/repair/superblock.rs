@@ -13,8 +13,7 @@ use crate::format::superblock::{
 use crate::format::{FormatError, JOURNAL_INODE, RESIZE_INODE, Superblock};
 use crate::fsck::superblock::unknown_features;
 use crate::fsck::{CheckError, Code, Facts, Finding, Location, Report};
-use backstitch_journal::format::Superblock as JournalSuperblock;
-use backstitch_journal::format::superblock::MIN_BLOCKS;
+use crate::journal::superblock_copy;
 use backstitch_layout::FileType;
 use core::mem::offset_of;
 use rustc_hash::FxHashSet;
@@ -166,9 +165,6 @@ impl Fixer<'_, '_> {
         if has(Code::ResizeInodeInvalid) {
             self.resize_inode()?;
         }
-        if has(Code::JournalInvalid) {
-            self.journal_superblock()?;
-        }
         for finding in findings {
             if let (Code::DescriptorFlags, Some(group)) = (finding.code, finding.location.group) {
                 self.descriptor_flags(group)?;
@@ -204,21 +200,6 @@ impl Fixer<'_, '_> {
         Ok(())
     }
 
-    /// A new, empty journal in the blocks of the old one. What was in that has been replayed, or nobody could.
-    fn journal_superblock(&mut self) -> Result<(), CheckError> {
-        let inode = self.inode(JOURNAL_INODE)?;
-        let (first, bits) = (u64::from(inode.block[0]), self.sb.block_size_bits);
-        let blocks = u32::try_from(inode.size >> bits).unwrap_or(0);
-        if blocks < MIN_BLOCKS || !self.sb.is_valid_block(first) {
-            return Ok(());
-        }
-        let made = JournalSuperblock::new(self.sb.block_size, blocks, 0, self.sb.uuid);
-        self.image.write(first << bits, &made.encode())?;
-        let what = "the journal is made anew, empty";
-        self.note(Location::inode(JOURNAL_INODE), what);
-        Ok(())
-    }
-
     /// A journal is where it belongs, or there is none.
     fn journal_fields(&self, raw: &mut RawSuperblock) -> Result<(), CheckError> {
         let has_journal = self.sb.features.has_compat(COMPAT_HAS_JOURNAL);
@@ -226,7 +207,9 @@ impl Fixer<'_, '_> {
             return Ok(());
         }
         let inode = self.inode(JOURNAL_INODE)?;
-        let is_there = inode.file_type() == Some(FileType::Regular) && inode.block[0] != 0;
+        let has_copy = superblock_copy(raw).is_some();
+        let is_regular = inode.file_type() == Some(FileType::Regular) && inode.block[0] != 0;
+        let is_there = is_regular || has_copy;
         raw.s_journal_uuid = [0; 16];
         if has_journal && is_there {
             raw.s_journal_inum = JOURNAL_INODE.into();

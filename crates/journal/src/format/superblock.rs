@@ -114,6 +114,102 @@ impl Superblock {
         Ok(sb)
     }
 
+    /// As [`parse`](Self::parse), with fields put right that can only have one value where the superblock was found. Gives what was
+    /// wrong with them. The log counts as empty where its beginning cannot be.
+    ///
+    /// # Errors
+    /// [`Error::NotAJournal`] without the magic number; [`Error::Corrupt`] where nothing helps.
+    pub fn mended(
+        bytes: &[u8; SUPERBLOCK_BYTES],
+        block_bytes: u32,
+        blocks: u32,
+        position: u32,
+    ) -> Result<(Superblock, Vec<String>)> {
+        let mut raw: RawSuperblock = zerocopy::transmute!(*bytes);
+        let mut wrong = Vec::new();
+        let mut set = |field: &mut U32, name: &str, right: u32| {
+            if field.get() != right {
+                wrong.push(format!("{name} was {}, must be {right}", field.get()));
+                *field = right.into();
+            }
+        };
+        set(&mut raw.s_blocksize, "s_blocksize", block_bytes);
+        set(&mut raw.s_first, "s_first", position + 1);
+        if raw.s_maxlen.get() > blocks || raw.s_maxlen.get() < MIN_BLOCKS.min(blocks) {
+            set(&mut raw.s_maxlen, "s_maxlen", blocks);
+        } else if (raw.s_maxlen.get()..blocks).contains(&raw.s_start.get()) {
+            set(&mut raw.s_maxlen, "s_maxlen", blocks);
+        }
+        let is_second = raw.s_header.h_blocktype.get() == BlockKind::SuperblockV2.number();
+        if is_second && position == 0 && raw.s_nr_users.get() > 1 {
+            set(&mut raw.s_nr_users, "s_nr_users", 1);
+        }
+        if is_second {
+            set(&mut raw.s_feature_ro_compat, "s_feature_ro_compat", 0);
+        } else {
+            for (field, name) in [
+                (&mut raw.s_feature_compat, "s_feature_compat"),
+                (&mut raw.s_feature_incompat, "s_feature_incompat"),
+                (&mut raw.s_feature_ro_compat, "s_feature_ro_compat"),
+                (&mut raw.s_nr_users, "s_nr_users"),
+            ] {
+                set(field, name, 0);
+            }
+        }
+        let version = if is_second { 2 } else { 1 };
+        let log = Superblock::of(raw, version);
+        let start = raw.s_start.get();
+        if start != 0 && !(log.first..log.end).contains(&start) {
+            wrong.push(format!("s_start was {start}, outside the log"));
+            raw.s_start = 0.into();
+        }
+        if log.features.has_block_checksums() {
+            if raw.s_checksum_type != TYPE_CRC32C {
+                wrong.push(format!("s_checksum_type was {}", raw.s_checksum_type));
+                raw.s_checksum_type = TYPE_CRC32C;
+            }
+            let right = checksum(&zerocopy::transmute!(raw));
+            if raw.s_checksum.get() != right {
+                wrong.push("the checksum was wrong".to_owned());
+                raw.s_checksum = right.into();
+            }
+        }
+        let bytes: [u8; SUPERBLOCK_BYTES] = zerocopy::transmute!(raw);
+        Ok((
+            Superblock::parse(&bytes, block_bytes, blocks, position)?,
+            wrong,
+        ))
+    }
+
+    /// What a checker objects to although the log can be replayed.
+    pub fn oddities(&self) -> Vec<String> {
+        let mut odd = Vec::new();
+        let raw = &self.raw;
+        let words = [
+            raw.s_feature_compat,
+            raw.s_feature_incompat,
+            raw.s_feature_ro_compat,
+        ];
+        let users = raw.s_nr_users.get();
+        match self.version {
+            1 if words.iter().any(|word| word.get() != 0) || users != 0 => {
+                odd.push("fields of version 2 in a superblock of version 1".to_owned());
+            }
+            1 => {}
+            _ => {
+                let unknown = raw.s_feature_ro_compat.get();
+                if unknown != 0 {
+                    odd.push(format!("unknown read-only features {unknown:#x}"));
+                }
+                // On a device of its own, where it does not begin the device, several may share it.
+                if self.first == 1 && users > 1 {
+                    odd.push(format!("{users} users of a journal inside a file system"));
+                }
+            }
+        }
+        odd
+    }
+
     fn of(raw: RawSuperblock, version: u32) -> Superblock {
         let features = match version {
             1 => Features::default(),
@@ -334,6 +430,65 @@ mod tests {
             let mut sb = new();
             change(&mut sb.raw);
             assert!(parse(&sb).is_err(), "{index}");
+        }
+    }
+
+    #[test]
+    fn what_can_only_have_one_value_is_mended() {
+        let wrong: [(fn(&mut RawSuperblock), &str); 6] = [
+            (|raw| raw.s_blocksize = 4096.into(), "s_blocksize was 4096"),
+            (|raw| raw.s_first = 2.into(), "s_first was 2"),
+            (|raw| raw.s_maxlen = 7.into(), "s_maxlen was 7"),
+            (|raw| raw.s_maxlen = 5000.into(), "s_maxlen was 5000"),
+            (|raw| raw.s_nr_users = 9.into(), "s_nr_users was 9"),
+            (
+                |raw| raw.s_feature_ro_compat = 8.into(),
+                "s_feature_ro_compat was 8",
+            ),
+        ];
+        for (change, expected) in wrong {
+            for incompat in [0, INCOMPAT_CSUM_V3] {
+                let mut sb = new();
+                sb.set_features(Features {
+                    incompat,
+                    ..Features::default()
+                });
+                sb.set_tail(1, Sequence(5));
+                let right = parse(&sb).unwrap();
+                change(&mut sb.raw);
+                // The checksum is the old one, as after damage.
+                let bytes: [u8; 1024] = zerocopy::transmute!(*sb.raw);
+                let (mended, what) = Superblock::mended(&bytes, 1024, 1024, 0).unwrap();
+                assert_eq!(mended, right, "{expected}");
+                assert!(what[0].starts_with(expected), "{what:?}");
+            }
+        }
+        let mut sb = new();
+        sb.raw.s_start = 1024.into();
+        let (mended, what) = Superblock::mended(&sb.encode(), 1024, 1024, 0).unwrap();
+        assert!(mended.is_empty() && what.len() == 1, "{what:?}");
+        sb.raw.s_header.h_magic = 1.into();
+        assert!(Superblock::mended(&sb.encode(), 1024, 1024, 0).is_err());
+        assert_eq!(
+            Superblock::mended(&new().encode(), 1024, 1024, 0).unwrap(),
+            (new(), vec![])
+        );
+    }
+
+    #[test]
+    fn what_checkers_object_to_is_told() {
+        assert!(new().oddities().is_empty());
+        let wrong: [fn(&mut RawSuperblock); 3] = [
+            |raw| raw.s_nr_users = 2.into(),
+            |raw| raw.s_feature_ro_compat = 1.into(),
+            |raw| raw.s_header.h_blocktype = 3.into(),
+        ];
+        for change in wrong {
+            let mut sb = new();
+            change(&mut sb.raw);
+            assert_eq!(parse(&sb).unwrap().oddities().len(), 1);
+            let (mended, _) = Superblock::mended(&sb.encode(), 1024, 1024, 0).unwrap();
+            assert!(mended.oddities().is_empty());
         }
     }
 

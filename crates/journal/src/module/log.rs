@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use backstitch_device::Buffer;
-use backstitch_ordering::{BlockClass, Change, Log, LogState, NoRoom, PatchId, VolumeId};
+use backstitch_ordering::{
+    BlockClass, Change, CloseError, Log, LogState, NoRoom, PatchId, VolumeId,
+};
 use backstitch_store::{PatchKind, Store};
 
 use super::{Closed, JournalMechanism, Logged, Running, Stage, superblock_block};
@@ -218,13 +220,13 @@ impl Log for JournalMechanism {
         volume: VolumeId,
         now: Duration,
         time: (u64, u32),
-    ) -> Result<PatchId, NoRoom> {
+    ) -> Result<PatchId, CloseError> {
         let running = &self.running;
         let (copies, revokes) = (running.blocks.len(), running.revokes.len());
         let needed = transaction::log_blocks(&self.superblock, copies, revokes) as u32;
         let free = self.free();
         if needed > free {
-            return Err(NoRoom { needed, free });
+            return Err(NoRoom { needed, free }.into());
         }
         self.is_closing = false;
         let hold = self.hold(store);
@@ -243,9 +245,10 @@ impl Log for JournalMechanism {
         debug_assert_eq!(log.len(), needed as usize);
         let awaited = self.revoke_blocks_awaited(revokes.len());
         if let Some(commit) = self.append(store, volume, now, &log, awaited) {
+            // The commit record waits for copies, contents and earlier holds. One of them waits for this transaction where a block
+            // has two uses in a damaged file system: as contents, and in the log.
             let added = store.graph_mut().add_dependency(hold, commit);
-            // The commit record waits for copies, contents and earlier holds; none of them waits for this one.
-            added.expect("no commit record waits for its own transaction");
+            added.map_err(|error| CloseError::Contradiction(error.to_string()))?;
         }
         store.graph_mut().release(hold);
         let running = std::mem::take(&mut self.running);

@@ -21,12 +21,13 @@ mod revoked;
 mod scan;
 
 use std::collections::BTreeMap;
+use std::mem::offset_of;
 
 use backstitch_device::{BlockDevice, Buffer, WriteRequest};
 use serde::Serialize;
 
-use crate::format::superblock::SUPERBLOCK_BYTES;
-use crate::format::{ChecksumKind, Sequence, Superblock, unescape};
+use crate::format::superblock::{RawSuperblock, SUPERBLOCK_BYTES};
+use crate::format::{BlockKind, ChecksumKind, Header, Sequence, Superblock, unescape};
 use crate::{Error, JournalDevice, Result};
 
 pub use revoked::Revoked;
@@ -56,7 +57,8 @@ pub struct Home<'d> {
 pub enum Damage {
     /// Nothing is replayed.
     Refuse,
-    /// The copy is left out, as e2fsck does; the file system needs a check. A log that contradicts itself is emptied unread.
+    /// The copy is left out, as e2fsck does; the file system needs a check. The transactions before a record that contradicts the
+    /// log are replayed; it and what comes behind it is given up.
     Skip,
 }
 
@@ -69,10 +71,10 @@ pub struct Outcome {
     pub blocks: u64,
     /// Copies that were not, since a later transaction revoked them.
     pub revoked: u64,
-    /// Copies that were not, since their checksum is wrong.
+    /// Copies that were not, since their checksum is wrong or they have no place or no home.
     pub skipped: u64,
-    /// What the log was emptied for instead of being replayed; `None` where all is well.
-    pub dropped: Option<String>,
+    /// The damage behind which the log was given up; `None` where all is well.
+    pub cut_short: Option<String>,
     /// How the log ended.
     pub ending: Ending,
 }
@@ -80,7 +82,7 @@ pub struct Outcome {
 impl Outcome {
     /// Whether something is missing, so that the file system must be checked.
     pub fn is_damaged(&self) -> bool {
-        self.skipped > 0 || self.dropped.is_some()
+        self.skipped > 0 || self.cut_short.is_some()
     }
 }
 
@@ -96,6 +98,42 @@ impl<'d> Journal<'d> {
         let blocks = device.map().blocks();
         let superblock = Superblock::parse(&bytes, device.block_bytes(), blocks, position)?;
         Ok(Journal { device, superblock })
+    }
+
+    /// Opens what a damaged superblock leaves of a journal: see [`Superblock::mended`]. Where the place is lost at which the log
+    /// begins, it is searched for. Gives what was wrong.
+    ///
+    /// # Errors
+    /// Where it cannot be one; the device's.
+    pub fn open_damaged(device: JournalDevice<'d>) -> Result<(Journal<'d>, Vec<String>)> {
+        let mut bytes = [0; SUPERBLOCK_BYTES];
+        let position = device.map().superblock();
+        device.read(position, &mut bytes)?;
+        let blocks = device.map().blocks();
+        let (superblock, wrong) =
+            Superblock::mended(&bytes, device.block_bytes(), blocks, position)?;
+        let mut journal = Journal { device, superblock };
+        let had_log = bytes[offset_of!(RawSuperblock, s_start)..][..4] != [0; 4];
+        if had_log && journal.superblock.is_empty() {
+            let start = journal.find_start().unwrap_or(0);
+            let sequence = journal.superblock.sequence;
+            journal.superblock.set_tail(start, sequence);
+        }
+        Ok((journal, wrong))
+    }
+
+    /// The first record of the transaction that the superblock names, wherever it is.
+    fn find_start(&self) -> Option<u32> {
+        let sb = &self.superblock;
+        (sb.first..sb.end).find(|position| {
+            let header = self.read(*position).ok();
+            let header = header.and_then(|block| Header::parse(&block));
+            header.is_some_and(|header| {
+                let kind = header.kind();
+                let begins = matches!(kind, Some(BlockKind::Descriptor | BlockKind::Revoke));
+                begins && header.sequence == sb.sequence
+            })
+        })
     }
 
     /// The superblock.
@@ -135,12 +173,20 @@ impl<'d> Journal<'d> {
     /// # Errors
     /// As [`recover`](Self::recover) with [`Damage::Refuse`], but for checksums of copies, which are not read.
     pub fn scan(&self, home_blocks: u64) -> Result<Scan> {
+        self.scan_with(home_blocks, Damage::Refuse)
+    }
+
+    /// As [`scan`](Self::scan); with [`Damage::Skip`] up to the first damage.
+    ///
+    /// # Errors
+    /// As [`recover`](Self::recover), but for checksums of copies, which are not read.
+    pub fn scan_with(&self, home_blocks: u64, damage: Damage) -> Result<Scan> {
         let unknown = self.superblock.features.unreplayable();
         if !unknown.is_empty() {
             let features = unknown.join(", ");
             return Err(Error::Incompatible { features });
         }
-        scan::scan(self, home_blocks)
+        scan::scan(self, home_blocks, damage)
     }
 
     /// Replays the log, and marks it as empty.
@@ -149,69 +195,100 @@ impl<'d> Journal<'d> {
     /// [`Error::Incompatible`] where it uses what cannot be replayed, [`Error::Corrupt`] where it contradicts itself and `damage` is
     /// [`Damage::Refuse`]: nothing was written then. The devices' errors: the log is still there, and can be replayed again.
     pub fn recover(&mut self, home: &Home<'_>, damage: Damage) -> Result<Outcome> {
-        let chosen = self.scan(home.blocks).and_then(|scan| {
-            let revoked = Revoked::read(self, &scan)?;
-            let chosen = self.choose(&scan, &revoked, damage)?;
-            Ok((scan, chosen))
-        });
-        let (scan, chosen) = match chosen {
-            Ok(chosen) => chosen,
-            Err(error @ Error::Corrupt { .. }) if damage == Damage::Skip => {
-                return self.drop_log(&error);
-            }
-            Err(error) => return Err(error),
-        };
+        let mut scan = self.scan_with(home.blocks, damage)?;
+        let revoked = self.revoked(&mut scan, damage)?;
+        let chosen = self.choose(&scan, &revoked, home.blocks, damage)?;
         self.write_home(home, &chosen.copies)?;
-        self.write_tail(0, scan.end.next())?;
+        // What is given up is not as many transactions as the log has blocks: none of it can be taken for a new one.
+        let given_up = scan
+            .cut_short
+            .as_ref()
+            .map_or(0, |_| self.superblock.blocks);
+        self.write_tail(0, Sequence(scan.end.next().0.wrapping_add(given_up)))?;
         Ok(Outcome {
             transactions: scan.end.distance(scan.first),
             blocks: chosen.copies.len() as u64,
             revoked: chosen.revoked,
             skipped: chosen.skipped,
-            dropped: None,
+            cut_short: scan.cut_short,
             ending: scan.ending,
         })
     }
 
-    /// Marks a log as empty that cannot be replayed.
-    fn drop_log(&mut self, why: &Error) -> Result<Outcome> {
-        // Whatever it holds, its transactions are not as many as it has blocks: none of them can be taken for a new one.
-        let blocks = self.superblock.blocks;
-        let sequence = Sequence(self.superblock.sequence.0.wrapping_add(blocks));
-        self.write_tail(0, sequence)?;
-        Ok(Outcome {
-            transactions: 0,
-            blocks: 0,
-            revoked: 0,
-            skipped: 0,
-            dropped: Some(why.to_string()),
-            ending: Ending::Empty,
-        })
+    /// The revocations; with [`Damage::Skip`], of a log that ends before one that cannot be read.
+    fn revoked(&self, scan: &mut Scan, damage: Damage) -> Result<Revoked> {
+        loop {
+            match Revoked::read(self, scan) {
+                Err(error @ Error::Corrupt { position, .. }) if damage == Damage::Skip => {
+                    let bad = scan.revokes.iter().find(|(at, _)| *at == position);
+                    let Some((_, sequence)) = bad.copied() else {
+                        return Err(error);
+                    };
+                    scan.cut(sequence, &error);
+                }
+                read => return read,
+            }
+        }
+    }
+
+    /// Whether a copy can go home at all.
+    fn check_home(&self, copy: &Copy, home_blocks: u64) -> Result<()> {
+        let place = if copy.home >= home_blocks {
+            "past the file system's end"
+        } else if self.device.map().is_own(copy.home) {
+            "inside the journal itself"
+        } else {
+            return Ok(());
+        };
+        let what = format!(
+            "transaction {} has a copy of block {}, {place}",
+            copy.sequence, copy.home
+        );
+        Err(Error::corrupt(copy.position, what))
     }
 
     /// The newest good copy of each home.
-    fn choose(&self, scan: &Scan, revoked: &Revoked, damage: Damage) -> Result<Chosen> {
-        let checksums = self.superblock.checksums();
+    fn choose(
+        &self,
+        scan: &Scan,
+        revoked: &Revoked,
+        home_blocks: u64,
+        damage: Damage,
+    ) -> Result<Chosen> {
         let mut chosen = Chosen::default();
         for copy in &scan.copies {
             if revoked.covers(copy.home, copy.sequence) {
                 chosen.revoked += 1;
                 continue;
             }
-            if checksums.are_per_block() {
-                let found = checksums.of_copy(copy.sequence, &self.read(copy.position)?);
-                if found != copy.checksum {
-                    chosen.skipped += 1;
-                    if damage == Damage::Refuse {
-                        return Err(wrong_checksum(copy, found, checksums.kind));
-                    }
-                    continue;
+            match self.check_copy(copy, home_blocks) {
+                Ok(()) => {
+                    let place = (copy.position, copy.is_escaped);
+                    chosen.copies.insert(copy.home, place);
                 }
+                Err(Error::Corrupt { .. }) if damage == Damage::Skip => chosen.skipped += 1,
+                Err(error) => return Err(error),
             }
-            let place = (copy.position, copy.is_escaped);
-            chosen.copies.insert(copy.home, place);
         }
         Ok(chosen)
+    }
+
+    /// Whether a copy is there, is what its tag says, and has a home.
+    fn check_copy(&self, copy: &Copy, home_blocks: u64) -> Result<()> {
+        self.check_home(copy, home_blocks)?;
+        let checksums = self.superblock.checksums();
+        if checksums.are_per_block() {
+            let found = checksums.of_copy(copy.sequence, &self.read(copy.position)?);
+            if found != copy.checksum {
+                return Err(wrong_checksum(copy, found, checksums.kind));
+            }
+        } else if self.device.map().block(copy.position).is_none() {
+            return Err(Error::corrupt(
+                copy.position,
+                "it has no place on the device",
+            ));
+        }
+        Ok(())
     }
 
     /// Writes copies to their homes, and flushes.

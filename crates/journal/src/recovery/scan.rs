@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::Journal;
+use super::{Damage, Journal};
 use crate::format::checksum::crc32;
 use crate::format::commit::Commit;
 use crate::format::features::INCOMPAT_FAST_COMMIT;
@@ -54,10 +54,22 @@ pub struct Scan {
     pub revokes: Vec<(u32, Sequence)>,
     /// How it ended.
     pub ending: Ending,
+    /// The damage that hides what comes behind `end`; `None` where the log ends there.
+    pub cut_short: Option<String>,
 }
 
-/// Looks at every record from the tail on.
-pub(super) fn scan(journal: &Journal<'_>, home_blocks: u64) -> Result<Scan> {
+impl Scan {
+    /// Leaves out a transaction and all behind it.
+    pub(super) fn cut(&mut self, at: Sequence, why: &Error) {
+        self.copies.retain(|copy| at.is_after(copy.sequence));
+        self.revokes.retain(|(_, sequence)| at.is_after(*sequence));
+        self.end = at;
+        self.cut_short = Some(why.to_string());
+    }
+}
+
+/// Looks at every record from the tail on. With [`Damage::Skip`] the log ends before the transaction that is damaged.
+pub(super) fn scan(journal: &Journal<'_>, home_blocks: u64, damage: Damage) -> Result<Scan> {
     let sb = journal.superblock();
     let mut scanner = Scanner {
         journal,
@@ -72,14 +84,26 @@ pub(super) fn scan(journal: &Journal<'_>, home_blocks: u64) -> Result<Scan> {
             copies: Vec::new(),
             revokes: Vec::new(),
             ending: Ending::Empty,
+            cut_short: None,
         },
+        damage,
         transaction_checksum: !0,
         has_bad_tail: None,
         last_seconds: 0,
     };
     if !sb.is_empty() {
         scanner.scan.ending = Ending::Commit;
-        while scanner.record()? {}
+        loop {
+            match scanner.record() {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error @ Error::Corrupt { .. }) if damage == Damage::Skip => {
+                    scanner.scan.cut_short = Some(error.to_string());
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+        }
         scanner.refuse_fast_commits()?;
     }
     let mut scan = scanner.scan;
@@ -96,6 +120,7 @@ struct Scanner<'s, 'd> {
     walked: u64,
     complete: (usize, usize),
     scan: Scan,
+    damage: Damage,
     /// Checksum v1 of the transaction so far.
     transaction_checksum: u32,
     /// A descriptor or revoke block of this transaction whose checksum is wrong.
@@ -203,8 +228,11 @@ impl Scanner<'_, '_> {
                 Ending::Checksum
             });
         }
-        for copy in &self.scan.copies[self.complete.0..] {
-            self.check_home(copy)?;
+        // With damage, copies without a home are left out one by one.
+        if self.damage == Damage::Refuse {
+            for copy in &self.scan.copies[self.complete.0..] {
+                self.journal.check_home(copy, self.home_blocks)?;
+            }
         }
         self.last_seconds = commit.seconds;
         self.transaction_checksum = !0;
@@ -212,21 +240,6 @@ impl Scanner<'_, '_> {
         self.scan.end = self.scan.end.next();
         self.advance(1);
         Ok(true)
-    }
-
-    fn check_home(&self, copy: &Copy) -> Result<()> {
-        let place = if copy.home >= self.home_blocks {
-            "past the file system's end"
-        } else if self.journal.device().map().is_own(copy.home) {
-            "inside the journal itself"
-        } else {
-            return Ok(());
-        };
-        let what = format!(
-            "transaction {} has a copy of block {}, {place}",
-            copy.sequence, copy.home
-        );
-        Err(Error::corrupt(copy.position, what))
     }
 
     /// Fast commits behind the last transaction are changes that only a driver that knows them can make.

@@ -134,6 +134,7 @@ fn verdicts_on_damaged_indexes_are_those_of_e2fsck_and_repair_keeps_the_names() 
             found += 1;
             let memory = MemoryDevice::from_bytes(bytes);
             let options = backstitch_ext::repair::Options {
+                guess_geometry: false,
                 mode: backstitch_ext::repair::Mode::All,
                 now_seconds: 1_700_000_000,
                 check: Default::default(),

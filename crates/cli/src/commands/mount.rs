@@ -251,7 +251,6 @@ fn mount_engine(
             return Err(Error::at_path("mount", image, why).exit(USAGE));
         }
     };
-    mount_point::check_empty(dir, options.non_empty)?;
     let mut wanted = MountOptions {
         read_only: options.read_only,
         ordering,
@@ -284,6 +283,11 @@ fn mount_engine(
         None if options.raw => &raw,
         None => &Ext2,
     };
+    // What is no file system of ours is said first.
+    layout
+        .block_bytes(&*device)
+        .map_err(|error| Error::at_path("mount", image, error))?;
+    mount_point::check_empty(dir, options.non_empty)?;
     Engine::mount_with_journal(device, journal, layout, &wanted)
         .map_err(|error| Error::at_path("mount", image, error))
 }

@@ -145,7 +145,8 @@ fn write_raw(device: &dyn BlockDevice, mut raw: RawSuperblock) -> Result<()> {
 
 /// A block, whole.
 fn read_block(device: &dyn BlockDevice, sb: &Superblock, block: u64) -> Result<Vec<u8>> {
-    if !sb.is_valid_block(block) {
+    // Block 0 is never a pointer's, but it may hold the superblock, which journals have copies of.
+    if block != 0 && !sb.is_valid_block(block) {
         let what = format!("block {block} does not exist");
         return Err(Error::corrupt("journal", what));
     }

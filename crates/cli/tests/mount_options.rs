@@ -49,6 +49,11 @@ impl Mount {
 
     fn clear(&self) {
         assert_eq!(self.bench.line("umount mnt").code, 1);
+        // A lazy unmount takes a moment on a busy machine.
+        let is_dead = || std::fs::read_dir(self.path("")).is_err();
+        while is_dead() {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
     }
 
     fn path(&self, name: &str) -> PathBuf {

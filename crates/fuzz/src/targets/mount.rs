@@ -45,8 +45,12 @@ pub fn run(bytes: &[u8]) {
         session.perform(operation);
     }
     drop(session);
+    let gave_up = engine.read_only_reason().filter(|_| !options.read_only);
     let unmounted = engine.unmount();
     drop(engine);
+    if was_clean && how < 0xf0 {
+        assert_eq!(gave_up, None, "of a clean image");
+    }
     if let (true, Ok(())) = (was_clean, unmounted) {
         clean(&*device);
     }

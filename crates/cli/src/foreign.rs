@@ -4,11 +4,11 @@ use crate::error::Error;
 use backstitch_device::BlockDevice;
 use backstitch_device::signature::{self, Kind, Signature};
 use backstitch_ext::format::Superblock;
-use backstitch_ext::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use backstitch_ext::format::superblock::{MAGIC, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use std::path::Path;
 
 /// Where ext2's magic is in its superblock.
-const MAGIC_AT: usize = 0x38;
+const MAGIC_AT: u64 = 0x38;
 
 /// What a device holds, as far as it is recognised; a device that cannot be read holds nothing that is.
 pub(crate) fn found(device: &dyn BlockDevice) -> Option<&'static Signature> {
@@ -25,11 +25,16 @@ pub(crate) fn explained(
 ) -> Error {
     let shown = image.display().to_string();
     let plain = Error::at_path(what, image, error);
-    let mut bytes = [0; SUPERBLOCK_SIZE];
-    let read = device.read(SUPERBLOCK_OFFSET, &mut bytes);
-    if read.is_ok() && bytes[MAGIC_AT..MAGIC_AT + 2] == [0x53, 0xef] {
-        let superblock = Superblock::parse(&bytes, device.size_bytes());
-        let is_unread = superblock.is_ok_and(|superblock| !superblock.read_support().is_empty());
+    let mut magic = [0; 2];
+    let has_magic = device
+        .read(SUPERBLOCK_OFFSET + MAGIC_AT, &mut magic)
+        .is_ok();
+    if has_magic && magic == MAGIC.to_le_bytes() {
+        let mut bytes = [0; SUPERBLOCK_SIZE];
+        // What is too short for a superblock has no feature that somebody else could read.
+        let is_unread = device.read(SUPERBLOCK_OFFSET, &mut bytes).is_ok()
+            && Superblock::parse(&bytes, device.size_bytes())
+                .is_ok_and(|superblock| !superblock.read_support().is_empty());
         return match is_unread {
             true => plain.hint(format!(
                 "the kernel's ext4 driver reads it: mount -t ext4 {shown} DIR"

@@ -272,7 +272,6 @@ fn mount_engine(
             return Err(Error::at_path("mount", image, why).exit(USAGE));
         }
     };
-    mount_point::check_empty(dir, options.non_empty)?;
     let mut wanted = MountOptions {
         read_only: options.read_only,
         ordering,
@@ -305,6 +304,11 @@ fn mount_engine(
         None if options.raw => &raw,
         None => &Ext2,
     };
+    // What is no file system of ours is said first.
+    layout
+        .block_bytes(&*device)
+        .map_err(|error| foreign::explained("mount", image, &*device, error))?;
+    mount_point::check_empty(dir, options.non_empty)?;
     Engine::mount_with_journal(device.clone(), journal, layout, &wanted)
         .map_err(|error| foreign::explained("mount", image, &*device, error))
 }

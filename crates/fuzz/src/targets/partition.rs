@@ -52,9 +52,10 @@ fn disk(input: &mut Input<'_>, how: u8) -> Vec<u8> {
         let end = (at + bytes.len()).min(disk.len());
         disk[at..end].copy_from_slice(&bytes[..end - at]);
     }
-    if how & 1 != 0 {
-        disk.get_mut(510..512)
-            .map(|end| end.copy_from_slice(&[0x55, 0xaa]));
+    if how & 1 != 0
+        && let Some(end) = disk.get_mut(510..512)
+    {
+        end.copy_from_slice(&[0x55, 0xaa]);
     }
     if how & 2 != 0 {
         let sector_bytes = if how & 4 == 0 { SECTOR_BYTES } else { 4096 };

@@ -286,6 +286,38 @@ impl Walk<'_> {
         Ok(())
     }
 
+    /// Whether a block follows the last one on the device as in the file, as nearly all do.
+    fn is_in_line(&self, block: u64) -> bool {
+        self.runs.last().is_some_and(|run| {
+            let is_next = u64::from(run.position + run.blocks) == self.next;
+            is_next && run.block + u64::from(run.blocks) == block
+        })
+    }
+
+    /// Leaves a gap where a block was claimed before.
+    fn take_back(&mut self, block: u64) {
+        let has =
+            |run: &JournalRun| (run.block..run.block + u64::from(run.blocks)).contains(&block);
+        let Some(index) = self.runs.iter().position(has) else {
+            return;
+        };
+        let run = self.runs.remove(index);
+        let before = (block - run.block) as u32;
+        let parts = [
+            JournalRun {
+                blocks: before,
+                ..run
+            },
+            JournalRun {
+                position: run.position + before + 1,
+                block: block + 1,
+                blocks: run.blocks - before - 1,
+            },
+        ];
+        let parts = parts.into_iter().filter(|part| part.blocks > 0);
+        self.runs.splice(index..index, parts);
+    }
+
     /// What a pointer leads to: `depth` levels of indirect blocks, then the file's.
     fn pointer(&mut self, block: u64, depth: usize) -> Result<()> {
         if self.next >= self.blocks {
@@ -295,10 +327,14 @@ impl Walk<'_> {
         if block == 0 {
             return self.fault(depth, format!("its block {next} is a hole"));
         }
-        if self.faults == Faults::LeaveOut
-            && (!self.sb.is_valid_block(block) || !self.seen.insert(block))
-        {
-            return self.fault(depth, format!("its block {next} is at {block}"));
+        if self.faults == Faults::LeaveOut {
+            let is_valid = self.sb.is_valid_block(block);
+            let is_new = is_valid && self.seen.insert(block);
+            if is_valid && !is_new && depth == 0 && self.is_in_line(block) {
+                self.take_back(block);
+            } else if !is_new {
+                return self.fault(depth, format!("its block {next} is at {block}"));
+            }
         }
         if depth == 0 {
             return self.add(block, 1);

@@ -135,9 +135,9 @@ impl Superblock {
         };
         set(&mut raw.s_blocksize, "s_blocksize", block_bytes);
         set(&mut raw.s_first, "s_first", position + 1);
-        if raw.s_maxlen.get() > blocks || raw.s_maxlen.get() < MIN_BLOCKS.min(blocks) {
-            set(&mut raw.s_maxlen, "s_maxlen", blocks);
-        } else if (raw.s_maxlen.get()..blocks).contains(&raw.s_start.get()) {
+        let length = raw.s_maxlen.get();
+        let is_possible = (MIN_BLOCKS.min(blocks)..=blocks).contains(&length);
+        if !is_possible || (length..blocks).contains(&raw.s_start.get()) {
             set(&mut raw.s_maxlen, "s_maxlen", blocks);
         }
         let is_second = raw.s_header.h_blocktype.get() == BlockKind::SuperblockV2.number();

@@ -67,6 +67,13 @@ pub(super) fn compare<B: Source + ?Sized, A: Source + ?Sized>(
     Ok(losses)
 }
 
+/// The number of names that can be reached from the root.
+pub(super) fn reached<S: Source + ?Sized>(source: &S, facts: &Facts) -> Result<u64, CheckError> {
+    let mut names = 0;
+    walk(source, facts, &mut |_| names += 1)?;
+    Ok(names)
+}
+
 /// Shows the path of every name below the root that leads to an inode in use, each directory once.
 fn walk<S: Source + ?Sized>(
     source: &S,

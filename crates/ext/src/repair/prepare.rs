@@ -4,14 +4,15 @@
 //!
 //! A geometry is *confirmed* if the superblock makes sense or if one of its backups does. Only
 //! confirmed geometries are tried: the superblock as it is, and the backups where the damage is more
-//! than a stale backup would explain or where the two disagree. The one under which the most inodes
-//! have a name is taken, and of those the one with the fewest faults. Counting faults alone would
+//! than a stale backup would explain or where the two disagree. The one under which the most names can
+//! be reached is taken, and of those the one with the fewest faults. Counting faults alone would
 //! prefer a misreading under which the image looks empty, for there is little to be wrong with it.
 //!
 //! Where nothing is confirmed a geometry can be computed from what fields are left and from the size
 //! of the device. That is a guess: it is made only when asked for
 //! ([`Options::guess_geometry`](super::Options)).
 
+use super::losses;
 use super::overlay::Overlay;
 use super::trials::Trial;
 use super::{Log, MAX_FINDINGS};
@@ -58,6 +59,7 @@ pub(super) fn choose(
         for backup in &backups {
             trials.push(Trial::Backup(*backup, false));
             trials.push(Trial::Backup(*backup, true));
+            trials.push(Trial::BackupBesideReserved(*backup));
         }
         best = best.or_better(image, &trials)?;
     }
@@ -132,7 +134,9 @@ impl<'d> Candidate<'d> {
 struct Score {
     /// Whether the check could look at files at all.
     is_readable: bool,
-    /// Inodes in use that have a name.
+    /// Names that can be reached from the root.
+    reached: u64,
+    /// Inodes in use that have a name, where the root itself is what was damaged.
     named: u64,
     /// Corruptions found, and guesses made.
     faults: u64,
@@ -147,6 +151,7 @@ impl Score {
         };
         let unreadable = |faults| Score {
             is_readable: false,
+            reached: 0,
             named: 0,
             faults,
         };
@@ -154,6 +159,7 @@ impl Score {
             Ok(survey) => match survey.facts {
                 Some(facts) => Score {
                     is_readable: true,
+                    reached: losses::reached(image, &facts).unwrap_or(0),
                     named: facts.named_inodes(),
                     faults: survey.report.count(Kind::Corruption) as u64 + survey.report.omitted,
                 },
@@ -164,8 +170,13 @@ impl Score {
         }
     }
 
-    fn rank(&self) -> (bool, u64, Reverse<u64>) {
-        (self.is_readable, self.named, Reverse(self.faults))
+    fn rank(&self) -> (bool, u64, u64, Reverse<u64>) {
+        (
+            self.is_readable,
+            self.reached,
+            self.named,
+            Reverse(self.faults),
+        )
     }
 }
 

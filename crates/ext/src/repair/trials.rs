@@ -30,6 +30,9 @@ pub(super) enum Trial {
     Computed(u32, bool),
     /// The backup at this place, without or with its descriptors.
     Backup(u64, bool),
+    /// The same without its descriptors, and with the number of blocks kept for descriptors that the
+    /// place of the first bitmap gives.
+    BackupBesideReserved(u64),
 }
 
 impl Trial {
@@ -39,6 +42,10 @@ impl Trial {
             Trial::Backup(at, with_descriptors) => {
                 take(image, log, *at, *with_descriptors)?;
                 Ok(true)
+            }
+            Trial::BackupBesideReserved(at) => {
+                take(image, log, *at, false)?;
+                count_reserved_blocks(image, log)
             }
             Trial::Computed(log_block_size, by_count) => {
                 compute(image, log, *log_block_size, *by_count)

@@ -435,7 +435,8 @@ mod tests {
 
     #[test]
     fn what_can_only_have_one_value_is_mended() {
-        let wrong: [(fn(&mut RawSuperblock), &str); 6] = [
+        type Damage = fn(&mut RawSuperblock);
+        let wrong: [(Damage, &str); 6] = [
             (|raw| raw.s_blocksize = 4096.into(), "s_blocksize was 4096"),
             (|raw| raw.s_first = 2.into(), "s_first was 2"),
             (|raw| raw.s_maxlen = 7.into(), "s_maxlen was 7"),

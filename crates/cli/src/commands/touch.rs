@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// This moment instead of now
     #[arg(short, long, value_name = "MOMENT", value_parser = time::parse, allow_hyphen_values = true)]
     date: Option<Timestamp>,
-    /// This moment, [[CC]YY]MMDDhhmm[.ss]
+    /// This moment: MMDDhhmm, if wanted with CCYY or YY before it and .ss behind it
     #[arg(short = 't', value_name = "STAMP", value_parser = time::parse_stamp, conflicts_with = "date")]
     stamp: Option<Timestamp>,
     /// The times of this file, which is the host's or IMAGE:/path

@@ -8,7 +8,7 @@
 //!
 //! # When
 //!
-//! [`write`] is told all changes at once ([`StagedDevice`](crate::StagedDevice)) and returns when the file is whole and
+//! [`write()`] is told all changes at once ([`StagedDevice`](crate::StagedDevice)) and returns when the file is whole and
 //! on stable storage, its name too; the first byte is overwritten after that. So at any moment of a power cut the file restores
 //! everything. The header is written last: a file that a power cut left half written is none, and then nothing has been overwritten.
 //!

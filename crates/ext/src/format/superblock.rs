@@ -258,10 +258,15 @@ impl Superblock {
         (1..=self.inodes_count).contains(&inode)
     }
 
-    /// Whether a pointer can lead to this block. Block 0 holds the boot block or the superblock, and
-    /// as a pointer 0 means none.
-    pub fn is_valid_block(&self, block: u64) -> bool {
-        block != 0 && (self.first_data_block..self.blocks_count).contains(&block)
+    /// Whether the block is one of the file system's. That can be block 0, which holds the superblock
+    /// where blocks are larger than 1 KiB.
+    pub fn has_block(&self, block: u64) -> bool {
+        (self.first_data_block..self.blocks_count).contains(&block)
+    }
+
+    /// Whether a pointer can lead to this block. A pointer of 0 means none, so block 0 is no pointer's.
+    pub fn is_valid_pointer(&self, block: u64) -> bool {
+        block != 0 && self.has_block(block)
     }
 
     /// Whether a group starts with a superblock and the descriptor table.

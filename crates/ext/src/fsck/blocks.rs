@@ -137,7 +137,7 @@ impl<S: Source + ?Sized> Walker<'_, '_, S> {
 
     /// Whether the pointer leads into the file system.
     fn is_in_range(&mut self, walk: &mut Walk, block: u64) -> bool {
-        if self.context.sb.is_valid_block(block) {
+        if self.context.sb.is_valid_pointer(block) {
             return true;
         }
         self.bad_pointer(walk, Code::BlockOutOfRange, block, || {

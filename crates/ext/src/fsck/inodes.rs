@@ -420,7 +420,7 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
                 None => reserved::resize_blocks(self.context, inode)?,
             };
             let root = inode.block[inode::DOUBLE_INDIRECT].into();
-            if root != 0 && self.context.sb.is_valid_block(root) && !self.used.insert(root) {
+            if root != 0 && self.context.sb.is_valid_pointer(root) && !self.used.insert(root) {
                 self.add(Code::BlockClaimedTwice, number, || {
                     format!("block {root} is claimed by another pointer too")
                 });
@@ -455,7 +455,7 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
     fn use_attribute_block(&mut self, number: u32, inode: &Inode) -> u64 {
         let block = inode.file_acl;
         let is_reserved = number < self.context.sb.first_inode && number != ROOT_INODE;
-        if block == 0 || is_reserved && !self.context.sb.is_valid_block(block) {
+        if block == 0 || is_reserved && !self.context.sb.is_valid_pointer(block) {
             // Nobody ever looks for attributes of the reserved ones.
             return 0;
         }
@@ -465,7 +465,7 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
             });
             return 0;
         }
-        if !self.context.sb.is_valid_block(block) {
+        if !self.context.sb.is_valid_pointer(block) {
             self.add(Code::BlockOutOfRange, number, || {
                 format!("its attribute block {block} does not exist")
             });

@@ -58,7 +58,7 @@ pub(crate) fn find<S: Source + ?Sized>(
     copy: &Copy,
 ) -> Result<Result<JournalMap, LayoutError>, CheckError> {
     let read = |block: u64| {
-        if !context.sb.is_valid_block(block) {
+        if !context.sb.is_valid_pointer(block) {
             let what = format!("block {block} does not exist");
             return Err(LayoutError::corrupt("journal", what));
         }

@@ -27,7 +27,7 @@ impl<S: Source + ?Sized> Scan<'_, '_, S> {
             return Ok(false);
         }
         let mut pointers = inode.block.iter().filter(|pointer| **pointer != 0);
-        let is_free = |block: u64| sb.is_valid_block(block) && self.used.bits_from(block) & 1 == 0;
+        let is_free = |block: u64| sb.is_valid_pointer(block) && self.used.bits_from(block) & 1 == 0;
         if !pointers.all(|pointer| is_free((*pointer).into())) {
             return Ok(false);
         }
@@ -77,7 +77,7 @@ impl<S: Source + ?Sized> Scan<'_, '_, S> {
             let first = u64::from(inode.block[0]);
             let has_more = inode.block[1..].iter().any(|pointer| *pointer != 0);
             if size >= u64::from(self.context.sb.block_size)
-                || !self.context.sb.is_valid_block(first)
+                || !self.context.sb.is_valid_pointer(first)
                 || has_more
             {
                 return Ok(Some(format!(

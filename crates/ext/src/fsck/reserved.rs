@@ -54,7 +54,7 @@ pub(super) fn check_resize_inode<S: Source + ?Sized>(
     let is_sound = differing.is_empty();
     for (block, slot, target) in differing {
         let what = || format!("pointer {slot} of its indirect block {block} is {target}");
-        if target == 0 || context.sb.is_valid_block(target) {
+        if target == 0 || context.sb.is_valid_pointer(target) {
             notes.add(Code::ResizeInodeInvalid, place, what);
         } else {
             findings.add(Code::ResizeInodeInvalid, place, what);
@@ -76,7 +76,7 @@ fn wrong_inode(sb: &Superblock, inode: &Inode) -> Option<&'static str> {
     if (0..POINTERS).any(|index| index != DOUBLE_INDIRECT && inode.block[index] != 0) {
         return Some("has pointers besides the double indirect one");
     }
-    if tree == 0 || !sb.is_valid_block(tree) || inode.links == 0 || inode.mode & 0o100_000 == 0 {
+    if tree == 0 || !sb.is_valid_pointer(tree) || inode.links == 0 || inode.mode & 0o100_000 == 0 {
         return Some("is no regular file with a double indirect block");
     }
     None
@@ -159,14 +159,14 @@ pub(super) fn resize_blocks<S: Source + ?Sized>(
 ) -> Result<u64, CheckError> {
     let sb = context.sb;
     let tree = u64::from(inode.block[DOUBLE_INDIRECT]);
-    if tree == 0 || !sb.is_valid_block(tree) {
+    if tree == 0 || !sb.is_valid_pointer(tree) {
         return Ok(0);
     }
     let (mut scratch, mut below, mut blocks) = (Vec::new(), Vec::new(), 1);
     let bytes = context.block(tree, &mut scratch)?;
     for slot in 0..context.block_size() / 4 {
         let indirect = pointer(bytes, slot);
-        if indirect != 0 && sb.is_valid_block(indirect) {
+        if indirect != 0 && sb.is_valid_pointer(indirect) {
             let backups = context.block(indirect, &mut below)?;
             let used = (0..context.block_size() / 4).filter(|slot| pointer(backups, *slot) != 0);
             blocks += 1 + used.count() as u64;

@@ -83,7 +83,7 @@ impl<'a, S: Source + ?Sized> Context<'a, S> {
 
     /// Whether a block belongs to the file system itself: superblocks, descriptors, bitmaps, inode tables.
     pub(crate) fn is_metadata(&self, block: u64) -> bool {
-        if !self.sb.is_valid_block(block) {
+        if !self.sb.is_valid_pointer(block) {
             return false;
         }
         let group = self.sb.group_of_block(block);

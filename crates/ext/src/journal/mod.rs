@@ -146,7 +146,7 @@ fn write_raw(device: &dyn BlockDevice, mut raw: RawSuperblock) -> Result<()> {
 /// A block, whole.
 fn read_block(device: &dyn BlockDevice, sb: &Superblock, block: u64) -> Result<Vec<u8>> {
     // No pointer leads to block 0, but it may hold the superblock, which journals have copies of.
-    if !(sb.first_data_block..sb.blocks_count).contains(&block) {
+    if !sb.has_block(block) {
         let what = format!("block {block} does not exist");
         return Err(Error::corrupt("journal", what));
     }

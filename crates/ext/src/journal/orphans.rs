@@ -233,7 +233,7 @@ impl Edit<'_> {
 
     /// Refuses a block that no inode can have.
     fn check_claim(&self, number: u32, block: u64) -> Result<()> {
-        match self.sb.is_valid_block(block) && !self.is_metadata(block) {
+        match self.sb.is_valid_pointer(block) && !self.is_metadata(block) {
             true => Ok(()),
             false => Err(corrupt(number, &format!("it claims block {block}"))),
         }

@@ -262,7 +262,7 @@ impl Walk<'_> {
             return Ok(());
         }
         let last = first.checked_add(count - 1);
-        if !self.sb.is_valid_block(first) || !last.is_some_and(|last| self.sb.is_valid_block(last))
+        if !self.sb.is_valid_pointer(first) || !last.is_some_and(|last| self.sb.is_valid_pointer(last))
         {
             let next = self.next;
             return self.corrupt(format!(
@@ -328,7 +328,7 @@ impl Walk<'_> {
             return self.fault(depth, format!("its block {next} is a hole"));
         }
         if self.faults == Faults::LeaveOut {
-            let is_valid = self.sb.is_valid_block(block);
+            let is_valid = self.sb.is_valid_pointer(block);
             let is_new = is_valid && self.seen.insert(block);
             if is_valid && !is_new && depth == 0 && self.is_in_line(block) {
                 self.take_back(block);

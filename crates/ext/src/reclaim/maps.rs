@@ -288,7 +288,7 @@ impl Ext {
         }
         let pointers = self.pointers_per_block() as usize;
         let checked = |block: u64| {
-            if self.sb.is_valid_block(block) {
+            if self.sb.is_valid_pointer(block) {
                 Ok(block)
             } else {
                 Err(corrupt(

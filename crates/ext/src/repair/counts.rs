@@ -51,7 +51,7 @@ impl Fixer<'_, '_> {
         }
         let (mut blocks, _) = self.extent(number)?;
         let parsed = self.inode(number)?;
-        blocks += u64::from(parsed.file_acl != 0 && self.sb.is_valid_block(parsed.file_acl));
+        blocks += u64::from(parsed.file_acl != 0 && self.sb.is_valid_pointer(parsed.file_acl));
         let has_huge = self.sb.features.has_ro_compat(RO_COMPAT_HUGE_FILE);
         let is_huge = has_huge && parsed.flags & inode::FLAG_HUGE_FILE != 0;
         let per_block = if is_huge {

@@ -197,7 +197,7 @@ impl Fixer<'_, '_> {
         let attributes = u32::from(parsed.file_acl != 0) * (self.sb.block_size / 512);
         let first = u64::from(parsed.block[0]);
         let has_block = parsed.sectors > attributes
-            && self.sb.is_valid_block(first)
+            && self.sb.is_valid_pointer(first)
             && parsed.block[1..].iter().all(|pointer| *pointer == 0);
         let end = |target: &[u8]| target.iter().position(|byte| *byte == 0);
         let slow = match has_block {

@@ -108,7 +108,7 @@ impl<'a, 'd> Fixer<'a, 'd> {
                 block = other;
             }
         }
-        if level == 0 || !self.sb.is_valid_block(block) {
+        if level == 0 || !self.sb.is_valid_pointer(block) {
             return Ok(());
         }
         let before = self.block(block)?;
@@ -132,7 +132,7 @@ impl<'a, 'd> Fixer<'a, 'd> {
         }
         let (mut blocks, mut end) = (0, 0);
         self.each_pointer(&mut bytes, &mut |fixer, pointer| {
-            if !fixer.sb.is_valid_block(pointer.block) {
+            if !fixer.sb.is_valid_pointer(pointer.block) {
                 return Ok(Verdict::Pass);
             }
             blocks += 1;
@@ -160,7 +160,7 @@ impl<'a, 'd> Fixer<'a, 'd> {
             is_found |= pointer.block == block;
             let is_new = pointer.level > 0 && seen.insert(pointer.block);
             Ok(
-                match fixer.sb.is_valid_block(pointer.block) && is_new && !is_found {
+                match fixer.sb.is_valid_pointer(pointer.block) && is_new && !is_found {
                     true => Verdict::Keep,
                     false => Verdict::Pass,
                 },
@@ -178,7 +178,7 @@ impl<'a, 'd> Fixer<'a, 'd> {
                 continue;
             }
             self.each_pointer(&mut bytes, &mut |fixer, pointer| {
-                if !fixer.sb.is_valid_block(pointer.block) {
+                if !fixer.sb.is_valid_pointer(pointer.block) {
                     return Ok(Verdict::Pass);
                 }
                 fixer.used.insert(pointer.block);
@@ -217,7 +217,7 @@ impl<'a, 'd> Fixer<'a, 'd> {
             let before = bytes.clone();
             if number == RESIZE_INODE {
                 let tree = u64::from(get_u32(&bytes, offset::pointer(DOUBLE_INDIRECT)));
-                if self.sb.is_valid_block(tree)
+                if self.sb.is_valid_pointer(tree)
                     && !claims.all.insert(tree)
                     && found.contains_key(&number)
                 {
@@ -258,7 +258,7 @@ impl<'a, 'd> Fixer<'a, 'd> {
         claims: &mut Claims<'d>,
     ) -> Result<(), CheckError> {
         let inode = Inode::parse(bytes)?;
-        if inode.file_acl != 0 && !self.sb.is_valid_block(inode.file_acl) {
+        if inode.file_acl != 0 && !self.sb.is_valid_pointer(inode.file_acl) {
             put_u32(bytes, offset::FILE_ACL, 0);
             claims.cleared += 1;
         }
@@ -275,7 +275,7 @@ impl<'a, 'd> Fixer<'a, 'd> {
         };
         self.each_pointer(bytes, &mut |fixer, pointer| {
             let is_high = pointer.level == 0 && pointer.logical > highest;
-            if !fixer.sb.is_valid_block(pointer.block) || is_high {
+            if !fixer.sb.is_valid_pointer(pointer.block) || is_high {
                 claims.cleared += 1;
                 return Ok(Verdict::Set(0));
             }
@@ -311,7 +311,7 @@ impl<'a, 'd> Fixer<'a, 'd> {
             (0, _) => true,
             _ => bytes.chunks_exact(4).all(|chunk| {
                 let below = u64::from(get_u32(chunk, 0));
-                below == 0 || self.sb.is_valid_block(below) && !claims.own.contains(&below)
+                below == 0 || self.sb.is_valid_pointer(below) && !claims.own.contains(&below)
             }),
         };
         let copy = if is_own || !is_sensible || claims.budget == 0 {
@@ -380,7 +380,7 @@ impl<'a, 'd> Fixer<'a, 'd> {
     fn indirect(&mut self, bytes: &mut [u8], at: usize) -> Result<Option<u64>, CheckError> {
         let known = u64::from(get_u32(bytes, at));
         if known != 0 {
-            return Ok(self.sb.is_valid_block(known).then_some(known));
+            return Ok(self.sb.is_valid_pointer(known).then_some(known));
         }
         let Some(block) = self.allocate()? else {
             return Ok(None);

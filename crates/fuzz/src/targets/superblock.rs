@@ -47,13 +47,13 @@ fn geometry(sb: &Superblock, device_bytes: u64) {
     for number in groups {
         let first = sb.group_first_block(number);
         let blocks = u64::from(sb.blocks_in_group(number));
-        assert!(sb.is_valid_block(first) && blocks > 0);
+        assert!(sb.has_block(first) && blocks > 0);
         assert_eq!(sb.group_of_block(first), number);
         assert_eq!(sb.group_of_block(first + blocks - 1), number);
         assert!(first + blocks <= sb.blocks_count);
         let (block, offset) = group::descriptor_location(sb, number);
         assert!(offset + sb.desc_size as usize <= sb.block_size as usize);
-        assert!(sb.is_valid_block(block) || has_table_in_pieces);
+        assert!(sb.is_valid_pointer(block) || has_table_in_pieces);
         // With `meta_bg`, which cannot be mounted, the table is not where it is otherwise.
         let own = sb.super_blocks_in_group(number);
         assert!(own <= sb.blocks_per_group || has_table_in_pieces);
@@ -75,10 +75,10 @@ fn descriptors(sb: &Superblock, mut bytes: &[u8]) {
             let first = sb.group_first_inode(number);
             for inode in [first, first + sb.inodes_per_group - 1] {
                 let (block, _) = descriptor.inode_location(sb, inode);
-                assert!(sb.is_valid_block(block), "inode {inode} in block {block}");
+                assert!(sb.is_valid_pointer(block), "inode {inode} in block {block}");
             }
-            assert!(sb.is_valid_block(descriptor.block_bitmap));
-            assert!(sb.is_valid_block(descriptor.inode_bitmap));
+            assert!(sb.is_valid_pointer(descriptor.block_bitmap));
+            assert!(sb.is_valid_pointer(descriptor.inode_bitmap));
         }
         bytes = bytes.get(sb.desc_size as usize..).unwrap_or(&[]);
     }

@@ -208,79 +208,129 @@ fn an_undamaged_image_of_every_kind_keeps_everything() {
     }
 }
 
-/// Logs of which something can be replayed, however they are found.
-#[test]
-fn a_damaged_journal_is_replayed_as_far_as_it_is_sound() {
-    require!("backstitch", "mke2fs", "e2fsck", "debugfs");
+/// Judges damage made by hand in an image of a kind; `None` where that kind cannot be made here.
+fn judged(kind: &str, damage: &dyn Fn(&Base, &File) -> Vec<String>) -> Option<Judgement> {
     let place = Place::new();
     let (bases, memory) = (Bases::new(&place), Memory::new(MEMORY_BYTES));
     let bench = Bench {
         dir: place.dir("bench"),
         memory: &memory,
     };
-    let index = KINDS.iter().position(|kind| kind.name == "ext3-crash-1k");
-    let Some(base) = bases.get(index.expect("no such kind")) else {
-        return;
-    };
-    let spot = |class| base.atlas.spots[&class][0].offset;
-    let (journal, copy) = (spot(Part::JournalSuperblock), spot(Part::JournalIndirect));
-    let cases: [(&str, u64, Vec<u8>); 5] = [
-        ("s_first is 2", journal + 20, vec![0, 0, 0, 2]),
-        ("s_blocksize is 0", journal + 12, vec![0; 4]),
-        (
-            "a pointer is missing behind the log",
-            copy + 800,
-            vec![0; 4],
-        ),
-        ("the superblock is lost", 1024, vec![0; 1024]),
-        (
-            "it is not said that there is a log",
-            1024 + 96,
-            vec![2, 0, 0, 0],
-        ),
-    ];
+    let index = KINDS.iter().position(|known| known.name == kind);
+    let base = bases.get(index.expect("no such kind"))?;
+    Some(bench.judge_damage(base, &|file| damage(base, file), true))
+}
+
+/// Bytes that damage puts somewhere.
+type Case = (&'static str, fn(&Base) -> u64, Vec<u8>);
+
+/// Damages an image in one place after the other; whatever it is, all must be kept.
+fn expect_everything_kept(kind: &str, cases: &[Case]) {
     for (what, offset, bytes) in cases {
-        let damage = |file: &File| {
-            file.write_all_at(&bytes, offset).expect("cannot write");
-            vec![what.to_owned()]
+        let damage = |base: &Base, file: &File| {
+            let written = file.write_all_at(bytes, offset(base));
+            written.expect("cannot write");
+            vec![(*what).to_owned()]
         };
-        let judgement = bench.judge_damage(base, &damage, true);
+        let Some(judgement) = judged(kind, &damage) else {
+            return;
+        };
         assert_eq!(
             (judgement.ours.named, judgement.faults.len()),
             (judgement.whole, 0),
-            "{}\n{}",
+            "{kind}: {}\n{}",
             judgement.line(),
             judgement.repair.output
         );
     }
 }
 
+fn journal(base: &Base) -> u64 {
+    base.atlas.spots[&Part::JournalSuperblock][0].offset
+}
+
+fn journal_pointers(base: &Base) -> u64 {
+    base.atlas.spots[&Part::JournalIndirect][0].offset
+}
+
+/// Logs of which something can be replayed, however they are found.
+#[test]
+fn a_damaged_journal_is_replayed_as_far_as_it_is_sound() {
+    require!("backstitch", "mke2fs", "e2fsck", "debugfs");
+    let cases: [Case; 6] = [
+        ("s_first is 2", |base| journal(base) + 20, vec![0, 0, 0, 2]),
+        ("s_blocksize is 0", |base| journal(base) + 12, vec![0; 4]),
+        (
+            "an unknown feature, and 65 users",
+            |base| journal(base) + 40,
+            [&[0, 0, 2, 1][..], &[0; 20], &[0, 0, 0, 65]].concat(),
+        ),
+        (
+            "a pointer is missing behind the log",
+            |base| journal_pointers(base) + 800,
+            vec![0; 4],
+        ),
+        ("the superblock is lost", |_| 1024, vec![0; 1024]),
+        (
+            "it is not said that there is a log",
+            |_| 1024 + 96,
+            vec![2, 0, 0, 0],
+        ),
+    ];
+    expect_everything_kept("ext3-crash-1k", &cases);
+}
+
+/// A log is replayed although fields of the superblock contradict each other, and no backup helps.
+#[test]
+fn a_log_is_found_under_a_superblock_that_contradicts_itself() {
+    require!("backstitch", "mke2fs", "e2fsck", "debugfs");
+    let cases: [Case; 3] = [
+        ("s_inodes_count is 1", |_| 1024, vec![1, 0, 0, 0]),
+        ("s_inodes_per_group is 8", |_| 1024 + 40, vec![8, 0, 0, 0]),
+        (
+            "there is no journal, but it must be replayed",
+            |_| 1024 + 92,
+            vec![0x38, 0, 0, 0],
+        ),
+    ];
+    expect_everything_kept("ext3-crash-2k-orphans", &cases);
+    expect_everything_kept("ext3-our-crash-full", &cases[..2]);
+}
+
 /// Of two places in the log that claim one block, the one in line with its neighbours has it.
 #[test]
 fn a_block_that_a_journal_has_twice_is_read_where_it_belongs() {
     require!("backstitch", "mke2fs", "e2fsck", "debugfs");
-    let place = Place::new();
-    let (bases, memory) = (Bases::new(&place), Memory::new(MEMORY_BYTES));
-    let bench = Bench {
-        dir: place.dir("bench"),
-        memory: &memory,
-    };
-    let index = KINDS.iter().position(|kind| kind.name == "ext3-crash-1k");
-    let Some(base) = bases.get(index.expect("no such kind")) else {
-        return;
-    };
-    let pointers = base.atlas.spots[&Part::JournalIndirect][0].offset;
     for (wrong, right) in [(2, 6), (1, 2), (9, 4)] {
-        let damage = |file: &File| {
-            let mut pointer = [0; 4];
+        let damage = |base: &Base, file: &File| {
+            let (pointers, mut pointer) = (journal_pointers(base), [0; 4]);
             let done = file
                 .read_exact_at(&mut pointer, pointers + 4 * right)
                 .and_then(|()| file.write_all_at(&pointer, pointers + 4 * wrong));
             done.expect("cannot change an image");
             vec![format!("pointer {wrong} of the journal is pointer {right}")]
         };
-        let judgement = bench.judge_damage(base, &damage, true);
+        let Some(judgement) = judged("ext3-crash-1k", &damage) else {
+            return;
+        };
         assert!(judgement.faults.is_empty(), "{}", judgement.line());
+    }
+}
+
+/// Where the superblock is lost, a backup serves although it names another group than its own.
+#[test]
+fn a_backup_is_known_by_its_place() {
+    require!("backstitch", "mke2fs", "e2fsck", "debugfs");
+    let damage = |_: &Base, file: &File| {
+        let done = file
+            .write_all_at(&[0; 1024], 1024)
+            .and_then(|()| file.write_all_at(&[9, 0], (8193 << 10) + 90));
+        done.expect("cannot change an image");
+        vec!["no superblock; its backup says group 9".to_owned()]
+    };
+    if let Some(judgement) = judged("ext2-1k", &damage) {
+        let kept = (judgement.ours.named, judgement.faults.len());
+        assert_eq!(kept, (judgement.whole, 0), "{}", judgement.line());
     }
 }
 
@@ -296,8 +346,8 @@ fn a_check_tells_why_a_journal_cannot_be_replayed() {
     };
     let image = place.dir("bench").join("damaged.img");
     let file = base.copy(&image);
-    let journal = base.atlas.spots[&Part::JournalSuperblock][0].offset;
-    file.write_all_at(&[0; 4], journal).expect("cannot write");
+    file.write_all_at(&[0; 4], journal(base))
+        .expect("cannot write");
     let outcome = run(backstitch().args(["fsck", "-n"]).arg(&image));
     assert_eq!(outcome.code, Some(4), "{}", outcome.describe());
     let text = outcome.text();

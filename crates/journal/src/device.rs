@@ -137,6 +137,12 @@ impl JournalMap {
         &self.runs
     }
 
+    /// Whether some of its blocks are missing.
+    pub fn has_gaps(&self) -> bool {
+        let mapped: u64 = self.runs.iter().map(|run| u64::from(run.blocks)).sum();
+        mapped < u64::from(self.blocks)
+    }
+
     /// Where a block is on the device; `None` past the journal's end and in a gap.
     pub fn block(&self, position: u32) -> Option<u64> {
         let at = self.runs.partition_point(|run| run.position <= position);
@@ -272,6 +278,7 @@ mod tests {
     #[test]
     fn what_is_left_of_a_map_can_be_used() {
         let map = JournalMap::with_gaps(vec![run(0, 100, 3), run(5, 50, 2)], 9).unwrap();
+        assert!(map.has_gaps());
         let found: Vec<_> = [0, 2, 3, 4, 5, 6, 7, 8].map(|at| map.block(at)).to_vec();
         let expected = [
             Some(100),

@@ -287,6 +287,7 @@ fn found_damaged<'d>(
         let JournalLocation::Inside(map) = &place.location else {
             return found(device, journal_device, host);
         };
+        let map = map.clone();
         let blocks = JournalDevice::new(device, place.block_bytes, map.clone());
         let tried = Journal::open_damaged(blocks).and_then(|(journal, corrections)| {
             // Where there is nothing to be replayed, features that cannot be are no hindrance.
@@ -311,7 +312,15 @@ fn found_damaged<'d>(
                 }
             }
             Err(error @ JournalError::Device(_)) => return Err(from_journal(error)),
-            Err(error) => drop(first_error.get_or_insert(error)),
+            // Beside damage, a feature that nobody knows is damage too: no other tool replays this log.
+            Err(error @ JournalError::Incompatible { .. }) if map.has_gaps() => {
+                let superblock = map.superblock();
+                let error = JournalError::corrupt(superblock, error.to_string());
+                first_error.get_or_insert(error);
+            }
+            Err(error) => {
+                first_error.get_or_insert(error);
+            }
         }
     }
     match (best, first_error) {

@@ -53,7 +53,7 @@ impl Tree {
                 }
                 let digest = *known
                     .entry(entry.inode)
-                    .or_insert_with(|| digest(&volume, &target));
+                    .or_insert_with(|| digest(&volume, entry.inode, &target));
                 tree.names.insert(path, digest);
             }
         }
@@ -73,7 +73,7 @@ impl Tree {
     /// How much of `right` is here.
     pub fn kept(&self, right: &Tree) -> Kept {
         let mut elsewhere: HashMap<u128, usize> = HashMap::new();
-        for (path, digest) in &self.names {
+        for (path, digest) in self.names.iter().filter(|(path, _)| path[1..] != *LOST) {
             if right.names.get(path) != Some(digest) {
                 *elsewhere.entry(*digest).or_default() += 1;
             }
@@ -102,11 +102,12 @@ impl Tree {
     }
 }
 
-/// A digest of what a person sees in a file: its type, its contents or where it leads. Blocks of zeros are holes.
-fn digest(volume: &Volume, inode: &Inode) -> u128 {
+/// A digest of what a person sees in a file: its type, its contents or where it leads. Blocks of zeros are holes. What a directory
+/// holds has digests of its own, so a directory is known by its number: another one does not stand for it.
+fn digest(volume: &Volume, number: u32, inode: &Inode) -> u128 {
     let mut seen = vec![inode.kind() as u8];
     match inode.kind() {
-        4 => {}
+        4 => seen.extend_from_slice(&number.to_le_bytes()),
         8 | 10 if !inode.is_fast_link() => {
             let size = inode.size();
             seen.extend_from_slice(&size.to_le_bytes());

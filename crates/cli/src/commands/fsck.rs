@@ -9,11 +9,10 @@ use crate::undo_file::{self, Wanted};
 use backstitch_device::{BlockDevice, OverlayDevice, StagedDevice, Staging};
 use backstitch_ext::Ext2;
 use backstitch_ext::format::JOURNAL_INODE;
-use backstitch_ext::format::superblock::SUPERBLOCK_OFFSET;
 use backstitch_ext::fsck::{
     CheckError, Code, EXIT_OPERATIONAL, Finding, Kind, Location, Options, Report, check,
 };
-use backstitch_ext::repair::{self, Losses, Mode, Outcome, Repair};
+use backstitch_ext::repair::{self, Losses, Mode, Outcome, Repair, ReplaySuperblock};
 use backstitch_journal::recovery::Damage;
 use backstitch_layout::{JournalHost, LayoutKind, RecoveryMark};
 use backstitch_vfs::{LayoutError, journal};
@@ -399,7 +398,7 @@ fn replay(
     };
     let error = match recovered {
         Ok(Some(report)) => return Ok(report.actions()),
-        Ok(None) if !is_unusable => return Ok(Vec::new()),
+        Ok(None) if !is_unusable && !may_look_further(below, damage)? => return Ok(Vec::new()),
         Ok(None) => None,
         Err(error @ backstitch_vfs::Error::Layout(LayoutError::Corrupt { .. }))
             if damage == Damage::Skip =>
@@ -408,11 +407,16 @@ fn replay(
         }
         Err(error) => return Err(error),
     };
-    if let Some(actions) = replay_under_backup(device, is_unusable)? {
+    if let Some(actions) = replay_under_another(device, is_unusable)? {
         return Ok(actions);
     }
     let Some(error) = error else {
-        return Ok(Vec::new());
+        let why = match repair::give_up_replay(below) {
+            Ok(true) => vec!["gave up the journal: no superblock leads to transactions".to_owned()],
+            Ok(false) | Err(CheckError::Format(_)) => Vec::new(),
+            Err(CheckError::Device(error)) => return Err(error.into()),
+        };
+        return Ok(why);
     };
     let mark = RecoveryMark {
         is_damaged: true,
@@ -422,9 +426,18 @@ fn replay(
     Ok(vec![format!("gave up the journal: {error}")])
 }
 
-/// Replays the journal that a backup of the superblock leads to, if there is anything in it, and puts that backup in place: none
-/// of them knows that there is something to be replayed. `None` where no backup helps.
-fn replay_under_backup(
+/// Whether a superblock that names no journal is to be believed less than its mark that one must be replayed.
+fn may_look_further(device: &dyn BlockDevice, damage: Damage) -> backstitch_vfs::Result<bool> {
+    match repair::lacks_its_journal(device) {
+        Ok(lacks) => Ok(lacks && damage == Damage::Skip),
+        Err(CheckError::Device(error)) => Err(error.into()),
+        Err(CheckError::Format(_)) => Ok(false),
+    }
+}
+
+/// Replays the journal that another superblock leads to, if there is anything in it: the one in place with fields derived from its
+/// other fields, or a backup, which then stays in place. `None` where none helps.
+fn replay_under_another(
     device: &Arc<dyn BlockDevice>,
     is_unusable: bool,
 ) -> backstitch_vfs::Result<Option<Vec<String>>> {
@@ -433,21 +446,22 @@ fn replay_under_backup(
         Err(CheckError::Device(error)) => return Err(error.into()),
         Err(CheckError::Format(_)) => return Ok(None),
     };
-    let replays = |on: &dyn BlockDevice, bytes: &[u8]| {
-        on.write(SUPERBLOCK_OFFSET, bytes)?;
-        on.flush()?;
-        journal::recover(on, None, &Ext2, now(), Damage::Skip)
+    let replays = |on: &dyn BlockDevice, superblock: &ReplaySuperblock| {
+        superblock.put(on)?;
+        let report = journal::recover(on, None, &Ext2, now(), Damage::Skip)?;
+        superblock.settle(on)?;
+        Ok::<_, backstitch_vfs::Error>(report)
     };
-    for bytes in superblocks {
-        // First in memory: a backup that leads nowhere changes nothing.
+    for superblock in superblocks {
+        // First in memory: one that leads nowhere changes nothing.
         let trial = OverlayDevice::new(device.clone());
-        let replayed = replays(&trial, &bytes).ok().flatten();
+        let replayed = replays(&trial, &superblock).ok().flatten();
         let replay = replayed.and_then(|report| report.replay);
         if replay.is_none_or(|replay| replay.transactions == 0) {
             continue;
         }
-        let report = replays(&**device, &bytes)?.unwrap_or_default();
-        let mut actions = vec!["took the superblock from a backup, to find the journal".to_owned()];
+        let report = replays(&**device, &superblock)?.unwrap_or_default();
+        let mut actions = vec![superblock.source().to_owned()];
         actions.extend(report.actions());
         return Ok(Some(actions));
     }

@@ -419,6 +419,7 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
                 Some(blocks) => blocks,
                 None => reserved::resize_blocks(self.context, inode)?,
             };
+            walk.end = reserved::resize_end(self.context.sb);
             let root = inode.block[inode::DOUBLE_INDIRECT].into();
             if root != 0 && self.context.sb.is_valid_pointer(root) && !self.used.insert(root) {
                 self.add(Code::BlockClaimedTwice, number, || {

@@ -5,7 +5,7 @@ use super::finding::{Code, Findings, Location};
 use super::source::Source;
 use super::state::Context;
 use crate::format::features::COMPAT_RESIZE_INODE;
-use crate::format::inode::{DOUBLE_INDIRECT, Inode, POINTERS};
+use crate::format::inode::{DIRECT_POINTERS, DOUBLE_INDIRECT, Inode, POINTERS};
 use crate::format::superblock::Superblock;
 use crate::format::{RESIZE_INODE, ROOT_INODE};
 
@@ -120,6 +120,24 @@ fn differing_pointers<S: Source + ?Sized>(
     }
     let blocks = 1 + u64::from(sb.reserved_gdt_blocks) * (1 + backups.len() as u64);
     Ok((result, blocks))
+}
+
+/// The logical block behind the last one that a sound resize inode maps; 0 where it maps none.
+pub(super) fn resize_end(sb: &Superblock) -> u64 {
+    let pointers = sb.block_size / 4;
+    let backups = (1..sb.groups)
+        .filter(|group| sb.has_super(*group))
+        .take(pointers as usize)
+        .count() as u64;
+    let numbers = sb.descriptor_blocks..sb.descriptor_blocks + sb.reserved_gdt_blocks;
+    let last_slot = numbers.map(|number| number % pointers).max();
+    match last_slot {
+        Some(slot) if backups > 0 => {
+            let per_slot = u64::from(pointers);
+            DIRECT_POINTERS as u64 + per_slot * (1 + u64::from(slot)) + backups
+        }
+        _ => 0,
+    }
 }
 
 /// Adds the pointers that are not what they should be: those of `slots`, and zeros elsewhere.

@@ -115,6 +115,15 @@ fn check_fields(sb: &Superblock, raw: &RawSuperblock, findings: &mut Findings) {
             raw.s_log_groups_per_flex
         ));
     }
+    for (name, inode) in quota_inodes(raw) {
+        // The check refuses images with the quota feature, so nothing keeps quotas here. e2fsck takes
+        // such an inode away from its names all the same, if it exists.
+        if (sb.first_inode..=sb.inodes_count).contains(&inode) {
+            wrong(format!(
+                "{name} is {inode}, but the quota feature is missing"
+            ));
+        }
+    }
     if !sb.features.has_compat(COMPAT_RESIZE_INODE) && sb.reserved_gdt_blocks != 0 {
         wrong(format!(
             "{} descriptor blocks reserved without resize_inode",
@@ -132,6 +141,15 @@ fn check_fields(sb: &Superblock, raw: &RawSuperblock, findings: &mut Findings) {
     if has_journal && raw.s_journal_inum.get() != 0 && raw.s_journal_uuid != [0; 16] {
         wrong("the journal is named twice: by its inode, and as one on another device".into());
     }
+}
+
+/// The inodes that are said to hold quotas.
+fn quota_inodes(raw: &RawSuperblock) -> [(&'static str, u32); 3] {
+    [
+        ("s_usr_quota_inum", raw.s_usr_quota_inum.get()),
+        ("s_grp_quota_inum", raw.s_grp_quota_inum.get()),
+        ("s_prj_quota_inum", raw.s_prj_quota_inum.get()),
+    ]
 }
 
 /// Reads the descriptors; `None` where one of them is so wrong that the check must end.

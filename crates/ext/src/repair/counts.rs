@@ -75,7 +75,9 @@ impl Fixer<'_, '_> {
     pub(super) fn sizes(&mut self, found: &ByInode) -> Result<(), CheckError> {
         for (number, codes) in found {
             let is_below = codes.contains(&Code::SizeBelowMapped);
-            if is_below && self.is_trusted {
+            if *number == RESIZE_INODE {
+                self.resize_inode()?;
+            } else if is_below && self.is_trusted {
                 self.cut(*number)?;
             } else {
                 self.stretch(*number)?;

@@ -196,17 +196,22 @@ impl Fixer<'_, '_> {
         put_u32(bytes, offset::SIZE_HIGH, 0);
         let attributes = u32::from(parsed.file_acl != 0) * (self.sb.block_size / 512);
         let first = u64::from(parsed.block[0]);
-        let has_block = parsed.sectors > attributes
-            && self.sb.is_valid_pointer(first)
-            && parsed.block[1..].iter().all(|pointer| *pointer == 0);
+        let takes_blocks = parsed.sectors > attributes && self.sb.is_valid_pointer(first);
         let end = |target: &[u8]| target.iter().position(|byte| *byte == 0);
-        let slow = match has_block {
+        let in_block = match takes_blocks {
             true => end(&self.block(first)?).filter(|length| *length > FAST_SYMLINK_MAX),
             false => None,
         };
+        // A target is in the block if no pointer speaks against it, or if it is there in its length.
+        let is_alone = parsed.block[1..].iter().all(|pointer| *pointer == 0);
+        let slow = in_block.filter(|length| is_alone || *length as u64 == parsed.size);
+        let has_block = takes_blocks && (is_alone || slow.is_some());
         let fast = end(&parsed.inline_bytes()).filter(|length| *length > 0 && !has_block);
         match slow.or(fast) {
             Some(length) => {
+                if slow.is_some() {
+                    (1..POINTERS).for_each(|index| put_u32(bytes, offset::pointer(index), 0));
+                }
                 put_u32(bytes, offset::SIZE, length as u32);
                 done.push(format!("a target of {length} bytes now"));
             }

@@ -43,11 +43,11 @@ mod lost;
 mod overlay;
 mod pointers;
 mod prepare;
+mod replay;
 mod superblock;
 mod tree;
 mod trials;
 
-use crate::format::features::{COMPAT_HAS_JOURNAL, INCOMPAT_RECOVER};
 use crate::format::superblock::{STATE_ERROR, STATE_VALID};
 use crate::format::{FormatError, Superblock};
 use crate::fsck::{self, CheckError, Code, EXIT_CLEAN, EXIT_UNCORRECTED, Report, Survey};
@@ -56,10 +56,10 @@ use fixer::Fixer;
 use overlay::Overlay;
 use serde::Serialize;
 use std::fmt;
-use zerocopy::IntoBytes;
 
 pub use crate::fsck::Location;
 pub use losses::Losses;
+pub use replay::{ReplaySuperblock, give_up_replay, lacks_its_journal, superblocks_for_replay};
 
 /// fsck(8)'s exit status: errors were corrected.
 pub const EXIT_CORRECTED: i32 = 1;
@@ -218,29 +218,6 @@ pub fn repair(device: &dyn BlockDevice, options: &Options) -> Result<Outcome, Ch
         }
     }
     finish(image, log, before.ok(), Some(settled.report), losses)
-}
-
-/// The superblock's backups as a journal is replayed under them that the primary superblock does not lead to: bytes for offset
-/// 1024, which say that the journal must be replayed. None where the primary one is as they are, unless it `is_unusable`.
-///
-/// # Errors
-///
-/// [`CheckError::Device`] where reading fails.
-pub fn superblocks_for_replay(
-    device: &dyn BlockDevice,
-    is_unusable: bool,
-) -> Result<Vec<Vec<u8>>, CheckError> {
-    let image = Overlay::new(device);
-    let mut found = prepare::better_superblocks(&image, is_unusable)?;
-    found.retain(|raw| raw.s_feature_compat.get() & COMPAT_HAS_JOURNAL != 0);
-    Ok(found
-        .into_iter()
-        .map(|mut raw| {
-            let features = raw.s_feature_incompat.get() | INCOMPAT_RECOVER;
-            raw.s_feature_incompat = features.into();
-            raw.as_bytes().to_vec()
-        })
-        .collect())
 }
 
 /// Writes what was worked out, step by step, each stable before the next one.

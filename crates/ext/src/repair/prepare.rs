@@ -222,42 +222,58 @@ fn has_other_words(image: &Overlay<'_>, backups: &[u64]) -> Result<bool, CheckEr
     Ok(words(&own) != words(&other))
 }
 
-/// Where the superblock's backups are: those that say themselves that they are there.
+/// Where the superblock's backups are. Those that say themselves which group's they are come first.
 fn backups(image: &Overlay<'_>) -> Result<Vec<u64>, CheckError> {
-    let mut found = Vec::new();
+    let (mut told, mut placed) = (Vec::new(), Vec::new());
     let end = image.size_bytes().min(SEARCHED_BYTES);
     let mut at = SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64;
-    while at + SUPERBLOCK_SIZE as u64 <= end && found.len() < MAX_BACKUPS {
-        if is_backup(image, at)? {
-            found.push(at);
+    while at + SUPERBLOCK_SIZE as u64 <= end && told.len() < MAX_BACKUPS {
+        match backup(image, at)? {
+            Some(Backup::Told) => told.push(at),
+            Some(Backup::Placed) if placed.len() < MAX_BACKUPS => placed.push(at),
+            _ => {}
         }
         at += SUPERBLOCK_SIZE as u64;
     }
-    Ok(found)
+    told.append(&mut placed);
+    told.truncate(MAX_BACKUPS);
+    Ok(told)
 }
 
-fn is_backup(image: &Overlay<'_>, at: u64) -> Result<bool, CheckError> {
+/// What makes a copy of a superblock a backup.
+enum Backup {
+    /// It says that it is the backup of the group that begins here.
+    Told,
+    /// It lies where a group begins that has a backup, but says another group, or (revision 0) none.
+    Placed,
+}
+
+fn backup(image: &Overlay<'_>, at: u64) -> Result<Option<Backup>, CheckError> {
     let magic = image.read(at + offset_of!(RawSuperblock, s_magic) as u64, 2)?;
     if magic != MAGIC.to_le_bytes() {
-        return Ok(false);
+        return Ok(None);
     }
     let bytes = image.read(at, SUPERBLOCK_SIZE)?;
     let Ok(bytes) = <&[u8; SUPERBLOCK_SIZE]>::try_from(bytes.as_slice()) else {
-        return Ok(false);
+        return Ok(None);
     };
-    let group = RawSuperblock::from_array(bytes).s_block_group_nr.get();
-    let parsed = Superblock::parse(bytes, image.size_bytes());
-    Ok(parsed.is_ok_and(|sb| {
-        // Revision 0 does not tell the group.
-        let is_told = sb.revision == 0 || group > 0;
-        let group = if sb.revision == 0 {
-            sb.group_of_block(at >> sb.block_size_bits)
-        } else {
-            group.into()
-        };
-        let place = sb.group_first_block(group) << sb.block_size_bits;
-        is_told && group > 0 && place == at && unknown_features(&sb).is_empty()
-    }))
+    let told = RawSuperblock::from_array(bytes).s_block_group_nr.get();
+    let Ok(sb) = Superblock::parse(bytes, image.size_bytes()) else {
+        return Ok(None);
+    };
+    let block = at >> sb.block_size_bits;
+    if !sb.is_valid_pointer(block) || !unknown_features(&sb).is_empty() {
+        return Ok(None);
+    }
+    let group = sb.group_of_block(block);
+    let is_placed =
+        group > 0 && sb.has_super(group) && sb.group_first_block(group) << sb.block_size_bits == at;
+    Ok(
+        is_placed.then(|| match sb.revision > 0 && u32::from(told) == group {
+            true => Backup::Told,
+            false => Backup::Placed,
+        }),
+    )
 }
 
 /// Puts right the descriptors that cannot be: from a backup, or to where mke2fs puts things.

@@ -48,6 +48,24 @@ pub(super) fn put(image: &mut Overlay<'_>, raw: &RawSuperblock) -> Result<(), Ch
     Ok(image.write(SUPERBLOCK_OFFSET, raw.as_bytes())?)
 }
 
+/// Forgets inodes from `first` on that are said to hold quotas; whether there were any. Images with the
+/// quota feature are not repaired, so nothing keeps quotas there.
+fn clear_quota_inodes(raw: &mut RawSuperblock, first: u32) -> bool {
+    let fields = [
+        &mut raw.s_usr_quota_inum,
+        &mut raw.s_grp_quota_inum,
+        &mut raw.s_prj_quota_inum,
+    ];
+    let mut are_cleared = false;
+    for field in fields {
+        if field.get() >= first {
+            *field = 0.into();
+            are_cleared = true;
+        }
+    }
+    are_cleared
+}
+
 /// Says that the image is damaged, before anything else is written: if the repair is cut short, nobody trusts it.
 pub(super) fn mark_damaged(image: &mut Overlay<'_>) -> Result<(), CheckError> {
     let mut raw = raw(image)?;
@@ -109,6 +127,9 @@ pub(super) fn finish(
         raw.s_free_inodes_count = inodes.into();
         let what = format!("counts {blocks} free blocks and {inodes} free inodes now");
         log.add(Location::FILE_SYSTEM, what);
+    }
+    if clear_quota_inodes(&mut raw, facts.sb.first_inode) {
+        log.add(Location::FILE_SYSTEM, "inodes of quotas forgotten");
     }
     if raw.s_last_orphan.get() != 0 {
         raw.s_last_orphan = 0.into();
@@ -189,6 +210,7 @@ impl Fixer<'_, '_> {
         if raw.s_log_groups_per_flex > 31 {
             raw.s_log_groups_per_flex = 0;
         }
+        clear_quota_inodes(&mut raw, sb.first_inode);
         if !sb.features.has_compat(COMPAT_RESIZE_INODE) {
             raw.s_reserved_gdt_blocks = 0.into();
         }
@@ -252,7 +274,8 @@ impl Fixer<'_, '_> {
             return Ok(());
         }
         // The old tree block is kept where it can only have been that.
-        let is_tree = sb.is_valid_pointer(old) && !self.is_metadata(old) && !self.is_contents(old)?;
+        let is_tree =
+            sb.is_valid_pointer(old) && !self.is_metadata(old) && !self.is_contents(old)?;
         let tree = if is_tree { Some(old) } else { self.allocate()? };
         let Some(tree) = tree else {
             return Ok(());

@@ -31,6 +31,7 @@ pub(crate) const SUPERBLOCK: &[Row] = &[
     ("huge block size", Commands(&["ssv log_block_size 9"]), Code::SuperblockCorrupt, Kind::Corruption),
     ("most blocks reserved", Commands(&["ssv r_blocks_count 7000"]), Code::SuperblockField, Kind::Corruption),
     ("descriptor size", Commands(&["ssv desc_size 33"]), Code::SuperblockField, Kind::Corruption),
+    ("quotas in a file's inode", Commands(&["ssv grp_quota_inum {inode:/dir/small}"]), Code::SuperblockField, Kind::Corruption),
     ("a journal without the feature", Commands(&["ssv journal_inum 8"]), Code::SuperblockField, Kind::Corruption),
     ("bitmap at block 0", Commands(&["set_bg 0 block_bitmap 0"]), Code::DescriptorCorrupt, Kind::Corruption),
     ("bitmap in the other group", Commands(&["set_bg 0 inode_bitmap 9000"]), Code::DescriptorCorrupt, Kind::Corruption),
@@ -42,6 +43,7 @@ pub(crate) const SUPERBLOCK: &[Row] = &[
     ("directories of a group", Commands(&["set_bg 0 used_dirs_count 99"]), Code::DirectoryCountWrong, Kind::Count),
     ("resize inode without its block", Commands(&["sif <7> block[DIND] 0"]), Code::ResizeInodeInvalid, Kind::Corruption),
     ("resize inode with a block", Commands(&["sif <7> block[2] 2000"]), Code::ResizeInodeInvalid, Kind::Corruption),
+    ("resize inode with a short size", Commands(&["sif <7> size 1"]), Code::SizeBelowMapped, Kind::Count),
     ("large file without the feature", Commands(&["sif dir/sparse size 0x80000000", "feature -large_file"]), Code::LargeFileFeatureMissing, Kind::Corruption),
     ("padding of a bitmap", Poke(clear_padding), Code::BitmapPadding, Kind::Corruption),
 ];
@@ -62,6 +64,7 @@ pub(crate) const INODES: &[Row] = &[
     ("deleted while open", Commands(&["unlink fast", "sif <{inode:/fast}> links_count 0"]), Code::DeletionTimeMissing, Kind::Leak),
     ("fast symlink shorter than its size", Commands(&["sif fast size 40"]), Code::SymlinkInvalid, Kind::Corruption),
     ("slow symlink longer than its size", Commands(&["sif slow size 70"]), Code::SymlinkInvalid, Kind::Corruption),
+    ("slow symlink with another pointer", Commands(&["sif slow block[5] 9"]), Code::SymlinkInvalid, Kind::Corruption),
     ("symlink without target", Commands(&["sif fast size 0"]), Code::SymlinkInvalid, Kind::Corruption),
     ("device with a size", Commands(&["sif dir/tty size 10"]), Code::SpecialFileInvalid, Kind::Corruption),
     ("imagic without the feature", Commands(&["sif dir/small flags 0x2000"]), Code::FlagInvalid, Kind::Corruption),

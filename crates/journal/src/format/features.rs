@@ -25,7 +25,7 @@ const INCOMPAT_NAMES: &[(u32, &str)] = &[
     (INCOMPAT_FAST_COMMIT, "fast_commit"),
 ];
 /// Everything that recovery knows. Fast commits are known: whether there are any is looked at.
-const INCOMPAT_REPLAYED: u32 = INCOMPAT_REVOKE
+pub(super) const INCOMPAT_REPLAYED: u32 = INCOMPAT_REVOKE
     | INCOMPAT_64BIT
     | INCOMPAT_ASYNC_COMMIT
     | INCOMPAT_CSUM_V2

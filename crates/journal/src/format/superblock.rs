@@ -7,7 +7,7 @@ use zerocopy::big_endian::U32;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::checksum::{TYPE_CRC32C, crc32c};
-use super::features::INCOMPAT_FAST_COMMIT;
+use super::features::{INCOMPAT_FAST_COMMIT, INCOMPAT_REPLAYED};
 use super::{BlockKind, Checksums, Features, Header, MAGIC, RawHeader, Sequence, TagFormat};
 use crate::{Error, Result};
 
@@ -132,17 +132,23 @@ impl Superblock {
                 wrong.push(format!("{name} was {}, must be {right}", field.get()));
                 *field = right.into();
             }
+            !wrong.is_empty()
         };
         set(&mut raw.s_blocksize, "s_blocksize", block_bytes);
-        set(&mut raw.s_first, "s_first", position + 1);
+        let mut is_wrong = set(&mut raw.s_first, "s_first", position + 1);
         let length = raw.s_maxlen.get();
         let is_possible = (MIN_BLOCKS.min(blocks)..=blocks).contains(&length);
         if !is_possible || (length..blocks).contains(&raw.s_start.get()) {
-            set(&mut raw.s_maxlen, "s_maxlen", blocks);
+            is_wrong = set(&mut raw.s_maxlen, "s_maxlen", blocks);
         }
         let is_second = raw.s_header.h_blocktype.get() == BlockKind::SuperblockV2.number();
         if is_second && position == 0 && raw.s_nr_users.get() > 1 {
-            set(&mut raw.s_nr_users, "s_nr_users", 1);
+            is_wrong = set(&mut raw.s_nr_users, "s_nr_users", 1);
+        }
+        if is_second && is_wrong {
+            // Beside damage, a feature that nobody knows is damage too.
+            let features = raw.s_feature_incompat.get() & INCOMPAT_REPLAYED;
+            set(&mut raw.s_feature_incompat, "s_feature_incompat", features);
         }
         if is_second {
             set(&mut raw.s_feature_ro_compat, "s_feature_ro_compat", 0);
@@ -157,6 +163,10 @@ impl Superblock {
             }
         }
         let version = if is_second { 2 } else { 1 };
+        if Superblock::of(raw, version).lacks_room_for_fast_commits() {
+            let features = raw.s_feature_incompat.get() & !INCOMPAT_FAST_COMMIT;
+            set(&mut raw.s_feature_incompat, "s_feature_incompat", features);
+        }
         let log = Superblock::of(raw, version);
         let start = raw.s_start.get();
         if start != 0 && !(log.first..log.end).contains(&start) {
@@ -181,6 +191,12 @@ impl Superblock {
         ))
     }
 
+    /// Whether fast commits are said to take so many blocks that the rest is no log: such a journal
+    /// was never made.
+    fn lacks_room_for_fast_commits(&self) -> bool {
+        self.features.has_incompat(INCOMPAT_FAST_COMMIT) && self.end < MIN_BLOCKS
+    }
+
     /// What a checker objects to although the log can be replayed.
     pub fn oddities(&self) -> Vec<String> {
         let mut odd = Vec::new();
@@ -200,6 +216,10 @@ impl Superblock {
                 let unknown = raw.s_feature_ro_compat.get();
                 if unknown != 0 {
                     odd.push(format!("unknown read-only features {unknown:#x}"));
+                }
+                if self.lacks_room_for_fast_commits() {
+                    let end = self.end;
+                    odd.push(format!("fast commits leave a log of {end} blocks"));
                 }
                 // On a device of its own, where it does not begin the device, several may share it.
                 if self.first == 1 && users > 1 {
@@ -479,10 +499,11 @@ mod tests {
     #[test]
     fn what_checkers_object_to_is_told() {
         assert!(new().oddities().is_empty());
-        let wrong: [fn(&mut RawSuperblock); 3] = [
+        let wrong: [fn(&mut RawSuperblock); 4] = [
             |raw| raw.s_nr_users = 2.into(),
             |raw| raw.s_feature_ro_compat = 1.into(),
             |raw| raw.s_header.h_blocktype = 3.into(),
+            |raw| raw.s_feature_incompat = INCOMPAT_FAST_COMMIT.into(),
         ];
         for change in wrong {
             let mut sb = new();

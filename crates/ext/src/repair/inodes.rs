@@ -43,14 +43,16 @@ impl Fixer<'_, '_> {
             self.fields(&mut bytes, codes, &mut done)?;
             self.attributes(&mut bytes, codes, &mut done);
             self.times(&mut bytes, codes, &mut done);
-            if codes.contains(&Code::SymlinkInvalid) {
+            // The root has its type now, whatever the old one asked for.
+            let is_root = codes.contains(&Code::RootInvalid);
+            if codes.contains(&Code::SymlinkInvalid) && !is_root {
                 self.symlink(&mut bytes, &mut done)?;
             }
             if codes.contains(&Code::LooksLikeDirectory) {
                 let mode = u16::from_le_bytes([bytes[offset::MODE], bytes[offset::MODE + 1]]);
                 put_u16(&mut bytes, offset::MODE, mode & !TYPE_MASK | 0o040_000);
                 done.push("a directory again, as its blocks tell".into());
-            } else if codes.contains(&Code::ModeInvalid) {
+            } else if codes.contains(&Code::ModeInvalid) && !is_root {
                 self.mode(&mut bytes, types.get(number).copied(), &mut done);
             }
             if bytes != before {

@@ -268,7 +268,9 @@ impl Fixer<'_, '_> {
         ));
         bytes[offset::BLOCK..offset::BLOCK + 60].fill(0);
         if !sb.features.has_compat(COMPAT_RESIZE_INODE) {
-            put_u32(&mut bytes, offset::BLOCKS, 0);
+            for field in [offset::BLOCKS, offset::SIZE, offset::SIZE_HIGH] {
+                put_u32(&mut bytes, field, 0);
+            }
             self.put_inode(RESIZE_INODE, &bytes)?;
             self.note(Location::inode(RESIZE_INODE), "emptied");
             return Ok(());

@@ -14,12 +14,13 @@ use backstitch_vfs::{
 use std::collections::{HashSet, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How many symbolic links a path may lead through, as in Linux.
-const SYMLINKS_MAX: usize = 40;
+pub(crate) const SYMLINKS_MAX: usize = 40;
 
 /// A command-line word that names a file inside an image: `IMAGE:/path`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -319,6 +320,13 @@ impl Image {
     /// An error of this command at a path of this image.
     pub(crate) fn error(&self, path: &[u8], why: impl std::fmt::Display) -> Error {
         Error::failed(self.what, self.place(path), why)
+    }
+
+    /// Which file of the host holds it.
+    pub(crate) fn file(&self) -> Option<(u64, u64)> {
+        let named = Named::of(self.what, &self.name).ok()?;
+        let seen = std::fs::metadata(named.file).ok()?;
+        Some((seen.dev(), seen.ino()))
     }
 
     /// A path of this image as the command line names it.

@@ -279,6 +279,7 @@ fn fill(
             let (source, target) = (HostTree::new("mkfs"), ImageTree::new(image));
             let options = CopyOptions {
                 preserve: Preserve::ALL,
+                excluded: image.file(),
                 interrupt: interrupt.clone(),
                 ..CopyOptions::default()
             };

@@ -30,6 +30,7 @@ mod walk;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches};
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -61,7 +62,7 @@ fn main() -> ExitCode {
 /// one dash, as everybody does.
 fn normalised(mut words: Vec<OsString>) -> Vec<OsString> {
     let called_as = words.first().and_then(|word| Path::new(word).file_name());
-    if called_as.is_some_and(|name| name == MOUNT_HELPER) {
+    if called_as.is_some_and(|name| name == MOUNT_HELPER) || is_called_by_mount_fuse(&words) {
         words = helper_words(words);
     }
     if words.get(1).is_some_and(|word| word == "find") {
@@ -73,6 +74,19 @@ fn normalised(mut words: Vec<OsString>) -> Vec<OsString> {
         }
     }
     words
+}
+
+/// Whether the command line is that of mount.fuse(8), which serves `mount -t fuse.backstitch`: `backstitch IMAGE DIR -o OPTIONS`.
+fn is_called_by_mount_fuse(words: &[OsString]) -> bool {
+    match words {
+        [_, image, _, option, _] => {
+            let is_command = |name: &str| args::Cli::command().find_subcommand(name).is_some();
+            option == "-o"
+                && !image.as_bytes().starts_with(b"-")
+                && !image.to_str().is_some_and(is_command)
+        }
+        _ => false,
+    }
 }
 
 /// What mount(8) says to its helpers, `mount.TYPE IMAGE DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE]`, without what means
@@ -165,6 +179,15 @@ mod tests {
             line,
             words("/sbin/mount.backstitch mount --helper a.img /mnt --fake -o -t")
         );
+    }
+
+    #[test]
+    fn mount_fuse_may_call_it() {
+        let line = normalised(words("backstitch /a.img /mnt -o rw,nofail"));
+        let expected = "backstitch mount --helper /a.img /mnt -o rw,nofail";
+        assert_eq!(line, words(expected));
+        let line = words("backstitch mount /mnt -o rw");
+        assert_eq!(normalised(line.clone()), line);
     }
 
     #[test]

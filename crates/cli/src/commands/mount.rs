@@ -46,6 +46,8 @@ use std::sync::Arc;
   threads=N           threads that serve requests
   writeback_cache     the kernel gathers small writes into large requests, but the contents of files then reach the file system in
                       the kernel's order, up to 30 seconds late, and a full disk is reported at fsync or not at all
+  discard             what is freed is discarded, each time expire= has passed and at the unmount: holes in an image file; what was
+                      changed is written for that (default: nodiscard; fstrim DIR discards all that is free)
   noxattr             no extended attributes or ACLs through the mount, and no backstitch stats, snapshot or patchgroups, which use
                       attributes; saves a request before the first write to a file
   report_once         fsync reports what a failed device lost once for each open file, as with the kernel's file systems
@@ -72,7 +74,7 @@ Examples:
   backstitch mount -f disk.img /mnt          stay in the foreground; ^C unmounts
   backstitch mount -o stack=figure8.toml disk.img /mnt
   backstitch mount -o raw /dev/sdb2 /mnt     a database of your own writes /mnt/volume
-  mount -t backstitch disk.img /mnt          through a link named /sbin/mount.backstitch")]
+  mount -t fuse.backstitch /disk.img /mnt    through mount(8), and so in fstab; -t backstitch with a link /sbin/mount.backstitch")]
 pub(crate) struct Args {
     /// The image: a file or a block device
     image: PathBuf,
@@ -279,6 +281,7 @@ fn mount_engine(
         mount_time: now(),
         without_journal: options.without_journal,
         atomic_bytes: options.atomic.bytes(),
+        discard: options.discard,
         ..MountOptions::default()
     };
     match (options.cache_bytes, host_memory::cache_in_address_space()?) {

@@ -388,10 +388,9 @@ fn serve(
             // Nothing was changed, but the engine may have marked the image as in use.
             let _ = engine.unmount();
             let error = failed(error);
-            let refused = front.allow_other && !rustix::process::geteuid().is_root();
-            return Err(match refused {
-                true => error.hint("allow_other needs user_allow_other in /etc/fuse.conf"),
-                false => error,
+            return Err(match mount_point::refused_hint(front.allow_other) {
+                Some(hint) => error.hint(hint),
+                None => error,
             });
         }
     };

@@ -274,18 +274,26 @@ pub(crate) fn on_fresh_device<T>(
         name: name.to_owned(),
         engine,
     };
+    let mut is_begun = false;
     let done = match image.engine.read_only_reason() {
         Some(reason) if access == Access::Write => Err(Error::at_path(
             what,
             name,
             format!("cannot be written: {reason}"),
         )),
-        _ => work(&image),
+        _ => {
+            is_begun = true;
+            work(&image)
+        }
     };
-    let closed = image.engine.unmount().map_err(failed);
-    let done = done?;
-    closed?;
-    Ok(done)
+    match (done, image.engine.unmount()) {
+        // What failed first says more than what failed because of it.
+        (_, Err(backstitch_vfs::Error::Latched(error))) if is_begun => {
+            let error = Error::at_path(what, name, error);
+            Err(error.hint("what was written before is there, as after a crash; run it again when the cause is gone"))
+        }
+        (done, closed) => done.and_then(|done| closed.map_err(failed).map(|()| done)),
+    }
 }
 
 /// A reference to an inode, given back when this goes.
@@ -443,7 +451,11 @@ impl Image {
     pub(crate) fn resolve_parent<'a>(&self, path: &'a [u8]) -> Result<(Held, &'a [u8])> {
         let (parent, name) = split_last(path);
         if name.is_empty() || name == b"." || name == b".." {
-            return Err(self.error(path, "not a name that can be made or removed"));
+            let why = match components(path).is_empty() {
+                true => "the root directory stays where it is",
+                false => "'.' and '..' cannot be made, moved or removed",
+            };
+            return Err(self.error(path, why));
         }
         let dir = self.resolve(parent, true)?;
         if !dir.is_directory() {

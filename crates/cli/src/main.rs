@@ -16,6 +16,7 @@ mod image;
 mod interrupt;
 mod logging;
 mod mode;
+mod mounted;
 mod named;
 mod options;
 mod pattern;
@@ -27,7 +28,7 @@ mod tree;
 mod undo_file;
 mod walk;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -48,7 +49,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(usage) => return refuse_usage(&usage, &words, is_fsck),
     };
-    logging::start();
+    logging::start(cli.command.serves());
     match commands::run(cli.command) {
         Ok(code) => code,
         Err(error) => {
@@ -131,11 +132,29 @@ fn refuse_usage(usage: &clap::Error, words: &[OsString], is_fsck: bool) -> ExitC
         false => ("usage".to_owned(), "backstitch --help".to_owned()),
     };
     eprintln!("backstitch: {command}: {}", usage_reason(usage));
-    eprintln!("hint: {help}");
+    match suggested(usage) {
+        Some(word) => eprintln!("hint: did you mean '{word}'? See {help}"),
+        None => eprintln!("hint: {help}"),
+    }
     ExitCode::from(if is_fsck {
         error::FSCK_USAGE
     } else {
         error::USAGE
+    })
+}
+
+/// What was probably meant.
+fn suggested(usage: &clap::Error) -> Option<String> {
+    let kinds = [
+        ContextKind::SuggestedSubcommand,
+        ContextKind::SuggestedArg,
+        ContextKind::SuggestedValue,
+    ];
+    // The likeliest comes last.
+    kinds.into_iter().find_map(|kind| match usage.get(kind)? {
+        ContextValue::String(word) => Some(word.clone()),
+        ContextValue::Strings(words) => words.last().cloned(),
+        _ => None,
     })
 }
 

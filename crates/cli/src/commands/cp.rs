@@ -185,8 +185,9 @@ fn in_image(side: Side) -> Result<ImagePath> {
         Side::Image(path) => Ok(path),
         _ => Err(Error::usage(
             "cp",
-            "neither side lies in an image (IMAGE:/path); cp(1) copies between host paths",
-        )),
+            "neither side lies in an image; cp(1) copies between host paths",
+        )
+        .hint("a file in an image is written IMAGE:/path; IMAGE:/ is its root directory")),
     }
 }
 

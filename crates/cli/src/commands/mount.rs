@@ -141,6 +141,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if !args.daemon {
         image.as_mut_os_string().push(part_words(&options)?);
     }
+    if args.image.is_dir() && !args.dir.is_dir() {
+        let error = Error::at_path("mount", &args.image, "it is a directory, not an image");
+        return Err(error.hint("the image comes first, then the directory to mount it on"));
+    }
     let dir = mount_point::resolve(&args.dir)?;
     if args.fake {
         return Ok(ExitCode::SUCCESS);

@@ -22,6 +22,8 @@ pub(super) fn resolve(dir: &Path) -> Result<PathBuf> {
                 ),
             )
         }
+        Some(libc::ENOENT) => Error::at_path("mount", dir, host(error))
+            .hint(format!("the directory must exist: mkdir {}", dir.display())),
         _ => Error::at_path("mount", dir, host(error)),
     };
     // The kernel may remember the attributes of a mount whose daemon is dead, but it asks for this.

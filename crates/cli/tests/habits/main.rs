@@ -10,6 +10,7 @@ mod everyday;
 mod interrupted;
 mod listing;
 mod mounting;
+mod newcomer;
 mod nothing_lost;
 #[path = "../support/mod.rs"]
 mod support;

@@ -359,6 +359,43 @@ fn an_image_is_not_copied_over_or_into_itself() {
 }
 
 #[test]
+fn what_a_command_writes_does_not_replace_an_image() {
+    let bench = Bench::new();
+    bench.image("a.img", "");
+    bench.image("b.img", "");
+    bench.shell("mkdir mnt; gzip -c < b.img > b.gz; cp b.gz copy.gz; cp b.img copy.img");
+    for (line, code) in [
+        ("crash record --log b.img a.img mnt", 1),
+        ("crash record --log log --base b.img a.img mnt", 1),
+        ("crash fs --script sync --keep b.img", 1),
+        ("crash fs --script sync --html b.gz", 1),
+        ("crash app --run true --check true --trace b.img", 1),
+        ("bench untar --image b.img --scale 0.01", 1),
+        ("mkfs -O journal_dev -s 8M b.img", 1),
+        ("fsck -y -z b.img a.img", 0),
+    ] {
+        let done = bench.line(line);
+        let done = if code == 0 {
+            done.good()
+        } else {
+            done.refused(code)
+        };
+        let said = done.stderr;
+        assert!(code == 0 || said.contains("b."), "{line}: {said}");
+        bench.shell("cmp b.img copy.img; cmp b.gz copy.gz");
+    }
+    bench.shell("printf x | dd of=a.img bs=1 seek=33000 conv=notrunc status=none");
+    bench.line("fsck -y -z b.img a.img");
+    bench.shell("cmp b.img copy.img");
+    // What such a command made itself may be made again.
+    for _ in 0..2 {
+        let script = "crash fs --ordering async --script creat_foo --keep state.img";
+        let words = script.split(' ').map(|word| word.replace('_', " "));
+        bench.run(&words.collect::<Vec<_>>());
+    }
+}
+
+#[test]
 fn two_files_of_one_name_do_not_become_one() {
     each_kind(|bench| {
         bench.shell("mkdir a b out; echo 1 > a/f; echo 2 > b/f");

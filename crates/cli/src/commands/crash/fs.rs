@@ -137,6 +137,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     {
         return Err(Error::usage(WHAT, "there is nothing to do: no operations"));
     }
+    args.output.check(WHAT, None)?;
     for path in args.output.html.iter().chain(&args.output.keep) {
         let place = std::fs::OpenOptions::new()
             .append(true)

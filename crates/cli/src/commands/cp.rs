@@ -23,8 +23,8 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// Copy files into an image, out of one, or within one. Either side may be a path of the host or IMAGE:/path.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Quote patterns within images, or the shell expands them. An existing file gets the new contents, by default; it keeps its
-owner and permissions. A copy that fails or is interrupted leaves it as it was: the new contents are complete, under a name beside
+    after_help = "Quote patterns within images, or the shell expands them. By default an existing file gets the new contents and keeps
+its owner and permissions. A copy that fails or is interrupted leaves it as it was: the new contents are complete, under a name beside
 it, before it changes. Where PATH is a symbolic link, what it leads to gets the contents; links that -r finds in the way are replaced.
 ^C ends the copy between two files: what was copied is complete, and the image is clean. A second ^C kills.
 
@@ -60,7 +60,7 @@ pub(crate) struct Args {
     /// Do not replace existing files
     #[arg(short, long, conflicts_with = "update")]
     no_clobber: bool,
-    /// Replace files only where the original was changed later
+    /// Replace files only if the original was changed later
     #[arg(short, long)]
     update: bool,
     /// Replace existing files, also those without write permission (always on)

@@ -85,7 +85,7 @@ pub(crate) struct Args {
     #[arg(short = 'J', long, value_name = "SIZE|device=JOURNAL", value_parser = journal_choice)]
     journal: Option<JournalChoice>,
     /// Write commit records with a checksum, together with what they commit: a transaction takes one flush instead of
-    /// two. Linux keeps it so with `-o journal_async_commit`
+    /// two. Linux keeps this with `-o journal_async_commit`
     #[arg(long)]
     journal_async_commit: bool,
     /// Percentage of the blocks reserved for root
@@ -100,7 +100,7 @@ pub(crate) struct Args {
     /// The owner and group of the root directory, as numbers
     #[arg(long, value_name = "UID:GID")]
     root_owner: Option<String>,
-    /// Make it even where IMAGE holds something, which is then lost
+    /// Make it even if IMAGE holds something, which is then lost
     #[arg(short = 'F', long)]
     force: bool,
     /// Print nothing
@@ -209,7 +209,7 @@ fn refuse_what_is_there(
     }
     let refused = |why: String| {
         let error = Error::at_path("mkfs", &args.image, why);
-        error.hint("--force makes the file system all the same; what is there is then lost")
+        error.hint("--force makes the file system anyway; what is there is then lost")
     };
     let found = signature::find(device).map_err(failed)?;
     let names: Vec<&str> = found.iter().map(|found| found.signature.name).collect();

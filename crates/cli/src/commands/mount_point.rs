@@ -46,7 +46,7 @@ pub(super) fn check_empty(dir: &Path, may_hide: bool) -> Result<()> {
         return Ok(());
     }
     let why = "not empty; the mount would hide what is in it";
-    Err(Error::at_path("mount", dir, why).hint("-o nonempty mounts it all the same"))
+    Err(Error::at_path("mount", dir, why).hint("-o nonempty mounts over it anyway"))
 }
 
 /// Whether a directory that mount(8) asks for is not empty, with a warning: mount(8) hides what is there without a word, and entries of

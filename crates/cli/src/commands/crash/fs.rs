@@ -236,7 +236,7 @@ fn campaign(args: &Args, workloads: Vec<Workload>) -> Result<Campaign> {
     };
     if !SIZES.contains(&args.size) || !args.size.is_multiple_of(args.block_size * 16) {
         let why = format!(
-            "--size {}: it must be from 1M to 1G, and so many times 16 blocks",
+            "--size {}: it must be from 1M to 1G, and a multiple of 16 blocks",
             args.size
         );
         return Err(Error::usage(WHAT, why));

@@ -117,12 +117,22 @@ fn keep_changing(engine: &Engine, is_over: &AtomicBool) {
     }
 }
 
+/// Ends the threads of a test, also where it fails.
+struct EndsAll<'a>(&'a AtomicBool);
+
+impl Drop for EndsAll<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 fn trim_beside_changes(image: Vec<u8>, ordering: MechanismKind) {
     let device = Thin::new(image);
     let engine = mount_under(device.clone(), ordering).unwrap();
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| keep_changing(&engine, &is_over));
+        let _ends = EndsAll(&is_over);
         for _ in 0..12 {
             engine.trim(0..u64::MAX, 0).unwrap();
             let left = Arc::new(MemoryDevice::from_bytes(device.cut()));
@@ -131,7 +141,6 @@ fn trim_beside_changes(image: Vec<u8>, ordering: MechanismKind) {
             after.unmount().unwrap();
             assert!(check(&*left).is_clean());
         }
-        is_over.store(true, Ordering::Relaxed);
     });
     look_through(&engine);
     engine.unmount().unwrap();
@@ -165,6 +174,7 @@ fn discard_beside_changes(image: Vec<u8>, ordering: MechanismKind) {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| keep_changing(&engine, &is_over));
+        let _ends = EndsAll(&is_over);
         let mut seen = 0;
         for _ in 0..12 {
             let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
@@ -179,7 +189,6 @@ fn discard_beside_changes(image: Vec<u8>, ordering: MechanismKind) {
             assert!(check(&*left).is_clean());
             seen = device.discarded.load(Ordering::Relaxed);
         }
-        is_over.store(true, Ordering::Relaxed);
     });
     look_through(&engine);
     engine.unmount().unwrap();

@@ -39,6 +39,7 @@ pub(crate) enum Command {
     /// Mount an image through FUSE
     Mount(mount::Args),
     /// Unmount, and wait until all changes are on the disk
+    #[command(alias = "unmount")]
     Umount(umount::Args),
     /// Show the live counters of a mount
     Stats(stats::Args),
@@ -104,4 +105,11 @@ pub(crate) enum Command {
     Completions(completions::Args),
     /// Write manual pages into a directory
     Man(man::Args),
+}
+
+impl Command {
+    /// Whether it serves a file system, so that nobody but its log may hear of an error.
+    pub(crate) fn serves(&self) -> bool {
+        matches!(self, Command::Mount(_) | Command::Crash(_))
+    }
 }

@@ -56,6 +56,20 @@ impl Error {
         self
     }
 
+    /// Adds a hint where there is none.
+    pub(crate) fn or_hint(self, hint: impl Into<String>) -> Error {
+        match self.hint {
+            Some(_) => self,
+            None => self.hint(hint),
+        }
+    }
+
+    /// Names another place than the one where it happened.
+    pub(crate) fn renamed(mut self, from: &str, to: &str) -> Error {
+        self.line = self.line.replacen(from, to, 1);
+        self
+    }
+
     /// Changes the exit code.
     pub(crate) fn exit(mut self, exit: u8) -> Error {
         self.exit = exit;

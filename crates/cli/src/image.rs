@@ -14,12 +14,13 @@ use backstitch_vfs::{
 use std::collections::{HashSet, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How many symbolic links a path may lead through, as in Linux.
-const SYMLINKS_MAX: usize = 40;
+pub(crate) const SYMLINKS_MAX: usize = 40;
 
 /// A command-line word that names a file inside an image: `IMAGE:/path`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -273,18 +274,26 @@ pub(crate) fn on_fresh_device<T>(
         name: name.to_owned(),
         engine,
     };
+    let mut is_begun = false;
     let done = match image.engine.read_only_reason() {
         Some(reason) if access == Access::Write => Err(Error::at_path(
             what,
             name,
             format!("cannot be written: {reason}"),
         )),
-        _ => work(&image),
+        _ => {
+            is_begun = true;
+            work(&image)
+        }
     };
-    let closed = image.engine.unmount().map_err(failed);
-    let done = done?;
-    closed?;
-    Ok(done)
+    match (done, image.engine.unmount()) {
+        // What failed first says more than what failed because of it.
+        (_, Err(backstitch_vfs::Error::Latched(error))) if is_begun => {
+            let error = Error::at_path(what, name, error);
+            Err(error.hint("what was written before is there, as after a crash; run it again when the cause is gone"))
+        }
+        (done, closed) => done.and_then(|done| closed.map_err(failed).map(|()| done)),
+    }
 }
 
 /// A reference to an inode, given back when this goes.
@@ -319,6 +328,13 @@ impl Image {
     /// An error of this command at a path of this image.
     pub(crate) fn error(&self, path: &[u8], why: impl std::fmt::Display) -> Error {
         Error::failed(self.what, self.place(path), why)
+    }
+
+    /// Which file of the host holds it.
+    pub(crate) fn file(&self) -> Option<(u64, u64)> {
+        let named = Named::of(self.what, &self.name).ok()?;
+        let seen = std::fs::metadata(named.file).ok()?;
+        Some((seen.dev(), seen.ino()))
     }
 
     /// A path of this image as the command line names it.
@@ -435,7 +451,11 @@ impl Image {
     pub(crate) fn resolve_parent<'a>(&self, path: &'a [u8]) -> Result<(Held, &'a [u8])> {
         let (parent, name) = split_last(path);
         if name.is_empty() || name == b"." || name == b".." {
-            return Err(self.error(path, "not a name that can be made or removed"));
+            let why = match components(path).is_empty() {
+                true => "the root directory stays where it is",
+                false => "'.' and '..' cannot be made, moved or removed",
+            };
+            return Err(self.error(path, why));
         }
         let dir = self.resolve(parent, true)?;
         if !dir.is_directory() {

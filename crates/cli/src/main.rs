@@ -16,6 +16,7 @@ mod image;
 mod interrupt;
 mod logging;
 mod mode;
+mod mounted;
 mod named;
 mod options;
 mod pattern;
@@ -27,9 +28,10 @@ mod tree;
 mod undo_file;
 mod walk;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches};
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -47,7 +49,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(usage) => return refuse_usage(&usage, &words, is_fsck),
     };
-    logging::start();
+    logging::start(cli.command.serves());
     match commands::run(cli.command) {
         Ok(code) => code,
         Err(error) => {
@@ -61,7 +63,7 @@ fn main() -> ExitCode {
 /// one dash, as everybody does.
 fn normalised(mut words: Vec<OsString>) -> Vec<OsString> {
     let called_as = words.first().and_then(|word| Path::new(word).file_name());
-    if called_as.is_some_and(|name| name == MOUNT_HELPER) {
+    if called_as.is_some_and(|name| name == MOUNT_HELPER) || is_called_by_mount_fuse(&words) {
         words = helper_words(words);
     }
     if words.get(1).is_some_and(|word| word == "find") {
@@ -73,6 +75,19 @@ fn normalised(mut words: Vec<OsString>) -> Vec<OsString> {
         }
     }
     words
+}
+
+/// Whether the command line is that of mount.fuse(8), which serves `mount -t fuse.backstitch`: `backstitch IMAGE DIR -o OPTIONS`.
+fn is_called_by_mount_fuse(words: &[OsString]) -> bool {
+    match words {
+        [_, image, _, option, _] => {
+            let is_command = |name: &str| args::Cli::command().find_subcommand(name).is_some();
+            option == "-o"
+                && !image.as_bytes().starts_with(b"-")
+                && !image.to_str().is_some_and(is_command)
+        }
+        _ => false,
+    }
 }
 
 /// What mount(8) says to its helpers, `mount.TYPE IMAGE DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE]`, without what means
@@ -117,11 +132,29 @@ fn refuse_usage(usage: &clap::Error, words: &[OsString], is_fsck: bool) -> ExitC
         false => ("usage".to_owned(), "backstitch --help".to_owned()),
     };
     eprintln!("backstitch: {command}: {}", usage_reason(usage));
-    eprintln!("hint: {help}");
+    match suggested(usage) {
+        Some(word) => eprintln!("hint: did you mean '{word}'? See {help}"),
+        None => eprintln!("hint: {help}"),
+    }
     ExitCode::from(if is_fsck {
         error::FSCK_USAGE
     } else {
         error::USAGE
+    })
+}
+
+/// What was probably meant.
+fn suggested(usage: &clap::Error) -> Option<String> {
+    let kinds = [
+        ContextKind::SuggestedSubcommand,
+        ContextKind::SuggestedArg,
+        ContextKind::SuggestedValue,
+    ];
+    // The likeliest comes last.
+    kinds.into_iter().find_map(|kind| match usage.get(kind)? {
+        ContextValue::String(word) => Some(word.clone()),
+        ContextValue::Strings(words) => words.last().cloned(),
+        _ => None,
     })
 }
 
@@ -165,6 +198,15 @@ mod tests {
             line,
             words("/sbin/mount.backstitch mount --helper a.img /mnt --fake -o -t")
         );
+    }
+
+    #[test]
+    fn mount_fuse_may_call_it() {
+        let line = normalised(words("backstitch /a.img /mnt -o rw,nofail"));
+        let expected = "backstitch mount --helper /a.img /mnt -o rw,nofail";
+        assert_eq!(line, words(expected));
+        let line = words("backstitch mount /mnt -o rw");
+        assert_eq!(normalised(line.clone()), line);
     }
 
     #[test]

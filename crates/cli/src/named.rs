@@ -9,6 +9,7 @@
 //! with a single `#`: that was meant for a partition.
 
 use crate::error::{Error, Result, warn_line};
+use crate::mounted;
 use crate::size;
 use backstitch_device::partition::{Partition, PartitionDevice, PartitionTable};
 use backstitch_device::{BlockDevice, FileDevice, OpenOptions};
@@ -185,8 +186,7 @@ impl Named {
         what: &str,
         options: OpenOptions,
     ) -> Result<(FileDevice, Option<NamedPart>)> {
-        let failed =
-            |error: backstitch_device::DeviceError| Error::at_path(what, &self.file, error);
+        let failed = |error: backstitch_device::DeviceError| in_use(what, &self.file, error);
         if self.part == Part::Whole {
             let device = FileDevice::open(&self.file, options).map_err(failed)?;
             return Ok((device, None));
@@ -279,6 +279,19 @@ impl Named {
             },
             range: offset..end,
         })
+    }
+}
+
+/// An error of opening a device: where the image is mounted, that is said.
+fn in_use(what: &str, file: &Path, error: backstitch_device::DeviceError) -> Error {
+    let is_in_use = matches!(error, backstitch_device::DeviceError::Busy { .. });
+    let shown = Error::at_path(what, file, error);
+    match mounted::dir_of(file).filter(|_| is_in_use) {
+        Some(dir) => shown.hint(format!(
+            "it is mounted on {0}: work there, or unmount it first (backstitch umount {0})",
+            dir.display()
+        )),
+        None => shown,
     }
 }
 

@@ -75,6 +75,8 @@ pub(crate) struct Options {
     pub(crate) report_once: bool,
     /// How long an unmount reclaims what a crash left.
     pub(crate) reclaim_wait_seconds: Option<f64>,
+    /// Discard what is freed.
+    pub(crate) discard: bool,
     /// A journal that is there is not written.
     pub(crate) without_journal: bool,
     /// The device that has the journal.
@@ -164,6 +166,7 @@ impl Default for Options {
             xattrs: true,
             report_once: false,
             reclaim_wait_seconds: None,
+            discard: false,
             without_journal: false,
             journal_device: None,
             atomic: AtomicUnit::Block,

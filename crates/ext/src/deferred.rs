@@ -516,6 +516,9 @@ impl Ext {
                 v.discard(block);
             }
             self.clear_block_bits(v, *run);
+            if let Some(freed) = &mut self.freed {
+                freed.add(*run);
+            }
         }
     }
 

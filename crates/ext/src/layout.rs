@@ -22,7 +22,7 @@ use crate::pending::InodeState;
 use crate::reclaim::Reclaim;
 use crate::references::References;
 use crate::spares::Spares;
-use crate::trim::FreeRuns;
+use crate::trim::{FreeRuns, Freed};
 use crate::windows::Windows;
 use crate::xattrs::SharedBlocks;
 
@@ -63,6 +63,8 @@ pub(crate) struct Ext {
     pub(crate) partial_block: Vec<u8>,
     /// What has been free since somebody asked.
     pub(crate) noted_free: FreeRuns,
+    /// What was freed since somebody asked, where that is remembered.
+    pub(crate) freed: Option<Freed>,
     /// Makes generations that differ.
     pub(crate) next_generation: u32,
 }
@@ -463,6 +465,14 @@ impl FileSystem for Ext {
 
     fn forget_free(&mut self) {
         self.noted_free = FreeRuns::default();
+    }
+
+    fn remember_freed(&mut self, remember: bool) {
+        self.freed = remember.then(Freed::default);
+    }
+
+    fn take_freed(&mut self) -> Vec<Range<u64>> {
+        self.freed.as_mut().map(Freed::take).unwrap_or_default()
     }
 
     fn deferred(&self) -> DeferredStatistics {

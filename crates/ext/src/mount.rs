@@ -119,6 +119,7 @@ impl LayoutKind for Ext2 {
             max_file_bytes,
             partial_block: Vec::new(),
             noted_free: Default::default(),
+            freed: None,
             next_generation: (request.now.seconds as u32).wrapping_mul(0x9e37_79b9)
                 ^ request.now.nanoseconds,
             sb,

@@ -50,6 +50,52 @@ impl FreeRuns {
     }
 }
 
+/// The most runs of freed blocks that are remembered, 16 bytes each: of a file system that is emptied in scattered blocks what is
+/// between them is looked at as well.
+const MOST_FREED_RUNS: usize = 1 << 16;
+
+/// Runs of blocks that were freed.
+#[derive(Debug, Default)]
+pub(crate) struct Freed {
+    runs: Vec<Range<u64>>,
+}
+
+impl Freed {
+    pub(crate) fn add(&mut self, run: Run) {
+        let run = run.start..run.end();
+        match self.runs.last_mut() {
+            Some(last) if last.end == run.start => last.end = run.end,
+            Some(last) if run.end == last.start => last.start = run.start,
+            _ => self.runs.push(run),
+        }
+        if self.runs.len() > MOST_FREED_RUNS {
+            self.join(0);
+            let mut gap = 1;
+            while self.runs.len() > MOST_FREED_RUNS / 2 {
+                self.join(gap);
+                gap *= 2;
+            }
+        }
+    }
+
+    /// Sorts the runs, and makes one of those that have no more than `gap` blocks between them.
+    fn join(&mut self, gap: u64) {
+        self.runs.sort_unstable_by_key(|run| run.start);
+        self.runs.dedup_by(|next, run| {
+            let is_near = next.start <= run.end.saturating_add(gap);
+            if is_near {
+                run.end = run.end.max(next.end);
+            }
+            is_near
+        });
+    }
+
+    pub(crate) fn take(&mut self) -> Vec<Range<u64>> {
+        self.join(0);
+        std::mem::take(&mut self.runs)
+    }
+}
+
 impl Ext {
     /// Notes the free blocks of a range as far as one group goes. Returns where that ends.
     pub(crate) fn note_free_blocks(
@@ -87,6 +133,30 @@ impl Ext {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_freed_is_a_bounded_list_of_runs() {
+        let mut freed = Freed::default();
+        for start in [10, 11, 9, 40, 20, 41, 10] {
+            freed.add(Run { start, len: 1 });
+        }
+        assert_eq!(freed.take(), [9..12, 20..21, 40..42]);
+        assert_eq!(freed.take(), []);
+        let scattered = (0..3 * MOST_FREED_RUNS as u64).map(|n| n * 7 % 1_000_003 * 3);
+        let all: Vec<u64> = scattered.collect();
+        for start in &all {
+            freed.add(Run {
+                start: *start,
+                len: 1,
+            });
+            assert!(freed.runs.len() <= MOST_FREED_RUNS);
+        }
+        let taken = freed.take();
+        for block in all {
+            let before = taken.partition_point(|run| run.start <= block);
+            assert!(taken[before - 1].contains(&block));
+        }
+    }
 
     #[test]
     fn what_is_allocated_is_crossed_off() {

@@ -524,6 +524,14 @@ pub trait FileSystem: Send {
     /// Forgets what was noted as free.
     fn forget_free(&mut self) {}
 
+    /// From now on remembers which blocks are freed, or does so no longer.
+    fn remember_freed(&mut self, _remember: bool) {}
+
+    /// Takes what was freed since the last call, where that is remembered: sorted runs that do not overlap, and may be in use again.
+    fn take_freed(&mut self) -> Vec<Range<u64>> {
+        Vec::new()
+    }
+
     /// How much deferred work there is.
     fn deferred(&self) -> DeferredStatistics;
 

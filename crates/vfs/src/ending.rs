@@ -18,6 +18,7 @@ impl Engine {
     /// # Errors
     /// Where the device failed: the image is left as after a crash.
     pub fn unmount(&self) -> Result<()> {
+        self.discard_last();
         let mut core = self.core.lock();
         if core.unmounted {
             return Ok(());

@@ -110,6 +110,9 @@ pub struct Engine {
     pub(crate) on_memory_free: OnceLock<fn()>,
     /// Somebody discards what is free.
     pub(crate) trimming: Mutex<()>,
+    /// The thread that discards what is freed.
+    pub(crate) discarder: Mutex<Option<JoinHandle<()>>>,
+    pub(crate) wake_discarder: Condvar,
     /// The copy that is being made of it all.
     pub(crate) snapshot: Mutex<Option<Arc<Snapshot>>>,
 }
@@ -350,7 +353,8 @@ impl Engine {
     pub(crate) fn join_threads(&self) {
         self.wake_writer.notify_all();
         self.wake_reclaimer.notify_all();
-        for thread in [&self.writer, &self.reclaimer] {
+        self.wake_discarder.notify_all();
+        for thread in [&self.writer, &self.reclaimer, &self.discarder] {
             if let Some(thread) = thread.lock().take()
                 && thread.thread().id() != std::thread::current().id()
             {

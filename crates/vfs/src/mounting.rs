@@ -123,10 +123,17 @@ impl Engine {
             on_wait: OnceLock::new(),
             on_memory_free: OnceLock::new(),
             trimming: Mutex::new(()),
+            discarder: Mutex::new(None),
+            wake_discarder: Condvar::new(),
             snapshot: Mutex::new(None),
         });
         *engine.writer.lock() = Some(crate::writer::spawn(&engine));
         *engine.reclaimer.lock() = crate::reclaim::spawn(&engine);
+        if options.discard && !is_read_only {
+            engine.core.lock().fs.remember_freed(true);
+            let rest = Duration::from_secs_f64(options.expire_seconds.clamp(0.01, 1e9));
+            *engine.discarder.lock() = crate::trim::spawn(&engine, rest);
+        }
         Ok(engine)
     }
 }

@@ -35,6 +35,8 @@ pub struct MountOptions {
     /// What the device writes wholly or not at all, where that is less than a block: order is then kept between such units. A
     /// power of two from 512 on; the block where `None`, and under mechanisms that need no order within blocks.
     pub atomic_bytes: Option<u32>,
+    /// Discard what is freed while the file system is in use, once the disk itself says that it is free.
+    pub discard: bool,
     /// How long an unmount goes on reclaiming what a crash left, in seconds. What is left then is the next mount's: the image is as
     /// after a crash.
     pub reclaim_wait_seconds: f64,
@@ -53,6 +55,7 @@ impl Default for MountOptions {
             mount_time: now(),
             without_journal: false,
             atomic_bytes: None,
+            discard: false,
             reclaim_wait_seconds: 20.0,
         }
     }

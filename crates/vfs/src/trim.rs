@@ -1,4 +1,4 @@
-//! Discarding free space (`fstrim`).
+//! Discarding free space: all of it (`fstrim`), or what is freed while the file system is in use (`discard`).
 //!
 //! A block may be discarded once the disk itself says that it is free: before that a crash would bring back a file that has it. So what
 //! is free is noted, then everything is brought onto stable storage, and only what has been free all the time is discarded: the
@@ -9,17 +9,73 @@
 //! A copy that is being made needs the blocks of its moment, also where they are free by now: no discarding beside it.
 
 use std::ops::Range;
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use backstitch_layout::Error as LayoutError;
 use parking_lot::MutexGuard;
 
-use crate::Result;
 use crate::engine::Engine;
+use crate::{Error, Result};
 
 /// Blocks are noted as free in portions of so many bytes of the device, for each of which everything is written once.
 const PORTION_BYTES: u64 = 4 << 30;
 /// The most that one discard covers: others wait for the lock meanwhile.
 const DISCARD_BYTES: u64 = 64 << 20;
+
+/// What is freed is discarded in runs of so many bytes or more: a host's file has a hole only where a whole page of it is free.
+const LEAST_FREED_BYTES: u64 = 4096;
+/// How long the thread sleeps at most with the engine held.
+const NAP: Duration = Duration::from_millis(500);
+
+/// Starts the thread that discards what was freed, each time `rest` has passed: as long as a change may stay in memory, so that most of
+/// what it has to have on the disk is there. It holds the engine only for a nap at a time, so that dropping the engine ends it.
+pub(crate) fn spawn(engine: &Arc<Engine>, rest: Duration) -> Option<JoinHandle<()>> {
+    let engine = Arc::downgrade(engine);
+    let mut rested = Duration::ZERO;
+    std::thread::Builder::new()
+        .name("backstitch-discard".into())
+        .spawn(move || while turn(&engine, rest, &mut rested) {})
+        .inspect_err(|error| tracing::warn!("nothing is discarded while in use: {error}"))
+        .ok()
+}
+
+/// One turn of the thread; false when it is to end.
+fn turn(engine: &Weak<Engine>, rest: Duration, rested: &mut Duration) -> bool {
+    let Some(engine) = engine.upgrade() else {
+        return false;
+    };
+    if *rested < rest {
+        let mut core = engine.core.lock();
+        if core.stopping || core.latched.is_some() {
+            return false;
+        }
+        let nap = NAP.min(rest - *rested);
+        engine.wake_discarder.wait_for(&mut core, nap);
+        *rested += nap;
+        return !core.stopping;
+    }
+    *rested = Duration::ZERO;
+    match engine.discard_freed() {
+        Ok(_) => true,
+        Err(error) => {
+            let is_over = matches!(
+                error,
+                Error::Latched(_)
+                    | Error::Layout(LayoutError::NotSupported | LayoutError::ReadOnly)
+            );
+            match &error {
+                Error::Layout(LayoutError::NotSupported) => {
+                    tracing::warn!("the device cannot discard: nothing is discarded");
+                    engine.core.lock().fs.remember_freed(false);
+                }
+                _ => tracing::debug!("not discarded: {error}"),
+            }
+            !is_over
+        }
+    }
+}
 
 impl Engine {
     /// Discards what is free in a range of the device, as runs of `least_bytes` or more. Returns how much that was.
@@ -48,22 +104,62 @@ impl Engine {
         Ok(discarded)
     }
 
+    /// Discards what was freed since the last call and is still free, once the disk says so. Returns how much that was.
+    pub(crate) fn discard_freed(&self) -> Result<u64> {
+        let _one_at_a_time = self.trimming.lock();
+        // Beside a copy nothing is discarded: what is freed meanwhile waits.
+        if self.snapshot.lock().is_some() {
+            return Ok(0);
+        }
+        let freed = self.core.lock().fs.take_freed();
+        if freed.is_empty() {
+            return Ok(0);
+        }
+        self.begin_noting()?;
+        for run in freed {
+            self.note_run(run)?;
+        }
+        self.sync()?;
+        let least_blocks = LEAST_FREED_BYTES.div_ceil(u64::from(self.block_bytes));
+        self.discard_noted(least_blocks)
+    }
+
+    /// Discards what was freed before an unmount, where that is wanted: what of it fails is still free.
+    pub(crate) fn discard_last(&self) {
+        if self.discarder.lock().is_none() {
+            return;
+        }
+        let freed = self.drain(&mut self.core.lock());
+        if let Err(error) = freed.and_then(|()| self.discard_freed()) {
+            tracing::debug!("not discarded: {error}");
+        }
+    }
+
     /// Notes what is free in a portion of the range. Returns where it ends.
     fn note_free(&self, range: Range<u64>) -> Result<u64> {
         let portion = PORTION_BYTES / u64::from(self.block_bytes);
         let end = range.end.min(range.start.saturating_add(portion));
+        self.begin_noting()?;
+        self.note_run(range.start..end)?;
+        Ok(end)
+    }
+
+    fn begin_noting(&self) -> Result<()> {
         self.run(None, |fs, _, _| {
             if fs.read_only_reason().is_some() {
                 return Err(LayoutError::ReadOnly);
             }
             fs.forget_free();
             Ok(())
-        })?;
-        let mut first = range.start;
-        while first < end {
-            first = self.run(None, |fs, v, _| fs.note_free(v, first..end))?;
+        })
+    }
+
+    fn note_run(&self, run: Range<u64>) -> Result<()> {
+        let mut first = run.start;
+        while first < run.end {
+            first = self.run(None, |fs, v, _| fs.note_free(v, first..run.end))?;
         }
-        Ok(end)
+        Ok(())
     }
 
     /// Discards what was noted and is still free. Returns how much.

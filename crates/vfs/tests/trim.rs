@@ -117,12 +117,22 @@ fn keep_changing(engine: &Engine, is_over: &AtomicBool) {
     }
 }
 
+/// Ends the threads of a test, also where it fails.
+struct EndsAll<'a>(&'a AtomicBool);
+
+impl Drop for EndsAll<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 fn trim_beside_changes(image: Vec<u8>, ordering: MechanismKind) {
     let device = Thin::new(image);
     let engine = mount_under(device.clone(), ordering).unwrap();
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| keep_changing(&engine, &is_over));
+        let _ends = EndsAll(&is_over);
         for _ in 0..12 {
             engine.trim(0..u64::MAX, 0).unwrap();
             let left = Arc::new(MemoryDevice::from_bytes(device.cut()));
@@ -131,7 +141,6 @@ fn trim_beside_changes(image: Vec<u8>, ordering: MechanismKind) {
             after.unmount().unwrap();
             assert!(check(&*left).is_clean());
         }
-        is_over.store(true, Ordering::Relaxed);
     });
     look_through(&engine);
     engine.unmount().unwrap();
@@ -149,6 +158,81 @@ fn nor_under_a_journal() {
     for mode in [JournalMode::Ordered, JournalMode::Full] {
         let image = new_image_with_journal(8 << 20, 128);
         trim_beside_changes(image, MechanismKind::Journal(mode));
+    }
+}
+
+/// The same with discarding while in use: nobody asks for it.
+fn discard_beside_changes(image: Vec<u8>, ordering: MechanismKind) {
+    let device = Thin::new(image);
+    let options = MountOptions {
+        ordering,
+        discard: true,
+        expire_seconds: 0.02,
+        ..MountOptions::default()
+    };
+    let engine = Engine::mount(device.clone(), &backstitch_ext::Ext2, &options).unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| keep_changing(&engine, &is_over));
+        let _ends = EndsAll(&is_over);
+        let mut seen = 0;
+        for _ in 0..12 {
+            let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+            while device.discarded.load(Ordering::Relaxed) <= seen {
+                assert!(std::time::Instant::now() < deadline, "nothing is discarded");
+                std::thread::yield_now();
+            }
+            let left = Arc::new(MemoryDevice::from_bytes(device.cut()));
+            let after = mount_under(left.clone(), ordering).unwrap();
+            look_through(&after);
+            after.unmount().unwrap();
+            assert!(check(&*left).is_clean());
+            seen = device.discarded.load(Ordering::Relaxed);
+        }
+    });
+    look_through(&engine);
+    engine.unmount().unwrap();
+    assert!(check(&device.memory).is_clean());
+}
+
+#[test]
+fn discarding_while_in_use_takes_nothing_from_a_file() {
+    discard_beside_changes(new_image(8 << 20, 128), MechanismKind::Soft);
+    for mode in [JournalMode::Ordered, JournalMode::Full] {
+        let image = new_image_with_journal(8 << 20, 128);
+        discard_beside_changes(image, MechanismKind::Journal(mode));
+    }
+}
+
+#[test]
+fn only_what_was_freed_is_discarded_and_only_where_it_is_asked_for() {
+    for discard in [false, true] {
+        let device = Thin::new(new_image(8 << 20, 128));
+        let options = MountOptions {
+            discard,
+            expire_seconds: 1e6,
+            ..MountOptions::default()
+        };
+        let engine = Engine::mount(device.clone(), &backstitch_ext::Ext2, &options).unwrap();
+        for number in 0..FILES {
+            let name = number.to_string();
+            let file = write_new(&engine, engine.root(), &name, &contents(number));
+            engine.forget(file, 1);
+        }
+        engine.sync().unwrap();
+        let free_before = engine.statistics().unwrap().free_blocks;
+        for number in 0..FILES / 2 {
+            let name = number.to_string();
+            engine.unlink(engine.root(), name.as_bytes()).unwrap();
+        }
+        engine.unmount().unwrap();
+        let after = mount_under(device.clone(), MechanismKind::Soft).unwrap();
+        assert_eq!(look_through(&after), FILES / 2);
+        let statistics = after.statistics().unwrap();
+        let freed = (statistics.free_blocks - free_before) * u64::from(statistics.block_size_bytes);
+        after.unmount().unwrap();
+        let discarded = device.discarded.load(Ordering::Relaxed);
+        assert_eq!(discarded, if discard { freed } else { 0 });
     }
 }
 

@@ -31,10 +31,10 @@ pub(crate) struct Args {
     /// The files
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     paths: Vec<OsString>,
-    /// Directories with everything in them; of symbolic links in them themselves
+    /// Directories with everything in them; symbolic links in them themselves, not what they lead to
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Of a symbolic link itself, not of what it leads to
+    /// A symbolic link itself, not what it leads to
     #[arg(short = 'h', long)]
     no_dereference: bool,
     /// Print help

@@ -5,14 +5,17 @@ use crate::error::{Error, Result, host, warn_line};
 use crate::image::{Access, Image, ImagePath, is_inside, split_last, with_files, with_image};
 use crate::interrupt::Interrupt;
 use crate::tree::{
-    Copy, CopyOptions, Existing, HostNode, HostTree, ImageTree, Meta, Preserve, Source, Target,
-    umask,
+    Copy, CopyOptions, Existing, HostNode, HostTree, ImageTree, Meta, Preserve, Source, Staged,
+    Target, umask,
 };
 use backstitch_vfs::{FileType, Timestamp};
+use std::cell::RefCell;
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 /// How much of standard input is copied at a time.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -20,7 +23,9 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// Copy files into an image, out of one, or within one. Either side may be a path of the host or IMAGE:/path.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Quote patterns within images, or the shell expands them. An existing file is replaced unless -n or -u is given.
+    after_help = "Quote patterns within images, or the shell expands them. By default an existing file gets the new contents and keeps
+its owner and permissions. A copy that fails or is interrupted leaves it as it was: the new contents are complete, under a name beside
+it, before it changes. Where PATH is a symbolic link, what it leads to gets the contents; links that -r finds in the way are replaced.
 ^C ends the copy between two files: what was copied is complete, and the image is clean. A second ^C kills.
 
 Examples:
@@ -55,7 +60,7 @@ pub(crate) struct Args {
     /// Do not replace existing files
     #[arg(short, long, conflicts_with = "update")]
     no_clobber: bool,
-    /// Replace files only where the original was changed later
+    /// Replace files only if the original was changed later
     #[arg(short, long)]
     update: bool,
     /// Replace existing files, also those without write permission (always on)
@@ -65,6 +70,9 @@ pub(crate) struct Args {
     #[arg(short, long)]
     verbose: bool,
 }
+
+/// The names of standard input and output. As a path the latter would be the file that it was sent to.
+const STREAMS: [&str; 5] = ["-", "/dev/stdin", "/dev/fd/0", "/dev/stdout", "/dev/fd/1"];
 
 /// One side of a copy.
 enum Side {
@@ -78,7 +86,7 @@ impl Side {
     fn parse(word: OsString) -> Side {
         match ImagePath::parse(&word) {
             Some(path) => Side::Image(path),
-            None if word == "-" => Side::Stream,
+            None if STREAMS.iter().any(|name| word == *name) => Side::Stream,
             None => Side::Host(word.into()),
         }
     }
@@ -105,8 +113,9 @@ impl Args {
         }
     }
 
-    fn options(&self, interrupt: &Interrupt) -> CopyOptions {
+    fn options(&self, interrupt: &Interrupt, excluded: Option<(u64, u64)>) -> CopyOptions {
         CopyOptions {
+            excluded,
             preserve: self.keep(),
             existing: match (self.no_clobber, self.update) {
                 (true, _) => Existing::Keep,
@@ -125,6 +134,8 @@ struct Job<'a> {
     interrupt: Interrupt,
     /// More than one file goes to the same place, which must be a directory.
     several: bool,
+    /// The names that got a file: a second one of that name would take the place of the first.
+    made: Rc<RefCell<HashSet<Vec<u8>>>>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -136,6 +147,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         args,
         interrupt: Interrupt::catch("cp")?,
         several: sides.len() > 1,
+        made: Rc::default(),
     };
     match to {
         Side::Host(to) => {
@@ -173,8 +185,9 @@ fn in_image(side: Side) -> Result<ImagePath> {
         Side::Image(path) => Ok(path),
         _ => Err(Error::usage(
             "cp",
-            "neither side lies in an image (IMAGE:/path); cp(1) copies between host paths",
-        )),
+            "neither side lies in an image; cp(1) copies between host paths",
+        )
+        .hint("a file in an image is written IMAGE:/path; IMAGE:/ is its root directory")),
     }
 }
 
@@ -191,6 +204,7 @@ impl Job<'_> {
             args: self.args,
             interrupt: self.interrupt.clone(),
             several: self.several || paths.len() > 1,
+            made: self.made.clone(),
         }
     }
 
@@ -202,10 +216,28 @@ impl Job<'_> {
                 let source = HostTree::new("cp");
                 let name = host_name(&path);
                 let place = place_in_image(&target, &to.path, &name, self.several)?;
-                let node = HostNode::new(path, args.follow());
+                let node = HostNode::new(&path, args.follow());
+                let meta = source.meta(&node)?;
+                if image.file() == Some(meta.identity) {
+                    let why = "this is the image that is written";
+                    return Err(Error::at_path("cp", &path, why));
+                }
+                if is_special(meta.file_type) && !args.recursive() {
+                    let input = std::fs::File::open(&path)
+                        .map_err(|error| Error::at_path("cp", &path, host(&error)))?;
+                    return self.read_input(&target, place, input, &path);
+                }
                 self.copy(&source, node, &target, place)
             }
-            Side::Stream => self.read_input(&target, to),
+            Side::Stream => {
+                let place = place_in_image(&target, &to.path, b"", self.several)?;
+                if place.name.is_empty() {
+                    let why = "standard input needs the name of a file";
+                    return Err(image.error(&to.path, why));
+                }
+                let input = std::io::stdin().lock();
+                self.read_input(&target, place, input, Path::new("standard input"))
+            }
             Side::Image(from) if from.image == to.image => {
                 let paths = image.expand(&from.path)?;
                 let job = self.of(&paths);
@@ -249,7 +281,7 @@ impl Job<'_> {
 
     fn out_of(&self, image: &Image, from: &[u8], to: &PathBuf) -> Result<()> {
         let source = ImageTree::new(image);
-        let target = HostTree::new("cp");
+        let target = HostTree::beside("cp", image.file());
         let node = source.node(from, self.args.follow())?;
         let name = split_last(from).1;
         let place = if to.is_dir() {
@@ -283,7 +315,8 @@ impl Job<'_> {
         place: Place<T::Node>,
     ) -> Result<()> {
         let meta = source.meta(&from)?;
-        let mut copy = Copy::new("cp", source, target, self.args.options(&self.interrupt));
+        let options = self.args.options(&self.interrupt, target.image_file());
+        let mut copy = Copy::new("cp", source, target, options);
         if meta.file_type == FileType::Directory {
             if !self.args.recursive() {
                 let error = Error::failed("cp", source.name(&from), "is a directory");
@@ -294,42 +327,67 @@ impl Job<'_> {
                 name => copy.tree(from, &place.dir, name)?,
             }
         } else {
-            copy.file(&from, &place.dir, &place.name)?;
+            self.note(target, &place)?;
+            copy.file(&from, &place.dir, &place.name, true)?;
         }
         report_lost("cp", copy.xattrs_lost);
         Ok(())
     }
 
-    /// Makes a file of what standard input gives.
-    fn read_input(&self, tree: &ImageTree<'_>, to: &ImagePath) -> Result<()> {
-        let image = tree.image;
-        let place = place_in_image(tree, &to.path, b"", self.several)?;
-        if place.name.is_empty() {
-            return Err(image.error(&to.path, "standard input needs the name of a file"));
+    /// Refuses a second file of one name, as cp(1) does: the first one would be lost.
+    fn note<T: Target>(&self, target: &T, place: &Place<T::Node>) -> Result<()> {
+        match self.several && !self.made.borrow_mut().insert(place.name.clone()) {
+            false => Ok(()),
+            true => {
+                let place = target.place(&place.dir, &place.name);
+                let why = "it was just made of another file of that name, which is not replaced";
+                Err(Error::failed("cp", place, why))
+            }
         }
-        if let Some((_, kind)) = tree.find(&place.dir, &place.name)? {
-            if kind == FileType::Directory {
-                return Err(image.error(&to.path, "a directory is in the way"));
+    }
+
+    /// Makes a file of what a stream gives.
+    fn read_input(
+        &self,
+        tree: &ImageTree<'_>,
+        place: Place<<ImageTree<'static> as Source>::Node>,
+        input: impl Read,
+        input_name: &Path,
+    ) -> Result<()> {
+        self.note(tree, &place)?;
+        let place = match tree.through(&place.dir, &place.name)? {
+            Some((dir, name)) => Place { dir, name },
+            None => place,
+        };
+        let (dir, name) = (&place.dir, place.name.as_slice());
+        let there = tree.find(dir, name)?;
+        if let Some((_, kind)) = &there {
+            if *kind == FileType::Directory {
+                let place = tree.place(dir, name);
+                return Err(Error::failed("cp", place, "a directory is in the way"));
             }
             if self.args.no_clobber {
                 return Ok(());
             }
-            tree.remove(&place.dir, &place.name)?;
         }
-        let meta = new_file();
-        let made = tree.create(&place.dir, &place.name, &meta, &[])?;
-        let copied = copy_input(tree, &made, || match self.interrupt.came() {
-            true => Err(image
-                .error(&to.path, "interrupted")
-                .hint("nothing of it was kept")),
-            false => Ok(()),
+        let staged = Staged::new("cp", tree, (dir, name), there, (&new_file(), &[]), true)?;
+        let copied = copy_input(tree, staged.node(), (input, input_name), || {
+            match self.interrupt.came() {
+                true => Err(Error::failed("cp", tree.place(dir, name), "interrupted")),
+                false => Ok(()),
+            }
         });
-        if copied.is_err() {
-            // A part of a file looks like the file. That it cannot be removed either is not what went wrong.
-            let _ = tree.remove(&place.dir, &place.name);
-        }
-        copied
+        copied.map_err(|error| staged.explained(error).or_hint("nothing of it was kept"))?;
+        staged.keep(|_| Ok(()))
     }
+}
+
+/// Whether a file has contents only as long as somebody gives them.
+fn is_special(kind: FileType) -> bool {
+    !matches!(
+        kind,
+        FileType::Regular | FileType::Directory | FileType::Symlink
+    )
 }
 
 /// A file as the shell makes it for redirected output.
@@ -349,9 +407,13 @@ fn new_file() -> Meta {
     }
 }
 
-/// Copies standard input into a file, and asks `check` before each piece and at the end.
-fn copy_input<T: Target>(tree: &T, node: &T::Node, check: impl Fn() -> Result<()>) -> Result<()> {
-    let mut input = std::io::stdin().lock();
+/// Copies a stream into a file, and asks `check` before each piece and at the end.
+fn copy_input<T: Target>(
+    tree: &T,
+    node: &T::Node,
+    (mut input, input_name): (impl Read, &Path),
+    check: impl Fn() -> Result<()>,
+) -> Result<()> {
     let mut buffer = vec![0; CHUNK_BYTES];
     let mut offset = 0;
     loop {
@@ -361,7 +423,7 @@ fn copy_input<T: Target>(tree: &T, node: &T::Node, check: impl Fn() -> Result<()
                 Ok(0) => break,
                 Ok(read) => len += read,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Error::failed("cp", "standard input", host(&error))),
+                Err(error) => return Err(Error::at_path("cp", input_name, host(&error))),
             }
         }
         check()?;
@@ -386,7 +448,7 @@ fn place_in_image(
     to: &[u8],
     name: &[u8],
     several: bool,
-) -> Result<Place<<ImageTree<'static> as Target>::Node>> {
+) -> Result<Place<<ImageTree<'static> as Source>::Node>> {
     match tree.image.find(to, true)? {
         Some(there) if there.is_directory() => {
             let name = if name == b".." || name == b"." {

@@ -29,10 +29,10 @@ pub(crate) struct Args {
     /// Only the sum for each operand
     #[arg(short, long, conflicts_with_all = ["all", "max_depth"])]
     summarize: bool,
-    /// Files too, not directories alone
+    /// Also files, not only directories
     #[arg(short, long)]
     all: bool,
-    /// Show directories down to so many below the operand
+    /// Show directories at most N levels below the operand
     #[arg(short = 'd', long, value_name = "N")]
     max_depth: Option<usize>,
     /// Sizes with K, M, G behind the number

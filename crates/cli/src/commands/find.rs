@@ -49,7 +49,7 @@ pub(crate) struct Args {
     /// Only empty files and directories
     #[arg(long)]
     empty: bool,
-    /// Only files whose contents were changed so many days ago (whole days of 24 hours)
+    /// Only files whose contents changed N days ago (whole days of 24 hours)
     #[arg(long, value_name = "[+-]N", value_parser = Age::parse_days, allow_hyphen_values = true)]
     mtime: Option<Age>,
     /// The same in minutes
@@ -70,16 +70,16 @@ pub(crate) struct Args {
     /// Only this inode
     #[arg(long, value_name = "N")]
     inum: Option<u32>,
-    /// Only files with so many names
+    /// Only files with N names
     #[arg(long, value_name = "[+-]N", value_parser = Amount::parse_count, allow_hyphen_values = true)]
     links: Option<Amount>,
-    /// Go down no more than so many directories
+    /// Go down at most N levels of directories
     #[arg(long, value_name = "N")]
     maxdepth: Option<usize>,
-    /// Leave out what lies less than so many directories down
+    /// Leave out what is fewer than N levels down
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     mindepth: usize,
-    /// Show what is in a directory before the directory
+    /// Show the contents of a directory before the directory
     #[arg(long)]
     depth: bool,
     /// End each path with a new line (always so)

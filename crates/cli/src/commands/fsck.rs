@@ -26,16 +26,16 @@ use std::time::Instant;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "The verdict, clean or not, is that of `e2fsck -fn`. A finding is a leak (space that nobody can reach), a count (a number that
-can be computed anew) or a corruption; soft updates leave nothing but leaks and counts behind.
+can be computed again) or a corruption; soft updates leave nothing but leaks and counts behind.
 
-With -p what soft updates may leave is repaired, and nothing else: where there is a corruption nothing is changed. What has no name
-is freed where the image says that a crash under soft updates left it, since then it was removed, or never given a name. With
--y everything is repaired. Blocks that two files claim are copied, so that both can be read; what has no name goes to lost+found.
+With -p what soft updates may leave is repaired, and nothing else: if there is a corruption, nothing is changed. A file without a
+name is freed if the image says that a crash under soft updates left it: it had been removed, or not yet been given a name. With
+-y everything is repaired. Blocks that two files claim are copied, so that both can be read; files without a name go to lost+found.
 
-A journal that must be replayed is replayed first, for good with -p and -y, in memory only otherwise: what is checked is what a
-mount would find. With -y what cannot be replayed of it is given up; -p then changes nothing.
+A journal that must be replayed is replayed first: on the disk with -p and -y, otherwise in memory only, so that the check sees what
+a mount would find. With -y, what cannot be replayed is given up; -p then changes nothing.
 
-Nothing is written before the whole repair is worked out. A power cut in the middle leaves what a second run repairs.
+Nothing is written before the whole repair is worked out. After a power cut in the middle, run it again.
 
 Before -y changes anything it writes an undo file with the old contents: beside the image, IMAGE.undo-DATE; for a block device in
 $XDG_STATE_HOME/backstitch or /var/lib/backstitch; where $E2FSPROGS_UNDO_DIR says, if it is set (none: no undo file). -z FILE names
@@ -57,7 +57,7 @@ pub(crate) struct Args {
     /// Only look (the default)
     #[arg(short = 'n', group = "mode")]
     no: bool,
-    /// Repair what soft updates may leave; change nothing where there is more
+    /// Repair what soft updates may leave; change nothing if there is more damage
     #[arg(short = 'p', group = "mode")]
     preen: bool,
     /// Repair everything
@@ -67,10 +67,10 @@ pub(crate) struct Args {
     /// destroys what is left, so copy the image first
     #[arg(long, requires = "yes")]
     guess_geometry: bool,
-    /// Check an image that says it is clean too (always so)
+    /// Check an image even if it is marked clean (always on)
     #[arg(short, long)]
     force: bool,
-    /// Keep the old contents of all that is changed in this new file, as `e2fsck -z` does
+    /// Save the old contents of everything that changes in this new file, as `e2fsck -z` does
     #[arg(
         short = 'z',
         long = "undo",
@@ -81,7 +81,7 @@ pub(crate) struct Args {
     /// Write no undo file
     #[arg(long)]
     no_undo: bool,
-    /// The device that has the journal, where that is not in IMAGE
+    /// The device that has the journal, if it is not in IMAGE
     #[arg(short = 'j', long, value_name = "IMAGE2")]
     journal_dev: Option<PathBuf>,
     /// Threads; by default by the size of the image

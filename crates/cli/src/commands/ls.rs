@@ -14,7 +14,7 @@ use std::ffi::OsString;
 #[derive(Debug, clap::Args)]
 #[command(
     disable_help_flag = true,
-    after_help = "Owners and groups are shown as numbers: their names are the image's own affair. Times are UTC.
+    after_help = "Owners and groups are shown as numbers: the names for them are kept by the image's own system. Times are UTC.
 
 Examples:
   backstitch ls disk.img
@@ -31,16 +31,16 @@ pub(crate) struct Args {
     /// One line with type, permissions, links, owner, group, size and time (UTC) each
     #[arg(short)]
     long: bool,
-    /// Names that begin with a dot too, . and .. among them
+    /// Also names that begin with a dot, including . and ..
     #[arg(short, long)]
     all: bool,
-    /// Names that begin with a dot too, but not . and ..
+    /// Also names that begin with a dot, except . and ..
     #[arg(short = 'A', long)]
     almost_all: bool,
-    /// Directories themselves, not what is in them
+    /// Directories themselves, not their contents
     #[arg(short, long)]
     directory: bool,
-    /// Directories in directories too
+    /// Also the directories in them, and so on
     #[arg(short = 'R', long)]
     recursive: bool,
     /// The inode before each name
@@ -58,13 +58,13 @@ pub(crate) struct Args {
     /// As in the directory, unsorted
     #[arg(short = 'U')]
     unsorted: bool,
-    /// The other way round
+    /// In reverse order
     #[arg(short, long)]
     reverse: bool,
     /// As -l (owner and group are always numbers)
     #[arg(short, long)]
     numeric_uid_gid: bool,
-    /// A letter behind each name for its type: / directory, @ symbolic link, * program, | pipe, = socket
+    /// A character after each name for its type: / directory, @ symbolic link, * program, | pipe, = socket
     #[arg(short = 'F', long)]
     classify: bool,
     /// One name on each line (always so)

@@ -85,7 +85,7 @@ pub(crate) struct Args {
     #[arg(short = 'J', long, value_name = "SIZE|device=JOURNAL", value_parser = journal_choice)]
     journal: Option<JournalChoice>,
     /// Write commit records with a checksum, together with what they commit: a transaction takes one flush instead of
-    /// two. Linux keeps it so with `-o journal_async_commit`
+    /// two. Linux keeps this with `-o journal_async_commit`
     #[arg(long)]
     journal_async_commit: bool,
     /// Percentage of the blocks reserved for root
@@ -100,7 +100,7 @@ pub(crate) struct Args {
     /// The owner and group of the root directory, as numbers
     #[arg(long, value_name = "UID:GID")]
     root_owner: Option<String>,
-    /// Make it even where IMAGE holds something, which is then lost
+    /// Make it even if IMAGE holds something, which is then lost
     #[arg(short = 'F', long)]
     force: bool,
     /// Print nothing
@@ -187,6 +187,7 @@ impl Target {
         }
         refuse_what_is_there(args, &file, other)?;
         check(size)?;
+        refuse_to_cut(args, &file, size)?;
         erase_what_is_there(args, &file)?;
         if is_file && size != there {
             file.resize(size).map_err(failed)?;
@@ -208,7 +209,7 @@ fn refuse_what_is_there(
     }
     let refused = |why: String| {
         let error = Error::at_path("mkfs", &args.image, why);
-        error.hint("--force makes the file system all the same; what is there is then lost")
+        error.hint("--force makes the file system anyway; what is there is then lost")
     };
     let found = signature::find(device).map_err(failed)?;
     let names: Vec<&str> = found.iter().map(|found| found.signature.name).collect();
@@ -221,6 +222,26 @@ fn refuse_what_is_there(
             "{who} has it open for writing; nothing was changed"
         ))),
         _ => Ok(()),
+    }
+}
+
+/// Refuses to make a file shorter that holds something behind its new end, unless that is to be lost.
+fn refuse_to_cut(args: &Args, file: &FileDevice, size: u64) -> Result<()> {
+    if args.force || size >= file.size_bytes() {
+        return Ok(());
+    }
+    let rest = file.next_data(size);
+    match rest.map_err(|error| Error::at_path("mkfs", &args.image, error))? {
+        None => Ok(()),
+        Some(_) => {
+            let why = format!(
+                "it has {}, and holds something behind the first {}; nothing was changed",
+                size::show(file.size_bytes()),
+                size::show(size)
+            );
+            let error = Error::at_path("mkfs", &args.image, why);
+            Err(error.hint("--force cuts it off; what is there is then lost"))
+        }
     }
 }
 
@@ -269,7 +290,7 @@ fn fill(
     is_new: bool,
 ) -> Result<()> {
     let interrupt = Interrupt::catch("mkfs")?;
-    on_fresh_device(
+    let filled = on_fresh_device(
         "mkfs",
         image,
         (device, journal),
@@ -279,15 +300,15 @@ fn fill(
             let (source, target) = (HostTree::new("mkfs"), ImageTree::new(image));
             let options = CopyOptions {
                 preserve: Preserve::ALL,
+                excluded: image.file(),
                 interrupt: interrupt.clone(),
                 ..CopyOptions::default()
             };
             let mut copy = Copy::new("mkfs", &source, &target, options);
             let done = copy.contents_of(HostNode::new(dir, true), target.node(b"/", false)?, true);
-            done.map_err(|error| match (interrupt.came(), is_new) {
-                (false, _) => error,
-                (true, true) => error.hint("nothing is left of the image"),
-                (true, false) => error.hint(format!(
+            done.map_err(|error| match interrupt.came() {
+                false => error,
+                true => error.hint(format!(
                     "the file system is made, and {} files of {} are in it, complete",
                     copy.files,
                     dir.display()
@@ -296,7 +317,11 @@ fn fill(
             report_lost("mkfs", copy.xattrs_lost);
             Ok(())
         },
-    )
+    );
+    filled.map_err(|error| match is_new {
+        true => error.hint("nothing is left of the image"),
+        false => error,
+    })
 }
 
 fn narrow(what: &str, value: Option<u64>) -> Result<Option<u32>> {

@@ -30,22 +30,24 @@ use std::sync::Arc;
   atomic=UNIT         what the disk writes completely or not at all: block (default), or 512, 4096, … if it promises no more;
                       order is then kept between such units too
   unsafe              skip flushes: fast, and a power cut may leave anything
-  noatime             reads never move access times (default: relatime); strictatime: each read does that reaches the mount, which
-                      those from the kernel's cache do not; nodiratime: reading directories does not
+  noatime             reads never move access times (default: relatime); strictatime: each read that reaches the mount does
+                      (reads from the kernel's cache do not reach it); nodiratime: reading directories does not
   sync, dirsync       every change, or every change of names, is on the disk before the call returns
   data=MODE           ordered, writeback or journal: as ordering=journal=ordered, journal=writeback or journal=full, for fstab
   grpid               new files have the group of their directory
   uid=N, gid=N        all files appear to be owned by that user or group, and are checked as such; what the image stores stays, and
                       a new file is stored with the user and group of the process that makes it
-  umask=M             all files and directories appear with the permissions 777 but for those of the octal mask M; fmask=M, dmask=M:
-                      files or directories only
+  umask=M             all files and directories appear with the permissions 777 without those in the octal mask M; fmask=M, dmask=M:
+                      only files, or only directories
   nonempty            mount over a directory that is not empty
-  check_open          an immutable file (chattr +i) cannot be opened for writing, nor an append-only one but for appending; by default
-                      opening succeeds, and the write fails; costs a request for each open
+  check_open          an immutable file (chattr +i) cannot be opened for writing, and an append-only one only for appending; by default
+                      the open succeeds and the write fails; costs a request for each open
   dev, suid, exec     device nodes, set-user-ID, programs work; nodev, nosuid, noexec forbid (dev, suid: default for root)
   threads=N           threads that serve requests
   writeback_cache     the kernel gathers small writes into large requests, but the contents of files then reach the file system in
                       the kernel's order, up to 30 seconds late, and a full disk is reported at fsync or not at all
+  discard             discard freed space every expire= seconds and at the unmount, after all changes have been written: an image
+                      file gets holes (default: nodiscard; fstrim DIR discards all free space)
   noxattr             no extended attributes or ACLs through the mount, and no backstitch stats, snapshot or patchgroups, which use
                       attributes; saves a request before the first write to a file
   report_once         fsync reports what a failed device lost once for each open file, as with the kernel's file systems
@@ -55,15 +57,15 @@ use std::sync::Arc;
   nojournal           change a file system that has a journal without writing the journal, which must be empty
   journal_dev=IMAGE2  the device that has the journal
   partition=NAME      the partition of the image that holds the file system, as IMAGE#NAME (backstitch info IMAGE lists them)
-  offset=BYTES        the file system begins there in the image, and
-  sizelimit=BYTES     ends so much further (default: the image's end); for mount(8)'s options of a loop device
+  offset=BYTES        where the file system begins in the image
+  sizelimit=BYTES     how long it is (default: to the image's end); both are mount(8)'s options for a loop device
   raw                 show the image, whatever it holds, as one file, DIR/volume: writes to it are writes of blocks, which can be
                       ordered by patchgroups (ordering soft, sync or async)
   stack=FILE.toml     mount file systems in files of the image as one tree, as FILE describes (see `backstitch info --stack`)
   flush_ms=MS         make each flush of the device this much slower, for measuring
   volatile=SEED       a simulated drive cache that a kill loses, for tests
-user, users, owner and group mean what they do for mount(8). errors=remount-ro is what happens anyway. What else mount(8), fstab, ext4
-and FUSE know is accepted where it has no meaning here (defaults, nofail, _netdev, x-…, lazytime, acl), or refused by name.
+user, users, owner and group mean what they do for mount(8). errors=remount-ro is what happens anyway. Other options of mount(8), fstab, ext4
+and FUSE are accepted if they have no meaning here (defaults, nofail, _netdev, x-…, lazytime, acl), or refused, with what to do instead.
 
 Examples:
   backstitch mount disk.img /mnt
@@ -72,7 +74,7 @@ Examples:
   backstitch mount -f disk.img /mnt          stay in the foreground; ^C unmounts
   backstitch mount -o stack=figure8.toml disk.img /mnt
   backstitch mount -o raw /dev/sdb2 /mnt     a database of your own writes /mnt/volume
-  mount -t backstitch disk.img /mnt          through a link named /sbin/mount.backstitch")]
+  mount -t fuse.backstitch /disk.img /mnt    through mount(8), and so in fstab; -t backstitch with a link /sbin/mount.backstitch")]
 pub(crate) struct Args {
     /// The image: a file or a block device
     image: PathBuf,
@@ -138,6 +140,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut image = absolute("mount", &args.image)?;
     if !args.daemon {
         image.as_mut_os_string().push(part_words(&options)?);
+    }
+    if args.image.is_dir() && !args.dir.is_dir() {
+        let error = Error::at_path("mount", &args.image, "it is a directory, not an image");
+        return Err(error.hint("the image comes first, then the directory to mount it on"));
     }
     let dir = mount_point::resolve(&args.dir)?;
     if args.fake {
@@ -279,6 +285,7 @@ fn mount_engine(
         mount_time: now(),
         without_journal: options.without_journal,
         atomic_bytes: options.atomic.bytes(),
+        discard: options.discard,
         ..MountOptions::default()
     };
     match (options.cache_bytes, host_memory::cache_in_address_space()?) {
@@ -385,10 +392,9 @@ fn serve(
             // Nothing was changed, but the engine may have marked the image as in use.
             let _ = engine.unmount();
             let error = failed(error);
-            let refused = front.allow_other && !rustix::process::geteuid().is_root();
-            return Err(match refused {
-                true => error.hint("allow_other needs user_allow_other in /etc/fuse.conf"),
-                false => error,
+            return Err(match mount_point::refused_hint(front.allow_other) {
+                Some(hint) => error.hint(hint),
+                None => error,
             });
         }
     };

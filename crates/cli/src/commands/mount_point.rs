@@ -3,10 +3,13 @@
 use crate::error::{Error, Result, host, warn_line};
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// The kernel's side of every FUSE mount.
 const DEVICE: &str = "/dev/fuse";
+/// Its major and minor number, which Linux has assigned to it.
+const DEVICE_NUMBER: (u32, u32) = (10, 229);
 
 /// The directory's full path.
 pub(super) fn resolve(dir: &Path) -> Result<PathBuf> {
@@ -19,6 +22,8 @@ pub(super) fn resolve(dir: &Path) -> Result<PathBuf> {
                 ),
             )
         }
+        Some(libc::ENOENT) => Error::at_path("mount", dir, host(error))
+            .hint(format!("the directory must exist: mkdir {}", dir.display())),
         _ => Error::at_path("mount", dir, host(error)),
     };
     // The kernel may remember the attributes of a mount whose daemon is dead, but it asks for this.
@@ -41,7 +46,7 @@ pub(super) fn check_empty(dir: &Path, may_hide: bool) -> Result<()> {
         return Ok(());
     }
     let why = "not empty; the mount would hide what is in it";
-    Err(Error::at_path("mount", dir, why).hint("-o nonempty mounts it all the same"))
+    Err(Error::at_path("mount", dir, why).hint("-o nonempty mounts over it anyway"))
 }
 
 /// Whether a directory that mount(8) asks for is not empty, with a warning: mount(8) hides what is there without a word, and entries of
@@ -57,10 +62,33 @@ pub(super) fn hides_for_helper(dir: &Path) -> bool {
     true
 }
 
+/// Whether a file is the kernel's FUSE device.
+fn is_fuse(file: &File) -> bool {
+    let number = rustix::fs::makedev(DEVICE_NUMBER.0, DEVICE_NUMBER.1);
+    file.metadata()
+        .is_ok_and(|seen| seen.file_type().is_char_device() && seen.rdev() == number)
+}
+
+/// What an ordinary user whose mount was refused may have to change.
+pub(super) fn refused_hint(allow_other: bool) -> Option<&'static str> {
+    let is_root = rustix::process::geteuid().is_root();
+    let opened = File::options().read(true).write(true).open(DEVICE);
+    match opened {
+        _ if is_root => None,
+        Err(_) => Some(
+            "this user cannot open /dev/fuse: see `ls -l /dev/fuse`; on most systems it has mode 666",
+        ),
+        Ok(_) if allow_other => Some("allow_other needs user_allow_other in /etc/fuse.conf"),
+        Ok(_) => None,
+    }
+}
+
 /// Whether there is FUSE at all. An ordinary user need not be able to open the device: fusermount3 does that for him.
 pub(super) fn check_fuse() -> Result<()> {
-    let Err(error) = File::options().read(true).write(true).open(DEVICE) else {
-        return Ok(());
+    let error = match File::options().read(true).write(true).open(DEVICE) {
+        Ok(file) if is_fuse(&file) => return Ok(()),
+        Ok(_) => io::Error::from_raw_os_error(libc::ENODEV),
+        Err(error) => error,
     };
     let is_missing = matches!(
         error.raw_os_error(),

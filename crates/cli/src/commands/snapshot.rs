@@ -25,9 +25,9 @@ const COMMAND: &str = "snapshot";
 /// Copy a mounted image as of one moment, while it is in use: for backups.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "OUT is a clean image: everything that calls on the mount had done at the moment, nothing that came later, as if it had been
-unmounted then. It is sparse: free blocks and holes are not copied. It gets its name when it is complete; until then it is
-.OUT.partial-PID beside it, which is removed where something fails. Writers are held up for as long as it takes to copy 1 MiB.
+    after_help = "OUT is a clean image of one moment, as if the file system had been unmounted then. It has what every call had done that had returned,
+and nothing of later ones. It is sparse: free blocks and holes are not copied. It gets its name when it is complete; until then it is
+.OUT.partial-PID beside it, which is removed if something fails. Writers wait at most for the copying of 1 MiB at a time.
 
 Examples:
   backstitch snapshot /mnt backup.img

@@ -197,6 +197,10 @@ const SECTIONS: [(&str, &[Row]); 7] = [
 
 /// The counters as a person reads them. What no section names comes last.
 fn as_text(mut counters: Value) -> String {
+    if !counters["read_only"].is_null() {
+        // Nothing is written, so in no order either.
+        counters["ordering"] = Value::Null;
+    }
     let mut sections: Vec<(&str, Vec<[String; 2]>)> = Vec::new();
     for (title, rows) in SECTIONS {
         let shown = rows.iter().filter_map(|(key, label, unit)| {

@@ -13,7 +13,7 @@ use std::path::Path;
 #[derive(Debug, clap::Args)]
 #[command(
     disable_help_flag = true,
-    after_help = "A moment is UTC where it names no zone: 2026-01-31, 2026-01-31 12:34:56.5, 2026-01-31T12:34:56+02:00, @SECONDS since 1970, or now.
+    after_help = "A moment without a time zone is UTC: 2026-01-31, 2026-01-31 12:34:56.5, 2026-01-31T12:34:56+02:00, @SECONDS since 1970, or now.
 
 Examples:
   backstitch touch disk.img:/etc/nologin
@@ -34,13 +34,13 @@ pub(crate) struct Args {
     /// Make no file
     #[arg(short = 'c', long)]
     no_create: bool,
-    /// Of a symbolic link itself, not of what it leads to
+    /// A symbolic link itself, not what it leads to
     #[arg(short = 'h', long)]
     no_dereference: bool,
     /// This moment instead of now
     #[arg(short, long, value_name = "MOMENT", value_parser = time::parse, allow_hyphen_values = true)]
     date: Option<Timestamp>,
-    /// This moment: MMDDhhmm, if wanted with CCYY or YY before it and .ss behind it
+    /// This moment: [[CC]YY]MMDDhhmm[.ss]
     #[arg(short = 't', value_name = "STAMP", value_parser = time::parse_stamp, conflicts_with = "date")]
     stamp: Option<Timestamp>,
     /// The times of this file, which is the host's or IMAGE:/path

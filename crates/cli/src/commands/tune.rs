@@ -41,7 +41,7 @@ pub(crate) struct Args {
         conflicts_with = "reserved_blocks"
     )]
     reserved_percent: Option<f64>,
-    /// So many blocks kept for root
+    /// The number of blocks reserved for root
     #[arg(short = 'r', long, value_name = "BLOCKS")]
     reserved_blocks: Option<u64>,
     /// One JSON document

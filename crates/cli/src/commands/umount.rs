@@ -4,6 +4,7 @@ use super::info::{is_clean, superblock};
 use super::sync::{sync_showing, writing_out_bar};
 use crate::error::{Error, Result, host};
 use crate::image::{DeviceOptions, open_device};
+use crate::mounted;
 use backstitch_fuse::{MountError, Unmounter};
 use indicatif::ProgressBar;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -44,7 +45,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mounts = parse_mounts(&table);
     // The last one lies on top.
     let mount = mounts.iter().rev().find(|mount| mount.dir == dir);
-    let mount = mount.ok_or_else(|| failed("nothing is mounted there".into()))?;
+    let mount = mount.ok_or_else(|| {
+        let error = failed("nothing is mounted there".into());
+        match mounted::dir_of(&args.dir) {
+            Some(dir) => error.hint(format!(
+                "this image is mounted on {0}: backstitch umount {0}",
+                dir.display()
+            )),
+            None => error,
+        }
+    })?;
     if !mount.kind.starts_with("fuse") {
         return Err(failed(format!(
             "not a backstitch mount, but {}",

@@ -15,8 +15,8 @@ use std::sync::Arc;
     after_help = "`backstitch fsck -y` says which undo file it wrote. Those of e2fsprogs (`e2fsck -z`, `tune2fs -z`, …) are taken as well, and
 e2undo takes ours.
 
-The undo file is read and checked before anything is written. It is refused where the file system was changed since, since other
-changes would then be torn apart. If the power fails in the middle, run it again.
+The undo file is read and checked before anything is written. It is refused if the file system was changed since then: the later
+changes would be torn apart. If the power fails in the middle, run it again.
 
 Examples:
   backstitch undo -n disk.img.undo-20261124-174500 disk.img
@@ -31,8 +31,8 @@ pub(crate) struct Args {
     /// Only check the file, and whether it is for this image
     #[arg(short = 'n', long)]
     dry_run: bool,
-    /// Put the contents back even if the file system was changed since, or the undo file is not finished; give the image the size that it
-    /// had
+    /// Put the contents back even if the file system was changed since then, or the undo file is incomplete; give the image
+    /// its old size
     #[arg(short, long)]
     force: bool,
     /// One JSON document
@@ -62,7 +62,7 @@ fn of_undo(args: &Args, error: UndoError) -> Error {
         UndoError::Device(error) => Error::at_path("undo", &args.image, error),
         UndoError::OtherState(_) | UndoError::Unfinished => {
             let error = Error::at_path("undo", &args.image, error);
-            error.hint("--force puts the old contents back all the same")
+            error.hint("--force puts the old contents back anyway")
         }
         error => Error::at_path("undo", &args.undo_file, error),
     }
@@ -104,9 +104,13 @@ fn report(args: &Args, undo: &UndoFile) -> Result<()> {
         return show::print_json("undo", &document);
     }
     let (size, stretches) = (size::show(bytes), undo.stretches());
+    let places = match stretches {
+        1 => "one place".to_owned(),
+        n => format!("{n} places"),
+    };
     let line = match args.dry_run {
-        true => format!("{image}: {size} in {stretches} places would be put back\n"),
-        false => format!("{image}: {size} in {stretches} places put back\n"),
+        true => format!("{image}: {size} in {places} would be put back\n"),
+        false => format!("{image}: {size} in {places} put back\n"),
     };
     show::print_bytes("undo", line.as_bytes())
 }

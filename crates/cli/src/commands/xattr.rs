@@ -30,19 +30,19 @@ pub(crate) struct GetArgs {
     /// Only this attribute, with its value
     #[arg(short, long, value_name = "NAME")]
     name: Option<OsString>,
-    /// Values too, not names alone
+    /// Also values, not only names
     #[arg(short, long)]
     dump: bool,
-    /// How values are shown; by default as text where they are text, else in base64
+    /// How values are shown; by default as text if they are text, otherwise in base64
     #[arg(short, long, value_name = "KIND")]
     encoding: Option<Encoding>,
-    /// Nothing but the values, as they are
+    /// Only the values, unchanged
     #[arg(long, requires = "name")]
     only_values: bool,
     /// Directories with everything in them
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Of a symbolic link itself, not of what it leads to
+    /// A symbolic link itself, not what it leads to
     #[arg(short = 'h', long)]
     no_dereference: bool,
     /// One JSON document
@@ -65,7 +65,7 @@ enum Encoding {
 #[derive(Debug, clap::Args)]
 #[command(
     disable_help_flag = true,
-    after_help = "VALUE is text, or hexadecimal digits behind 0x, or base64 behind 0s, as setfattr(1) has it. Text may stand in double quotes.
+    after_help = "VALUE is text, or hexadecimal digits behind 0x, or base64 behind 0s, as setfattr(1) has it. Text may be in double quotes.
 
 Examples:
   backstitch setfattr -n user.comment -v 'from the old disk' disk.img:/notes
@@ -91,7 +91,7 @@ pub(crate) struct SetArgs {
     /// The attribute to remove
     #[arg(short = 'x', long, value_name = "NAME", conflicts_with = "name")]
     remove: Option<OsString>,
-    /// Of a symbolic link itself, not of what it leads to
+    /// A symbolic link itself, not what it leads to
     #[arg(short = 'h', long)]
     no_dereference: bool,
     /// Print help

@@ -38,7 +38,6 @@ const WITHOUT_MEANING: &[&str] = &[
     "oldalloc",
     "bh",
     "nobh",
-    "nodiscard",
     "debug",
     "reservation",
     "noreservation",
@@ -147,10 +146,6 @@ const REFUSED: &[(&str, &str)] = &[
         "journal_async_commit",
         "journals with checksums are not implemented",
     ),
-    (
-        "discard",
-        "discarding while in use is not implemented; fstrim discards what is free",
-    ),
     ("dax", "files are not mapped onto the device"),
     ("quota", "quotas are not implemented"),
     ("usrquota", "quotas are not implemented"),
@@ -206,6 +201,8 @@ pub(super) fn apply(options: &mut Options, name: &str) -> Option<Result<(), Stri
         "grpid" | "bsdgroups" => options.group_of_directory = true,
         "nobarrier" => options.unsafe_no_flush = true,
         "nonempty" => options.non_empty = true,
+        "discard" => options.discard = true,
+        "nodiscard" => options.discard = false,
         "check_open" => options.check_open = true,
         "nocheck_open" => options.check_open = false,
         // As mount(8) has it, unless a later word says otherwise.

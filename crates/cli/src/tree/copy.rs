@@ -1,7 +1,7 @@
 //! Copying a tree, from any kind to any kind.
 
-use super::{Meta, Source, Target};
-use crate::error::{Error, Result};
+use super::{Meta, Source, Staged, Target, link};
+use crate::error::{Error, Result, warn_line};
 use crate::interrupt::Interrupt;
 use crate::show;
 use backstitch_vfs::FileType;
@@ -59,6 +59,8 @@ pub(crate) struct CopyOptions {
     pub(crate) existing: Existing,
     /// Each file is named on standard output, and there is no bar.
     pub(crate) verbose: bool,
+    /// The file that holds the image, which is not copied into itself.
+    pub(crate) excluded: Option<(u64, u64)>,
     /// Ends the copy.
     pub(crate) interrupt: Interrupt,
 }
@@ -162,7 +164,7 @@ impl<'a, S: Source, T: Target> Copy<'a, S, T> {
         if !self.options.verbose {
             return Ok(());
         }
-        let (from, to) = (self.source.name(from), self.target.name(dir, name));
+        let (from, to) = (self.source.name(from), self.target.place(dir, name));
         show::print_bytes(self.what, format!("'{from}' -> '{to}'\n").as_bytes())
     }
 
@@ -171,7 +173,7 @@ impl<'a, S: Source, T: Target> Copy<'a, S, T> {
         match self.options.interrupt.came() {
             false => Ok(()),
             true => {
-                let place = self.target.name(dir, name);
+                let place = self.target.place(dir, name);
                 let error = Error::failed(self.what, place, "interrupted");
                 Err(error.hint(format!(
                     "{} files were copied completely, this one was not; run it again with -u to skip those",
@@ -186,45 +188,74 @@ impl<'a, S: Source, T: Target> Copy<'a, S, T> {
         Ok(match self.options.existing {
             Existing::Replace => false,
             Existing::Keep => true,
-            Existing::KeepNewer => self.target.modified(there)? >= meta.modified,
+            Existing::KeepNewer => self.target.meta(there)?.modified >= meta.modified,
         })
     }
 
-    /// Copies `from`, which is not a directory, to the name `name` in `dir`, replacing what is there.
-    pub(crate) fn file(&mut self, from: &S::Node, dir: &T::Node, name: &[u8]) -> Result<()> {
+    /// Copies `from`, which is not a directory, to the name `name` in `dir`, replacing what is there. Where the user `named` that
+    /// name, a symbolic link there stands for what it leads to, and a special file is written to. A name that comes from the source
+    /// never leads out of the target like that.
+    pub(crate) fn file(
+        &mut self,
+        from: &S::Node,
+        dir: &T::Node,
+        name: &[u8],
+        named: bool,
+    ) -> Result<()> {
         self.check(dir, name)?;
         let meta = self.source.meta(from)?;
-        if let Some((there, kind)) = self.target.find(dir, name)? {
-            if kind == FileType::Directory {
-                let place = self.target.name(dir, name);
+        if named
+            && meta.file_type == FileType::Regular
+            && let Some((dir, name)) = self.target.through(dir, name)?
+        {
+            return self.file_at(from, &meta, (&dir, &name), named);
+        }
+        self.file_at(from, &meta, (dir, name), named)
+    }
+
+    fn file_at(
+        &mut self,
+        from: &S::Node,
+        meta: &Meta,
+        (dir, name): (&T::Node, &[u8]),
+        named: bool,
+    ) -> Result<()> {
+        let there = self.target.find(dir, name)?;
+        if let Some((there, kind)) = &there {
+            if *kind == FileType::Directory {
+                let place = self.target.place(dir, name);
                 return Err(Error::failed(self.what, place, "a directory is in the way"));
             }
-            if self.stays(&meta, &there)? {
+            if self.stays(meta, there)? {
                 return Ok(());
             }
-            self.target.remove(dir, name)?;
         }
         let has_names = self.options.preserve.links && meta.links > 1;
-        if has_names && self.link_known(&meta, dir, name)? {
+        let there_node = there.as_ref().map(|(node, _)| node);
+        if has_names && self.link_known(meta, dir, name, there_node)? {
             return self.done(from, dir, name);
         }
         let link_target = match meta.file_type {
             FileType::Symlink => self.source.read_link(from)?,
             _ => Vec::new(),
         };
-        let made = self.target.create(dir, name, &meta, &link_target)?;
-        if meta.file_type == FileType::Regular
-            && let Err(error) = self.contents(from, &made, meta.size_bytes, (dir, name))
-        {
-            // A part of a file looks like the file. That it cannot be removed either is not what went wrong.
-            let _ = self.target.remove(dir, name);
-            return Err(error);
+        let made = (meta, link_target.as_slice());
+        let staged = Staged::new(self.what, self.target, (dir, name), there, made, named)?;
+        if meta.file_type == FileType::Regular {
+            let copied = self.contents(from, staged.node(), meta.size_bytes, (dir, name));
+            copied.map_err(|error| staged.explained(error))?;
         }
-        self.finish(from, &made, &meta)?;
+        let mut lost = 0;
+        staged.keep(|node| {
+            lost = self.finish(from, node, meta)?;
+            Ok(())
+        })?;
+        drop(staged);
+        self.xattrs_lost += lost;
         self.done(from, dir, name)?;
-        if has_names {
+        if has_names && let Some((kept, _)) = self.target.find(dir, name)? {
             self.linked
-                .insert(meta.identity, (Rc::new(made), meta.links - 1));
+                .insert(meta.identity, (Rc::new(kept), meta.links - 1));
         }
         Ok(())
     }
@@ -254,18 +285,26 @@ impl<'a, S: Source, T: Target> Copy<'a, S, T> {
                 if let Some(done) = stack.pop()
                     && done.is_new
                 {
-                    self.finish(&done.from, &done.to, &done.meta)?;
+                    self.xattrs_lost += self.finish(&done.from, &done.to, &done.meta)?;
                 }
                 continue;
             };
             let child = self.source.child(&frame.from, &name)?;
             let meta = self.source.meta(&child)?;
+            if self.options.excluded == Some(meta.identity) {
+                let place = self.source.name(&child);
+                warn_line(&format!(
+                    "{}: {place}: this is the image that is written; it is left out",
+                    self.what
+                ));
+                continue;
+            }
             if meta.file_type == FileType::Directory {
                 let (to, is_new) = self.directory(&child, &meta, &frame.to, &name)?;
                 let next = self.enter(child, to, meta, is_new)?;
                 stack.push(next);
             } else {
-                self.file(&child, &frame.to, &name)?;
+                self.file(&child, &frame.to, &name, false)?;
             }
         }
         Ok(())
@@ -304,7 +343,7 @@ impl<'a, S: Source, T: Target> Copy<'a, S, T> {
         match self.target.find(dir, name)? {
             Some((there, FileType::Directory)) => Ok((there, false)),
             Some(_) => {
-                let place = self.target.name(dir, name);
+                let place = self.target.place(dir, name);
                 Err(Error::failed(
                     self.what,
                     place,
@@ -320,13 +359,22 @@ impl<'a, S: Source, T: Target> Copy<'a, S, T> {
     }
 
     /// Gives a file that was copied before a further name.
-    fn link_known(&mut self, meta: &Meta, dir: &T::Node, name: &[u8]) -> Result<bool> {
+    fn link_known(
+        &mut self,
+        meta: &Meta,
+        dir: &T::Node,
+        name: &[u8],
+        there: Option<&T::Node>,
+    ) -> Result<bool> {
         let Some((node, left)) = self.linked.get_mut(&meta.identity) else {
             return Ok(false);
         };
         *left -= 1;
         let (node, is_last) = (node.clone(), *left == 0);
-        self.target.link(&node, dir, name)?;
+        if !link(self.target, &node, (dir, name), there)? {
+            let place = self.target.place(dir, name);
+            return Err(Error::failed(self.what, place, "it may not be replaced"));
+        }
         if is_last {
             self.linked.remove(&meta.identity);
         }
@@ -368,7 +416,9 @@ impl<'a, S: Source, T: Target> Copy<'a, S, T> {
         Ok(())
     }
 
-    fn finish(&mut self, from: &S::Node, to: &T::Node, meta: &Meta) -> Result<()> {
+    /// Sets what is kept of the original besides contents. Returns how many attributes the target could not store.
+    fn finish(&self, from: &S::Node, to: &T::Node, meta: &Meta) -> Result<u64> {
+        let mut lost = 0;
         if self.options.preserve.xattrs {
             // The owner first: changing it would take a file's capabilities away.
             let owner = Preserve {
@@ -378,10 +428,11 @@ impl<'a, S: Source, T: Target> Copy<'a, S, T> {
             self.target.finish(to, meta, owner)?;
             for xattr in self.source.xattrs(from)? {
                 if !self.target.set_xattr(to, &xattr)? {
-                    self.xattrs_lost += 1;
+                    lost += 1;
                 }
             }
         }
-        self.target.finish(to, meta, self.options.preserve)
+        self.target.finish(to, meta, self.options.preserve)?;
+        Ok(lost)
     }
 }

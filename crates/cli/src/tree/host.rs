@@ -1,16 +1,18 @@
 //! The host's tree.
 
-use super::{Meta, Preserve, Source, Target, Xattr};
+use super::{CAPABILITY, Meta, Preserve, Source, Target, Xattr};
 use crate::error::{Error, Result, host};
+use crate::image::SYMLINKS_MAX;
 use backstitch_vfs::{FileType, Timestamp};
 use rustix::fs::{
-    AtFlags, CWD, FileType as HostType, Gid, Mode, SeekFrom, Timespec, Timestamps, Uid, XattrFlags,
+    AtFlags, CWD, FallocateFlags, FileType as HostType, Gid, Mode, SeekFrom, Timespec, Timestamps,
+    Uid, XattrFlags,
 };
 use rustix::io::Errno;
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -18,9 +20,14 @@ use std::path::{Path, PathBuf};
 /// The largest value that an extended attribute can have on Linux.
 const XATTR_MAX_BYTES: usize = 65536;
 
+/// The number of zeros that are written at a time.
+const ZEROS_BYTES: usize = 1 << 16;
+
 /// The host's files, for the command `what`.
 pub(crate) struct HostTree {
     what: &'static str,
+    /// The image that takes part in the copy: not to be written to.
+    image: Option<(u64, u64)>,
 }
 
 /// A file of the host.
@@ -29,6 +36,8 @@ pub(crate) struct HostNode {
     file: OnceCell<File>,
     /// Where the path came from the command line, a symbolic link at its end may stand for its target.
     follow: bool,
+    /// How much was written, where that goes on from what was written before.
+    streamed: Option<Cell<u64>>,
 }
 
 impl HostNode {
@@ -38,6 +47,7 @@ impl HostNode {
             path: path.into(),
             file: OnceCell::new(),
             follow,
+            streamed: None,
         }
     }
 
@@ -57,7 +67,12 @@ pub(crate) fn umask() -> u16 {
 impl HostTree {
     /// Errors will name the command `what`.
     pub(crate) fn new(what: &'static str) -> HostTree {
-        HostTree { what }
+        HostTree { what, image: None }
+    }
+
+    /// The tree that an image is copied to, which must not be written over.
+    pub(crate) fn beside(what: &'static str, image: Option<(u64, u64)>) -> HostTree {
+        HostTree { what, image }
     }
 
     fn at<T>(&self, path: &Path, done: io::Result<T>) -> Result<T> {
@@ -105,6 +120,19 @@ fn timespec(time: Timestamp) -> Timespec {
         tv_sec: time.seconds,
         tv_nsec: time.nanoseconds.into(),
     }
+}
+
+/// Whether a path is a link of the kernel's to an open file, as `/dev/fd/3` leads to.
+fn is_descriptor(path: &Path) -> bool {
+    let seen = path.parent().map(rustix::fs::statfs);
+    let is_proc = matches!(seen, Some(Ok(seen)) if seen.f_type == rustix::fs::PROC_SUPER_MAGIC);
+    is_proc && path.is_symlink()
+}
+
+/// Whether a rename failed since the user of the command may not do it here.
+fn is_refused(error: &io::Error) -> bool {
+    let number = error.raw_os_error().unwrap_or(0);
+    [libc::EACCES, libc::EPERM, libc::EBUSY, libc::EXDEV].contains(&number)
 }
 
 fn is_unsupported(error: &io::Error) -> bool {
@@ -251,6 +279,21 @@ impl HostTree {
         Ok(rustix::fs::mknodat(CWD, path, host_type, mode, device).map(|()| None)?)
     }
 
+    /// Writes zeros to a stream up to `offset`.
+    fn fill_stream(&self, node: &HostNode, offset: u64) -> Result<()> {
+        let Some(streamed) = &node.streamed else {
+            return Ok(());
+        };
+        let mut file = self.file(node)?;
+        let zeros = [0; ZEROS_BYTES];
+        while streamed.get() < offset {
+            let len = (offset - streamed.get()).min(ZEROS_BYTES as u64);
+            self.at(&node.path, file.write_all(&zeros[..len as usize]))?;
+            streamed.set(streamed.get() + len);
+        }
+        Ok(())
+    }
+
     /// The permissions to set: without set-user-ID and set-group-ID where the file did not get its owner.
     fn give_owner(&self, node: &HostNode, meta: &Meta) -> Result<u16> {
         let (uid, gid) = (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid));
@@ -264,9 +307,7 @@ impl HostTree {
 }
 
 impl Target for HostTree {
-    type Node = HostNode;
-
-    fn name(&self, dir: &HostNode, name: &[u8]) -> String {
+    fn place(&self, dir: &HostNode, name: &[u8]) -> String {
         dir.path.join(OsStr::from_bytes(name)).display().to_string()
     }
 
@@ -274,20 +315,17 @@ impl Target for HostTree {
         let node = dir.child(name);
         match node.path.symlink_metadata() {
             Ok(metadata) => {
+                if self.image == Some((metadata.dev(), metadata.ino())) {
+                    let why = "this is the image that is copied from";
+                    let error = Error::at_path(self.what, &node.path, why);
+                    return Err(error.hint("a path in an image is written IMAGE:/path"));
+                }
                 let kind = FileType::from_mode(metadata.mode()).unwrap_or(FileType::Regular);
                 Ok(Some((node, kind)))
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => self.at(&node.path, Err(error)),
         }
-    }
-
-    fn modified(&self, node: &HostNode) -> Result<Timestamp> {
-        let found = self.at(&node.path, node.path.symlink_metadata())?;
-        Ok(Timestamp {
-            seconds: found.mtime(),
-            nanoseconds: found.mtime_nsec() as u32,
-        })
     }
 
     fn create(
@@ -305,23 +343,166 @@ impl Target for HostTree {
         Ok(node)
     }
 
-    fn link(&self, node: &HostNode, dir: &HostNode, name: &[u8]) -> Result<()> {
-        let path = dir.path.join(OsStr::from_bytes(name));
-        self.at(&path, std::fs::hard_link(&node.path, &path))
+    fn through(&self, dir: &HostNode, name: &[u8]) -> Result<Option<(HostNode, Vec<u8>)>> {
+        let Some((node, FileType::Symlink)) = self.find(dir, name)? else {
+            return Ok(None);
+        };
+        let mut path = node.path.clone();
+        for _ in 0..SYMLINKS_MAX {
+            let target = match std::fs::read_link(&path) {
+                // What a descriptor stands for is written to, not replaced.
+                Ok(_) if is_descriptor(&path) => break,
+                Ok(target) => target,
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => break,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    let why = "the symbolic link leads to nothing";
+                    return Err(Error::at_path(self.what, &node.path, why));
+                }
+                Err(error) => return self.at(&path, Err(error)),
+            };
+            path = path.parent().unwrap_or(Path::new("/")).join(target);
+        }
+        let (parent, name) = (path.parent(), path.file_name());
+        let Some((parent, name)) = parent.zip(name) else {
+            return Ok(None);
+        };
+        Ok(Some((
+            HostNode::new(parent, true),
+            name.as_bytes().to_vec(),
+        )))
     }
 
-    fn remove(&self, dir: &HostNode, name: &[u8]) -> Result<()> {
-        let path = dir.path.join(OsStr::from_bytes(name));
-        self.at(&path, std::fs::remove_file(&path))
+    fn spool(&self) -> Result<Option<HostNode>> {
+        let mut number = std::process::id();
+        loop {
+            let name = format!("backstitch-{}-{number}", self.what);
+            let node = HostNode::new(std::env::temp_dir().join(name), false);
+            let mut options = File::options();
+            let made = options.read(true).write(true).create_new(true).mode(0o600);
+            match made.open(&node.path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    number = number.wrapping_add(1);
+                }
+                made => {
+                    let _ = node.file.set(self.at(&node.path, made)?);
+                    return Ok(Some(node));
+                }
+            }
+        }
+    }
+
+    fn stream(&self, node: &HostNode) -> Result<Option<HostNode>> {
+        let mut options = File::options();
+        let file = match is_descriptor(&node.path) {
+            true => options.append(true).open(&node.path),
+            false => options.write(true).open(&node.path),
+        };
+        let file = self.at(&node.path, file)?;
+        let stream = HostNode {
+            streamed: Some(Cell::new(0)),
+            ..HostNode::new(&node.path, true)
+        };
+        let _ = stream.file.set(file);
+        Ok(Some(stream))
+    }
+
+    fn may_write(&self, node: &HostNode) -> bool {
+        let open = |read| {
+            let mut options = File::options();
+            options.read(read).write(true);
+            options.custom_flags(libc::O_NOFOLLOW).open(&node.path)
+        };
+        match open(true).or_else(|_| open(false)) {
+            Ok(file) => node.file.set(file).is_ok(),
+            Err(_) => false,
+        }
+    }
+
+    fn link(&self, node: &HostNode, dir: &HostNode, name: &[u8]) -> Result<HostNode> {
+        let linked = dir.child(name);
+        self.at(&linked.path, std::fs::hard_link(&node.path, &linked.path))?;
+        Ok(linked)
+    }
+
+    fn remove(&self, node: &HostNode) -> Result<()> {
+        self.at(&node.path, std::fs::remove_file(&node.path))
+    }
+
+    fn rename(&self, node: &HostNode, dir: &HostNode, name: &[u8]) -> Result<bool> {
+        let to = dir.child(name);
+        match std::fs::rename(&node.path, &to.path) {
+            Ok(()) => Ok(true),
+            // A directory or a file that is kept by others, or another file system.
+            Err(error) if is_refused(&error) => Ok(false),
+            Err(error) => self.at(&to.path, Err(error)),
+        }
     }
 
     fn write(&self, node: &HostNode, offset: u64, data: &[u8]) -> Result<()> {
-        self.at(&node.path, self.file(node)?.write_all_at(data, offset))
+        let file = self.file(node)?;
+        let Some(streamed) = &node.streamed else {
+            return self.at(&node.path, file.write_all_at(data, offset));
+        };
+        self.fill_stream(node, offset)?;
+        self.at(&node.path, (&*file).write_all(data))?;
+        streamed.set(offset + data.len() as u64);
+        Ok(())
     }
 
     fn set_size(&self, node: &HostNode, size: u64) -> Result<()> {
-        self.at(&node.path, self.file(node)?.set_len(size))
+        match node.streamed {
+            Some(_) => self.fill_stream(node, size),
+            None => self.at(&node.path, self.file(node)?.set_len(size)),
+        }
     }
+
+    fn reserve(&self, node: &HostNode, size: u64) -> Result<()> {
+        if size == 0 {
+            return Ok(());
+        }
+        let file = self.file(node)?;
+        match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, 0, size) {
+            // Not every file system can; then the complete contents beside it have to do.
+            Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
+            Err(error) => self.at(&node.path, Err(error.into())),
+        }
+    }
+
+    fn punch(&self, node: &HostNode, start: u64, end: u64) -> Result<()> {
+        if start >= end {
+            return Ok(());
+        }
+        let file = self.file(node)?;
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        if rustix::fs::fallocate(file, flags, start, end - start).is_ok() {
+            return Ok(());
+        }
+        let zeros = [0; ZEROS_BYTES];
+        let mut at = start;
+        while at < end {
+            let len = (end - at).min(ZEROS_BYTES as u64);
+            self.at(&node.path, file.write_all_at(&zeros[..len as usize], at))?;
+            at += len;
+        }
+        Ok(())
+    }
+
+    fn image_file(&self) -> Option<(u64, u64)> {
+        None
+    }
+
+    fn begin_order(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn sync(&self, node: &HostNode) -> Result<()> {
+        match node.file.get() {
+            Some(file) => self.at(&node.path, file.sync_all()),
+            None => Ok(()),
+        }
+    }
+
+    fn end_order(&self) {}
 
     fn set_xattr(&self, node: &HostNode, (name, value): &Xattr) -> Result<bool> {
         let name = OsStr::from_bytes(name);
@@ -330,6 +511,37 @@ impl Target for HostTree {
             Err(error) if is_unsupported(&error.into()) => Ok(false),
             Err(error) => self.at(&node.path, Err(error.into())),
         }
+    }
+
+    fn take_after(&self, node: &HostNode, other: &HostNode) -> Result<bool> {
+        let seen = self.at(&other.path, other.path.symlink_metadata())?;
+        let made = self.at(&node.path, node.path.symlink_metadata())?;
+        let (uid, gid) = (Uid::from_raw(seen.uid()), Gid::from_raw(seen.gid()));
+        if (made.uid(), made.gid()) != (seen.uid(), seen.gid())
+            && rustix::fs::chownat(
+                CWD,
+                &node.path,
+                Some(uid),
+                Some(gid),
+                AtFlags::SYMLINK_NOFOLLOW,
+            )
+            .is_err()
+        {
+            return Ok(false);
+        }
+        for xattr in self.xattrs(other)? {
+            // Capabilities go with the contents that had them.
+            if xattr.0 != CAPABILITY && !self.set_xattr(node, &xattr)? {
+                return Ok(false);
+            }
+        }
+        // As the kernel has it where somebody but root writes to a file.
+        let kept = match rustix::process::geteuid().is_root() {
+            true => 0o7777,
+            false => 0o1777,
+        };
+        let set = std::fs::Permissions::from_mode(seen.mode() & kept);
+        Ok(std::fs::set_permissions(&node.path, set).is_ok())
     }
 
     fn finish(&self, node: &HostNode, meta: &Meta, preserve: Preserve) -> Result<()> {

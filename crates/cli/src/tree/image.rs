@@ -1,16 +1,20 @@
 //! An image's tree.
 
-use super::{Meta, Preserve, Source, Target, Xattr};
+use super::{CAPABILITY, Meta, Preserve, Source, Target, Xattr};
 use crate::error::Result;
-use crate::image::{Held, Image, joined};
+use crate::image::{Held, Image, SYMLINKS_MAX, joined, split_last};
 use backstitch_vfs::{
-    Attributes, FileType, LayoutError, NewInode, Seek, SetAttributes, SetXattrMode, Timestamp,
+    Allocate, Attributes, Engine, FileType, GroupId, LayoutError, NewInode, RenameMode, Seek,
+    SetAttributes, SetXattrMode,
 };
+use std::cell::Cell;
 
 /// The tree of an image that is open in process.
 pub(crate) struct ImageTree<'a> {
     pub(crate) image: &'a Image,
     umask: u16,
+    /// What is done at present is done under this group: the contents of a file are there before its name is.
+    order: Cell<Option<GroupId>>,
 }
 
 /// A file in an image, with the path by which it was reached.
@@ -25,7 +29,22 @@ impl<'a> ImageTree<'a> {
         ImageTree {
             image,
             umask: super::host::umask(),
+            order: Cell::new(None),
         }
+    }
+
+    /// Does something in the order that was begun.
+    fn run<R>(
+        &self,
+        path: &[u8],
+        work: impl FnOnce(&Engine) -> backstitch_vfs::Result<R>,
+    ) -> Result<R> {
+        let engine = &self.image.engine;
+        let done = match self.order.get() {
+            Some(group) => engine.under(&[group], || work(engine)),
+            None => work(engine),
+        };
+        self.at(path, done)
     }
 
     /// The file at a path.
@@ -65,7 +84,8 @@ impl Source for ImageTree<'_> {
     }
 
     fn meta(&self, node: &ImageNode) -> Result<Meta> {
-        Ok(meta(&node.held.attributes))
+        let attributes = self.image.engine.attributes(node.held.inode());
+        Ok(meta(&self.at(&node.path, attributes)?))
     }
 
     fn names(&self, node: &ImageNode) -> Result<Vec<Vec<u8>>> {
@@ -122,9 +142,7 @@ impl Source for ImageTree<'_> {
 }
 
 impl Target for ImageTree<'_> {
-    type Node = ImageNode;
-
-    fn name(&self, dir: &ImageNode, name: &[u8]) -> String {
+    fn place(&self, dir: &ImageNode, name: &[u8]) -> String {
         self.image.place(&joined(&dir.path, name)).to_string()
     }
 
@@ -138,10 +156,6 @@ impl Target for ImageTree<'_> {
             Err(backstitch_vfs::Error::Layout(LayoutError::NotFound)) => Ok(None),
             Err(error) => Err(self.image.error(&path, error)),
         }
-    }
-
-    fn modified(&self, node: &ImageNode) -> Result<Timestamp> {
-        Ok(node.held.attributes.modified)
     }
 
     fn create(
@@ -166,37 +180,89 @@ impl Target for ImageTree<'_> {
             device_number: meta.device_number,
             target: link_target,
         };
-        let made = self.image.engine.create(dir.held.inode(), name, &new);
+        let made = self.run(&path, |engine| engine.create(dir.held.inode(), name, &new))?;
         Ok(ImageNode {
-            held: self.image.hold(self.at(&path, made)?),
+            held: self.image.hold(made),
             path,
         })
     }
 
-    fn link(&self, node: &ImageNode, dir: &ImageNode, name: &[u8]) -> Result<()> {
-        let path = joined(&dir.path, name);
-        let made = self
-            .image
-            .engine
-            .link(node.held.inode(), dir.held.inode(), name);
-        drop(self.image.hold(self.at(&path, made)?));
-        Ok(())
+    fn through(&self, dir: &ImageNode, name: &[u8]) -> Result<Option<(ImageNode, Vec<u8>)>> {
+        let link = joined(&dir.path, name);
+        let mut path = link.clone();
+        let Some((mut found, FileType::Symlink)) = self.find(dir, name)? else {
+            return Ok(None);
+        };
+        for _ in 0..SYMLINKS_MAX {
+            let target = self.read_link(&found)?;
+            path = match target.starts_with(b"/") {
+                true => target,
+                false => joined(split_last(&path).0, &target),
+            };
+            let (parent, name) = split_last(&path);
+            let parent = self.node(parent, true)?;
+            match self.find(&parent, name)? {
+                Some((next, FileType::Symlink)) => found = next,
+                Some(_) => return Ok(Some((parent, name.to_vec()))),
+                None => {
+                    let why = "the symbolic link leads to nothing";
+                    return Err(self.image.error(&link, why));
+                }
+            }
+        }
+        Err(self.image.error(&path, LayoutError::Loop))
     }
 
-    fn remove(&self, dir: &ImageNode, name: &[u8]) -> Result<()> {
+    fn spool(&self) -> Result<Option<ImageNode>> {
+        Ok(None)
+    }
+
+    fn stream(&self, _: &ImageNode) -> Result<Option<ImageNode>> {
+        Ok(None)
+    }
+
+    fn may_write(&self, _: &ImageNode) -> bool {
+        true
+    }
+
+    fn link(&self, node: &ImageNode, dir: &ImageNode, name: &[u8]) -> Result<ImageNode> {
         let path = joined(&dir.path, name);
-        self.at(&path, self.image.engine.unlink(dir.held.inode(), name))
+        let made = self.run(&path, |engine| {
+            engine.link(node.held.inode(), dir.held.inode(), name)
+        })?;
+        Ok(ImageNode {
+            held: self.image.hold(made),
+            path,
+        })
+    }
+
+    fn remove(&self, node: &ImageNode) -> Result<()> {
+        let (dir, name) = self.image.resolve_parent(&node.path)?;
+        self.run(&node.path, |engine| engine.unlink(dir.inode(), name))
+    }
+
+    fn rename(&self, node: &ImageNode, dir: &ImageNode, name: &[u8]) -> Result<bool> {
+        let (from, old) = self.image.resolve_parent(&node.path)?;
+        self.run(&joined(&dir.path, name), |engine| {
+            engine.rename(
+                from.inode(),
+                old,
+                dir.held.inode(),
+                name,
+                RenameMode::Replace,
+            )
+        })?;
+        Ok(true)
     }
 
     fn write(&self, node: &ImageNode, offset: u64, data: &[u8]) -> Result<()> {
         let mut done = 0;
         while done < data.len() {
             let at = offset + done as u64;
-            let wrote = self
-                .image
-                .engine
-                .write(node.held.inode(), at, &data[done..]);
-            match self.at(&node.path, wrote)? {
+            let wrote = self.run(&node.path, |engine| {
+                engine.write(node.held.inode(), at, &data[done..])
+            });
+            match wrote? {
                 0 => return Err(self.image.error(&node.path, LayoutError::NoSpace)),
                 n => done += n,
             }
@@ -209,24 +275,89 @@ impl Target for ImageTree<'_> {
             size_bytes: Some(size),
             ..SetAttributes::default()
         };
-        self.at(
-            &node.path,
-            self.image.engine.set_attributes(node.held.inode(), &set),
-        )?;
+        self.run(&node.path, |engine| {
+            engine.set_attributes(node.held.inode(), &set)
+        })?;
         Ok(())
+    }
+
+    fn reserve(&self, node: &ImageNode, size: u64) -> Result<()> {
+        let free = self.at(&node.path, self.image.engine.statistics())?;
+        let needed = size.div_ceil(free.block_size_bytes.into());
+        match needed <= free.free_blocks {
+            true => Ok(()),
+            false => Err(self.image.error(&node.path, LayoutError::NoSpace)),
+        }
+    }
+
+    fn punch(&self, node: &ImageNode, start: u64, end: u64) -> Result<()> {
+        if start >= end {
+            return Ok(());
+        }
+        self.run(&node.path, |engine| {
+            engine.allocate(node.held.inode(), Allocate::PunchHole, start, end - start)
+        })
+    }
+
+    fn image_file(&self) -> Option<(u64, u64)> {
+        self.image.file()
+    }
+
+    fn begin_order(&self) -> Result<()> {
+        let engine = &self.image.engine;
+        let group = self.at(b"/", engine.group_create())?;
+        self.at(b"/", engine.group_engage(group))?;
+        self.order.set(Some(group));
+        Ok(())
+    }
+
+    fn sync(&self, node: &ImageNode) -> Result<()> {
+        if let Some(group) = self.order.get() {
+            let next = self.image.engine.group_advance(group, true);
+            self.order.set(Some(self.at(&node.path, next)?));
+        }
+        Ok(())
+    }
+
+    fn end_order(&self) {
+        if let Some(group) = self.order.take() {
+            // It is ours, and engaged once: neither can fail.
+            let _ = self.image.engine.group_disengage(group);
+            self.image.engine.group_close(group);
+        }
     }
 
     fn set_xattr(&self, node: &ImageNode, (name, value): &Xattr) -> Result<bool> {
         let inode = node.held.inode();
-        match self
-            .image
-            .engine
-            .set_xattr(inode, name, value, SetXattrMode::Any)
-        {
+        let set = |engine: &Engine| match engine.set_xattr(inode, name, value, SetXattrMode::Any) {
             Ok(()) => Ok(true),
             Err(backstitch_vfs::Error::Layout(LayoutError::NotSupported)) => Ok(false),
-            Err(error) => Err(self.image.error(&node.path, error)),
+            Err(error) => Err(error),
+        };
+        self.run(&node.path, set)
+    }
+
+    fn take_after(&self, node: &ImageNode, other: &ImageNode) -> Result<bool> {
+        let kept = Preserve {
+            mode: true,
+            owner: true,
+            ..Preserve::default()
+        };
+        let owner = Preserve {
+            mode: false,
+            ..kept
+        };
+        let meta = self.meta(other)?;
+        // The owner first: changing it takes capabilities and set-user-ID away.
+        self.finish(node, &meta, owner)?;
+        for xattr in self.xattrs(other)? {
+            // Capabilities go with the contents that had them.
+            if xattr.0 != CAPABILITY {
+                self.set_xattr(node, &xattr)?;
+            }
         }
+        self.finish(node, &meta, kept)?;
+        Ok(true)
     }
 
     fn finish(&self, node: &ImageNode, meta: &Meta, preserve: Preserve) -> Result<()> {
@@ -241,10 +372,9 @@ impl Target for ImageTree<'_> {
             flags: None,
         };
         if set != SetAttributes::default() {
-            self.at(
-                &node.path,
-                self.image.engine.set_attributes(node.held.inode(), &set),
-            )?;
+            self.run(&node.path, |engine| {
+                engine.set_attributes(node.held.inode(), &set)
+            })?;
         }
         Ok(())
     }

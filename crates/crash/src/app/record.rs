@@ -618,6 +618,14 @@ impl FileSystem for Tracing {
         self.inner.forget_free();
     }
 
+    fn remember_freed(&mut self, remember: bool) {
+        self.inner.remember_freed(remember);
+    }
+
+    fn take_freed(&mut self) -> Vec<Range<u64>> {
+        self.inner.take_freed()
+    }
+
     fn deferred(&self) -> DeferredStatistics {
         self.inner.deferred()
     }

@@ -3,6 +3,7 @@
 use super::device::seconds;
 use super::print::{Output, progress_bar, quoted, stop_on_signals};
 use crate::error::{Error, Result};
+use crate::foreign;
 use crate::size;
 use backstitch_crash::app::{
     AppError, Check, Geometry, Options, Program, Progress, Start, Trace, explore, replay,
@@ -101,6 +102,10 @@ fn ordering(text: &str) -> std::result::Result<Ordering, String> {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    args.output.check(WHAT, None)?;
+    if let (Some(trace), true) = (&args.trace, args.run.is_some()) {
+        foreign::refuse_output(WHAT, trace, None)?;
+    }
     let stop = Arc::new(AtomicBool::new(false));
     stop_on_signals(WHAT, &stop)?;
     let trace_place = args.trace.clone().unwrap_or_else(unnamed_trace);

@@ -83,6 +83,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if let Some(keep) = &args.output.keep {
         refuse_overwriting(keep, &[&args.base, &args.log])?;
     }
+    args.output.check(WHAT, Some(&args.base))?;
     let options = options(args);
     stop_on_signals(WHAT, &options.stop)?;
     let report = match &args.replay {

@@ -137,6 +137,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     {
         return Err(Error::usage(WHAT, "there is nothing to do: no operations"));
     }
+    args.output.check(WHAT, None)?;
     for path in args.output.html.iter().chain(&args.output.keep) {
         let place = std::fs::OpenOptions::new()
             .append(true)
@@ -235,7 +236,7 @@ fn campaign(args: &Args, workloads: Vec<Workload>) -> Result<Campaign> {
     };
     if !SIZES.contains(&args.size) || !args.size.is_multiple_of(args.block_size * 16) {
         let why = format!(
-            "--size {}: it must be from 1M to 1G, and so many times 16 blocks",
+            "--size {}: it must be from 1M to 1G, and a multiple of 16 blocks",
             args.size
         );
         return Err(Error::usage(WHAT, why));

@@ -1,11 +1,12 @@
 //! What the commands of `crash` print alike.
 
 use crate::error::{Error, FAILED, Result, host};
+use crate::foreign;
 use crate::show;
 use backstitch_crash::report::{Block, BlockState, Failure, Kind, Report};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -37,6 +38,12 @@ pub(super) struct Output {
 }
 
 impl Output {
+    /// Refuses to write over what somebody may want to keep; states may be those of `original`.
+    pub(super) fn check(&self, command: &str, original: Option<&Path>) -> Result<()> {
+        let mut paths = self.html.iter().chain(&self.keep);
+        paths.try_for_each(|path| foreign::refuse_output(command, path, original))
+    }
+
     /// Writes the report where it was asked for; the exit code says whether it has failures.
     pub(super) fn finish(&self, command: &str, report: &Report) -> Result<ExitCode> {
         if let Some(path) = &self.html {

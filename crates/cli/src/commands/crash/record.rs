@@ -2,6 +2,7 @@
 
 use crate::commands::daemon;
 use crate::error::{Error, Result, host};
+use crate::foreign;
 use crate::image::absolute;
 use crate::show;
 use backstitch_device::write_log::{LogWriter, LoggingDevice};
@@ -62,6 +63,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         return Err(Error::at_path(WHAT, &dir, "not a directory"));
     }
     refuse_same(&image, &log)?;
+    if !args.daemon {
+        foreign::refuse_output(WHAT, &log, None)?;
+        if let Some(base) = &args.base {
+            foreign::refuse_output(WHAT, base, Some(&image))?;
+        }
+    }
     if !args.foreground && !args.daemon {
         return start(args, &image, &log, &dir);
     }

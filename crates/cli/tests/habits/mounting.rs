@@ -1,19 +1,17 @@
 //! The options that everybody passes to mount(8), the directory that is mounted on, and what a mount says of itself.
 
-mod support;
-
+use crate::support::{Bench, can_mount, is_root, tool};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
-use support::{Bench, can_mount, is_root, tool};
 
 /// An image, mounted as `mnt`; unmounted at the end whatever happens.
-struct Mount {
-    bench: Bench,
+pub(crate) struct Mount {
+    pub(crate) bench: Bench,
 }
 
 impl Mount {
     /// `None` where mounts cannot be made here.
-    fn new(mkfs: &str) -> Option<Mount> {
+    pub(crate) fn new(mkfs: &str) -> Option<Mount> {
         if !can_mount() {
             return None;
         }
@@ -25,18 +23,18 @@ impl Mount {
 
     /// Mounts with options behind `-o`, and returns what was said.
     #[track_caller]
-    fn up(&self, options: &str) -> String {
+    pub(crate) fn up(&self, options: &str) -> String {
         let done = self.bench.line(&format!("mount -o {options} a.img mnt"));
         done.good().text()
     }
 
     #[track_caller]
-    fn down(&self) {
+    pub(crate) fn down(&self) {
         self.bench.line("umount mnt").good();
     }
 
     /// Kills the daemon, and clears its mount away.
-    fn kill(&self) {
+    pub(crate) fn kill(&self) {
         let stats = self.bench.line("stats --json mnt").good().json();
         let pid = stats["pid"].as_i64().unwrap() as i32;
         let pid = rustix::process::Pid::from_raw(pid).unwrap();
@@ -47,7 +45,7 @@ impl Mount {
         }
     }
 
-    fn clear(&self) {
+    pub(crate) fn clear(&self) {
         assert_eq!(self.bench.line("umount mnt").code, 1);
         // A lazy unmount takes a moment on a busy machine.
         let is_dead = || std::fs::read_dir(self.path("")).is_err();
@@ -56,7 +54,7 @@ impl Mount {
         }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.bench.path("mnt").join(name)
     }
 }

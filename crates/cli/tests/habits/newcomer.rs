@@ -1,0 +1,116 @@
+//! The first ten minutes: words in the wrong order, typing errors, files that are no image, a disk that is full. Nothing is lost, and
+//! what is said leads on.
+
+use crate::mounting::Mount;
+use crate::support::{Bench, is_root};
+use std::process::Command;
+
+#[track_caller]
+fn says(bench: &Bench, line: &str, code: i32, words: &[&str]) {
+    let said = bench.line(line).refused(code).stderr;
+    for word in words {
+        assert!(said.contains(word), "{line}: no '{word}' in: {said}");
+    }
+}
+
+#[test]
+fn typing_errors_are_answered_with_what_was_meant() {
+    let bench = Bench::new();
+    bench.image("a.img", "");
+    bench.shell("mkdir mnt; echo x > f");
+    says(&bench, "mont a.img mnt", 2, &["'mont'", "'mount'"]);
+    says(&bench, "ls --recursiv a.img", 2, &["'--recursive'"]);
+    says(&bench, "mount mnt a.img", 1, &["image comes first"]);
+    says(&bench, "mount a.img nodir", 1, &["mkdir nodir"]);
+    says(&bench, "mount a.imgg mnt", 1, &["a.imgg", "No such file"]);
+    says(&bench, "mkfs new.img", 1, &["-s SIZE"]);
+    says(&bench, "cp f a.img", 2, &["IMAGE:/"]);
+    says(&bench, "cp f a.img:", 2, &["IMAGE:/"]);
+    says(&bench, "cat a.img", 2, &["IMAGE:/path"]);
+    says(&bench, "rm -r a.img:/", 1, &["root directory"]);
+    says(&bench, "umount mnt", 1, &["nothing is mounted"]);
+    says(&bench, "unmount mnt", 1, &["nothing is mounted"]);
+    assert!(!bench.path("new.img").exists());
+    bench.check("a.img");
+}
+
+#[test]
+fn an_image_in_use_is_called_that_with_its_directory() {
+    let Some(mount) = Mount::new("") else { return };
+    mount.up("rw");
+    let dir = mount.path("").display().to_string();
+    let dir = dir.trim_end_matches('/');
+    mount.bench.shell("echo x > f");
+    for line in [
+        "ls a.img",
+        "info a.img",
+        "cp f a.img:/",
+        "mkfs a.img",
+        "mkfs --force -s 1M a.img",
+        "tune -L x a.img",
+        "mount a.img mnt2",
+    ] {
+        mount.bench.shell("mkdir -p mnt2");
+        says(&mount.bench, line, 1, &["in use by pid", dir, "umount"]);
+    }
+    says(&mount.bench, "fsck -y a.img", 8, &["in use by pid", dir]);
+    says(
+        &mount.bench,
+        "umount a.img",
+        1,
+        &["this image is mounted on", dir],
+    );
+    says(
+        &mount.bench,
+        "snapshot --force mnt a.img",
+        1,
+        &["the mounted image itself"],
+    );
+    mount.down();
+    mount.bench.check("a.img");
+}
+
+#[test]
+fn mkfs_cuts_nothing_off_unasked() {
+    let bench = Bench::new();
+    // Nothing that is recognised: so that only its length speaks for it.
+    bench.shell("head -c 5000000 /dev/urandom > data; cp data copy; truncate -s 5000000 holes");
+    says(
+        &bench,
+        "mkfs -s 1M data",
+        1,
+        &["holds something behind the first 1 MiB", "--force"],
+    );
+    bench.shell("cmp data copy");
+    bench.line("mkfs -q -s 1M holes").good();
+    bench.check("holes");
+    bench.line("mkfs -q -s 1M --force data").good();
+    bench.check("data");
+}
+
+#[test]
+fn a_full_disk_of_the_host_is_said_in_one_line() {
+    if !is_root("a full host disk") {
+        return;
+    }
+    let bench = Bench::new();
+    bench.shell("mkdir small d; head -c 4000000 /dev/urandom > d/a; head -c 4000000 /dev/urandom > d/b; mount -t tmpfs -o size=6M none small");
+    let made = bench.line("mkfs -s 64M -d d small/a.img");
+    let left = bench.shell("ls -A small").text();
+    bench.line("mkfs -q -s 64M small/b.img").good();
+    let copied = bench.line("cp -r d small/b.img:/");
+    let checked = bench.line("fsck -p small/b.img");
+    let listed = bench.line("ls small/b.img");
+    let _ = Command::new("umount").arg(bench.path("small")).status();
+    let made = made.refused(1).stderr;
+    assert!(
+        made.contains("No space left") && made.contains("nothing is left"),
+        "{made}"
+    );
+    assert_eq!(left, "");
+    let copied = copied.refused(1).stderr;
+    assert!(copied.contains("small/b.img: write of"), "{copied}");
+    assert!(copied.contains("No space left"), "{copied}");
+    assert!(checked.code < 4, "{}{}", checked.text(), checked.stderr);
+    listed.good();
+}

@@ -10,7 +10,7 @@ use backstitch_journal::format::features::{
     INCOMPAT_FAST_COMMIT, INCOMPAT_REVOKE,
 };
 use backstitch_journal::format::{Features, Sequence, Superblock};
-use backstitch_journal::recovery::{Damage, Ending, Home, Outcome};
+use backstitch_journal::recovery::{Damage, Ending, Home, HomeContents, Outcome};
 use backstitch_journal::{
     Error, Journal, JournalDevice, JournalMap, JournalRun, Result, Transaction,
 };
@@ -140,10 +140,20 @@ fn make(random: &mut fastrand::Rng, features: Features) -> Made {
     }
 }
 
+/// A file system whose blocks can hold anything.
+struct Anything;
+
+impl HomeContents for Anything {
+    fn can_hold(&self, _: u64, _: &[u8]) -> bool {
+        true
+    }
+}
+
 fn recover(device: &dyn BlockDevice, damage: Damage) -> Result<Outcome> {
     let home = Home {
         device,
         blocks: HOMES,
+        contents: &Anything,
     };
     journal(device)?.recover(&home, damage)
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use backstitch_device::BlockDevice;
 use backstitch_journal::JournalMap;
+use backstitch_journal::recovery::HomeContents;
 
 use crate::{Result, Timestamp};
 
@@ -50,7 +51,7 @@ pub struct RecoveryMark {
 pub type ChangedBlock = (u64, Vec<u8>);
 
 /// A layout whose file systems can have journals. All of it works on a device on which nothing is mounted.
-pub trait JournalHost: Send + Sync {
+pub trait JournalHost: HomeContents + Send + Sync {
     /// Where the journal is; `None` where there is none.
     ///
     /// # Errors

@@ -349,6 +349,7 @@ impl Recovery<'_> {
         Home {
             device: self.device,
             blocks: self.place.home_blocks,
+            contents: self.host,
         }
     }
 

@@ -7,15 +7,17 @@ mod place;
 
 use backstitch_device::BlockDevice;
 use backstitch_journal::format::checksum::crc32c;
+use backstitch_journal::recovery::HomeContents;
 use backstitch_layout::{
     Error, JournalHost, JournalPlace, Orphans, RecoveryMark, Result, Timestamp,
 };
+use core::mem::offset_of;
 use zerocopy::IntoBytes;
 
 use crate::format::features::{INCOMPAT_RECOVER, RO_COMPAT_METADATA_CSUM};
 use crate::format::group;
 use crate::format::superblock::{
-    RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
+    MAGIC, RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
 };
 use crate::mount::{Ext2, from_format, read_superblock};
 
@@ -26,6 +28,16 @@ pub(crate) use place::{
 /// Where a group descriptor of 64 bytes has the high halves of its counts.
 const OFFSET_FREE_BLOCKS_COUNT_HIGH: usize = 0x2c;
 const OFFSET_FREE_INODES_COUNT_HIGH: usize = 0x2e;
+
+impl HomeContents for Ext2 {
+    /// The superblock has its magic number; nothing is known of other blocks.
+    fn can_hold(&self, block: u64, bytes: &[u8]) -> bool {
+        let length = bytes.len() as u64;
+        let is_superblock = SUPERBLOCK_OFFSET.checked_div(length) == Some(block);
+        let at = (SUPERBLOCK_OFFSET % length.max(1)) as usize + offset_of!(RawSuperblock, s_magic);
+        !is_superblock || bytes.get(at..at + 2) == Some(&MAGIC.to_le_bytes())
+    }
+}
 
 impl JournalHost for Ext2 {
     fn place(&self, device: &dyn BlockDevice) -> Result<Option<JournalPlace>> {

@@ -169,8 +169,8 @@ impl Fixer<'_, '_> {
             let bytes = self.block(block)?;
             let mut saved = salvage(&bytes, &|inode, file_type| {
                 self.info(inode).is_some_and(|info| {
-                    let expected = self.entry_code(info.type_code);
-                    file_type == expected || file_type == directory::TYPE_UNKNOWN
+                    // Without the feature, which may be what was damaged, the type does no harm.
+                    file_type == info.type_code || file_type == directory::TYPE_UNKNOWN
                 })
             });
             if logical == 0 {

@@ -54,6 +54,7 @@ pub(super) fn choose(
             Trial::InodesPerGroup,
             Trial::ReservedBlocks,
             Trial::Revision,
+            Trial::ClustersOfOneBlock,
             Trial::UsualPlaces,
         ];
         for backup in &backups {
@@ -170,11 +171,13 @@ impl Score {
         }
     }
 
+    /// Names that cannot be reached count as well: where the root is what was damaged, a misreading that
+    /// finds some other root would win otherwise.
     fn rank(&self) -> (bool, u64, u64, Reverse<u64>) {
         (
             self.is_readable,
+            self.reached.max(self.named),
             self.reached,
-            self.named,
             Reverse(self.faults),
         )
     }

@@ -5,6 +5,7 @@ use super::overlay::Overlay;
 use super::prepare::{descriptor, usual};
 use super::superblock::{parse, put, raw};
 use crate::format::GOOD_OLD_FIRST_INODE;
+use crate::format::features::RO_COMPAT_BIGALLOC;
 use crate::format::group::{GroupDescriptor, descriptor_location, descriptor_table_block};
 use crate::format::inode::BASE_SIZE;
 use crate::format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
@@ -23,6 +24,8 @@ pub(super) enum Trial {
     ReservedBlocks,
     /// Revision 1, where fields that only this revision has are filled in.
     Revision,
+    /// No clusters, where the feature is set but a cluster has one block and the counts know of none.
+    ClustersOfOneBlock,
     /// Bitmaps and inode tables where mke2fs puts them.
     UsualPlaces,
     /// A guess: fields that follow from others and from the device, for blocks of this size; whether
@@ -66,6 +69,20 @@ impl Trial {
                 raw.s_rev_level = 1.into();
                 put(image, &raw)?;
                 log.add(Location::FILE_SYSTEM, "the revision is 1 now");
+                Ok(true)
+            }
+            Trial::ClustersOfOneBlock => {
+                let mut raw = raw(image)?;
+                let features = raw.s_feature_ro_compat.get();
+                let are_blocks = raw.s_log_cluster_size == raw.s_log_block_size
+                    && raw.s_clusters_per_group == raw.s_blocks_per_group;
+                if features & RO_COMPAT_BIGALLOC == 0 || !are_blocks {
+                    return Ok(false);
+                }
+                raw.s_feature_ro_compat = (features & !RO_COMPAT_BIGALLOC).into();
+                put(image, &raw)?;
+                let what = "feature bigalloc taken away: a cluster is a block";
+                log.add(Location::FILE_SYSTEM, what);
                 Ok(true)
             }
             Trial::FirstInode => {

@@ -50,6 +50,15 @@ pub struct Home<'d> {
     pub device: &'d dyn BlockDevice,
     /// How many blocks of it, counted in the journal's blocks, belong to the file system.
     pub blocks: u64,
+    /// What is known of the blocks. Asked under [`Damage::Skip`] only.
+    pub contents: &'d dyn HomeContents,
+}
+
+/// What a file system knows of its blocks without reading them.
+pub trait HomeContents {
+    /// Whether these bytes can be what the block holds, counted in blocks of their length. A copy in a
+    /// damaged log that cannot be is left out.
+    fn can_hold(&self, block: u64, bytes: &[u8]) -> bool;
 }
 
 /// What is done where a copy does not have the checksum that its tag states, or the log contradicts itself.
@@ -197,7 +206,7 @@ impl<'d> Journal<'d> {
     pub fn recover(&mut self, home: &Home<'_>, damage: Damage) -> Result<Outcome> {
         let mut scan = self.scan_with(home.blocks, damage)?;
         let revoked = self.revoked(&mut scan, damage)?;
-        let chosen = self.choose(&scan, &revoked, home.blocks, damage)?;
+        let chosen = self.choose(&scan, &revoked, home, damage)?;
         self.write_home(home, &chosen.copies)?;
         // What is given up is not as many transactions as the log has blocks: none of it can be taken for a new one.
         let given_up = scan
@@ -252,7 +261,7 @@ impl<'d> Journal<'d> {
         &self,
         scan: &Scan,
         revoked: &Revoked,
-        home_blocks: u64,
+        home: &Home<'_>,
         damage: Damage,
     ) -> Result<Chosen> {
         let mut chosen = Chosen::default();
@@ -261,7 +270,12 @@ impl<'d> Journal<'d> {
                 chosen.revoked += 1;
                 continue;
             }
-            match self.check_copy(copy, home_blocks) {
+            let checked = self.check_copy(copy, home.blocks);
+            let checked = match (checked, damage) {
+                (Ok(()), Damage::Skip) => self.check_contents(copy, home),
+                (checked, _) => checked,
+            };
+            match checked {
                 Ok(()) => {
                     let place = (copy.position, copy.is_escaped);
                     chosen.copies.insert(copy.home, place);
@@ -289,6 +303,19 @@ impl<'d> Journal<'d> {
             ));
         }
         Ok(())
+    }
+
+    /// Whether a copy can be what its home holds.
+    fn check_contents(&self, copy: &Copy, home: &Home<'_>) -> Result<()> {
+        let mut bytes = self.read(copy.position)?;
+        if copy.is_escaped {
+            unescape(&mut bytes);
+        }
+        if home.contents.can_hold(copy.home, &bytes) {
+            return Ok(());
+        }
+        let what = format!("no block {} of a file system is like this", copy.home);
+        Err(Error::corrupt(copy.position, what))
     }
 
     /// Writes copies to their homes, and flushes.

@@ -8,10 +8,10 @@ use backstitch_journal::{JournalMap, JournalRun};
 use backstitch_layout::{Error, FileType, JournalLocation, JournalPlace, Result};
 
 use super::{descriptor, read_block};
-use crate::format::JOURNAL_INODE;
 use crate::format::features::{COMPAT_HAS_JOURNAL, INCOMPAT_RECOVER};
 use crate::format::inode::{DIRECT_POINTERS, Inode, POINTERS};
 use crate::format::superblock::{RawSuperblock, Superblock};
+use crate::format::{GroupDescriptor, JOURNAL_INODE};
 use crate::mount::from_format;
 
 /// `s_jnl_backup_type`: `s_jnl_blocks` is a copy of the inode's pointers and size.
@@ -22,6 +22,8 @@ const EXTENT_MAGIC: u16 = 0xf30a;
 const EXTENTS_IN_INODE: u16 = 4;
 /// No extent tree is deeper.
 const EXTENT_DEPTH_MAX: u16 = 5;
+/// Backups of the first group's descriptor that are looked at to find the journal's inode.
+const TRIED_BACKUPS: usize = 3;
 /// Journals have fewer blocks than this by far; a hostile inode must not make the map larger.
 const BLOCKS_MAX: u64 = 1 << 24;
 
@@ -60,8 +62,8 @@ fn at(sb: &Superblock, location: JournalLocation) -> JournalPlace {
     }
 }
 
-/// Where the journal of a damaged file system may be: by its inode and by the copy in the superblock; those maps first that are
-/// whole.
+/// Where the journal of a damaged file system may be: by its inode, by the copy in the superblock, and by
+/// its inode where backups of the first descriptor have it; those maps first that are whole.
 pub(super) fn damaged_places(
     device: &dyn BlockDevice,
     sb: &Superblock,
@@ -75,16 +77,14 @@ pub(super) fn damaged_places(
         return Ok(vec![at(sb, outside)]);
     }
     let mut copies = Vec::new();
-    match inode(device, sb, JOURNAL_INODE) {
-        // Whatever its type is now: only a journal is opened in the end.
-        Ok(inode) => copies.push(Copy {
-            pointers: inode.block,
-            size: inode.size,
-        }),
-        Err(error @ Error::Device(_)) => return Err(error),
-        Err(_) => {}
-    }
+    // Whatever the inode's type is now: only a journal is opened in the end.
+    copies.extend(of_inode(inode(device, sb, JOURNAL_INODE))?);
     copies.extend(superblock_copy(raw));
+    for group in backup_descriptors(device, sb) {
+        let inode = group.and_then(|group| inode_of(device, sb, &group, JOURNAL_INODE));
+        let copy = of_inode(inode)?;
+        copies.extend(copy.filter(|copy| !copies.contains(copy)));
+    }
     let read = |block| read_block(device, sb, block);
     let mut found = Vec::new();
     for faults in [Faults::Refuse, Faults::LeaveOut] {
@@ -109,11 +109,45 @@ fn inode(device: &dyn BlockDevice, sb: &Superblock, number: u32) -> Result<Inode
         return Err(Error::corrupt(place, "it does not exist"));
     }
     let group = descriptor(device, sb, sb.group_of_inode(number))?;
+    inode_of(device, sb, &group, number)
+}
+
+/// An inode of the group that this is the descriptor of.
+fn inode_of(
+    device: &dyn BlockDevice,
+    sb: &Superblock,
+    group: &GroupDescriptor,
+    number: u32,
+) -> Result<Inode> {
     let (block, offset) = group.inode_location(sb, number);
     let bytes = read_block(device, sb, block)?;
     let end = offset + sb.inode_size as usize;
     let bytes = bytes.get(offset..end).unwrap_or_default();
     Inode::parse(bytes).map_err(from_format)
+}
+
+/// The first group's descriptor, as its backups have it.
+fn backup_descriptors<'d>(
+    device: &'d dyn BlockDevice,
+    sb: &'d Superblock,
+) -> impl Iterator<Item = Result<GroupDescriptor>> + 'd {
+    let backups = (1..sb.groups).filter(|group| sb.has_super(*group));
+    backups.take(TRIED_BACKUPS).map(|group| {
+        let bytes = read_block(device, sb, sb.group_first_block(group) + 1)?;
+        GroupDescriptor::parse(sb, 0, &bytes).map_err(from_format)
+    })
+}
+
+/// Where an inode's blocks are; `None` where it cannot be read as one.
+fn of_inode(inode: Result<Inode>) -> Result<Option<Copy>> {
+    match inode {
+        Ok(inode) => Ok(Some(Copy {
+            pointers: inode.block,
+            size: inode.size,
+        })),
+        Err(error @ Error::Device(_)) => Err(error),
+        Err(_) => Ok(None),
+    }
 }
 
 fn from_inode(device: &dyn BlockDevice, sb: &Superblock, number: u32) -> Result<JournalMap> {

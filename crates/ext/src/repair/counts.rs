@@ -2,10 +2,12 @@
 
 use super::fixer::{ByInode, Fixer, put_u16, put_u32};
 use super::pointers::Verdict;
+use super::superblock::raw;
 use crate::format::features::RO_COMPAT_HUGE_FILE;
 use crate::format::inode::{self, offset};
-use crate::format::{RESIZE_INODE, RawInode};
+use crate::format::{JOURNAL_INODE, RESIZE_INODE, RawInode};
 use crate::fsck::{CheckError, Code, Finding, Location};
+use crate::journal::superblock_copy;
 use std::sync::atomic::Ordering;
 
 /// Directories with more links count 1, which says "many".
@@ -77,13 +79,22 @@ impl Fixer<'_, '_> {
             let is_below = codes.contains(&Code::SizeBelowMapped);
             if *number == RESIZE_INODE {
                 self.resize_inode()?;
-            } else if is_below && self.is_trusted {
+            } else if is_below && (self.is_trusted || self.has_journals_size(*number)?) {
                 self.cut(*number)?;
             } else {
                 self.stretch(*number)?;
             }
         }
         Ok(())
+    }
+
+    /// Whether it is the journal, with the size that the superblock's copy of its inode has too.
+    fn has_journals_size(&self, number: u32) -> Result<bool, CheckError> {
+        if number != JOURNAL_INODE {
+            return Ok(false);
+        }
+        let size = self.inode(number)?.size;
+        Ok(superblock_copy(&raw(self.image)?).is_some_and(|copy| copy.size == size))
     }
 
     /// Makes the size what is mapped.

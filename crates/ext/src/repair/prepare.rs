@@ -48,15 +48,8 @@ pub(super) fn choose(
     let backups = backups(image)?;
     let mut best = Candidate::as_it_is(image)?;
     if best.score.faults > LITTLE_DAMAGE || has_other_words(image, &backups)? {
-        let mut trials = vec![
-            Trial::FirstInode,
-            Trial::InodeCount,
-            Trial::InodesPerGroup,
-            Trial::ReservedBlocks,
-            Trial::Revision,
-            Trial::ClustersOfOneBlock,
-            Trial::UsualPlaces,
-        ];
+        let mut trials = Vec::from(Trial::OF_OTHER_FIELDS);
+        trials.push(Trial::UsualPlaces);
         for backup in &backups {
             trials.push(Trial::Backup(*backup, false));
             trials.push(Trial::Backup(*backup, true));

@@ -161,13 +161,7 @@ fn derived(image: &Overlay<'_>) -> Result<Vec<(RawSuperblock, Origin)>, CheckErr
     let mut start = image.fork();
     put(&mut start, &without_mark(own))?;
     let mut found = Vec::new();
-    for trial in [
-        Trial::FirstInode,
-        Trial::InodeCount,
-        Trial::InodesPerGroup,
-        Trial::ReservedBlocks,
-        Trial::Revision,
-    ] {
+    for trial in Trial::OF_OTHER_FIELDS {
         let mut other = start.fork();
         if trial.make(&mut other, &mut Log::default())? && parse(&other).is_ok() {
             let former = with_mark(own).as_bytes().to_vec();

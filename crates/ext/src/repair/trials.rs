@@ -5,10 +5,12 @@ use super::overlay::Overlay;
 use super::prepare::{descriptor, usual};
 use super::superblock::{parse, put, raw};
 use crate::format::GOOD_OLD_FIRST_INODE;
-use crate::format::features::RO_COMPAT_BIGALLOC;
+use crate::format::features::{INCOMPAT_FILETYPE, RO_COMPAT_BIGALLOC};
 use crate::format::group::{GroupDescriptor, descriptor_location, descriptor_table_block};
 use crate::format::inode::BASE_SIZE;
-use crate::format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
+use crate::format::superblock::{
+    OS_HURD, OS_LINUX, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
+};
 use crate::fsck::{CheckError, Location, Source};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -26,6 +28,8 @@ pub(super) enum Trial {
     Revision,
     /// No clusters, where the feature is set but a cluster has one block and the counts know of none.
     ClustersOfOneBlock,
+    /// Linux as the system that made it, where the Hurd is named beside a feature that it lacks.
+    Creator,
     /// Bitmaps and inode tables where mke2fs puts them.
     UsualPlaces,
     /// A guess: fields that follow from others and from the device, for blocks of this size; whether
@@ -39,6 +43,17 @@ pub(super) enum Trial {
 }
 
 impl Trial {
+    /// Those that follow from the superblock's other fields.
+    pub(super) const OF_OTHER_FIELDS: [Trial; 7] = [
+        Trial::FirstInode,
+        Trial::InodeCount,
+        Trial::InodesPerGroup,
+        Trial::ReservedBlocks,
+        Trial::Revision,
+        Trial::ClustersOfOneBlock,
+        Trial::Creator,
+    ];
+
     /// Puts it in place; `false` where it would change nothing.
     pub(super) fn make(&self, image: &mut Overlay<'_>, log: &mut Log) -> Result<bool, CheckError> {
         match self {
@@ -83,6 +98,20 @@ impl Trial {
                 put(image, &raw)?;
                 let what = "feature bigalloc taken away: a cluster is a block";
                 log.add(Location::FILE_SYSTEM, what);
+                Ok(true)
+            }
+            Trial::Creator => {
+                let mut raw = raw(image)?;
+                let has_types = raw.s_feature_incompat.get() & INCOMPAT_FILETYPE != 0;
+                if raw.s_creator_os.get() != OS_HURD || !has_types {
+                    return Ok(false);
+                }
+                raw.s_creator_os = OS_LINUX.into();
+                put(image, &raw)?;
+                log.add(
+                    Location::FILE_SYSTEM,
+                    "not made by the Hurd, as its features tell",
+                );
                 Ok(true)
             }
             Trial::FirstInode => {

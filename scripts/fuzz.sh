@@ -1,6 +1,7 @@
 #!/bin/sh
 # Runs the fuzz targets one after the other, each for SECONDS_EACH (60 by default), and fails where one finds something. With names of targets
-# only those are run: `SECONDS_EACH=600 scripts/fuzz.sh mount fsck`. SEED=n makes the runs begin with the same random number.
+# only those are run: `SECONDS_EACH=600 scripts/fuzz.sh mount fsck`. SEED=n makes the runs begin with the same random number. KEEP_GOING=1
+# goes on after a finding, to the end of the time.
 # Inputs that reach new code are kept in fuzz/corpus; an input that fails is left in fuzz/artifacts.
 set -eu
 cd "$(dirname "$0")/.."
@@ -22,12 +23,27 @@ failed=0
 for target; do
     echo "== $target, $seconds s, seed $seed =="
     mkdir -p "fuzz/artifacts/$target"
+    started="fuzz/artifacts/$target.started"
+    touch "$started"
     # Inputs are short: places in an image and what is done to them.
     longest=300
     case "$target" in superblock | directory | xattr | journal_format | partition | write_log) longest=5120 ;; esac
-    "fuzz/target/$host/release/$target" "fuzz/corpus/$target" -seed="$seed" -max_total_time="$seconds" -max_len="$longest" \
-        -len_control=0 -rss_limit_mb=400 -timeout=20 -print_final_stats=1 -artifact_prefix="fuzz/artifacts/$target/" \
+    going=""
+    [ -z "${KEEP_GOING:-}" ] || going="-fork=1 -ignore_crashes=1 -ignore_timeouts=1 -ignore_ooms=1"
+    limits="-rss_limit_mb=400 -timeout=20"
+    program="fuzz/target/$host/release/$target"
+    # shellcheck disable=SC2086 # lists of words
+    "$program" "fuzz/corpus/$target" -seed="$seed" -max_total_time="$seconds" -max_len="$longest" $going \
+        -len_control=0 $limits -print_final_stats=1 -artifact_prefix="fuzz/artifacts/$target/" \
         > "fuzz/artifacts/$target.log" 2>&1 || failed=1
-    grep -aE '^stat::(number_of_executed_units|peak_rss_mb)|panicked at|ERROR:|SUMMARY:|Test unit written' "fuzz/artifacts/$target.log" || :
+    # The second line is what a run that keeps going says: executions, coverage, findings.
+    grep -aE '^stat::(number_of_executed_units|peak_rss_mb)|SUMMARY:' "fuzz/artifacts/$target.log" || :
+    grep -aE '^#[0-9]+: cov:' "fuzz/artifacts/$target.log" | tail -n 1
+    find "fuzz/artifacts/$target" -type f -newer "$started" | while read -r found; do
+        # shellcheck disable=SC2086 # a list of words
+        place="$("$program" $limits "$found" 2>&1 | grep -aoE 'panicked at [^ ]+|ERROR: .*' | head -n 1)"
+        echo "$found: ${place:-not again}"
+    done
+    [ -z "$(find "fuzz/artifacts/$target" -type f -newer "$started")" ] || failed=1
 done
 exit "$failed"

@@ -4,7 +4,7 @@
 mod ace;
 mod random;
 
-use backstitch_layout::Allocate;
+use backstitch_layout::{Allocate, flags};
 use fastrand::Rng as Random;
 
 use crate::ace::Workload;
@@ -169,6 +169,10 @@ fn tree_cores() -> Vec<Operation> {
             Operation::RemoveXattr(path(), xattr.clone()),
         ]);
     }
+    cores.extend([
+        Operation::Chattr(plain("foo"), flags::IMMUTABLE | flags::NODUMP),
+        Operation::Chattr(plain("A"), flags::APPEND | flags::NOATIME),
+    ]);
     cores
 }
 
@@ -184,6 +188,7 @@ fn subject(operation: &Operation) -> Path {
         | Operation::Allocate(path, ..)
         | Operation::SetXattr(path, ..)
         | Operation::RemoveXattr(path, _)
+        | Operation::Chattr(path, _)
         | Operation::Link(_, path)
         | Operation::Rename(_, path) => path.clone(),
         Operation::Unlink(path) | Operation::Rmdir(path) => {
@@ -214,8 +219,8 @@ mod tests {
     fn numbers_of_workloads() {
         assert!(ace(1).len() >= 377, "{}", ace(1).len());
         assert!(ace(2).len() > 100_000, "{}", ace(2).len());
-        assert_eq!(sequences(1).len(), 41 * 4);
-        assert_eq!(sequences(2).len(), 41 * 4 * 41 * 4);
+        assert_eq!(sequences(1).len(), 43 * 4);
+        assert_eq!(sequences(2).len(), 43 * 4 * 43 * 4);
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use backstitch_layout::{
     Allocate, DirectoryEntry, Error, FileType, InodeNumber, NewInode, Rename, RenameMode, Result,
@@ -69,11 +68,9 @@ impl Machine {
             _ => Vec::new(),
         };
         let new = New {
-            kind: attributes.file_type,
-            inode,
-            generation: attributes.generation,
             target,
             contents: contents.into(),
+            ..New::of(inode, &attributes)
         };
         Ok(self.model.borrow_mut().add(new, None))
     }
@@ -182,6 +179,16 @@ impl Machine {
                     ..SetAttributes::default()
                 };
                 self.set_attributes(path, &set, watcher)
+            }
+            Operation::Chattr(path, flags) => {
+                let id = self.find(path)?;
+                let set = SetAttributes {
+                    flags: Some(*flags),
+                    ..SetAttributes::default()
+                };
+                self.set_attributes(path, &set, watcher)?;
+                self.model.borrow_mut().set_flags(id, *flags);
+                Ok(())
             }
             Operation::As(uid, gid, bits) => {
                 self.maker = (*uid, *gid, *bits);
@@ -297,11 +304,8 @@ impl Machine {
             Ok((inode, fs.attributes(v, inode)))
         })?;
         let new = New {
-            kind,
-            inode,
-            generation: attributes?.generation,
             target: target.to_vec(),
-            contents: Arc::from(Vec::new()),
+            ..New::of(inode, &attributes?)
         };
         let id = self.model.borrow_mut().add(new, label);
         self.model.borrow_mut().enter(directory, name, id);
@@ -358,14 +362,19 @@ impl Machine {
             size_bytes: Some(size),
             ..SetAttributes::default()
         };
+        let before = self.model.borrow().object(id).contents.clone();
         let is_shorter = size < self.model.borrow().object(id).contents.current().len() as u64;
         if is_shorter {
             // A long one is done in steps, and a crash may come between them.
             self.note_truncated(id, size);
         }
-        self.mount.run(Scope::Attributes, watcher, |fs, v, now| {
+        let done = self.mount.run(Scope::Attributes, watcher, |fs, v, now| {
             fs.set_attributes(v, inode, &set, now)
-        })?;
+        });
+        if let Err(error) = done {
+            self.model.borrow_mut().objects[id].contents = before;
+            return Err(error);
+        }
         if !is_shorter {
             self.note_truncated(id, size);
         }

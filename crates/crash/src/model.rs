@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use backstitch_layout::{FileType, InodeNumber};
+use backstitch_layout::flags::SETTABLE;
+use backstitch_layout::{Attributes, FileType, InodeNumber};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::operation::Path;
@@ -70,6 +71,8 @@ pub(crate) struct Object {
     pub(crate) contents: History<Arc<[u8]>>,
     /// Of a symlink.
     pub(crate) target: Vec<u8>,
+    /// Those that `chattr` sets.
+    pub(crate) flags: History<u32>,
     pub(crate) xattrs: BTreeMap<Vec<u8>, History<Option<Vec<u8>>>>,
     /// Of a directory: every name that it ever had.
     pub(crate) entries: BTreeMap<Vec<u8>, History<Option<ObjectId>>>,
@@ -77,6 +80,13 @@ pub(crate) struct Object {
     pub(crate) names: BTreeSet<(ObjectId, Vec<u8>)>,
     /// It had a name on stable storage once, and was never without a name since: it must have one after every crash.
     pub(crate) must_exist: bool,
+}
+
+impl Object {
+    fn settle_attributes(&mut self) {
+        self.flags.settle();
+        self.xattrs.values_mut().for_each(History::settle);
+    }
 }
 
 /// The files of a workload.
@@ -104,6 +114,21 @@ pub(crate) struct New {
     pub(crate) generation: u32,
     pub(crate) target: Vec<u8>,
     pub(crate) contents: Arc<[u8]>,
+    pub(crate) flags: u32,
+}
+
+impl New {
+    /// What the attributes of something say, without a target and contents.
+    pub(crate) fn of(inode: InodeNumber, attributes: &Attributes) -> New {
+        New {
+            kind: attributes.file_type,
+            inode,
+            generation: attributes.generation,
+            target: Vec::new(),
+            contents: Arc::from(Vec::new()),
+            flags: attributes.flags & SETTABLE,
+        }
+    }
 }
 
 impl Model {
@@ -116,6 +141,7 @@ impl Model {
             inode: new.inode,
             contents: History::new(new.contents),
             target: new.target,
+            flags: History::new(new.flags),
             xattrs: BTreeMap::new(),
             entries: BTreeMap::new(),
             names: BTreeSet::new(),
@@ -220,6 +246,10 @@ impl Model {
         self.objects[id].contents.push(contents.into(), &self.under);
     }
 
+    pub(crate) fn set_flags(&mut self, id: ObjectId, flags: u32) {
+        self.objects[id].flags.push(flags & SETTABLE, &self.under);
+    }
+
     pub(crate) fn set_xattr(&mut self, id: ObjectId, name: &[u8], value: Option<&[u8]>) {
         self.objects[id]
             .xattrs
@@ -234,7 +264,7 @@ impl Model {
         let object = &mut self.objects[id];
         object.contents.settle();
         if !data_only {
-            object.xattrs.values_mut().for_each(History::settle);
+            object.settle_attributes();
         }
         object.entries.values_mut().for_each(History::settle);
         let children: Vec<ObjectId> = self.children(id);
@@ -272,7 +302,7 @@ impl Model {
         self.promises += 1;
         for id in 0..self.objects.len() {
             let object = &mut self.objects[id];
-            object.xattrs.values_mut().for_each(History::settle);
+            object.settle_attributes();
             object.entries.values_mut().for_each(History::settle);
             object.must_exist = id == ROOT || !object.names.is_empty();
         }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use backstitch_layout::Allocate;
+use backstitch_layout::{Allocate, flags};
 use thiserror::Error;
 
 /// A place in the tree: names from the root on, or from the file that a trace gave a number.
@@ -100,6 +100,8 @@ pub enum Operation {
     Chmod(Path, u16),
     /// Sets owner and group.
     Chown(Path, u32, u32),
+    /// Sets the flags that `chattr` sets, all of them.
+    Chattr(Path, u32),
     /// What is made from here on belongs to this owner and group, with these permissions. Does nothing by itself.
     As(u32, u32, u16),
     /// What follows belongs to the patchgroup of this number too.
@@ -248,6 +250,45 @@ const ALLOCATIONS: [(&str, Allocate); 5] = [
     ("zero-keep", Allocate::ZeroRange { keep_size: true }),
 ];
 
+/// The letters of `chattr` for the flags that it sets; `-` stands for none.
+const FLAGS: [(char, u32); 12] = [
+    ('s', 0x1),
+    ('u', 0x2),
+    ('c', 0x4),
+    ('S', flags::SYNC),
+    ('i', flags::IMMUTABLE),
+    ('a', flags::APPEND),
+    ('d', flags::NODUMP),
+    ('A', flags::NOATIME),
+    ('j', flags::JOURNAL_DATA),
+    ('t', 0x8000),
+    ('D', flags::DIRSYNC),
+    ('T', flags::TOPDIR),
+];
+
+struct Flags(u32);
+
+impl fmt::Display for Flags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut set = FLAGS.iter().filter(|(_, flag)| self.0 & flag != 0);
+        if self.0 & flags::SETTABLE == 0 {
+            return f.write_str("-");
+        }
+        set.try_for_each(|(letter, _)| write!(f, "{letter}"))
+    }
+}
+
+fn flags_of(word: &str) -> Result<u32, String> {
+    if word == "-" {
+        return Ok(0);
+    }
+    word.chars().try_fold(0, |all, letter| {
+        let known = FLAGS.iter().find(|(known, _)| *known == letter);
+        let (_, flag) = known.ok_or(format!("there is no flag '{letter}'"))?;
+        Ok(all | flag)
+    })
+}
+
 struct Labelled(Option<u32>);
 
 impl fmt::Display for Labelled {
@@ -300,6 +341,7 @@ impl fmt::Display for Operation {
             Operation::Exchange(one, other) => write!(f, "exchange {one} {other}"),
             Operation::Chmod(path, bits) => write!(f, "chmod {path} {bits:o}"),
             Operation::Chown(path, uid, gid) => write!(f, "chown {path} {uid} {gid}"),
+            Operation::Chattr(path, flags) => write!(f, "chattr {path} {}", Flags(*flags)),
             Operation::As(uid, gid, bits) => write!(f, "as {uid} {gid} {bits:o}"),
             Operation::Engage(group) => write!(f, "engage {group}"),
             Operation::Disengage(group) => write!(f, "disengage {group}"),
@@ -387,6 +429,7 @@ fn parse(line: &str) -> Result<Operation, String> {
         "exchange" => Operation::Exchange(words.path()?, words.path()?),
         "chmod" => Operation::Chmod(words.path()?, words.bits()?),
         "chown" => Operation::Chown(words.path()?, words.id("an owner")?, words.id("a group")?),
+        "chattr" => Operation::Chattr(words.path()?, flags_of(words.next("flags")?)?),
         "as" => Operation::As(words.id("an owner")?, words.id("a group")?, words.bits()?),
         "engage" => Operation::Engage(words.id("a patchgroup")?),
         "disengage" => Operation::Disengage(words.id("a patchgroup")?),
@@ -451,10 +494,10 @@ mod tests {
         let text = "creat A/foo #12; mkdir A; symlink to%20there A/s; write #12 4096 5000; append foo hex:00ff; \
                     truncate foo 7; falloc foo 0 10; punch foo 1 2; zero-keep foo 3 4; link A/foo B/bar; unlink #3/x%2fy; \
                     rmdir A; rename A B; setxattr foo user.a v; removexattr foo user.a; setacl /; open foo; close foo; \
-                    fsync /; fdatasync foo; sync; work; exchange A #3/b; chmod foo 4755; chown #3 1000 100; as 0 7 644; \
+                    fsync /; fdatasync foo; sync; work; exchange A #3/b; chmod foo 4755; chown #3 1000 100; chattr foo ia; chattr #3 -; as 0 7 644; \
                     said 17%0a; depend 2 1; engage 2; disengage 2; sync-group 2";
         let operations = parse_script(text).unwrap();
-        assert_eq!(operations.len(), 31);
+        assert_eq!(operations.len(), 33);
         assert_eq!(parse_script(&script(&operations)).unwrap(), operations);
     }
 
@@ -469,6 +512,8 @@ mod tests {
             ("unlink %zz", "two hexadecimal digits"),
             ("chmod foo 999", "'999' is not an octal mode"),
             ("chown foo 1 99999999999", "a group is too large"),
+            ("chattr foo iz", "no flag 'z'"),
+            ("chattr foo", "flags is missing"),
         ] {
             let error = line.parse::<Operation>().unwrap_err().to_string();
             assert!(error.contains(why), "{error}");

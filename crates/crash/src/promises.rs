@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use backstitch_layout::flags::{APPEND, IMMUTABLE, SETTABLE};
 use backstitch_layout::{
     Attributes, DirectoryEntry, Error, FileSystem, FileType, InodeNumber, Piece, Result,
     SetAttributes, Timestamp,
@@ -133,6 +134,13 @@ impl Check<'_> {
                 attributes.file_type, object.kind
             );
             return self.note(what);
+        }
+        let flags = attributes.flags & SETTABLE;
+        if !object.flags.allowed().contains(&flags) {
+            let allowed = object.flags.allowed();
+            self.note(format!(
+                "{path}: has flags {flags:#x}, promised were {allowed:x?}"
+            ));
         }
         self.xattrs(object, &path);
         if object.kind == FileType::Directory {
@@ -324,14 +332,24 @@ pub(crate) fn behind_the_ends(mount: &mut Mount, model: &Model) -> Vec<String> {
             continue;
         }
         let size = attributes.size_bytes;
-        let set = SetAttributes {
+        let mut set = |set: &SetAttributes| {
+            mount.run(Operation::Attributes, &mut Nobody, |fs, v, now| {
+                fs.set_attributes(v, inode, set, now).map(drop)
+            })
+        };
+        let mut freed = Ok(());
+        if attributes.flags & (IMMUTABLE | APPEND) != 0 {
+            freed = set(&SetAttributes {
+                flags: Some(0),
+                ..SetAttributes::default()
+            });
+        }
+        let longer = SetAttributes {
             size_bytes: Some(size + GROWTH_BYTES),
             ..SetAttributes::default()
         };
-        let grown = mount
-            .run(Operation::Attributes, &mut Nobody, |fs, v, now| {
-                fs.set_attributes(v, inode, &set, now).map(drop)
-            })
+        let grown = freed
+            .and_then(|()| set(&longer))
             .and_then(|()| read_file(mount, inode, (size + GROWTH_BYTES) as usize));
         match grown {
             Ok(bytes) if bytes[size as usize..].iter().all(|byte| *byte == 0) => {}

@@ -13,6 +13,7 @@ use crate::format::Inode;
 use crate::format::inode;
 use crate::layout::Ext;
 use crate::pending::InodeState;
+use crate::planted::{Planted, planted};
 
 /// Blocks of inode tables and of directories are read ahead in windows of so many.
 pub(crate) const READ_AHEAD_BLOCKS: u64 = 32;
@@ -385,6 +386,8 @@ impl Ext {
         };
         if only_times {
             self.set_times(v, number, edit);
+        } else if set.flags.is_some() && planted(Planted::FsyncWithoutFlags) {
+            self.edit_inode(v, number, &[], edit);
         } else {
             self.change_inode(v, number, &[], edit);
         }

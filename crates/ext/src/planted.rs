@@ -49,7 +49,7 @@ macro_rules! errors {
             ///
             /// `creat`, `mkdir`, `unlink`, `rmdir`, `rename`, `link` and `symlink` are as the commands; `write`, `overwrite` and
             /// `punch` take an offset and a length, `append` and `truncate` a length; `setacl` gives a directory a default access
-            /// control list; `sync` puts everything on the disk and does all deferred work; `work` does what deferred work can be
+            /// control list; `chattr` takes letters; `sync` puts everything on the disk and does all deferred work; `work` does what deferred work can be
             /// done; `index` has a foreign checker give the directories an index on the disk, with nothing mounted. What comes before `blocks`
             /// is done while blocks are written wholly or not at all, and is not looked at.
             pub fn provoking(self) -> &'static str {
@@ -387,6 +387,8 @@ errors! {
     /// A file was synced, but its inode is as before.
     FsyncWithoutInode => "fsync-without-inode",
         "mkdir A; creat A/f; sync; write A/f 0 3000; fsync A/f";
+    /// A file was synced, but its flags are as before.
+    FsyncWithoutFlags => "fsync-without-flags", "mkdir A; creat A/f; sync; chattr A/f id; fsync A/f";
     /// A file was synced, but what was overwritten in it is as before.
     FsyncWithoutContents => "fsync-without-contents",
         "mkdir A; creat A/f; write A/f 0 3000; sync; overwrite A/f 0 1000; fsync A/f";

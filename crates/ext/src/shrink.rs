@@ -302,6 +302,11 @@ impl Ext {
         if end > self.max_file_bytes {
             return Err(Error::FileTooLarge);
         }
+        if let Allocate::Reserve { keep_size: false } | Allocate::ZeroRange { keep_size: false } =
+            how
+        {
+            self.gather_large_file(v, end)?;
+        }
         match how {
             Allocate::PunchHole => self.punch(v, number, &inode, offset, end.min(inode.size), now),
             Allocate::ZeroRange { keep_size } => {

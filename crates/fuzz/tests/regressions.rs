@@ -5,11 +5,13 @@
 
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 use std::{env, fs};
 
+use backstitch_fuzz::corpus::Seed;
 use backstitch_fuzz::{TARGETS, corpus, target};
 
 /// Far more than any input takes, on a busy machine too.
@@ -18,32 +20,57 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Panics of any thread: those of an engine's own threads are not the caller's.
 static PANICS: AtomicUsize = AtomicUsize::new(0);
 
-/// Runs inputs one after the other; the names of those that fail, or do not come to an end.
-fn failures(inputs: Vec<(&'static str, String, Vec<u8>)>) -> Vec<String> {
+/// What is wrong where an input is run: it panics, or somebody did meanwhile, or it does not come to an end.
+fn failure((name, what, bytes): &Seed) -> Option<String> {
+    let run = target(name).expect("a target of that name").run;
+    let (done, wait) = mpsc::channel();
+    let panics = PANICS.load(Ordering::SeqCst);
+    let bytes = bytes.clone();
+    std::thread::spawn(move || {
+        let _ = panic::catch_unwind(AssertUnwindSafe(|| run(&bytes)));
+        let _ = done.send(());
+    });
+    if wait.recv_timeout(PATIENCE).is_err() {
+        return Some(format!("{name}: {what} takes too long"));
+    }
+    (PANICS.load(Ordering::SeqCst) != panics).then(|| format!("{name}: {what} panics"))
+}
+
+/// Runs inputs, as many at a time as there are processors; what fails. A panic may be another input's, so those that ran meanwhile are
+/// run once more alone.
+fn failures(inputs: &[Seed]) -> Vec<String> {
     let before = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
         PANICS.fetch_add(1, Ordering::SeqCst);
         before(info);
     }));
-    let mut failed = Vec::new();
-    for (name, what, bytes) in inputs {
-        let run = target(name).expect("a target of that name").run;
-        let (done, wait) = mpsc::channel();
-        let panics = PANICS.load(Ordering::SeqCst);
-        std::thread::spawn(move || {
-            let _ = panic::catch_unwind(AssertUnwindSafe(|| run(&bytes)));
-            let _ = done.send(());
-        });
-        let is_slow = wait.recv_timeout(PATIENCE).is_err();
-        if is_slow || PANICS.load(Ordering::SeqCst) != panics {
-            let how = if is_slow { "takes too long" } else { "panics" };
-            failed.push(format!("{name}: {what} {how}"));
+    let next = AtomicUsize::new(0);
+    let suspects = Mutex::new(Vec::new());
+    let work = || {
+        while let Some(input) = inputs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if let Some(what) = failure(input) {
+                suspects
+                    .lock()
+                    .expect("nobody panics here")
+                    .push((input, what));
+            }
         }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    let suspects = suspects.into_inner().expect("nobody panics here");
+    let alone: Vec<String> = suspects
+        .iter()
+        .filter_map(|(input, _)| failure(input))
+        .collect();
+    match alone.is_empty() {
+        // It happens only beside others, or not always.
+        true => suspects.into_iter().map(|(_, what)| what).collect(),
+        false => alone,
     }
-    failed
 }
 
-fn files(folder: &Path, target: &'static str) -> Vec<(&'static str, String, Vec<u8>)> {
+fn files(folder: &Path, target: &'static str) -> Vec<Seed> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let bytes = fs::read(entry.path()).expect("a file that can be read");
@@ -86,6 +113,6 @@ fn inputs_that_once_failed_and_inputs_to_begin_with() {
             inputs
         }
     };
-    let failed = failures(inputs);
+    let failed = failures(&inputs);
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }

@@ -280,6 +280,10 @@ impl Player {
                 let inode = self.find(path)?;
                 self.set(inode, w, |set| set.permissions = Some(*bits))
             }
+            Operation::Chattr(path, flags) => {
+                let inode = self.find(path)?;
+                self.set(inode, w, |set| set.flags = Some(*flags))
+            }
             Operation::Chown(path, uid, gid) => {
                 let inode = self.find(path)?;
                 self.set(inode, w, |set| {

@@ -20,6 +20,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use backstitch_device::BlockDevice;
+use backstitch_layout::flags::SETTABLE;
 use backstitch_layout::{
     AccessTimes, Allocate, Attributes, Changed, DeferredStatistics, DirectoryEntry, FileSystem,
     FileSystemStatistics, FileType, FreeSpaceReader, InodeNumber, JournalHost, LayoutKind,
@@ -200,7 +201,11 @@ impl Recording {
             self.append(Operation::Chmod(path.clone(), permissions));
         }
         if let Some(size) = set.size_bytes {
-            self.append(Operation::Truncate(path, size));
+            self.append(Operation::Truncate(path.clone(), size));
+        }
+        // Last: an immutable file refuses the others.
+        if set.flags.is_some() {
+            self.append(Operation::Chattr(path, now.flags & SETTABLE));
         }
     }
 }

@@ -11,6 +11,7 @@ use backstitch_ordering::MechanismKind;
 use backstitch_store::Optimisations;
 use backstitch_vfs::{
     Engine, FileType, InodeNumber, MountOptions, NewInode, RenameMode, SetAttributes, SetXattrMode,
+    flags,
 };
 
 use super::choose::choose;
@@ -96,6 +97,11 @@ fn work(engine: &Engine) {
     engine
         .set_xattr(file, b"user.a", b"value", SetXattrMode::Any)
         .unwrap();
+    let set = SetAttributes {
+        flags: Some(flags::APPEND | flags::NODUMP),
+        ..SetAttributes::default()
+    };
+    engine.set_attributes(file, &set).unwrap();
     make(root, "gone", FileType::Regular);
     engine.unlink(root, b"gone").unwrap();
     assert!(engine.unlink(root, b"never was").is_err());
@@ -145,12 +151,13 @@ fn tree(engine: &Engine) -> BTreeMap<String, String> {
                 FileType::Symlink => bytes = engine.read_link(inode).unwrap(),
                 _ => engine.read(inode, 0, 1 << 20, &mut bytes).unwrap(),
             }
-            let (mode, links) = (attributes.permissions, attributes.links);
+            let (mode, flags) = (attributes.permissions, attributes.flags);
+            let links = attributes.links;
             let (uid, gid) = (attributes.uid, attributes.gid);
             let xattrs = engine.list_xattrs(inode).unwrap();
             found.insert(
                 path,
-                format!("{mode:o} {links} {uid} {gid} {xattrs:?} {bytes:?}"),
+                format!("{mode:o} {flags:x} {links} {uid} {gid} {xattrs:?} {bytes:?}"),
             );
         }
     }

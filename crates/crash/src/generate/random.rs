@@ -1,11 +1,20 @@
 //! Random workloads: operations on what is probably there.
 
-use backstitch_layout::Allocate;
+use backstitch_layout::{Allocate, flags};
 use fastrand::Rng as Random;
 
 use crate::operation::{Data, Operation, Path};
 
 const NAMES: [&str; 6] = ["foo", "bar", "baz", "D", "A", "x"];
+
+/// What files and directories are given: what is refused then is refused in every state.
+const FLAGS: [u32; 5] = [
+    0,
+    flags::NODUMP | flags::NOATIME,
+    flags::SYNC | flags::DIRSYNC,
+    flags::APPEND,
+    flags::IMMUTABLE,
+];
 
 /// A file that only grows.
 const LOG: &str = "log";
@@ -165,9 +174,17 @@ impl Grown {
                 let value = vec![b'v'; 1 + random.usize(..3) * 150];
                 Operation::SetXattr(plain(file), b"user.a".to_vec(), value)
             }
-            4 => match random.usize(..3) {
+            4 => match random.usize(..4) {
                 0 => Operation::RemoveXattr(plain(file), b"user.a".to_vec()),
                 1 => Operation::SetAcl(plain(&self.directory(random))),
+                2 => {
+                    let on = if random.bool() {
+                        file.to_owned()
+                    } else {
+                        self.directory(random)
+                    };
+                    Operation::Chattr(plain(&on), FLAGS[random.usize(..FLAGS.len())])
+                }
                 _ => Operation::Work,
             },
             5 => Operation::Fsync(plain(file)),

@@ -320,6 +320,9 @@ pub const MIN_SECONDS: i64 = i32::MIN as i64;
 pub const MAX_SECONDS_SHORT: i64 = i32::MAX as i64;
 /// The latest second with extra fields: 2446-05-10.
 pub const MAX_SECONDS_LONG: i64 = i32::MAX as i64 + (3 << 32);
+/// The last second before those that checkers take for one before 1970, as [`misdated_times`] does:
+/// 2310-04-04. They end at 2378-04-22.
+pub const LAST_BEFORE_MISDATED: i64 = i32::MAX as i64 + (2 << 32);
 
 /// A time as the inode has it: the low word, signed, and the extra word with two more bits of seconds and the nanoseconds.
 pub fn decode_time(low: u32, extra: Option<u32>) -> Timestamp {
@@ -338,14 +341,18 @@ pub fn decode_time(low: u32, extra: Option<u32>) -> Timestamp {
 }
 
 /// The low and the extra word of a time; `has_extra` states whether the inode has the extra word. A time out of range becomes
-/// the nearest one in it, without extra fields the nanoseconds are dropped (as the kernel does).
+/// the nearest one in it, without extra fields the nanoseconds are dropped (as the kernel does). A time of the years that checkers
+/// take for one before 1970 becomes the last one before them, and is not moved by four centuries with the next repair.
 pub fn encode_time(time: Timestamp, has_extra: bool) -> (u32, u32) {
     let last = if has_extra {
         MAX_SECONDS_LONG
     } else {
         MAX_SECONDS_SHORT
     };
-    let seconds = time.seconds.clamp(MIN_SECONDS, last);
+    let seconds = match time.seconds.clamp(MIN_SECONDS, last) {
+        misdated if (LAST_BEFORE_MISDATED + 1..3 << 32).contains(&misdated) => LAST_BEFORE_MISDATED,
+        seconds => seconds,
+    };
     let nanoseconds = if seconds == time.seconds {
         time.nanoseconds
     } else {
@@ -486,6 +493,24 @@ mod tests {
         };
         let (low, extra) = encode_time(later, true);
         assert_eq!(decode_time(low, Some(extra)).seconds, MAX_SECONDS_LONG);
+        for (seconds, stored) in [
+            (LAST_BEFORE_MISDATED, LAST_BEFORE_MISDATED),
+            (LAST_BEFORE_MISDATED + 1, LAST_BEFORE_MISDATED),
+            ((3 << 32) - 1, LAST_BEFORE_MISDATED),
+            (3 << 32, 3 << 32),
+        ] {
+            let time = Timestamp {
+                seconds,
+                nanoseconds: 0,
+            };
+            let (low, extra) = encode_time(time, true);
+            assert_eq!(decode_time(low, Some(extra)).seconds, stored);
+            let mut inode = [0; 256];
+            inode[offset::EXTRA_ISIZE] = 32;
+            inode[offset::MTIME..][..4].copy_from_slice(&low.to_le_bytes());
+            inode[offset::MTIME_EXTRA..][..4].copy_from_slice(&extra.to_le_bytes());
+            assert_eq!(misdated_times(&inode).count(), 0);
+        }
         let (low, extra) = encode_time(late, false);
         assert_eq!((low as i32, extra), (i32::MAX, 0));
         assert_eq!(decode_time(u32::MAX, None).seconds, -1);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use backstitch_layout::{FileType, InodeNumber};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::contents::Contents;
 use crate::operation::Path;
 
 /// A file, directory or symlink, for as long as the workload runs.
@@ -67,7 +68,7 @@ pub(crate) struct Object {
     pub(crate) kind: FileType,
     pub(crate) inode: InodeNumber,
     /// Of a regular file.
-    pub(crate) contents: History<Arc<[u8]>>,
+    pub(crate) contents: History<Contents>,
     /// Of a symlink.
     pub(crate) target: Vec<u8>,
     pub(crate) xattrs: BTreeMap<Vec<u8>, History<Option<Vec<u8>>>>,
@@ -103,7 +104,7 @@ pub(crate) struct New {
     pub(crate) inode: InodeNumber,
     pub(crate) generation: u32,
     pub(crate) target: Vec<u8>,
-    pub(crate) contents: Arc<[u8]>,
+    pub(crate) contents: Contents,
 }
 
 impl Model {
@@ -216,8 +217,8 @@ impl Model {
         object.must_exist &= !object.names.is_empty();
     }
 
-    pub(crate) fn set_contents(&mut self, id: ObjectId, contents: Vec<u8>) {
-        self.objects[id].contents.push(contents.into(), &self.under);
+    pub(crate) fn set_contents(&mut self, id: ObjectId, contents: Contents) {
+        self.objects[id].contents.push(contents, &self.under);
     }
 
     pub(crate) fn set_xattr(&mut self, id: ObjectId, name: &[u8], value: Option<&[u8]>) {

@@ -25,6 +25,7 @@ use crate::mount::{Engine, Mount, Nobody, Watcher};
 use crate::operation::Operation;
 use crate::parts::parts;
 use crate::reclaimed::Reclaims;
+use crate::recovered::Recoveries;
 use fastrand::Rng as Random;
 
 /// When the engine writes what the workload does not ask for.
@@ -174,9 +175,11 @@ pub(crate) fn explore(
     let reclaims = std::mem::take(&mut explorer.judge.reclaims);
     let outcome = explorer.into_outcome();
     known.reclaims = reclaims;
-    if outcome.found.is_some() || outcome.cut_short {
-        // What the rest of this workload would have shown was not looked at.
+    if outcome.found.is_some() {
         *known = Known::default();
+    } else if outcome.cut_short {
+        // What the rest of this workload would have shown was not looked at.
+        known.looked_at = 0;
     }
     outcome
 }
@@ -187,6 +190,8 @@ pub(crate) struct Known {
     operations: Vec<Operation>,
     /// So many of them were not looked at.
     setup: usize,
+    /// So many of them were looked at, or were those not looked at.
+    looked_at: usize,
     states: KnownStates,
     reclaims: Reclaims,
 }
@@ -198,15 +203,45 @@ struct KnownStates {
     left: FxHashMap<u128, Good>,
     /// As the replay of its journal made it.
     recovered: FxHashMap<u128, Good>,
+    /// What states show to a program: whether the promises hold depends on nothing else.
+    shown: FxHashMap<u128, Times>,
+    /// What the replay of a journal does to states: a matter of what they hold, and of nothing that was promised.
+    recoveries: Recoveries,
 }
 
 /// A state in which nothing was found wrong.
 #[derive(Clone, Copy)]
 struct Good {
-    first: Asked,
-    last: Asked,
+    times: Times,
     /// Some file maps blocks behind its end: whether it may depends on the promises.
     maps_behind: bool,
+    /// What it shows, where that was looked at.
+    shown: Option<u128>,
+}
+
+/// When something was found good.
+#[derive(Clone, Copy)]
+struct Times {
+    first: Asked,
+    last: Asked,
+}
+
+impl Times {
+    fn at(now: Asked) -> Times {
+        Times {
+            first: now,
+            last: now,
+        }
+    }
+
+    /// Forgets what was found for other workloads than those that begin with so many operations. False where nothing is left.
+    fn forget_behind(&mut self, operations: usize) -> bool {
+        // What was promised later was promised by operations that this workload does not do.
+        if self.last.begun > operations {
+            self.last = self.first;
+        }
+        self.first.begun <= operations
+    }
 }
 
 /// When a state was asked about.
@@ -225,21 +260,20 @@ impl Known {
         let operations = &workload.operations;
         let pairs = self.operations.iter().zip(operations);
         let common = pairs.take_while(|(before, now)| before == now).count();
-        let forget = |_: &u128, good: &mut Good| {
-            // What was promised later was promised by operations that this workload does not do.
-            if good.last.begun > common {
-                good.last = good.first;
-            }
-            good.first.begun <= common
-        };
-        self.states.left.retain(forget);
-        self.states.recovered.retain(forget);
+        let states = &mut self.states;
+        for known in [&mut states.left, &mut states.recovered] {
+            known.retain(|_, good| good.times.forget_behind(common));
+        }
+        states.shown.retain(|_, times| times.forget_behind(common));
         // The last operation's moments go on to the end of the workload, which is another one's only by chance.
         let seen = match self.setup <= workload.setup {
-            true => common.min(operations.len().saturating_sub(1)),
+            true => common
+                .min(self.looked_at)
+                .min(operations.len().saturating_sub(1)),
             false => 0,
         };
         self.operations = operations.clone();
+        self.looked_at = operations.len();
         self.setup = workload.setup;
         workload.setup.max(seen)
     }
@@ -376,7 +410,8 @@ impl<'a> Explorer<'a> {
         let choice = fingerprint as u64 ^ self.plan.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let every = self.plan.whole_every;
         let whole = every != 0 && choice.is_multiple_of(every);
-        let question = question_of(&mut self.known.left, fingerprint, now)?;
+        let known = &mut *self.known;
+        let question = question_of(&mut known.left, &known.shown, fingerprint, now)?;
         if question.1 {
             self.outcome.fingerprints.insert(fingerprint as u64);
         }
@@ -394,17 +429,16 @@ impl<'a> Explorer<'a> {
                 what,
             });
         }
-        match &verdict {
-            Some(_) => {
-                self.known.left.remove(&fingerprint);
-            }
-            None if self.judge.maps_behind => {
-                if let Some(known) = self.known.left.get_mut(&fingerprint) {
-                    known.maps_behind = true;
-                }
-            }
-            None => {}
-        }
+        let now = self.now();
+        let known = &mut *self.known;
+        note(
+            &mut known.left,
+            &mut known.shown,
+            &self.judge,
+            fingerprint,
+            now,
+            verdict.is_none(),
+        );
         verdict
     }
 
@@ -575,25 +609,55 @@ impl Explorer<'_> {
 /// What has yet to be asked about a state, and whether it was never seen.
 fn question_of(
     known: &mut FxHashMap<u128, Good>,
+    shown: &FxHashMap<u128, Times>,
     fingerprint: u128,
     now: Asked,
 ) -> Option<(Question, bool)> {
     match known.entry(fingerprint) {
-        Entry::Occupied(known) if known.get().last.promises == now.promises => None,
+        Entry::Occupied(known) if known.get().times.last.promises == now.promises => None,
         Entry::Occupied(mut known) => {
-            known.get_mut().last = now;
-            Some(match known.get().maps_behind {
+            let good = known.get_mut();
+            good.times.last = now;
+            // Another state that shows the same was asked already.
+            let same = good.shown.and_then(|shows| shown.get(&shows));
+            if same.is_some_and(|times| times.last.promises == now.promises) {
+                return None;
+            }
+            Some(match good.maps_behind {
                 true => (Question::Consistency, false),
                 false => (Question::Promises, false),
             })
         }
         Entry::Vacant(new) => {
             new.insert(Good {
-                first: now,
-                last: now,
+                times: Times::at(now),
                 maps_behind: false,
+                shown: None,
             });
             Some((Question::Consistency, true))
         }
+    }
+}
+
+/// Remembers the verdict on a state.
+fn note(
+    known: &mut FxHashMap<u128, Good>,
+    shown: &mut FxHashMap<u128, Times>,
+    judge: &Judge,
+    fingerprint: u128,
+    now: Asked,
+    is_good: bool,
+) {
+    if !is_good {
+        known.remove(&fingerprint);
+        return;
+    }
+    if let Some(good) = known.get_mut(&fingerprint) {
+        good.maps_behind |= judge.maps_behind;
+        good.shown = judge.shown;
+    }
+    if let Some(shows) = judge.shown {
+        let times = shown.entry(shows).or_insert(Times::at(now));
+        times.last = now;
     }
 }

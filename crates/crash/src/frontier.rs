@@ -66,6 +66,8 @@ struct Patched {
     patches: Vec<SnapshotPatch>,
     /// The versions that were asked for, with what each adds to the fingerprint.
     versions: FxHashMap<Mask, (Buffer, u128)>,
+    /// The one asked for last, and what it adds: sets that follow each other have most of theirs in common.
+    last: (Mask, u128),
     /// What the bytes on disk add to the fingerprint.
     disk_fingerprint: u128,
 }
@@ -80,6 +82,8 @@ pub(crate) struct Frontier {
 /// What the disk holds with some of the patches.
 pub(crate) struct States {
     blocks: Vec<Patched>,
+    /// The patches of each block that are there, in the set that was looked at last.
+    masks: Vec<Mask>,
     disk: Fork,
     disk_fingerprint: u128,
     /// No block had too many patches to tell them apart; else only what is on disk is visited.
@@ -94,6 +98,7 @@ impl Frontier {
             nodes: Vec::new(),
             states: States {
                 blocks: Vec::new(),
+                masks: Vec::new(),
                 disk_fingerprint: disk.fingerprint(),
                 disk,
                 is_complete: true,
@@ -176,7 +181,8 @@ impl Frontier {
         states.blocks.push(Patched {
             block,
             newest: newest.clone(),
-            disk_fingerprint: states.disk.fingerprint_of(block, &disk),
+            disk_fingerprint: states.disk.adds(block),
+            last: (Mask::default(), states.disk.adds(block)),
             disk,
             units,
             patches: indices.iter().map(|i| patches[*i].clone()).collect(),
@@ -221,36 +227,42 @@ impl Frontier {
 impl States {
     /// What identifies the image with these patches on disk.
     pub(crate) fn fingerprint(&mut self, nodes: &[Node], included: &[bool]) -> u128 {
-        let masks = self.masks(nodes, included);
+        self.find_masks(nodes, included);
         let mut sum = self.disk_fingerprint;
-        for (patched, mask) in self.blocks.iter_mut().zip(masks) {
-            let (_, fingerprint) = patched.version(mask, &self.disk);
+        for (patched, mask) in self.blocks.iter_mut().zip(&self.masks) {
+            if *mask == Mask::default() {
+                continue;
+            }
+            if patched.last.0 != *mask {
+                patched.last = (*mask, patched.version(*mask, &self.disk).1);
+            }
             sum = sum
                 .wrapping_sub(patched.disk_fingerprint)
-                .wrapping_add(fingerprint);
+                .wrapping_add(patched.last.1);
         }
         sum
     }
 
     /// The image with these patches on disk.
     pub(crate) fn fork(&mut self, nodes: &[Node], included: &[bool]) -> Fork {
-        let masks = self.masks(nodes, included);
+        self.find_masks(nodes, included);
         let mut fork = self.disk.clone();
-        for (patched, mask) in self.blocks.iter_mut().zip(masks) {
-            if mask != Mask::default() {
-                let (bytes, _) = patched.version(mask, &self.disk);
-                fork.set_block(patched.block, bytes);
+        for (patched, mask) in self.blocks.iter_mut().zip(&self.masks) {
+            if *mask != Mask::default() {
+                let (bytes, adds) = patched.version(*mask, &self.disk);
+                fork.set_known(patched.block, bytes, adds);
             }
         }
         fork
     }
 
-    fn masks(&self, nodes: &[Node], included: &[bool]) -> Vec<Mask> {
-        let mut masks = vec![Mask::default(); self.blocks.len()];
+    /// Which patches of each block are there.
+    fn find_masks(&mut self, nodes: &[Node], included: &[bool]) {
+        self.masks.clear();
+        self.masks.resize(self.blocks.len(), Mask::default());
         for (node, _) in nodes.iter().zip(included).filter(|(_, is)| **is) {
-            masks[node.block][node.bit / 64] |= 1 << (node.bit % 64);
+            self.masks[node.block][node.bit / 64] |= 1 << (node.bit % 64);
         }
-        masks
     }
 
     /// The blocks, each with the number of its patches, of which so many are on disk.

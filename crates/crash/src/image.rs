@@ -31,11 +31,21 @@ pub(crate) struct Base {
 #[derive(Clone, Debug)]
 pub struct Fork {
     pub(crate) base: Arc<Base>,
-    pub(crate) changed: FxHashMap<u64, Buffer>,
+    changed: FxHashMap<u64, Changed>,
+    /// What identifies it among the forks of its base: the sum of what each changed block adds.
+    fingerprint: u128,
     /// What the file system holds, where that is explored.
     pub(crate) nesting: Option<Arc<Nesting>>,
     /// What opens it.
     pub(crate) kind: Kind,
+}
+
+/// A block that was written since.
+#[derive(Clone, Debug)]
+struct Changed {
+    bytes: Buffer,
+    /// What they add to the fingerprint.
+    adds: u128,
 }
 
 /// What an image is opened as.
@@ -82,6 +92,7 @@ impl Fork {
                 zero,
             }),
             changed: FxHashMap::default(),
+            fingerprint: 0,
             nesting: None,
             kind: Kind::Ext,
         }
@@ -93,10 +104,22 @@ impl Fork {
         self
     }
 
+    /// Another base, with what it holds.
+    pub(crate) fn of_base(base: Arc<Base>, nesting: Option<Arc<Nesting>>, kind: Kind) -> Fork {
+        Fork {
+            base,
+            changed: FxHashMap::default(),
+            fingerprint: 0,
+            nesting,
+            kind,
+        }
+    }
+
     /// The base alone.
     pub(crate) fn base_fork(&self) -> Fork {
         Fork {
             changed: FxHashMap::default(),
+            fingerprint: 0,
             ..self.clone()
         }
     }
@@ -166,7 +189,7 @@ impl Fork {
     /// A block's bytes.
     pub fn block(&self, block: u64) -> &[u8] {
         match self.changed.get(&block) {
-            Some(bytes) => bytes,
+            Some(changed) => &changed.bytes,
             None => self.base_block(block),
         }
     }
@@ -178,12 +201,39 @@ impl Fork {
 
     /// A block's bytes where they are not the base's, or were written since.
     pub(crate) fn changed_block(&self, block: u64) -> Option<&Buffer> {
-        self.changed.get(&block)
+        self.changed.get(&block).map(|changed| &changed.bytes)
+    }
+
+    /// The blocks that were written since.
+    pub(crate) fn changed_blocks(&self) -> impl Iterator<Item = (u64, &Buffer)> {
+        self.changed
+            .iter()
+            .map(|(block, changed)| (*block, &changed.bytes))
+    }
+
+    /// A block's bytes, and what they add to the fingerprint.
+    pub(crate) fn shared(&self, block: u64) -> (Buffer, u128) {
+        match self.changed.get(&block) {
+            Some(changed) => (changed.bytes.clone(), changed.adds),
+            None => (Buffer::from(self.base_block(block)), 0),
+        }
+    }
+
+    /// What a block adds to the fingerprint: nothing where it is as in the base.
+    pub(crate) fn adds(&self, block: u64) -> u128 {
+        self.changed.get(&block).map_or(0, |changed| changed.adds)
     }
 
     /// Makes blocks what they are in the base again.
     pub(crate) fn reset(&mut self, is_reset: impl Fn(u64) -> bool) {
-        self.changed.retain(|block, _| !is_reset(*block));
+        let fingerprint = &mut self.fingerprint;
+        self.changed.retain(|block, changed| {
+            let stays = !is_reset(*block);
+            if !stays {
+                *fingerprint = fingerprint.wrapping_sub(changed.adds);
+            }
+            stays
+        });
     }
 
     /// The size of the file system's device.
@@ -198,15 +248,21 @@ impl Fork {
 
     /// Gives a block other bytes.
     pub fn set_block(&mut self, block: u64, bytes: Buffer) {
+        let adds = self.fingerprint_of(block, &bytes);
+        self.set_known(block, bytes, adds);
+    }
+
+    /// The same, where it is known what they add to the fingerprint.
+    pub(crate) fn set_known(&mut self, block: u64, bytes: Buffer, adds: u128) {
         debug_assert_eq!(bytes.len(), self.base.block_bytes);
-        self.changed.insert(block, bytes);
+        let before = self.changed.insert(block, Changed { bytes, adds });
+        let before = before.map_or(0, |before| before.adds);
+        self.fingerprint = self.fingerprint.wrapping_sub(before).wrapping_add(adds);
     }
 
     /// What identifies the image among the forks of its base: the sum of what each changed block adds.
     pub fn fingerprint(&self) -> u128 {
-        self.changed.iter().fold(0u128, |sum, (block, bytes)| {
-            sum.wrapping_add(self.fingerprint_of(*block, bytes))
-        })
+        self.fingerprint
     }
 
     /// What a block with these bytes adds to the [`fingerprint`](Self::fingerprint): nothing where the base has the same.
@@ -222,7 +278,7 @@ impl Fork {
         let mut bytes = self.base.bytes.clone();
         for (block, changed) in &self.changed {
             let start = *block as usize * self.base.block_bytes;
-            bytes[start..start + changed.len()].copy_from_slice(changed);
+            bytes[start..start + changed.bytes.len()].copy_from_slice(&changed.bytes);
         }
         bytes
     }
@@ -259,7 +315,7 @@ impl Fork {
                 old[skip..skip + count].copy_from_slice(&rest[..count]);
                 Buffer::from(old)
             };
-            self.changed.insert(block, new);
+            self.set_block(block, new);
             rest = &rest[count..];
             (block, skip) = (block + 1, 0);
         }
@@ -464,7 +520,7 @@ impl BlockDevice for ForkDevice {
                     if let Some(reads) = &mut shown.reads {
                         reads.overwrite(at / len);
                     }
-                    shown.fork.changed.insert(at / len, buffer.clone());
+                    shown.fork.set_block(at / len, buffer.clone());
                 } else {
                     // What is written in part keeps the rest.
                     shown.note(at, len);

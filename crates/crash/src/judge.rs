@@ -77,6 +77,8 @@ pub(crate) struct Judge {
     pub(crate) reclaims: Reclaims,
     /// The state judged last has files that map blocks behind their ends.
     pub(crate) maps_behind: bool,
+    /// What identifies all that the state judged last shows, where that is as promised.
+    pub(crate) shown: Option<u128>,
 }
 
 impl Judge {
@@ -87,6 +89,7 @@ impl Judge {
             tally: Tally::default(),
             reclaims: Reclaims::default(),
             maps_behind: false,
+            shown: None,
         }
     }
 
@@ -98,6 +101,7 @@ impl Judge {
         question: Question,
     ) -> Option<Verdict> {
         self.maps_behind = false;
+        self.shown = None;
         let judged = catch_unwind(AssertUnwindSafe(|| self.try_judge(fork, model, question)));
         judged.unwrap_or_else(|panic| {
             Some(Verdict {
@@ -127,7 +131,8 @@ impl Judge {
         if let Some(reason) = mount.fs.read_only_reason().filter(|_| !read_only) {
             return Some(unmountable(&reason));
         }
-        let verdict = promise(&mut mount, model, &mapped_behind, "");
+        let (verdict, shown) = promise(&mut mount, model, &mapped_behind, "");
+        self.shown = Some(shown);
         if verdict.is_some() || question < Question::Reclaim || read_only {
             return verdict;
         }
@@ -140,6 +145,7 @@ impl Judge {
             .or_else(|| self.recover_whole(fork, model))
             .or_else(|| self.recover_in_use(fork));
         self.maps_behind = !mapped_behind.is_empty();
+        self.shown = Some(shown);
         verdict
     }
 
@@ -163,12 +169,12 @@ impl Judge {
         if verdict.is_some() || question != Question::Reclaim {
             return verdict;
         }
-        let maps_behind = self.maps_behind;
+        let (maps_behind, shown) = (self.maps_behind, self.shown);
         let verdict = self.recover_whole(fork, model).or_else(|| {
             // Whoever does something at random gives the file that holds the other one another name.
             (!is_shown).then(|| self.recover_in_use(fork))?
         });
-        self.maps_behind = maps_behind;
+        (self.maps_behind, self.shown) = (maps_behind, shown);
         verdict
     }
 
@@ -196,7 +202,9 @@ impl Judge {
             return Some(unmountable(&reason));
         }
         self.maps_behind = !mapped_behind.is_empty();
-        promise(&mut mount, model, &mapped_behind, "")
+        let (verdict, shown) = promise(&mut mount, model, &mapped_behind, "");
+        self.shown = Some(shown);
+        verdict
     }
 
     /// As [`check`](Self::check) of what must be clean, with all that is inside.
@@ -338,7 +346,7 @@ impl Judge {
         }
         // From the disk, not from what the mount remembers.
         let verdict = match Mount::open(end, self.engine, true, &mut Nobody) {
-            Ok(mut mount) => promise(&mut mount, model, &[], "after the reclaim: "),
+            Ok(mut mount) => promise(&mut mount, model, &[], "after the reclaim: ").0,
             Err(error) => Some(unmountable(&format!("after the reclaim: {error}"))),
         };
         if verdict.is_none() {
@@ -438,12 +446,19 @@ fn unmountable(why: &str) -> Verdict {
     }
 }
 
-fn promise(mount: &mut Mount, model: &Model, mapped_behind: &[u32], when: &str) -> Option<Verdict> {
-    let mut broken = promises::broken(mount, model, mapped_behind);
+/// What of the promises is broken, and what identifies all that is shown.
+fn promise(
+    mount: &mut Mount,
+    model: &Model,
+    mapped_behind: &[u32],
+    when: &str,
+) -> (Option<Verdict>, u128) {
+    let (mut broken, shown) = promises::broken(mount, model, mapped_behind);
     if broken.is_empty() {
         broken = order::broken(mount, model);
     }
-    (!broken.is_empty()).then(|| not_promised(format!("{when}{}", broken.join("; "))))
+    let broken = (!broken.is_empty()).then(|| format!("{when}{}", broken.join("; ")));
+    (broken.map(not_promised), shown)
 }
 
 fn not_promised(what: String) -> Verdict {

@@ -39,6 +39,7 @@ mod arrival;
 mod campaign;
 mod classes;
 mod closed;
+mod contents;
 mod describe;
 mod explore;
 mod foreign;

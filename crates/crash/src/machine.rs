@@ -9,6 +9,7 @@ use backstitch_layout::{
 };
 use backstitch_ordering::{GroupError, MechanismKind, Operation as Scope};
 
+use crate::contents::Contents;
 use crate::image::Fork;
 use crate::model::{Model, New, ObjectId, ROOT};
 use crate::mount::{Engine, Mount, Watcher};
@@ -28,7 +29,7 @@ pub(crate) struct Machine {
 }
 
 /// The largest file that the model keeps.
-const MOST_BYTES: u64 = 16 << 20;
+const MOST_BYTES: u64 = 128 << 20;
 
 impl Machine {
     /// Mounts an image. What it holds counts as on stable storage.
@@ -58,8 +59,8 @@ impl Machine {
             fs.attributes(v, inode)
         })?;
         let contents = match attributes.file_type {
-            FileType::Regular => read_file(&mut self.mount, inode, attributes.size_bytes as usize)?,
-            _ => Vec::new(),
+            FileType::Regular => read_file(&mut self.mount, inode, 0..attributes.size_bytes)?,
+            _ => Contents::default(),
         };
         let target = match attributes.file_type {
             FileType::Symlink => self.mount.run(Scope::Administration, watcher, |fs, v, _| {
@@ -69,7 +70,7 @@ impl Machine {
         };
         let new = New {
             target,
-            contents: contents.into(),
+            contents,
             ..New::of(inode, &attributes)
         };
         Ok(self.model.borrow_mut().add(new, None))
@@ -149,7 +150,7 @@ impl Machine {
             Operation::Write(path, at, data) => self.write(path, *at, data, number, watcher),
             Operation::Append(path, data) => {
                 let id = self.regular(path)?;
-                let end = self.model.borrow().object(id).contents.current().len() as u64;
+                let end = self.model.borrow().object(id).contents.current().len();
                 self.write(path, end, data, number, watcher)
             }
             Operation::Truncate(path, size) => self.truncate(path, *size, watcher),
@@ -331,7 +332,7 @@ impl Machine {
             });
             match written {
                 Ok(count) => {
-                    self.note_written(id, at as usize + done, &bytes[done..done + count]);
+                    self.note_written(id, at + done as u64, &bytes[done..done + count]);
                     done += count;
                 }
                 Err(Error::NoSpace) if done > 0 => break,
@@ -341,14 +342,10 @@ impl Machine {
         Ok(())
     }
 
-    fn note_written(&mut self, id: ObjectId, at: usize, bytes: &[u8]) {
+    fn note_written(&mut self, id: ObjectId, at: u64, bytes: &[u8]) {
         let mut model = self.model.borrow_mut();
-        let mut contents = model.object(id).contents.current().to_vec();
-        let end = at + bytes.len();
-        if contents.len() < end {
-            contents.resize(end, 0);
-        }
-        contents[at..end].copy_from_slice(bytes);
+        let mut contents = model.object(id).contents.current().clone();
+        contents.write(at, bytes);
         model.set_contents(id, contents);
     }
 
@@ -363,7 +360,7 @@ impl Machine {
             ..SetAttributes::default()
         };
         let before = self.model.borrow().object(id).contents.clone();
-        let is_shorter = size < self.model.borrow().object(id).contents.current().len() as u64;
+        let is_shorter = size < self.model.borrow().object(id).contents.current().len();
         if is_shorter {
             // A long one is done in steps, and a crash may come between them.
             self.note_truncated(id, size);
@@ -382,16 +379,16 @@ impl Machine {
     }
 
     fn note_truncated(&mut self, id: ObjectId, size: u64) {
-        let block_bytes = self.mount.block_bytes() as usize;
-        let mut contents = self.model.borrow().object(id).contents.current().to_vec();
+        let block_bytes = u64::from(self.mount.block_bytes());
+        let mut contents = self.model.borrow().object(id).contents.current().clone();
         let mut model = self.model.borrow_mut();
         // The pointers go before the size does: in between, zeros stand where whole blocks were.
-        let whole = (size as usize).next_multiple_of(block_bytes);
-        if let Some(cut_off) = contents.get_mut(whole..).filter(|cut| !cut.is_empty()) {
-            cut_off.fill(0);
+        let whole = size.next_multiple_of(block_bytes);
+        if whole < contents.len() {
+            contents.clear(whole..contents.len());
             model.set_contents(id, contents.clone());
         }
-        contents.resize(size as usize, 0);
+        contents.resize(size);
         model.set_contents(id, contents);
     }
 
@@ -406,19 +403,17 @@ impl Machine {
         let id = self.regular(path)?;
         check_end(at, len)?;
         let inode = self.model.borrow().inode(id);
-        let before = self.model.borrow().object(id).contents.current().to_vec();
+        let before = self.model.borrow().object(id).contents.current().clone();
         let mut contents = before.clone();
         let grows = matches!(
             how,
             Allocate::Reserve { keep_size: false } | Allocate::ZeroRange { keep_size: false }
         );
-        if grows && contents.len() < (at + len) as usize {
-            contents.resize((at + len) as usize, 0);
+        if grows && contents.len() < at + len {
+            contents.resize(at + len);
         }
         if !matches!(how, Allocate::Reserve { .. }) {
-            let (start, end) = (at as usize, (at + len) as usize);
-            let (start, end) = (start.min(contents.len()), end.min(contents.len()));
-            contents[start..end].fill(0);
+            contents.clear(at..at + len);
         }
         // A long one is done in steps, and a crash may come between them.
         self.model.borrow_mut().set_contents(id, contents);

@@ -10,6 +10,7 @@ use backstitch_layout::flags::SETTABLE;
 use backstitch_layout::{Attributes, FileType, InodeNumber};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::contents::Contents;
 use crate::operation::Path;
 
 /// A file, directory or symlink, for as long as the workload runs.
@@ -68,7 +69,7 @@ pub(crate) struct Object {
     pub(crate) kind: FileType,
     pub(crate) inode: InodeNumber,
     /// Of a regular file.
-    pub(crate) contents: History<Arc<[u8]>>,
+    pub(crate) contents: History<Contents>,
     /// Of a symlink.
     pub(crate) target: Vec<u8>,
     /// Those that `chattr` sets.
@@ -113,7 +114,7 @@ pub(crate) struct New {
     pub(crate) inode: InodeNumber,
     pub(crate) generation: u32,
     pub(crate) target: Vec<u8>,
-    pub(crate) contents: Arc<[u8]>,
+    pub(crate) contents: Contents,
     pub(crate) flags: u32,
 }
 
@@ -125,7 +126,7 @@ impl New {
             inode,
             generation: attributes.generation,
             target: Vec::new(),
-            contents: Arc::from(Vec::new()),
+            contents: Contents::default(),
             flags: attributes.flags & SETTABLE,
         }
     }
@@ -242,8 +243,8 @@ impl Model {
         object.must_exist &= !object.names.is_empty();
     }
 
-    pub(crate) fn set_contents(&mut self, id: ObjectId, contents: Vec<u8>) {
-        self.objects[id].contents.push(contents.into(), &self.under);
+    pub(crate) fn set_contents(&mut self, id: ObjectId, contents: Contents) {
+        self.objects[id].contents.push(contents, &self.under);
     }
 
     pub(crate) fn set_flags(&mut self, id: ObjectId, flags: u32) {

@@ -123,10 +123,9 @@ impl Fork {
 
     /// The same image without regard to what its file system holds.
     pub(crate) fn outermost(&self) -> Fork {
-        Fork {
-            nesting: None,
-            ..self.clone()
-        }
+        let mut fork = self.clone();
+        fork.nesting = None;
+        fork
     }
 
     /// The image inside; `None` where there is none.
@@ -151,12 +150,8 @@ impl Fork {
             false => Some(self.places(nesting)?.0),
         };
         let places = now.as_ref().unwrap_or(&inside.places);
-        let mut fork = Fork {
-            base: inside.base.clone(),
-            changed: Default::default(),
-            nesting: inside.nesting.clone(),
-            kind: self.kind,
-        };
+        let (base, nesting) = (inside.base.clone(), inside.nesting.clone());
+        let mut fork = Fork::of_base(base, nesting, self.kind);
         for (block, (place, before)) in (0..).zip(places.iter().zip(&inside.places)) {
             match place {
                 Some(place) if place == &before.unwrap_or(u64::MAX) => {

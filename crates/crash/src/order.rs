@@ -10,6 +10,7 @@ use backstitch_layout::{DirectoryEntry, FileType, InodeNumber, Result};
 use backstitch_ordering::Operation;
 use rustc_hash::FxHashMap;
 
+use crate::contents::Contents;
 use crate::model::{History, Model, Object, ObjectId, ROOT};
 use crate::mount::{Mount, Nobody};
 use crate::promises::read_file;
@@ -58,7 +59,7 @@ struct Shown {
     /// The names of each directory that was found.
     names: FxHashMap<ObjectId, BTreeMap<Vec<u8>, ObjectId>>,
     /// The contents of each file that was found.
-    files: FxHashMap<ObjectId, Vec<u8>>,
+    files: FxHashMap<ObjectId, Contents>,
 }
 
 /// Of each group, something that is certainly there, and something that certainly is not.
@@ -85,7 +86,7 @@ impl Shown {
             match attributes.file_type {
                 FileType::Directory => self.look_at(mount, model, id)?,
                 FileType::Regular => {
-                    let bytes = read_file(mount, inode, attributes.size_bytes as usize)?;
+                    let bytes = read_file(mount, inode, 0..attributes.size_bytes)?;
                     self.files.insert(id, bytes);
                 }
                 _ => {}
@@ -149,13 +150,13 @@ impl Shown {
             }
             return;
         };
-        let sized = |version: &std::sync::Arc<[u8]>| version.len() == bytes.len();
+        let sized = |version: &Contents| version.len() == bytes.len();
         let resized = |at: usize| versions[at].len() != versions[at - 1].len();
         evidence.weigh(history, &sized, resized, &|| what("the size"));
         let longest = versions.iter().map(|v| v.len()).max().unwrap_or(0);
         for at in 0..longest {
-            let shows = |version: &std::sync::Arc<[u8]>| version.get(at) == bytes.get(at);
-            let changed = |i: usize| versions[i].get(at) != versions[i - 1].get(at);
+            let shows = |version: &Contents| version.byte(at) == bytes.byte(at);
+            let changed = |i: usize| versions[i].byte(at) != versions[i - 1].byte(at);
             evidence.weigh(history, &shows, changed, &|| what(&format!("byte {at}")));
         }
     }

@@ -1,6 +1,6 @@
 //! Whether what a mounted image shows is what the workload was promised.
 
-use std::sync::Arc;
+use std::ops::Range;
 
 use backstitch_layout::flags::{APPEND, IMMUTABLE, SETTABLE};
 use backstitch_layout::{
@@ -9,8 +9,10 @@ use backstitch_layout::{
 };
 use backstitch_ordering::{Operation, Volume};
 
+use crate::contents::{Contents, PIECE};
 use crate::model::{Model, Object, ObjectId, ROOT};
 use crate::mount::{Mount, Nobody};
+use twox_hash::xxhash3_128::Hasher;
 
 /// More findings than this are not collected.
 const MOST: usize = 8;
@@ -19,14 +21,24 @@ const MOST: usize = 8;
 ///
 /// `mapped_behind` are the inodes that map blocks behind their end. Where a file grew, the blocks come before the size; where it
 /// was cut, they go before it.
-pub(crate) fn broken(mount: &mut Mount, model: &Model, mapped_behind: &[u32]) -> Vec<String> {
+///
+/// Also what identifies all that was looked at: whatever shows the same keeps the same promises.
+pub(crate) fn broken(
+    mount: &mut Mount,
+    model: &Model,
+    mapped_behind: &[u32],
+) -> (Vec<String>, u128) {
     let mut check = Check {
         mount,
         model,
         mapped_behind,
         seen: vec![false; model.objects.len()],
         broken: Vec::new(),
+        shown: Hasher::new(),
     };
+    for inode in mapped_behind {
+        check.shown.write(&inode.to_le_bytes());
+    }
     check.directory(ROOT, "");
     for (id, object) in model.objects.iter().enumerate() {
         if object.must_exist && !check.seen[id] && id != ROOT {
@@ -37,7 +49,7 @@ pub(crate) fn broken(mount: &mut Mount, model: &Model, mapped_behind: &[u32]) ->
             check.note(what);
         }
     }
-    check.broken
+    (check.broken, check.shown.finish_128())
 }
 
 struct Check<'a> {
@@ -46,6 +58,8 @@ struct Check<'a> {
     mapped_behind: &'a [u32],
     seen: Vec<bool>,
     broken: Vec<String>,
+    /// Is told of everything that is seen, in the order of the walk.
+    shown: Hasher,
 }
 
 /// A name as a directory shows it.
@@ -59,6 +73,17 @@ impl Check<'_> {
         if self.broken.len() < MOST {
             self.broken.push(what);
         }
+    }
+
+    fn saw(&mut self, numbers: &[u64]) {
+        for number in numbers {
+            self.shown.write(&number.to_le_bytes());
+        }
+    }
+
+    fn saw_bytes(&mut self, bytes: &[u8]) {
+        self.saw(&[bytes.len() as u64]);
+        self.shown.write(bytes);
     }
 
     fn run<T>(
@@ -79,6 +104,7 @@ impl Check<'_> {
             Ok(names) => names,
             Err(error) => return self.note(format!("{path}/: cannot be listed: {error}")),
         };
+        self.saw(&[names.len() as u64]);
         for shown in &names {
             self.entry(directory, shown, path);
         }
@@ -118,6 +144,9 @@ impl Check<'_> {
             Ok(attributes) => attributes,
             Err(error) => return self.note(format!("{path}: inode {inode}: {error}")),
         };
+        self.saw_bytes(&shown.name);
+        let kind = attributes.file_type as u64;
+        self.saw(&[inode.0.into(), attributes.generation.into(), kind]);
         let Some(id) = self.model.identify(inode, attributes.generation) else {
             let what = format!("{path}: shows inode {inode}, which was never made");
             return self.note(what);
@@ -159,7 +188,7 @@ impl Check<'_> {
     fn target(&mut self, object: &Object, path: &str) {
         let inode = object.inode;
         match self.run(|fs, v, _| fs.read_link(v, inode)) {
-            Ok(target) if target == object.target => {}
+            Ok(target) if target == object.target => self.saw_bytes(&target),
             Ok(_) => self.note(format!("{path}: the symlink points elsewhere")),
             Err(error) => self.note(format!("{path}: the symlink cannot be read: {error}")),
         }
@@ -169,6 +198,7 @@ impl Check<'_> {
         let inode = object.inode;
         match self.run(|fs, v, _| fs.list_xattrs(v, inode)) {
             Ok(names) => {
+                self.saw_bytes(&names);
                 let own = names.split(|byte| *byte == 0);
                 for name in own.filter(|name| name.starts_with(b"user.")) {
                     let given = object.xattrs.get(name);
@@ -193,6 +223,8 @@ impl Check<'_> {
                     return self.note(what);
                 }
             };
+            self.saw(&[value.is_some().into()]);
+            self.saw_bytes(value.as_deref().unwrap_or_default());
             if !history.allowed().contains(&value) {
                 let name = String::from_utf8_lossy(name);
                 self.note(format!("{path}: attribute {name} has a wrong value"));
@@ -204,33 +236,29 @@ impl Check<'_> {
         let allowed = object.contents.allowed();
         let size = attributes.size_bytes;
         if !is_size_of(allowed, size) {
-            let sizes: Vec<usize> = allowed.iter().map(|version| version.len()).collect();
+            let sizes: Vec<u64> = allowed.iter().map(Contents::len).collect();
             let what = format!("{path}: has {size} bytes, promised were {sizes:?}");
             return self.note(what);
         }
-        let grew_later = |at: usize| {
-            let later = &allowed[at..];
-            later.iter().any(|version| version.len() as u64 > size)
-        };
-        let sized = allowed
-            .iter()
-            .position(|version| version.len() as u64 == size);
+        let grew_later = |at: usize| allowed[at..].iter().any(|version| version.len() > size);
+        let sized = allowed.iter().position(|version| version.len() == size);
         if self.mapped_behind.contains(&object.inode.0) && !sized.is_none_or(grew_later) {
             self.note(format!(
                 "{path}: maps blocks behind the end to which it was cut"
             ));
         }
-        let bytes = match read_file(self.mount, object.inode, size as usize) {
-            Ok(bytes) => bytes,
+        let shown = match read_file(self.mount, object.inode, 0..size) {
+            Ok(shown) => shown,
             Err(error) => return self.note(format!("{path}: cannot be read: {error}")),
         };
-        if allowed.iter().rev().any(|version| **version == *bytes) {
+        shown.hash_into(&mut self.shown);
+        if allowed.iter().rev().any(|version| *version == shown) {
             return;
         }
         if self.mount.contents_may_be_stale && allowed.len() > 1 {
             return;
         }
-        let foreign = first_foreign(&bytes, allowed, self.mount.cuts_are_atomic);
+        let foreign = first_foreign(&shown, allowed, self.mount.cuts_are_atomic);
         if let Some((at, byte)) = foreign {
             let what = format!(
                 "{path}: byte {at} is {byte:#04x}, which it was not given (or not any more)"
@@ -242,13 +270,12 @@ impl Check<'_> {
 
 /// Whether a file may have this size: that of a version, or whole blocks on the way from one to a larger one, for a long write is
 /// done in steps.
-fn is_size_of(versions: &[Arc<[u8]>], size: u64) -> bool {
-    let len = |version: &Arc<[u8]>| version.len() as u64;
-    versions.iter().any(|version| len(version) == size)
+fn is_size_of(versions: &[Contents], size: u64) -> bool {
+    versions.iter().any(|version| version.len() == size)
         || size.is_multiple_of(1024)
             && versions
                 .windows(2)
-                .any(|two| len(&two[0]) < size && size < len(&two[1]))
+                .any(|two| two[0].len() < size && size < two[1].len())
 }
 
 /// The first byte that no version of the file explains.
@@ -257,58 +284,89 @@ fn is_size_of(versions: &[Arc<[u8]>], size: u64) -> bool {
 /// of an earlier one on the other side of a version that was too short to have it: that cut it off. What was written there afterwards may show
 /// while the file has its old size still, unless operations are there as wholes (`cuts_are_atomic`).
 fn first_foreign(
-    bytes: &[u8],
-    versions: &[Arc<[u8]>],
+    shown: &Contents,
+    versions: &[Contents],
     cuts_are_atomic: bool,
-) -> Option<(usize, u8)> {
-    let len = bytes.len();
+) -> Option<(u64, u8)> {
+    let len = shown.len();
     // A size between two versions': a long write is done in steps.
     let is_between = versions.iter().all(|version| version.len() != len);
     let sized: Vec<usize> = (0..versions.len())
         .filter(|at| versions[*at].len() == len || is_between && versions[*at].len() > len)
         .collect();
-    let explained = |at: usize, byte: u8| {
+    let explained = |at: u64, byte: u8| {
         sized.iter().any(|sized| {
-            let has = |version: &&Arc<[u8]>| version.len() > at;
+            let has = |version: &&Contents| version.len() > at;
             let older = versions[..=*sized].iter().rev().take_while(has);
             let newer = versions[*sized..].iter();
             let newer = newer.take_while(|version| has(version) || !cuts_are_atomic);
             older
                 .chain(newer.filter(has))
-                .any(|version| version[at] == byte)
+                .any(|version| version.byte(at) == Some(byte))
         })
     };
-    let mut shown = bytes.iter().copied().enumerate();
-    shown.find(|(at, byte)| !explained(*at, *byte))
+    // Elsewhere all of them are zeros.
+    let mut pieces: Vec<u64> = versions.iter().flat_map(Contents::written).collect();
+    pieces.extend(shown.written());
+    pieces.sort_unstable();
+    pieces.dedup();
+    // Most pieces are as a whole what one version had in their place.
+    let differs = |number: &u64| {
+        let (piece, end) = (shown.piece(*number), len.min((*number + 1) * PIECE));
+        let has = |version: &&Contents| version.len() >= end;
+        let is_same = |version: &Contents| version.piece(*number)[..] == piece[..];
+        !sized.iter().any(|sized| {
+            let older = versions[..=*sized].iter().rev().take_while(has);
+            let newer = versions[*sized..].iter().take_while(has);
+            older.chain(newer).any(is_same)
+        })
+    };
+    let mut bytes = pieces.into_iter().filter(differs).flat_map(|number| {
+        let end = len.min((number + 1) * PIECE);
+        (number * PIECE..end).map(move |at| (at, shown.piece(number)[(at % PIECE) as usize]))
+    });
+    bytes.find(|(at, byte)| !explained(*at, *byte))
 }
 
-/// A file's first bytes.
-pub(crate) fn read_file(mount: &mut Mount, inode: InodeNumber, size: usize) -> Result<Vec<u8>> {
+/// Bytes of a file, as if it began with the first of them.
+pub(crate) fn read_file(
+    mount: &mut Mount,
+    inode: InodeNumber,
+    range: Range<u64>,
+) -> Result<Contents> {
     let mut pieces = Vec::new();
+    let len = range.end - range.start;
     mount.run(Operation::Administration, &mut Nobody, |fs, v, _| {
         pieces.clear();
-        fs.map(v, inode, 0, size, &mut pieces)
+        fs.map(v, inode, range.start, len as usize, &mut pieces)
     })?;
-    let mut bytes = Vec::with_capacity(size);
+    let mut contents = Contents::default();
+    let mut at = 0;
+    let mut read = Vec::new();
     for piece in pieces {
-        match piece {
-            Piece::Hole { len_bytes } => bytes.resize(bytes.len() + len_bytes, 0),
+        at += match piece {
+            Piece::Hole { len_bytes } => len_bytes as u64,
             Piece::Buffer {
                 data,
                 start,
                 len_bytes,
-            } => bytes.extend_from_slice(&data[start..start + len_bytes]),
+            } => {
+                contents.write(at, &data[start..start + len_bytes]);
+                len_bytes as u64
+            }
             Piece::Device {
                 offset_bytes,
                 len_bytes,
             } => {
-                let start = bytes.len();
-                bytes.resize(start + len_bytes, 0);
-                mount.read_device(offset_bytes, &mut bytes[start..])?;
+                read.resize(len_bytes, 0);
+                mount.read_device(offset_bytes, &mut read)?;
+                contents.write(at, &read);
+                len_bytes as u64
             }
-        }
+        };
     }
-    Ok(bytes)
+    contents.resize(at);
+    Ok(contents)
 }
 
 /// How far files are grown to see what lies behind their ends.
@@ -350,9 +408,9 @@ pub(crate) fn behind_the_ends(mount: &mut Mount, model: &Model) -> Vec<String> {
         };
         let grown = freed
             .and_then(|()| set(&longer))
-            .and_then(|()| read_file(mount, inode, (size + GROWTH_BYTES) as usize));
+            .and_then(|()| read_file(mount, inode, size..size + GROWTH_BYTES));
         match grown {
-            Ok(bytes) if bytes[size as usize..].iter().all(|byte| *byte == 0) => {}
+            Ok(behind) if behind.written().next().is_none() => {}
             Ok(_) => found.push(format!(
                 "inode {inode}: once it grows, it shows what lay behind its end"
             )),
@@ -368,19 +426,25 @@ mod tests {
 
     #[test]
     fn what_was_cut_off_is_foreign_and_what_was_written_there_since_is_not() {
-        let versions: Vec<Arc<[u8]>> = [vec![1; 20], vec![1; 10], vec![2; 30]]
-            .map(Arc::from)
-            .to_vec();
+        let contents = |bytes: &[u8]| {
+            let mut contents = Contents::default();
+            contents.write(0, bytes);
+            contents
+        };
+        let versions = [vec![1; 20], vec![1; 10], vec![2; 30]].map(|bytes| contents(&bytes));
+        let first_foreign = |shown: &[u8], cuts_are_atomic| {
+            super::first_foreign(&contents(shown), &versions, cuts_are_atomic)
+        };
         // The old size: with what is there now, where the cut and the write are not there as wholes.
         let mut shown = vec![1; 20];
         shown[15] = 2;
-        assert_eq!(first_foreign(&shown, &versions, false), None);
-        assert_eq!(first_foreign(&shown, &versions, true), Some((15, 2)));
+        assert_eq!(first_foreign(&shown, false), None);
+        assert_eq!(first_foreign(&shown, true), Some((15, 2)));
         // The new size: never with what was there before the cut.
         let mut shown = vec![2; 30];
         shown[5] = 1;
-        assert_eq!(first_foreign(&shown, &versions, false), None);
+        assert_eq!(first_foreign(&shown, false), None);
         shown[15] = 1;
-        assert_eq!(first_foreign(&shown, &versions, false), Some((15, 1)));
+        assert_eq!(first_foreign(&shown, false), Some((15, 1)));
     }
 }

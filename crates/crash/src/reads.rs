@@ -2,13 +2,12 @@
 
 use std::rc::Rc;
 
-use backstitch_device::Buffer;
 use rustc_hash::FxHashSet;
 
 use crate::image::Fork;
 
-/// A block's bytes, where they are not the base's.
-type Shown = Option<Buffer>;
+/// What identifies a block's bytes: 0 for those of the base.
+type Shown = u128;
 
 /// Which blocks were looked at before they were written, in this order, and what they showed.
 #[derive(Debug, Default)]
@@ -22,7 +21,7 @@ impl Reads {
     /// A block of a state is looked at.
     pub(crate) fn note(&mut self, state: &Fork, block: u64) {
         if self.known.insert(block) {
-            self.list.push((block, state.changed_block(block).cloned()));
+            self.list.push((block, state.adds(block)));
         }
     }
 
@@ -34,7 +33,7 @@ impl Reads {
     /// Something hangs on a block after all, though it was not looked at.
     pub(crate) fn also(&mut self, start: &Fork, block: u64) {
         if !self.list.iter().any(|(noted, _)| *noted == block) {
-            self.list.push((block, start.changed_block(block).cloned()));
+            self.list.push((block, start.adds(block)));
         }
     }
 
@@ -79,10 +78,8 @@ impl<T> ByReads<T> {
             match node {
                 Node::Ended(result) => return Some(result.clone()),
                 Node::Reads(block, next) => {
-                    let shown = state.changed_block(*block);
-                    let found = next
-                        .iter()
-                        .find(|(bytes, _)| is_same(bytes.as_ref(), shown));
+                    let shown = state.adds(*block);
+                    let found = next.iter().find(|(bytes, _)| *bytes == shown);
                     node = found?.1.as_ref()?;
                 }
             }
@@ -101,13 +98,6 @@ impl<T> ByReads<T> {
     }
 }
 
-fn is_same(one: Option<&Buffer>, other: Option<&Buffer>) -> bool {
-    match (one, other) {
-        (Some(one), Some(other)) => one.is_same(other) || one == other,
-        (one, other) => one.is_none() && other.is_none(),
-    }
-}
-
 fn insert<T>(
     place: &mut Option<Node<T>>,
     reads: impl Iterator<Item = (u64, Shown)>,
@@ -120,7 +110,7 @@ fn insert<T>(
             unreachable!("what has ended reads nothing more");
         };
         assert_eq!(*there, block, "it depends on what it reads alone");
-        let known = (next.iter()).position(|(bytes, _)| is_same(bytes.as_ref(), shown.as_ref()));
+        let known = next.iter().position(|(bytes, _)| *bytes == shown);
         let at = known.unwrap_or_else(|| {
             next.push((shown, None));
             next.len() - 1

@@ -34,7 +34,8 @@ const MOST_STATES: usize = 4 << 20;
 /// How a state differs from the one that a reclaim began with.
 #[derive(Debug)]
 pub(crate) struct Change {
-    blocks: Vec<(u64, Buffer)>,
+    /// Each with what it adds to the fingerprint.
+    blocks: Vec<(u64, Buffer, u128)>,
     /// What that adds to the fingerprint.
     adds: u128,
 }
@@ -43,15 +44,14 @@ impl Change {
     fn between(start: &Fork, state: &Fork) -> Change {
         let mut adds = 0u128;
         let mut blocks = Vec::new();
-        for (block, bytes) in &state.changed {
-            let before = start.changed_block(*block);
+        for (block, bytes) in state.changed_blocks() {
+            let before = start.changed_block(block);
             if before.is_some_and(|before| before.is_same(bytes)) {
                 continue;
             }
-            adds = adds
-                .wrapping_add(start.fingerprint_of(*block, bytes))
-                .wrapping_sub(start.fingerprint_of(*block, start.block(*block)));
-            blocks.push((*block, bytes.clone()));
+            let after = state.adds(block);
+            adds = adds.wrapping_add(after).wrapping_sub(start.adds(block));
+            blocks.push((block, bytes.clone(), after));
         }
         Change { blocks, adds }
     }
@@ -59,8 +59,8 @@ impl Change {
     /// The state that it makes of one.
     pub(crate) fn of(&self, start: &Fork) -> Fork {
         let mut state = start.clone();
-        for (block, bytes) in &self.blocks {
-            state.set_block(*block, bytes.clone());
+        for (block, bytes, adds) in &self.blocks {
+            state.set_known(*block, bytes.clone(), *adds);
         }
         state
     }
@@ -139,7 +139,7 @@ fn reclaim(start: &Fork, engine: Engine) -> (Option<Reads>, Reclaimed) {
         let end = reclaimed.end.as_ref().ok();
         let changes = reclaimed.cuts.iter().chain(end);
         let mut changed: Vec<u64> = changes
-            .flat_map(|change| change.blocks.iter().map(|(block, _)| *block))
+            .flat_map(|change| change.blocks.iter().map(|(block, ..)| *block))
             .collect();
         changed.sort_unstable();
         changed.dedup();

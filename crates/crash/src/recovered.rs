@@ -20,11 +20,14 @@ use crate::mount::replay;
 use crate::parts::parts;
 use crate::reads::{ByReads, Reads};
 
+/// So many recoveries are remembered at once; the memory of one is some 30 KB.
+const MOST_RECOVERIES: usize = 4096;
+
 /// A step of a recovery.
 #[derive(Clone, Debug)]
 enum Step {
-    /// A block gets these bytes.
-    Write(u64, Buffer),
+    /// A block gets these bytes, which add this to the fingerprint.
+    Write(u64, Buffer, u128),
     /// What was written before to one of these blocks is stable.
     Flush(Range<u64>),
 }
@@ -37,7 +40,7 @@ pub(crate) struct Recovered {
     /// What it does, in this order.
     steps: Vec<Step>,
     read: FxHashSet<u64>,
-    written: FxHashMap<u64, Buffer>,
+    written: FxHashMap<u64, (Buffer, u128)>,
     /// Where the log is.
     log: Vec<Range<u64>>,
 }
@@ -62,12 +65,12 @@ impl Recovered {
         emit: &mut dyn FnMut(Fork),
     ) {
         let mut stable = state.clone();
-        let mut pending: Vec<(u64, &Buffer)> = Vec::new();
+        let mut pending: Vec<(u64, &Buffer, u128)> = Vec::new();
         let everything = Step::Flush(0..u64::MAX);
         for step in self.steps.iter().chain([&everything]) {
             let flushed = match step {
-                Step::Write(block, bytes) => {
-                    pending.push((*block, bytes));
+                Step::Write(block, bytes, adds) => {
+                    pending.push((*block, bytes, *adds));
                     continue;
                 }
                 Step::Flush(blocks) => blocks,
@@ -75,14 +78,14 @@ impl Recovered {
             let (cuts, _) = parts(&vec![false; pending.len()], samples, random);
             for cut in cuts {
                 let mut left = stable.clone();
-                for ((block, bytes), _) in pending.iter().zip(cut).filter(|(_, is)| *is) {
-                    left.set_block(*block, (*bytes).clone());
+                for ((block, bytes, adds), _) in pending.iter().zip(cut).filter(|(_, is)| *is) {
+                    left.set_known(*block, (*bytes).clone(), *adds);
                 }
                 emit(left);
             }
-            pending.retain(|(block, bytes)| {
+            pending.retain(|(block, bytes, adds)| {
                 if flushed.contains(block) {
-                    stable.set_block(*block, (*bytes).clone());
+                    stable.set_known(*block, (*bytes).clone(), *adds);
                 }
                 !flushed.contains(block)
             });
@@ -92,8 +95,8 @@ impl Recovered {
     /// What it makes of a state, with the log as the base has it.
     pub(crate) fn result(&self, state: &Fork) -> Fork {
         let mut result = state.clone();
-        for (block, bytes) in &self.written {
-            result.set_block(*block, bytes.clone());
+        for (block, (bytes, adds)) in &self.written {
+            result.set_known(*block, bytes.clone(), *adds);
         }
         result.reset(|block| self.is_log(block));
         result
@@ -109,6 +112,9 @@ impl Recoveries {
     pub(crate) fn of(&mut self, state: &Fork) -> Rc<Recovered> {
         if let Some(known) = self.0.get(state) {
             return known;
+        }
+        if self.0.len() >= MOST_RECOVERIES {
+            self.0 = ByReads::default();
         }
         let (reads, recovered) = recover(state);
         self.0.insert(reads, recovered)
@@ -135,7 +141,7 @@ fn recover(state: &Fork) -> (Reads, Recovered) {
     };
     let traced = device.traced.into_inner();
     let written = (traced.written.iter())
-        .map(|block| (*block, Buffer::from(traced.fork.block(*block))))
+        .map(|block| (*block, traced.fork.shared(*block)))
         .collect();
     let recovered = Recovered {
         error: done.as_ref().err().map(ToString::to_string),
@@ -152,15 +158,14 @@ fn log_of(home: &dyn BlockDevice, other: Option<&dyn BlockDevice>) -> Vec<Range<
     let Ok(Ok(setup)) = journal::setup(home, other, &Ext2) else {
         return Vec::new();
     };
-    let positions = setup.superblock.first..setup.superblock.end;
-    let mut log: Vec<Range<u64>> = Vec::new();
-    for block in positions.filter_map(|position| setup.map.block(position)) {
-        match log.last_mut() {
-            Some(run) if run.end == block => run.end += 1,
-            _ => log.push(block..block + 1),
-        }
-    }
-    log
+    let (first, end) = (setup.superblock.first, setup.superblock.end);
+    let runs = setup.map.runs().iter().map(|run| {
+        let start = run.position.max(first);
+        let end = (run.position + run.blocks).min(end);
+        let at = |position: u32| run.block + u64::from(position - run.position);
+        at(start)..at(end.max(start))
+    });
+    runs.filter(|run| !run.is_empty()).collect()
 }
 
 /// A fork as a device that notes which blocks are looked at before they are written.
@@ -192,8 +197,8 @@ impl Traced {
         for block in offset_bytes / size..end.div_ceil(size) {
             self.reads.overwrite(block);
             self.written.insert(block);
-            let bytes = Buffer::from(self.fork.block(block));
-            self.steps.push(Step::Write(block, bytes));
+            let (bytes, adds) = self.fork.shared(block);
+            self.steps.push(Step::Write(block, bytes, adds));
         }
         Ok(())
     }

@@ -1,12 +1,11 @@
 //! Exploring where a journal is replayed: by what the replay tells apart.
 
-use super::{Cut, Explorer, Spectator, question_of};
+use super::{Cut, Explorer, Spectator, note, question_of};
 use crate::arrival::Pieces;
 use crate::classes::{self, State};
 use crate::closed;
 use crate::frontier::{Moment, Node, States};
 use crate::judge::{Question, Verdict};
-use crate::recovered::Recoveries;
 use fastrand::Rng as Random;
 
 impl Explorer<'_> {
@@ -34,12 +33,21 @@ impl Explorer<'_> {
         let result = state.recovered.result(image);
         let recovered = result.fingerprint();
         let now = self.now();
-        let (question, _) = question_of(&mut self.known.recovered, recovered, now)?;
+        let known = &mut *self.known;
+        let (question, _) = question_of(&mut known.recovered, &known.shown, recovered, now)?;
         self.outcome.recovered.insert(recovered as u64);
         self.outcome.judged += 1;
-        let verdict = self.judge.judge(&result, &model.borrow(), question)?;
-        self.known.recovered.remove(&recovered);
-        Some((question, verdict))
+        let verdict = self.judge.judge(&result, &model.borrow(), question);
+        let known = &mut *self.known;
+        note(
+            &mut known.recovered,
+            &mut known.shown,
+            &self.judge,
+            recovered,
+            now,
+            verdict.is_none(),
+        );
+        Some((question, verdict?))
     }
 
     /// Visits what recovery tells apart of a moment. True where that is not everything.
@@ -49,7 +57,7 @@ impl Explorer<'_> {
         states: &mut States,
         random: &mut Random,
     ) -> bool {
-        let mut recoveries = Recoveries::default();
+        let mut recoveries = std::mem::take(&mut self.known.recoveries);
         let mut found = None;
         let mut moment = Moment { nodes, states };
         let limit = self.plan.exhaustive;
@@ -65,6 +73,7 @@ impl Explorer<'_> {
                 }
             });
         }
+        self.known.recoveries = recoveries;
         if let Some((state, wrong)) = found {
             let blocks = states.blocks(nodes, &state.included);
             self.note(Cut::Patches(state.included), blocks, wrong, state.image);
@@ -76,12 +85,14 @@ impl Explorer<'_> {
     pub(super) fn visit_classes_of_batch(&mut self, pieces: &mut Pieces<'_>) -> bool {
         let mut found = None;
         let limit = self.plan.exhaustive;
-        let is_all = classes::visit(pieces, &mut Recoveries::default(), limit, &mut |state| {
+        let mut recoveries = std::mem::take(&mut self.known.recoveries);
+        let is_all = classes::visit(pieces, &mut recoveries, limit, &mut |state| {
             if let Some(wrong) = self.ask_recovered(&state) {
                 found = Some((state, wrong));
             }
             found.is_none() && !self.is_done()
         });
+        self.known.recoveries = recoveries;
         if let Some((state, wrong)) = found {
             self.note_part(pieces, &state.included, wrong, state.image);
         }

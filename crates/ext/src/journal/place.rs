@@ -375,8 +375,29 @@ impl Walk<'_> {
             return self.add(block, 1);
         }
         let bytes = (self.read)(block)?;
+        if depth == 1 && self.faults == Faults::Refuse {
+            return self.leaf(&bytes);
+        }
         for pointer in bytes.chunks_exact(4) {
             self.pointer(word(pointer, 0).into(), depth - 1)?;
+        }
+        Ok(())
+    }
+
+    /// The file's blocks that an indirect block names, those that follow each other at once.
+    fn leaf(&mut self, bytes: &[u8]) -> Result<()> {
+        let mut pointers = bytes.chunks_exact(4).map(|p| word(p, 0)).peekable();
+        while self.next < self.blocks
+            && let Some(first) = pointers.next()
+        {
+            if first == 0 {
+                return self.corrupt(format!("its block {} is a hole", self.next));
+            }
+            let mut end = u64::from(first) + 1;
+            while pointers.next_if(|next| u64::from(*next) == end).is_some() {
+                end += 1;
+            }
+            self.add(first.into(), end - u64::from(first))?;
         }
         Ok(())
     }

@@ -53,6 +53,7 @@ fn replay(device: &MemoryDevice) -> Outcome {
     let home = Home {
         device,
         blocks: place.home_blocks,
+        contents: &Ext2,
     };
     let outcome = journal
         .recover(&home, Damage::Refuse)

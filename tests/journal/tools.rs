@@ -103,6 +103,7 @@ fn a_journal_on_a_device_of_its_own() {
     let home = Home {
         device: &ours,
         blocks: place.home_blocks,
+        contents: &Ext2,
     };
     let outcome = journal
         .recover(&home, Damage::Refuse)

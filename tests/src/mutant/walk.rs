@@ -103,11 +103,13 @@ impl Tree {
 }
 
 /// A digest of what a person sees in a file: its type, its contents or where it leads. Blocks of zeros are holes. What a directory
-/// holds has digests of its own, so a directory is known by its number: another one does not stand for it.
+/// holds has digests of its own, so a directory is known by its number, as is everything else without contents: another one does
+/// not stand for it.
 fn digest(volume: &Volume, number: u32, inode: &Inode) -> u128 {
     let mut seen = vec![inode.kind() as u8];
     match inode.kind() {
-        4 => seen.extend_from_slice(&number.to_le_bytes()),
+        1 | 4 | 12 => seen.extend_from_slice(&number.to_le_bytes()),
+        8 if inode.size() == 0 => seen.extend_from_slice(&number.to_le_bytes()),
         8 | 10 if !inode.is_fast_link() => {
             let size = inode.size();
             seen.extend_from_slice(&size.to_le_bytes());
@@ -129,7 +131,7 @@ fn digest(volume: &Volume, number: u32, inode: &Inode) -> u128 {
             }
         }
         10 => seen.extend_from_slice(&inode.bytes[40..40 + inode.size() as usize]),
-        // The numbers of a device; a pipe and a socket have none.
+        // The numbers of a device.
         _ => seen.extend_from_slice(&inode.bytes[40..48]),
     }
     XxHash3_128::oneshot(&seen)

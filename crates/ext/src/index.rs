@@ -137,6 +137,27 @@ impl Ext {
         }
     }
 
+    /// The first block of a directory from `from` on that is mapped: its number in the directory and
+    /// the one on the disk. Holes are passed over as wholes: a damaged size may make millions of them.
+    fn mapped_from(
+        &self,
+        v: &mut Volume<'_>,
+        inode: &Inode,
+        mut from: u64,
+    ) -> Result<Option<(u64, u64)>> {
+        let end = self.directory_blocks(inode);
+        while from < end {
+            if let Some(block) = self.directory_block(v, inode, from)? {
+                return Ok(Some((from, block)));
+            }
+            match self.map_blocks(v, inode, from, end - from)? {
+                Mapped::Hole(len) => from += len,
+                Mapped::Blocks(_) => {}
+            }
+        }
+        Ok(None)
+    }
+
     /// Finds a name in a directory.
     pub(crate) fn find_name(
         &mut self,
@@ -205,10 +226,9 @@ impl Ext {
         inode: &Inode,
         name: &[u8],
     ) -> Result<Option<Found>> {
-        for logical in 0..self.directory_blocks(inode) {
-            let Some(block) = self.directory_block(v, inode, logical)? else {
-                continue;
-            };
+        let mut next = 0;
+        while let Some((logical, block)) = self.mapped_from(v, inode, next)? {
+            next = logical + 1;
             let Ok(bytes) = v.read(block) else {
                 // All that is missing, in one round.
                 self.want_directory(v, inode)?;
@@ -300,10 +320,9 @@ impl Ext {
             room: RoomSummary::new(),
             block_size: self.sb.block_size.into(),
         };
-        for logical in 0..self.directory_blocks(inode) {
-            let Some(block) = self.directory_block(v, inode, logical)? else {
-                continue;
-            };
+        let mut next = 0;
+        while let Some((logical, block)) = self.mapped_from(v, inode, next)? {
+            next = logical + 1;
             let bytes = v.read(block)?;
             for entry in entries(bytes, self.sb.inodes_count) {
                 let entry = entry.map_err(|e| corrupt_directory(number, logical, e))?;
@@ -442,10 +461,9 @@ impl Ext {
     ) -> Result<Vec<(Found, Vec<u8>)>> {
         self.want_directory(v, inode)?;
         let mut names = Vec::new();
-        for logical in 0..self.directory_blocks(inode) {
-            let Some(block) = self.directory_block(v, inode, logical)? else {
-                continue;
-            };
+        let mut next = 0;
+        while let Some((logical, block)) = self.mapped_from(v, inode, next)? {
+            next = logical + 1;
             for entry in entries(v.read(block)?, self.sb.inodes_count) {
                 let entry = entry.map_err(|e| corrupt_directory(number, logical, e))?;
                 if entry.inode == wanted && entry.name != b"." && entry.name != b".." {
@@ -470,10 +488,9 @@ impl Ext {
         inode: &Inode,
     ) -> Result<bool> {
         self.want_directory(v, inode)?;
-        for logical in 0..self.directory_blocks(inode) {
-            let Some(block) = self.directory_block(v, inode, logical)? else {
-                continue;
-            };
+        let mut next = 0;
+        while let Some((logical, block)) = self.mapped_from(v, inode, next)? {
+            next = logical + 1;
             for entry in entries(v.read(block)?, self.sb.inodes_count) {
                 let entry = entry.map_err(|e| corrupt_directory(number, logical, e))?;
                 if entry.inode != 0 && entry.name != b"." && entry.name != b".." {
@@ -509,10 +526,9 @@ impl Ext {
         };
         let bs = self.block_size() as u64;
         let blocks = self.directory_blocks(&inode);
-        for logical in cookie / bs..blocks {
-            let Some(block) = self.directory_block(v, &inode, logical)? else {
-                continue;
-            };
+        let mut next = cookie / bs;
+        while let Some((logical, block)) = self.mapped_from(v, &inode, next)? {
+            next = logical + 1;
             let Ok(bytes) = v.read(block) else {
                 let end = blocks.min(logical + READ_AHEAD_BLOCKS);
                 self.want_blocks(v, &inode, logical..end)?;

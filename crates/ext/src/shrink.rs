@@ -157,7 +157,8 @@ impl Ext {
         };
         self.gather_freeing(v, &plan.freed)?;
         let tail = match is_last {
-            true => self.gather_zeroing(v, inode, size, bs * keep)?,
+            // Under a journal even where it is zeros already: what is written there next comes after the cut with it.
+            true => self.gather_zeroing(v, inode, size, bs * keep, is_listed)?,
             false => None,
         };
         let shrunk = self.apply_unmapping(v, number, inode, plan, step_size, now);
@@ -195,13 +196,14 @@ impl Ext {
         }
     }
 
-    /// The part `from..to` (bytes, within one block) of a file, where it is mapped and not zero already.
+    /// The part `from..to` (bytes, within one block) of a file, where it is mapped and, unless `anyway`, not zero already.
     fn gather_zeroing(
         &mut self,
         v: &mut Volume<'_>,
         inode: &Inode,
         from: u64,
         to: u64,
+        anyway: bool,
     ) -> Result<Option<Zeroing>> {
         let bs = self.block_size() as u64;
         if from >= to {
@@ -212,8 +214,8 @@ impl Ext {
         };
         let (start, end) = ((from % bs) as usize, ((to - 1) % bs + 1) as usize);
         let bytes = v.read(run.start)?;
-        let nonzero = bytes[start..end].iter().any(|b| *b != 0);
-        Ok(nonzero.then_some(Zeroing {
+        let is_wanted = anyway || bytes[start..end].iter().any(|b| *b != 0);
+        Ok(is_wanted.then_some(Zeroing {
             block: run.start,
             from: start,
             to: end,
@@ -351,9 +353,9 @@ impl Ext {
             to / bs
         };
         let first = from.div_ceil(bs);
-        let head = self.gather_zeroing(v, inode, from, to.min(first * bs))?;
+        let head = self.gather_zeroing(v, inode, from, to.min(first * bs), false)?;
         let tail = if last >= first && to > last * bs {
-            self.gather_zeroing(v, inode, last * bs, to)?
+            self.gather_zeroing(v, inode, last * bs, to, false)?
         } else {
             None
         };

@@ -13,6 +13,7 @@ use crate::format::Inode;
 use crate::format::inode;
 use crate::layout::Ext;
 use crate::pending::InodeState;
+use crate::rules::{Rule, note_by};
 
 /// Blocks of inode tables and of directories are read ahead in windows of so many.
 pub(crate) const READ_AHEAD_BLOCKS: u64 = 32;
@@ -236,7 +237,7 @@ impl Ext {
         edit: impl FnOnce(&mut InodeEditor),
     ) -> PatchId {
         let id = self.edit_inode_apart(v, inode, is_apart, after, edit);
-        self.note_change(v, inode, id);
+        self.note_change(v, inode, note_by(Rule::FsyncWaitsForInode, id));
         id
     }
 
@@ -309,7 +310,7 @@ impl Ext {
             false => v.write(block, BlockClass::Metadata, at, &bytes, after),
         };
         v.hide(before);
-        self.note_change(v, number, id);
+        self.note_change(v, number, note_by(Rule::FsyncWaitsForNewInode, id));
         id
     }
 

@@ -7,6 +7,7 @@ use crate::closed;
 use crate::frontier::{Moment, Node, States};
 use crate::judge::{Question, Verdict};
 use crate::recovered::Recoveries;
+use backstitch_rules::watch;
 use fastrand::Rng as Random;
 
 impl Explorer<'_> {
@@ -37,7 +38,10 @@ impl Explorer<'_> {
         let (question, _) = question_of(&mut self.known.recovered, recovered, now)?;
         self.outcome.recovered.insert(recovered as u64);
         self.outcome.judged += 1;
-        let verdict = self.judge.judge(&result, &model.borrow(), question)?;
+        let before = watch::set_remounted(true);
+        let verdict = self.judge.judge(&result, &model.borrow(), question);
+        watch::set_remounted(before);
+        let verdict = verdict?;
         self.known.recovered.remove(&recovered);
         Some((question, verdict))
     }

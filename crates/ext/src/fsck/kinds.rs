@@ -27,7 +27,8 @@ impl<S: Source + ?Sized> Scan<'_, '_, S> {
             return Ok(false);
         }
         let mut pointers = inode.block.iter().filter(|pointer| **pointer != 0);
-        let is_free = |block: u64| sb.is_valid_pointer(block) && self.used.bits_from(block) & 1 == 0;
+        let is_free =
+            |block: u64| sb.is_valid_pointer(block) && self.used.bits_from(block) & 1 == 0;
         if !pointers.all(|pointer| is_free((*pointer).into())) {
             return Ok(false);
         }

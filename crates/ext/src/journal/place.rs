@@ -262,7 +262,8 @@ impl Walk<'_> {
             return Ok(());
         }
         let last = first.checked_add(count - 1);
-        if !self.sb.is_valid_pointer(first) || !last.is_some_and(|last| self.sb.is_valid_pointer(last))
+        if !self.sb.is_valid_pointer(first)
+            || !last.is_some_and(|last| self.sb.is_valid_pointer(last))
         {
             let next = self.next;
             return self.corrupt(format!(

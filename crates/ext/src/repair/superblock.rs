@@ -252,7 +252,8 @@ impl Fixer<'_, '_> {
             return Ok(());
         }
         // The old tree block is kept where it can only have been that.
-        let is_tree = sb.is_valid_pointer(old) && !self.is_metadata(old) && !self.is_contents(old)?;
+        let is_tree =
+            sb.is_valid_pointer(old) && !self.is_metadata(old) && !self.is_contents(old)?;
         let tree = if is_tree { Some(old) } else { self.allocate()? };
         let Some(tree) = tree else {
             return Ok(());

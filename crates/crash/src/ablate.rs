@@ -25,7 +25,7 @@ use crate::ace::Workload;
 use crate::campaign::CampaignError;
 use crate::explore::{Known, explore};
 use crate::rules;
-use scout::Scouted;
+use scout::{Run, Scouted};
 use worlds::World;
 
 /// What is to be found.
@@ -37,6 +37,8 @@ pub struct Ablation {
     pub workloads: Vec<Workload>,
     /// Which sites: those whose names, with their forms, contain one of these; all where there is none.
     pub patterns: Vec<String>,
+    /// In which forms; all where there is none.
+    pub forms: Vec<Form>,
     /// Where randomness starts.
     pub seed: u64,
     /// How many threads work.
@@ -112,36 +114,47 @@ struct Round {
     samples: usize,
     /// Runs of workloads at most.
     runs: usize,
+    /// States of each of them at most.
+    states_each: u64,
     /// States at most.
     states: u64,
     /// One state in so many is reclaimed.
     whole_every: u64,
 }
 
-/// A look at everything, a closer one at some, an exhaustive one at a few.
-const ROUNDS: [Round; 3] = [
+/// A look at many runs, then a closer one at some.
+const ROUNDS: [Round; 2] = [
     Round {
-        exhaustive: 24,
-        samples: 12,
-        runs: 600,
-        states: 25_000,
-        whole_every: 8,
+        exhaustive: 16,
+        samples: 8,
+        runs: 300,
+        states_each: 400,
+        states: 6_000,
+        whole_every: 64,
     },
     Round {
         exhaustive: 200,
         samples: 60,
-        runs: 120,
-        states: 50_000,
-        whole_every: 16,
-    },
-    Round {
-        exhaustive: 1500,
-        samples: 200,
         runs: 40,
-        states: 75_000,
-        whole_every: 4,
+        states_each: 2_000,
+        states: 8_000,
+        whole_every: 64,
     },
 ];
+
+/// What was written for a rule is looked at more closely, and so often with another write-back.
+const OWN: Round = Round {
+    exhaustive: 400,
+    samples: 100,
+    runs: usize::MAX,
+    states_each: 10_000,
+    states: 30_000,
+    whole_every: 16,
+};
+const OWN_SEEDS: u64 = 3;
+
+/// Of the states that are recovered for a rule of the recovery, one in so many is reclaimed to the end.
+const WHOLE_EVERY_OF_RECOVERY: u64 = 4;
 
 impl Ablation {
     /// Switches one rule off after the other. `each` is told of each line as soon as it is known, in no order; what is returned is in
@@ -181,7 +194,9 @@ impl Ablation {
 
     fn is_picked(&self, cut: &Cut) -> bool {
         let name = cut.name();
-        self.patterns.is_empty() || self.patterns.iter().any(|p| name.contains(p.as_str()))
+        let is_form = self.forms.is_empty() || self.forms.contains(&cut.form);
+        is_form
+            && (self.patterns.is_empty() || self.patterns.iter().any(|p| name.contains(p.as_str())))
     }
 
     fn row(&self, cut: &Cut, worlds: &[World], scouted: &Scouted) -> Row {
@@ -204,39 +219,91 @@ impl Ablation {
         if runs.is_empty() {
             return Fate::NotReached;
         }
-        let (mut states, mut count) = (0, 0);
+        let mut search = Search {
+            ablation: self,
+            worlds,
+            is_of_recovery: scouted.is_of_recovery(cut.site),
+            states: 0,
+            count: 0,
+        };
         for round in &ROUNDS {
-            let last = states + round.states * self.effort;
             let most = round.runs * self.effort as usize;
             // Of more runs than a round has, some of all lengths.
             let step = runs.len().div_ceil(most).max(1);
-            for run in runs.iter().step_by(step) {
-                let world = &worlds[run.world];
-                let workload = &self.workloads[run.workload];
-                let plan = world.plan(run.variant, self.seed, round);
-                let mut known = Known::default();
-                let mut nobody = |_: &crate::Fork, _: u128| None;
-                world.enter();
-                let outcome = explore(world.image(), workload, &plan, &mut known, &mut nobody);
-                World::leave();
-                states += outcome.states;
-                count += 1;
-                if let Some(found) = outcome.found {
-                    return Fate::Found {
-                        workload: world.name_of(workload),
-                        states,
-                        what: found.verdict.what,
-                    };
-                }
-                if states >= last {
-                    break;
-                }
+            let some: Vec<Run> = runs.iter().step_by(step).copied().collect();
+            if let Some(found) = search.look(&some, round, self.seed) {
+                return found;
+            }
+        }
+        // Last, what was written for the rule, with other write-backs.
+        let own: Vec<Run> = runs
+            .into_iter()
+            .filter(|run| self.is_own(cut, run))
+            .collect();
+        for seed in 0..OWN_SEEDS {
+            if let Some(found) = search.look(&own, &OWN, self.seed + seed) {
+                return found;
             }
         }
         Fate::Survived {
-            states,
-            runs: count,
+            states: search.states,
+            runs: search.count,
         }
+    }
+
+    /// Whether a run is of a script that was written for the rule, or for those of its layer.
+    fn is_own(&self, cut: &Cut, run: &Run) -> bool {
+        let name = &self.workloads[run.workload].name;
+        let Some(script) = name.strip_prefix("scripts/") else {
+            return false;
+        };
+        match cut.site.layer {
+            "journal" => script.starts_with("log-of"),
+            "ordering" => script.starts_with("group"),
+            _ => script == cut.site.name(),
+        }
+    }
+}
+
+/// The search for a state that shows what a rule prevents.
+struct Search<'a> {
+    ablation: &'a Ablation,
+    worlds: &'a [World],
+    is_of_recovery: bool,
+    states: u64,
+    count: u64,
+}
+
+impl Search<'_> {
+    /// Explores runs, within the bounds of a round.
+    fn look(&mut self, runs: &[Run], round: &Round, seed: u64) -> Option<Fate> {
+        let last = self.states + round.states * self.ablation.effort;
+        for run in runs {
+            let world = &self.worlds[run.world];
+            let workload = &self.ablation.workloads[run.workload];
+            let mut plan = world.plan(run.variant, seed, round);
+            if self.is_of_recovery {
+                plan.whole_every = WHOLE_EVERY_OF_RECOVERY;
+            }
+            let mut known = Known::default();
+            let mut nobody = |_: &crate::Fork, _: u128| None;
+            world.enter();
+            let outcome = explore(world.image(), workload, &plan, &mut known, &mut nobody);
+            World::leave();
+            self.states += outcome.states;
+            self.count += 1;
+            if let Some(found) = outcome.found {
+                return Some(Fate::Found {
+                    workload: world.name_of(workload),
+                    states: self.states,
+                    what: found.verdict.what,
+                });
+            }
+            if self.states >= last {
+                break;
+            }
+        }
+        None
     }
 }
 

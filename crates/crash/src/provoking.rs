@@ -22,6 +22,8 @@ macro_rules! long {
     };
 }
 
+pub(crate) use long;
+
 /// A directory without room for a further long name in its block.
 macro_rules! full_b {
     () => {
@@ -78,6 +80,13 @@ pub struct Provoking {
 }
 
 impl Provoking {
+    /// The rule's name for people.
+    pub fn name(&self) -> String {
+        let mut sites = Rule::SITES.iter();
+        let site = sites.find(|site| site.id == self.rule.into());
+        site.map(backstitch_rules::Site::name).unwrap_or_default()
+    }
+
     /// Whether it shows where the power fails again while the reclaim is at work on what a crash left.
     pub fn is_in_recovery(&self) -> bool {
         matches!(

@@ -138,13 +138,6 @@ fn show(campaign: &Campaign, name: &str, results: &Results) {
     }
 }
 
-/// The rule's name for people.
-fn name(provoking: &Provoking) -> String {
-    let sites = backstitch_ext::rules::Rule::SITES.iter();
-    let mut sites = sites.filter(|site| site.id == provoking.rule.into());
-    sites.next().expect("it is in the list").name()
-}
-
 fn is_picked(name: &str) -> bool {
     let picked = std::env::var("BACKSTITCH_PLANTED").unwrap_or_default();
     name.contains(&picked)
@@ -153,7 +146,7 @@ fn is_picked(name: &str) -> bool {
 #[test]
 fn every_rule_of_the_layout_that_is_off_is_found() {
     let mut missed = Vec::new();
-    let here = |rule: &&Provoking| is_picked(&name(rule)) && !rule.needs_much_use();
+    let here = |rule: &&Provoking| is_picked(&rule.name()) && !rule.needs_much_use();
     for rule in provoking::ALL.iter().filter(here) {
         let mut campaign = provoking(rule);
         campaign.whole_every = u64::from(rule.needs_reclaim());
@@ -164,8 +157,8 @@ fn every_rule_of_the_layout_that_is_off_is_found() {
             results = explored(&campaign, &Without(*rule));
         }
         match results.failures.is_empty() {
-            true => missed.push(format!("{} ({} states)", &name(rule), results.states)),
-            false => show(&campaign, &name(rule), &results),
+            true => missed.push(format!("{} ({} states)", &rule.name(), results.states)),
+            false => show(&campaign, &rule.name(), &results),
         }
     }
     assert!(missed.is_empty(), "not found: {}", missed.join(", "));
@@ -174,7 +167,7 @@ fn every_rule_of_the_layout_that_is_off_is_found() {
 #[test]
 fn nothing_is_found_where_every_rule_holds() {
     let (mut states, mut distinct) = (0, 0);
-    let here = |rule: &&Provoking| is_picked(&name(rule)) && !rule.needs_much_use();
+    let here = |rule: &&Provoking| is_picked(&rule.name()) && !rule.needs_much_use();
     for rule in provoking::ALL.iter().filter(here) {
         let campaign = Campaign {
             whole_every: 16,
@@ -184,8 +177,8 @@ fn nothing_is_found_where_every_rule_holds() {
         let results = explored(&campaign, &NoObserver);
         (states, distinct) = (states + results.states, distinct + results.distinct);
         if !results.failures.is_empty() {
-            show(&campaign, &name(rule), &results);
-            panic!("{}: found without an error", &name(rule));
+            show(&campaign, &rule.name(), &results);
+            panic!("{}: found without an error", &rule.name());
         }
     }
     eprintln!("{states} states, {distinct} of them different");

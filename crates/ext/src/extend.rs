@@ -376,8 +376,7 @@ impl Ext {
             let rule = match (tree.nodes[leaf].is_new, path.depth) {
                 (true, _) => Rule::NewLeafAfterContents,
                 (_, 1) => Rule::IndirectEntryAfterContents,
-                (_, 2) => Rule::DoubleEntryAfterContents,
-                _ => Rule::TripleEntryAfterContents,
+                _ => Rule::DeepEntryAfterContents,
             };
             let after = wait_for_all(rule, data);
             let index = path.indices[path.depth - 1];
@@ -535,8 +534,7 @@ impl Tree {
             let rule = match (node.is_new, node.path.depth) {
                 (true, _) => Rule::NewLeafAfterBit,
                 (_, 1) => Rule::IndirectEntryAfterBit,
-                (_, 2) => Rule::DoubleEntryAfterBit,
-                _ => Rule::TripleEntryAfterBit,
+                _ => Rule::DeepEntryAfterBit,
             };
             after.extend_from_slice(wait_for_all(rule, bits));
             for child in &node.children {

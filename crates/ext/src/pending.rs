@@ -99,7 +99,7 @@ impl InodeState {
         self.freed.is_some()
             || self.is_truncating
             || !self.names.is_empty() && holds(Rule::RememberedWhileNamed)
-            || live(Rule::RememberedWhileMade, &self.made)
+            || self.made.is_some_and(|made| v.is_live(made))
             || live(Rule::RememberedWhileReached, &self.reach)
             || live(Rule::RememberedWhileTailZeroed, &self.tail_zeroed)
             || live(Rule::RememberedWhileEndFilled, &self.end_filled)

@@ -32,18 +32,14 @@ backstitch_rules::registry! {
         PointerAfterContents,
         /// An indirect block has an entry for a new block whose bit is not set.
         IndirectEntryAfterBit,
-        /// As `IndirectEntryAfterBit`, below a double indirect block.
-        DoubleEntryAfterBit,
-        /// As `IndirectEntryAfterBit`, below a triple indirect block.
-        TripleEntryAfterBit,
+        /// As `IndirectEntryAfterBit`, below a double or triple indirect block.
+        DeepEntryAfterBit,
         /// A new indirect block leads to a block whose bit is not set.
         NewLeafAfterBit,
         /// An indirect block has an entry for a new block without contents, and the size covers it.
         IndirectEntryAfterContents,
-        /// As `IndirectEntryAfterContents`, in a leaf below a double indirect block.
-        DoubleEntryAfterContents,
-        /// As `IndirectEntryAfterContents`, in a leaf below a triple indirect block.
-        TripleEntryAfterContents,
+        /// As `IndirectEntryAfterContents`, in a leaf below a double or triple indirect block.
+        DeepEntryAfterContents,
         /// A new indirect block leads to a block without contents.
         NewLeafAfterContents,
         /// An indirect block has an entry for a new indirect block, what that leads to was never
@@ -345,8 +341,6 @@ backstitch_rules::registry! {
 
     // What is remembered of an inode.
     Condition {
-        /// What is known of a new inode is forgotten before it is on the disk.
-        RememberedWhileMade,
         /// Names of an inode are forgotten before they are on the disk.
         RememberedWhileNamed,
         /// What makes a directory reachable is forgotten before it is on the disk.

@@ -115,7 +115,6 @@ fn watched(rule: Id, patches: &[PatchId]) -> &[PatchId] {
     };
     if watch::records() {
         watch::count(rule, |passes| {
-            passes.most = passes.most.max(patches.len() as u64);
             passes.is_of_patches = true;
         });
     }
@@ -143,24 +142,34 @@ pub fn heed(graph: &Graph, after: &mut Vec<PatchId>, matters: bool) -> Vec<Id> {
     let half_off = watch::off()
         .filter(|(_, form)| *form == Form::Merged)
         .map(|(rule, _)| rule);
-    let mut by = Vec::new();
+    // By the rule: the patches that are different ones still.
+    let mut by: Vec<(Id, Vec<PatchId>)> = Vec::new();
     for (rule, id) in handed {
         if !graph.is_live(id) || !matters {
             continue;
         }
         let merged = graph.was_merged(id);
+        let at = by
+            .iter()
+            .position(|(known, _)| *known == rule)
+            .unwrap_or(by.len());
+        if at == by.len() {
+            by.push((rule, Vec::new()));
+        }
+        let different = &mut by[at].1;
+        if !different.iter().any(|known| graph.is_same(*known, id)) {
+            different.push(id);
+        }
         watch::count(rule, |passes| {
             passes.pending += 1;
             passes.merged += u64::from(merged);
+            passes.most = passes.most.max(different.len() as u64);
         });
-        by.push(rule);
         if merged && half_off == Some(rule) {
             after.retain(|a| *a != id);
         }
     }
-    by.sort_unstable();
-    by.dedup();
-    by
+    by.into_iter().map(|(rule, _)| rule).collect()
 }
 
 /// A patch was made after what these rules handed out.

@@ -20,9 +20,11 @@ use crate::campaign::CampaignError;
 use crate::closed;
 use crate::explore::{Spectator, run};
 use crate::frontier::Frontier;
+use crate::image::Fork;
 use crate::model::Model;
 use crate::mount::{Engine, Mount, Nobody, Watcher};
 use crate::operation::Operation;
+use crate::visitor::Visitor;
 
 /// A workload in a world, under a variant.
 #[derive(Clone, Copy, Debug)]
@@ -41,12 +43,13 @@ pub(super) struct Scouted {
 }
 
 /// The most samples of what a crash may leave that a run is recovered from.
-const RECOVERIES: usize = 12;
+const RECOVERIES: usize = 4;
 
 /// Runs every workload, with every rule.
 pub(super) fn scout(ablation: &Ablation, worlds: &[World]) -> Result<Scouted, CampaignError> {
     let all: Vec<(usize, usize)> = (0..worlds.len())
         .flat_map(|world| (0..ablation.workloads.len()).map(move |workload| (world, workload)))
+        .filter(|(world, workload)| worlds[*world].takes(&ablation.workloads[*workload]))
         .collect();
     let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
@@ -129,6 +132,13 @@ impl Scouted {
         runs.iter().any(|(_, passes)| is_worth(site, form, passes))
     }
 
+    /// Whether nothing comes by a site but recovery, and what is done after it.
+    pub(super) fn is_of_recovery(&self, site: &Site) -> bool {
+        let runs = self.by_site.get(&site.id).map_or(&[][..], Vec::as_slice);
+        runs.iter()
+            .all(|(_, passes)| passes.reached == passes.remounted)
+    }
+
     /// The runs in which it makes a difference that a rule is off: the shortest first.
     pub(super) fn runs_by(&self, cut: &Cut) -> Vec<Run> {
         let runs = self.by_site.get(&cut.site.id);
@@ -143,8 +153,8 @@ fn is_worth(site: &Site, form: Form, passes: &Passes) -> bool {
     let waits = matches!(site.class, Class::Dependency | Class::Fsync) && passes.is_of_patches;
     match form {
         Form::Whole => passes.pending > 0 || !waits && passes.reached > 0,
-        Form::First | Form::Last => passes.pending > 0 && passes.most > 1,
-        Form::OnlyFirst | Form::OnlyLast => passes.pending > 0 && passes.most > 2,
+        Form::First | Form::Last => passes.most > 1,
+        Form::OnlyFirst | Form::OnlyLast => passes.most > 2,
         Form::Merged => passes.merged > 0,
     }
 }
@@ -157,6 +167,21 @@ struct Scout {
     moments: usize,
     recoveries: usize,
     random: Random,
+}
+
+/// So often somebody comes who uses a file system that was recovered.
+const VISITS: usize = 6;
+
+impl Scout {
+    /// A state is recovered, used, and unmounted.
+    fn live_on(&mut self, state: Fork) -> Result<(), Error> {
+        let mut mount = Mount::open(state, self.engine, false, &mut Nobody)?;
+        let mut visitor = Visitor::new(self.random.u64(..));
+        for _ in 0..VISITS {
+            visitor.act(&mut mount, &mut Nobody)?;
+        }
+        mount.unmount(&mut Nobody)
+    }
 }
 
 impl Watcher for Scout {
@@ -179,18 +204,18 @@ impl Watcher for Scout {
         }
         self.recoveries -= 1;
         let Frontier { nodes, mut states } = Frontier::new(&mount.store, mount.fork());
-        let mut sets = Vec::new();
-        closed::sample(&nodes, 1, &mut self.random, &mut |included| {
-            sets.push(included.to_vec());
-        });
-        let Some(included) = sets.get(self.random.usize(..sets.len().max(1))) else {
-            return;
-        };
+        // Nothing, everything, or something between.
+        let mut sets = vec![vec![false; nodes.len()]];
+        if !nodes.is_empty() {
+            closed::sample(&nodes, 1, &mut self.random, &mut |included| {
+                sets.push(included.to_vec());
+            });
+        }
+        let included = &sets[self.random.usize(..sets.len())];
         let state = states.fork(&nodes, included);
         let before = watch::set_remounted(true);
         // Whether it succeeds is for the explorer to judge.
-        let _ = Mount::open(state, self.engine, false, &mut Nobody)
-            .and_then(|mut mount| mount.unmount(&mut Nobody));
+        let _ = self.live_on(state);
         watch::set_remounted(before);
     }
 }

@@ -65,6 +65,12 @@ impl World {
         Ok(worlds)
     }
 
+    /// Whether a workload is explored in it. What short ones show they show in the first one.
+    pub(super) fn takes(&self, workload: &Workload) -> bool {
+        let name = &workload.name;
+        self.name.is_empty() || !name.starts_with("ace:") && !name.starts_with("seq:")
+    }
+
     pub(super) fn image(&self) -> &Fork {
         &self.image
     }
@@ -102,7 +108,7 @@ impl World {
             samples: round.samples,
             whole_every: round.whole_every,
             in_use_every: 4,
-            most_states: round.states,
+            most_states: round.states_each,
         }
     }
 }

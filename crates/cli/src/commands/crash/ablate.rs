@@ -5,6 +5,7 @@ use crate::error::{Error, FAILED, Result};
 use crate::show;
 use backstitch_crash::ablate::{Ablation, Fate, Row};
 use backstitch_crash::standard;
+use backstitch_rules::watch::Form;
 use backstitch_vfs::Ordering;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -37,6 +38,9 @@ pub(crate) struct Args {
     /// Only rules whose names contain one of these
     #[arg(long, value_name = "PART,…", value_delimiter = ',')]
     site: Vec<String>,
+    /// Only these forms: whole, first, last, only-oldest, only-newest, merged
+    #[arg(long, value_name = "FORM,…", value_delimiter = ',')]
+    form: Vec<Form>,
     /// The workloads, as `crash fs` takes them; by default those that it explores, and more
     #[arg(long, value_name = "WORKLOAD,…", value_delimiter = ',')]
     workload: Vec<String>,
@@ -69,6 +73,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             ordering: *ordering,
             workloads: workloads.clone(),
             patterns: args.site.clone(),
+            forms: args.form.clone(),
             seed: args.seed,
             threads: args.jobs.unwrap_or(cpus),
             effort: args.effort,

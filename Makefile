@@ -5,7 +5,7 @@ BACKSTITCH = $(or $(CARGO_TARGET_DIR),target)/release/backstitch
 HARNESS = ../shared/tools/peers/bench.py
 export PATH
 
-.PHONY: help build run run-deps test test-posix test-fsx soak fuzz bench lint deps
+.PHONY: help build run run-deps test test-posix test-fsx ablate soak fuzz bench lint deps
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ test-fsx: deps build ## fsx with 200,000 operations
 
 soak: deps build ## Hours of kills, random operations, explorations and fault sweeps; seeds are printed (ROUNDS=n rounds, PARTS="torn faults" those only)
 	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) scripts/soak.sh $(PARTS)
+
+ablate: build ## Each rule switched off in turn, and the table of docs/GUARANTEES.md made anew (an hour; ORDERINGS=soft those only)
+	BACKSTITCH_BIN=$(abspath $(BACKSTITCH)) scripts/ablate.sh $(ORDERINGS)
 
 fuzz: ## Every fuzz target for a minute (SECONDS_EACH=n, TARGETS="mount fsck" those only, SEED=n); needs a nightly compiler
 	scripts/install-deps.sh --fuzz

@@ -1,6 +1,6 @@
 #!/bin/sh
 # The tests with large numbers, over and over, until one fails or ROUNDS are done. Every test prints its seed; SEED=… with the
-# test's own command repeats it. With names of parts (model, mounts, journal, explore, torn, sync, reclaim, nested, histories, faults,
+# test's own command repeats it. With names of parts (model, mounts, journal, explore, ablate, torn, sync, reclaim, nested, histories, faults,
 # memory, recovery, costs, cases, load, mutants, fuzz) only those are run: `ROUNDS=1 scripts/soak.sh torn faults`. THREADS=n bounds what the explorer takes.
 set -eu
 cd "$(dirname "$0")/.."
@@ -47,6 +47,14 @@ part_explore() {
         [ "$workload" != ace:1 ] || bounds=""
         # shellcheck disable=SC2086
         explorer --workload "$workload" --states "${STATES:-20000000}" --e2fsck 5000 $bounds
+    done
+}
+
+# Each rule is switched off in turn, in every form: what survives is in the table of GUARANTEES with its reason.
+part_ablate() {
+    for ordering in soft sync journal=ordered journal=full journal=writeback; do
+        # Survivors are listed, and the exit code says so: that is no failure of the round.
+        "$backstitch" crash ablate --seed "$round" --ordering "$ordering" ${THREADS:+--jobs "$THREADS"} || [ "$?" = 1 ]
     done
 }
 
@@ -117,7 +125,7 @@ part_fuzz() {
     SEED="$round" SECONDS_EACH="${FUZZ_SECONDS:-300}" scripts/fuzz.sh
 }
 
-[ "$#" -gt 0 ] || set -- model mounts journal explore torn sync reclaim nested histories faults memory recovery costs cases load mutants fuzz
+[ "$#" -gt 0 ] || set -- model mounts journal explore ablate torn sync reclaim nested histories faults memory recovery costs cases load mutants fuzz
 while [ "$rounds" -eq 0 ] || [ "$round" -lt "$rounds" ]; do
     round=$((round + 1))
     for part; do

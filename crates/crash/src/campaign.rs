@@ -10,6 +10,7 @@ use backstitch_ext::mkfs::{Mkfs, MkfsError};
 use backstitch_journal::format::Features as JournalFeatures;
 use backstitch_layout::Error as LayoutError;
 use backstitch_ordering::MechanismKind;
+use backstitch_rules::watch::Counts;
 use backstitch_store::Optimisations;
 use rustc_hash::FxHashSet;
 use thiserror::Error;
@@ -229,6 +230,8 @@ pub struct Results {
     pub second: u64,
     /// How many patches of which kind were uncommitted at the moments.
     pub coverage: BTreeMap<&'static str, u64>,
+    /// The rules that were come by, where the observer has them counted.
+    pub rules: Counts,
     /// Every workload was run to its end.
     pub is_complete: bool,
     /// How often operations were answered with which error.
@@ -465,6 +468,9 @@ impl Campaign {
         results.second += outcome.tally.second;
         for (kind, count) in outcome.coverage {
             *results.coverage.entry(kind).or_default() += count;
+        }
+        for (rule, passes) in &outcome.rules {
+            results.rules.entry(*rule).or_default().add(passes);
         }
         for refused in outcome.refused {
             *results.refused.entry(refused).or_default() += 1;

@@ -4,6 +4,8 @@ mod replays;
 
 use backstitch_layout::Error;
 use backstitch_ordering::MechanismKind;
+use backstitch_ordering::rules::{count_rolled_back, forget_followed};
+use backstitch_rules::watch::{self, Counts};
 use backstitch_store::{Batch, BlockClass, Goal, Optimisations, PatchKind};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::cell::RefCell;
@@ -121,6 +123,8 @@ pub(crate) struct Outcome {
     /// The run was ended before its workload was.
     pub(crate) cut_short: bool,
     pub(crate) coverage: BTreeMap<&'static str, u64>,
+    /// The rules that were come by, where they are counted.
+    pub(crate) rules: Counts,
     pub(crate) tally: Tally,
     /// What operations failed with, where they did.
     pub(crate) refused: Vec<String>,
@@ -161,6 +165,9 @@ pub(crate) fn explore(
     explorer.judge.reclaims = reclaims;
     // What a replay makes of a state inside another one is no state of the device.
     explorer.replays &= image.nesting.is_none();
+    if watch::records() {
+        forget_followed();
+    }
     let ran = catch_unwind(AssertUnwindSafe(|| {
         run(image, &workload.operations, plan, &mut explorer)
     }));
@@ -173,7 +180,10 @@ pub(crate) fn explore(
         explorer.note_engine(what, image);
     }
     let reclaims = std::mem::take(&mut explorer.judge.reclaims);
-    let outcome = explorer.into_outcome();
+    let mut outcome = explorer.into_outcome();
+    if watch::records() {
+        outcome.rules = watch::take();
+    }
     known.reclaims = reclaims;
     if outcome.found.is_some() {
         *known = Known::default();
@@ -422,7 +432,9 @@ impl<'a> Explorer<'a> {
         let model = self.model.clone()?;
         let model = model.borrow();
         self.outcome.judged += 1;
+        let before = watch::set_remounted(true);
         let mut verdict = self.judge.judge(state, &model, question);
+        watch::set_remounted(before);
         if verdict.is_none() && question != Question::Promises {
             verdict = (self.witness)(state, fingerprint).map(|what| Verdict {
                 kind: "foreign",
@@ -534,6 +546,9 @@ impl Watcher for Explorer<'_> {
 
     fn in_flight(&mut self, mount: &Mount, batch: &Batch) {
         self.moment += 1;
+        if watch::records() {
+            count_rolled_back(mount.store.graph());
+        }
         if self.begun <= self.setup || self.is_done() {
             return;
         }

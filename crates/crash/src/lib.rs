@@ -33,6 +33,7 @@
 //! * Nothing here is known to the crates below: what it needs of them is public, and the errors that tests plant cost nothing
 //!   without their feature.
 
+pub mod ablate;
 pub mod ace;
 pub mod app;
 mod arrival;
@@ -57,12 +58,16 @@ mod parts;
 #[cfg(feature = "planted-errors")]
 pub mod planted;
 mod promises;
+pub mod provoking;
 mod reads;
 mod reclaimed;
 mod recovered;
 mod replay;
 pub mod report;
+pub mod rules;
 pub mod schedule;
+pub mod scripts;
+pub mod standard;
 mod summary;
 mod visitor;
 

@@ -72,6 +72,9 @@ pub(crate) struct Mount {
     waiting: Vec<PatchId>,
 }
 
+/// The steps of a mount's life: no workload takes a thousandth of them, and an engine that takes more never ends.
+const STEPS_MAX: u64 = 1 << 20;
+
 /// The first moment of a run, in seconds since 1970.
 const START_SECONDS: i64 = 1_700_000_000;
 
@@ -260,6 +263,9 @@ impl Mount {
         body: &mut impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Result<T>,
     ) -> Result<T> {
         self.clock += 1;
+        if self.clock > STEPS_MAX {
+            return Err(Error::corrupt("engine", "it does not come to an end"));
+        }
         let now = Timestamp {
             seconds: START_SECONDS + self.clock as i64 / 50,
             nanoseconds: 7,

@@ -73,6 +73,29 @@ pub struct Failure {
     pub minimised: bool,
 }
 
+/// How often a rule was come by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleCounts {
+    /// At all.
+    pub reached: u64,
+    /// With something to wait for that was not on stable storage.
+    pub pending: u64,
+    /// With something that was left out of a write for it.
+    pub rolled_back: u64,
+    /// After a crash: in recovery, and in the life after it.
+    pub after_remount: u64,
+}
+
+impl RuleCounts {
+    /// Adds what another exploration counted.
+    pub fn add(&mut self, more: &RuleCounts) {
+        self.reached += more.reached;
+        self.pending += more.pending;
+        self.rolled_back += more.rolled_back;
+        self.after_remount += more.after_remount;
+    }
+}
+
 /// What an exploration found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
@@ -100,6 +123,9 @@ pub struct Report {
     pub states_per_second: Option<f64>,
     /// How often something was seen, by names with underscores between words.
     pub coverage: BTreeMap<String, u64>,
+    /// How often each rule of the file system was come by, by its name; `None` where they were not counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rules: Option<BTreeMap<String, RuleCounts>>,
     /// What a reader has to know about these results.
     pub notes: Vec<String>,
 }
@@ -119,6 +145,7 @@ impl Report {
             leaks_max: None,
             states_per_second: None,
             coverage: BTreeMap::new(),
+            rules: None,
             notes: Vec::new(),
         }
     }

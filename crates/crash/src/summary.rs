@@ -80,6 +80,9 @@ impl Campaign {
             let count = ("operations_answered_with_an_error".to_owned(), refused);
             report.coverage.extend([count]);
         }
+        if !results.rules.is_empty() {
+            report.rules = Some(crate::rules::counts(&results.rules));
+        }
         report.notes.push(
             "Contents of files are not taken in every combination: to each set of the other patches belong the states with none of \
              them that it does not need, with all of them, with each one missing, and with each one alone."

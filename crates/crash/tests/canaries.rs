@@ -5,21 +5,22 @@
 
 use std::process::Command;
 
+use backstitch_crash::provoking::{self, Provoking};
 use backstitch_crash::{
     Campaign, Fork, ForkDevice, ImageOptions, NoObserver, Observer, Results, Schedule, Workload,
     generate, parse_script, script,
 };
 use backstitch_device::BlockDevice;
-use backstitch_ext::planted::{Planted, plant};
 use backstitch_ordering::{JournalMode, MechanismKind};
+use backstitch_rules::watch::{self, Form};
 use backstitch_store::Optimisations;
 
-/// Plants an error in the layout, in every thread that explores.
-struct Layout(Option<Planted>);
+/// Switches a rule of the layout off, in every thread that explores.
+struct Without(Provoking);
 
-impl Observer for Layout {
+impl Observer for Without {
     fn thread_starts(&self) {
-        plant(self.0);
+        watch::switch_off(Some((self.0.rule.into(), Form::Whole)));
     }
 }
 
@@ -59,12 +60,12 @@ fn campaign(workloads: Vec<Workload>) -> Campaign {
 
 /// The script of an error as a workload. What stands before an `index` is done first, and the directories of the image then get an
 /// index. Crashes inside the recovery are many: for errors that show there, those before the first `sync` are left out.
-fn provoking(error: Planted) -> Campaign {
-    let mut campaign = provoking_softly(error);
-    if error.needs_torn_blocks() {
+fn provoking(rule: &Provoking) -> Campaign {
+    let mut campaign = provoking_softly(rule);
+    if rule.needs_torn_blocks() {
         (campaign.torn, campaign.unit_bytes) = (true, Some(512));
     }
-    let ordering = match error.needs_atomic_scopes() {
+    let ordering = match rule.needs_atomic_scopes() {
         true => MechanismKind::Journal(JournalMode::Ordered),
         false => campaign.ordering,
     };
@@ -74,8 +75,8 @@ fn provoking(error: Planted) -> Campaign {
     }
 }
 
-fn provoking_softly(error: Planted) -> Campaign {
-    let text = error.provoking();
+fn provoking_softly(rule: &Provoking) -> Campaign {
+    let text = rule.script;
     let workload = |text: &str| {
         let operations = parse_script(text).expect("a script of our own");
         let synced = operations.iter().position(|o| o.to_string() == "sync");
@@ -83,7 +84,7 @@ fn provoking_softly(error: Planted) -> Campaign {
         Workload {
             name: "script".to_owned(),
             operations,
-            setup: synced.filter(|_| error.needs_reclaim()).unwrap_or(0),
+            setup: synced.filter(|_| rule.needs_reclaim()).unwrap_or(0),
         }
     };
     if let Some((before, after)) = text.split_once("blocks; ") {
@@ -143,41 +144,41 @@ fn is_picked(name: &str) -> bool {
 }
 
 #[test]
-fn every_error_of_the_layout_is_found() {
+fn every_rule_of_the_layout_that_is_off_is_found() {
     let mut missed = Vec::new();
-    let here = |error: &&Planted| is_picked(error.name()) && !error.needs_much_use();
-    for error in Planted::ALL.iter().filter(here) {
-        let mut campaign = provoking(*error);
-        campaign.whole_every = u64::from(error.needs_reclaim());
-        let mut results = explored(&campaign, &Layout(Some(*error)));
+    let here = |rule: &&Provoking| is_picked(&rule.name()) && !rule.needs_much_use();
+    for rule in provoking::ALL.iter().filter(here) {
+        let mut campaign = provoking(rule);
+        campaign.whole_every = u64::from(rule.needs_reclaim());
+        let mut results = explored(&campaign, &Without(*rule));
         if results.failures.is_empty() && campaign.whole_every == 0 {
             // Some only show once what the crash left is reclaimed.
             campaign.whole_every = 1;
-            results = explored(&campaign, &Layout(Some(*error)));
+            results = explored(&campaign, &Without(*rule));
         }
         match results.failures.is_empty() {
-            true => missed.push(format!("{} ({} states)", error.name(), results.states)),
-            false => show(&campaign, error.name(), &results),
+            true => missed.push(format!("{} ({} states)", &rule.name(), results.states)),
+            false => show(&campaign, &rule.name(), &results),
         }
     }
     assert!(missed.is_empty(), "not found: {}", missed.join(", "));
 }
 
 #[test]
-fn nothing_is_found_where_nothing_is_planted() {
+fn nothing_is_found_where_every_rule_holds() {
     let (mut states, mut distinct) = (0, 0);
-    let here = |error: &&Planted| is_picked(error.name()) && !error.needs_much_use();
-    for error in Planted::ALL.iter().filter(here) {
+    let here = |rule: &&Provoking| is_picked(&rule.name()) && !rule.needs_much_use();
+    for rule in provoking::ALL.iter().filter(here) {
         let campaign = Campaign {
             whole_every: 16,
             in_use_every: 16,
-            ..provoking(*error)
+            ..provoking(rule)
         };
         let results = explored(&campaign, &NoObserver);
         (states, distinct) = (states + results.states, distinct + results.distinct);
         if !results.failures.is_empty() {
-            show(&campaign, error.name(), &results);
-            panic!("{}: found without an error", error.name());
+            show(&campaign, &rule.name(), &results);
+            panic!("{}: found without an error", &rule.name());
         }
     }
     eprintln!("{states} states, {distinct} of them different");

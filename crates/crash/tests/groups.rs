@@ -5,9 +5,10 @@ use backstitch_crash::{
     Campaign, ImageOptions, NoObserver, Observer, Operation, Results, Schedule, Workload,
     parse_script,
 };
-use backstitch_journal::planted as journal;
-use backstitch_ordering::planted::{Planted, plant};
+use backstitch_journal::rules::Rule as JournalRule;
+use backstitch_ordering::rules::Rule;
 use backstitch_ordering::{JournalMode, MechanismKind};
+use backstitch_rules::watch::{self, Form};
 use backstitch_store::Optimisations;
 
 /// A compressor removes its input after its output (Frost et al., §5.2).
@@ -59,12 +60,12 @@ const MECHANISMS: [MechanismKind; 5] = [
     MechanismKind::Journal(JournalMode::Full),
 ];
 
-/// Plants an error in every thread that explores.
-struct Broken(Planted);
+/// Switches a rule off in every thread that explores.
+struct Broken(Rule);
 
 impl Observer for Broken {
     fn thread_starts(&self) {
-        plant(Some(self.0));
+        watch::switch_off(Some((self.0.into(), Form::Whole)));
     }
 }
 
@@ -72,7 +73,8 @@ struct BrokenJournal;
 
 impl Observer for BrokenJournal {
     fn thread_starts(&self) {
-        journal::plant(Some(journal::Planted::GroupsPastJournal));
+        let rule = JournalRule::GroupsThroughLog;
+        watch::switch_off(Some((rule.into(), Form::Whole)));
     }
 }
 
@@ -160,7 +162,7 @@ fn is_found(script: (&str, &str), ordering: MechanismKind, observer: &dyn Observ
 #[test]
 fn without_groups_each_program_loses_something() {
     for script in SCRIPTS {
-        let without = Broken(Planted::HeadLeftOut);
+        let without = Broken(Rule::GroupAfterEarlierGroups);
         assert!(
             is_found(script, MechanismKind::Soft, &without),
             "{}",
@@ -175,12 +177,20 @@ fn without_groups_each_program_loses_something() {
     }
 }
 
+const RULES: [Rule; 5] = [
+    Rule::GroupAfterEarlierGroups,
+    Rule::LaterGroupsAfterMembers,
+    Rule::OnlyHiddenIsUngrouped,
+    Rule::LaterGroupsAfterReach,
+    Rule::NewObjectAfterGroups,
+];
+
 #[test]
 fn every_rule_left_out_is_found() {
-    for error in Planted::ALL {
+    for rule in RULES {
         let found = SCRIPTS
             .iter()
-            .any(|script| is_found(*script, MechanismKind::Soft, &Broken(error)));
-        assert!(found, "{error:?} was not found");
+            .any(|script| is_found(*script, MechanismKind::Soft, &Broken(rule)));
+        assert!(found, "{rule:?} was not found");
     }
 }

@@ -10,9 +10,10 @@ use backstitch_crash::{
 use backstitch_device::MemoryDevice;
 use backstitch_ext::Ext2;
 use backstitch_ext::mkfs::{Mkfs, MkfsJournal, attach_journal};
-use backstitch_journal::planted::Planted as BrokenRule;
-use backstitch_ordering::planted::{Planted, plant};
+use backstitch_journal::rules::Rule as JournalRule;
+use backstitch_ordering::rules::Rule;
 use backstitch_ordering::{JournalMode, MechanismKind};
+use backstitch_rules::watch::{self, Form};
 use backstitch_store::Optimisations;
 use backstitch_vfs::{Engine, FileType, MountOptions, NewInode, SetAttributes};
 
@@ -286,11 +287,11 @@ const IN_BOTH: (&str, &str) = (
      engage 3; creat d; creat loop/d; disengage 3; depend 4 3; engage 4; unlink loop/a; disengage 4",
 );
 
-struct BrokenJournal(BrokenRule);
+struct BrokenJournal(JournalRule);
 
 impl Observer for BrokenJournal {
     fn thread_starts(&self) {
-        backstitch_journal::planted::plant(Some(self.0));
+        watch::switch_off(Some((self.0.into(), Form::Whole)));
     }
 }
 
@@ -303,9 +304,9 @@ fn patchgroups_hold_between_file_systems_of_a_stack() {
     ];
     let base = figure_8_in_tree();
     for ordering in orderings {
-        let mut runs = vec![(BETWEEN, BrokenRule::OtherVolumesForgotten, 3_000)];
+        let mut runs = vec![(BETWEEN, JournalRule::CommitAfterOtherVolumes, 3_000)];
         if ordering == MechanismKind::Journal(JournalMode::Ordered) {
-            runs.push((IN_BOTH, BrokenRule::PartsForgotten, 10_000));
+            runs.push((IN_BOTH, JournalRule::PartsOfGroupsCount, 10_000));
         }
         for (script, rule, most) in runs {
             let what = format!("{}, {ordering}", script.0);
@@ -333,19 +334,19 @@ fn e2fsck_says_the_same_of_each_level() {
     );
 }
 
-/// Plants an error in every thread that explores.
-struct Broken(Planted);
+/// Switches a rule off in every thread that explores.
+struct Broken(Rule);
 
 impl Observer for Broken {
     fn thread_starts(&self) {
-        plant(Some(self.0));
+        watch::switch_off(Some((self.0.into(), Form::Whole)));
     }
 }
 
 #[test]
 fn without_the_order_of_the_inside_the_loss_is_found() {
     // As behind a driver that passes blocks on and knows nothing of their order.
-    let broken = Broken(Planted::OrderLeftBehind);
+    let broken = Broken(Rule::UpperVolumesKeepOrder);
     for is_sparse in [false, true] {
         let base = nested(1, is_sparse);
         for script in SCRIPTS {
@@ -358,7 +359,7 @@ fn without_the_order_of_the_inside_the_loss_is_found() {
 
 #[test]
 fn what_has_no_place_on_the_disk_yet_is_not_there() {
-    let broken = Broken(Planted::PlaceLeftOut);
+    let broken = Broken(Rule::ContentsCountOncePlaced);
     for script in SCRIPTS {
         let results = explore(&nested(1, true), script, MechanismKind::Soft, &broken);
         let name = script.0;

@@ -10,7 +10,7 @@ use crate::format::inode::{FLAG_APPEND, FLAG_IMMUTABLE};
 use crate::groups::Run;
 use crate::layout::Ext;
 use crate::map::Mapped;
-use crate::planted::{Planted, unless, unless_all};
+use crate::rules::{Rule, note_by, wait_for, wait_for_all};
 
 /// What stands before a write of a part of a file.
 enum Stretch {
@@ -117,10 +117,9 @@ impl Ext {
             Stretch::Mapped(run) => {
                 let written = self.overwrite(v, number, &inode, run, offset, data);
                 if end > inode.size {
-                    before_size
-                        .extend_from_slice(unless_all(Planted::SizeBeforeContents, &written));
+                    before_size.extend_from_slice(wait_for_all(Rule::SizeAfterContents, &written));
                     let filled = self.inodes.get(&number).and_then(|s| s.end_filled);
-                    before_size.extend(filled.map(|id| unless(Planted::SizeBeforeFilledEnd, id)));
+                    before_size.extend(filled.map(|id| wait_for(Rule::SizeAfterFilledEnd, id)));
                 }
                 self.note_written(v, number, &inode, end, &before_size, now);
             }
@@ -294,7 +293,7 @@ impl Ext {
             let is_new = new.as_ref().is_some_and(|n| v.is_contents_of_new(block, n));
             v.hide(is_new || self.is_behind_end(v, number, inode, at));
             let id = self.write_contents(v, number, block, within, &rest[..len]);
-            self.note_change(v, number, unless(Planted::FsyncWithoutContents, id));
+            self.note_change(v, number, note_by(Rule::FsyncWaitsForOverwrites, id));
             written.push(id);
             rest = &rest[len..];
             within = 0;

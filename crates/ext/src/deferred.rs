@@ -15,7 +15,7 @@ use crate::groups::Run;
 use crate::layout::Ext;
 use crate::map::{Owner, Unmapping};
 use crate::pending::InodeState;
-use crate::planted::{Planted, planted, unless_all};
+use crate::rules::{Rule, holds, wait_for_all};
 use crate::steps;
 
 /// How many leaf indirect blocks of a freed inode one step may look at.
@@ -246,7 +246,7 @@ impl Ext {
 
     /// Does `item` once `after` are on the disk; at once where they are, as far as that goes without reading.
     pub(crate) fn defer(&mut self, v: &mut Volume<'_>, item: Item, after: &[PatchId]) {
-        let after = unless_all(Planted::DeferredAtOnce, after);
+        let after = wait_for_all(Rule::DeferredWorkWaits, after);
         // Where scopes are atomic everything that was on the disk is freed together with the end of its transaction, so that nothing
         // is used again before that is there.
         let waits = match v.scopes_are_atomic() {
@@ -290,7 +290,7 @@ impl Ext {
         let token = self.deferred.next_token;
         self.deferred.next_token += 1;
         self.deferred.waiting.insert(token, items);
-        if planted(Planted::DeferredAfterTheFirst) {
+        if !holds(Rule::DeferredWorkWaitsForAll) {
             after.truncate(1);
         }
         v.watch(&after, token);
@@ -399,7 +399,7 @@ impl Ext {
             let Some(freed) = state.freed.take() else {
                 continue;
             };
-            let never_alive = state.never_alive || planted(Planted::InodeFreedEarly);
+            let never_alive = state.never_alive || !holds(Rule::InodeFreedAfterDeath);
             self.give_places_of(v, number);
             let after = if never_alive { None } else { Some(freed) };
             let blocks = u64::from(inode.sectors / self.sectors_per_block());

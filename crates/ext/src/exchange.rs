@@ -14,8 +14,8 @@ use crate::format::{Inode, LINK_MAX};
 use crate::index::Found;
 use crate::layout::Ext;
 use crate::pending::PendingName;
-use crate::planted::{Planted, planted};
 use crate::rename::write_edit;
+use crate::rules::{Rule, holds, note_by, wait_for};
 
 /// One of the two names, and what it stands for so far.
 struct Side {
@@ -46,7 +46,7 @@ impl Ext {
         let (from, to) = (old.offset.min(other.offset), old.offset.max(other.offset));
         let within_block = rename.from == rename.to
             && old.block == other.block
-            && v.is_atomic(from..to + HEADER_SIZE);
+            && (v.is_atomic(from..to + HEADER_SIZE) || !holds(Rule::ExchangeWithinUnit));
         if !within_block && !v.scopes_are_atomic() {
             return Err(Error::Invalid);
         }
@@ -71,7 +71,7 @@ impl Ext {
             [id, id]
         } else {
             let second_name = self.swap_one(v, &second, &first);
-            let first_name = match planted(Planted::ExchangeHalfDone) {
+            let first_name = match !holds(Rule::ExchangeBoth) {
                 true => PatchId::COMMITTED,
                 false => self.swap_one(v, &first, &second),
             };
@@ -137,7 +137,10 @@ impl Ext {
         // As with a rename: whoever gives a new file another name expects its contents there.
         let sides = [first.found.inode, second.found.inode];
         let contents = sides.map(|number| self.contents_apart(v, number));
-        let after: SmallVec<[PatchId; 2]> = contents.into_iter().flatten().collect();
+        let contents = contents.into_iter().flatten();
+        let after: SmallVec<[PatchId; 2]> = contents
+            .map(|c| wait_for(Rule::RenameAfterContents, c))
+            .collect();
         write_edit(v, block, &edit, &after)
     }
 
@@ -169,7 +172,7 @@ impl Ext {
                 let parent = comes.directory.to_le_bytes();
                 let at = dotdot.offset + OFFSET_INODE;
                 let id = v.write(dotdot.block, BlockClass::Directory, at, &parent, &[]);
-                self.note_change(v, goes.found.inode, id);
+                self.note_change(v, goes.found.inode, note_by(Rule::FsyncWaitsForDotDot, id));
                 self.track_dotdot(goes.found.inode, comes.directory);
             }
             let links = (goes.parent.links)
@@ -191,9 +194,12 @@ impl Ext {
         now: Timestamp,
     ) {
         let number = goes.found.inode;
-        self.note_change(v, comes.directory, name);
+        let noted = note_by(Rule::FsyncOfDirectoryWaitsForExchange, name);
+        self.note_change(v, comes.directory, noted);
         let old_name = self.take_name(number, goes.found.block, goes.found.offset);
-        self.note_clearing(v, number, old_name, name);
+        if holds(Rule::MoveIsClearing) {
+            self.note_clearing(v, number, old_name, name);
+        }
         let pending = PendingName {
             directory: comes.directory,
             block: comes.found.block,

@@ -19,7 +19,7 @@ use crate::layout::Ext;
 use crate::map::{Mapped, Path};
 use crate::moved::{Moved, Moves};
 use crate::place::{Picks, Purpose};
-use crate::planted::{Planted, planted, unless, unless_all};
+use crate::rules::{Rule, holds, wait_for, wait_for_all};
 
 /// A run of blocks to be added to a file, and the indirect blocks that it needs.
 #[derive(Debug)]
@@ -216,7 +216,7 @@ impl Ext {
             inode,
             extension.logical * self.block_size() as u64,
         ));
-        before_inode.extend_from_slice(unless_all(Planted::PointerWithoutBit, &bits));
+        before_inode.extend_from_slice(wait_for_all(Rule::PointerAfterBit, &bits));
         let mut pointers = [None; DIRECT_POINTERS + 3];
         let tree = self.link_run(v, inode, extension, &data, &mut before_inode, &mut pointers);
         let last = inode.size.div_ceil(self.block_size() as u64).checked_sub(1);
@@ -226,7 +226,8 @@ impl Ext {
             });
         if fills_end {
             // The file may have ended in another hole before.
-            before_inode.extend(self.inodes.get(&number).and_then(|s| s.end_filled));
+            let filled = self.inodes.get(&number).and_then(|s| s.end_filled);
+            before_inode.extend(filled.map(|id| wait_for(Rule::EndFilledTwiceInOrder, id)));
         }
         let grown = run.len + extension.indirects.len() as u64;
         let sectors = inode
@@ -250,7 +251,7 @@ impl Ext {
         let is_apart = self.keeps_contents_apart(v, number);
         let is_unborn = !is_apart
             && tree.only_changes_existing()
-            && (planted(Planted::EntryAsOfUnborn) || {
+            && (!holds(Rule::UnbornMeansNotOnDisk) || {
                 let mut after = before_inode.clone();
                 tree.awaited(v, &bits, &mut after);
                 self.is_unborn_with(v, number, &after, edit)
@@ -264,7 +265,7 @@ impl Ext {
         let state = self.state(number);
         debug_assert!(
             !is_unborn
-                || planted(Planted::EntryAsOfUnborn)
+                || !holds(Rule::UnbornMeansNotOnDisk)
                 || state.made.is_some_and(|made| v.merged(made, id)),
             "inode {number} changes apart from what its indirect blocks rely on"
         );
@@ -358,7 +359,7 @@ impl Ext {
                     pointers[path.root + k] = Some(physical + k as u32);
                 }
                 let data = &data[offset..offset + count];
-                before_inode.extend_from_slice(unless_all(Planted::PointerWithoutContents, data));
+                before_inode.extend_from_slice(wait_for_all(Rule::PointerAfterContents, data));
                 continue;
             }
             // The gather phase looked all of these blocks up.
@@ -372,7 +373,12 @@ impl Ext {
             };
             let leaf = tree.leaf_for(&path, &existing, &mut places);
             let data = &data[offset..offset + count];
-            let after = unless_all(Planted::IndirectEntryWithoutContents, data);
+            let rule = match (tree.nodes[leaf].is_new, path.depth) {
+                (true, _) => Rule::NewLeafAfterContents,
+                (_, 1) => Rule::IndirectEntryAfterContents,
+                _ => Rule::DeepEntryAfterContents,
+            };
+            let after = wait_for_all(rule, data);
             let index = path.indices[path.depth - 1];
             let blocks = physical..physical + count as u32;
             tree.nodes[leaf].entries.push((index, blocks));
@@ -504,7 +510,7 @@ impl Tree {
                 v.pending(node.block, &mut pending);
             }
         }
-        into.extend_from_slice(&pending);
+        into.extend_from_slice(wait_for_all(Rule::UnbornWaitsForPending, &pending));
     }
 
     /// Writes all nodes; a pointer to a new one waits for everything below it. Where the file `is_unborn` its inode waits for that, and no
@@ -525,18 +531,26 @@ impl Tree {
                 continue;
             }
             let mut after = node.after.clone();
-            after.extend_from_slice(unless_all(Planted::IndirectEntryWithoutBit, bits));
+            let rule = match (node.is_new, node.path.depth) {
+                (true, _) => Rule::NewLeafAfterBit,
+                (_, 1) => Rule::IndirectEntryAfterBit,
+                _ => Rule::DeepEntryAfterBit,
+            };
+            after.extend_from_slice(wait_for_all(rule, bits));
             for child in &node.children {
-                after.append(&mut below[*child]);
+                let below = std::mem::take(&mut below[*child]);
+                after.extend_from_slice(wait_for_all(Rule::EntryAfterBelow, &below));
             }
             if !node.is_new {
                 if is_unborn {
-                    before_inode.append(&mut after);
+                    let entries = std::mem::take(&mut after);
+                    let entries = wait_for_all(Rule::UnbornInodeAfterEntries, &entries);
+                    before_inode.extend_from_slice(entries);
                 }
                 for (index, blocks) in &node.entries {
                     let bytes = pointers_to(blocks);
                     let id = v.write(node.block, BlockClass::Metadata, index * 4, &bytes, &after);
-                    before_inode.push(unless(Planted::SizeBeforeIndirectEntry, id));
+                    before_inode.push(wait_for(Rule::SizeAfterIndirectEntry, id));
                 }
                 continue;
             }
@@ -550,11 +564,12 @@ impl Tree {
             }
             let id = v.initialise(node.block, BlockClass::Metadata, &contents, &[]);
             if node.has_parent {
-                after.push(unless(Planted::IndirectEntryWithoutBlock, id));
+                after.push(wait_for(Rule::IndirectEntryAfterBlock, id));
                 below[at] = after;
             } else {
-                before_inode.push(unless(Planted::IndirectPointerWithoutBlock, id));
-                before_inode.extend_from_slice(unless_all(Planted::PointerWithoutBelow, &after));
+                before_inode.push(wait_for(Rule::IndirectPointerAfterBlock, id));
+                before_inode
+                    .extend_from_slice(wait_for_all(Rule::IndirectPointerAfterBelow, &after));
             }
         }
     }

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use crate::PatchIds;
 use crate::format::{GroupDescriptor, Superblock, bitmap};
 use crate::layout::Ext;
+use crate::rules::{Rule, holds};
 
 /// Runs of 1, 2, 4, … free blocks are told apart; those of the last length and longer are not.
 pub(crate) const RUN_CLASSES: usize = 7;
@@ -407,7 +408,11 @@ impl Ext {
             let first = self.sb.index_in_group(inode) as usize;
             let end = (first + in_block).min(self.sb.inodes_per_group as usize);
             let bits = v.peek(self.groups.list[group].inode_bitmap);
-            if bits.is_some_and(|bits| bitmap::find_set(bits, first, end).is_none()) {
+            let is_unused = |bits: &[u8]| {
+                bitmap::find_set(bits, first, end).is_none()
+                    || !holds(Rule::TableBlockForgottenOnlyIfUnused)
+            };
+            if bits.is_some_and(|bits| is_unused(bits)) {
                 v.discard(block);
             }
         }
@@ -416,7 +421,8 @@ impl Ext {
     /// An inode was freed: its block of the table may have none in use any more.
     pub(crate) fn note_freed_in_table(&mut self, v: &Volume<'_>, inode: u32) {
         // Under a journal the block is in a transaction with others, and all of them are there or none.
-        if !v.keeps_order() || v.scopes_are_atomic() {
+        let is_journaled = v.scopes_are_atomic() && holds(Rule::TableBlockKeptUnderJournal);
+        if !v.keeps_order() || is_journaled {
             return;
         }
         let in_block = self.sb.block_size / self.sb.inode_size;

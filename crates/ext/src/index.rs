@@ -18,8 +18,8 @@ use crate::inodes::{READ_AHEAD_BLOCKS, want_ahead};
 use crate::layout::Ext;
 use crate::map::Mapped;
 use crate::name_table::{self, NameTable};
-use crate::planted::{Planted, unless};
 use crate::room::RoomSummary;
+use crate::rules::{Rule, wait_for};
 
 /// Directories of more blocks than this get an index in memory.
 const LINEAR_BLOCKS: u64 = 2;
@@ -415,7 +415,7 @@ impl Ext {
         let cleared = self.change_inode(v, directory, &[], |e| {
             e.set_flags(parent.flags & !FLAG_INDEX)
         });
-        Some(unless(Planted::NameBeforeIndexFlag, cleared))
+        Some(wait_for(Rule::NameAfterIndexFlag, cleared))
     }
 
     /// Keeps the index in step: a name was added.

@@ -13,7 +13,7 @@ use crate::format::Inode;
 use crate::format::inode;
 use crate::layout::Ext;
 use crate::pending::InodeState;
-use crate::planted::{Planted, planted};
+use crate::rules::{Rule, holds, note_by};
 
 /// Blocks of inode tables and of directories are read ahead in windows of so many.
 pub(crate) const READ_AHEAD_BLOCKS: u64 = 32;
@@ -237,7 +237,7 @@ impl Ext {
         edit: impl FnOnce(&mut InodeEditor),
     ) -> PatchId {
         let id = self.edit_inode_apart(v, inode, is_apart, after, edit);
-        self.note_change(v, inode, id);
+        self.note_change(v, inode, note_by(Rule::FsyncWaitsForInode, id));
         id
     }
 
@@ -310,7 +310,7 @@ impl Ext {
             false => v.write(block, BlockClass::Metadata, at, &bytes, after),
         };
         v.hide(before);
-        self.note_change(v, number, id);
+        self.note_change(v, number, note_by(Rule::FsyncWaitsForNewInode, id));
         id
     }
 
@@ -386,7 +386,7 @@ impl Ext {
         };
         if only_times {
             self.set_times(v, number, edit);
-        } else if set.flags.is_some() && planted(Planted::FsyncWithoutFlags) {
+        } else if set.flags.is_some() && !holds(Rule::FsyncWaitsForFlags) {
             self.edit_inode(v, number, &[], edit);
         } else {
             self.change_inode(v, number, &[], edit);

@@ -22,7 +22,7 @@
 //! | `orphans` | the list of inodes without names and of truncations under way, for mechanisms whose scopes are atomic |
 //! | `steps` | how much one step of a long operation takes on |
 //! | `reclaim` | freeing what a crash left |
-//! | `planted` | errors for tests of the tests |
+//! | `rules` | the rules that it states, by name |
 
 mod block_edit;
 mod contents;
@@ -48,7 +48,6 @@ mod names;
 mod orphans;
 mod pending;
 mod place;
-pub mod planted;
 mod reach;
 mod recent;
 mod reclaim;
@@ -58,6 +57,7 @@ mod rename;
 pub mod repair;
 mod replace;
 mod room;
+pub mod rules;
 mod shrink;
 mod spares;
 pub mod steps;

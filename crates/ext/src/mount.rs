@@ -32,8 +32,8 @@ use crate::format::{
 use crate::groups::Groups;
 use crate::journal::refuse_unreadable;
 use crate::layout::Ext;
-use crate::planted::{Planted, unless};
 use crate::reclaim::Reclaim;
+use crate::rules::{Rule, holds, wait_for};
 use crate::windows::Windows;
 
 /// Recognises ext2 images and opens them.
@@ -126,7 +126,7 @@ impl LayoutKind for Ext2 {
         };
         ext.check_root(v)?;
         let mut actions = Vec::new();
-        if trust == Trust::AfterCrash {
+        if trust == Trust::AfterCrash && holds(Rule::FreeSpaceIsRecounted) {
             actions.push(ext.recount(v)?);
         }
         if ext.has_leaks && ext.read_only.is_none() {
@@ -134,7 +134,12 @@ impl LayoutKind for Ext2 {
         }
         let mut first = Vec::new();
         if ext.read_only.is_none() {
-            first.extend(ext.write_record(v, request.now)?);
+            let recorded = ext.write_record(v, request.now)?;
+            first.extend(
+                recorded
+                    .into_iter()
+                    .map(|id| wait_for(Rule::MarkAfterRecord, id)),
+            );
             ext.forget_unused_inodes(v, &descriptors, &mut first)?;
         }
         let recovery_needed = trust == Trust::AfterCrash;
@@ -180,10 +185,10 @@ fn judge(sb: &Superblock, request: &OpenRequest) -> (Trust, Option<String>) {
         Trust::No
     } else if sb.state & STATE_VALID != 0 {
         Trust::Clean
-    } else if sb
-        .record
-        .is_some_and(|r| r.mechanism.is_ordered() && r.matches(sb.mtime, sb.mount_count))
-    {
+    } else if sb.record.is_some_and(|r| {
+        let is_of_this = r.matches(sb.mtime, sb.mount_count);
+        r.mechanism.is_ordered() && (is_of_this || !holds(Rule::RecordIsOfThisMount))
+    }) {
         Trust::AfterCrash
     } else {
         Trust::No
@@ -335,13 +340,15 @@ impl Ext {
             .copy_from_slice(&self.sb.mount_count.to_le_bytes());
         if v.scopes_are_atomic() {
             // As Linux: with a journal the image counts as clean at any time, once the journal is replayed.
-            self.set_recover_mark(v, true)?;
+            if holds(Rule::RecoveryMarkWhileInUse) {
+                self.set_recover_mark(v, true)?;
+            }
         } else {
             let state = (self.sb.state & !STATE_VALID).to_le_bytes();
             bytes[OFFSET_STATE - start..].copy_from_slice(&state);
         }
         let marked = self.write_superblock(v, start, &bytes, &[])?;
-        Ok(vec![unless(Planted::ChangesBeforeMark, marked)])
+        Ok(vec![wait_for(Rule::ChangesAfterMark, marked)])
     }
 
     /// Writes the counters: groups, then the totals.
@@ -388,7 +395,7 @@ impl Ext {
         if v.scopes_are_atomic() {
             self.set_recover_mark(v, false)?;
         }
-        if self.has_leaks {
+        if self.has_leaks && holds(Rule::CleanOnlyWithoutLeaks) {
             return Ok(());
         }
         let state = (self.sb.state | STATE_VALID).to_le_bytes();

@@ -16,6 +16,7 @@ use crate::format::Inode;
 use crate::groups::Run;
 use crate::layout::Ext;
 use crate::place::Picks;
+use crate::rules::{Rule, holds, wait_for};
 use crate::spares::Expectation;
 
 /// So many places are kept at most.
@@ -85,7 +86,8 @@ impl Ext {
         }
         let is_append = logical * self.block_size() as u64 >= inode.size;
         let are_scarce = self.groups.free_blocks() <= self.sb.blocks_count / SCARCE_PART;
-        if !is_append || are_scarce || self.leaf_starts(logical, run.len).nth(1).is_some() {
+        let is_in_one = self.leaf_starts(logical, run.len).nth(1).is_none();
+        if !is_append || are_scarce || !is_in_one && holds(Rule::MovedOnlyInOneLeaf) {
             return Ok(stay);
         }
         let Some(path) = self.path_of(logical).filter(|path| path.depth > 0) else {
@@ -100,7 +102,8 @@ impl Ext {
                 v.pending(*from, &mut pending);
             }
             // What it holds that is not on the disk waits for what is not ours.
-            if *from == 0 || !pending.is_empty() {
+            let has_pending = !pending.is_empty() && holds(Rule::MovedBlockLeavesWhatIsPending);
+            if *from == 0 || has_pending {
                 return Ok(stay);
             }
             // No append fails for a bitmap that it has no need of.
@@ -120,7 +123,7 @@ impl Ext {
             }
             let left = self.left_places.list.iter().find(|place| {
                 place.inode == number
-                    && !v.is_live(place.left)
+                    && !v.is_live_by(Rule::LeftPlaceAfterPointer, place.left)
                     && !moves.iter().any(|m| m.to == place.block)
             });
             let (to, is_marked) = match left {
@@ -188,7 +191,8 @@ impl Ext {
             start: place.block,
             len: 1,
         };
-        self.defer_blocks(v, vec![run], &[place.left]);
+        let left = wait_for(Rule::LeftPlaceFreedAfterPointer, place.left);
+        self.defer_blocks(v, vec![run], &[left]);
     }
 
     /// Has all places freed that indirect blocks have left for nothing, or that were asked back.

@@ -17,7 +17,7 @@ use crate::index::Room;
 use crate::layout::{Ext, check_name};
 use crate::pending::PendingName;
 use crate::place::{Picks, Purpose};
-use crate::planted::{Planted, unless, unless_all};
+use crate::rules::{Rule, holds, note_by, wait_for, wait_for_all};
 use crate::spares::Spare;
 use crate::xattrs::Inheritance;
 
@@ -159,7 +159,7 @@ impl Ext {
             &before_name,
             now,
         );
-        if new.file_type == FileType::Directory {
+        if new.file_type == FileType::Directory && holds(Rule::NewDirectoryReachIsNoted) {
             self.note_reach(v, number, &pending);
         }
         self.note_name(v, number, pending);
@@ -255,11 +255,11 @@ impl Ext {
                 if is_directory {
                     self.groups.note_directory(group as usize);
                 }
-                unless(Planted::SpareWithoutBit, spare.marked)
+                wait_for(Rule::SpareInodeAfterBit, spare.marked)
             }
             None => self.set_inode_bit(v, number, is_directory),
         };
-        let mut before: PatchIds = smallvec![unless(Planted::InodeWithoutBit, marked)];
+        let mut before: PatchIds = smallvec![wait_for(Rule::InodeAfterBit, marked)];
         let mut before_name = PatchIds::new();
         let bs = self.block_size();
         if let Some(block) = block {
@@ -269,7 +269,7 @@ impl Ext {
             };
             let mut bits = PatchIds::new();
             self.set_block_bits(v, run, &mut bits);
-            before.extend_from_slice(unless_all(Planted::NewBlockWithoutBit, &bits));
+            before.extend_from_slice(wait_for_all(Rule::InodeAfterBlockBit, &bits));
         }
         if is_directory {
             let parent_link =
@@ -281,8 +281,8 @@ impl Ext {
             // The child's `..` counts once the child's inode shows it, and not before: the block itself waits for nothing, or
             // the blocks of a new tree could only be written level by level.
             let filled = block.map(|b| v.initialise(b, BlockClass::Directory, &contents, &[]));
-            before.extend(filled.map(|f| unless(Planted::DirectoryWithoutBlock, f)));
-            before.push(unless(Planted::DotDotWithoutParentLink, parent_link));
+            before.extend(filled.map(|f| wait_for(Rule::InodeAfterDirectoryBlock, f)));
+            before.push(wait_for(Rule::InodeAfterParentLink, parent_link));
         } else if let Some(block) = block {
             let mut contents = new.target.to_vec();
             contents.resize(bs, 0);
@@ -292,7 +292,7 @@ impl Ext {
                 false => BlockClass::Data,
             };
             let filled = v.initialise(block, class, &contents, &[]);
-            before.push(unless(Planted::SymlinkWithoutTarget, filled));
+            before.push(wait_for(Rule::InodeAfterSymlinkTarget, filled));
         }
         let attribute_block = self.apply_inheritance(v, &inherited, &mut before);
         self.track_new_inode(number, is_directory, attribute_block);
@@ -322,7 +322,7 @@ impl Ext {
         state.freed = None;
         state.never_alive = false;
         state.apart = None;
-        before_name.push(unless(Planted::NameWithoutInode, made));
+        before_name.push(wait_for(Rule::NameAfterInode, made));
         before_name
     }
 
@@ -372,12 +372,15 @@ impl Ext {
                     PatchIds::new(),
                     now,
                 );
-                let names = self.state(directory).names_in_mut();
-                names.new_blocks.add(v, extension.run.start, pointer);
+                if holds(Rule::NewDirectoryBlockIsNoted) {
+                    let names = self.state(directory).names_in_mut();
+                    names.new_blocks.add(v, extension.run.start, pointer);
+                }
                 (extension.run.start, extension.logical, 0, id, pointer)
             }
         };
-        self.note_change(v, directory, id);
+        let noted = note_by(Rule::FsyncOfDirectoryWaitsForName, id);
+        self.note_change(v, directory, noted);
         self.touch_modified(v, directory, now);
         self.index_added(directory, name, logical, offset);
         self.track_name_added(directory, logical, inode, is_directory);
@@ -407,15 +410,15 @@ impl Ext {
             // On the disk the space may still be an entry's, or a name's that crosses the border.
             let mut pending = Vec::new();
             v.pending(block, &mut pending);
-            let pending = unless_all(Planted::TailUsedBeforeItIsFree, &pending);
+            let pending = wait_for_all(Rule::TailHeadAfterPending, &pending);
             let class = BlockClass::Directory;
             let head = unused_head(gap.end - gap.offset);
             let headed = v.write(block, class, gap.offset, &head, pending);
-            let headed = unless(Planted::TailCutBeforeItsHead, headed);
+            let headed = wait_for(Rule::TailCutAfterHead, headed);
             let shorter = self.shorter_entry(v, block, before, gap.offset);
             let at = before + directory::OFFSET_REC_LEN;
             let cut = v.write(block, class, at, &shorter, &[headed]);
-            after.push(unless(Planted::NameBeforeTailIsCut, cut));
+            after.push(wait_for(Rule::NameAfterTailCut, cut));
             gap = gap.as_unused();
         }
         let Some(bytes) = v.peek(block) else {
@@ -474,7 +477,7 @@ impl Ext {
             place,
             name,
             (number, inode.file_type()),
-            &[unless(Planted::NameWithoutLinkCount, counted)],
+            &[wait_for(Rule::LinkedNameAfterCount, counted)],
             now,
         );
         self.note_name(v, number, pending);

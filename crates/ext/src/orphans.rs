@@ -12,12 +12,14 @@ use backstitch_ordering::{BlockClass, Volume};
 use crate::format::inode::offset;
 use crate::format::superblock::OFFSET_LAST_ORPHAN;
 use crate::layout::Ext;
+use crate::rules::{Rule, holds};
 
 impl Ext {
     /// Makes the list on the disk what it should be. May miss, before anything is changed.
     pub(crate) fn write_orphans(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<()> {
         let held = self.inodes.iter().filter_map(|(number, state)| {
-            let is_orphan = state.freed.is_some() || state.is_truncating;
+            let is_dead = state.freed.is_some() && holds(Rule::DeadAreListed);
+            let is_orphan = is_dead || state.is_truncating;
             is_orphan.then_some(*number)
         });
         let orphans: BTreeSet<u32> = held.chain(self.deferred.inodes_under_way()).collect();
@@ -59,7 +61,9 @@ impl Ext {
         for inode in &list {
             // From this transaction on it is on the disk, though none before may have shown it: it is freed at a transaction's end, and
             // not to be had again before.
-            if let Some(state) = self.inodes.get_mut(inode) {
+            if let Some(state) = self.inodes.get_mut(inode)
+                && holds(Rule::ListedWereAlive)
+            {
                 state.never_alive = false;
             }
         }

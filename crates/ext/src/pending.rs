@@ -5,8 +5,8 @@ use smallvec::SmallVec;
 
 use crate::index::DirectoryIndex;
 use crate::layout::Ext;
-use crate::planted::{Planted, planted, unless};
 use crate::recent::Recent;
+use crate::rules::{Rule, holds, note_by, wait_for, wait_for_all};
 
 /// A name whose way to the disk is not over.
 #[derive(Clone, Copy, Debug)]
@@ -95,18 +95,19 @@ impl InodeState {
 
     /// Whether anything of it is not on the disk, or may still be that should not.
     pub(crate) fn is_under_way(&mut self, v: &Volume<'_>) -> bool {
-        let live = |id: &Option<PatchId>| id.is_some_and(|id| v.is_live(id));
+        let live = |rule: Rule, id: &Option<PatchId>| id.is_some_and(|id| v.is_live_by(rule, id));
         self.freed.is_some()
             || self.is_truncating
-            || !self.names.is_empty()
-            || live(&self.made)
-            || live(&self.reach)
-            || live(&self.tail_zeroed)
-            || live(&self.end_filled)
-            || live(&self.unmapped)
-            || self.clearings.iter().any(|c| v.is_live(*c))
+            || !self.names.is_empty() && holds(Rule::RememberedWhileNamed)
+            || self.made.is_some_and(|made| v.is_live(made))
+            || live(Rule::RememberedWhileReached, &self.reach)
+            || live(Rule::RememberedWhileTailZeroed, &self.tail_zeroed)
+            || live(Rule::RememberedWhileEndFilled, &self.end_filled)
+            || live(Rule::RememberedWhileUnmapped, &self.unmapped)
+            || (self.clearings.iter()).any(|c| v.is_live_by(Rule::RememberedWhileCleared, *c))
             || (self.names_in.as_mut()).is_some_and(|names| names.any_live(v))
-            || self.changes.any_live(v)
+                && holds(Rule::RememberedWhileNamesIn)
+            || self.changes.any_live(v) && holds(Rule::RememberedWhileChanged)
             || self.time_changes.any_live(v)
     }
 
@@ -135,7 +136,8 @@ impl PatchList {
             return;
         }
         if self.ids.len() >= self.prune_at.max(16) {
-            self.ids.retain(|id| v.is_live(*id));
+            self.ids
+                .retain(|id| v.is_live_by(Rule::ChangesKeptWhileLive, *id));
             self.prune_at = self.ids.len() * 2;
         }
         self.ids.push(id);
@@ -162,24 +164,25 @@ impl Ext {
         let Some(state) = self.inodes.get(&inode) else {
             return;
         };
-        if !planted(Planted::FsyncWithoutInode) {
+        if holds(Rule::FsyncWaitsForChanges) {
             targets.extend(state.changes.iter());
         }
-        if !data_only {
+        if !data_only && holds(Rule::FsyncWaitsForTimes) {
             targets.extend(state.time_changes.iter());
         }
-        if state.reach.is_some() {
-            targets.extend(state.reach);
+        if let Some(reach) = state.reach {
+            targets.push(note_by(Rule::FsyncWaitsForOwnReach, reach));
             // A moved directory with both names might come back under the old one.
-            targets.extend(state.clearings.iter().copied());
+            let clearings = wait_for_all(Rule::FsyncWaitsForClearings, &state.clearings);
+            targets.extend_from_slice(clearings);
         }
         for name in &state.names {
-            targets.push(unless(Planted::FsyncWithoutName, name.name));
-            targets.push(unless(Planted::FsyncWithoutPointer, name.pointer));
+            targets.push(note_by(Rule::FsyncWaitsForName, name.name));
+            targets.push(note_by(Rule::FsyncWaitsForPointer, name.pointer));
             let reach = self.reach_of_directory(name.directory);
-            targets.extend(reach.map(|r| unless(Planted::FsyncWithoutReach, r)));
+            targets.extend(reach.map(|r| note_by(Rule::FsyncWaitsForReach, r)));
         }
-        targets.retain(|t| v.is_live(*t) && !planted(Planted::FsyncAtOnce));
+        targets.retain(|t| v.is_live(*t) && holds(Rule::FsyncWaits));
     }
 
     /// What makes a directory's own name reachable, where that is not on the disk yet.
@@ -191,18 +194,18 @@ impl Ext {
     pub(crate) fn reach_of_name(&self, name: &PendingName, into: &mut Vec<PatchId>) {
         into.extend([
             name.name,
-            unless(Planted::ReachWithoutPointer, name.pointer),
+            wait_for(Rule::ReachIncludesPointer, name.pointer),
         ]);
         let parents = self.reach_of_directory(name.directory);
-        into.extend(parents.map(|p| unless(Planted::ReachWithoutParents, p)));
+        into.extend(parents.map(|p| wait_for(Rule::ReachIncludesParents, p)));
     }
 
     fn is_name_pending(&self, v: &Volume<'_>, name: &PendingName) -> bool {
-        v.is_live(name.name)
-            || v.is_live(name.pointer)
+        v.is_live_by(Rule::NameIsPendingUntilWritten, name.name)
+            || v.is_live_by(Rule::NameIsPendingUntilPointer, name.pointer)
             || self
                 .reach_of_directory(name.directory)
-                .is_some_and(|r| v.is_live(r))
+                .is_some_and(|r| v.is_live_by(Rule::NameIsPendingUntilReach, r))
     }
 
     /// Remembers a name until it is reachable on the disk.

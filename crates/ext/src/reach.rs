@@ -7,7 +7,7 @@ use crate::format::Inode;
 use crate::index::{Found, hash};
 use crate::layout::Ext;
 use crate::pending::PendingName;
-use crate::planted::{Planted, planted};
+use crate::rules::{Rule, holds};
 
 impl Ext {
     /// Remembers that a name is gone from a directory once `cleared` is on the disk.
@@ -18,6 +18,9 @@ impl Ext {
         name: &[u8],
         cleared: PatchId,
     ) {
+        if !holds(Rule::RemovalIsNoted) {
+            return;
+        }
         let names = self.state(directory).names_in_mut();
         names.removed.add(v, hash(name), cleared);
     }
@@ -45,7 +48,7 @@ impl Ext {
     ) -> Option<PatchId> {
         let names = self.inodes.get(&directory)?.names_in()?;
         let found = names.removed.find(v, hash(name))?;
-        (!planted(Planted::NameBeforeEarlierRemoval)).then_some(found)
+        (holds(Rule::NameAfterEarlierRemoval)).then_some(found)
     }
 
     /// The patch that makes a block part of its directory, while that is not on the disk.
@@ -98,9 +101,7 @@ impl Ext {
         // A crash leaves link counts that are too high: until the reclaim has been there, a count tells of no name on the disk.
         let is_another_there =
             others.len() + 1 < usize::from(target.links) && self.reclaim.is_none();
-        if !is_another_there
-            && let Some(other) = others.first()
-        {
+        if !is_another_there && let Some(other) = others.first() {
             self.reach_of_name(other, after);
         }
     }

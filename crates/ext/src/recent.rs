@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use backstitch_ordering::{PatchId, Volume};
 use rustc_hash::FxHashMap;
 
+use crate::rules::Rule;
+
 /// Patches by a key, each of interest until it is on stable storage. Adding, finding and asking whether anything is left take the
 /// same time whatever else is in here: patches leave in the order in which they came, each once.
 #[derive(Debug, Default)]
@@ -46,7 +48,7 @@ impl Recent {
         let Some((key, patch)) = self.order.front().copied() else {
             return false;
         };
-        if v.is_live(patch) {
+        if v.is_live_by(Rule::RecentKeptWhileLive, patch) {
             return false;
         }
         self.order.pop_front();

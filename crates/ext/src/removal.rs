@@ -10,7 +10,7 @@ use crate::format::inode::{DIRECT_POINTERS, FLAG_APPEND, FLAG_IMMUTABLE};
 use crate::index::Found;
 use crate::layout::Ext;
 use crate::pending::PendingName;
-use crate::planted::{Planted, planted, unless, unless_all};
+use crate::rules::{Rule, holds, note_by, wait_for, wait_for_all};
 
 impl Ext {
     /// Takes a name away: a file's, or an empty directory's.
@@ -57,19 +57,19 @@ impl Ext {
         let mut after = Vec::new();
         if of_directory {
             let departures = self.departures_of(v, found.inode);
-            after.extend_from_slice(unless_all(Planted::ClearedBeforeDepartures, &departures));
-        } else if target.links > 1 && !planted(Planted::ClearedWithoutReach) {
+            after.extend_from_slice(wait_for_all(Rule::ClearingAfterDepartures, &departures));
+        } else if target.links > 1 && holds(Rule::ClearingAfterOtherReach) {
             self.reach_of_another_name(v, &target, &found, &mut after);
         }
-        if of_directory && !planted(Planted::ClearedBeforeEarlierNames) {
+        if of_directory && holds(Rule::ClearingAfterEarlierNames) {
             self.earlier_names_gone(v, found.inode, &mut after);
         }
-        if planted(Planted::RemovalReversed) {
+        if !holds(Rule::CountFollowsClearing) {
             let links = target.links.saturating_sub(1);
             after.push(self.change_inode(v, found.inode, &[], |e| e.set_links(links)));
         }
         let cleared = self.clear_name(v, &found, &after);
-        if !after.is_empty() && !planted(Planted::DepartureByRemovalForgotten) {
+        if !after.is_empty() && holds(Rule::RemovalIsDeparture) {
             self.note_departure(v, directory, cleared);
         }
         self.name_removed(v, directory, name, &found, cleared, now);
@@ -88,12 +88,11 @@ impl Ext {
         now: Timestamp,
     ) {
         self.index_removed(directory, name, found);
-        if !planted(Planted::RemovalOfReplacementForgotten)
-            || !self.is_as_written(v, found, cleared)
-        {
+        if holds(Rule::RemovalOfReplacementIsNoted) || !self.is_as_written(v, found, cleared) {
             self.note_removal(v, directory, name, cleared);
         }
-        self.note_change(v, directory, cleared);
+        let noted = note_by(Rule::FsyncOfDirectoryWaitsForRemoval, cleared);
+        self.note_change(v, directory, noted);
         self.touch_modified(v, directory, now);
     }
 
@@ -158,17 +157,17 @@ impl Ext {
             self.track_last_name(number, target.is_directory());
             let freed = self.free_inode(v, number, now);
             if target.is_directory() {
-                let too_early = planted(Planted::NamesGoneWithTheName);
+                let too_early = !holds(Rule::NamesGoWithInode);
                 self.names_go_with(v, number, target, if too_early { cleared } else { freed });
                 // With the inode goes its `..`.
-                let after = unless(Planted::ParentLinkDroppedBeforeFreeing, freed);
+                let after = wait_for(Rule::ParentLinkAfterFreeing, freed);
                 self.drop_parent_link(v, directory, &[after]);
             }
             return;
         }
         // Every name that went before may still be on the disk, and this count is without them.
         let clearings = self.state(number).clearings.clone();
-        let after = unless_all(Planted::LinkDroppedBeforeClearing, &clearings);
+        let after = wait_for_all(Rule::CountAfterClearings, &clearings);
         // Too high a count is nothing that a patchgroup would have to wait for: the name is what is seen to go.
         let before = v.hide(true);
         self.change_inode(v, number, after, |e| {
@@ -186,7 +185,8 @@ impl Ext {
         name: Option<PendingName>,
         cleared: PatchId,
     ) {
-        let never_on_disk = name.is_some_and(|n| v.merged(n.name, cleared));
+        let never_on_disk = name
+            .is_some_and(|n| v.merged(n.name, cleared) || !holds(Rule::ClearingCountsUnlessMerged));
         let state = self.state(inode);
         state.clearings.retain(|c| v.is_live(*c));
         if !never_on_disk {
@@ -203,7 +203,7 @@ impl Ext {
         directory: &Inode,
         freed: PatchId,
     ) {
-        if self.state(number).never_alive {
+        if self.state(number).never_alive && holds(Rule::SupersededOnlyIfOnDisk) {
             // Its blocks are free at once.
             return;
         }
@@ -237,11 +237,11 @@ impl Ext {
         now: Timestamp,
     ) -> PatchId {
         let clearings = std::mem::take(&mut self.state(number).clearings);
-        let after = unless_all(Planted::FreedBeforeClearing, &clearings);
+        let after = wait_for_all(Rule::FreeingAfterClearings, &clearings);
         // No name leads to it any more.
         let before = v.hide(true);
         // The list of orphans goes on in the same field.
-        let is_listed = self.orphans.contains(&number);
+        let is_listed = self.orphans.contains(&number) && holds(Rule::ListedKeepTheirLink);
         let edit = |e: &mut InodeEditor| {
             e.set_links(0);
             if !is_listed {
@@ -253,7 +253,9 @@ impl Ext {
         let freed = self.change_inode_apart(v, number, is_apart, after, edit);
         v.hide(before);
         let state = self.state(number);
-        state.never_alive = state.made.is_some_and(|made| v.merged(made, freed));
+        state.never_alive = state
+            .made
+            .is_some_and(|made| v.merged(made, freed) || !holds(Rule::NeverAliveOnlyIfMerged));
         state.freed = Some(freed);
         state.names.clear();
         self.index_bytes -= state.index.take().map_or(0, |index| index.bytes());

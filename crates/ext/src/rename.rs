@@ -17,7 +17,7 @@ use crate::index::Found;
 use crate::layout::{Ext, check_name};
 use crate::names::Place;
 use crate::pending::PendingName;
-use crate::planted::{Planted, planted, unless, unless_all};
+use crate::rules::{Rule, holds, note_by, wait_for, wait_for_all};
 
 /// A move whose checks have passed.
 struct Move<'a> {
@@ -213,8 +213,8 @@ impl Ext {
             // The target loses a name to the new one, as to a removal.
             if target.is_directory() {
                 let departures = self.departures_of(v, found.inode);
-                before_name = unless_all(Planted::ReplacedBeforeDepartures, &departures).to_vec();
-            } else if target.links > 1 && !planted(Planted::ReplacedWithoutReach) {
+                before_name = wait_for_all(Rule::ReplacingAfterDepartures, &departures).to_vec();
+            } else if target.links > 1 && holds(Rule::ReplacingAfterReach) {
                 self.reach_of_another_name(v, target, found, &mut before_name);
             }
         }
@@ -228,10 +228,10 @@ impl Ext {
         };
         before_name.extend(mark);
         // Whoever gives a new file another name, often that of the file it replaces, expects its contents there, flushed or not.
-        before_name.extend(self.contents_apart(v, number));
+        let contents = self.contents_apart(v, number);
+        before_name.extend(contents.map(|c| wait_for(Rule::RenameAfterContents, c)));
         let takes_a_name = m.target.as_ref().is_some_and(|(_, t)| t.is_directory());
-        if m.is_directory && (!atomic || takes_a_name) && !planted(Planted::MovedBeforeEarlierNames)
-        {
+        if m.is_directory && (!atomic || takes_a_name) && holds(Rule::MovingAfterEarlierNames) {
             // Two names are all that it may have; and a mark is about one move: with a name from before it, the one that somebody
             // else had could not be told.
             self.earlier_names_gone(v, number, &mut before_name);
@@ -241,27 +241,27 @@ impl Ext {
                 e.set_links(m.inode.links.saturating_add(1));
                 e.set_changed(now);
             });
-            before_name.push(unless(Planted::NewNameWithoutLinkCount, counted));
+            before_name.push(wait_for(Rule::NewNameAfterCount, counted));
         }
-        before_name.extend(unless_all(Planted::NewNameBeforeNamesAbove, &m.names_above));
-        if planted(Planted::RenameReversed) {
+        before_name.extend(wait_for_all(Rule::NewNameAfterNamesAbove, &m.names_above));
+        if !holds(Rule::OldNameFollowsNew) {
             before_name.push(self.clear_name(v, &m.old, &[]));
         }
         let moves = m.is_directory && m.from != m.to;
-        if moves && !planted(Planted::NewNameBeforePendingOldName) {
+        if moves && holds(Rule::NewNameAfterPendingOldName) {
             // Until the `..` is rewritten the old name must be there to agree with it: should it not be on the disk yet, it
             // gets there first.
             self.reach_of_pending_name(number, m.old.block, m.old.offset, &mut before_name);
         }
         let replaced = m.target.as_ref().filter(|(_, t)| t.is_directory());
         if let Some((found, _)) = replaced
-            && !planted(Planted::ReplacedBeforeEarlierNames)
+            && holds(Rule::ReplacingAfterEarlierNames)
         {
             self.earlier_names_gone(v, found.inode, &mut before_name);
         }
         let new_parent_link = moves
             .then(|| self.change_inode(v, m.to, &[], |e| e.set_links(to_parent.links + 1)))
-            .map(|counted| unless(Planted::MovedWithoutParentLink, counted));
+            .map(|counted| wait_for(Rule::MovedAfterParentLink, counted));
         // The old name may never have been on the disk: then the new one counts, whatever `..` says.
         before_name.extend(new_parent_link);
         let pending = match edit {
@@ -270,7 +270,7 @@ impl Ext {
             }
             None => self.write_new_name(v, m, place, &before_name, now)?,
         };
-        if target_lives_on && !planted(Planted::DepartureByReplacementForgotten) {
+        if target_lives_on && holds(Rule::ReplacementIsDeparture) {
             self.note_departure(v, m.to, pending.name);
         }
         self.track_name_removed(m.from, m.old.logical, number, m.is_directory);
@@ -281,13 +281,13 @@ impl Ext {
         } else {
             // The patch that writes the new name clears the old one. Should the new name go before it is on the disk, the old one
             // may still be there.
-            let cleared = unless(Planted::MoveWithinBlockForgotten, pending.name);
+            let cleared = wait_for(Rule::MoveWithinBlockIsClearing, pending.name);
             self.note_clearing(v, number, old_name, cleared);
             self.touch_inode(v, number, |e| e.set_changed(now));
         }
         if let Some((found, target)) = &m.target {
             // The name that replaced it sits at its place: what was pending there is about the target.
-            let replaced = unless(Planted::TargetDroppedBeforeNewName, pending.name);
+            let replaced = wait_for(Rule::TargetAfterNewName, pending.name);
             if mark.is_some() {
                 self.keep_mark(v, found, replaced, old_gone);
             }
@@ -296,7 +296,7 @@ impl Ext {
                 self.note_mark_gone(v, number, found.inode);
             }
         }
-        if m.is_directory {
+        if m.is_directory && holds(Rule::MovedDirectoryReachIsNoted) {
             self.note_reach(v, number, &pending);
         }
         self.note_name(v, number, pending);
@@ -320,8 +320,8 @@ impl Ext {
         let mut parent_after = Vec::new();
         if let Some(dotdot) = dotdot {
             let mut after = vec![
-                unless(Planted::DotDotBeforeName, pending.name),
-                unless(Planted::DotDotBeforePointer, pending.pointer),
+                wait_for(Rule::DotDotAfterName, pending.name),
+                wait_for(Rule::DotDotAfterPointer, pending.pointer),
             ];
             after.extend(new_parent_link);
             let id = v.write(
@@ -331,26 +331,32 @@ impl Ext {
                 &m.to.to_le_bytes(),
                 &after,
             );
-            self.note_change(v, number, id);
+            self.note_change(v, number, note_by(Rule::FsyncWaitsForDotDot, id));
             self.track_dotdot(number, m.to);
-            before_clearing.push(unless(Planted::OldNameClearedBeforeDotDot, id));
+            before_clearing.push(wait_for(Rule::OldNameAfterDotDot, id));
             parent_after.push(id);
         }
         let cleared = self.clear_name(v, &m.old, &before_clearing);
-        self.note_removal(v, m.from, m.from_name, cleared);
-        if m.from != m.to {
+        if holds(Rule::MoveIsRemoval) {
+            self.note_removal(v, m.from, m.from_name, cleared);
+        }
+        if m.from != m.to && holds(Rule::MoveIsDeparture) {
             self.note_departure(v, m.from, cleared);
         }
         self.index_removed(m.from, m.from_name, &m.old);
-        self.note_change(v, m.from, cleared);
-        self.note_change(v, m.to, cleared);
-        self.note_clearing(v, number, old_name, cleared);
-        let after = unless(Planted::LinkDroppedBeforeOldName, cleared);
+        let noted = note_by(Rule::FsyncOfDirectoryWaitsForOldName, cleared);
+        self.note_change(v, m.from, noted);
+        let noted = note_by(Rule::FsyncOfTargetWaitsForOldName, cleared);
+        self.note_change(v, m.to, noted);
+        if holds(Rule::MoveIsClearing) {
+            self.note_clearing(v, number, old_name, cleared);
+        }
+        let after = wait_for(Rule::CountAfterOldName, cleared);
         self.change_inode(v, number, &[after], |e| e.set_links(m.inode.links));
         if m.is_directory && m.from != m.to {
             // As long as the old name is there it may be the one by which the directory is reached.
-            parent_after.push(unless(Planted::OldParentLinkDroppedBeforeOldName, cleared));
-            let after = unless_all(Planted::OldParentLinkDroppedEarly, &parent_after);
+            parent_after.push(wait_for(Rule::OldParentLinkAfterOldName, cleared));
+            let after = wait_for_all(Rule::OldParentLinkAfterMove, &parent_after);
             self.drop_parent_link(v, m.from, after);
         }
         self.touch_modified(v, m.from, now);
@@ -360,13 +366,13 @@ impl Ext {
     /// What the old name's removal must come after: that the new one is there and, in another directory, can be reached.
     fn reach_for_clearing(&self, m: &Move<'_>, pending: &PendingName) -> Vec<PatchId> {
         let mut after = vec![
-            unless(Planted::OldNameClearedBeforeNew, pending.name),
-            unless(Planted::OldNameClearedWithoutPointer, pending.pointer),
+            wait_for(Rule::OldNameAfterNew, pending.name),
+            wait_for(Rule::OldNameAfterPointer, pending.pointer),
         ];
         // Whoever could reach the old name in this directory can reach the new one.
         if m.from != m.to {
             let reach = self.reach_of_directory(m.to);
-            after.extend(reach.map(|r| unless(Planted::OldNameClearedWithoutReach, r)));
+            after.extend(reach.map(|r| wait_for(Rule::OldNameAfterReach, r)));
         }
         after
     }
@@ -402,7 +408,8 @@ impl Ext {
         };
         let name = self.write_header(v, found, m.old.inode, kind, after);
         self.track_name_added(m.to, found.logical, m.old.inode, m.is_directory);
-        self.note_change(v, m.to, name);
+        let noted = note_by(Rule::FsyncOfDirectoryWaitsForNewName, name);
+        self.note_change(v, m.to, noted);
         self.touch_modified(v, m.to, now);
         let pointer = self.pointer_of(v, m.to, found.block);
         Ok(PendingName {
@@ -454,12 +461,16 @@ impl Ext {
             .is_some_and(|b| b[at_type] != header[OFFSET_FILE_TYPE]);
         let mut after = after.to_vec();
         if is_other {
-            after.push(v.write(block, class, at_type, &[TYPE_UNKNOWN], &[]));
+            let unknown = v.write(block, class, at_type, &[TYPE_UNKNOWN], &[]);
+            after.push(wait_for(Rule::TypeUnknownBeforeNumber, unknown));
         }
         let number = &header[OFFSET_INODE..OFFSET_INODE + 4];
         let named = v.write(block, class, at + OFFSET_INODE, number, &after);
         match is_other {
-            true => v.write(block, class, at_type, &[kind], &[named]),
+            true => {
+                let named = wait_for(Rule::TypeAfterNumber, named);
+                v.write(block, class, at_type, &[kind], &[named])
+            }
             false => named,
         }
     }
@@ -497,7 +508,7 @@ impl Ext {
                 edit.add_entry(m.old.inode, kind, m.to_name)?
             }
         };
-        let is_one = edit.is_atomic() || planted(Planted::MoveAcrossUnits);
+        let is_one = edit.is_atomic() || !holds(Rule::MoveWithinUnit);
         is_one.then_some((edit, offset))
     }
 
@@ -516,8 +527,11 @@ impl Ext {
         after.extend(self.removal_of(v, m.to, m.to_name));
         after.extend_from_slice(before);
         let name = write_edit(v, m.old.block, edit, &after);
-        self.note_removal(v, m.from, m.from_name, name);
-        self.note_change(v, m.to, name);
+        if holds(Rule::MoveIsRemoval) {
+            self.note_removal(v, m.from, m.from_name, name);
+        }
+        let noted = note_by(Rule::FsyncOfDirectoryWaitsForMove, name);
+        self.note_change(v, m.to, noted);
         self.touch_modified(v, m.to, now);
         self.index_removed(m.from, m.from_name, &m.old);
         if m.target.is_none() {

@@ -7,7 +7,7 @@ use crate::format::Inode;
 use crate::format::replaced::{self, Place};
 use crate::index::Found;
 use crate::layout::Ext;
-use crate::planted::{Planted, unless};
+use crate::rules::{Rule, wait_for};
 
 impl Ext {
     /// Where a name is, as marks have it.
@@ -33,7 +33,7 @@ impl Ext {
         }
         let mark = replaced::mark(moved, inode.generation, from, to);
         let marked = self.change_inode(v, replaced, &[], |e| e.set_version(mark));
-        Some(unless(Planted::ReplacedWithoutMark, marked))
+        Some(wait_for(Rule::ReplacingAfterMark, marked))
     }
 
     /// The replaced directory, and its mark with it, stays until the old name of the one that moved is gone (`old_gone`); but for
@@ -51,14 +51,15 @@ impl Ext {
             .iter()
             .find(|n| (n.block, n.offset) == (found.block, found.offset));
         if pending.is_none_or(|n| !v.merged(n.name, new_name)) {
-            let after = unless(Planted::ReplacedGoneBeforeOldName, old_gone);
+            let after = wait_for(Rule::MarkUntilOldNameGone, old_gone);
             state.clearings.push(after);
         }
     }
 
     /// Before the directory that moved takes somebody's name once more, the one that it replaced is gone, and its mark with it.
     pub(crate) fn note_mark_gone(&mut self, v: &Volume<'_>, moved: u32, replaced: u32) {
-        if let Some(freed) = self.state(replaced).freed {
+        let freed = self.state(replaced).freed;
+        if let Some(freed) = freed.map(|freed| wait_for(Rule::MovingAgainAfterMark, freed)) {
             self.note_clearing(v, moved, None, freed);
         }
     }

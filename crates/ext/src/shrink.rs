@@ -9,7 +9,7 @@ use crate::format::inode;
 use crate::groups::Run;
 use crate::layout::Ext;
 use crate::map::{Mapped, Owner, Unmapping};
-use crate::planted::{Planted, unless, unless_all};
+use crate::rules::{Rule, holds, note_by, wait_for, wait_for_all};
 use crate::steps;
 
 /// How many leaf indirect blocks one step may look at.
@@ -61,7 +61,7 @@ impl Ext {
         now: Timestamp,
     ) -> Result<()> {
         let is_truncating = self.inodes.get(&number).is_some_and(|s| s.is_truncating);
-        if !self.has_leaks && !is_truncating {
+        if !self.has_leaks && !is_truncating || !holds(Rule::GrowthDropsLeftovers) {
             return Ok(());
         }
         let blocks = inode.size.div_ceil(self.block_size() as u64);
@@ -107,10 +107,8 @@ impl Ext {
             return Ok(None);
         };
         let bytes = v.read(run.start)?;
-        Ok(bytes[within..]
-            .iter()
-            .any(|b| *b != 0)
-            .then_some((run.start, within)))
+        let is_stale = bytes[within..].iter().any(|b| *b != 0) && holds(Rule::StaleTailIsZeroed);
+        Ok(is_stale.then_some((run.start, within)))
     }
 
     /// Zeroes a stale tail, and returns what must come before a larger size.
@@ -124,14 +122,14 @@ impl Ext {
             .inodes
             .get(&number)
             .and_then(|s| s.tail_zeroed)
-            .map(|zeroed| unless(Planted::SizeBeforeZeroedTail, zeroed))
+            .map(|zeroed| wait_for(Rule::SizeAfterZeroedTail, zeroed))
             .into_iter()
             .collect();
         if let Some((block, within)) = stale {
             let zeros = vec![0; self.block_size() - within];
             let id = v.write(block, BlockClass::Data, within, &zeros, &[]);
-            self.note_change(v, number, id);
-            after.push(id);
+            self.note_change(v, number, note_by(Rule::FsyncWaitsForStaleTail, id));
+            after.push(wait_for(Rule::SizeAfterStaleTail, id));
         }
         after
     }
@@ -164,13 +162,13 @@ impl Ext {
         let shrunk = self.apply_unmapping(v, number, inode, plan, step_size, now);
         let state = self.state(number);
         state.shrunk = Some(shrunk);
-        state.is_truncating = is_listed && !is_last && steps::are_listed();
+        state.is_truncating = is_listed && !is_last && holds(Rule::LongTruncationIsListed);
         if let Some(zeroing) = tail {
             // Only once the size hides them, or a crash in between would show zeros where there was something.
-            let after = unless(Planted::TailZeroedBeforeSize, shrunk);
+            let after = wait_for(Rule::TailZeroedAfterSize, shrunk);
             let id = self.zero(v, zeroing, &[after]);
             self.state(number).tail_zeroed = Some(id);
-            self.note_change(v, number, id);
+            self.note_change(v, number, note_by(Rule::FsyncWaitsForZeroedTail, id));
         }
         self.state(number).goal = 0;
         self.windows.drop_of(number);
@@ -241,17 +239,17 @@ impl Ext {
         for (block, first, count) in &plan.entries {
             let zeros = vec![0; count * 4];
             let id = v.write(*block, BlockClass::Metadata, first * 4, &zeros, &[]);
-            self.note_change(v, number, id);
+            self.note_change(v, number, note_by(Rule::FsyncWaitsForNullification, id));
             after.push(id);
         }
         let sectors = inode
             .sectors
             .saturating_sub((plan.count * u64::from(self.sectors_per_block())) as u32);
         let mut before_size =
-            PatchIds::from_slice(unless_all(Planted::SizeBeforeNullification, &after));
+            PatchIds::from_slice(wait_for_all(Rule::SizeAfterNullification, &after));
         // What was unmapped before, by a hole, may lie behind the new end.
         let unmapped = self.inodes.get(&number).and_then(|s| s.unmapped);
-        before_size.extend(unmapped.map(|id| unless(Planted::SizeBeforeHole, id)));
+        before_size.extend(unmapped.map(|id| wait_for(Rule::SizeAfterHole, id)));
         let shrunk = self.change_inode(v, number, &before_size, |e| {
             for root in &plan.roots {
                 e.set_pointer(*root, 0);
@@ -267,9 +265,11 @@ impl Ext {
                 .inodes
                 .get(&number)
                 .and_then(|s| s.made)
-                .is_some_and(|made| v.merged(made, shrunk));
+                .is_some_and(|made| {
+                    v.merged(made, shrunk) || !holds(Rule::BlocksNeverMappedOnlyIfMerged)
+                });
             after.push(shrunk);
-            let after = unless_all(Planted::BlocksFreedEarly, &after);
+            let after = wait_for_all(Rule::BlocksFreedAfterUnmapping, &after);
             self.defer_blocks(v, plan.freed, if never { &[] } else { after });
         }
         shrunk
@@ -368,7 +368,7 @@ impl Ext {
         self.gather_freeing(v, &plan.freed)?;
         for zeroing in head.into_iter().chain(tail) {
             let id = self.zero(v, zeroing, &[]);
-            self.note_change(v, number, id);
+            self.note_change(v, number, note_by(Rule::FsyncWaitsForPunchedZeros, id));
         }
         self.apply_unmapping(v, number, inode, plan, inode.size, now);
         if end < last {

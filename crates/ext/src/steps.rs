@@ -4,10 +4,10 @@
 //! has room for so many blocks. What a step frees changes a bitmap in each group in which it lies, at the transaction's end at
 //! the latest.
 
-#[cfg(feature = "planted-errors")]
 use std::cell::Cell;
 
 use backstitch_ordering::Volume;
+use backstitch_rules::are_watched;
 
 use crate::format::group::descriptor_location;
 use crate::groups::Run;
@@ -17,7 +17,6 @@ use crate::layout::Ext;
 const BESIDES: usize = 12;
 
 /// How operations are cut into steps, for tests: an explorer of crash states is to see long operations in short files.
-#[cfg(feature = "planted-errors")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Steps {
     /// As they are meant to be.
@@ -25,41 +24,22 @@ pub enum Steps {
     Usual,
     /// Each frees one block.
     Small,
-    /// The same, and the disk does not list what is under way: an error, which an explorer must find.
-    Unlisted,
 }
 
-#[cfg(feature = "planted-errors")]
 thread_local! {
     static STEPS: Cell<Steps> = const { Cell::new(Steps::Usual) };
 }
 
 /// Has this thread's operations cut into such steps from here on.
-#[cfg(feature = "planted-errors")]
 pub fn set(steps: Steps) {
+    if steps != Steps::Usual {
+        backstitch_rules::watch::begin();
+    }
     STEPS.set(steps);
 }
 
-#[cfg(feature = "planted-errors")]
 fn are_small() -> bool {
-    STEPS.get() != Steps::Usual
-}
-
-#[cfg(not(feature = "planted-errors"))]
-const fn are_small() -> bool {
-    false
-}
-
-/// Whether the disk lists an inode whose blocks go in several steps.
-#[cfg(feature = "planted-errors")]
-pub(crate) fn are_listed() -> bool {
-    STEPS.get() != Steps::Unlisted
-}
-
-/// Whether the disk lists an inode whose blocks go in several steps.
-#[cfg(not(feature = "planted-errors"))]
-pub(crate) const fn are_listed() -> bool {
-    true
+    are_watched() && STEPS.get() != Steps::Usual
 }
 
 /// Where a step begins that unmaps a file's last blocks, which end at `end`, in so many leaf indirect blocks of `pointers` each.

@@ -21,7 +21,7 @@ use crate::format::xattr::{
 use crate::groups::Run;
 use crate::layout::Ext;
 use crate::place::Picks;
-use crate::planted::{Planted, planted, unless, unless_all};
+use crate::rules::{Rule, holds, note_by, wait_for, wait_for_all};
 
 /// The largest inode whose body's attributes we can change.
 const BODY_EDITABLE: usize = 256;
@@ -306,9 +306,10 @@ impl Ext {
             }
         }
         // Entries and values lie at both ends of a block: it is changed where it is only if it is written wholly or not at all.
-        let is_atomic =
-            v.is_atomic(0..contents.len()) || planted(Planted::AttributesChangedInPieces);
-        if old != 0 && is_atomic && refcount(v.read(old)?) == 1 {
+        let is_atomic = v.is_atomic(0..contents.len()) || !holds(Rule::AttributesChangedWhole);
+        let is_own =
+            |bytes: &[u8]| refcount(bytes) == 1 || !holds(Rule::AttributesInPlaceOnlyIfOwn);
+        if old != 0 && is_atomic && is_own(v.read(old)?) {
             return Ok(BlockPlan::InPlace(contents));
         }
         match self.pick_single(v, number, picks)? {
@@ -334,10 +335,13 @@ impl Ext {
             BlockPlan::Keep => old,
             BlockPlan::InPlace(contents) => {
                 let previous = v.peek(old).map_or(0, |b| hash_of(b));
-                self.shared_blocks.remove(&previous);
+                if holds(Rule::ChangedAttributesAreNotShared) {
+                    self.shared_blocks.remove(&previous);
+                }
                 self.shared_blocks.insert(hash_of(contents), old);
                 let id = v.write(old, BlockClass::Metadata, 0, contents, &[]);
-                self.note_change(v, number, id);
+                let noted = note_by(Rule::FsyncWaitsForAttributesInPlace, id);
+                self.note_change(v, number, noted);
                 old
             }
             other => self.place_block(v, other, &mut after),
@@ -361,7 +365,7 @@ impl Ext {
         });
         self.track_attributes(number, old, pointer);
         if old != 0 && old != pointer {
-            let after = unless(Planted::AttributeBlockReleasedEarly, changed);
+            let after = wait_for(Rule::AttributeReleaseAfterPointer, changed);
             self.defer(v, Item::AttributeBlock(old), &[after]);
         }
     }
@@ -383,12 +387,13 @@ impl Ext {
                     &count.to_le_bytes(),
                     &[],
                 );
-                before_pointer.push(unless(Planted::AttributePointerWithoutReference, counted));
-                if !v.is_atomic(0..self.block_size()) && !planted(Planted::AttributesSharedInPart) {
+                before_pointer.push(wait_for(Rule::AttributePointerAfterReference, counted));
+                if !v.is_atomic(0..self.block_size()) {
                     // The count comes after the contents of its own unit only.
                     let mut pending = Vec::new();
                     v.pending(*block, &mut pending);
-                    before_pointer.extend(pending);
+                    let pending = wait_for_all(Rule::AttributesSharedWhole, &pending);
+                    before_pointer.extend_from_slice(pending);
                 }
                 *block
             }
@@ -400,9 +405,9 @@ impl Ext {
                 let mut marked = PatchIds::new();
                 self.set_block_bits(v, run, &mut marked);
                 // Whoever shares the block waits for its contents only, through the reference count.
-                let after = unless_all(Planted::AttributeBlockWithoutBit, &marked);
+                let after = wait_for_all(Rule::AttributeBlockAfterBit, &marked);
                 let filled = v.initialise(*block, BlockClass::Metadata, contents, after);
-                before_pointer.push(unless(Planted::AttributePointerWithoutContents, filled));
+                before_pointer.push(wait_for(Rule::AttributePointerAfterContents, filled));
                 self.shared_blocks.insert(hash_of(contents), *block);
                 *block
             }
@@ -456,7 +461,9 @@ impl Ext {
                 &[],
             );
         } else {
-            if self.shared_blocks.get(&hash) == Some(&block) {
+            if self.shared_blocks.get(&hash) == Some(&block)
+                && holds(Rule::FreedAttributesAreNotShared)
+            {
                 self.shared_blocks.remove(&hash);
             }
             self.track_attribute_block_freed(block);
@@ -537,7 +544,7 @@ impl Ext {
     ) -> u64 {
         let mut placed = PatchIds::new();
         let block = self.place_block(v, &inherited.block, &mut placed);
-        before.extend_from_slice(unless_all(Planted::InodeWithoutAttributeBlock, &placed));
+        before.extend_from_slice(wait_for_all(Rule::InodeAfterInheritedAttributes, &placed));
         block
     }
 

@@ -14,8 +14,10 @@ use std::time::Duration;
 use backstitch_crash::unexpected_of_e2fsck as judge;
 use backstitch_device::{BlockDevice, MemoryDevice};
 use backstitch_ext::fsck::{self, Kind, Options, SliceSource};
+use backstitch_ext::rules::Rule;
 use backstitch_layout::{Error, FileType, InodeNumber, Piece, ReclaimStep};
 use backstitch_ordering::MechanismKind;
+use backstitch_rules::watch::{self, Form};
 use backstitch_store::{Optimisations, drive};
 use crash::{Machine, Random, check, our_check, scratch, seeds, what_no_crash_leaves};
 
@@ -415,27 +417,22 @@ fn nothing_is_left_to_find_either_where_others_used_it_meanwhile() {
     explore_seeds(true);
 }
 
-/// Errors in what operations tell the reclaim.
-#[cfg(feature = "planted-errors")]
+/// Rules about what operations tell the reclaim.
 #[test]
 fn what_the_reclaim_is_not_told_is_found() {
-    use backstitch_ext::planted::{Planted, plant};
     // The others show in the explorer's canaries, and one in a history of its own.
-    let alone = Planted::OrphansParentRemoved;
-    let untold = Planted::ALL
-        .iter()
-        .filter(|error| error.needs_much_use() && **error != alone);
+    let untold = [Rule::ReclaimToldOfAttributes, Rule::DirectoriesWaitForNames];
     let mut missed = Vec::new();
-    for error in untold {
+    for rule in untold {
         let mut tries = (1..40).flat_map(|seed| [(1024, seed), (4096, seed)]);
         let found = tries.any(|(block_size, seed)| {
-            plant(Some(*error));
+            watch::switch_off(Some((rule.into(), Form::Whole)));
             let explored = catch_unwind(|| explore(block_size, seed, 400, true));
-            plant(None);
+            watch::switch_off(None);
             explored.is_err()
         });
         if !found {
-            missed.push(error);
+            missed.push(rule);
         }
     }
     assert!(missed.is_empty(), "not found: {missed:?}");
@@ -542,13 +539,12 @@ fn a_directory_that_a_nameless_one_leads_to_stays_until_that_is_gone() {
     assert!(remove_above_a_nameless_directory() > 0);
 }
 
-#[cfg(feature = "planted-errors")]
 #[test]
 fn a_directory_removed_while_a_nameless_one_leads_to_it_is_found() {
-    use backstitch_ext::planted::{Planted, plant};
-    plant(Some(Planted::OrphansParentRemoved));
+    let rule = Rule::ParentsWaitForReclaim;
+    watch::switch_off(Some((rule.into(), Form::Whole)));
     let explored = catch_unwind(remove_above_a_nameless_directory);
-    plant(None);
+    watch::switch_off(None);
     assert!(explored.is_err());
 }
 

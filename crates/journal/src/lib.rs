@@ -32,8 +32,8 @@ pub mod dump;
 mod error;
 pub mod format;
 pub mod module;
-pub mod planted;
 pub mod recovery;
+pub mod rules;
 mod transaction;
 
 pub use device::{JournalDevice, JournalMap, JournalRun};

@@ -7,6 +7,7 @@ use crate::format::{
     ChecksumKind, MAGIC_BYTES, Sequence, Superblock, commit, descriptor, escape, revoke,
 };
 use crate::recovery::Journal;
+use crate::rules::{Rule, holds};
 use crate::{Error, Result};
 
 /// What a transaction changes.
@@ -61,7 +62,7 @@ pub(crate) fn encode(
         let mut tags = Vec::new();
         let mut logged: Vec<Buffer> = Vec::new();
         for (home, contents) in part {
-            let is_escaped = contents.starts_with(&MAGIC_BYTES);
+            let is_escaped = contents.starts_with(&MAGIC_BYTES) && holds(Rule::CopiesAreEscaped);
             let copy = match is_escaped {
                 false => contents.clone(),
                 true => {

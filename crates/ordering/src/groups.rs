@@ -36,7 +36,7 @@
 use backstitch_patch::{Graph, PatchId};
 use thiserror::Error;
 
-use crate::planted::{Planted, planted};
+use crate::rules::{Rule, holds};
 
 /// A patchgroup. Ids are never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -243,7 +243,7 @@ impl Groups {
 
     /// Appends what a patch made under these groups must come after.
     pub fn heads(&self, graph: &Graph, engaged: &[GroupId], into: &mut Vec<PatchId>) {
-        if planted(Planted::HeadLeftOut) {
+        if !holds(Rule::GroupAfterEarlierGroups) {
             return;
         }
         for group in engaged.iter().filter_map(|id| self.get(*id).ok()) {
@@ -253,7 +253,7 @@ impl Groups {
 
     /// Notes a patch that was made under these groups.
     pub(crate) fn note(&mut self, graph: &Graph, engaged: &[GroupId], id: PatchId) {
-        if planted(Planted::MemberLeftOut) {
+        if !holds(Rule::LaterGroupsAfterMembers) {
             return;
         }
         for group in engaged {
@@ -265,6 +265,9 @@ impl Groups {
 
     /// As [`note`](Self::note), of times that moved along with something else.
     pub(crate) fn note_times(&mut self, graph: &Graph, engaged: &[GroupId], id: PatchId) {
+        if !holds(Rule::GroupSyncIncludesTimes) {
+            return;
+        }
         for group in engaged {
             if let Ok(group) = self.get_mut(*group) {
                 let Group {

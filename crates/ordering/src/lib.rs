@@ -21,7 +21,7 @@ mod below;
 mod groups;
 mod log;
 mod mechanism;
-pub mod planted;
+pub mod rules;
 mod volume;
 
 pub use groups::{GroupError, GroupId, Groups};

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use backstitch_store::{BlockClass, PatchId, Store};
 
 use crate::log::Log;
+use crate::rules::{Rule, holds};
 
 /// What an operation is about, for mechanisms that log operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,7 +215,9 @@ impl Mechanism for SyncMechanism {
     }
 
     fn end(&mut self, wait_for: &mut Vec<PatchId>) {
-        wait_for.append(&mut self.made);
+        if holds(Rule::SyncAnswersOnceStable) {
+            wait_for.append(&mut self.made);
+        }
     }
 
     fn crash_record(&self) -> Option<u32> {

@@ -353,6 +353,11 @@ impl Graph {
         self.index_of(id).is_some()
     }
 
+    /// Whether the patch is a part of another one that it was merged into.
+    pub fn was_merged(&self, id: PatchId) -> bool {
+        self.index_of(id).is_some_and(|index| index != id.index)
+    }
+
     /// Through how many blocks the longest chain of what the patch waits for leads, as far as that was known when it was stated; 0 where
     /// it is on stable storage or on its way. Counts to 254, and a transaction as nothing.
     pub fn depth(&self, id: PatchId) -> u8 {

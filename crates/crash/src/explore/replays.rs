@@ -6,6 +6,7 @@ use crate::classes::{self, State};
 use crate::closed;
 use crate::frontier::{Moment, Node, States};
 use crate::judge::{Question, Verdict};
+use backstitch_rules::watch;
 use fastrand::Rng as Random;
 
 impl Explorer<'_> {
@@ -37,7 +38,9 @@ impl Explorer<'_> {
         let (question, _) = question_of(&mut known.recovered, &known.shown, recovered, now)?;
         self.outcome.recovered.insert(recovered as u64);
         self.outcome.judged += 1;
+        let before = watch::set_remounted(true);
         let verdict = self.judge.judge(&result, &model.borrow(), question);
+        watch::set_remounted(before);
         let known = &mut *self.known;
         note(
             &mut known.recovered,

@@ -16,7 +16,7 @@ use crate::format::htree::{HASH_TEA, effective_version, max_indirect_levels};
 use crate::format::inode::FLAG_INDEX;
 use crate::index::{Room, corrupt_directory};
 use crate::layout::Ext;
-use crate::planted::{Planted, planted};
+use crate::rules::{Rule, holds};
 
 /// A directory that a name goes into, in one step.
 struct Target<'a> {
@@ -132,7 +132,7 @@ impl Ext {
         let parent = path.levels[path.levels.len() - 1];
         let extension = self.gather_index_block(v, target)?;
         let kept = leaf::cut(items);
-        let border = match planted(Planted::BorderOfWrongName) {
+        let border = match !holds(Rule::SplitAtBorder) {
             true => leaf::border(items, items.len() - 1),
             false => leaf::border(items, kept),
         };
@@ -145,7 +145,7 @@ impl Ext {
         let block = extension.run.start;
         let pointer = self.add_block(v, target, &extension, &high);
         self.rewrite(v, target.number, path.physical, &low);
-        if !planted(Planted::SplitWithoutEntry) {
+        if holds(Rule::SplitGetsEntry) {
             self.rewrite(v, target.number, parent.physical, index.bytes());
         }
         let mut moved = moves(&stay, &low_offsets, path.physical);
@@ -323,7 +323,9 @@ impl Ext {
                 if (name.directory, name.block) != (directory, from) {
                     continue;
                 }
-                if let Some((block, offset)) = moved.get(&name.offset) {
+                if let Some((block, offset)) = moved.get(&name.offset)
+                    && holds(Rule::MovedNamesAreFollowed)
+                {
                     name.offset = *offset;
                     if *block != from {
                         name.block = *block;
@@ -350,7 +352,7 @@ fn insert_entry(index: &mut IndexBlock, level: Level, hash: u32, block: u64) {
         debug_assert!(false, "an index block that was read is one");
         return;
     };
-    let at = match planted(Planted::EntryOutOfOrder) && list.len() > 1 {
+    let at = match !holds(Rule::IndexEntryInOrder) && list.len() > 1 {
         true => 1,
         false => level.at + 1,
     };

@@ -9,6 +9,7 @@ use crate::format::bitmap;
 use crate::format::xattr::{OFFSET_REFCOUNT, header};
 use crate::groups::{Run, push_run};
 use crate::layout::Ext;
+use crate::rules::{Rule, holds};
 
 /// How many attribute blocks one step looks at.
 const ATTRIBUTE_BLOCKS_PER_STEP: usize = 64;
@@ -100,7 +101,7 @@ impl Ext {
         if group >= self.sb.groups {
             // Blocks of what others are freeing are not marked, nor touched as long as nobody has begun.
             let gone = |inode: &u32| !matches!(r.kind(*inode), kind::HELD | kind::HELD_DIRECTORY);
-            if !r.leaving.iter().all(gone) {
+            if !r.leaving.iter().all(gone) && holds(Rule::ReclaimWaitsForFrees) {
                 return Ok(ReclaimStep::WaitForFrees);
             }
             r.phase = Phase::Free(0);

@@ -8,7 +8,7 @@ use super::{Phase, Reclaim, kind};
 use crate::format::inode::{FLAG_EXTENTS, FLAG_INLINE_DATA};
 use crate::format::{ROOT_INODE, bitmap, directory};
 use crate::layout::Ext;
-use crate::planted::{Planted, unless_all};
+use crate::rules::{Rule, wait_for_all};
 
 /// How many blocks of an inode table one step looks at.
 const TABLE_BLOCKS_PER_STEP: usize = 32;
@@ -109,7 +109,7 @@ impl Ext {
         self.want_inodes(v, part.iter().map(|(orphan, _)| *orphan))?;
         for (orphan, parent) in part {
             let after = r.deaths.remove(&orphan).unwrap_or_default();
-            let after = unless_all(Planted::ReclaimKillsParentFirst, &after);
+            let after = wait_for_all(Rule::ReclaimKillsChildrenFirst, &after);
             self.state(orphan).clearings.extend_from_slice(after);
             let death = self.kill(v, r, orphan, now)?;
             r.deaths.entry(parent).or_default().push(death);
@@ -160,11 +160,11 @@ impl Ext {
         }
         r.killed += dead.len() as u32;
         match dead.last() {
-            None => r.end_phase(v, Phase::Correct(1), Planted::ReclaimCorrectsEarly),
+            None => r.end_phase(v, Phase::Correct(1), Rule::ReclaimCorrectsAfterDeaths),
             // What they have is free once they are dead on the disk.
             Some(last) if r.killed >= KILLED_TOGETHER => {
                 r.killed = 0;
-                r.end_phase(v, Phase::Kill(last + 1), Planted::ReclaimCorrectsEarly);
+                r.end_phase(v, Phase::Kill(last + 1), Rule::ReclaimCorrectsAfterDeaths);
             }
             Some(last) => r.phase = Phase::Kill(last + 1),
         }

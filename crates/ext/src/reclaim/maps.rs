@@ -10,7 +10,7 @@ use crate::format::{Inode, RESIZE_INODE};
 use crate::groups::Run;
 use crate::layout::Ext;
 use crate::map::{Owner, entry_at};
-use crate::planted::{Planted, unless_all};
+use crate::rules::{Rule, wait_for_all};
 
 /// How many inodes one step looks at at most.
 const INODES_PER_STEP: usize = 256;
@@ -240,7 +240,7 @@ impl Ext {
         }));
         plan.freed.iter().for_each(|run| r.touch(*run));
         r.freed_blocks += plan.freed.iter().map(|run| run.len).sum::<u64>();
-        let after = unless_all(Planted::ReclaimFreesEarly, &after);
+        let after = wait_for_all(Rule::ReclaimFreesAfterUnmapping, &after);
         self.defer_blocks(v, plan.freed, after);
         Ok(())
     }

@@ -53,7 +53,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::format::{ROOT_INODE, bitmap};
 use crate::groups::Run;
 use crate::layout::Ext;
-use crate::planted::{Planted, planted};
+use crate::rules::{Rule, holds};
 use maps::Part;
 use names::Directory;
 
@@ -347,11 +347,11 @@ impl Reclaim {
         }
     }
 
-    /// A phase ends: what was changed is on the disk before the next one begins, unless the error is to be made.
-    fn end_phase(&mut self, v: &mut Volume<'_>, next: Phase, error: Planted) {
+    /// A phase ends: what was changed is on the disk before the next one begins, by a rule.
+    fn end_phase(&mut self, v: &mut Volume<'_>, next: Phase, rule: Rule) {
         self.phase = next;
         let changes = std::mem::take(&mut self.changes);
-        if !planted(error) {
+        if holds(rule) {
             self.barrier = v.empty(&changes);
         }
     }

@@ -12,7 +12,7 @@ use crate::format::replaced::{Place, name_to_keep};
 use crate::format::{Inode, ROOT_INODE};
 use crate::index::{Found, corrupt_directory};
 use crate::layout::Ext;
-use crate::planted::{Planted, planted, unless};
+use crate::rules::{Rule, holds, wait_for};
 
 /// The type code of directories.
 pub(super) const DIRECTORY: u8 = 2;
@@ -278,7 +278,7 @@ impl Ext {
         {
             // The name that `..` agrees with stays until `..` agrees with the one that is kept.
             let led = self.lead_dotdot(v, r, child, holder)?;
-            after.push(unless(Planted::ReclaimClearsBeforeDotDot, led));
+            after.push(wait_for(Rule::ReclaimClearsAfterDotDot, led));
         }
         for (_, name) in names.iter().enumerate().filter(|(n, _)| Some(*n) != kept) {
             self.clear_second_name(v, r, name, &after);
@@ -301,7 +301,7 @@ impl Ext {
             .iter()
             .map(|name| self.place_of(name.holder, &name.found))
             .collect();
-        let is_marked = |mark| r.marks.contains(&mark) && !planted(Planted::ReclaimIgnoresMarks);
+        let is_marked = |mark| r.marks.contains(&mark) && holds(Rule::ReclaimHeedsMarks);
         let kept = name_to_keep(child, generation, &places, is_marked);
         let kept = kept.and_then(|kept| places.iter().position(|place| *place == kept));
         Ok(kept.filter(|at| !r.is_inside(names[*at].holder, child)))
@@ -361,12 +361,19 @@ impl Ext {
     ) {
         let (holder, child) = (name.holder, name.found.inode);
         let mut after = after.to_vec();
-        after.extend(self.reach_of_directory(child).filter(|p| v.is_live(*p)));
+        let reach = self.reach_of_directory(child).filter(|p| v.is_live(*p));
+        after.extend(reach.map(|reach| wait_for(Rule::ReclaimClearsAfterReach, reach)));
         let cleared = self.clear_name(v, &name.found, &after);
         self.index_removed(holder, &name.name, &name.found);
-        self.note_removal(v, holder, &name.name, cleared);
-        self.note_departure(v, holder, cleared);
-        self.note_clearing(v, child, None, cleared);
+        if holds(Rule::ReclaimedNameIsRemoval) {
+            self.note_removal(v, holder, &name.name, cleared);
+        }
+        if holds(Rule::ReclaimedNameIsDeparture) {
+            self.note_departure(v, holder, cleared);
+        }
+        if holds(Rule::ReclaimedNameIsClearing) {
+            self.note_clearing(v, child, None, cleared);
+        }
         self.changed.push(Changed::Name {
             directory: InodeNumber(holder),
             name: name.name.clone(),
@@ -390,7 +397,7 @@ impl Ext {
                 Some(maps) => maps,
                 None => r.after_maps_and_names(),
             };
-            r.end_phase(v, next, Planted::ReclaimClearsBeforeParents);
+            r.end_phase(v, next, Rule::ReclaimOrphansAfterParents);
             return Ok(ReclaimStep::More);
         };
         // A directory made since then may have been removed again.
@@ -436,7 +443,7 @@ impl Ext {
         let is_orphan = |i: &u32| r.kind(*i) == DIRECTORY && !r.directories.contains_key(i);
         let Some(number) = (inode..=self.sb.inodes_count).find(is_orphan) else {
             r.orphans = children_first(&r.orphans);
-            r.end_phase(v, Phase::KillOrphans(0), Planted::ReclaimKillsEarly);
+            r.end_phase(v, Phase::KillOrphans(0), Rule::ReclaimKillsAfterClearings);
             return Ok(ReclaimStep::More);
         };
         let from = if number == inode { block } else { 0 };

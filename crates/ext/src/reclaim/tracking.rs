@@ -7,7 +7,7 @@ use super::{Reclaim, kind};
 use crate::format::{Inode, ROOT_INODE, bitmap};
 use crate::groups::Run;
 use crate::layout::Ext;
-use crate::planted::{Planted, planted};
+use crate::rules::{Rule, holds};
 
 impl Reclaim {
     /// Whether an inode is in use as a directory.
@@ -172,11 +172,9 @@ impl Reclaim {
 
 impl Ext {
     /// The reclaim that is to be told, where one is under way.
-    fn told(&mut self, error: Planted) -> Option<&mut Reclaim> {
-        if planted(error) {
-            return None;
-        }
-        self.reclaim.as_deref_mut()
+    fn told(&mut self, rule: Rule) -> Option<&mut Reclaim> {
+        // Nothing is told where there is nobody.
+        self.reclaim.as_deref_mut().filter(|_| holds(rule))
     }
 
     /// A name was added to a directory.
@@ -187,7 +185,7 @@ impl Ext {
         child: u32,
         is_directory: bool,
     ) {
-        let Some(r) = self.told(Planted::NameComesUntold) else {
+        let Some(r) = self.told(Rule::ReclaimToldOfNewName) else {
             return;
         };
         r.relink(child);
@@ -206,7 +204,7 @@ impl Ext {
         child: u32,
         is_directory: bool,
     ) {
-        let Some(r) = self.told(Planted::NameGoesUntold) else {
+        let Some(r) = self.told(Rule::ReclaimToldOfRemovedName) else {
             return;
         };
         r.relink(child);
@@ -217,21 +215,21 @@ impl Ext {
 
     /// A directory was made.
     pub(crate) fn track_new_directory(&mut self, directory: u32, parent: u32) {
-        if let Some(r) = self.reclaim.as_deref_mut() {
+        if let Some(r) = self.told(Rule::ReclaimToldOfNewDirectory) {
             r.directories.insert(directory, Directory::made_in(parent));
         }
     }
 
     /// A directory's `..` leads elsewhere.
     pub(crate) fn track_dotdot(&mut self, directory: u32, parent: u32) {
-        if let Some(r) = self.reclaim.as_deref_mut() {
+        if let Some(r) = self.told(Rule::ReclaimToldOfDotDot) {
             r.set_dotdot(directory, parent);
         }
     }
 
     /// An inode was made, and with it its attribute block (0 for none).
     pub(crate) fn track_new_inode(&mut self, inode: u32, is_directory: bool, attributes: u64) {
-        if let Some(r) = self.told(Planted::InodeMadeUntold) {
+        if let Some(r) = self.told(Rule::ReclaimToldOfNewInode) {
             let made = if is_directory {
                 kind::NEW_DIRECTORY
             } else {
@@ -245,14 +243,14 @@ impl Ext {
 
     /// An inode lost its last name, and will be freed by whoever took it.
     pub(crate) fn track_last_name(&mut self, inode: u32, is_directory: bool) {
-        if let Some(r) = self.told(Planted::LastNameUntold) {
+        if let Some(r) = self.told(Rule::ReclaimToldOfLastName) {
             r.hold(inode, is_directory);
         }
     }
 
     /// An inode was freed.
     pub(crate) fn track_inode_freed(&mut self, inode: u32) {
-        if let Some(r) = self.reclaim.as_deref_mut() {
+        if let Some(r) = self.told(Rule::ReclaimToldOfFreedInode) {
             r.set_kind(inode, kind::FREE);
             r.directories.remove(&inode);
             if let Some(names) = r.names.get_mut(inode as usize - 1) {
@@ -263,21 +261,21 @@ impl Ext {
 
     /// Blocks were allocated, unmapped or freed.
     pub(crate) fn track_blocks(&mut self, run: Run) {
-        if let Some(r) = self.told(Planted::BlocksUntold) {
+        if let Some(r) = self.told(Rule::ReclaimToldOfBlocks) {
             r.touch(run);
         }
     }
 
     /// An inode's map was changed.
     pub(crate) fn track_map(&mut self, inode: u32) {
-        if let Some(r) = self.reclaim.as_deref_mut() {
+        if let Some(r) = self.told(Rule::ReclaimToldOfMap) {
             r.is_disturbed |= r.in_parts == Some(inode);
         }
     }
 
     /// An inode has another attribute block (0 for none). The old one still counts the reference.
     pub(crate) fn track_attributes(&mut self, inode: u32, old: u64, new: u64) {
-        let Some(r) = self.told(Planted::AttributesUntold) else {
+        let Some(r) = self.told(Rule::ReclaimToldOfAttributes) else {
             return;
         };
         if r.has_freed() {
@@ -300,7 +298,7 @@ impl Ext {
 
     /// An attribute block counts one reference less: one that `inode` gave up with itself, or one that was given up before.
     pub(crate) fn track_reference_dropped(&mut self, block: u64, inode: Option<u32>) {
-        let Some(r) = self.reclaim.as_deref_mut() else {
+        let Some(r) = self.told(Rule::ReclaimToldOfReference) else {
             return;
         };
         if r.has_freed() {
@@ -317,7 +315,7 @@ impl Ext {
 
     /// An attribute block was freed.
     pub(crate) fn track_attribute_block_freed(&mut self, block: u64) {
-        if let Some(r) = self.reclaim.as_deref_mut() {
+        if let Some(r) = self.told(Rule::ReclaimToldOfFreedAttributes) {
             r.attribute_blocks.remove(&block);
         }
     }
@@ -328,7 +326,7 @@ impl Ext {
             Some(r)
                 if !r.is_settled
                     && r.kind(directory) != kind::NEW_DIRECTORY
-                    && !planted(Planted::NamesUnsettled) =>
+                    && holds(Rule::DirectoriesWaitForNames) =>
             {
                 r.names_come_first();
                 Err(Error::WaitForNames)
@@ -344,7 +342,7 @@ impl Ext {
             Some(r)
                 if inode.links > 2
                     && r.kind(directory) != kind::NEW_DIRECTORY
-                    && !planted(Planted::OrphansParentRemoved) =>
+                    && holds(Rule::ParentsWaitForReclaim) =>
             {
                 Err(Error::WaitForReclaim)
             }

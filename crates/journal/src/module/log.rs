@@ -11,7 +11,7 @@ use backstitch_store::{PatchKind, Store};
 use super::{Closed, JournalMechanism, Logged, Running, Stage, superblock_block};
 use crate::format::features::INCOMPAT_ASYNC_COMMIT;
 use crate::format::{ChecksumKind, Sequence, revoke};
-use crate::planted::{Planted, planted};
+use crate::rules::{Rule, holds, wait_for};
 use crate::transaction;
 
 /// A scope may change so many blocks, or a part of the log where that is small.
@@ -38,7 +38,8 @@ impl JournalMechanism {
 
     /// One block always stays unused, so that a full log does not look like an empty one.
     fn free(&self) -> u32 {
-        (self.superblock.log_blocks() - 1).saturating_sub(self.used)
+        let unused = u32::from(holds(Rule::OneBlockStaysUnused));
+        (self.superblock.log_blocks() - unused).saturating_sub(self.used)
     }
 
     pub(super) fn sequence(&self, number: u64) -> Sequence {
@@ -63,6 +64,7 @@ impl JournalMechanism {
     fn revoke_blocks_awaited(&self, revokes: usize) -> usize {
         match revoke::fits_sector(self.superblock.features, revokes) {
             true => 0,
+            false if !holds(Rule::CommitAfterRevokeBlocks) => 0,
             false => transaction::revoke_blocks(&self.superblock, revokes),
         }
     }
@@ -79,12 +81,12 @@ impl JournalMechanism {
     ) -> Option<PatchId> {
         let mut after = Vec::with_capacity(self.running.contents.len());
         let mut beside = Vec::new();
-        if !planted(Planted::CommitBeforeContents) {
+        if holds(Rule::CommitAfterContents) {
             after.extend(self.running.contents.iter().map(|c| c.1));
             after.sort_unstable();
             after.dedup();
         }
-        after.push(self.last);
+        after.push(wait_for(Rule::CommitAfterEarlierCommit, self.last));
         after.extend_from_slice(&self.running.after);
         let (commit, rest) = log.split_last()?;
         let at = |index: usize| {
@@ -106,14 +108,14 @@ impl JournalMechanism {
             let id = store.patch_in_run(volume, at(index), class, change, &[], run, now);
             if run != id {
                 run = id;
-                if goes_beside || !planted(Planted::CommitBeforeCopies) {
+                if goes_beside || holds(Rule::CommitAfterCopies) {
                     parts.push(id);
                 }
             }
         }
         let place = at(rest.len());
         let commit = store.initialise(volume, place, BlockClass::Journal, commit, &after, now);
-        if beside.is_empty() || planted(Planted::CommitStandsForCopies) {
+        if beside.is_empty() || !holds(Rule::CommitStandsWithCopies) {
             return Some(commit);
         }
         beside.push(commit);
@@ -170,7 +172,7 @@ impl Log for JournalMechanism {
     }
 
     fn come_after(&mut self, store: &mut Store, patches: &[PatchId]) -> bool {
-        if self.stage == Stage::Past || planted(Planted::OtherVolumesForgotten) {
+        if self.stage == Stage::Past || !holds(Rule::CommitAfterOtherVolumes) {
             return true;
         }
         let mut left: Vec<PatchId> = patches.to_vec();
@@ -190,7 +192,7 @@ impl Log for JournalMechanism {
                     debug_assert!(!store.graph().is_held(id), "the hold of another log");
                     taken_apart += 1;
                     let of = store.graph().dependencies(id);
-                    if !planted(Planted::PartsForgotten) {
+                    if holds(Rule::PartsOfGroupsCount) {
                         left.extend(of.into_iter().map(|d| d.0));
                     }
                 }
@@ -235,7 +237,7 @@ impl Log for JournalMechanism {
         // What went through the log waits for the hold.
         contents
             .retain(|(block, id)| !self.running.has_logged(*block) && store.graph().is_live(*id));
-        if planted(Planted::ReusedContentsForgotten) {
+        if !holds(Rule::CommitAfterReusedContents) {
             contents.retain(|(block, _)| !self.running.freed.contains(block));
         }
         self.running.contents = contents;

@@ -60,7 +60,7 @@ use crate::JournalMap;
 use crate::format::features::INCOMPAT_REVOKE;
 use crate::format::superblock::SUPERBLOCK_BYTES;
 use crate::format::{Features, Superblock};
-use crate::planted::{Planted, planted};
+use crate::rules::{Rule, holds, wait_for};
 
 /// Where a mechanism's journal is.
 #[derive(Clone, Debug)]
@@ -238,6 +238,7 @@ impl JournalMechanism {
         let Running { hold, after, .. } = &mut self.running;
         let last = self.last;
         *hold.get_or_insert_with(|| {
+            let last = wait_for(Rule::HoldAfterEarlierHold, last);
             let before: Vec<PatchId> = after.iter().copied().chain([last]).collect();
             store.graph_mut().create_transaction(&before)
         })
@@ -289,9 +290,9 @@ impl JournalMechanism {
         let is_early = spec.is_hidden && self.mode == JournalMode::Ordered;
         spec.class != BlockClass::Data
             || self.mode == JournalMode::Full
-            || (spec.is_grouped && !is_early && !planted(Planted::GroupsPastJournal))
-            || self.is_logged(spec.block)
-            || dependencies.iter().any(on_running)
+            || (spec.is_grouped && !is_early && holds(Rule::GroupsThroughLog))
+            || (self.is_logged(spec.block) && holds(Rule::LoggedContentsThroughLog))
+            || (dependencies.iter().any(on_running) && holds(Rule::OrderedContentsThroughLog))
     }
 }
 
@@ -310,11 +311,11 @@ impl Mechanism for JournalMechanism {
         if self.takes {
             self.part_from_runs(store, spec.block);
             let hold = self.hold(store);
-            if !planted(Planted::NoHold) {
+            if holds(Rule::OriginalsAfterCommit) {
                 dependencies.push(hold);
             }
         } else if let Some((_, hold)) = self.freed.get(&spec.block) {
-            dependencies.push(*hold);
+            dependencies.push(wait_for(Rule::ReuseAfterFreeing, *hold));
         }
     }
 
@@ -338,7 +339,10 @@ impl Mechanism for JournalMechanism {
             (Stage::Through, Some(hold)) if self.takes => {
                 self.running.newest = Some(id);
                 self.running.blocks.insert(spec.block, id);
-                self.running.revokes.remove(&spec.block);
+                if self.running.revokes.contains(&spec.block) && holds(Rule::LoggingTakesRevokeBack)
+                {
+                    self.running.revokes.remove(&spec.block);
+                }
                 self.running.expected.remove(&spec.block);
                 if self.mode == JournalMode::Writeback {
                     self.known_by
@@ -362,18 +366,18 @@ impl Mechanism for JournalMechanism {
         if self.stage == Stage::Past {
             return true;
         }
-        if self.running.blocks.remove(&block).is_some() {
+        if self.running.blocks.remove(&block).is_some() && holds(Rule::FreedCountAsLogged) {
             self.running.freed_logged.insert(block);
         }
         self.running.freed.push(block);
         if let Some(logged) = self.logged.get_mut(&block) {
             logged.freed_by = Some(self.number);
-            if !planted(Planted::NoRevokes) {
+            if holds(Rule::FreedAreRevoked) {
                 self.running.revokes.insert(block);
             }
         }
         // A transaction that is closed and not committed shows the block to whoever replays no further: its contents must be there.
-        !self.awaited.contains_key(&block) || planted(Planted::AwaitedContentsDropped)
+        !self.awaited.contains_key(&block) || !holds(Rule::AwaitedContentsAreKept)
     }
 
     fn watch(&mut self, token: u64) -> bool {

@@ -15,7 +15,7 @@ use backstitch_ordering::{JournalMode, PatchId};
 use backstitch_store::Store;
 
 use super::JournalMechanism;
-use crate::planted::{Planted, planted};
+use crate::rules::{Rule, holds};
 
 impl JournalMechanism {
     /// The run for a change that goes through the log.
@@ -52,7 +52,7 @@ impl JournalMechanism {
     /// commit record waits for all of the run, and so does whoever waits for that.
     pub(super) fn note_run(&mut self, id: PatchId) {
         let mut uncommitted = self.log.iter().skip(self.committed);
-        if !uncommitted.any(|t| t.runs.contains(&id)) {
+        if !uncommitted.any(|t| t.runs.contains(&id)) || !holds(Rule::RunsBelongToOneTransaction) {
             self.running.runs.insert(id);
         }
     }
@@ -66,8 +66,12 @@ impl JournalMechanism {
             return;
         };
         if self.running.runs.contains(&run) {
-            self.part_contents(store, run);
-        } else if self.logged.get(&block).is_some_and(|l| l.original == run) {
+            if holds(Rule::RunsArePartedForLog) {
+                self.part_contents(store, run);
+            }
+        } else if self.logged.get(&block).is_some_and(|l| l.original == run)
+            && holds(Rule::OriginalsArePartedFromRuns)
+        {
             self.part_original(store, block, run);
         }
     }
@@ -95,7 +99,7 @@ impl JournalMechanism {
     fn part_original(&mut self, store: &mut Store, block: u64, run: PatchId) {
         if let Some(own) = store.leave_run(self.volume, block) {
             if let Some(logged) = self.logged.get_mut(&block)
-                && !planted(Planted::PartOfOriginalsForgotten)
+                && holds(Rule::PartOfOriginalsIsNoted)
             {
                 logged.original = own;
             }

@@ -7,13 +7,13 @@ use backstitch_store::Store;
 use rustc_hash::FxHashSet;
 
 use super::{JournalMechanism, superblock_block};
-use crate::planted::{Planted, planted};
+use crate::rules::{Rule, holds};
 
 impl JournalMechanism {
     /// Brings up to date what is committed, what is at home, and what is behind the tail.
     pub(super) fn look_at_home(&mut self, store: &Store) {
         while let Some(next) = self.log.get(self.committed)
-            && !store.graph().is_live(next.hold)
+            && !(store.graph().is_live(next.hold) && holds(Rule::AtHomeOnlyIfCommitted))
         {
             let number = next.number;
             let committed = &mut self.log[self.committed];
@@ -31,7 +31,7 @@ impl JournalMechanism {
             self.committed += 1;
         }
         if let Some((id, past)) = self.tail
-            && !store.graph().is_live(id)
+            && !(store.graph().is_live(id) && holds(Rule::SpaceIsFreeOnceTailMoved))
         {
             self.tail = None;
             self.drop_behind_tail(past);
@@ -79,14 +79,14 @@ impl JournalMechanism {
         let Some(logged) = self.logged.get(&block) else {
             return true;
         };
-        if planted(Planted::TailBeforeOriginals) {
+        if !holds(Rule::TailAfterOriginals) {
             return true;
         }
         if logged.number > number {
-            return self.is_committed(logged.number);
+            return self.is_committed(logged.number) || !holds(Rule::TailAfterLaterCommit);
         }
         match logged.freed_by {
-            Some(by) => self.is_committed(by),
+            Some(by) => self.is_committed(by) || !holds(Rule::TailAfterFreeingCommit),
             None => !store.graph().is_live(logged.original),
         }
     }

@@ -28,6 +28,7 @@ use serde::Serialize;
 
 use crate::format::superblock::{RawSuperblock, SUPERBLOCK_BYTES};
 use crate::format::{BlockKind, ChecksumKind, Header, Sequence, Superblock, unescape};
+use crate::rules::{Rule, holds};
 use crate::{Error, JournalDevice, Result};
 
 pub use revoked::Revoked;
@@ -174,7 +175,10 @@ impl<'d> Journal<'d> {
         let bytes = Buffer::from(&self.superblock.encode()[..]);
         let position = self.device.map().superblock();
         self.device.write(&[(position, bytes)])?;
-        self.device.flush()
+        match holds(Rule::TailIsFlushed) {
+            true => self.device.flush(),
+            false => Ok(()),
+        }
     }
 
     /// Looks at the log, and changes nothing: what a recovery would replay.
@@ -278,6 +282,9 @@ impl<'d> Journal<'d> {
             match checked {
                 Ok(()) => {
                     let place = (copy.position, copy.is_escaped);
+                    if chosen.copies.contains_key(&copy.home) && !holds(Rule::NewestCopyComesHome) {
+                        continue;
+                    }
                     chosen.copies.insert(copy.home, place);
                 }
                 Err(Error::Corrupt { .. }) if damage == Damage::Skip => chosen.skipped += 1,
@@ -293,7 +300,7 @@ impl<'d> Journal<'d> {
         let checksums = self.superblock.checksums();
         if checksums.are_per_block() {
             let found = checksums.of_copy(copy.sequence, &self.read(copy.position)?);
-            if found != copy.checksum {
+            if found != copy.checksum && holds(Rule::CopyChecksumIsChecked) {
                 return Err(wrong_checksum(copy, found, checksums.kind));
             }
         } else if self.device.map().block(copy.position).is_none() {
@@ -325,7 +332,7 @@ impl<'d> Journal<'d> {
         let mut waiting = 0;
         for (block, (position, is_escaped)) in copies {
             let mut bytes = self.read(*position)?;
-            if *is_escaped {
+            if *is_escaped && holds(Rule::CopiesAreUnescaped) {
                 unescape(&mut bytes);
             }
             let offset_bytes = block * block_bytes;
@@ -348,7 +355,10 @@ impl<'d> Journal<'d> {
         if !batch.is_empty() {
             home.device.submit(&batch)?;
         }
-        Ok(home.device.flush()?)
+        if holds(Rule::HomeIsFlushedBeforeTail) {
+            home.device.flush()?;
+        }
+        Ok(())
     }
 }
 

@@ -4,6 +4,7 @@ use rustc_hash::FxHashMap;
 
 use super::{Journal, Scan};
 use crate::format::{Sequence, revoke};
+use crate::rules::{Rule, holds};
 use crate::{Error, Result};
 
 /// For each revoked block the last transaction that revoked it.
@@ -35,7 +36,7 @@ impl Revoked {
 
     fn add(&mut self, block: u64, sequence: Sequence) {
         let known = self.by_block.entry(block).or_insert(sequence);
-        if sequence.is_after(*known) {
+        if sequence.is_after(*known) && holds(Rule::LastRevocationCounts) {
             *known = sequence;
         }
     }
@@ -43,7 +44,10 @@ impl Revoked {
     /// Whether a copy of this block in this transaction must not come home: the block was revoked then or later.
     pub fn covers(&self, block: u64, sequence: Sequence) -> bool {
         let revoked = self.by_block.get(&block);
-        revoked.is_some_and(|revoked| !sequence.is_after(*revoked))
+        revoked.is_some_and(|revoked| {
+            holds(Rule::RevokesAreHeeded)
+                && !(sequence.is_after(*revoked) && holds(Rule::RevokesCountForOlderCopies))
+        })
     }
 
     /// How many blocks are revoked.

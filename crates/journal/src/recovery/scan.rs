@@ -7,6 +7,7 @@ use crate::format::checksum::crc32;
 use crate::format::commit::Commit;
 use crate::format::features::INCOMPAT_FAST_COMMIT;
 use crate::format::{BlockKind, ChecksumKind, Header, Sequence};
+use crate::rules::{Rule, holds};
 use crate::{Error, Result};
 
 /// The record that a log of fast commits begins with, its length behind it; little-endian.
@@ -107,7 +108,9 @@ pub(super) fn scan(journal: &Journal<'_>, home_blocks: u64, damage: Damage) -> R
         scanner.refuse_fast_commits()?;
     }
     let mut scan = scanner.scan;
-    scan.copies.truncate(scanner.complete.0);
+    if holds(Rule::OnlyCommittedIsReplayed) {
+        scan.copies.truncate(scanner.complete.0);
+    }
     scan.revokes.truncate(scanner.complete.1);
     Ok(scan)
 }
@@ -148,11 +151,14 @@ impl Scanner<'_, '_> {
 
     /// Looks at one record. Says whether there may be another one behind it.
     fn record(&mut self) -> Result<bool> {
-        if self.walked >= u64::from(self.journal.superblock().log_blocks()) {
+        if self.walked >= u64::from(self.journal.superblock().log_blocks())
+            && holds(Rule::LogEndsOnceAround)
+        {
             return self.end(Ending::Commit);
         }
         let block = self.journal.read(self.position)?;
-        let header = Header::parse(&block).filter(|header| header.sequence == self.scan.end);
+        let header = Header::parse(&block)
+            .filter(|header| header.sequence == self.scan.end || !holds(Rule::SequenceIsChecked));
         let Some(kind) = header.and_then(|header| header.kind()) else {
             return self.end(Ending::Commit);
         };
@@ -220,7 +226,7 @@ impl Scanner<'_, '_> {
             ChecksumKind::Transaction => commit.fits(self.transaction_checksum),
             _ => checksums.commit_holds(block),
         };
-        if !is_whole {
+        if !is_whole && holds(Rule::CommitChecksumIsChecked) {
             let is_stale = commit.seconds < self.last_seconds;
             return self.end(if is_stale {
                 Ending::Commit

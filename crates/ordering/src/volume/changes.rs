@@ -4,7 +4,7 @@ use backstitch_store::{BlockClass, Change, PatchId, Standing};
 
 use super::Volume;
 use crate::mechanism::PatchSpec;
-use crate::planted::{Planted, planted};
+use crate::rules::{self, Rule, holds};
 
 impl Volume<'_> {
     /// Writes bytes into a block in memory.
@@ -126,9 +126,14 @@ impl Volume<'_> {
     /// A patch was made: what the layout is to know it by.
     fn created(&mut self, spec: &PatchSpec, id: PatchId) -> PatchId {
         self.store.give_scratch(std::mem::take(&mut self.scratch));
+        if !self.stated_by.is_empty() {
+            rules::note_stated(&std::mem::take(&mut self.stated_by), id);
+        }
         let id = match self.store.shown_by(self.id, spec.block) {
             // Nobody finds it on the disk before the place is known there.
-            Some(shown_by) if self.mechanism.keeps_order() && !planted(Planted::PlaceLeftOut) => {
+            Some(shown_by)
+                if self.mechanism.keeps_order() && holds(Rule::ContentsCountOncePlaced) =>
+            {
                 self.store
                     .graph_mut()
                     .create_empty(&[id, shown_by], None, false)
@@ -211,7 +216,7 @@ impl Volume<'_> {
     /// Works out what a patch is to come after; `shows` says whether a reader of the disk could see it.
     fn state_dependencies(&mut self, spec: PatchSpec, shows: bool, after: &[PatchId]) -> PatchSpec {
         let is_atomic = self.mechanism.scopes_are_atomic();
-        let is_hidden = self.is_hidden || !shows || planted(Planted::EverythingHidden);
+        let is_hidden = self.is_hidden || !shows || !holds(Rule::OnlyHiddenIsUngrouped);
         // What makes hidden patches show comes after them only where the layout's order is kept.
         let counts = !is_hidden || is_atomic || !self.mechanism.keeps_order();
         let spec = PatchSpec {
@@ -220,8 +225,13 @@ impl Volume<'_> {
             ..spec
         };
         self.scratch = self.store.take_scratch();
-        if self.tag == 0 || !planted(Planted::OrderLeftBehind) {
+        if self.tag == 0 || holds(Rule::UpperVolumesKeepOrder) {
             self.scratch.extend_from_slice(after);
+        }
+        if backstitch_rules::are_watched() {
+            // Inside a transaction the layout's order matters for contents only.
+            let matters = !is_atomic || spec.class == BlockClass::Data;
+            self.stated_by = rules::heed(self.store.graph(), &mut self.scratch, matters);
         }
         self.mechanism
             .transform(self.store, &spec, &mut self.scratch);
@@ -249,7 +259,8 @@ impl Volume<'_> {
     /// otherwise.
     pub fn discard(&mut self, block: u64) {
         // A block whose place is new must be there before it shows: to whoever looks at the file outside it is no free block.
-        if self.mechanism.forget(block) && self.store.shown_by(self.id, block).is_none() {
+        let is_new = self.store.shown_by(self.id, block).is_some();
+        if self.mechanism.forget(block) && !(is_new && holds(Rule::NewPlaceIsNotForgotten)) {
             self.store.discard(self.id, block);
         }
     }
@@ -258,7 +269,9 @@ impl Volume<'_> {
     /// (see `Graph::supersede`). Nothing happens where that cannot be, or where the block is something else.
     pub fn supersede(&mut self, block: u64, by: PatchId) {
         let is_new = self.store.shown_by(self.id, block).is_some();
-        if self.mechanism.keeps_order() && !self.mechanism.scopes_are_atomic() && !is_new {
+        let is_soft =
+            self.mechanism.keeps_order() && !self.mechanism.scopes_are_atomic() && !is_new;
+        if is_soft || !holds(Rule::SupersedeOnlyBySoftOrder) {
             let class = BlockClass::Directory;
             self.store.supersede(self.id, block, class, by);
         }

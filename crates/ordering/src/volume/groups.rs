@@ -5,7 +5,7 @@ use backstitch_store::{BlockClass, Change, PatchId};
 use super::{NewObject, Volume};
 use crate::groups::{GroupId, Groups};
 use crate::mechanism::PatchSpec;
-use crate::planted::{Planted, planted};
+use crate::rules::{Rule, holds};
 
 impl<'a> Volume<'a> {
     /// Where the step changes something under patchgroups, and its volume has a log: has the running transaction come after what the
@@ -141,14 +141,14 @@ impl<'a> Volume<'a> {
         let mut heads = Vec::new();
         groups.heads(graph, engaged, &mut heads);
         let comes_after = |name: &PatchId| heads.iter().all(|h| graph.waits_directly(*name, *h));
-        let are_after = new.names.iter().all(comes_after) || planted(Planted::NewObjectEarly);
+        let are_after = new.names.iter().all(comes_after) || !holds(Rule::NewObjectAfterGroups);
         graph.is_pending(new.made) && !new.names.is_empty() && are_after
     }
 
     /// Without these, what the step has changed cannot be found: its patchgroups are not on stable storage before they are.
     pub fn reached_by(&mut self, of: &[PatchId]) {
         if let Some((groups, engaged)) = &mut self.groups
-            && !planted(Planted::ReachLeftOut)
+            && holds(Rule::LaterGroupsAfterReach)
         {
             let graph = self.store.graph();
             of.iter().for_each(|id| groups.note(graph, engaged, *id));

@@ -13,6 +13,7 @@ use backstitch_store::{PatchId, Store, VolumeId};
 
 use crate::groups::{GroupId, Groups};
 use crate::mechanism::{Mechanism, Operation};
+use crate::rules;
 
 /// An object that is not on the disk yet.
 #[derive(Clone, Debug)]
@@ -40,6 +41,8 @@ pub struct Volume<'a> {
     tag: u8,
     /// What the mechanisms of volumes on this one want on stable storage before the caller is answered.
     wanted_above: Vec<PatchId>,
+    /// Where rules are watched: those by which the change under way comes after something.
+    stated_by: Vec<backstitch_rules::Id>,
 }
 
 /// Where the tag is in a token.
@@ -64,6 +67,7 @@ impl<'a> Volume<'a> {
             operation: None,
             tag: 0,
             wanted_above: Vec::new(),
+            stated_by: Vec::new(),
         }
     }
 
@@ -90,6 +94,7 @@ impl<'a> Volume<'a> {
             operation: self.operation,
             tag,
             wanted_above: Vec::new(),
+            stated_by: Vec::new(),
         }
     }
 
@@ -128,6 +133,9 @@ impl<'a> Volume<'a> {
 
     /// Closes the scope; appends what must be on stable storage before the caller may be answered.
     pub fn end(&mut self, wait_for: &mut Vec<PatchId>) {
+        if backstitch_rules::are_watched() {
+            rules::heed(self.store.graph(), wait_for, true);
+        }
         self.mechanism.end(wait_for);
         wait_for.append(&mut self.wanted_above);
     }
@@ -161,6 +169,8 @@ impl<'a> Volume<'a> {
 
     /// An empty patch for a set of patches; dead at once where the mechanism keeps no order.
     pub fn empty(&mut self, of: &[PatchId]) -> PatchId {
+        let heeded = self.heeded(of, !self.scopes_are_atomic());
+        let of = heeded.as_deref().unwrap_or(of);
         if self.mechanism.keeps_order() {
             self.store.graph_mut().create_empty(of, None, false)
         } else {
@@ -171,6 +181,8 @@ impl<'a> Volume<'a> {
     /// Asks for `token` (of less than 56 bits) to be reported once all of `of` are on stable storage (at once where the mechanism keeps
     /// no order, and where scopes are atomic when their transaction ends).
     pub fn watch(&mut self, of: &[PatchId], token: u64) {
+        let heeded = self.heeded(of, true);
+        let of = heeded.as_deref().unwrap_or(of);
         if self.mechanism.watch(token) {
             return;
         }
@@ -190,6 +202,21 @@ impl<'a> Volume<'a> {
         let watched = self.store.graph_mut().watch(on, token)?;
         // Another volume's token is reported to that.
         self.untagged(watched)
+    }
+
+    /// Where rules are watched: what is left of what is to be waited for.
+    fn heeded(&self, of: &[PatchId], matters: bool) -> Option<Vec<PatchId>> {
+        backstitch_rules::are_watched().then(|| {
+            let mut of = of.to_vec();
+            rules::heed(self.store.graph(), &mut of, matters);
+            of
+        })
+    }
+
+    /// As [`is_live`](Self::is_live), where a rule is about just that.
+    #[inline(always)]
+    pub fn is_live_by(&self, rule: impl Into<backstitch_rules::Id>, id: PatchId) -> bool {
+        rules::is_live_by(self.store.graph(), rule, id)
     }
 
     fn tagged(&self, token: u64) -> u64 {

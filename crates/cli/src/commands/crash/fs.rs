@@ -7,7 +7,7 @@ use crate::{show, size};
 use backstitch_crash::report::Report;
 use backstitch_crash::{
     Campaign, Foreign, Fork, ImageOptions, Observer, Operation, ReplayError, Replayed, Results,
-    Schedule, Workload, ace, generate, parse_script,
+    Schedule, Workload, ace, generate, parse_script, scripts,
 };
 use backstitch_journal::format::Features as JournalFeatures;
 use backstitch_vfs::{Optimisations, Ordering};
@@ -33,6 +33,7 @@ const SIZES: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;
   seq:1, seq:2     one and two operations on a small tree, each with fsync, fdatasync, sync or nothing
   random:N         N random ones of up to fifteen operations
   flushed:N        N of programs that fsync most of what they create and append
+  scripts          sequences written for one rule of the file system each
   FILE             ACE's files (lines of '## NAME' between workloads), or a script as --script takes it, or a recorded trace
 More than one may be given, with commas. Those of two operations come in an order that depends on the seed.
 
@@ -57,7 +58,7 @@ pub(crate) struct Args {
         long,
         value_name = "WORKLOAD,…",
         value_delimiter = ',',
-        default_value = "ace:1"
+        default_value = "scripts,ace:1"
     )]
     workload: Vec<String>,
     /// Operations to run, separated by semicolons
@@ -125,6 +126,9 @@ pub(crate) struct Args {
     /// Look only at this state of the script, named as in a failure's report
     #[arg(long, value_name = "STATE", requires = "script")]
     replay: Option<String>,
+    /// Count which rules of the file system the workloads come by
+    #[arg(long)]
+    rules: bool,
     #[command(flatten)]
     output: Output,
 }
@@ -164,37 +168,44 @@ fn workloads(args: &Args) -> Result<Vec<Workload>> {
     if let Some(text) = &args.script {
         return Ok(vec![scripted("script", text)?]);
     }
+    named(WHAT, &args.workload, args.seed)
+}
+
+/// The workloads of these names.
+pub(super) fn named(command: &str, names: &[String], seed: u64) -> Result<Vec<Workload>> {
     let mut all = Vec::new();
-    for name in &args.workload {
+    for name in names {
         let mut some = match name.split_once(':') {
             Some(("ace", length @ ("1" | "2"))) => generate::ace(1 + usize::from(length == "2")),
             Some(("seq", length @ ("1" | "2"))) => {
                 generate::sequences(1 + usize::from(length == "2"))
             }
             Some((kind @ ("random" | "flushed"), count)) => {
-                let count: u32 = count.parse().map_err(|_| unknown(name))?;
+                let count: u32 = count.parse().map_err(|_| unknown(command, name))?;
                 let generate = match kind {
                     "random" => generate::random,
                     _ => generate::flushed,
                 };
-                generate(count.min(MOST_RANDOM) as usize, args.seed)
+                generate(count.min(MOST_RANDOM) as usize, seed)
             }
-            Some(("ace" | "seq", _)) => return Err(unknown(name)),
-            _ if name.is_empty() => return Err(unknown(name)),
+            Some(("ace" | "seq", _)) => return Err(unknown(command, name)),
+            _ if name.is_empty() => return Err(unknown(command, name)),
+            _ if name == "scripts" => scripts::workloads(),
             _ => from_file(Path::new(name))?,
         };
         if name.ends_with(":2") {
-            generate::shuffle(&mut some, args.seed);
+            generate::shuffle(&mut some, seed);
         }
         all.append(&mut some);
     }
     Ok(all)
 }
 
-fn unknown(name: &str) -> Error {
-    let known = "ace:1, ace:2, seq:1, seq:2, random:N, flushed:N (N up to 100000) or a file";
+fn unknown(command: &str, name: &str) -> Error {
+    let known =
+        "ace:1, ace:2, seq:1, seq:2, random:N, flushed:N (N up to 100000), scripts or a file";
     Error::usage(
-        WHAT,
+        command,
         format!("there is no workload '{name}': it is {known}"),
     )
 }
@@ -211,8 +222,9 @@ fn scripted(name: &str, text: &str) -> Result<Workload> {
 
 fn from_file(path: &Path) -> Result<Vec<Workload>> {
     let text = std::fs::read_to_string(path).map_err(|error| {
-        Error::at_path(WHAT, path, host(&error))
-            .hint("a workload is ace:1, ace:2, seq:1, seq:2, random:N, flushed:N or a file")
+        Error::at_path(WHAT, path, host(&error)).hint(
+            "a workload is ace:1, ace:2, seq:1, seq:2, random:N, flushed:N, scripts or a file",
+        )
     })?;
     if !text.lines().any(|line| line.starts_with("## ")) {
         return Ok(vec![scripted(&path.to_string_lossy(), &text)?]);
@@ -285,10 +297,17 @@ fn atomic(args: &Args) -> AtomicUnit {
 /// Shows how far the exploration is, beside what others see.
 struct Progress<'a> {
     bar: ProgressBar,
+    counts_rules: bool,
     foreign: &'a Foreign,
 }
 
 impl Observer for Progress<'_> {
+    fn thread_starts(&self) {
+        if self.counts_rules {
+            backstitch_rules::watch::record(true);
+        }
+    }
+
     fn state(&self, state: &backstitch_crash::Fork, fingerprint: u128) -> Option<String> {
         self.foreign.state(state, fingerprint)
     }
@@ -308,6 +327,7 @@ fn explore(args: &Args, campaign: &Campaign) -> Result<Report> {
     let foreign = Foreign::new(args.e2fsck, args.kernel).map_err(|error| failed(&error))?;
     let progress = Progress {
         bar: progress_bar("runs, {msg}"),
+        counts_rules: args.rules,
         foreign: &foreign,
     };
     let started = Instant::now();
@@ -456,6 +476,14 @@ fn joined(mut reports: Vec<Report>) -> Report {
         whole.states_per_second = match (whole.states_per_second, report.states_per_second) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
+        };
+        whole.rules = match (whole.rules, report.rules) {
+            (Some(mut all), Some(more)) => {
+                more.into_iter()
+                    .for_each(|(rule, counts)| all.entry(rule).or_default().add(&counts));
+                Some(all)
+            }
+            (all, more) => all.or(more),
         };
         for (what, count) in report.coverage {
             *whole.coverage.entry(what).or_default() += count;

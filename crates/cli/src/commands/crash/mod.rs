@@ -1,5 +1,6 @@
 //! `backstitch crash`: what a crash can leave.
 
+mod ablate;
 mod app;
 mod device;
 mod fs;
@@ -15,6 +16,7 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   backstitch crash fs --workload ace:1,random:100
+  backstitch crash ablate --site name-after-inode
   backstitch crash app --run ./program --check ./check
   backstitch crash record --base before.img --log writes.log disk.img /run/rec
   backstitch crash device --base before.img --log writes.log --check ./check
@@ -29,6 +31,7 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 enum What {
     Fs(fs::Args),
+    Ablate(ablate::Args),
     App(app::Args),
     Device(device::Args),
     Record(record::Args),
@@ -37,6 +40,7 @@ enum What {
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     match &args.what {
         What::Fs(args) => fs::run(args),
+        What::Ablate(args) => ablate::run(args),
         What::App(args) => app::run(args),
         What::Device(args) => device::run(args),
         What::Record(args) => record::run(args),

@@ -3,7 +3,7 @@
 use crate::error::{Error, FAILED, Result, host};
 use crate::foreign;
 use crate::show;
-use backstitch_crash::report::{Block, BlockState, Failure, Kind, Report};
+use backstitch_crash::report::{Block, BlockState, Failure, Kind, Report, RuleCounts};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::path::{Path, PathBuf};
@@ -117,6 +117,19 @@ fn summary(report: &Report) -> String {
     line(format!(
         "{states} states, {distinct} of them different{rate}: {verdict}"
     ));
+    if let Some(rules) = &report.rules {
+        let count = |is: fn(&RuleCounts) -> bool| rules.values().filter(|r| is(r)).count();
+        line(format!(
+            "{} rules: {} reached, {} with something pending, {} in a rollback, {} after a remount",
+            rules.len(),
+            count(|r| r.reached > 0),
+            count(|r| r.pending > 0),
+            count(|r| r.rolled_back > 0),
+            count(|r| r.after_remount > 0),
+        ));
+        let missed = rules.iter().filter(|(_, counts)| counts.reached == 0);
+        missed.for_each(|(name, _)| line(format!("  not reached: {name}")));
+    }
     let refused = report.coverage.get("operations_answered_with_an_error");
     if let Some(refused) = refused {
         line(format!("{refused} operations failed with an error"));

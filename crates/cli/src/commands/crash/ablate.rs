@@ -1,0 +1,192 @@
+//! `backstitch crash ablate`.
+
+use super::print::progress_bar;
+use crate::error::{Error, FAILED, Result};
+use crate::show;
+use backstitch_crash::ablate::{Ablation, Fate, Row};
+use backstitch_crash::standard;
+use backstitch_rules::watch::Form;
+use backstitch_vfs::Ordering;
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::Instant;
+
+const WHAT: &str = "crash ablate";
+
+/// Switch off one rule of the file system at a time, and explore until a crash shows it.
+///
+/// Each place in the code that states a dependency, a wait or a check has a name. Each of them is off in turn, as a whole and in part,
+/// while workloads that come by it are explored. A rule that nothing shows survives: no workload tests it, or nothing needs it.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit status: 0 every rule that was reached was found, 1 some survived or the command could not run, 2 wrong usage.
+
+Examples:
+  backstitch crash ablate
+  backstitch crash ablate --ordering journal=ordered --site commit,revoke
+  backstitch crash ablate --site name-after-inode --json"
+)]
+pub(crate) struct Args {
+    /// The mechanisms: soft, sync, journal=ordered, journal=full, journal=writeback
+    #[arg(
+        long,
+        value_name = "MODE,…",
+        value_delimiter = ',',
+        default_value = "soft"
+    )]
+    ordering: Vec<Ordering>,
+    /// Only rules whose names contain one of these
+    #[arg(long, value_name = "PART,…", value_delimiter = ',')]
+    site: Vec<String>,
+    /// Only these forms: whole, first, last, only-oldest, only-newest, merged
+    #[arg(long, value_name = "FORM,…", value_delimiter = ',')]
+    form: Vec<Form>,
+    /// The workloads, as `crash fs` takes them; by default those that it explores, and more
+    #[arg(long, value_name = "WORKLOAD,…", value_delimiter = ',')]
+    workload: Vec<String>,
+    /// The seed of random workloads and samples
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+    /// Explore up to N times as many states of each rule
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    effort: u64,
+    /// The number of threads; by default one for each CPU
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+    /// Print the table as one JSON document
+    #[arg(long)]
+    json: bool,
+    /// Print the table as it is in the documentation
+    #[arg(long, hide = true, conflicts_with = "json")]
+    markdown: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let workloads = match args.workload.is_empty() {
+        true => standard::workloads(args.seed),
+        false => super::fs::named(WHAT, &args.workload, args.seed)?,
+    };
+    let mut tables: BTreeMap<String, Vec<Row>> = BTreeMap::new();
+    for ordering in &args.ordering {
+        let ablation = Ablation {
+            ordering: *ordering,
+            workloads: workloads.clone(),
+            patterns: args.site.clone(),
+            forms: args.form.clone(),
+            seed: args.seed,
+            threads: args.jobs.unwrap_or(cpus),
+            effort: args.effort,
+        };
+        tables.insert(ordering.to_string(), table(&ablation, args)?);
+    }
+    if tables.values().all(Vec::is_empty) {
+        let why = format!(
+            "there is no rule with '{}' in its name",
+            args.site.join("' or '")
+        );
+        return Err(Error::usage(WHAT, why));
+    }
+    if args.json {
+        show::print_json(
+            WHAT,
+            &serde_json::json!({ "seed": args.seed, "tables": tables }),
+        )?;
+    } else if args.markdown {
+        show::print_bytes(WHAT, markdown(&tables).as_bytes())?;
+    }
+    let survived = |row: &Row| matches!(row.fate, Fate::Survived { .. });
+    Ok(match tables.values().flatten().any(survived) {
+        true => ExitCode::from(FAILED),
+        false => ExitCode::SUCCESS,
+    })
+}
+
+fn table(ablation: &Ablation, args: &Args) -> Result<Vec<Row>> {
+    let started = Instant::now();
+    let bar = progress_bar("rules");
+    let is_for_people = !args.json && !args.markdown;
+    let each = |row: &Row| {
+        bar.inc(1);
+        if is_for_people {
+            bar.suspend(|| {
+                // Where nobody reads any more the exit code still counts.
+                let _ = show::print_bytes(WHAT, line(row).as_bytes());
+            });
+        }
+    };
+    let rows = ablation
+        .run(&each)
+        .map_err(|error| Error::failed(WHAT, "exploring", error.to_string()))?;
+    bar.finish_and_clear();
+    if is_for_people {
+        let seconds = started.elapsed().as_secs();
+        let text = format!("{}: {} in {seconds} s\n", ablation.ordering, sum(&rows));
+        show::print_bytes(WHAT, text.as_bytes())?;
+    }
+    Ok(rows)
+}
+
+fn line(row: &Row) -> String {
+    let fate = match &row.fate {
+        Fate::Found {
+            workload,
+            states,
+            what,
+        } => format!(
+            "found      {workload}, state {states}: {}",
+            first_line(what)
+        ),
+        Fate::Survived { states, runs } => format!("SURVIVED   {states} states of {runs} runs"),
+        Fate::NotReached => "not reached".to_owned(),
+    };
+    format!("{:<44} {:>6.1} s  {fate}\n", row.site, row.seconds)
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
+}
+
+fn sum(rows: &[Row]) -> String {
+    let count = |is: fn(&Fate) -> bool| rows.iter().filter(|row| is(&row.fate)).count();
+    format!(
+        "{} rules off, {} found, {} survived, {} not reached",
+        rows.len(),
+        count(|fate| matches!(fate, Fate::Found { .. })),
+        count(|fate| matches!(fate, Fate::Survived { .. })),
+        count(|fate| matches!(fate, Fate::NotReached)),
+    )
+}
+
+/// One table with a column for each mechanism.
+fn markdown(tables: &BTreeMap<String, Vec<Row>>) -> String {
+    let mut text = "| rule | kind | without it |".to_owned();
+    tables
+        .keys()
+        .for_each(|ordering| text += &format!(" `{ordering}` |"));
+    text += "\n|---|---|---|";
+    tables.keys().for_each(|_| text += "---|");
+    text.push('\n');
+    let mut sites: Vec<&Row> = Vec::new();
+    for row in tables.values().flatten() {
+        if !sites.iter().any(|known| known.site == row.site) {
+            sites.push(row);
+        }
+    }
+    for site in sites {
+        text += &format!("| `{}` | {} | {} |", site.site, site.class, site.without);
+        for rows in tables.values() {
+            let row = rows.iter().find(|row| row.site == site.site);
+            let fate = match row.map(|row| &row.fate) {
+                Some(Fate::Found {
+                    workload, states, ..
+                }) => format!("{workload}, {states}"),
+                Some(Fate::Survived { .. }) => "**survived**".to_owned(),
+                Some(Fate::NotReached) | None => "–".to_owned(),
+            };
+            text += &format!(" {fate} |");
+        }
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,316 @@
+//! Ablation: one rule of the engine is switched off at a time, and the workloads are explored until one of them shows it.
+//!
+//! A rule that nothing shows is one that no workload tests, or that nothing needs. First each workload is run once with every rule, to
+//! see which rules it comes by and whether they had anything to wait for (`scout`); then each rule, in each of its forms, is off while
+//! the workloads that come by it are explored, the shortest first, in rounds of more and more sets of patches at each moment.
+//!
+//! # Invariants
+//!
+//! * All bounds are numbers of states: the same seed gives the same table, however many threads work.
+//! * A rule is off in the thread that explores, for the engine and for the recovery after the crash alike.
+
+mod scout;
+mod worlds;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use backstitch_ordering::MechanismKind;
+use backstitch_rules::Site;
+use backstitch_rules::watch::{self, Form};
+use serde::Serialize;
+
+use crate::ace::Workload;
+use crate::campaign::CampaignError;
+use crate::explore::{Known, explore};
+use crate::rules;
+use scout::{Run, Scouted};
+use worlds::World;
+
+/// What is to be found.
+#[derive(Clone, Debug)]
+pub struct Ablation {
+    /// The mechanism.
+    pub ordering: MechanismKind,
+    /// The workloads.
+    pub workloads: Vec<Workload>,
+    /// Which sites: those whose names, with their forms, contain one of these; all where there is none.
+    pub patterns: Vec<String>,
+    /// In which forms; all where there is none.
+    pub forms: Vec<Form>,
+    /// Where randomness starts.
+    pub seed: u64,
+    /// How many threads work.
+    pub threads: usize,
+    /// The bounds of the rounds are so many times the usual ones.
+    pub effort: u64,
+}
+
+/// A rule that is off, or half off.
+#[derive(Clone, Copy, Debug)]
+pub struct Cut {
+    /// The rule.
+    pub site: &'static Site,
+    /// How far it is off.
+    pub form: Form,
+}
+
+impl Cut {
+    /// Its name: the site's, and where it is half off the form's behind a number sign.
+    pub fn name(&self) -> String {
+        match self.form {
+            Form::Whole => self.site.name(),
+            form => format!("{}#{form}", self.site.name()),
+        }
+    }
+}
+
+/// What came of a rule that was off.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "verdict")]
+pub enum Fate {
+    /// A workload shows it.
+    Found {
+        /// Which.
+        workload: String,
+        /// After so many states.
+        states: u64,
+        /// What is wrong then.
+        what: String,
+    },
+    /// Nothing shows it.
+    Survived {
+        /// In so many states.
+        states: u64,
+        /// Of so many runs of workloads.
+        runs: u64,
+    },
+    /// No workload comes by it, or none with anything to wait for.
+    NotReached,
+}
+
+/// A line of the table.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// The site, and the form where it is half off.
+    pub site: String,
+    /// The crate that it is in.
+    pub layer: &'static str,
+    /// What kind of rule it is.
+    pub class: &'static str,
+    /// What may be seen without it.
+    pub without: &'static str,
+    /// What came of it.
+    #[serde(flatten)]
+    pub fate: Fate,
+    /// How long that took.
+    pub seconds: f64,
+}
+
+/// The bounds of a round.
+struct Round {
+    exhaustive: usize,
+    samples: usize,
+    /// Runs of workloads at most.
+    runs: usize,
+    /// States of each of them at most.
+    states_each: u64,
+    /// States at most.
+    states: u64,
+    /// One state in so many is reclaimed.
+    whole_every: u64,
+}
+
+/// A look at many runs, then a closer one at some.
+const ROUNDS: [Round; 2] = [
+    Round {
+        exhaustive: 16,
+        samples: 8,
+        runs: 300,
+        states_each: 400,
+        states: 6_000,
+        whole_every: 64,
+    },
+    Round {
+        exhaustive: 200,
+        samples: 60,
+        runs: 40,
+        states_each: 2_000,
+        states: 8_000,
+        whole_every: 64,
+    },
+];
+
+/// What was written for a rule is looked at more closely, and so often with another write-back.
+const OWN: Round = Round {
+    exhaustive: 400,
+    samples: 100,
+    runs: usize::MAX,
+    states_each: 10_000,
+    states: 30_000,
+    whole_every: 16,
+};
+const OWN_SEEDS: u64 = 3;
+
+/// Of the states that are recovered for a rule of the recovery, one in so many is reclaimed to the end.
+const WHOLE_EVERY_OF_RECOVERY: u64 = 4;
+
+impl Ablation {
+    /// Switches one rule off after the other. `each` is told of each line as soon as it is known, in no order; what is returned is in
+    /// the order of the sites.
+    ///
+    /// # Errors
+    /// Where the image cannot be made, or the engine does not get through a workload with every rule.
+    pub fn run(&self, each: &(dyn Fn(&Row) + Sync)) -> Result<Vec<Row>, CampaignError> {
+        let worlds = World::all(self)?;
+        let scouted = scout::scout(self, &worlds)?;
+        let cuts: Vec<Cut> = rules::sites()
+            .flat_map(|site| cuts(site, &scouted))
+            .collect();
+        let picked: Vec<Cut> = cuts.into_iter().filter(|cut| self.is_picked(cut)).collect();
+        let (next, rows) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+        std::thread::scope(|scope| {
+            for _ in 0..self.threads.max(1) {
+                scope.spawn(|| {
+                    loop {
+                        let number = next.fetch_add(1, Ordering::Relaxed);
+                        let Some(cut) = picked.get(number) else {
+                            return;
+                        };
+                        let row = self.row(cut, &worlds, &scouted);
+                        each(&row);
+                        if let Ok(mut rows) = rows.lock() {
+                            rows.push((number, row));
+                        }
+                    }
+                });
+            }
+        });
+        let mut rows = rows.into_inner().unwrap_or_default();
+        rows.sort_by_key(|(number, _)| *number);
+        Ok(rows.into_iter().map(|(_, row)| row).collect())
+    }
+
+    fn is_picked(&self, cut: &Cut) -> bool {
+        let name = cut.name();
+        let is_form = self.forms.is_empty() || self.forms.contains(&cut.form);
+        is_form
+            && (self.patterns.is_empty() || self.patterns.iter().any(|p| name.contains(p.as_str())))
+    }
+
+    fn row(&self, cut: &Cut, worlds: &[World], scouted: &Scouted) -> Row {
+        let started = Instant::now();
+        watch::switch_off(Some((cut.site.id, cut.form)));
+        let fate = self.fate(cut, worlds, scouted);
+        watch::switch_off(None);
+        Row {
+            site: cut.name(),
+            layer: cut.site.layer,
+            class: cut.site.class.name(),
+            without: cut.site.without.trim(),
+            fate,
+            seconds: started.elapsed().as_secs_f64(),
+        }
+    }
+
+    fn fate(&self, cut: &Cut, worlds: &[World], scouted: &Scouted) -> Fate {
+        let runs = scouted.runs_by(cut);
+        if runs.is_empty() {
+            return Fate::NotReached;
+        }
+        let mut search = Search {
+            ablation: self,
+            worlds,
+            is_of_recovery: scouted.is_of_recovery(cut.site),
+            states: 0,
+            count: 0,
+        };
+        for round in &ROUNDS {
+            let most = round.runs * self.effort as usize;
+            // Of more runs than a round has, some of all lengths.
+            let step = runs.len().div_ceil(most).max(1);
+            let some: Vec<Run> = runs.iter().step_by(step).copied().collect();
+            if let Some(found) = search.look(&some, round, self.seed) {
+                return found;
+            }
+        }
+        // Last, what was written for the rule, with other write-backs.
+        let own: Vec<Run> = runs
+            .into_iter()
+            .filter(|run| self.is_own(cut, run))
+            .collect();
+        for seed in 0..OWN_SEEDS {
+            if let Some(found) = search.look(&own, &OWN, self.seed + seed) {
+                return found;
+            }
+        }
+        Fate::Survived {
+            states: search.states,
+            runs: search.count,
+        }
+    }
+
+    /// Whether a run is of a script that was written for the rule, or for those of its layer.
+    fn is_own(&self, cut: &Cut, run: &Run) -> bool {
+        let name = &self.workloads[run.workload].name;
+        let Some(script) = name.strip_prefix("scripts/") else {
+            return false;
+        };
+        match cut.site.layer {
+            "journal" => script.starts_with("log-of"),
+            "ordering" => script.starts_with("group"),
+            _ => script == cut.site.name(),
+        }
+    }
+}
+
+/// The search for a state that shows what a rule prevents.
+struct Search<'a> {
+    ablation: &'a Ablation,
+    worlds: &'a [World],
+    is_of_recovery: bool,
+    states: u64,
+    count: u64,
+}
+
+impl Search<'_> {
+    /// Explores runs, within the bounds of a round.
+    fn look(&mut self, runs: &[Run], round: &Round, seed: u64) -> Option<Fate> {
+        let last = self.states + round.states * self.ablation.effort;
+        for run in runs {
+            let world = &self.worlds[run.world];
+            let workload = &self.ablation.workloads[run.workload];
+            let mut plan = world.plan(run.variant, seed, round);
+            if self.is_of_recovery {
+                plan.whole_every = WHOLE_EVERY_OF_RECOVERY;
+            }
+            let mut known = Known::default();
+            let mut nobody = |_: &crate::Fork, _: u128| None;
+            world.enter();
+            let outcome = explore(world.image(), workload, &plan, &mut known, &mut nobody);
+            World::leave();
+            self.states += outcome.states;
+            self.count += 1;
+            if let Some(found) = outcome.found {
+                return Some(Fate::Found {
+                    workload: world.name_of(workload),
+                    states: self.states,
+                    what: found.verdict.what,
+                });
+            }
+            if self.states >= last {
+                break;
+            }
+        }
+        None
+    }
+}
+
+/// The forms in which a rule can be off such that it makes a difference.
+fn cuts(site: &'static Site, scouted: &Scouted) -> Vec<Cut> {
+    let forms = Form::ALL
+        .into_iter()
+        .filter(|form| *form == Form::Whole || scouted.is_worth(site, *form));
+    forms.map(|form| Cut { site, form }).collect()
+}

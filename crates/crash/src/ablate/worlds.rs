@@ -1,0 +1,114 @@
+//! What else rules depend on than the mechanism: whether blocks are torn, how long operations are cut, what the journal can do.
+
+use backstitch_ext::steps::{self, Steps};
+use backstitch_journal::format::Features;
+use backstitch_ordering::MechanismKind;
+use backstitch_store::Optimisations;
+
+use super::{Ablation, Round};
+use crate::ace::Workload;
+use crate::campaign::{CampaignError, ImageOptions};
+use crate::explore::{Plan, Schedule};
+use crate::image::Fork;
+
+/// One of them.
+pub(super) struct World {
+    name: &'static str,
+    ordering: MechanismKind,
+    image: Fork,
+    is_torn: bool,
+    has_small_steps: bool,
+}
+
+/// The optimisations and the write-back of a run.
+pub(super) const VARIANTS: [(Optimisations, Schedule); 6] = [
+    (Optimisations::BOTH, Schedule::Nothing),
+    (Optimisations::BOTH, Schedule::Partial),
+    (Optimisations::BOTH, Schedule::Everything),
+    (Optimisations::NONE, Schedule::Nothing),
+    (Optimisations::NONE, Schedule::Partial),
+    (Optimisations::NONE, Schedule::Everything),
+];
+
+impl World {
+    /// Those in which the rules that a mechanism keeps can be seen.
+    pub(super) fn all(ablation: &Ablation) -> Result<Vec<World>, CampaignError> {
+        let is_journal = matches!(ablation.ordering, MechanismKind::Journal(_));
+        let made = |features: Features| {
+            let options = ImageOptions {
+                journal_features: features,
+                ..ImageOptions::default()
+            };
+            match is_journal {
+                true => options.make_journaled(),
+                false => options.make(),
+            }
+        };
+        let world = |name, image: &Fork, is_torn, has_small_steps| World {
+            name,
+            ordering: ablation.ordering,
+            image: image.clone(),
+            is_torn,
+            has_small_steps,
+        };
+        let plain = made(Features::default())?;
+        let mut worlds = vec![
+            world("", &plain, false, false),
+            world("torn", &plain, true, false),
+        ];
+        if is_journal {
+            let at_once = made(Features::ASYNC_COMMIT)?;
+            worlds.push(world("small steps", &plain, false, true));
+            worlds.push(world("async commit", &at_once, false, false));
+            worlds.push(world("torn, async commit", &at_once, true, false));
+        }
+        Ok(worlds)
+    }
+
+    /// Whether a workload is explored in it. What short ones show they show in the first one.
+    pub(super) fn takes(&self, workload: &Workload) -> bool {
+        let name = &workload.name;
+        self.name.is_empty() || !name.starts_with("ace:") && !name.starts_with("seq:")
+    }
+
+    pub(super) fn image(&self) -> &Fork {
+        &self.image
+    }
+
+    /// The thread is in it from here on.
+    pub(super) fn enter(&self) {
+        steps::set(match self.has_small_steps {
+            true => Steps::Small,
+            false => Steps::Usual,
+        });
+    }
+
+    pub(super) fn leave() {
+        steps::set(Steps::Usual);
+    }
+
+    /// What a workload is called in it.
+    pub(super) fn name_of(&self, workload: &Workload) -> String {
+        match self.name {
+            "" => workload.name.clone(),
+            world => format!("{} ({world})", workload.name),
+        }
+    }
+
+    pub(super) fn plan(&self, variant: usize, seed: u64, round: &Round) -> Plan {
+        let (optimisations, schedule) = VARIANTS[variant];
+        Plan {
+            ordering: self.ordering,
+            optimisations,
+            schedule,
+            seed: seed.wrapping_add(variant as u64),
+            torn: self.is_torn,
+            unit_bytes: self.is_torn.then_some(512),
+            exhaustive: round.exhaustive,
+            samples: round.samples,
+            whole_every: round.whole_every,
+            in_use_every: 4,
+            most_states: round.states_each,
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! Operations that show what a rule of the layout prevents, one script for each of many rules: written by those who know the rule.
+//!
+//! The explorer's own workloads must find a rule that is switched off without these; they tell a rule that no workload reaches from one
+//! that nothing needs.
+
+use backstitch_ext::rules::Rule;
+
+/// A small tree with shared attributes, a part of which is not on the disk.
+macro_rules! tree {
+    () => {
+        "mkdir A; mkdir A/d; creat A/f; write A/f 0 9000; link A/f A/g; setacl A; creat A/h; sync; creat A/d/i; mkdir A/e; \
+         unlink A/g; rename A/f A/d/f"
+    };
+}
+
+/// A name so long that three of its kind, and `.` and `..`, leave no room for a fourth in a block of 1024 bytes.
+macro_rules! long {
+    () => {
+        "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn\
+         nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn\
+         nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn"
+    };
+}
+
+pub(crate) use long;
+
+/// A directory without room for a further long name in its block.
+macro_rules! full_b {
+    () => {
+        concat!(
+            "mkdir B; creat B/",
+            long!(),
+            "1; creat B/",
+            long!(),
+            "2; creat B/",
+            long!(),
+            "3"
+        )
+    };
+}
+
+/// As many more of them as it takes until leaves of its index are split.
+macro_rules! more_b {
+    () => {
+        concat!(
+            "creat B/",
+            long!(),
+            "4; creat B/",
+            long!(),
+            "5; creat B/",
+            long!(),
+            "6; creat B/",
+            long!(),
+            "7; creat B/",
+            long!(),
+            "8; creat B/",
+            long!(),
+            "9"
+        )
+    };
+}
+
+/// The scripts, by rule.
+macro_rules! scripts {
+    ($($rule:ident => $script:expr;)*) => {
+        /// All of them.
+        pub const ALL: &[Provoking] = &[$(Provoking { rule: Rule::$rule, script: $script },)*];
+    };
+}
+
+/// A script that shows what a rule prevents.
+#[derive(Clone, Copy, Debug)]
+pub struct Provoking {
+    /// The rule.
+    pub rule: Rule,
+    /// Operations on an empty file system of 1024-byte blocks, separated by `;`, as `crash fs --script` takes them. `index` has a
+    /// foreign checker give the directories an index on the disk, with nothing mounted; what comes before `blocks` is done while
+    /// blocks are written wholly or not at all, and is not looked at.
+    pub script: &'static str,
+}
+
+impl Provoking {
+    /// The rule's name for people.
+    pub fn name(&self) -> String {
+        let mut sites = Rule::SITES.iter();
+        let site = sites.find(|site| site.id == self.rule.into());
+        site.map(backstitch_rules::Site::name).unwrap_or_default()
+    }
+
+    /// Whether it shows where the power fails again while the reclaim is at work on what a crash left.
+    pub fn is_in_recovery(&self) -> bool {
+        matches!(
+            self.rule,
+            Rule::ReclaimOrphansAfterParents
+                | Rule::ReclaimHeedsMarks
+                | Rule::ReclaimClearsAfterDotDot
+                | Rule::ReclaimKillsAfterClearings
+                | Rule::ReclaimKillsChildrenFirst
+                | Rule::ReclaimCorrectsAfterDeaths
+                | Rule::ReclaimFreesAfterUnmapping
+                | Rule::ReclaimToldOfNewName
+                | Rule::ReclaimToldOfRemovedName
+                | Rule::ReclaimToldOfNewInode
+                | Rule::ReclaimToldOfLastName
+                | Rule::ReclaimToldOfBlocks
+                | Rule::ReclaimToldOfAttributes
+                | Rule::DirectoriesWaitForNames
+                | Rule::ParentsWaitForReclaim
+        )
+    }
+
+    /// Whether the states that a crash leaves are right, and only what the reclaim makes of them is not.
+    pub fn needs_reclaim(&self) -> bool {
+        let leaves_no_hint = matches!(
+            self.rule,
+            Rule::ReplacingAfterMark | Rule::MarkUntilOldNameGone | Rule::MovingAfterEarlierNames
+        );
+        leaves_no_hint || self.is_in_recovery()
+    }
+
+    /// Whether it is in what is done only where scopes are atomic, as they are under a journal.
+    pub fn needs_atomic_scopes(&self) -> bool {
+        matches!(
+            self.rule,
+            Rule::SplitGetsEntry
+                | Rule::SplitAtBorder
+                | Rule::IndexEntryInOrder
+                | Rule::ExchangeBoth
+        )
+    }
+
+    /// Whether it is in what is done only where sectors are written wholly or not at all, and not blocks.
+    pub fn needs_torn_blocks(&self) -> bool {
+        matches!(
+            self.rule,
+            Rule::TailCutAfterHead
+                | Rule::NameAfterTailCut
+                | Rule::TailHeadAfterPending
+                | Rule::MoveWithinUnit
+                | Rule::AttributesChangedWhole
+                | Rule::AttributesSharedWhole
+        )
+    }
+
+    /// Whether it takes more use of the file system while the reclaim is under way than an exhaustive exploration has time for.
+    pub fn needs_much_use(&self) -> bool {
+        matches!(
+            self.rule,
+            Rule::ReclaimToldOfAttributes
+                | Rule::DirectoriesWaitForNames
+                | Rule::ParentsWaitForReclaim
+        )
+    }
+}
+
+scripts! {
+    // Blocks of files and directories.
+    PointerAfterBit => "mkdir A; creat A/f; sync; write A/f 0 5000";
+    PointerAfterContents => "mkdir A; creat A/old; write A/old 0 8192; sync; unlink A/old; sync; creat A/f; sync; \
+         write A/f 0 5000";
+    IndirectEntryAfterBit => "mkdir A; creat A/f; write A/f 0 14336; sync; append A/f 1024";
+    IndirectEntryAfterContents => "mkdir A; creat A/old; write A/old 0 30000; sync; unlink A/old; sync; creat A/f; write A/f \
+         0 14336; sync; append A/f 1024";
+    UnbornMeansNotOnDisk => "mkdir A; creat A/old; write A/old 0 30000; sync; unlink A/old; sync; creat A/f; write A/f \
+         0 14336; sync; append A/f 1024";
+    IndirectPointerAfterBlock => "mkdir A; creat A/old; write A/old 0 30000; sync; unlink A/old; sync; creat A/f; sync; \
+         write A/f 0 20000";
+    IndirectPointerAfterBelow => "mkdir A; creat A/old; write A/old 0 30000; sync; unlink A/old; sync; creat A/f; sync; \
+         write A/f 16384 1000";
+    IndirectEntryAfterBlock => "mkdir A; creat A/old; write A/old 0 30000; sync; unlink A/old; sync; creat A/f; sync; \
+         write A/f 274432 1000";
+    SizeAfterIndirectEntry => "mkdir A; creat A/f; write A/f 0 14336; sync; append A/f 1024";
+    SizeAfterContents => "mkdir A; creat A/f; write A/f 0 300; sync; append A/f 300";
+    SizeAfterFilledEnd => "mkdir A; creat A/f; sync; truncate A/f 500; write A/f 100 50; append A/f 100";
+    SizeAfterHole => "mkdir A; creat A/f; write A/f 0 6000; punch A/f 1024 5000; truncate A/f 1024";
+    SizeAfterZeroedTail => "mkdir A; creat A/f; write A/f 0 3000; sync; truncate A/f 100; truncate A/f 5000";
+
+    // New names.
+    NameAfterInode => "mkdir A; sync; creat A/f";
+    InodeAfterBit => "mkdir A; sync; creat A/f";
+    SpareInodeAfterBit => "mkdir A; creat A/f; fsync A/f; creat A/g; creat A/h";
+    InodeAfterBlockBit => "mkdir A; sync; mkdir A/d";
+    InodeAfterDirectoryBlock => "mkdir A; sync; mkdir A/d";
+    InodeAfterSymlinkTarget => "mkdir A; sync; symlink \
+         tttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttt \
+         A/s";
+    InodeAfterInheritedAttributes => "mkdir A; setacl A; sync; mkdir A/d; creat A/f";
+    InodeAfterParentLink => "mkdir A; sync; mkdir A/d";
+    LinkedNameAfterCount => "mkdir A; mkdir B; creat A/f; sync; link A/f B/g";
+    NameAfterEarlierRemoval => "mkdir A; creat A/x; creat A/y; creat A/f; sync; unlink A/x; unlink A/f; creat A/f";
+    NameAfterIndexFlag => concat!(
+            "mkdir A; creat A/", long!(), "1; creat A/", long!(), "2; creat A/", long!(),
+            "3; creat A/", long!(), "4; index A; creat A/f",
+        );
+
+    // Names that can be reached.
+    ReachIncludesPointer => concat!(full_b!(), "; mkdir A; creat A/f; sync; link A/f B/", long!(), "4; unlink A/f");
+    ReachIncludesParents => "mkdir A; creat A/f; sync; mkdir D; mkdir D/e; link A/f D/e/g; unlink A/f";
+    ClearingAfterOtherReach => "mkdir A; mkdir B; creat A/f; sync; link A/f B/g; unlink A/f";
+
+    // Removed names.
+    CountAfterClearings => "mkdir A; mkdir B; creat A/f; link A/f B/g; sync; unlink A/f";
+    FreeingAfterClearings => "mkdir A; creat A/f; sync; unlink A/f";
+    CountFollowsClearing => "mkdir A; mkdir B; creat A/f; link A/f B/g; sync; unlink A/f";
+    NamesGoWithInode => "mkdir A; mkdir A/d; creat f; rename f A/d/f; sync; unlink A/d/f; rmdir A/d";
+    ParentLinkAfterFreeing => "mkdir A; mkdir A/d; sync; rmdir A/d";
+    ClearingAfterDepartures => "mkdir A; mkdir D; creat D/f; sync; rename D/f A/f; rmdir D";
+    RemovalIsDeparture => "mkdir A; mkdir D; creat D/f; sync; link D/f A/g; unlink D/f; rmdir D";
+    ReplacementIsDeparture => "mkdir A; mkdir D; creat D/t; creat D/f; sync; link D/t A/u; rename D/f D/t; unlink D/t; \
+         rmdir D";
+    ClearingAfterEarlierNames => "mkdir A; mkdir B; mkdir A/d; sync; rename A/d B/d; rmdir B/d";
+
+    // Moved names.
+    NewNameAfterCount => "mkdir A; mkdir B; creat A/f; sync; rename A/f B/g";
+    OldNameAfterNew => "mkdir A; mkdir B; creat A/f; sync; rename A/f B/g";
+    OldNameAfterReach => "mkdir A; creat A/f; sync; mkdir D; rename A/f D/f";
+    OldNameAfterPointer => concat!(full_b!(), "; mkdir A; creat A/f; sync; rename A/f B/", long!(), "4");
+    CountAfterOldName => "mkdir A; mkdir B; creat A/f; sync; rename A/f B/g";
+    TargetAfterNewName => "mkdir A; mkdir B; creat A/f; creat B/g; sync; rename A/f B/g";
+    ReplacingAfterReach => "mkdir A; mkdir B; creat A/t; creat A/f; sync; link A/t B/u; rename A/f A/t";
+    ReplacingAfterDepartures => "mkdir A; mkdir B; mkdir A/t; creat A/t/x; mkdir A/d; sync; rename A/t/x B/x; rename A/d \
+         A/t";
+    ReplacingAfterEarlierNames => "mkdir A; mkdir B; mkdir A/t; mkdir B/d; sync; rename A/t B/t; rename B/d B/t";
+    MoveWithinBlockIsClearing => "mkdir A; creat A/f; sync; rename A/f A/g; unlink A/g";
+    OldNameFollowsNew => "mkdir A; mkdir B; creat A/f; sync; rename A/f B/g";
+
+    // Moved directories.
+    DotDotAfterName => "mkdir A; mkdir B; mkdir A/d; sync; rename A/d B/d";
+    DotDotAfterPointer => concat!(full_b!(), "; mkdir A; mkdir A/d; sync; rename A/d B/", long!(), "4");
+    MovedAfterParentLink => "mkdir A; mkdir B; mkdir A/d; sync; rename A/d B/d";
+    OldNameAfterDotDot => "mkdir A; mkdir B; mkdir A/d; sync; rename A/d B/d";
+    OldParentLinkAfterMove => "mkdir A; mkdir B; mkdir A/d; sync; rename A/d B/d";
+    OldParentLinkAfterOldName => "mkdir A; mkdir A/d; sync; mkdir B; rename A/d B/d";
+    NewNameAfterPendingOldName => "mkdir A; mkdir B; sync; mkdir A/d; rename A/d B/d";
+    NewNameAfterNamesAbove => "mkdir outer; mkdir outer/middle; mkdir outer/middle/inner; mkdir outer/middle/inner/sub; \
+         mkdir other; sync; rename outer/middle/inner other/inner; rename outer \
+         other/inner/sub/outer";
+
+    // A directory that takes an empty one's name.
+    ReplacingAfterMark => concat!("mkdir B; mkdir B/C; creat B/", long!(), "1; creat B/", long!(), "2; creat B/", long!(), "3; mkdir B/", long!(),
+            "4; sync; rename B/C B/", long!(), "4");
+    MarkUntilOldNameGone => "mkdir A; mkdir B; mkdir B/foo; mkdir B/foo/D; sync; rename A B/foo/D";
+    MovingAfterEarlierNames => "mkdir A; mkdir B; mkdir B/C; mkdir B/D; sync; rename A B/C; rename B/C B/D";
+    RemovalOfReplacementIsNoted => concat!(full_b!(), "; creat B/", long!(), "4; creat B/", long!(), "5; sync; unlink B/", long!(), "1; sync; rename B/", long!(),
+            "5 B/", long!(), "4; unlink B/", long!(), "4; creat B/", long!(), "4");
+
+    // Truncation and holes.
+    SizeAfterNullification => "mkdir A; creat A/f; write A/f 0 20000; sync; truncate A/f 13000";
+    TailZeroedAfterSize => "mkdir A; creat A/f; write A/f 0 3000; sync; truncate A/f 100";
+    BlocksFreedAfterUnmapping => "mkdir A; creat A/f; write A/f 0 20000; sync; truncate A/f 5000; work";
+
+    // Attributes.
+    AttributePointerAfterReference => "mkdir A; creat A/f; creat A/g; setxattr A/f user.a one; sync; setxattr A/g user.a one";
+    AttributePointerAfterContents => "mkdir A; creat A/f; sync; setxattr A/f user.a one";
+    AttributeBlockAfterBit => "mkdir A; creat A/f; sync; setxattr A/f user.a one";
+    AttributeReleaseAfterPointer => "mkdir A; creat A/f; setxattr A/f user.a one; sync; removexattr A/f user.a; work";
+
+    // Deferred work.
+    InodeFreedAfterDeath => "mkdir A; creat A/f; write A/f 0 3000; sync; unlink A/f; work";
+    DeferredWorkWaits => "mkdir A; creat A/f; setxattr A/f user.a one; write A/f 0 20000; sync; punch A/f 1024 \
+         2048; truncate A/f 5000; unlink A/f; work";
+    DeferredWorkWaitsForAll => "mkdir A; mkdir B; creat A/x; creat A/y; creat A/f; creat B/g; write B/g 0 3000; sync; \
+         unlink A/f; unlink B/g; work; creat A/h; fsync A/h; append A/h 100; fsync A/h; work";
+
+    // The index on the disk, which only an ordering with atomic scopes keeps.
+    SplitGetsEntry => concat!(full_b!(), "; sync; ", more_b!());
+    SplitAtBorder => concat!(full_b!(), "; sync; ", more_b!());
+    IndexEntryInOrder => concat!(full_b!(), "; sync; ", more_b!());
+    ExchangeBoth => "mkdir A; mkdir B; creat A/f; creat B/g; sync; exchange A/f B/g";
+
+    // Order between the sectors of a block, where these are what is written wholly or not at all.
+    TailCutAfterHead => concat!("creat ", long!(), "1; creat ", long!(), "2");
+    NameAfterTailCut => concat!("creat ", long!(), "1; creat ", long!(), "2; fsync ", long!(), "2");
+    TailHeadAfterPending => concat!("mkdir A; creat A/f; creat A/", long!(), "1; creat A/", long!(), "2; blocks; unlink A/", long!(), "2; creat A/", long!(), "3");
+    MoveWithinUnit => concat!("mkdir A; creat A/", long!(), "1; creat A/", long!(), "2; creat A/f; sync; rename A/", long!(), "1 A/f");
+    AttributesChangedWhole => "mkdir A; creat A/f; setxattr A/f user.a one; sync; setxattr A/f user.a two";
+    AttributesSharedWhole => "mkdir A; creat A/f; creat A/g; sync; setxattr A/f user.a one; setxattr A/g user.a one";
+
+    // What a sync waits for.
+    FsyncWaitsForChanges => "mkdir A; creat A/f; sync; write A/f 0 3000; fsync A/f";
+    FsyncWaitsForFlags => "mkdir A; creat A/f; sync; chattr A/f id; fsync A/f";
+    FsyncWaitsForOverwrites => "mkdir A; creat A/f; write A/f 0 3000; sync; overwrite A/f 0 1000; fsync A/f";
+    FsyncWaitsForName => "mkdir A; sync; creat A/f; fsync A/f";
+    FsyncWaitsForPointer => concat!(full_b!(), "; sync; creat B/", long!(), "4; fsync B/", long!(), "4");
+    FsyncWaitsForReach => "mkdir A; creat A/f; fsync A/f";
+    FsyncWaits => "mkdir A; creat A/f; write A/f 0 3000; fsync A/f";
+
+    // Mounting and reclaiming.
+    ChangesAfterMark => "mkdir A; creat A/f";
+    ReclaimOrphansAfterParents => "mkdir A; mkdir A/d; sync; mkdir B; rename A/d B/d";
+    ReclaimHeedsMarks => "mkdir A; mkdir B; mkdir B/foo; mkdir B/foo/D; sync; rename A B/foo/D";
+    ReclaimClearsAfterDotDot => "mkdir A; mkdir B; mkdir B/foo; mkdir B/foo/D; sync; rename A B/foo/D";
+    ReclaimKillsAfterClearings => "mkdir A; sync; mkdir A/d; mkdir A/d/e";
+    ReclaimKillsChildrenFirst => "mkdir A; sync; mkdir A/d; mkdir A/d/e";
+    ReclaimCorrectsAfterDeaths => "mkdir A; sync; mkdir A/d";
+    ReclaimFreesAfterUnmapping => "mkdir A; creat A/f; write A/f 0 14336; sync; append A/f 1024";
+    ReclaimToldOfNewName => tree!();
+    ReclaimToldOfRemovedName => tree!();
+    ReclaimToldOfNewInode => tree!();
+    ReclaimToldOfLastName => tree!();
+    ReclaimToldOfBlocks => tree!();
+    ReclaimToldOfAttributes => tree!();
+    DirectoriesWaitForNames => "mkdir A; mkdir A/d; mkdir B; sync; rename A/d B/d";
+    ParentsWaitForReclaim => tree!();
+}

@@ -1,0 +1,293 @@
+//! Workloads with names: sequences of operations that show what a rule of the engine prevents, where sequences of one operation and
+//! random ones seldom do. Each says what it is about. They are explored by default.
+
+use crate::ace::Workload;
+use crate::operation::{Operation, parse_script};
+use crate::provoking::{self, long};
+
+/// Enough deferred work, with nothing to do, for a second of the file system's clock: then it looks for inodes with nothing under way.
+macro_rules! a_second {
+    () => {
+        concat!(
+            ten_works!(),
+            ten_works!(),
+            ten_works!(),
+            ten_works!(),
+            ten_works!(),
+            ten_works!()
+        )
+    };
+}
+
+macro_rules! ten_works {
+    () => {
+        "work; work; work; work; work; work; work; work; work; work; "
+    };
+}
+
+/// A name, and operations on an empty file system of 1024-byte blocks. What comes before the first `sync` only prepares.
+const SCRIPTS: &[(&str, &str)] = &[
+    // Growth behind a double indirect block that is on the disk: what an existing leaf and a new one lead to.
+    (
+        "deep-leaf-grows",
+        "creat foo; write foo 300000 1000; sync; write foo 310000 3000; fsync foo; write foo 320000 900",
+    ),
+    (
+        "deep-leaf-is-new",
+        "creat foo; write foo 300000 1000; sync; write foo 600000 2000; fsync foo; write foo 610000 900",
+    ),
+    (
+        "deep-leaf-over-old-bytes",
+        "creat old; write old 0 60000; sync; unlink old; creat foo; write foo 300000 1000; sync; write foo 310000 3000; \
+         write foo 600000 2000",
+    ),
+    // Appends that are flushed, behind an indirect block that goes to a new place each time, up to the next one.
+    (
+        "flushed-log-crosses-a-leaf",
+        "creat log; append log 13000; sync; append log 300; fsync log; append log 200; fsync log; append log 260000; fsync log; \
+         append log 700; fsync log; append log 4000; fsync log",
+    ),
+    (
+        "flushed-log-is-removed",
+        "creat log; append log 13000; sync; append log 900; fsync log; append log 1200; fsync log; append log 1200; fsync log; \
+         unlink log; work; creat other; write other 0 9000; fsync other",
+    ),
+    // A file that is not on the disk grows behind its indirect block.
+    (
+        "unborn-file-grows",
+        "creat old; write old 0 40000; sync; unlink old; sync; creat f; write f 0 14000; append f 1500; append f 700; fsync f; \
+         creat g; write g 0 15000; work; append g 1500; append g 1024; truncate g 13000; append g 3000",
+    ),
+    // Attributes in a block of their own, changed where they are, shared and parted.
+    (
+        "attributes-in-place",
+        "creat foo; setxattr foo user.a x; sync; setxattr foo user.a y; fsync foo; setxattr foo user.a z; fsync foo",
+    ),
+    (
+        "attributes-shared",
+        "creat a; creat b; creat c; setxattr a user.a one; sync; setxattr b user.a one; setxattr c user.a one; fsync c; \
+         setxattr b user.a two; fsync b; removexattr a user.a; work; setxattr a user.a one; fsync a",
+    ),
+    (
+        "attributes-changed-then-shared",
+        "creat a; creat b; setxattr a user.a one; sync; setxattr a user.a two; setxattr b user.a one; fsync b; fsync a; \
+         removexattr a user.a; work; setxattr a user.a two; fsync a",
+    ),
+    // Holes at the end of a file, filled, punched and filled again.
+    (
+        "end-filled-twice",
+        "creat f; sync; truncate f 500; write f 100 50; punch f 0 500; write f 200 50; append f 100; fsync f",
+    ),
+    (
+        "hole-is-synced",
+        "creat f; write f 0 20000; sync; punch f 100 700; fsync f; punch f 13000 4000; fsync f; punch f 0 20000; fsync f",
+    ),
+    // What a sync of a directory covers.
+    (
+        "directories-synced",
+        "mkdir A; mkdir B; creat A/f; creat A/g; creat B/h; sync; creat A/n; fsync A; unlink A/n; fsync A; rename A/f B/f; \
+         fsync A; rename A/g B/h; fsync B; rename B/f B/i; fsync B",
+    ),
+    (
+        "target-of-a-move-synced",
+        "mkdir A; mkdir B; creat A/f; creat A/g; creat B/h; sync; rename A/f B/f; fsync B; rename A/g B/h; fsync B",
+    ),
+    (
+        "moved-directory-synced",
+        "mkdir A; mkdir B; mkdir A/d; sync; rename A/d B/d; fsync B/d; mkdir A/e; rename A/e B/e; fsync B/e",
+    ),
+    (
+        "names-swapped",
+        "mkdir A; mkdir B; creat A/f; creat A/g; creat B/h; mkdir B/d; sync; exchange A/f A/g; fsync A; unlink A/f; work; \
+         exchange A/g B/h; fsync B",
+    ),
+    // A second name in a block that its directory does not have yet.
+    (
+        "second-name-in-a-new-block",
+        concat!(
+            "mkdir B; creat B/",
+            long!(),
+            "1; creat B/",
+            long!(),
+            "2; creat B/",
+            long!(),
+            "3; mkdir A; creat A/g; sync; creat B/",
+            long!(),
+            "4; link A/g B/g; unlink A/g; fsync B/g",
+        ),
+    ),
+    // Names with a past.
+    (
+        "moved-and-removed",
+        "mkdir A; mkdir B; creat A/f; sync; rename A/f B/g; unlink B/g; creat A/f; work; rename A/f B/g; creat A/f",
+    ),
+    (
+        "three-links",
+        "mkdir A; mkdir B; creat A/f; sync; link A/f B/g; link A/f h; unlink A/f; unlink B/g; link h A/f; unlink h; work; \
+         unlink A/f; work",
+    ),
+    (
+        "directory-emptied",
+        "mkdir A; mkdir D; creat D/f; creat D/t; sync; rename D/f A/f; link D/t A/t; unlink D/t; rmdir D; work; mkdir D",
+    ),
+    (
+        "new-file-replaces",
+        "creat a; write a 0 3000; sync; creat b; append b 100; fsync b; creat c; append c 700; rename c a; creat d; append d 900; \
+         rename d b; fsync b",
+    ),
+    // What is remembered of an inode after a second, though some of it is not on the disk: what a sync of another one has written of the
+    // same block is.
+    (
+        "a-second-after-a-link",
+        concat!(
+            "mkdir A; mkdir B; creat A/f; creat h; sync; link A/f B/g; append h 10; fsync h; ",
+            a_second!(),
+            "unlink A/f",
+        ),
+    ),
+    (
+        "a-second-after-a-directory",
+        concat!(
+            "creat h; sync; mkdir A; append h 10; fsync h; ",
+            a_second!(),
+            "creat A/f; fsync A/f",
+        ),
+    ),
+    (
+        "a-second-after-a-cut",
+        concat!(
+            "creat f; write f 0 3000; creat h; sync; truncate f 100; append h 10; fsync h; ",
+            a_second!(),
+            "truncate f 5000",
+        ),
+    ),
+    (
+        "a-second-after-a-filled-end",
+        concat!(
+            "creat f; creat h; sync; truncate f 500; fsync f; write f 100 50; ",
+            a_second!(),
+            "append f 100",
+        ),
+    ),
+    (
+        "a-second-after-a-hole",
+        concat!(
+            "creat f; write f 0 6000; sync; punch f 1024 5000; ",
+            a_second!(),
+            "truncate f 1024",
+        ),
+    ),
+    (
+        "a-second-after-a-removal",
+        concat!(
+            "mkdir A; mkdir B; creat A/f; link A/f B/g; creat A/x; creat h; sync; unlink A/f; unlink A/x; append h 10; fsync h; ",
+            a_second!(),
+            "creat A/x; unlink B/g; work",
+        ),
+    ),
+    (
+        "a-second-after-a-departure",
+        concat!(
+            "mkdir A; mkdir D; creat D/f; creat h; sync; rename D/f A/f; append h 10; fsync h; ",
+            a_second!(),
+            "rmdir D",
+        ),
+    ),
+    (
+        "a-second-after-a-write",
+        concat!(
+            "creat f; write f 0 3000; sync; write f 0 1000; ",
+            a_second!(),
+            "fsync f"
+        ),
+    ),
+    // Logs: blocks of directories become those of files and the other way round, growth and removal.
+    (
+        "log-of-reuse",
+        "mkdir A; mkdir A/b; mkdir A/c; creat A/f; write A/f 0 9000; sync; rmdir A/b; rmdir A/c; unlink A/f; \
+     sync; creat A/g; write A/g 0 60000; fsync A/g; creat h; write h 0 3000; fsync h; mkdir C; truncate A/g 100; rename h C/h; \
+     fsync A/g; creat k; write k 0 14000; unlink k",
+    ),
+    (
+        "log-of-reuse-at-once",
+        "creat k; write k 0 3000; unlink k; work; creat m; write m 0 3000; fsync m",
+    ),
+    // Patchgroups: a compressor, a mail server, Subversion, the unpacking of packages, and corner cases.
+    (
+        "compressor",
+        "creat in; write in 0 5000; creat gone; sync; engage 1; creat out; append out 1500; append out 1500; disengage 1; \
+     depend 2 1; engage 2; unlink in; disengage 2",
+    ),
+    (
+        "mailbox",
+        "creat src; write src 0 3000; creat dst; append dst 100; sync; engage 1; append dst 1500; disengage 1; depend 2 1; \
+     engage 2; append dst 1500; disengage 2; depend 3 2; engage 3; write src 40 20; disengage 3; depend 4 3; \
+     engage 4; truncate src 0; disengage 4",
+    ),
+    (
+        "subversion",
+        "mkdir wc; creat wc/log; append wc/log 700; mkdir wc/tmp; sync; engage 1; creat wc/tmp/log; append wc/tmp/log 1800; \
+     disengage 1; depend 2 1; engage 2; rename wc/tmp/log wc/log; disengage 2; depend 3 2; engage 3; mkdir wc/new; creat wc/new/f; \
+     disengage 3; depend 4 3; engage 4; rename wc/new wc/done; disengage 4; depend 5 4; engage 5; unlink wc/log; disengage 5",
+    ),
+    (
+        "unpacking",
+        "mkdir var; creat var/status; append var/status 300; creat lib; append lib 900; sync; engage 1; creat lib.new; \
+     append lib.new 1500; disengage 1; depend 2 1; engage 2; rename lib.new lib; disengage 2; depend 3 2; engage 3; creat bin.new; \
+     append bin.new 800; disengage 3; depend 4 3; engage 4; rename bin.new bin; disengage 4; depend 5 4; engage 5; \
+     write var/status 100 150; disengage 5; depend 6 5; engage 6; creat doc; append doc 400; disengage 6",
+    ),
+    (
+        "groups-corners",
+        "creat a; write a 0 6000; creat b; write b 0 2500; sync; mkdir d; truncate a 1000; engage 1; creat d/f; \
+     write d/f 4096 600; append a 900; disengage 1; depend 2 1; engage 2; write b 100 900; disengage 2; depend 3 1; \
+     engage 3; write d/f 0 500; link b c; disengage 3; depend 4 2; depend 4 3; engage 4; unlink b; creat e; setxattr e user.x y; \
+     disengage 4",
+    ),
+    (
+        "groups-new-files",
+        "creat a; write a 0 3000; mkdir d; creat gone; link gone kept; sync; engage 1; creat f; append f 500; disengage 1; \
+     depend 2 1; engage 2; write a 0 900; disengage 2; depend 3 2; engage 3; append f 700; write f 0 100; disengage 3; depend 4 3; \
+     engage 4; rename f d/g; unlink gone; disengage 4; depend 5 4; engage 5; write d/g 0 300; creat h; append h 400; disengage 5; \
+     depend 6 5; engage 6; rename h a; disengage 6; depend 7 6; engage 7; unlink d/g; creat i; disengage 7",
+    ),
+];
+
+/// All of them, and those that were written for one rule of the layout each.
+pub fn workloads() -> Vec<Workload> {
+    let rules = provoking::ALL.iter().map(|p| (p.name(), p.script));
+    // Those need a foreign checker, or a mount before this one.
+    let rules =
+        rules.filter(|(_, script)| !script.contains("index ") && !script.contains("blocks;"));
+    let named = SCRIPTS
+        .iter()
+        .map(|(name, script)| ((*name).to_owned(), *script));
+    named
+        .chain(rules)
+        .filter_map(|(name, script)| workload(&name, script))
+        .collect()
+}
+
+fn workload(name: &str, script: &str) -> Option<Workload> {
+    let operations = parse_script(script).ok()?;
+    let synced = operations.iter().position(|o| *o == Operation::Sync);
+    Some(Workload {
+        name: format!("scripts/{name}"),
+        setup: synced.map_or(0, |at| at + 1),
+        operations,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_can_be_parsed() {
+        let count = workloads().len();
+        assert!(count > SCRIPTS.len() + 80, "{count}");
+        for (name, script) in SCRIPTS {
+            assert!(workload(name, script).is_some(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Rules that are off are found by the standard workloads, and by what `crash fs` explores where nobody says what; and where no rule is
+//! off nothing is. All rules are gone through by `backstitch crash ablate` (`make soak`, part `ablate`); this is a sample.
+
+use backstitch_crash::ablate::{Ablation, Fate};
+use backstitch_crash::{
+    Campaign, ImageOptions, Observer, Results, Schedule, rules, scripts, standard,
+};
+use backstitch_ext::rules::Rule;
+use backstitch_journal::rules::Rule as JournalRule;
+use backstitch_ordering::{JournalMode, MechanismKind};
+use backstitch_rules::Id;
+use backstitch_rules::watch::{self, Form};
+use backstitch_store::Optimisations;
+
+fn ablated(ordering: MechanismKind, patterns: &[&str]) -> Vec<backstitch_crash::ablate::Row> {
+    // The sample takes scripts and a few others: running all of them once takes longer than the search.
+    let all = standard::workloads(1).into_iter();
+    let some = all
+        .enumerate()
+        .filter(|(number, workload)| number % 12 == 0 || workload.name.starts_with("scripts/"));
+    let ablation = Ablation {
+        ordering,
+        workloads: some.map(|(_, workload)| workload).collect(),
+        patterns: patterns.iter().map(|p| (*p).to_owned()).collect(),
+        forms: vec![Form::Whole],
+        seed: 1,
+        threads: 2,
+        effort: 1,
+    };
+    ablation.run(&|_| {}).expect("the engine gets through")
+}
+
+#[test]
+fn a_sample_of_rules_is_found() {
+    let samples = [
+        (
+            MechanismKind::Soft,
+            vec![
+                "deep-entry-after-contents",
+                "fsync-waits-for-attributes-in-place",
+                "name-after-inode",
+                "inode-freed-after-death",
+            ],
+        ),
+        (
+            MechanismKind::Journal(JournalMode::Ordered),
+            vec!["commit-after-contents", "reuse-after-freeing"],
+        ),
+    ];
+    for (ordering, patterns) in samples {
+        let rows = ablated(ordering, &patterns);
+        assert!(rows.len() >= patterns.len());
+        for pattern in patterns {
+            let row = rows.iter().find(|row| row.site == pattern);
+            let row = row.unwrap_or_else(|| panic!("there is no rule {pattern}"));
+            assert!(
+                matches!(row.fate, Fate::Found { .. }),
+                "{pattern} under {ordering}: {:?}",
+                row.fate
+            );
+        }
+    }
+}
+
+/// What `crash fs` does first where it is given no workload, with a rule that is off.
+struct Without(Option<Id>);
+
+impl Observer for Without {
+    fn thread_starts(&self) {
+        watch::record(self.0.is_none());
+        watch::switch_off(self.0.map(|rule| (rule, Form::Whole)));
+    }
+}
+
+fn explored(ordering: MechanismKind, name: &str, off: Option<Id>) -> Results {
+    let workloads = scripts::workloads();
+    let workloads = workloads.into_iter().filter(|w| w.name.contains(name));
+    let variants = [Optimisations::BOTH, Optimisations::NONE]
+        .into_iter()
+        .flat_map(|opt| Schedule::ALL.map(|schedule| (opt, schedule)));
+    let campaign = Campaign {
+        ordering,
+        workloads: workloads.collect(),
+        variants: variants.collect(),
+        image: ImageOptions::default(),
+        base: None,
+        seed: 1,
+        torn: false,
+        unit_bytes: None,
+        exhaustive: 20_000,
+        samples: 1000,
+        whole_every: 64,
+        in_use_every: 64,
+        most_states: u64::MAX,
+        most_states_each: 20_000,
+        most_failures: 1,
+        threads: 2,
+    };
+    campaign
+        .run(&Without(off))
+        .expect("the engine gets through")
+}
+
+#[test]
+fn scripts_show_the_rules_that_they_are_about() {
+    let about: [(&str, Id); 3] = [
+        ("deep-leaf", Rule::DeepEntryAfterContents.into()),
+        (
+            "attributes-in-place",
+            Rule::FsyncWaitsForAttributesInPlace.into(),
+        ),
+        (
+            "attributes-shared",
+            Rule::AttributePointerAfterReference.into(),
+        ),
+    ];
+    for (name, rule) in about {
+        let results = explored(MechanismKind::Soft, name, Some(rule));
+        assert!(!results.failures.is_empty(), "{name} does not show it");
+    }
+    let ordered = MechanismKind::Journal(JournalMode::Ordered);
+    let rule = JournalRule::FreedAreRevoked.into();
+    let results = explored(ordered, "log-of-reuse", Some(rule));
+    assert!(
+        !results.failures.is_empty(),
+        "log-of-reuse does not show it"
+    );
+}
+
+#[test]
+fn what_was_come_by_is_counted() {
+    let results = explored(MechanismKind::Soft, "attributes", None);
+    assert!(results.failures.is_empty());
+    let of = |rule: Rule| results.rules.get(&rule.into()).copied().unwrap_or_default();
+    let pointer = of(Rule::AttributePointerAfterContents);
+    assert!(pointer.reached > 0 && pointer.pending > 0, "{pointer:?}");
+    assert!(pointer.pending <= pointer.reached);
+    // Recovery marks the image as in use, and waits for that.
+    assert!(of(Rule::ChangesAfterMark).remounted > 0);
+    assert_eq!(of(Rule::DotDotAfterName).reached, 0);
+}
+
+/// The table in the documentation has every rule, and no other.
+#[test]
+fn the_table_of_rules_is_the_registry() {
+    let document = include_str!("../../../docs/GUARANTEES.md");
+    let (_, table) = document
+        .split_once("<!-- rules -->")
+        .expect("the table's start");
+    let (table, _) = table
+        .split_once("<!-- end of rules -->")
+        .expect("the table's end");
+    let rows = table.lines().filter_map(|line| line.strip_prefix("| `"));
+    let names: Vec<&str> = rows.filter_map(|row| row.split('`').next()).collect();
+    for site in rules::sites() {
+        let name = site.name();
+        assert!(
+            names.contains(&name.as_str()),
+            "{name} is not in the table: make ablate"
+        );
+        assert!(
+            table.contains(site.without.trim()),
+            "{name} says something else there"
+        );
+    }
+    for name in names {
+        let whole = name.split('#').next().unwrap_or_default();
+        assert!(
+            rules::sites().any(|site| site.name() == whole),
+            "there is no rule {name}"
+        );
+    }
+}
+
+/// A rule is switched off by the explorer and its tests only: nothing that users reach does it.
+#[test]
+fn nothing_but_the_explorer_switches_rules_off() {
+    let crates = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    let mut folders = vec![std::path::PathBuf::from(crates)];
+    let mut seen = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let is_exempt = ["rules", "crash", "tests", "target"]
+                .iter()
+                .any(|name| path.ends_with(name));
+            if path.is_dir() && !is_exempt {
+                folders.push(path);
+                continue;
+            }
+            if path.extension().is_some_and(|e| e == "rs") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                assert!(!text.contains("switch_off"), "{}", path.display());
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 100, "{seen} files only");
+}

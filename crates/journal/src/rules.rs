@@ -1,0 +1,116 @@
+//! The rules of the journal's module and of its recovery: see [`backstitch_rules`].
+
+pub(crate) use backstitch_ordering::rules::wait_for;
+pub(crate) use backstitch_rules::holds;
+
+backstitch_rules::registry! {
+    "journal", 640;
+
+    // The commit record.
+    Dependency {
+        /// A commit record is there before the copies that it commits.
+        CommitAfterCopies,
+        /// Originals are written once the commit record is there, though its copies are not.
+        CommitStandsWithCopies,
+        /// A commit record is there before the contents of its transaction.
+        CommitAfterContents,
+        /// A commit record is there before contents of blocks that its own transaction freed and used again.
+        CommitAfterReusedContents,
+        /// A transaction is committed before the one before it.
+        CommitAfterEarlierCommit,
+        /// A transaction is committed before what its patchgroups come after on other volumes.
+        CommitAfterOtherVolumes,
+        /// Of a group that changed something in the transaction under way and on another volume, the latter is not waited for.
+        PartsOfGroupsCount,
+        /// A torn revoke block that the commit record's checksum leaves out counts as whole.
+        CommitAfterRevokeBlocks,
+    }
+
+    // Originals and contents.
+    Dependency {
+        /// Originals are written before the transaction that changed them is committed.
+        OriginalsAfterCommit,
+        /// What is made after a transaction of which nothing is known counts as after everything in it too early.
+        HoldAfterEarlierHold,
+        /// Contents are written into a block before the transaction that frees it is committed.
+        ReuseAfterFreeing,
+    }
+    Condition {
+        /// Contents that a commit record waits for are dropped with the file, though that is removed in a later transaction.
+        AwaitedContentsAreKept,
+        /// Contents written under a patchgroup stay out of the journal.
+        GroupsThroughLog,
+        /// Contents are written past the log into a block of which the log has a copy: a replay brings the older one home.
+        LoggedContentsThroughLog,
+        /// Contents that come after a change of the running transaction are written before it.
+        OrderedContentsThroughLog,
+        /// Contents of a run that a transaction waits for wait for that transaction.
+        RunsArePartedForLog,
+        /// A block that the log is about to get is waited for with others of its run.
+        OriginalsArePartedFromRuns,
+        /// Contents of a later transaction join a run that an earlier commit record waits for.
+        RunsBelongToOneTransaction,
+        /// What was logged and freed in one transaction counts as never logged.
+        FreedCountAsLogged,
+    }
+
+    // Revokes.
+    Revoke {
+        /// A replay brings home an older copy over what a freed block holds next.
+        FreedAreRevoked,
+        /// A block that was freed and logged again in one transaction is revoked: its copy does not come home.
+        LoggingTakesRevokeBack,
+        /// A revocation counts for older copies only as far as its own transaction.
+        RevokesAreHeeded,
+        /// A revocation takes away copies of later transactions.
+        RevokesCountForOlderCopies,
+        /// Of several revocations of one block the first one counts.
+        LastRevocationCounts,
+    }
+
+    // The tail.
+    Tail {
+        /// The tail moves past originals that are not at home.
+        TailAfterOriginals,
+        /// A block that a later transaction changes is taken for at home with the others of its transaction.
+        PartOfOriginalsIsNoted,
+        /// The tail moves past a block that a later transaction changed, before that one is committed.
+        TailAfterLaterCommit,
+        /// The tail moves past a block that a later transaction freed, before that one is committed.
+        TailAfterFreeingCommit,
+        /// A transaction that is not committed counts as at home.
+        AtHomeOnlyIfCommitted,
+        /// Space of the log is used again before the tail on the disk has moved past it.
+        SpaceIsFreeOnceTailMoved,
+        /// A full log looks like an empty one.
+        OneBlockStaysUnused,
+    }
+
+    // Recovery.
+    Check {
+        /// What an earlier round of the log left is replayed.
+        SequenceIsChecked,
+        /// A torn transaction is replayed.
+        CommitChecksumIsChecked,
+        /// A torn copy is replayed.
+        CopyChecksumIsChecked,
+        /// A transaction without a commit record is replayed.
+        OnlyCommittedIsReplayed,
+        /// An older copy of a block comes home over a newer one.
+        NewestCopyComesHome,
+        /// The log is read on behind its tail, once around.
+        LogEndsOnceAround,
+    }
+    Whole {
+        /// A block of contents that begins with the journal's magic number is taken for a record.
+        CopiesAreEscaped,
+        /// A block that began with the journal's magic number comes home without it.
+        CopiesAreUnescaped,
+    }
+    Flush {
+        /// The log is marked as empty before what it held is at home.
+        HomeIsFlushedBeforeTail,
+        /// A later transaction is written over a log that the disk does not show as empty yet.
+        TailIsFlushed,
+    }
+}

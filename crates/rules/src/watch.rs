@@ -1,0 +1,221 @@
+//! What a thread does with the rules: switches one off, counts which of them it comes by.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use crate::Id;
+
+/// Some thread of the process watches.
+pub(crate) static ANY: AtomicBool = AtomicBool::new(false);
+
+/// What becomes of the rule that is switched off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Form {
+    /// It does not hold at all: nothing is waited for; what is not committed counts as committed.
+    Whole,
+    /// Of several patches the first one is not waited for.
+    First,
+    /// Of several patches the last one is not waited for.
+    Last,
+    /// Of several patches only the first one is waited for.
+    OnlyFirst,
+    /// Of several patches only the last one, the newest, is waited for.
+    OnlyLast,
+    /// A patch that was merged into another one counts as committed.
+    Merged,
+}
+
+impl Form {
+    /// All of them.
+    pub const ALL: [Form; 6] = [
+        Form::Whole,
+        Form::First,
+        Form::Last,
+        Form::OnlyFirst,
+        Form::OnlyLast,
+        Form::Merged,
+    ];
+
+    /// Its name, as it stands behind a site's name and a number sign.
+    pub fn name(self) -> &'static str {
+        match self {
+            Form::Whole => "whole",
+            Form::First => "first",
+            Form::Last => "last",
+            Form::OnlyFirst => "only-oldest",
+            Form::OnlyLast => "only-newest",
+            Form::Merged => "merged",
+        }
+    }
+}
+
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Form {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Form, String> {
+        let found = Form::ALL.into_iter().find(|form| form.name() == name);
+        found.ok_or_else(|| format!("there is no form '{name}' of a rule"))
+    }
+}
+
+/// How often a thread came by a site.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Passes {
+    /// At all.
+    pub reached: u64,
+    /// With something to wait for that was not on stable storage; of conditions, where they decided something.
+    pub pending: u64,
+    /// Of those, with a patch that had been merged into another one.
+    pub merged: u64,
+    /// With something that was left out of a write for it.
+    pub rolled_back: u64,
+    /// After a crash, in recovery and in the life after it.
+    pub remounted: u64,
+    /// The most patches that were waited for at once.
+    pub most: u64,
+    /// It is about patches that are waited for.
+    pub is_of_patches: bool,
+}
+
+impl Passes {
+    /// Adds what another thread, or another run, counted.
+    pub fn add(&mut self, other: &Passes) {
+        self.reached += other.reached;
+        self.pending += other.pending;
+        self.merged += other.merged;
+        self.rolled_back += other.rolled_back;
+        self.remounted += other.remounted;
+        self.most = self.most.max(other.most);
+        self.is_of_patches |= other.is_of_patches;
+    }
+}
+
+/// The passes of all sites that a thread came by, by number.
+pub type Counts = std::collections::BTreeMap<Id, Passes>;
+
+thread_local! {
+    static OFF: Cell<Option<(Id, Form)>> = const { Cell::new(None) };
+    static RECORDS: Cell<bool> = const { Cell::new(false) };
+    static IS_REMOUNTED: Cell<bool> = const { Cell::new(false) };
+    static COUNTS: RefCell<Vec<Passes>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Some thread is about to watch: from here on every site asks its thread.
+pub fn begin() {
+    ANY.store(true, Relaxed);
+}
+
+/// Switches a rule off for this thread, and whatever was off on again.
+pub fn switch_off(rule: Option<(Id, Form)>) {
+    if rule.is_some() {
+        begin();
+    }
+    OFF.set(rule);
+}
+
+/// The rule that this thread has switched off.
+pub fn off() -> Option<(Id, Form)> {
+    OFF.get()
+}
+
+/// Has this thread count, or not.
+pub fn record(records: bool) {
+    if records {
+        begin();
+    }
+    RECORDS.set(records);
+}
+
+/// Whether this thread counts.
+pub fn records() -> bool {
+    RECORDS.get()
+}
+
+/// From here on this thread is in recovery after a crash, or in the life after it; returns whether it was before.
+pub fn set_remounted(is_remounted: bool) -> bool {
+    IS_REMOUNTED.replace(is_remounted)
+}
+
+/// Whether this thread is in recovery after a crash, or in the life after it.
+pub fn is_remounted() -> bool {
+    IS_REMOUNTED.get()
+}
+
+/// What this thread has counted, and forgets.
+pub fn take() -> Counts {
+    let counts = COUNTS.take();
+    let all = (0..).map(Id).zip(counts);
+    all.filter(|(_, passes)| passes.reached > 0).collect()
+}
+
+/// Counts something of a site.
+pub fn count(rule: Id, add: impl FnOnce(&mut Passes)) {
+    if !RECORDS.get() {
+        return;
+    }
+    COUNTS.with_borrow_mut(|counts| {
+        let at = usize::from(rule.0);
+        if counts.len() <= at {
+            counts.resize(at + 1, Passes::default());
+        }
+        add(&mut counts[at]);
+    });
+}
+
+/// A site was passed.
+pub fn pass(rule: Id) {
+    let again = IS_REMOUNTED.get();
+    count(rule, |passes| {
+        passes.reached += 1;
+        passes.remounted += u64::from(again);
+    });
+}
+
+/// Whether the rule holds for this thread.
+#[cold]
+pub(crate) fn holds(rule: Id) -> bool {
+    pass(rule);
+    OFF.get() != Some((rule, Form::Whole))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_is_off_for_its_thread_only() {
+        let (rule, other) = (Id(7), Id(8));
+        assert!(crate::holds(rule));
+        switch_off(Some((rule, Form::Whole)));
+        record(true);
+        assert!(!crate::holds(rule) && crate::holds(other));
+        std::thread::spawn(move || assert!(crate::holds(rule)))
+            .join()
+            .unwrap();
+        switch_off(Some((rule, Form::Merged)));
+        assert!(crate::holds(rule));
+        switch_off(None);
+        set_remounted(true);
+        assert!(crate::holds(rule));
+        let counts = take();
+        assert_eq!((counts[&rule].reached, counts[&rule].remounted), (3, 1));
+        assert_eq!(counts[&other].reached, 1);
+        assert!(take().is_empty());
+    }
+
+    #[test]
+    fn forms_are_known_by_their_names() {
+        for form in Form::ALL {
+            assert_eq!(form.name().parse(), Ok(form));
+        }
+        assert!("half".parse::<Form>().is_err());
+    }
+}

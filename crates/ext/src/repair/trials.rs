@@ -18,6 +18,8 @@ use zerocopy::{FromBytes, IntoBytes};
 pub(super) enum Trial {
     /// The first inode for files that every tool chooses.
     FirstInode,
+    /// The first data block, which the size of a block gives.
+    FirstDataBlock,
     /// The number of inodes that the number of groups and that of inodes in each of them give.
     InodeCount,
     /// The number of inodes in each group that the number of groups and that of all inodes give.
@@ -44,8 +46,9 @@ pub(super) enum Trial {
 
 impl Trial {
     /// Those that follow from the superblock's other fields.
-    pub(super) const OF_OTHER_FIELDS: [Trial; 7] = [
+    pub(super) const OF_OTHER_FIELDS: [Trial; 8] = [
         Trial::FirstInode,
+        Trial::FirstDataBlock,
         Trial::InodeCount,
         Trial::InodesPerGroup,
         Trial::ReservedBlocks,
@@ -112,6 +115,18 @@ impl Trial {
                     Location::FILE_SYSTEM,
                     "not made by the Hurd, as its features tell",
                 );
+                Ok(true)
+            }
+            Trial::FirstDataBlock => {
+                let mut raw = raw(image)?;
+                let first = u32::from(raw.s_log_block_size.get() == 0);
+                if raw.s_first_data_block.get() == first {
+                    return Ok(false);
+                }
+                raw.s_first_data_block = first.into();
+                put(image, &raw)?;
+                let what = format!("the first data block is {first}");
+                log.add(Location::FILE_SYSTEM, what);
                 Ok(true)
             }
             Trial::FirstInode => {

@@ -7,7 +7,7 @@ use super::superblock::{parse, put, raw};
 use super::trials::Trial;
 use crate::format::JOURNAL_INODE;
 use crate::format::features::{COMPAT_HAS_JOURNAL, INCOMPAT_RECOVER};
-use crate::format::superblock::{MAGIC, RawSuperblock, SUPERBLOCK_OFFSET};
+use crate::format::superblock::{MAGIC, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use crate::fsck::CheckError;
 use backstitch_device::{BlockDevice, DeviceError};
 use zerocopy::IntoBytes;
@@ -74,12 +74,20 @@ impl ReplaySuperblock {
     }
 }
 
+/// Whether the device is long enough for a superblock.
+fn has_room(device: &dyn BlockDevice) -> bool {
+    device.size_bytes() >= SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64
+}
+
 /// Whether the superblock says that a journal must be replayed, and that there is none.
 ///
 /// # Errors
 ///
 /// [`CheckError::Device`] where reading fails.
 pub fn lacks_its_journal(device: &dyn BlockDevice) -> Result<bool, CheckError> {
+    if !has_room(device) {
+        return Ok(false);
+    }
     let own = raw(&Overlay::new(device))?;
     Ok(own.s_magic.get() == MAGIC
         && own.s_feature_incompat.get() & INCOMPAT_RECOVER != 0
@@ -98,6 +106,9 @@ pub fn superblocks_for_replay(
     device: &dyn BlockDevice,
     is_unusable: bool,
 ) -> Result<Vec<ReplaySuperblock>, CheckError> {
+    if !has_room(device) {
+        return Ok(Vec::new());
+    }
     let image = Overlay::new(device);
     let mut found = Vec::new();
     if lacks_its_journal(device)? {
@@ -132,6 +143,9 @@ pub fn superblocks_for_replay(
 ///
 /// Those of the device.
 pub fn give_up_replay(device: &dyn BlockDevice) -> Result<bool, CheckError> {
+    if !has_room(device) {
+        return Ok(false);
+    }
     let mut image = Overlay::new(device);
     let mut own = raw(&image)?;
     let features = own.s_feature_incompat.get();

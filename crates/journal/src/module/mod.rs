@@ -366,10 +366,9 @@ impl Mechanism for JournalMechanism {
         if self.stage == Stage::Past {
             return true;
         }
-        if self.running.blocks.remove(&block).is_some() {
-            if holds(Rule::FreedCountAsLogged) {
-                self.running.freed_logged.insert(block);
-            }
+        let was_logged = self.running.blocks.remove(&block).is_some();
+        if was_logged && holds(Rule::FreedCountAsLogged) {
+            self.running.freed_logged.insert(block);
         }
         self.running.freed.push(block);
         if let Some(logged) = self.logged.get_mut(&block) {

@@ -345,6 +345,38 @@ fn a_damaged_root_makes_no_other_superblock_better() {
     }
 }
 
+/// Of two equal names in a directory with an index the one keeps its name that lies in the leaf of its hash, in whichever order.
+#[test]
+fn of_two_equal_names_the_one_in_its_leaf_keeps_it() {
+    require!("backstitch", "mke2fs", "e2fsck", "debugfs");
+    let mut renamed = 0;
+    for (digit, other) in [(b"0207", b"0607"), (b"0607", b"0207"), (b"0311", b"0711")] {
+        let damage = |base: &Base, file: &File| {
+            let is_it = |name: &[u8]| name.ends_with(digit);
+            let mut found = base.atlas.entries.iter();
+            let (block, entry) = found
+                .find(|(_, entry)| is_it(&entry.name))
+                .expect("no such name");
+            let digits = block + (entry.at + 8 + entry.name.len() - 4) as u64;
+            file.write_all_at(other, digits).expect("cannot write");
+            vec!["two equal names".to_owned()]
+        };
+        let Some(judgement) = judged("ext2-index-1k", &damage) else {
+            return;
+        };
+        assert!(judgement.faults.is_empty(), "{}", judgement.line());
+        // All but the one that was damaged.
+        assert_eq!(
+            judgement.ours.named,
+            judgement.whole - 1,
+            "{}",
+            judgement.line()
+        );
+        renamed += 1;
+    }
+    assert_eq!(renamed, 3);
+}
+
 /// Two kinds of checksums at once are damage: the log is given up, and the rest kept.
 #[test]
 fn a_journal_with_two_kinds_of_checksums_is_given_up() {

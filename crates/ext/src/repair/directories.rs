@@ -7,6 +7,7 @@ use crate::format::directory::{
     self, OFFSET_FILE_TYPE, OFFSET_INODE, empty_block, entries, new_directory_block, type_code,
 };
 use crate::format::features::INCOMPAT_FILETYPE;
+use crate::format::htree::{self, block::Root};
 use crate::format::inode::{self, offset};
 use crate::fsck::{CheckError, Code, Finding, Location};
 use backstitch_layout::FileType;
@@ -15,6 +16,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A new name is put into one of so many blocks at the end, or behind them.
 const TRIED_BLOCKS: usize = 16;
+
+/// A block, and an offset in it.
+type Place = (u64, usize);
 
 /// An entry of a sound block, to be judged.
 struct Found {
@@ -124,7 +128,7 @@ impl Fixer<'_, '_> {
             match damaged.get(&number) {
                 Some(blocks) if self.was_file(number, blocks, &types)? => {}
                 Some(blocks) => self.rebuild(number, blocks)?,
-                None => self.judge(number)?,
+                None => self.judge(number, codes.contains(&Code::EntryDuplicate))?,
             }
             if codes.contains(&Code::IndexInvalid) {
                 self.drop_index(number)?;
@@ -200,8 +204,13 @@ impl Fixer<'_, '_> {
         self.drop_index(number)
     }
 
-    /// Goes through the entries of a directory whose blocks are sound.
-    fn judge(&mut self, number: u32) -> Result<(), CheckError> {
+    /// Goes through the entries of a directory whose blocks are sound. `has_twins` says that a name is
+    /// there twice.
+    fn judge(&mut self, number: u32, has_twins: bool) -> Result<(), CheckError> {
+        let misplaced = match has_twins {
+            true => self.misplaced(number)?,
+            false => FxHashSet::default(),
+        };
         let mut seen = FxHashSet::default();
         let mut is_renamed = false;
         for (logical, block) in self.directory_blocks(number) {
@@ -221,7 +230,14 @@ impl Fixer<'_, '_> {
                 if logical == 0 && index < 2 {
                     self.dots(number, index, &entry, &mut bytes, place);
                 } else if entry.inode != 0 {
+                    // Of two equal names the misplaced one counts as the second, wherever it is.
+                    let is_second = misplaced.contains(&(block, entry.at));
+                    let twin = Some(entry.name.clone()).filter(|_| is_second);
+                    let twin = twin.filter(|name| seen.insert(name.clone()));
                     is_renamed |= self.name(number, entry, &mut bytes, &mut seen, place);
+                    if let Some(name) = twin {
+                        seen.remove(&name);
+                    }
                 }
             }
             if bytes != before {
@@ -232,6 +248,48 @@ impl Fixer<'_, '_> {
             self.drop_index(number)?;
         }
         Ok(())
+    }
+
+    /// Of the names that a directory with an index has twice, those that are not in the leaf of their
+    /// hash while their twin is.
+    fn misplaced(&self, number: u32) -> Result<FxHashSet<Place>, CheckError> {
+        let mut misplaced = FxHashSet::default();
+        let blocks = self.directory_blocks(number);
+        let has_index = self.inode(number)?.flags & inode::FLAG_INDEX != 0;
+        let (true, Some((0, first))) = (has_index, blocks.first().copied()) else {
+            return Ok(misplaced);
+        };
+        let Ok(root) = Root::parse(&self.block(first)?, htree::max_indirect_levels(self.sb)) else {
+            return Ok(misplaced);
+        };
+        let version = htree::effective_version(self.sb, root.hash_version);
+        let mut by_name: FxHashMap<Vec<u8>, Vec<(Place, bool)>> = FxHashMap::default();
+        for (_, block) in blocks.into_iter().skip(1) {
+            let bytes = self.block(block)?;
+            let list: Vec<_> = entries(&bytes, u32::MAX)
+                .map_while(Result::ok)
+                .filter(|entry| entry.inode != 0)
+                .filter_map(|entry| {
+                    let hash = htree::hash(version, &self.sb.hash_seed, entry.name)?;
+                    Some((hash, entry))
+                })
+                .collect();
+            let lowest = list.iter().map(|(hash, _)| *hash).min().unwrap_or(0);
+            let highest = list.iter().map(|(hash, _)| *hash).max().unwrap_or(0);
+            for (hash, entry) in list {
+                // One at the border may be the one that moved the border.
+                let fits = lowest < hash && hash < highest;
+                let places = by_name.entry(entry.name.to_vec()).or_default();
+                places.push(((block, entry.offset), fits));
+            }
+        }
+        for twins in by_name.values().filter(|twins| twins.len() > 1) {
+            if twins.iter().any(|(_, fits)| *fits) {
+                let wrong = twins.iter().filter(|(_, fits)| !fits);
+                misplaced.extend(wrong.map(|(place, _)| *place));
+            }
+        }
+        Ok(misplaced)
     }
 
     /// `.` and `..`, of which only the type and where `..` leads can be wrong.

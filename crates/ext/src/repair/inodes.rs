@@ -112,8 +112,8 @@ impl Fixer<'_, '_> {
             JOURNAL_INODE if self.sb.journal_inode == JOURNAL_INODE => {
                 put_u16(bytes, offset::MODE, 0o100_600);
             }
-            3 | 4 | JOURNAL_INODE => bytes.fill(0),
-            _ => put_u16(bytes, offset::MODE, 0),
+            // A mode that no tool gives such an inode: nothing else in it makes sense either.
+            _ => bytes.fill(0),
         }
     }
 

@@ -75,6 +75,7 @@ pub(crate) const INODES: &[Row] = &[
     ("the root is a file", Commands(&["sif <2> mode 0100644"]), Code::RootInvalid, Kind::Corruption),
     ("the root is deleted", Commands(&["sif <2> links_count 0"]), Code::RootInvalid, Kind::Corruption),
     ("bad blocks as a file", Commands(&["sif <1> mode 0100644"]), Code::ReservedInodeInvalid, Kind::Corruption),
+    ("garbage in a reserved inode", Commands(&["sif <9> mode 0100644", "sif <9> flags 0x40000000"]), Code::ReservedInodeInvalid, Kind::Corruption),
     ("journal inode in use", Commands(&["sif <8> links_count 1"]), Code::ReservedInodeInvalid, Kind::Corruption),
     ("reserved inode in use", Commands(&["sif <9> mode 0100644"]), Code::ReservedInodeInvalid, Kind::Corruption),
     ("damaged attributes inside an inode", Poke(inline_attribute), Code::XattrInodeInvalid, Kind::Corruption),

@@ -40,6 +40,8 @@ pub(super) struct Run {
 pub(super) struct Scouted {
     /// By site: the runs that come by it, and how. Short ones first.
     by_site: BTreeMap<Id, Vec<(Run, Passes)>>,
+    /// All runs.
+    pub(super) all: Vec<Run>,
 }
 
 /// The most samples of what a crash may leave that a run is recovered from.
@@ -47,7 +49,7 @@ const RECOVERIES: usize = 4;
 
 /// Runs every workload, with every rule.
 pub(super) fn scout(ablation: &Ablation, worlds: &[World]) -> Result<Scouted, CampaignError> {
-    let all: Vec<(usize, usize)> = (0..worlds.len())
+    let pairs: Vec<(usize, usize)> = (0..worlds.len())
         .flat_map(|world| (0..ablation.workloads.len()).map(move |workload| (world, workload)))
         .filter(|(world, workload)| worlds[*world].takes(&ablation.workloads[*workload]))
         .collect();
@@ -58,7 +60,7 @@ pub(super) fn scout(ablation: &Ablation, worlds: &[World]) -> Result<Scouted, Ca
                 watch::record(true);
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
-                    let Some((world, workload)) = all.get(number).copied() else {
+                    let Some((world, workload)) = pairs.get(number).copied() else {
                         return;
                     };
                     for variant in 0..VARIANTS.len() {
@@ -74,8 +76,10 @@ pub(super) fn scout(ablation: &Ablation, worlds: &[World]) -> Result<Scouted, Ca
     let mut found = found.into_inner().unwrap_or_default();
     found.sort_by_key(|(number, variant, _)| (*number, *variant));
     let mut by_site: BTreeMap<Id, Vec<(Run, Passes)>> = BTreeMap::new();
+    let mut all = Vec::new();
     for (_, _, seen) in found {
         let (run, counts) = seen?;
+        all.push(run);
         for (id, passes) in counts {
             by_site.entry(id).or_default().push((run, passes));
         }
@@ -83,7 +87,7 @@ pub(super) fn scout(ablation: &Ablation, worlds: &[World]) -> Result<Scouted, Ca
     for runs in by_site.values_mut() {
         runs.sort_by_key(|(run, _)| (run.world, run.moments, run.workload, run.variant));
     }
-    Ok(Scouted { by_site })
+    Ok(Scouted { by_site, all })
 }
 
 fn look(

@@ -366,7 +366,8 @@ impl Mechanism for JournalMechanism {
         if self.stage == Stage::Past {
             return true;
         }
-        if self.running.blocks.remove(&block).is_some() && holds(Rule::FreedCountAsLogged) {
+        let was_logged = self.running.blocks.remove(&block).is_some();
+        if was_logged && holds(Rule::FreedCountAsLogged) {
             self.running.freed_logged.insert(block);
         }
         self.running.freed.push(block);

@@ -147,6 +147,8 @@ fn without_order_damage_is_found_at_once_and_found_again() {
     let arguments = [
         "--ordering",
         "async",
+        "--workload",
+        "ace:1",
         "--json",
         "--keep",
         image.to_str().unwrap(),

@@ -345,6 +345,22 @@ fn a_damaged_root_makes_no_other_superblock_better() {
     }
 }
 
+/// Two kinds of checksums at once are damage: the log is given up, and the rest kept.
+#[test]
+fn a_journal_with_two_kinds_of_checksums_is_given_up() {
+    require!("backstitch", "mke2fs", "e2fsck", "debugfs");
+    let features = |base: &Base| journal(base) + 40;
+    let damage = |base: &Base, file: &File| {
+        let written = file.write_all_at(&[0, 0, 0, 0x1f], features(base));
+        written.expect("cannot write");
+        vec!["s_feature_incompat is 0x1f".to_owned()]
+    };
+    if let Some(judgement) = judged("ext3-our-crash-ordered", &damage) {
+        let outcome = (judgement.faults.len(), judgement.repair.code);
+        assert_eq!(outcome, (0, Some(1)), "{}", judgement.line());
+    }
+}
+
 /// Of two places in the log that claim one block, the one in line with its neighbours has it.
 #[test]
 fn a_block_that_a_journal_has_twice_is_read_where_it_belongs() {

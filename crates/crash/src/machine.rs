@@ -285,6 +285,11 @@ impl Machine {
             }
             Operation::Chattr(path, flags) => {
                 let id = self.find(path)?;
+                let kind = self.model.borrow().object(id).kind;
+                if !matches!(kind, FileType::Regular | FileType::Directory) {
+                    // No program can open anything else to set flags of it.
+                    return Err(Error::Invalid);
+                }
                 let set = SetAttributes {
                     flags: Some(*flags),
                     ..SetAttributes::default()

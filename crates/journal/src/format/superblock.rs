@@ -7,7 +7,9 @@ use zerocopy::big_endian::U32;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::checksum::{TYPE_CRC32C, crc32c};
-use super::features::{INCOMPAT_FAST_COMMIT, INCOMPAT_REPLAYED};
+use super::features::{
+    INCOMPAT_CSUM_V2, INCOMPAT_CSUM_V3, INCOMPAT_FAST_COMMIT, INCOMPAT_REPLAYED,
+};
 use super::{BlockKind, Checksums, Features, Header, MAGIC, RawHeader, Sequence, TagFormat};
 use crate::{Error, Result};
 
@@ -144,6 +146,12 @@ impl Superblock {
         let is_second = raw.s_header.h_blocktype.get() == BlockKind::SuperblockV2.number();
         if is_second && position == 0 && raw.s_nr_users.get() > 1 {
             is_wrong = set(&mut raw.s_nr_users, "s_nr_users", 1);
+        }
+        let both = INCOMPAT_CSUM_V2 | INCOMPAT_CSUM_V3;
+        if is_second && raw.s_feature_incompat.get() & both == both {
+            // No journal was ever written so: nothing tells which copies are right.
+            let what = "superblock: journal_checksum_v2 together with journal_checksum_v3";
+            return Err(Error::corrupt(position, what));
         }
         if is_second && is_wrong {
             // Beside damage, a feature that nobody knows is damage too.
@@ -394,7 +402,6 @@ fn checksum(bytes: &[u8; SUPERBLOCK_BYTES]) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::features::{INCOMPAT_CSUM_V2, INCOMPAT_CSUM_V3};
     use super::*;
 
     fn new() -> Superblock {

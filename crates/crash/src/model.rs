@@ -95,7 +95,6 @@ impl Object {
     fn settle_attributes(&mut self) {
         self.flags.settle();
         self.owner.settle();
-        self.times.settle();
         self.xattrs.values_mut().for_each(History::settle);
     }
 }
@@ -368,6 +367,7 @@ impl Model {
         object.must_be_mapped = object.reserved.clone();
         if !data_only {
             object.settle_attributes();
+            object.times.settle();
         }
         object.entries.values_mut().for_each(History::settle);
         let children: Vec<ObjectId> = self.children(id);
@@ -416,7 +416,6 @@ impl Model {
             let object = &mut self.objects[id];
             object.settle_attributes();
             object.entries.values_mut().for_each(History::settle);
-            object.owner.settle();
             object.must_exist = id == ROOT || !object.names.is_empty();
         }
     }

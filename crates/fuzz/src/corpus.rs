@@ -329,7 +329,12 @@ fn logs() -> Vec<Seed> {
         &[1, 0, 1, 2, 0, 0, 0],
     ]
     .concat();
-    let mut seeds = vec![("write_log", "composed".to_owned(), composed)];
+    // Three stretches, of which the last lies behind the device's end.
+    let stretches = vec![1, 0, 1, 1, 2, 2, 64, 0, 5, 10, 0, 80, 64, 0];
+    let mut seeds = vec![
+        ("write_log", "composed".to_owned(), composed),
+        ("undo", "composed".to_owned(), stretches),
+    ];
     // Without a place for a file there is one seed less.
     if let Ok(directory) = TempDir::new()
         && let Some(log) = written(&directory.path().join("log"))

@@ -83,6 +83,10 @@ pub const TARGETS: &[Target] = &[
         run: targets::trace::run,
     },
     Target {
+        name: "undo",
+        run: targets::undo::run,
+    },
+    Target {
         name: "write_log",
         run: targets::write_log::run,
     },

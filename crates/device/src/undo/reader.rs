@@ -98,6 +98,13 @@ impl UndoFile {
     }
 
     fn bytes(&self, at: u64, length: usize) -> Result<Vec<u8>, UndoError> {
+        // Asked before memory is: a damaged file may claim half a gigabyte.
+        let end = at.checked_add(length as u64);
+        let has = self.file.metadata().map(|metadata| metadata.len());
+        let has = has.map_err(|error| UndoError::Io(reason_of(&error)))?;
+        if end.is_none_or(|end| end > has) {
+            return Err(UndoError::Corrupt("it ends too early".to_owned()));
+        }
         let mut bytes = vec![0; length];
         match self.file.read_exact_at(&mut bytes, at) {
             Ok(()) => Ok(bytes),
@@ -239,9 +246,20 @@ impl UndoFile {
     /// Puts the old contents back, and flushes. A power cut in between leaves what a second try restores.
     ///
     /// # Errors
-    /// As [`verify`](Self::verify), before anything is written; the device's.
+    /// As [`verify`](Self::verify), and [`UndoError::OtherState`] where old contents lie behind the device's
+    /// end, before anything is written; the device's.
     pub fn apply(&self, device: &dyn BlockDevice) -> Result<(), UndoError> {
         self.verify()?;
+        let size = device.size_bytes();
+        for stretch in &self.stretches {
+            let end = stretch.offset_bytes.checked_add(stretch.len_bytes as u64);
+            if end.is_none_or(|end| end > size) {
+                let at = stretch.offset_bytes;
+                return Err(UndoError::OtherState(format!(
+                    "it has {size} bytes, and had contents at byte {at}"
+                )));
+            }
+        }
         for stretch in &self.stretches {
             let contents = self.contents(stretch)?;
             device.write(stretch.offset_bytes, &contents)?;

@@ -11,5 +11,6 @@ pub mod partition;
 pub mod patchgroup;
 pub mod superblock;
 pub mod trace;
+pub mod undo;
 pub mod write_log;
 pub mod xattr;

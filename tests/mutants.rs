@@ -319,7 +319,8 @@ fn a_journal_does_not_grow_by_a_stray_pointer() {
 #[test]
 fn impossible_features_are_mended() {
     require!("backstitch", "mke2fs", "e2fsck", "debugfs");
-    let cases: [Case; 2] = [
+    let cases: [Case; 3] = [
+        ("orphans without their file", |_| 1024 + 102, vec![1]),
         ("made by the Hurd", |_| 1024 + 72, vec![1, 0, 0, 0]),
         ("clusters of one block", |_| 1024 + 101, vec![2]),
     ];

@@ -47,6 +47,8 @@ pub const RO_COMPAT_BIGALLOC: u32 = 0x200;
 pub const RO_COMPAT_METADATA_CSUM: u32 = 0x400;
 /// Project quotas.
 pub const RO_COMPAT_PROJECT: u32 = 0x2000;
+/// The file of orphans has some.
+pub const RO_COMPAT_ORPHAN_PRESENT: u32 = 0x1_0000;
 
 /// File contents may be compressed; never merged.
 pub const INCOMPAT_COMPRESSION: u32 = 0x1;
@@ -109,7 +111,7 @@ const RO_COMPAT_NAMES: &[(u32, &str)] = &[
     (RO_COMPAT_PROJECT, "project"),
     (0x4000, "shared_blocks"),
     (0x8000, "verity"),
-    (0x10000, "orphan_present"),
+    (RO_COMPAT_ORPHAN_PRESENT, "orphan_present"),
 ];
 
 const INCOMPAT_NAMES: &[(u32, &str)] = &[

@@ -5,7 +5,9 @@ use super::overlay::Overlay;
 use super::prepare::{descriptor, usual};
 use super::superblock::{parse, put, raw};
 use crate::format::GOOD_OLD_FIRST_INODE;
-use crate::format::features::{INCOMPAT_FILETYPE, RO_COMPAT_BIGALLOC};
+use crate::format::features::{
+    COMPAT_ORPHAN_FILE, INCOMPAT_FILETYPE, RO_COMPAT_BIGALLOC, RO_COMPAT_ORPHAN_PRESENT,
+};
 use crate::format::group::{GroupDescriptor, descriptor_location, descriptor_table_block};
 use crate::format::inode::BASE_SIZE;
 use crate::format::superblock::{
@@ -30,6 +32,8 @@ pub(super) enum Trial {
     Revision,
     /// No clusters, where the feature is set but a cluster has one block and the counts know of none.
     ClustersOfOneBlock,
+    /// No orphans in a file for them, where the file system has no such file.
+    NoOrphanFile,
     /// Linux as the system that made it, where the Hurd is named beside a feature that it lacks.
     Creator,
     /// Bitmaps and inode tables where mke2fs puts them.
@@ -46,7 +50,7 @@ pub(super) enum Trial {
 
 impl Trial {
     /// Those that follow from the superblock's other fields.
-    pub(super) const OF_OTHER_FIELDS: [Trial; 8] = [
+    pub(super) const OF_OTHER_FIELDS: [Trial; 9] = [
         Trial::FirstInode,
         Trial::FirstDataBlock,
         Trial::InodeCount,
@@ -54,6 +58,7 @@ impl Trial {
         Trial::ReservedBlocks,
         Trial::Revision,
         Trial::ClustersOfOneBlock,
+        Trial::NoOrphanFile,
         Trial::Creator,
     ];
 
@@ -101,6 +106,18 @@ impl Trial {
                 put(image, &raw)?;
                 let what = "feature bigalloc taken away: a cluster is a block";
                 log.add(Location::FILE_SYSTEM, what);
+                Ok(true)
+            }
+            Trial::NoOrphanFile => {
+                let mut raw = raw(image)?;
+                let features = raw.s_feature_ro_compat.get();
+                let has_file = raw.s_feature_compat.get() & COMPAT_ORPHAN_FILE != 0;
+                if has_file || features & RO_COMPAT_ORPHAN_PRESENT == 0 {
+                    return Ok(false);
+                }
+                raw.s_feature_ro_compat = (features & !RO_COMPAT_ORPHAN_PRESENT).into();
+                put(image, &raw)?;
+                log.add(Location::FILE_SYSTEM, "feature orphan_present taken away");
                 Ok(true)
             }
             Trial::Creator => {

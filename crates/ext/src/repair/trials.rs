@@ -80,83 +80,79 @@ impl Trial {
             Trial::InodesPerGroup => count_inodes(image, log, true),
             Trial::ReservedBlocks => count_reserved_blocks(image, log),
             Trial::UsualPlaces => take_usual_places(image, log),
-            Trial::Revision => {
+            Trial::FirstInode
+            | Trial::FirstDataBlock
+            | Trial::Revision
+            | Trial::ClustersOfOneBlock
+            | Trial::NoOrphanFile
+            | Trial::Creator => {
                 let mut raw = raw(image)?;
+                let Some(what) = self.change(&mut raw) else {
+                    return Ok(false);
+                };
+                put(image, &raw)?;
+                log.add(Location::FILE_SYSTEM, what);
+                Ok(true)
+            }
+        }
+    }
+
+    /// Changes one field of a superblock, and says what it is now; `None` where nothing speaks for that,
+    /// and for what is no matter of one field.
+    fn change(&self, raw: &mut RawSuperblock) -> Option<String> {
+        let features = raw.s_feature_ro_compat.get();
+        let what = match self {
+            Trial::FirstInode if raw.s_first_ino.get() != GOOD_OLD_FIRST_INODE => {
+                raw.s_first_ino = GOOD_OLD_FIRST_INODE.into();
+                "the first inode for files is 11"
+            }
+            Trial::FirstDataBlock => {
+                let first = u32::from(raw.s_log_block_size.get() == 0);
+                if raw.s_first_data_block.get() == first {
+                    return None;
+                }
+                raw.s_first_data_block = first.into();
+                return Some(format!("the first data block is {first}"));
+            }
+            Trial::Revision => {
                 let size = raw.s_inode_size.get();
                 let is_filled = raw.s_first_ino.get() == GOOD_OLD_FIRST_INODE
                     && size.is_power_of_two()
                     && usize::from(size) >= BASE_SIZE;
                 if raw.s_rev_level.get() == 1 || !is_filled {
-                    return Ok(false);
+                    return None;
                 }
                 raw.s_rev_level = 1.into();
-                put(image, &raw)?;
-                log.add(Location::FILE_SYSTEM, "the revision is 1 now");
-                Ok(true)
+                "the revision is 1 now"
             }
             Trial::ClustersOfOneBlock => {
-                let mut raw = raw(image)?;
-                let features = raw.s_feature_ro_compat.get();
                 let are_blocks = raw.s_log_cluster_size == raw.s_log_block_size
                     && raw.s_clusters_per_group == raw.s_blocks_per_group;
                 if features & RO_COMPAT_BIGALLOC == 0 || !are_blocks {
-                    return Ok(false);
+                    return None;
                 }
                 raw.s_feature_ro_compat = (features & !RO_COMPAT_BIGALLOC).into();
-                put(image, &raw)?;
-                let what = "feature bigalloc taken away: a cluster is a block";
-                log.add(Location::FILE_SYSTEM, what);
-                Ok(true)
+                "feature bigalloc taken away: a cluster is a block"
             }
             Trial::NoOrphanFile => {
-                let mut raw = raw(image)?;
-                let features = raw.s_feature_ro_compat.get();
                 let has_file = raw.s_feature_compat.get() & COMPAT_ORPHAN_FILE != 0;
                 if has_file || features & RO_COMPAT_ORPHAN_PRESENT == 0 {
-                    return Ok(false);
+                    return None;
                 }
                 raw.s_feature_ro_compat = (features & !RO_COMPAT_ORPHAN_PRESENT).into();
-                put(image, &raw)?;
-                log.add(Location::FILE_SYSTEM, "feature orphan_present taken away");
-                Ok(true)
+                "feature orphan_present taken away"
             }
             Trial::Creator => {
-                let mut raw = raw(image)?;
                 let has_types = raw.s_feature_incompat.get() & INCOMPAT_FILETYPE != 0;
                 if raw.s_creator_os.get() != OS_HURD || !has_types {
-                    return Ok(false);
+                    return None;
                 }
                 raw.s_creator_os = OS_LINUX.into();
-                put(image, &raw)?;
-                log.add(
-                    Location::FILE_SYSTEM,
-                    "not made by the Hurd, as its features tell",
-                );
-                Ok(true)
+                "not made by the Hurd, as its features tell"
             }
-            Trial::FirstDataBlock => {
-                let mut raw = raw(image)?;
-                let first = u32::from(raw.s_log_block_size.get() == 0);
-                if raw.s_first_data_block.get() == first {
-                    return Ok(false);
-                }
-                raw.s_first_data_block = first.into();
-                put(image, &raw)?;
-                let what = format!("the first data block is {first}");
-                log.add(Location::FILE_SYSTEM, what);
-                Ok(true)
-            }
-            Trial::FirstInode => {
-                let mut raw = raw(image)?;
-                if raw.s_first_ino.get() == GOOD_OLD_FIRST_INODE {
-                    return Ok(false);
-                }
-                raw.s_first_ino = GOOD_OLD_FIRST_INODE.into();
-                put(image, &raw)?;
-                log.add(Location::FILE_SYSTEM, "the first inode for files is 11");
-                Ok(true)
-            }
-        }
+            _ => return None,
+        };
+        Some(what.to_owned())
     }
 }
 

@@ -181,6 +181,8 @@ impl Ext {
     }
 
     /// Adds blocks to a file or directory. Returns the patch of the first block and the one of the inode.
+    ///
+    /// The patch of the inode, its pointers and its size, is the commit point.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn extend(
         &mut self,

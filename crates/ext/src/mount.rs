@@ -326,6 +326,8 @@ impl Ext {
     }
 
     /// Says "not clean", with the time and the count that the record has.
+    ///
+    /// The commit point of a mount for writing.
     pub(crate) fn take_clean_mark(&mut self, v: &mut Volume<'_>) -> Result<Vec<PatchId>> {
         if self.read_only.is_some() {
             return Ok(Vec::new());
@@ -388,6 +390,8 @@ impl Ext {
 
     /// The very last write: the image is clean again. Where a crash left leaks it stays as it is: with our record, so that the
     /// next mount trusts it as this one did, and not clean, so that a checker looks at it.
+    ///
+    /// The commit point of an unmount.
     pub(crate) fn write_clean_mark(&mut self, v: &mut Volume<'_>) -> Result<()> {
         if self.read_only.is_some() {
             return Ok(());

@@ -327,6 +327,8 @@ impl Ext {
     }
 
     /// Writes a name into its place, after everything it needs. The directory changes with it.
+    ///
+    /// The entry is the commit point of making a name.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn insert_name(
         &mut self,

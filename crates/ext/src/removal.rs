@@ -124,6 +124,8 @@ impl Ext {
     }
 
     /// Clears a name on the disk: its entry becomes unused.
+    ///
+    /// The cleared entry is the commit point of a removal.
     pub(crate) fn clear_name(
         &mut self,
         v: &mut Volume<'_>,

@@ -304,6 +304,8 @@ impl Ext {
     }
 
     /// The old name goes, after the new one and a directory's `..`; then the links that it was. Returns what clears it.
+    ///
+    /// The cleared entry is the second commit point of a rename.
     #[allow(clippy::too_many_arguments)]
     fn retire_old_name(
         &mut self,
@@ -378,6 +380,8 @@ impl Ext {
     }
 
     /// The new name, in its own patch: a new entry, or the inode of the one that is replaced.
+    ///
+    /// The first commit point of a rename: from here on the new name is there.
     fn write_new_name(
         &mut self,
         v: &mut Volume<'_>,
@@ -513,6 +517,8 @@ impl Ext {
     }
 
     /// Writes what [`edit_within_unit`](Self::edit_within_unit) worked out.
+    ///
+    /// The one patch of both entries is the commit point of the move.
     fn move_within_unit(
         &mut self,
         v: &mut Volume<'_>,

@@ -134,6 +134,8 @@ impl Ext {
         after
     }
 
+    /// One step of making a file shorter. The patch of the inode with the smaller size is its commit
+    /// point.
     fn shrink(
         &mut self,
         v: &mut Volume<'_>,

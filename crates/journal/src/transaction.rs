@@ -101,6 +101,8 @@ impl Journal<'_> {
 
     /// Writes a transaction into an empty log. When this returns it is stable: a recovery brings it home.
     ///
+    /// The commit point is the superblock that leads to the transaction.
+    ///
     /// # Errors
     /// [`Error::Incompatible`] where the journal has features that we do not write, [`Error::Corrupt`] where the log is not empty,
     /// the transaction does not fit, or no recovery would bring it home; the device's.

@@ -60,6 +60,7 @@ impl Drop for Partial {
     }
 }
 
+/// Makes the copy. The rename at its end is the commit point.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let started = Instant::now();
     let stats = backstitch_fuse::stats_of(&args.dir)

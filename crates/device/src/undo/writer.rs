@@ -151,6 +151,8 @@ impl Writer<'_> {
     }
 
     /// The superblock and the header, which makes the file one; and the name.
+    ///
+    /// The header is the commit point of the file.
     fn header(
         &self,
         device: &StagedDevice,

@@ -464,6 +464,8 @@ impl<'a> Writer<'a> {
     }
 
     /// The primary superblock, once all else is stable.
+    ///
+    /// The commit point of mkfs.
     fn finish(mut self) -> Result<Superblock, MkfsError> {
         self.batch.submit()?;
         self.batch.device.flush()?;

@@ -71,6 +71,8 @@ impl JournalMechanism {
 
     /// Puts a transaction's blocks into the log; the commit record waits for the first `awaited` of them at least. Returns what is on stable storage once it is committed: the commit record, and what need
     /// not be there before that.
+    ///
+    /// The commit record is the commit point of the transaction.
     fn append(
         &self,
         store: &mut Store,

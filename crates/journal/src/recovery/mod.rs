@@ -204,6 +204,8 @@ impl<'d> Journal<'d> {
 
     /// Replays the log, and marks it as empty.
     ///
+    /// The commit point is the superblock that says "empty": until then the log is replayed again.
+    ///
     /// # Errors
     /// [`Error::Incompatible`] where it uses what cannot be replayed, [`Error::Corrupt`] where it contradicts itself and `damage` is
     /// [`Damage::Refuse`]: nothing was written then. The devices' errors: the log is still there, and can be replayed again.

@@ -225,7 +225,7 @@ impl Watcher for Scout {
 }
 
 impl Spectator for Scout {
-    fn begin(&mut self, _model: Rc<RefCell<Model>>) {}
+    fn begin(&mut self, _model: Rc<RefCell<Model>>, _engine: Engine) {}
 
     fn begun(&mut self, operations: usize) {
         self.begun = operations;

@@ -24,7 +24,7 @@ pub(super) fn quoted(word: &str) -> String {
 }
 
 /// Where the outcome goes.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(super) struct Output {
     /// Write the image of the first failing state, or of the replayed one, to FILE
     #[arg(long, value_name = "FILE")]

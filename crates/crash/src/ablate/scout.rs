@@ -143,6 +143,15 @@ impl Scouted {
             .all(|(_, passes)| passes.reached == passes.remounted)
     }
 
+    /// How often a rule was said to be implied by others, where it always was.
+    pub(super) fn times_implied(&self, site: &Site) -> Option<u64> {
+        let runs = self.by_site.get(&site.id)?.iter();
+        let (implied, not) = runs.fold((0, 0), |(implied, not), (_, passes)| {
+            (implied + passes.implied, not + passes.not_implied)
+        });
+        (implied > 0 && not == 0).then_some(implied)
+    }
+
     /// The runs in which it makes a difference that a rule is off: the shortest first.
     pub(super) fn runs_by(&self, cut: &Cut) -> Vec<Run> {
         let runs = self.by_site.get(&cut.site.id);

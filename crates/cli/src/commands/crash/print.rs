@@ -129,6 +129,8 @@ fn summary(report: &Report) -> String {
         ));
         let missed = rules.iter().filter(|(_, counts)| counts.reached == 0);
         missed.for_each(|(name, _)| line(format!("  not reached: {name}")));
+        let wrong = rules.iter().filter(|(_, counts)| counts.not_implied > 0);
+        wrong.for_each(|(name, _)| line(format!("  NOT IMPLIED by others: {name}")));
     }
     let refused = report.coverage.get("operations_answered_with_an_error");
     if let Some(refused) = refused {

@@ -251,6 +251,7 @@ impl Ablation {
         }
         match scouted.times_implied(cut.site) {
             Some(asked) => Fate::Implied { asked },
+            None if runs.is_empty() => Fate::NotReached,
             None => Fate::Survived {
                 states: search.states,
                 runs: search.count,

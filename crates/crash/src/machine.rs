@@ -9,6 +9,7 @@ use backstitch_layout::{
     Allocate, Attributes, DirectoryEntry, Error, FileType, InodeNumber, NewInode, Rename,
     RenameMode, Result, SetAttributes, SetXattrMode, Timestamp,
 };
+use backstitch_ordering::rules::heed_flush;
 use backstitch_ordering::{GroupError, MechanismKind, Operation as Scope};
 
 use crate::contents::Contents;
@@ -664,6 +665,7 @@ impl Machine {
             fs.flush_targets(v, inode, data_only, &mut targets);
             Ok(targets)
         })?;
+        heed_flush(self.mount.store.graph(), &targets);
         self.mount.sync(&targets, watcher)?;
         self.model.borrow_mut().promise(id, data_only);
         Ok(())

@@ -83,6 +83,10 @@ pub struct Passes {
     pub most: u64,
     /// It is about patches that are waited for.
     pub is_of_patches: bool,
+    /// Times that something pending was waited for, and other things that were waited for came after it anyway.
+    pub covered: u64,
+    /// Times that nothing else that was waited for came after it: without the rule it would not have been waited for.
+    pub essential: u64,
     /// Times that the rule was said to be implied by others, and was.
     pub implied: u64,
     /// Times that it was said to be implied, and was not: the statement is wrong.
@@ -99,6 +103,8 @@ impl Passes {
         self.remounted += other.remounted;
         self.most = self.most.max(other.most);
         self.is_of_patches |= other.is_of_patches;
+        self.covered += other.covered;
+        self.essential += other.essential;
         self.implied += other.implied;
         self.not_implied += other.not_implied;
     }

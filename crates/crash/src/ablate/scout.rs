@@ -143,13 +143,15 @@ impl Scouted {
             .all(|(_, passes)| passes.reached == passes.remounted)
     }
 
-    /// How often a rule was said to be implied by others, where it always was.
+    /// How often a rule was implied by others, where it always was: because the code says so, or because what is waited for by it
+    /// comes before something else that is waited for.
     pub(super) fn times_implied(&self, site: &Site) -> Option<u64> {
-        let runs = self.by_site.get(&site.id)?.iter();
-        let (implied, not) = runs.fold((0, 0), |(implied, not), (_, passes)| {
-            (implied + passes.implied, not + passes.not_implied)
-        });
-        (implied > 0 && not == 0).then_some(implied)
+        let mut all = Passes::default();
+        for (_, passes) in self.by_site.get(&site.id)? {
+            all.add(passes);
+        }
+        let said = (all.implied > 0 && all.not_implied == 0).then_some(all.implied);
+        said.or((all.covered > 0 && all.essential == 0).then_some(all.covered))
     }
 
     /// The runs in which it makes a difference that a rule is off: the shortest first.

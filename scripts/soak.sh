@@ -1,7 +1,8 @@
 #!/bin/sh
 # The tests with large numbers, over and over, until one fails or ROUNDS are done. Every test prints its seed; SEED=… with the
-# test's own command repeats it. With names of parts (model, mounts, journal, explore, ablate, torn, sync, reclaim, nested, histories, faults,
-# memory, recovery, costs, cases, load, mutants, fuzz) only those are run: `ROUNDS=1 scripts/soak.sh torn faults`. THREADS=n bounds what the explorer takes.
+# test's own command repeats it. With names of parts (model, mounts, journal, explore, ablate, torn, sync, reclaim, nested, families,
+# histories, faults, memory, recovery, costs, cases, load, mutants, fuzz) only those are run: `ROUNDS=1 scripts/soak.sh torn faults`.
+# THREADS=n bounds what the explorer takes.
 set -eu
 cd "$(dirname "$0")/.."
 rounds="${ROUNDS:-0}"
@@ -56,6 +57,16 @@ part_ablate() {
         # Survivors are listed, and the exit code says so: that is no failure of the round.
         "$backstitch" crash ablate --seed "$round" --ordering "$ordering" ${THREADS:+--jobs "$THREADS"} || [ "$?" = 1 ]
     done
+}
+
+# What random workloads seldom reach, under every mechanism; sessions of 200 operations; and the two things that earlier workloads missed.
+part_families() {
+    for ordering in soft sync journal=ordered journal=full journal=writeback; do
+        explorer --ordering "$ordering" --workload cases --states-each "${CASE_STATES_EACH:-20000}"
+        explorer --ordering "$ordering" --workload long:20 --exhaustive 300 --samples 50 --states-each "${CASE_STATES_EACH:-20000}"
+    done
+    explorer --script 'creat foo; write foo 300000 1000; sync; write foo 310000 3000'
+    explorer --script 'creat foo; setxattr foo user.a x; fsync foo; setxattr foo user.a y; fsync foo'
 }
 
 # Blocks that arrive in any of their sectors.
@@ -125,7 +136,7 @@ part_fuzz() {
     SEED="$round" SECONDS_EACH="${FUZZ_SECONDS:-300}" scripts/fuzz.sh
 }
 
-[ "$#" -gt 0 ] || set -- model mounts journal explore ablate torn sync reclaim nested histories faults memory recovery costs cases load mutants fuzz
+[ "$#" -gt 0 ] || set -- model mounts journal explore ablate torn sync reclaim nested families histories faults memory recovery costs cases load mutants fuzz
 while [ "$rounds" -eq 0 ] || [ "$round" -lt "$rounds" ]; do
     round=$((round + 1))
     for part; do

@@ -108,16 +108,16 @@ fn no_state_of_aces_workloads_leaves_anything_with_a_journal() {
     let kinds: [(&str, &[&str], bool); 6] = [
         ("journal=full", &[], true),
         ("journal=full", &["--journal-dev"], true),
-        ("journal=ordered", &["--states-each", "400"], false),
+        ("journal=ordered", &["--states-each", "100"], false),
         (
             "journal=ordered",
-            &["--journal-dev", "--states-each", "400"],
+            &["--journal-dev", "--states-each", "100"],
             false,
         ),
-        ("journal=writeback", &["--states-each", "300"], false),
+        ("journal=writeback", &["--states-each", "100"], false),
         (
             "journal=writeback",
-            &["--journal-dev", "--states-each", "300"],
+            &["--journal-dev", "--states-each", "100"],
             false,
         ),
     ];

@@ -86,6 +86,11 @@ pub enum Fate {
         /// Of so many runs of workloads.
         runs: u64,
     },
+    /// Nothing shows it, and nothing can: others imply it, which was asked so many times.
+    Implied {
+        /// Times that the workloads came by.
+        asked: u64,
+    },
     /// No workload comes by it, or none with anything to wait for.
     NotReached,
 }
@@ -127,17 +132,17 @@ const ROUNDS: [Round; 2] = [
     Round {
         exhaustive: 16,
         samples: 8,
-        runs: 300,
+        runs: 600,
         states_each: 400,
-        states: 6_000,
+        states: 40_000,
         whole_every: 64,
     },
     Round {
         exhaustive: 200,
         samples: 60,
-        runs: 40,
+        runs: 100,
         states_each: 2_000,
-        states: 8_000,
+        states: 100_000,
         whole_every: 64,
     },
 ];
@@ -244,9 +249,13 @@ impl Ablation {
                 return found;
             }
         }
-        Fate::Survived {
-            states: search.states,
-            runs: search.count,
+        match scouted.times_implied(cut.site) {
+            Some(asked) => Fate::Implied { asked },
+            None if runs.is_empty() => Fate::NotReached,
+            None => Fate::Survived {
+                states: search.states,
+                runs: search.count,
+            },
         }
     }
 

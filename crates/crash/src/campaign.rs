@@ -52,7 +52,8 @@ pub struct Campaign {
     pub in_use_every: u64,
     /// Ends once so many states were visited.
     pub most_states: u64,
-    /// Ends a workload, under each variant, once so many of its states were visited.
+    /// Ends a workload, under each variant, once so many states were visited that were not known from it, or from one before that begins
+    /// as it does.
     pub most_states_each: u64,
     /// Ends once so many workloads failed.
     pub most_failures: usize,
@@ -226,6 +227,8 @@ pub struct Results {
     pub reclaims_known: u64,
     /// Of those reclaimed, states in which it ran once more while somebody used the file system.
     pub reclaimed_in_use: u64,
+    /// Of those reclaimed, states with which somebody went on working, until the next power cut.
+    pub gone_on: u64,
     /// States of crashes inside recovery and reclaim.
     pub second: u64,
     /// How many patches of which kind were uncommitted at the moments.
@@ -303,7 +306,8 @@ impl Campaign {
             samples: self.samples,
             whole_every: self.whole_every,
             in_use_every: self.in_use_every,
-            most_states: self.most_states.min(self.most_states_each),
+            most_states: self.most_states,
+            most_new: self.most_states_each,
         }
     }
 
@@ -465,6 +469,7 @@ impl Campaign {
         results.reclaimed += outcome.tally.reclaimed;
         results.reclaims_known += outcome.tally.reclaims_known;
         results.reclaimed_in_use += outcome.tally.in_use;
+        results.gone_on += outcome.tally.gone_on;
         results.second += outcome.tally.second;
         for (kind, count) in outcome.coverage {
             *results.coverage.entry(kind).or_default() += count;

@@ -71,6 +71,17 @@ pub(crate) fn sample(
     sets.sample(samples, random);
 }
 
+/// Some of the patches, with what must be there before them.
+pub(crate) fn some(nodes: &[Node], random: &mut Random) -> Vec<bool> {
+    let density = 1 + random.usize(..15);
+    let mut included = vec![false; nodes.len()];
+    for (at, node) in nodes.iter().enumerate() {
+        let is_founded = node.befores.iter().all(|before| included[*before]);
+        included[at] = is_founded && random.usize(..16) <= density;
+    }
+    included
+}
+
 struct Sets<'a> {
     nodes: &'a [Node],
     /// The nodes that are not judged for themselves.
@@ -222,6 +233,9 @@ impl<'a> Sets<'a> {
 
     /// Random sets of every density.
     fn sample(&mut self, samples: usize, random: &mut Random) {
+        if self.nodes.is_empty() {
+            return;
+        }
         for _ in 0..samples {
             let density = 1 + random.usize(..15) as u64;
             self.included.fill(false);

@@ -21,7 +21,7 @@ use crate::closed::{self, Bounds, Coverage};
 use crate::frontier::{Frontier, Node};
 use crate::image::Fork;
 use crate::judge::{Judge, Question, Tally, Verdict, panic_message};
-use crate::machine::Machine;
+use crate::machine::{Machine, prepared};
 use crate::model::Model;
 use crate::mount::{Engine, Mount, Nobody, Watcher};
 use crate::operation::Operation;
@@ -64,8 +64,10 @@ pub(crate) struct Plan {
     pub whole_every: u64,
     /// And one of those in so many once more while somebody uses the file system.
     pub in_use_every: u64,
-    /// At most so many states are judged.
+    /// At most so many states are visited.
     pub most_states: u64,
+    /// At most so many that were not seen before.
+    pub most_new: u64,
 }
 
 impl Plan {
@@ -109,6 +111,8 @@ pub(crate) struct Outcome {
     pub(crate) states: u64,
     /// Times that a state was recovered and judged: anew where there are new promises.
     pub(crate) judged: u64,
+    /// States that were never seen before.
+    pub(crate) new: u64,
     pub(crate) fingerprints: FxHashSet<u64>,
     /// What the replay of a journal made of the states.
     pub(crate) recovered: FxHashSet<u64>,
@@ -135,8 +139,8 @@ pub(crate) type Witness<'a> = &'a mut dyn FnMut(&Fork, u128) -> Option<String>;
 
 /// Somebody who looks at a workload as it runs.
 pub(crate) trait Spectator: Watcher {
-    /// The image is mounted: this is what will be done and promised.
-    fn begin(&mut self, model: Rc<RefCell<Model>>);
+    /// The image is mounted so: this is what will be done and promised.
+    fn begin(&mut self, model: Rc<RefCell<Model>>, engine: Engine);
 
     /// So many operations are begun.
     fn begun(&mut self, operations: usize);
@@ -299,8 +303,9 @@ pub(crate) fn run(
     plan: &Plan,
     spectator: &mut dyn Spectator,
 ) -> Result<(), Error> {
-    let mut machine = Machine::new(image.clone(), plan.engine(), &mut Nobody)?;
-    spectator.begin(machine.model());
+    let image = prepared(image, operations)?;
+    let mut machine = Machine::new(image, plan.engine(), &mut Nobody)?;
+    spectator.begin(machine.model(), machine.engine());
     let mut random = Random::with_seed(plan.seed ^ 0x5ca1_ab1e);
     for (number, operation) in operations.iter().enumerate() {
         spectator.begun(number + 1);
@@ -311,6 +316,18 @@ pub(crate) fn run(
             }
             Err(error @ (Error::Corrupt { .. } | Error::Device(_))) => return Err(error),
             Err(error) => spectator.refused(operation, &error),
+        }
+        let next = match operation {
+            Operation::Crash(number) => {
+                let seed = random.u64(..).wrapping_add((*number).into());
+                Some(machine.crashed(&mut Random::with_seed(seed))?)
+            }
+            Operation::Remount(ordering) => Some(machine.remounted(*ordering, spectator)?),
+            _ => None,
+        };
+        if let Some(next) = next {
+            machine = next;
+            spectator.begin(machine.model(), machine.engine());
         }
         spectator.at_rest(&machine.mount);
         write_back(&mut machine, plan.schedule, &mut random, spectator)?;
@@ -399,10 +416,14 @@ impl<'a> Explorer<'a> {
     fn into_outcome(self) -> Outcome {
         let found = self.outcome.found.is_some();
         Outcome {
-            cut_short: !found && self.outcome.states >= self.plan.most_states,
+            cut_short: !found && self.is_enough(),
             tally: self.judge.tally,
             ..self.outcome
         }
+    }
+
+    fn is_enough(&self) -> bool {
+        self.outcome.states >= self.plan.most_states || self.outcome.new >= self.plan.most_new
     }
 
     fn now(&self) -> Asked {
@@ -423,6 +444,7 @@ impl<'a> Explorer<'a> {
         let known = &mut *self.known;
         let question = question_of(&mut known.left, &known.shown, fingerprint, now)?;
         if question.1 {
+            self.outcome.new += 1;
             self.outcome.fingerprints.insert(fingerprint as u64);
         }
         Some(if whole { Question::Reclaim } else { question.0 })
@@ -488,8 +510,9 @@ impl<'a> Explorer<'a> {
 }
 
 impl Spectator for Explorer<'_> {
-    fn begin(&mut self, model: Rc<RefCell<Model>>) {
+    fn begin(&mut self, model: Rc<RefCell<Model>>, engine: Engine) {
         self.model = Some(model);
+        self.judge.recover_with(engine);
     }
 
     fn begun(&mut self, operations: usize) {
@@ -501,7 +524,7 @@ impl Spectator for Explorer<'_> {
     }
 
     fn is_done(&self) -> bool {
-        self.outcome.found.is_some() || self.outcome.states >= self.plan.most_states
+        self.outcome.found.is_some() || self.is_enough()
     }
 }
 

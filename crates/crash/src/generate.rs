@@ -2,6 +2,7 @@
 //! is on stable storage already, and random ones.
 
 mod ace;
+mod cases;
 mod random;
 
 use backstitch_layout::{Allocate, flags};
@@ -9,6 +10,7 @@ use fastrand::Rng as Random;
 
 use crate::ace::Workload;
 use crate::operation::{Data, Operation, Path};
+pub use cases::{FAMILIES, Family, cases};
 use random::Grown;
 
 /// The workloads of `length` operations, 1 or 2, as ACE enumerates them.
@@ -77,6 +79,40 @@ pub fn flushed(count: usize, seed: u64) -> Vec<Workload> {
             }
         },
     )
+}
+
+/// `count` sessions of more than 200 operations, in which something is flushed after every seven or so.
+pub fn long(count: usize, seed: u64) -> Vec<Workload> {
+    const OPERATIONS: usize = 200;
+    grow(
+        "long",
+        0x1_0000_0005,
+        count,
+        seed,
+        |random, grown, operations| {
+            while operations.len() < OPERATIONS {
+                for _ in 0..2 + random.usize(..8) {
+                    operations.push(grown.operation(random));
+                }
+                match random.usize(..4) {
+                    0 => operations.push(Operation::Sync),
+                    1 => grown.flushed(random, operations),
+                    _ => operations.push(grown.flush(random)),
+                }
+            }
+        },
+    )
+}
+
+/// `count` operations on a tree of these directories and files.
+pub(crate) fn more(
+    directories: Vec<String>,
+    files: Vec<String>,
+    count: usize,
+    random: &mut Random,
+) -> Vec<Operation> {
+    let mut grown = Grown::over(directories, files);
+    (0..count).map(|_| grown.operation(random)).collect()
 }
 
 /// `count` workloads that `more` makes longer, each with a seed of its own: other ones for another `spread` of the seeds.
@@ -233,6 +269,16 @@ mod tests {
         assert_eq!(scripts.len(), first.len());
         assert_eq!(random(20, 7), random(20, 7));
         assert_eq!(flushed(20, 7), flushed(20, 7));
+        let is_flush = |o: &&Operation| {
+            matches!(
+                o,
+                Operation::Fsync(_) | Operation::Fdatasync(_) | Operation::Sync
+            )
+        };
+        for session in long(10, 7) {
+            assert!(session.operations.len() >= 200);
+            assert!(session.operations.iter().filter(is_flush).count() >= 20);
+        }
         assert_ne!(random(20, 7)[3].operations, random(20, 8)[3].operations);
         let (mut one, mut other) = (ace(1), ace(1));
         shuffle(&mut one, 3);

@@ -5,16 +5,19 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use backstitch_ext::fsck::{self, Code, Finding, Kind, Options};
-use backstitch_layout::ReclaimStep;
+use backstitch_layout::{Error, ReclaimStep};
 use backstitch_ordering::MechanismKind;
 use backstitch_store::Batch;
 use rustc_hash::FxHashSet;
 
 use crate::closed::{self, Bounds, Coverage};
 use crate::frontier::Frontier;
+use crate::generate;
 use crate::image::Fork;
+use crate::machine::Machine;
 use crate::model::Model;
 use crate::mount::{Engine, Mount, Nobody, Watcher, replayed};
+use crate::operation::Operation;
 use crate::reclaimed::{INSIDE, Open, Reclaims};
 use crate::recovered::Recoveries;
 use crate::visitor::Visitor;
@@ -50,6 +53,8 @@ pub(crate) struct Tally {
     pub(crate) reclaims_known: u64,
     /// Of those that were reclaimed, states that were used meanwhile, once more.
     pub(crate) in_use: u64,
+    /// States with which somebody went on working, until the next power cut.
+    pub(crate) gone_on: u64,
     /// States of crashes inside recovery or reclaim.
     pub(crate) second: u64,
     /// Moments inside recovery or reclaim at which not every set of patches was visited.
@@ -66,6 +71,16 @@ pub(crate) enum Question {
     /// Whether what the crash left is reclaimed, after which nothing may be wrong at all.
     Reclaim,
 }
+
+/// So many states that a crash inside a replay leaves are replayed with crashes inside.
+const REPLAYS_OF_REPLAYS: usize = 2;
+
+/// Of the states that are reclaimed at most one in so many is worked on.
+const GO_ON_EVERY: u64 = 16;
+
+/// So many operations are done on what a crash left, and so many power cuts are tried then.
+const FURTHER: usize = 20;
+const CUTS_AFTER: usize = 4;
 
 /// Judges states.
 pub(crate) struct Judge {
@@ -90,6 +105,14 @@ impl Judge {
             reclaims: Reclaims::default(),
             maps_behind: false,
             shown: None,
+        }
+    }
+
+    /// From here on states are recovered by another mechanism.
+    pub(crate) fn recover_with(&mut self, engine: Engine) {
+        if engine != self.engine {
+            self.engine = engine;
+            self.reclaims = Reclaims::default();
         }
     }
 
@@ -143,7 +166,8 @@ impl Judge {
         let verdict = self
             .crash_in_replay(fork, model)
             .or_else(|| self.recover_whole(fork, model))
-            .or_else(|| self.recover_in_use(fork));
+            .or_else(|| self.recover_in_use(fork))
+            .or_else(|| self.go_on(fork));
         self.maps_behind = !mapped_behind.is_empty();
         self.shown = Some(shown);
         verdict
@@ -290,6 +314,16 @@ impl Judge {
         let mut left = Vec::new();
         let emit = &mut |state| left.push(state);
         recovered.cuts(fork, INSIDE.samples, &mut random, emit);
+        // And inside the replay of some of these.
+        for _ in 0..REPLAYS_OF_REPLAYS.min(left.len()) {
+            let first = left[random.usize(..left.len())].clone();
+            let again = recoveries.of(&first);
+            let mut inside = Vec::new();
+            again.cuts(&first, 1, &mut random, &mut |state| inside.push(state));
+            random.shuffle(&mut inside);
+            inside.truncate(REPLAYS_OF_REPLAYS);
+            left.append(&mut inside);
+        }
         self.tally.second += left.len() as u64;
         left.iter().find_map(|state| {
             let again = recoveries.of(state);
@@ -390,6 +424,60 @@ impl Judge {
             what: format!("after a reclaim in use: {}", verdict.what),
             ..verdict
         })
+    }
+
+    /// Goes on working with what a crash left: what it showed and what is done then is promised as ever, and the power is cut again.
+    fn go_on(&mut self, fork: &Fork) -> Option<Verdict> {
+        let seed = fork.fingerprint() as u64;
+        // Other bits than those by which states are chosen for anything else.
+        if !(seed >> 40).is_multiple_of(self.in_use_every.max(GO_ON_EVERY)) {
+            return None;
+        }
+        self.tally.gone_on += 1;
+        let mut random = Random::with_seed(seed);
+        let later = |verdict: Verdict| Verdict {
+            what: format!("after further operations: {}", verdict.what),
+            ..verdict
+        };
+        let failed = |error: &dyn fmt::Display| Some(later(unmountable(&error.to_string())));
+        let mut machine = match Machine::recovered(fork.clone(), self.engine) {
+            Ok(machine) => machine,
+            Err(error) => return failed(&error),
+        };
+        let (directories, files) = machine.model().borrow().paths();
+        for operation in generate::more(directories, files, FURTHER, &mut random) {
+            let done = match machine.apply(&operation, &mut Nobody) {
+                Ok(()) => machine.answer(&operation, &mut Nobody),
+                Err(error @ (Error::Corrupt { .. } | Error::Device(_) | Error::ReadOnly)) => {
+                    Err(error)
+                }
+                Err(_) => Ok(()),
+            };
+            if let Err(error) = done {
+                return failed(&error);
+            }
+        }
+        let Frontier { nodes, mut states } =
+            Frontier::new(&machine.mount.store, machine.mount.fork());
+        let mut left = Vec::new();
+        for _ in 0..CUTS_AFTER {
+            left.push(states.fork(&nodes, &closed::some(&nodes, &mut random)));
+        }
+        let model = machine.model();
+        let verdict = left.iter().find_map(|state| {
+            self.tally.second += 1;
+            self.judge(state, &model.borrow(), Question::Consistency)
+        });
+        if verdict.is_some() {
+            return verdict.map(later);
+        }
+        let synced = machine.answer(&Operation::Sync, &mut Nobody);
+        if let Err(error) = synced {
+            return failed(&error);
+        }
+        let end = machine.mount.fork();
+        let verdict = self.judge(&end, &model.borrow(), Question::Consistency);
+        verdict.map(later)
     }
 
     /// Whether the state can be mounted and holds nothing that no crash may leave.

@@ -1,32 +1,39 @@
 //! Runs a workload on a mount, and keeps the model beside it.
 
-use std::cell::RefCell;
+mod lives;
+
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use backstitch_layout::{
-    Allocate, DirectoryEntry, Error, FileType, InodeNumber, NewInode, Rename, RenameMode, Result,
-    SetAttributes, SetXattrMode,
+    Allocate, Attributes, DirectoryEntry, Error, FileType, InodeNumber, NewInode, Rename,
+    RenameMode, Result, SetAttributes, SetXattrMode, Timestamp,
 };
+use backstitch_ordering::rules::heed_flush;
 use backstitch_ordering::{GroupError, MechanismKind, Operation as Scope};
 
 use crate::contents::Contents;
 use crate::image::Fork;
 use crate::model::{Model, New, ObjectId, ROOT};
-use crate::mount::{Engine, Mount, Watcher};
+use crate::mount::{Engine, Mount, Nobody, Watcher};
 use crate::nested::Nesting;
 use crate::operation::{Data, Operation, Path};
 use crate::promises::read_file;
+pub(crate) use lives::prepared;
 
 /// A mount with what was done on it.
 pub(crate) struct Machine {
     pub(crate) mount: Mount,
     model: Rc<RefCell<Model>>,
-    ordering: MechanismKind,
+    engine: Engine,
     /// The number of operations begun, which tells what each of them wrote.
-    begun: usize,
+    begun: Cell<usize>,
     /// Owner, group and permissions of what is made.
     maker: (u32, u32, u16),
 }
+
+/// Access control lists, by their names as attributes.
+const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
 
 /// The largest file that the model keeps.
 const MOST_BYTES: u64 = 128 << 20;
@@ -39,25 +46,69 @@ impl Machine {
     pub(crate) fn new(fork: Fork, engine: Engine, watcher: &mut dyn Watcher) -> Result<Machine> {
         let nesting = fork.nesting.clone();
         let mount = Mount::open(fork, engine, false, watcher)?;
-        let mut machine = Machine {
-            mount,
-            model: Rc::default(),
-            ordering: engine.ordering,
-            begun: 0,
-            maker: (0, 0, 0o755),
-        };
-        let root = machine.mount.fs.root();
-        let root = machine.learn(root, watcher)?;
-        debug_assert_eq!(root, ROOT);
-        machine.learn_directory(root, nesting.as_deref(), watcher)?;
-        machine.model.borrow_mut().promise_all();
+        let mut machine = Machine::with(mount, engine);
+        machine.learn_all_of(nesting.as_deref(), watcher)?;
         Ok(machine)
     }
 
+    /// The same, that has not looked at what the image holds.
+    fn over(fork: Fork, engine: Engine) -> Result<Machine> {
+        let mount = Mount::open(fork, engine, false, &mut Nobody)?;
+        if let Some(reason) = mount.fs.read_only_reason() {
+            return Err(Error::Unsupported(reason));
+        }
+        Ok(Machine::with(mount, engine))
+    }
+
+    fn with(mount: Mount, engine: Engine) -> Machine {
+        Machine {
+            mount,
+            model: Rc::default(),
+            engine,
+            begun: Cell::new(0),
+            maker: (0, 0, 0o755),
+        }
+    }
+
+    /// What the image holds counts as on stable storage.
+    fn learn_all(&mut self, watcher: &mut dyn Watcher) -> Result<()> {
+        self.learn_all_of(None, watcher)
+    }
+
+    fn learn_all_of(&mut self, nesting: Option<&Nesting>, watcher: &mut dyn Watcher) -> Result<()> {
+        let root = self.mount.fs.root();
+        let root = self.learn(root, watcher)?;
+        debug_assert_eq!(root, ROOT);
+        self.learn_directory(root, nesting, watcher)?;
+        self.model.borrow_mut().promise_all();
+        Ok(())
+    }
+
+    /// How it runs.
+    pub(crate) fn engine(&self) -> Engine {
+        self.engine
+    }
+
+    fn attributes(&mut self, inode: InodeNumber) -> Result<Attributes> {
+        self.mount.look(|fs, v, _| fs.attributes(v, inode))
+    }
+
+    /// The attributes that a model knows: those of programs, and access control lists.
+    fn xattrs(&mut self, inode: InodeNumber) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        self.mount.look(|fs, v, _| {
+            let names = fs.list_xattrs(v, inode)?;
+            let names = names.split(|byte| *byte == 0);
+            let known = names.filter(|name| name.starts_with(b"user.") || ACLS.contains(name));
+            let mut found = Vec::new();
+            for name in known {
+                found.push((name.to_vec(), fs.xattr(v, inode, name)?));
+            }
+            Ok(found)
+        })
+    }
+
     fn learn(&mut self, inode: InodeNumber, watcher: &mut dyn Watcher) -> Result<ObjectId> {
-        let attributes = self.mount.run(Scope::Administration, watcher, |fs, v, _| {
-            fs.attributes(v, inode)
-        })?;
+        let attributes = self.attributes(inode)?;
         let contents = match attributes.file_type {
             FileType::Regular => read_file(&mut self.mount, inode, 0..attributes.size_bytes)?,
             _ => Contents::default(),
@@ -69,18 +120,17 @@ impl Machine {
             _ => Vec::new(),
         };
         let new = New {
+            attributes,
+            xattrs: self.xattrs(inode)?,
             target,
             contents,
-            ..New::of(inode, &attributes)
         };
         Ok(self.model.borrow_mut().add(new, None))
     }
 
     /// A file that was found by another name already.
-    fn known(&mut self, inode: InodeNumber, watcher: &mut dyn Watcher) -> Result<Option<ObjectId>> {
-        let attributes = self.mount.run(Scope::Administration, watcher, |fs, v, _| {
-            fs.attributes(v, inode)
-        })?;
+    fn known(&mut self, inode: InodeNumber) -> Result<Option<ObjectId>> {
+        let attributes = self.attributes(inode)?;
         let model = self.model.borrow();
         Ok(model.identify(inode, attributes.generation))
     }
@@ -109,7 +159,7 @@ impl Machine {
                 self.model.borrow_mut().foreign.insert(inode);
                 continue;
             }
-            let known = self.known(inode, watcher)?;
+            let known = self.known(inode)?;
             let child = match known {
                 Some(child) => child,
                 None => self.learn(inode, watcher)?,
@@ -135,8 +185,47 @@ impl Machine {
     /// # Errors
     /// What the file system says to it; nothing was changed then. A workload may contain such operations.
     pub(crate) fn apply(&mut self, operation: &Operation, watcher: &mut dyn Watcher) -> Result<()> {
-        let number = self.begun;
-        self.begun += 1;
+        let number = self.begun.get();
+        self.begun.set(number + 1);
+        let done = self.apply_one(operation, number, watcher);
+        self.look_again()?;
+        done
+    }
+
+    /// What operations did to owners, permissions, times and access control lists.
+    fn look_again(&mut self) -> Result<()> {
+        let objects = self.model.borrow().objects.len();
+        for id in 0..objects {
+            let (inode, lists) = {
+                let model = self.model.borrow();
+                let object = model.object(id);
+                if object.names.is_empty() && id != ROOT {
+                    continue;
+                }
+                let names = object.xattrs.keys();
+                let lists = names.filter(|name| ACLS.contains(&&name[..])).cloned();
+                (object.inode, lists.collect::<Vec<_>>())
+            };
+            let attributes = self.attributes(inode)?;
+            self.model.borrow_mut().note_attributes(id, &attributes);
+            for name in lists {
+                let all = self.xattrs(inode)?;
+                let value = all.into_iter().find(|(n, _)| *n == name).map(|(_, v)| v);
+                let mut model = self.model.borrow_mut();
+                if *model.object(id).xattrs[&name].current() != value {
+                    model.set_xattr(id, &name, value.as_deref());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn apply_one(
+        &mut self,
+        operation: &Operation,
+        number: usize,
+        watcher: &mut dyn Watcher,
+    ) -> Result<()> {
         match operation {
             Operation::Create(path, label) => {
                 self.make(path, FileType::Regular, &[], *label, watcher)
@@ -172,6 +261,20 @@ impl Machine {
                 };
                 self.set_attributes(path, &set, watcher)
             }
+            Operation::Utimes(path, accessed, modified) => {
+                let at = |seconds: &u32| {
+                    Some(Timestamp {
+                        seconds: (*seconds).into(),
+                        nanoseconds: 0,
+                    })
+                };
+                let set = SetAttributes {
+                    accessed: at(accessed),
+                    modified: at(modified),
+                    ..SetAttributes::default()
+                };
+                self.set_attributes(path, &set, watcher)
+            }
             Operation::Chown(path, uid, gid) => {
                 let (uid, gid) = (Some(*uid), Some(*gid));
                 let set = SetAttributes {
@@ -183,6 +286,11 @@ impl Machine {
             }
             Operation::Chattr(path, flags) => {
                 let id = self.find(path)?;
+                let kind = self.model.borrow().object(id).kind;
+                if !matches!(kind, FileType::Regular | FileType::Directory) {
+                    // No program can open anything else to set flags of it.
+                    return Err(Error::Invalid);
+                }
                 let set = SetAttributes {
                     flags: Some(*flags),
                     ..SetAttributes::default()
@@ -215,8 +323,15 @@ impl Machine {
                 Ok(())
             }
             Operation::Work => self.mount.work(watcher).map(drop),
+            Operation::LogTail => self.mount.free_log(watcher),
             Operation::Fsync(path) | Operation::Fdatasync(path) => self.find(path).map(drop),
-            Operation::Sync | Operation::SyncGroup(_) => Ok(()),
+            // The caller waits for these, or goes on with another machine.
+            Operation::Sync
+            | Operation::SyncGroup(_)
+            | Operation::Crash(_)
+            | Operation::Remount(_)
+            | Operation::LogBlocks(_)
+            | Operation::LogSequence(_) => Ok(()),
         }
     }
 
@@ -242,7 +357,7 @@ impl Machine {
             _ => {}
         }
         // Conventional FFS answers once the metadata is on stable storage.
-        if self.ordering == MechanismKind::Sync {
+        if self.engine.ordering == MechanismKind::Sync {
             self.model.borrow_mut().promise_metadata();
         }
         Ok(())
@@ -304,9 +419,12 @@ impl Machine {
             let inode = fs.create(v, parent, name, &new, now)?;
             Ok((inode, fs.attributes(v, inode)))
         })?;
+        let attributes = attributes?;
         let new = New {
+            xattrs: self.xattrs(inode)?,
+            attributes,
+            contents: Contents::default(),
             target: target.to_vec(),
-            ..New::of(inode, &attributes?)
         };
         let id = self.model.borrow_mut().add(new, label);
         self.model.borrow_mut().enter(directory, name, id);
@@ -355,6 +473,8 @@ impl Machine {
             return Err(Error::FileTooLarge);
         }
         let inode = self.model.borrow().inode(id);
+        let kept = size / u64::from(self.mount.block_bytes());
+        self.model.borrow_mut().give_back(id, kept..u64::MAX);
         let set = SetAttributes {
             size_bytes: Some(size),
             ..SetAttributes::default()
@@ -415,13 +535,23 @@ impl Machine {
         if !matches!(how, Allocate::Reserve { .. }) {
             contents.clear(at..at + len);
         }
+        let block_bytes = u64::from(self.mount.block_bytes());
+        let is_reserve = matches!(how, Allocate::Reserve { .. });
+        if !is_reserve {
+            let blocks = at / block_bytes..(at + len).div_ceil(block_bytes);
+            self.model.borrow_mut().give_back(id, blocks);
+        }
         // A long one is done in steps, and a crash may come between them.
+        let end = (at + len).min(contents.len());
         self.model.borrow_mut().set_contents(id, contents);
         let done = self.mount.run(Scope::Contents, watcher, |fs, v, now| {
             fs.allocate(v, inode, how, at, len, now)
         });
+        let mut model = self.model.borrow_mut();
         if done.is_err() {
-            self.model.borrow_mut().set_contents(id, before);
+            model.set_contents(id, before);
+        } else if is_reserve {
+            model.reserve(id, at / block_bytes..end.div_ceil(block_bytes));
         }
         done.map(drop)
     }
@@ -492,6 +622,7 @@ impl Machine {
             } else {
                 model.enter(to.0, to.1, id);
                 model.remove(from.0, from.1);
+                model.note_arrival(to.0, from);
             }
         }
         Ok(())
@@ -519,7 +650,11 @@ impl Machine {
         self.mount.run(Scope::Attributes, watcher, |fs, v, now| {
             let any = SetXattrMode::Any;
             fs.set_xattr(v, inode, b"system.posix_acl_default", Some(&acl), any, now)
-        })
+        })?;
+        let id = self.find(path)?;
+        let name = b"system.posix_acl_default";
+        self.model.borrow_mut().set_xattr(id, name, Some(&acl));
+        Ok(())
     }
 
     fn fsync(&mut self, path: &Path, data_only: bool, watcher: &mut dyn Watcher) -> Result<()> {
@@ -530,6 +665,7 @@ impl Machine {
             fs.flush_targets(v, inode, data_only, &mut targets);
             Ok(targets)
         })?;
+        heed_flush(self.mount.store.graph(), &targets);
         self.mount.sync(&targets, watcher)?;
         self.model.borrow_mut().promise(id, data_only);
         Ok(())

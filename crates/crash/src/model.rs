@@ -4,6 +4,7 @@
 //! leave an older one, nor one that never was.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use backstitch_layout::flags::SETTABLE;
@@ -75,8 +76,15 @@ pub(crate) struct Object {
     /// Those that `chattr` sets.
     pub(crate) flags: History<u32>,
     pub(crate) xattrs: BTreeMap<Vec<u8>, History<Option<Vec<u8>>>>,
+    pub(crate) owner: History<Owner>,
+    pub(crate) times: History<Times>,
+    /// Blocks of a file that are reserved, and those of them that were on stable storage: they stay until they are given back.
+    pub(crate) reserved: BTreeSet<u64>,
+    pub(crate) must_be_mapped: BTreeSet<u64>,
     /// Of a directory: every name that it ever had.
     pub(crate) entries: BTreeMap<Vec<u8>, History<Option<ObjectId>>>,
+    /// Of a directory: the names that what was moved into it had elsewhere, each with the number of the value by which it lost it.
+    arrivals: Vec<(ObjectId, Vec<u8>, usize)>,
     /// Its names now.
     pub(crate) names: BTreeSet<(ObjectId, Vec<u8>)>,
     /// It had a name on stable storage once, and was never without a name since: it must have one after every crash.
@@ -86,7 +94,42 @@ pub(crate) struct Object {
 impl Object {
     fn settle_attributes(&mut self) {
         self.flags.settle();
+        self.owner.settle();
         self.xattrs.values_mut().for_each(History::settle);
+    }
+}
+
+/// Whom an object belongs to, and what that one may do with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) permissions: u16,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+/// In seconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Times {
+    pub(crate) accessed: i64,
+    pub(crate) modified: i64,
+}
+
+impl Owner {
+    pub(crate) fn of(attributes: &Attributes) -> Owner {
+        Owner {
+            permissions: attributes.permissions,
+            uid: attributes.uid,
+            gid: attributes.gid,
+        }
+    }
+}
+
+impl Times {
+    pub(crate) fn of(attributes: &Attributes) -> Times {
+        Times {
+            accessed: attributes.accessed.seconds,
+            modified: attributes.modified.seconds,
+        }
     }
 }
 
@@ -96,6 +139,8 @@ pub(crate) struct Model {
     pub(crate) objects: Vec<Object>,
     by_identity: FxHashMap<(u32, u32), ObjectId>,
     labels: FxHashMap<u32, ObjectId>,
+    /// Inodes that a crash before the workload left with blocks behind their ends.
+    pub(crate) maps_behind: FxHashSet<u32>,
     /// Files that others change: nothing is promised of them.
     pub(crate) foreign: FxHashSet<InodeNumber>,
     /// The patchgroups that are engaged, and which comes after which, directly.
@@ -110,41 +155,35 @@ pub(crate) const ROOT: ObjectId = 0;
 
 /// What is to be made.
 pub(crate) struct New {
-    pub(crate) kind: FileType,
-    pub(crate) inode: InodeNumber,
-    pub(crate) generation: u32,
+    pub(crate) attributes: Attributes,
+    pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     pub(crate) target: Vec<u8>,
     pub(crate) contents: Contents,
-    pub(crate) flags: u32,
-}
-
-impl New {
-    /// What the attributes of something say, without a target and contents.
-    pub(crate) fn of(inode: InodeNumber, attributes: &Attributes) -> New {
-        New {
-            kind: attributes.file_type,
-            inode,
-            generation: attributes.generation,
-            target: Vec::new(),
-            contents: Contents::default(),
-            flags: attributes.flags & SETTABLE,
-        }
-    }
 }
 
 impl Model {
     /// Adds an object without a name.
     pub(crate) fn add(&mut self, new: New, label: Option<u32>) -> ObjectId {
         let id = self.objects.len();
-        self.by_identity.insert((new.inode.0, new.generation), id);
+        let attributes = &new.attributes;
+        let identity = (attributes.inode.0, attributes.generation);
+        self.by_identity.insert(identity, id);
+        let xattrs = new.xattrs.into_iter();
         self.objects.push(Object {
-            kind: new.kind,
-            inode: new.inode,
+            kind: attributes.file_type,
+            inode: attributes.inode,
+            owner: History::new(Owner::of(attributes)),
+            times: History::new(Times::of(attributes)),
+            reserved: BTreeSet::new(),
+            must_be_mapped: BTreeSet::new(),
+            xattrs: xattrs
+                .map(|(name, value)| (name, History::new(Some(value))))
+                .collect(),
             contents: History::new(new.contents),
             target: new.target,
-            flags: History::new(new.flags),
-            xattrs: BTreeMap::new(),
+            flags: History::new(attributes.flags & SETTABLE),
             entries: BTreeMap::new(),
+            arrivals: Vec::new(),
             names: BTreeSet::new(),
             must_exist: false,
         });
@@ -157,6 +196,33 @@ impl Model {
     /// Which object an inode of the disk is.
     pub(crate) fn identify(&self, inode: InodeNumber, generation: u32) -> Option<ObjectId> {
         self.by_identity.get(&(inode.0, generation)).copied()
+    }
+
+    /// The paths of all directories, the root's first, and of everything else.
+    pub(crate) fn paths(&self) -> (Vec<String>, Vec<String>) {
+        let (mut directories, mut others) = (vec![(ROOT, String::new())], Vec::new());
+        let mut at = 0;
+        while let Some((id, path)) = directories.get(at).cloned() {
+            at += 1;
+            for (name, child) in &self.objects[id].entries {
+                let Some(child) = *child.current() else {
+                    continue;
+                };
+                let name = String::from_utf8_lossy(name);
+                let path = format!("{path}/{name}");
+                let is_new = !directories.iter().any(|(known, _)| *known == child);
+                match self.objects[child].kind {
+                    FileType::Directory if is_new => directories.push((child, path)),
+                    FileType::Directory => {}
+                    _ => others.push(path),
+                }
+            }
+        }
+        let own = |path: String| path.trim_start_matches('/').to_owned();
+        (
+            directories.into_iter().map(|(_, path)| own(path)).collect(),
+            others.into_iter().map(own).collect(),
+        )
     }
 
     pub(crate) fn object(&self, id: ObjectId) -> &Object {
@@ -229,6 +295,15 @@ impl Model {
         }
     }
 
+    /// What had the name `from` was moved into a directory.
+    pub(crate) fn note_arrival(&mut self, directory: ObjectId, from: (ObjectId, &[u8])) {
+        if let Some(entry) = self.objects[from.0].entries.get(from.1) {
+            let lost = entry.values.len() - 1;
+            let arrival = (from.0, from.1.to_vec(), lost);
+            self.objects[directory].arrivals.push(arrival);
+        }
+    }
+
     fn set_entry(&mut self, directory: ObjectId, name: &[u8], value: Option<ObjectId>) {
         self.objects[directory]
             .entries
@@ -251,6 +326,31 @@ impl Model {
         self.objects[id].flags.push(flags & SETTABLE, &self.under);
     }
 
+    /// What an object's attributes are now.
+    pub(crate) fn note_attributes(&mut self, id: ObjectId, attributes: &Attributes) {
+        let (owner, times) = (Owner::of(attributes), Times::of(attributes));
+        let object = &mut self.objects[id];
+        if *object.owner.current() != owner {
+            object.owner.push(owner, &self.under);
+        }
+        if *object.times.current() != times {
+            object.times.push(times, &self.under);
+        }
+    }
+
+    /// Blocks of a file are reserved.
+    pub(crate) fn reserve(&mut self, id: ObjectId, blocks: Range<u64>) {
+        self.objects[id].reserved.extend(blocks);
+    }
+
+    /// Blocks of a file are given back, or may be.
+    pub(crate) fn give_back(&mut self, id: ObjectId, blocks: Range<u64>) {
+        let object = &mut self.objects[id];
+        for set in [&mut object.reserved, &mut object.must_be_mapped] {
+            set.retain(|block| !blocks.contains(block));
+        }
+    }
+
     pub(crate) fn set_xattr(&mut self, id: ObjectId, name: &[u8], value: Option<&[u8]>) {
         self.objects[id]
             .xattrs
@@ -264,11 +364,19 @@ impl Model {
         self.promises += 1;
         let object = &mut self.objects[id];
         object.contents.settle();
+        object.must_be_mapped = object.reserved.clone();
         if !data_only {
             object.settle_attributes();
+            object.times.settle();
         }
         object.entries.values_mut().for_each(History::settle);
         let children: Vec<ObjectId> = self.children(id);
+        // With the new names of what was moved here, the old ones are gone.
+        for (directory, name, lost) in std::mem::take(&mut self.objects[id].arrivals) {
+            if let Some(entry) = self.objects[directory].entries.get_mut(&name) {
+                entry.stable = entry.stable.max(lost);
+            }
+        }
         self.promise_reach(id);
         for child in children {
             self.objects[child].must_exist = !self.objects[child].names.is_empty();
@@ -280,7 +388,8 @@ impl Model {
         entries.filter_map(|entry| *entry.current()).collect()
     }
 
-    /// The names of the object are on stable storage, and those of the directories above it.
+    /// The names of the object are on stable storage, and those of the directories above it that were not there yet. A directory that was,
+    /// and moved since, has the one name or the other: a file's own names are all that `fsync` knows of it.
     fn promise_reach(&mut self, id: ObjectId) {
         let mut stack = vec![id];
         let mut seen = BTreeSet::new();
@@ -293,7 +402,9 @@ impl Model {
                 if let Some(entry) = self.objects[directory].entries.get_mut(&name) {
                     entry.settle();
                 }
-                stack.push(directory);
+                if !self.objects[directory].must_exist {
+                    stack.push(directory);
+                }
             }
         }
     }
@@ -314,6 +425,8 @@ impl Model {
         self.promise_metadata();
         for object in &mut self.objects {
             object.contents.settle();
+            object.times.settle();
+            object.must_be_mapped = object.reserved.clone();
         }
     }
 }

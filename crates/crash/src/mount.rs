@@ -76,7 +76,7 @@ pub(crate) struct Mount {
 const STEPS_MAX: u64 = 1 << 20;
 
 /// The first moment of a run, in seconds since 1970.
-const START_SECONDS: i64 = 1_700_000_000;
+pub(crate) const START_SECONDS: i64 = 1_700_000_000;
 
 impl Mount {
     /// Opens the file system of an image, as a mount does, recovering it where a crash left it.
@@ -233,6 +233,21 @@ impl Mount {
         }
     }
 
+    /// What a file system says that changes nothing: no moment comes between it and the operation before it, and no time goes by.
+    pub(crate) fn look<T>(
+        &mut self,
+        mut body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Result<T>,
+    ) -> Result<T> {
+        loop {
+            match self.at_this_moment(Operation::Administration, &mut body) {
+                Err(Error::Miss) => {
+                    drive::read_wanted(&mut self.store, &self.devices)?;
+                }
+                other => return other,
+            }
+        }
+    }
+
     /// Reclaims what a crash left, until so much is done.
     fn reclaim_until(
         &mut self,
@@ -246,6 +261,11 @@ impl Mount {
             }
         }
         Ok(())
+    }
+
+    /// Decides which of two names that a crash left is the right one.
+    pub(crate) fn settle_names(&mut self, watcher: &mut dyn Watcher) -> Result<()> {
+        self.reclaim_until(watcher, |progress| progress.is_settled)
     }
 
     /// One step of the reclaim.
@@ -266,6 +286,14 @@ impl Mount {
         if self.clock > STEPS_MAX {
             return Err(Error::corrupt("engine", "it does not come to an end"));
         }
+        self.at_this_moment(operation, body)
+    }
+
+    fn at_this_moment<T>(
+        &mut self,
+        operation: Operation,
+        body: &mut impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Result<T>,
+    ) -> Result<T> {
         let now = Timestamp {
             seconds: START_SECONDS + self.clock as i64 / 50,
             nanoseconds: 7,

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use backstitch_layout::{Allocate, flags};
+use backstitch_ordering::MechanismKind;
 use thiserror::Error;
 
 /// A place in the tree: names from the root on, or from the file that a trace gave a number.
@@ -41,10 +42,12 @@ impl Data {
             Data::Bytes(bytes) => bytes.to_vec(),
             Data::Pattern(len) => (offset..offset + *len as u64)
                 .map(|at| {
-                    // Never zero, different for every operation and every sector, and recognisable by eye.
+                    // Never zero, and eight bytes are those of one operation and one place. An operation writes to one file, so they
+                    // tell that too.
                     let mixed = (operation as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-                        ^ (at / 64).wrapping_mul(0xd134_2543_de82_ef95);
-                    (mixed >> 56) as u8 | 1
+                        ^ (at / 8).wrapping_mul(0xd134_2543_de82_ef95);
+                    let word = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+                    (word >> (at % 8 * 8)) as u8 | 1
                 })
                 .collect(),
         }
@@ -96,6 +99,18 @@ pub enum Operation {
     Work,
     /// Swaps two names.
     Exchange(Path, Path),
+    /// Power is cut: some of what is in memory is on the disk, as the seed and the number have it. What is there is mounted and goes on.
+    Crash(u32),
+    /// Everything is unmounted, and mounted again, with this mechanism if it is given and the image can have it.
+    Remount(Option<MechanismKind>),
+    /// The log's tail is moved, or what keeps it where it is is brought home: what is done when a log is full. Nothing where there is none.
+    LogTail,
+    /// Before everything else: the image's journal is one with so many blocks for its log.
+    LogBlocks(u32),
+    /// Before everything else: the next transaction of the image's journal has this number.
+    LogSequence(u32),
+    /// Sets the times of the last access and change, in seconds since 1970.
+    Utimes(Path, u32, u32),
     /// Sets the permission bits.
     Chmod(Path, u16),
     /// Sets owner and group.
@@ -339,6 +354,16 @@ impl fmt::Display for Operation {
             Operation::Sync => f.write_str("sync"),
             Operation::Work => f.write_str("work"),
             Operation::Exchange(one, other) => write!(f, "exchange {one} {other}"),
+            Operation::Crash(0) => f.write_str("crash"),
+            Operation::Crash(number) => write!(f, "crash {number}"),
+            Operation::Remount(None) => f.write_str("remount"),
+            Operation::Remount(Some(kind)) => write!(f, "remount {kind}"),
+            Operation::LogTail => f.write_str("log-tail"),
+            Operation::LogBlocks(blocks) => write!(f, "log-blocks {blocks}"),
+            Operation::LogSequence(number) => write!(f, "log-sequence {number}"),
+            Operation::Utimes(path, accessed, modified) => {
+                write!(f, "utimes {path} {accessed} {modified}")
+            }
             Operation::Chmod(path, bits) => write!(f, "chmod {path} {bits:o}"),
             Operation::Chown(path, uid, gid) => write!(f, "chown {path} {uid} {gid}"),
             Operation::Chattr(path, flags) => write!(f, "chattr {path} {}", Flags(*flags)),
@@ -427,6 +452,19 @@ fn parse(line: &str) -> Result<Operation, String> {
         "sync" => Operation::Sync,
         "work" => Operation::Work,
         "exchange" => Operation::Exchange(words.path()?, words.path()?),
+        "crash" => {
+            let number = words.0.next().map_or(Ok(0), str::parse);
+            Operation::Crash(number.map_err(|_| "a number expected after 'crash'")?)
+        }
+        "remount" => Operation::Remount(words.0.next().map(str::parse).transpose()?),
+        "log-tail" => Operation::LogTail,
+        "log-blocks" => Operation::LogBlocks(words.id("a number of blocks")?),
+        "log-sequence" => Operation::LogSequence(words.id("a sequence number")?),
+        "utimes" => Operation::Utimes(
+            words.path()?,
+            words.id("a time of access")?,
+            words.id("a time of change")?,
+        ),
         "chmod" => Operation::Chmod(words.path()?, words.bits()?),
         "chown" => Operation::Chown(words.path()?, words.id("an owner")?, words.id("a group")?),
         "chattr" => Operation::Chattr(words.path()?, flags_of(words.next("flags")?)?),
@@ -495,9 +533,10 @@ mod tests {
                     truncate foo 7; falloc foo 0 10; punch foo 1 2; zero-keep foo 3 4; link A/foo B/bar; unlink #3/x%2fy; \
                     rmdir A; rename A B; setxattr foo user.a v; removexattr foo user.a; setacl /; open foo; close foo; \
                     fsync /; fdatasync foo; sync; work; exchange A #3/b; chmod foo 4755; chown #3 1000 100; chattr foo ia; chattr #3 -; as 0 7 644; \
-                    said 17%0a; depend 2 1; engage 2; disengage 2; sync-group 2";
+                     said 17%0a; depend 2 1; engage 2; disengage 2; sync-group 2; crash 7; remount; remount journal=full; log-blocks 64; log-tail; \
+                     log-sequence 4294967295; utimes foo 1 2";
         let operations = parse_script(text).unwrap();
-        assert_eq!(operations.len(), 33);
+        assert_eq!(operations.len(), 40);
         assert_eq!(parse_script(&script(&operations)).unwrap(), operations);
     }
 

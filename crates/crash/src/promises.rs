@@ -10,8 +10,8 @@ use backstitch_layout::{
 use backstitch_ordering::{Operation, Volume};
 
 use crate::contents::{Contents, PIECE};
-use crate::model::{Model, Object, ObjectId, ROOT};
-use crate::mount::{Mount, Nobody};
+use crate::model::{Model, Object, ObjectId, Owner, ROOT, Times};
+use crate::mount::{Mount, Nobody, START_SECONDS};
 use twox_hash::xxhash3_128::Hasher;
 
 /// More findings than this are not collected.
@@ -171,6 +171,7 @@ impl Check<'_> {
                 "{path}: has flags {flags:#x}, promised were {allowed:x?}"
             ));
         }
+        self.owner(object, &attributes, &path);
         self.xattrs(object, &path);
         if object.kind == FileType::Directory {
             return self.directory(id, &path);
@@ -179,9 +180,70 @@ impl Check<'_> {
             return;
         }
         match object.kind {
-            FileType::Regular => self.contents(object, &attributes, &path),
+            FileType::Regular => {
+                self.contents(object, &attributes, &path);
+                self.reserved(object, &path);
+            }
             FileType::Symlink => self.target(object, &path),
             _ => {}
+        }
+    }
+
+    fn owner(&mut self, object: &Object, attributes: &Attributes, path: &str) {
+        let (owner, times) = (Owner::of(attributes), Times::of(attributes));
+        self.saw(&[owner.permissions.into(), owner.uid.into(), owner.gid.into()]);
+        self.saw(&[times.accessed as u64, times.modified as u64]);
+        // Each is a change of its own.
+        let given = object.owner.allowed();
+        let is_given = given.iter().any(|o| o.permissions == owner.permissions)
+            && given.iter().any(|o| o.uid == owner.uid)
+            && given.iter().any(|o| o.gid == owner.gid);
+        if !is_given {
+            let Owner {
+                permissions,
+                uid,
+                gid,
+            } = owner;
+            self.note(format!(
+                "{path}: belongs to {uid}:{gid} with permissions {permissions:o}, which is not what it was given"
+            ));
+        }
+        let allowed = object.times.allowed();
+        let oldest = allowed[0];
+        // Where an operation is done in steps, its time may be there before it is done.
+        let is_time = |time: i64, of: &dyn Fn(&Times) -> i64| {
+            allowed.iter().any(|known| of(known) == time) || time >= START_SECONDS.max(of(&oldest))
+        };
+        for (what, time, is_known) in [
+            (
+                "access",
+                times.accessed,
+                is_time(times.accessed, &|t| t.accessed),
+            ),
+            (
+                "change",
+                times.modified,
+                is_time(times.modified, &|t| t.modified),
+            ),
+        ] {
+            if !is_known {
+                self.note(format!(
+                    "{path}: {time} is no time of its last {what} (any more)"
+                ));
+            }
+        }
+    }
+
+    /// What was reserved and flushed has blocks.
+    fn reserved(&mut self, object: &Object, path: &str) {
+        let inode = object.inode;
+        for block in &object.must_be_mapped {
+            let found = self.run(|fs, v, _| fs.extent(v, inode, *block, 1));
+            let is_mapped = matches!(found, Ok((Some(_), _)));
+            self.saw(&[is_mapped.into()]);
+            if !is_mapped {
+                return self.note(format!("{path}: block {block} was reserved, and is a hole"));
+            }
         }
     }
 
@@ -242,7 +304,9 @@ impl Check<'_> {
         }
         let grew_later = |at: usize| allowed[at..].iter().any(|version| version.len() > size);
         let sized = allowed.iter().position(|version| version.len() == size);
-        if self.mapped_behind.contains(&object.inode.0) && !sized.is_none_or(grew_later) {
+        let is_behind = self.mapped_behind.contains(&object.inode.0)
+            && !self.model.maps_behind.contains(&object.inode.0);
+        if is_behind && !sized.is_none_or(grew_later) {
             self.note(format!(
                 "{path}: maps blocks behind the end to which it was cut"
             ));
@@ -268,14 +332,17 @@ impl Check<'_> {
     }
 }
 
-/// Whether a file may have this size: that of a version, or whole blocks on the way from one to a larger one, for a long write is
-/// done in steps.
+/// Whether a file may have this size: that of a version, or whole blocks on the way from one to the next, for a long write is done in
+/// steps, and so is a long cut.
 fn is_size_of(versions: &[Contents], size: u64) -> bool {
+    /// No step of a cut is shorter than what an indirect block of the smallest blocks maps.
+    const STEP: u64 = 256 << 10;
+    let is_between = |two: &[Contents]| {
+        let (before, after) = (two[0].len(), two[1].len());
+        before < size && size < after || after < size && size < before && before - after > STEP
+    };
     versions.iter().any(|version| version.len() == size)
-        || size.is_multiple_of(1024)
-            && versions
-                .windows(2)
-                .any(|two| two[0].len() < size && size < two[1].len())
+        || size.is_multiple_of(1024) && versions.windows(2).any(is_between)
 }
 
 /// The first byte that no version of the file explains.

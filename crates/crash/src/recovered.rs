@@ -103,6 +103,9 @@ impl Recovered {
     }
 }
 
+/// Writes and flushes of one recovery: no image of the explorer takes a hundredth of them, and a recovery that takes more never ends.
+const STEPS_MAX: usize = 1 << 16;
+
 /// The recoveries of some states.
 #[derive(Default)]
 pub(crate) struct Recoveries(ByReads<Recovered>);
@@ -187,6 +190,14 @@ impl Traced {
     fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         let size = u64::from(self.fork.block_bytes());
         let end = offset_bytes + bytes.len() as u64;
+        if self.steps.len() > STEPS_MAX {
+            return Err(DeviceError::Write {
+                device: "fork".to_owned(),
+                offset_bytes,
+                len_bytes: bytes.len() as u64,
+                reason: "the recovery does not come to an end".to_owned(),
+            });
+        }
         for block in offset_bytes / size..end.div_ceil(size) {
             // What is written in part keeps the rest.
             if block * size < offset_bytes || end < (block + 1) * size {

@@ -16,7 +16,7 @@ use crate::frontier::Frontier;
 use crate::image::Fork;
 use crate::judge::{Judge, Question, Verdict};
 use crate::model::Model;
-use crate::mount::{Mount, Watcher};
+use crate::mount::{Engine, Mount, Watcher};
 use crate::operation::Operation;
 
 /// The most states that are tried to see whether a smaller workload fails too.
@@ -246,8 +246,9 @@ impl Again {
 }
 
 impl Spectator for Again {
-    fn begin(&mut self, model: Rc<RefCell<Model>>) {
+    fn begin(&mut self, model: Rc<RefCell<Model>>, engine: Engine) {
         self.model = Some(model);
+        self.judge.recover_with(engine);
     }
 
     fn begun(&mut self, operations: usize) {

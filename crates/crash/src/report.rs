@@ -84,6 +84,10 @@ pub struct RuleCounts {
     pub rolled_back: u64,
     /// After a crash: in recovery, and in the life after it.
     pub after_remount: u64,
+    /// Where the code says that others imply it, and it was so.
+    pub implied: u64,
+    /// Where the code says so, and it was not: the code is wrong.
+    pub not_implied: u64,
 }
 
 impl RuleCounts {
@@ -93,6 +97,8 @@ impl RuleCounts {
         self.pending += more.pending;
         self.rolled_back += more.rolled_back;
         self.after_remount += more.after_remount;
+        self.implied += more.implied;
+        self.not_implied += more.not_implied;
     }
 }
 

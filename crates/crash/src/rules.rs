@@ -26,6 +26,8 @@ pub(crate) fn counts(counts: &Counts) -> BTreeMap<String, RuleCounts> {
             pending: passes.pending,
             rolled_back: passes.rolled_back,
             after_remount: passes.remounted,
+            implied: passes.implied,
+            not_implied: passes.not_implied,
         };
         (site.name(), counts)
     });

@@ -63,6 +63,7 @@ impl Campaign {
             ("states_reclaimed", results.reclaimed),
             ("states_reclaimed_like_others", results.reclaims_known),
             ("states_reclaimed_in_use", results.reclaimed_in_use),
+            ("states_worked_on", results.gone_on),
             ("states_of_second_crashes", results.second),
         ];
         report

@@ -306,7 +306,7 @@ fn patchgroups_hold_between_file_systems_of_a_stack() {
     for ordering in orderings {
         let mut runs = vec![(BETWEEN, JournalRule::CommitAfterOtherVolumes, 3_000)];
         if ordering == MechanismKind::Journal(JournalMode::Ordered) {
-            runs.push((IN_BOTH, JournalRule::PartsOfGroupsCount, 10_000));
+            runs.push((IN_BOTH, JournalRule::PartsOfGroupsCount, 40_000));
         }
         for (script, rule, most) in runs {
             let what = format!("{}, {ordering}", script.0);

@@ -48,6 +48,8 @@ backstitch_rules::registry! {
 thread_local! {
     /// What was handed out since it was used last.
     static HANDED: RefCell<Vec<(Id, PatchId)>> = const { RefCell::new(Vec::new()) };
+    /// Changes that `fsync` is to wait for.
+    static NOTED: RefCell<Vec<(Id, PatchId)>> = const { RefCell::new(Vec::new()) };
     /// Patches that were made after what was handed out.
     static STATED: RefCell<Vec<(Id, PatchId)>> = const { RefCell::new(Vec::new()) };
 }
@@ -92,6 +94,9 @@ fn noted(rule: Id, patch: PatchId) -> PatchId {
         passes.pending += u64::from(patch != PatchId::COMMITTED);
         passes.is_of_patches = true;
     });
+    if watch::records() && patch != PatchId::COMMITTED {
+        NOTED.with_borrow_mut(|noted| remember(noted, [(rule, patch)]));
+    }
     match watch::off() {
         Some((off, Form::Whole)) if off == rule => PatchId::COMMITTED,
         _ => patch,
@@ -144,7 +149,7 @@ pub fn heed(graph: &Graph, after: &mut Vec<PatchId>, matters: bool) -> Vec<Id> {
         .map(|(rule, _)| rule);
     // By the rule: the patches that are different ones still.
     let mut by: Vec<(Id, Vec<PatchId>)> = Vec::new();
-    for (rule, id) in handed {
+    for (rule, id) in handed.iter().copied() {
         if !graph.is_live(id) || !matters {
             continue;
         }
@@ -169,6 +174,17 @@ pub fn heed(graph: &Graph, after: &mut Vec<PatchId>, matters: bool) -> Vec<Id> {
             after.retain(|a| *a != id);
         }
     }
+    if watch::records() {
+        for (rule, waited_for) in &by {
+            let mut others = after.clone();
+            for (_, id) in handed.iter().filter(|(other, _)| other == rule) {
+                if let Some(at) = others.iter().position(|other| other == id) {
+                    others.swap_remove(at);
+                }
+            }
+            count_covered(graph, *rule, waited_for, &others);
+        }
+    }
     by.into_iter().map(|(rule, _)| rule).collect()
 }
 
@@ -179,12 +195,72 @@ pub(crate) fn note_stated(by: &[Id], id: PatchId) {
         // Those of the life before are followed.
         return;
     }
-    STATED.with_borrow_mut(|stated| {
-        if stated.len() >= STATED_MAX {
-            stated.drain(..STATED_MAX / 2);
-        }
-        stated.extend(by.iter().map(|rule| (*rule, id)));
+    let stated_by = by.iter().map(|rule| (*rule, id));
+    STATED.with_borrow_mut(|stated| remember(stated, stated_by));
+}
+
+fn remember(list: &mut Vec<(Id, PatchId)>, more: impl IntoIterator<Item = (Id, PatchId)>) {
+    if list.len() >= STATED_MAX {
+        list.drain(..STATED_MAX / 2);
+    }
+    list.extend(more);
+}
+
+/// A caller of `fsync` is about to wait for these patches: counts by which rules alone some of them are among them.
+#[cold]
+pub fn heed_flush(graph: &Graph, targets: &[PatchId]) {
+    if !watch::records() {
+        return;
+    }
+    let noted: Vec<(Id, PatchId)> = NOTED.with_borrow_mut(|noted| {
+        noted.retain(|(_, id)| graph.is_live(*id));
+        let is_waited_for =
+            |(_, id): &&(Id, PatchId)| targets.iter().any(|t| graph.is_same(*t, *id));
+        noted.iter().filter(is_waited_for).copied().collect()
     });
+    let mut rules: Vec<Id> = noted.iter().map(|(rule, _)| *rule).collect();
+    rules.sort_unstable();
+    rules.dedup();
+    for rule in rules {
+        // What other rules noted too is waited for without this one.
+        let is_of_it_alone = |id: PatchId| {
+            let mut by = noted.iter().filter(|(_, other)| graph.is_same(*other, id));
+            by.all(|(other, _)| *other == rule)
+        };
+        let (alone, others): (Vec<PatchId>, Vec<PatchId>) = targets
+            .iter()
+            .filter(|id| graph.is_live(**id))
+            .partition(|id| {
+                noted.iter().any(|(_, other)| graph.is_same(*other, **id)) && is_of_it_alone(**id)
+            });
+        count_covered(graph, rule, &alone, &others);
+    }
+}
+
+/// Counts whether everything that is waited for by a rule is waited for without it.
+fn count_covered(graph: &Graph, rule: Id, by_it: &[PatchId], others: &[PatchId]) {
+    let is_covered = by_it.iter().all(|id| comes_after(graph, others, *id));
+    watch::count(rule, |passes| match is_covered {
+        true => passes.covered += 1,
+        false => passes.essential += 1,
+    });
+}
+
+/// Whether one of these patches is that one, or comes after it, directly or not.
+fn comes_after(graph: &Graph, patches: &[PatchId], before: PatchId) -> bool {
+    let mut stack: Vec<PatchId> = patches.to_vec();
+    let mut seen: Vec<PatchId> = Vec::new();
+    while let Some(id) = stack.pop() {
+        if graph.is_same(id, before) {
+            return true;
+        }
+        if !graph.is_live(id) || seen.contains(&id) {
+            continue;
+        }
+        seen.push(id);
+        stack.extend(graph.dependencies(id).into_iter().map(|(id, _)| id));
+    }
+    false
 }
 
 /// Counts the rules by which something is left out of the writes that are on their way.
@@ -203,6 +279,7 @@ pub fn count_rolled_back(graph: &Graph) {
 /// Forgets what this thread follows: another store comes.
 pub fn forget_followed() {
     HANDED.take();
+    NOTED.take();
     STATED.take();
 }
 

@@ -25,6 +25,15 @@ pub fn holds(rule: impl Into<Id>) -> bool {
     !are_watched() || watch::holds(rule.into())
 }
 
+/// States that a rule is implied here by what else holds: that nothing could be seen without it. The explorer asks `condition`,
+/// with every rule on, wherever its workloads come by; in normal life nobody asks.
+#[inline(always)]
+pub fn implied(rule: impl Into<Id>, condition: impl FnOnce() -> bool) {
+    if are_watched() {
+        watch::implied(rule.into(), condition);
+    }
+}
+
 /// Whether any thread of the process switches rules off or counts them. Everything that costs more than this question is behind it.
 #[inline(always)]
 pub fn are_watched() -> bool {

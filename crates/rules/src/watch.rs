@@ -83,6 +83,14 @@ pub struct Passes {
     pub most: u64,
     /// It is about patches that are waited for.
     pub is_of_patches: bool,
+    /// Times that something pending was waited for, and other things that were waited for came after it anyway.
+    pub covered: u64,
+    /// Times that nothing else that was waited for came after it: without the rule it would not have been waited for.
+    pub essential: u64,
+    /// Times that the rule was said to be implied by others, and was.
+    pub implied: u64,
+    /// Times that it was said to be implied, and was not: the statement is wrong.
+    pub not_implied: u64,
 }
 
 impl Passes {
@@ -95,6 +103,10 @@ impl Passes {
         self.remounted += other.remounted;
         self.most = self.most.max(other.most);
         self.is_of_patches |= other.is_of_patches;
+        self.covered += other.covered;
+        self.essential += other.essential;
+        self.implied += other.implied;
+        self.not_implied += other.not_implied;
     }
 }
 
@@ -153,7 +165,8 @@ pub fn is_remounted() -> bool {
 pub fn take() -> Counts {
     let counts = COUNTS.take();
     let all = (0..).map(Id).zip(counts);
-    all.filter(|(_, passes)| passes.reached > 0).collect()
+    let is_seen = |passes: &Passes| passes.reached + passes.implied + passes.not_implied > 0;
+    all.filter(|(_, passes)| is_seen(passes)).collect()
 }
 
 /// Counts something of a site.
@@ -176,6 +189,19 @@ pub fn pass(rule: Id) {
     count(rule, |passes| {
         passes.reached += 1;
         passes.remounted += u64::from(again);
+    });
+}
+
+/// Asks whether a rule is implied by others, where this thread counts and has switched nothing off.
+#[cold]
+pub(crate) fn implied(rule: Id, condition: impl FnOnce() -> bool) {
+    if !RECORDS.get() || OFF.get().is_some() {
+        return;
+    }
+    let is_implied = condition();
+    count(rule, |passes| match is_implied {
+        true => passes.implied += 1,
+        false => passes.not_implied += 1,
     });
 }
 
@@ -209,6 +235,20 @@ mod tests {
         assert_eq!((counts[&rule].reached, counts[&rule].remounted), (3, 1));
         assert_eq!(counts[&other].reached, 1);
         assert!(take().is_empty());
+    }
+
+    #[test]
+    fn what_is_implied_is_asked_where_rules_are_counted_and_all_hold() {
+        let rule = Id(9);
+        crate::implied(rule, || panic!("nobody watches"));
+        record(true);
+        switch_off(Some((Id(1), Form::Whole)));
+        crate::implied(rule, || panic!("something is off"));
+        switch_off(None);
+        crate::implied(rule, || true);
+        crate::implied(rule, || false);
+        let passes = take()[&rule];
+        assert_eq!((passes.implied, passes.not_implied), (1, 1));
     }
 
     #[test]

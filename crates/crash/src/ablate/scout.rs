@@ -143,6 +143,17 @@ impl Scouted {
             .all(|(_, passes)| passes.reached == passes.remounted)
     }
 
+    /// How often a rule was implied by others, where it always was: because the code says so, or because what is waited for by it
+    /// comes before something else that is waited for.
+    pub(super) fn times_implied(&self, site: &Site) -> Option<u64> {
+        let mut all = Passes::default();
+        for (_, passes) in self.by_site.get(&site.id)? {
+            all.add(passes);
+        }
+        let said = (all.implied > 0 && all.not_implied == 0).then_some(all.implied);
+        said.or((all.covered > 0 && all.essential == 0).then_some(all.covered))
+    }
+
     /// The runs in which it makes a difference that a rule is off: the shortest first.
     pub(super) fn runs_by(&self, cut: &Cut) -> Vec<Run> {
         let runs = self.by_site.get(&cut.site.id);
@@ -225,7 +236,7 @@ impl Watcher for Scout {
 }
 
 impl Spectator for Scout {
-    fn begin(&mut self, _model: Rc<RefCell<Model>>) {}
+    fn begin(&mut self, _model: Rc<RefCell<Model>>, _engine: Engine) {}
 
     fn begun(&mut self, operations: usize) {
         self.begun = operations;

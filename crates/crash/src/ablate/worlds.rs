@@ -109,6 +109,7 @@ impl World {
             whole_every: round.whole_every,
             in_use_every: 4,
             most_states: round.states_each,
+            most_new: u64::MAX,
         }
     }
 }

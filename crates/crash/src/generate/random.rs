@@ -34,6 +34,20 @@ impl Grown {
         }
     }
 
+    /// A tree that holds these.
+    pub(super) fn over(directories: Vec<String>, files: Vec<String>) -> Grown {
+        Grown { directories, files }
+    }
+
+    /// Flushes a file.
+    pub(super) fn flush(&self, random: &mut Random) -> Operation {
+        let file = Path::plain(&self.file(random));
+        match random.usize(..3) {
+            0 => Operation::Fdatasync(file),
+            _ => Operation::Fsync(file),
+        }
+    }
+
     fn directory(&self, random: &mut Random) -> String {
         self.directories[random.usize(..self.directories.len())].clone()
     }

@@ -178,7 +178,7 @@ impl Mount {
     }
 
     /// Moves the log's tail, or brings home what keeps it where it is.
-    pub(super) fn free_log(&mut self, watcher: &mut dyn Watcher) -> Result<()> {
+    pub(crate) fn free_log(&mut self, watcher: &mut dyn Watcher) -> Result<()> {
         let now = self.now();
         let log = log_of(&mut *self.mechanism, &mut *self.fs, self.volume);
         let Some((log, volume)) = log else {

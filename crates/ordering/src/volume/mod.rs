@@ -181,7 +181,7 @@ impl<'a> Volume<'a> {
     /// Asks for `token` (of less than 56 bits) to be reported once all of `of` are on stable storage (at once where the mechanism keeps
     /// no order, and where scopes are atomic when their transaction ends).
     pub fn watch(&mut self, of: &[PatchId], token: u64) {
-        let heeded = self.heeded(of, true);
+        let heeded = self.heeded(of, !self.scopes_are_atomic());
         let of = heeded.as_deref().unwrap_or(of);
         if self.mechanism.watch(token) {
             return;

@@ -138,6 +138,7 @@ fn line(row: &Row) -> String {
             first_line(what)
         ),
         Fate::Survived { states, runs } => format!("SURVIVED   {states} states of {runs} runs"),
+        Fate::Implied { asked } => format!("implied    by others, asked {asked} times"),
         Fate::NotReached => "not reached".to_owned(),
     };
     format!("{:<44} {:>6.1} s  {fate}\n", row.site, row.seconds)
@@ -150,10 +151,11 @@ fn first_line(text: &str) -> &str {
 fn sum(rows: &[Row]) -> String {
     let count = |is: fn(&Fate) -> bool| rows.iter().filter(|row| is(&row.fate)).count();
     format!(
-        "{} rules off, {} found, {} survived, {} not reached",
+        "{} rules off, {} found, {} survived, {} implied by others, {} not reached",
         rows.len(),
         count(|fate| matches!(fate, Fate::Found { .. })),
         count(|fate| matches!(fate, Fate::Survived { .. })),
+        count(|fate| matches!(fate, Fate::Implied { .. })),
         count(|fate| matches!(fate, Fate::NotReached)),
     )
 }
@@ -182,6 +184,7 @@ fn markdown(tables: &BTreeMap<String, Vec<Row>>) -> String {
                     workload, states, ..
                 }) => format!("{workload}, {states}"),
                 Some(Fate::Survived { .. }) => "**survived**".to_owned(),
+                Some(Fate::Implied { .. }) => "implied".to_owned(),
                 Some(Fate::NotReached) | None => "–".to_owned(),
             };
             text += &format!(" {fate} |");

@@ -20,6 +20,10 @@ use std::time::Instant;
 const WHAT: &str = "crash fs";
 /// More random workloads than this are not made at once.
 const MOST_RANDOM: u32 = 100_000;
+/// What is explored where nothing is asked for.
+const DEFAULT_WORKLOADS: [&str; 3] = ["scripts", "cases", "ace:1"];
+/// What one of the cases needs to show what it is about.
+const STATES_OF_A_CASE: u64 = 1000;
 /// The image is kept in memory, and so are its forks' differences.
 const SIZES: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;
 
@@ -27,15 +31,30 @@ const SIZES: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;
 ///
 /// Runs workloads in memory. At every moment, each set of changes that includes all that must be on the disk before them is a state that
 /// a crash can leave. Each state is checked, mounted and compared with what was promised; a sample is reclaimed, with further crashes.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Workloads:
   ace:1, ace:2     ACE's sequences of one and two operations, each with fsync or sync
   seq:1, seq:2     one and two operations on a small tree, each with fsync, fdatasync, sync or nothing
   random:N         N random ones of up to fifteen operations
   flushed:N        N of programs that fsync most of what they create and append
   scripts          sequences written for one rule of the file system each
+  long:N           N sessions of more than 200 operations, something of which is flushed again and again
+  cases            all of the following, each a few scripts around one thing:
+    fsync          each kind of change between two calls of fsync, fdatasync or sync
+    indirect       single, double and triple indirect blocks: made, extended, cut, made again
+    attributes     attribute blocks: changed in place, shared, unshared, freed; access control lists
+    links          three names of a file, removed in every order and made again; renames over them
+    moves          names exchanged, directories moved up and down
+    index          directories of several blocks, whose index splits
+    reuse          blocks and inodes freed and used again, as something else
+    orphans        files without names that are open
+    cuts           truncations, and growth behind them
+    holes          holes, filled and punched, and reserved space
+    log            journals that wrap, revoke, meet their magic number, or end their sequence numbers
+    crashes        power cuts with work between them, and mounts with another mechanism
   FILE             ACE's files (lines of '## NAME' between workloads), or a script as --script takes it, or a recorded trace
-More than one may be given, with commas. Those of two operations come in an order that depends on the seed.
+More than one may be given, with commas. Those of two operations come in an order that depends on the seed. Of each script of the cases,
+under each variant, 1000 new states are visited unless --states-each says otherwise.
 
 Exit status: 0 no failure found, 1 a failure found or the command could not run, 2 wrong usage.
 
@@ -45,21 +64,12 @@ Examples:
   backstitch crash fs --ordering async --json
   backstitch crash fs --script 'creat foo; write foo 0 5000; fsync foo; rename foo bar'")]
 pub(crate) struct Args {
-    /// The mechanisms: soft, sync, async, journal=ordered, journal=full, journal=writeback
-    #[arg(
-        long,
-        value_name = "MODE,…",
-        value_delimiter = ',',
-        default_value = "soft"
-    )]
+    /// The mechanisms: soft, sync, async, journal=ordered, journal=full, journal=writeback. Without this and without a workload or a
+    /// script all but async; else soft
+    #[arg(long, value_name = "MODE,…", value_delimiter = ',')]
     ordering: Vec<Ordering>,
-    /// The workloads, see below
-    #[arg(
-        long,
-        value_name = "WORKLOAD,…",
-        value_delimiter = ',',
-        default_value = "scripts,ace:1"
-    )]
+    /// The workloads, see below; scripts, cases and ace:1 where none is given
+    #[arg(long, value_name = "WORKLOAD,…", value_delimiter = ',')]
     workload: Vec<String>,
     /// Operations to run, separated by semicolons
     #[arg(long, value_name = "OPERATIONS", conflicts_with = "workload")]
@@ -67,9 +77,9 @@ pub(crate) struct Args {
     /// Stop after about N states of each mechanism
     #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true, value_parser = clap::value_parser!(u64).range(1..))]
     states: u64,
-    /// Stop each workload, under each variant, after about N states
-    #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true, value_parser = clap::value_parser!(u64).range(1..))]
-    states_each: u64,
+    /// Stop each workload, under each variant, after about N states that are new
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    states_each: Option<u64>,
     /// The seed of the random samples
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
@@ -153,22 +163,59 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         return replay(args, workloads, address);
     }
     let mut reports = Vec::new();
-    let mut orderings = args.ordering.clone();
+    let mut orderings = orderings(args);
     orderings.dedup();
-    let mut campaign = campaign(args, workloads)?;
+    let (cases, others): (Vec<_>, Vec<_>) = workloads.into_iter().partition(is_case);
     for ordering in orderings {
-        campaign.ordering = ordering;
-        reports.push(explore(args, &campaign)?);
+        let mut failures = 0;
+        for (workloads, most_states_each) in [(&cases, STATES_OF_A_CASE), (&others, u64::MAX)] {
+            if workloads.is_empty() || failures >= args.failures as usize {
+                continue;
+            }
+            let mut campaign = campaign(args, workloads.clone())?;
+            campaign.ordering = ordering;
+            campaign.most_states_each = args.states_each.unwrap_or(most_states_each);
+            let report = explore(args, &campaign)?;
+            failures += report.failures.len();
+            reports.push(report);
+        }
+        let is_whole = args.workload.is_empty() && args.script.is_none();
+        if is_whole && failures == 0 && matches!(ordering, Ordering::Journal(_)) {
+            reports.push(elsewhere(args, ordering, &cases)?);
+        }
     }
     let report = joined(reports);
     args.output.finish(WHAT, &report)
+}
+
+/// The cases about journals once more, with a journal on a device of its own whose commit records do not wait.
+fn elsewhere(args: &Args, ordering: Ordering, cases: &[Workload]) -> Result<Report> {
+    let args = Args {
+        journal_dev: true,
+        journal_async_commit: true,
+        workload: ["log", "reuse", "orphans", "crashes"]
+            .map(str::to_owned)
+            .to_vec(),
+        ..args.clone()
+    };
+    let is_named = |workload: &&Workload| {
+        let name = &workload.name;
+        args.workload
+            .iter()
+            .any(|family| name.starts_with(family.as_str()))
+    };
+    let cases = cases.iter().filter(is_named).cloned().collect();
+    let mut campaign = campaign(&args, cases)?;
+    campaign.ordering = ordering;
+    campaign.most_states_each = args.states_each.unwrap_or(STATES_OF_A_CASE);
+    explore(&args, &campaign)
 }
 
 fn workloads(args: &Args) -> Result<Vec<Workload>> {
     if let Some(text) = &args.script {
         return Ok(vec![scripted("script", text)?]);
     }
-    named(WHAT, &args.workload, args.seed)
+    named(WHAT, &names(args), args.seed)
 }
 
 /// The workloads of these names.
@@ -180,10 +227,11 @@ pub(super) fn named(command: &str, names: &[String], seed: u64) -> Result<Vec<Wo
             Some(("seq", length @ ("1" | "2"))) => {
                 generate::sequences(1 + usize::from(length == "2"))
             }
-            Some((kind @ ("random" | "flushed"), count)) => {
+            Some((kind @ ("random" | "flushed" | "long"), count)) => {
                 let count: u32 = count.parse().map_err(|_| unknown(command, name))?;
                 let generate = match kind {
                     "random" => generate::random,
+                    "long" => generate::long,
                     _ => generate::flushed,
                 };
                 generate(count.min(MOST_RANDOM) as usize, seed)
@@ -191,6 +239,10 @@ pub(super) fn named(command: &str, names: &[String], seed: u64) -> Result<Vec<Wo
             Some(("ace" | "seq", _)) => return Err(unknown(command, name)),
             _ if name.is_empty() => return Err(unknown(command, name)),
             _ if name == "scripts" => scripts::workloads(),
+            _ if name == "cases" => generate::cases(),
+            _ if generate::Family::named(name).is_some() => {
+                generate::Family::named(name).map_or_else(Vec::new, generate::Family::workloads)
+            }
             _ => from_file(Path::new(name))?,
         };
         if name.ends_with(":2") {
@@ -201,9 +253,21 @@ pub(super) fn named(command: &str, names: &[String], seed: u64) -> Result<Vec<Wo
     Ok(all)
 }
 
+/// Whether it is a script of a family.
+fn is_case(workload: &Workload) -> bool {
+    let family = workload.name.split('/').next().unwrap_or_default();
+    generate::Family::named(family).is_some()
+}
+
 fn unknown(command: &str, name: &str) -> Error {
-    let known =
-        "ace:1, ace:2, seq:1, seq:2, random:N, flushed:N (N up to 100000), scripts or a file";
+    let families: Vec<&str> = generate::FAMILIES
+        .iter()
+        .map(|family| family.name)
+        .collect();
+    let known = format!(
+        "ace:1, ace:2, seq:1, seq:2, random:N, flushed:N, long:N (N up to 100000), scripts, cases, {} or a file",
+        families.join(", ")
+    );
     Error::usage(
         command,
         format!("there is no workload '{name}': it is {known}"),
@@ -222,9 +286,8 @@ fn scripted(name: &str, text: &str) -> Result<Workload> {
 
 fn from_file(path: &Path) -> Result<Vec<Workload>> {
     let text = std::fs::read_to_string(path).map_err(|error| {
-        Error::at_path(WHAT, path, host(&error)).hint(
-            "a workload is ace:1, ace:2, seq:1, seq:2, random:N, flushed:N, scripts or a file",
-        )
+        Error::at_path(WHAT, path, host(&error))
+            .hint("a workload is ace:1, ace:2, seq:1, seq:2, random:N, flushed:N, long:N, scripts, cases, one of the cases or a file")
     })?;
     if !text.lines().any(|line| line.starts_with("## ")) {
         return Ok(vec![scripted(&path.to_string_lossy(), &text)?]);
@@ -234,6 +297,27 @@ fn from_file(path: &Path) -> Result<Vec<Workload>> {
         tracing::info!("{name} is skipped: {why}");
     }
     Ok(read.workloads)
+}
+
+/// The mechanisms that are explored.
+fn orderings(args: &Args) -> Vec<Ordering> {
+    let is_all = args.ordering.is_empty() && args.workload.is_empty() && args.script.is_none();
+    match (is_all, args.ordering.is_empty()) {
+        (true, _) => {
+            let all = Ordering::ALL.into_iter();
+            all.filter(|kind| *kind != Ordering::Async).collect()
+        }
+        (false, true) => vec![Ordering::Soft],
+        (false, false) => args.ordering.clone(),
+    }
+}
+
+/// The names of the workloads.
+fn names(args: &Args) -> Vec<String> {
+    match args.workload.is_empty() {
+        true => DEFAULT_WORKLOADS.map(str::to_owned).to_vec(),
+        false => args.workload.clone(),
+    }
 }
 
 /// As the first of the mechanisms has it.
@@ -255,7 +339,7 @@ fn campaign(args: &Args, workloads: Vec<Workload>) -> Result<Campaign> {
     }
     let schedules = Schedule::ALL;
     Ok(Campaign {
-        ordering: args.ordering[0],
+        ordering: orderings(args)[0],
         workloads,
         variants: args
             .opt
@@ -280,7 +364,7 @@ fn campaign(args: &Args, workloads: Vec<Workload>) -> Result<Campaign> {
         whole_every: args.reclaim,
         in_use_every: args.in_use.unwrap_or(args.reclaim),
         most_states: args.states,
-        most_states_each: args.states_each,
+        most_states_each: args.states_each.unwrap_or(u64::MAX),
         most_failures: args.failures as usize,
         threads: args.jobs.unwrap_or(cpus),
     })
@@ -379,14 +463,14 @@ fn commands(args: &Args, ordering: Ordering) -> (String, String) {
     }
     let mut command = match &args.script {
         Some(script) => format!("{common} --script {}", quoted(script)),
-        None => format!("{common} --workload {}", quoted(&args.workload.join(","))),
+        None => format!("{common} --workload {}", quoted(&names(args).join(","))),
     };
     command += &format!(" --seed {}", args.seed);
     if args.states != u64::MAX {
         command += &format!(" --states {}", args.states);
     }
-    if args.states_each != u64::MAX {
-        command += &format!(" --states-each {}", args.states_each);
+    if let Some(states_each) = args.states_each {
+        command += &format!(" --states-each {states_each}");
     }
     for (option, value, default) in [
         ("e2fsck", args.e2fsck, 0),
@@ -430,7 +514,7 @@ fn keep(path: &Path, state: &Fork) -> Result<()> {
 
 fn replay(args: &Args, workloads: Vec<Workload>, address: &str) -> Result<ExitCode> {
     let operations: Vec<Operation> = workloads.into_iter().flat_map(|w| w.operations).collect();
-    if args.ordering.len() != 1 {
+    if orderings(args).len() != 1 {
         return Err(Error::usage(WHAT, "--replay is for one --ordering"));
     }
     let campaign = campaign(args, Vec::new())?;
@@ -464,8 +548,10 @@ fn replay(args: &Args, workloads: Vec<Workload>, address: &str) -> Result<ExitCo
 fn joined(mut reports: Vec<Report>) -> Report {
     let mut whole = reports.remove(0);
     for report in reports {
-        whole.command += "; ";
-        whole.command += &report.command;
+        if !whole.command.ends_with(&report.command) {
+            whole.command += "; ";
+            whole.command += &report.command;
+        }
         whole.states += report.states;
         whole.distinct += report.distinct;
         whole.exhaustive &= report.exhaustive;

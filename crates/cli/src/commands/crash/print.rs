@@ -24,7 +24,7 @@ pub(super) fn quoted(word: &str) -> String {
 }
 
 /// Where the outcome goes.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(super) struct Output {
     /// Write the image of the first failing state, or of the replayed one, to FILE
     #[arg(long, value_name = "FILE")]
@@ -129,6 +129,8 @@ fn summary(report: &Report) -> String {
         ));
         let missed = rules.iter().filter(|(_, counts)| counts.reached == 0);
         missed.for_each(|(name, _)| line(format!("  not reached: {name}")));
+        let wrong = rules.iter().filter(|(_, counts)| counts.not_implied > 0);
+        wrong.for_each(|(name, _)| line(format!("  NOT IMPLIED by others: {name}")));
     }
     let refused = report.coverage.get("operations_answered_with_an_error");
     if let Some(refused) = refused {

@@ -1,0 +1,624 @@
+//! Named families of scripts: each is a few operations around one thing that random workloads seldom reach.
+//!
+//! What stands before `;;` in a script is done first and not looked at. Blocks are of 1024 bytes: twelve are in the inode, 256 more
+//! behind an indirect block, then those behind a double and a triple one.
+
+use crate::ace::Workload;
+use crate::operation::parse_script;
+
+/// A family: its name, what it is about, and its scripts.
+pub struct Family {
+    /// What it is called on the command line.
+    pub name: &'static str,
+    /// What its scripts do, in a few words.
+    pub about: &'static str,
+    scripts: fn() -> Vec<String>,
+}
+
+/// All families.
+pub const FAMILIES: &[Family] = &[
+    Family {
+        name: "fsync",
+        about: "each kind of change between two calls of fsync, fdatasync or sync",
+        scripts: flushes,
+    },
+    Family {
+        name: "indirect",
+        about: "blocks behind single, double and triple indirect blocks: made, extended, cut, made again",
+        scripts: indirect,
+    },
+    Family {
+        name: "attributes",
+        about: "attribute blocks: changed in place, shared by two and three files, unshared, freed; access lists",
+        scripts: attributes,
+    },
+    Family {
+        name: "links",
+        about: "three names of a file, removed in every order and made again; renames over them",
+        scripts: links,
+    },
+    Family {
+        name: "moves",
+        about: "names exchanged, directories moved up and down",
+        scripts: moves,
+    },
+    Family {
+        name: "index",
+        about: "directories of several blocks, whose index splits",
+        scripts: index,
+    },
+    Family {
+        name: "reuse",
+        about: "blocks and inodes that are freed and used again, as something else",
+        scripts: reuse,
+    },
+    Family {
+        name: "orphans",
+        about: "files without names that are open",
+        scripts: orphans,
+    },
+    Family {
+        name: "cuts",
+        about: "truncations, and growth behind them",
+        scripts: cuts,
+    },
+    Family {
+        name: "holes",
+        about: "holes, filled and punched, and space that is reserved",
+        scripts: holes,
+    },
+    Family {
+        name: "log",
+        about: "journals that wrap, revoke, meet their own magic number, or come to the end of their sequence numbers",
+        scripts: log,
+    },
+    Family {
+        name: "crashes",
+        about: "crashes, with work between them, and mounts with another mechanism",
+        scripts: crashes,
+    },
+];
+
+impl Family {
+    /// The family of this name.
+    pub fn named(name: &str) -> Option<&'static Family> {
+        FAMILIES.iter().find(|family| family.name == name)
+    }
+
+    /// Its workloads.
+    pub fn workloads(&self) -> Vec<Workload> {
+        let scripts = (self.scripts)();
+        let workloads = scripts.iter().enumerate().map(|(number, text)| {
+            let parse = |part: &str| parse_script(part).expect("a script of our own");
+            let (setup, rest) = text.split_once(";;").unwrap_or(("", text));
+            let mut operations = parse(setup);
+            let setup = operations.len();
+            operations.extend(parse(rest));
+            Workload {
+                name: format!("{}/{}", self.name, number + 1),
+                operations,
+                setup,
+            }
+        });
+        workloads.collect()
+    }
+}
+
+/// The workloads of all families.
+pub fn cases() -> Vec<Workload> {
+    FAMILIES.iter().flat_map(Family::workloads).collect()
+}
+
+fn own(scripts: &[&str]) -> Vec<String> {
+    scripts.iter().map(|script| (*script).to_owned()).collect()
+}
+
+/// A file that was removed: what its blocks held must not show again.
+const REMAINS: &str = "creat old; write old 0 40000; sync; unlink old; sync; ";
+
+/// Everything that can be done to one file or directory once more after it was flushed: what is not noted for the second flush is not
+/// there after it.
+fn flushes() -> Vec<String> {
+    let changes = [
+        ("setxattr foo user.a x", "setxattr foo user.a y"),
+        ("setxattr foo user.a x", "setxattr foo user.b y"),
+        ("setxattr foo user.a x", "removexattr foo user.a"),
+        (
+            "setxattr foo user.a x; setxattr bar user.a x",
+            "setxattr foo user.a y",
+        ),
+        (
+            "setxattr foo user.a x; setxattr bar user.a y",
+            "setxattr foo user.a y",
+        ),
+        ("write foo 0 3000", "write foo 1000 1000"),
+        ("write foo 0 3000", "write foo 500 100"),
+        ("write foo 0 3000", "append foo 100"),
+        ("write foo 0 3000", "append foo 3000"),
+        ("write foo 0 3000", "write foo 20000 100"),
+        ("write foo 0 13000", "append foo 2000"),
+        ("write foo 13000 1000", "write foo 14000 1000"),
+        ("write foo 300000 1000", "write foo 310000 3000"),
+        ("write foo 300000 1000", "write foo 301000 100"),
+        ("write foo 0 20000", "write foo 13000 1000"),
+        ("write foo 0 20000", "truncate foo 15000"),
+        ("write foo 0 20000", "truncate foo 500"),
+        ("write foo 0 3000", "truncate foo 0"),
+        ("write foo 0 3000", "truncate foo 9000"),
+        ("write foo 0 3500", "punch foo 1024 1024"),
+        ("write foo 0 20000", "punch foo 0 17000"),
+        ("write foo 0 3500", "zero foo 100 2000"),
+        ("write foo 0 100", "falloc foo 0 9000"),
+        ("write foo 8000 100", "falloc-keep foo 0 5000"),
+        ("write foo 0 100", "chmod foo 600"),
+        ("chmod foo 600", "chmod foo 644"),
+        ("write foo 0 100", "chown foo 7 8"),
+        ("write foo 0 100", "utimes foo 1000 2000"),
+        ("utimes foo 1000 2000", "utimes foo 1000 3000"),
+        ("write foo 0 100", "link foo A/l"),
+        ("link foo A/l", "unlink A/l"),
+        ("link foo A/l", "unlink A/l; link foo B/l"),
+        ("write foo 0 100", "rename foo A/m; rename A/m foo"),
+    ];
+    let mut scripts = Vec::new();
+    for (first, second) in changes {
+        for flush in ["fsync foo", "fdatasync foo", "sync"] {
+            scripts.push(format!(
+                "mkdir A; mkdir B; creat foo; creat bar; sync;; {first}; {flush}; {second}; {flush}"
+            ));
+        }
+    }
+    let names = [
+        ("creat A/x", "creat A/y", "A"),
+        ("creat A/x", "creat A/y", "A/y"),
+        ("creat A/x", "rename A/x A/y", "A"),
+        ("creat A/x", "rename A/x A/y", "A/y"),
+        ("creat A/x", "rename A/x B/y", "B/y"),
+        ("creat A/x", "rename A/x B/y", "B"),
+        ("creat A/x", "rename A/x B/y", "A"),
+        ("mkdir A/x", "rename A/x B/x", "A"),
+        ("creat A/x; creat B/y", "rename A/x B/y", "A"),
+        ("creat A/x; creat B/y", "rename A/x B/y", "B"),
+        ("creat A/x; link A/x B/y", "unlink A/x", "A"),
+        ("creat A/x; link A/x B/y", "unlink A/x", "B/y"),
+        ("creat A/x", "link A/x B/y", "A/x"),
+        ("creat A/x", "unlink A/x; creat A/x", "A/x"),
+        ("creat A/x; creat A/y", "rename A/x A/y", "A/y"),
+        ("mkdir A/x", "mkdir A/x/y; creat A/x/y/z", "A/x/y/z"),
+        ("mkdir A/x", "rename A/x B/x; creat B/x/z", "B/x/z"),
+        ("mkdir A/x", "rename A/x B/x", "B/x"),
+        ("mkdir A/x; creat A/x/z", "rename A/x B/x", "B/x/z"),
+        ("symlink target A/x", "rename A/x B/x", "B"),
+        ("creat A/x; creat B/x", "exchange A/x B/x", "A"),
+        ("creat A/x", "chmod A 700", "A"),
+        ("creat A/x", "setxattr A user.a x", "A"),
+        ("creat A/x; setxattr A user.a x", "setxattr A user.a y", "A"),
+        ("creat A/x", "setacl A", "A"),
+        ("setacl A; creat A/x", "creat A/y", "A/y"),
+        ("setacl A; creat A/x", "chmod A/x 600", "A/x"),
+        ("setacl A; mkdir A/x", "creat A/x/y", "A/x/y"),
+    ];
+    for (first, second, subject) in names {
+        scripts.push(format!(
+            "mkdir A; mkdir B; sync;; {first}; fsync A; {second}; fsync {subject}"
+        ));
+    }
+    scripts
+}
+
+/// The first blocks behind indirect blocks of each depth, as bytes from the file's beginning.
+const DEPTHS: [(&str, u64); 3] = [
+    ("single", 12 << 10),
+    ("double", 268 << 10),
+    ("triple", 65_804 << 10),
+];
+
+/// What one indirect block maps.
+const LEAF: u64 = 256 << 10;
+
+fn indirect() -> Vec<String> {
+    let mut scripts = Vec::new();
+    for (name, base) in DEPTHS {
+        let at = |offset: u64| base + offset;
+        let made = format!("creat foo; write foo {} 1000; sync;; ", at(0));
+        let deep = name != "single";
+        scripts.extend([
+            // Made: alone, across the border, behind a hole.
+            format!("{REMAINS}creat foo; sync;; write foo {} 1000", at(0)),
+            format!("{REMAINS}creat foo; sync;; write foo {} 3000; fsync foo", base - 1500),
+            format!("creat foo;; write foo {} 1000; fsync foo; write foo 0 1000; fsync foo", at(9000)),
+            // Extended: an entry more of a leaf that is there.
+            format!("{REMAINS}{made}write foo {} 3000", at(10_000)),
+            format!("{made}write foo {} 3000; fsync foo", at(10_000)),
+            format!("{made}append foo 3000; fdatasync foo; append foo 2000; fdatasync foo"),
+            // An entry more, below the size.
+            format!("{REMAINS}creat foo; write foo {} 1000; sync;; write foo {} 3000; fsync foo", at(20_000), at(5000)),
+            format!("creat foo; write foo {} 1000; sync;; falloc foo {} 3000; fsync foo", at(20_000), at(5000)),
+            // Cut: within a block, between blocks, with the indirect block itself.
+            format!("creat foo; write foo {} 6000; sync;; truncate foo {}; fsync foo", at(0), at(2500)),
+            format!("creat foo; write foo {} 6000; sync;; truncate foo {}; fsync foo", at(0), at(0)),
+            format!("creat foo; write foo {} 6000; sync;; truncate foo 0; fsync foo", at(0)),
+            // Cut, with growth in the same unit behind it.
+            format!("creat foo; write foo {} 6000; sync;; truncate foo {}; write foo {} 3000; fsync foo", at(0), at(2500), at(4000)),
+            format!("creat foo; write foo {} 6000; sync;; truncate foo {}; append foo 3000", at(0), at(2500)),
+            format!("creat foo; write foo {} 6000; sync;; truncate foo 0; write foo {} 3000; fsync foo", at(0), at(1000)),
+            format!("creat foo; write foo {} 6000; sync;; truncate foo 100; work; write foo {} 3000; creat bar; write bar 0 9000; fsync bar", at(0), at(1000)),
+            // Holes in a leaf, and a leaf that goes with its last block.
+            format!("creat foo; write foo {} 6000; sync;; punch foo {} 2048; write foo {} 3000; fsync foo", at(0), at(1024), at(2000)),
+            format!("creat foo; write foo {} 3000; append foo 100; sync;; punch foo {} 5000; fsync foo; write foo {} 2000; fsync foo", at(0), at(0), at(1024)),
+            // Two files that grow in turn share units of the maps of free blocks.
+            format!("creat foo; creat bar; sync;; write foo {} 1000; write bar {} 1000; fsync bar; unlink bar; fsync foo", at(0), at(0)),
+            format!("creat foo; write foo {} 2000; sync;; unlink foo; creat bar; write bar 0 3000; fsync bar", at(0)),
+        ]);
+        if deep {
+            scripts.extend([
+                // A second leaf below the block that is there, and the first one taken away.
+                format!("{REMAINS}{made}write foo {} 1000; fsync foo", at(LEAF + 100)),
+                format!("creat foo; write foo {} 1000; write foo {} 1000; sync;; punch foo {} 2000; write foo {} 1000; fsync foo", at(0), at(LEAF), at(0), at(2048)),
+                format!("creat foo; write foo {} 1000; write foo {} 1000; sync;; truncate foo {}; write foo {} 2000; fsync foo", at(0), at(LEAF), at(1024), at(LEAF + 2000)),
+                format!("{made}write foo {} 3000; fsync foo", at(LEAF - 1500)),
+            ]);
+        }
+    }
+    scripts
+}
+
+fn attributes() -> Vec<String> {
+    let long = "v".repeat(400);
+    let shared = "creat a; creat b; creat c; setxattr a user.a x; setxattr b user.a x; setxattr c user.a x; sync;; ";
+    let mut scripts: Vec<String> = [
+        "setxattr a user.a y; fsync a; setxattr b user.a y; fsync b; setxattr c user.a y; fsync c",
+        "removexattr a user.a; fsync a; removexattr b user.a; fsync b; removexattr c user.a; fsync c",
+        "unlink a; unlink b; setxattr c user.a y; fsync c",
+        "unlink a; sync; unlink b; sync; setxattr c user.a y; fsync c; setxattr c user.a z; fsync c",
+        "setxattr b user.b y; setxattr b user.a z; fsync b; setxattr b user.a x; removexattr b user.b; fsync b",
+        "removexattr a user.a; work; creat d; setxattr d user.a x; fsync d; unlink b; unlink c; work; sync",
+        "removexattr a user.a; removexattr b user.a; removexattr c user.a; setxattr a user.a x; fsync a",
+        "rename a b; fsync b; setxattr b user.a y; fsync b",
+    ]
+    .map(|rest| format!("{shared}{rest}"))
+    .to_vec();
+    scripts.extend([
+        format!("creat a; sync;; setxattr a user.a {long}; fsync a; setxattr a user.b {long}; fsync a; removexattr a user.a; fsync a"),
+        format!("creat a; setxattr a user.a {long}; sync;; removexattr a user.a; sync; creat b; write b 0 3000; fsync b; setxattr a user.a x; fsync a"),
+        format!("{REMAINS}creat a; sync;; setxattr a user.a x; creat b; setxattr b user.a x; unlink a; fsync b"),
+    ]);
+    scripts.extend(own(&[
+        "creat foo;; setxattr foo user.a x; fsync foo; setxattr foo user.a y; fsync foo",
+        "creat a; creat b; setxattr a user.a x; setxattr b user.a y; sync;; setxattr b user.a x; fsync b; setxattr a user.a y; fsync a",
+        "creat a; creat b; setxattr a user.a x; sync;; setxattr b user.a x; setxattr b user.a y; setxattr b user.a x; fsync b",
+        "creat a; setxattr a user.a x; sync;; unlink a; creat b; setxattr b user.a x; fsync b",
+        "creat a; setxattr a user.a x; sync;; setxattr a user.a y; creat b; setxattr b user.a y; removexattr a user.a; sync; unlink b",
+        "mkdir A; setacl A; sync;; creat A/f; fsync A/f; chmod A/f 600; fsync A/f; chmod A/f 640; fsync A/f",
+        "mkdir A; setacl A; sync;; mkdir A/d; creat A/d/f; creat A/g; fsync A/g; unlink A/d/f; rmdir A/d; fsync A",
+        "mkdir A; setacl A; creat A/f; creat A/g; sync;; chmod A/f 600; fsync A/f; setxattr A/g user.a x; fsync A/g; unlink A/f",
+        "mkdir A; setxattr A user.a x; creat b; setxattr b user.a x; sync;; setxattr A user.a y; fsync A; rmdir A; setxattr b user.a y; fsync b",
+        "creat a; setxattr a user.a x; sync;; chown a 5 6; setxattr a user.a y; chmod a 600; fsync a",
+    ]));
+    scripts
+}
+
+fn links() -> Vec<String> {
+    let mut scripts = Vec::new();
+    let names = ["a", "A/b", "B/c"];
+    for first in 0..3 {
+        for second in (0..3).filter(|second| *second != first) {
+            let third = 3 - first - second;
+            let (one, two, three) = (names[first], names[second], names[third]);
+            let made = "mkdir A; mkdir B; creat a; write a 0 2000; link a A/b; link a B/c; sync;; ";
+            scripts.push(format!("{made}unlink {one}; unlink {two}; unlink {three}"));
+            scripts.push(format!(
+                "{made}unlink {one}; unlink {two}; link {three} {one}; unlink {three}; link {one} {two}; fsync {two}"
+            ));
+            scripts.push(format!(
+                "{made}unlink {one}; fsync {two}; unlink {two}; fsync {three}; link {three} {two}; fsync {two}"
+            ));
+            scripts.push(format!(
+                "{made}creat d; write d 0 1000; fsync d; rename d {one}; fsync {two}; rename {two} {one}; fsync {one}"
+            ));
+        }
+    }
+    scripts.extend(own(&[
+        "mkdir A; mkdir B; creat f; creat g; link g B/h; sync;; rename f g; fsync g; unlink B/h",
+        "mkdir A; mkdir B; creat f; creat g; link g B/h; link g A/i; sync;; rename f g; rename A/i B/h; rename B/h g; fsync g",
+        "mkdir A; creat f; link f A/g; sync;; rename f A/g; unlink f; fsync A/g",
+        "mkdir A; mkdir B; creat f; sync;; link f A/g; unlink f; link A/g B/h; unlink A/g; rename B/h f; fsync f",
+        "mkdir A; mkdir B; symlink target A/s; sync;; link A/s B/t; unlink A/s; rename B/t A/s; fsync A",
+        "mkdir A; creat f; sync;; link f A/1; link f A/2; link f A/3; fsync f; unlink A/2; unlink f; unlink A/1; fsync A/3; unlink A/3",
+        "mkdir A; mkdir B; creat f; sync;; link f A/1; rename A/1 B/1; link B/1 A/1; rename A/1 f; unlink B/1; fsync f",
+    ]));
+    scripts
+}
+
+fn moves() -> Vec<String> {
+    let mut scripts = own(&[
+        "creat a; write a 0 1000; creat b; write b 0 2000; sync;; exchange a b; fsync a; exchange a b; fsync b",
+        "mkdir A; mkdir B; creat A/f; creat B/g; sync;; exchange A/f B/g; fsync A/f; unlink B/g; rename A/f B/g; fsync B/g",
+        "mkdir A; mkdir B; mkdir A/d; mkdir B/e; creat A/d/x; sync;; exchange A/d B/e; fsync A/d; rmdir A/d; fsync B/e/x",
+        "mkdir A; mkdir B; mkdir A/d; creat B/g; sync;; exchange A/d B/g; fsync A/d; unlink A/d; rmdir B/g",
+        "mkdir A; mkdir A/d; creat f; sync;; exchange f A/d; fsync f; exchange f A/d; sync",
+        "mkdir A; mkdir A/B; mkdir A/B/C; creat A/B/C/f; sync;; rename A/B/C C; fsync C/f; rename C A/C; fsync A/C/f",
+        "mkdir A; mkdir A/B; mkdir A/B/C; sync;; rename A/B/C C; rename A/B C/B; rename A C/B/A; fsync C/B/A",
+        "mkdir A; mkdir B; mkdir A/d; sync;; rename A/d B/d; rename B A/B; fsync A/B/d; rename A/B/d d; fsync d",
+        "mkdir A; mkdir B; sync;; rename A B/A; rename B/A A; rename B A/B; fsync A; fsync A/B",
+        "mkdir A; mkdir B; mkdir A/x; mkdir B/x; sync;; rename A/x B/x; fsync B; mkdir A/x; rename B/x A/x; fsync A",
+        "mkdir A; mkdir A/B; mkdir A/B/C; creat A/B/C/f; sync;; rename A/B/C/f f; rmdir A/B/C; rmdir A/B; rmdir A; fsync f",
+        "mkdir A; mkdir B; creat A/f; sync;; mkdir B/d; rename A B/d/A; fsync B/d/A/f; rename B/d/A/f f; rmdir B/d/A; fsync f",
+        "mkdir A; mkdir B; mkdir C; creat A/f; sync;; rename A/f B/f; fsync B; rename B/f C/f; fsync C; rename C/f A/f; fsync A",
+        "mkdir A; mkdir B; mkdir A/d; creat A/d/f; sync;; rename A/d B/d; creat B/d/g; unlink B/d/f; fsync B/d; rename B/d A/e; fsync A",
+        "mkdir A; symlink t A/s; creat A/f; sync;; exchange A/s A/f; fsync A; rename A/s A/f; fsync A",
+    ]);
+    // A directory that is replaced by one from elsewhere, with and without a promise.
+    for promise in ["", "; fsync B", "; fsync A/f", "; sync"] {
+        scripts.push(format!(
+            "mkdir A; mkdir B; mkdir A/f; mkdir A/f/s; mkdir B/f; sync;; rename A/f B/f{promise}; rename B/f A/f{promise}"
+        ));
+    }
+    scripts
+}
+
+/// Names so long that a block holds four of them.
+fn long_name(number: usize) -> String {
+    format!("{}{number}", "n".repeat(200))
+}
+
+fn index() -> Vec<String> {
+    let names = |range: std::ops::Range<usize>| -> String {
+        range
+            .map(|n| format!("creat B/{}; ", long_name(n)))
+            .collect()
+    };
+    let name = long_name;
+    let grown = format!("mkdir A; mkdir B; {}sync;; ", names(0..3));
+    let large = format!("mkdir A; mkdir B; {}sync;; ", names(0..13));
+    vec![
+        format!(
+            "{grown}creat B/{}; fsync B/{}; creat B/{}; fsync B",
+            name(3),
+            name(3),
+            name(4)
+        ),
+        format!("{grown}{}fsync B; {}fsync B", names(3..6), names(6..9)),
+        format!(
+            "{large}unlink B/{}; unlink B/{}; creat B/x; fsync B/x",
+            name(1),
+            name(7)
+        ),
+        format!(
+            "{large}rename B/{} B/{}; fsync B; rename B/{} A/x; fsync A/x",
+            name(1),
+            name(20),
+            name(8)
+        ),
+        format!(
+            "{large}creat B/{}; creat B/{}; fsync B; unlink B/{}; fsync B",
+            name(20),
+            name(21),
+            name(20)
+        ),
+        format!(
+            "{large}mkdir B/d; rename B/d A/d; fsync A/d; rename A/d B/{}; fsync B",
+            name(20)
+        ),
+        format!(
+            "{large}rename B/{} B/{}; creat B/{}; fsync B/{}",
+            name(2),
+            name(3),
+            name(2),
+            name(2)
+        ),
+        format!(
+            "mkdir A; creat A/f; mkdir B; {}sync;; rename A/f B/{}; fsync B/{}; link B/{} A/f; fsync A",
+            names(0..3),
+            name(3),
+            name(3),
+            name(3)
+        ),
+    ]
+}
+
+fn reuse() -> Vec<String> {
+    let mut scripts = own(&[
+        // File, directory, attribute block, indirect block, file.
+        "creat f; write f 0 9000; sync;; unlink f; sync; mkdir D; creat D/x; fsync D/x; unlink D/x; rmdir D; sync; creat g; setxattr g user.a x; fsync g; unlink g; sync; \
+         creat h; write h 13000 1000; fsync h; unlink h; sync; creat i; write i 0 9000; fsync i",
+        "mkdir D; creat D/x; sync;; unlink D/x; rmdir D; sync; creat f; write f 0 20000; fsync f; truncate f 0; sync; mkdir E; creat E/x; fsync E/x",
+        "creat f; write f 0 20000; sync;; truncate f 0; fsync f; creat g; write g 0 20000; fsync g; unlink f; fsync g",
+        "creat f; write f 0 20000; sync;; truncate f 5000; creat g; write g 0 9000; fsync g; append f 9000; fsync f",
+        "creat f; write f 0 20000; sync;; unlink f; work; creat g; write g 0 3000; fsync g; mkdir D; fsync D; creat D/h; write D/h 0 20000; fsync D/h",
+        "creat f; setxattr f user.a x; sync;; unlink f; work; creat g; fsync g; creat h; write h 0 3000; fsync h",
+        "mkdir A; creat A/f; creat A/g; sync;; unlink A/f; unlink A/g; work; creat A/h; fsync A/h; creat A/i; fsync A/i; mkdir A/j; fsync A/j",
+        "mkdir A; mkdir A/d; sync;; rmdir A/d; work; creat A/f; write A/f 0 3000; fsync A/f; unlink A/f; work; mkdir A/d; fsync A/d",
+        "creat f; write f 0 3000; fsync f; unlink f; work; sync; creat g; write g 0 3000; fsync g; unlink g; work; sync; mkdir D; sync",
+        "creat a; write a 0 5000; creat b; sync;; truncate a 0; work; write b 0 5000; fsync b; write a 0 5000; fsync a",
+        "creat a; write a 0 20000; creat b; sync;; punch a 0 16384; work; write b 0 14000; fsync b; write a 0 3000; fsync a",
+        "symlink tttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttt s; sync;; unlink s; sync; creat f; write f 0 2000; fsync f; unlink f; sync; \
+         symlink uuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuuu s; fsync s",
+    ]);
+    scripts.push(format!("{REMAINS};; mkdir D; creat D/f; write D/f 0 14000; setxattr D/f user.a x; fsync D/f; mkdir E; fsync E"));
+    scripts
+}
+
+fn orphans() -> Vec<String> {
+    own(&[
+        "creat f; write f 0 20000; sync;; open f; unlink f; fsync /; close f; work; creat g; write g 0 9000; fsync g",
+        "mkdir A; creat A/f; creat A/g; write A/g 0 9000; sync;; open A/f; open A/g; unlink A/f; unlink A/g; rmdir A; sync; creat h; write h 0 3000; fsync h",
+        "creat f; creat g; write g 0 3000; sync;; open g; rename f g; fsync g; creat h; write h 0 3000; fsync h",
+        "creat a; creat b; creat c; sync;; open a; open b; open c; unlink b; sync; unlink a; unlink c; sync; creat d; fsync d",
+        "creat f; link f g; sync;; open f; unlink f; unlink g; fsync /; creat f; write f 0 3000; fsync f",
+        "creat f; setxattr f user.a x; creat g; setxattr g user.a x; sync;; open f; unlink f; sync; setxattr g user.a y; fsync g",
+        "creat f; write f 0 20000; sync;; truncate f 100; unlink f; sync; creat g; write g 0 20000; fsync g",
+    ])
+}
+
+fn cuts() -> Vec<String> {
+    let mut scripts = Vec::new();
+    for cut in [0, 100, 1024, 2500, 12_288, 13_000] {
+        let made = "creat f; write f 0 16000; sync;; ";
+        for grown in [
+            "append f 500",
+            "append f 3000",
+            "truncate f 16000",
+            "write f 14000 1000",
+            "falloc f 3000 12000",
+        ] {
+            scripts.push(format!("{made}truncate f {cut}; {grown}; fsync f"));
+        }
+        scripts.push(format!(
+            "{made}truncate f {cut}; fsync f; append f 3000; fsync f"
+        ));
+        scripts.push(format!(
+            "{made}truncate f {cut}; append f 700; truncate f {cut}; append f 1500"
+        ));
+    }
+    scripts.extend(own(&[
+        "creat f; write f 0 3000; sync;; truncate f 2000; truncate f 4000; truncate f 2500; append f 100; fsync f",
+        "creat f; write f 0 3000; sync;; truncate f 2500; fsync f; write f 2800 100; fsync f; truncate f 2600; truncate f 5000; fsync f",
+        "creat f; write f 0 3000; sync;; append f 50; truncate f 2990; append f 2000; truncate f 100; write f 2000 100; fdatasync f",
+        "creat f; write f 0 700; sync;; append f 100; append f 100; truncate f 750; append f 30; fsync f",
+        "creat f; write f 0 700; sync;; write f 900 100; fsync f; truncate f 600; fdatasync f; write f 800 100; fdatasync f",
+    ]));
+    scripts
+}
+
+fn holes() -> Vec<String> {
+    own(&[
+        "creat f; write f 0 9000; sync;; punch f 1024 3072; fsync f; write f 2048 100; fsync f; punch f 0 9000; fsync f",
+        "creat f; write f 0 9000; sync;; punch f 500 1000; punch f 1500 1000; fsync f; truncate f 1600; append f 3000; fsync f",
+        "creat f; write f 5000 100; sync;; falloc f 0 5000; fsync f; write f 1000 1000; fsync f; truncate f 500; fsync f",
+        "creat f; write f 0 100; sync;; falloc-keep f 0 9000; fsync f; append f 3000; fsync f; truncate f 9000; fsync f",
+        "creat f; write f 0 100; sync;; falloc f 0 20000; fdatasync f; write f 15000 1000; fdatasync f; punch f 12288 5000; fsync f",
+        "creat f; write f 0 20000; sync;; zero f 1000 15000; fsync f; zero-keep f 10000 20000; fsync f",
+        "creat f; truncate f 20000; sync;; write f 15000 1000; fsync f; falloc f 13000 4000; fsync f; punch f 13000 4000; fsync f",
+        "creat old; write old 0 40000; sync; unlink old; sync; creat f; write f 0 100; sync;; falloc f 0 9000; fsync f; truncate f 20000; fsync f",
+        "creat f; write f 3000 100; sync;; write f 0 100; write f 2000 100; fdatasync f; append f 1000; fsync f",
+        "creat f; truncate f 500; sync;; write f 100 50; truncate f 3000; write f 2900 50; append f 100; fsync f",
+        "creat f; truncate f 500; sync;; write f 100 50; append f 100; fsync f; truncate f 3000; write f 2900 100; fsync f",
+    ])
+}
+
+/// A block that begins like one of a journal: magic number, a descriptor or a commit record, a sequence number.
+fn magic_block(kind: u8, sequence: u32) -> String {
+    format!("hex:c03b3998{:08x}{sequence:08x}", u32::from(kind))
+}
+
+fn log() -> Vec<String> {
+    let mut scripts = own(&[
+        // Revoked, used again as contents, as metadata, revoked again.
+        "mkdir D; creat D/x; sync;; creat D/y; fsync D/y; unlink D/x; unlink D/y; rmdir D; sync; creat f; write f 0 9000; fsync f; unlink f; sync; \
+         mkdir E; creat E/x; fsync E/x; unlink E/x; rmdir E; sync; creat g; write g 0 9000; fsync g",
+        // One block in the revocations of two transactions.
+        "creat f; write f 13000 1000; fsync f; truncate f 0; fsync f; write f 13000 1000; fsync f; truncate f 0; fsync f; write f 0 9000; fsync f",
+        "creat f; write f 300000 1000; fsync f; unlink f; fsync /; creat g; write g 0 5000; fsync g; unlink g; creat h; write h 300000 1000; fsync h; unlink h; sync; creat i; write i 0 9000; fsync i",
+        // Freed before it is written home.
+        "creat f; setxattr f user.a x; fsync f; removexattr f user.a; fsync f; creat g; write g 0 3000; fsync g; setxattr f user.a y; fsync f",
+        "creat a; write a 0 3000; fsync a; unlink a; creat b; write b 0 3000; fsync b; rename b a; fsync a; write a 0 3000; fsync a",
+        // Blocks that begin as those of a journal do.
+    ]);
+    for kind in [1, 2, 5] {
+        let block = magic_block(kind, 3);
+        scripts.push(format!(
+            "creat f; write f 0 {block}; fsync f; write f 1024 {block}; write f 0 100; fsync f; append f 3000; write f 2048 {block}; fsync f"
+        ));
+        scripts.push(format!(
+            "creat f; write f 0 2000; sync;; write f 0 {block}; fsync f; creat g; write g 0 {block}; fsync g; unlink f; fsync /; write g 0 2000; fsync g"
+        ));
+    }
+    // The tail moves between what is logged and what gives it back.
+    scripts.extend(own(&[
+        "mkdir D; creat D/x; fsync D/x; unlink D/x; rmdir D; log-tail; log-tail; log-tail; fsync /; creat f; write f 0 3000; fsync f",
+        "creat f; setxattr f user.a x; fsync f; removexattr f user.a; log-tail; log-tail; log-tail; fsync f; setxattr f user.a y; fsync f",
+        "creat f; write f 13000 1000; fsync f; truncate f 0; log-tail; log-tail; log-tail; fsync f; write f 13000 1000; fsync f",
+        "creat a; fsync a; creat b; log-tail; log-tail; fsync b; unlink a; log-tail; log-tail; creat c; log-tail; log-tail; fsync c",
+        "mkdir D; creat D/x; fsync D/x; creat D/y; fsync D/y; creat D/z; log-tail; log-tail; log-tail; rename D/x D/w; log-tail; log-tail; fsync D",
+        "log-blocks 32; mkdir D; creat D/x; fsync D/x; rmdir D; unlink D/x; rmdir D; log-tail; log-tail; creat f; fsync f; mkdir E; fsync E; rmdir E; log-tail; log-tail; fsync f",
+    ]));
+    // A number that comes before another one though it is larger: revoked behind the end of the numbers.
+    for sequence in u32::MAX - 5..=u32::MAX {
+        scripts.push(format!(
+            "log-sequence {sequence}; mkdir D; creat D/x; fsync D/x; creat D/y; fsync D/y; unlink D/x; unlink D/y; rmdir D; fsync /; work; \
+             creat f; write f 0 9000; fsync f; unlink f; fsync /; work; mkdir E; creat E/x; fsync E/x"
+        ));
+    }
+    // Sequence numbers about to come to their end, and a log that wraps three times.
+    for sequence in [u32::MAX - 1, u32::MAX - 3, u32::MAX] {
+        scripts.push(format!(
+            "log-sequence {sequence}; creat f; write f 0 3000; fsync f; mkdir D; fsync D; rename f D/f; fsync D/f; creat g; write g 0 9000; fsync g; unlink g; fsync /; append D/f 3000; fsync D/f"
+        ));
+    }
+    let mut wrapping =
+        String::from("log-blocks 64; mkdir D; creat D/f; write D/f 0 20000; sync;; ");
+    for round in 0..24 {
+        let step = match round % 6 {
+            0 => "write D/f 3000 9000; fsync D/f; ",
+            1 => "creat D/g; write D/g 0 3000; fsync D/g; ",
+            2 => "unlink D/g; creat D/h; write D/h 13000 2000; fsync D/h; ",
+            3 => "truncate D/f 100; rename D/h D/g; fsync D/g; ",
+            4 => "write D/f 0 16000; fsync D/f; ",
+            _ => "unlink D/g; mkdir D/d; fsync D/d; rmdir D/d; fsync D; ",
+        };
+        wrapping.push_str(step);
+    }
+    scripts.push(wrapping.clone());
+    scripts.push(format!("log-sequence {}; {wrapping}", u32::MAX - 9));
+    scripts
+}
+
+fn crashes() -> Vec<String> {
+    let scripts = own(&[
+        "mkdir A; creat A/f; write A/f 0 9000; fsync A/f; creat g; crash; creat h; write h 0 3000; fsync h; rename h A/h; crash; unlink A/h; creat i; fsync i",
+        "mkdir A; mkdir B; creat A/f; sync; rename A/f B/f; mkdir A/d; crash; creat A/x; fsync A/x; rename A/x B/x; crash; fsync B",
+        "creat f; write f 0 20000; sync; truncate f 5000; crash; append f 3000; fsync f; truncate f 100; crash; append f 9000; fsync f",
+        "creat f; setxattr f user.a x; fsync f; creat g; setxattr g user.a x; crash; setxattr f user.a y; fsync f; unlink f; crash; creat h; setxattr h user.a x; fsync h",
+        "mkdir A; mkdir A/d; sync; mkdir B; rename A/d B/d; crash; mkdir C; rename B C/B; crash; creat x; fsync x",
+        "creat f; write f 0 14000; sync; append f 2000; crash; creat g; write g 0 14000; fsync g; crash; append g 5000; fsync g",
+        "creat f; open f; unlink f; creat g; write g 0 3000; crash; creat h; write h 0 9000; fsync h; crash; work; creat i; write i 0 3000; fsync i",
+        "creat f; write f 0 3000; fsync f; append f 3000; crash; crash; append f 3000; fsync f; crash",
+        "mkdir A; creat A/f; link A/f g; sync; unlink A/f; link g A/h; crash; link g A/i; unlink g; crash; fsync A",
+        "mkdir A; creat A/f; write A/f 0 3000; remount sync; creat A/g; write A/g 0 3000; fsync A/g; rename A/g A/f; remount soft; append A/f 3000; fsync A/f; unlink A/f",
+        "mkdir A; creat A/f; write A/f 0 3000; remount journal=full; write A/f 1000 3000; fsync A/f; creat A/g; remount journal=writeback; write A/g 0 3000; fsync A/g; \
+         remount journal=ordered; unlink A/f; creat h; write h 0 3000; fsync h",
+        "mkdir A; creat A/f; sync; rename A/f A/g; crash; remount; creat A/h; fsync A/h; crash; remount sync; creat i; crash; fsync A",
+        // The end of the last block that a cut leaves until it is zeroed.
+        "creat f; write f 0 900; sync; truncate f 100; crash; truncate f 700; fsync f",
+        "creat f; write f 0 900; sync; truncate f 100; crash; append f 50; write f 500 100; fsync f",
+        "creat f; write f 0 3000; sync; truncate f 2100; crash; write f 2600 1000; fsync f",
+        // A name too few for what the inode counts.
+        "mkdir A; creat A/f; link A/f g; sync; unlink A/f; crash; link g A/i; unlink g; fsync A",
+        "mkdir A; mkdir B; creat A/f; link A/f g; sync; unlink A/f; crash; creat h; rename h g; link g B/i; rename A B/A; fsync B",
+        "creat a; setxattr a user.a x; creat b; setxattr b user.a x; sync; unlink b; crash; setxattr a user.a y; fsync a; creat c; setxattr c user.a y; fsync c",
+    ]);
+    // Each cut in several ways.
+    let cut = |script: &String, way: u32| script.replace("crash;", &format!("crash {way};"));
+    let ways = scripts
+        .iter()
+        .flat_map(|script| (0..6).map(move |way| cut(script, way)));
+    let mut all: Vec<String> = ways.collect();
+    all.dedup();
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn scripts_are_different_and_have_names() {
+        let all = cases();
+        let scripts: BTreeSet<String> = all
+            .iter()
+            .map(|workload| crate::operation::script(&workload.operations))
+            .collect();
+        assert_eq!(scripts.len(), all.len());
+        let names: BTreeSet<&str> = all.iter().map(|workload| workload.name.as_str()).collect();
+        assert_eq!(names.len(), all.len());
+        for family in FAMILIES {
+            assert_eq!(
+                Family::named(family.name).map(|f| f.name),
+                Some(family.name)
+            );
+            assert!(family.workloads().len() >= 7, "{}", family.name);
+        }
+    }
+}

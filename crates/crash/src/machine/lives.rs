@@ -1,0 +1,145 @@
+//! From one life of an image to the next: power cuts in the middle of a workload, and mounts with another mechanism.
+
+use std::ops::Range;
+
+use backstitch_device::BlockDevice;
+use backstitch_ext::Ext2;
+use backstitch_ext::fsck::{self, Code, Options};
+use backstitch_layout::{Error, Result};
+use backstitch_ordering::MechanismKind;
+use backstitch_vfs::journal;
+use fastrand::Rng as Random;
+
+use super::Machine;
+use crate::closed;
+use crate::frontier::Frontier;
+use crate::image::{Fork, ForkDevice};
+use crate::mount::{Engine, Nobody, Watcher};
+use crate::operation::Operation;
+
+impl Machine {
+    /// Cuts the power: some of what is in memory is on the disk. What that comes to is mounted, and what it shows counts as on
+    /// stable storage from then on.
+    ///
+    /// # Errors
+    /// Where it cannot be mounted.
+    pub(crate) fn crashed(&self, random: &mut Random) -> Result<Machine> {
+        let Frontier { nodes, mut states } = Frontier::new(&self.mount.store, self.mount.fork());
+        let left = states.fork(&nodes, &closed::some(&nodes, random));
+        let machine = Machine::recovered(left, self.engine)?;
+        machine.follow(self);
+        Ok(machine)
+    }
+
+    /// Mounts what a crash left. What it shows, once it is decided which of two names of a directory is the right one, counts as on
+    /// stable storage.
+    ///
+    /// # Errors
+    /// Where it cannot be mounted.
+    pub(crate) fn recovered(left: Fork, engine: Engine) -> Result<Machine> {
+        let mut machine = Machine::over(left, engine)?;
+        machine.mount.settle_names(&mut Nobody)?;
+        machine.mount.drain(&mut Nobody)?;
+        machine.learn_all(&mut Nobody)?;
+        let fork = machine.mount.fork();
+        let device = ForkDevice::new(fork);
+        let options = Options {
+            threads: Some(1),
+            check_backups: false,
+            max_findings: 1000,
+        };
+        if let Ok(report) = fsck::check(&device, &options) {
+            let behind = report.findings.iter();
+            let behind = behind.filter(|finding| finding.code == Code::SizeBelowMapped);
+            let inodes = behind.filter_map(|finding| finding.location.inode);
+            machine.model.borrow_mut().maps_behind = inodes.collect();
+        }
+        Ok(machine)
+    }
+
+    /// Unmounts, and mounts with the mechanism where the image can have it, else with the same.
+    ///
+    /// # Errors
+    /// The engine's.
+    pub(crate) fn remounted(
+        &mut self,
+        ordering: Option<MechanismKind>,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Machine> {
+        self.mount.unmount(watcher)?;
+        let is_journal = |kind| matches!(kind, MechanismKind::Journal(_));
+        let before = self.engine.ordering;
+        let is_possible = |kind: &MechanismKind| {
+            is_journal(*kind) == is_journal(before) && before != MechanismKind::Async
+        };
+        let engine = Engine {
+            ordering: ordering.filter(is_possible).unwrap_or(before),
+            ..self.engine
+        };
+        let machine = Machine::new(self.mount.fork(), engine, watcher)?;
+        machine.follow(self);
+        Ok(machine)
+    }
+
+    /// Promises go on being counted, and operations too.
+    fn follow(&self, before: &Machine) {
+        self.model.borrow_mut().promises += before.model.borrow().promises;
+        self.begun.set(before.begun.get());
+    }
+}
+
+/// The image as the first operations of a workload want it.
+///
+/// # Errors
+/// Where its journal cannot be found.
+pub(crate) fn prepared(image: &Fork, operations: &[Operation]) -> Result<Fork> {
+    let mut image = image.clone();
+    for operation in operations {
+        match operation {
+            Operation::LogBlocks(blocks) => image = with_log_blocks(image, *blocks)?,
+            Operation::LogSequence(number) => {
+                image = with_journal(image, |superblock| put(superblock, SEQUENCE, *number))?;
+            }
+            _ => break,
+        }
+    }
+    Ok(image)
+}
+
+/// Where a journal's superblock has the position of the log's first block, that behind its last one, and the next number.
+const FIRST: Range<usize> = 0x14..0x18;
+const END: Range<usize> = 0x10..0x14;
+const SEQUENCE: Range<usize> = 0x18..0x1c;
+
+fn put(superblock: &mut [u8], field: Range<usize>, value: u32) {
+    superblock[field].copy_from_slice(&value.to_be_bytes());
+}
+
+/// The log is at the end of the journal. No other driver takes one that is so short.
+fn with_log_blocks(image: Fork, blocks: u32) -> Result<Fork> {
+    with_journal(image, |superblock| {
+        let mut end = [0; 4];
+        end.copy_from_slice(&superblock[END]);
+        let first = u32::from_be_bytes(end).saturating_sub(blocks).max(1);
+        put(superblock, FIRST, first);
+    })
+}
+
+/// Changes the superblock of an image's journal, where it has one.
+fn with_journal(mut image: Fork, change: impl FnOnce(&mut [u8])) -> Result<Fork> {
+    let failed = |error: backstitch_vfs::Error| Error::corrupt("journal", error.to_string());
+    let device = ForkDevice::new(image.clone());
+    let (home, other) = device.parts();
+    let other = other.as_ref().map(|other| other as &dyn BlockDevice);
+    let Ok(setup) = journal::setup(&home, other, &Ext2).map_err(failed)? else {
+        return Ok(image);
+    };
+    let position = setup.map.superblock();
+    let Some(block) = setup.map.block(position) else {
+        return Ok(image);
+    };
+    let mut bytes = image.block(block).to_vec();
+    change(&mut bytes);
+    image.set_block(block, bytes.into());
+    Ok(image)
+}

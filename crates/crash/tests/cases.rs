@@ -1,0 +1,132 @@
+//! The families of scripts, a bounded part of each under every mechanism; and what they found.
+
+use backstitch_crash::{
+    Campaign, ImageOptions, NoObserver, Results, Schedule, Workload, generate, parse_script, script,
+};
+use backstitch_ordering::{JournalMode, MechanismKind};
+use backstitch_store::Optimisations;
+
+const ORDERED: MechanismKind = MechanismKind::Journal(JournalMode::Ordered);
+
+fn campaign(ordering: MechanismKind, workloads: Vec<Workload>) -> Campaign {
+    let variants = Schedule::ALL.map(|schedule| (Optimisations::BOTH, schedule));
+    Campaign {
+        ordering,
+        workloads,
+        variants: variants.to_vec(),
+        image: ImageOptions::default(),
+        base: None,
+        seed: 1,
+        torn: false,
+        unit_bytes: None,
+        exhaustive: 400,
+        samples: 50,
+        whole_every: 64,
+        in_use_every: 16,
+        most_states: u64::MAX,
+        most_states_each: u64::MAX,
+        most_failures: 1,
+        threads: 2,
+    }
+}
+
+fn scripted(text: &str) -> Vec<Workload> {
+    vec![Workload {
+        name: "script".to_owned(),
+        operations: parse_script(text).expect("a script of our own"),
+        setup: 0,
+    }]
+}
+
+fn passes(campaign: &Campaign) -> Results {
+    let results = campaign.run(&NoObserver).expect("the engine gets through");
+    if let Some(failure) = results.failures.first() {
+        let operations = script(failure.operations());
+        panic!("{}: {operations}: {}", campaign.ordering, failure.verdict());
+    }
+    results
+}
+
+/// The first states of every script, under all mechanisms that keep order.
+#[test]
+fn no_state_of_the_cases_is_wrong() {
+    let kept = |kind: &MechanismKind| *kind != MechanismKind::Async;
+    for ordering in MechanismKind::ALL.into_iter().filter(kept) {
+        let mut campaign = campaign(ordering, generate::cases());
+        campaign.most_states_each = 25;
+        let results = passes(&campaign);
+        assert!(results.distinct > 1000, "{} states", results.distinct);
+    }
+}
+
+/// A session of more than 200 operations and twenty commits; what comes before its last 30 is done, and not looked at.
+#[test]
+fn a_long_session_under_a_journal() {
+    let mut sessions = generate::long(1, 1);
+    sessions[0].setup = sessions[0].operations.len() - 30;
+    let mut campaign = campaign(ORDERED, sessions);
+    (campaign.exhaustive, campaign.samples) = (8, 2);
+    campaign.variants.truncate(1);
+    let results = passes(&campaign);
+    assert!(results.moments > 30, "{} moments", results.moments);
+}
+
+/// The log of 64 blocks comes round three times, over the last of the sequence numbers.
+#[test]
+fn a_log_wraps_three_times_over_the_end_of_its_numbers() {
+    let mut log = generate::Family::named("log")
+        .expect("it is there")
+        .workloads();
+    let last = log.pop().expect("it has scripts");
+    let has = |what: &str| {
+        last.operations
+            .iter()
+            .any(|o| o.to_string().starts_with(what))
+    };
+    assert!(has("log-blocks 64") && has("log-sequence 4294967"));
+    let mut campaign = campaign(MechanismKind::Journal(JournalMode::Full), vec![last]);
+    campaign.most_states_each = 400;
+    passes(&campaign);
+}
+
+/// A crash leaves a link count that is too high, and the last name that is on the disk must not go before a new one is there.
+#[test]
+fn a_name_does_not_go_because_of_a_count_that_a_crash_left() {
+    let text =
+        "mkdir A; creat A/f; link A/f g; sync; unlink A/f; link g A/h; crash; link g A/i; unlink g";
+    for optimisations in [Optimisations::NONE, Optimisations::BOTH] {
+        let mut campaign = campaign(MechanismKind::Soft, scripted(text));
+        campaign.variants = Schedule::ALL.map(|s| (optimisations, s)).to_vec();
+        for way in 0..12 {
+            let text = text.replace("crash;", &format!("crash {way};"));
+            campaign.workloads = scripted(&text);
+            passes(&campaign);
+        }
+    }
+}
+
+/// What is written behind a cut, where zeros were, comes after the cut: the file has its old size with all that it had, or the new one.
+#[test]
+fn what_is_written_behind_a_cut_into_zeros_comes_after_it() {
+    for text in [
+        "creat f; write f 0 500; truncate f 3000; sync; truncate f 600; append f 100",
+        "creat f; write f 0 9000; sync; punch f 1500 1000; sync; truncate f 1600; append f 3000",
+    ] {
+        passes(&campaign(ORDERED, scripted(text)));
+    }
+}
+
+/// After a crash, and after a mount with another mechanism, promises are kept as ever; the same seed cuts the same way.
+#[test]
+fn lives_follow_each_other() {
+    let text = "mkdir A; creat A/f; write A/f 0 3000; fsync A/f; creat g; crash; rename A/f h; fsync h; remount sync; unlink h; crash";
+    let states = |seed| {
+        let mut campaign = campaign(MechanismKind::Soft, scripted(text));
+        campaign.seed = seed;
+        passes(&campaign).states
+    };
+    assert_eq!(states(3), states(3));
+    for seed in 1..12 {
+        assert!(states(seed) > 100);
+    }
+}

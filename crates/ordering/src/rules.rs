@@ -136,10 +136,21 @@ fn watched(rule: Id, patches: &[PatchId]) -> &[PatchId] {
     left
 }
 
+/// What a mechanism does with the order that a layout states by what was handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// It is kept.
+    Kept,
+    /// It is kept where it is stated for contents, as a journal does: what was handed out for other changes is not counted.
+    KeptForContents,
+    /// It is dropped: something else takes its place.
+    Dropped,
+}
+
 /// What was handed out is about to be used by what comes after these patches: takes out what a rule that is half off does not wait for,
-/// and counts what is pending, unless it `matters` not. Returns the rules that something pending was handed out by.
+/// and counts what is pending, as far as the order is kept. Returns the rules that something pending was handed out by.
 #[cold]
-pub fn heed(graph: &Graph, after: &mut Vec<PatchId>, matters: bool) -> Vec<Id> {
+pub fn heed(graph: &Graph, after: &mut Vec<PatchId>, order: Order) -> Vec<Id> {
     let handed = HANDED.take();
     if handed.is_empty() {
         return Vec::new();
@@ -150,7 +161,12 @@ pub fn heed(graph: &Graph, after: &mut Vec<PatchId>, matters: bool) -> Vec<Id> {
     // By the rule: the patches that are different ones still.
     let mut by: Vec<(Id, Vec<PatchId>)> = Vec::new();
     for (rule, id) in handed.iter().copied() {
-        if !graph.is_live(id) || !matters {
+        let counts = match order {
+            Order::Kept => true,
+            Order::KeptForContents => after.contains(&id),
+            Order::Dropped => false,
+        };
+        if !graph.is_live(id) || !counts {
             continue;
         }
         let merged = graph.was_merged(id);

@@ -4,7 +4,7 @@ use backstitch_store::{BlockClass, Change, PatchId, Standing};
 
 use super::Volume;
 use crate::mechanism::PatchSpec;
-use crate::rules::{self, Rule, holds};
+use crate::rules::{self, Order, Rule, holds};
 
 impl Volume<'_> {
     /// Writes bytes into a block in memory.
@@ -229,9 +229,12 @@ impl Volume<'_> {
             self.scratch.extend_from_slice(after);
         }
         if backstitch_rules::are_watched() {
-            // Inside a transaction the layout's order matters for contents only.
-            let matters = !is_atomic || spec.class == BlockClass::Data;
-            self.stated_by = rules::heed(self.store.graph(), &mut self.scratch, matters);
+            let order = match (is_atomic, spec.class) {
+                (false, _) => Order::Kept,
+                (true, BlockClass::Data) => Order::KeptForContents,
+                (true, _) => Order::Dropped,
+            };
+            self.stated_by = rules::heed(self.store.graph(), &mut self.scratch, order);
         }
         self.mechanism
             .transform(self.store, &spec, &mut self.scratch);

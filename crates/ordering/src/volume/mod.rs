@@ -134,7 +134,7 @@ impl<'a> Volume<'a> {
     /// Closes the scope; appends what must be on stable storage before the caller may be answered.
     pub fn end(&mut self, wait_for: &mut Vec<PatchId>) {
         if backstitch_rules::are_watched() {
-            rules::heed(self.store.graph(), wait_for, true);
+            rules::heed(self.store.graph(), wait_for, self.order());
         }
         self.mechanism.end(wait_for);
         wait_for.append(&mut self.wanted_above);
@@ -169,7 +169,7 @@ impl<'a> Volume<'a> {
 
     /// An empty patch for a set of patches; dead at once where the mechanism keeps no order.
     pub fn empty(&mut self, of: &[PatchId]) -> PatchId {
-        let heeded = self.heeded(of, !self.scopes_are_atomic());
+        let heeded = self.heeded(of);
         let of = heeded.as_deref().unwrap_or(of);
         if self.mechanism.keeps_order() {
             self.store.graph_mut().create_empty(of, None, false)
@@ -181,7 +181,7 @@ impl<'a> Volume<'a> {
     /// Asks for `token` (of less than 56 bits) to be reported once all of `of` are on stable storage (at once where the mechanism keeps
     /// no order, and where scopes are atomic when their transaction ends).
     pub fn watch(&mut self, of: &[PatchId], token: u64) {
-        let heeded = self.heeded(of, !self.scopes_are_atomic());
+        let heeded = self.heeded(of);
         let of = heeded.as_deref().unwrap_or(of);
         if self.mechanism.watch(token) {
             return;
@@ -205,12 +205,20 @@ impl<'a> Volume<'a> {
     }
 
     /// Where rules are watched: what is left of what is to be waited for.
-    fn heeded(&self, of: &[PatchId], matters: bool) -> Option<Vec<PatchId>> {
+    fn heeded(&self, of: &[PatchId]) -> Option<Vec<PatchId>> {
         backstitch_rules::are_watched().then(|| {
             let mut of = of.to_vec();
-            rules::heed(self.store.graph(), &mut of, matters);
+            rules::heed(self.store.graph(), &mut of, self.order());
             of
         })
+    }
+
+    /// What becomes of the order that is stated for what is not contents.
+    fn order(&self) -> rules::Order {
+        match self.scopes_are_atomic() {
+            true => rules::Order::Dropped,
+            false => rules::Order::Kept,
+        }
     }
 
     /// As [`is_live`](Self::is_live), where a rule is about just that.

@@ -323,6 +323,7 @@ impl Machine {
                 Ok(())
             }
             Operation::Work => self.mount.work(watcher).map(drop),
+            Operation::LogClose => self.mount.commit(watcher).map(drop),
             Operation::LogTail => self.mount.free_log(watcher),
             Operation::Fsync(path) | Operation::Fdatasync(path) => self.find(path).map(drop),
             // The caller waits for these, or goes on with another machine.

@@ -103,6 +103,8 @@ pub enum Operation {
     Crash(u32),
     /// Everything is unmounted, and mounted again, with this mechanism if it is given and the image can have it.
     Remount(Option<MechanismKind>),
+    /// The running transaction ends, and nothing of it is written. Nothing where there is none.
+    LogClose,
     /// The log's tail is moved, or what keeps it where it is is brought home: what is done when a log is full. Nothing where there is none.
     LogTail,
     /// Before everything else: the image's journal is one with so many blocks for its log.
@@ -358,6 +360,7 @@ impl fmt::Display for Operation {
             Operation::Crash(number) => write!(f, "crash {number}"),
             Operation::Remount(None) => f.write_str("remount"),
             Operation::Remount(Some(kind)) => write!(f, "remount {kind}"),
+            Operation::LogClose => f.write_str("log-close"),
             Operation::LogTail => f.write_str("log-tail"),
             Operation::LogBlocks(blocks) => write!(f, "log-blocks {blocks}"),
             Operation::LogSequence(number) => write!(f, "log-sequence {number}"),
@@ -457,6 +460,7 @@ fn parse(line: &str) -> Result<Operation, String> {
             Operation::Crash(number.map_err(|_| "a number expected after 'crash'")?)
         }
         "remount" => Operation::Remount(words.0.next().map(str::parse).transpose()?),
+        "log-close" => Operation::LogClose,
         "log-tail" => Operation::LogTail,
         "log-blocks" => Operation::LogBlocks(words.id("a number of blocks")?),
         "log-sequence" => Operation::LogSequence(words.id("a sequence number")?),
@@ -533,10 +537,10 @@ mod tests {
                     truncate foo 7; falloc foo 0 10; punch foo 1 2; zero-keep foo 3 4; link A/foo B/bar; unlink #3/x%2fy; \
                     rmdir A; rename A B; setxattr foo user.a v; removexattr foo user.a; setacl /; open foo; close foo; \
                     fsync /; fdatasync foo; sync; work; exchange A #3/b; chmod foo 4755; chown #3 1000 100; chattr foo ia; chattr #3 -; as 0 7 644; \
-                     said 17%0a; depend 2 1; engage 2; disengage 2; sync-group 2; crash 7; remount; remount journal=full; log-blocks 64; log-tail; \
+                     said 17%0a; depend 2 1; engage 2; disengage 2; sync-group 2; crash 7; remount; remount journal=full; log-blocks 64; log-tail; log-close; \
                      log-sequence 4294967295; utimes foo 1 2";
         let operations = parse_script(text).unwrap();
-        assert_eq!(operations.len(), 40);
+        assert_eq!(operations.len(), 41);
         assert_eq!(parse_script(&script(&operations)).unwrap(), operations);
     }
 

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backstitch_device::Buffer;
-use backstitch_journal::format::{Features, Superblock};
+use backstitch_journal::format::{BlockKind, Features, Header, Superblock};
+use backstitch_journal::rules::Rule;
 use backstitch_journal::{JournalMap, JournalMechanism, JournalRun, Setup};
 use backstitch_ordering::{BlockClass, JournalMode, Log, Operation, PatchId, Volume, VolumeId};
+use backstitch_rules::watch::{self, Form};
 use backstitch_store::{Change, Goal, Limits, Optimisations, Store};
 
 const BLOCK: usize = 1024;
@@ -25,12 +27,17 @@ struct Bench {
 
 impl Bench {
     fn new(mode: JournalMode) -> Bench {
-        let mut superblock = Superblock::new(BLOCK as u32, JOURNAL.1, 0, [1; 16]);
-        superblock.set_features(Features::default());
+        Bench::with(mode, JOURNAL.1, Features::default())
+    }
+
+    /// With a log of so many blocks, the superblock's included.
+    fn with(mode: JournalMode, blocks: u32, features: Features) -> Bench {
+        let mut superblock = Superblock::new(BLOCK as u32, blocks, 0, [1; 16]);
+        superblock.set_features(features);
         let run = JournalRun {
             position: 0,
             block: JOURNAL.0,
-            blocks: JOURNAL.1,
+            blocks,
         };
         let map = Arc::new(JournalMap::inside(vec![run]).unwrap());
         let mut store = Store::new(Limits::default(), Optimisations::BOTH);
@@ -98,6 +105,28 @@ impl Bench {
             self.store.complete(batch, NOW);
         }
         assert!(!self.is_live(target), "nobody keeps it from being written");
+    }
+
+    /// The batches that put this on stable storage, each with the blocks of the journal that are in it.
+    fn batches_to(&mut self, target: PatchId, mut each: impl FnMut(&Bench, &[u64])) {
+        loop {
+            let batch = self
+                .store
+                .next_batch(Goal::Patches(&[target]), NOW, u64::MAX);
+            if batch.is_empty() {
+                return;
+            }
+            let requests = batch.writes.iter().flat_map(|(_, requests)| requests);
+            let mut blocks: Vec<u64> = Vec::new();
+            for request in requests {
+                let first = request.offset_bytes / BLOCK as u64;
+                let bytes: usize = request.buffers.iter().map(|buffer| buffer.len()).sum();
+                blocks.extend(first..first + (bytes / BLOCK) as u64);
+            }
+            blocks.retain(|block| *block >= JOURNAL.0);
+            each(self, &blocks);
+            self.store.complete(batch, NOW);
+        }
     }
 
     fn is_live(&self, id: PatchId) -> bool {
@@ -304,4 +333,161 @@ fn a_transaction_waits_for_what_a_group_of_its_own_did_elsewhere() {
     assert!(!bench.is_live(there) && bench.is_live(next_there));
     bench.write_out(second);
     assert!(!bench.is_live(next_there));
+}
+
+/// Two transactions are closed before anything is written. The first takes a descriptor, a copy and the commit record, and so does the
+/// second: a record of it that was there without the first would be taken for one of the next life's transactions.
+#[test]
+fn a_commit_record_waits_for_the_one_before_it() {
+    let mut bench = Bench::new(JournalMode::Ordered);
+    bench.metadata(0, 1, &[]);
+    let first = bench.close();
+    bench.metadata(1, 1, &[]);
+    let second = bench.close();
+    let commit = JOURNAL.0 + 6;
+    let mut seen = false;
+    bench.batches_to(second, |bench, blocks| {
+        if blocks.contains(&commit) {
+            assert!(!bench.is_live(first), "the first one is not committed yet");
+            seen = true;
+        }
+    });
+    assert!(seen && !bench.is_live(second));
+}
+
+/// What a transaction logged, freed and logged again comes home: it is not among what the transaction revokes.
+#[test]
+fn what_is_logged_again_is_not_revoked() {
+    let mut bench = Bench::new(JournalMode::Full);
+    bench.contents(20, 1, PatchId::COMMITTED);
+    let first = bench.close();
+    bench.write_out(first);
+    bench.free(20);
+    bench.contents(20, 2, PatchId::COMMITTED);
+    let second = bench.close();
+    // Behind the descriptor, the copy and the commit record of the first one.
+    let record = bench.store.peek(bench.volume, JOURNAL.0 + 4).unwrap();
+    let header = Header::parse(record).expect("a record");
+    assert_eq!(header.kind(), Some(BlockKind::Descriptor));
+    bench.write_out(second);
+}
+
+/// The room of transactions that are at home is not given to others before the tail on the disk has moved past them.
+#[test]
+fn room_is_given_back_once_the_tail_has_moved() {
+    let mut bench = Bench::with(JournalMode::Full, 64, Features::default());
+    for round in 1..3 {
+        for block in 20..40 {
+            bench.contents(block, round, PatchId::COMMITTED);
+        }
+        let closed = bench.close();
+        bench.write_out(closed);
+    }
+    let mut originals = Vec::new();
+    bench.journal.home(&bench.store, &mut originals);
+    originals.into_iter().for_each(|id| bench.write_out(id));
+    let tail = bench.journal.move_tail(&mut bench.store, bench.volume, NOW);
+    let tail = tail.expect("something is at home");
+    for block in 20..50 {
+        bench.contents(block, 3, PatchId::COMMITTED);
+    }
+    let close = |bench: &mut Bench| {
+        bench.journal.state(&bench.store);
+        let (store, volume) = (&mut bench.store, bench.volume);
+        bench.journal.close(store, volume, NOW, (1, 0)).is_ok()
+    };
+    assert!(!close(&mut bench), "the tail is not on the disk");
+    bench.write_out(tail);
+    assert!(close(&mut bench));
+}
+
+/// A block that the running transaction changes stays back. The others of its earlier transaction go home without it: the tail waits for
+/// them, and the running transaction may need the room.
+#[test]
+fn what_a_transaction_changes_again_keeps_nothing_else_from_going_home() {
+    let mut bench = Bench::new(JournalMode::Full);
+    bench.contents(20, 1, PatchId::COMMITTED);
+    bench.contents(21, 1, PatchId::COMMITTED);
+    let first = bench.close();
+    bench.write_out(first);
+    bench.contents(20, 2, PatchId::COMMITTED);
+    let mut targets = Vec::new();
+    bench.journal.home(&bench.store, &mut targets);
+    assert!(!targets.is_empty());
+    targets.into_iter().for_each(|id| bench.write_out(id));
+}
+
+/// A commit record that goes with what it commits leaves revoke blocks out of its checksum. One that lies in several sectors it waits for.
+#[test]
+fn a_commit_record_waits_for_large_revoke_blocks() {
+    let mut bench = Bench::with(JournalMode::Full, JOURNAL.1, Features::ASYNC_COMMIT);
+    for block in 20..150 {
+        bench.contents(block, 1, PatchId::COMMITTED);
+    }
+    let first = bench.close();
+    bench.write_out(first);
+    (20..150).for_each(|block| bench.free(block));
+    bench.metadata(0, 1, &[]);
+    let second = bench.close();
+    // The first one takes two descriptors, 130 copies and a commit record.
+    let revokes = JOURNAL.0 + 1 + 133;
+    let record = bench.store.peek(bench.volume, revokes).unwrap();
+    let kind = Header::parse(record).and_then(|header| header.kind());
+    assert_eq!(kind, Some(BlockKind::Revoke));
+    let mut seen = false;
+    bench.batches_to(second, |_, blocks| {
+        let (has_revokes, has_commit) =
+            (blocks.contains(&revokes), blocks.contains(&(revokes + 3)));
+        assert!(
+            !(has_revokes && has_commit),
+            "both are on their way at once"
+        );
+        seen |= has_commit;
+    });
+    assert!(seen && !bench.is_live(second));
+}
+
+/// Each of these rules is off in turn, and the test that is about it fails.
+#[test]
+fn without_each_rule_a_test_fails() {
+    let tests: [(Rule, fn()); 8] = [
+        (
+            Rule::CommitAfterReusedContents,
+            a_commit_record_waits_for_contents_of_blocks_freed_and_used_again,
+        ),
+        (
+            Rule::RunsBelongToOneTransaction,
+            contents_do_not_join_what_an_earlier_commit_record_waits_for,
+        ),
+        (
+            Rule::TailAfterFreeingCommit,
+            what_a_closed_transaction_freed_keeps_the_tail_until_that_is_committed,
+        ),
+        (
+            Rule::CommitAfterEarlierCommit,
+            a_commit_record_waits_for_the_one_before_it,
+        ),
+        (
+            Rule::LoggingTakesRevokeBack,
+            what_is_logged_again_is_not_revoked,
+        ),
+        (
+            Rule::SpaceIsFreeOnceTailMoved,
+            room_is_given_back_once_the_tail_has_moved,
+        ),
+        (
+            Rule::OriginalsArePartedFromRuns,
+            what_a_transaction_changes_again_keeps_nothing_else_from_going_home,
+        ),
+        (
+            Rule::CommitAfterRevokeBlocks,
+            a_commit_record_waits_for_large_revoke_blocks,
+        ),
+    ];
+    for (rule, test) in tests {
+        watch::switch_off(Some((rule.into(), Form::Whole)));
+        let done = std::panic::catch_unwind(test);
+        watch::switch_off(None);
+        assert!(done.is_err(), "nothing shows that {rule:?} is off");
+    }
 }

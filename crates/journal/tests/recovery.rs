@@ -3,17 +3,22 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use backstitch_device::{BlockDevice, Buffer, MemoryDevice, RecordingDevice, materialise};
+use backstitch_device::{
+    BlockDevice, Buffer, DeviceError, MemoryDevice, RecordingDevice, WriteRequest, materialise,
+};
 use backstitch_journal::format::features::{
     COMPAT_CHECKSUM, INCOMPAT_64BIT, INCOMPAT_ASYNC_COMMIT, INCOMPAT_CSUM_V2, INCOMPAT_CSUM_V3,
     INCOMPAT_FAST_COMMIT, INCOMPAT_REVOKE,
 };
 use backstitch_journal::format::{Features, Sequence, Superblock};
 use backstitch_journal::recovery::{Damage, Ending, Home, HomeContents, Outcome};
+use backstitch_journal::rules::Rule;
 use backstitch_journal::{
     Error, Journal, JournalDevice, JournalMap, JournalRun, Result, Transaction,
 };
+use backstitch_rules::watch::{self, Form};
 
 const BLOCK: usize = 1024;
 /// Blocks of the file system.
@@ -403,11 +408,139 @@ fn a_log_full_of_one_transaction_ends() {
     for position in 1..JOURNAL {
         view.write(&[(position, block.clone())]).unwrap();
     }
+    // Many times what one scan takes.
+    let device = Limited {
+        device,
+        reads: AtomicU32::new(100 * JOURNAL),
+    };
     let outcome = recover(&device, Damage::Refuse).unwrap();
     assert_eq!(
         (outcome.transactions, outcome.ending),
         (0, Ending::Unfinished)
     );
+}
+
+/// A device that fails after so many reads.
+struct Limited {
+    device: MemoryDevice,
+    reads: AtomicU32,
+}
+
+impl BlockDevice for Limited {
+    fn size_bytes(&self) -> u64 {
+        self.device.size_bytes()
+    }
+
+    fn atomic_unit_bytes(&self) -> u32 {
+        self.device.atomic_unit_bytes()
+    }
+
+    fn name(&self) -> String {
+        self.device.name()
+    }
+
+    fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> std::result::Result<(), DeviceError> {
+        if self.reads.fetch_sub(1, Relaxed) == 0 {
+            return Err(DeviceError::Read {
+                device: self.name(),
+                offset_bytes,
+                len_bytes: buffer.len() as u64,
+                reason: "read too often".to_owned(),
+            });
+        }
+        self.device.read(offset_bytes, buffer)
+    }
+
+    fn submit(&self, batch: &[WriteRequest]) -> std::result::Result<(), DeviceError> {
+        self.device.submit(batch)
+    }
+
+    fn flush(&self) -> std::result::Result<(), DeviceError> {
+        self.device.flush()
+    }
+}
+
+/// A file's contents are those of a log: what is left of them in the log, behind the last transaction, is not taken for the next one.
+#[test]
+fn contents_that_look_like_records_are_none() {
+    let device = MemoryDevice::new(HOMES as usize * BLOCK);
+    let view = JournalDevice::new(&device, BLOCK as u32, map());
+    let sb = Superblock::new(BLOCK as u32, JOURNAL, 0, [3; 16]);
+    view.write(&[(0, Buffer::from(&sb.encode()[..]))]).unwrap();
+    // A recovery leaves one number out.
+    let next = Sequence(sb.sequence.0 + 2);
+    let forged = Transaction {
+        copies: vec![(50, vec![9; BLOCK])],
+        ..Transaction::default()
+    };
+    let forged = forged.encode(&sb, next.next());
+    // The descriptor, block 5, and then what looks like a transaction, in the third block of the log.
+    let mut copies = vec![(5, vec![1; BLOCK])];
+    copies.extend((6..).zip(forged.iter().map(|block| block.to_vec())));
+    let first = Transaction {
+        copies,
+        ..Transaction::default()
+    };
+    journal(&device).unwrap().write_alone(&first).unwrap();
+    recover(&device, Damage::Refuse).unwrap();
+    let mut made = journal(&device).unwrap();
+    assert_eq!(made.superblock().sequence, next);
+    // It takes two blocks.
+    let second = Transaction {
+        revokes: vec![60],
+        ..Transaction::default()
+    };
+    made.write_alone(&second).unwrap();
+    let outcome = recover(&device, Damage::Refuse).unwrap();
+    assert_eq!(outcome.transactions, 1);
+    assert_eq!(device.snapshot()[50 * BLOCK], 0, "a forged copy came home");
+}
+
+/// Each rule of the recovery is off in turn, and the test that is about it fails.
+#[test]
+fn without_each_rule_a_test_fails() {
+    let tests: [(Rule, fn()); 10] = [
+        (
+            Rule::LastRevocationCounts,
+            every_variant_is_replayed_around_the_end,
+        ),
+        (
+            Rule::RevokesAreHeeded,
+            every_variant_is_replayed_around_the_end,
+        ),
+        (
+            Rule::RevokesCountForOlderCopies,
+            every_variant_is_replayed_around_the_end,
+        ),
+        (
+            Rule::NewestCopyComesHome,
+            every_variant_is_replayed_around_the_end,
+        ),
+        (
+            Rule::CopiesAreUnescaped,
+            every_variant_is_replayed_around_the_end,
+        ),
+        (
+            Rule::CopiesAreEscaped,
+            contents_that_look_like_records_are_none,
+        ),
+        (
+            Rule::CopyChecksumIsChecked,
+            block_checksums_find_all_damage_of_copies,
+        ),
+        (Rule::CommitChecksumIsChecked, a_torn_commit_ends_the_log),
+        (Rule::LogEndsOnceAround, a_log_full_of_one_transaction_ends),
+        (
+            Rule::HomeIsFlushedBeforeTail,
+            a_crash_at_any_write_of_a_recovery_recovers,
+        ),
+    ];
+    for (rule, test) in tests {
+        watch::switch_off(Some((rule.into(), Form::Whole)));
+        let done = std::panic::catch_unwind(test);
+        watch::switch_off(None);
+        assert!(done.is_err(), "nothing shows that {rule:?} is off");
+    }
 }
 
 #[test]

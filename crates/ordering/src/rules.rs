@@ -69,6 +69,24 @@ pub fn wait_for(rule: impl Into<Id>, patch: PatchId) -> PatchId {
     }
 }
 
+/// As [`wait_for`], where a mechanism states the dependency itself: what is pending is known at once.
+#[inline(always)]
+pub fn wait_for_now(graph: &Graph, rule: impl Into<Id>, patch: PatchId) -> PatchId {
+    match are_watched() {
+        false => patch,
+        true => watched_now(graph, rule.into(), patch),
+    }
+}
+
+#[cold]
+fn watched_now(graph: &Graph, rule: Id, patch: PatchId) -> PatchId {
+    watch::count(rule, |passes| passes.is_of_patches = true);
+    match is_live_watched(graph, rule, patch) {
+        true => patch,
+        false => PatchId::COMMITTED,
+    }
+}
+
 /// Patches to wait for, by a rule.
 #[inline(always)]
 pub fn wait_for_all(rule: impl Into<Id>, patches: &[PatchId]) -> &[PatchId] {

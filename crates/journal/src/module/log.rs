@@ -11,7 +11,7 @@ use backstitch_store::{PatchKind, Store};
 use super::{Closed, JournalMechanism, Logged, Running, Stage, superblock_block};
 use crate::format::features::INCOMPAT_ASYNC_COMMIT;
 use crate::format::{ChecksumKind, Sequence, revoke};
-use crate::rules::{Rule, holds, wait_for};
+use crate::rules::{Rule, holds, wait_for_now};
 use crate::transaction;
 
 /// A scope may change so many blocks, or a part of the log where that is small.
@@ -88,7 +88,11 @@ impl JournalMechanism {
             after.sort_unstable();
             after.dedup();
         }
-        after.push(wait_for(Rule::CommitAfterEarlierCommit, self.last));
+        after.push(wait_for_now(
+            store.graph(),
+            Rule::CommitAfterEarlierCommit,
+            self.last,
+        ));
         after.extend_from_slice(&self.running.after);
         let (commit, rest) = log.split_last()?;
         let at = |index: usize| {

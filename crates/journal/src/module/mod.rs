@@ -60,7 +60,7 @@ use crate::JournalMap;
 use crate::format::features::INCOMPAT_REVOKE;
 use crate::format::superblock::SUPERBLOCK_BYTES;
 use crate::format::{Features, Superblock};
-use crate::rules::{Rule, holds, wait_for};
+use crate::rules::{Rule, holds, wait_for_now};
 
 /// Where a mechanism's journal is.
 #[derive(Clone, Debug)]
@@ -238,7 +238,7 @@ impl JournalMechanism {
         let Running { hold, after, .. } = &mut self.running;
         let last = self.last;
         *hold.get_or_insert_with(|| {
-            let last = wait_for(Rule::HoldAfterEarlierHold, last);
+            let last = wait_for_now(store.graph(), Rule::HoldAfterEarlierHold, last);
             let before: Vec<PatchId> = after.iter().copied().chain([last]).collect();
             store.graph_mut().create_transaction(&before)
         })
@@ -315,7 +315,7 @@ impl Mechanism for JournalMechanism {
                 dependencies.push(hold);
             }
         } else if let Some((_, hold)) = self.freed.get(&spec.block) {
-            dependencies.push(wait_for(Rule::ReuseAfterFreeing, *hold));
+            dependencies.push(wait_for_now(store.graph(), Rule::ReuseAfterFreeing, *hold));
         }
     }
 

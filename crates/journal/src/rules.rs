@@ -82,8 +82,6 @@ backstitch_rules::registry! {
         AtHomeOnlyIfCommitted,
         /// Space of the log is used again before the tail on the disk has moved past it.
         SpaceIsFreeOnceTailMoved,
-        /// A full log looks like an empty one.
-        OneBlockStaysUnused,
     }
 
     // Recovery.

@@ -36,10 +36,9 @@ impl JournalMechanism {
         transaction::log_blocks(&self.superblock, copies, revokes) as u32
     }
 
-    /// One block always stays unused, so that a full log does not look like an empty one.
+    /// A full log does not look like an empty one, whose superblock says that it is: no block has to stay unused.
     fn free(&self) -> u32 {
-        let unused = u32::from(holds(Rule::OneBlockStaysUnused));
-        (self.superblock.log_blocks() - unused).saturating_sub(self.used)
+        self.superblock.log_blocks().saturating_sub(self.used)
     }
 
     pub(super) fn sequence(&self, number: u64) -> Sequence {

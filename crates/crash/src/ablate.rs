@@ -9,6 +9,7 @@
 //! * All bounds are numbers of states: the same seed gives the same table, however many threads work.
 //! * A rule is off in the thread that explores, for the engine and for the recovery after the crash alike.
 
+mod elsewhere;
 mod scout;
 mod worlds;
 
@@ -25,6 +26,7 @@ use crate::ace::Workload;
 use crate::campaign::CampaignError;
 use crate::explore::{Known, explore};
 use crate::rules;
+pub use elsewhere::test_of;
 use scout::{Run, Scouted};
 use worlds::World;
 
@@ -91,6 +93,11 @@ pub enum Fate {
         /// Times that the workloads came by.
         asked: u64,
     },
+    /// No workload shows it; a test of its own does.
+    Tested {
+        /// The file with the test.
+        test: &'static str,
+    },
     /// No workload comes by it, or none with anything to wait for.
     NotReached,
 }
@@ -152,8 +159,8 @@ const OWN: Round = Round {
     exhaustive: 400,
     samples: 100,
     runs: usize::MAX,
-    states_each: 10_000,
-    states: 30_000,
+    states_each: 4_000,
+    states: 60_000,
     whole_every: 16,
 };
 const OWN_SEEDS: u64 = 3;
@@ -225,7 +232,10 @@ impl Ablation {
         let own = scouted.all.iter().filter(|run| self.is_own(cut, run));
         let own: Vec<Run> = own.copied().collect();
         if runs.is_empty() && (own.is_empty() || cut.form != Form::Whole) {
-            return Fate::NotReached;
+            return match test_of(cut.site.id) {
+                Some(test) if cut.form == Form::Whole => Fate::Tested { test },
+                _ => Fate::NotReached,
+            };
         }
         let mut search = Search {
             ablation: self,
@@ -248,6 +258,10 @@ impl Ablation {
             if let Some(found) = search.look(&own, &OWN, self.seed + seed) {
                 return found;
             }
+        }
+        // A test is about the whole rule.
+        if let (Some(test), Form::Whole) = (test_of(cut.site.id), cut.form) {
+            return Fate::Tested { test };
         }
         match scouted.times_implied(cut.site) {
             Some(asked) => Fate::Implied { asked },

@@ -168,6 +168,22 @@ fn what_is_said_to_be_implied_is() {
     }
 }
 
+/// A rule that a test of its own shows is named in the test.
+#[test]
+fn tests_of_rules_are_there() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let mut seen = 0;
+    for site in rules::sites() {
+        if let Some(test) = backstitch_crash::ablate::test_of(site.id) {
+            let text = std::fs::read_to_string(format!("{root}/{test}")).expect(test);
+            let name = format!("Rule::{}", site.ident);
+            assert!(text.contains(&name), "{name} is not in {test}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 10, "{seen} rules");
+}
+
 /// The table in the documentation has every rule, and no other.
 #[test]
 fn the_table_of_rules_is_the_registry() {

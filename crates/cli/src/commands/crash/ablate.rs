@@ -139,6 +139,7 @@ fn line(row: &Row) -> String {
         ),
         Fate::Survived { states, runs } => format!("SURVIVED   {states} states of {runs} runs"),
         Fate::Implied { asked } => format!("implied    by others, asked {asked} times"),
+        Fate::Tested { test } => format!("found      by {test}"),
         Fate::NotReached => "not reached".to_owned(),
     };
     format!("{:<44} {:>6.1} s  {fate}\n", row.site, row.seconds)
@@ -153,7 +154,7 @@ fn sum(rows: &[Row]) -> String {
     format!(
         "{} rules off, {} found, {} survived, {} implied by others, {} not reached",
         rows.len(),
-        count(|fate| matches!(fate, Fate::Found { .. })),
+        count(|fate| matches!(fate, Fate::Found { .. } | Fate::Tested { .. })),
         count(|fate| matches!(fate, Fate::Survived { .. })),
         count(|fate| matches!(fate, Fate::Implied { .. })),
         count(|fate| matches!(fate, Fate::NotReached)),
@@ -185,6 +186,10 @@ fn markdown(tables: &BTreeMap<String, Vec<Row>>) -> String {
                 }) => format!("{workload}, {states}"),
                 Some(Fate::Survived { .. }) => "**survived**".to_owned(),
                 Some(Fate::Implied { .. }) => "implied".to_owned(),
+                Some(Fate::Tested { test }) => {
+                    let name = test.rsplit('/').next().unwrap_or(test);
+                    format!("test `{name}`")
+                }
                 Some(Fate::NotReached) | None => "–".to_owned(),
             };
             text += &format!(" {fate} |");

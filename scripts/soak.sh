@@ -1,7 +1,7 @@
 #!/bin/sh
 # The tests with large numbers, over and over, until one fails or ROUNDS are done. Every test prints its seed; SEED=… with the
 # test's own command repeats it. With names of parts (model, mounts, journal, explore, ablate, torn, sync, reclaim, nested, families,
-# histories, faults, memory, recovery, costs, cases, load, mutants, fuzz) only those are run: `ROUNDS=1 scripts/soak.sh torn faults`.
+# histories, faults, memory, recovery, costs, cases, load, mutants, states, fuzz) only those are run: `ROUNDS=1 scripts/soak.sh torn faults`.
 # THREADS=n bounds what the explorer takes.
 set -eu
 cd "$(dirname "$0")/.."
@@ -130,13 +130,16 @@ part_cases() {
     return "${status:-0}"
 }
 
+# 10^8 states under all mechanisms; what is done is kept, and a run that was ended goes on.
+part_states() { scripts/states.sh "${STATES_FOLDER:-target/states}" "$backstitch"; }
+
 # Every fuzz target, FUZZ_SECONDS each.
 part_fuzz() {
     scripts/install-deps.sh --fuzz
     SEED="$round" SECONDS_EACH="${FUZZ_SECONDS:-300}" scripts/fuzz.sh
 }
 
-[ "$#" -gt 0 ] || set -- model mounts journal explore ablate torn sync reclaim nested families histories faults memory recovery costs cases load mutants fuzz
+[ "$#" -gt 0 ] || set -- model mounts journal explore ablate torn sync reclaim nested families histories faults memory recovery costs cases load mutants states fuzz
 while [ "$rounds" -eq 0 ] || [ "$round" -lt "$rounds" ]; do
     round=$((round + 1))
     for part; do

@@ -324,6 +324,8 @@ impl Machine {
             }
             Operation::Work => self.mount.work(watcher).map(drop),
             Operation::LogClose => self.mount.commit(watcher).map(drop),
+            Operation::Round => self.mount.round(watcher),
+            Operation::Reclaim(steps) => self.mount.reclaim_steps(*steps, watcher),
             Operation::LogTail => self.mount.free_log(watcher),
             Operation::Fsync(path) | Operation::Fdatasync(path) => self.find(path).map(drop),
             // The caller waits for these, or goes on with another machine.
@@ -354,7 +356,10 @@ impl Machine {
                 self.mount.drain(watcher)?;
                 self.model.borrow_mut().promise_all();
             }
-            Operation::SyncGroup(number) => self.mount.sync_group(*number, watcher)?,
+            Operation::SyncGroup(number) => {
+                self.mount.sync_group(*number, watcher)?;
+                self.model.borrow_mut().promise_group(*number);
+            }
             _ => {}
         }
         // Conventional FFS answers once the metadata is on stable storage.

@@ -48,6 +48,12 @@ impl<T> History<T> {
         self.stable = self.values.len() - 1;
     }
 
+    /// The values that were made under a patchgroup are on stable storage, up to the first one that was not.
+    fn settle_under(&mut self, group: u32) {
+        let later = self.under[self.stable + 1..].iter();
+        self.stable += later.take_while(|under| under.contains(&group)).count();
+    }
+
     pub(crate) fn current(&self) -> &T {
         &self.values[self.values.len() - 1]
     }
@@ -78,6 +84,9 @@ pub(crate) struct Object {
     pub(crate) xattrs: BTreeMap<Vec<u8>, History<Option<Vec<u8>>>>,
     pub(crate) owner: History<Owner>,
     pub(crate) times: History<Times>,
+    /// Of a file: it was cut, and what may lie behind its end was not on stable storage then; what was cut off must be gone.
+    was_cut: bool,
+    pub(crate) ends_in_zeros: bool,
     /// Blocks of a file that are reserved, and those of them that were on stable storage: they stay until they are given back.
     pub(crate) reserved: BTreeSet<u64>,
     pub(crate) must_be_mapped: BTreeSet<u64>,
@@ -92,6 +101,12 @@ pub(crate) struct Object {
 }
 
 impl Object {
+    fn settle_contents(&mut self) {
+        self.contents.settle();
+        self.must_be_mapped = self.reserved.clone();
+        self.ends_in_zeros |= std::mem::take(&mut self.was_cut);
+    }
+
     fn settle_attributes(&mut self) {
         self.flags.settle();
         self.owner.settle();
@@ -174,6 +189,8 @@ impl Model {
             inode: attributes.inode,
             owner: History::new(Owner::of(attributes)),
             times: History::new(Times::of(attributes)),
+            was_cut: false,
+            ends_in_zeros: false,
             reserved: BTreeSet::new(),
             must_be_mapped: BTreeSet::new(),
             xattrs: xattrs
@@ -319,7 +336,10 @@ impl Model {
     }
 
     pub(crate) fn set_contents(&mut self, id: ObjectId, contents: Contents) {
-        self.objects[id].contents.push(contents, &self.under);
+        let object = &mut self.objects[id];
+        object.was_cut |= contents.len() < object.contents.current().len();
+        object.ends_in_zeros = false;
+        object.contents.push(contents, &self.under);
     }
 
     pub(crate) fn set_flags(&mut self, id: ObjectId, flags: u32) {
@@ -363,8 +383,7 @@ impl Model {
     pub(crate) fn promise(&mut self, id: ObjectId, data_only: bool) {
         self.promises += 1;
         let object = &mut self.objects[id];
-        object.contents.settle();
-        object.must_be_mapped = object.reserved.clone();
+        object.settle_contents();
         if !data_only {
             object.settle_attributes();
             object.times.settle();
@@ -424,9 +443,23 @@ impl Model {
     pub(crate) fn promise_all(&mut self) {
         self.promise_metadata();
         for object in &mut self.objects {
-            object.contents.settle();
+            object.settle_contents();
             object.times.settle();
-            object.must_be_mapped = object.reserved.clone();
+        }
+    }
+
+    /// What was done under a patchgroup is on stable storage.
+    pub(crate) fn promise_group(&mut self, group: u32) {
+        self.promises += 1;
+        for object in &mut self.objects {
+            object.contents.settle_under(group);
+            object.flags.settle_under(group);
+            object.owner.settle_under(group);
+            object.times.settle_under(group);
+            let xattrs = object.xattrs.values_mut();
+            xattrs.for_each(|history| history.settle_under(group));
+            let entries = object.entries.values_mut();
+            entries.for_each(|history| history.settle_under(group));
         }
     }
 }

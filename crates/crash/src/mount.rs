@@ -268,6 +268,17 @@ impl Mount {
         self.reclaim_until(watcher, |progress| progress.is_settled)
     }
 
+    /// Some steps of the reclaim, or as many as there are until it waits for something.
+    pub(crate) fn reclaim_steps(&mut self, steps: u32, watcher: &mut dyn Watcher) -> Result<()> {
+        for _ in 0..steps {
+            let is_running = self.fs.reclaim_progress().running;
+            if !is_running || self.reclaim_step(watcher)? != ReclaimStep::More {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// One step of the reclaim.
     pub(crate) fn reclaim_step(&mut self, watcher: &mut dyn Watcher) -> Result<ReclaimStep> {
         let step = self.run(Operation::Background, watcher, |fs, v, now| {
@@ -366,6 +377,11 @@ impl Mount {
         self.store.complete(batch, now);
         watcher.at_rest(self);
         Ok(true)
+    }
+
+    /// Writes what need not wait for anything else: one batch, and of a journal none of the transaction that is running.
+    pub(crate) fn round(&mut self, watcher: &mut dyn Watcher) -> Result<()> {
+        self.write_batch(Goal::All, watcher).map(drop)
     }
 
     /// Puts everything onto stable storage and does all deferred work, as soon as its time has come.

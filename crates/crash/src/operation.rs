@@ -97,6 +97,10 @@ pub enum Operation {
     Sync,
     /// Deferred work is done as far as it can be without writing.
     Work,
+    /// What need not wait for anything else is written: what comes after it stays in memory.
+    Round,
+    /// So many steps of the reclaim are done.
+    Reclaim(u32),
     /// Swaps two names.
     Exchange(Path, Path),
     /// Power is cut: some of what is in memory is on the disk, as the seed and the number have it. What is there is mounted and goes on.
@@ -355,6 +359,8 @@ impl fmt::Display for Operation {
             Operation::Fdatasync(path) => write!(f, "fdatasync {path}"),
             Operation::Sync => f.write_str("sync"),
             Operation::Work => f.write_str("work"),
+            Operation::Round => f.write_str("round"),
+            Operation::Reclaim(steps) => write!(f, "reclaim {steps}"),
             Operation::Exchange(one, other) => write!(f, "exchange {one} {other}"),
             Operation::Crash(0) => f.write_str("crash"),
             Operation::Crash(number) => write!(f, "crash {number}"),
@@ -454,6 +460,8 @@ fn parse(line: &str) -> Result<Operation, String> {
         "fdatasync" => Operation::Fdatasync(words.path()?),
         "sync" => Operation::Sync,
         "work" => Operation::Work,
+        "round" => Operation::Round,
+        "reclaim" => Operation::Reclaim(words.id("a number of steps")?),
         "exchange" => Operation::Exchange(words.path()?, words.path()?),
         "crash" => {
             let number = words.0.next().map_or(Ok(0), str::parse);
@@ -538,9 +546,9 @@ mod tests {
                     rmdir A; rename A B; setxattr foo user.a v; removexattr foo user.a; setacl /; open foo; close foo; \
                     fsync /; fdatasync foo; sync; work; exchange A #3/b; chmod foo 4755; chown #3 1000 100; chattr foo ia; chattr #3 -; as 0 7 644; \
                      said 17%0a; depend 2 1; engage 2; disengage 2; sync-group 2; crash 7; remount; remount journal=full; log-blocks 64; log-tail; log-close; \
-                     log-sequence 4294967295; utimes foo 1 2";
+                     log-sequence 4294967295; utimes foo 1 2; round; reclaim 3";
         let operations = parse_script(text).unwrap();
-        assert_eq!(operations.len(), 41);
+        assert_eq!(operations.len(), 43);
         assert_eq!(parse_script(&script(&operations)).unwrap(), operations);
     }
 

@@ -183,6 +183,7 @@ impl Check<'_> {
             FileType::Regular => {
                 self.contents(object, &attributes, &path);
                 self.reserved(object, &path);
+                self.end(object, &attributes, &path);
             }
             FileType::Symlink => self.target(object, &path),
             _ => {}
@@ -244,6 +245,24 @@ impl Check<'_> {
             if !is_mapped {
                 return self.note(format!("{path}: block {block} was reserved, and is a hole"));
             }
+        }
+    }
+
+    /// Of a file that was cut and flushed nothing is left behind its end: another driver that makes it longer would show it.
+    fn end(&mut self, object: &Object, attributes: &Attributes, path: &str) {
+        let block_bytes = u64::from(self.mount.block_bytes());
+        let within = (attributes.size_bytes % block_bytes) as usize;
+        if !object.ends_in_zeros || within == 0 {
+            return;
+        }
+        let (inode, last) = (object.inode, attributes.size_bytes / block_bytes);
+        let is_zero = self.run(|fs, v, _| match fs.extent(v, inode, last, 1)? {
+            (Some(block), _) => Ok(v.read(block)?[within..].iter().all(|byte| *byte == 0)),
+            (None, _) => Ok(true),
+        });
+        self.saw(&[u64::from(is_zero == Ok(true))]);
+        if is_zero == Ok(false) {
+            self.note(format!("{path}: its last block holds what was cut off"));
         }
     }
 

@@ -175,6 +175,15 @@ scripts! {
     SizeAfterHole => "mkdir A; creat A/f; write A/f 0 6000; punch A/f 1024 5000; truncate A/f 1024";
     SizeAfterZeroedTail => "mkdir A; creat A/f; write A/f 0 3000; sync; truncate A/f 100; truncate A/f 5000";
 
+    UnbornInodeAfterEntries => "creat old; write old 0 60000; sync; unlink old; sync; creat f; write f 0 14336; round; \
+         append f 1024; round; append f 3072";
+    LeftPlaceAfterPointer => "creat log; append log 13000; sync; append log 300; fsync log; append log 900; fsync log; \
+         append log 1500; round; append log 1500";
+    LeftPlaceFreedAfterPointer => "creat log; append log 13000; sync; append log 300; fsync log; append log 900; fsync log; \
+         append log 1500; unlink log; work";
+    MovedOnlyInOneLeaf => "creat log; append log 13000; append log 260000; sync; append log 100; fsync log; append log 100; \
+         fsync log; append log 5000; fsync log";
+
     // New names.
     NameAfterInode => "mkdir A; sync; creat A/f";
     InodeAfterBit => "mkdir A; sync; creat A/f";
@@ -262,6 +271,11 @@ scripts! {
     DeferredWorkWaitsForAll => "mkdir A; mkdir B; creat A/x; creat A/y; creat A/f; creat B/g; write B/g 0 3000; sync; \
          unlink A/f; unlink B/g; work; creat A/h; fsync A/h; append A/h 100; fsync A/h; work";
 
+    // What is remembered of an inode, and of a directory.
+    RememberedWhileNamed => "mkdir A; mkdir B; creat A/f; sync; link A/f B/g; round; work; work; unlink A/f";
+    RememberedWhileCleared => "mkdir A; mkdir B; mkdir A/d; sync; rename A/d B/d; round; round; round; work; rmdir B/d";
+    RecentKeptWhileLive => "mkdir A; creat A/x; creat A/y; creat A/f; sync; unlink A/f; unlink A/x; creat A/f";
+
     // The index on the disk, which only an ordering with atomic scopes keeps.
     SplitGetsEntry => concat!(full_b!(), "; sync; ", more_b!());
     SplitAtBorder => concat!(full_b!(), "; sync; ", more_b!());
@@ -283,6 +297,7 @@ scripts! {
     FsyncWaitsForName => "mkdir A; sync; creat A/f; fsync A/f";
     FsyncWaitsForPointer => concat!(full_b!(), "; sync; creat B/", long!(), "4; fsync B/", long!(), "4");
     FsyncWaitsForReach => "mkdir A; creat A/f; fsync A/f";
+    FsyncWaitsForZeroedTail => "mkdir A; creat A/f; write A/f 0 3000; sync; truncate A/f 100; fsync A/f";
     FsyncWaits => "mkdir A; creat A/f; write A/f 0 3000; fsync A/f";
 
     // Mounting and reclaiming.

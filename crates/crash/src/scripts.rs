@@ -82,6 +82,11 @@ const SCRIPTS: &[(&str, &str)] = &[
         "hole-is-synced",
         "creat f; write f 0 20000; sync; punch f 100 700; fsync f; punch f 13000 4000; fsync f; punch f 0 20000; fsync f",
     ),
+    // Fields that change twice in one second, in different bytes.
+    (
+        "fields-change-by-bytes",
+        "creat f; sync; truncate f 512; truncate f 513; chown f 256 256; chown f 257 257; chmod f 400; chmod f 77; chmod f 377",
+    ),
     // What a sync of a directory covers.
     (
         "directories-synced",
@@ -243,6 +248,14 @@ const SCRIPTS: &[(&str, &str)] = &[
      write d/f 4096 600; append a 900; disengage 1; depend 2 1; engage 2; write b 100 900; disengage 2; depend 3 1; \
      engage 3; write d/f 0 500; link b c; disengage 3; depend 4 2; depend 4 3; engage 4; unlink b; creat e; setxattr e user.x y; \
      disengage 4",
+    ),
+    (
+        "group-synced-after-a-second",
+        concat!(
+            "creat a; write a 0 3000; sync; ",
+            a_second!(),
+            "engage 1; write a 100 100; disengage 1; sync-group 1",
+        ),
     ),
     (
         "groups-new-files",

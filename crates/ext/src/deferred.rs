@@ -353,7 +353,7 @@ impl Ext {
             self.deferred.due.extend(items);
         }
         self.deferred.fired = fired;
-        if self.deferred.is_time_to_look(v.retired(), now.seconds) {
+        if self.deferred.is_time_to_look(v.retired(), now.seconds) || steps::are_forgetful() {
             self.look_at_idle(v);
             self.deferred.looked_at_idle = (v.retired(), now.seconds, self.deferred.idle.len());
         }

@@ -12,6 +12,16 @@ pub(crate) const EDITABLE: usize = 256;
 /// The bytes of an inode that change whenever its map does: from its block count to its last pointer.
 const MAP_FIELDS: Range<usize> = offset::BLOCKS..offset::pointer(inode::POINTERS);
 
+/// The upper half of the block count, and that of the attribute block's number behind it.
+const BLOCKS_HIGH: usize = 116;
+
+/// Fields in two parts: where the lower part begins, and the upper part.
+const HALVES: [(usize, Range<usize>); 3] = [
+    (offset::SIZE, offset::SIZE_HIGH..offset::SIZE_HIGH + 4),
+    (offset::UID, offset::UID_HIGH..offset::UID_HIGH + 2),
+    (offset::GID, offset::GID_HIGH..offset::GID_HIGH + 2),
+];
+
 /// Changes fields of an inode; [`Ext::edit_inode`] makes one patch of what differs afterwards.
 pub(crate) struct InodeEditor {
     bytes: [u8; EDITABLE],
@@ -50,10 +60,16 @@ impl InodeEditor {
         &self.bytes[..self.len]
     }
 
-    /// What differs from `old`, from the first byte to the last.
+    /// What differs from `old`, from the first field to the last. Whole fields: of two changes of a field the later one
+    /// comes after the earlier one whatever bytes they change, or a crash would leave a value that the field never had.
     pub(crate) fn differing(&self, old: &[u8]) -> Option<Range<usize>> {
         let (first, last) = differing(self.bytes(), &old[..self.len])?;
-        Some(first..last + 1)
+        let fields = field_at(first).start..field_at(last).end.min(self.len);
+        let is_other =
+            |at: &Range<usize>| at.end <= self.len && self.bytes[at.clone()] != old[at.clone()];
+        let halves = HALVES.iter().filter(|(_, high)| is_other(high));
+        let first = halves.map(|(low, _)| *low).fold(fields.start, usize::min);
+        Some(first..fields.end)
     }
 
     /// Whether the inode leads to other blocks than `old`, or to more or less of them.
@@ -158,6 +174,16 @@ impl InodeEditor {
     }
 }
 
+/// The field of an inode that holds a byte: of two bytes in some words of the inode, of four in the others.
+fn field_at(at: usize) -> Range<usize> {
+    let bytes = match at / 4 * 4 {
+        offset::MODE | offset::GID | BLOCKS_HIGH | offset::UID_HIGH | offset::EXTRA_ISIZE => 2,
+        _ => 4,
+    };
+    let start = at / bytes * bytes;
+    start..start + bytes
+}
+
 /// The first and the last byte in which two inodes differ, looked for eight at a time.
 fn differing(a: &[u8], b: &[u8]) -> Option<(usize, usize)> {
     const WORD: usize = 8;
@@ -197,7 +223,31 @@ fn extra_end(bytes: &[u8]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::differing;
+    use super::{InodeEditor, differing, offset};
+
+    #[test]
+    fn a_field_changes_as_a_whole() {
+        let mut old = vec![0; 256];
+        old[1] = 0x80; // A regular file.
+        let differing = |edit: &dyn Fn(&mut InodeEditor)| {
+            let mut editor = InodeEditor::of_inode(&old);
+            edit(&mut editor);
+            editor.differing(&old)
+        };
+        assert_eq!(differing(&|_| {}), None);
+        let size = offset::SIZE..offset::SIZE + 4;
+        for bytes in [1, 512, 1 << 16, 1 << 24] {
+            assert_eq!(differing(&|e| e.set_size(bytes)), Some(size.clone()));
+        }
+        let both = offset::SIZE..offset::SIZE_HIGH + 4;
+        assert_eq!(differing(&|e| e.set_size(1 << 32)), Some(both));
+        let links = offset::LINKS..offset::LINKS + 2;
+        assert_eq!(differing(&|e| e.set_links(256)), Some(links));
+        let owner = offset::UID..offset::UID + 2;
+        assert_eq!(differing(&|e| e.set_owner(1)), Some(owner));
+        let owner = offset::UID..offset::UID_HIGH + 2;
+        assert_eq!(differing(&|e| e.set_owner(1 << 16)), Some(owner));
+    }
 
     #[test]
     fn what_differs_is_found_at_every_place() {

@@ -533,12 +533,14 @@ impl Tree {
                 continue;
             }
             let mut after = node.after.clone();
-            let rule = match (node.is_new, node.path.depth) {
-                (true, _) => Rule::NewLeafAfterBit,
-                (_, 1) => Rule::IndirectEntryAfterBit,
-                _ => Rule::DeepEntryAfterBit,
-            };
-            after.extend_from_slice(wait_for_all(rule, bits));
+            if !node.is_new {
+                // What leads to the topmost new block waits for the bits of all.
+                let rule = match node.path.depth {
+                    1 => Rule::IndirectEntryAfterBit,
+                    _ => Rule::DeepEntryAfterBit,
+                };
+                after.extend_from_slice(wait_for_all(rule, bits));
+            }
             for child in &node.children {
                 let below = std::mem::take(&mut below[*child]);
                 after.extend_from_slice(wait_for_all(Rule::EntryAfterBelow, &below));

@@ -101,9 +101,8 @@ impl Ext {
             if *from != 0 {
                 v.pending(*from, &mut pending);
             }
-            // What it holds that is not on the disk waits for what is not ours.
-            let has_pending = !pending.is_empty() && holds(Rule::MovedBlockLeavesWhatIsPending);
-            if *from == 0 || has_pending {
+            // What has yet to be written where it is would be written in both places, and by each append that nobody flushes.
+            if *from == 0 || !pending.is_empty() {
                 return Ok(stay);
             }
             // No append fails for a bitmap that it has no need of.

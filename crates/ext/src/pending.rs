@@ -95,20 +95,28 @@ impl InodeState {
 
     /// Whether anything of it is not on the disk, or may still be that should not.
     pub(crate) fn is_under_way(&mut self, v: &Volume<'_>) -> bool {
-        let live = |rule: Rule, id: &Option<PatchId>| id.is_some_and(|id| v.is_live_by(rule, id));
-        self.freed.is_some()
+        // What zeroes the file's tail, fills its end or unmaps blocks is among the changes.
+        let known = [self.tail_zeroed, self.end_filled, self.unmapped];
+        debug_assert!(
+            backstitch_rules::are_watched()
+                || known.iter().flatten().all(|id| !v.is_live(*id))
+                || self.changes.any_live(v)
+        );
+        let is_reach_live = self
+            .reach
+            .is_some_and(|id| v.is_live_by(Rule::RememberedWhileReached, id));
+        let is_other = self.freed.is_some()
             || self.is_truncating
             || !self.names.is_empty() && holds(Rule::RememberedWhileNamed)
             || self.made.is_some_and(|made| v.is_live(made))
-            || live(Rule::RememberedWhileReached, &self.reach)
-            || live(Rule::RememberedWhileTailZeroed, &self.tail_zeroed)
-            || live(Rule::RememberedWhileEndFilled, &self.end_filled)
-            || live(Rule::RememberedWhileUnmapped, &self.unmapped)
             || (self.clearings.iter()).any(|c| v.is_live_by(Rule::RememberedWhileCleared, *c))
             || (self.names_in.as_mut()).is_some_and(|names| names.any_live(v))
                 && holds(Rule::RememberedWhileNamesIn)
             || self.changes.any_live(v) && holds(Rule::RememberedWhileChanged)
-            || self.time_changes.any_live(v)
+            || self.time_changes.any_live(v);
+        // While its name cannot be reached that is among its names.
+        backstitch_rules::implied(Rule::RememberedWhileReached, || is_other || !is_reach_live);
+        is_other || is_reach_live
     }
 
     /// Of a directory: what is under way in it, to be changed.

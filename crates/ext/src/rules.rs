@@ -7,7 +7,9 @@
 //! * the reach of a directory that was moved: until its new name can be reached it has the old one;
 //! * where an inode is freed, the removals of names that it lost to moves between blocks: the link counts that these put back wait
 //!   for them, and freeing the inode overwrites the counts;
-//! * the inode after the bits of new indirect blocks, and of what they point to: the indirect blocks wait for all of them;
+//! * new indirect blocks after the bits of what they point to: what leads to the topmost of them waits for all of these bits;
+//! * what `fsync` waits for beside an inode's change: what that change comes after, an indirect block's entries that go with a hole,
+//!   or zeros behind the end that a file had before it grew;
 //! * what must be synced of a directory beside its changes: its reach, for so are its names; the removals of its earlier names,
 //!   for its link count waits for them;
 //! * a new bit after its earlier clearing, a reference to an attribute block after its contents, an inode's newer fields after its
@@ -34,8 +36,6 @@ backstitch_rules::registry! {
         IndirectEntryAfterBit,
         /// As `IndirectEntryAfterBit`, below a double or triple indirect block.
         DeepEntryAfterBit,
-        /// A new indirect block leads to a block whose bit is not set.
-        NewLeafAfterBit,
         /// An indirect block has an entry for a new block without contents, and the size covers it.
         IndirectEntryAfterContents,
         /// As `IndirectEntryAfterContents`, in a leaf below a double or triple indirect block.
@@ -88,8 +88,6 @@ backstitch_rules::registry! {
         StaleTailIsZeroed,
         /// A file that a crash left with blocks behind its end grows, and shows what they hold.
         GrowthDropsLeftovers,
-        /// An indirect block goes to a new place with what is pending on it, and waits for less.
-        MovedBlockLeavesWhatIsPending,
         /// An indirect block is written into the place from which the disk still reads it.
         LeftPlaceAfterPointer,
     }
@@ -316,8 +314,6 @@ backstitch_rules::registry! {
     Condition {
         /// An attribute block that several inodes share is changed for all of them.
         AttributesInPlaceOnlyIfOwn,
-        /// An inode shares an attribute block that does not hold its attributes any more.
-        ChangedAttributesAreNotShared,
         /// An inode shares an attribute block that is free.
         FreedAttributesAreNotShared,
     }
@@ -345,12 +341,6 @@ backstitch_rules::registry! {
         RememberedWhileNamed,
         /// What makes a directory reachable is forgotten before it is on the disk.
         RememberedWhileReached,
-        /// That the end of a file is being zeroed is forgotten before it is done.
-        RememberedWhileTailZeroed,
-        /// That the last block of a file was a hole is forgotten before it is on the disk.
-        RememberedWhileEndFilled,
-        /// That blocks of a file were unmapped is forgotten before it is on the disk.
-        RememberedWhileUnmapped,
         /// Removed names of an inode are forgotten while they are on the disk.
         RememberedWhileCleared,
         /// What is under way in a directory is forgotten before it is on the disk.
@@ -428,12 +418,8 @@ backstitch_rules::registry! {
         FsyncWaitsForOwnReach,
         /// A moved directory was synced, and comes back under its old name.
         FsyncWaitsForClearings,
-        /// A file that grew was synced, but the end that it had before is not zero.
-        FsyncWaitsForStaleTail,
         /// A file that was cut was synced, but its last block holds what was cut off.
         FsyncWaitsForZeroedTail,
-        /// A hole was synced, but an indirect block still maps what was there.
-        FsyncWaitsForNullification,
         /// A hole was synced, but the parts of blocks at its ends are as before.
         FsyncWaitsForPunchedZeros,
         /// A file was synced, but an attribute that was changed where it is is as before.

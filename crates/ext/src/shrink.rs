@@ -128,7 +128,6 @@ impl Ext {
         if let Some((block, within)) = stale {
             let zeros = vec![0; self.block_size() - within];
             let id = v.write(block, BlockClass::Data, within, &zeros, &[]);
-            self.note_change(v, number, note_by(Rule::FsyncWaitsForStaleTail, id));
             after.push(wait_for(Rule::SizeAfterStaleTail, id));
         }
         after
@@ -241,7 +240,6 @@ impl Ext {
         for (block, first, count) in &plan.entries {
             let zeros = vec![0; count * 4];
             let id = v.write(*block, BlockClass::Metadata, first * 4, &zeros, &[]);
-            self.note_change(v, number, note_by(Rule::FsyncWaitsForNullification, id));
             after.push(id);
         }
         let sectors = inode

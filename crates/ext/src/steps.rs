@@ -24,6 +24,8 @@ pub enum Steps {
     Usual,
     /// Each frees one block.
     Small,
+    /// As they are meant to be; and what is known of an inode is forgotten with the first deferred work once nothing is under way.
+    Forgetful,
 }
 
 thread_local! {
@@ -39,7 +41,12 @@ pub fn set(steps: Steps) {
 }
 
 fn are_small() -> bool {
-    are_watched() && STEPS.get() != Steps::Usual
+    are_watched() && STEPS.get() == Steps::Small
+}
+
+/// Whether this thread looks for inodes with nothing under way whenever it does deferred work.
+pub(crate) fn are_forgetful() -> bool {
+    are_watched() && STEPS.get() == Steps::Forgetful
 }
 
 /// Where a step begins that unmaps a file's last blocks, which end at `end`, in so many leaf indirect blocks of `pointers` each.

@@ -334,10 +334,8 @@ impl Ext {
         let pointer = match &plan.block {
             BlockPlan::Keep => old,
             BlockPlan::InPlace(contents) => {
-                let previous = v.peek(old).map_or(0, |b| hash_of(b));
-                if holds(Rule::ChangedAttributesAreNotShared) {
-                    self.shared_blocks.remove(&previous);
-                }
+                // Who would share it compares all of it: this only keeps the table small.
+                self.forget_shared(v, old);
                 self.shared_blocks.insert(hash_of(contents), old);
                 let id = v.write(old, BlockClass::Metadata, 0, contents, &[]);
                 let noted = note_by(Rule::FsyncWaitsForAttributesInPlace, id);

@@ -1,4 +1,5 @@
-//! What else rules depend on than the mechanism: whether blocks are torn, how long operations are cut, what the journal can do.
+//! What else rules depend on than the mechanism: whether blocks are torn, how long operations are cut, when inodes are
+//! forgotten, what the journal can do.
 
 use backstitch_ext::steps::{self, Steps};
 use backstitch_journal::format::Features;
@@ -17,7 +18,7 @@ pub(super) struct World {
     ordering: MechanismKind,
     image: Fork,
     is_torn: bool,
-    has_small_steps: bool,
+    steps: Steps,
 }
 
 /// The optimisations and the write-back of a run.
@@ -44,23 +45,24 @@ impl World {
                 false => options.make(),
             }
         };
-        let world = |name, image: &Fork, is_torn, has_small_steps| World {
+        let world = |name, image: &Fork, is_torn, steps| World {
             name,
             ordering: ablation.ordering,
             image: image.clone(),
             is_torn,
-            has_small_steps,
+            steps,
         };
         let plain = made(Features::default())?;
         let mut worlds = vec![
-            world("", &plain, false, false),
-            world("torn", &plain, true, false),
+            world("", &plain, false, Steps::Usual),
+            world("torn", &plain, true, Steps::Usual),
+            world("forgetful", &plain, false, Steps::Forgetful),
         ];
         if is_journal {
             let at_once = made(Features::ASYNC_COMMIT)?;
-            worlds.push(world("small steps", &plain, false, true));
-            worlds.push(world("async commit", &at_once, false, false));
-            worlds.push(world("torn, async commit", &at_once, true, false));
+            worlds.push(world("small steps", &plain, false, Steps::Small));
+            worlds.push(world("async commit", &at_once, false, Steps::Usual));
+            worlds.push(world("torn, async commit", &at_once, true, Steps::Usual));
         }
         Ok(worlds)
     }
@@ -77,10 +79,7 @@ impl World {
 
     /// The thread is in it from here on.
     pub(super) fn enter(&self) {
-        steps::set(match self.has_small_steps {
-            true => Steps::Small,
-            false => Steps::Usual,
-        });
+        steps::set(self.steps);
     }
 
     pub(super) fn leave() {

@@ -9,7 +9,7 @@ backstitch="${2:-target/release/backstitch}"
 all="${STATES_ALL:-100000000}"
 each="${STATES_EACH:-3000000}"
 orderings="soft sync journal=ordered journal=full journal=writeback"
-workloads="random:300 flushed:150 guided:150 cases ace:1 seq:1 long:10"
+workloads="${WORKLOADS:-random:300 flushed:150 guided:150 cases ace:1 seq:1 long:10}"
 mkdir -p "$folder"
 
 # A number of a report.
@@ -33,7 +33,7 @@ while [ "$(sum '*.json' states)" -lt "$all" ]; do
             started="$(date +%s)"
             # A failure ends everything: the report says what it was.
             if ! "$backstitch" crash fs --ordering "$ordering" --workload "$workload" --seed "$seed" \
-                --states "$each" --exhaustive 3000 --samples 300 ${THREADS:+--jobs "$THREADS"} --json >"$piece.part"; then
+                --states "$each" --exhaustive 20000 --samples 1000 ${THREADS:+--jobs "$THREADS"} --json >"$piece.part"; then
                 cat "$piece.part"
                 echo "$ordering, $workload, seed $seed: a failure" >&2
                 exit 1

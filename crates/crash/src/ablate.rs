@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use backstitch_ordering::MechanismKind;
-use backstitch_rules::Site;
 use backstitch_rules::watch::{self, Form};
+use backstitch_rules::{Id, Site};
 use serde::Serialize;
 
 use crate::ace::Workload;
@@ -241,9 +241,22 @@ impl Ablation {
             ablation: self,
             worlds,
             is_of_recovery: scouted.is_of_recovery(cut.site),
+            site: cut.site.id,
+            reached: 0,
             states: 0,
             count: 0,
         };
+        if runs.is_empty() {
+            // Many rules are of what other mechanisms do: no script comes by them, however long one looks.
+            watch::record(true);
+            let found = search.look(&own, &ROUNDS[0], self.seed);
+            watch::record(false);
+            match found {
+                Some(found) => return found,
+                None if search.reached == 0 => return Fate::NotReached,
+                None => {}
+            }
+        }
         for round in &ROUNDS {
             let most = round.runs * self.effort as usize;
             // Of more runs than a round has, some of all lengths.
@@ -282,7 +295,7 @@ impl Ablation {
         let is_soft = !matches!(self.ordering, MechanismKind::Journal(_));
         match cut.site.layer {
             "journal" => script.starts_with("log-of") && !is_soft,
-            "ordering" => script.starts_with("group"),
+            "ordering" => script.starts_with("group") || script.starts_with("stack"),
             _ => script == cut.site.name(),
         }
     }
@@ -293,6 +306,9 @@ struct Search<'a> {
     ablation: &'a Ablation,
     worlds: &'a [World],
     is_of_recovery: bool,
+    site: Id,
+    /// Times that the runs came by the rule, where they count.
+    reached: u64,
     states: u64,
     count: u64,
 }
@@ -314,6 +330,7 @@ impl Search<'_> {
             let outcome = explore(world.image(), workload, &plan, &mut known, &mut nobody);
             World::leave();
             self.states += outcome.states;
+            self.reached += outcome.rules.get(&self.site).map_or(0, |p| p.reached);
             self.count += 1;
             if let Some(found) = outcome.found {
                 return Some(Fate::Found {

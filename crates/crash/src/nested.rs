@@ -8,7 +8,8 @@ use std::sync::{Arc, OnceLock};
 
 use backstitch_device::Buffer;
 use backstitch_ext::Ext2;
-use backstitch_layout::{Error, InodeNumber, Result};
+use backstitch_ext::mkfs::Mkfs;
+use backstitch_layout::{Error, FileType, InodeNumber, NewInode, Result, SetAttributes};
 use backstitch_ordering::{MechanismKind, Operation};
 use backstitch_store::Optimisations;
 use backstitch_vfs::stack::{InnerPath, Stack, StackVolume};
@@ -121,6 +122,44 @@ impl Fork {
         fork
     }
 
+    /// A small file system in a file with holes of another one, of which the free blocks hold what somebody removed.
+    ///
+    /// # Errors
+    /// Where it cannot be made.
+    pub(crate) fn stacked() -> Result<Fork> {
+        let inner = small(INSIDE_BLOCKS)?.to_bytes();
+        let engine = Engine {
+            ordering: MechanismKind::Soft,
+            optimisations: Optimisations::BOTH,
+            unit_bytes: None,
+        };
+        let mut mount = Mount::open(small(OUTSIDE_BLOCKS)?, engine, false, &mut Nobody)?;
+        let file = mount.create(INNER)?;
+        let blocks = (0..).zip(inner.chunks(SMALL_BLOCK_BYTES));
+        for (number, block) in blocks.filter(|(_, block)| block.iter().any(|byte| *byte != 0)) {
+            mount.write_at(file, number * SMALL_BLOCK_BYTES as u64, block)?;
+        }
+        let set = SetAttributes {
+            size_bytes: Some(inner.len() as u64),
+            ..SetAttributes::default()
+        };
+        mount.run(Operation::Attributes, &mut Nobody, |fs, v, now| {
+            fs.set_attributes(v, file, &set, now).map(drop)
+        })?;
+        let removed = mount.create("removed")?;
+        for number in 0..REMOVED_BLOCKS {
+            let bytes = [0xee; SMALL_BLOCK_BYTES];
+            mount.write_at(removed, number * SMALL_BLOCK_BYTES as u64, &bytes)?;
+        }
+        mount.drain(&mut Nobody)?;
+        mount.run(Operation::Names, &mut Nobody, |fs, v, now| {
+            fs.unlink(v, fs.root(), b"removed", now)
+        })?;
+        mount.unmount(&mut Nobody)?;
+        let bytes = mount.fork().to_bytes();
+        Ok(Fork::nested(bytes, SMALL_BLOCK_BYTES as u32, 1, false))
+    }
+
     /// The same image without regard to what its file system holds.
     pub(crate) fn outermost(&self) -> Fork {
         let mut fork = self.clone();
@@ -159,7 +198,17 @@ impl Fork {
                         fork.set_block(block, bytes.clone());
                     }
                 }
-                Some(place) => fork.set_block(block, Buffer::from(self.block(*place))),
+                Some(place) => {
+                    let bytes = self.block(*place);
+                    let is_new = before.is_none() && self.changed_block(*place).is_none();
+                    if is_new && bytes.iter().any(|byte| *byte != 0) {
+                        return Err(Error::corrupt(
+                            format!("block {block} of the file that holds the file system"),
+                            "it shows what the disk held before",
+                        ));
+                    }
+                    fork.set_block(block, Buffer::from(bytes));
+                }
                 None if before.is_some() => {
                     return Err(Error::corrupt(
                         format!("block {block} of the file that holds the file system"),
@@ -210,7 +259,52 @@ impl Fork {
     }
 }
 
+/// The smallest blocks there are, so many of them inside and outside, and so many of these are somebody's who is gone.
+const SMALL_BLOCK_BYTES: usize = 1024;
+const INSIDE_BLOCKS: u64 = 320;
+const OUTSIDE_BLOCKS: u64 = 640;
+const REMOVED_BLOCKS: u64 = 200;
+
+/// An empty file system of so many blocks.
+fn small(blocks: u64) -> Result<Fork> {
+    let mut mkfs = Mkfs {
+        block_size: Some(SMALL_BLOCK_BYTES as u32),
+        inodes: Some(64),
+        device_is_zero: true,
+        ..Mkfs::new([7; 16], [9; 16], 1_600_000_000)
+    };
+    mkfs.features.set_by_name("resize_inode", false);
+    Fork::formatted(
+        &mkfs,
+        blocks * SMALL_BLOCK_BYTES as u64,
+        SMALL_BLOCK_BYTES as u32,
+    )
+    .map_err(|error| Error::corrupt("image", error.to_string()))
+}
+
 impl Mount {
+    fn create(&mut self, name: &str) -> Result<InodeNumber> {
+        let new = NewInode {
+            file_type: FileType::Regular,
+            permissions: 0o644,
+            umask: 0,
+            uid: 0,
+            gid: 0,
+            device_number: 0,
+            target: b"",
+        };
+        self.run(Operation::Names, &mut Nobody, |fs, v, now| {
+            fs.create(v, fs.root(), name.as_bytes(), &new, now)
+        })
+    }
+
+    /// Writes a block, which one step does.
+    fn write_at(&mut self, inode: InodeNumber, offset: u64, block: &[u8]) -> Result<()> {
+        self.run(Operation::Contents, &mut Nobody, |fs, v, now| {
+            fs.write(v, inode, offset, block, now).map(drop)
+        })
+    }
+
     fn places_of(&mut self, name: &str, into: &mut Vec<Option<u64>>) -> Result<()> {
         let block_bytes = u64::from(self.block_bytes());
         let scope = Operation::Administration;

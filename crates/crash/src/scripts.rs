@@ -217,6 +217,20 @@ const SCRIPTS: &[(&str, &str)] = &[
         "log-of-reuse-at-once",
         "creat k; write k 0 3000; unlink k; work; creat m; write m 0 3000; fsync m",
     ),
+    // Where the file system is in a file of another one, whose holes get blocks as it needs them.
+    (
+        "stack-grows",
+        "mkdir d; creat d/f; append d/f 3000; sync; append d/f 15000; rename d/f g; truncate g 500; unlink g",
+    ),
+    (
+        "stack-names",
+        "mkdir a; mkdir b; creat a/x; write a/x 0 1500; rename a/x b/y; link b/y a/z; mkdir a/s; rename a/s b/s; unlink b/y; \
+         rmdir b/s",
+    ),
+    (
+        "stack-forgets",
+        "mkdir a; sync; mkdir a/d; creat a/d/f; write a/d/f 0 3000; unlink a/d/f; work; rmdir a/d; work; round; creat a/g; write a/g 0 900",
+    ),
     // Patchgroups: a compressor, a mail server, Subversion, the unpacking of packages, and corner cases.
     (
         "compressor",

@@ -226,11 +226,6 @@ impl Ext {
             && last.is_some_and(|last| {
                 (extension.logical..extension.logical + run.len).contains(&last)
             });
-        if fills_end {
-            // The file may have ended in another hole before.
-            let filled = self.inodes.get(&number).and_then(|s| s.end_filled);
-            before_inode.extend(filled.map(|id| wait_for(Rule::EndFilledTwiceInOrder, id)));
-        }
         let grown = run.len + extension.indirects.len() as u64;
         let sectors = inode
             .sectors
@@ -255,7 +250,7 @@ impl Ext {
             && tree.only_changes_existing()
             && (!holds(Rule::UnbornMeansNotOnDisk) || {
                 let mut after = before_inode.clone();
-                tree.awaited(v, &bits, &mut after);
+                tree.awaited(&bits, &mut after);
                 self.is_unborn_with(v, number, &after, edit)
             });
         let is_append = end > inode.size && tree.is_behind_existing();
@@ -501,18 +496,14 @@ impl Tree {
         !self.nodes.is_empty() && self.nodes.iter().all(was_there)
     }
 
-    /// Appends what the inode's change is to come after where nothing on the disk leads to the file: all that the entries point to, and
-    /// whatever is pending on the blocks that gain them.
-    fn awaited(&self, v: &mut Volume<'_>, bits: &[PatchId], into: &mut PatchIds) {
+    /// Appends what the inode's change is to come after where nothing on the disk leads to the file: all that the entries point to. What
+    /// is pending on the blocks that gain them was followed by a change of the inode each time: it is a part of what makes the
+    /// inode, or stands between that and this one.
+    fn awaited(&self, bits: &[PatchId], into: &mut PatchIds) {
         into.extend_from_slice(bits);
-        let mut pending = Vec::new();
         for node in &self.nodes {
             into.extend_from_slice(&node.after);
-            if !node.is_new {
-                v.pending(node.block, &mut pending);
-            }
         }
-        into.extend_from_slice(wait_for_all(Rule::UnbornWaitsForPending, &pending));
     }
 
     /// Writes all nodes; a pointer to a new one waits for everything below it. Where the file `is_unborn` its inode waits for that, and no

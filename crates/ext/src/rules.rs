@@ -54,8 +54,6 @@ backstitch_rules::registry! {
         UnbornMeansNotOnDisk,
     }
     Dependency {
-        /// A file that was not on the disk appears with an older version of an indirect block.
-        UnbornWaitsForPending,
         /// An inode points to an indirect block that was never written: its pointers are what the
         /// block held before.
         IndirectPointerAfterBlock,
@@ -72,9 +70,6 @@ backstitch_rules::registry! {
         /// The size covers bytes of a last block that was a hole and is one still on the disk:
         /// zeros that nobody wrote.
         SizeAfterFilledEnd,
-        /// A last block that was a hole, was filled, punched and filled again shows what was there
-        /// in between.
-        EndFilledTwiceInOrder,
         /// A file is cut, and blocks that a hole took before are mapped behind its end.
         SizeAfterHole,
         /// A file that was cut and grew again shows the bytes that were cut off.

@@ -28,8 +28,6 @@ backstitch_rules::registry! {
         ContentsCountOncePlaced,
         /// What is done to a new file is taken to show no earlier than the groups before it, whenever the file was made.
         NewObjectAfterGroups,
-        /// What waits for all that is pending on a block does not wait for its place.
-        PendingIncludesPlace,
     }
     Fsync {
         /// Under `sync` a call returns before what it changed of the metadata is on the disk.

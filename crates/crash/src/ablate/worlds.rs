@@ -31,6 +31,9 @@ pub(super) const VARIANTS: [(Optimisations, Schedule); 6] = [
     (Optimisations::NONE, Schedule::Everything),
 ];
 
+/// The world in which the file system is in a file of another one.
+const STACK: &str = "in a file";
+
 impl World {
     /// Those in which the rules that a mechanism keeps can be seen.
     pub(super) fn all(ablation: &Ablation) -> Result<Vec<World>, CampaignError> {
@@ -58,6 +61,13 @@ impl World {
             world("torn", &plain, true, Steps::Usual),
             world("forgetful", &plain, false, Steps::Forgetful),
         ];
+        if ablation.ordering == MechanismKind::Soft {
+            let stacked = Fork::stacked().map_err(|error| CampaignError::Engine {
+                workload: STACK.to_owned(),
+                error,
+            })?;
+            worlds.push(world(STACK, &stacked, false, Steps::Usual));
+        }
         if is_journal {
             let at_once = made(Features::ASYNC_COMMIT)?;
             worlds.push(world("small steps", &plain, false, Steps::Small));
@@ -70,6 +80,10 @@ impl World {
     /// Whether a workload is explored in it. What short ones show they show in the first one.
     pub(super) fn takes(&self, workload: &Workload) -> bool {
         let name = &workload.name;
+        if self.name == STACK {
+            // Each state of it is two file systems.
+            return name.starts_with("scripts/stack");
+        }
         self.name.is_empty() || !name.starts_with("ace:") && !name.starts_with("seq:")
     }
 

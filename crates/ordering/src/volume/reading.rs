@@ -4,14 +4,11 @@ use backstitch_device::Buffer;
 use backstitch_store::{Miss, PatchId};
 
 use super::Volume;
-use crate::rules::{Rule, wait_for};
 
 impl Volume<'_> {
     /// Appends whatever is pending on a block: for what must come after all of it, not only after what it overlaps.
     pub fn pending(&mut self, block: u64, into: &mut Vec<PatchId>) {
         self.store.pending(self.id, block, into);
-        let place = self.store.shown_by(self.id, block);
-        into.extend(place.map(|place| wait_for(Rule::PendingIncludesPlace, place)));
     }
 
     /// A block's newest bytes.

@@ -12,6 +12,9 @@ pub(crate) const EDITABLE: usize = 256;
 /// The bytes of an inode that change whenever its map does: from its block count to its last pointer.
 const MAP_FIELDS: Range<usize> = offset::BLOCKS..offset::pointer(inode::POINTERS);
 
+/// The size of most fields in bytes; where two share as much they are one.
+const FIELD: usize = 4;
+
 /// Changes fields of an inode; [`Ext::edit_inode`] makes one patch of what differs afterwards.
 pub(crate) struct InodeEditor {
     bytes: [u8; EDITABLE],
@@ -50,10 +53,17 @@ impl InodeEditor {
         &self.bytes[..self.len]
     }
 
-    /// What differs from `old`, from the first byte to the last.
+    /// What differs from `old`, from the first field to the last, each as a whole: a later change of other bytes of a field must not
+    /// be on the disk before this one.
     pub(crate) fn differing(&self, old: &[u8]) -> Option<Range<usize>> {
         let (first, last) = differing(self.bytes(), &old[..self.len])?;
-        Some(first..last + 1)
+        let (mut first, last) = (first / FIELD * FIELD, last / FIELD * FIELD + FIELD);
+        // The halves of a size are far from each other, and are one field all the same.
+        let is_high = offset::SIZE_HIGH..offset::SIZE_HIGH + 4;
+        if self.bytes[is_high.clone()] != old[is_high] {
+            first = first.min(offset::SIZE);
+        }
+        Some(first..last.min(self.len))
     }
 
     /// Whether the inode leads to other blocks than `old`, or to more or less of them.
@@ -197,7 +207,28 @@ fn extra_end(bytes: &[u8]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::differing;
+    use super::{InodeEditor, differing};
+    use crate::format::inode::offset;
+
+    #[test]
+    fn changes_of_a_size_share_bytes() {
+        let differing = |from: u64, to: u64| {
+            let mut old = InodeEditor::of_new(256, 32);
+            old.set_mode(0o100_644);
+            old.set_size(from);
+            let mut new = InodeEditor::of_inode(old.bytes());
+            new.set_size(to);
+            new.differing(old.bytes()).unwrap()
+        };
+        // The first changes the second byte alone, the other one the first byte alone.
+        let size = offset::SIZE..offset::SIZE + 4;
+        assert_eq!(
+            (differing(0x2e00, 0x3a00), differing(0x3a00, 0x3a01)),
+            (size.clone(), size)
+        );
+        // And where they are of different halves.
+        assert_eq!(differing(0, 1 << 32).start, offset::SIZE);
+    }
 
     #[test]
     fn what_differs_is_found_at_every_place() {

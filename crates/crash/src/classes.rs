@@ -29,15 +29,18 @@ pub(crate) trait Choices {
 
     /// The image with these, and its fingerprint.
     fn state(&mut self, included: &[bool]) -> (Fork, u128);
+
+    /// The fingerprint alone.
+    fn fingerprint(&mut self, included: &[bool]) -> u128 {
+        self.state(included).1
+    }
 }
 
 /// A state that stands for its class.
 pub(crate) struct State {
     /// Which pieces are there.
     pub(crate) included: Vec<bool>,
-    /// The image.
-    pub(crate) image: Fork,
-    /// What identifies it.
+    /// What identifies the image.
     pub(crate) fingerprint: u128,
     /// What recovery does to it.
     pub(crate) recovered: Rc<Recovered>,
@@ -50,18 +53,19 @@ impl State {
         recoveries: &mut Recoveries,
         included: Vec<bool>,
     ) -> State {
-        let (image, fingerprint) = choices.state(&included);
+        let fingerprint = choices.fingerprint(&included);
+        // Most of what is looked at was seen at a moment before.
+        let known = recoveries.known(fingerprint);
         State {
-            recovered: recoveries.of(&image),
+            recovered: known.unwrap_or_else(|| recoveries.of(&choices.state(&included).0)),
             included,
-            image,
             fingerprint,
         }
     }
 }
 
-/// Looks at a state; false where no more are wanted.
-pub(crate) type Emit<'a> = &'a mut dyn FnMut(State) -> bool;
+/// Looks at a state, whose image the choices make; false where no more are wanted.
+pub(crate) type Emit<'a> = &'a mut dyn FnMut(State, &mut dyn Choices) -> bool;
 
 /// Visits one state of each class, until `emit` says no or there were more than `limit` classes. False where not all were visited.
 pub(crate) fn visit(
@@ -151,7 +155,7 @@ impl Visitor<'_> {
         }
         self.left -= 1;
         let recovered = state.recovered.clone();
-        if !(self.emit)(state) {
+        if !(self.emit)(state, self.choices) {
             return false;
         }
         let free: Vec<usize> = (0..chosen.len())
@@ -179,7 +183,7 @@ impl Visitor<'_> {
         }
         sets.iter().all(|set| {
             let state = self.look(set);
-            (self.emit)(state)
+            (self.emit)(state, self.choices)
         })
     }
 }
@@ -269,9 +273,10 @@ mod tests {
                 .collect();
             let mut found = Vec::new();
             let mut recoveries = Recoveries::default();
-            let all = visit(&mut blocks, &mut recoveries, 1000, &mut |state| {
+            let all = visit(&mut blocks, &mut recoveries, 1000, &mut |state, blocks| {
                 assert!(is_closed(&befores, &state.included));
-                found.push(state.recovered.result(&state.image).fingerprint());
+                let (image, _) = blocks.state(&state.included);
+                found.push(state.recovered.result(&image).fingerprint());
                 true
             });
             assert!(all);

@@ -304,6 +304,10 @@ impl Choices for Moment<'_> {
         let fingerprint = self.states.fingerprint(self.nodes, included);
         (self.states.fork(self.nodes, included), fingerprint)
     }
+
+    fn fingerprint(&mut self, included: &[bool]) -> u128 {
+        self.states.fingerprint(self.nodes, included)
+    }
 }
 
 impl Patched {

@@ -3,12 +3,15 @@
 
 mod ace;
 mod cases;
+pub(crate) mod guided;
+pub(crate) mod mutate;
 mod random;
 
 use backstitch_layout::{Allocate, flags};
 use fastrand::Rng as Random;
 
 use crate::ace::Workload;
+use crate::machine::MOST_BYTES;
 use crate::operation::{Data, Operation, Path};
 pub use cases::{FAMILIES, Family, cases};
 use random::Grown;

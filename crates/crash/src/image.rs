@@ -408,6 +408,11 @@ impl ForkDevice {
         self.0.lock().fork.clone()
     }
 
+    /// What identifies the image of now.
+    pub(crate) fn fingerprint(&self) -> u128 {
+        self.0.lock().fork.fingerprint()
+    }
+
     /// See [`parts_of`].
     pub(crate) fn parts(&self) -> (Part<'_>, Option<Part<'_>>) {
         let (home, all) = {

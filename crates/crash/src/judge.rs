@@ -17,7 +17,7 @@ use crate::image::Fork;
 use crate::machine::Machine;
 use crate::model::Model;
 use crate::mount::{Engine, Mount, Nobody, Watcher, replayed};
-use crate::operation::Operation;
+use crate::operation::{Operation, script};
 use crate::reclaimed::{INSIDE, Open, Reclaims};
 use crate::recovered::Recoveries;
 use crate::visitor::Visitor;
@@ -434,26 +434,35 @@ impl Judge {
             return None;
         }
         self.tally.gone_on += 1;
+        let mut done = Vec::new();
+        let verdict = self.work_on(fork, seed, &mut done)?;
+        let what = format!(
+            "after further operations ({}): {}",
+            script(&done),
+            verdict.what
+        );
+        Some(Verdict { what, ..verdict })
+    }
+
+    /// Does something on what a crash left, and cuts the power. `done` is told of each operation.
+    fn work_on(&mut self, fork: &Fork, seed: u64, done: &mut Vec<Operation>) -> Option<Verdict> {
         let mut random = Random::with_seed(seed);
-        let later = |verdict: Verdict| Verdict {
-            what: format!("after further operations: {}", verdict.what),
-            ..verdict
-        };
-        let failed = |error: &dyn fmt::Display| Some(later(unmountable(&error.to_string())));
+        let failed = |error: &dyn fmt::Display| Some(unmountable(&error.to_string()));
         let mut machine = match Machine::recovered(fork.clone(), self.engine) {
             Ok(machine) => machine,
             Err(error) => return failed(&error),
         };
         let (directories, files) = machine.model().borrow().paths();
         for operation in generate::more(directories, files, FURTHER, &mut random) {
-            let done = match machine.apply(&operation, &mut Nobody) {
+            let answer = match machine.apply(&operation, &mut Nobody) {
                 Ok(()) => machine.answer(&operation, &mut Nobody),
                 Err(error @ (Error::Corrupt { .. } | Error::Device(_) | Error::ReadOnly)) => {
                     Err(error)
                 }
                 Err(_) => Ok(()),
             };
-            if let Err(error) = done {
+            done.push(operation);
+            if let Err(error) = answer {
                 return failed(&error);
             }
         }
@@ -469,15 +478,14 @@ impl Judge {
             self.judge(state, &model.borrow(), Question::Consistency)
         });
         if verdict.is_some() {
-            return verdict.map(later);
+            return verdict;
         }
-        let synced = machine.answer(&Operation::Sync, &mut Nobody);
-        if let Err(error) = synced {
+        done.push(Operation::Sync);
+        if let Err(error) = machine.answer(&Operation::Sync, &mut Nobody) {
             return failed(&error);
         }
         let end = machine.mount.fork();
-        let verdict = self.judge(&end, &model.borrow(), Question::Consistency);
-        verdict.map(later)
+        self.judge(&end, &model.borrow(), Question::Consistency)
     }
 
     /// Whether the state can be mounted and holds nothing that no crash may leave.

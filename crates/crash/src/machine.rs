@@ -36,7 +36,7 @@ pub(crate) struct Machine {
 const ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
 
 /// The largest file that the model keeps.
-const MOST_BYTES: u64 = 128 << 20;
+pub(crate) const MOST_BYTES: u64 = 128 << 20;
 
 impl Machine {
     /// Mounts an image. What it holds counts as on stable storage.
@@ -80,6 +80,10 @@ impl Machine {
         let root = self.learn(root, watcher)?;
         debug_assert_eq!(root, ROOT);
         self.learn_directory(root, nesting, watcher)?;
+        // The clock of a life goes on from the one before.
+        if let Some(newest) = self.model.borrow().newest_time() {
+            self.mount.come_after(newest);
+        }
         self.model.borrow_mut().promise_all();
         Ok(())
     }

@@ -358,6 +358,12 @@ impl Model {
         }
     }
 
+    /// The newest time of anything, in seconds since 1970.
+    pub(crate) fn newest_time(&self) -> Option<i64> {
+        let times = self.objects.iter().map(|object| object.times.current());
+        times.map(|times| times.accessed.max(times.modified)).max()
+    }
+
     /// Blocks of a file are reserved.
     pub(crate) fn reserve(&mut self, id: ObjectId, blocks: Range<u64>) {
         self.objects[id].reserved.extend(blocks);

@@ -75,6 +75,9 @@ pub(crate) struct Mount {
 /// The steps of a mount's life: no workload takes a thousandth of them, and an engine that takes more never ends.
 const STEPS_MAX: u64 = 1 << 20;
 
+/// Steps of 20 milliseconds in a second.
+const STEPS_A_SECOND: u64 = 50;
+
 /// The first moment of a run, in seconds since 1970.
 pub(crate) const START_SECONDS: i64 = 1_700_000_000;
 
@@ -116,6 +119,8 @@ impl Mount {
         watcher: &mut dyn Watcher,
     ) -> Result<Mount> {
         let block_bytes = device.atomic_unit_bytes();
+        // What is made in one life is not taken for what was made in another one: that hangs on the moment of the mount.
+        let nanoseconds = (device.fingerprint() % 1_000_000_000) as u32;
         // What holds the file system is under soft updates.
         let stack = nesting.map(|n| n.stack(engine.ordering));
         let (layout, below): (&dyn LayoutKind, _) = match &stack {
@@ -138,7 +143,7 @@ impl Mount {
             read_only,
             now: Timestamp {
                 seconds: START_SECONDS,
-                nanoseconds: 0,
+                nanoseconds,
             },
             without_journal: false,
             journaled: mechanism.log().is_some(),
@@ -202,6 +207,16 @@ impl Mount {
 
     fn now(&self) -> Duration {
         Duration::from_millis(self.clock * 20)
+    }
+
+    /// It is later than this, in seconds since 1970, unless that is no time that a mount's life could have come to.
+    pub(crate) fn come_after(&mut self, seconds: i64) {
+        let steps = (seconds - START_SECONDS + 1) * STEPS_A_SECOND as i64;
+        if let Ok(steps) = u64::try_from(steps)
+            && steps < STEPS_MAX
+        {
+            self.clock = self.clock.max(steps);
+        }
     }
 
     /// One operation: again after each miss, and after the frees that it waits for. What the mechanism wants on stable storage
@@ -306,7 +321,7 @@ impl Mount {
         body: &mut impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Result<T>,
     ) -> Result<T> {
         let now = Timestamp {
-            seconds: START_SECONDS + self.clock as i64 / 50,
+            seconds: START_SECONDS + (self.clock / STEPS_A_SECOND) as i64,
             nanoseconds: 7,
         };
         let time = self.now();

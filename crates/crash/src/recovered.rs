@@ -23,6 +23,9 @@ use crate::reads::{ByReads, Reads};
 /// So many recoveries are remembered at once; the memory of one is some 30 KB.
 const MOST_RECOVERIES: usize = 4096;
 
+/// States that are remembered at once, of 32 bytes each.
+const MOST_STATES: usize = 1 << 20;
+
 /// A step of a recovery.
 #[derive(Clone, Debug)]
 enum Step {
@@ -108,19 +111,32 @@ const STEPS_MAX: usize = 1 << 16;
 
 /// The recoveries of some states.
 #[derive(Default)]
-pub(crate) struct Recoveries(ByReads<Recovered>);
+pub(crate) struct Recoveries {
+    runs: ByReads<Recovered>,
+    /// Those of states that were asked about, by fingerprint.
+    states: FxHashMap<u128, Rc<Recovered>>,
+}
 
 impl Recoveries {
+    /// What recovery does to a state that was asked about.
+    pub(crate) fn known(&self, fingerprint: u128) -> Option<Rc<Recovered>> {
+        self.states.get(&fingerprint).cloned()
+    }
+
     /// What recovery does to a state.
     pub(crate) fn of(&mut self, state: &Fork) -> Rc<Recovered> {
-        if let Some(known) = self.0.get(state) {
-            return known;
+        let found = self.runs.get(state);
+        let is_full = self.states.len() >= MOST_STATES
+            || found.is_none() && self.runs.len() >= MOST_RECOVERIES;
+        if is_full {
+            *self = Recoveries::default();
         }
-        if self.0.len() >= MOST_RECOVERIES {
-            self.0 = ByReads::default();
-        }
-        let (reads, recovered) = recover(state);
-        self.0.insert(reads, recovered)
+        let recovered = found.unwrap_or_else(|| {
+            let (reads, recovered) = recover(state);
+            self.runs.insert(reads, recovered)
+        });
+        self.states.insert(state.fingerprint(), recovered.clone());
+        recovered
     }
 }
 

@@ -1,6 +1,11 @@
 //! The workloads that are explored where none are named: by `crash ablate`, and in part by `crash fs`.
 
+use backstitch_ordering::MechanismKind;
+use backstitch_store::Optimisations;
+
 use crate::ace::Workload;
+use crate::campaign::{Campaign, ImageOptions};
+use crate::explore::Schedule;
 use crate::{generate, scripts};
 
 /// Of ACE's workloads and of our own of one operation, so many: those that differ from them by a name only show no more.
@@ -19,4 +24,29 @@ pub fn workloads(seed: u64) -> Vec<Workload> {
     all.extend(generate::cases());
     all.extend(scripts::workloads());
     all
+}
+
+/// A campaign without workloads, as `crash fs` has it where it is given no options.
+pub fn campaign(ordering: MechanismKind, seed: u64, threads: usize) -> Campaign {
+    let variants = [Optimisations::BOTH, Optimisations::NONE]
+        .into_iter()
+        .flat_map(|opt| Schedule::ALL.map(|schedule| (opt, schedule)));
+    Campaign {
+        ordering,
+        workloads: Vec::new(),
+        variants: variants.collect(),
+        image: ImageOptions::default(),
+        base: None,
+        seed,
+        torn: false,
+        unit_bytes: None,
+        exhaustive: 20_000,
+        samples: 1000,
+        whole_every: 64,
+        in_use_every: 64,
+        most_states: u64::MAX,
+        most_states_each: u64::MAX,
+        most_failures: 1,
+        threads,
+    }
 }

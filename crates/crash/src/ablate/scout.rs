@@ -1,30 +1,17 @@
 //! Which rules the workloads come by.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::rc::Rc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use backstitch_layout::Error;
-use backstitch_ordering::rules::{count_rolled_back, forget_followed};
-use backstitch_rules::watch::{self, Counts, Form, Passes};
+use backstitch_rules::watch::{Counts, Form, Passes};
 use backstitch_rules::{Class, Id, Site};
-use backstitch_store::Batch;
-use fastrand::Rng as Random;
 
 use super::worlds::{VARIANTS, World};
 use super::{Ablation, Cut, ROUNDS};
 use crate::ace::Workload;
 use crate::campaign::CampaignError;
-use crate::closed;
-use crate::explore::{Spectator, run};
-use crate::frontier::Frontier;
-use crate::image::Fork;
-use crate::model::Model;
-use crate::mount::{Engine, Mount, Nobody, Watcher};
-use crate::operation::Operation;
-use crate::visitor::Visitor;
+use crate::scout::{self, Trouble};
 
 /// A workload in a world, under a variant.
 #[derive(Clone, Copy, Debug)]
@@ -44,9 +31,6 @@ pub(super) struct Scouted {
     pub(super) all: Vec<Run>,
 }
 
-/// The most samples of what a crash may leave that a run is recovered from.
-const RECOVERIES: usize = 4;
-
 /// Runs every workload, with every rule.
 pub(super) fn scout(ablation: &Ablation, worlds: &[World]) -> Result<Scouted, CampaignError> {
     let pairs: Vec<(usize, usize)> = (0..worlds.len())
@@ -57,7 +41,6 @@ pub(super) fn scout(ablation: &Ablation, worlds: &[World]) -> Result<Scouted, Ca
     std::thread::scope(|scope| {
         for _ in 0..ablation.threads.max(1) {
             scope.spawn(|| {
-                watch::record(true);
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     let Some((world, workload)) = pairs.get(number).copied() else {
@@ -103,30 +86,24 @@ fn look(
         setup,
     } = &ablation.workloads[workload];
     let plan = worlds[world].plan(variant, ablation.seed, &ROUNDS[0]);
-    let mut scout = Scout {
-        engine: plan.engine(),
-        setup: *setup,
-        begun: 0,
-        moments: 0,
-        recoveries: RECOVERIES,
-        random: Random::with_seed(ablation.seed),
-    };
-    forget_followed();
     worlds[world].enter();
-    let done = run(worlds[world].image(), operations, &plan, &mut scout);
+    let seen = scout::look(worlds[world].image(), operations, *setup, &plan);
     World::leave();
-    let counts = watch::take();
-    done.map_err(|error| CampaignError::Engine {
-        workload: name.clone(),
-        error,
-    })?;
+    match seen.trouble {
+        None => {}
+        Some(Trouble::Error(error)) => {
+            let workload = name.clone();
+            return Err(CampaignError::Engine { workload, error });
+        }
+        Some(Trouble::Panic(what)) => panic!("workload {name}: {what}"),
+    }
     let run = Run {
         world,
         workload,
         variant,
-        moments: scout.moments,
+        moments: seen.moments,
     };
-    Ok((run, counts))
+    Ok((run, seen.counts))
 }
 
 impl Scouted {
@@ -171,80 +148,5 @@ fn is_worth(site: &Site, form: Form, passes: &Passes) -> bool {
         Form::First | Form::Last => passes.most > 1,
         Form::OnlyFirst | Form::OnlyLast => passes.most > 2,
         Form::Merged => passes.merged > 0,
-    }
-}
-
-/// Runs along, and recovers from some of what a crash could leave.
-struct Scout {
-    engine: Engine,
-    setup: usize,
-    begun: usize,
-    moments: usize,
-    recoveries: usize,
-    random: Random,
-}
-
-/// So often somebody comes who uses a file system that was recovered.
-const VISITS: usize = 6;
-
-impl Scout {
-    /// A state is recovered, used, and unmounted.
-    fn live_on(&mut self, state: Fork) -> Result<(), Error> {
-        let mut mount = Mount::open(state, self.engine, false, &mut Nobody)?;
-        let mut visitor = Visitor::new(self.random.u64(..));
-        for _ in 0..VISITS {
-            visitor.act(&mut mount, &mut Nobody)?;
-        }
-        mount.unmount(&mut Nobody)
-    }
-}
-
-impl Watcher for Scout {
-    fn in_flight(&mut self, mount: &Mount, _batch: &Batch) {
-        if self.begun > self.setup {
-            self.moments += 1;
-            count_rolled_back(mount.store.graph());
-        }
-    }
-
-    fn at_rest(&mut self, mount: &Mount) {
-        if self.begun <= self.setup {
-            // What only prepares is not looked at.
-            watch::take();
-            return;
-        }
-        self.moments += 1;
-        if self.recoveries == 0 || self.random.usize(..3) != 0 {
-            return;
-        }
-        self.recoveries -= 1;
-        let Frontier { nodes, mut states } = Frontier::new(&mount.store, mount.fork());
-        // Nothing, everything, or something between.
-        let mut sets = vec![vec![false; nodes.len()]];
-        if !nodes.is_empty() {
-            closed::sample(&nodes, 1, &mut self.random, &mut |included| {
-                sets.push(included.to_vec());
-            });
-        }
-        let included = &sets[self.random.usize(..sets.len())];
-        let state = states.fork(&nodes, included);
-        let before = watch::set_remounted(true);
-        // Whether it succeeds is for the explorer to judge.
-        let _ = self.live_on(state);
-        watch::set_remounted(before);
-    }
-}
-
-impl Spectator for Scout {
-    fn begin(&mut self, _model: Rc<RefCell<Model>>, _engine: Engine) {}
-
-    fn begun(&mut self, operations: usize) {
-        self.begun = operations;
-    }
-
-    fn refused(&mut self, _operation: &Operation, _error: &Error) {}
-
-    fn is_done(&self) -> bool {
-        false
     }
 }

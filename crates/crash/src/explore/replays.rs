@@ -2,20 +2,34 @@
 
 use super::{Cut, Explorer, Spectator, note, question_of};
 use crate::arrival::Pieces;
-use crate::classes::{self, State};
+use crate::classes::{self, Choices, State};
 use crate::closed;
 use crate::frontier::{Moment, Node, States};
+use crate::image::Fork;
 use crate::judge::{Question, Verdict};
 use backstitch_rules::watch;
 use fastrand::Rng as Random;
 
+/// What a state was asked, what is wrong with it, and its image.
+type Wrong = ((Question, Verdict), Fork);
+
 impl Explorer<'_> {
-    /// Asks about a state whose journal is replayed: what comes of that is judged, once. What is wrong.
-    fn ask_recovered(&mut self, state: &State) -> Option<(Question, Verdict)> {
-        let State {
-            image, fingerprint, ..
-        } = state;
+    /// Asks about a state whose journal is replayed: what comes of that is judged, once. What is wrong, and the state.
+    fn ask_recovered(&mut self, state: &State, choices: &mut dyn Choices) -> Option<Wrong> {
+        let fingerprint = &state.fingerprint;
         let question = self.open_question(*fingerprint)?;
+        let (image, _) = choices.state(&state.included);
+        let wrong = self.ask_recovered_of(question, state, &image)?;
+        Some((wrong, image))
+    }
+
+    fn ask_recovered_of(
+        &mut self,
+        question: Question,
+        state: &State,
+        image: &Fork,
+    ) -> Option<(Question, Verdict)> {
+        let fingerprint = &state.fingerprint;
         if question == Question::Reclaim {
             let verdict = self.judge(question, *fingerprint, image)?;
             return Some((question, verdict));
@@ -64,22 +78,29 @@ impl Explorer<'_> {
         let mut found = None;
         let mut moment = Moment { nodes, states };
         let limit = self.plan.exhaustive;
-        let is_all = classes::visit(&mut moment, &mut recoveries, limit, &mut |state| {
-            found = self.ask_recovered(&state).map(|wrong| (state, wrong));
-            found.is_none() && !self.is_done()
-        });
+        let is_all = classes::visit(
+            &mut moment,
+            &mut recoveries,
+            limit,
+            &mut |state, choices| {
+                let wrong = self.ask_recovered(&state, choices);
+                found = wrong.map(|wrong| (state.included, wrong));
+                found.is_none() && !self.is_done()
+            },
+        );
         if !is_all && found.is_none() {
             closed::sample(nodes, self.plan.samples, random, &mut |included| {
                 if found.is_none() && !self.is_done() {
                     let state = State::of(&mut moment, &mut recoveries, included.to_vec());
-                    found = self.ask_recovered(&state).map(|wrong| (state, wrong));
+                    let wrong = self.ask_recovered(&state, &mut moment);
+                    found = wrong.map(|wrong| (state.included, wrong));
                 }
             });
         }
         self.known.recoveries = recoveries;
-        if let Some((state, wrong)) = found {
-            let blocks = states.blocks(nodes, &state.included);
-            self.note(Cut::Patches(state.included), blocks, wrong, state.image);
+        if let Some((included, (wrong, image))) = found {
+            let blocks = states.blocks(nodes, &included);
+            self.note(Cut::Patches(included), blocks, wrong, image);
         }
         !is_all
     }
@@ -89,15 +110,15 @@ impl Explorer<'_> {
         let mut found = None;
         let limit = self.plan.exhaustive;
         let mut recoveries = std::mem::take(&mut self.known.recoveries);
-        let is_all = classes::visit(pieces, &mut recoveries, limit, &mut |state| {
-            if let Some(wrong) = self.ask_recovered(&state) {
-                found = Some((state, wrong));
+        let is_all = classes::visit(pieces, &mut recoveries, limit, &mut |state, choices| {
+            if let Some(wrong) = self.ask_recovered(&state, choices) {
+                found = Some((state.included, wrong));
             }
             found.is_none() && !self.is_done()
         });
         self.known.recoveries = recoveries;
-        if let Some((state, wrong)) = found {
-            self.note_part(pieces, &state.included, wrong, state.image);
+        if let Some((included, (wrong, image))) = found {
+            self.note_part(pieces, &included, wrong, image);
         }
         is_all
     }

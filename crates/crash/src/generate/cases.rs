@@ -477,6 +477,8 @@ fn cuts() -> Vec<String> {
         "creat f; write f 0 3000; sync;; append f 50; truncate f 2990; append f 2000; truncate f 100; write f 2000 100; fdatasync f",
         "creat f; write f 0 700; sync;; append f 100; append f 100; truncate f 750; append f 30; fsync f",
         "creat f; write f 0 700; sync;; write f 900 100; fsync f; truncate f 600; fdatasync f; write f 800 100; fdatasync f",
+        // Sizes that differ in one byte, then in another one.
+        "creat f; write f 0 14000; sync;; truncate f 11776; append f 3072; append f 1",
     ]));
     scripts
 }

@@ -19,6 +19,16 @@ const FLAGS: [u32; 5] = [
 /// A file that only grows.
 const LOG: &str = "log";
 
+/// A path as text, with plain names.
+fn text(path: &Path) -> String {
+    let names: Vec<_> = path
+        .names
+        .iter()
+        .map(|name| String::from_utf8_lossy(name))
+        .collect();
+    names.join("/")
+}
+
 /// What a random workload has made so far, as far as it went well.
 pub(super) struct Grown {
     directories: Vec<String>,
@@ -39,6 +49,26 @@ impl Grown {
         Grown { directories, files }
     }
 
+    /// What an operation that goes well makes of it.
+    pub(super) fn follow(&mut self, operation: &Operation) {
+        match operation {
+            Operation::Create(path, _)
+            | Operation::Symlink(_, path, _)
+            | Operation::Link(_, path) => self.make(&text(path), false),
+            Operation::Mkdir(path, _) => self.make(&text(path), true),
+            Operation::Unlink(path) | Operation::Rmdir(path) => {
+                let gone = text(path);
+                self.files.retain(|known| *known != gone);
+                self.directories.retain(|known| *known != gone);
+            }
+            Operation::Rename(from, to) => self.rename(&text(from), &text(to)),
+            _ => {}
+        }
+        if self.directories.is_empty() {
+            self.directories.push(String::new());
+        }
+    }
+
     /// Flushes a file.
     pub(super) fn flush(&self, random: &mut Random) -> Operation {
         let file = Path::plain(&self.file(random));
@@ -48,11 +78,11 @@ impl Grown {
         }
     }
 
-    fn directory(&self, random: &mut Random) -> String {
+    pub(super) fn directory(&self, random: &mut Random) -> String {
         self.directories[random.usize(..self.directories.len())].clone()
     }
 
-    fn file(&self, random: &mut Random) -> String {
+    pub(super) fn file(&self, random: &mut Random) -> String {
         match self.files.len() {
             0 => "foo".to_owned(),
             count => self.files[random.usize(..count)].clone(),
@@ -60,7 +90,7 @@ impl Grown {
     }
 
     /// Mostly a name that is free.
-    fn new_name(&self, random: &mut Random) -> String {
+    pub(super) fn new_name(&self, random: &mut Random) -> String {
         let directory = self.directory(random);
         let name = NAMES[random.usize(..NAMES.len())];
         format!("{directory}/{name}")

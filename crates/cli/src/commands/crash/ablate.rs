@@ -63,19 +63,21 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let workloads = match args.workload.is_empty() {
-        true => standard::workloads(args.seed),
-        false => super::fs::named(WHAT, &args.workload, args.seed)?,
-    };
+    let threads = args.jobs.unwrap_or(cpus);
     let mut tables: BTreeMap<String, Vec<Row>> = BTreeMap::new();
     for ordering in &args.ordering {
+        let campaign = standard::campaign(*ordering, args.seed, threads);
+        let workloads = match args.workload.is_empty() {
+            true => standard::workloads(args.seed),
+            false => super::fs::named(WHAT, &args.workload, &campaign)?,
+        };
         let ablation = Ablation {
             ordering: *ordering,
-            workloads: workloads.clone(),
+            workloads,
             patterns: args.site.clone(),
             forms: args.form.clone(),
             seed: args.seed,
-            threads: args.jobs.unwrap_or(cpus),
+            threads,
             effort: args.effort,
         };
         tables.insert(ordering.to_string(), table(&ablation, args)?);

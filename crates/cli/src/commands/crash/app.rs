@@ -133,7 +133,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             trace_place.display()
         ));
     }
-    args.output.finish(WHAT, &report)
+    args.output.finish(WHAT, &report, false)
 }
 
 /// Where the trace of a failing program goes if nobody named a place: the current directory, or the one for temporary files where

@@ -90,7 +90,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         Some(state) => replay(&recording, &options, state).map_err(failed)?,
         None => explored(&recording, &options)?,
     };
-    args.output.finish(WHAT, &report)
+    args.output.finish(WHAT, &report, false)
 }
 
 fn failed(error: ScheduleError) -> Error {

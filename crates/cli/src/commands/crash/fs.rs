@@ -1,6 +1,6 @@
 //! `backstitch crash fs`.
 
-use super::print::{Output, progress_bar, quoted};
+use super::print::{Output, progress_bar, quoted, verdict};
 use crate::error::{Error, FAILED, Result, host};
 use crate::options::AtomicUnit;
 use crate::{show, size};
@@ -36,6 +36,8 @@ const SIZES: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;
   ace:1, ace:2     ACE's sequences of one and two operations, each with fsync or sync
   seq:1, seq:2     one and two operations on a small tree, each with fsync, fdatasync, sync or nothing
   random:N         N random ones of up to fifteen operations
+  guided:N         N of up to 24 operations, drawn and mutated until they come by rules in ways that others do not: found anew for each
+                   mechanism, some 50 tried for each that is taken
   flushed:N        N of programs that fsync most of what they create and append
   scripts          sequences written for one rule of the file system each
   long:N           N sessions of more than 200 operations, something of which is flushed again and again
@@ -136,7 +138,7 @@ pub(crate) struct Args {
     /// Look only at this state of the script, named as in a failure's report
     #[arg(long, value_name = "STATE", requires = "script")]
     replay: Option<String>,
-    /// Count which rules of the file system the workloads come by
+    /// List the rules of the file system that the workloads did not come by
     #[arg(long)]
     rules: bool,
     #[command(flatten)]
@@ -144,14 +146,37 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let workloads = workloads(args)?;
-    if workloads
-        .iter()
-        .all(|workload| workload.operations.is_empty())
-    {
-        return Err(Error::usage(WHAT, "there is nothing to do: no operations"));
-    }
     args.output.check(WHAT, None)?;
+    if let Some(address) = &args.replay {
+        open_outputs(args)?;
+        let script = args.script.as_deref().unwrap_or_default();
+        return replay(args, vec![scripted("script", script)?], address);
+    }
+    let mut reports = Vec::new();
+    let mut orderings = orderings(args);
+    orderings.dedup();
+    let is_first = |ordering: &Ordering| *ordering == orderings[0];
+    for ordering in &orderings {
+        let workloads = workloads(args, *ordering)?;
+        if workloads.iter().all(|w| w.operations.is_empty()) {
+            return Err(Error::usage(WHAT, "there is nothing to do: no operations"));
+        }
+        if is_first(ordering) {
+            open_outputs(args)?;
+        }
+        let report = under(args, *ordering, workloads)?;
+        if orderings.len() > 1 && !args.output.json {
+            let line = format!("{ordering}: {}\n", verdict(&report));
+            show::print_bytes(WHAT, line.as_bytes())?;
+        }
+        reports.push(report);
+    }
+    let report = joined(reports);
+    args.output.finish(WHAT, &report, args.rules)
+}
+
+/// Refuses what cannot be written before anything is explored.
+fn open_outputs(args: &Args) -> Result<()> {
     for path in args.output.html.iter().chain(&args.output.keep) {
         let place = std::fs::OpenOptions::new()
             .append(true)
@@ -159,33 +184,29 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             .open(path);
         place.map_err(|error| Error::at_path(WHAT, path, host(&error)))?;
     }
-    if let Some(address) = &args.replay {
-        return replay(args, workloads, address);
-    }
-    let mut reports = Vec::new();
-    let mut orderings = orderings(args);
-    orderings.dedup();
+    Ok(())
+}
+
+/// Explores under one mechanism.
+fn under(args: &Args, ordering: Ordering, workloads: Vec<Workload>) -> Result<Report> {
     let (cases, others): (Vec<_>, Vec<_>) = workloads.into_iter().partition(is_case);
-    for ordering in orderings {
-        let mut failures = 0;
-        for (workloads, most_states_each) in [(&cases, STATES_OF_A_CASE), (&others, u64::MAX)] {
-            if workloads.is_empty() || failures >= args.failures as usize {
-                continue;
-            }
-            let mut campaign = campaign(args, workloads.clone())?;
-            campaign.ordering = ordering;
-            campaign.most_states_each = args.states_each.unwrap_or(most_states_each);
-            let report = explore(args, &campaign)?;
-            failures += report.failures.len();
-            reports.push(report);
+    let mut reports = Vec::new();
+    let mut failures = 0;
+    for (workloads, most_states_each) in [(&cases, STATES_OF_A_CASE), (&others, u64::MAX)] {
+        if workloads.is_empty() || failures >= args.failures as usize {
+            continue;
         }
-        let is_whole = args.workload.is_empty() && args.script.is_none();
-        if is_whole && failures == 0 && matches!(ordering, Ordering::Journal(_)) {
-            reports.push(elsewhere(args, ordering, &cases)?);
-        }
+        let mut campaign = campaign(args, ordering, workloads.clone())?;
+        campaign.most_states_each = args.states_each.unwrap_or(most_states_each);
+        let report = explore(args, &campaign)?;
+        failures += report.failures.len();
+        reports.push(report);
     }
-    let report = joined(reports);
-    args.output.finish(WHAT, &report)
+    let is_whole = args.workload.is_empty() && args.script.is_none();
+    if is_whole && failures == 0 && matches!(ordering, Ordering::Journal(_)) {
+        reports.push(elsewhere(args, ordering, &cases)?);
+    }
+    Ok(joined(reports))
 }
 
 /// The cases about journals once more, with a journal on a device of its own whose commit records do not wait.
@@ -205,21 +226,22 @@ fn elsewhere(args: &Args, ordering: Ordering, cases: &[Workload]) -> Result<Repo
             .any(|family| name.starts_with(family.as_str()))
     };
     let cases = cases.iter().filter(is_named).cloned().collect();
-    let mut campaign = campaign(&args, cases)?;
-    campaign.ordering = ordering;
+    let mut campaign = campaign(&args, ordering, cases)?;
     campaign.most_states_each = args.states_each.unwrap_or(STATES_OF_A_CASE);
     explore(&args, &campaign)
 }
 
-fn workloads(args: &Args) -> Result<Vec<Workload>> {
+fn workloads(args: &Args, ordering: Ordering) -> Result<Vec<Workload>> {
     if let Some(text) = &args.script {
         return Ok(vec![scripted("script", text)?]);
     }
-    named(WHAT, &names(args), args.seed)
+    let campaign = campaign(args, ordering, Vec::new())?;
+    named(WHAT, &names(args), &campaign)
 }
 
-/// The workloads of these names.
-pub(super) fn named(command: &str, names: &[String], seed: u64) -> Result<Vec<Workload>> {
+/// The workloads of these names, with the campaign's seed. What is found by feedback is found under its mechanism.
+pub(super) fn named(command: &str, names: &[String], campaign: &Campaign) -> Result<Vec<Workload>> {
+    let seed = campaign.seed;
     let mut all = Vec::new();
     for name in names {
         let mut some = match name.split_once(':') {
@@ -227,14 +249,17 @@ pub(super) fn named(command: &str, names: &[String], seed: u64) -> Result<Vec<Wo
             Some(("seq", length @ ("1" | "2"))) => {
                 generate::sequences(1 + usize::from(length == "2"))
             }
-            Some((kind @ ("random" | "flushed" | "long"), count)) => {
+            Some((kind @ ("random" | "flushed" | "long" | "guided"), count)) => {
                 let count: u32 = count.parse().map_err(|_| unknown(command, name))?;
-                let generate = match kind {
-                    "random" => generate::random,
-                    "long" => generate::long,
-                    _ => generate::flushed,
-                };
-                generate(count.min(MOST_RANDOM) as usize, seed)
+                let count = count.min(MOST_RANDOM) as usize;
+                match kind {
+                    "random" => generate::random(count, seed),
+                    "long" => generate::long(count, seed),
+                    "flushed" => generate::flushed(count, seed),
+                    _ => campaign.guided(count).map_err(|error| {
+                        Error::failed(command, "finding workloads", error.to_string())
+                    })?,
+                }
             }
             Some(("ace" | "seq", _)) => return Err(unknown(command, name)),
             _ if name.is_empty() => return Err(unknown(command, name)),
@@ -265,7 +290,7 @@ fn unknown(command: &str, name: &str) -> Error {
         .map(|family| family.name)
         .collect();
     let known = format!(
-        "ace:1, ace:2, seq:1, seq:2, random:N, flushed:N, long:N (N up to 100000), scripts, cases, {} or a file",
+        "ace:1, ace:2, seq:1, seq:2, random:N, guided:N, flushed:N, long:N (N up to 100000), scripts, cases, {} or a file",
         families.join(", ")
     );
     Error::usage(
@@ -287,7 +312,7 @@ fn scripted(name: &str, text: &str) -> Result<Workload> {
 fn from_file(path: &Path) -> Result<Vec<Workload>> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         Error::at_path(WHAT, path, host(&error))
-            .hint("a workload is ace:1, ace:2, seq:1, seq:2, random:N, flushed:N, long:N, scripts, cases, one of the cases or a file")
+            .hint("a workload is ace:1, ace:2, seq:1, seq:2, random:N, guided:N, flushed:N, long:N, scripts, cases, one of the cases or a file")
     })?;
     if !text.lines().any(|line| line.starts_with("## ")) {
         return Ok(vec![scripted(&path.to_string_lossy(), &text)?]);
@@ -320,8 +345,8 @@ fn names(args: &Args) -> Vec<String> {
     }
 }
 
-/// As the first of the mechanisms has it.
-fn campaign(args: &Args, workloads: Vec<Workload>) -> Result<Campaign> {
+/// What is explored under a mechanism.
+fn campaign(args: &Args, ordering: Ordering, workloads: Vec<Workload>) -> Result<Campaign> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let block_bytes = match args.block_size {
         1024 | 2048 | 4096 => args.block_size as u32,
@@ -339,7 +364,7 @@ fn campaign(args: &Args, workloads: Vec<Workload>) -> Result<Campaign> {
     }
     let schedules = Schedule::ALL;
     Ok(Campaign {
-        ordering: orderings(args)[0],
+        ordering,
         workloads,
         variants: args
             .opt
@@ -381,15 +406,12 @@ fn atomic(args: &Args) -> AtomicUnit {
 /// Shows how far the exploration is, beside what others see.
 struct Progress<'a> {
     bar: ProgressBar,
-    counts_rules: bool,
     foreign: &'a Foreign,
 }
 
 impl Observer for Progress<'_> {
     fn thread_starts(&self) {
-        if self.counts_rules {
-            backstitch_rules::watch::record(true);
-        }
+        backstitch_rules::watch::record(true);
     }
 
     fn state(&self, state: &backstitch_crash::Fork, fingerprint: u128) -> Option<String> {
@@ -410,8 +432,7 @@ fn explore(args: &Args, campaign: &Campaign) -> Result<Report> {
         |error: &dyn std::fmt::Display| Error::failed(WHAT, "exploring", error.to_string());
     let foreign = Foreign::new(args.e2fsck, args.kernel).map_err(|error| failed(&error))?;
     let progress = Progress {
-        bar: progress_bar("runs, {msg}"),
-        counts_rules: args.rules,
+        bar: progress_bar(&format!("runs under {}, {{msg}}", campaign.ordering)),
         foreign: &foreign,
     };
     let started = Instant::now();
@@ -461,6 +482,10 @@ fn commands(args: &Args, ordering: Ordering) -> (String, String) {
     if let Some(unit) = args.atomic {
         common += &format!(" --atomic {unit}");
     }
+    // Which states are used, and worked on, hangs on it.
+    if let Some(in_use) = args.in_use {
+        common += &format!(" --in-use {in_use}");
+    }
     let mut command = match &args.script {
         Some(script) => format!("{common} --script {}", quoted(script)),
         None => format!("{common} --workload {}", quoted(&names(args).join(","))),
@@ -480,9 +505,6 @@ fn commands(args: &Args, ordering: Ordering) -> (String, String) {
         if value != default {
             command += &format!(" --{option} {value}");
         }
-    }
-    if let Some(in_use) = args.in_use {
-        command += &format!(" --in-use {in_use}");
     }
     let opt: Vec<String> = args.opt.iter().map(Optimisations::to_string).collect();
     command += &format!(
@@ -514,10 +536,10 @@ fn keep(path: &Path, state: &Fork) -> Result<()> {
 
 fn replay(args: &Args, workloads: Vec<Workload>, address: &str) -> Result<ExitCode> {
     let operations: Vec<Operation> = workloads.into_iter().flat_map(|w| w.operations).collect();
-    if orderings(args).len() != 1 {
+    let [ordering] = orderings(args)[..] else {
         return Err(Error::usage(WHAT, "--replay is for one --ordering"));
-    }
-    let campaign = campaign(args, Vec::new())?;
+    };
+    let campaign = campaign(args, ordering, Vec::new())?;
     let Replayed { state, verdict } =
         campaign
             .replay(&operations, address)

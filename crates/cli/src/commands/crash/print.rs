@@ -45,14 +45,20 @@ impl Output {
     }
 
     /// Writes the report where it was asked for; the exit code says whether it has failures.
-    pub(super) fn finish(&self, command: &str, report: &Report) -> Result<ExitCode> {
+    /// `names_rules`: with the names of the rules that nothing came by.
+    pub(super) fn finish(
+        &self,
+        command: &str,
+        report: &Report,
+        names_rules: bool,
+    ) -> Result<ExitCode> {
         if let Some(path) = &self.html {
             std::fs::write(path, report.to_html())
                 .map_err(|error| Error::at_path(command, path, host(&error)))?;
         }
         match self.json {
             true => show::print_json(command, report)?,
-            false => show::print_bytes(command, summary(report).as_bytes())?,
+            false => show::print_bytes(command, summary(report, names_rules).as_bytes())?,
         }
         Ok(match report.is_good() {
             true => ExitCode::SUCCESS,
@@ -82,7 +88,7 @@ pub(super) fn stop_on_signals(command: &str, stop: &Arc<AtomicBool>) -> Result<(
 }
 
 /// What a person reads.
-fn summary(report: &Report) -> String {
+fn summary(report: &Report, names_rules: bool) -> String {
     let mut text = String::new();
     let mut line = |line: String| {
         text += &line;
@@ -104,19 +110,8 @@ fn summary(report: &Report) -> String {
         blocks(failure).into_iter().for_each(&mut line);
         line(format!("  replay   {}", failure.replay));
     }
-    let (states, distinct) = (report.states, report.distinct);
     line(report.explored.clone());
-    let verdict = match (report.failed_states(), report.failures.len() as u64) {
-        (0, _) => "no failure".to_owned(),
-        // Those that are shown were chosen among many: one of each kind.
-        (failed, shown) if failed > shown => format!("{failed} failed, {shown} of them shown"),
-        (failed, _) => format!("{failed} failed"),
-    };
-    let rate = report.states_per_second;
-    let rate = rate.map_or(String::new(), |rate| format!(", {rate:.0} a second"));
-    line(format!(
-        "{states} states, {distinct} of them different{rate}: {verdict}"
-    ));
+    line(verdict(report));
     if let Some(rules) = &report.rules {
         let count = |is: fn(&RuleCounts) -> bool| rules.values().filter(|r| is(r)).count();
         line(format!(
@@ -127,7 +122,9 @@ fn summary(report: &Report) -> String {
             count(|r| r.rolled_back > 0),
             count(|r| r.after_remount > 0),
         ));
-        let missed = rules.iter().filter(|(_, counts)| counts.reached == 0);
+        let missed = rules
+            .iter()
+            .filter(|(_, counts)| names_rules && counts.reached == 0);
         missed.for_each(|(name, _)| line(format!("  not reached: {name}")));
         let wrong = rules.iter().filter(|(_, counts)| counts.not_implied > 0);
         wrong.for_each(|(name, _)| line(format!("  NOT IMPLIED by others: {name}")));
@@ -141,6 +138,20 @@ fn summary(report: &Report) -> String {
         .iter()
         .for_each(|note| line(format!("note: {note}")));
     text
+}
+
+/// How many states there were, and how many of them failed.
+pub(super) fn verdict(report: &Report) -> String {
+    let (states, distinct) = (report.states, report.distinct);
+    let verdict = match (report.failed_states(), report.failures.len() as u64) {
+        (0, _) => "no failure".to_owned(),
+        // Those that are shown were chosen among many: one of each kind.
+        (failed, shown) if failed > shown => format!("{failed} failed, {shown} of them shown"),
+        (failed, _) => format!("{failed} failed"),
+    };
+    let rate = report.states_per_second;
+    let rate = rate.map_or(String::new(), |rate| format!(", {rate:.0} a second"));
+    format!("{states} states, {distinct} of them different{rate}: {verdict}")
 }
 
 /// What was in flight. Of what is on the disk and what is not, the larger part is only counted.

@@ -1,0 +1,148 @@
+//! Runs a workload once, with every rule, and counts which rules it comes by.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+
+use backstitch_layout::Error;
+use backstitch_ordering::rules::{count_rolled_back, forget_followed};
+use backstitch_rules::watch::{self, Counts};
+use backstitch_store::Batch;
+use fastrand::Rng as Random;
+
+use crate::closed;
+use crate::explore::{Plan, Spectator, run};
+use crate::frontier::Frontier;
+use crate::image::Fork;
+use crate::judge::panic_message;
+use crate::model::Model;
+use crate::mount::{Engine, Mount, Nobody, Watcher};
+use crate::operation::Operation;
+use crate::visitor::Visitor;
+
+/// What a run came by.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    /// The rules, and how often.
+    pub(crate) counts: Counts,
+    /// Moments at which a crash can be tried.
+    pub(crate) moments: usize,
+    /// Why the engine did not get through.
+    pub(crate) trouble: Option<Trouble>,
+}
+
+/// How an engine fails otherwise than with an answer to an operation.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    Error(Error),
+    /// What the panic said.
+    Panic(String),
+}
+
+/// Runs a workload under a plan; its first `setup` operations only prepare.
+pub(crate) fn look(image: &Fork, operations: &[Operation], setup: usize, plan: &Plan) -> Seen {
+    let mut scout = Scout {
+        engine: plan.engine(),
+        setup,
+        begun: 0,
+        moments: 0,
+        recoveries: RECOVERIES,
+        random: Random::with_seed(plan.seed),
+    };
+    let recorded = watch::records();
+    watch::record(true);
+    watch::take();
+    forget_followed();
+    let ran = catch_unwind(AssertUnwindSafe(|| {
+        run(image, operations, plan, &mut scout)
+    }));
+    let trouble = match ran {
+        Ok(ran) => ran.err().map(Trouble::Error),
+        Err(panic) => Some(Trouble::Panic(panic_message(&*panic))),
+    };
+    // A panic may have come in the life after a crash.
+    watch::set_remounted(false);
+    watch::record(recorded);
+    Seen {
+        counts: watch::take(),
+        moments: scout.moments,
+        trouble,
+    }
+}
+
+/// Runs along, and recovers from some of what a crash could leave.
+struct Scout {
+    engine: Engine,
+    setup: usize,
+    begun: usize,
+    moments: usize,
+    recoveries: usize,
+    random: Random,
+}
+
+/// The most samples of what a crash may leave that a run is recovered from.
+const RECOVERIES: usize = 4;
+
+/// How often somebody comes who uses a file system that was recovered.
+const VISITS: usize = 6;
+impl Scout {
+    /// A state is recovered, used, and unmounted.
+    fn live_on(&mut self, state: Fork) -> Result<(), Error> {
+        let mut mount = Mount::open(state, self.engine, false, &mut Nobody)?;
+        let mut visitor = Visitor::new(self.random.u64(..));
+        for _ in 0..VISITS {
+            visitor.act(&mut mount, &mut Nobody)?;
+        }
+        mount.unmount(&mut Nobody)
+    }
+}
+
+impl Watcher for Scout {
+    fn in_flight(&mut self, mount: &Mount, _batch: &Batch) {
+        if self.begun > self.setup {
+            self.moments += 1;
+            count_rolled_back(mount.store.graph());
+        }
+    }
+
+    fn at_rest(&mut self, mount: &Mount) {
+        if self.begun <= self.setup {
+            // What only prepares is not looked at.
+            watch::take();
+            return;
+        }
+        self.moments += 1;
+        if self.recoveries == 0 || self.random.usize(..3) != 0 {
+            return;
+        }
+        self.recoveries -= 1;
+        let Frontier { nodes, mut states } = Frontier::new(&mount.store, mount.fork());
+        // Nothing, everything, or something between.
+        let mut sets = vec![vec![false; nodes.len()]];
+        if !nodes.is_empty() {
+            closed::sample(&nodes, 1, &mut self.random, &mut |included| {
+                sets.push(included.to_vec());
+            });
+        }
+        let included = &sets[self.random.usize(..sets.len())];
+        let state = states.fork(&nodes, included);
+        let before = watch::set_remounted(true);
+        // Whether it succeeds is for the explorer to judge.
+        let _ = self.live_on(state);
+        watch::set_remounted(before);
+    }
+}
+
+impl Spectator for Scout {
+    fn begin(&mut self, _model: Rc<RefCell<Model>>, _engine: Engine) {}
+
+    fn begun(&mut self, operations: usize) {
+        self.begun = operations;
+    }
+
+    fn refused(&mut self, _operation: &Operation, _error: &Error) {}
+
+    fn is_done(&self) -> bool {
+        false
+    }
+}

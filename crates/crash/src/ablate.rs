@@ -165,6 +165,12 @@ const OWN: Round = Round {
 };
 const OWN_SEEDS: u64 = 3;
 
+/// And at last each of its states is reclaimed to the end, and used meanwhile.
+const OWN_TO_THE_END: Round = Round {
+    whole_every: 1,
+    ..OWN
+};
+
 /// Of the states that are recovered for a rule of the recovery, one in so many is reclaimed to the end.
 const WHOLE_EVERY_OF_RECOVERY: u64 = 4;
 
@@ -175,8 +181,17 @@ impl Ablation {
     /// # Errors
     /// Where the image cannot be made, or the engine does not get through a workload with every rule.
     pub fn run(&self, each: &(dyn Fn(&Row) + Sync)) -> Result<Vec<Row>, CampaignError> {
-        let worlds = World::all(self)?;
-        let scouted = scout::scout(self, &worlds)?;
+        let mut whole = self.clone();
+        let worlds = World::all(&mut whole)?;
+        whole.run_in(&worlds, each)
+    }
+
+    fn run_in(
+        &self,
+        worlds: &[World],
+        each: &(dyn Fn(&Row) + Sync),
+    ) -> Result<Vec<Row>, CampaignError> {
+        let scouted = scout::scout(self, worlds)?;
         let cuts: Vec<Cut> = rules::sites()
             .flat_map(|site| cuts(site, &scouted))
             .collect();
@@ -190,7 +205,7 @@ impl Ablation {
                         let Some(cut) = picked.get(number) else {
                             return;
                         };
-                        let row = self.row(cut, &worlds, &scouted);
+                        let row = self.row(cut, worlds, &scouted);
                         each(&row);
                         if let Ok(mut rows) = rows.lock() {
                             rows.push((number, row));
@@ -272,6 +287,11 @@ impl Ablation {
                 return found;
             }
         }
+        if cut.site.layer == "ext"
+            && let Some(found) = search.look(&own, &OWN_TO_THE_END, self.seed)
+        {
+            return found;
+        }
         // A test is about the whole rule.
         if let (Some(test), Form::Whole) = (test_of(cut.site.id), cut.form) {
             return Fate::Tested { test };
@@ -288,8 +308,7 @@ impl Ablation {
 
     /// Whether a run is of a script that was written for the rule, or for those of its layer.
     fn is_own(&self, cut: &Cut, run: &Run) -> bool {
-        let name = &self.workloads[run.workload].name;
-        let Some(script) = name.strip_prefix("scripts/") else {
+        let Some(script) = World::script_of(&self.workloads[run.workload]) else {
             return false;
         };
         let is_soft = !matches!(self.ordering, MechanismKind::Journal(_));
@@ -322,7 +341,10 @@ impl Search<'_> {
             let workload = &self.ablation.workloads[run.workload];
             let mut plan = world.plan(run.variant, seed, round);
             if self.is_of_recovery {
-                plan.whole_every = WHOLE_EVERY_OF_RECOVERY;
+                plan.whole_every = round.whole_every.min(WHOLE_EVERY_OF_RECOVERY);
+            }
+            if plan.whole_every == 1 {
+                plan.in_use_every = 1;
             }
             let mut known = Known::default();
             let mut nobody = |_: &crate::Fork, _: u128| None;

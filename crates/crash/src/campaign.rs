@@ -19,7 +19,7 @@ use crate::ace::Workload;
 use crate::explore::{Found, Known, Outcome, Plan, Schedule, explore};
 use crate::image::Fork;
 use crate::machine::Machine;
-use crate::mount::Nobody;
+use crate::mount::{Engine, Nobody};
 use crate::operation::Operation;
 use crate::replay::minimise;
 
@@ -276,20 +276,7 @@ impl Campaign {
     /// # Errors
     /// As [`run`](Self::run).
     pub fn after(&self, workload: &Workload) -> Result<Fork, CampaignError> {
-        let engine = self.plan(0).engine();
-        let done = Machine::new(self.start()?, engine, &mut Nobody).and_then(|mut machine| {
-            for operation in &workload.operations {
-                if machine.apply(operation, &mut Nobody).is_ok() {
-                    machine.answer(operation, &mut Nobody)?;
-                }
-            }
-            machine.mount.unmount(&mut Nobody)?;
-            Ok(machine.mount.fork())
-        });
-        done.map_err(|error| CampaignError::Engine {
-            workload: workload.name.clone(),
-            error,
-        })
+        after(self.start()?, self.plan(0).engine(), workload)
     }
 
     pub(crate) fn plan(&self, variant: usize) -> Plan {
@@ -489,4 +476,25 @@ impl Campaign {
             });
         }
     }
+}
+
+/// The image that a workload leaves, unmounted.
+pub(crate) fn after(
+    image: Fork,
+    engine: Engine,
+    workload: &Workload,
+) -> Result<Fork, CampaignError> {
+    let done = Machine::new(image, engine, &mut Nobody).and_then(|mut machine| {
+        for operation in &workload.operations {
+            if machine.apply(operation, &mut Nobody).is_ok() {
+                machine.answer(operation, &mut Nobody)?;
+            }
+        }
+        machine.mount.unmount(&mut Nobody)?;
+        Ok(machine.mount.fork())
+    });
+    done.map_err(|error| CampaignError::Engine {
+        workload: workload.name.clone(),
+        error,
+    })
 }

@@ -36,6 +36,14 @@ impl Contents {
         self.pieces.iter().map(|(number, _)| *number)
     }
 
+    /// Behind the last byte that is not zero.
+    pub(crate) fn written_end(&self) -> u64 {
+        self.pieces.last().map_or(0, |(number, piece)| {
+            let zeros = piece.iter().rev().take_while(|byte| **byte == 0);
+            (number + 1) * PIECE - zeros.count() as u64
+        })
+    }
+
     /// Where a piece is, or where it would have to be.
     fn place(&self, number: u64) -> Result<usize, usize> {
         self.pieces

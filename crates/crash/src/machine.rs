@@ -139,6 +139,25 @@ impl Machine {
         Ok(model.identify(inode, attributes.generation))
     }
 
+    /// The names in a directory, and what they stand for.
+    fn names_in(
+        &mut self,
+        directory: InodeNumber,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Vec<(Vec<u8>, InodeNumber)>> {
+        self.mount.run(Scope::Administration, watcher, |fs, v, _| {
+            let mut names = Vec::new();
+            let mut emit = |entry: &DirectoryEntry<'_>| {
+                if entry.name != b"." && entry.name != b".." {
+                    names.push((entry.name.to_vec(), entry.inode));
+                }
+                true
+            };
+            fs.read_directory(v, directory, 0, &mut emit)?;
+            Ok(names)
+        })
+    }
+
     /// What a directory of the image holds from the start.
     fn learn_directory(
         &mut self,
@@ -147,17 +166,7 @@ impl Machine {
         watcher: &mut dyn Watcher,
     ) -> Result<()> {
         let inode = self.model.borrow().inode(id);
-        let names = self.mount.run(Scope::Administration, watcher, |fs, v, _| {
-            let mut names = Vec::new();
-            let mut emit = |entry: &DirectoryEntry<'_>| {
-                if entry.name != b"." && entry.name != b".." {
-                    names.push((entry.name.to_vec(), entry.inode));
-                }
-                true
-            };
-            fs.read_directory(v, inode, 0, &mut emit)?;
-            Ok(names)
-        })?;
+        let names = self.names_in(inode, watcher)?;
         for (name, inode) in names {
             if nesting.is_some_and(|nesting| nesting.holds(&name)) {
                 self.model.borrow_mut().foreign.insert(inode);
@@ -174,6 +183,20 @@ impl Machine {
             }
             if self.model.borrow().object(child).kind == FileType::Directory {
                 self.learn_directory(child, None, watcher)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes names away that are not there any more: what a directory had beside its right name.
+    fn forget_missing_names(&mut self) -> Result<()> {
+        let directories = self.model.borrow().directories();
+        for (id, inode, known) in directories {
+            let names = self.names_in(inode, &mut Nobody)?;
+            for name in known {
+                if !names.iter().any(|(there, _)| *there == name) {
+                    self.model.borrow_mut().remove(id, &name);
+                }
             }
         }
         Ok(())
@@ -619,6 +642,14 @@ impl Machine {
             to_name,
             mode,
         };
+        let moved = [Some(id), self.model.borrow().child(to_directory, to_name)];
+        let mut are_new = [false; 2];
+        for (is_new, id) in are_new.iter_mut().zip(moved) {
+            *is_new = match id {
+                Some(id) => self.is_new_file(id),
+                None => false,
+            };
+        }
         self.mount.run(Scope::Names, watcher, |fs, v, now| {
             fs.rename(v, &rename, now)
         })?;
@@ -629,13 +660,43 @@ impl Machine {
             let (from, to) = ((from_directory, from_name), (to_directory, to_name));
             if mode == RenameMode::Exchange {
                 model.exchange(from, to);
+                if are_new[1] {
+                    model.note_moved_new(from.0, from.1);
+                }
             } else {
                 model.enter(to.0, to.1, id);
                 model.remove(from.0, from.1);
                 model.note_arrival(to.0, from);
             }
+            if are_new[0] {
+                model.note_moved_new(to.0, to.1);
+            }
         }
         Ok(())
+    }
+
+    /// Whether nothing of a regular file is on the disk, which then has no inode for it.
+    fn is_new_file(&mut self, id: ObjectId) -> bool {
+        let (kind, inode) = {
+            let model = self.model.borrow();
+            (model.object(id).kind, model.inode(id))
+        };
+        let fork = self.mount.fork();
+        let is_ordered = matches!(
+            self.engine.ordering,
+            MechanismKind::Soft | MechanismKind::Sync
+        );
+        if kind != FileType::Regular || !is_ordered || fork.nesting.is_some() {
+            return false;
+        }
+        let Ok(here) = self.attributes(inode) else {
+            return false;
+        };
+        let Ok(mut disk) = Mount::open(fork, self.engine, true, &mut Nobody) else {
+            return false;
+        };
+        let there = disk.look(|fs, v, _| fs.attributes(v, inode));
+        !there.is_ok_and(|there| there.generation == here.generation)
     }
 
     fn set_xattr(

@@ -96,6 +96,8 @@ pub(crate) struct Object {
     arrivals: Vec<(ObjectId, Vec<u8>, usize)>,
     /// Its names now.
     pub(crate) names: BTreeSet<(ObjectId, Vec<u8>)>,
+    /// Of a regular file: names that it was moved to while it was not on the disk at all, and up to where it had been written then.
+    pub(crate) moved_new: BTreeMap<(ObjectId, Vec<u8>), u64>,
     /// It had a name on stable storage once, and was never without a name since: it must have one after every crash.
     pub(crate) must_exist: bool,
 }
@@ -202,6 +204,7 @@ impl Model {
             entries: BTreeMap::new(),
             arrivals: Vec::new(),
             names: BTreeSet::new(),
+            moved_new: BTreeMap::new(),
             must_exist: false,
         });
         if let Some(label) = label {
@@ -240,6 +243,21 @@ impl Model {
             directories.into_iter().map(|(_, path)| own(path)).collect(),
             others.into_iter().map(own).collect(),
         )
+    }
+
+    /// All directories, with the names in them.
+    pub(crate) fn directories(&self) -> Vec<(ObjectId, InodeNumber, Vec<Vec<u8>>)> {
+        let all = self.objects.iter().enumerate();
+        let directories = all.filter(|(_, object)| object.kind == FileType::Directory);
+        let named = directories.map(|(id, object)| {
+            let there = object.entries.iter().filter(|(_, e)| e.current().is_some());
+            (
+                id,
+                object.inode,
+                there.map(|(name, _)| name.clone()).collect(),
+            )
+        });
+        named.collect()
     }
 
     pub(crate) fn object(&self, id: ObjectId) -> &Object {
@@ -312,6 +330,16 @@ impl Model {
         }
     }
 
+    /// A file that is not on the disk at all was moved to a name: what was written into it comes along.
+    pub(crate) fn note_moved_new(&mut self, directory: ObjectId, name: &[u8]) {
+        let Some(id) = self.child(directory, name) else {
+            return;
+        };
+        let object = &mut self.objects[id];
+        let written = object.contents.current().written_end();
+        object.moved_new.insert((directory, name.to_vec()), written);
+    }
+
     /// What had the name `from` was moved into a directory.
     pub(crate) fn note_arrival(&mut self, directory: ObjectId, from: (ObjectId, &[u8])) {
         if let Some(entry) = self.objects[from.0].entries.get(from.1) {
@@ -332,6 +360,7 @@ impl Model {
     fn lose(&mut self, id: ObjectId, directory: ObjectId, name: &[u8]) {
         let object = &mut self.objects[id];
         object.names.remove(&(directory, name.to_vec()));
+        object.moved_new.remove(&(directory, name.to_vec()));
         object.must_exist &= !object.names.is_empty();
     }
 
@@ -339,6 +368,10 @@ impl Model {
         let object = &mut self.objects[id];
         object.was_cut |= contents.len() < object.contents.current().len();
         object.ends_in_zeros = false;
+        // It may have been cut since.
+        for written in object.moved_new.values_mut() {
+            *written = contents.len().min(*written);
+        }
         object.contents.push(contents, &self.under);
     }
 
@@ -396,6 +429,7 @@ impl Model {
         }
         object.entries.values_mut().for_each(History::settle);
         let children: Vec<ObjectId> = self.children(id);
+        self.promise_departures(id);
         // With the new names of what was moved here, the old ones are gone.
         for (directory, name, lost) in std::mem::take(&mut self.objects[id].arrivals) {
             if let Some(entry) = self.objects[directory].entries.get_mut(&name) {
@@ -405,6 +439,17 @@ impl Model {
         self.promise_reach(id);
         for child in children {
             self.objects[child].must_exist = !self.objects[child].names.is_empty();
+        }
+    }
+
+    /// The names that the object had and lost are gone: its link count, without them, is on stable storage.
+    fn promise_departures(&mut self, id: ObjectId) {
+        let entries = self.objects.iter_mut().flat_map(|o| o.entries.values_mut());
+        for entry in entries {
+            let had = entry.values.iter().rposition(|value| *value == Some(id));
+            if let Some(had) = had.filter(|had| had + 1 < entry.values.len()) {
+                entry.stable = entry.stable.max(had + 1);
+            }
         }
     }
 

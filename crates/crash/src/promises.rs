@@ -106,7 +106,7 @@ impl Check<'_> {
         };
         self.saw(&[names.len() as u64]);
         for shown in &names {
-            self.entry(directory, shown, path);
+            self.entry(id, shown, path);
         }
         for (name, entry) in &directory.entries {
             let there = names.iter().any(|shown| shown.name == *name);
@@ -134,7 +134,8 @@ impl Check<'_> {
         })
     }
 
-    fn entry(&mut self, directory: &Object, shown: &Shown, path: &str) {
+    fn entry(&mut self, holder: ObjectId, shown: &Shown, path: &str) {
+        let directory = &self.model.objects[holder];
         let path = format!("{path}/{}", String::from_utf8_lossy(&shown.name));
         let inode = shown.inode;
         if self.model.foreign.contains(&inode) {
@@ -169,6 +170,13 @@ impl Check<'_> {
             let allowed = object.flags.allowed();
             self.note(format!(
                 "{path}: has flags {flags:#x}, promised were {allowed:x?}"
+            ));
+        }
+        let written = object.moved_new.get(&(holder, shown.name.clone()));
+        if let Some(written) = written.filter(|written| attributes.size_bytes < **written) {
+            let size = attributes.size_bytes;
+            self.note(format!(
+                "{path}: has {size} bytes, and {written} were written before it got this name"
             ));
         }
         self.owner(object, &attributes, &path);

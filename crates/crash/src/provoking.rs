@@ -60,6 +60,41 @@ macro_rules! more_b {
     };
 }
 
+/// A name that fills, with another one and what `crossing` puts before them, a directory up to four bytes before its second sector.
+macro_rules! padding {
+    () => {
+        "pppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppp\
+         pppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppp\
+         ppppppppppppppp"
+    };
+}
+
+/// The name whose number ends the first sector.
+macro_rules! crosses {
+    () => {
+        "rrrrrrrrrrrrrrrrrrrrrrrrrrrrrr"
+    };
+}
+
+/// Names of foreign make: they cross two sectors of their block, one of them with its number in the first and its type in the second.
+macro_rules! crossing {
+    () => {
+        concat!(
+            "mkdir A; creat A/f; mkdir A/e; symlink f A/s; creat A/",
+            padding!(),
+            "1; creat A/",
+            padding!(),
+            "2; creat A/",
+            crosses!(),
+            "; mkdir B; creat B/f; creat B/",
+            long!(),
+            "1; creat B/",
+            long!(),
+            "2"
+        )
+    };
+}
+
 /// The scripts, by rule.
 macro_rules! scripts {
     ($($rule:ident => $script:expr;)*) => {
@@ -113,7 +148,10 @@ impl Provoking {
     pub fn needs_reclaim(&self) -> bool {
         let leaves_no_hint = matches!(
             self.rule,
-            Rule::ReplacingAfterMark | Rule::MarkUntilOldNameGone | Rule::MovingAfterEarlierNames
+            Rule::ReplacingAfterMark
+                | Rule::MarkUntilOldNameGone
+                | Rule::MovingAfterEarlierNames
+                | Rule::MovingAgainAfterMark
         );
         leaves_no_hint || self.is_in_recovery()
     }
@@ -136,7 +174,10 @@ impl Provoking {
             Rule::TailCutAfterHead
                 | Rule::NameAfterTailCut
                 | Rule::TailHeadAfterPending
+                | Rule::TypeUnknownBeforeNumber
+                | Rule::TypeAfterNumber
                 | Rule::MoveWithinUnit
+                | Rule::ExchangeWithinUnit
                 | Rule::AttributesChangedWhole
                 | Rule::AttributesSharedWhole
         )
@@ -201,11 +242,15 @@ scripts! {
             "mkdir A; creat A/", long!(), "1; creat A/", long!(), "2; creat A/", long!(),
             "3; creat A/", long!(), "4; index A; creat A/f",
         );
+    NewDirectoryBlockIsNoted => concat!(full_b!(), "; mkdir A; creat A/g; sync; creat B/", long!(), "4; link A/g B/", long!(), "5; unlink A/g");
+    MovedDirectoryReachIsNoted => "mkdir A; mkdir B; sync; mkdir A/d; creat A/d/f; rename A/d B/d; fsync B/d/f";
 
     // Names that can be reached.
     ReachIncludesPointer => concat!(full_b!(), "; mkdir A; creat A/f; sync; link A/f B/", long!(), "4; unlink A/f");
     ReachIncludesParents => "mkdir A; creat A/f; sync; mkdir D; mkdir D/e; link A/f D/e/g; unlink A/f";
     ClearingAfterOtherReach => "mkdir A; mkdir B; creat A/f; sync; link A/f B/g; unlink A/f";
+    NameIsPendingUntilPointer => concat!(full_b!(), "; mkdir A; creat A/g; sync; link A/g B/", long!(), "4; link A/g h; unlink A/g; unlink h");
+    NameIsPendingUntilReach => "mkdir A; creat A/f; sync; mkdir D; link A/f D/g; link A/f h; unlink A/f; unlink h";
 
     // Removed names.
     CountAfterClearings => "mkdir A; mkdir B; creat A/f; link A/f B/g; sync; unlink A/f";
@@ -217,7 +262,9 @@ scripts! {
     RemovalIsDeparture => "mkdir A; mkdir D; creat D/f; sync; link D/f A/g; unlink D/f; rmdir D";
     ReplacementIsDeparture => "mkdir A; mkdir D; creat D/t; creat D/f; sync; link D/t A/u; rename D/f D/t; unlink D/t; \
          rmdir D";
+    MoveIsDeparture => "mkdir A; mkdir D; creat D/f; sync; rename D/f A/f; rmdir D";
     ClearingAfterEarlierNames => "mkdir A; mkdir B; mkdir A/d; sync; rename A/d B/d; rmdir B/d";
+    RemovalIsNoted => "mkdir A; creat A/x; creat A/y; creat A/f; unlink A/x; sync; unlink A/f; creat A/f";
 
     // Moved names.
     NewNameAfterCount => "mkdir A; mkdir B; creat A/f; sync; rename A/f B/g";
@@ -232,6 +279,8 @@ scripts! {
     ReplacingAfterEarlierNames => "mkdir A; mkdir B; mkdir A/t; mkdir B/d; sync; rename A/t B/t; rename B/d B/t";
     MoveWithinBlockIsClearing => "mkdir A; creat A/f; sync; rename A/f A/g; unlink A/g";
     OldNameFollowsNew => "mkdir A; mkdir B; creat A/f; sync; rename A/f B/g";
+    MoveIsClearing => "mkdir A; mkdir B; mkdir A/d; sync; rename A/d B/d; rmdir B/d";
+    MoveIsRemoval => "mkdir A; mkdir B; creat A/x; creat A/y; creat A/f; unlink A/x; sync; rename A/f B/g; creat A/f";
 
     // Moved directories.
     DotDotAfterName => "mkdir A; mkdir B; mkdir A/d; sync; rename A/d B/d";
@@ -250,6 +299,8 @@ scripts! {
             "4; sync; rename B/C B/", long!(), "4");
     MarkUntilOldNameGone => "mkdir A; mkdir B; mkdir B/foo; mkdir B/foo/D; sync; rename A B/foo/D";
     MovingAfterEarlierNames => "mkdir A; mkdir B; mkdir B/C; mkdir B/D; sync; rename A B/C; rename B/C B/D";
+    MovingAgainAfterMark => "mkdir A; mkdir B; mkdir B/D; mkdir B/1; mkdir B/2; mkdir B/3; mkdir B/4; mkdir B/5; mkdir B/6; mkdir B/7; \
+         mkdir B/8; sync; rename A B/D; mkdir A; fsync A; rename B/D A";
     RemovalOfReplacementIsNoted => concat!(full_b!(), "; creat B/", long!(), "4; creat B/", long!(), "5; sync; unlink B/", long!(), "1; sync; rename B/", long!(),
             "5 B/", long!(), "4; unlink B/", long!(), "4; creat B/", long!(), "4");
 
@@ -285,8 +336,13 @@ scripts! {
     // Order between the sectors of a block, where these are what is written wholly or not at all.
     TailCutAfterHead => concat!("creat ", long!(), "1; creat ", long!(), "2");
     NameAfterTailCut => concat!("creat ", long!(), "1; creat ", long!(), "2; fsync ", long!(), "2");
-    TailHeadAfterPending => concat!("mkdir A; creat A/f; creat A/", long!(), "1; creat A/", long!(), "2; blocks; unlink A/", long!(), "2; creat A/", long!(), "3");
+    TailHeadAfterPending => concat!(crossing!(), "; blocks; unlink B/", long!(), "2; creat B/", long!(), "3");
+    RenameAfterContents => "creat a; write a 0 3000; sync; creat b; append b 100; fsync b; creat c; append c 700; rename c a";
+    TypeUnknownBeforeNumber => concat!(crossing!(), "; blocks; rename A/s A/", crosses!());
+    TypeAfterNumber => concat!(crossing!(), "; blocks; rename A/s A/", crosses!());
     MoveWithinUnit => concat!("mkdir A; creat A/", long!(), "1; creat A/", long!(), "2; creat A/f; sync; rename A/", long!(), "1 A/f");
+    ExchangeWithinUnit => concat!("mkdir A; creat A/", long!(), "1; creat A/", long!(), "2; creat A/", long!(), "3; sync; exchange A/", long!(),
+            "1 A/", long!(), "3");
     AttributesChangedWhole => "mkdir A; creat A/f; setxattr A/f user.a one; sync; setxattr A/f user.a two";
     AttributesSharedWhole => "mkdir A; creat A/f; creat A/g; sync; setxattr A/f user.a one; setxattr A/g user.a one";
 
@@ -299,6 +355,7 @@ scripts! {
     FsyncWaitsForReach => "mkdir A; creat A/f; fsync A/f";
     FsyncWaitsForZeroedTail => "mkdir A; creat A/f; write A/f 0 3000; sync; truncate A/f 100; fsync A/f";
     FsyncWaits => "mkdir A; creat A/f; write A/f 0 3000; fsync A/f";
+    FsyncOfDirectoryWaitsForOldName => "mkdir A; mkdir B; creat A/f; sync; rename A/f B/f; fsync A";
 
     // Mounting and reclaiming.
     ChangesAfterMark => "mkdir A; creat A/f";

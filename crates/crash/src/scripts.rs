@@ -135,6 +135,11 @@ const SCRIPTS: &[(&str, &str)] = &[
         "directory-emptied",
         "mkdir A; mkdir D; creat D/f; creat D/t; sync; rename D/f A/f; link D/t A/t; unlink D/t; rmdir D; work; mkdir D",
     ),
+    // What the recovery takes away of two names is gone once somebody has synced the directory that had it.
+    (
+        "second-name-is-taken-away",
+        "mkdir A; mkdir A/d; mkdir B; sync; rename A/d B/d; crash 1; fsync A; creat A/x; crash 2; fsync B/d; fsync A",
+    ),
     (
         "new-file-replaces",
         "creat a; write a 0 3000; sync; creat b; append b 100; fsync b; creat c; append c 700; rename c a; creat d; append d 900; \
@@ -295,6 +300,21 @@ pub fn workloads() -> Vec<Workload> {
         .collect()
 }
 
+/// What makes an image with names that cross the sectors of their blocks, and those that were written for one rule each and begin
+/// with it.
+pub(crate) fn on_crossing_names() -> Option<(Workload, Vec<Workload>)> {
+    let parted = provoking::ALL.iter().filter_map(|p| {
+        let (before, after) = p.script.split_once("blocks; ")?;
+        Some((before, workload(&p.name(), after)?))
+    });
+    let (mut before, mut workloads) = (None, Vec::new());
+    for (made, workload) in parted {
+        before = Some(made);
+        workloads.push(workload);
+    }
+    Some((workload("crossing-names", before?)?, workloads))
+}
+
 fn workload(name: &str, script: &str) -> Option<Workload> {
     let operations = parse_script(script).ok()?;
     let synced = operations.iter().position(|o| *o == Operation::Sync);
@@ -308,6 +328,18 @@ fn workload(name: &str, script: &str) -> Option<Workload> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_names_that_cross_sectors_are_in_one_image() {
+        let (_, workloads) = on_crossing_names().unwrap();
+        assert!(workloads.len() >= 3, "{}", workloads.len());
+        let parted = provoking::ALL
+            .iter()
+            .map(|p| p.script.split_once("blocks; "));
+        let mut made: Vec<&str> = parted.flatten().map(|(made, _)| made).collect();
+        made.dedup();
+        assert_eq!(made.len(), 1);
+    }
 
     #[test]
     fn scripts_can_be_parsed() {

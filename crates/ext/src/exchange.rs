@@ -171,9 +171,7 @@ impl Ext {
             if let Some(dotdot) = goes.dotdot {
                 let parent = comes.directory.to_le_bytes();
                 let at = dotdot.offset + OFFSET_INODE;
-                let id = v.write(dotdot.block, BlockClass::Directory, at, &parent, &[]);
-                self.note_change(v, goes.found.inode, note_by(Rule::FsyncWaitsForDotDot, id));
-                self.track_dotdot(goes.found.inode, comes.directory);
+                v.write(dotdot.block, BlockClass::Directory, at, &parent, &[]);
             }
             let links = (goes.parent.links)
                 .saturating_add(comes.inode.is_directory().into())

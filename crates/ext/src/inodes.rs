@@ -310,7 +310,6 @@ impl Ext {
             false => v.write(block, BlockClass::Metadata, at, &bytes, after),
         };
         v.hide(before);
-        self.note_change(v, number, note_by(Rule::FsyncWaitsForNewInode, id));
         id
     }
 

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use crate::index::DirectoryIndex;
 use crate::layout::Ext;
 use crate::recent::Recent;
-use crate::rules::{Rule, holds, note_by, wait_for, wait_for_all};
+use crate::rules::{Rule, holds, note_by, wait_for};
 
 /// A name whose way to the disk is not over.
 #[derive(Clone, Copy, Debug)]
@@ -60,8 +60,8 @@ pub(crate) struct InodeState {
     pub(crate) goal: u64,
     /// Blocks were added to it before.
     pub(crate) has_grown: bool,
-    /// The last patch that leads to contents of it, where one that is not on the disk yet stands apart from what made it: it comes
-    /// after the earlier ones.
+    /// The last patch that leads to contents of it, where one that is not on the disk yet is another one than that which made it: it
+    /// comes after the earlier ones.
     pub(crate) apart: Option<PatchId>,
     /// Blocks were added behind an indirect block that was there before, and nobody has flushed it since.
     pub(crate) is_appended: bool,
@@ -177,12 +177,6 @@ impl Ext {
         }
         if !data_only && holds(Rule::FsyncWaitsForTimes) {
             targets.extend(state.time_changes.iter());
-        }
-        if let Some(reach) = state.reach {
-            targets.push(note_by(Rule::FsyncWaitsForOwnReach, reach));
-            // A moved directory with both names might come back under the old one.
-            let clearings = wait_for_all(Rule::FsyncWaitsForClearings, &state.clearings);
-            targets.extend_from_slice(clearings);
         }
         for name in &state.names {
             targets.push(note_by(Rule::FsyncWaitsForName, name.name));

@@ -160,7 +160,7 @@ impl Ext {
             let freed = self.free_inode(v, number, now);
             if target.is_directory() {
                 let too_early = !holds(Rule::NamesGoWithInode);
-                self.names_go_with(v, number, target, if too_early { cleared } else { freed });
+                names_go_with(v, target, if too_early { cleared } else { freed });
                 // With the inode goes its `..`.
                 let after = wait_for(Rule::ParentLinkAfterFreeing, freed);
                 self.drop_parent_link(v, directory, &[after]);
@@ -193,26 +193,6 @@ impl Ext {
         state.clearings.retain(|c| v.is_live(*c));
         if !never_on_disk {
             state.clearings.push(cleared);
-        }
-    }
-
-    /// The names that were removed from a directory are gone with the directory itself: its blocks need not be written again for
-    /// them. What waits for that, their inodes above all, waits for the directory's inode instead.
-    fn names_go_with(
-        &mut self,
-        v: &mut Volume<'_>,
-        number: u32,
-        directory: &Inode,
-        freed: PatchId,
-    ) {
-        if self.state(number).never_alive && holds(Rule::SupersededOnlyIfOnDisk) {
-            // Its blocks are free at once.
-            return;
-        }
-        for block in &directory.block[..DIRECT_POINTERS] {
-            if *block != 0 {
-                v.supersede(u64::from(*block), freed);
-            }
         }
     }
 
@@ -266,5 +246,15 @@ impl Ext {
             self.deferred.note_dead(number);
         }
         freed
+    }
+}
+
+/// The names that were removed from a directory are gone with the directory itself: its blocks need not be written again for them.
+/// What waits for that, their inodes above all, waits for the directory's inode instead.
+fn names_go_with(v: &mut Volume<'_>, directory: &Inode, freed: PatchId) {
+    for block in &directory.block[..DIRECT_POINTERS] {
+        if *block != 0 {
+            v.supersede(u64::from(*block), freed);
+        }
     }
 }

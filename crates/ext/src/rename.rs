@@ -333,8 +333,6 @@ impl Ext {
                 &m.to.to_le_bytes(),
                 &after,
             );
-            self.note_change(v, number, note_by(Rule::FsyncWaitsForDotDot, id));
-            self.track_dotdot(number, m.to);
             before_clearing.push(wait_for(Rule::OldNameAfterDotDot, id));
             parent_after.push(id);
         }
@@ -348,6 +346,7 @@ impl Ext {
         self.index_removed(m.from, m.from_name, &m.old);
         let noted = note_by(Rule::FsyncOfDirectoryWaitsForOldName, cleared);
         self.note_change(v, m.from, noted);
+        // The new name, and a directory's `..`, are there before the old one is gone.
         let noted = note_by(Rule::FsyncOfTargetWaitsForOldName, cleared);
         self.note_change(v, m.to, noted);
         if holds(Rule::MoveIsClearing) {
@@ -412,8 +411,6 @@ impl Ext {
         };
         let name = self.write_header(v, found, m.old.inode, kind, after);
         self.track_name_added(m.to, found.logical, m.old.inode, m.is_directory);
-        let noted = note_by(Rule::FsyncOfDirectoryWaitsForNewName, name);
-        self.note_change(v, m.to, noted);
         self.touch_modified(v, m.to, now);
         let pointer = self.pointer_of(v, m.to, found.block);
         Ok(PendingName {

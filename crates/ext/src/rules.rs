@@ -10,8 +10,12 @@
 //! * new indirect blocks after the bits of what they point to: what leads to the topmost of them waits for all of these bits;
 //! * what `fsync` waits for beside an inode's change: what that change comes after, an indirect block's entries that go with a hole,
 //!   or zeros behind the end that a file had before it grew;
-//! * what must be synced of a directory beside its changes: its reach, for so are its names; the removals of its earlier names,
-//!   for its link count waits for them;
+//! * what must be synced beside the changes of an inode and its names: a new inode, for its name waits for it; a directory's own
+//!   reach, for so are its names; the removals of names that it had, for the link count that is put back waits for them; `..` and a
+//!   name that takes another one's place, for the removal of the old name, which is noted, waits for them;
+//! * where the reclaim takes away one of a directory's two names: that the other one can be reached, for nothing moves a directory
+//!   before that is settled; that the directory which held the name is not removed before, for it counts more links than its own two
+//!   and so waits for the end of the reclaim; that it is told of a `..`, for it looks before it corrects one;
 //! * a new bit after its earlier clearing, a reference to an attribute block after its contents, an inode's newer fields after its
 //!   older ones: they overlap, and the graph keeps the order of what overlaps (errors in that can be planted there);
 //! * the index flag of a directory that gets an index: without it the directory is an ordinary one, with a long `..`;
@@ -187,9 +191,6 @@ backstitch_rules::registry! {
         ClearingCountsUnlessMerged,
         /// An inode that is on the disk is freed as if it had never been there.
         NeverAliveOnlyIfMerged,
-        /// The removals in a directory that never was on the disk wait for its inode, whose blocks
-        /// are free at once.
-        SupersededOnlyIfOnDisk,
         /// A directory has the same name twice: once for the inode that was removed.
         RemovalIsNoted,
     }
@@ -403,16 +404,10 @@ backstitch_rules::registry! {
         FsyncWaits,
         /// A file was synced, but changes of its inode are not there.
         FsyncWaitsForInode,
-        /// A new file was synced, but its inode is not there.
-        FsyncWaitsForNewInode,
         /// A file was synced, but its flags are as before.
         FsyncWaitsForFlags,
         /// A file was synced, but its times are as before.
         FsyncWaitsForTimes,
-        /// A directory was synced, but it cannot be reached.
-        FsyncWaitsForOwnReach,
-        /// A moved directory was synced, and comes back under its old name.
-        FsyncWaitsForClearings,
         /// A file that was cut was synced, but its last block holds what was cut off.
         FsyncWaitsForZeroedTail,
         /// A hole was synced, but the parts of blocks at its ends are as before.
@@ -423,8 +418,6 @@ backstitch_rules::registry! {
         FsyncOfDirectoryWaitsForName,
         /// A directory was synced, but a removed name in it is still there.
         FsyncOfDirectoryWaitsForRemoval,
-        /// A directory was synced, but a name in it stands for what was replaced.
-        FsyncOfDirectoryWaitsForNewName,
         /// The directory that a name was moved out of was synced, but the name is still there.
         FsyncOfDirectoryWaitsForOldName,
         /// The directory that a name was moved into was synced, but the old name is still there.
@@ -433,8 +426,6 @@ backstitch_rules::registry! {
         FsyncOfDirectoryWaitsForMove,
         /// A directory was synced, but a name in it that was swapped is as before.
         FsyncOfDirectoryWaitsForExchange,
-        /// A moved directory was synced, but its `..` leads to where it was.
-        FsyncWaitsForDotDot,
     }
 
     // Mounting and reclaiming.
@@ -479,9 +470,6 @@ backstitch_rules::registry! {
         /// The reclaim takes away the name that a directory's `..` agrees with before `..` leads to
         /// the other one.
         ReclaimClearsAfterDotDot,
-        /// The reclaim takes away one of a directory's names before the one that it keeps can be
-        /// reached.
-        ReclaimClearsAfterReach,
     }
     Wait {
         /// A name in a directory that nobody can reach stands for an inode that the reclaim marked
@@ -504,8 +492,6 @@ backstitch_rules::registry! {
     Condition {
         /// A name is made again in a directory before the one that the reclaim took away is gone.
         ReclaimedNameIsRemoval,
-        /// A directory's name is gone before the name that the reclaim took out of it.
-        ReclaimedNameIsDeparture,
         /// A directory is freed before a name that the reclaim took away is gone.
         ReclaimedNameIsClearing,
         /// The reclaim is not told of a name that comes: it takes the only name of something away
@@ -517,8 +503,6 @@ backstitch_rules::registry! {
         ReclaimToldOfNewInode,
         /// The reclaim is not told of a new directory, and does not find it.
         ReclaimToldOfNewDirectory,
-        /// The reclaim is not told that a `..` leads elsewhere.
-        ReclaimToldOfDotDot,
         /// The reclaim is not told that an inode lost its last name, and corrects what is dead.
         ReclaimToldOfLastName,
         /// The reclaim is not told that an inode was freed.

@@ -225,7 +225,8 @@ impl Ext {
         state.apart.filter(|apart| v.is_live(*apart))
     }
 
-    /// More contents are led to by a patch of the inode: apart itself, or after one that is.
+    /// More contents are led to by a patch of the inode: apart itself, or after one that is; or another one than that which makes the
+    /// inode, while that is in memory only.
     pub(crate) fn note_contents_apart(
         &mut self,
         v: &Volume<'_>,
@@ -233,7 +234,9 @@ impl Ext {
         id: PatchId,
         is_apart: bool,
     ) {
-        if is_apart || self.contents_apart(v, inode).is_some() {
+        let made = self.inodes.get(&inode).and_then(|state| state.made);
+        let is_other = made.is_some_and(|made| v.is_pending(made) && !v.merged(made, id));
+        if is_apart || is_other || self.contents_apart(v, inode).is_some() {
             self.state(inode).apart = Some(id);
         }
     }

@@ -6,11 +6,12 @@ use backstitch_journal::format::Features;
 use backstitch_ordering::MechanismKind;
 use backstitch_store::Optimisations;
 
-use super::{Ablation, Round};
+use super::{Ablation, ROUNDS, Round};
 use crate::ace::Workload;
-use crate::campaign::{CampaignError, ImageOptions};
+use crate::campaign::{CampaignError, ImageOptions, after};
 use crate::explore::{Plan, Schedule};
 use crate::image::Fork;
+use crate::scripts;
 
 /// One of them.
 pub(super) struct World {
@@ -19,7 +20,11 @@ pub(super) struct World {
     image: Fork,
     is_torn: bool,
     steps: Steps,
+    has_crossing_names: bool,
 }
+
+/// What the workloads are called that begin with names that cross sectors.
+const CROSSING: &str = "crossing names: ";
 
 /// The optimisations and the write-back of a run.
 pub(super) const VARIANTS: [(Optimisations, Schedule); 6] = [
@@ -36,7 +41,9 @@ const STACK: &str = "in a file";
 
 impl World {
     /// Those in which the rules that a mechanism keeps can be seen.
-    pub(super) fn all(ablation: &Ablation) -> Result<Vec<World>, CampaignError> {
+    ///
+    /// What is explored in one of them only is added to the workloads.
+    pub(super) fn all(ablation: &mut Ablation) -> Result<Vec<World>, CampaignError> {
         let is_journal = matches!(ablation.ordering, MechanismKind::Journal(_));
         let made = |features: Features| {
             let options = ImageOptions {
@@ -48,12 +55,14 @@ impl World {
                 false => options.make(),
             }
         };
+        let ordering = ablation.ordering;
         let world = |name, image: &Fork, is_torn, steps| World {
             name,
-            ordering: ablation.ordering,
+            ordering,
             image: image.clone(),
             is_torn,
             steps,
+            has_crossing_names: false,
         };
         let plain = made(Features::default())?;
         let mut worlds = vec![
@@ -73,6 +82,17 @@ impl World {
             worlds.push(world("small steps", &plain, false, Steps::Small));
             worlds.push(world("async commit", &at_once, false, Steps::Usual));
             worlds.push(world("torn, async commit", &at_once, true, Steps::Usual));
+        } else if let Some((made, on_them)) = scripts::on_crossing_names() {
+            worlds.push(World {
+                has_crossing_names: true,
+                ..world("torn", &worlds[0].after(&made)?, true, Steps::Usual)
+            });
+            ablation
+                .workloads
+                .extend(on_them.into_iter().map(|w| Workload {
+                    name: format!("{CROSSING}{}", w.name),
+                    ..w
+                }));
         }
         Ok(worlds)
     }
@@ -84,7 +104,27 @@ impl World {
             // Each state of it is two file systems.
             return name.starts_with("scripts/stack");
         }
+        if self.has_crossing_names || name.starts_with(CROSSING) {
+            return self.has_crossing_names && name.starts_with(CROSSING);
+        }
         self.name.is_empty() || !name.starts_with("ace:") && !name.starts_with("seq:")
+    }
+
+    /// The image that a workload leaves, where blocks are written wholly or not at all.
+    fn after(&self, workload: &Workload) -> Result<Fork, CampaignError> {
+        let engine = Plan {
+            unit_bytes: None,
+            ..self.plan(0, 0, &ROUNDS[0])
+        }
+        .engine();
+        after(self.image.clone(), engine, workload)
+    }
+
+    /// The script that a workload is, where it is one.
+    pub(super) fn script_of(workload: &Workload) -> Option<&str> {
+        let name = &workload.name;
+        let name = name.strip_prefix(CROSSING).unwrap_or(name);
+        name.strip_prefix("scripts/")
     }
 
     pub(super) fn image(&self) -> &Fork {

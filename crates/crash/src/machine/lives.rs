@@ -26,7 +26,12 @@ impl Machine {
     pub(crate) fn crashed(&self, random: &mut Random) -> Result<Machine> {
         let Frontier { nodes, mut states } = Frontier::new(&self.mount.store, self.mount.fork());
         let left = states.fork(&nodes, &closed::some(&nodes, random));
-        let machine = Machine::recovered(left, self.engine)?;
+        let mut machine = Machine::over(left, self.engine)?;
+        // Of two names of a directory the wrong one is taken away, which need not be on the disk.
+        machine.learn_all(&mut Nobody)?;
+        machine.mount.settle_names(&mut Nobody)?;
+        machine.forget_missing_names()?;
+        machine.note_maps_behind();
         machine.follow(self);
         Ok(machine)
     }
@@ -41,7 +46,13 @@ impl Machine {
         machine.mount.settle_names(&mut Nobody)?;
         machine.mount.drain(&mut Nobody)?;
         machine.learn_all(&mut Nobody)?;
-        let fork = machine.mount.fork();
+        machine.note_maps_behind();
+        Ok(machine)
+    }
+
+    /// Notes the files that the crash left with blocks behind their ends.
+    fn note_maps_behind(&mut self) {
+        let fork = self.mount.fork();
         let device = ForkDevice::new(fork);
         let options = Options {
             threads: Some(1),
@@ -52,9 +63,8 @@ impl Machine {
             let behind = report.findings.iter();
             let behind = behind.filter(|finding| finding.code == Code::SizeBelowMapped);
             let inodes = behind.filter_map(|finding| finding.location.inode);
-            machine.model.borrow_mut().maps_behind = inodes.collect();
+            self.model.borrow_mut().maps_behind = inodes.collect();
         }
-        Ok(machine)
     }
 
     /// Unmounts, and mounts with the mechanism where the image can have it, else with the same.

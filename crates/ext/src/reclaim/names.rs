@@ -12,7 +12,7 @@ use crate::format::replaced::{Place, name_to_keep};
 use crate::format::{Inode, ROOT_INODE};
 use crate::index::{Found, corrupt_directory};
 use crate::layout::Ext;
-use crate::rules::{Rule, holds, wait_for};
+use crate::rules::{Rule, holds, note_by, wait_for};
 
 /// The type code of directories.
 pub(super) const DIRECTORY: u8 = 2;
@@ -360,16 +360,16 @@ impl Ext {
         after: &[PatchId],
     ) {
         let (holder, child) = (name.holder, name.found.inode);
-        let mut after = after.to_vec();
-        let reach = self.reach_of_directory(child).filter(|p| v.is_live(*p));
-        after.extend(reach.map(|reach| wait_for(Rule::ReclaimClearsAfterReach, reach)));
-        let cleared = self.clear_name(v, &name.found, &after);
+        // The name that stays is on the disk: nothing moves a directory from before the crash before the names are settled.
+        let cleared = self.clear_name(v, &name.found, after);
         self.index_removed(holder, &name.name, &name.found);
+        for inode in [holder, child] {
+            // Whoever syncs it does not see the name come back.
+            let noted = note_by(Rule::FsyncOfDirectoryWaitsForRemoval, cleared);
+            self.note_change(v, inode, noted);
+        }
         if holds(Rule::ReclaimedNameIsRemoval) {
             self.note_removal(v, holder, &name.name, cleared);
-        }
-        if holds(Rule::ReclaimedNameIsDeparture) {
-            self.note_departure(v, holder, cleared);
         }
         if holds(Rule::ReclaimedNameIsClearing) {
             self.note_clearing(v, child, None, cleared);
@@ -409,7 +409,7 @@ impl Ext {
         Ok(ReclaimStep::More)
     }
 
-    /// Makes a `..` lead to `parent`.
+    /// Makes a `..` lead to `parent`, if it does not.
     fn lead_dotdot(
         &mut self,
         v: &mut Volume<'_>,
@@ -419,6 +419,11 @@ impl Ext {
     ) -> Result<PatchId> {
         let inode = self.read_directory_inode(v, number)?;
         let dotdot = self.find_dotdot(v, number, &inode)?;
+        r.set_dotdot(number, parent);
+        if dotdot.inode == parent {
+            // Whoever moved it has seen to that.
+            return Ok(PatchId::COMMITTED);
+        }
         let id = v.write(
             dotdot.block,
             BlockClass::Directory,
@@ -426,7 +431,6 @@ impl Ext {
             &parent.to_le_bytes(),
             &[],
         );
-        r.set_dotdot(number, parent);
         r.note_change(v, id);
         Ok(id)
     }

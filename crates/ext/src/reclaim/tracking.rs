@@ -220,13 +220,6 @@ impl Ext {
         }
     }
 
-    /// A directory's `..` leads elsewhere.
-    pub(crate) fn track_dotdot(&mut self, directory: u32, parent: u32) {
-        if let Some(r) = self.told(Rule::ReclaimToldOfDotDot) {
-            r.set_dotdot(directory, parent);
-        }
-    }
-
     /// An inode was made, and with it its attribute block (0 for none).
     pub(crate) fn track_new_inode(&mut self, inode: u32, is_directory: bool, attributes: u64) {
         if let Some(r) = self.told(Rule::ReclaimToldOfNewInode) {

@@ -51,12 +51,15 @@ const NEW_KIND: usize = 32;
 /// Features among which the rarest one is looked for.
 const RARE_OF: usize = 12;
 
+/// Says what each of a batch covers.
+pub(crate) type Look<'a, E> = &'a mut dyn FnMut(&[Candidate]) -> Result<Vec<Covered>, E>;
+
 /// Makes `count` workloads for an image. `look` says what each of a batch covers.
 pub(crate) fn guided<E>(
     count: usize,
     image: Image,
     seed: u64,
-    look: &mut dyn FnMut(&[Candidate]) -> Result<Vec<Covered>, E>,
+    look: Look<'_, E>,
 ) -> Result<Vec<Candidate>, E> {
     let mut random = Random::with_seed(seed.wrapping_mul(0x1_0000_0007));
     let mutator = Mutator::new(image);

@@ -24,6 +24,8 @@ const MOST_RANDOM: u32 = 100_000;
 const DEFAULT_WORKLOADS: [&str; 3] = ["scripts", "cases", "ace:1"];
 /// What one of the cases needs to show what it is about.
 const STATES_OF_A_CASE: u64 = 1000;
+/// What each other workload gets where nothing is asked for: a run of all mechanisms has to end in minutes.
+const STATES_OF_OTHERS: u64 = 2000;
 /// The image is kept in memory, and so are its forks' differences.
 const SIZES: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;
 
@@ -56,7 +58,7 @@ const SIZES: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;
     crashes        power cuts with work between them, and mounts with another mechanism
   FILE             ACE's files (lines of '## NAME' between workloads), or a script as --script takes it, or a recorded trace
 More than one may be given, with commas. Those of two operations come in an order that depends on the seed. Of each script of the cases,
-under each variant, 1000 new states are visited unless --states-each says otherwise.
+under each variant, 1000 new states are visited unless --states-each says otherwise; without arguments, 2000 of each other workload.
 
 Exit status: 0 no failure found, 1 a failure found or the command could not run, 2 wrong usage.
 
@@ -192,7 +194,9 @@ fn under(args: &Args, ordering: Ordering, workloads: Vec<Workload>) -> Result<Re
     let (cases, others): (Vec<_>, Vec<_>) = workloads.into_iter().partition(is_case);
     let mut reports = Vec::new();
     let mut failures = 0;
-    for (workloads, most_states_each) in [(&cases, STATES_OF_A_CASE), (&others, u64::MAX)] {
+    let is_whole = args.workload.is_empty() && args.script.is_none();
+    let most_of_others = if is_whole { STATES_OF_OTHERS } else { u64::MAX };
+    for (workloads, most_states_each) in [(&cases, STATES_OF_A_CASE), (&others, most_of_others)] {
         if workloads.is_empty() || failures >= args.failures as usize {
             continue;
         }
@@ -202,7 +206,6 @@ fn under(args: &Args, ordering: Ordering, workloads: Vec<Workload>) -> Result<Re
         failures += report.failures.len();
         reports.push(report);
     }
-    let is_whole = args.workload.is_empty() && args.script.is_none();
     if is_whole && failures == 0 && matches!(ordering, Ordering::Journal(_)) {
         reports.push(elsewhere(args, ordering, &cases)?);
     }

@@ -33,7 +33,7 @@ while [ "$(sum '*.json' states)" -lt "$all" ]; do
             started="$(date +%s)"
             # A failure ends everything: the report says what it was.
             if ! "$backstitch" crash fs --ordering "$ordering" --workload "$workload" --seed "$seed" \
-                --states "$each" --exhaustive 20000 --samples 1000 ${THREADS:+--jobs "$THREADS"} --json >"$piece.part"; then
+                --states "$each" --states-each "${NEW_EACH:-20000}" ${THREADS:+--jobs "$THREADS"} --json >"$piece.part"; then
                 cat "$piece.part"
                 echo "$ordering, $workload, seed $seed: a failure" >&2
                 exit 1

@@ -144,6 +144,17 @@ impl Provoking {
         )
     }
 
+    /// Whether it shows only where inodes are forgotten at once, or in more states than an exhaustive exploration has time for: the
+    /// ablation has worlds and rounds for that.
+    pub fn is_for_ablation(&self) -> bool {
+        matches!(
+            self.rule,
+            Rule::RememberedWhileNamed
+                | Rule::RememberedWhileCleared
+                | Rule::NameIsPendingUntilReach
+        )
+    }
+
     /// Whether the states that a crash leaves are right, and only what the reclaim makes of them is not.
     pub fn needs_reclaim(&self) -> bool {
         let leaves_no_hint = matches!(

@@ -14,7 +14,7 @@ const DEVICE_NUMBER: (u32, u32) = (10, 229);
 /// The directory's full path.
 pub(super) fn resolve(dir: &Path) -> Result<PathBuf> {
     let failed = |error: &io::Error| match error.raw_os_error() {
-        Some(libc::ENOTCONN) => {
+        Some(libc::ENOTCONN | libc::ECONNABORTED) => {
             Error::at_path("mount", dir, "a FUSE mount is there whose daemon has died").hint(
                 format!(
                     "clear it away first: backstitch umount {0}, or fusermount3 -u {0}",

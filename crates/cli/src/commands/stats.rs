@@ -39,7 +39,7 @@ pub(super) fn failure(command: &str, dir: &Path, error: &std::io::Error) -> Erro
         Some(libc::EOPNOTSUPP | libc::ENODATA | libc::EINVAL) => {
             failed("not the root of a backstitch mount")
         }
-        Some(libc::ENOTCONN) => failed("the mount's daemon has died")
+        Some(libc::ENOTCONN | libc::ECONNABORTED) => failed("the mount's daemon has died")
             .hint(format!("backstitch umount {}", dir.display())),
         _ => failed(&host(error)),
     }

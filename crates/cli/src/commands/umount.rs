@@ -63,7 +63,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let counters = match backstitch_fuse::stats_of(&dir) {
         Ok(counters) => counters,
-        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
+        Err(error)
+            if matches!(
+                error.raw_os_error(),
+                Some(libc::ENOTCONN | libc::ECONNABORTED)
+            ) =>
+        {
             return clear_dead(args, &dir);
         }
         Err(_) => return Err(failed("not a backstitch mount".into())),

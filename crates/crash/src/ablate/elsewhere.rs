@@ -23,6 +23,7 @@ const TESTS: &[(&str, &[Journal])] = &[
         "crates/journal/tests/recovery.rs",
         &[
             Journal::LastRevocationCounts,
+            Journal::CopiesAreUnescaped,
             Journal::CopiesAreEscaped,
             Journal::CopyChecksumIsChecked,
             Journal::LogEndsOnceAround,

@@ -2,15 +2,12 @@
 //! off nothing is. All rules are gone through by `backstitch crash ablate` (`make soak`, part `ablate`); this is a sample.
 
 use backstitch_crash::ablate::{Ablation, Fate};
-use backstitch_crash::{
-    Campaign, ImageOptions, Observer, Results, Schedule, rules, scripts, standard,
-};
+use backstitch_crash::{Campaign, Observer, Results, rules, scripts, standard};
 use backstitch_ext::rules::Rule;
 use backstitch_journal::rules::Rule as JournalRule;
 use backstitch_ordering::{JournalMode, MechanismKind};
 use backstitch_rules::Id;
 use backstitch_rules::watch::{self, Form};
-use backstitch_store::Optimisations;
 
 fn ablated(ordering: MechanismKind, patterns: &[&str]) -> Vec<backstitch_crash::ablate::Row> {
     // The sample takes scripts and a few others: running all of them once takes longer than the search.
@@ -84,26 +81,10 @@ fn explored_up_to(
 ) -> Results {
     let workloads = scripts::workloads();
     let workloads = workloads.into_iter().filter(|w| w.name.contains(name));
-    let variants = [Optimisations::BOTH, Optimisations::NONE]
-        .into_iter()
-        .flat_map(|opt| Schedule::ALL.map(|schedule| (opt, schedule)));
     let campaign = Campaign {
-        ordering,
         workloads: workloads.collect(),
-        variants: variants.collect(),
-        image: ImageOptions::default(),
-        base: None,
-        seed: 1,
-        torn: false,
-        unit_bytes: None,
-        exhaustive: 20_000,
-        samples: 1000,
-        whole_every: 64,
-        in_use_every: 64,
-        most_states: u64::MAX,
         most_states_each,
-        most_failures: 1,
-        threads: 2,
+        ..standard::campaign(ordering, 1, 2)
     };
     campaign
         .run(&Without(off))

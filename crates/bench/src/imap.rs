@@ -9,7 +9,7 @@
 //! * **patchgroups**: each command is a patchgroup that comes after the one before it; EXPUNGE and CHECK sync theirs.
 //! * **fsync-durable**: only EXPUNGE and CHECK fsync. Safe only where the mechanism keeps the order of operations by itself: journals.
 //!
-//! The device charges for each flush (5 ms unless told), so that the figures do not hang on the host's disk: it sleeps as long.
+//! The device charges for each flush (5 ms by default), so that the figures do not hang on the host's disk: it sleeps as long.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -73,7 +73,7 @@ fn engine(series: &Series, figure: impl Fn(&EngineFigures) -> u64) -> String {
     thousands(median as u64)
 }
 
-/// One run as one line, for whoever waits for the others.
+/// One run as one line, for a reader who waits for the others.
 pub fn run_line(run: &Run) -> String {
     let word = |word: &Option<String>| word.clone().unwrap_or_else(|| "–".to_owned());
     let engine = run.engine.as_ref().map_or(String::new(), |e| {

@@ -10,9 +10,9 @@ const TUNABLES: &str = "GLIBC_TUNABLES";
 const HUGE_PAGES: &str = "glibc.malloc.hugetlb";
 /// In the environment of what began anew: how often it did.
 const BEGUN_ANEW: &str = "BACKSTITCH_BEGUN_ANEW";
-/// At most so often. Of starts in a row of which each fails one time in four, all fail one time in 65,000.
+/// The most starts. Where each fails one time in four, eight in a row all fail one time in 65,000.
 const MOST_TIMES: u32 = 8;
-/// So much gets a mapping of its own, has huge pages in it, and is too much for glibc to learn from what it should map the next time.
+/// Bytes that get a mapping of their own with huge pages in it, and that are too many for glibc to learn from what it should map the next time.
 const PROBE_BYTES: usize = 64 << 20;
 
 /// Sets up the allocator of a process that has a file system in it. To be called while there is one thread, before anything was done:
@@ -38,7 +38,7 @@ fn use_huge_pages() {
         (false, 0) => with_huge_pages(given),
         // Somebody else's setting.
         (true, 0) => return,
-        // A program with more rights than whoever began it is never shown the setting, and would begin anew for ever.
+        // A program with more rights than its parent is never shown the setting, and would begin anew for ever.
         (false, _) => return,
         (true, _) if times >= MOST_TIMES || !is_passed_over() => return,
         (true, _) => given,

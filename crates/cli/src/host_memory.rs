@@ -15,7 +15,7 @@ const CONTROL_GROUPS: &str = "/sys/fs/cgroup";
 const BESIDES_CACHE_BYTES: u64 = 160 << 20;
 /// The least cache that is worth a mount.
 const LEAST_CACHE_BYTES: u64 = 16 << 20;
-/// Of the address space for the cache so much is used: the rest is lost between allocations.
+/// One part in this of the address space for the cache is used: the rest is lost between allocations.
 const CACHE_PART: u64 = 2;
 
 /// The largest cache that a limit on the address space (`ulimit -v`) leaves room for; `None` without such a limit.

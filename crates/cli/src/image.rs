@@ -96,7 +96,7 @@ pub(crate) struct DeviceOptions {
     pub(crate) read_only: bool,
     pub(crate) unsafe_no_flush: bool,
     pub(crate) volatile_seed: Option<u64>,
-    /// Each flush takes so much longer.
+    /// How much longer each flush takes.
     pub(crate) flush_delay: Option<Duration>,
 }
 

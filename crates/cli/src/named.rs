@@ -27,7 +27,7 @@ pub(crate) enum Part {
     Whole,
     /// A partition, by name or label.
     Partition(String),
-    /// From an offset on, to the end or for so many bytes.
+    /// From an offset on, to the end or for a number of bytes.
     Range(u64, Option<u64>),
 }
 

@@ -32,7 +32,7 @@ pub(crate) struct Options {
     pub(crate) optimisations: Optimisations,
     /// The device gets a simulated volatile write cache with this seed.
     pub(crate) volatile_seed: Option<u64>,
-    /// Each flush of the device takes so much longer.
+    /// How much longer each flush of the device takes.
     pub(crate) flush_delay: Option<Duration>,
     /// The partition of the image that holds the file system.
     pub(crate) partition: Option<String>,
@@ -95,7 +95,7 @@ pub(crate) enum AtomicUnit {
     /// A block of the file system.
     #[default]
     Block,
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(u32),
 }
 

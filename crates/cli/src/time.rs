@@ -146,7 +146,7 @@ fn split_zone(time: &str) -> Option<(&str, i64)> {
     Some((time.trim_end(), sign * offset))
 }
 
-/// A number of exactly so many digits.
+/// A number of exactly `digits` digits.
 fn number(text: &str, digits: usize) -> Option<i64> {
     let is_right = text.len() == digits && text.bytes().all(|byte| byte.is_ascii_digit());
     is_right.then(|| text.parse().ok())?

@@ -12,7 +12,7 @@ use std::time::SystemTime;
 
 /// The directory for undo files that e2fsprogs goes by, or `none`.
 const DIRECTORY: &str = "E2FSPROGS_UNDO_DIR";
-/// So many undo files of one second get a name.
+/// The most undo files of one second that get a name.
 const MOST_NAMES: u32 = 1000;
 
 /// Which undo file a repair writes.

@@ -2,7 +2,7 @@
 //! mail server, SQLite, git, a package manager and Subversion's working copy (Frost et al., SOSP 2007, §5.2), with the very scripts of
 //! `docs/examples`. The order holds in each state; with the groups taken out, the explorer finds the loss.
 //!
-//! `BACKSTITCH_STATES=n` looks at so many states of each program under every mechanism; without it at a few, of each under `soft`, of some
+//! `BACKSTITCH_STATES=n` looks at n states of each program under every mechanism; without it at a few, of each under `soft`, of some
 //! under a journal too.
 
 mod support;
@@ -24,7 +24,7 @@ struct Case {
     check: String,
     /// Looked at in a short run too.
     journal: Option<&'static str>,
-    /// In so many states the loss is found.
+    /// The number of states in which the loss is found.
     lossy_states: u32,
 }
 

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A batch with more bytes than this is no small write that somebody waits for.
 const MOST_BATCH_BYTES: u64 = 256 << 10;
-/// So many streams are told apart: a log, tables, some files.
+/// Streams that are told apart: a log, tables and some files.
 const STREAMS: usize = 16;
 /// The zeros in front of a stream, the first time; twice as many each time after.
 const LEAST_AHEAD_BYTES: u64 = 64 << 10;
@@ -96,7 +96,7 @@ pub(crate) struct Ahead {
     streams: Mutex<Streams>,
     /// The host has refused zeros: somebody's quota, for example. It gets no more.
     refused: AtomicBool,
-    /// Held for reading by whoever writes, so that no zeros come over what somebody else is just writing.
+    /// Held for reading by each writer, so that no zeros come over what another one is just writing.
     pub(crate) writing: RwLock<()>,
 }
 

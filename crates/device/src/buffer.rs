@@ -2,7 +2,7 @@
 //!
 //! A [`Buffer`] is either memory of its own or a part of a [`Slab`]: a long stretch of aligned memory that was filled at once and is
 //! shared from then on. Neighbours in a slab are neighbours in memory, so a long write of them goes to the disk as it is, in one piece;
-//! the price is that a slab is in memory as long as any part of it is. [`Slabs`] counts them, for whoever bounds memory.
+//! the price is that a slab is in memory as long as any part of it is. [`Slabs`] counts them, for the bound on memory.
 
 use crate::aligned::Aligned;
 use parking_lot::Mutex;
@@ -202,7 +202,7 @@ impl std::fmt::Debug for Buffer {
     }
 }
 
-/// Aligned memory: whoever takes it fills it, and shares its parts ([`Buffer::part`]).
+/// Aligned memory: its owner fills it, and shares its parts ([`Buffer::part`]).
 pub struct Slab {
     memory: Aligned,
     of: Arc<Slabs>,

@@ -31,7 +31,7 @@ const LEAST_READ_BYTES: usize = 128 << 10;
 const PIECE_BYTES: usize = 1 << 20;
 /// The most buffers that the host takes in one call (`IOV_MAX` on Linux).
 pub(crate) const MAX_BUFFERS: usize = 1024;
-/// So many transfers of a batch are under way at a time.
+/// Transfers of a batch that are under way at a time.
 const WRITERS: usize = 4;
 
 /// A second way to a file, around the page cache.

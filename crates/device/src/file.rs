@@ -412,7 +412,7 @@ impl BlockDevice for FileDevice {
         if self.options.read_only || self.options.unsafe_no_flush {
             return self.check_latched();
         }
-        // One at a time: the host tells of a lost write once for each open file, to whoever asks first. A second flush at the same
+        // One at a time: the host tells of a lost write once for each open file, to the first that asks. A second flush at the same
         // time could return success over that loss before the first one has latched it.
         let _one_at_a_time = self.flushing.lock();
         self.check_latched()?;

@@ -1,7 +1,7 @@
 //! Several devices as one: each begins where the one before it ends.
 //!
 //! For what lives on more than one device and is ordered as a whole: a file system and the journal that it has elsewhere are one
-//! space of blocks to whoever orders their writes, so an order between the two is an order like any other.
+//! space of blocks to the code that orders their writes, so an order between the two is an order like any other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -13,7 +13,7 @@ pub struct SlowFlushDevice {
 }
 
 impl SlowFlushDevice {
-    /// Each flush of `below` takes so much longer.
+    /// Each flush of `below` takes `flush` longer.
     pub fn new(below: Arc<dyn BlockDevice>, flush: Duration) -> SlowFlushDevice {
         SlowFlushDevice { below, flush }
     }

@@ -1,6 +1,6 @@
 //! The inodes with flags (`chattr`) that the front itself has to obey.
 //!
-//! The layout refuses what an immutable or append-only inode forbids, whoever asks. Three things only the front can do: it sees how a
+//! The layout refuses what an immutable or append-only inode forbids, to every user. Three things only the front can do: it sees how a
 //! file was opened, it waits for the disk where a flag asks for synchronous changes, and it knows which request sets which time.
 //! Every request names an inode that an earlier answer made known to the kernel, so the flags are noted with these answers.
 //! Most mounts have no such inode, and pay one atomic load.

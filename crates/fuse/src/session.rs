@@ -244,7 +244,7 @@ impl Ender {
         Ender { told }
     }
 
-    /// Makes [`Mounted::wait`] go on to bring everything to the disk. Whoever still uses the mount gets errors from then on.
+    /// Makes [`Mounted::wait`] go on to bring everything to the disk. Its users get errors from then on.
     pub fn end(&self) {
         // Nobody waits any more: it has ended already.
         let _ = self.told.send(());
@@ -272,7 +272,7 @@ impl Unmounter {
         self.unmount_with(UnmountFlags::NOFOLLOW, &[])
     }
 
-    /// Unmounts, and waits up to `patience` for whoever has files in use: a process that was just forked has the files of its
+    /// Unmounts, and waits up to `patience` for processes that have files in use: a process that was just forked has the files of its
     /// parent until it executes something else.
     ///
     /// # Errors

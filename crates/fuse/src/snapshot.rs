@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Setting this attribute of a mount's root to the absolute path of an empty file, of whoever runs the mount or as root, begins a copy
+/// Setting this attribute of a mount's root to the absolute path of an empty file, as root or as the user who runs the mount, begins a copy
 /// into it. Reading it gives [`SnapshotProgress`] as JSON.
 pub const SNAPSHOT_XATTR: &str = "system.backstitch.snapshot";
 
-/// A copy that nobody has asked after for so long is given up: whoever wanted it is gone.
+/// Time after which a copy that nobody asks about is given up: its client is gone.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How far a copy is.

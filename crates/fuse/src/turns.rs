@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// So many threads read requests at once.
+/// Threads that read requests at once.
 const MOST_READERS: usize = 1;
 
 thread_local! {
@@ -31,7 +31,7 @@ pub(crate) struct Turns {
 #[derive(Default)]
 struct State {
     standing_by: usize,
-    /// So many of those that stand by have been called, and are counted as readers already.
+    /// Threads of those that stand by that have been called, and are counted as readers already.
     called: usize,
     /// The connection is at its end: every thread is to learn that from it.
     is_over: bool,

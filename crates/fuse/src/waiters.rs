@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// So many requests wait at once; more wait for these.
+/// Requests that wait at once; more wait for these.
 const MOST_THREADS: usize = 64;
-/// A thread that has had nothing to do for so long ends.
+/// Time after which a thread that has nothing to do ends.
 const IDLE: Duration = Duration::from_secs(5);
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -68,7 +68,7 @@ impl Pool {
             tracing::debug!("no thread for a request that waits: {error}");
             let mut state = self.state.lock();
             state.threads -= 1;
-            // Whoever is there takes it in its turn; where nobody is, we do.
+            // A thread that is there takes it in its turn; where none is, we do.
             let job = match state.threads {
                 0 => state.jobs.pop_back(),
                 _ => None,
@@ -111,7 +111,7 @@ mod tests {
         const JOBS: usize = 2 * MOST_THREADS;
         let waiters = Arc::new(Waiters::default());
         let (told, done) = channel();
-        // So many meet as can wait at once in the pool.
+        // As many meet as can wait in the pool at once.
         let met = Arc::new(Barrier::new(MOST_THREADS));
         for _ in 0..JOBS {
             let (met, told) = (met.clone(), told.clone());

@@ -40,7 +40,7 @@ fn syncing() -> usize {
     names.filter(|name| name.trim() == EVERY).count()
 }
 
-/// Waits until there are so many.
+/// Waits until there are `wanted` of them.
 fn settles_at(wanted: usize) -> bool {
     let start = Instant::now();
     while syncing() != wanted && start.elapsed() < PATIENCE {

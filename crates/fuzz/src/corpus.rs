@@ -13,7 +13,7 @@ use crate::places::{Places, What};
 /// A target's name, what the input is made of, and the input.
 pub type Seed = (&'static str, String, Vec<u8>);
 
-/// So many of the inodes and blocks of one image.
+/// Inodes, and blocks of each kind, that are taken of one image.
 const OF_EACH: usize = 12;
 
 /// The inputs that need no other image.

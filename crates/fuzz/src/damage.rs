@@ -8,7 +8,7 @@ use backstitch_device::BlockDevice;
 use crate::Input;
 use crate::base::Base;
 
-/// So many damages at most.
+/// The most damages of one input.
 const MOST: usize = 48;
 
 /// Does the damages that an input lists, to its end, to a device that holds the base image.

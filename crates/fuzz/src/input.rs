@@ -15,7 +15,7 @@ impl<'a> Input<'a> {
         self.0.is_empty()
     }
 
-    /// So many bytes, or fewer at the end.
+    /// The next bytes: `most`, or fewer at the end.
     pub fn bytes(&mut self, most: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at(most.min(self.0.len()));
         self.0 = rest;

@@ -136,7 +136,7 @@ pub trait LayoutKind: Send + Sync {
 /// An open file system: operations on inodes, each *gather, then apply* (see the crate's documentation).
 ///
 /// A layout whose names are given once and for all, without symlinks or extended attributes, need not say so of each operation on
-/// them: that is what the trait answers by itself. Whoever passes operations on to another file system passes on all of them.
+/// them: that is what the trait answers by itself. A file system that passes operations on to another one passes on all of them.
 pub trait FileSystem: Send {
     /// The layout's name, as `mkfs -t` takes it.
     fn name(&self) -> &'static str;
@@ -546,7 +546,7 @@ pub trait FileSystem: Send {
     /// How far the reclaim is.
     fn reclaim_progress(&self) -> ReclaimProgress;
 
-    /// Appends what the reclaim has changed since the last call: whoever remembers it must look again.
+    /// Appends what the reclaim has changed since the last call: a caller that remembers it must look again.
     fn take_changed(&mut self, into: &mut Vec<Changed>);
 
     /// Everything is on stable storage and no deferred work is left: writes counters and the like, all but the clean mark.

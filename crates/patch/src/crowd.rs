@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 
 /// A block with more uncommitted patches than this is crowded.
 const CROWD: u32 = 16;
-/// A crowd is dissolved when so few are left.
+/// The number of patches at which a crowd is dissolved.
 const FEW: u32 = CROWD / 2;
 const ZONE_BYTES: u32 = 128;
 const ZONES: usize = 32;

@@ -262,7 +262,7 @@ pub struct Graph {
     pub(crate) free_patch: u32,
     pub(crate) free_edge: u32,
     pub(crate) search_mark: u32,
-    /// So many edges may be looked at for duplicates (see `Graph::add_edge`).
+    /// Edges that may still be looked at for duplicates (see `Graph::add_edge`).
     pub(crate) thinning_credit: u64,
     pub(crate) optimisations: Optimisations,
     pub(crate) standing: Standing,

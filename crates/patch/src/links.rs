@@ -7,7 +7,7 @@ use crate::planted::Planted;
 /// How many of a patch's newest dependencies, and of the newest that wait for what is looked for, a short look goes through.
 pub(crate) const LOOK: usize = 16;
 
-/// A patch that depends on so many, or twice as many, and so on, is looked at for duplicates among them.
+/// The number of dependencies at which a patch is looked at for duplicates among them; again at twice as many, and so on.
 const FIRST_THINNED: u32 = 16;
 
 impl Graph {

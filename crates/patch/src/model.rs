@@ -14,7 +14,7 @@ enum State {
     Committed,
     /// Discarded: nobody waits for it, and nobody minds whether it is there.
     Gone,
-    /// Whoever waits for it waits for this change, and nobody minds whether it is there.
+    /// What waits for it waits for this change, and nothing asks whether it is there.
     SupersededBy(usize),
 }
 
@@ -93,7 +93,7 @@ impl Model {
         self.items.len() - 1
     }
 
-    /// Puts a change into a group: whoever waits for one of its changes may be made to wait for all.
+    /// Puts a change into a group: what waits for one of its changes may be made to wait for all.
     pub fn join(&mut self, number: usize, group: usize) {
         self.items[number].group = Some(group);
     }
@@ -146,7 +146,7 @@ impl Model {
         self.items[number].held
     }
 
-    /// Nobody needs the block's changes any more that no write has taken up: whoever depends on them is free of them. What they
+    /// Nothing needs the block's changes any more that no write has taken up: what depends on them is free of them. What they
     /// did to the block's bytes is from now on what it had before, should it be used again.
     pub fn discard(&mut self, block: BlockId) {
         for item in self.items.iter_mut().filter(|i| i.block == Some(block)) {

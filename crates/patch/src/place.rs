@@ -63,7 +63,7 @@ impl Graph {
         self.emit(&Event::Forward { from, to });
     }
 
-    /// Takes a patch that depends on nothing (any more) out of its block. Whoever waits for it waits for `to`, and its id stands for
+    /// Takes a patch that depends on nothing (any more) out of its block. What waits for it waits for `to`, and its id stands for
     /// that one.
     pub(crate) fn stand_in(&mut self, from: u32, to: u32) {
         while self.patches[from as usize].afters != NIL {
@@ -214,7 +214,7 @@ impl Graph {
     }
 
     /// The first flips of a word that wait for exactly `deps` (and, as everything on the block does, for its hard patch). Joined to them a flip makes nothing wait longer: both wait for the same, and so does, through
-    /// them, whoever depends on either.
+    /// them, no matter what depends on either.
     pub(crate) fn same_word_and_dependencies(
         &self,
         block: BlockId,
@@ -333,7 +333,7 @@ impl Graph {
         self.optimisations.hard || self.optimisations.merge
     }
 
-    /// Whether a new patch of so many bytes of a block may keep only what it makes differ. A patch of a whole block may where one of
+    /// Whether a new patch of `bytes` of a block may keep only what it makes differ. A patch of a whole block may where one of
     /// the newest has all that was there before, so that a rollback of thousands need not go through all of them.
     fn may_keep_difference(&self, block: BlockId, bytes: usize, block_bytes: usize) -> bool {
         if !self.is_frugal() || bytes < DIFFERENCE_FROM {

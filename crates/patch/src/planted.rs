@@ -85,7 +85,7 @@ pub enum Planted {
     ClosureMissesRuns,
     /// A change is superseded by one that waits for it.
     SupersededInACircle,
-    /// Whoever waits for a superseded change need not.
+    /// What waits for a superseded change need not.
     SupersededForgetsDependents,
 }
 

@@ -10,7 +10,7 @@
 //! without undo data but waits for something else takes the block out of the run: it becomes an ordinary hard patch that the run
 //! waits for.
 //!
-//! No block joins a run any more once one of its blocks went to the device. So whoever waits for a run waits for a bounded time,
+//! No block joins a run any more once one of its blocks went to the device. So what waits for a run waits for a bounded time,
 //! however fast its file grows.
 //!
 //! # Runs that wait
@@ -25,7 +25,7 @@ use crate::undo::Undo;
 use crate::{BlockId, Change, Event};
 
 impl Graph {
-    /// As [`create`](Self::create), for one of several blocks that whoever depends on one of them depends on all of, as on the contents
+    /// As [`create`](Self::create), for one of several blocks such that what depends on one of them depends on all, as on the contents
     /// of a file: the change waits for nothing, or for one empty patch that all of them wait for. Where that can be, it joins `run`, the
     /// patch that this function returned for another of these blocks, if that still takes blocks up.
     ///
@@ -279,7 +279,7 @@ impl Graph {
         run.offset == 0 && run.befores_count == 0
     }
 
-    /// The block's part of its run becomes a hard patch of its own, for something is to go along with it that waits. Whoever waits
+    /// The block's part of its run becomes a hard patch of its own, for something is to go along with it that waits. What waits
     /// for the run waits for that patch.
     pub(crate) fn split_from_run(&mut self, block: BlockId) {
         if let Some((run, hard)) = self.part_from_run(block) {

@@ -77,7 +77,7 @@ impl Graph {
         self.search_mark
     }
 
-    /// A mark that no patch bears yet, and nor do as many as there are edges that follow it. Whoever gives these to patches moves
+    /// A mark that no patch bears yet, and nor do as many as there are edges that follow it. A caller that gives these to patches moves
     /// `search_mark` to the last.
     pub(crate) fn first_of_marks(&mut self) -> u32 {
         if self.search_mark > u32::MAX - 2 - self.edges.len() as u32 {

@@ -16,7 +16,7 @@ use crate::PatchId;
 use crate::graph::{DEPTH_OF_TRANSACTION, Graph, NIL, State};
 use crate::links::LOOK;
 
-/// With so many batches something that a patch waits for may go in flight while it takes on more to wait for.
+/// Batches with which something that a patch waits for may go in flight while it takes on more to wait for.
 const MOST_FLIGHTS: u8 = 4;
 
 /// How far a patch is from being settled: with how many batches something that it waits for went in flight, and the last of these,

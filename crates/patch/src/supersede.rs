@@ -7,7 +7,7 @@ use crate::{BlockId, Event};
 
 impl Graph {
     /// Takes back the block's one uncommitted patch, where it has no undo data and `by`, a patch of another block that has none
-    /// either, makes up for it: whoever waits for it waits for `by` from now on, and its id stands for `by`. What it waited for
+    /// either, makes up for it: what waits for it waits for `by` from now on, and its id stands for `by`. What it waited for
     /// itself no longer matters; nor does `by` wait for it any more. The newest bytes stay as they are, the block counts as clean.
     ///
     /// `false`, and nothing has changed, where the block has more than that, or `by` may wait for it in a roundabout way, or the
@@ -73,7 +73,7 @@ impl Graph {
         found
     }
 
-    /// Whoever wants to hear of a patch that is no more hears of the one that it stands for.
+    /// A caller that asks about a patch that is no more is told of the one that it stands for.
     fn move_token(&mut self, from: u32, to: u32) {
         let token = {
             let p = &mut self.patches[from as usize];

@@ -59,7 +59,7 @@ struct Kept {
 
 /// Where in a patch's range some bytes lie, and how many: two numbers of 16 bits before each piece.
 const HEAD_BYTES: usize = 4;
-/// So many bytes that are the same end a piece: it costs less to keep fewer of them.
+/// Equal bytes in a row that end a piece: to keep fewer of them costs less than another piece.
 const GAP: usize = HEAD_BYTES;
 
 /// The pieces of a difference, each with where in the patch's range it begins.
@@ -158,7 +158,7 @@ impl UndoStore {
         matches!(undo, Undo::Stored(slot) if self.slots[slot.get() as usize].is_difference)
     }
 
-    /// Says what is put back where in a patch's range of so many bytes, once all that was made later is taken back.
+    /// Says what is put back where in a patch's range of `len_bytes`, once all that was made later is taken back.
     pub(crate) fn pieces(&self, undo: Undo, len_bytes: usize) -> Vec<(usize, Box<[u8]>)> {
         match undo {
             Undo::Stored(slot) if self.is_difference(undo) => {

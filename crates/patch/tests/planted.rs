@@ -9,7 +9,7 @@ use backstitch_patch::Planted;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-/// Every planted error must be found within so many random cases.
+/// Random cases within which every planted error must be found.
 const CASES: u32 = 3000;
 
 thread_local! {

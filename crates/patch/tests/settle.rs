@@ -6,7 +6,7 @@ use backstitch_patch::{BlockId, Change, Graph, PatchId};
 const INODES: BlockId = BlockId(0);
 /// How long the other file goes on growing.
 const STEPS: u32 = 60;
-/// After so many rounds of writing what was there before them is on the disk: those in which contents may go while their inode takes
+/// Rounds of writing after which what was there before them is on the disk: those in which contents may go while their inode takes
 /// on more of them; then contents, and what waits for them.
 const ROUNDS: u32 = 4 + 3;
 /// The same where somebody waits: contents, then what waits for them, and a round that is under way.

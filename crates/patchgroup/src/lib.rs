@@ -25,7 +25,7 @@
 //!
 //! A group is a file descriptor, and what is done by a process that has it open belongs to the group while it is engaged. Children
 //! inherit it over `fork` and keep it over `exec`; it is closed by the last `close` or `exit`. Engagement belongs to the open
-//! description, as a file's offset does: whoever has the descriptor may engage and disengage it, for all who have it.
+//! description, as a file's offset does: each holder of the descriptor may engage and disengage it, for all holders.
 //! (The paper's groups are engaged for each process by itself; give a child a group of its own for that.)
 //!
 //! What is written through a mapping belongs to the groups that are engaged when it is written back, at `msync`, `munmap` or
@@ -305,7 +305,7 @@ impl Group {
     }
 
     /// From now on `fsync`, `fdatasync`, `msync` and renames that replace something, under the group, wait for nothing: what is done
-    /// after them comes after what was done before. With an interval, that is put onto stable storage so often.
+    /// after them comes after what was done before. With an interval, that is put onto stable storage once an interval.
     ///
     /// # Errors
     /// As [`linear`](Self::linear).

@@ -16,7 +16,7 @@ const SMALL_ROUND: usize = 64;
 /// ...but only in a closure that is larger than what one file or a few wait for: their rounds are few, and each block counts.
 const LARGE_CLOSURE: usize = 16;
 
-/// Where memory fills up, contents of files go alone if there are so many: this part of a batch.
+/// Where memory fills up, contents of files go alone if they make one part in this of a batch.
 const CONTENTS_PART: u64 = 4;
 
 /// What a batch is to bring nearer.
@@ -36,11 +36,11 @@ pub enum Goal<'a> {
 #[derive(Debug, Default)]
 pub struct Rounds {
     wanted: Option<Wanted>,
-    /// For so many rounds more.
+    /// Rounds that it still counts for.
     left: u32,
 }
 
-/// So often a sync takes what it remembers for granted: what it misses by that waits no longer.
+/// Rounds in which a sync relies on what it remembers: what it misses by that waits no longer.
 const ROUNDS_REMEMBERED: u32 = 64;
 
 /// Independent writes, to be followed by one flush.

@@ -118,7 +118,7 @@ impl Store {
         self.stats.bytes + self.outside_blocks_bytes() + self.slots_bytes()
     }
 
-    /// Others hold so many bytes now that they let go as patches commit, deferred work above all, and so many `kept` that writing
+    /// Others hold `bytes` now that they let go as patches commit, deferred work above all, and `kept` bytes that writing
     /// does not bring back: buffers leave for them, nobody waits.
     pub fn note_held(&mut self, bytes: u64, kept: u64) {
         self.held_bytes = bytes;
@@ -130,7 +130,7 @@ impl Store {
         self.stats.memory_bytes_peak = self.stats.memory_bytes_peak.max(self.memory_bytes());
     }
 
-    /// Whether so much waits to be written that whoever makes more should wait: what cannot be let go takes all that it may, or
+    /// Whether so much waits to be written that a writer of more should wait: what cannot be let go takes all that it may, or
     /// there are as many patches as there may be.
     pub fn is_crowded(&self) -> bool {
         self.retiring_bytes() > self.limits.most_dirty_bytes()
@@ -154,7 +154,7 @@ impl Store {
     }
 
     /// Whether what is being written is a long stream: none of it is likely to be changed or removed soon, so waiting saves no
-    /// writing, and whoever syncs at its end would wait for all of it.
+    /// writing, and a sync at its end would wait for all of it.
     pub fn note_streaming(&mut self, is_streaming: bool) {
         self.is_streaming = is_streaming;
     }

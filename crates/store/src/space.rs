@@ -1,7 +1,7 @@
 //! Volumes whose blocks are blocks of another volume: a file that holds a file system.
 //!
 //! Nothing is kept twice. A block of such a volume *is* the block of the device that its bytes end up in: the same buffer, the same patches,
-//! the same order. So what the file system inside states is kept by whoever keeps the order outside, however deep they are nested.
+//! the same order. So what the file system inside states is kept where the order outside is kept, however deep they are nested.
 //!
 //! A block may have no place yet (a hole of the file). It reads as zeros and cannot be changed before it is given a place
 //! ([`Store::place_blocks`]); who wants to change it says so ([`Store::want_place`]). Until the file on the disk leads to the new place, what is

@@ -2,7 +2,7 @@
 
 use backstitch_device::Buffer;
 
-/// So much memory is kept for blocks to come, at most.
+/// The most bytes that are kept for blocks to come.
 const KEPT_BYTES: u64 = 16 << 20;
 /// And no more than this part of the bound on memory: what blocks may take leaves room for it.
 const KEPT_PART: u64 = 16;

@@ -15,7 +15,7 @@ use crate::space::Space;
 use crate::spare::{self, Spare};
 use crate::units::{Numbering, Sizes};
 
-/// So many runs are remembered that will probably be wanted soon.
+/// Runs that are remembered because they will probably be wanted soon.
 const SOON_MAX: usize = 64;
 
 /// A block space as a layout sees it.
@@ -51,10 +51,10 @@ pub struct Limits {
     /// Buffers, clean and dirty, what the store keeps with each, the patches, edges and undo data of the changes to them, and what the
     /// layout keeps because of them ([`Store::note_held`]).
     pub memory_bytes: u64,
-    /// What waits to be written may take so much before whoever makes more waits too: half of `memory_bytes` at least. What it takes
+    /// Bytes that may wait to be written before a writer of more waits too: half of `memory_bytes` at least. What it takes
     /// beyond that half, memory takes beyond `memory_bytes`.
     pub dirty_bytes: u64,
-    /// Patches alive at once: more would make whoever syncs wait for long.
+    /// Patches alive at once: more would make a sync wait for long.
     pub patches: u64,
     /// How long a change may stay in memory only.
     pub expire: Duration,
@@ -156,7 +156,7 @@ pub struct Store {
     /// Runs of blocks that will probably be wanted next, and the last ones that were.
     soon: Vec<(VolumeId, u64, u64)>,
     noted_soon: VecDeque<(VolumeId, u64, u64)>,
-    /// Lent to whoever works out what a change comes after.
+    /// Lent to code that works out what a change comes after.
     scratch: Vec<PatchId>,
     /// Blocks that are being read from their device.
     pub(crate) reading: FxHashMap<Key, Reading>,
@@ -305,7 +305,7 @@ impl Store {
         there
     }
 
-    /// Blocks that will probably be wanted soon after those that are wanted now: whoever reads these may have the device fetch them
+    /// Blocks that will probably be wanted soon after those that are wanted now: the reader of these may have the device fetch them
     /// in the background. Runs that were among the last ones noted are not noted again. Nothing comes of it for a volume that is on
     /// another one.
     pub fn want_soon(&mut self, volume: VolumeId, first: u64, count: u64) {
@@ -368,7 +368,7 @@ impl Store {
     }
 
     /// Hands in a block as it was read from its device. Where the block came into memory meanwhile, that one is kept: it is newer.
-    /// Where it came and left again, what was read is thrown away, and whoever wants the block asks anew.
+    /// Where it came and left again, what was read is thrown away, and a caller that wants the block asks anew.
     pub fn insert(&mut self, volume: VolumeId, block: u64, class: BlockClass, data: Buffer) {
         debug_assert_eq!(data.len(), self.block_bytes(volume) as usize);
         let key = self.key(volume, block);

@@ -17,7 +17,7 @@ use crate::store::{BlockClass, Slot, Store, VolumeId};
 /// How a store numbers units.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Numbering {
-    /// A slot has so many numbers, as a power of two.
+    /// Numbers of a slot, as a power of two.
     shift: u32,
 }
 

@@ -90,7 +90,7 @@ fn a_unit_that_waits_is_left_out() {
     assert_eq!(bench.on_disk(1, 600), 2);
 }
 
-/// A change that lies in several units is on the disk when all of its parts are, and whoever waits for it waits for all of them.
+/// A change that lies in several units is on the disk when all of its parts are, and what waits for it waits for all of them.
 #[test]
 fn a_change_of_several_units_is_waited_for_as_a_whole() {
     let mut bench = Bench::new(UNIT);

@@ -141,7 +141,7 @@ fn creators_wait_for_patches_to_retire_however_small_they_are() {
             store.is_crowded(),
         ));
     }
-    // Write-back begins at half of the bound, and whoever changes something waits above it.
+    // Write-back begins at half of the bound, and each change waits above it.
     let first = |of: fn(&(bool, bool, bool)) -> bool| seen.iter().position(of).map(|at| at + 1);
     assert_eq!(first(|s| s.0), Some(11));
     assert_eq!(first(|s| s.1), Some(16));

@@ -30,11 +30,11 @@ use sparse::SparseDevice;
 /// How much of the full image is in use.
 const FILL: f64 = 0.76;
 const FILES_PER_DIRECTORY: u64 = 500;
-/// Most files are so small that they have no indirect block; one in so many holds what is left.
+/// Files for each large one. Most are so small that they have no indirect block; a large one holds what is left.
 const FILES_PER_LARGE: u64 = 250;
 const SMALL_BLOCKS: (u64, u64) = (1, 12);
 const BLOCK_BYTES: u64 = 4096;
-/// A crash leaves the inodes and blocks of so many files that were removed.
+/// Removed files whose inodes and blocks a crash leaves.
 const REMOVED_FILES: u64 = 500;
 /// What each of them holds: an indirect block too, where the image is large enough.
 const REMOVED_BYTES: u64 = 64 << 10;
@@ -77,7 +77,7 @@ pub struct RecoveryFigures {
     pub reclaimed_blocks: u64,
     /// Inodes that it freed.
     pub reclaimed_inodes: u64,
-    /// When it said that so many tenths of it were done, in seconds from the mount on.
+    /// When it said that one, two … ten tenths of it were done, in seconds from the mount on.
     pub reclaim_progress_seconds: [f64; 10],
 }
 
@@ -253,7 +253,7 @@ fn build(spec: &RecoverySpec, path: &Path, files: u64) -> Result<RecoveryFigures
 }
 
 fn fill(spec: &RecoverySpec, engine: &Engine, made: &mut EngineFiles, files: u64) -> Result<()> {
-    /// Indirect blocks and directories: about so much of what the files hold.
+    /// Indirect blocks and directories take about one part in this of what the files hold.
     const METADATA_PART: u64 = 900;
     let room = engine.statistics()?.blocks as f64 * FILL;
     let mut left = room as u64;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use backstitch_device::{BlockDevice, Result, WriteRequest};
 use parking_lot::Mutex;
 
-/// Zeros are looked for in units of so many bytes.
+/// Bytes of the units in which zeros are looked for.
 const UNIT_BYTES: u64 = 4096;
 
 /// See the module's documentation.

@@ -23,7 +23,7 @@ pub use table::signatures;
 const PAGE_BYTES: u64 = 64 << 10;
 /// Where the superblock of ext2 lies, whose numbers may look like another format's magic.
 const EXT_SUPERBLOCK: Range<u64> = 1024..2048;
-/// So much is erased of what is known by its first bytes.
+/// Bytes that are erased of a signature that is known by its first bytes.
 const TEXT_BYTES: u64 = 512;
 /// Erasing one signature may show another one that it hid; no device has more layers.
 const MOST_LAYERS: usize = 16;
@@ -52,9 +52,9 @@ pub enum Place {
     Start(u64),
     /// At each of these: the first one, the distance to the next one, how many.
     Each(u64, u64, u64),
-    /// So many bytes before the end.
+    /// Bytes before the end.
     End(u64),
-    /// So many bytes before the end, once that is rounded down to a multiple: bytes before, multiple.
+    /// Bytes before the end, after the end is rounded down to a multiple: bytes before, multiple.
     RoundedEnd(u64, u64),
 }
 

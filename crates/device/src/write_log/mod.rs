@@ -2,7 +2,7 @@
 //!
 //! Three programs write this format: the kernel's device-mapper target `log-writes`, QEMU's block driver `blklogwrites`, and
 //! our [`LoggingDevice`]. A log is a superblock and then entries in the order in which requests ended: writes with their data,
-//! discards, flushes, and marks, which are remarks of whoever watched. `docs/FORMAT.md` has the bytes.
+//! discards, flushes, and marks, which are remarks of the observer. `docs/FORMAT.md` has the bytes.
 //!
 //! # What a log says about order
 //!

@@ -128,7 +128,7 @@ impl LogReader {
         self.entries
     }
 
-    /// The bytes behind the entry read last. Once all are read, more than 0 means that whoever wrote the log died, or was
+    /// The bytes behind the entry read last. Once all are read, more than 0 means that the writer of the log died, or was
     /// stopped, before it counted its last entries: they were never promised to anybody, and are not read.
     pub fn rest_bytes(&self) -> u64 {
         self.len_bytes.saturating_sub(self.next_at_bytes)

@@ -181,7 +181,7 @@ impl LogWriter {
 
 impl Drop for LogWriter {
     fn drop(&mut self) {
-        // Whoever needs to know that it failed calls `count` first.
+        // A caller that needs to know whether it failed calls `count` first.
         let _ = self.count();
     }
 }

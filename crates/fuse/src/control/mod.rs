@@ -1,6 +1,6 @@
 //! Patchgroups over the mount: which requests belong to which group.
 //!
-//! A group is a connection to this process's socket (`patchgroup::protocol`, [`server`]), and whoever has its descriptor open belongs to
+//! A group is a connection to this process's socket (`patchgroup::protocol`, [`server`]), and each process that has its descriptor open belongs to
 //! it while it is engaged. So a request belongs to a group where the process that it comes from has that descriptor:
 //!
 //! * **The request's process id** is a thread's, as this process's namespace sees it. Its thread waits for our answer inside a system call,
@@ -204,7 +204,7 @@ impl Shared {
         concerned.cloned().collect()
     }
 
-    /// As [`held_by`](Self::held_by), or as it was within the last millisecond: whoever let go of a descriptor meanwhile is given more
+    /// As [`held_by`](Self::held_by), or as it was within the last millisecond: a process that closed a descriptor meanwhile is given more
     /// order than was asked for.
     fn held_lately_by(&self, user: u32, thread: u32) -> Vec<Arc<Member>> {
         let now = u64::from(thread) << 32 | u64::from(self.started.elapsed().as_millis() as u32);
@@ -317,13 +317,13 @@ impl Shared {
 }
 
 /// The tables of descriptors of the threads that asked for something last, as `/proc` shows them, kept open: a walk down its path would
-/// take longer than the look into it. What is opened once stays that thread's: with its end there is nothing in it any more, whoever
+/// take longer than the look into it. What is opened once stays that thread's: with its end there is nothing in it any more, no matter who
 /// gets its number.
 #[derive(Default)]
 struct Tables(Mutex<VecDeque<(u32, Arc<OwnedFd>)>>);
 
 impl Tables {
-    /// So many are kept.
+    /// Tables that are kept.
     const MOST: usize = 8;
 
     /// The table of a thread; `None` where it may not be looked at.

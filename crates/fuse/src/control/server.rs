@@ -1,6 +1,6 @@
 //! The socket: makes groups, and does what is asked about them.
 //!
-//! One thread waits for all connections. What takes time is answered by another one, or by whoever writes the batch that it waits for.
+//! One thread waits for all connections. What takes time is answered by another one, or by the thread that writes the batch that it waits for.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,11 +23,11 @@ use super::{Current, Kind, Member, Shared};
 
 /// Who connects and says nothing is let go after so long.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// So many groups at most, and of one user; and so many connections beside them, by which something is asked about groups.
+/// The most groups, in all and of one user, and the most connections beside them that ask about groups.
 const MOST_GROUPS: usize = 440;
 const MOST_OF_USER: usize = 220;
 const SPARE: usize = 20;
-/// So many syncs at once, and so many who wait to hear of something.
+/// The most syncs at once, and the most clients that wait to be told of something.
 const MOST_SYNCS: usize = 32;
 const MOST_WAITING: usize = 1024;
 /// After an accept that failed for want of descriptors.
@@ -339,7 +339,7 @@ impl Server {
             .map_err(|_| Errno::AGAIN.raw_os_error())
     }
 
-    /// Whoever makes the group durable answers.
+    /// The thread that makes the group durable answers.
     fn wait(
         &self,
         connection: &Connection,
@@ -352,7 +352,7 @@ impl Server {
         let (engine, member) = (self.shared.engine.clone(), member.clone());
         let tell = move || {
             // It may have gone on to another group meanwhile; but only where the device failed, or nobody has it any more, is that an error.
-            // Whoever tells may be in the middle of an operation under the group.
+            // The teller may be in the middle of an operation under the group.
             let group = member.current.read_recursive().group;
             let done = engine.group_is_durable(group);
             answer(&socket, done.map(|_| 0).map_err(errno));

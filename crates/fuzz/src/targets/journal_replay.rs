@@ -18,9 +18,9 @@ use super::fsck::contents;
 use crate::base::{self, Base, TIME_SECONDS};
 use crate::{Input, damage};
 
-/// So many records at most.
+/// The most records of one input.
 const RECORDS: usize = 24;
-/// And so many copies or revocations in one.
+/// The most copies or revocations in one record.
 const COPIES: u8 = 8;
 /// The marks that end the records of an input.
 const END: u8 = 0;

@@ -16,12 +16,12 @@ use super::fsck;
 use crate::base::{self, Base, mount_options, new_inode};
 use crate::{Input, damage};
 
-/// So many operations at most.
+/// The most operations of one input.
 const OPERATIONS: u8 = 48;
-/// So many directories are looked into, and so many names of each are followed.
+/// The most directories that are looked into, and the most names of each that are followed.
 const DIRECTORIES: usize = 24;
 const NAMES: usize = 64;
-/// So much is read of a file at once.
+/// Bytes that are read of a file at once.
 const READ_BYTES: usize = 16 << 10;
 const KINDS: u8 = 26;
 

@@ -14,7 +14,7 @@ use crate::Input;
 const SECTOR_BYTES: usize = 512;
 /// No disk is larger.
 const MOST_SECTORS: usize = 512;
-/// So many entries of a GPT are summed.
+/// Bytes of a GPT's entries that are summed.
 const MOST_ENTRY_BYTES: usize = 1 << 16;
 
 /// Every partition that is told lies on the disk, and can be read to its end.

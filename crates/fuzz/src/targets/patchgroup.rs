@@ -21,9 +21,9 @@ use rustix::net::{
 use crate::base::{self, mount_options};
 use crate::{Input, base::new_inode};
 
-/// So many steps at most.
+/// The most steps of one input.
 const STEPS: usize = 32;
-/// So many descriptors in one message: more than the server takes.
+/// Descriptors in one message: more than the server takes.
 const DESCRIPTORS: usize = 6;
 /// An answer that is due comes sooner.
 const PATIENCE_SECONDS: i64 = 10;

@@ -10,7 +10,7 @@ use zerocopy::IntoBytes;
 
 use crate::Input;
 
-/// So many groups are looked at, from both ends.
+/// Groups that are looked at, from both ends.
 const GROUPS: u32 = 32;
 
 /// What a superblock says is possible on its device, whatever it says.

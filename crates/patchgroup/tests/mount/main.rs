@@ -258,7 +258,7 @@ fn groups_keep_their_order_under_every_journal() {
     }
 }
 
-/// Whether poll shows the descriptor as readable, within so many seconds and a little more.
+/// Whether poll shows the descriptor as readable, within `seconds` and a little more.
 fn is_readable(descriptor: &impl AsFd, seconds: i64) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let mut fds = [PollFd::new(descriptor, PollFlags::IN)];

@@ -13,7 +13,7 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// With so many blocks, between whose units order is kept.
+    /// With a number of blocks, between whose units order is kept.
     pub(crate) fn with(
         limits: Limits,
         block_bytes: usize,

@@ -6,7 +6,7 @@
 //! ([`recovery`]), lists one for people ([`dump`]), and writes one while a file system is in use ([`module`]).
 //!
 //! It stands beside `ordering`. It may depend on `device`, `store`, `patch` and `ordering`; it knows no layout. Where the
-//! journal lives is told by whoever hosts it: a [`JournalMap`] from the journal's blocks to a device's. A layout's `mkfs` and `fsck` use
+//! journal lives is told by its host: a [`JournalMap`] from the journal's blocks to a device's. A layout's `mkfs` and `fsck` use
 //! [`format`](mod@format) for the journal that they make and check.
 //!
 //! # Words

@@ -30,7 +30,7 @@ impl Transaction {
     }
 }
 
-/// How many blocks so many revocations take, at a transaction's beginning.
+/// Blocks that `revokes` revocations take, at a transaction's beginning.
 pub(crate) fn revoke_blocks(sb: &Superblock, revokes: usize) -> usize {
     let per_block = revoke::capacity(sb.block_bytes, sb.features, &sb.checksums()).max(1);
     revokes.div_ceil(per_block)

@@ -30,7 +30,7 @@ impl Bench {
         Bench::with(mode, JOURNAL.1, Features::default())
     }
 
-    /// With a log of so many blocks, the superblock's included.
+    /// With a log of `blocks` blocks, the superblock's included.
     fn with(mode: JournalMode, blocks: u32, features: Features) -> Bench {
         let mut superblock = Superblock::new(BLOCK as u32, blocks, 0, [1; 16]);
         superblock.set_features(features);
@@ -263,7 +263,7 @@ fn contents_of_freed_blocks_are_one_patch() {
 }
 
 /// A block that a transaction logged and a later one freed is at home once that one is committed. Until then its hold is what to wait for: with
-/// nothing to wait for, whoever needs room in the log would ask for ever.
+/// nothing to wait for, a caller that needs room in the log would ask for ever.
 #[test]
 fn what_a_closed_transaction_freed_keeps_the_tail_until_that_is_committed() {
     let mut bench = Bench::new(JournalMode::Full);

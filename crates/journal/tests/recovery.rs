@@ -420,7 +420,7 @@ fn a_log_full_of_one_transaction_ends() {
     );
 }
 
-/// A device that fails after so many reads.
+/// A device that fails after a number of reads.
 struct Limited {
     device: MemoryDevice,
     reads: AtomicU32,

@@ -71,9 +71,9 @@ pub enum GroupError {
     TooMany,
 }
 
-/// So many groups may be open in all: a slot takes about a hundred bytes.
+/// The most groups that are open in all: a slot takes about a hundred bytes.
 const MOST_GROUPS: usize = 1 << 20;
-/// A group depends on so many others at most; more go through a group between.
+/// The most groups that one depends on; more go through a group between.
 const MOST_DEPENDENCIES: usize = 1 << 12;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

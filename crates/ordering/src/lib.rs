@@ -15,7 +15,7 @@
 //!
 //! A volume may be on another one: its blocks are contents of a file there ([`Volume::enter`]). The one graph keeps the order of both.
 //!
-//! A mechanism with a log of transactions ([`Log`]) is in a crate of its own (`journal`), and is driven by whoever mounts the volume.
+//! A mechanism with a log of transactions ([`Log`]) is in a crate of its own (`journal`), and is driven by the mount.
 
 mod below;
 mod groups;

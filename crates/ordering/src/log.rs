@@ -1,6 +1,6 @@
 //! Mechanisms that gather changes into transactions: how they are driven.
 //!
-//! The mechanism itself never writes and never waits. Whoever mounts the volume asks what is to be done, closes transactions between
+//! The mechanism itself never writes and never waits. The mount asks what is to be done, closes transactions between
 //! operations, and has the store write what they are waiting for.
 
 use std::time::Duration;
@@ -84,8 +84,8 @@ pub trait Log {
         time: (u64, u32),
     ) -> Result<PatchId, CloseError>;
 
-    /// Appends what must be on stable storage before the log's tail can move past its oldest transactions, so many of them that about
-    /// half of what is in use becomes free. Empty where it can move already, or where there is nothing to move past.
+    /// Appends what must be on stable storage before the log's tail can move past its oldest transactions, as many of them as free about
+    /// half of what is in use. Empty where it can move already, or where there is nothing to move past.
     fn home(&mut self, store: &Store, into: &mut Vec<PatchId>);
 
     /// Moves the tail past everything that is at home. What is returned makes the room free once it is on stable storage; `None`

@@ -71,7 +71,7 @@ pub trait Mechanism: Send {
     }
 
     /// The run that a change which depends on `dependencies` is to join (`PatchId::COMMITTED`: a new one), or `None` where it is to be a
-    /// patch of its own; see `Graph::create_in_run`. `offered`: the layout has whoever depends on it depend on this run anyhow.
+    /// patch of its own; see `Graph::create_in_run`. `offered`: the layout makes what depends on it depend on this run anyhow.
     fn run(
         &mut self,
         _store: &Store,
@@ -108,7 +108,7 @@ pub trait Mechanism: Send {
         false
     }
 
-    /// So many blocks the scope under way may change, where what reaches the disk as a whole is bounded; when that is being ended, what was
+    /// Blocks that the scope under way may change, where what reaches the disk as a whole is bounded; when that is being ended, what was
     /// put off until then.
     fn room(&self) -> usize {
         usize::MAX
@@ -117,7 +117,7 @@ pub trait Mechanism: Send {
     /// What was put off until the end of what reaches the disk as a whole will change this block.
     fn expect(&mut self, _block: u64) {}
 
-    /// The mechanism's log, for whoever drives its commits; `None` where it has none.
+    /// The mechanism's log, for the driver of its commits; `None` where it has none.
     fn log(&mut self) -> Option<&mut dyn Log> {
         None
     }
@@ -246,7 +246,7 @@ pub enum MechanismKind {
     Async,
     /// [`SyncMechanism`].
     Sync,
-    /// A journal of the file system's own, which whoever mounts it finds.
+    /// A journal of the file system's own, which each mount of it finds.
     Journal(JournalMode),
 }
 

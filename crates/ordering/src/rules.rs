@@ -52,7 +52,7 @@ thread_local! {
     static STATED: RefCell<Vec<(Id, PatchId)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// So many patches are followed until they are on the disk.
+/// Patches that are followed until they are on the disk.
 const STATED_MAX: usize = 4096;
 
 /// A patch to wait for, by a rule.

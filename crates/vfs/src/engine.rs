@@ -117,7 +117,7 @@ pub struct Engine {
     pub(crate) snapshot: Mutex<Option<Arc<Snapshot>>>,
 }
 
-/// So often an operation that finds no space asks again, and so long after: for what the kernel is just about to let go.
+/// How often an operation that finds no space asks again, and how long after: for what the kernel is just about to let go.
 const LATE_FREES: u32 = 4;
 const LATE_FREE: Duration = Duration::from_millis(5);
 
@@ -238,7 +238,7 @@ impl Engine {
 
     /// What comes before every step that changes something.
     pub(crate) fn before_step(&self, core: &mut MutexGuard<'_, Core>) -> Result<()> {
-        // Whoever still uses a mount that is being ended must not be told that something was done.
+        // A user of a mount that is being ended must not be told that something was done.
         if core.latched.is_some() || core.unmounted {
             return Err(LayoutError::ReadOnly.into());
         }
@@ -261,7 +261,7 @@ impl Engine {
             LayoutError::Miss => self.read_wanted(core)?,
             LayoutError::Again => {
                 self.after_step(core, wait_for)?;
-                // It takes long, whoever else may have to wait for it.
+                // It takes long, and others may have to wait for it.
                 self.will_wait();
                 MutexGuard::bump(core);
             }

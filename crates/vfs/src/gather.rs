@@ -22,7 +22,7 @@ use crate::taken::Taken;
 use crate::transfer::LONG_BYTES;
 use crate::{Error, Result, groups};
 
-/// So much is gathered before it is written: it stays in the processor's caches until then.
+/// Bytes that are gathered before they are written: they stay in the processor's caches until then.
 const MOST_BYTES: usize = 128 << 10;
 /// How long it stays gathered at most, until the writer's next turn.
 const MOST_TIME: Duration = Duration::from_millis(500);
@@ -166,7 +166,7 @@ impl Engine {
         });
     }
 
-    /// Writes what was gathered. Other threads may take the lock meanwhile: whoever wants to do something does the rest first.
+    /// Writes what was gathered. Other threads may take the lock meanwhile: one that wants to do something writes the rest first.
     pub(crate) fn write_gathered(&self, core: &mut MutexGuard<'_, Core>) {
         self.write_gathered_with(core, |core| self.before_step(core).map(|()| true));
     }

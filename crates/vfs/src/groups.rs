@@ -14,7 +14,7 @@ use parking_lot::MutexGuard;
 use crate::engine::{Core, Engine};
 use crate::{Error, InodeNumber, Result};
 
-/// The flushes, about, that a chain of groups may have whoever else uses a directory wait for.
+/// The flushes, about, that a chain of groups may make other users of a directory wait for.
 const LONGEST_SHARED_CHAIN: u8 = 64;
 /// Its group or anybody may write: of an access list the former says what anyone named there may.
 const OTHERS_WRITE: u16 = 0o022;
@@ -73,7 +73,7 @@ impl Engine {
         Ok(self.core.lock().groups.create()?)
     }
 
-    /// Forgets a patchgroup: what was done under it stays, and so does the order that it gave. Whoever listens to it is told.
+    /// Forgets a patchgroup: what was done under it stays, and so does the order that it gave. Its listeners are told.
     pub fn group_close(&self, group: GroupId) {
         let mut core = self.core.lock();
         core.groups.close(group);
@@ -155,7 +155,7 @@ impl Engine {
     }
 
     /// Before names change in a directory that others may change too: where the chain of groups behind this is long, it is written first. A
-    /// name lies in the space that the one before it left, and its patch waits for that one's, so whoever puts a name there next and wants
+    /// name lies in the space that the one before it left, and its patch waits for that one's, so a caller that puts a name there next and wants
     /// it on the disk would wait for the whole chain, a flush for each link.
     pub(crate) fn bound_chain(&self, directory: InodeNumber) -> Result<()> {
         let Some(under) = under() else {

@@ -28,7 +28,7 @@ use backstitch_ordering::{JournalMode, Mechanism, MechanismKind, Soft};
 
 use crate::{MountOptions, Result};
 
-/// The orphans of one transaction change about so many blocks, or a quarter of what the journal holds.
+/// Blocks, about, that the orphans of one transaction change, or a quarter of what the journal holds.
 const ORPHAN_BLOCKS: usize = 1024;
 
 /// What was found and done.

@@ -14,9 +14,9 @@
 //!
 //! # Who writes
 //!
-//! One thread writes what expires, and more where memory fills up, and does the layout's deferred work. Whoever needs something
+//! One thread writes what expires, and more where memory fills up, and does the layout's deferred work. A caller that needs something
 //! on stable storage (fsync) leads a batch of its own, or waits for one under way and finds its wish fulfilled by it: concurrent
-//! callers share flushes. Whoever makes changes while memory is crowded waits until some have been retired.
+//! callers share flushes. A caller that makes changes while memory is crowded waits until some have been retired.
 //!
 //! # When the device fails
 //!

@@ -17,7 +17,7 @@ pub struct MountOptions {
     pub read_only: bool,
     /// The bound on memory: buffers, dependencies and deferred work; [`LEAST_CACHE_BYTES`] where less is asked for.
     pub cache_bytes: u64,
-    /// What waits to be written may take so much before whoever makes more waits too, where that is more than half of `cache_bytes`;
+    /// Bytes that may wait to be written before a writer of more waits too, where that is more than half of `cache_bytes`;
     /// memory takes as much more.
     pub dirty_bytes: u64,
     /// How long a change may stay in memory only.

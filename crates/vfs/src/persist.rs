@@ -1,9 +1,9 @@
 //! Writing a batch so that it is on stable storage afterwards, and trying again where the device failed.
 //!
 //! After a failed write or flush the host has forgotten what was dirty: flushing once more would succeed and prove nothing. So
-//! everything that no flush covers is written again. What no flush covers belongs to batches in flight, and whoever has a batch in
+//! everything that no flush covers is written again. What no flush covers belongs to batches in flight, and the thread that has a batch in
 //! flight holds its bytes: each writes its own again. For that nobody may have the device forget a failure before all others saw
-//! it: batches share the [`Retrier`]'s lock, and whoever resets the device holds it alone.
+//! it: batches share the [`Retrier`]'s lock, and the thread that resets the device holds it alone.
 
 use std::time::Duration;
 
@@ -130,7 +130,7 @@ mod tests {
         let (repeated, result) = retrier.perform(&device, &write_of(0, 1));
         assert!(matches!(result, Err(DeviceError::Write { .. })));
         assert_eq!((repeated, device.counts().writes), (3, 4));
-        // It stays latched, whoever comes next.
+        // It stays latched for all who come next.
         device.comes_back();
         assert!(device.flush().is_err());
     }

@@ -13,7 +13,7 @@ use crate::Result;
 use crate::engine::{Core, Engine};
 use crate::writer::BATCH_BYTES;
 
-/// While others work, the reclaim rests so many times as long as its last step took, so that they have most of the device and of the
+/// While others work, the reclaim rests this many times as long as its last step took, so that they have most of the device and of the
 /// engine.
 const REST: u32 = 4;
 /// It rests no longer than this.
@@ -24,7 +24,7 @@ const NAP: Duration = Duration::from_millis(500);
 /// How long it waits before it asks again for what could not be read.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Is told what changed without passing through whoever keeps it.
+/// Is told of changes that did not pass through the cache of the front.
 pub(crate) type OnChange = Box<dyn Fn(&[Changed]) + Send + Sync>;
 
 /// Starts the reclaim, where there is anything to reclaim. It holds the engine only while it works, so that dropping the engine ends
@@ -135,7 +135,7 @@ impl Engine {
         }
     }
 
-    /// Reclaims, in this thread too, until so much is done.
+    /// Reclaims, in this thread too, until the given point.
     pub(crate) fn reclaim_until(
         &self,
         core: &mut MutexGuard<'_, Core>,

@@ -90,7 +90,7 @@ impl Snapshot {
         self.held_bytes.load(Ordering::Relaxed)
     }
 
-    /// Ends the copying: whoever does it gets this error.
+    /// Ends the copying: the thread that copies gets this error.
     pub(crate) fn give_up(&self, why: Error) {
         let mut progress = self.progress.lock();
         progress.failure.get_or_insert(why);
@@ -327,7 +327,7 @@ impl Engine {
     }
 
     /// Copies the file system as it is at one moment after the call began to `out`, which holds nothing but zeros and is as large as
-    /// the device. Others go on meanwhile. The copy is as after a crash; whoever wants it clean mounts and unmounts it.
+    /// the device. Others go on meanwhile. The copy is as after a crash; to mount and unmount it makes it clean.
     ///
     /// `go_on` is told the part that is done, 0 to 1, now and then; where it returns false, the copying is given up.
     ///

@@ -1,7 +1,7 @@
 //! Long streams: a file that is written from one end to the other.
 //!
 //! Changes may take much memory before the first of them is written, for many files are changed again or removed before long, and
-//! what is gone needs no writing. A file of which so much has been written in one go will hardly be: what is oldest goes to the disk
+//! what is gone needs no writing. A file of which much has been written in one go will hardly be: what is oldest goes to the disk
 //! while the next blocks come in, so that the `fsync` at its end finds most of them there.
 
 use std::collections::VecDeque;
@@ -10,10 +10,10 @@ use backstitch_layout::InodeNumber;
 
 use crate::engine::Core;
 
-/// From so much on it is a long stream.
+/// Bytes from which on it is a long stream.
 const LONG_STREAM_BYTES: u64 = 64 << 20;
 
-/// So many files may be written in turns: what somebody writes beside a stream does not end it.
+/// Files that may be written in turns: what somebody writes beside a stream does not end it.
 const STREAMS: usize = 4;
 
 /// The files that were written last, the last one first.

@@ -51,7 +51,7 @@ impl Taken {
         true
     }
 
-    /// What is left when so much of it has been written; perhaps only the room.
+    /// What is left when `written_bytes` of it have been written; perhaps only the room.
     pub(crate) fn after(mut self, written_bytes: usize) -> Taken {
         self.start += written_bytes;
         self.len -= written_bytes;

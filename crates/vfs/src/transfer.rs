@@ -19,7 +19,7 @@ const STEP_BYTES: u64 = 1 << 20;
 const LEAST_STEP_BYTES: u64 = 64 << 10;
 /// It is so small a part of the bound on memory, for it comes into memory whole before anybody can be made to wait.
 const STEP_PART: u64 = 16;
-/// A write of so many bytes is put where blocks can have parts of it: in these lengths they go to the disk around the host's page cache.
+/// Bytes from which on a write is put where blocks can have parts of it: in these lengths they go to the disk around the host's page cache.
 pub(crate) const LONG_BYTES: usize = 32 << 10;
 /// How long to let others read before looking again.
 const OTHERS_READ: Duration = Duration::from_micros(20);
@@ -333,7 +333,7 @@ impl Engine {
     }
 }
 
-/// A few blocks that the host has in memory; `None` where it has not, or there are more. Whoever reads requests need not be relieved
+/// A few blocks that the host has in memory; `None` where it has not, or there are more. The thread that reads requests need not be relieved
 /// for that: two changes of thread take longer.
 fn read_at_once(
     device: &dyn BlockDevice,

@@ -19,12 +19,12 @@ use parking_lot::MutexGuard;
 use crate::engine::Engine;
 use crate::{Error, Result};
 
-/// Blocks are noted as free in portions of so many bytes of the device, for each of which everything is written once.
+/// Bytes of the device of which the free blocks are noted at a time; for each such portion everything is written once.
 const PORTION_BYTES: u64 = 4 << 30;
 /// The most that one discard covers: others wait for the lock meanwhile.
 const DISCARD_BYTES: u64 = 64 << 20;
 
-/// What is freed is discarded in runs of so many bytes or more: a host's file has a hole only where a whole page of it is free.
+/// The fewest bytes of a run that is discarded after it was freed: a host's file has a hole only where a whole page of it is free.
 const LEAST_FREED_BYTES: u64 = 4096;
 /// How long the thread sleeps at most with the engine held.
 const NAP: Duration = Duration::from_millis(500);

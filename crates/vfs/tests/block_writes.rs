@@ -133,7 +133,7 @@ fn create_files(engine: &Engine, files: u64, file_bytes: usize) {
     }
 }
 
-/// Blocks and requests for each of so many files.
+/// Blocks and requests for each of `files` files.
 fn per_file(ordering: Ordering, files: u64, file_bytes: usize, cache_bytes: u64) -> (f64, f64) {
     per_file_in_units(ordering, files, file_bytes, cache_bytes, None)
 }

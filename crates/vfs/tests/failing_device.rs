@@ -383,7 +383,7 @@ fn a_loss_is_reported_once_to_each_open_file() {
     };
     assert!(is_told(&first));
     assert!(!is_told(&first));
-    // Whoever opens it now can know, for somebody does.
+    // Who opens it now can know, for somebody does.
     let late = engine.open(lost);
     assert!(!is_told(&late));
     assert!(is_told(&second));

@@ -96,7 +96,7 @@ fn flushed_files(
 
 const FILES: usize = 200;
 
-/// Most take so many flushes, and none less. The others: the writer has its turn twice a second, whatever else is to be said of them.
+/// Most take `expected` flushes, and none less. The others: the writer has its turn twice a second, whatever else is to be said of them.
 fn assert_mostly(flushes: &[u64], expected: u64) {
     let are_right = flushes.iter().filter(|f| **f == expected).count();
     let none_less = flushes.iter().all(|f| *f >= expected);
@@ -106,7 +106,7 @@ fn assert_mostly(flushes: &[u64], expected: u64) {
     );
 }
 
-/// Whoever flushes each file that it makes waits for two flushes: what a new file waits for besides went with the flush before it.
+/// A program that flushes each file that it makes waits for two flushes: what a new file waits for besides went with the flush before it.
 #[test]
 fn new_files_that_are_flushed_one_after_the_other_take_two_flushes_each() {
     let disk = Disk::new(new_image(16 << 20, 2048), Loss::Half);
@@ -125,7 +125,7 @@ fn new_files_that_are_flushed_one_after_the_other_take_two_flushes_each() {
     // With a new block of the directory goes its inode.
     assert_mostly(&flushed_files(&disk, &engine, directory, false), 2);
     // The directory has more than one block now: the new name is in another than the one that is replaced. The link count, the name
-    // and the removal of the other are one after the other, for whoever flushes after the first rename.
+    // and the removal of the other are one after the other, for a program that flushes after the first rename.
     assert_mostly(&flushed_files(&disk, &engine, directory, true)[1..], 3);
 
     // What is marked ahead counts as free, and is at the end.

@@ -1,6 +1,6 @@
 //! A disk that fills up: every allocation of a workload is the one that finds nothing left, in turn.
 //!
-//! A ballast leaves so and so many blocks, or inodes: with none left the workload's first allocation fails, with one left its second,
+//! A ballast leaves a number of blocks, or of inodes: with none left the workload's first allocation fails, with one left its second,
 //! and so on; either once, or from then on. Nothing may be half done, nothing lost, and when everything is removed the counters are those of a new file system.
 //! `BACKSTITCH_FAULTS=all` takes every number; otherwise it is a few dozen, spread.
 
@@ -53,7 +53,7 @@ fn leave_blocks(engine: &Engine, left: u64) {
     engine.sync().unwrap();
 }
 
-/// Leaves so many free inodes.
+/// Leaves `left` free inodes.
 fn leave_inodes(engine: &Engine, left: u64) {
     // In a directory of its own: directories do not shrink, and the root is compared with a new one.
     let (root, new) = (engine.root(), new_inode(FileType::Directory));

@@ -246,7 +246,7 @@ fn what_has_no_place_for_a_block_cannot_be_read_is_told_by_fsync() {
     assert_eq!(found, [9; 2048]);
 }
 
-/// Keeps whoever reads a range waiting.
+/// Keeps the reader of a range waiting.
 struct Stalling {
     memory: Arc<MemoryDevice>,
     /// The range, and whether somebody has come.

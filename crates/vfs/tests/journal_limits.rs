@@ -17,7 +17,7 @@ use support::{Scratch, new_inode, torn_parts};
 
 /// The smallest journal that there is.
 const JOURNAL_BLOCKS: usize = 1024;
-/// So many files each writer makes.
+/// Files that each writer makes.
 const FILES: usize = 1400;
 const BLOCK: usize = 1024;
 

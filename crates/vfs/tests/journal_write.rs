@@ -287,7 +287,7 @@ impl BlockDevice for Meddling {
     }
 }
 
-/// A long truncation, with transactions that end between its steps: the inode is listed with its new size, and whoever replays the journal
+/// A long truncation, with transactions that end between its steps: the inode is listed with its new size, and the replay of the journal
 /// brings it to its end.
 #[test]
 fn a_truncation_under_way_is_on_the_list_of_orphans() {
@@ -351,7 +351,7 @@ fn a_truncation_under_way_is_on_the_list_of_orphans() {
     engine.unmount().unwrap();
 }
 
-/// Device flushes per fsync where so many write new files of 4 kB and sync each.
+/// Device flushes per fsync where `writers` write new files of 4 kB and sync each.
 fn flushes_per_fsync(writers: usize, each: usize) -> f64 {
     let scratch = Scratch::new(&format!("flushes-{writers}"));
     let image = ext3(&scratch, &["-b", "4096"], "64m");
@@ -478,7 +478,7 @@ fn what_was_synced_is_there() {
     }
 }
 
-/// A file that lies in so many groups that their bitmaps do not fit the log together: it is freed in several transactions, by us and by the
+/// A file in more groups than have their bitmaps in the log together: it is freed in several transactions, by us and by the
 /// recovery, and a crash in between leaves it on the list.
 #[test]
 #[ignore = "300 MB and 20 seconds: make soak runs it"]

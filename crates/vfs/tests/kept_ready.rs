@@ -10,7 +10,7 @@ use backstitch_device::{Loss, SlowFlushDevice};
 use backstitch_vfs::{Engine, FileType, InodeNumber, RenameMode, SetAttributes};
 use support::{Disk, check, mount, new_image, new_inode, read_all, write_new};
 
-/// So often the other one does what he does, where nobody stops him.
+/// How often the other one does what it does, where nobody stops it.
 const MOST_TIMES: usize = 1000;
 
 /// A log that goes on behind its indirect block, flushed often enough for that to go to new places.
@@ -200,7 +200,7 @@ fn a_bitmap_that_cannot_be_read_keeps_nothing_else_waiting() {
     assert!(check(&*disk.memory).is_consistent());
 }
 
-/// Whoever gives a new file another name expects its contents there, flushed or not.
+/// A program that gives a new file another name expects its contents there, flushed or not.
 #[test]
 fn a_new_file_has_its_contents_under_its_next_name() {
     for mode in [RenameMode::Replace, RenameMode::Exchange] {

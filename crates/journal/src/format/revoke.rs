@@ -46,7 +46,7 @@ pub fn records<'b>(
     Some(records.chunks_exact(record_bytes(features)).map(number))
 }
 
-/// Whether so many records lie in a block's first sector, so that no power cut leaves a part of them.
+/// Whether `records` records lie in a block's first sector, so that no power cut leaves a part of them.
 pub fn fits_sector(features: Features, records: usize) -> bool {
     const SECTOR: usize = 512;
     START + records * record_bytes(features) <= SECTOR

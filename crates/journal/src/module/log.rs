@@ -14,9 +14,9 @@ use crate::format::{ChecksumKind, Sequence, revoke};
 use crate::rules::{Rule, holds, wait_for_now};
 use crate::transaction;
 
-/// A scope may change so many blocks, or a part of the log where that is small.
+/// Blocks that a scope may change, or a part of the log where that is small.
 const MOST_PER_SCOPE: u32 = 1024;
-/// So many tails of groups are taken apart for one change; what is nested deeper than that ends the transaction.
+/// Tails of groups that are taken apart for one change; what is nested deeper than that ends the transaction.
 const MOST_TAKEN_APART: usize = 64;
 
 impl JournalMechanism {
@@ -128,7 +128,7 @@ impl JournalMechanism {
     }
 
     /// Whether a commit record may go together with the copies and descriptors that it commits: where it has a checksum of them (v1), a torn
-    /// transaction is none, whoever replays it. Checksums v2 and v3 are in the tags; Linux and e2fsck
+    /// transaction is none for each replay. Checksums v2 and v3 are in the tags; Linux and e2fsck
     /// look at those of the copies only while they replay, and take a wrong one for damage, not for the log's end.
     fn commits_at_once(&self) -> bool {
         self.superblock.features.has_incompat(INCOMPAT_ASYNC_COMMIT)
@@ -137,7 +137,7 @@ impl JournalMechanism {
 }
 
 impl JournalMechanism {
-    /// So many blocks the operation under way may change; while the transaction is being closed, what was put off. The list of
+    /// Blocks that the operation under way may change; while the transaction is being closed, what was put off. The list of
     /// orphans and the counters come after that.
     pub(super) fn blocks_left(&self) -> usize {
         let reserve = self.reserve();
@@ -268,7 +268,7 @@ impl Log for JournalMechanism {
         self.what_keeps_the_tail(into);
         into.retain(|id| store.graph().is_live(*id));
         if into.is_empty() {
-            // Whoever waits for room must not be told that there is nothing to wait for while a transaction is on its way.
+            // A caller that waits for room must not be told that there is nothing to wait for while a transaction is on its way.
             let holds = self.log.iter().map(|t| t.hold);
             into.extend(holds.filter(|hold| store.graph().is_live(*hold)));
         }

@@ -16,7 +16,7 @@
 //!
 //! *Copies* are the blocks' bytes at that moment, shared with the cache until somebody changes them. The commit record waits for all
 //! of them, and for the transaction before it, so commit records reach the disk in sequence. The hold waits for the commit record, and
-//! is the layout's name for everything in T: what the layout is told of a patch is T's hold, so *stable* means committed, whoever asks.
+//! is the layout's name for everything in T: what the layout is told of a patch is T's hold, so *stable* means committed for all who ask.
 //!
 //! A block that T+1 changes before its version of T is home stays back until T+1 commits. So the tail moves past T once each block of T
 //! is at home *or* in a later transaction that is committed.
@@ -254,7 +254,7 @@ impl JournalMechanism {
     }
 
     /// What the layout is told of a patch in the running transaction that it orders after these: the hold. Where contents may come after
-    /// the commit record, whoever waits for the patch must wait for those among them too.
+    /// the commit record, what waits for the patch must wait for those among them too.
     fn known_by(&mut self, store: &mut Store, dependencies: &[PatchId]) -> PatchId {
         let hold = self.running.hold.unwrap_or(PatchId::COMMITTED);
         if !self.takes || self.mode != JournalMode::Writeback {
@@ -377,7 +377,7 @@ impl Mechanism for JournalMechanism {
                 self.running.revokes.insert(block);
             }
         }
-        // A transaction that is closed and not committed shows the block to whoever replays no further: its contents must be there.
+        // A transaction that is closed and not committed shows the block to a replay that ends with it: its contents must be there.
         !self.awaited.contains_key(&block) || !holds(Rule::AwaitedContentsAreKept)
     }
 

@@ -49,7 +49,7 @@ impl JournalMechanism {
     }
 
     /// A patch of contents was made, or one took a further change. One of an earlier transaction is not for further blocks of this one: its
-    /// commit record waits for all of the run, and so does whoever waits for that.
+    /// commit record waits for all of the run, and so does what waits for that.
     pub(super) fn note_run(&mut self, id: PatchId) {
         let mut uncommitted = self.log.iter().skip(self.committed);
         if !uncommitted.any(|t| t.runs.contains(&id)) || !holds(Rule::RunsBelongToOneTransaction) {

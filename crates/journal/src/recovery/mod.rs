@@ -34,7 +34,7 @@ use crate::{Error, JournalDevice, Result};
 pub use revoked::Revoked;
 pub use scan::{Copy, Ending, Scan};
 
-/// So many bytes are read and written at once.
+/// Bytes that are read and written at once.
 const BATCH_BYTES: usize = 1 << 20;
 
 /// An open journal: its blocks, and its superblock.

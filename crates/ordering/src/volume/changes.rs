@@ -163,7 +163,7 @@ impl Volume<'_> {
         self.initialise_in_run(block, class, contents, after, None)
     }
 
-    /// Writes contents of a file that wait for nothing, from `offset_bytes` of the block on. Whoever points to them waits for all
+    /// Writes contents of a file that wait for nothing, from `offset_bytes` of the block on. What points to them waits for all
     /// that was written under the same `run`, so that one patch will do for them; see `Graph::create_in_run`. A block that is given
     /// whole need not be in memory.
     pub fn write_in_run(
@@ -261,14 +261,14 @@ impl Volume<'_> {
     /// A block was freed, and nothing on the disk can point to it: what is not written of it need not be, unless the mechanism says
     /// otherwise.
     pub fn discard(&mut self, block: u64) {
-        // A block whose place is new must be there before it shows: to whoever looks at the file outside it is no free block.
+        // A block whose place is new must be there before it shows: for a reader of the file outside it is no free block.
         let is_new = self.store.shown_by(self.id, block).is_some();
         if self.mechanism.forget(block) && !(is_new && holds(Rule::NewPlaceIsNotForgotten)) {
             self.store.discard(self.id, block);
         }
     }
 
-    /// What a directory block has not written yet need not be, for `by` makes up for it: whoever waits for it waits for `by` instead
+    /// What a directory block has not written yet need not be, for `by` makes up for it: what waits for it waits for `by` instead
     /// (see `Graph::supersede`). Nothing happens where that cannot be, or where the block is something else.
     pub fn supersede(&mut self, block: u64, by: PatchId) {
         let is_new = self.store.shown_by(self.id, block).is_some();

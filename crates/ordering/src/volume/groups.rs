@@ -58,7 +58,7 @@ impl<'a> Volume<'a> {
     }
 
     /// As [`write`](Self::write) of metadata that belongs to a new object. Where the change becomes a part of the patch that makes the
-    /// object, and whoever finds that by one of its names finds everything that the change would have to come after, it is hidden.
+    /// object, and a program that finds that by one of its names finds everything that the change would have to come after, it is hidden.
     pub fn write_into_new(
         &mut self,
         block: u64,

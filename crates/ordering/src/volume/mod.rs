@@ -258,7 +258,7 @@ impl<'a> Volume<'a> {
         self.mechanism.scopes_are_atomic()
     }
 
-    /// So many blocks the scope under way may change, or what is put off until the end of a transaction, while one is being ended.
+    /// Blocks that the scope under way may change, or what is put off until the end of a transaction, while one is being ended.
     /// No bound where scopes are not atomic.
     pub fn room(&self) -> usize {
         self.mechanism.room()

@@ -649,7 +649,7 @@ impl FileSystem for Stacked {
     }
 }
 
-/// So many names are read from a directory before they are handed on.
+/// Names that are read from a directory before they are handed on.
 const ENTRIES_AT_ONCE: usize = 256;
 
 /// A piece of a file by its place in the volume, as pieces by their places on the device.

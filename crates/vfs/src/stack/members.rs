@@ -4,9 +4,9 @@ use backstitch_layout::{Error, FileSystem, FileSystemStatistics, InodeNumber, Re
 use backstitch_ordering::{Log, Mechanism, Volume, VolumeId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Of an inode's number so many bits are its own; those above say which file system it is in.
+/// Bits of an inode's number that are its own; those above say which file system it is in.
 const OWN_BITS: u32 = 28;
-/// A stack has so many file systems at most.
+/// The most file systems of a stack.
 pub(super) const MOST_MEMBERS: usize = 1 << (32 - OWN_BITS);
 
 /// A file, or a part of the blocks of one, that holds blocks of a volume.

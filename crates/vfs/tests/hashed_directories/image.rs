@@ -141,7 +141,7 @@ pub(crate) fn list(engine: &Engine, directory: InodeNumber) -> Vec<Vec<u8>> {
     }
 }
 
-/// Fills `/d` with names of so many bytes until there are `count`, or no more go in; returns how many went.
+/// Fills `/d` with names of `bytes` bytes until there are `count`, or no more go in; returns how many went.
 pub(crate) fn fill(engine: &Engine, bytes: usize, from: usize, count: usize) -> usize {
     /// Links of one inode.
     const LINKS: usize = 30_000;

@@ -318,7 +318,7 @@ fn names_are_exchanged_between_directories() {
     image.assert_sound("refused");
 }
 
-/// So many names as `BACKSTITCH_NAMES` says (30,000), and what each tenth of them costs: the index is what keeps that from growing.
+/// As many names as `BACKSTITCH_NAMES` says (30,000), and what each tenth of them costs: the index is what keeps that from growing.
 #[test]
 fn adding_and_finding_names_does_not_slow_down() {
     let names: usize = std::env::var("BACKSTITCH_NAMES")

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use backstitch_device::Buffer;
-use backstitch_store::{BlockClass, PatchKind, SnapshotPatch, Store};
+use backstitch_store::{BlockClass, BlockSeal, PatchKind, SnapshotPatch, Store};
 use rustc_hash::FxHashMap;
 
 use crate::classes::Choices;
@@ -64,6 +64,8 @@ struct Patched {
     units: Vec<(Range<usize>, Vec<usize>)>,
     /// The patches of all units.
     patches: Vec<SnapshotPatch>,
+    /// What closes its bytes for the disk.
+    seal: Option<BlockSeal>,
     /// The versions that were asked for, with what each adds to the fingerprint.
     versions: FxHashMap<Mask, (Buffer, u128)>,
     /// The one asked for last, and what it adds: sets that follow each other have most of theirs in common.
@@ -186,6 +188,7 @@ impl Frontier {
             disk,
             units,
             patches: indices.iter().map(|i| patches[*i].clone()).collect(),
+            seal: store.seal_of(volume, block).cloned(),
             versions: FxHashMap::default(),
         });
     }
@@ -329,6 +332,11 @@ impl Patched {
             for at in patches.iter().rev().filter(|at| !is_there(at)) {
                 self.patches[*at].undo.apply(bytes);
             }
+        }
+        if let Some(seal) = &self.seal
+            && mask != Mask::default()
+        {
+            seal.apply(&mut bytes);
         }
         let bytes = Buffer::from(bytes);
         let fingerprint = disk.fingerprint_of(self.block, &bytes);

@@ -1,5 +1,6 @@
 //! Images that share what they have in common: a fork costs the blocks in which it differs.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -55,13 +56,34 @@ pub(crate) enum Kind {
     Ext,
     /// A volume whose blocks programs write.
     Raw(Raw),
+    /// A file system of somebody else's layout.
+    Other(Other),
 }
+
+/// A layout that is given from outside.
+#[derive(Clone, Copy)]
+pub(crate) struct Other(&'static dyn LayoutKind);
+
+impl fmt::Debug for Other {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Other")
+    }
+}
+
+impl PartialEq for Other {
+    fn eq(&self, other: &Other) -> bool {
+        std::ptr::addr_eq(self.0, other.0)
+    }
+}
+
+impl Eq for Other {}
 
 impl Kind {
     pub(crate) fn layout(&self) -> &dyn LayoutKind {
         match self {
             Kind::Ext => &Ext2,
             Kind::Raw(raw) => raw,
+            Kind::Other(other) => other.0,
         }
     }
 }
@@ -101,6 +123,12 @@ impl Fork {
     /// The same, as a volume of somebody whose blocks programs write.
     pub(crate) fn raw(mut self, (uid, gid): (u32, u32)) -> Fork {
         self.kind = Kind::Raw(Raw { uid, gid });
+        self
+    }
+
+    /// The same, opened as this layout: one over ext2's, since states are checked as ext2's are.
+    pub fn opened_as(mut self, layout: &'static dyn LayoutKind) -> Fork {
+        self.kind = Kind::Other(Other(layout));
         self
     }
 

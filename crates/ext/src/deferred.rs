@@ -7,11 +7,12 @@
 use std::collections::VecDeque;
 
 use backstitch_layout::{DeferredStatistics, Error, Result, Timestamp};
-use backstitch_ordering::{BlockClass, PatchId, Volume};
+use backstitch_ordering::{PatchId, Volume};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::format::Inode;
 use crate::groups::Run;
+use crate::kinds;
 use crate::layout::Ext;
 use crate::map::{Owner, Unmapping};
 use crate::pending::InodeState;
@@ -623,7 +624,7 @@ impl Ext {
     ) {
         for (block, first, count) in &plan.entries {
             let zeros = vec![0; count * 4];
-            v.write(*block, BlockClass::Metadata, first * 4, &zeros, &[]);
+            v.write(*block, kinds::INDIRECT, first * 4, &zeros, &[]);
         }
         let sectors = plan.count * u64::from(self.sectors_per_block());
         self.edit_inode(v, number, &[], |e| {

@@ -4,7 +4,7 @@
 //! what of it is written at once, one patch does it under any mechanism; elsewhere only where scopes are atomic, and all others refuse it.
 
 use backstitch_layout::{Error, Rename, Result, Timestamp};
-use backstitch_ordering::{BlockClass, PatchId, Volume};
+use backstitch_ordering::{PatchId, Volume};
 use smallvec::SmallVec;
 
 use crate::block_edit::BlockEdit;
@@ -12,6 +12,7 @@ use crate::format::directory::{HEADER_SIZE, OFFSET_INODE, TYPE_UNKNOWN};
 use crate::format::inode::{FLAG_APPEND, FLAG_IMMUTABLE};
 use crate::format::{Inode, LINK_MAX};
 use crate::index::Found;
+use crate::kinds;
 use crate::layout::Ext;
 use crate::pending::PendingName;
 use crate::rename::write_edit;
@@ -156,13 +157,7 @@ impl Ext {
         self.track_name_removed(directory, logical, inode, side.inode.is_directory());
         let is_directory = comes.inode.is_directory();
         self.track_name_added(directory, logical, comes.found.inode, is_directory);
-        v.write(
-            block,
-            BlockClass::Directory,
-            offset + OFFSET_INODE,
-            &header,
-            &[],
-        )
+        v.write(block, kinds::DIRECTORY, offset + OFFSET_INODE, &header, &[])
     }
 
     /// Directories get another parent, and these another number of subdirectories.
@@ -171,7 +166,7 @@ impl Ext {
             if let Some(dotdot) = goes.dotdot {
                 let parent = comes.directory.to_le_bytes();
                 let at = dotdot.offset + OFFSET_INODE;
-                v.write(dotdot.block, BlockClass::Directory, at, &parent, &[]);
+                v.write(dotdot.block, kinds::DIRECTORY, at, &parent, &[]);
             }
             let links = (goes.parent.links)
                 .saturating_add(comes.inode.is_directory().into())

@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use backstitch_layout::{Error, Result, Timestamp};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
+use backstitch_store::BlockKind;
 use smallvec::{SmallVec, smallvec};
 
 use crate::PatchIds;
@@ -15,6 +16,7 @@ use crate::editor::InodeEditor;
 use crate::format::Inode;
 use crate::format::inode::DIRECT_POINTERS;
 use crate::groups::Run;
+use crate::kinds;
 use crate::layout::Ext;
 use crate::map::{Mapped, Path};
 use crate::moved::{Moved, Moves};
@@ -36,7 +38,7 @@ pub(crate) struct Extension {
 /// What new blocks are to hold.
 #[derive(Clone, Copy)]
 pub(crate) struct NewContents<'a> {
-    pub(crate) class: BlockClass,
+    pub(crate) kind: BlockKind,
     /// Bytes, from the offset `within` of the first block on; the rest is zeros.
     pub(crate) bytes: &'a [u8],
     pub(crate) within: usize,
@@ -48,7 +50,7 @@ impl<'a> NewContents<'a> {
     /// Contents of a file.
     pub(crate) fn data(bytes: &'a [u8], within: usize) -> Self {
         NewContents {
-            class: BlockClass::Data,
+            kind: BlockClass::Data.into(),
             bytes,
             within,
             after: &[],
@@ -290,17 +292,17 @@ impl Ext {
     ) -> PatchIds {
         let bs = self.block_size();
         let NewContents {
-            class,
+            kind,
             bytes,
             within,
             after,
         } = contents;
-        let joins = class == BlockClass::Data && after.is_empty();
+        let joins = kind.class == BlockClass::Data && after.is_empty();
         let mut write = |ext: &mut Ext, block, contents: &[u8]| {
             if joins {
                 ext.write_contents(v, number, block, 0, contents)
             } else {
-                v.initialise(block, class, contents, after)
+                v.initialise(block, kind, contents, after)
             }
         };
         let mut patches = PatchIds::new();
@@ -544,7 +546,7 @@ impl Tree {
                 }
                 for (index, blocks) in &node.entries {
                     let bytes = pointers_to(blocks);
-                    let id = v.write(node.block, BlockClass::Metadata, index * 4, &bytes, &after);
+                    let id = v.write(node.block, kinds::INDIRECT, index * 4, &bytes, &after);
                     before_inode.push(wait_for(Rule::SizeAfterIndirectEntry, id));
                 }
                 continue;
@@ -557,7 +559,7 @@ impl Tree {
                 let bytes = pointers_to(blocks);
                 contents[index * 4..index * 4 + bytes.len()].copy_from_slice(&bytes);
             }
-            let id = v.initialise(node.block, BlockClass::Metadata, &contents, &[]);
+            let id = v.initialise(node.block, kinds::INDIRECT, &contents, &[]);
             if node.has_parent {
                 after.push(wait_for(Rule::IndirectEntryAfterBlock, id));
                 below[at] = after;

@@ -4,11 +4,12 @@
 //! recomputed after a crash, so writing them with every allocation would buy nothing. They are written when unmounting.
 
 use backstitch_layout::{Error, FreeSpaceReader, Result};
-use backstitch_ordering::{BlockClass, PatchId, Volume};
+use backstitch_ordering::{PatchId, Volume};
 use smallvec::SmallVec;
 
 use crate::PatchIds;
 use crate::format::{GroupDescriptor, Superblock, bitmap};
+use crate::kinds;
 use crate::layout::Ext;
 use crate::rules::{Rule, holds};
 
@@ -317,7 +318,7 @@ impl Ext {
                 let mask = (u32::MAX >> (32 - in_word)) << (bit % 32);
                 let id = v.flip(
                     bitmap_block,
-                    BlockClass::Metadata,
+                    kinds::BITMAP,
                     (bit / 32 * 4) as usize,
                     mask,
                     &[],
@@ -375,7 +376,7 @@ impl Ext {
         let block = self.groups.list[group].inode_bitmap;
         v.flip(
             block,
-            BlockClass::Metadata,
+            kinds::BITMAP,
             (bit / 32 * 4) as usize,
             1 << (bit % 32),
             &[],

@@ -5,12 +5,13 @@ use std::ops::Range;
 use backstitch_layout::{
     AccessTimes, Attributes, Error, FileType, InodeNumber, Result, SetAttributes, Timestamp, flags,
 };
-use backstitch_ordering::{BlockClass, NewObject, PatchId, Volume};
+use backstitch_ordering::{NewObject, PatchId, Volume};
 use smallvec::SmallVec;
 
 use crate::editor::{EDITABLE, InodeEditor};
 use crate::format::Inode;
 use crate::format::inode;
+use crate::kinds;
 use crate::layout::Ext;
 use crate::pending::InodeState;
 use crate::rules::{Rule, holds, note_by};
@@ -135,9 +136,9 @@ impl Ext {
     ) -> PatchId {
         let new = self.new_object(v, inode);
         let id = self.edit_inode_by(inode, edit, v, |v, block, at, bytes| match new {
-            Some(new) => v.write_into_new(block, at, bytes, after, &new),
-            None if is_apart => v.write_apart(block, at, bytes, after),
-            None => v.write(block, BlockClass::Metadata, at, bytes, after),
+            Some(new) => v.write_into_new(block, kinds::INODES, at, bytes, after, &new),
+            None if is_apart => v.write_apart(block, kinds::INODES, at, bytes, after),
+            None => v.write(block, kinds::INODES, at, bytes, after),
         });
         id.unwrap_or_else(|| all_of(v, after))
     }
@@ -255,7 +256,7 @@ impl Ext {
         edit: impl FnOnce(&mut InodeEditor),
     ) {
         let id = self.edit_inode_by(inode, edit, v, |v, block, at, bytes| {
-            v.write_implied_times(block, at, bytes)
+            v.write_implied_times(block, kinds::INODES, at, bytes)
         });
         if let Some(id) = id {
             self.note_time_change(v, inode, id);
@@ -306,8 +307,8 @@ impl Ext {
         // Nothing leads to it: its name comes after it.
         let before = v.hide(true);
         let id = match self.keeps_apart(v) {
-            true => v.write_apart(block, at, &bytes, after),
-            false => v.write(block, BlockClass::Metadata, at, &bytes, after),
+            true => v.write_apart(block, kinds::INODES, at, &bytes, after),
+            false => v.write(block, kinds::INODES, at, &bytes, after),
         };
         v.hide(before);
         id

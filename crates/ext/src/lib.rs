@@ -38,6 +38,7 @@ mod index;
 pub mod info;
 mod inodes;
 mod journal;
+pub mod kinds;
 mod layout;
 mod map;
 pub mod mkfs;

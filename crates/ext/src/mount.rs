@@ -15,7 +15,7 @@ use backstitch_layout::{
     Error, FileType, JournalHost, JournalLocation, LayoutKind, OpenRequest, Opened, Result,
     Timestamp,
 };
-use backstitch_ordering::{BlockClass, PatchId, Volume};
+use backstitch_ordering::{PatchId, Volume};
 
 use crate::deferred::Deferred;
 use crate::format::features::{COMPAT_HAS_JOURNAL, INCOMPAT_RECOVER, RO_COMPAT_LARGE_FILE};
@@ -31,6 +31,7 @@ use crate::format::{
 };
 use crate::groups::Groups;
 use crate::journal::refuse_unreadable;
+use crate::kinds;
 use crate::layout::Ext;
 use crate::reclaim::Reclaim;
 use crate::rules::{Rule, holds, wait_for};
@@ -247,7 +248,7 @@ impl Ext {
     ) -> Result<PatchId> {
         let (block, base) = self.superblock_place();
         v.read(block)?;
-        Ok(v.write(block, BlockClass::Metadata, base + at, bytes, after))
+        Ok(v.write(block, kinds::SUPERBLOCK, base + at, bytes, after))
     }
 
     /// Counts what the bitmaps say is free: the counters on the disk are not kept up to date while mounted.
@@ -289,8 +290,8 @@ impl Ext {
             let (block, at) = group::descriptor_location(&self.sb, number);
             v.read(block)?;
             for (offset, value) in [(OFFSET_FLAGS, flags), (OFFSET_UNUSED_INODES, 0)] {
-                let (class, value) = (BlockClass::Metadata, value.to_le_bytes());
-                first.push(v.write(block, class, at + offset, &value, &[]));
+                let (kind, value) = (kinds::DESCRIPTORS, value.to_le_bytes());
+                first.push(v.write(block, kind, at + offset, &value, &[]));
             }
         }
         Ok(())
@@ -376,7 +377,7 @@ impl Ext {
             let bytes: Vec<u8> = fields.iter().flat_map(|f| f.to_le_bytes()).collect();
             let start = at + group::OFFSET_FREE_BLOCKS_COUNT;
             if v.read(block)?[start..start + bytes.len()] != bytes {
-                v.write(block, BlockClass::Metadata, start, &bytes, &[]);
+                v.write(block, kinds::DESCRIPTORS, start, &bytes, &[]);
             }
         }
         let free_blocks = (self.groups.free_blocks() as u32).to_le_bytes();

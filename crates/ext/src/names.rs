@@ -14,6 +14,7 @@ use crate::format::inode::{FAST_SYMLINK_MAX, FLAG_APPEND, FLAG_IMMUTABLE, encode
 use crate::format::{Inode, LINK_MAX};
 use crate::groups::Run;
 use crate::index::Room;
+use crate::kinds;
 use crate::layout::{Ext, check_name};
 use crate::pending::PendingName;
 use crate::place::{Picks, Purpose};
@@ -280,18 +281,18 @@ impl Ext {
             cut_into_units(&mut contents, v.atomic_bytes());
             // The child's `..` counts once the child's inode shows it, and not before: the block itself waits for nothing, or
             // the blocks of a new tree could only be written level by level.
-            let filled = block.map(|b| v.initialise(b, BlockClass::Directory, &contents, &[]));
+            let filled = block.map(|b| v.initialise(b, kinds::DIRECTORY, &contents, &[]));
             before.extend(filled.map(|f| wait_for(Rule::InodeAfterDirectoryBlock, f)));
             before.push(wait_for(Rule::InodeAfterParentLink, parent_link));
         } else if let Some(block) = block {
             let mut contents = new.target.to_vec();
             contents.resize(bs, 0);
             // Where changes are journaled a symlink's target is as much a part of the tree as a name.
-            let class = match v.scopes_are_atomic() {
-                true => BlockClass::Metadata,
-                false => BlockClass::Data,
+            let kind = match v.scopes_are_atomic() {
+                true => kinds::TARGET,
+                false => BlockClass::Data.into(),
             };
-            let filled = v.initialise(block, class, &contents, &[]);
+            let filled = v.initialise(block, kind, &contents, &[]);
             before.push(wait_for(Rule::InodeAfterSymlinkTarget, filled));
         }
         let attribute_block = self.apply_inheritance(v, &inherited, &mut before);
@@ -358,7 +359,7 @@ impl Ext {
                 contents.resize(bs, 0);
                 cut_into_units(&mut contents, v.atomic_bytes());
                 let contents = NewContents {
-                    class: BlockClass::Directory,
+                    kind: kinds::DIRECTORY,
                     bytes: &contents,
                     within: 0,
                     after: &after,
@@ -413,7 +414,7 @@ impl Ext {
             let mut pending = Vec::new();
             v.pending(block, &mut pending);
             let pending = wait_for_all(Rule::TailHeadAfterPending, &pending);
-            let class = BlockClass::Directory;
+            let class = kinds::DIRECTORY;
             let head = unused_head(gap.end - gap.offset);
             let headed = v.write(block, class, gap.offset, &head, pending);
             let headed = wait_for(Rule::TailCutAfterHead, headed);
@@ -427,7 +428,7 @@ impl Ext {
             return PatchId::COMMITTED;
         };
         let (from, bytes) = entry_bytes(bytes, &gap, inode, kind, name);
-        v.write(block, BlockClass::Directory, from, &bytes, &after)
+        v.write(block, kinds::DIRECTORY, from, &bytes, &after)
     }
 
     /// What changes of an entry that now ends earlier: its length, and where it is unused the name that is left in it.

@@ -7,10 +7,11 @@
 use std::collections::BTreeSet;
 
 use backstitch_layout::{Result, Timestamp};
-use backstitch_ordering::{BlockClass, Volume};
+use backstitch_ordering::Volume;
 
 use crate::format::inode::offset;
 use crate::format::superblock::OFFSET_LAST_ORPHAN;
+use crate::kinds;
 use crate::layout::Ext;
 use crate::rules::{Rule, holds};
 
@@ -55,7 +56,7 @@ impl Ext {
             let lives = v.read(block)?[links..links + 2] != [0, 0];
             let value = next.unwrap_or(if lives { 0 } else { deleted });
             if v.read(block)?[at..at + 4] != value.to_le_bytes() {
-                v.write(block, BlockClass::Metadata, at, &value.to_le_bytes(), &[]);
+                v.write(block, kinds::INODES, at, &value.to_le_bytes(), &[]);
             }
         }
         for inode in &list {

@@ -1,13 +1,14 @@
 //! Removing names, and what goes with the last one.
 
 use backstitch_layout::{Error, Result, Timestamp};
-use backstitch_ordering::{BlockClass, PatchId, Volume};
+use backstitch_ordering::{PatchId, Volume};
 
 use crate::editor::InodeEditor;
 use crate::format::Inode;
 use crate::format::directory::OFFSET_INODE;
 use crate::format::inode::{DIRECT_POINTERS, FLAG_APPEND, FLAG_IMMUTABLE};
 use crate::index::Found;
+use crate::kinds;
 use crate::layout::Ext;
 use crate::pending::PendingName;
 use crate::rules::{Rule, holds, note_by, wait_for, wait_for_all};
@@ -134,7 +135,7 @@ impl Ext {
     ) -> PatchId {
         v.write(
             found.block,
-            BlockClass::Directory,
+            kinds::DIRECTORY,
             found.offset + OFFSET_INODE,
             &[0; 4],
             after,

@@ -4,7 +4,7 @@
 //! link count +1, new name, old name cleared, link count −1, each on the disk no earlier than the one before.
 
 use backstitch_layout::{Error, Rename, RenameMode, Result, Timestamp};
-use backstitch_ordering::{BlockClass, PatchId, Volume};
+use backstitch_ordering::{PatchId, Volume};
 
 use crate::PatchIds;
 use crate::block_edit::BlockEdit;
@@ -14,6 +14,7 @@ use crate::format::directory::{
 use crate::format::inode::{FLAG_APPEND, FLAG_IMMUTABLE};
 use crate::format::{Inode, LINK_MAX, ROOT_INODE};
 use crate::index::Found;
+use crate::kinds;
 use crate::layout::{Ext, check_name};
 use crate::names::Place;
 use crate::pending::PendingName;
@@ -328,7 +329,7 @@ impl Ext {
             after.extend(new_parent_link);
             let id = v.write(
                 dotdot.block,
-                BlockClass::Directory,
+                kinds::DIRECTORY,
                 dotdot.offset + OFFSET_INODE,
                 &m.to.to_le_bytes(),
                 &after,
@@ -451,7 +452,7 @@ impl Ext {
         kind: u8,
         after: &[PatchId],
     ) -> PatchId {
-        let (block, class, at) = (found.block, BlockClass::Directory, found.offset);
+        let (block, class, at) = (found.block, kinds::DIRECTORY, found.offset);
         let header = self.entry_header(v, found, inode, kind);
         if v.is_atomic(at..at + HEADER_SIZE) {
             return v.write(block, class, at + OFFSET_INODE, &header, after);
@@ -560,5 +561,5 @@ pub(crate) fn write_edit(
     after: &[PatchId],
 ) -> PatchId {
     let (offset, bytes) = edit.patch();
-    v.write(block, BlockClass::Directory, offset, bytes, after)
+    v.write(block, kinds::DIRECTORY, offset, bytes, after)
 }

@@ -7,6 +7,7 @@ use crate::PatchIds;
 use crate::format::Inode;
 use crate::format::inode;
 use crate::groups::Run;
+use crate::kinds;
 use crate::layout::Ext;
 use crate::map::{Mapped, Owner, Unmapping};
 use crate::rules::{Rule, holds, note_by, wait_for, wait_for_all};
@@ -239,7 +240,7 @@ impl Ext {
         let mut after = Vec::new();
         for (block, first, count) in &plan.entries {
             let zeros = vec![0; count * 4];
-            let id = v.write(*block, BlockClass::Metadata, first * 4, &zeros, &[]);
+            let id = v.write(*block, kinds::INDIRECT, first * 4, &zeros, &[]);
             after.push(id);
         }
         let sectors = inode

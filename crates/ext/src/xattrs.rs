@@ -4,7 +4,7 @@
 //! before a pointer to it is on the disk, one less only after a pointer is gone from there.
 
 use backstitch_layout::{Error, FileType, NewInode, Result, SetXattrMode, Timestamp};
-use backstitch_ordering::{BlockClass, Volume};
+use backstitch_ordering::Volume;
 use rustc_hash::FxHashMap;
 
 use crate::PatchIds;
@@ -19,6 +19,7 @@ use crate::format::xattr::{
     value_len,
 };
 use crate::groups::Run;
+use crate::kinds;
 use crate::layout::Ext;
 use crate::place::Picks;
 use crate::rules::{Rule, holds, note_by, wait_for, wait_for_all};
@@ -337,7 +338,7 @@ impl Ext {
                 // Who would share it compares all of it: this only keeps the table small.
                 self.forget_shared(v, old);
                 self.shared_blocks.insert(hash_of(contents), old);
-                let id = v.write(old, BlockClass::Metadata, 0, contents, &[]);
+                let id = v.write(old, kinds::ATTRIBUTES, 0, contents, &[]);
                 let noted = note_by(Rule::FsyncWaitsForAttributesInPlace, id);
                 self.note_change(v, number, noted);
                 old
@@ -380,7 +381,7 @@ impl Ext {
                 let count = v.peek(*block).map_or(0, |b| refcount(b)) + 1;
                 let counted = v.write(
                     *block,
-                    BlockClass::Metadata,
+                    kinds::ATTRIBUTES,
                     OFFSET_REFCOUNT,
                     &count.to_le_bytes(),
                     &[],
@@ -404,7 +405,7 @@ impl Ext {
                 self.set_block_bits(v, run, &mut marked);
                 // Whoever shares the block waits for its contents only, through the reference count.
                 let after = wait_for_all(Rule::AttributeBlockAfterBit, &marked);
-                let filled = v.initialise(*block, BlockClass::Metadata, contents, after);
+                let filled = v.initialise(*block, kinds::ATTRIBUTES, contents, after);
                 before_pointer.push(wait_for(Rule::AttributePointerAfterContents, filled));
                 self.shared_blocks.insert(hash_of(contents), *block);
                 *block
@@ -453,7 +454,7 @@ impl Ext {
         if count > 1 {
             v.write(
                 block,
-                BlockClass::Metadata,
+                kinds::ATTRIBUTES,
                 OFFSET_REFCOUNT,
                 &(count - 1).to_le_bytes(),
                 &[],

@@ -31,4 +31,4 @@ pub use mechanism::{
 };
 pub use volume::{NewObject, Volume};
 
-pub use backstitch_store::{BlockClass, Change, Miss, PatchId, VolumeId};
+pub use backstitch_store::{BlockClass, BlockKind, Change, Miss, PatchId, Seal, VolumeId};

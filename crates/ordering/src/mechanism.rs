@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use backstitch_store::{BlockClass, PatchId, Store};
+use backstitch_store::{BlockClass, BlockKind, PatchId, Store};
 
 use crate::log::Log;
 use crate::rules::{Rule, holds};
@@ -29,7 +29,7 @@ pub struct PatchSpec {
     /// The block, in the volume.
     pub block: u64,
     /// What the block holds.
-    pub class: BlockClass,
+    pub kind: BlockKind,
     /// It changes nothing but times that move along with something else: nobody asked for them.
     pub is_implied_times: bool,
     /// It is made under a patchgroup, whose order must hold.
@@ -41,10 +41,10 @@ pub struct PatchSpec {
 }
 
 impl PatchSpec {
-    pub(crate) fn new(block: u64, class: BlockClass) -> PatchSpec {
+    pub(crate) fn new(block: u64, kind: impl Into<BlockKind>) -> PatchSpec {
         PatchSpec {
             block,
-            class,
+            kind: kind.into(),
             is_implied_times: false,
             is_grouped: false,
             is_hidden: false,
@@ -202,7 +202,7 @@ impl Mechanism for SyncMechanism {
     }
 
     fn created(&mut self, spec: &PatchSpec, id: PatchId) -> PatchId {
-        if spec.class != BlockClass::Data && !spec.is_implied_times && !self.delayed {
+        if spec.kind.class != BlockClass::Data && !spec.is_implied_times && !self.delayed {
             self.made.push(id);
         }
         id
@@ -211,7 +211,7 @@ impl Mechanism for SyncMechanism {
     /// Creating a file waits for its inode, not for the contents of the one beside it in the table, which the other's pointers
     /// wait for.
     fn keeps_undo(&self, spec: &PatchSpec) -> bool {
-        spec.class != BlockClass::Data
+        spec.kind.class != BlockClass::Data
     }
 
     fn end(&mut self, wait_for: &mut Vec<PatchId>) {

@@ -287,8 +287,10 @@ impl Store {
                 .start_write(*unit, self.slots[index as usize].part(range))
             {
                 Version::Nothing => {}
-                Version::Newest if is_one => single = Some(self.slots[index as usize].data.clone()),
-                Version::RolledBack(copy) if is_one => single = Some(copy.into()),
+                Version::Newest if is_one => single = Some(self.slots[index as usize].sealed(None)),
+                Version::RolledBack(copy) if is_one => {
+                    single = Some(self.slots[index as usize].sealed(Some(copy)));
+                }
                 Version::Newest => pieces.push((*unit, None)),
                 Version::RolledBack(copy) => pieces.push((*unit, Some(copy))),
             }
@@ -335,7 +337,13 @@ impl Store {
         left_out: bool,
         into: &mut Vec<(u32, u32, Buffer)>,
     ) -> usize {
-        let Slot { data, differs, .. } = &self.slots[index as usize];
+        let Slot {
+            data,
+            differs,
+            seal,
+            ..
+        } = &self.slots[index as usize];
+        debug_assert!(seal.is_none(), "a sealed block is one unit");
         if !left_out && !differs {
             into.push((index, 0, data.clone()));
             return data.len();
@@ -467,12 +475,12 @@ impl Store {
         }
     }
 
-    /// The blocks of a volume with changes that are not on stable storage, each with its newest bytes.
+    /// The blocks of a volume with changes that are not on stable storage, each with its newest bytes, sealed.
     pub fn dirty_blocks(&self, volume: VolumeId) -> impl Iterator<Item = (u64, Buffer)> + '_ {
         let slots = self.dirty.iter().map(|index| &self.slots[*index as usize]);
         slots
             .filter(move |slot| slot.key.volume == volume)
-            .map(|slot| (slot.key.block, slot.data.clone()))
+            .map(|slot| (slot.key.block, slot.sealed(None)))
     }
 
     /// Whether anything is not on stable storage.

@@ -23,6 +23,7 @@ mod batch;
 mod cache;
 pub mod drive;
 mod queue;
+mod seal;
 mod space;
 mod spare;
 mod stats;
@@ -35,5 +36,6 @@ pub use backstitch_patch::{
     SnapshotPatch, Standing, UndoData,
 };
 pub use batch::{Batch, Goal, Rounds};
+pub use seal::{BlockKind, BlockSeal, Seal};
 pub use stats::StoreStats;
 pub use store::{BlockClass, Limits, Miss, Store, VolumeId};

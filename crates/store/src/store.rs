@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use crate::StoreStats;
 use crate::queue::{Part, Queue};
+use crate::seal::{BlockKind, BlockSeal, Seals};
 use crate::space::Space;
 use crate::spare::{self, Spare};
 use crate::units::{Numbering, Sizes};
@@ -103,6 +104,8 @@ pub(crate) struct Slot {
     pub(crate) key: Key,
     pub(crate) data: Buffer,
     pub(crate) class: BlockClass,
+    /// What closes its bytes for the disk.
+    pub(crate) seal: Option<Box<BlockSeal>>,
     pub(crate) used: bool,
     /// How many blocks of the graph it is: the units in which it is written wholly or not at all.
     pub(crate) units: u8,
@@ -172,6 +175,7 @@ pub struct Store {
     pub(crate) kept_bytes: u64,
     pub(crate) became_ready: Vec<BlockId>,
     pub(crate) spare: Spare,
+    pub(crate) seals: Seals,
     slabs: Arc<Slabs>,
     /// What contents of files that are written now are parts of.
     lent: Option<Arc<Slab>>,
@@ -206,6 +210,7 @@ impl Store {
             kept_bytes: 0,
             became_ready: Vec::new(),
             spare: Spare::new(limits.memory_bytes),
+            seals: Seals::default(),
             slabs: Slabs::new(spare::kept_bytes(limits.memory_bytes) / 2),
             lent: None,
             part_bytes: 0,
@@ -442,6 +447,7 @@ impl Store {
             key,
             data,
             class,
+            seal: None,
             used: true,
             units: 1,
             differs: false,
@@ -475,7 +481,7 @@ impl Store {
         &mut self,
         volume: VolumeId,
         block: u64,
-        class: BlockClass,
+        kind: impl Into<BlockKind>,
         change: Change<'_>,
         dependencies: &[PatchId],
         now: Duration,
@@ -486,7 +492,7 @@ impl Store {
                 volume.0
             )
         };
-        self.note_class(index, class);
+        self.note_kind(index, volume, block, kind.into());
         let id = self.change(index, change, dependencies);
         self.note_dirty(index, now);
         self.note_memory();
@@ -503,12 +509,13 @@ impl Store {
         &mut self,
         volume: VolumeId,
         block: u64,
-        class: BlockClass,
+        kind: impl Into<BlockKind>,
         change: Change<'_>,
         dependencies: &[PatchId],
         run: PatchId,
         now: Duration,
     ) -> PatchId {
+        let kind = kind.into();
         let size = self.block_bytes(volume) as usize;
         let whole = match change {
             Change::Bytes { bytes, .. } if bytes.len() == size => Some(bytes),
@@ -527,14 +534,14 @@ impl Store {
                     (true, None) => self.spare.filled(contents),
                     (false, _) => Buffer::zeroed(contents.len()),
                 };
-                self.new_slot(self.key(volume, block), class, data)
+                self.new_slot(self.key(volume, block), kind.class, data)
             }
             (None, None) => panic!(
                 "block {block} of volume {} is changed but was not looked up",
                 volume.0
             ),
         };
-        self.note_class(index, class);
+        self.note_kind(index, volume, block, kind);
         let slot = &mut self.slots[index as usize];
         slot.differs &= whole.is_none();
         let id = match slot.units {
@@ -593,24 +600,25 @@ impl Store {
         &mut self,
         volume: VolumeId,
         block: u64,
-        class: BlockClass,
+        kind: impl Into<BlockKind>,
         contents: &[u8],
         dependencies: &[PatchId],
         now: Duration,
     ) -> PatchId {
+        let kind = kind.into();
         let key = self.key(volume, block);
         if let Some(index) = self.map.get(&key) {
             self.slots[*index as usize].differs = false;
         } else {
             // What a rollback would show is never looked at, for nothing points here; zeros keep it from being somebody's secret.
             let zeros = Buffer::zeroed(contents.len());
-            self.new_slot(key, class, zeros);
+            self.new_slot(key, kind.class, zeros);
         }
         let change = Change::Bytes {
             offset_bytes: 0,
             bytes: contents,
         };
-        self.patch(volume, block, class, change, dependencies, now)
+        self.patch(volume, block, kind, change, dependencies, now)
     }
 
     /// Drops what is not written yet of a block that was freed before anything on the disk could point to it.

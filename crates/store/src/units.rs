@@ -12,6 +12,7 @@ use std::ops::Range;
 
 use backstitch_patch::{BlockId, Change, PatchId};
 
+use crate::seal::BlockKind;
 use crate::store::{BlockClass, Slot, Store, VolumeId};
 
 /// How a store numbers units.
@@ -111,25 +112,33 @@ impl Store {
         self.units(index).any(|u| self.graph.has_uncommitted(u))
     }
 
-    /// A slot is about to get a change of this class. Its units are as the class wants them where nothing pending was made with
+    /// A slot is about to get a change of this kind. Its units are as the kind wants them where nothing pending was made with
     /// others.
     #[inline]
-    pub(crate) fn note_class(&mut self, index: u32, class: BlockClass) {
+    pub(crate) fn note_kind(&mut self, index: u32, volume: VolumeId, block: u64, kind: BlockKind) {
+        let class = kind.class;
         let slot = &mut self.slots[index as usize];
         slot.class = class;
         slot.rollback_owed = false;
+        if kind.number == 0 {
+            slot.seal = None;
+        } else if slot.seal.is_none() {
+            slot.seal = self.seals.of(volume, block, kind);
+        }
+        let is_whole = slot.seal.is_some();
         if self.numbering.shift == 0 {
             return;
         }
         let units = match class {
             BlockClass::Data if !self.orders_contents => 1,
+            _ if is_whole => 1,
             _ => self.volumes[slot.key.volume.0 as usize].units(),
         };
         if units != slot.units && !self.has_uncommitted(index) {
             self.slots[index as usize].units = units;
         }
         debug_assert!(
-            class == BlockClass::Data || self.slots[index as usize].units >= units,
+            is_whole || class == BlockClass::Data || self.slots[index as usize].units >= units,
             "a block is freed before it is used for something else"
         );
     }

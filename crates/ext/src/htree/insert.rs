@@ -1,7 +1,7 @@
 //! Making room for a name in a hashed directory.
 
 use backstitch_layout::{Error, Result, Timestamp};
-use backstitch_ordering::{BlockClass, PatchId, Volume};
+use backstitch_ordering::{PatchId, Volume};
 use rustc_hash::FxHashMap;
 
 use super::leaf::{self, Item};
@@ -15,6 +15,7 @@ use crate::format::htree::block::{IndexBlock, IndexEntries};
 use crate::format::htree::{HASH_TEA, effective_version, max_indirect_levels};
 use crate::format::inode::FLAG_INDEX;
 use crate::index::{Room, corrupt_directory};
+use crate::kinds;
 use crate::layout::Ext;
 use crate::rules::{Rule, holds};
 
@@ -270,7 +271,7 @@ impl Ext {
     ) -> PatchId {
         let end = (extension.logical + 1) * bytes.len() as u64;
         let contents = NewContents {
-            class: BlockClass::Directory,
+            kind: kinds::DIRECTORY,
             bytes,
             within: 0,
             after: &[],
@@ -292,13 +293,7 @@ impl Ext {
         let differs = |i: &usize| old[*i] != bytes[*i];
         let first = (0..bytes.len()).find(differs);
         if let (Some(first), Some(last)) = (first, (0..bytes.len()).rev().find(differs)) {
-            let id = v.write(
-                block,
-                BlockClass::Directory,
-                first,
-                &bytes[first..=last],
-                &[],
-            );
+            let id = v.write(block, kinds::DIRECTORY, first, &bytes[first..=last], &[]);
             self.note_change(v, number, id);
         }
     }

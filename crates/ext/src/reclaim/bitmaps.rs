@@ -1,13 +1,14 @@
 //! The bitmaps: what is marked as used but is not.
 
 use backstitch_layout::{Error, ReclaimStep, Result};
-use backstitch_ordering::{BlockClass, Volume};
+use backstitch_ordering::Volume;
 
 use super::names::DIRECTORY;
 use super::{Phase, Reclaim, kind};
 use crate::format::bitmap;
 use crate::format::xattr::{OFFSET_REFCOUNT, header};
 use crate::groups::{Run, push_run};
+use crate::kinds;
 use crate::layout::Ext;
 use crate::rules::{Rule, holds};
 
@@ -57,7 +58,7 @@ impl Ext {
                 r.give_up(*block);
             } else if count > references {
                 let bytes = references.to_le_bytes();
-                v.write(*block, BlockClass::Metadata, OFFSET_REFCOUNT, &bytes, &[]);
+                v.write(*block, kinds::ATTRIBUTES, OFFSET_REFCOUNT, &bytes, &[]);
             }
         }
         r.phase = if to < r.attribute_list.len() {

@@ -1,13 +1,14 @@
 //! The maps of inodes: which blocks are in use, and what is wrong with how many an inode counts.
 
 use backstitch_layout::{Changed, Error, FileType, InodeNumber, ReclaimStep, Result};
-use backstitch_ordering::{BlockClass, Volume};
+use backstitch_ordering::Volume;
 
 use super::{Phase, Reclaim, kind};
 use crate::format::features::COMPAT_EXT_ATTR;
 use crate::format::inode::{DOUBLE_INDIRECT, FAST_SYMLINK_MAX, INDIRECT};
 use crate::format::{Inode, RESIZE_INODE};
 use crate::groups::Run;
+use crate::kinds;
 use crate::layout::Ext;
 use crate::map::{Owner, entry_at};
 use crate::rules::{Rule, wait_for_all};
@@ -231,7 +232,7 @@ impl Ext {
         let mut after = Vec::new();
         for (block, first, count) in &plan.entries {
             let zeros = vec![0; count * 4];
-            after.push(v.write(*block, BlockClass::Metadata, first * 4, &zeros, &[]));
+            after.push(v.write(*block, kinds::INDIRECT, first * 4, &zeros, &[]));
         }
         after.push(self.edit_inode(v, number, &[], |e| {
             for root in &plan.roots {

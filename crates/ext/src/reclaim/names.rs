@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use backstitch_layout::{Changed, Error, InodeNumber, ReclaimStep, Result};
-use backstitch_ordering::{BlockClass, PatchId, Volume};
+use backstitch_ordering::{PatchId, Volume};
 use rustc_hash::FxHashMap;
 
 use super::{Phase, Reclaim, kind};
@@ -11,6 +11,7 @@ use crate::format::directory::{OFFSET_INODE, TYPE_UNKNOWN, entries};
 use crate::format::replaced::{Place, name_to_keep};
 use crate::format::{Inode, ROOT_INODE};
 use crate::index::{Found, corrupt_directory};
+use crate::kinds;
 use crate::layout::Ext;
 use crate::rules::{Rule, holds, note_by, wait_for};
 
@@ -426,7 +427,7 @@ impl Ext {
         }
         let id = v.write(
             dotdot.block,
-            BlockClass::Directory,
+            kinds::DIRECTORY,
             dotdot.offset + OFFSET_INODE,
             &parent.to_le_bytes(),
             &[],

@@ -45,13 +45,13 @@ impl JournalMechanism {
         Sequence(self.first_sequence.wrapping_add(number as u32))
     }
 
-    /// The bytes of the running transaction's blocks, by number.
+    /// The bytes of the running transaction's blocks as they are to be on the disk, by number.
     fn copies(&self, store: &Store, volume: VolumeId) -> Vec<(u64, Buffer)> {
         let mut copies: Vec<(u64, Buffer)> = (self.running.blocks.keys())
             .map(|block| {
-                let bytes = store.peek(volume, *block);
+                let bytes = store.for_disk(volume, *block);
                 // It has a patch that waits for the hold.
-                (*block, bytes.expect("a changed block is in memory").clone())
+                (*block, bytes.expect("a changed block is in memory"))
             })
             .collect();
         copies.sort_unstable_by_key(|(block, _)| *block);

@@ -288,7 +288,7 @@ impl JournalMechanism {
         let on_running = |d: &PatchId| Some(*d) == self.running.hold;
         // Under `ordered` what nothing leads to yet is there before what will, and that is journaled.
         let is_early = spec.is_hidden && self.mode == JournalMode::Ordered;
-        spec.class != BlockClass::Data
+        spec.kind.class != BlockClass::Data
             || self.mode == JournalMode::Full
             || (spec.is_grouped && !is_early && holds(Rule::GroupsThroughLog))
             || (self.is_logged(spec.block) && holds(Rule::LoggedContentsThroughLog))

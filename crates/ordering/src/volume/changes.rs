@@ -1,6 +1,6 @@
 //! Changes of blocks: each becomes a patch that comes after what the layout and the mechanism say.
 
-use backstitch_store::{BlockClass, Change, PatchId, Standing};
+use backstitch_store::{BlockClass, BlockKind, Change, PatchId, Standing};
 
 use super::Volume;
 use crate::mechanism::PatchSpec;
@@ -11,14 +11,14 @@ impl Volume<'_> {
     pub fn write(
         &mut self,
         block: u64,
-        class: BlockClass,
+        kind: impl Into<BlockKind>,
         offset_bytes: usize,
         bytes: &[u8],
         after: &[PatchId],
     ) -> PatchId {
         self.change(
             block,
-            class,
+            kind,
             Change::Bytes {
                 offset_bytes: offset_bytes as u32,
                 bytes,
@@ -32,13 +32,14 @@ impl Volume<'_> {
     pub fn write_apart(
         &mut self,
         block: u64,
+        kind: impl Into<BlockKind>,
         offset_bytes: usize,
         bytes: &[u8],
         after: &[PatchId],
     ) -> PatchId {
         let spec = PatchSpec {
             is_apart: true,
-            ..PatchSpec::new(block, BlockClass::Metadata)
+            ..PatchSpec::new(block, kind)
         };
         let change = Change::Bytes {
             offset_bytes: offset_bytes as u32,
@@ -51,14 +52,14 @@ impl Volume<'_> {
     pub fn flip(
         &mut self,
         block: u64,
-        class: BlockClass,
+        kind: impl Into<BlockKind>,
         offset_bytes: usize,
         mask: u32,
         after: &[PatchId],
     ) -> PatchId {
         self.change(
             block,
-            class,
+            kind,
             Change::Flip {
                 offset_bytes: offset_bytes as u32,
                 mask,
@@ -71,13 +72,14 @@ impl Volume<'_> {
     pub fn write_implied_times(
         &mut self,
         block: u64,
+        kind: impl Into<BlockKind>,
         offset_bytes: usize,
         bytes: &[u8],
     ) -> PatchId {
         let offset_bytes = offset_bytes as u32;
         let spec = PatchSpec {
             is_implied_times: true,
-            ..PatchSpec::new(block, BlockClass::Metadata)
+            ..PatchSpec::new(block, kind)
         };
         let change = Change::Bytes {
             offset_bytes,
@@ -89,20 +91,20 @@ impl Volume<'_> {
     pub(super) fn change(
         &mut self,
         block: u64,
-        class: BlockClass,
+        kind: impl Into<BlockKind>,
         change: Change<'_>,
         after: &[PatchId],
     ) -> PatchId {
-        self.change_as(PatchSpec::new(block, class), change, after)
+        self.change_as(PatchSpec::new(block, kind), change, after)
     }
 
     fn change_as(&mut self, spec: PatchSpec, change: Change<'_>, after: &[PatchId]) -> PatchId {
-        let PatchSpec { block, class, .. } = spec;
+        let PatchSpec { block, kind, .. } = spec;
         let shows = !matches!(change, Change::Flip { .. });
         let spec = self.state_dependencies(spec, shows, after);
         let id = match self.run_of(&spec, None) {
             Some(run) => self.patch_in_run(&spec, change, run),
-            None => (self.store).patch(self.id, block, class, change, &self.scratch, self.now),
+            None => (self.store).patch(self.id, block, kind, change, &self.scratch, self.now),
         };
         self.created(&spec, id)
     }
@@ -120,7 +122,7 @@ impl Volume<'_> {
     fn patch_in_run(&mut self, spec: &PatchSpec, change: Change<'_>, run: PatchId) -> PatchId {
         let (id, after, now) = (self.id, &self.scratch, self.now);
         self.store
-            .patch_in_run(id, spec.block, spec.class, change, after, run, now)
+            .patch_in_run(id, spec.block, spec.kind, change, after, run, now)
     }
 
     /// A patch was made: what the layout is to know it by.
@@ -156,11 +158,11 @@ impl Volume<'_> {
     pub fn initialise(
         &mut self,
         block: u64,
-        class: BlockClass,
+        kind: impl Into<BlockKind>,
         contents: &[u8],
         after: &[PatchId],
     ) -> PatchId {
-        self.initialise_in_run(block, class, contents, after, None)
+        self.initialise_in_run(block, kind, contents, after, None)
     }
 
     /// Writes contents of a file that wait for nothing, from `offset_bytes` of the block on. What points to them waits for all
@@ -192,12 +194,13 @@ impl Volume<'_> {
     fn initialise_in_run(
         &mut self,
         block: u64,
-        class: BlockClass,
+        kind: impl Into<BlockKind>,
         contents: &[u8],
         after: &[PatchId],
         offered: Option<PatchId>,
     ) -> PatchId {
-        let spec = self.state_dependencies(PatchSpec::new(block, class), true, after);
+        let kind = kind.into();
+        let spec = self.state_dependencies(PatchSpec::new(block, kind), true, after);
         let change = Change::Bytes {
             offset_bytes: 0,
             bytes: contents,
@@ -206,8 +209,7 @@ impl Volume<'_> {
             Some(run) => self.patch_in_run(&spec, change, run),
             None => {
                 let (id, after, now) = (self.id, &self.scratch, self.now);
-                self.store
-                    .initialise(id, block, class, contents, after, now)
+                self.store.initialise(id, block, kind, contents, after, now)
             }
         };
         self.created(&spec, id)
@@ -229,7 +231,7 @@ impl Volume<'_> {
             self.scratch.extend_from_slice(after);
         }
         if backstitch_rules::are_watched() {
-            let order = match (is_atomic, spec.class) {
+            let order = match (is_atomic, spec.kind.class) {
                 (false, _) => Order::Kept,
                 (true, BlockClass::Data) => Order::KeptForContents,
                 (true, _) => Order::Dropped,

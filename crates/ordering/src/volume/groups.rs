@@ -1,6 +1,6 @@
 //! Steps under patchgroups.
 
-use backstitch_store::{BlockClass, Change, PatchId};
+use backstitch_store::{BlockClass, BlockKind, Change, PatchId};
 
 use super::{NewObject, Volume};
 use crate::groups::{GroupId, Groups};
@@ -62,20 +62,20 @@ impl<'a> Volume<'a> {
     pub fn write_into_new(
         &mut self,
         block: u64,
+        kind: BlockKind,
         offset_bytes: usize,
         bytes: &[u8],
         after: &[PatchId],
         new: &NewObject,
     ) -> PatchId {
-        let class = BlockClass::Metadata;
         let change = Change::Bytes {
             offset_bytes: offset_bytes as u32,
             bytes,
         };
         let hides = self.names_come_after_heads(new)
-            && self.would_join(PatchSpec::new(block, class), change, after, new.made);
+            && self.would_join(PatchSpec::new(block, kind), change, after, new.made);
         let before = self.hide(hides || self.is_hidden);
-        let id = self.change(block, class, change, after);
+        let id = self.change(block, kind, change, after);
         self.hide(before);
         id
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backstitch_device::Slab;
-use backstitch_store::{PatchId, Store, VolumeId};
+use backstitch_store::{BlockKind, PatchId, Seal, Store, VolumeId};
 
 use crate::groups::{GroupId, Groups};
 use crate::mechanism::{Mechanism, Operation};
@@ -148,6 +148,11 @@ impl<'a> Volume<'a> {
     /// What the next mount is told about crashes under this mechanism.
     pub fn crash_record(&self) -> Option<u32> {
         self.mechanism.crash_record()
+    }
+
+    /// From now on blocks of this kind are sealed as they are written; see `Store::register_seal`.
+    pub fn register_seal(&mut self, kind: BlockKind, seal: Arc<dyn Seal>) {
+        self.store.register_seal(self.id, kind, seal);
     }
 
     /// The block size.

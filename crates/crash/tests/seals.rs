@@ -1,0 +1,175 @@
+//! Blocks with checksums: a layout over ext2's whose inode tables have one in each block, which its open looks at. Every state that a
+//! crash leaves, after a replay where there is a journal, has checksums that are right.
+
+use std::sync::Arc;
+
+use backstitch_crash::{Campaign, Fork, NoObserver, Results, generate, scripts, standard};
+use backstitch_device::BlockDevice;
+use backstitch_ext::{Ext2, kinds};
+use backstitch_layout::{Error, JournalHost, LayoutKind, OpenRequest, Opened, Result};
+use backstitch_ordering::{JournalMode, MechanismKind, Seal, Volume};
+
+/// Where the first inode of a block has four bytes that ext2 does not use, for the checksum of the block.
+const CHECKSUM: std::ops::Range<usize> = 0x7c..0x80;
+/// Blocks of the images.
+const BLOCK_BYTES: usize = 1024;
+
+/// ext2 with checksums in its inode tables.
+struct Checked {
+    /// Whether the seal is registered: else the checksums are those of what was there before.
+    is_sealed: bool,
+}
+
+static CHECKED: Checked = Checked { is_sealed: true };
+static UNSEALED: Checked = Checked { is_sealed: false };
+
+/// What a block's checksum must be.
+fn checksum(block: u64, bytes: &[u8]) -> [u8; 4] {
+    let crc = crc32c::crc32c(&block.to_le_bytes());
+    let crc = crc32c::crc32c_append(crc, &bytes[..CHECKSUM.start]);
+    crc32c::crc32c_append(crc, &bytes[CHECKSUM.end..]).to_le_bytes()
+}
+
+struct TableSeal;
+
+impl Seal for TableSeal {
+    fn seal(&self, block: u64, bytes: &mut [u8]) {
+        let sum = checksum(block, bytes);
+        bytes[CHECKSUM].copy_from_slice(&sum);
+    }
+}
+
+/// The blocks of the inode tables.
+fn tables(superblock: &[u8], descriptors: &[u8]) -> Vec<u64> {
+    let number =
+        |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+    let (blocks, per_group) = (number(superblock, 4), number(superblock, 32));
+    let inodes_per_group = number(superblock, 40) as usize;
+    let inode_bytes = usize::from(u16::from_le_bytes([superblock[88], superblock[89]]));
+    let len = (inodes_per_group * inode_bytes).div_ceil(BLOCK_BYTES) as u64;
+    let groups = (blocks - 1).div_ceil(per_group) as usize;
+    let first = |group: usize| u64::from(number(descriptors, group * 32 + 8));
+    (0..groups)
+        .flat_map(|group| first(group)..first(group) + len)
+        .collect()
+}
+
+impl LayoutKind for Checked {
+    fn block_bytes(&self, device: &dyn BlockDevice) -> Result<u32> {
+        Ext2.block_bytes(device)
+    }
+
+    fn journal_host(&self) -> Option<&dyn JournalHost> {
+        Ext2.journal_host()
+    }
+
+    fn open(
+        &self,
+        v: &mut Volume<'_>,
+        device: &dyn BlockDevice,
+        request: &OpenRequest,
+    ) -> Result<Opened> {
+        if self.is_sealed {
+            v.register_seal(kinds::INODES, Arc::new(TableSeal));
+        }
+        let opened = Ext2.open(v, device, request)?;
+        let (superblock, descriptors) = (v.read(1)?.to_vec(), v.read(2)?.to_vec());
+        let blocks = tables(&superblock, &descriptors);
+        // What is asked for together is read together.
+        let missing = blocks.iter().filter(|block| !v.want(**block)).count();
+        if missing > 0 {
+            return Err(Error::Miss);
+        }
+        for block in blocks {
+            let bytes = v.read(block)?;
+            if bytes[CHECKSUM] != checksum(block, bytes) {
+                return Err(Error::Unsupported(format!(
+                    "block {block}: a wrong checksum"
+                )));
+            }
+        }
+        Ok(opened)
+    }
+}
+
+/// The image of a campaign, with checksums.
+fn image(campaign: &Campaign, layout: &'static Checked) -> Fork {
+    let mut image = match campaign.ordering {
+        MechanismKind::Journal(_) => campaign.image.make_journaled(),
+        _ => campaign.image.make(),
+    }
+    .expect("an image");
+    let blocks = tables(image.block(1), image.block(2));
+    for block in blocks {
+        let mut bytes = image.block(block).to_vec();
+        TableSeal.seal(block, &mut bytes);
+        image.set_block(block, bytes.into());
+    }
+    Fork::new(image.to_bytes(), BLOCK_BYTES as u32).opened_as(layout)
+}
+
+fn explored(ordering: MechanismKind, is_torn: bool, layout: &'static Checked) -> Results {
+    let mut campaign = standard::campaign(ordering, 1, 2);
+    campaign.base = Some(image(&campaign, layout));
+    campaign.workloads = generate::random(8, 1);
+    campaign.workloads.extend(generate::flushed(4, 1));
+    let scripts = scripts::workloads().into_iter().step_by(10);
+    campaign.workloads.extend(scripts);
+    campaign.torn = is_torn;
+    campaign.most_states_each = 60;
+    campaign.run(&NoObserver).expect("it runs")
+}
+
+fn failures(results: &Results) -> Vec<&str> {
+    results.failures.iter().map(|f| f.verdict()).collect()
+}
+
+#[test]
+fn every_state_has_right_checksums() {
+    for ordering in [
+        MechanismKind::Soft,
+        MechanismKind::Sync,
+        MechanismKind::Journal(JournalMode::Writeback),
+        MechanismKind::Journal(JournalMode::Ordered),
+        MechanismKind::Journal(JournalMode::Full),
+    ] {
+        let results = explored(ordering, false, &CHECKED);
+        assert_eq!(failures(&results), [""; 0], "{ordering}");
+        assert!(results.distinct > 1000, "{ordering}: {}", results.distinct);
+    }
+}
+
+/// A torn block has a wrong checksum, whatever it is: what mends it is a copy in a log.
+#[test]
+fn a_journal_mends_torn_ones() {
+    for mode in [
+        JournalMode::Writeback,
+        JournalMode::Ordered,
+        JournalMode::Full,
+    ] {
+        let results = explored(MechanismKind::Journal(mode), true, &CHECKED);
+        assert_eq!(failures(&results), [""; 0], "{mode:?}");
+    }
+    let results = explored(MechanismKind::Soft, true, &CHECKED);
+    assert!(
+        failures(&results)
+            .iter()
+            .any(|what| what.contains("wrong checksum"))
+    );
+}
+
+/// Without the seal the first block that is written is found.
+#[test]
+fn what_is_not_sealed_is_found() {
+    for ordering in [
+        MechanismKind::Soft,
+        MechanismKind::Journal(JournalMode::Ordered),
+    ] {
+        let results = explored(ordering, false, &UNSEALED);
+        let found = failures(&results);
+        assert!(
+            found.iter().any(|what| what.contains("wrong checksum")),
+            "{ordering}: {found:?}"
+        );
+    }
+}

@@ -21,11 +21,20 @@ const WHAT: &str = "crash fs";
 /// More random workloads than this are not made at once.
 const MOST_RANDOM: u32 = 100_000;
 /// What is explored where nothing is asked for.
-const DEFAULT_WORKLOADS: [&str; 3] = ["scripts", "cases", "ace:1"];
+const DEFAULT_WORKLOADS: [&str; 6] = [
+    "scripts",
+    "cases",
+    "ace:1",
+    "seq:1",
+    "flushed:20",
+    "random:60",
+];
 /// What one of the cases needs to show what it is about.
 const STATES_OF_A_CASE: u64 = 1000;
 /// What each other workload gets where nothing is asked for: a run of all mechanisms has to end in minutes.
 const STATES_OF_OTHERS: u64 = 2000;
+/// What a script or a case gets once more with torn blocks.
+const STATES_OF_TORN: u64 = 300;
 /// The image is kept in memory, and so are its forks' differences.
 const SIZES: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;
 
@@ -58,7 +67,8 @@ const SIZES: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;
     crashes        power cuts with work between them, and mounts with another mechanism
   FILE             ACE's files (lines of '## NAME' between workloads), or a script as --script takes it, or a recorded trace
 More than one may be given, with commas. Those of two operations come in an order that depends on the seed. Of each script of the cases,
-under each variant, 1000 new states are visited unless --states-each says otherwise; without arguments, 2000 of each other workload.
+under each variant, 1000 new states are visited unless --states-each says otherwise; without arguments, 2000 of each other workload, and 300 more of each
+script and case with torn blocks.
 
 Exit status: 0 no failure found, 1 a failure found or the command could not run, 2 wrong usage.
 
@@ -72,7 +82,7 @@ pub(crate) struct Args {
     /// script all but async; else soft
     #[arg(long, value_name = "MODE,…", value_delimiter = ',')]
     ordering: Vec<Ordering>,
-    /// The workloads, see below; scripts, cases and ace:1 where none is given
+    /// The workloads, see below; scripts, cases, ace:1, seq:1, flushed:20 and random:60 where none is given
     #[arg(long, value_name = "WORKLOAD,…", value_delimiter = ',')]
     workload: Vec<String>,
     /// Operations to run, separated by semicolons
@@ -209,7 +219,28 @@ fn under(args: &Args, ordering: Ordering, workloads: Vec<Workload>) -> Result<Re
     if is_whole && failures == 0 && matches!(ordering, Ordering::Journal(_)) {
         reports.push(elsewhere(args, ordering, &cases)?);
     }
+    if is_whole && !args.torn && reports.iter().all(|report| report.failures.is_empty()) {
+        reports.push(torn(args, ordering, cases, others)?);
+    }
     Ok(joined(reports))
+}
+
+/// The scripts and the cases once more, with blocks that are torn at sectors.
+fn torn(
+    args: &Args,
+    ordering: Ordering,
+    cases: Vec<Workload>,
+    mut others: Vec<Workload>,
+) -> Result<Report> {
+    others.retain(|workload| workload.name.starts_with("scripts/"));
+    others.extend(cases);
+    let args = Args {
+        torn: true,
+        ..args.clone()
+    };
+    let mut campaign = campaign(&args, ordering, others)?;
+    campaign.most_states_each = args.states_each.unwrap_or(STATES_OF_TORN);
+    explore(&args, &campaign)
 }
 
 /// The cases about journals once more, with a journal on a device of its own whose commit records do not wait.

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backstitch_device::{BlockDevice, MemoryDevice, Record, RecordingDevice, materialise};
-use backstitch_ext::{Ext2, fsck};
+use backstitch_ext::Ext2;
+use backstitch_ext_tools::fsck;
 use backstitch_fuse::FrontOptions;
 use backstitch_tests::fsck::Kind;
 use backstitch_tests::image::Image;

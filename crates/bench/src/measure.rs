@@ -7,8 +7,8 @@ use std::time::Instant;
 use backstitch_device::{BlockDevice, FileDevice, MemoryDevice, OpenOptions};
 use backstitch_ext::Ext2;
 use backstitch_ext::format::features::{COMPAT_HAS_JOURNAL, Features};
-use backstitch_ext::fsck;
-use backstitch_ext::mkfs::{Mkfs, MkfsJournal, attach_journal};
+use backstitch_ext_tools::fsck;
+use backstitch_ext_tools::mkfs::{Mkfs, MkfsJournal, attach_journal};
 use backstitch_vfs::{Engine, MountOptions, Optimisations, Ordering, Stats};
 
 use crate::files::{EngineFiles, Files, HostFiles, Node};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 
 use backstitch_ext::format::features::{COMPAT_HAS_JOURNAL, COMPAT_RESIZE_INODE, Features};
-use backstitch_ext::mkfs::{Mkfs, MkfsError};
+use backstitch_ext_tools::mkfs::{Mkfs, MkfsError};
 use backstitch_journal::format::Features as JournalFeatures;
 use backstitch_layout::Error as LayoutError;
 use backstitch_ordering::MechanismKind;

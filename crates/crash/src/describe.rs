@@ -2,7 +2,7 @@
 
 use backstitch_ext::format::superblock::{SUPERBLOCK_OFFSET, Superblock};
 use backstitch_ext::format::{GroupDescriptor, group};
-use backstitch_ext::fsck::Source;
+use backstitch_ext_tools::fsck::Source;
 
 use crate::image::Fork;
 

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use backstitch_ext::fsck::{self, Code, Finding, Kind, Options};
+use backstitch_ext_tools::fsck::{self, Code, Finding, Kind, Options};
 use backstitch_layout::{Error, ReclaimStep};
 use backstitch_ordering::MechanismKind;
 use backstitch_store::Batch;

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use backstitch_device::Buffer;
 use backstitch_ext::Ext2;
-use backstitch_ext::mkfs::Mkfs;
+use backstitch_ext_tools::mkfs::Mkfs;
 use backstitch_layout::{Error, FileType, InodeNumber, NewInode, Result, SetAttributes};
 use backstitch_ordering::{MechanismKind, Operation};
 use backstitch_store::Optimisations;

@@ -9,7 +9,7 @@ use backstitch_crash::{
 };
 use backstitch_device::MemoryDevice;
 use backstitch_ext::Ext2;
-use backstitch_ext::mkfs::{Mkfs, MkfsJournal, attach_journal};
+use backstitch_ext_tools::mkfs::{Mkfs, MkfsJournal, attach_journal};
 use backstitch_journal::rules::Rule as JournalRule;
 use backstitch_ordering::rules::Rule;
 use backstitch_ordering::{JournalMode, MechanismKind};

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use backstitch_device::MemoryDevice;
 use backstitch_ext::Ext2;
-use backstitch_ext::mkfs::Mkfs;
+use backstitch_ext_tools::mkfs::Mkfs;
 use backstitch_fuse::{Control, Engine};
 use backstitch_vfs::MountOptions;
 use patchgroup::protocol::{Op, decode_answer, send_request};

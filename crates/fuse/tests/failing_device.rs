@@ -5,8 +5,9 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use backstitch_device::{Fault, FaultDevice, FaultKind, FaultLength, Loss, MemoryDevice};
-use backstitch_ext::mkfs::Mkfs;
-use backstitch_ext::{Ext2, fsck};
+use backstitch_ext::Ext2;
+use backstitch_ext_tools::fsck;
+use backstitch_ext_tools::mkfs::Mkfs;
 use backstitch_fuse::{Engine, FrontOptions, spawn};
 use backstitch_vfs::MountOptions;
 

@@ -1,8 +1,9 @@
 //! What the kernel keeps, and how it learns that something changed.
 
 use backstitch_device::MemoryDevice;
-use backstitch_ext::mkfs::Mkfs;
-use backstitch_ext::{Ext2, fsck};
+use backstitch_ext::Ext2;
+use backstitch_ext_tools::fsck;
+use backstitch_ext_tools::mkfs::Mkfs;
 use backstitch_fuse::{Engine, FrontOptions, Mounted, spawn, stats_of};
 use backstitch_vfs::{MountOptions, SetAttributes};
 use std::fs::{self, File};

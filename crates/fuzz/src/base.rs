@@ -15,7 +15,7 @@ use backstitch_ext::format::superblock::{
 };
 use backstitch_ext::format::xattr::{ENTRY_SIZE, INDEX_USER, XATTR_MAGIC, entry_hash, entry_len};
 use backstitch_ext::format::{GroupDescriptor, directory, group};
-use backstitch_ext::mkfs::Mkfs;
+use backstitch_ext_tools::mkfs::Mkfs;
 use backstitch_journal::Transaction;
 use backstitch_journal::format::{
     Features as JournalFeatures, Sequence, features as journal_features,
@@ -538,7 +538,7 @@ pub fn ordering(choice: u8, has_journal: bool) -> MechanismKind {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use backstitch_ext::fsck;
+    use backstitch_ext_tools::fsck;
 
     #[test]
     fn images_are_the_same_every_time() {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use backstitch_device::{BlockDevice, MemoryDevice, Result, WriteRequest};
-use backstitch_ext::{Ext2, mkfs::Mkfs};
+use backstitch_ext::Ext2;
+use backstitch_ext_tools::mkfs::Mkfs;
 use backstitch_vfs::{Engine, FileType, InodeNumber, MountOptions, Ordering};
 use support::{check, new_inode, write_new};
 

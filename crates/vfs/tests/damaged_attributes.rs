@@ -11,8 +11,8 @@ use backstitch_ext::format::xattr::{
     ENTRY_SIZE, HEADER_SIZE, INDEX_POSIX_ACL_ACCESS, INDEX_POSIX_ACL_DEFAULT, INDEX_USER,
     XATTR_MAGIC, build_block, entry_hash, entry_len,
 };
-use backstitch_ext::fsck::Code;
-use backstitch_ext::repair::{self, Mode};
+use backstitch_ext_tools::fsck::Code;
+use backstitch_ext_tools::repair::{self, Mode};
 use backstitch_vfs::{Engine, FileType, InodeNumber, Result, SetAttributes, SetXattrMode};
 use support::{check, mount_under, new_image, new_image_with_journal, new_inode, write_new};
 

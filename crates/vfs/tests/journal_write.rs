@@ -12,7 +12,7 @@ use backstitch_device::{
     materialise_torn,
 };
 use backstitch_ext::Ext2;
-use backstitch_ext::mkfs::Mkfs;
+use backstitch_ext_tools::mkfs::Mkfs;
 use backstitch_journal::format::Features;
 use backstitch_vfs::{Engine, FileType, MountOptions, Ordering, SetAttributes};
 use support::workload::{OnError, Workload};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use backstitch_device::MemoryDevice;
 use backstitch_ext::format::features::RO_COMPAT_LARGE_FILE;
-use backstitch_ext::mkfs::Mkfs;
+use backstitch_ext_tools::mkfs::Mkfs;
 use backstitch_vfs::{Allocate, Engine, InodeNumber, Result, SetAttributes};
 use support::{check, mount_under, write_new};
 

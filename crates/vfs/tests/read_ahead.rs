@@ -6,7 +6,8 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use backstitch_device::{BlockDevice, MemoryDevice, Result, WriteRequest};
-use backstitch_ext::{Ext2, mkfs::Mkfs};
+use backstitch_ext::Ext2;
+use backstitch_ext_tools::mkfs::Mkfs;
 use backstitch_vfs::{Engine, FileType, InodeNumber, MountOptions};
 use support::{new_inode, write_new};
 

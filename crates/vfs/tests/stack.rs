@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use backstitch_device::{BlockDevice, Loss, MemoryDevice};
 use backstitch_ext::Ext2;
-use backstitch_ext::mkfs::{Mkfs, MkfsJournal, attach_journal};
+use backstitch_ext_tools::mkfs::{Mkfs, MkfsJournal, attach_journal};
 use backstitch_ordering::MechanismKind;
 use backstitch_vfs::stack::{InnerPath, Stack, StackVolume};
 use backstitch_vfs::{

@@ -9,10 +9,10 @@ use crate::undo_file::{self, Wanted};
 use backstitch_device::{BlockDevice, OverlayDevice, StagedDevice, Staging};
 use backstitch_ext::Ext2;
 use backstitch_ext::format::JOURNAL_INODE;
-use backstitch_ext::fsck::{
+use backstitch_ext_tools::fsck::{
     CheckError, Code, EXIT_OPERATIONAL, Finding, Kind, Location, Options, Report, check,
 };
-use backstitch_ext::repair::{self, Losses, Mode, Outcome, Repair, ReplaySuperblock};
+use backstitch_ext_tools::repair::{self, Losses, Mode, Outcome, Repair, ReplaySuperblock};
 use backstitch_journal::recovery::Damage;
 use backstitch_layout::{JournalHost, LayoutKind, RecoveryMark};
 use backstitch_vfs::{LayoutError, journal};

@@ -10,7 +10,7 @@ use crate::tree::{Copy, CopyOptions, HostNode, HostTree, ImageTree, Preserve};
 use crate::{show, size};
 use backstitch_device::{BlockDevice, DeviceError, FileDevice, OpenOptions, signature};
 use backstitch_ext::format::{Features, Superblock};
-use backstitch_ext::mkfs::{Mkfs, MkfsError, MkfsJournal, attach_journal};
+use backstitch_ext_tools::mkfs::{Mkfs, MkfsError, MkfsJournal, attach_journal};
 use backstitch_journal::format::{ExternalJournal, Features as JournalFeatures};
 use serde_json::json;
 use std::io::Read;

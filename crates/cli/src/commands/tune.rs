@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::image::{DeviceOptions, now, open_device};
 use crate::show;
 use backstitch_ext::format::Superblock;
-use backstitch_ext::tune::{Reserved, Tune, TuneError};
+use backstitch_ext_tools::tune::{Reserved, Tune, TuneError};
 use serde_json::json;
 use std::path::PathBuf;
 

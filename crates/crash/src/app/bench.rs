@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use backstitch_ext::format::record::{Mechanism, RECORD_OFFSET};
 use backstitch_ext::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
-use backstitch_ext::fsck::{self, Finding, Kind, Source};
+use backstitch_ext_tools::fsck::{self, Finding, Kind, Source};
 use backstitch_fuse::{AccessPolicy, FrontOptions, MountError, Mounted, spawn};
 use backstitch_ordering::MechanismKind;
 use backstitch_vfs::{Engine, MountOptions};

@@ -3,7 +3,7 @@
 use backstitch_ext::format::group::{self, GroupDescriptor};
 use backstitch_ext::format::inode::Inode;
 use backstitch_ext::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
-use backstitch_ext::fsck::Source;
+use backstitch_ext_tools::fsck::Source;
 use backstitch_layout::InodeNumber;
 use rustc_hash::FxHashMap;
 

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use backstitch_ext::Ext2;
-use backstitch_ext::fsck;
+use backstitch_ext_tools::fsck;
 use backstitch_ordering::MechanismKind;
 use backstitch_store::Optimisations;
 use backstitch_vfs::{

@@ -13,7 +13,7 @@ use std::path::Path;
 
 use backstitch_device::BlockDevice;
 use backstitch_ext::format::features::{COMPAT_HAS_JOURNAL, Features};
-use backstitch_ext::mkfs::Mkfs;
+use backstitch_ext_tools::mkfs::Mkfs;
 use backstitch_ordering::MechanismKind;
 
 use super::error::{AppError, AppResult};

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use backstitch_device::BlockDevice;
 use backstitch_ext::Ext2;
-use backstitch_ext::fsck::{self, Code, Options};
+use backstitch_ext_tools::fsck::{self, Code, Options};
 use backstitch_layout::{Error, Result};
 use backstitch_ordering::MechanismKind;
 use backstitch_vfs::journal;

@@ -159,6 +159,27 @@ pub struct Superblock {
 }
 
 impl Superblock {
+    /// The name that people give an image with these features.
+    pub fn type_name(&self) -> &'static str {
+        const EXT4_INCOMPAT: u32 = !(features::INCOMPAT_FILETYPE
+            | features::INCOMPAT_RECOVER
+            | features::INCOMPAT_META_BG);
+        const EXT2_RO_COMPAT: u32 = features::RO_COMPAT_SPARSE_SUPER
+            | features::RO_COMPAT_LARGE_FILE
+            | features::RO_COMPAT_BTREE_DIR;
+        let is_ext4 = self.revision == REVISION_DYNAMIC
+            && (self.features.incompat & EXT4_INCOMPAT != 0
+                || self.features.ro_compat & !EXT2_RO_COMPAT != 0);
+        match (
+            is_ext4,
+            self.features.has_compat(features::COMPAT_HAS_JOURNAL),
+        ) {
+            (true, _) => "ext4",
+            (false, true) => "ext3",
+            (false, false) => "ext2",
+        }
+    }
+
     /// Checks a superblock against itself and against the device it came from.
     ///
     /// # Errors

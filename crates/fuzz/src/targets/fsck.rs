@@ -4,8 +4,8 @@
 
 use backstitch_device::BlockDevice;
 use backstitch_ext::Ext2;
-use backstitch_ext::fsck::{self, Report};
-use backstitch_ext::repair::{self, Mode};
+use backstitch_ext_tools::fsck::{self, Report};
+use backstitch_ext_tools::repair::{self, Mode};
 use backstitch_journal::recovery::Damage;
 use backstitch_layout::{JournalHost, LayoutKind, RecoveryMark, Timestamp};
 use backstitch_vfs::journal;

@@ -5,7 +5,7 @@
 use backstitch_ext::format::features::INCOMPAT_META_BG;
 use backstitch_ext::format::superblock::{RawSuperblock, SUPERBLOCK_SIZE, Superblock};
 use backstitch_ext::format::{Features, GroupDescriptor, MountRecord, group};
-use backstitch_ext::info::ImageInfo;
+use backstitch_ext_tools::info::ImageInfo;
 use zerocopy::IntoBytes;
 
 use crate::Input;

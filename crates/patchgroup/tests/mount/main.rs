@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use backstitch_device::{BlockDevice, MemoryDevice, Result as DeviceResult, WriteRequest};
 use backstitch_ext::Ext2;
 use backstitch_ext::format::features::COMPAT_HAS_JOURNAL;
-use backstitch_ext::mkfs::Mkfs;
+use backstitch_ext_tools::mkfs::Mkfs;
 use backstitch_fuse::{Engine, FrontOptions, Mounted, spawn};
 use backstitch_vfs::{JournalMode, MountOptions, Ordering};
 use patchgroup::{Group, protocol, supported};

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use backstitch_device::{BlockDevice, FaultDevice, Loss, MemoryDevice};
-use backstitch_ext::{Ext2, fsck, mkfs::Mkfs};
+use backstitch_ext::Ext2;
+use backstitch_ext_tools::{fsck, mkfs::Mkfs};
 use backstitch_ordering::MechanismKind;
 use backstitch_vfs::{Engine, FileType, GroupId, InodeNumber, MountOptions, NewInode};
 

@@ -4,11 +4,9 @@ mod support;
 
 use backstitch_device::{BlockDevice, MemoryDevice};
 use backstitch_ext::Ext2;
-use backstitch_ext::format::Features;
-use backstitch_ext::format::features::COMPAT_HAS_JOURNAL;
 use backstitch_ext::format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
 use backstitch_ext_tools::fsck::{self, Code};
-use backstitch_ext_tools::mkfs::{Mkfs, MkfsError};
+use backstitch_ext_tools::mkfs::{self, Mkfs, MkfsError};
 use backstitch_ext_tools::repair::{self, Mode};
 use backstitch_layout::{JournalHost, JournalLocation};
 use support::{e2fsck, have, open, run_ok, sparse_file};
@@ -20,10 +18,7 @@ fn options(block_size: u32, journal_bytes: Option<u64>) -> Mkfs {
         device_is_zero: true,
         block_size: Some(block_size),
         journal_bytes,
-        features: Features {
-            compat: Features::EXT2_DEFAULT.compat | COMPAT_HAS_JOURNAL,
-            ..Features::EXT2_DEFAULT
-        },
+        features: vec!["has_journal".to_owned()],
         ..Mkfs::new([0x5a; 16], [0xa5; 16], 1_700_000_000)
     }
 }
@@ -81,7 +76,7 @@ fn journals_have_the_size_and_the_bytes_of_mke2fs() {
         words.push(&path);
         run_ok("mke2fs", &words);
         let bytes = journal_mebibytes.map(|size| size * MIB);
-        let made = options(block, bytes).write(&open(&ours, false));
+        let made = mkfs::write(&options(block, bytes), &open(&ours, false));
         made.unwrap_or_else(|error| panic!("{what}: {error}"));
         let (theirs, ours_open) = (open(&theirs, true), open(&ours, true));
         assert_eq!(journal(&ours_open), journal(&theirs), "{what}");
@@ -98,7 +93,7 @@ fn journals_have_the_size_and_the_bytes_of_mke2fs() {
 
 #[test]
 fn journals_that_cannot_be_are_refused() {
-    let try_out = |mebibytes: u64, options: Mkfs| options.geometry(mebibytes * MIB).err();
+    let try_out = |mebibytes: u64, options: Mkfs| mkfs::geometry(&options, mebibytes * MIB).err();
     let too_small = try_out(1, options(1024, None));
     assert!(matches!(too_small, Some(MkfsError::TooSmall(_))));
     for bytes in [0, 1023 << 10, 6 * MIB] {
@@ -106,7 +101,7 @@ fn journals_that_cannot_be_are_refused() {
         assert!(matches!(refused, Some(MkfsError::BadOption(_))), "{bytes}");
     }
     let without = Mkfs {
-        features: Features::EXT2_DEFAULT,
+        features: Vec::new(),
         ..options(1024, Some(MIB))
     };
     assert!(matches!(try_out(8, without), Some(MkfsError::BadOption(_))));
@@ -115,7 +110,7 @@ fn journals_that_cannot_be_are_refused() {
 #[test]
 fn the_copy_in_the_superblock_helps_where_the_inode_is_damaged() {
     let device = MemoryDevice::new(8 << 20);
-    let sb = options(1024, None).write(&device).unwrap();
+    let sb = mkfs::write(&options(1024, None), &device).unwrap();
     let before = journal(&device);
     let table = Ext2.place(&device).unwrap().unwrap();
     // Inode 8, in the first block of the first group's table, whose place the descriptor tells.
@@ -130,7 +125,7 @@ fn the_copy_in_the_superblock_helps_where_the_inode_is_damaged() {
 #[test]
 fn a_damaged_superblock_of_the_journal_is_found_and_made_anew() {
     let device = MemoryDevice::new(8 << 20);
-    options(1024, None).write(&device).unwrap();
+    mkfs::write(&options(1024, None), &device).unwrap();
     let check = || fsck::check(&device, &fsck::Options::default()).unwrap();
     assert!(check().is_clean() && check().notes.is_empty());
     let whole = journal(&device);
@@ -187,7 +182,7 @@ fn journal_inode(device: &MemoryDevice, inode_size: u32) -> u64 {
 fn fields_of_the_journal_that_e2fsck_objects_to_are_found_and_put_right() {
     for (at, value) in [(64, 7_u32), (44, 8)] {
         let device = MemoryDevice::new(8 << 20);
-        options(1024, None).write(&device).unwrap();
+        mkfs::write(&options(1024, None), &device).unwrap();
         let whole = journal(&device);
         let JournalLocation::Inside(map) = Ext2.place(&device).unwrap().unwrap().location else {
             panic!("the journal is elsewhere");
@@ -204,7 +199,7 @@ fn fields_of_the_journal_that_e2fsck_objects_to_are_found_and_put_right() {
 #[test]
 fn what_the_journal_lacks_is_restored_or_filled() {
     let device = MemoryDevice::new(8 << 20);
-    let sb = options(1024, None).write(&device).unwrap();
+    let sb = mkfs::write(&options(1024, None), &device).unwrap();
     let whole = Ext2.place(&device).unwrap();
     let inode = journal_inode(&device, sb.inode_size);
     let before = device.snapshot();

@@ -5,7 +5,7 @@ mod support;
 use backstitch_device::{BlockDevice, MemoryDevice};
 use backstitch_ext::format::{Mechanism, MountRecord, record, superblock};
 use backstitch_ext_tools::fsck::{self, Options, Report};
-use backstitch_ext_tools::mkfs::Mkfs;
+use backstitch_ext_tools::mkfs::{self, Mkfs};
 use std::path::Path;
 use support::{debugfs, e2fsck, filled_image, have, open, run, source_tree, sparse_file};
 
@@ -138,7 +138,7 @@ fn our_mkfs_in_memory_whatever_the_threads() {
             block_size: Some(block_size),
             ..Mkfs::new([1; 16], [2; 16], 1 << 30)
         };
-        options.write(&device).unwrap();
+        mkfs::write(&options, &device).unwrap();
         let one = Options {
             threads: Some(1),
             ..Options::default()
@@ -169,7 +169,7 @@ fn our_record_in_the_superblock_does_not_disturb_e2fsck() {
     let uuid = [7; 16];
     {
         let device = open(&image, false);
-        Mkfs::new(uuid, [2; 16], 1 << 30).write(&device).unwrap();
+        mkfs::write(&Mkfs::new(uuid, [2; 16], 1 << 30), &device).unwrap();
         let record = MountRecord {
             mechanism: Mechanism::Soft,
             mount_count: 1,
@@ -203,9 +203,8 @@ fn a_dirty_flag_is_a_note_and_no_fault() {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
     sparse_file(&image, 8 * MIB);
-    Mkfs::new([1; 16], [2; 16], 1 << 30)
-        .write(&open(&image, false))
-        .unwrap();
+    let mkfs = Mkfs::new([1; 16], [2; 16], 1 << 30);
+    mkfs::write(&mkfs, &open(&image, false)).unwrap();
     debugfs(&image, &["set_super_value state 0"]);
     assert_eq!(e2fsck(&image).0, 0);
     let report = check(&image);

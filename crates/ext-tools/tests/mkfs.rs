@@ -3,10 +3,10 @@
 mod support;
 
 use backstitch_device::{BlockDevice, MemoryDevice};
-use backstitch_ext::format::features::{Features, INCOMPAT_FLEX_BG};
+use backstitch_ext::format::features::INCOMPAT_FLEX_BG;
 use backstitch_ext::format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
 use backstitch_ext::format::{GroupDescriptor, group};
-use backstitch_ext_tools::mkfs::{Mkfs, MkfsError};
+use backstitch_ext_tools::mkfs::{self, Mkfs, MkfsError};
 use std::path::Path;
 use support::{e2fsck, have, open, run, run_ok, sparse_file};
 
@@ -24,7 +24,7 @@ fn options() -> Mkfs {
 /// Makes one with ours on a sparse file.
 fn make(path: &Path, size: u64, options: &Mkfs) -> Result<Superblock, MkfsError> {
     sparse_file(path, size);
-    options.write(&open(path, false))
+    mkfs::write(options, &open(path, false))
 }
 
 fn raw_superblock(device: &dyn BlockDevice) -> RawSuperblock {
@@ -206,7 +206,6 @@ fn geometry_is_mke2fs_for_all_inode_counts_and_revisions() {
     compare(folder.path(), 20 * MIB, &["-m", "0"], &reserved);
     let old = Mkfs {
         revision: 0,
-        features: Features::default(),
         ..options()
     };
     compare(folder.path(), 20 * MIB, &["-r", "0"], &old);
@@ -227,18 +226,16 @@ fn geometry_is_mke2fs_for_all_features() {
         "ext_attr",
     ];
     for mask in 0..1 << names.len() {
-        let mut features = Features::default();
         let mut argument = "none".to_owned();
         for (index, name) in names.iter().enumerate() {
             if mask & (1 << index) != 0 {
-                assert!(features.set_by_name(name, true));
                 argument = format!("{argument},{name}");
             }
         }
         let is_possible = !argument.contains("resize_inode") || argument.contains("sparse_super");
         for block_size in [1024, 4096] {
             let options = Mkfs {
-                features,
+                features: argument.split(',').map(str::to_owned).collect(),
                 block_size: Some(block_size),
                 ..options()
             };
@@ -246,7 +243,7 @@ fn geometry_is_mke2fs_for_all_features() {
                 let arguments = ["-b", &block_size.to_string(), "-O", &argument];
                 compare(folder.path(), 24 * MIB, &arguments, &options);
             } else {
-                let error = options.geometry(24 * MIB).unwrap_err();
+                let error = mkfs::geometry(&options, 24 * MIB).unwrap_err();
                 assert!(matches!(error, MkfsError::BadOption(_)), "{error}");
             }
         }
@@ -310,9 +307,9 @@ fn a_terabyte_is_made_quickly_on_a_sparse_file() {
         "{output}"
     );
     // Larger ones differ in their numbers only.
-    let largest = options().geometry(16 * 1024 * GIB - 4096).unwrap();
+    let largest = mkfs::geometry(&options(), 16 * 1024 * GIB - 4096).unwrap();
     assert_eq!(largest.superblock.blocks_count, u64::from(u32::MAX));
-    let error = options().geometry(16 * 1024 * GIB).unwrap_err();
+    let error = mkfs::geometry(&options(), 16 * 1024 * GIB).unwrap_err();
     assert!(matches!(error, MkfsError::TooLarge(_)), "{error}");
 }
 
@@ -331,7 +328,7 @@ fn nothing_is_left_of_what_was_there() {
             device_is_zero: false,
             ..options()
         };
-        options.write(&device).unwrap();
+        mkfs::write(&options, &device).unwrap();
         std::fs::write(&path, device.snapshot()).unwrap();
         let (status, words) = e2fsck(&path);
         assert_eq!(status, 0, "{words}");
@@ -342,7 +339,7 @@ fn nothing_is_left_of_what_was_there() {
 fn the_same_options_give_the_same_bytes() {
     let make = || {
         let device = MemoryDevice::new(8 << 20);
-        options().write(&device).unwrap();
+        mkfs::write(&options(), &device).unwrap();
         device.snapshot()
     };
     assert!(make() == make());
@@ -351,10 +348,6 @@ fn the_same_options_give_the_same_bytes() {
 #[test]
 fn bad_options_touch_nothing() {
     let device = MemoryDevice::from_bytes(vec![7; 1 << 20]);
-    let journal = Features {
-        compat: 4,
-        ..Features::EXT2_DEFAULT
-    };
     let tries = [
         Mkfs {
             block_size: Some(512),
@@ -374,10 +367,11 @@ fn bad_options_touch_nothing() {
         },
         Mkfs {
             revision: 0,
+            features: vec!["filetype".to_owned()],
             ..options()
         },
         Mkfs {
-            features: journal,
+            features: vec!["has_journal".to_owned()],
             ..options()
         },
         Mkfs {
@@ -394,7 +388,7 @@ fn bad_options_touch_nothing() {
         },
     ];
     for options in tries {
-        assert!(options.write(&device).is_err(), "{options:?}");
+        assert!(mkfs::write(&options, &device).is_err(), "{options:?}");
         assert!(device.snapshot().iter().all(|byte| *byte == 7));
     }
 }
@@ -444,7 +438,7 @@ fn nothing_lies_where_the_superblock_is() {
         block_size: Some(4096),
         ..Mkfs::new([7; 16], [9; 16], 1_700_000_000)
     };
-    let mut sb = mkfs.write(&device).unwrap();
+    let mut sb = mkfs::write(&mkfs, &device).unwrap();
     let table = &device.snapshot()[4096..];
     for features in [0, INCOMPAT_FLEX_BG] {
         sb.features.incompat |= features;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use backstitch_device::MemoryDevice;
 use backstitch_ext_tools::fsck::{self, Options, SliceSource};
-use backstitch_ext_tools::mkfs::Mkfs;
+use backstitch_ext_tools::mkfs::{self, Mkfs};
 use backstitch_layout::{FileType, InodeNumber, ReclaimStep};
 use backstitch_ordering::MechanismKind;
 use backstitch_store::{Optimisations, drive};
@@ -34,7 +34,7 @@ fn crashed() -> Vec<u8> {
     let memory = MemoryDevice::new(17 << 20);
     let mut options = Mkfs::new([7; 16], [9; 16], 1_600_000_000);
     options.block_size = Some(BLOCK as u32);
-    options.write(&memory).unwrap();
+    mkfs::write(&options, &memory).unwrap();
     let mut machine = open(memory.snapshot());
     let root = machine.fs.root();
     let mut nameless = Vec::new();

@@ -5,10 +5,10 @@ mod support;
 use backstitch_device::{BlockDevice, MemoryDevice, Result, WriteRequest};
 use backstitch_ext::format::record::RECORD_OFFSET;
 use backstitch_ext::format::superblock::SUPERBLOCK_OFFSET;
-use backstitch_ext::format::{Features, Mechanism, MountRecord, Superblock};
+use backstitch_ext::format::{Mechanism, MountRecord, Superblock};
 use backstitch_ext_tools::fsck::{self, SliceSource};
-use backstitch_ext_tools::mkfs::Mkfs;
-use backstitch_ext_tools::tune::{Reserved, Tune, TuneError};
+use backstitch_ext_tools::mkfs::{self, Mkfs};
+use backstitch_ext_tools::tune::{self, Reserved, Tune, TuneError};
 use std::sync::Mutex;
 use support::{e2fsck, have};
 
@@ -64,9 +64,8 @@ fn image() -> Vec<u8> {
     let mut mkfs = Mkfs::new(OLD, [3; 16], 1_700_000_000);
     mkfs.block_size = Some(1024);
     mkfs.label = b"old".to_vec();
-    mkfs.features = Features::EXT2_DEFAULT;
     mkfs.device_is_zero = true;
-    mkfs.write(&device).unwrap();
+    mkfs::write(&mkfs, &device).unwrap();
     let record = MountRecord {
         mechanism: Mechanism::Soft,
         mount_time_seconds: 1_700_000_001,
@@ -129,7 +128,7 @@ fn a_power_cut_leaves_the_old_values_or_the_new_ones() {
         inner: MemoryDevice::from_bytes(before.clone()),
         steps: Mutex::default(),
     };
-    tune().apply(&device).unwrap();
+    tune::apply(&tune(), &device).unwrap();
     let after = device.inner.snapshot();
     let (mut olds, mut news) = (0, 0);
     let mut judge = |state: Vec<u8>| {
@@ -211,7 +210,7 @@ fn what_cannot_be_changed_is_not_written() {
         ),
     ] {
         let device = MemoryDevice::from_bytes(bytes.clone());
-        let refused = tune.apply(&device).expect_err(what);
+        let refused = tune::apply(&tune, &device).expect_err(what);
         assert!(
             matches!(refused, TuneError::Refused(_) | TuneError::BadOption(_)),
             "{refused}"

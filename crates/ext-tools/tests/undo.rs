@@ -3,7 +3,7 @@
 use backstitch_device::undo::{UndoError, UndoFile, write};
 use backstitch_device::{MemoryDevice, Record, RecordingDevice, Staging, materialise_torn};
 use backstitch_ext_tools::fsck;
-use backstitch_ext_tools::mkfs::Mkfs;
+use backstitch_ext_tools::mkfs::{self, Mkfs};
 use backstitch_ext_tools::repair::{Mode, Options, repair};
 use std::path::Path;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ fn damaged() -> Vec<u8> {
         block_size: Some(1024),
         ..Mkfs::new([7; 16], [8; 16], 1_200_000_000)
     };
-    mkfs.write(&device).unwrap();
+    mkfs::write(&mkfs, &device).unwrap();
     let mut bytes = device.snapshot();
     // Free blocks and inodes, the bitmaps, an inode that is half one.
     bytes[1024 + 12..1024 + 20].fill(3);

@@ -56,7 +56,7 @@ mod room;
 pub mod rules;
 mod shrink;
 mod spares;
-pub mod steps;
+mod steps;
 mod trim;
 mod windows;
 mod xattrs;

@@ -1,12 +1,12 @@
 //! Pass 1, extended attributes: in inodes, and in the blocks that inodes share.
 
 use super::CheckError;
-use super::finding::{Code, Findings, Location};
-use super::source::Source;
 use super::state::{Context, Gathered};
 use backstitch_ext::format::xattr::{
     self, Attributes, ENTRY_SIZE, HEADER_SIZE, XattrError, entry_len, value_len,
 };
+use backstitch_layout::tools::Source;
+use backstitch_layout::tools::{Code, Findings, Location};
 
 /// A hash of 0 says that there is none: allowed inside inodes only.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,5 @@
 //! Pass 5: what is marked as used against what is, and the counters.
 
-use super::finding::{Code, Findings, Location};
-use super::source::Source;
 use super::state::{Context, Gathered, InodeInfo};
 use super::{CheckError, Summary};
 use backstitch_ext::format::bitmap;
@@ -9,6 +7,8 @@ use backstitch_ext::format::directory::type_code;
 use backstitch_ext::format::group::{FLAG_INODES_UNINITIALISED, GroupDescriptor};
 use backstitch_ext::format::superblock::Superblock;
 use backstitch_layout::FileType;
+use backstitch_layout::tools::Source;
+use backstitch_layout::tools::{Code, Findings, Location};
 use std::sync::atomic::Ordering;
 
 /// Compares the bitmaps with what was found.

@@ -1,10 +1,10 @@
 //! Pass 1, the pointers of one inode: every block that it takes, through up to three levels.
 
 use super::CheckError;
-use super::finding::{Code, Findings, Location};
-use super::source::Source;
 use super::state::{BlockSet, Context, DirectoryBlock};
 use backstitch_ext::format::inode::{DIRECT_POINTERS, Inode};
+use backstitch_layout::tools::Source;
+use backstitch_layout::tools::{Code, Findings, Location};
 
 /// Bad pointers of one inode are reported one by one up to here, and then as a number.
 const REPORTED_POINTERS: u64 = 8;

@@ -1,13 +1,13 @@
 //! Pass 2: every entry of every directory.
 
 use super::CheckError;
-use super::finding::{Code, Findings, Location};
 use super::index::Index;
-use super::source::Source;
 use super::state::{Context, Directory, Gathered, InodeInfo, in_chunks};
 use backstitch_ext::format::ROOT_INODE;
 use backstitch_ext::format::directory::{self, Entry};
 use backstitch_ext::format::features::INCOMPAT_FILETYPE;
+use backstitch_layout::tools::Source;
+use backstitch_layout::tools::{Code, Findings, Location};
 use rustc_hash::{FxHashSet, FxHasher};
 use std::hash::Hasher;
 use std::sync::atomic::Ordering;

@@ -1,11 +1,11 @@
 //! Pass 2, the index of a hashed directory: do its blocks lead to the names, and to each block once?
 
-use super::finding::{Code, Findings, Location};
 use backstitch_ext::format::htree::{
     self, BLOCK_MASK, ENTRY_SIZE, HASH_TEA, NODE_ENTRIES_OFFSET, ROOT_INFO_OFFSET, RawCountLimit,
     RawIndexEntry, RawRootInfo,
 };
 use backstitch_ext::format::superblock::Superblock;
+use backstitch_layout::tools::{Code, Findings, Location};
 use zerocopy::FromBytes;
 
 /// The flags of a root that a reader must know.

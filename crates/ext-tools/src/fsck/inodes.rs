@@ -3,9 +3,7 @@
 use super::CheckError;
 use super::attributes;
 use super::blocks::{Purpose, Walk, Walker};
-use super::finding::{Code, Findings, Location};
 use super::reserved;
-use super::source::Source;
 use super::state::{
     BlockSet, Context, Directory, DirectoryBlock, Gathered, InodeInfo, XattrUse, in_chunks,
 };
@@ -17,6 +15,8 @@ use backstitch_ext::format::features::{
 use backstitch_ext::format::inode::{self, BASE_SIZE, FAST_SYMLINK_MAX, Inode, RawInode, offset};
 use backstitch_ext::format::{BAD_BLOCKS_INODE, JOURNAL_INODE, RESIZE_INODE, ROOT_INODE};
 use backstitch_layout::FileType;
+use backstitch_layout::tools::Source;
+use backstitch_layout::tools::{Code, Findings, Location};
 use rustc_hash::FxHashMap;
 use zerocopy::FromBytes;
 

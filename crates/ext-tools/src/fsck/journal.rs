@@ -1,8 +1,6 @@
 //! The journal's inode and superblock. What is in the log is looked at by who replays it, which comes before any check.
 
 use super::CheckError;
-use super::finding::{Code, Findings, Location};
-use super::source::Source;
 use super::state::Context;
 use backstitch_ext::format::features::COMPAT_HAS_JOURNAL;
 use backstitch_ext::format::inode::Inode;
@@ -12,6 +10,8 @@ use backstitch_journal::format::Superblock;
 use backstitch_journal::format::superblock::{MIN_BLOCKS, SUPERBLOCK_BYTES};
 use backstitch_journal::{Error, JournalMap};
 use backstitch_layout::Error as LayoutError;
+use backstitch_layout::tools::Source;
+use backstitch_layout::tools::{Code, Findings, Location};
 
 /// Looks at the journal inside the file system: at all that a mount needs of it.
 pub(super) fn check<S: Source + ?Sized>(

@@ -2,12 +2,12 @@
 //! mode.
 
 use super::CheckError;
-use super::finding::Code;
 use super::inodes::{Scan, full_size};
-use super::source::Source;
 use backstitch_ext::format::directory;
 use backstitch_ext::format::inode::{self, FAST_SYMLINK_MAX, Inode};
 use backstitch_layout::FileType;
+use backstitch_layout::tools::Code;
+use backstitch_layout::tools::Source;
 
 /// Flags that only files and directories can have.
 pub(crate) const FLAGS_OF_FILES: u32 = inode::FLAG_IMMUTABLE | inode::FLAG_APPEND;

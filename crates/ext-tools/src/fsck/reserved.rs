@@ -1,13 +1,13 @@
 //! The inodes below the first one for files: bad blocks, resize, journal, and those that nobody uses.
 
 use super::CheckError;
-use super::finding::{Code, Findings, Location};
-use super::source::Source;
 use super::state::Context;
 use backstitch_ext::format::features::COMPAT_RESIZE_INODE;
 use backstitch_ext::format::inode::{DIRECT_POINTERS, DOUBLE_INDIRECT, Inode, POINTERS};
 use backstitch_ext::format::superblock::Superblock;
 use backstitch_ext::format::{RESIZE_INODE, ROOT_INODE};
+use backstitch_layout::tools::Source;
+use backstitch_layout::tools::{Code, Findings, Location};
 
 /// The boot loader's inode: may be anything but a directory.
 const BOOT_LOADER_INODE: u32 = 5;

@@ -1,11 +1,11 @@
 //! What the passes hand to each other.
 
-use super::source::Source;
 use super::{CheckError, Options};
 use backstitch_ext::format::GroupDescriptor;
 use backstitch_ext::format::directory::type_code;
 use backstitch_ext::format::superblock::Superblock;
 use backstitch_layout::FileType;
+use backstitch_layout::tools::Source;
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 

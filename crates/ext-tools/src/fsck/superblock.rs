@@ -1,8 +1,6 @@
 //! Pass 0: the superblock, the group descriptors, and their backups.
 
 use super::CheckError;
-use super::finding::{Code, Findings, Location};
-use super::source::Source;
 use super::state::Context;
 use backstitch_ext::format::features::{
     COMPAT_DIR_INDEX, COMPAT_DIR_PREALLOC, COMPAT_EXT_ATTR, COMPAT_HAS_JOURNAL,
@@ -14,8 +12,10 @@ use backstitch_ext::format::group::{self, RawGroupDescriptor};
 use backstitch_ext::format::superblock::{
     RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
 };
-use backstitch_ext::format::{Features, FormatError, GroupDescriptor, JOURNAL_INODE};
+use backstitch_ext::format::{Features, FormatError, GroupDescriptor, JOURNAL_INODE, not_ext2};
 use backstitch_ext::journal::superblock_names_journal;
+use backstitch_layout::tools::Source;
+use backstitch_layout::tools::{Code, Findings, Location};
 use zerocopy::FromBytes;
 
 /// The compat features with which this check knows what is right.
@@ -43,7 +43,7 @@ pub(crate) fn read<S: Source + ?Sized>(
 ) -> Result<Option<Superblock>, CheckError> {
     if source.size_bytes() < SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64 {
         let what = format!("only {} bytes", source.size_bytes());
-        return Err(FormatError::NotAFileSystem { what }.into());
+        return Err(not_ext2(what).into());
     }
     let mut bytes = [0; SUPERBLOCK_SIZE];
     let mut scratch = Vec::new();

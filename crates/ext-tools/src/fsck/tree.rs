@@ -1,12 +1,12 @@
 //! Passes 3 and 4: which directories hang together, and how many names everything has.
 
 use super::directories::Names;
-use super::finding::{Code, Findings, Location};
-use super::source::Source;
 use super::state::{Context, Gathered, InodeInfo};
 use backstitch_ext::format::ROOT_INODE;
 use backstitch_ext::format::directory::type_code;
 use backstitch_layout::FileType;
+use backstitch_layout::tools::Source;
+use backstitch_layout::tools::{Code, Findings, Location};
 use std::sync::atomic::Ordering;
 
 /// A directory with more links than this has a count of 1, which says "many" (ext4's `dir_nlink`).

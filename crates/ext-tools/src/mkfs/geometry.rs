@@ -1,6 +1,6 @@
 //! How many groups, inodes and reserved blocks a file system gets, as mke2fs computes it.
 
-use super::{Mkfs, MkfsError, journal};
+use super::{Mkfs, MkfsError, features, journal};
 use backstitch_ext::format::features::{
     COMPAT_HAS_JOURNAL, COMPAT_RESIZE_INODE, COMPAT_SPARSE_SUPER2, RO_COMPAT_LARGE_FILE,
     RO_COMPAT_SPARSE_SUPER,
@@ -127,7 +127,7 @@ fn blocks_per_group(options: &Mkfs, block_size: u64) -> Result<u64, MkfsError> {
 
 fn check_options(options: &Mkfs) -> Result<(), MkfsError> {
     let bad = |what: &str| Err(MkfsError::BadOption(what.to_owned()));
-    let features = options.features;
+    let features = features(options)?;
     let beside_journal = Features {
         compat: features.compat & !COMPAT_HAS_JOURNAL,
         ..features
@@ -201,7 +201,7 @@ impl Numbers {
         }
         let blocks = size_bytes / block_size;
         if blocks > u64::from(u32::MAX) {
-            return Err(MkfsError::TooLarge(format!("{blocks} blocks")));
+            return Err(MkfsError::TooLarge(format!("ext2: {blocks} blocks")));
         }
         let ratio = options
             .bytes_per_inode
@@ -215,7 +215,7 @@ impl Numbers {
         let mut numbers = Numbers {
             block_size,
             inode_size,
-            features: options.features,
+            features: features(options)?,
             wanted_blocks: blocks,
             blocks,
             blocks_per_group: blocks_per_group(options, block_size)?,
@@ -250,7 +250,7 @@ impl Numbers {
         }
         if self.inodes_per_group * self.groups > u64::from(u32::MAX) {
             return Err(MkfsError::TooLarge(format!(
-                "{} inodes",
+                "ext2: {} inodes",
                 self.wanted_inodes
             )));
         }

@@ -32,7 +32,7 @@ pub(crate) fn usual_blocks(blocks: u64) -> u32 {
 
 /// The blocks of the journal that these options ask for; 0 for none.
 pub(super) fn blocks(options: &Mkfs, sb: &Superblock) -> Result<u32, MkfsError> {
-    let has_journal = options.features.has_compat(COMPAT_HAS_JOURNAL);
+    let has_journal = sb.features.has_compat(COMPAT_HAS_JOURNAL);
     let bad = |what: &str| Err(MkfsError::BadOption(what.to_owned()));
     let (has_size, is_outside) = (
         options.journal_bytes.is_some(),

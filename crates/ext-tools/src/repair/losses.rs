@@ -7,36 +7,14 @@ use super::lost::NAME as LOST_AND_FOUND;
 use crate::fsck::{CheckError, Facts, Source};
 use backstitch_ext::format::ROOT_INODE;
 use backstitch_ext::format::directory::entries;
+use backstitch_layout::tools::Losses;
 use rustc_hash::{FxHashSet, FxHasher};
-use serde::Serialize;
 use std::hash::Hasher;
 
 /// Paths that are listed; more are only counted.
 const MAX_LISTED: usize = 100;
 /// Bytes of a path. Longer ones, which only a damaged tree has, are not followed.
 const MAX_PATH_BYTES: usize = 4096;
-
-/// What a repair takes away or moves.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Losses {
-    /// Names that could be reached before.
-    pub names_before: u64,
-    /// Of those, the ones that are gone afterwards.
-    pub names_gone: u64,
-    /// The paths of the first hundred of them.
-    pub gone: Vec<String>,
-    /// Files and directories that are in `lost+found` afterwards and were not before.
-    pub moved_to_lost_found: u64,
-    /// Pointers to blocks cleared: each leaves a hole in a file, or cuts it.
-    pub pointers_cleared: u64,
-}
-
-impl Losses {
-    /// Whether nothing goes and nothing moves.
-    pub fn is_empty(&self) -> bool {
-        self.names_gone == 0 && self.moved_to_lost_found == 0 && self.pointers_cleared == 0
-    }
-}
 
 /// Compares the names of an image before a repair with those after it.
 pub(super) fn compare<B: Source + ?Sized, A: Source + ?Sized>(

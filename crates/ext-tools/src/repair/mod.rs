@@ -2,33 +2,36 @@
 //!
 //! # How
 //!
-//! The check runs over the device with the changes made so far in front of it (`overlay`); what it finds and what it gathered
-//! decide the next step, the most basic damage first, and then it runs again:
+//! The check runs over the device with the changes made so far in front of it (`overlay`); what it
+//! finds and what it gathered decide the next step, the most basic damage first, and then it runs
+//! again:
 //!
-//! 1. `prepare`, `superblock`: the superblock and the descriptors, from their backups where they are better;
-//! 2. `inodes`, `pointers`, `attributes`: each inode by itself, every block to one owner;
-//! 3. `directories`: entries;
-//! 4. `tree`: who contains what, and what nobody contains;
-//! 5. `counts`: links, block counts, users of attribute blocks;
-//! 6. `bitmaps`: what is marked, and the counters.
+//! 1. `prepare`, `superblock`: the superblock and the descriptors, from their backups where they
+//! are better; 2. `inodes`, `pointers`, `attributes`: each inode by itself, every block to one
+//! owner; 3. `directories`: entries; 4. `tree`: who contains what, and what nobody contains; 5.
+//! `counts`: links, block counts, users of attribute blocks; 6. `bitmaps`: what is marked, and the
+//! counters.
 //!
-//! So no step works with what another one has made untrue, and the last check, which finds nothing, is the proof. A bound on the
-//! number of rounds ends it where a repair does not help; what is left is then reported, and the image is marked as damaged.
+//! So no step works with what another one has made untrue, and the last check, which finds nothing,
+//! is the proof. A bound on the number of rounds ends it where a repair does not help; what is left
+//! is then reported, and the image is marked as damaged.
 //!
 //! # Two kinds of repair
 //!
 //! *Preening* takes what soft updates may leave, and nothing else: where there is corruption it changes nothing. An image is
 //! *trusted* where the record of its last mount matches ([`MountRecord`](backstitch_ext::format::MountRecord)). Then what has no name never
-//! was promised to anybody, or was removed, and is cleared; and where blocks are mapped behind a file's size the size is right,
-//! since a file that grows gets its size last and one that shrinks gets it first. Elsewhere those blocks are kept and the size is
-//! raised, and what has no name goes to `lost+found`.
+//! was promised to anybody, or was removed, and is cleared; and where blocks are mapped behind a
+//! file's size the size is right, since a file that grows gets its size last and one that shrinks
+//! gets it first. Elsewhere those blocks are kept and the size is raised, and what has no name goes
+//! to `lost+found`.
 //!
 //! # A crash in the middle
 //!
-//! Nothing is written before the last check. What is written goes out step by step, a flush after each: names, then
-//! inodes and pointers, then counts, then bits, which is an order in which soft updates could have written them; so a preened
-//! image stays what it was, and can be preened again. Repairing corruption first marks the image as damaged, so that nobody trusts
-//! it before it is finished. The clean mark is the last write of all.
+//! Nothing is written before the last check. What is written goes out step by step, a flush after
+//! each: names, then inodes and pointers, then counts, then bits, which is an order in which soft
+//! updates could have written them; so a preened image stays what it was, and can be preened again.
+//! Repairing corruption first marks the image as damaged, so that nobody trusts it before it is
+//! finished. The clean mark is the last write of all.
 
 mod attributes;
 mod bitmaps;
@@ -48,106 +51,24 @@ mod superblock;
 mod tree;
 mod trials;
 
-use crate::fsck::{self, CheckError, Code, EXIT_CLEAN, EXIT_UNCORRECTED, Report, Survey};
+use crate::fsck::{self, CheckError, Code, Report, Survey};
 use backstitch_device::BlockDevice;
 use backstitch_ext::format::superblock::{STATE_ERROR, STATE_VALID};
 use backstitch_ext::format::{FormatError, Superblock};
 use fixer::Fixer;
 use overlay::Overlay;
-use serde::Serialize;
-use std::fmt;
 
-pub use crate::fsck::Location;
-pub use losses::Losses;
-pub use replay::{ReplaySuperblock, give_up_replay, lacks_its_journal, superblocks_for_replay};
+pub use backstitch_layout::tools::{
+    Location, Losses, Mode, Outcome, Repair, RepairOptions as Options,
+};
+pub(crate) use replay::{give_up_replay, lacks_its_journal, superblocks_for_replay};
 
-/// fsck(8)'s exit status: errors were corrected.
-pub const EXIT_CORRECTED: i32 = 1;
 /// More rounds than any damage needs, each of which settles a kind of it.
 const MAX_ROUNDS: usize = 60;
 /// Further repairs are only counted.
 const MAX_REPAIRS: usize = 10_000;
 /// A round repairs this many findings; more come in the next one.
 const MAX_FINDINGS: usize = 200_000;
-
-/// How much to repair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// What soft updates may leave; nothing where there is more.
-    Preen,
-    /// Everything.
-    All,
-}
-
-/// How to repair.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// How much.
-    pub mode: Mode,
-    /// Whether a geometry may be guessed where neither the superblock nor a backup tells one. A wrong
-    /// guess destroys what a right one would have saved.
-    pub guess_geometry: bool,
-    /// The time of this repair, in seconds since 1970.
-    pub now_seconds: u32,
-    /// The options of the check before.
-    pub check: fsck::Options,
-}
-
-/// One thing that was repaired.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Repair {
-    /// Where.
-    #[serde(rename = "where")]
-    pub location: Location,
-    /// What was done.
-    pub what: String,
-}
-
-impl fmt::Display for Repair {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "repaired: {}: {}", self.location, self.what)
-    }
-}
-
-/// What a repair came to.
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    /// What the check found before; `None` where superblock or features kept it from looking, until a backup was put in place.
-    pub before: Option<Report>,
-    /// What was done.
-    pub repairs: Vec<Repair>,
-    /// Repairs beyond those that are listed.
-    pub omitted: u64,
-    /// What is left; `None` where nothing was tried, since preening must not.
-    pub after: Option<Report>,
-    /// What the repair takes away; `None` where nothing was damaged, or nothing could be compared.
-    pub losses: Option<Losses>,
-}
-
-impl Outcome {
-    /// Whether nothing is wrong now.
-    pub fn is_clean(&self) -> bool {
-        match (&self.after, &self.before) {
-            (Some(report), _) | (None, Some(report)) => report.is_clean(),
-            (None, None) => false,
-        }
-    }
-
-    /// fsck(8)'s exit status.
-    pub fn exit_status(&self) -> i32 {
-        let corrected = if self.repairs.is_empty() {
-            EXIT_CLEAN
-        } else {
-            EXIT_CORRECTED
-        };
-        let left = if self.is_clean() {
-            EXIT_CLEAN
-        } else {
-            EXIT_UNCORRECTED
-        };
-        corrected | left
-    }
-}
 
 /// What was done, up to a limit.
 #[derive(Default)]
@@ -168,12 +89,14 @@ impl Log {
     }
 }
 
-/// Repairs the ext2 file system on a device. Nothing is written before all is worked out and checked.
+/// Repairs the ext2 file system on a device. Nothing is written before all is worked out and
+/// checked.
 ///
 /// # Errors
 ///
-/// [`CheckError::Format`] where it is none and no backup says otherwise, or where it has features that we cannot write;
-/// [`CheckError::Device`] where reading or writing fails. What cannot be repaired is no error but told in the outcome.
+/// [`CheckError::Format`] where it is none and no backup says otherwise, or where it has features
+/// that we cannot write; [`CheckError::Device`] where reading or writing fails. What cannot be
+/// repaired is no error but told in the outcome.
 pub fn repair(device: &dyn BlockDevice, options: &Options) -> Result<Outcome, CheckError> {
     let mut image = Overlay::new(device);
     let before = fsck::check_source(&image, &options.check);
@@ -240,7 +163,8 @@ fn finish(
     })
 }
 
-/// Whether preening can do all that is needed: what has no name can only be cleared where the image is trusted.
+/// Whether preening can do all that is needed: what has no name can only be cleared where the image
+/// is trusted.
 fn may_preen(image: &Overlay<'_>, report: &Report) -> Result<bool, CheckError> {
     let is_unnamed = |code| matches!(code, Code::UnconnectedInode | Code::UnconnectedDirectory);
     let has_unnamed = report

@@ -6,75 +6,23 @@ use super::prepare::better_superblocks;
 use super::superblock::{parse, put, raw};
 use super::trials::Trial;
 use crate::fsck::CheckError;
-use backstitch_device::{BlockDevice, DeviceError};
+use backstitch_device::BlockDevice;
 use backstitch_ext::format::JOURNAL_INODE;
 use backstitch_ext::format::features::{COMPAT_HAS_JOURNAL, INCOMPAT_RECOVER};
 use backstitch_ext::format::superblock::{
     MAGIC, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
 };
+use backstitch_layout::tools::ReplaySuperblock;
 use zerocopy::IntoBytes;
 
-/// A superblock to replay a journal under. It says that there is something to be replayed.
-#[derive(Clone, Debug)]
-pub struct ReplaySuperblock {
-    bytes: Vec<u8>,
-    origin: Origin,
-}
+/// A superblock, how it was come by, and the one in place where that is to be put back.
+type Candidate = (RawSuperblock, &'static str, Option<Vec<u8>>);
 
-#[derive(Clone, Debug)]
-enum Origin {
-    /// A backup, which stays in place.
-    Backup,
-    /// The superblock in place, which did not say that there is a journal; what the replay finds
-    /// shows that there is.
-    WithJournal,
-    /// The superblock in place, here as it was, with a field that follows from others put right.
-    /// That is one choice of several, which the repair makes later with more to go by.
-    Derived(Vec<u8>),
-}
-
-impl ReplaySuperblock {
-    /// How it was come by, for the report.
-    pub fn source(&self) -> &'static str {
-        match self.origin {
-            Origin::Backup => "took the superblock from a backup, to find the journal",
-            Origin::WithJournal => "found the journal that the superblock did not name",
-            Origin::Derived(_) => "found the journal by those fields of the superblock that agree",
-        }
-    }
-
-    /// Puts it in place, stable.
-    ///
-    /// # Errors
-    ///
-    /// Those of the device.
-    pub fn put(&self, device: &dyn BlockDevice) -> Result<(), DeviceError> {
-        device.write(SUPERBLOCK_OFFSET, &self.bytes)?;
-        device.flush()
-    }
-
-    /// After the replay: gives derived fields their former values back, unless the journal held a
-    /// copy of the superblock that sets them. A backup stays.
-    ///
-    /// # Errors
-    ///
-    /// Those of the device.
-    pub fn settle(&self, device: &dyn BlockDevice) -> Result<(), DeviceError> {
-        let Origin::Derived(former) = &self.origin else {
-            return Ok(());
-        };
-        let mut bytes = vec![0; self.bytes.len()];
-        device.read(SUPERBLOCK_OFFSET, &mut bytes)?;
-        let pairs = self.bytes.iter().zip(former);
-        for (byte, (derived, former)) in bytes.iter_mut().zip(pairs) {
-            if byte == derived {
-                *byte = *former;
-            }
-        }
-        device.write(SUPERBLOCK_OFFSET, &bytes)?;
-        device.flush()
-    }
-}
+const BACKUP: &str = "took the superblock from a backup, to find the journal";
+/// The superblock in place did not say that there is a journal; what the replay finds shows that
+/// there is.
+const WITH_JOURNAL: &str = "found the journal that the superblock did not name";
+const DERIVED: &str = "found the journal by those fields of the superblock that agree";
 
 /// Whether the device is long enough for a superblock.
 fn has_room(device: &dyn BlockDevice) -> bool {
@@ -86,7 +34,7 @@ fn has_room(device: &dyn BlockDevice) -> bool {
 /// # Errors
 ///
 /// [`CheckError::Device`] where reading fails.
-pub fn lacks_its_journal(device: &dyn BlockDevice) -> Result<bool, CheckError> {
+pub(crate) fn lacks_its_journal(device: &dyn BlockDevice) -> Result<bool, CheckError> {
     if !has_room(device) {
         return Ok(false);
     }
@@ -96,15 +44,15 @@ pub fn lacks_its_journal(device: &dyn BlockDevice) -> Result<bool, CheckError> {
         && own.s_feature_compat.get() & COMPAT_HAS_JOURNAL == 0)
 }
 
-/// The superblocks under which a journal may be replayed that the one in place does not lead to, the
-/// most likely first: itself with a journal, where it [lacks one](lacks_its_journal); where it
+/// The superblocks under which a journal may be replayed that the one in place does not lead to,
+/// the most likely first: itself with a journal, where it [lacks one](lacks_its_journal); where it
 /// `is_unusable`, itself with the fields that follow from others put right; then its backups, where
 /// it is unusable or differs from them.
 ///
 /// # Errors
 ///
 /// [`CheckError::Device`] where reading fails.
-pub fn superblocks_for_replay(
+pub(crate) fn superblocks_for_replay(
     device: &dyn BlockDevice,
     is_unusable: bool,
 ) -> Result<Vec<ReplaySuperblock>, CheckError> {
@@ -117,7 +65,7 @@ pub fn superblocks_for_replay(
         let mut own = raw(&image)?;
         own.s_feature_compat = (own.s_feature_compat.get() | COMPAT_HAS_JOURNAL).into();
         own.s_journal_inum = JOURNAL_INODE.into();
-        found.push((own, Origin::WithJournal));
+        found.push((own, WITH_JOURNAL, None));
     }
     if is_unusable {
         found.extend(derived(&image)?);
@@ -127,24 +75,26 @@ pub fn superblocks_for_replay(
         // No backup knows that there is something to be replayed.
         let features = raw.s_feature_incompat.get() | INCOMPAT_RECOVER;
         raw.s_feature_incompat = features.into();
-        (raw, Origin::Backup)
+        (raw, BACKUP, None)
     });
     found.extend(backups);
-    found.retain(|(raw, _)| raw.s_feature_compat.get() & COMPAT_HAS_JOURNAL != 0);
-    let superblock = |(raw, origin): (RawSuperblock, Origin)| ReplaySuperblock {
+    found.retain(|(raw, _, _): &Candidate| raw.s_feature_compat.get() & COMPAT_HAS_JOURNAL != 0);
+    let superblock = |(raw, source, former): Candidate| ReplaySuperblock {
+        source,
+        offset_bytes: SUPERBLOCK_OFFSET,
         bytes: raw.as_bytes().to_vec(),
-        origin,
+        former,
     };
     Ok(found.into_iter().map(superblock).collect())
 }
 
-/// Takes the mark away that says that a journal must be replayed, in a superblock that no replay can
-/// go by; whether it was there. The fields around it stay as they are.
+/// Takes the mark away that says that a journal must be replayed, in a superblock that no replay
+/// can go by; whether it was there. The fields around it stay as they are.
 ///
 /// # Errors
 ///
 /// Those of the device.
-pub fn give_up_replay(device: &dyn BlockDevice) -> Result<bool, CheckError> {
+pub(crate) fn give_up_replay(device: &dyn BlockDevice) -> Result<bool, CheckError> {
     if !has_room(device) {
         return Ok(false);
     }
@@ -161,7 +111,7 @@ pub fn give_up_replay(device: &dyn BlockDevice) -> Result<bool, CheckError> {
 }
 
 /// The superblock in place, with one field after the other put right by the rest.
-fn derived(image: &Overlay<'_>) -> Result<Vec<(RawSuperblock, Origin)>, CheckError> {
+fn derived(image: &Overlay<'_>) -> Result<Vec<Candidate>, CheckError> {
     let own = raw(image)?;
     let features = own.s_feature_incompat.get();
     // The mark stands for nothing that the trials look at, and keeps a superblock from being parsed
@@ -181,7 +131,7 @@ fn derived(image: &Overlay<'_>) -> Result<Vec<(RawSuperblock, Origin)>, CheckErr
         let mut other = start.fork();
         if trial.make(&mut other, &mut Log::default())? && parse(&other).is_ok() {
             let former = with_mark(own).as_bytes().to_vec();
-            found.push((with_mark(raw(&other)?), Origin::Derived(former)));
+            found.push((with_mark(raw(&other)?), DERIVED, Some(former)));
         }
     }
     Ok(found)

@@ -85,7 +85,7 @@ impl Machine {
         let memory = Arc::new(MemoryDevice::new(IMAGE_BYTES));
         let mut options = mkfs::Mkfs::new([7; 16], [9; 16], 1_600_000_000);
         options.block_size = Some(block_size);
-        options.write(&*memory).unwrap();
+        mkfs::write(&options, &*memory).unwrap();
         Machine::open(memory, ordering, block_size, optimisations)
     }
 

@@ -2,7 +2,7 @@
 //!
 //! The table starts in the block after the superblock's, and has a copy behind every copy of the superblock.
 
-use super::error::FormatError;
+use super::FormatError;
 use super::features::INCOMPAT_FLEX_BG;
 use super::superblock::Superblock;
 use zerocopy::little_endian::{U16, U32};

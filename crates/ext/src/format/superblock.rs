@@ -1,6 +1,6 @@
 //! The superblock: 1024 bytes at byte 1024, whatever the block size, with backups at the start of some groups.
 
-use super::error::FormatError;
+use super::FormatError;
 use super::features::{self, Features};
 use super::record::MountRecord;
 use geometry::Geometry;
@@ -195,7 +195,7 @@ impl Superblock {
         if raw.s_magic.get() != MAGIC {
             let found = raw.s_magic.get();
             let what = format!("magic number {MAGIC:#06x} expected, {found:#06x} found");
-            return Err(FormatError::NotAFileSystem { what });
+            return Err(super::not_ext2(what));
         }
         if raw.s_rev_level.get() > REVISION_DYNAMIC {
             let features = format!("revision {}", raw.s_rev_level.get());

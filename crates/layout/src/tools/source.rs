@@ -1,7 +1,7 @@
 //! Where a check reads from: a device, or bytes that are in memory already.
 //!
-//! A crash explorer checks thousands of states a second, all in memory: it must not copy an image just to look at it. So a source
-//! may lend its bytes, and may know that some of them are zeros.
+//! A crash explorer checks thousands of states a second, all in memory: it must not copy an image
+//! just to look at it. So a source may lend its bytes, and may know that some of them are zeros.
 
 use backstitch_device::{BlockDevice, DeviceError, check_range};
 
@@ -10,7 +10,8 @@ pub trait Source: Sync {
     /// How many there are.
     fn size_bytes(&self) -> u64;
 
-    /// `length` bytes from `offset` on: the source's own where they lie together in its memory, otherwise read into `scratch`.
+    /// `length` bytes from `offset` on: the source's own where they lie together in its memory,
+    /// otherwise read into `scratch`.
     ///
     /// # Errors
     ///
@@ -22,13 +23,14 @@ pub trait Source: Sync {
         scratch: &'a mut Vec<u8>,
     ) -> Result<&'a [u8], DeviceError>;
 
-    /// Whether these bytes are known to be zeros without looking at them. `false` where that is not known.
+    /// Whether these bytes are known to be zeros without looking at them. `false` where that is not
+    /// known.
     fn is_known_zero(&self, _offset: u64, _length: usize) -> bool {
         false
     }
 
-    /// How much to ask for at once where a long run is wanted: much where every request costs, little where bytes are lent in
-    /// pieces.
+    /// How much to ask for at once where a long run is wanted: much where every request costs,
+    /// little where bytes are lent in pieces.
     fn run_bytes(&self) -> usize {
         256 << 10
     }

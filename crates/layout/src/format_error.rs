@@ -6,8 +6,10 @@ use thiserror::Error;
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum FormatError {
     /// The magic number is missing: this is something else, or nothing.
-    #[error("not an ext2 file system: {what}")]
+    #[error("not {wanted} file system: {what}")]
     NotAFileSystem {
+        /// What was looked for: `an ext2`.
+        wanted: &'static str,
         /// What was found instead.
         what: String,
     },

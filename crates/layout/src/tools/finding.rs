@@ -1,4 +1,4 @@
-//! What a check can find, and how bad each of it is.
+//! What a check can find, and how bad each of it is: one list for all layouts.
 
 use serde::{Serialize, Serializer};
 use std::fmt;
@@ -43,7 +43,8 @@ codes! {
     SuperblockField => Corruption,
     /// A group descriptor puts bitmaps or inode table where they cannot be. The check stops here.
     DescriptorCorrupt => Corruption,
-    /// A group descriptor says that its inodes were never written, but they were, and no checksum protects the saying.
+    /// A group descriptor says that its inodes were never written, but they were, and no checksum
+    /// protects the saying.
     DescriptorFlags => Corruption,
     /// A regular file has 2 GiB or more, but the feature that says so is missing.
     LargeFileFeatureMissing => Corruption,
@@ -293,15 +294,19 @@ impl fmt::Display for Finding {
 
 /// Findings as they are made, up to a limit: a hostile image must not fill the memory with them.
 #[derive(Debug)]
-pub(crate) struct Findings {
-    pub(crate) list: Vec<Finding>,
-    pub(crate) omitted: u64,
-    pub(crate) worst_omitted: Option<Kind>,
+pub struct Findings {
+    /// Those that are kept.
+    pub list: Vec<Finding>,
+    /// How many are not.
+    pub omitted: u64,
+    /// The worst kind among these.
+    pub worst_omitted: Option<Kind>,
     limit: usize,
 }
 
 impl Findings {
-    pub(crate) fn new(limit: usize) -> Findings {
+    /// None yet, of at most `limit`.
+    pub fn new(limit: usize) -> Findings {
         Findings {
             list: Vec::new(),
             omitted: 0,
@@ -311,7 +316,7 @@ impl Findings {
     }
 
     /// Adds a finding; its words are only made where it is kept.
-    pub(crate) fn add(&mut self, code: Code, location: Location, what: impl FnOnce() -> String) {
+    pub fn add(&mut self, code: Code, location: Location, what: impl FnOnce() -> String) {
         let kind = code.kind();
         if self.list.len() < self.limit {
             self.list.push(Finding {
@@ -327,7 +332,7 @@ impl Findings {
     }
 
     /// Appends those of another part of the check.
-    pub(crate) fn append(&mut self, other: Findings) {
+    pub fn append(&mut self, other: Findings) {
         self.omitted += other.omitted;
         self.worst_omitted = self.worst_omitted.max(other.worst_omitted);
         for finding in other.list {

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backstitch_device::{BlockDevice, MemoryDevice, Record, RecordingDevice, materialise};
-use backstitch_ext::{Ext2, fsck};
+use backstitch_formats::usual;
 use backstitch_fuse::FrontOptions;
+use backstitch_layout::tools::{self, CheckOptions, SliceSource};
 use backstitch_tests::fsck::Kind;
 use backstitch_tests::image::Image;
 use backstitch_tests::load::Load;
@@ -42,7 +43,7 @@ fn record(image: &Image, dir: &Path, ordering: Ordering, seed: u64) -> Recording
         ..MountOptions::default()
     };
     let below: Arc<dyn BlockDevice> = device.clone();
-    let engine = Engine::mount(below, &Ext2, &options).expect("cannot mount");
+    let engine = Engine::mount(below, usual().layout(), &options).expect("cannot mount");
     let front = FrontOptions {
         check_permissions: false,
         devices: true,
@@ -97,11 +98,11 @@ impl Recording {
 
 /// What soft updates never leave, by our own check and by e2fsck.
 fn damages(state: &[u8], scratch: &Scratch) -> Vec<String> {
-    let ours = fsck::check_source(&fsck::SliceSource(state), &fsck::Options::default());
+    let ours = usual().check(&SliceSource(state), &CheckOptions::default());
     let ours = ours.expect("nothing that can be checked").findings;
     let mut found: Vec<String> = ours
         .iter()
-        .filter(|f| f.kind == fsck::Kind::Corruption)
+        .filter(|f| f.kind == tools::Kind::Corruption)
         .map(ToString::to_string)
         .collect();
     let path = scratch.path("cut.img");

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use backstitch_device::{BlockDevice, MemoryDevice, RecordingDevice, materialise};
-use backstitch_ext::Ext2;
+use backstitch_formats::journal_host;
 use backstitch_journal::format::features::{
     COMPAT_CHECKSUM, INCOMPAT_64BIT, INCOMPAT_ASYNC_COMMIT, INCOMPAT_CSUM_V2, INCOMPAT_CSUM_V3,
     INCOMPAT_REVOKE,
@@ -23,7 +23,7 @@ use backstitch_journal::format::features::{
 use backstitch_journal::format::{Features, Sequence};
 use backstitch_journal::recovery::{Damage, Home, Outcome};
 use backstitch_journal::{JournalDevice, Transaction};
-use backstitch_layout::{JournalHost, JournalLocation, RecoveryMark, Timestamp};
+use backstitch_layout::{JournalLocation, RecoveryMark, Timestamp};
 use backstitch_tests::command::{run, tool};
 use backstitch_tests::dumps::same_dumps;
 use backstitch_tests::image::Image;
@@ -48,17 +48,21 @@ const CHECKSUM: (usize, usize) = (0x3fc, 4);
 
 /// Our replay, and nothing else, as `e2fsck -E journal_only` does it.
 fn replay(device: &MemoryDevice) -> Outcome {
-    let place = Ext2.place(device).expect("no place").expect("no journal");
+    let place = journal_host()
+        .place(device)
+        .expect("no place")
+        .expect("no journal");
     let mut journal = backstitch_vfs::journal::open(device, None, &place).expect("no journal");
     let home = Home {
         device,
         blocks: place.home_blocks,
-        contents: &Ext2,
+        contents: journal_host(),
     };
     let outcome = journal
         .recover(&home, Damage::Refuse)
         .expect("cannot replay");
-    Ext2.set_recovery(device, RecoveryMark::default())
+    journal_host()
+        .set_recovery(device, RecoveryMark::default())
         .expect("cannot mark");
     outcome
 }
@@ -137,7 +141,8 @@ fn recover(what: &str, scratch: &Scratch, state: &[u8]) -> u64 {
         seconds: 1_900_000_000,
         nanoseconds: 0,
     };
-    let recovered = backstitch_vfs::journal::recover(&device, None, &Ext2, now, Damage::Refuse);
+    let recovered =
+        backstitch_vfs::journal::recover(&device, None, journal_host(), now, Damage::Refuse);
     let report = recovered.expect("cannot recover").expect("no journal");
     let ours = scratch.path("ours.img");
     write(&ours, &device.snapshot());
@@ -226,7 +231,10 @@ fn ext4_without_extents() {
 /// A journal that our format code writes into an image: e2fsck replays it as we do.
 fn write_journal(image: &mut Vec<u8>, random: &mut Random, features: Features) {
     let device = MemoryDevice::from_bytes(image.clone());
-    let place = Ext2.place(&device).expect("no place").expect("no journal");
+    let place = journal_host()
+        .place(&device)
+        .expect("no place")
+        .expect("no journal");
     let JournalLocation::Inside(map) = &place.location else {
         panic!("the journal is elsewhere");
     };
@@ -286,7 +294,9 @@ fn write_journal(image: &mut Vec<u8>, random: &mut Random, features: Features) {
         needed: true,
         ..RecoveryMark::default()
     };
-    Ext2.set_recovery(&device, needed).expect("cannot mark");
+    journal_host()
+        .set_recovery(&device, needed)
+        .expect("cannot mark");
     *image = device.snapshot();
 }
 
@@ -332,7 +342,10 @@ fn journals_of_ours_are_replayed_by_e2fsck() {
 /// The image but for the journal's own blocks, in which a second recovery may leave other records.
 fn without_journal(mut image: Vec<u8>) -> Vec<u8> {
     let device = MemoryDevice::from_bytes(image.clone());
-    let place = Ext2.place(&device).expect("no place").expect("no journal");
+    let place = journal_host()
+        .place(&device)
+        .expect("no place")
+        .expect("no journal");
     if let JournalLocation::Inside(map) = &place.location {
         let size = u64::from(place.block_bytes);
         for run in map.runs() {
@@ -350,7 +363,8 @@ fn cut_recovery(scratch: &Scratch, state: &[u8], random: &mut Random) -> Option<
         nanoseconds: 0,
     };
     let recover_all = |device: &dyn BlockDevice| {
-        let done = backstitch_vfs::journal::recover(device, None, &Ext2, now, Damage::Refuse);
+        let done =
+            backstitch_vfs::journal::recover(device, None, journal_host(), now, Damage::Refuse);
         done.expect("cannot recover").expect("no journal")
     };
     let memory = Arc::new(MemoryDevice::from_bytes(state.to_vec()));

@@ -3,11 +3,11 @@
 use std::fs::{self, File};
 
 use backstitch_device::MemoryDevice;
-use backstitch_ext::Ext2;
+use backstitch_formats::journal_host;
 use backstitch_journal::format::Features;
 use backstitch_journal::format::features::{INCOMPAT_CSUM_V3, INCOMPAT_REVOKE};
 use backstitch_journal::recovery::{Damage, Home};
-use backstitch_layout::{JournalHost, RecoveryMark};
+use backstitch_layout::RecoveryMark;
 use backstitch_tests::command::{backstitch, run, tool};
 use backstitch_tests::image::Image;
 use backstitch_tests::loop_device::LoopDevice;
@@ -93,7 +93,10 @@ fn a_journal_on_a_device_of_its_own() {
     umount_ours(&dir);
     let ours = MemoryDevice::from_bytes(fs::read(&crashed).expect("gone"));
     let our_log = MemoryDevice::from_bytes(fs::read(&crashed_log).expect("gone"));
-    let place = Ext2.place(&ours).expect("no place").expect("no journal");
+    let place = journal_host()
+        .place(&ours)
+        .expect("no place")
+        .expect("no journal");
     assert!(
         place.needs_recovery,
         "written by a read-only mount, or nothing to replay"
@@ -103,13 +106,14 @@ fn a_journal_on_a_device_of_its_own() {
     let home = Home {
         device: &ours,
         blocks: place.home_blocks,
-        contents: &Ext2,
+        contents: journal_host(),
     };
     let outcome = journal
         .recover(&home, Damage::Refuse)
         .expect("cannot replay");
     assert!(outcome.transactions > 0, "nothing was replayed");
-    Ext2.set_recovery(&ours, RecoveryMark::default())
+    journal_host()
+        .set_recovery(&ours, RecoveryMark::default())
         .expect("cannot mark");
     expect_same("external", "e2fsck", &ours.snapshot(), &theirs);
     assert!(
@@ -155,7 +159,10 @@ fn fsck_replays_or_gives_up() {
     Image::at(path.clone()).expect_clean();
     // A copy whose checksum is wrong: -p leaves everything alone, -y gives it up.
     let device = MemoryDevice::from_bytes(dirty.clone());
-    let place = Ext2.place(&device).expect("no place").expect("no journal");
+    let place = journal_host()
+        .place(&device)
+        .expect("no place")
+        .expect("no journal");
     let journal = backstitch_vfs::journal::open(&device, None, &place).expect("no journal");
     let scan = journal.scan(place.home_blocks).expect("cannot scan");
     // Nobody reads a copy that was revoked, or that there is a later one of; so the last one that fsck misses.

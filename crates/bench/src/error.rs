@@ -16,7 +16,7 @@ pub enum Error {
     Engine(#[from] backstitch_vfs::Error),
     /// No file system could be made.
     #[error("making the file system: {0}")]
-    Mkfs(#[from] backstitch_ext::mkfs::MkfsError),
+    Mkfs(#[from] backstitch_layout::tools::MkfsError),
     /// The device.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -40,7 +40,7 @@ pub enum Error {
     },
     /// The check could not be done.
     #[error("checking: {0}")]
-    Check(#[from] backstitch_ext::fsck::CheckError),
+    Check(#[from] backstitch_layout::tools::CheckError),
     /// The image is damaged after a run: a fault of this program.
     #[error(
         "the image has {findings} findings after {workload} under {ordering}, the first: {first}"

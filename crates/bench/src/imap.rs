@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use backstitch_device::{BlockDevice, MemoryDevice, SlowFlushDevice};
-use backstitch_ext::Ext2;
+use backstitch_formats::usual;
 use backstitch_vfs::{
     Engine, FileType, GroupId, InodeNumber, MountOptions, NewInode, Ordering, SetAttributes,
     Timestamp,
@@ -201,7 +201,7 @@ fn mount(spec: &ImapSpec, device: &Arc<dyn BlockDevice>) -> Result<Arc<Engine>> 
         ordering: spec.ordering,
         ..MountOptions::default()
     };
-    Ok(Engine::mount(device.clone(), &Ext2, &options)?)
+    Ok(Engine::mount(device.clone(), usual().layout(), &options)?)
 }
 
 fn create(engine: &Engine, name: &str) -> Result<InodeNumber> {

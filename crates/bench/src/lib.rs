@@ -4,7 +4,7 @@
 //! the engine in this process, over a device in memory or an image, and system calls on any directory. [`measure()`] makes a fresh
 //! file system and a fresh engine for a run, counts what the run did and what it took, and returns a [`Run`].
 //!
-//! The crate depends on `vfs`, `ext` (to make images and to check them) and `device`. Only `cli` depends on it.
+//! The crate depends on `vfs`, `formats` (to make images and to check them) and `device`. Only `cli` depends on it.
 //!
 //! # Invariants
 //!

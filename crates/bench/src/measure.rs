@@ -5,10 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use backstitch_device::{BlockDevice, FileDevice, MemoryDevice, OpenOptions};
-use backstitch_ext::Ext2;
-use backstitch_ext::format::features::{COMPAT_HAS_JOURNAL, Features};
-use backstitch_ext::fsck;
-use backstitch_ext::mkfs::{Mkfs, MkfsJournal, attach_journal};
+use backstitch_formats::usual;
+use backstitch_layout::tools::{CheckOptions, DeviceSource, Mkfs, MkfsJournal};
 use backstitch_vfs::{Engine, MountOptions, Optimisations, Ordering, Stats};
 
 use crate::files::{EngineFiles, Files, HostFiles, Node};
@@ -125,18 +123,14 @@ pub(crate) fn make(
     ordering: Ordering,
 ) -> Result<()> {
     let wanted = wanted(device_is_zero, matches!(ordering, Ordering::Journal(_)));
-    wanted.write(device)?;
+    usual().make(&wanted, device)?;
     Ok(())
 }
 
 fn wanted(device_is_zero: bool, has_journal: bool) -> Mkfs {
-    let default = Features::EXT2_DEFAULT;
-    let journal = if has_journal { COMPAT_HAS_JOURNAL } else { 0 };
+    let journal = has_journal.then(|| "has_journal".to_owned());
     Mkfs {
-        features: Features {
-            compat: default.compat | journal,
-            ..default
-        },
+        features: journal.into_iter().collect(),
         // As file systems of some size have it, whatever the size asked for.
         block_size: Some(BLOCK_BYTES),
         device_is_zero,
@@ -164,13 +158,13 @@ fn make_with_journal(
         device_is_zero: journal_is_zero,
         ..MkfsJournal::new(JOURNAL_UUID, MADE_SECONDS)
     };
-    let uuid = made.write(&journal)?.uuid;
+    let uuid = usual().make_journal(&made, &journal)?.uuid;
     let wanted = Mkfs {
         journal_uuid: Some(uuid),
         ..wanted(device_is_zero, true)
     };
-    wanted.write(device)?;
-    attach_journal(&journal, wanted.uuid)?;
+    usual().make(&wanted, device)?;
+    usual().attach_journal(&journal, wanted.uuid)?;
     Ok(Some(Arc::new(journal)))
 }
 
@@ -189,7 +183,10 @@ fn mount(
         ..MountOptions::default()
     };
     Ok(Engine::mount_with_journal(
-        device, journal, &Ext2, &options,
+        device,
+        journal,
+        usual().layout(),
+        &options,
     )?)
 }
 
@@ -312,7 +309,7 @@ pub(crate) fn check(
     ordering: Ordering,
     device: &dyn BlockDevice,
 ) -> Result<()> {
-    let report = fsck::check(device, &fsck::Options::default())?;
+    let report = usual().check(&DeviceSource(device), &CheckOptions::default())?;
     match report.findings.first() {
         None if report.is_clean() => Ok(()),
         first => Err(Error::NotClean {

@@ -4,12 +4,7 @@ use crate::error::{Error, Result};
 use crate::image::{DeviceOptions, open_device};
 use backstitch_device::BlockDevice;
 use backstitch_device::signature::{self, Kind, Signature};
-use backstitch_ext::format::Superblock;
-use backstitch_ext::format::superblock::{MAGIC, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use std::path::Path;
-
-/// Where ext2's magic is in its superblock.
-const MAGIC_AT: u64 = 0x38;
 
 /// What a device holds, as far as it is recognised; a device that cannot be read holds nothing that is.
 pub(crate) fn found(device: &dyn BlockDevice) -> Option<&'static Signature> {
@@ -26,16 +21,10 @@ pub(crate) fn explained(
 ) -> Error {
     let shown = image.display().to_string();
     let plain = Error::at_path(what, image, error);
-    let mut magic = [0; 2];
-    let has_magic = device
-        .read(SUPERBLOCK_OFFSET + MAGIC_AT, &mut magic)
-        .is_ok();
-    if has_magic && magic == MAGIC.to_le_bytes() {
-        let mut bytes = [0; SUPERBLOCK_SIZE];
+    if let Some(tools) = backstitch_formats::found(device) {
         // What is too short for a superblock has no feature that somebody else could read.
-        let is_unread = device.read(SUPERBLOCK_OFFSET, &mut bytes).is_ok()
-            && Superblock::parse(&bytes, device.size_bytes())
-                .is_ok_and(|superblock| !superblock.read_support().is_empty());
+        let info = tools.info(device);
+        let is_unread = info.is_ok_and(|info| !info.unreadable_features.is_empty());
         return match is_unread {
             true => plain.hint(format!(
                 "the kernel's ext4 driver reads it: mount -t ext4 {shown} DIR"
@@ -53,8 +42,6 @@ pub(crate) fn explained(
     Error::at_path(what, image, why).hint(found.reader_of(&shown))
 }
 
-/// Where the UUID is in ext2's superblock.
-const UUID_AT: u64 = 0x68;
 /// The UUID of the file systems that the explorer makes.
 const EXPLORERS_UUID: [u8; 16] = [7; 16];
 
@@ -71,11 +58,7 @@ pub(crate) fn refuse_output(what: &str, path: &Path, original: Option<&Path>) ->
         };
         open_device(what, path, read_only)
     };
-    let uuid = |device: &dyn BlockDevice| {
-        let mut uuid = [0; 16];
-        let read = device.read(SUPERBLOCK_OFFSET + UUID_AT, &mut uuid);
-        read.is_ok().then_some(uuid)
-    };
+    let uuid = |device: &dyn BlockDevice| backstitch_formats::of(device).uuid_on(device);
     let device = open(path)?;
     let Some(found) = found(&*device).filter(|found| found.kind != Kind::File) else {
         return Ok(());

@@ -5,8 +5,6 @@ use crate::foreign;
 use crate::named::Named;
 use crate::pattern;
 use backstitch_device::{BlockDevice, OpenOptions, SlowFlushDevice, VolatileDevice};
-use backstitch_ext::Ext2;
-use backstitch_layout::LayoutKind;
 use backstitch_vfs::{
     Attributes, Engine, FileType, InodeNumber, LayoutError, MountOptions, Ordering, Timestamp,
     journal,
@@ -239,8 +237,9 @@ pub(crate) fn default_ordering(
     device: &dyn BlockDevice,
     journal_device: Option<&dyn BlockDevice>,
 ) -> Result<Ordering> {
-    match journal::default_ordering(device, journal_device, &Ext2) {
-        Err(_) if Ext2.block_bytes(device).is_err() => Ok(Ordering::Soft),
+    let layout = backstitch_formats::of(device).layout();
+    match journal::default_ordering(device, journal_device, layout) {
+        Err(_) if layout.block_bytes(device).is_err() => Ok(Ordering::Soft),
         found => found.map_err(|error| foreign::explained(what, name, device, error)),
     }
 }
@@ -266,7 +265,8 @@ pub(crate) fn on_fresh_device<T>(
         ..MountOptions::default()
     };
     let failed = |error: backstitch_vfs::Error| Error::at_path(what, name, error);
-    let engine = Engine::mount_with_journal(device.clone(), journal_device, &Ext2, &options)
+    let layout = backstitch_formats::of(&*device).layout();
+    let engine = Engine::mount_with_journal(device.clone(), journal_device, layout, &options)
         .map_err(|error| foreign::explained(what, name, &*device, error))?;
     drop(device);
     let image = Image {

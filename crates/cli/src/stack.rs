@@ -17,14 +17,12 @@
 
 use crate::error::{Error, Result, host};
 use backstitch_device::BlockDevice;
-use backstitch_ext::Ext2;
 use backstitch_vfs::Ordering;
 use backstitch_vfs::stack::{InnerPath, Stack, StackVolume, VolumeInfo};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -89,7 +87,7 @@ fn parse(text: &str, directory: &Path) -> std::result::Result<Described, String>
         let ordering = entry.ordering.as_ref().map(|text| text.parse::<Ordering>());
         volumes.push(StackVolume {
             name: name.clone(),
-            layout: Arc::new(Ext2),
+            layout: backstitch_formats::usual().layout(),
             file: inner(&entry.file)?,
             journal: inner(&entry.journal)?,
             ordering: ordering.transpose().map_err(|e| wrong(&e))?,

@@ -5,10 +5,9 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 
-use backstitch_ext::format::features::{COMPAT_HAS_JOURNAL, COMPAT_RESIZE_INODE, Features};
-use backstitch_ext::mkfs::{Mkfs, MkfsError};
 use backstitch_journal::format::Features as JournalFeatures;
 use backstitch_layout::Error as LayoutError;
+use backstitch_layout::tools::{Mkfs, MkfsError};
 use backstitch_ordering::MechanismKind;
 use backstitch_rules::watch::Counts;
 use backstitch_store::Optimisations;
@@ -123,7 +122,7 @@ impl ImageOptions {
     /// # Errors
     /// Where no file system can be made with these numbers.
     pub fn make(&self) -> Result<Fork, CampaignError> {
-        self.make_with(0)
+        self.make_with(false)
     }
 
     /// The same with the smallest journal that there is.
@@ -131,27 +130,23 @@ impl ImageOptions {
     /// # Errors
     /// As [`make`](Self::make).
     pub fn make_journaled(&self) -> Result<Fork, CampaignError> {
-        self.make_with(COMPAT_HAS_JOURNAL)
+        self.make_with(true)
     }
 
-    fn make_with(&self, compat: u32) -> Result<Fork, CampaignError> {
+    fn make_with(&self, has_journal: bool) -> Result<Fork, CampaignError> {
         let blocks = (self.size_bytes / u64::from(self.block_bytes)) as u32;
         let mkfs = Mkfs {
             block_size: Some(self.block_bytes),
             blocks_per_group: Some((blocks / 2).next_multiple_of(8)),
             // Small tables, and none kept for growing: what never changes is looked at in every state all the same.
             inodes: Some(256),
-            features: Features {
-                compat: Features::EXT2_DEFAULT.compat & !COMPAT_RESIZE_INODE | compat,
-                ..Features::EXT2_DEFAULT
-            },
+            features: features(has_journal),
             device_is_zero: true,
             journal_features: self.journal_features,
             ..Mkfs::new([7; 16], [9; 16], 1_600_000_000)
         };
         let (size_bytes, block_bytes) = (self.size_bytes, self.block_bytes);
         let journal_bytes = 1024 * u64::from(block_bytes);
-        let has_journal = compat & COMPAT_HAS_JOURNAL != 0;
         Ok(if has_journal && self.journal_device {
             Fork::formatted_with_journal_device(&mkfs, size_bytes, block_bytes, journal_bytes)?
         } else {
@@ -162,6 +157,12 @@ impl ImageOptions {
             Fork::formatted(&mkfs, size_bytes, block_bytes)?
         })
     }
+}
+
+fn features(has_journal: bool) -> Vec<String> {
+    let journal = has_journal.then_some("has_journal");
+    let words = ["^resize_inode"].into_iter().chain(journal);
+    words.map(str::to_owned).collect()
 }
 
 /// A workload under a variant that left a state that must not be.

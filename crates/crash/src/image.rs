@@ -7,12 +7,10 @@ use std::sync::Arc;
 use crate::nested::Nesting;
 use crate::reads::Reads;
 use backstitch_device::{BlockDevice, Buffer, DeviceError, WriteRequest, check_range};
-use backstitch_ext::Ext2;
-use backstitch_ext::fsck::Source;
-use backstitch_ext::mkfs::{Mkfs, MkfsError, MkfsJournal, attach_journal};
+use backstitch_formats::{Raw, usual};
 use backstitch_journal::format::Features as JournalFeatures;
 use backstitch_layout::LayoutKind;
-use backstitch_raw::Raw;
+use backstitch_layout::tools::{Mkfs, MkfsError, MkfsJournal, Source};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use twox_hash::XxHash3_128;
@@ -53,7 +51,7 @@ struct Changed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A file system.
-    Ext,
+    FileSystem,
     /// A volume whose blocks programs write.
     Raw(Raw),
     /// A file system of somebody else's layout.
@@ -81,7 +79,7 @@ impl Eq for Other {}
 impl Kind {
     pub(crate) fn layout(&self) -> &dyn LayoutKind {
         match self {
-            Kind::Ext => &Ext2,
+            Kind::FileSystem => usual().layout(),
             Kind::Raw(raw) => raw,
             Kind::Other(other) => other.0,
         }
@@ -116,7 +114,7 @@ impl Fork {
             changed: FxHashMap::default(),
             fingerprint: 0,
             nesting: None,
-            kind: Kind::Ext,
+            kind: Kind::FileSystem,
         }
     }
 
@@ -162,7 +160,7 @@ impl Fork {
         block_bytes: u32,
     ) -> Result<Fork, MkfsError> {
         let device = ForkDevice::new(Fork::new(vec![0; size_bytes as usize], block_bytes));
-        mkfs.write(&device)?;
+        usual().make(mkfs, &device)?;
         // A base of its own, so that what mkfs wrote does not count as changed in every fork.
         Ok(Fork::new(device.fork().to_bytes(), block_bytes))
     }
@@ -184,14 +182,14 @@ impl Fork {
             ..MkfsJournal::new([11; 16], mkfs.time_seconds)
         };
         let elsewhere = ForkDevice::new(Fork::new(vec![0; journal_bytes as usize], block_bytes));
-        let made = journal.write(&elsewhere)?;
+        let made = usual().make_journal(&journal, &elsewhere)?;
         let mkfs = Mkfs {
             journal_uuid: Some(made.uuid),
             journal_features: JournalFeatures::default(),
             ..mkfs.clone()
         };
         let home = Fork::formatted(&mkfs, size_bytes, block_bytes)?;
-        attach_journal(&elsewhere, mkfs.uuid)?;
+        usual().attach_journal(&elsewhere, mkfs.uuid)?;
         let mut bytes = home.to_bytes();
         bytes.extend(elsewhere.fork().to_bytes());
         Ok(Fork::split(bytes, size_bytes as usize, block_bytes))

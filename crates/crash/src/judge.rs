@@ -4,7 +4,8 @@ use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use backstitch_ext::fsck::{self, Code, Finding, Kind, Options};
+use backstitch_formats::usual;
+use backstitch_layout::tools::{CheckOptions, Code, Finding, Kind};
 use backstitch_layout::{Error, ReclaimStep};
 use backstitch_ordering::MechanismKind;
 use backstitch_store::Batch;
@@ -263,12 +264,12 @@ impl Judge {
     /// What our own check finds that no crash may leave; `clean` where it may find nothing at all. Else the inodes that map blocks
     /// behind their end.
     fn check(&mut self, fork: &Fork, clean: bool) -> Result<Vec<u32>, Verdict> {
-        let options = Options {
+        let options = CheckOptions {
             threads: Some(1),
             check_backups: false,
             max_findings: 1000,
         };
-        let report = match fsck::check_source(fork, &options) {
+        let report = match usual().check(fork, &options) {
             Ok(report) => report,
             Err(error) => return Err(unmountable(&error.to_string())),
         };

@@ -7,8 +7,8 @@
 use std::sync::{Arc, OnceLock};
 
 use backstitch_device::Buffer;
-use backstitch_ext::Ext2;
-use backstitch_ext::mkfs::Mkfs;
+use backstitch_formats::usual;
+use backstitch_layout::tools::Mkfs;
 use backstitch_layout::{Error, FileType, InodeNumber, NewInode, Result, SetAttributes};
 use backstitch_ordering::{MechanismKind, Operation};
 use backstitch_store::Optimisations;
@@ -78,7 +78,7 @@ impl Nesting {
             let log = host.filter(|_| is_last && self.has_journal);
             StackVolume {
                 name: format!("level {level}"),
-                layout: Arc::new(Ext2),
+                layout: usual().layout(),
                 file: host.map(|host| path(host, INNER)),
                 journal: log.map(|host| path(host, JOURNAL)),
                 ordering: Some(if is_last {
@@ -267,13 +267,13 @@ const REMOVED_BLOCKS: u64 = 200;
 
 /// An empty file system of so many blocks.
 fn small(blocks: u64) -> Result<Fork> {
-    let mut mkfs = Mkfs {
+    let mkfs = Mkfs {
+        features: vec!["^resize_inode".to_owned()],
         block_size: Some(SMALL_BLOCK_BYTES as u32),
         inodes: Some(64),
         device_is_zero: true,
         ..Mkfs::new([7; 16], [9; 16], 1_600_000_000)
     };
-    mkfs.features.set_by_name("resize_inode", false);
     Fork::formatted(
         &mkfs,
         blocks * SMALL_BLOCK_BYTES as u64,

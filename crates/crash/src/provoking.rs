@@ -3,7 +3,7 @@
 //! The explorer's own workloads must find a rule that is switched off without these; they tell a rule that no workload reaches from one
 //! that nothing needs.
 
-use backstitch_ext::rules::Rule;
+use backstitch_formats::Rule;
 
 /// A small tree with shared attributes, a part of which is not on the disk.
 macro_rules! tree {

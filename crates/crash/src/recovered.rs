@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use backstitch_device::{BlockDevice, Buffer, DeviceError, WriteRequest};
-use backstitch_ext::Ext2;
+use backstitch_formats::journal_host;
 use backstitch_vfs::journal;
 use fastrand::Rng as Random;
 use parking_lot::Mutex;
@@ -174,7 +174,7 @@ fn recover(state: &Fork) -> (Reads, Recovered) {
 
 /// Where the log of a file system is whose journal was replayed, but for the superblock; nowhere where it cannot be written.
 fn log_of(home: &dyn BlockDevice, other: Option<&dyn BlockDevice>) -> Vec<Range<u64>> {
-    let Ok(Ok(setup)) = journal::setup(home, other, &Ext2) else {
+    let Ok(Ok(setup)) = journal::setup(home, other, journal_host()) else {
         return Vec::new();
     };
     let (first, end) = (setup.superblock.first, setup.superblock.end);

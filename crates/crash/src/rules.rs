@@ -10,11 +10,14 @@ use crate::report::RuleCounts;
 /// Every site, in the order of the layers.
 pub fn sites() -> impl Iterator<Item = &'static Site> {
     let lists = [
-        backstitch_ext::rules::Rule::SITES,
         backstitch_ordering::rules::Rule::SITES,
         backstitch_journal::rules::Rule::SITES,
     ];
-    lists.into_iter().flatten()
+    backstitch_formats::RULES
+        .iter()
+        .copied()
+        .chain(lists)
+        .flatten()
 }
 
 /// The counts of all sites by their names, with zeros for those that nothing came by.

@@ -4,8 +4,8 @@ use backstitch_ordering::MechanismKind;
 use backstitch_store::Optimisations;
 
 use crate::campaign::{Campaign, CampaignError, Failure, Results};
-use crate::describe::Geometry;
 use crate::explore::{Cut, Found, Plan, Schedule};
+use crate::geography::Blocks;
 use crate::image::Fork;
 use crate::operation::{Operation, script};
 use crate::replay::{Place, again};
@@ -276,12 +276,12 @@ fn cut_in_words(found: &Found, operations: &[Operation]) -> String {
 }
 
 fn blocks(found: &Found) -> Vec<Block> {
-    let geometry = Geometry::of(&found.state);
+    let geography = Blocks::of(&[&found.state]);
     found
         .blocks
         .iter()
         .map(|(block, changes, on_disk)| {
-            let what = geometry.describe(*block);
+            let what = geography.describe(*block);
             Block {
                 block: *block,
                 what: match (changes, on_disk) {

@@ -3,7 +3,7 @@
 
 use backstitch_crash::ablate::{Ablation, Fate};
 use backstitch_crash::{Campaign, Observer, Results, rules, scripts, standard};
-use backstitch_ext::rules::Rule;
+use backstitch_formats::Rule;
 use backstitch_journal::rules::Rule as JournalRule;
 use backstitch_ordering::{JournalMode, MechanismKind};
 use backstitch_rules::Id;

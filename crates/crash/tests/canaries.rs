@@ -219,7 +219,10 @@ fn what_a_workload_leaves_can_be_mounted() {
     let workload = &generate::sequences(1)[0];
     let image = campaign(Vec::new()).after(workload).unwrap();
     let device = ForkDevice::new(image);
-    let report = backstitch_ext::fsck::check(&device, &Default::default()).unwrap();
+    let source = backstitch_layout::tools::DeviceSource(&device);
+    let report = backstitch_formats::usual()
+        .check(&source, &Default::default())
+        .unwrap();
     assert!(report.is_clean(), "{:?}", report.findings);
     assert!(device.size_bytes() > 0);
 }

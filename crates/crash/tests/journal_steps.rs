@@ -5,8 +5,8 @@
 use backstitch_crash::{
     Campaign, ImageOptions, NoObserver, Observer, Results, Schedule, Workload, parse_script,
 };
-use backstitch_ext::rules::Rule;
-use backstitch_ext::steps::{self, Steps};
+use backstitch_formats::Rule;
+use backstitch_layout::steps::{self, Steps};
 use backstitch_ordering::{JournalMode, MechanismKind};
 use backstitch_rules::watch::{self, Form};
 use backstitch_store::Optimisations;

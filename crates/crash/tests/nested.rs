@@ -8,9 +8,9 @@ use backstitch_crash::{
     parse_script,
 };
 use backstitch_device::MemoryDevice;
-use backstitch_ext::Ext2;
-use backstitch_ext::mkfs::{Mkfs, MkfsJournal, attach_journal};
+use backstitch_formats::usual;
 use backstitch_journal::rules::Rule as JournalRule;
+use backstitch_layout::tools::{Mkfs, MkfsJournal};
 use backstitch_ordering::rules::Rule;
 use backstitch_ordering::{JournalMode, MechanismKind};
 use backstitch_rules::watch::{self, Form};
@@ -44,17 +44,17 @@ const COMPRESSOR: (&str, &str) = (
 
 fn made(size_bytes: usize, journal_uuid: Option<[u8; 16]>) -> Vec<u8> {
     let device = MemoryDevice::new(size_bytes);
-    let mut mkfs = Mkfs {
+    let journal = journal_uuid.map(|_| "has_journal");
+    let features = ["^resize_inode"].into_iter().chain(journal);
+    let mkfs = Mkfs {
+        features: features.map(str::to_owned).collect(),
         block_size: Some(BLOCK as u32),
         inodes: Some(64),
         journal_uuid,
         device_is_zero: true,
         ..Mkfs::new([7; 16], [9; 16], 1_600_000_000)
     };
-    mkfs.features
-        .set_by_name("has_journal", journal_uuid.is_some());
-    mkfs.features.set_by_name("resize_inode", false);
-    mkfs.write(&device).expect("there is room");
+    usual().make(&mkfs, &device).expect("there is room");
     device.snapshot()
 }
 
@@ -78,7 +78,7 @@ fn around_with(
         },
         ..MountOptions::default()
     };
-    let engine = Engine::mount(device.clone(), &Ext2, &options).unwrap();
+    let engine = Engine::mount(device.clone(), usual().layout(), &options).unwrap();
     let new = NewInode {
         file_type: FileType::Regular,
         permissions: 0o644,
@@ -149,9 +149,9 @@ fn with_journal() -> (Vec<u8>, Vec<u8>) {
         device_is_zero: true,
         ..MkfsJournal::new([11; 16], 1_600_000_000)
     };
-    let uuid = how.write(&journal).unwrap().uuid;
+    let uuid = usual().make_journal(&how, &journal).unwrap().uuid;
     let inner = made(320 * BLOCK, Some(uuid));
-    attach_journal(&journal, [7; 16]).unwrap();
+    usual().attach_journal(&journal, [7; 16]).unwrap();
     (inner, journal.snapshot())
 }
 

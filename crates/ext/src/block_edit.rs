@@ -195,7 +195,7 @@ pub(crate) fn entry_bytes(
 
 /// Several changes to a block that are to be one patch. It covers everything that was touched, also where the bytes happen to stay
 /// the same: what is pending there must come before it.
-pub(crate) struct BlockEdit {
+pub struct BlockEdit {
     bytes: Vec<u8>,
     unit: usize,
     from: usize,
@@ -206,7 +206,7 @@ pub(crate) struct BlockEdit {
 
 impl BlockEdit {
     /// An edit of a block of which `unit` bytes are written wholly or not at all.
-    pub(crate) fn new(block: &[u8], unit: usize) -> BlockEdit {
+    pub fn new(block: &[u8], unit: usize) -> BlockEdit {
         BlockEdit {
             bytes: block.to_vec(),
             unit,
@@ -217,19 +217,19 @@ impl BlockEdit {
     }
 
     /// Replaces bytes.
-    pub(crate) fn put(&mut self, offset: usize, bytes: &[u8]) {
+    pub fn put(&mut self, offset: usize, bytes: &[u8]) {
         self.bytes[offset..offset + bytes.len()].copy_from_slice(bytes);
         self.from = self.from.min(offset);
         self.to = self.to.max(offset + bytes.len());
     }
 
     /// Clears the entry at an offset.
-    pub(crate) fn clear_entry(&mut self, offset: usize) {
+    pub fn clear_entry(&mut self, offset: usize) {
         self.put(offset + OFFSET_INODE, &[0; 4]);
     }
 
     /// Adds an entry. Returns where it is; `None` where there is no gap.
-    pub(crate) fn add_entry(&mut self, inode: u32, kind: u8, name: &[u8]) -> Option<usize> {
+    pub fn add_entry(&mut self, inode: u32, kind: u8, name: &[u8]) -> Option<usize> {
         let gap = find_gap(&self.bytes, name.len(), self.unit).ok()??;
         self.is_apart |= gap.is_apart(self.unit);
         let (from, new) = entry_bytes(&self.bytes, &gap, inode, kind, name);
@@ -238,12 +238,12 @@ impl BlockEdit {
     }
 
     /// Whether all of it lies in one unit, so that one patch will do.
-    pub(crate) fn is_atomic(&self) -> bool {
+    pub fn is_atomic(&self) -> bool {
         !self.is_apart && self.from < self.to && self.from / self.unit == (self.to - 1) / self.unit
     }
 
     /// Where the patch starts, and its bytes.
-    pub(crate) fn patch(&self) -> (usize, &[u8]) {
+    pub fn patch(&self) -> (usize, &[u8]) {
         (self.from, &self.bytes[self.from..self.to])
     }
 }

@@ -16,7 +16,6 @@ use crate::deferred::Deferred;
 use crate::format::{NAME_MAX_BYTES, ROOT_INODE, Superblock};
 use crate::groups::Groups;
 use crate::htree::HashedDirectories;
-use crate::info::type_name;
 use crate::moved::LeftPlaces;
 use crate::pending::InodeState;
 use crate::reclaim::Reclaim;
@@ -125,7 +124,7 @@ pub(crate) fn check_name(name: &[u8]) -> Result<()> {
 
 impl FileSystem for Ext {
     fn name(&self) -> &'static str {
-        type_name(&self.sb)
+        self.sb.type_name()
     }
 
     fn root(&self) -> InodeNumber {

@@ -1,7 +1,7 @@
 //! The ext2 layout.
 //!
-//! `format` holds the on-disk structures; `mkfs` and `fsck` work on plain bytes of a device, independent of the layout's write
-//! path (so that a fault in one is not hidden by the other); the rest is the layout proper.
+//! `format` holds the on-disk structures; the rest is the layout proper. The tools that work on an image that nobody has mounted
+//! are above it, in `ext-tools`.
 //!
 //! # The layout proper
 //!
@@ -31,17 +31,14 @@ mod editor;
 mod exchange;
 mod extend;
 pub mod format;
-pub mod fsck;
 mod groups;
 mod htree;
 mod index;
-pub mod info;
 mod inodes;
-mod journal;
+pub mod journal;
 pub mod kinds;
 mod layout;
 mod map;
-pub mod mkfs;
 mod mount;
 mod moved;
 mod name_table;
@@ -55,18 +52,17 @@ mod reclaim;
 mod references;
 mod removal;
 mod rename;
-pub mod repair;
 mod replace;
 mod room;
 pub mod rules;
 mod shrink;
 mod spares;
-pub mod steps;
+mod steps;
 mod trim;
-pub mod tune;
 mod windows;
 mod xattrs;
 
+pub use block_edit::BlockEdit;
 pub use mount::Ext2;
 
 /// Patches that something waits for, or that it is made of: rarely more than a few, and no operation is to allocate for them.

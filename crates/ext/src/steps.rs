@@ -4,10 +4,9 @@
 //! has room for so many blocks. What a step frees changes a bitmap in each group in which it lies, at the transaction's end at
 //! the latest.
 
-use std::cell::Cell;
-
+pub(crate) use backstitch_layout::steps::are_forgetful;
+use backstitch_layout::steps::are_small;
 use backstitch_ordering::Volume;
-use backstitch_rules::are_watched;
 
 use crate::format::group::descriptor_location;
 use crate::groups::Run;
@@ -15,39 +14,6 @@ use crate::layout::Ext;
 
 /// What a step changes besides bitmaps: the inode, indirect blocks, a bitmap of inodes, descriptors of groups, an attribute block.
 const BESIDES: usize = 12;
-
-/// How operations are cut into steps, for tests: an explorer of crash states is to see long operations in short files.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Steps {
-    /// As they are meant to be.
-    #[default]
-    Usual,
-    /// Each frees one block.
-    Small,
-    /// As they are meant to be; and what is known of an inode is forgotten with the first deferred work once nothing is under way.
-    Forgetful,
-}
-
-thread_local! {
-    static STEPS: Cell<Steps> = const { Cell::new(Steps::Usual) };
-}
-
-/// Has this thread's operations cut into such steps from here on.
-pub fn set(steps: Steps) {
-    if steps != Steps::Usual {
-        backstitch_rules::watch::begin();
-    }
-    STEPS.set(steps);
-}
-
-fn are_small() -> bool {
-    are_watched() && STEPS.get() == Steps::Small
-}
-
-/// Whether this thread looks for inodes with nothing under way whenever it does deferred work.
-pub(crate) fn are_forgetful() -> bool {
-    are_watched() && STEPS.get() == Steps::Forgetful
-}
 
 /// Where a step begins that unmaps a file's last blocks, which end at `end`, in so many leaf indirect blocks of `pointers` each.
 pub(crate) fn begins(end: u64, leaves: u64, pointers: u64) -> u64 {

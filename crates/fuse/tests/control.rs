@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use backstitch_device::MemoryDevice;
-use backstitch_ext::Ext2;
-use backstitch_ext::mkfs::Mkfs;
+use backstitch_formats::usual;
 use backstitch_fuse::{Control, Engine};
+use backstitch_layout::tools::Mkfs;
 use backstitch_vfs::MountOptions;
 use patchgroup::protocol::{Op, decode_answer, send_request};
 use rustix::net::{
@@ -52,10 +52,9 @@ fn settles_at(wanted: usize) -> bool {
 #[test]
 fn one_thread_syncs_a_group_now_and_then_and_ends_with_it() {
     let device = Arc::new(MemoryDevice::new(4 << 20));
-    Mkfs::new([1; 16], [2; 16], 1_700_000_000)
-        .write(&*device)
-        .unwrap();
-    let engine = Engine::mount(device, &Ext2, &MountOptions::default()).unwrap();
+    let mkfs = Mkfs::new([1; 16], [2; 16], 1_700_000_000);
+    usual().make(&mkfs, &*device).unwrap();
+    let engine = Engine::mount(device, usual().layout(), &MountOptions::default()).unwrap();
     let control = Control::new(engine.clone(), false);
     let group = connected(&control);
     send_request(&group, Op::Create, b"", &[group.as_fd()]).unwrap();

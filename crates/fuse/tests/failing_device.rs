@@ -5,9 +5,9 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use backstitch_device::{Fault, FaultDevice, FaultKind, FaultLength, Loss, MemoryDevice};
-use backstitch_ext::mkfs::Mkfs;
-use backstitch_ext::{Ext2, fsck};
+use backstitch_formats::usual;
 use backstitch_fuse::{Engine, FrontOptions, spawn};
+use backstitch_layout::tools::{CheckOptions, DeviceSource, Mkfs};
 use backstitch_vfs::MountOptions;
 
 /// What an `fsync` said: nothing, or the error's number.
@@ -27,15 +27,15 @@ fn lose(report_once: bool) {
         return eprintln!("skipped: /dev/fuse: {error} (Debian package fuse3)");
     }
     let memory = Arc::new(MemoryDevice::new(8 << 20));
-    Mkfs::new([1; 16], [2; 16], 1_700_000_000)
-        .write(&*memory)
-        .expect("mkfs");
+    let mkfs = Mkfs::new([1; 16], [2; 16], 1_700_000_000);
+    usual().make(&mkfs, &*memory).expect("mkfs");
     let device = Arc::new(FaultDevice::new(memory.clone(), Loss::Everything));
     let options = MountOptions {
         expire_seconds: 1e6,
         ..MountOptions::default()
     };
-    let engine = Engine::mount(device.clone(), &Ext2, &options).expect("the engine mounts");
+    let engine =
+        Engine::mount(device.clone(), usual().layout(), &options).expect("the engine mounts");
     let dir = tempfile::tempdir().expect("a temporary directory");
     let front = FrontOptions {
         image: "memory".into(),
@@ -77,7 +77,9 @@ fn lose(report_once: bool) {
     mounted.unmounter().detach().expect("it is detached");
     mounted.ender().end();
     mounted.wait().expect_err("not everything is on the disk");
-    let report = fsck::check(&*memory, &fsck::Options::default()).unwrap();
+    let report = usual()
+        .check(&DeviceSource(&*memory), &CheckOptions::default())
+        .unwrap();
     assert!(report.is_consistent(), "{:?}", report.findings);
 }
 

@@ -1,9 +1,9 @@
 //! What the kernel keeps, and how it learns that something changed.
 
 use backstitch_device::MemoryDevice;
-use backstitch_ext::mkfs::Mkfs;
-use backstitch_ext::{Ext2, fsck};
+use backstitch_formats::usual;
 use backstitch_fuse::{Engine, FrontOptions, Mounted, spawn, stats_of};
+use backstitch_layout::tools::{CheckOptions, DeviceSource, Mkfs};
 use backstitch_vfs::{MountOptions, SetAttributes};
 use std::fs::{self, File};
 use std::io::Write;
@@ -35,11 +35,11 @@ impl Bench {
             return None;
         }
         let device = Arc::new(MemoryDevice::new(32 << 20));
-        Mkfs::new([1; 16], [2; 16], 1_700_000_000)
-            .write(&*device)
-            .expect("mkfs");
+        let mkfs = Mkfs::new([1; 16], [2; 16], 1_700_000_000);
+        usual().make(&mkfs, &*device).expect("mkfs");
         let options = MountOptions::default();
-        let engine = Engine::mount(device.clone(), &Ext2, &options).expect("the engine mounts");
+        let engine =
+            Engine::mount(device.clone(), usual().layout(), &options).expect("the engine mounts");
         let dir = tempfile::tempdir().expect("a temporary directory");
         let front = FrontOptions {
             image: "memory".into(),
@@ -302,6 +302,8 @@ fn what_comes_too_late_is_refused_and_spoils_nothing() {
     let written = writer.wait_with_output().unwrap().stdout;
     let written: u32 = String::from_utf8(written).unwrap().trim().parse().unwrap();
     assert!(written > 0, "it wrote until it was refused");
-    let report = fsck::check(&*device, &fsck::Options::default()).unwrap();
+    let report = usual()
+        .check(&DeviceSource(&*device), &CheckOptions::default())
+        .unwrap();
     assert!(report.is_clean(), "{:?}", report.findings);
 }

@@ -7,20 +7,19 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use backstitch_device::{BlockDevice, MemoryDevice, OverlayDevice};
-use backstitch_ext::Ext2;
-use backstitch_ext::format::features::{COMPAT_EXT_ATTR, COMPAT_HAS_JOURNAL};
 use backstitch_ext::format::inode::{BASE_SIZE, Inode, offset};
 use backstitch_ext::format::superblock::{
     OFFSET_LAST_ORPHAN, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
 };
 use backstitch_ext::format::xattr::{ENTRY_SIZE, INDEX_USER, XATTR_MAGIC, entry_hash, entry_len};
 use backstitch_ext::format::{GroupDescriptor, directory, group};
-use backstitch_ext::mkfs::Mkfs;
+use backstitch_formats::{journal_host, usual};
 use backstitch_journal::Transaction;
 use backstitch_journal::format::{
     Features as JournalFeatures, Sequence, features as journal_features,
 };
-use backstitch_layout::{JournalHost, RecoveryMark};
+use backstitch_layout::RecoveryMark;
+use backstitch_layout::tools::{Info, Mkfs};
 use backstitch_ordering::{JournalMode, MechanismKind};
 use backstitch_vfs::{
     Engine, FileType, InodeNumber, MountOptions, NewInode, SetXattrMode, Timestamp,
@@ -107,7 +106,6 @@ fn make_all() -> Vec<Base> {
     let large = mkfs(4096, |_| {});
     let old = mkfs(1024, |mkfs| {
         mkfs.revision = 0;
-        mkfs.features = Default::default();
     });
     let journaled = mkfs(1024, with_journal(JournalFeatures::default()));
     let summed = mkfs(
@@ -142,7 +140,7 @@ fn mkfs(block_bytes: u32, change: impl FnOnce(&mut Mkfs)) -> Mkfs {
 
 fn with_journal(features: JournalFeatures) -> impl FnOnce(&mut Mkfs) {
     move |mkfs| {
-        mkfs.features.compat |= COMPAT_HAS_JOURNAL;
+        mkfs.features.push("has_journal".to_owned());
         mkfs.journal_bytes = Some(1 << 20);
         mkfs.journal_features = features;
     }
@@ -166,16 +164,18 @@ pub fn mount_options(ordering: MechanismKind) -> MountOptions {
 /// A new file system with a tree in it.
 fn filled(mkfs: &Mkfs, size_bytes: usize) -> MemoryDevice {
     let device = Arc::new(MemoryDevice::new(size_bytes));
-    let sb = mkfs.write(&*device).expect("the options of a base image");
-    let has_journal = sb.features.has_compat(COMPAT_HAS_JOURNAL);
+    let made = usual()
+        .make(mkfs, &*device)
+        .expect("the options of a base image");
+    let has_journal = has(&made, "has_journal");
     // Indexes of directories are made under journals only.
     let ordering = match has_journal {
         true => MechanismKind::Journal(JournalMode::Full),
         false => MechanismKind::Async,
     };
-    let engine = Engine::mount(device.clone(), &Ext2, &mount_options(ordering));
+    let engine = Engine::mount(device.clone(), usual().layout(), &mount_options(ordering));
     let engine = engine.expect("a new file system");
-    fill(&engine, &sb);
+    fill(&engine, &made);
     engine.unmount().expect("a device in memory does not fail");
     let image = MemoryDevice::from_bytes(device.snapshot());
     without_times(&image);
@@ -199,9 +199,13 @@ pub fn new_inode(file_type: FileType, target: &[u8]) -> NewInode<'_> {
     }
 }
 
+fn has(made: &Info, feature: &str) -> bool {
+    made.features.iter().any(|name| name == feature)
+}
+
 /// A tree with everything in it.
-fn fill(engine: &Engine, sb: &Superblock) {
-    let block_bytes = u64::from(sb.block_size);
+fn fill(engine: &Engine, made: &Info) {
+    let block_bytes = u64::from(made.block_bytes);
     let make = |directory: InodeNumber, name: &str, file_type: FileType, target: &[u8]| {
         let made = engine.create(directory, name.as_bytes(), &new_inode(file_type, target));
         let inode = made.expect("a new name").inode;
@@ -235,7 +239,7 @@ fn fill(engine: &Engine, sb: &Superblock) {
     make(below, "disk", FileType::BlockDevice, b"");
     let linked = engine.link(file, below, b"linked").expect("a new name");
     engine.forget(linked.inode, 1);
-    if sb.features.has_compat(COMPAT_EXT_ATTR) {
+    if has(made, "ext_attr") {
         attributes(engine, file, large, directory);
     }
     let many = make(root, "many", FileType::Directory, b"");
@@ -421,7 +425,7 @@ fn put_attributes_into_an_inode(device: &MemoryDevice) {
 
 /// The log as it was when it was new.
 fn empty_log(device: &MemoryDevice) {
-    let place = Ext2.place(device).expect("a sound image");
+    let place = journal_host().place(device).expect("a sound image");
     let place = place.expect("an image with a journal");
     let mut journal = backstitch_vfs::journal::open(device, None, &place).expect("an empty one");
     let sb = journal.superblock();
@@ -437,7 +441,11 @@ fn empty_log(device: &MemoryDevice) {
 fn crashed(device: MemoryDevice) -> MemoryDevice {
     let shared = Arc::new(device);
     // Nothing but the superblock is written, and that before the mount is over.
-    let mounted = Engine::mount(shared.clone(), &Ext2, &mount_options(MechanismKind::Soft));
+    let mounted = Engine::mount(
+        shared.clone(),
+        usual().layout(),
+        &mount_options(MechanismKind::Soft),
+    );
     drop(mounted.expect("a sound image"));
     let device = MemoryDevice::from_bytes(shared.snapshot());
     let edit = Edit::of(&device);
@@ -468,7 +476,7 @@ fn orphaned(device: MemoryDevice) -> MemoryDevice {
 /// With three transactions in its log that are not at home.
 fn logged(device: MemoryDevice) -> MemoryDevice {
     let edit = Edit::of(&device);
-    let place = Ext2.place(&device).expect("a sound image");
+    let place = journal_host().place(&device).expect("a sound image");
     let place = place.expect("an image with a journal");
     let group = &edit.groups[0];
     let root = u64::from(edit.inode(2).block[0]);
@@ -509,7 +517,9 @@ fn logged(device: MemoryDevice) -> MemoryDevice {
         needed: true,
         ..RecoveryMark::default()
     };
-    Ext2.set_recovery(&device, mark).expect("a sound image");
+    journal_host()
+        .set_recovery(&device, mark)
+        .expect("a sound image");
     device
 }
 
@@ -538,7 +548,6 @@ pub fn ordering(choice: u8, has_journal: bool) -> MechanismKind {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use backstitch_ext::fsck;
 
     #[test]
     fn images_are_the_same_every_time() {
@@ -556,7 +565,7 @@ mod tests {
             let recovered = backstitch_vfs::journal::recover(
                 &*device,
                 None,
-                &Ext2,
+                journal_host(),
                 mount_options(MechanismKind::Soft).mount_time,
                 backstitch_journal::recovery::Damage::Refuse,
             );
@@ -568,7 +577,7 @@ mod tests {
             };
             let done = done.unwrap_or_default().join(", ");
             assert!(done.starts_with(wanted), "{}: {done}", base.name);
-            let report = fsck::check(&*device, &fsck::Options::default()).unwrap();
+            let report = crate::targets::fsck::check(&*device).unwrap();
             let is_expected = match base.name {
                 "ext2-crashed" => report.is_consistent() && !report.is_clean(),
                 _ => report.is_clean(),

@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use backstitch_device::MemoryDevice;
-use backstitch_ext::Ext2;
 use backstitch_ext::format::inode::{DIRECT_POINTERS, Inode};
 use backstitch_ext::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use backstitch_ext::format::{GroupDescriptor, JOURNAL_INODE, group};
-use backstitch_layout::{JournalHost, JournalLocation};
+use backstitch_formats::journal_host;
+use backstitch_layout::JournalLocation;
 
 /// How many blocks of a log are worth damaging: the first ones, where the transactions are.
 const LOG_BLOCKS: u32 = 24;
@@ -203,7 +203,7 @@ impl Places {
 /// The superblock of the journal, and the first blocks of the log.
 fn journal(bytes: &[u8]) -> Kind {
     let device = MemoryDevice::from_bytes(bytes.to_vec());
-    let Ok(Some(place)) = Ext2.place(&device) else {
+    let Ok(Some(place)) = journal_host().place(&device) else {
         return Kind::new();
     };
     let JournalLocation::Inside(map) = place.location else {

@@ -13,12 +13,16 @@
 
 mod error;
 pub mod flags;
+mod format_error;
 mod fs;
 mod journal;
 mod pieces;
+pub mod steps;
+pub mod tools;
 mod types;
 
 pub use error::{Error, Result};
+pub use format_error::FormatError;
 pub use fs::{
     Changed, DeferredStatistics, FileSystem, FreeSpaceReader, LayoutKind, OpenRequest, Opened,
     ReclaimProgress, ReclaimStep, Rename,

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use backstitch_device::{BlockDevice, MemoryDevice, Result, WriteRequest};
-use backstitch_ext::{Ext2, mkfs::Mkfs};
+use backstitch_formats::usual;
+use backstitch_layout::tools::Mkfs;
 use backstitch_vfs::{Engine, FileType, InodeNumber, MountOptions, Ordering};
 use support::{check, new_inode, write_new};
 
@@ -35,7 +36,7 @@ impl Counting {
             block_size: Some(BLOCK_BYTES as u32),
             ..Mkfs::new([7; 16], [9; 16], 1_700_000_000)
         };
-        mkfs.write(&memory).unwrap();
+        usual().make(&mkfs, &memory).unwrap();
         Arc::new(Counting {
             memory,
             bytes: AtomicU64::new(0),
@@ -105,7 +106,7 @@ fn mount_in_units(
         expire_seconds: 30.0,
         ..MountOptions::default()
     };
-    Engine::mount(device.clone(), &Ext2, &options).unwrap()
+    Engine::mount(device.clone(), usual().layout(), &options).unwrap()
 }
 
 fn make_directory(engine: &Engine, name: &str) -> InodeNumber {

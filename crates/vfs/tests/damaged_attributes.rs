@@ -11,8 +11,8 @@ use backstitch_ext::format::xattr::{
     ENTRY_SIZE, HEADER_SIZE, INDEX_POSIX_ACL_ACCESS, INDEX_POSIX_ACL_DEFAULT, INDEX_USER,
     XATTR_MAGIC, build_block, entry_hash, entry_len,
 };
-use backstitch_ext::fsck::Code;
-use backstitch_ext::repair::{self, Mode};
+use backstitch_formats::usual;
+use backstitch_layout::tools::{Code, Mode, RepairOptions};
 use backstitch_vfs::{Engine, FileType, InodeNumber, Result, SetAttributes, SetXattrMode};
 use support::{check, mount_under, new_image, new_image_with_journal, new_inode, write_new};
 
@@ -113,13 +113,13 @@ impl Image {
     fn told_and_mended(&mut self, code: Code) {
         assert_eq!(self.codes(), [code]);
         let device = MemoryDevice::from_bytes(self.bytes.clone());
-        let options = repair::Options {
+        let options = RepairOptions {
             guess_geometry: false,
             mode: Mode::All,
             now_seconds: 1_700_000_000,
             check: Default::default(),
         };
-        let outcome = repair::repair(&device, &options).unwrap();
+        let outcome = usual().repair(&device, &options).unwrap();
         assert!(outcome.is_clean(), "{:?}", outcome.after);
         self.bytes = device.snapshot();
         let (engine, _) = self.mount();

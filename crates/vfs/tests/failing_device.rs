@@ -5,7 +5,7 @@ mod support;
 use std::sync::Arc;
 
 use backstitch_device::{BlockDevice, Fault, FaultKind, FaultLength, Loss};
-use backstitch_ext::Ext2;
+use backstitch_formats::usual;
 use backstitch_vfs::{Engine, FileType, InodeNumber, MountOptions, Ordering};
 use support::{Disk, check, mount, new_image, new_inode, read_all, write_new};
 
@@ -418,7 +418,7 @@ fn what_an_unmount_does_not_reclaim_is_the_next_mounts() {
         reclaim_wait_seconds: 0.0,
         ..MountOptions::default()
     };
-    let engine = Engine::mount(crashed.fault.clone(), &Ext2, &options).unwrap();
+    let engine = Engine::mount(crashed.fault.clone(), usual().layout(), &options).unwrap();
     engine.unmount().unwrap();
     drop(engine);
     let left = check(&*crashed.memory);
@@ -438,7 +438,7 @@ fn a_call_that_was_to_be_on_the_disk_when_it_returns_tells_of_the_failure() {
         ordering: Ordering::Sync,
         ..MountOptions::default()
     };
-    let engine = Engine::mount(disk.fault.clone(), &Ext2, &options).unwrap();
+    let engine = Engine::mount(disk.fault.clone(), usual().layout(), &options).unwrap();
     let new = new_inode(FileType::Directory);
     let create = |name: &[u8]| engine.create(engine.root(), name, &new);
     create(b"first").unwrap();

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use backstitch_device::{BlockDevice, Loss, MemoryDevice, WriteRequest};
-use backstitch_ext::Ext2;
+use backstitch_formats::usual;
 use backstitch_vfs::{Engine, InodeNumber, JournalMode, MountOptions, Ordering};
 use support::{Disk, new_image, new_image_with_journal, write_new};
 
@@ -16,7 +16,7 @@ fn disk() -> Disk {
 }
 
 fn mount_with(disk: &Disk, options: &MountOptions) -> Arc<Engine> {
-    Engine::mount(disk.fault.clone(), &Ext2, options).unwrap()
+    Engine::mount(disk.fault.clone(), usual().layout(), options).unwrap()
 }
 
 fn read_all(engine: &Engine, inode: InodeNumber) -> Vec<u8> {
@@ -305,7 +305,7 @@ fn somebody_who_waits_for_a_block_leaves_others_theirs() {
         stalled: Mutex::new((indirect.clone(), false)),
         changed: Condvar::new(),
     });
-    let engine = Engine::mount(device.clone(), &Ext2, &MountOptions::default()).unwrap();
+    let engine = Engine::mount(device.clone(), usual().layout(), &MountOptions::default()).unwrap();
     let [file, other] =
         ["file", "other"].map(|name| engine.lookup(engine.root(), name.as_bytes()).unwrap().inode);
     std::thread::scope(|scope| {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use backstitch_device::{
     BlockDevice, FaultKind, FaultLength, Loss, MemoryDevice, Result as DeviceResult, WriteRequest,
 };
-use backstitch_ext::Ext2;
+use backstitch_formats::usual;
 use backstitch_ordering::MechanismKind;
 use backstitch_vfs::{Engine, Error, FileType, GroupError, InodeNumber, MountOptions, NewInode};
 use support::{Disk, after, check, new_image, new_inode, read_all, write_new};
@@ -31,7 +31,7 @@ fn a_chain_of_appends_costs_no_more_than_one() {
         cache_bytes: MountOptions::default().cache_bytes,
         ..support::options(MechanismKind::Soft)
     };
-    let engine = Engine::mount(disk.fault.clone(), &Ext2, &options).unwrap();
+    let engine = Engine::mount(disk.fault.clone(), usual().layout(), &options).unwrap();
     let root = engine.root();
     let file = write_new(&engine, root, "mbox", &[1; 100]);
     engine.sync().unwrap();
@@ -284,7 +284,7 @@ fn a_name_beside_those_of_a_long_chain_waits_for_little_of_it_where_others_may_w
         cache_bytes: MountOptions::default().cache_bytes,
         ..support::options(MechanismKind::Soft)
     };
-    let engine = Engine::mount(disk.fault.clone(), &Ext2, &options).unwrap();
+    let engine = Engine::mount(disk.fault.clone(), usual().layout(), &options).unwrap();
     let root = engine.root();
     write_new(&engine, root, "own", &[1; 1024]);
     for (name, permissions, is_shared) in [("tmp", 0o1777, true), ("home", 0o755, false)] {

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use backstitch_device::{MemoryDevice, Record, RecordingDevice, materialise_torn};
-use backstitch_ext::Ext2;
+use backstitch_formats::usual;
 use backstitch_vfs::{
     Allocate, Engine, FileType, InodeNumber, MountOptions, Ordering, SetAttributes,
 };
@@ -140,7 +140,7 @@ fn full_journal(mode: &str, writers: usize) {
     let image = std::fs::read(&path).unwrap();
     let memory = Arc::new(MemoryDevice::from_bytes(image.clone()));
     let recording = Arc::new(RecordingDevice::new(memory.clone()));
-    let engine = Engine::mount(recording.clone(), &Ext2, &options(mode)).unwrap();
+    let engine = Engine::mount(recording.clone(), usual().layout(), &options(mode)).unwrap();
     std::thread::scope(|scope| {
         for writer in 0..writers {
             let engine = &engine;
@@ -195,7 +195,7 @@ fn operations_wait_for_a_full_journal_with_contents_in_it() {
 /// Mounts an image; why it is read-only, or is not mounted at all.
 fn refusal(image: Vec<u8>, ordering: &str) -> String {
     let device = Arc::new(MemoryDevice::from_bytes(image.clone()));
-    let said = match Engine::mount(device.clone(), &Ext2, &options(ordering)) {
+    let said = match Engine::mount(device.clone(), usual().layout(), &options(ordering)) {
         Ok(engine) => {
             let reason = engine.read_only_reason();
             let made = engine.create(engine.root(), b"new", &new_inode(FileType::Regular));

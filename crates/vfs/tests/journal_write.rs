@@ -11,9 +11,9 @@ use backstitch_device::{
     BlockDevice, MemoryDevice, Record, RecordingDevice, SlowFlushDevice, WriteRequest,
     materialise_torn,
 };
-use backstitch_ext::Ext2;
-use backstitch_ext::mkfs::Mkfs;
+use backstitch_formats::usual;
 use backstitch_journal::format::Features;
+use backstitch_layout::tools::Mkfs;
 use backstitch_vfs::{Engine, FileType, MountOptions, Ordering, SetAttributes};
 use support::workload::{OnError, Workload};
 use support::{Scratch, torn_parts};
@@ -82,7 +82,7 @@ fn cut_image_everywhere(name: &str, ordering: &str, image: Vec<u8>, cuts: usize)
     let ordering: Ordering = ordering.parse().unwrap();
     let memory = Arc::new(MemoryDevice::from_bytes(image.clone()));
     let recording = Arc::new(RecordingDevice::new(memory));
-    let engine = Engine::mount(recording.clone(), &Ext2, &options(ordering)).unwrap();
+    let engine = Engine::mount(recording.clone(), usual().layout(), &options(ordering)).unwrap();
     let mut workload = Workload::new(OnError::NoSpace);
     workload.run(&engine);
     engine.sync().unwrap();
@@ -108,7 +108,7 @@ fn cut_image_everywhere(name: &str, ordering: &str, image: Vec<u8>, cuts: usize)
         );
         // And ours: mounting recovers, and leaves what e2fsck finds nothing in.
         let memory = Arc::new(MemoryDevice::from_bytes(bytes));
-        let engine = Engine::mount(memory.clone(), &Ext2, &options(ordering)).unwrap();
+        let engine = Engine::mount(memory.clone(), usual().layout(), &options(ordering)).unwrap();
         assert_eq!(engine.read_only_reason(), None);
         replayed += usize::from(
             engine
@@ -154,7 +154,7 @@ fn a_run_without_a_cut_leaves_an_empty_journal() {
     let image = ext3(&scratch, &["-b", "1024", "-J", "size=1"], "24m");
     let memory = Arc::new(MemoryDevice::from_bytes(image));
     let ordering: Ordering = "journal=ordered".parse().unwrap();
-    let engine = Engine::mount(memory.clone(), &Ext2, &options(ordering)).unwrap();
+    let engine = Engine::mount(memory.clone(), usual().layout(), &options(ordering)).unwrap();
     let mut workload = Workload::new(OnError::NoSpace);
     for _ in 0..4 {
         workload.run(&engine);
@@ -178,9 +178,9 @@ fn ext3_at_once(size_bytes: usize, block_bytes: u32) -> Vec<u8> {
         journal_features: Features::ASYNC_COMMIT,
         ..Mkfs::new([3; 16], [5; 16], 1_600_000_000)
     };
-    assert!(mkfs.features.set_by_name("has_journal", true));
+    mkfs.features.push("has_journal".to_owned());
     let device = MemoryDevice::new(size_bytes);
-    mkfs.write(&device).unwrap();
+    usual().make(&mkfs, &device).unwrap();
     device.snapshot()
 }
 
@@ -194,7 +194,7 @@ fn flushes_at_once(mode: &str) -> (f64, f64) {
         ordering: mode.parse().unwrap(),
         ..MountOptions::default()
     };
-    let engine = Engine::mount(recording.clone(), &Ext2, &wanted).unwrap();
+    let engine = Engine::mount(recording.clone(), usual().layout(), &wanted).unwrap();
     let count = || {
         let records = recording.records();
         records.iter().filter(|r| **r == Record::Flush).count()
@@ -302,7 +302,7 @@ fn a_truncation_under_way_is_on_the_list_of_orphans() {
         commit_seconds: 1e6,
         ..options("journal=ordered".parse().unwrap())
     };
-    let engine = Engine::mount(memory.clone(), &Ext2, &wanted).unwrap();
+    let engine = Engine::mount(memory.clone(), usual().layout(), &wanted).unwrap();
     let new = support::new_inode(FileType::Regular);
     let file = engine.create(engine.root(), b"f", &new).unwrap().inode;
     for part in 0..PARTS {
@@ -317,7 +317,7 @@ fn a_truncation_under_way_is_on_the_list_of_orphans() {
         below: recording.clone(),
         with: Mutex::new(None),
     });
-    let engine = Engine::mount(device.clone(), &Ext2, &wanted).unwrap();
+    let engine = Engine::mount(device.clone(), usual().layout(), &wanted).unwrap();
     let began = recording.len();
     *device.with.lock().unwrap() = Some(engine.clone());
     let shorter = SetAttributes {
@@ -334,7 +334,7 @@ fn a_truncation_under_way_is_on_the_list_of_orphans() {
         let mut bytes = image.clone();
         materialise_torn(&mut bytes, &records, cut, 4096, &mut |_, _| false);
         let crashed = Arc::new(MemoryDevice::from_bytes(bytes.clone()));
-        let ours = Engine::mount(crashed, &Ext2, &wanted).unwrap();
+        let ours = Engine::mount(crashed, usual().layout(), &wanted).unwrap();
         let actions = ours.recovery().actions.join("; ");
         let found = ours.lookup(ours.root(), b"f").unwrap();
         assert!([4000, (((PARTS - 1) * 80) << 20) + 5000].contains(&found.size_bytes));
@@ -363,7 +363,7 @@ fn flushes_per_fsync(writers: usize, each: usize) -> f64 {
         ordering: "journal=ordered".parse().unwrap(),
         ..MountOptions::default()
     };
-    let engine = Engine::mount(Arc::new(device), &Ext2, &wanted).unwrap();
+    let engine = Engine::mount(Arc::new(device), usual().layout(), &wanted).unwrap();
     let count = || {
         recording
             .records()
@@ -423,7 +423,7 @@ fn an_inode_that_left_the_list_of_orphans_may_be_had_again() {
         commit_seconds: 1e6,
         ..MountOptions::default()
     };
-    let engine = Engine::mount(memory.clone(), &Ext2, &options).unwrap();
+    let engine = Engine::mount(memory.clone(), usual().layout(), &options).unwrap();
     for round in 0..20 {
         // Made, opened and removed in one transaction: it is on the disk without ever having had a name there.
         let new = support::new_inode(FileType::Regular);
@@ -453,7 +453,7 @@ fn what_was_synced_is_there() {
         let memory = Arc::new(MemoryDevice::from_bytes(image.clone()));
         let recording = Arc::new(RecordingDevice::new(memory));
         let wanted = options(mode.parse().unwrap());
-        let engine = Engine::mount(recording.clone(), &Ext2, &wanted).unwrap();
+        let engine = Engine::mount(recording.clone(), usual().layout(), &wanted).unwrap();
         let new = support::new_inode(FileType::Regular);
         // The second one has indirect blocks.
         let sizes = [("small", 3000), ("large", 600_000)];
@@ -466,7 +466,7 @@ fn what_was_synced_is_there() {
         let mut bytes = image;
         materialise_torn(&mut bytes, &records, records.len(), 4096, &mut |_, _| false);
         let crashed = Arc::new(MemoryDevice::from_bytes(bytes));
-        let engine = Engine::mount(crashed, &Ext2, &wanted).unwrap();
+        let engine = Engine::mount(crashed, usual().layout(), &wanted).unwrap();
         for (name, size) in sizes {
             let found = engine.lookup(engine.root(), name.as_bytes()).unwrap();
             let mut contents = Vec::new();
@@ -504,7 +504,7 @@ fn a_file_that_one_transaction_cannot_free_goes_in_several() {
         cache_bytes: 64 << 20,
         ..options("journal=writeback".parse().unwrap())
     };
-    let engine = Engine::mount(memory.clone(), &Ext2, &wanted).unwrap();
+    let engine = Engine::mount(memory.clone(), usual().layout(), &wanted).unwrap();
     let new = support::new_inode(FileType::Regular);
     let file = engine.create(engine.root(), b"f", &new).unwrap().inode;
     let piece = vec![7; 1 << 20];
@@ -515,7 +515,7 @@ fn a_file_that_one_transaction_cannot_free_goes_in_several() {
     engine.unmount().unwrap();
     let base = memory.snapshot();
     let recording = Arc::new(RecordingDevice::new(memory.clone()));
-    let engine = Engine::mount(recording.clone(), &Ext2, &wanted).unwrap();
+    let engine = Engine::mount(recording.clone(), usual().layout(), &wanted).unwrap();
     // Removed while somebody has it open.
     let file = engine.lookup(engine.root(), b"f").unwrap().inode;
     engine.unlink(engine.root(), b"f").unwrap();
@@ -534,7 +534,7 @@ fn a_file_that_one_transaction_cannot_free_goes_in_several() {
         std::fs::write(&path, &bytes).unwrap();
         assert_eq!(e2fsck(&path), Vec::<String>::new(), "cut {cut}");
         let crashed = Arc::new(MemoryDevice::from_bytes(bytes));
-        let ours = Engine::mount(crashed, &Ext2, &wanted).unwrap();
+        let ours = Engine::mount(crashed, usual().layout(), &wanted).unwrap();
         freed += usize::from(
             ours.recovery()
                 .actions

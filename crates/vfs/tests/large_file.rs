@@ -6,8 +6,8 @@ mod support;
 use std::sync::Arc;
 
 use backstitch_device::MemoryDevice;
-use backstitch_ext::format::features::RO_COMPAT_LARGE_FILE;
-use backstitch_ext::mkfs::Mkfs;
+use backstitch_formats::usual;
+use backstitch_layout::tools::Mkfs;
 use backstitch_vfs::{Allocate, Engine, InodeNumber, Result, SetAttributes};
 use support::{check, mount_under, write_new};
 
@@ -54,9 +54,9 @@ fn however_a_file_grows_the_image_says_that_it_has_large_files() {
                     revision,
                     ..Mkfs::new([7; 16], [9; 16], 1_700_000_000)
                 };
-                mkfs.features = Default::default();
-                let sb = mkfs.write(&*device).unwrap();
-                assert!(!sb.features.has_ro_compat(RO_COMPAT_LARGE_FILE));
+                mkfs.features.push("none".to_owned());
+                let made = usual().make(&mkfs, &*device).unwrap();
+                assert!(!made.features.iter().any(|name| name == "large_file"));
                 let engine = mount_under(device.clone(), ordering.parse().unwrap()).unwrap();
                 let file = write_new(&engine, engine.root(), "f", b"contents");
                 let grown = grow(&engine, file);

@@ -5,7 +5,7 @@ mod support;
 use std::sync::Arc;
 
 use backstitch_device::MemoryDevice;
-use backstitch_ext::Ext2;
+use backstitch_formats::usual;
 use backstitch_layout::Error as LayoutError;
 use backstitch_vfs::{Engine, Error, FileType, MountOptions};
 use support::{check, new_image, new_inode, write_new};
@@ -18,7 +18,7 @@ fn is_too_many<T>(result: Result<T, Error>) -> bool {
 
 fn mounted() -> (Arc<MemoryDevice>, Arc<Engine>) {
     let disk = Arc::new(MemoryDevice::from_bytes(new_image(64 << 20, 33_000)));
-    let engine = Engine::mount(disk.clone(), &Ext2, &MountOptions::default()).unwrap();
+    let engine = Engine::mount(disk.clone(), usual().layout(), &MountOptions::default()).unwrap();
     (disk, engine)
 }
 

@@ -6,13 +6,14 @@ mod support;
 use std::sync::Arc;
 
 use backstitch_device::{BlockDevice, MemoryDevice};
-use backstitch_ext::Ext2;
+use backstitch_formats::journal_host;
 use backstitch_journal::recovery::Damage;
-use backstitch_layout::{JournalHost, JournalLocation};
+use backstitch_layout::JournalLocation;
 use backstitch_vfs::{Engine, FileType, InodeNumber, journal};
 use support::{mount_under, new_image, new_image_with_journal, new_inode};
 
 const BLOCK: usize = 1024;
+
 /// More than there are free blocks before those of the file system itself come.
 const FILES: usize = 200;
 
@@ -86,7 +87,7 @@ fn the_journal_is_not_given_away() {
         let image = new_image_with_journal(4 << 20, 64);
         refuses(image, ordering, |image| {
             let device = MemoryDevice::from_bytes(image.to_vec());
-            let place = Ext2.place(&device).unwrap().unwrap();
+            let place = journal_host().place(&device).unwrap().unwrap();
             let JournalLocation::Inside(map) = place.location else {
                 panic!("the journal is elsewhere");
             };
@@ -118,7 +119,7 @@ fn the_end_of_an_orphan_is_not_zeroed_in_metadata() {
     memory.write(1024 + 0xe8, &file.0.to_le_bytes()).unwrap();
     let before = memory.snapshot();
     let now = backstitch_vfs::now();
-    let recovered = journal::recover(&*memory, None, &Ext2, now, Damage::Refuse);
+    let recovered = journal::recover(&*memory, None, journal_host(), now, Damage::Refuse);
     assert!(recovered.is_err(), "{recovered:?}");
     let after = memory.snapshot();
     assert!(after[bitmap * BLOCK..][..BLOCK] == before[bitmap * BLOCK..][..BLOCK]);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use backstitch_device::{MemoryDevice, SlowFlushDevice};
-use backstitch_ext::Ext2;
+use backstitch_formats::usual;
 use backstitch_vfs::{Engine, FileType, InodeNumber, MountOptions, SetAttributes};
 use support::{check, new_image, new_inode, write_new};
 
@@ -39,7 +39,7 @@ impl Disk {
         };
         // As long as a fast drive's, so that changes come faster than they can be retired.
         let device = SlowFlushDevice::new(self.memory.clone(), Duration::from_millis(1));
-        Engine::mount(Arc::new(device), &Ext2, &options).unwrap()
+        Engine::mount(Arc::new(device), usual().layout(), &options).unwrap()
     }
 
     /// Unmounts, and looks at what the mount took.

@@ -6,7 +6,8 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use backstitch_device::{BlockDevice, MemoryDevice, Result, WriteRequest};
-use backstitch_ext::{Ext2, mkfs::Mkfs};
+use backstitch_formats::usual;
+use backstitch_layout::tools::Mkfs;
 use backstitch_vfs::{Engine, FileType, InodeNumber, MountOptions};
 use support::{new_inode, write_new};
 
@@ -59,7 +60,7 @@ fn mount(memory: &Arc<MemoryDevice>) -> (Arc<Noting>, Arc<Engine>) {
         reads: Mutex::default(),
         told: Mutex::default(),
     });
-    let engine = Engine::mount(device.clone(), &Ext2, &MountOptions::default()).unwrap();
+    let engine = Engine::mount(device.clone(), usual().layout(), &MountOptions::default()).unwrap();
     device.reads.lock().unwrap().clear();
     (device, engine)
 }
@@ -95,7 +96,7 @@ fn whoever_walks_a_cold_tree_waits_for_few_reads() {
         block_size: Some(4096),
         ..Mkfs::new([7; 16], [9; 16], 1_700_000_000)
     };
-    mkfs.write(&*memory).unwrap();
+    usual().make(&mkfs, &*memory).unwrap();
     let (_, engine) = mount(&memory);
     for d in 0..DIRECTORIES {
         let new = new_inode(FileType::Directory);

@@ -6,8 +6,8 @@ mod support;
 use std::sync::Arc;
 
 use backstitch_device::{BlockDevice, Loss, MemoryDevice};
-use backstitch_ext::Ext2;
-use backstitch_ext::mkfs::{Mkfs, MkfsJournal, attach_journal};
+use backstitch_formats::usual;
+use backstitch_layout::tools::{Mkfs, MkfsJournal};
 use backstitch_ordering::MechanismKind;
 use backstitch_vfs::stack::{InnerPath, Stack, StackVolume};
 use backstitch_vfs::{
@@ -55,7 +55,7 @@ fn path(volume: usize, path: &str) -> Option<InnerPath> {
 fn volume(name: &str, file: Option<InnerPath>, at: Option<InnerPath>) -> StackVolume {
     StackVolume {
         name: name.to_owned(),
-        layout: Arc::new(Ext2),
+        layout: usual().layout(),
         file,
         journal: None,
         ordering: None,
@@ -238,7 +238,7 @@ fn figure_8() -> (Vec<u8>, Stack) {
         device_is_zero: true,
         ..MkfsJournal::new([11; 16], 1_700_000_000)
     };
-    let made = made.write(&journal).unwrap();
+    let made = usual().make_journal(&made, &journal).unwrap();
     let inner = MemoryDevice::new(2 << 20);
     let mut mkfs = Mkfs {
         block_size: Some(1024),
@@ -246,9 +246,9 @@ fn figure_8() -> (Vec<u8>, Stack) {
         journal_uuid: Some(made.uuid),
         ..Mkfs::new([7; 16], [9; 16], 1_700_000_000)
     };
-    mkfs.features.set_by_name("has_journal", true);
-    mkfs.write(&inner).unwrap();
-    attach_journal(&journal, [7; 16]).unwrap();
+    mkfs.features.push("has_journal".to_owned());
+    usual().make(&mkfs, &inner).unwrap();
+    usual().attach_journal(&journal, [7; 16]).unwrap();
     let (inner, journal) = (inner.snapshot(), journal.snapshot());
     let root = around_all(
         &[("fs.img", &inner), ("journal.img", &journal)],
@@ -395,7 +395,7 @@ fn what_does_not_fit_together_is_refused_with_its_name() {
         block_size: Some(2048),
         ..Mkfs::new([7; 16], [9; 16], 1_700_000_000)
     };
-    mkfs.write(&device).unwrap();
+    usual().make(&mkfs, &device).unwrap();
     let other = around("inner", &device.snapshot(), 4 << 20, false);
     let error = refused(&nested(2), &other);
     assert!(error.contains("2048") && error.contains("1024"), "{error}");

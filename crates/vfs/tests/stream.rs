@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use backstitch_device::MemoryDevice;
-use backstitch_ext::Ext2;
+use backstitch_formats::usual;
 use backstitch_vfs::{Engine, MountOptions};
 use support::{new_image, write_new};
 
@@ -20,7 +20,7 @@ fn written_meanwhile(files: usize) -> u64 {
         expire_seconds: 1e6,
         ..MountOptions::default()
     };
-    let engine = Engine::mount(device, &Ext2, &options).unwrap();
+    let engine = Engine::mount(device, usual().layout(), &options).unwrap();
     let piece = vec![5; 1 << 20];
     for file in 0..files {
         let inode = write_new(&engine, engine.root(), &file.to_string(), b"");

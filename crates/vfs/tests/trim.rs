@@ -170,7 +170,12 @@ fn discard_beside_changes(image: Vec<u8>, ordering: MechanismKind) {
         expire_seconds: 0.02,
         ..MountOptions::default()
     };
-    let engine = Engine::mount(device.clone(), &backstitch_ext::Ext2, &options).unwrap();
+    let engine = Engine::mount(
+        device.clone(),
+        backstitch_formats::usual().layout(),
+        &options,
+    )
+    .unwrap();
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| keep_changing(&engine, &is_over));
@@ -213,7 +218,12 @@ fn only_what_was_freed_is_discarded_and_only_where_it_is_asked_for() {
             expire_seconds: 1e6,
             ..MountOptions::default()
         };
-        let engine = Engine::mount(device.clone(), &backstitch_ext::Ext2, &options).unwrap();
+        let engine = Engine::mount(
+            device.clone(),
+            backstitch_formats::usual().layout(),
+            &options,
+        )
+        .unwrap();
         for number in 0..FILES {
             let name = number.to_string();
             let file = write_new(&engine, engine.root(), &name, &contents(number));
@@ -281,7 +291,7 @@ fn what_cannot_be_discarded_is_refused() {
         read_only: true,
         ..MountOptions::default()
     };
-    let engine = Engine::mount(memory, &backstitch_ext::Ext2, &options).unwrap();
+    let engine = Engine::mount(memory, backstitch_formats::usual().layout(), &options).unwrap();
     let refused = engine.trim(0..u64::MAX, 0).unwrap_err();
     assert_eq!(refused, Error::Layout(LayoutError::ReadOnly));
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use backstitch_device::{BlockDevice, FileDevice, OpenOptions};
-use backstitch_ext::Ext2;
+use backstitch_formats::usual;
 use backstitch_vfs::{Allocate, Engine, MountOptions, Ordering};
 use serde::Serialize;
 
@@ -231,7 +231,7 @@ fn build(spec: &RecoverySpec, path: &Path, files: u64) -> Result<RecoveryFigures
         ordering: Ordering::Async,
         ..MountOptions::default()
     };
-    let engine = Engine::mount(device.clone(), &Ext2, &options)?;
+    let engine = Engine::mount(device.clone(), usual().layout(), &options)?;
     let mut made = EngineFiles::new(engine.clone());
     fill(spec, &engine, &mut made, files)?;
     let used = engine.statistics()?;
@@ -304,7 +304,7 @@ fn mount(spec: &RecoverySpec, path: &Path) -> Result<Mounted> {
     };
     let started = Instant::now();
     let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(path, OpenOptions::default())?);
-    let engine = Engine::mount(device.clone(), &Ext2, &options)?;
+    let engine = Engine::mount(device.clone(), usual().layout(), &options)?;
     let found = engine.lookup(engine.root(), b"lost+found")?;
     let usable_seconds = started.elapsed().as_secs_f64();
     engine.forget(found.inode, 1);

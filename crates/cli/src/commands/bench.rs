@@ -16,7 +16,6 @@ use backstitch_bench::{
     run_table,
 };
 use backstitch_device::BlockDevice;
-use backstitch_ext::format::superblock::SUPERBLOCK_OFFSET;
 use backstitch_vfs::{Optimisations, Ordering, Stats};
 use clap::ArgGroup;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -311,10 +310,8 @@ fn refuse_to_overwrite(args: &Args) -> Result<()> {
 
 /// Whether a benchmark made what a device holds: its file systems and journals have numbers of their own.
 fn is_of_a_run(device: &dyn BlockDevice) -> bool {
-    const NUMBER_AT: u64 = SUPERBLOCK_OFFSET + 0x68;
-    let mut number = [0; 16];
-    let read = device.read(NUMBER_AT, &mut number);
-    read.is_ok() && [IMAGE_UUID, JOURNAL_UUID].contains(&number)
+    let number = backstitch_formats::of(device).uuid_on(device);
+    number.is_some_and(|number| [IMAGE_UUID, JOURNAL_UUID].contains(&number))
 }
 
 fn plot(args: &Args, all: &[Series], is_table: bool) -> Result<()> {

@@ -6,8 +6,6 @@ use crate::{show, size};
 use backstitch_device::BlockDevice;
 use backstitch_device::partition::{Partition, PartitionDevice, PartitionTable};
 use backstitch_device::signature::{self, Kind};
-use backstitch_ext::format::Superblock;
-use backstitch_ext::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
@@ -116,11 +114,6 @@ fn holds(device: &dyn BlockDevice) -> Option<String> {
 
 /// The type of ext2, ext3 or ext4 on a device.
 fn ext(device: &dyn BlockDevice) -> Option<&'static str> {
-    let mut bytes = [0; SUPERBLOCK_SIZE];
-    let read = device.read(SUPERBLOCK_OFFSET, &mut bytes);
-    if read.is_err() || bytes[0x38..0x3a] != [0x53, 0xef] {
-        return None;
-    }
-    let superblock = Superblock::parse(&bytes, device.size_bytes());
-    Some(superblock.map_or("ext", |superblock| super::info::layout(&superblock)))
+    let tools = backstitch_formats::found(device)?;
+    Some(tools.info(device).map_or("ext", |info| info.type_name))
 }

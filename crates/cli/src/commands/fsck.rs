@@ -1,20 +1,19 @@
 //! `backstitch fsck IMAGE`, with the exit code of fsck(8).
 
-use super::journal::refuse_journal;
+use super::journal::{journal_host, refuse_journal};
 use crate::error::{Error, Result};
 use crate::foreign;
 use crate::image::{DeviceOptions, now, open_device};
 use crate::show;
 use crate::undo_file::{self, Wanted};
 use backstitch_device::{BlockDevice, OverlayDevice, StagedDevice, Staging};
-use backstitch_ext::Ext2;
-use backstitch_ext::format::JOURNAL_INODE;
-use backstitch_ext::fsck::{
-    CheckError, Code, EXIT_OPERATIONAL, Finding, Kind, Location, Options, Report, check,
-};
-use backstitch_ext::repair::{self, Losses, Mode, Outcome, Repair, ReplaySuperblock};
+use backstitch_formats::of;
 use backstitch_journal::recovery::Damage;
-use backstitch_layout::{JournalHost, LayoutKind, RecoveryMark};
+use backstitch_layout::RecoveryMark;
+use backstitch_layout::tools::{
+    CheckError, CheckOptions, Code, DeviceSource, EXIT_OPERATIONAL, Finding, Kind, Losses, Mode,
+    Outcome, Repair, RepairOptions, ReplaySuperblock, Report, Tools,
+};
 use backstitch_vfs::{LayoutError, journal};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -110,10 +109,10 @@ fn look(args: &Args) -> Result<ExitCode> {
     mend(args, mode)
 }
 
-fn options(args: &Args) -> Options {
-    Options {
+fn options(args: &Args) -> CheckOptions {
+    CheckOptions {
         threads: args.threads.map(usize::from),
-        ..Options::default()
+        ..CheckOptions::default()
     }
 }
 
@@ -147,16 +146,18 @@ fn plan(
     let whole: Arc<dyn BlockDevice> = image.clone();
     let replayed = replay(&whole, on_journal, damage)
         .map_err(|error| Error::at_path("fsck", &args.image, error))?;
-    let options = repair::Options {
+    let tools = of(&*image);
+    let options = RepairOptions {
         mode,
         guess_geometry: args.guess_geometry,
         now_seconds: u32::try_from(now().seconds).unwrap_or(u32::MAX),
         check: options(args),
     };
-    let mut outcome = repair::repair(&*image, &options)
+    let mut outcome = tools
+        .repair(&*image, &options)
         .map_err(|error| foreign::explained("fsck", &args.image, &**device, error))?;
     let of_journal = replayed.into_iter().map(|what| Repair {
-        location: Location::inode(JOURNAL_INODE),
+        location: tools.journal_location(),
         what,
     });
     outcome.repairs.splice(0..0, of_journal);
@@ -330,19 +331,21 @@ fn only_look(args: &Args) -> Result<ExitCode> {
     let replayed = replay(&device, journal_device.as_deref(), Damage::Refuse);
     if replayed.is_err() {
         // In memory only, so that the check sees more than that a journal waits. If the superblock is too bad for that, it says so.
-        let _ = Ext2.set_recovery(&*device, RecoveryMark::default());
+        let _ = set_recovery(&*device, RecoveryMark::default());
     }
     let started = Instant::now();
-    let mut report = check(&*device, &options(args))
+    let tools = of(&*device);
+    let mut report = tools
+        .check(&DeviceSource(&*device), &options(args))
         .map_err(|error| foreign::explained("fsck", &args.image, &*device, error))?;
     match replayed {
         Ok(actions) => report.notes.extend(actions.into_iter().map(|what| Finding {
             what: format!("not done, but taken for done: {what}"),
-            ..journal_finding()
+            ..journal_finding(tools)
         })),
         Err(error) => report.findings.push(Finding {
             what: error.to_string(),
-            ..journal_finding()
+            ..journal_finding(tools)
         }),
     }
     if args.json {
@@ -355,11 +358,11 @@ fn only_look(args: &Args) -> Result<ExitCode> {
 }
 
 /// What is said of the journal.
-fn journal_finding() -> Finding {
+fn journal_finding(tools: &dyn Tools) -> Finding {
     Finding {
         code: Code::JournalInvalid,
         kind: Code::JournalInvalid.kind(),
-        location: Location::inode(JOURNAL_INODE),
+        location: tools.journal_location(),
         what: String::new(),
     }
 }
@@ -388,13 +391,15 @@ fn replay(
 ) -> backstitch_vfs::Result<Vec<String>> {
     let below = &**device;
     // What cannot be checked is left alone, its journal too.
-    let is_unusable = Ext2.block_bytes(below).is_err() || Ext2.check_mountable(below).is_err();
+    let (layout, host) = (of(below).layout(), journal_host(below));
+    let cannot_mount = host.is_some_and(|host| host.check_mountable(below).is_err());
+    let is_unusable = cannot_mount || layout.block_bytes(below).is_err();
     if is_unusable && damage == Damage::Refuse {
         return Ok(Vec::new());
     }
-    let recovered = match is_unusable {
-        true => Ok(None),
-        false => journal::recover(below, journal_device, &Ext2, now(), damage),
+    let recovered = match host {
+        Some(host) if !is_unusable => journal::recover(below, journal_device, host, now(), damage),
+        _ => Ok(None),
     };
     let error = match recovered {
         Ok(Some(report)) => return Ok(report.actions()),
@@ -411,7 +416,7 @@ fn replay(
         return Ok(actions);
     }
     let Some(error) = error else {
-        let why = match repair::give_up_replay(below) {
+        let why = match of(below).give_up_replay(below) {
             Ok(true) => vec!["gave up the journal: no superblock leads to transactions".to_owned()],
             Ok(false) | Err(CheckError::Format(_)) => Vec::new(),
             Err(CheckError::Device(error)) => return Err(error.into()),
@@ -422,13 +427,17 @@ fn replay(
         is_damaged: true,
         ..RecoveryMark::default()
     };
-    Ext2.set_recovery(below, mark)?;
+    set_recovery(below, mark)?;
     Ok(vec![format!("gave up the journal: {error}")])
+}
+
+fn set_recovery(device: &dyn BlockDevice, mark: RecoveryMark) -> backstitch_layout::Result<()> {
+    journal_host(device).map_or(Ok(()), |host| host.set_recovery(device, mark))
 }
 
 /// Whether a superblock that names no journal is to be believed less than its mark that one must be replayed.
 fn may_look_further(device: &dyn BlockDevice, damage: Damage) -> backstitch_vfs::Result<bool> {
-    match repair::lacks_its_journal(device) {
+    match of(device).lacks_its_journal(device) {
         Ok(lacks) => Ok(lacks && damage == Damage::Skip),
         Err(CheckError::Device(error)) => Err(error.into()),
         Err(CheckError::Format(_)) => Ok(false),
@@ -441,14 +450,17 @@ fn replay_under_another(
     device: &Arc<dyn BlockDevice>,
     is_unusable: bool,
 ) -> backstitch_vfs::Result<Option<Vec<String>>> {
-    let superblocks = match repair::superblocks_for_replay(&**device, is_unusable) {
+    let superblocks = match of(&**device).superblocks_for_replay(&**device, is_unusable) {
         Ok(superblocks) => superblocks,
         Err(CheckError::Device(error)) => return Err(error.into()),
         Err(CheckError::Format(_)) => return Ok(None),
     };
     let replays = |on: &dyn BlockDevice, superblock: &ReplaySuperblock| {
         superblock.put(on)?;
-        let report = journal::recover(on, None, &Ext2, now(), Damage::Skip)?;
+        let report = match journal_host(on) {
+            Some(host) => journal::recover(on, None, host, now(), Damage::Skip)?,
+            None => None,
+        };
         superblock.settle(on)?;
         Ok::<_, backstitch_vfs::Error>(report)
     };
@@ -461,7 +473,7 @@ fn replay_under_another(
             continue;
         }
         let report = replays(&**device, &superblock)?.unwrap_or_default();
-        let mut actions = vec![superblock.source().to_owned()];
+        let mut actions = vec![superblock.source.to_owned()];
         actions.extend(report.actions());
         return Ok(Some(actions));
     }

@@ -6,10 +6,7 @@ use crate::foreign;
 use crate::image::{DeviceOptions, open_device};
 use crate::{show, size, stack};
 use backstitch_device::BlockDevice;
-use backstitch_ext::format::Superblock;
-use backstitch_ext::format::superblock::{
-    STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
-};
+use backstitch_layout::tools::{CheckError, Info, uuid_text};
 use backstitch_vfs::Timestamp;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -102,60 +99,13 @@ fn show_stack(args: &Args, file: &Path, read_only: DeviceOptions) -> Result<()> 
     }
 }
 
-/// The superblock of what a device holds.
-pub(super) fn superblock(what: &str, image: &Path, device: &dyn BlockDevice) -> Result<Superblock> {
-    let failed = |why: &dyn std::fmt::Display| foreign::explained(what, image, device, why);
-    let mut bytes = [0_u8; SUPERBLOCK_SIZE];
-    if device.size_bytes() < SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64 {
-        return Err(failed(&"too small for a file system"));
-    }
-    device
-        .read(SUPERBLOCK_OFFSET, &mut bytes)
-        .map_err(|error| Error::at_path(what, image, error))?;
-    Superblock::parse(&bytes, device.size_bytes()).map_err(|error| failed(&error))
-}
-
-/// Whether nothing is left to be written or repaired, as the superblock has it.
-pub(super) fn is_clean(superblock: &Superblock) -> bool {
-    superblock.state & (STATE_VALID | STATE_ERROR) == STATE_VALID
-}
-
-/// `ext2`, or what a file system with such features is called.
-pub(super) fn layout(superblock: &Superblock) -> &'static str {
-    const EXT2: [&str; 8] = [
-        "dir_prealloc",
-        "imagic_inodes",
-        "ext_attr",
-        "resize_inode",
-        "dir_index",
-        "filetype",
-        "sparse_super",
-        "large_file",
-    ];
-    const EXT3: [&str; 2] = ["has_journal", "needs_recovery"];
-    let names = superblock.features.names();
-    let all_in = |known: &[&str]| names.iter().all(|name| known.contains(&name.as_str()));
-    if all_in(&EXT2) {
-        "ext2"
-    } else if all_in(&[&EXT2[..], &EXT3[..]].concat()) {
-        "ext3"
-    } else {
-        "ext4"
-    }
-}
-
-/// As uuidgen(1) writes it.
-pub(super) fn uuid_text(uuid: &[u8; 16]) -> String {
-    let digits = format!("{:032x}", u128::from_be_bytes(*uuid));
-    let part = |from: usize, to: usize| &digits[from..to];
-    [
-        part(0, 8),
-        part(8, 12),
-        part(12, 16),
-        part(16, 20),
-        part(20, 32),
-    ]
-    .join("-")
+/// What the superblock of a file system says.
+pub(super) fn superblock(what: &str, image: &Path, device: &dyn BlockDevice) -> Result<Info> {
+    let info = backstitch_formats::of(device).info(device);
+    info.map_err(|error| match error {
+        CheckError::Device(error) => Error::at_path(what, image, error),
+        error => foreign::explained(what, image, device, error),
+    })
 }
 
 /// Seconds since 1970 as text; nothing for "never".
@@ -182,60 +132,54 @@ fn obstacles(mut features: Vec<String>, journal: &Value) -> Vec<String> {
 
 fn document(
     image: &Path,
-    s: &Superblock,
+    s: &Info,
     device: &dyn BlockDevice,
     journal_device: Option<&dyn BlockDevice>,
 ) -> Value {
-    let block = u64::from(s.block_size);
     let record = s.record.as_ref().map(|record| {
         json!({
-            "ordering": record.mechanism.name(),
-            "mounted": time(record.mount_time_seconds),
+            "ordering": record.ordering,
+            "mounted": time(record.mounted_seconds),
             "atomic_unit_bytes": record.atomic_unit_bytes,
         })
     });
-    let state = match (s.state & STATE_VALID != 0, s.state & STATE_ERROR != 0) {
-        (_, true) => "errors",
-        (true, false) => "clean",
-        (false, false) => "dirty",
-    };
     let journal = journal::summary(device, journal_device);
     json!({
         "image": image.display().to_string(),
-        "layout": layout(s),
+        "layout": s.type_name,
         "revision": s.revision,
         "label": String::from_utf8_lossy(&s.label),
         "uuid": uuid_text(&s.uuid),
-        "state": state,
+        "state": s.state.name(),
         "last_ordering": record,
-        "features": s.features.names(),
-        "not_readable_for": obstacles(s.read_support(), &journal),
-        "not_writable_for": obstacles(s.write_support(), &journal),
-        "journal_inode": (s.journal_inode != 0).then_some(s.journal_inode),
+        "features": s.features,
+        "not_readable_for": obstacles(s.unreadable_features.clone(), &journal),
+        "not_writable_for": obstacles(s.unwritable_features.clone(), &journal),
+        "journal_inode": s.journal_inode,
         "journal": journal,
         "device_size_bytes": device.size_bytes(),
         "atomic_unit_bytes": device.atomic_unit_bytes(),
-        "size_bytes": s.blocks_count.saturating_mul(block),
-        "free_bytes": s.free_blocks_count.saturating_mul(block),
-        "reserved_bytes": s.r_blocks_count.saturating_mul(block),
-        "block_size_bytes": s.block_size,
-        "blocks": s.blocks_count,
-        "free_blocks": s.free_blocks_count,
-        "reserved_blocks": s.r_blocks_count,
-        "inode_size_bytes": s.inode_size,
-        "inodes": s.inodes_count,
-        "free_inodes": s.free_inodes_count,
+        "size_bytes": s.size_bytes(),
+        "free_bytes": s.bytes(s.free_blocks),
+        "reserved_bytes": s.bytes(s.reserved_blocks),
+        "block_size_bytes": s.block_bytes,
+        "blocks": s.blocks,
+        "free_blocks": s.free_blocks,
+        "reserved_blocks": s.reserved_blocks,
+        "inode_size_bytes": s.inode_bytes,
+        "inodes": s.inodes,
+        "free_inodes": s.free_inodes,
         "groups": s.groups,
         "blocks_per_group": s.blocks_per_group,
         "inodes_per_group": s.inodes_per_group,
-        "file_max_bytes": s.max_file_size(),
-        "made": time(s.mkfs_time.into()),
-        "mounted": time(s.mtime.into()),
-        "written": time(s.wtime.into()),
-        "checked": time(s.lastcheck.into()),
-        "mounts_since_check": s.mount_count,
-        "mounts_between_checks": (s.max_mount_count > 0).then_some(s.max_mount_count),
-        "last_mounted_at": String::from_utf8_lossy(&s.last_mounted),
+        "file_max_bytes": s.max_file_bytes,
+        "made": time(s.made_seconds),
+        "mounted": time(s.mounted_seconds),
+        "written": time(s.written_seconds),
+        "checked": time(s.checked_seconds),
+        "mounts_since_check": s.mounts,
+        "mounts_between_checks": s.max_mounts,
+        "last_mounted_at": String::from_utf8_lossy(&s.last_mounted_at),
     })
 }
 

@@ -5,12 +5,10 @@ use crate::foreign;
 use crate::image::{DeviceOptions, open_device};
 use crate::{show, size};
 use backstitch_device::BlockDevice;
-use backstitch_ext::Ext2;
-use backstitch_ext::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
-use backstitch_ext::format::{Features, RawSuperblock};
 use backstitch_journal::dump::{self, Line};
 use backstitch_journal::format::{ChecksumKind, ExternalJournal};
 use backstitch_journal::{Journal, JournalDevice};
+use backstitch_layout::tools::uuid_text;
 use backstitch_layout::{JournalHost, JournalLocation, JournalPlace};
 use backstitch_vfs::journal;
 use serde_json::{Map, Value, json};
@@ -106,6 +104,15 @@ struct Found<'d> {
     place: Option<JournalPlace>,
 }
 
+/// How what a device holds hosts a journal; `None` where it never does.
+pub(super) fn journal_host(device: &dyn BlockDevice) -> Option<&'static dyn JournalHost> {
+    backstitch_formats::of(device).layout().journal_host()
+}
+
+fn place(device: &dyn BlockDevice) -> backstitch_layout::Result<Option<JournalPlace>> {
+    journal_host(device).map_or(Ok(None), |host| host.place(device))
+}
+
 /// The journal of what is on a device, be that a file system or a journal of its own. `None` where there is none.
 fn found<'d>(
     device: &'d dyn BlockDevice,
@@ -120,7 +127,7 @@ fn found<'d>(
             place: None,
         }));
     }
-    let Some(place) = Ext2.place(device)? else {
+    let Some(place) = place(device)? else {
         return Ok(None);
     };
     Ok(Some(Found {
@@ -136,10 +143,8 @@ pub(super) fn device_document(image: &Path, device: &dyn BlockDevice) -> Result<
     let Some(alone) = alone else {
         return Ok(None);
     };
-    let mut bytes = [0_u8; SUPERBLOCK_SIZE];
-    (device.read(SUPERBLOCK_OFFSET, &mut bytes)).map_err(|error| failed(&error))?;
-    let raw = RawSuperblock::from_array(&bytes);
-    let label = raw.s_volume_name.split(|byte| *byte == 0).next();
+    let label = backstitch_formats::of(device).journal_label(device);
+    let (label, features) = label.map_err(|error| failed(&error))?;
     let mut journal = Map::new();
     match found(device, None) {
         Ok(Some(found)) => {
@@ -153,9 +158,9 @@ pub(super) fn device_document(image: &Path, device: &dyn BlockDevice) -> Result<
     Ok(Some(json!({
         "image": image.display().to_string(),
         "layout": "journal",
-        "label": String::from_utf8_lossy(label.unwrap_or_default()),
-        "uuid": super::info::uuid_text(&alone.uuid),
-        "features": Features::of(&raw).names(),
+        "label": String::from_utf8_lossy(&label),
+        "uuid": uuid_text(&alone.uuid),
+        "features": features,
         "journal": journal,
         "device_size_bytes": device.size_bytes(),
         "atomic_unit_bytes": device.atomic_unit_bytes(),
@@ -180,7 +185,7 @@ pub(super) fn refuse_journal(what: &str, image: &Path, device: &dyn BlockDevice)
 
 /// What `info` shows of the journal of a file system; null where it has none.
 pub(super) fn summary(device: &dyn BlockDevice, journal_device: Option<&dyn BlockDevice>) -> Value {
-    let place = match Ext2.place(device) {
+    let place = match place(device) {
         Ok(None) => return Value::Null,
         Err(error) => return json!({ "error": error.to_string() }),
         Ok(Some(place)) => place,
@@ -188,7 +193,7 @@ pub(super) fn summary(device: &dyn BlockDevice, journal_device: Option<&dyn Bloc
     let mut members = Map::new();
     members.insert("needs_recovery".into(), place.needs_recovery.into());
     if let JournalLocation::Outside(uuid) = &place.location {
-        let uuid = super::info::uuid_text(uuid);
+        let uuid = uuid_text(uuid);
         members.insert("device_uuid".into(), uuid.into());
         if journal_device.is_none() {
             return members.into();
@@ -216,7 +221,7 @@ fn details(found: &Found<'_>) -> Map<String, Value> {
     put("blocks", sb.blocks.into());
     put("features", json!(sb.features.names()));
     put("not_writable_for", json!(sb.features.unwritable()));
-    put("uuid", super::info::uuid_text(&sb.uuid).into());
+    put("uuid", uuid_text(&sb.uuid).into());
     put("sequence", sb.sequence.0.into());
     put("start", sb.start.into());
     put("first", sb.first.into());
@@ -229,7 +234,7 @@ fn details(found: &Found<'_>) -> Map<String, Value> {
     };
     put("checksum_type", json!(checksums));
     let users = sb.users.iter().filter(|user| **user != [0; 16]);
-    let users: Vec<String> = users.map(super::info::uuid_text).collect();
+    let users: Vec<String> = users.map(uuid_text).collect();
     put("users", json!(users));
     match transactions {
         Ok(transactions) => drop(put("transactions", transactions.into())),

@@ -9,9 +9,9 @@ use crate::named::{Named, NamedPart, Part};
 use crate::tree::{Copy, CopyOptions, HostNode, HostTree, ImageTree, Preserve};
 use crate::{show, size};
 use backstitch_device::{BlockDevice, DeviceError, FileDevice, OpenOptions, signature};
-use backstitch_ext::format::{Features, Superblock};
-use backstitch_ext::mkfs::{Mkfs, MkfsError, MkfsJournal, attach_journal};
+use backstitch_formats::usual;
 use backstitch_journal::format::{ExternalJournal, Features as JournalFeatures};
+use backstitch_layout::tools::{Info, Mkfs, MkfsError, MkfsJournal, Tools, uuid_text};
 use serde_json::json;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -115,15 +115,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if makes_journal_device(args) {
         return make_journal_device(args);
     }
-    let wanted = wanted(args)?;
+    let (tools, wanted) = wanted(args)?;
     if let Some(dir) = &args.directory
         && !dir.is_dir()
     {
         return Err(Error::at_path("mkfs", dir, "not a directory"));
     }
     let target = Target::of(args)?;
-    let superblock = target.kept(make(args, wanted, &target))?;
-    report(args, &superblock)
+    let made = target.kept(make(args, (tools, wanted), &target))?;
+    report(args, &made)
 }
 
 /// Where the file system goes.
@@ -254,7 +254,7 @@ fn erase_what_is_there(args: &Args, device: &dyn BlockDevice) -> Result<()> {
     Ok(())
 }
 
-fn make(args: &Args, mut wanted: Mkfs, target: &Target) -> Result<Superblock> {
+fn make(args: &Args, (tools, mut wanted): (&dyn Tools, Mkfs), target: &Target) -> Result<Info> {
     let failed = |error: MkfsError| {
         let error = Error::at_path("mkfs", &args.image, error);
         match args.size {
@@ -264,21 +264,21 @@ fn make(args: &Args, mut wanted: Mkfs, target: &Target) -> Result<Superblock> {
     };
     if let (true, Some(size)) = (target.is_new, args.size) {
         // Before there is a file: options that cannot be had leave nothing behind.
-        wanted.geometry(size).map_err(failed)?;
+        tools.can_make(&wanted, size).map_err(failed)?;
     }
     wanted.device_is_zero = target.is_new;
     let journal = journal_device(args, &mut wanted)?;
     // Options that cannot be had cost nobody what is there.
-    let device = target.open(args, |size| wanted.geometry(size).map(drop).map_err(failed))?;
-    let superblock = wanted.write(&*device).map_err(failed)?;
+    let device = target.open(args, |size| tools.can_make(&wanted, size).map_err(failed))?;
+    let made = tools.make(&wanted, &*device).map_err(failed)?;
     if let Some(journal) = &journal {
-        let attached = attach_journal(&**journal, superblock.uuid);
+        let attached = tools.attach_journal(&**journal, made.uuid);
         attached.map_err(|error| Error::at_path("mkfs", &args.image, error))?;
     }
     if let Some(dir) = &args.directory {
         fill(&args.image, device, journal, dir, target.is_new)?;
     }
-    Ok(superblock)
+    Ok(made)
 }
 
 /// Copies a directory of the host into the new file system, with everything there is to keep.
@@ -330,17 +330,17 @@ fn narrow(what: &str, value: Option<u64>) -> Result<Option<u32>> {
 }
 
 /// The command line as the maker wants it.
-fn wanted(args: &Args) -> Result<Mkfs> {
-    if !["ext2", "ext3"].contains(&args.kind.as_str()) {
+fn wanted(args: &Args) -> Result<(&'static dyn Tools, Mkfs)> {
+    let Some((tools, of_type)) = backstitch_formats::named(&args.kind) else {
         let known = ["ext4", "ufs1", "ufs2"].contains(&args.kind.as_str());
         return Err(match known {
             true => Error::failed("mkfs", &args.kind, "this type is not implemented"),
             false => Error::usage("mkfs", format!("unknown type '{}'", args.kind)),
         });
-    }
+    };
     let [uuid, hash_seed] = random_ids(args)?;
     let (root_uid, root_gid) = root_owner(args.root_owner.as_deref())?;
-    Ok(Mkfs {
+    let wanted = Mkfs {
         size_bytes: args.size,
         block_size: narrow("block size", args.block_size)?,
         blocks_per_group: args.blocks_per_group,
@@ -348,7 +348,7 @@ fn wanted(args: &Args) -> Result<Mkfs> {
         inodes: args.inodes,
         inode_size: narrow("inode size", args.inode_size)?,
         label: args.label.clone().unwrap_or_default().into_bytes(),
-        features: features(args)?,
+        features: features(args, tools, of_type)?,
         journal_bytes: match args.journal {
             Some(JournalChoice::Bytes(bytes)) => Some(bytes),
             _ => None,
@@ -359,7 +359,8 @@ fn wanted(args: &Args) -> Result<Mkfs> {
         root_uid,
         root_gid,
         ..Mkfs::new(uuid, hash_seed, making_time()?)
-    })
+    };
+    Ok((tools, wanted))
 }
 
 /// What the journal is to use.
@@ -444,14 +445,18 @@ fn make_journal_device(args: &Args) -> Result<()> {
         device_is_zero: target.is_new,
     };
     let device = target.open(args, |_| Ok(()));
-    let made = device.and_then(|device| wanted.write(&*device).map_err(|e| failed(&e)));
+    let made = device.and_then(|device| {
+        usual()
+            .make_journal(&wanted, &*device)
+            .map_err(|e| failed(&e))
+    });
     report_journal_device(args, &target.kept(made)?)
 }
 
 fn report_journal_device(args: &Args, made: &ExternalJournal) -> Result<()> {
     let image = args.image.display().to_string();
     let (blocks, block_bytes) = (made.blocks, made.block_bytes);
-    let uuid = super::info::uuid_text(&made.uuid);
+    let uuid = uuid_text(&made.uuid);
     if args.json {
         let document = json!({
             "image": image,
@@ -474,27 +479,20 @@ fn report_journal_device(args: &Args, made: &ExternalJournal) -> Result<()> {
     show::print_bytes("mkfs", line.as_bytes())
 }
 
-fn features(args: &Args) -> Result<Features> {
-    let mut features = match args.revision {
-        0 => Features::default(),
-        _ => Features::EXT2_DEFAULT,
-    };
-    if args.kind == "ext3" {
-        features.set_by_name("has_journal", true);
+/// The features that the type adds, and those that are asked for.
+fn features(args: &Args, tools: &dyn Tools, of_type: &[&str]) -> Result<Vec<String>> {
+    let words = args.features.iter().flat_map(|list| list.split(','));
+    let words: Vec<&str> = words
+        .filter(|word| !word.is_empty() && *word != "^")
+        .collect();
+    let name = |word: &str| word.strip_prefix('^').unwrap_or(word).to_owned();
+    let known = |word: &&&str| **word != "none" && **word != "^none";
+    let mut names = words.iter().filter(known).map(|word| name(word));
+    if let Some(name) = names.find(|name| !tools.has_feature(name)) {
+        return Err(Error::usage("mkfs", format!("unknown feature '{name}'")));
     }
-    for word in args.features.iter().flat_map(|list| list.split(',')) {
-        let (name, on) = match word.strip_prefix('^') {
-            Some(name) => (name, false),
-            None => (word, true),
-        };
-        match name {
-            "" => {}
-            "none" => features = Features::default(),
-            name if features.set_by_name(name, on) => {}
-            name => return Err(Error::usage("mkfs", format!("unknown feature '{name}'"))),
-        }
-    }
-    Ok(features)
+    let all = of_type.iter().chain(&words);
+    Ok(all.map(|word| (*word).to_owned()).collect())
 }
 
 /// The UUID and the seed of directory hashes.
@@ -558,22 +556,21 @@ fn making_time() -> Result<u64> {
     }
 }
 
-fn report(args: &Args, superblock: &Superblock) -> Result<()> {
-    let s = superblock;
-    let size_bytes = s.blocks_count.saturating_mul(u64::from(s.block_size));
+fn report(args: &Args, made: &Info) -> Result<()> {
+    let size_bytes = made.size_bytes();
     if args.json {
         let document = json!({
             "image": args.image.display().to_string(),
             "layout": args.kind,
-            "uuid": super::info::uuid_text(&s.uuid),
-            "label": String::from_utf8_lossy(&s.label),
+            "uuid": uuid_text(&made.uuid),
+            "label": String::from_utf8_lossy(&made.label),
             "size_bytes": size_bytes,
-            "block_size_bytes": s.block_size,
-            "blocks": s.blocks_count,
-            "inodes": s.inodes_count,
-            "inode_size_bytes": s.inode_size,
-            "groups": s.groups,
-            "features": s.features.names(),
+            "block_size_bytes": made.block_bytes,
+            "blocks": made.blocks,
+            "inodes": made.inodes,
+            "inode_size_bytes": made.inode_bytes,
+            "groups": made.groups,
+            "features": made.features,
         });
         return show::print_json("mkfs", &document);
     }
@@ -585,10 +582,10 @@ fn report(args: &Args, superblock: &Superblock) -> Result<()> {
         args.image.display(),
         args.kind,
         size::show(size_bytes),
-        s.blocks_count,
-        s.block_size,
-        s.inodes_count,
-        super::info::uuid_text(&s.uuid),
+        made.blocks,
+        made.block_bytes,
+        made.inodes,
+        uuid_text(&made.uuid),
     );
     show::print_bytes("mkfs", line.as_bytes())
 }
@@ -601,10 +598,7 @@ mod tests {
     fn uuids() {
         let uuid = parse_uuid("01234567-89ab-cdef-0123-456789abcdef").unwrap();
         assert_eq!(uuid[..4], [0x01, 0x23, 0x45, 0x67]);
-        assert_eq!(
-            super::super::info::uuid_text(&uuid),
-            "01234567-89ab-cdef-0123-456789abcdef"
-        );
+        assert_eq!(uuid_text(&uuid), "01234567-89ab-cdef-0123-456789abcdef");
         assert!(parse_uuid("0123456789abcdef0123456789abcdef").is_some());
         for bad in [
             "",

@@ -7,9 +7,8 @@ use crate::host_memory;
 use crate::image::{DeviceOptions, absolute, default_ordering, now, open_device};
 use crate::options::{self, Options};
 use crate::{show, stack};
-use backstitch_ext::Ext2;
+use backstitch_formats::Raw;
 use backstitch_fuse::{AccessPolicy, FrontOptions, MountError};
-use backstitch_raw::Raw;
 use backstitch_vfs::{Engine, LayoutKind, MountOptions, Ordering};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -309,7 +308,7 @@ fn mount_engine(
     let layout: &dyn LayoutKind = match &described {
         Some(described) => &described.stack,
         None if options.raw => &raw,
-        None => &Ext2,
+        None => backstitch_formats::of(&*device).layout(),
     };
     // What is no file system of ours is said first.
     layout

@@ -5,10 +5,9 @@ use crate::error::{Error, Result, host};
 use crate::image::now;
 use crate::{show, stack};
 use backstitch_device::{FileDevice, OpenOptions};
-use backstitch_ext::Ext2;
-use backstitch_ext::fsck;
-use backstitch_ext::repair::{self, Mode};
 use backstitch_fuse::SnapshotProgress;
+use backstitch_layout::tools::{CheckOptions, Mode, RepairOptions};
+use backstitch_vfs::stack::Stack;
 use backstitch_vfs::{Engine, LayoutKind, MountOptions, Ordering as Mechanism};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
@@ -75,12 +74,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     copy(args, &partial.path, &interrupted)?;
     // Blocks that no file system is known of are as they are.
     if stats["layout"] != "raw" {
-        let layout: &dyn LayoutKind = match &described {
-            Some(described) => &described.stack,
-            None => &Ext2,
-        };
+        let stack = described.as_ref().map(|described| &described.stack);
         let ordering = stats["ordering"].as_str().unwrap_or_default();
-        recover(&partial.path, layout, ordering)
+        recover(&partial.path, stack, ordering)
             .map_err(|why| Error::at_path(COMMAND, &args.out, why))?;
     }
     let failed = |error: std::io::Error| Error::at_path(COMMAND, &args.out, host(&error));
@@ -207,24 +203,21 @@ fn bar() -> ProgressBar {
 
 /// Makes the copy clean, and the file systems in its files where the mount has them: it is as if a power cut had come just after
 /// everything had been written. A mount with the ordering of the original recovers that.
-fn recover(
-    path: &Path,
-    layout: &dyn LayoutKind,
-    ordering: &str,
-) -> std::result::Result<(), String> {
+fn recover(path: &Path, stack: Option<&Stack>, ordering: &str) -> std::result::Result<(), String> {
     let device = FileDevice::open(path, OpenOptions::default()).map_err(|e| e.to_string())?;
+    let tools = backstitch_formats::of(&device);
     let ordering: Mechanism = ordering
         .parse()
         .map_err(|_| format!("the mount has an unknown ordering: '{ordering}'"))?;
     if ordering == Mechanism::Async {
         // Such an image is trusted by nobody after a crash; this one is in order, for nothing of it is missing.
-        let options = repair::Options {
+        let options = RepairOptions {
             mode: Mode::Preen,
             guess_geometry: false,
             now_seconds: u32::try_from(now().seconds).unwrap_or(u32::MAX),
-            check: fsck::Options::default(),
+            check: CheckOptions::default(),
         };
-        let outcome = repair::repair(&device, &options).map_err(|e| e.to_string())?;
+        let outcome = tools.repair(&device, &options).map_err(|e| e.to_string())?;
         return match outcome.is_clean() {
             true => Ok(()),
             false => Err("the copy is damaged, and so is the mounted file system".to_owned()),
@@ -236,6 +229,10 @@ fn recover(
         without_journal: !matches!(ordering, Mechanism::Journal(_)),
         mount_time: now(),
         ..MountOptions::default()
+    };
+    let layout: &dyn LayoutKind = match stack {
+        Some(stack) => stack,
+        None => tools.layout(),
     };
     let engine =
         Engine::mount(Arc::new(device), layout, &options).map_err(|error| error.to_string())?;

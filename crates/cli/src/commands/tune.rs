@@ -1,13 +1,12 @@
 //! `backstitch tune -L LABEL IMAGE`.
 
-use super::info::{superblock, uuid_text};
+use super::info::superblock;
 use super::journal;
 use super::mkfs::{parse_uuid, random_uuid};
 use crate::error::{Error, Result};
 use crate::image::{DeviceOptions, now, open_device};
 use crate::show;
-use backstitch_ext::format::Superblock;
-use backstitch_ext::tune::{Reserved, Tune, TuneError};
+use backstitch_layout::tools::{Info, Reserved, Tune, TuneError, uuid_text};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -68,7 +67,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     journal::refuse_journal("tune", &args.image, &*device)?;
     // Says what else it holds.
     superblock("tune", &args.image, &*device)?;
-    let changed = tune.apply(&*device).map_err(|error| {
+    let changed = backstitch_formats::of(&*device).tune(&tune, &*device);
+    let changed = changed.map_err(|error| {
         let shown = Error::at_path("tune", &args.image, &error);
         match error {
             TuneError::BadOption(_) => shown.exit(crate::error::USAGE),
@@ -89,19 +89,19 @@ fn uuid(text: &str) -> Result<[u8; 16]> {
     }
 }
 
-fn report(args: &Args, sb: &Superblock) -> Result<()> {
+fn report(args: &Args, info: &Info) -> Result<()> {
     let image = args.image.display().to_string();
-    let label = String::from_utf8_lossy(&sb.label);
+    let label = String::from_utf8_lossy(&info.label);
     if args.json {
         return show::print_json(
             "tune",
             &json!({
                 "image": image,
                 "label": label,
-                "uuid": uuid_text(&sb.uuid),
-                "blocks": sb.blocks_count,
-                "reserved_blocks": sb.r_blocks_count,
-                "reserved_bytes": sb.r_blocks_count.saturating_mul(u64::from(sb.block_size)),
+                "uuid": uuid_text(&info.uuid),
+                "blocks": info.blocks,
+                "reserved_blocks": info.reserved_blocks,
+                "reserved_bytes": info.bytes(info.reserved_blocks),
             }),
         );
     }
@@ -111,9 +111,9 @@ fn report(args: &Args, sb: &Superblock) -> Result<()> {
     };
     let line = format!(
         "{image}: {label}, UUID {}, {} of {} blocks reserved\n",
-        uuid_text(&sb.uuid),
-        sb.r_blocks_count,
-        sb.blocks_count
+        uuid_text(&info.uuid),
+        info.reserved_blocks,
+        info.blocks
     );
     show::print_bytes("tune", line.as_bytes())
 }

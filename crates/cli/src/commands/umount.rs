@@ -1,11 +1,12 @@
 //! `backstitch umount DIR`.
 
-use super::info::{is_clean, superblock};
+use super::info::superblock;
 use super::sync::{sync_showing, writing_out_bar};
 use crate::error::{Error, Result, host};
 use crate::image::{DeviceOptions, open_device};
 use crate::mounted;
 use backstitch_fuse::{MountError, Unmounter};
+use backstitch_layout::tools::State;
 use indicatif::ProgressBar;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
@@ -177,7 +178,7 @@ fn check_clean(counters: &serde_json::Value) -> Result<()> {
         ..Default::default()
     };
     let device = open_device("umount", image, read_only)?;
-    if is_clean(&superblock("umount", image, &*device)?) {
+    if superblock("umount", image, &*device)?.state == State::Clean {
         return Ok(());
     }
     let left = |why: String| Error::at_path("umount", image, why);

@@ -1,8 +1,8 @@
 //! What else rules depend on than the mechanism: whether blocks are torn, how long operations are cut, when inodes are
 //! forgotten, what the journal can do.
 
-use backstitch_ext::steps::{self, Steps};
 use backstitch_journal::format::Features;
+use backstitch_layout::steps::{self, Steps};
 use backstitch_ordering::MechanismKind;
 use backstitch_store::Optimisations;
 

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering as Atomic;
 use std::time::Duration;
 
-use backstitch_ext::format::record::{Mechanism, RECORD_OFFSET};
-use backstitch_ext::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
-use backstitch_ext::fsck::{self, Finding, Kind, Source};
+use backstitch_formats::usual;
 use backstitch_fuse::{AccessPolicy, FrontOptions, MountError, Mounted, spawn};
+use backstitch_layout::tools::{CheckOptions, Finding, Kind};
 use backstitch_ordering::MechanismKind;
 use backstitch_vfs::{Engine, MountOptions};
 
@@ -46,7 +45,7 @@ impl<'a> Bench<'a> {
         if self.options.stop.load(Atomic::Relaxed) {
             return Err(ScheduleError::Stopped.into());
         }
-        let is_raw = state.kind != ImageKind::Ext;
+        let is_raw = state.kind != ImageKind::FileSystem;
         if let Some(damage) = (!is_raw).then(|| self.damage(state)).flatten() {
             return Ok(damage);
         }
@@ -88,7 +87,7 @@ impl<'a> Bench<'a> {
 
     /// What fsck finds that no recovery may leave as it is.
     fn damage(&mut self, state: &Fork) -> Option<Verdict> {
-        let options = fsck::Options {
+        let options = CheckOptions {
             threads: Some(1),
             check_backups: false,
             max_findings: 1000,
@@ -101,7 +100,7 @@ impl<'a> Bench<'a> {
             _ => None,
         };
         let state = replayed.as_ref().unwrap_or(state);
-        let report = match fsck::check_source(state, &options) {
+        let report = match usual().check(state, &options) {
             Ok(report) => report,
             Err(error) => return Some(unmountable(error.to_string())),
         };
@@ -139,28 +138,10 @@ pub(crate) fn scratch() -> Result<tempfile::TempDir, ScheduleError> {
 /// What `fsck -p` makes of a state in which it finds no corruption: one that may be mounted. What is left of space that nobody uses
 /// and of counts that are too high, the mount recovers, as after a crash under soft updates.
 fn repaired(mut state: Fork) -> Fork {
-    let mut scratch = Vec::new();
-    let place = SUPERBLOCK_OFFSET;
-    let Ok(bytes) = state.bytes(place, SUPERBLOCK_SIZE, &mut scratch) else {
-        return state;
-    };
-    let size = state.size_bytes();
-    let Ok(superblock) = bytes.try_into().map(|b| Superblock::parse(b, size)) else {
-        return state;
-    };
-    let Ok(superblock) = superblock else {
-        return state;
-    };
-    let Some(mut record) = superblock.record.filter(|r| !r.mechanism.is_ordered()) else {
-        return state;
-    };
-    record.mechanism = Mechanism::Soft;
-    let block = place / u64::from(state.block_bytes());
-    let offset = (place % u64::from(state.block_bytes())) as usize + RECORD_OFFSET;
-    let mut bytes = state.block(block).to_vec();
-    let record = record.encode(&superblock.uuid);
-    bytes[offset..offset + record.len()].copy_from_slice(&record);
-    state.set_block(block, bytes.into());
+    if let Some((offset, bytes)) = usual().trusted(&state) {
+        // It was read from there.
+        let _ = state.write(offset, &bytes);
+    }
     state
 }
 

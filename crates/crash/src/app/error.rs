@@ -17,7 +17,7 @@ pub enum AppError {
     Step(#[from] ScheduleError),
     /// The image could not be made.
     #[error("the image: cannot make a file system: {0}")]
-    Mkfs(#[from] backstitch_ext::mkfs::MkfsError),
+    Mkfs(#[from] backstitch_layout::tools::MkfsError),
     /// A device in memory refused.
     #[error("the image: {0}")]
     Device(#[from] backstitch_device::DeviceError),

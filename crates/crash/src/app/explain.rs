@@ -1,14 +1,12 @@
 //! A state in words: what the program had done, what of it is on the disk, what is missing, and why that can be.
 
-use backstitch_ext::format::bitmap;
-use backstitch_ext::format::directory;
-use backstitch_ext::format::inode::Inode;
 use backstitch_layout::InodeNumber;
+use backstitch_layout::tools::Use;
 use std::collections::BTreeMap;
 
-use super::geography::{Geography, Use};
 use super::trace::Trace;
 use super::tree::Tree;
+use crate::geography::Blocks;
 use crate::image::Fork;
 use crate::operation::{Data, Operation, Path};
 use crate::report::{Block, BlockState};
@@ -178,8 +176,8 @@ pub(crate) struct Images {
 /// What was in memory, and what became of it; and why it could be so.
 pub(crate) fn blocks(images: &Images, numbers: &[u64], tree: &Tree) -> (Vec<Block>, Vec<String>) {
     let view = View {
-        geography: Geography::new(&[&images.newest, &images.state, &images.disk]),
-        left: Geography::new(&[&images.state]),
+        geography: Blocks::of(&[&images.newest, &images.state, &images.disk]),
+        left: Blocks::of(&[&images.state]),
         tree,
     };
     let mut rows = Vec::new();
@@ -320,9 +318,9 @@ fn unordered(inode: InodeNumber, there: &[Change], tree: &Tree) -> Option<String
 
 struct View<'a> {
     /// Once everything is on the disk.
-    geography: Geography,
+    geography: Blocks,
     /// As the state has it.
-    left: Geography,
+    left: Blocks,
     tree: &'a Tree,
 }
 
@@ -338,13 +336,19 @@ impl View<'_> {
         };
         let size = to.len() as u64;
         change.what = match self.geography.what(block) {
-            Use::Superblock => "superblock".to_owned(),
-            Use::Descriptors => "group descriptors".to_owned(),
-            Use::BlockBitmap => format!("block bitmap: {}", bits(from, to)),
-            Use::InodeBitmap => format!("inode bitmap: {}", bits(from, to)),
-            Use::Inodes(first) => self.inodes(first, from, to, &mut change),
-            Use::Names(directory) => self.names(directory, from, to, &mut change),
-            Use::Contents(inode, at) => {
+            None => {
+                let (start, end) = difference(from, to);
+                let at = block * size;
+                format!("bytes {}–{} of the volume", at + start, at + end - 1)
+            }
+            Some(Use::Superblock) => "superblock".to_owned(),
+            Some(Use::Descriptors) => "group descriptors".to_owned(),
+            Some(Use::Backup) => "a backup of superblock or group descriptors".to_owned(),
+            Some(Use::BlockBitmap(_)) => format!("block bitmap: {}", bits(from, to)),
+            Some(Use::InodeBitmap(_)) => format!("inode bitmap: {}", bits(from, to)),
+            Some(Use::Inodes(first)) => self.inodes(first, from, to, &mut change),
+            Some(Use::Names(directory)) => self.names(directory, from, to, &mut change),
+            Some(Use::Contents(inode, at)) => {
                 change.contents = Some(inode);
                 change.overwritten = self.overwritten(block, inode);
                 let (start, end) = difference(from, to);
@@ -355,24 +359,21 @@ impl View<'_> {
                     at * size + end - 1
                 )
             }
-            Use::Pointers(inode) => {
+            Some(Use::Pointers(inode)) => {
                 change.inodes.push(inode);
                 format!("pointers to blocks of {}", self.tree.path(inode))
             }
-            Use::Attributes(inode) => format!("extended attributes of {}", self.tree.path(inode)),
-            Use::Volume => {
-                let (start, end) = difference(from, to);
-                let at = block * size;
-                format!("bytes {}–{} of the volume", at + start, at + end - 1)
+            Some(Use::Attributes(inode)) => {
+                format!("extended attributes of {}", self.tree.path(inode))
             }
-            Use::Unknown => "a block of a file that is gone".to_owned(),
+            Some(Use::Unknown) => "a block of a file that is gone".to_owned(),
         };
         change
     }
 
     fn overwritten(&self, block: u64, inode: InodeNumber) -> Option<String> {
         match self.left.what(block) {
-            Use::Contents(other, _) if other != inode => Some(format!(
+            Some(Use::Contents(other, _)) if other != inode => Some(format!(
                 "contents of {} went into block {block}, which on the disk still belongs to inode {other}, {}: the block was \
                  reused before its release had reached the disk",
                 self.tree.path(inode),
@@ -383,17 +384,17 @@ impl View<'_> {
     }
 
     fn inodes(&self, first: u32, from: &[u8], to: &[u8], change: &mut Change) -> String {
-        let bytes = self.geography.inode_bytes();
+        let Some(reader) = self.geography.reader() else {
+            return String::new();
+        };
+        let bytes = reader.inode_bytes() as usize;
         let mut parts = Vec::new();
         for (at, (before, after)) in from.chunks(bytes).zip(to.chunks(bytes)).enumerate() {
             if before == after {
                 continue;
             }
             let number = InodeNumber(first + at as u32);
-            let what = match (Inode::parse(before), Inode::parse(after)) {
-                (Ok(before), Ok(after)) => inode_difference(&before, &after),
-                _ => String::new(),
-            };
+            let what = reader.inode_difference(before, after);
             if !what.is_empty() {
                 change.inodes.push(number);
             }
@@ -411,12 +412,10 @@ impl View<'_> {
     }
 
     fn names(&self, directory: InodeNumber, from: &[u8], to: &[u8], change: &mut Change) -> String {
-        let entries = |block: &[u8]| -> BTreeMap<Vec<u8>, u32> {
-            directory::entries(block, u32::MAX)
-                .map_while(Result::ok)
-                .filter(|entry| entry.inode != 0)
-                .map(|entry| (entry.name.to_vec(), entry.inode))
-                .collect()
+        let entries = |block| -> BTreeMap<Vec<u8>, u32> {
+            let reader = self.geography.reader();
+            let names = reader.map(|reader| reader.names(block));
+            names.into_iter().flatten().collect()
         };
         let (before, after) = (entries(from), entries(to));
         let mut parts = Vec::new();
@@ -458,10 +457,11 @@ fn difference(from: &[u8], to: &[u8]) -> (u64, u64) {
 
 /// How many bits are set or cleared.
 fn bits(from: &[u8], to: &[u8]) -> String {
+    let is_set = |bytes: &[u8], bit: usize| bytes[bit / 8] >> (bit % 8) & 1 != 0;
     let count = from.len().min(to.len()) * 8;
     let (mut taken, mut freed) = (0, 0);
     for bit in 0..count {
-        match (bitmap::test(from, bit), bitmap::test(to, bit)) {
+        match (is_set(from, bit), is_set(to, bit)) {
             (false, true) => taken += 1,
             (true, false) => freed += 1,
             _ => {}
@@ -472,28 +472,6 @@ fn bits(from: &[u8], to: &[u8]) -> String {
         (0, freed) => format!("{freed} freed"),
         (taken, freed) => format!("{taken} taken, {freed} freed"),
     }
-}
-
-/// What differs, but for times; empty where nothing does.
-fn inode_difference(before: &Inode, after: &Inode) -> String {
-    let mut parts = Vec::new();
-    if before.mode == 0 || after.generation != before.generation {
-        parts.push("made".to_owned());
-    } else if after.mode != before.mode {
-        parts.push(format!("mode {:o} → {:o}", before.mode, after.mode));
-    }
-    let mut number = |name: &str, from: u64, to: u64| {
-        if from != to {
-            parts.push(format!("{name} {from} → {to}"));
-        }
-    };
-    number("size", before.size, after.size);
-    number("links", before.links.into(), after.links.into());
-    number("owner", before.uid.into(), after.uid.into());
-    if before.block != after.block {
-        parts.push("pointers".to_owned());
-    }
-    parts.join(", ")
 }
 
 #[cfg(test)]

@@ -26,7 +26,6 @@ mod choose;
 mod error;
 mod explain;
 mod explore;
-mod geography;
 mod place;
 mod player;
 mod record;

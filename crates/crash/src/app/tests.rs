@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use backstitch_ext::Ext2;
-use backstitch_ext::fsck;
+use backstitch_formats::usual;
+use backstitch_layout::tools::{CheckOptions, Kind};
 use backstitch_ordering::MechanismKind;
 use backstitch_store::Optimisations;
 use backstitch_vfs::{
@@ -38,7 +38,7 @@ const GEOMETRY: Geometry = Geometry {
 
 fn mounted(image: Fork, recorder: &Recorder) -> Arc<Engine> {
     let layout = TracingLayout {
-        inner: &Ext2,
+        inner: usual().layout(),
         recorder: recorder.clone(),
     };
     let device = Arc::new(ForkDevice::new(image));
@@ -189,8 +189,8 @@ fn what_was_recorded_is_done_again() {
         let refused = play(&image, &trace, MechanismKind::Soft, &variant, &mut keep).unwrap();
         assert_eq!(refused, [""; 0], "{text}");
         let left = last.unwrap();
-        let report = fsck::check_source(&left, &fsck::Options::default()).unwrap();
-        assert_eq!(report.count(fsck::Kind::Corruption), 0);
+        let report = usual().check(&left, &CheckOptions::default()).unwrap();
+        assert_eq!(report.count(Kind::Corruption), 0);
         assert_eq!(tree(&mounted(left, &Recorder::default())), wanted, "{text}");
     }
 }

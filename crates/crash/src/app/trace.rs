@@ -12,8 +12,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use backstitch_device::BlockDevice;
-use backstitch_ext::format::features::{COMPAT_HAS_JOURNAL, Features};
-use backstitch_ext::mkfs::Mkfs;
+use backstitch_layout::tools::Mkfs;
 use backstitch_ordering::MechanismKind;
 
 use super::error::{AppError, AppResult};
@@ -90,12 +89,9 @@ impl Geometry {
     }
 
     fn make(&self, has_journal: bool) -> AppResult<Fork> {
-        let mut features = Features::EXT2_DEFAULT;
-        if has_journal {
-            features.compat |= COMPAT_HAS_JOURNAL;
-        }
+        let journal = has_journal.then(|| "has_journal".to_owned());
         let mkfs = Mkfs {
-            features,
+            features: journal.into_iter().collect(),
             journal_bytes: has_journal.then_some(1024 * u64::from(self.block_bytes)),
             block_size: Some(self.block_bytes),
             bytes_per_inode: Some(16384),
@@ -135,7 +131,6 @@ fn bad(path: &Path, why: impl ToString) -> AppError {
 const MOST_BYTES: u64 = 4 << 30;
 
 fn read_image(path: &Path) -> AppResult<(u64, u32, Fork)> {
-    use backstitch_layout::LayoutKind;
     let size = std::fs::metadata(path).map_err(|error| bad(path, error))?;
     if size.len() > MOST_BYTES {
         return Err(bad(path, "larger than 4 GiB, which all would be in memory"));
@@ -144,7 +139,8 @@ fn read_image(path: &Path) -> AppResult<(u64, u32, Fork)> {
     bytes.resize(bytes.len().next_multiple_of(4096), 0);
     let size = bytes.len() as u64;
     let device = ForkDevice::new(Fork::new(bytes, 1024));
-    let block = backstitch_ext::Ext2
+    let block = backstitch_formats::of(&device)
+        .layout()
         .block_bytes(&device)
         .map_err(|error| bad(path, error))?;
     let mut bytes = vec![0; size.next_multiple_of(block.into()) as usize];

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use backstitch_device::BlockDevice;
-use backstitch_ext::Ext2;
-use backstitch_ext::fsck::{self, Code, Options};
+use backstitch_formats::{journal_host, usual};
+use backstitch_layout::tools::{CheckOptions, Code, DeviceSource};
 use backstitch_layout::{Error, Result};
 use backstitch_ordering::MechanismKind;
 use backstitch_vfs::journal;
@@ -54,12 +54,12 @@ impl Machine {
     fn note_maps_behind(&mut self) {
         let fork = self.mount.fork();
         let device = ForkDevice::new(fork);
-        let options = Options {
+        let options = CheckOptions {
             threads: Some(1),
             check_backups: false,
             max_findings: 1000,
         };
-        if let Ok(report) = fsck::check(&device, &options) {
+        if let Ok(report) = usual().check(&DeviceSource(&device), &options) {
             let behind = report.findings.iter();
             let behind = behind.filter(|finding| finding.code == Code::SizeBelowMapped);
             let inodes = behind.filter_map(|finding| finding.location.inode);
@@ -141,7 +141,7 @@ fn with_journal(mut image: Fork, change: impl FnOnce(&mut [u8])) -> Result<Fork>
     let device = ForkDevice::new(image.clone());
     let (home, other) = device.parts();
     let other = other.as_ref().map(|other| other as &dyn BlockDevice);
-    let Ok(setup) = journal::setup(&home, other, &Ext2).map_err(failed)? else {
+    let Ok(setup) = journal::setup(&home, other, journal_host()).map_err(failed)? else {
         return Ok(image);
     };
     let position = setup.map.superblock();

@@ -1,7 +1,7 @@
 //! Mounts with a journal: what the engine's writer does there is done here between operations, in this thread.
 
 use backstitch_device::BlockDevice;
-use backstitch_ext::Ext2;
+use backstitch_formats::journal_host;
 use backstitch_journal::JournalMechanism;
 use backstitch_journal::recovery::Damage;
 use backstitch_layout::{Error, FileSystem, Result, Timestamp};
@@ -29,7 +29,7 @@ pub(super) fn mechanism(
     if read_only {
         return Ok(Box::new(Soft));
     }
-    let setup = journal::setup(&home, journal, &Ext2).map_err(from_engine)?;
+    let setup = journal::setup(&home, journal, journal_host()).map_err(from_engine)?;
     let setup = setup.map_err(Error::Unsupported)?;
     Ok(Box::new(JournalMechanism::new(setup, mode)))
 }
@@ -49,7 +49,7 @@ pub(crate) fn replay(home: &dyn BlockDevice, journal: Option<&dyn BlockDevice>) 
         seconds: START_SECONDS,
         nanoseconds: 0,
     };
-    let done = journal::recover(home, journal, &Ext2, now, Damage::Refuse);
+    let done = journal::recover(home, journal, journal_host(), now, Damage::Refuse);
     done.map(drop).map_err(from_engine)
 }
 

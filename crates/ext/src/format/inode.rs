@@ -1,6 +1,6 @@
 //! Inodes: 128 bytes, and further fields where the file system has larger ones.
 
-use super::error::FormatError;
+use super::FormatError;
 use super::superblock::Superblock;
 use backstitch_layout::{FileType, Timestamp};
 use zerocopy::little_endian::{U16, U32};

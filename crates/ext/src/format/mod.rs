@@ -9,7 +9,6 @@
 
 pub mod bitmap;
 pub mod directory;
-mod error;
 pub mod features;
 pub mod group;
 pub mod htree;
@@ -20,8 +19,8 @@ pub mod replaced;
 pub mod superblock;
 pub mod xattr;
 
+pub use backstitch_layout::FormatError;
 pub use directory::DirectoryError;
-pub use error::FormatError;
 pub use features::Features;
 pub use group::{GroupDescriptor, RawGroupDescriptor};
 pub use inode::{Inode, RawInode, RawInodeExtra};
@@ -44,3 +43,11 @@ pub const GOOD_OLD_INODE_SIZE: u16 = 128;
 pub const NAME_MAX_BYTES: usize = 255;
 /// The most names that the kernel's ext2 gives an inode; its ext4 and e2fsck allow 65,000.
 pub const LINK_MAX: u16 = 32_000;
+
+/// This is something else, or nothing.
+pub fn not_ext2(what: String) -> FormatError {
+    FormatError::NotAFileSystem {
+        wanted: "an ext2",
+        what,
+    }
+}

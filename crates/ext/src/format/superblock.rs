@@ -1,6 +1,6 @@
 //! The superblock: 1024 bytes at byte 1024, whatever the block size, with backups at the start of some groups.
 
-use super::error::FormatError;
+use super::FormatError;
 use super::features::{self, Features};
 use super::record::MountRecord;
 use geometry::Geometry;
@@ -159,6 +159,27 @@ pub struct Superblock {
 }
 
 impl Superblock {
+    /// The name that people give an image with these features.
+    pub fn type_name(&self) -> &'static str {
+        const EXT4_INCOMPAT: u32 = !(features::INCOMPAT_FILETYPE
+            | features::INCOMPAT_RECOVER
+            | features::INCOMPAT_META_BG);
+        const EXT2_RO_COMPAT: u32 = features::RO_COMPAT_SPARSE_SUPER
+            | features::RO_COMPAT_LARGE_FILE
+            | features::RO_COMPAT_BTREE_DIR;
+        let is_ext4 = self.revision == REVISION_DYNAMIC
+            && (self.features.incompat & EXT4_INCOMPAT != 0
+                || self.features.ro_compat & !EXT2_RO_COMPAT != 0);
+        match (
+            is_ext4,
+            self.features.has_compat(features::COMPAT_HAS_JOURNAL),
+        ) {
+            (true, _) => "ext4",
+            (false, true) => "ext3",
+            (false, false) => "ext2",
+        }
+    }
+
     /// Checks a superblock against itself and against the device it came from.
     ///
     /// # Errors
@@ -174,7 +195,7 @@ impl Superblock {
         if raw.s_magic.get() != MAGIC {
             let found = raw.s_magic.get();
             let what = format!("magic number {MAGIC:#06x} expected, {found:#06x} found");
-            return Err(FormatError::NotAFileSystem { what });
+            return Err(super::not_ext2(what));
         }
         if raw.s_rev_level.get() > REVISION_DYNAMIC {
             let features = format!("revision {}", raw.s_rev_level.get());

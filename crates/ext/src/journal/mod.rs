@@ -21,9 +21,7 @@ use crate::format::superblock::{
 };
 use crate::mount::{Ext2, from_format, read_superblock};
 
-pub(crate) use place::{
-    BACKUP_BLOCKS, Copy, Faults, map, superblock_copy, superblock_names_journal,
-};
+pub use place::{BACKUP_BLOCKS, Copy, Faults, map, superblock_copy, superblock_names_journal};
 
 /// Where a group descriptor of 64 bytes has the high halves of its counts.
 const OFFSET_FREE_BLOCKS_COUNT_HIGH: usize = 0x2c;

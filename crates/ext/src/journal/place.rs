@@ -15,7 +15,7 @@ use crate::format::{GroupDescriptor, JOURNAL_INODE};
 use crate::mount::from_format;
 
 /// `s_jnl_backup_type`: `s_jnl_blocks` is a copy of the inode's pointers and size.
-pub(crate) const BACKUP_BLOCKS: u8 = 1;
+pub const BACKUP_BLOCKS: u8 = 1;
 /// What a node of an extent tree begins with.
 const EXTENT_MAGIC: u16 = 0xf30a;
 /// Entries for which an inode has room.
@@ -28,7 +28,7 @@ const TRIED_BACKUPS: usize = 3;
 const BLOCKS_MAX: u64 = 1 << 24;
 
 /// Whether the superblock names a journal: inside, or on another device.
-pub(crate) fn superblock_names_journal(raw: &RawSuperblock) -> bool {
+pub fn superblock_names_journal(raw: &RawSuperblock) -> bool {
     raw.s_journal_inum.get() != 0 || raw.s_journal_uuid != [0; 16]
 }
 
@@ -181,13 +181,15 @@ fn backup(
 
 /// What is needed of an inode to find its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Copy {
-    pub(crate) pointers: [u32; POINTERS],
-    pub(crate) size: u64,
+pub struct Copy {
+    /// Its pointers.
+    pub pointers: [u32; POINTERS],
+    /// Its size in bytes.
+    pub size: u64,
 }
 
 /// The copy of the journal's inode in the superblock.
-pub(crate) fn superblock_copy(raw: &RawSuperblock) -> Option<Copy> {
+pub fn superblock_copy(raw: &RawSuperblock) -> Option<Copy> {
     let word = |index: usize| raw.s_jnl_blocks[index].get();
     (raw.s_jnl_backup_type == BACKUP_BLOCKS).then(|| Copy {
         pointers: std::array::from_fn(word),
@@ -197,7 +199,7 @@ pub(crate) fn superblock_copy(raw: &RawSuperblock) -> Option<Copy> {
 
 /// What is done about pointers that lead nowhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Faults {
+pub enum Faults {
     /// There is no map.
     Refuse,
     /// The map has a gap.
@@ -205,7 +207,7 @@ pub(crate) enum Faults {
 }
 
 /// The map of a journal with these pointers, whose indirect blocks `read` gives.
-pub(crate) fn map(
+pub fn map(
     read: &dyn Fn(u64) -> Result<Vec<u8>>,
     sb: &Superblock,
     copy: &Copy,

@@ -3,11 +3,12 @@
 //! The input is the number of a base image, and damages to it.
 
 use backstitch_device::BlockDevice;
-use backstitch_ext::Ext2;
-use backstitch_ext::fsck::{self, Report};
-use backstitch_ext::repair::{self, Mode};
+use backstitch_formats::{journal_host, usual};
 use backstitch_journal::recovery::Damage;
-use backstitch_layout::{JournalHost, LayoutKind, RecoveryMark, Timestamp};
+use backstitch_layout::tools::{
+    CheckOptions, DeviceSource, EXIT_UNCORRECTED, Mode, RepairOptions, Report,
+};
+use backstitch_layout::{RecoveryMark, Timestamp};
 use backstitch_vfs::journal;
 
 use crate::base::{Base, TIME_SECONDS};
@@ -24,17 +25,17 @@ pub fn run(bytes: &[u8]) {
     damage::all(&mut input, base, &*device);
     replay(&*device);
     preen(&*device);
-    let Ok(outcome) = repair::repair(&*device, &options(Mode::All)) else {
+    let Ok(outcome) = usual().repair(&*device, &options(Mode::All)) else {
         return;
     };
     if !outcome.is_clean() {
-        assert_ne!(outcome.exit_status() & fsck::EXIT_UNCORRECTED, 0);
+        assert_ne!(outcome.exit_status() & EXIT_UNCORRECTED, 0);
         return;
     }
     let report = check(&*device).expect("what was repaired can be checked");
     let shown = &report.findings[..report.findings.len().min(SHOWN)];
     assert!(report.is_clean(), "repaired, and yet: {shown:?}");
-    let again = repair::repair(&*device, &options(Mode::All));
+    let again = usual().repair(&*device, &options(Mode::All));
     let again = again.expect("what was repaired can be repaired again");
     let shown = &again.repairs[..again.repairs.len().min(SHOWN)];
     assert!(shown.is_empty(), "repaired again: {shown:?}");
@@ -42,47 +43,49 @@ pub fn run(bytes: &[u8]) {
 
 /// What a check finds.
 pub(crate) fn check(device: &dyn BlockDevice) -> Option<Report> {
-    let options = fsck::Options {
+    let options = CheckOptions {
         threads: Some(1),
-        ..fsck::Options::default()
+        ..CheckOptions::default()
     };
-    fsck::check(device, &options).ok()
+    usual().check(&DeviceSource(device), &options).ok()
 }
 
-fn options(mode: Mode) -> repair::Options {
-    repair::Options {
+fn options(mode: Mode) -> RepairOptions {
+    RepairOptions {
         guess_geometry: false,
         mode,
         now_seconds: TIME_SECONDS,
-        check: fsck::Options {
+        check: CheckOptions {
             threads: Some(1),
-            ..fsck::Options::default()
+            ..CheckOptions::default()
         },
     }
 }
 
 /// Brings the journal home, or gives it up, as the command does before it checks.
 fn replay(device: &dyn BlockDevice) {
-    if Ext2.block_bytes(device).is_err() || Ext2.check_mountable(device).is_err() {
+    if usual().layout().block_bytes(device).is_err()
+        || journal_host().check_mountable(device).is_err()
+    {
         return;
     }
     let now = Timestamp {
         seconds: TIME_SECONDS.into(),
         nanoseconds: 0,
     };
-    if journal::recover(device, None, &Ext2, now, Damage::Skip).is_err() {
+    if journal::recover(device, None, journal_host(), now, Damage::Skip).is_err() {
         let mark = RecoveryMark {
             is_damaged: true,
             ..RecoveryMark::default()
         };
         // Where that cannot be done either, the repair says why.
-        let _ = Ext2.set_recovery(device, mark);
+        let _ = journal_host().set_recovery(device, mark);
     }
 }
 
 fn preen(device: &dyn BlockDevice) {
     let before = contents(device);
-    let Ok(outcome) = repair::repair(device, &options(Mode::Preen)) else {
+    let Ok(outcome) = usual().repair(device, &options(Mode::Preen)) else {
         assert!(
             contents(device) == before,
             "changed by a preening that failed"

@@ -4,13 +4,13 @@
 //! that are anything; then damages to the image, which may hit the log too.
 
 use backstitch_device::{BlockDevice, Buffer};
-use backstitch_ext::Ext2;
+use backstitch_formats::journal_host;
 use backstitch_journal::format::{
     BlockKind, Features, Header, MAGIC_BYTES, Sequence, features, revoke,
 };
 use backstitch_journal::recovery::Damage;
 use backstitch_journal::{Journal, Transaction, dump};
-use backstitch_layout::{JournalHost, JournalPlace, RecoveryMark, Timestamp};
+use backstitch_layout::{JournalPlace, RecoveryMark, Timestamp};
 use backstitch_vfs::journal;
 use zerocopy::IntoBytes;
 
@@ -69,11 +69,11 @@ fn recover(
         seconds: TIME_SECONDS.into(),
         nanoseconds: 0,
     };
-    journal::recover(device, None, &Ext2, now, damage)
+    journal::recover(device, None, journal_host(), now, damage)
 }
 
 fn open(device: &dyn BlockDevice) -> Option<(JournalPlace, Journal<'_>)> {
-    let place = Ext2.place(device).ok()??;
+    let place = journal_host().place(device).ok()??;
     let journal = journal::open(device, None, &place).ok()?;
     Some((place, journal))
 }
@@ -143,7 +143,9 @@ fn compose(input: &mut Input<'_>, base: &Base, device: &dyn BlockDevice) {
         needed: true,
         ..RecoveryMark::default()
     };
-    Ext2.set_recovery(device, mark).expect("a sound image");
+    journal_host()
+        .set_recovery(device, mark)
+        .expect("a sound image");
 }
 
 /// Copies of blocks as they are, with a few bytes of the input's.

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use backstitch_device::BlockDevice;
-use backstitch_ext::Ext2;
+use backstitch_formats::usual;
 use backstitch_vfs::{
     AccessTimes, Allocate, Engine, FileType, InodeNumber, RenameMode, Seek, SetAttributes,
     SetXattrMode, Timestamp,
@@ -36,7 +36,7 @@ pub fn run(bytes: &[u8]) {
     let was_clean = fsck::check(&*device).is_some_and(|report| report.is_clean());
     let mut options = mount_options(base::ordering(how, base.has_journal));
     options.read_only = how >= 0xf0;
-    let Ok(engine) = Engine::mount(device.clone(), &Ext2, &options) else {
+    let Ok(engine) = Engine::mount(device.clone(), usual().layout(), &options) else {
         return;
     };
     // A journal that the ordering does not write makes it read-only too.

@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use backstitch_ext::Ext2;
+use backstitch_formats::usual;
 use backstitch_fuse::Control;
 use backstitch_ordering::MechanismKind;
 use backstitch_vfs::Engine;
@@ -33,7 +33,7 @@ pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let _ = decode_answer(bytes);
     let options = mount_options(MechanismKind::Soft);
-    let engine = Engine::mount(base::all()[0].device(), &Ext2, &options);
+    let engine = Engine::mount(base::all()[0].device(), usual().layout(), &options);
     let engine = engine.expect("a sound image");
     let control = Control::new(engine.clone(), false);
     let name = control.socket_name().expect("a socket").to_vec();

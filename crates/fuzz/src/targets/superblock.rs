@@ -5,7 +5,7 @@
 use backstitch_ext::format::features::INCOMPAT_META_BG;
 use backstitch_ext::format::superblock::{RawSuperblock, SUPERBLOCK_SIZE, Superblock};
 use backstitch_ext::format::{Features, GroupDescriptor, MountRecord, group};
-use backstitch_ext::info::ImageInfo;
+use backstitch_ext_tools::info;
 use zerocopy::IntoBytes;
 
 use crate::Input;
@@ -32,7 +32,7 @@ pub fn run(bytes: &[u8]) {
         return;
     };
     let _ = (sb.read_support(), sb.write_support(), sb.max_file_size());
-    let _ = ImageInfo::of(&sb, device_bytes, 512);
+    let _ = info::of(&sb);
     geometry(&sb, device_bytes);
     descriptors(&sb, input.rest());
 }

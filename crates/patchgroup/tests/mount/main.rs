@@ -15,10 +15,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use backstitch_device::{BlockDevice, MemoryDevice, Result as DeviceResult, WriteRequest};
-use backstitch_ext::Ext2;
-use backstitch_ext::format::features::COMPAT_HAS_JOURNAL;
-use backstitch_ext::mkfs::Mkfs;
+use backstitch_formats::usual;
 use backstitch_fuse::{Engine, FrontOptions, Mounted, spawn};
+use backstitch_layout::tools::Mkfs;
 use backstitch_vfs::{JournalMode, MountOptions, Ordering};
 use patchgroup::{Group, protocol, supported};
 
@@ -86,16 +85,17 @@ impl Bench {
         });
         let mut mkfs = Mkfs::new([1; 16], [2; 16], 1_700_000_000);
         if matches!(ordering, Ordering::Journal(_)) {
-            mkfs.features.compat |= COMPAT_HAS_JOURNAL;
+            mkfs.features.push("has_journal".to_owned());
         }
-        mkfs.write(&device.memory).expect("mkfs");
+        usual().make(&mkfs, &device.memory).expect("mkfs");
         let options = MountOptions {
             ordering,
             expire_seconds: 1e6,
             commit_seconds: 1e6,
             ..MountOptions::default()
         };
-        let engine = Engine::mount(device.clone(), &Ext2, &options).expect("the engine mounts");
+        let engine =
+            Engine::mount(device.clone(), usual().layout(), &options).expect("the engine mounts");
         let dir = tempfile::tempdir().expect("a temporary directory");
         let mounted = spawn(engine.clone(), dir.path(), front).expect("FUSE mounts");
         // Changes of one block of names may go to the disk together: what is to stay behind is made in another directory.
@@ -135,7 +135,7 @@ impl Bench {
             ordering: self.ordering,
             ..MountOptions::default()
         };
-        let engine = Engine::mount(device, &Ext2, &options).unwrap();
+        let engine = Engine::mount(device, usual().layout(), &options).unwrap();
         let mut found = engine.attributes(engine.root()).unwrap();
         for name in name.split('/') {
             found = engine.lookup(found.inode, name.as_bytes()).ok()?;

@@ -26,7 +26,6 @@ mod file_system;
 mod members;
 mod open;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use backstitch_device::BlockDevice;
@@ -49,7 +48,7 @@ pub struct StackVolume {
     /// What it is called in messages.
     pub name: String,
     /// Its layout.
-    pub layout: Arc<dyn LayoutKind>,
+    pub layout: &'static dyn LayoutKind,
     /// The file that holds it; `None` for the first, which is on the device.
     pub file: Option<InnerPath>,
     /// The file that holds its journal, where that is not inside it.

@@ -163,7 +163,7 @@ impl<'o, 'v> Opening<'o, 'v> {
         let (device, request) = (self.device, self.request);
         let opened = self.settled(|_, v| plan.layout.open(v, device, request))?;
         let block_bytes = self.members.block_bytes;
-        let kind = journal::default_ordering(device, None, &*plan.layout).map_err(to_layout)?;
+        let kind = journal::default_ordering(device, None, plan.layout).map_err(to_layout)?;
         self.infos.push(VolumeInfo {
             layout: opened.file_system.name(),
             ordering: plan.ordering.unwrap_or(kind),
@@ -431,7 +431,7 @@ impl<'o, 'v> Opening<'o, 'v> {
                 let home = self.as_device(plan, above, 0, true)?;
                 let log = self.journal_device(plan, above, true)?;
                 let log = log.as_ref().map(|log| log as &dyn BlockDevice);
-                journal::default_ordering(&home, log, &*plan.layout).map_err(to_layout)?
+                journal::default_ordering(&home, log, plan.layout).map_err(to_layout)?
             }
         };
         let is_second = matches!(kind, MechanismKind::Journal(_)) && self.members.log().is_some();

@@ -117,7 +117,7 @@ fn verdicts_on_damaged_indexes_are_those_of_e2fsck_and_repair_keeps_the_names() 
             let what = format!("{name}, round {round}, byte {at} of block {}", node / 1024);
             // e2fsck takes no offence at a border above index blocks that is too low for the names in the one before; a program that looks
             // for these by it (the kernel, too) does not find them.
-            let is_excluded = |f: &backstitch_ext::fsck::Finding| f.what.contains("excludes");
+            let is_excluded = |f: &backstitch_layout::tools::Finding| f.what.contains("excludes");
             if code == Some(0) && !ours.is_clean() && ours.findings.iter().all(is_excluded) {
                 stricter += 1;
             } else {
@@ -133,13 +133,15 @@ fn verdicts_on_damaged_indexes_are_those_of_e2fsck_and_repair_keeps_the_names() 
             }
             found += 1;
             let memory = MemoryDevice::from_bytes(bytes);
-            let options = backstitch_ext::repair::Options {
+            let options = backstitch_layout::tools::RepairOptions {
                 guess_geometry: false,
-                mode: backstitch_ext::repair::Mode::All,
+                mode: backstitch_layout::tools::Mode::All,
                 now_seconds: 1_700_000_000,
                 check: Default::default(),
             };
-            backstitch_ext::repair::repair(&memory, &options).unwrap();
+            backstitch_formats::usual()
+                .repair(&memory, &options)
+                .unwrap();
             std::fs::write(&image.path, memory.snapshot()).unwrap();
             image.assert_sound(&what);
             image.with("journal=ordered", |engine| {

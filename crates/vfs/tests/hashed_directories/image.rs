@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use backstitch_device::MemoryDevice;
-use backstitch_ext::Ext2;
+use backstitch_formats::usual;
 use backstitch_vfs::{Engine, FileType, InodeNumber, MountOptions, Ordering};
 
 use crate::support::{check, new_inode};
@@ -109,7 +109,7 @@ pub(crate) fn mount(memory: Arc<MemoryDevice>, ordering: &str) -> Arc<Engine> {
         without_journal: ordering.name() == "soft",
         ..MountOptions::default()
     };
-    Engine::mount(memory, &Ext2, &options).unwrap()
+    Engine::mount(memory, usual().layout(), &options).unwrap()
 }
 
 pub(crate) fn directory(engine: &Engine) -> InodeNumber {

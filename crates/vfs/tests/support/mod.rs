@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use backstitch_device::{BlockDevice, FaultDevice, Loss, MemoryDevice};
-use backstitch_ext::{Ext2, fsck, mkfs::Mkfs};
+use backstitch_formats::usual;
+use backstitch_layout::tools::{CheckOptions, DeviceSource, Mkfs, Report};
 use backstitch_ordering::MechanismKind;
 use backstitch_vfs::{Engine, FileType, GroupId, InodeNumber, MountOptions, NewInode};
 
@@ -63,8 +64,9 @@ fn made(size_bytes: usize, inodes: u32, has_journal: bool) -> Vec<u8> {
         journal_bytes: has_journal.then_some(1 << 20),
         ..Mkfs::new([7; 16], [9; 16], 1_700_000_000)
     };
-    mkfs.features.set_by_name("has_journal", has_journal);
-    mkfs.write(&device).unwrap();
+    let journal = has_journal.then(|| "has_journal".to_owned());
+    mkfs.features.extend(journal);
+    usual().make(&mkfs, &device).unwrap();
     device.snapshot()
 }
 
@@ -97,7 +99,7 @@ pub(crate) fn mount_under(
     device: Arc<dyn BlockDevice>,
     ordering: MechanismKind,
 ) -> backstitch_vfs::Result<Arc<Engine>> {
-    Engine::mount(device, &Ext2, &options(ordering))
+    Engine::mount(device, usual().layout(), &options(ordering))
 }
 
 /// How [`mount`] mounts, under this mechanism.
@@ -128,8 +130,10 @@ pub(crate) fn after(engine: &Engine, before: Option<GroupId>, body: impl FnOnce(
 }
 
 /// What is wrong with an image.
-pub(crate) fn check(device: &dyn BlockDevice) -> fsck::Report {
-    fsck::check(device, &fsck::Options::default()).unwrap()
+pub(crate) fn check(device: &dyn BlockDevice) -> Report {
+    usual()
+        .check(&DeviceSource(device), &CheckOptions::default())
+        .unwrap()
 }
 
 /// What a new file or directory is to be.

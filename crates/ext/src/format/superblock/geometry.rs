@@ -1,7 +1,7 @@
 //! The checks of a superblock's numbers, in the order in which they depend on each other.
 
 use super::{REVISION_DYNAMIC, RawSuperblock, Superblock};
-use crate::format::error::FormatError;
+use crate::format::FormatError;
 use crate::format::features::{self, Features};
 use crate::format::record::MountRecord;
 use crate::format::{GOOD_OLD_FIRST_INODE, GOOD_OLD_INODE_SIZE};

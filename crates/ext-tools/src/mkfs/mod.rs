@@ -1,0 +1,74 @@
+//! Making an ext2 or ext3 file system: what `mke2fs -t ext2` (or `ext3`) makes, with the same
+//! geometry. The journal of the latter lies behind the first directories, where mke2fs looks for a
+//! place in the middle.
+//!
+//! Nothing here reads a clock or makes random numbers: UUID, hash seed and time are arguments, so
+//! the same options give the same bytes. Works on plain bytes of a device; filling it with files is
+//! the layout's work.
+//!
+//! ```
+//! use backstitch_device::MemoryDevice;
+//! use backstitch_ext_tools::mkfs::{Mkfs, write};
+//!
+//! let device = MemoryDevice::new(8 << 20);
+//! let superblock = write(&Mkfs::new([1; 16], [2; 16], 1_700_000_000), &device)?;
+//! assert_eq!(superblock.block_size, 1024);
+//! # Ok::<(), backstitch_ext_tools::mkfs::MkfsError>(())
+//! ```
+
+mod geometry;
+mod journal;
+mod journal_device;
+mod writer;
+
+use backstitch_device::BlockDevice;
+use backstitch_ext::format::Features;
+use backstitch_ext::format::superblock::Superblock;
+
+pub use backstitch_layout::tools::{Mkfs, MkfsError, MkfsJournal};
+pub use geometry::Geometry;
+pub(crate) use journal::usual_blocks as usual_journal_blocks;
+pub use journal_device::{attach_journal, write as write_journal};
+
+/// Computes what [`write`] would make on a device of this size, without touching one.
+///
+/// # Errors
+///
+/// Everything but [`MkfsError::Device`].
+pub fn geometry(wanted: &Mkfs, device_size_bytes: u64) -> Result<Geometry, MkfsError> {
+    Geometry::compute(wanted, device_size_bytes)
+}
+
+/// Makes the file system and flushes the device.
+///
+/// The primary superblock is written last, behind a flush, so that a crash in the middle leaves no
+/// file system rather than half of one.
+///
+/// # Errors
+///
+/// Options that cannot be had (the device is then untouched), and the device's errors.
+pub fn write(wanted: &Mkfs, device: &dyn BlockDevice) -> Result<Superblock, MkfsError> {
+    let geometry = geometry(wanted, device.size_bytes())?;
+    writer::write(wanted, &geometry, device)
+}
+
+/// The features that are asked for: those that mke2fs gives ext2 (revision 0 has none), as the
+/// words change them.
+fn features(wanted: &Mkfs) -> Result<Features, MkfsError> {
+    let mut features = match wanted.revision {
+        0 => Features::default(),
+        _ => Features::EXT2_DEFAULT,
+    };
+    for word in &wanted.features {
+        let (name, on) = match word.strip_prefix('^') {
+            Some(name) => (name, false),
+            None => (&**word, true),
+        };
+        match name {
+            "none" => features = Features::default(),
+            name if features.set_by_name(name, on) => {}
+            name => return Err(MkfsError::Unsupported(name.to_owned())),
+        }
+    }
+    Ok(features)
+}

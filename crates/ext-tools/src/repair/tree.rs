@@ -1,0 +1,287 @@
+//! Who contains what.
+
+use super::fixer::{ByInode, Fixer, put_u16, put_u32};
+use crate::fsck::{CheckError, Code, Finding, Location};
+use backstitch_ext::format::ROOT_INODE;
+use backstitch_ext::format::directory::{OFFSET_INODE, entries};
+use backstitch_ext::format::inode::offset;
+use backstitch_ext::format::replaced::{Place, name_to_keep};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
+
+impl Fixer<'_, '_> {
+    /// The directories that can be reached from the root, by their places.
+    fn reachable(&self) -> Vec<bool> {
+        let directories = &self.facts.gathered.directories;
+        let mut below: Vec<(u32, u32)> = self
+            .facts
+            .names
+            .named
+            .iter()
+            .map(|(child, parent)| (*parent, *child))
+            .collect();
+        below.sort_unstable();
+        let mut is_reached = vec![false; directories.len()];
+        let mut stack: Vec<usize> = self
+            .facts
+            .gathered
+            .directory_index(ROOT_INODE)
+            .into_iter()
+            .collect();
+        while let Some(index) = stack.pop() {
+            if std::mem::replace(&mut is_reached[index], true) {
+                continue;
+            }
+            let inode = directories[index].inode;
+            let start = below.partition_point(|(parent, _)| *parent < inode);
+            let own = below[start..]
+                .iter()
+                .take_while(|(parent, _)| *parent == inode);
+            stack.extend(own.map(|(_, child)| *child as usize));
+        }
+        is_reached
+    }
+
+    fn is_reachable(&self, is_reached: &[bool], directory: u32) -> bool {
+        let index = self.facts.gathered.directory_index(directory);
+        index.is_some_and(|index| is_reached[index])
+    }
+
+    /// Names and `..` of directories, one kind of damage a round.
+    pub(super) fn names(&mut self, findings: &[&Finding]) -> Result<(), CheckError> {
+        let with = |wanted: &[Code]| -> BTreeSet<u32> {
+            findings
+                .iter()
+                .filter(|finding| wanted.contains(&finding.code))
+                .filter_map(|finding| finding.location.inode)
+                .collect()
+        };
+        let many = with(&[Code::DirectoryTwoNames, Code::DirectoryManyNames]);
+        let cycles = with(&[Code::DirectoryCycle]);
+        if !many.is_empty() {
+            let is_reached = self.reachable();
+            for directory in &many {
+                self.settle_names(*directory, &is_reached)?;
+            }
+        } else if !cycles.is_empty() {
+            for directory in &cycles {
+                self.remove_names(*directory, None)?;
+            }
+        } else {
+            for directory in &with(&[Code::DotDotWrong]) {
+                if let Some(parent) = self.parents_of(*directory).first() {
+                    self.set_dot_dot(*directory, *parent)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The directories that name this one.
+    pub(super) fn parents_of(&self, directory: u32) -> Vec<u32> {
+        let Some(index) = self.facts.gathered.directory_index(directory) else {
+            return Vec::new();
+        };
+        let (index, named) = (index as u32, &self.facts.names.named);
+        let start = named.partition_point(|(child, _)| *child < index);
+        named[start..]
+            .iter()
+            .take_while(|(child, _)| *child == index)
+            .map(|(_, parent)| *parent)
+            .collect()
+    }
+
+    /// Keeps one name of a directory: one that can be reached; of those the one that another directory had, by
+    /// [its mark](backstitch_ext::format::replaced); else the one that `..` agrees with.
+    ///
+    /// A directory was being moved to another one whose own name never reached the disk: then `..` leads where nobody comes by. It
+    /// is led back first, and before that its old parent counts it again, so that no crash in between leaves a count too low.
+    fn settle_names(&mut self, directory: u32, is_reached: &[bool]) -> Result<(), CheckError> {
+        let index = self.facts.gathered.directory_index(directory);
+        let dot_dot = index.map_or(0, |index| self.facts.names.parents[index]);
+        let all = self.places_of(directory)?;
+        let mut names: Vec<Place> = all.clone();
+        names.retain(|name| self.is_reachable(is_reached, name.directory));
+        if names.is_empty() {
+            names = all;
+        }
+        let agreed = names.iter().find(|name| name.directory == dot_dot).copied();
+        let Some(kept) = self
+            .marked_name(directory, &names, is_reached)?
+            .or(agreed)
+            .or(names.first().copied())
+        else {
+            return Ok(());
+        };
+        if kept.directory != dot_dot {
+            let mut bytes = self.inode_bytes(kept.directory)?;
+            let links = u16::from_le_bytes([bytes[offset::LINKS], bytes[offset::LINKS + 1]]);
+            put_u16(&mut bytes, offset::LINKS, links.saturating_add(1));
+            self.put_inode(kept.directory, &bytes)?;
+            self.image.barrier();
+            self.set_dot_dot(directory, kept.directory)?;
+            self.image.barrier();
+        }
+        self.remove_names(directory, Some(kept))
+    }
+
+    /// Which of a directory's names was that of one which it replaced, and which nobody can reach now.
+    fn marked_name(
+        &self,
+        directory: u32,
+        names: &[Place],
+        is_reached: &[bool],
+    ) -> Result<Option<Place>, CheckError> {
+        let mut marks = BTreeSet::new();
+        for (index, other) in self.facts.gathered.directories.iter().enumerate() {
+            if !is_reached[index] {
+                marks.insert(self.inode(other.inode)?.version);
+            }
+        }
+        let generation = self.inode(directory)?.generation;
+        let is_marked = |mark| marks.contains(&mark);
+        Ok(name_to_keep(directory, generation, names, is_marked))
+    }
+
+    /// Where a directory has its names.
+    fn places_of(&self, directory: u32) -> Result<Vec<Place>, CheckError> {
+        let mut places = Vec::new();
+        let parents: BTreeSet<u32> = self.parents_of(directory).into_iter().collect();
+        for parent in parents {
+            for (logical, block) in self.directory_blocks(parent) {
+                let bytes = self.block(block)?;
+                places.extend(
+                    names_in(&bytes, logical)
+                        .filter(|(_, inode, _)| *inode == directory)
+                        .map(|(at, ..)| Place {
+                            directory: parent,
+                            position_bytes: (logical << self.sb.block_size_bits) + at as u64,
+                        }),
+                );
+            }
+        }
+        Ok(places)
+    }
+
+    /// Removes the names of a directory, but the one `kept`.
+    fn remove_names(&mut self, directory: u32, kept: Option<Place>) -> Result<(), CheckError> {
+        let parents: BTreeSet<u32> = self.parents_of(directory).into_iter().collect();
+        for parent in parents {
+            self.remove_entries(parent, &|inode, _, place| {
+                inode == directory && kept != Some(place)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Clears entries of a directory other than `.` and `..`; gives how many.
+    pub(super) fn remove_entries(
+        &mut self,
+        directory: u32,
+        is_wanted: &dyn Fn(u32, &[u8], Place) -> bool,
+    ) -> Result<usize, CheckError> {
+        let mut removed = Vec::new();
+        for (logical, block) in self.directory_blocks(directory) {
+            let mut bytes = self.block(block)?;
+            let before = bytes.clone();
+            for (at, inode, name) in names_in(&before, logical) {
+                let place = Place {
+                    directory,
+                    position_bytes: (logical << self.sb.block_size_bits) + at as u64,
+                };
+                if is_wanted(inode, name, place) {
+                    put_u32(&mut bytes, at + OFFSET_INODE, 0);
+                    let name = name.escape_ascii();
+                    let what = format!("name \"{name}\" of inode {inode} removed");
+                    removed.push((block, what));
+                }
+            }
+            if bytes != before {
+                self.put_block(block, &bytes)?;
+            }
+        }
+        let count = removed.len();
+        for (block, what) in removed {
+            self.note(Location::inode(directory).at_block(block), what);
+        }
+        Ok(count)
+    }
+
+    /// Leads `..` elsewhere.
+    fn set_dot_dot(&mut self, directory: u32, parent: u32) -> Result<(), CheckError> {
+        let Some((0, block)) = self.directory_blocks(directory).first().copied() else {
+            return Ok(());
+        };
+        let mut bytes = self.block(block)?;
+        let second = entries(&bytes, u32::MAX).map_while(Result::ok).nth(1);
+        let Some(at) = second.map(|entry| entry.offset) else {
+            return Ok(());
+        };
+        put_u32(&mut bytes, at + OFFSET_INODE, parent);
+        self.put_block(block, &bytes)?;
+        self.note(Location::inode(directory), format!(".. is {parent} now"));
+        Ok(())
+    }
+
+    /// What has no name: cleared where the image is trusted, and otherwise put into `lost+found`.
+    pub(super) fn unconnected(&mut self, found: &ByInode) -> Result<(), CheckError> {
+        if !self.is_trusted {
+            return self.reconnect(found);
+        }
+        // First the names in directories that nobody can reach, at every depth, so that no count is ever too low.
+        let is_reached = self.reachable();
+        let mut removed = 0;
+        for (index, directory) in self.facts.gathered.directories.iter().enumerate() {
+            if !is_reached[index] {
+                removed += self.remove_entries(directory.inode, &|_, _, _| true)?;
+            }
+        }
+        if removed > 0 {
+            return Ok(());
+        }
+        self.free_unnamed(found)
+    }
+
+    /// Frees what has no name; directories from the innermost ones out, so that no `..` ever leads to what is free already.
+    fn free_unnamed(&mut self, found: &ByInode) -> Result<(), CheckError> {
+        let parent_of = |fixer: &Self, number: u32| {
+            let index = fixer.facts.gathered.directory_index(number)?;
+            let parent = fixer.facts.names.parents[index];
+            (parent != number && found.contains_key(&parent)).then_some(parent)
+        };
+        let mut children: FxHashMap<u32, u32> = FxHashMap::default();
+        for number in found.keys() {
+            if let Some(parent) = parent_of(self, *number) {
+                *children.entry(parent).or_default() += 1;
+            }
+        }
+        let is_leaf = |number: &u32| !children.contains_key(number);
+        let mut layer: Vec<u32> = found.keys().copied().filter(is_leaf).collect();
+        while !layer.is_empty() {
+            let mut next = Vec::new();
+            for number in layer {
+                let mut bytes = self.inode_bytes(number)?;
+                self.clear(&mut bytes);
+                self.put_inode(number, &bytes)?;
+                self.note(Location::inode(number), "freed: it has no name");
+                let parent = parent_of(self, number);
+                let left = parent.and_then(|parent| children.get_mut(&parent));
+                if let (Some(parent), Some(left)) = (parent, left) {
+                    *left -= 1;
+                    next.extend((*left == 0).then_some(parent));
+                }
+            }
+            self.image.barrier();
+            layer = next;
+        }
+        Ok(())
+    }
+}
+
+/// The names in a directory's block but `.` and `..`: where each is, and what it stands for.
+fn names_in(bytes: &[u8], logical: u64) -> impl Iterator<Item = (usize, u32, &[u8])> {
+    let skipped = if logical == 0 { 2 } else { 0 };
+    let all = entries(bytes, u32::MAX).map_while(Result::ok).skip(skipped);
+    let used = all.filter(|entry| entry.inode != 0);
+    used.map(|entry| (entry.offset, entry.inode, entry.name))
+}

@@ -396,7 +396,7 @@ fn replay(
         true => Ok(None),
         false => journal::recover(below, journal_device, &Ext2, now(), damage),
     };
-    let error = match recovered {
+    let error = match recovered.map_err(backstitch_vfs::Error::from) {
         Ok(Some(report)) => return Ok(report.actions()),
         Ok(None) if !is_unusable && !may_look_further(below, damage)? => return Ok(Vec::new()),
         Ok(None) => None,

@@ -243,7 +243,8 @@ mod tests {
         let base = ImageOptions::default().make_journaled().unwrap();
         let device = crate::image::ForkDevice::new(base.clone());
         let (home, _) = device.parts();
-        let setup = backstitch_vfs::journal::setup(&home, None, backstitch_formats::journal_host());
+        let setup =
+            backstitch_session::journal::setup(&home, None, backstitch_formats::journal_host());
         let setup = setup.unwrap().unwrap();
         let log = |position: u32| setup.map.block(position).unwrap();
         let free = home.size_bytes() / u64::from(base.block_bytes()) - 9;

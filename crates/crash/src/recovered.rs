@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use backstitch_device::{BlockDevice, Buffer, DeviceError, WriteRequest};
 use backstitch_formats::journal_host;
-use backstitch_vfs::journal;
+use backstitch_session::journal;
 use fastrand::Rng as Random;
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};

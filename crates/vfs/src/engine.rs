@@ -1,14 +1,16 @@
 //! The engine and the loop around every operation.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::thread::{JoinHandle, ThreadId};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use backstitch_device::{BlockDevice, DeviceError};
+use backstitch_device::BlockDevice;
 use backstitch_layout::{Error as LayoutError, FileSystem, InodeNumber, Timestamp};
-use backstitch_ordering::{Groups, Mechanism, Operation, PatchId, Volume, VolumeId};
-use backstitch_store::{Rounds, Slabs, Store};
+use backstitch_ordering::{Operation, PatchId, Volume};
+use backstitch_session::{NextTry, Session};
+use backstitch_store::Slabs;
 use nix::time::ClockId;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustc_hash::FxHashSet;
@@ -21,47 +23,16 @@ use crate::reclaim::OnChange;
 use crate::snapshot::Snapshot;
 use crate::stats::GroupStats;
 use crate::stream::Streams;
-use crate::{Error, RecoveryReport, Result, Stats, groups};
+use crate::{RecoveryReport, Result, Stats, groups};
 
 /// Everything under the one lock.
 pub(crate) struct Core {
-    pub(crate) store: Store,
-    pub(crate) mechanism: Box<dyn Mechanism>,
-    pub(crate) fs: Box<dyn FileSystem>,
-    pub(crate) volume: VolumeId,
-    /// The open patchgroups, and who waits to hear of them.
-    pub(crate) groups: Groups,
+    /// What is mounted.
+    pub(crate) session: Session,
+    /// Who waits to hear of patchgroups.
     pub(crate) listeners: Vec<groups::Listener>,
-    /// What callers wait for to be on stable storage, by ticket.
-    pub(crate) wishes: Vec<(u64, Vec<PatchId>)>,
-    pub(crate) next_ticket: u64,
-    /// Who ends the running transaction: nothing is begun until that is over.
-    pub(crate) committing: Option<ThreadId>,
-    /// When the last transaction was ended.
-    pub(crate) last_commit: Duration,
-    /// Who wait for a transaction, and whether several did for the last.
-    pub(crate) committers: u32,
-    pub(crate) is_shared: bool,
-    /// How long the last transaction that somebody waited for took to reach the disk.
-    pub(crate) commit_took: Duration,
-    /// Somebody writes a batch for the wishes.
-    pub(crate) sync_leader: bool,
-    /// What that somebody remembers of what is waited for: by whom, as many wishes up to a ticket.
-    pub(crate) rounds: Rounds,
-    pub(crate) rounds_of: (usize, u64),
-    /// How many blocks the batch of that somebody has.
-    pub(crate) sync_blocks: usize,
-    /// Calls that had to wait for something to be on stable storage.
-    pub(crate) waits: u64,
-    /// Batches written for them.
-    pub(crate) waited_batches: u64,
-    /// Batches handed to the device and not completed.
-    pub(crate) batches_in_flight: u32,
-    pub(crate) latched: Option<DeviceError>,
-    /// The files of which somebody was told, since then, that their changes are lost.
+    /// The files of which somebody was told, since the device failed, that their changes are lost.
     pub(crate) told_of_loss: FxHashSet<InodeNumber>,
-    /// Why deferred work was put aside, the last time.
-    pub(crate) unreadable: Option<Error>,
     pub(crate) stopping: bool,
     pub(crate) unmounted: bool,
     pub(crate) operations: u64,
@@ -92,7 +63,6 @@ pub struct Engine {
     /// Where what callers write is put.
     pub(crate) slabs: Arc<Slabs>,
     pub(crate) bytes_read: AtomicU64,
-    pub(crate) commit_interval: Duration,
     /// How long an unmount goes on reclaiming what a crash left.
     pub(crate) reclaim_wait: Duration,
     /// By the system's monotonic clock.
@@ -257,38 +227,33 @@ impl Engine {
         wait_for: &mut Vec<PatchId>,
         asked_again: &mut u32,
     ) -> Result<()> {
-        match error {
-            LayoutError::Miss => self.read_wanted(core)?,
-            LayoutError::Again => {
+        let is_for_reclaim = matches!(error, LayoutError::WaitForReclaim);
+        match NextTry::after(error, &core.session) {
+            Ok(NextTry::Read) => self.read_wanted(core)?,
+            Ok(NextTry::Turn) => {
                 self.after_step(core, wait_for)?;
                 // It takes long, and others may have to wait for it.
                 self.will_wait();
                 MutexGuard::bump(core);
             }
-            LayoutError::WaitForFrees => self.drain(core)?,
-            LayoutError::WaitForTransaction => drop(self.commit(core)?),
-            LayoutError::WaitForNames => {
-                self.reclaim_until(core, |progress| progress.is_settled)?;
-            }
-            LayoutError::WaitForReclaim => {
-                // What was given back by then may be enough.
-                let before = core.fs.reclaim_progress().freed();
-                let reclaimed = self.reclaim_until(core, |progress| {
-                    !progress.running || progress.freed() != before
-                });
+            Ok(NextTry::Task(task)) => {
+                self.will_wait();
+                let done = self.drive(core, task);
                 // What cannot be reclaimed is not free.
-                if reclaimed.is_err() && core.latched.is_none() {
+                if done.is_err() && is_for_reclaim && core.latched.is_none() {
                     return Err(LayoutError::NoSpace.into());
                 }
-                reclaimed?;
+                done?;
             }
             // The kernel tells of the last use of a removed file after `unlink` has returned: what it frees may be on its way.
-            LayoutError::NoSpace if self.on_wait.get().is_some() && *asked_again < LATE_FREES => {
+            Err(LayoutError::NoSpace)
+                if self.on_wait.get().is_some() && *asked_again < LATE_FREES =>
+            {
                 *asked_again += 1;
                 self.will_wait();
                 MutexGuard::unlocked(core, || std::thread::sleep(LATE_FREE));
             }
-            error => {
+            Err(error) => {
                 note_corruption(core, &error);
                 return Err(error.into());
             }
@@ -365,41 +330,15 @@ impl Engine {
 }
 
 impl Core {
-    pub(crate) fn new(
-        store: Store,
-        mechanism: Box<dyn Mechanism>,
-        fs: Box<dyn FileSystem>,
-        volume: VolumeId,
-        write_retries: u64,
-    ) -> Core {
+    pub(crate) fn new(session: Session) -> Core {
         Core {
-            store,
-            mechanism,
-            fs,
-            volume,
-            groups: Groups::default(),
+            session,
             listeners: Vec::new(),
-            wishes: Vec::new(),
-            next_ticket: 0,
-            committing: None,
-            last_commit: Duration::ZERO,
-            committers: 0,
-            is_shared: false,
-            commit_took: Duration::ZERO,
-            sync_leader: false,
-            rounds: Rounds::default(),
-            rounds_of: (0, 0),
-            sync_blocks: 0,
-            waits: 0,
-            waited_batches: 0,
-            batches_in_flight: 0,
-            latched: None,
             told_of_loss: FxHashSet::default(),
-            unreadable: None,
             stopping: false,
             unmounted: false,
             operations: 0,
-            write_retries,
+            write_retries: 0,
             throttled: 0,
             throttled_time: Duration::ZERO,
             gathered: Gathered::default(),
@@ -421,21 +360,23 @@ impl Core {
             Timestamp,
         ) -> backstitch_layout::Result<T>,
     ) -> backstitch_layout::Result<T> {
-        let is_asked_for = matches!(
-            operation,
-            Some(Operation::Names | Operation::Attributes | Operation::Contents)
-        );
-        let under = is_asked_for.then(groups::under).flatten();
-        let mut volume = Volume::new(&mut self.store, &mut *self.mechanism, self.volume, clock)
-            .under(&mut self.groups, under.as_deref().unwrap_or_default());
-        if let Some(operation) = operation {
-            volume.begin(operation);
-        }
-        let result = body(&mut *self.fs, &mut volume, now);
-        if operation.is_some() {
-            volume.end(wait_for);
-        }
-        result
+        let under = groups::under();
+        let under = under.as_deref().unwrap_or_default();
+        (self.session).step(operation, (clock, now), under, wait_for, body)
+    }
+}
+
+impl Deref for Core {
+    type Target = Session;
+
+    fn deref(&self) -> &Session {
+        &self.session
+    }
+}
+
+impl DerefMut for Core {
+    fn deref_mut(&mut self) -> &mut Session {
+        &mut self.session
     }
 }
 

@@ -9,6 +9,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use backstitch_ordering::{GroupError, GroupId, PatchId};
+use backstitch_session::Session;
 use parking_lot::MutexGuard;
 
 use crate::engine::{Core, Engine};
@@ -88,9 +89,9 @@ impl Engine {
     /// [`GroupError`]: `after` was engaged, or is sealed; `before` is engaged.
     pub fn group_depend(&self, after: GroupId, before: GroupId) -> Result<()> {
         let mut core = self.core.lock();
-        let Core {
+        let Session {
             store, groups, fs, ..
-        } = &mut *core;
+        } = &mut core.session;
         groups.depend(store.graph_mut(), after, before)?;
         fs.group_depends(after, before);
         Ok(())
@@ -102,7 +103,7 @@ impl Engine {
     /// [`GroupError::Sealed`].
     pub fn group_engage(&self, group: GroupId) -> Result<()> {
         let mut core = self.core.lock();
-        let Core { store, groups, .. } = &mut *core;
+        let Session { store, groups, .. } = &mut core.session;
         Ok(groups.engage(store.graph_mut(), group)?)
     }
 
@@ -121,9 +122,9 @@ impl Engine {
     /// As [`group_create`](Self::group_create) and [`group_depend`](Self::group_depend).
     pub fn group_advance(&self, group: GroupId, is_engaged: bool) -> Result<GroupId> {
         let mut core = self.core.lock();
-        let Core {
+        let Session {
             store, groups, fs, ..
-        } = &mut *core;
+        } = &mut core.session;
         if groups.is_blank(group)? {
             return Ok(group);
         }
@@ -267,7 +268,7 @@ impl Core {
         &mut self,
         mut is_taken: impl FnMut(&mut Listener, &backstitch_patch::Graph) -> bool,
     ) -> Vec<Listener> {
-        let graph = self.store.graph();
+        let graph = self.session.store.graph();
         let (taken, left) = std::mem::take(&mut self.listeners)
             .into_iter()
             .map(|mut listener| (is_taken(&mut listener, graph), listener))

@@ -30,15 +30,14 @@
 //!   nothing is missing. Who says which open file asks ([`Engine::open`]) has it reported once to each, as Linux does.
 //! * **Unmounting** then fails at once and leaves the image as a crash would. A device that came back meanwhile is mounted anew.
 
-mod commit;
 mod directories;
+mod drive;
 mod ending;
 mod engine;
 mod error;
 mod gather;
 mod groups;
 mod high_water;
-pub mod journal;
 mod mounting;
 mod open_file;
 mod operations;
@@ -60,6 +59,7 @@ pub use backstitch_layout::{
     SetAttributes, SetXattrMode, Timestamp, flags,
 };
 pub use backstitch_ordering::{GroupError, GroupId, JournalMode, MechanismKind as Ordering};
+pub use backstitch_session::journal;
 pub use backstitch_store::Optimisations;
 pub use engine::Engine;
 pub use error::{Error, Result};

@@ -4,14 +4,11 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use backstitch_layout::{Changed, ReclaimProgress, ReclaimStep};
-use backstitch_ordering::Operation;
-use backstitch_store::Goal;
+use backstitch_layout::{Changed, ReclaimStep};
+use backstitch_session::{Outcome, Task, Until};
 use parking_lot::MutexGuard;
 
-use crate::Result;
 use crate::engine::{Core, Engine};
-use crate::writer::BATCH_BYTES;
 
 /// While others work, the reclaim rests this many times as long as its last step took, so that they have most of the device and of the
 /// engine.
@@ -61,7 +58,7 @@ fn turn(engine: &Weak<Engine>, seen: &mut Seen) -> bool {
         return false;
     }
     let started = Instant::now();
-    let step = match engine.reclaim_step(&mut core) {
+    let step = match engine.drive(&mut core, Task::reclaim(Until::Step)) {
         Ok(step) => step,
         // The device may come back, or somebody write the block anew.
         Err(error) => {
@@ -75,17 +72,20 @@ fn turn(engine: &Weak<Engine>, seen: &mut Seen) -> bool {
     seen.is_failing = false;
     let took = started.elapsed();
     engine.tell_changes(&mut core);
+    if core.store.is_filling() {
+        engine.wake_writer.notify_one();
+    }
     match step {
-        ReclaimStep::Done => return false,
-        ReclaimStep::More => {}
-        ReclaimStep::Wait(patch) => {
+        Outcome::Reclaim(ReclaimStep::Wait(patch)) => {
             if engine.make_stable(&mut core, vec![patch]).is_err() {
                 return false;
             }
         }
-        ReclaimStep::WaitForFrees => {
+        Outcome::Reclaim(ReclaimStep::WaitForFrees) => {
             engine.wake_reclaimer.wait_for(&mut core, NAP);
         }
+        Outcome::Reclaim(ReclaimStep::More) => {}
+        _ => return false,
     }
     let others_work = std::mem::replace(&mut seen.operations, core.operations) != core.operations;
     if others_work && !core.stopping {
@@ -100,73 +100,6 @@ impl Engine {
     /// requests under way; the first one given stays.
     pub fn on_change(&self, tell: impl Fn(&[Changed]) + Send + Sync + 'static) {
         let _ = self.on_change.set(Box::new(tell));
-    }
-
-    /// One step. Where that shows damage, the image stays as it is: readable, not clean.
-    fn reclaim_step(&self, core: &mut MutexGuard<'_, Core>) -> Result<ReclaimStep> {
-        let aside = core.fs.reclaim_progress().put_aside;
-        let step = self.step(core, Operation::Background, |fs, v, now| fs.reclaim(v, now));
-        let step = match step {
-            // Another thread that missed the same block may have done so meanwhile.
-            Err(error)
-                if core.fs.reclaim_progress().put_aside != aside || core.fs.put_reclaim_aside() =>
-            {
-                tracing::warn!(
-                    "the reclaim goes on without a directory that cannot be read: {error}"
-                );
-                return Ok(ReclaimStep::More);
-            }
-            step => step?,
-        };
-        match step {
-            Ok(step) => {
-                if core.store.is_filling() {
-                    self.wake_writer.notify_one();
-                }
-                core.store.trim();
-                Ok(step)
-            }
-            Err(error) => {
-                let reason = format!("what a crash left cannot be reclaimed, run fsck: {error}");
-                tracing::error!("{reason}");
-                core.fs.become_read_only(&reason);
-                Ok(ReclaimStep::Done)
-            }
-        }
-    }
-
-    /// Reclaims, in this thread too, until the given point.
-    pub(crate) fn reclaim_until(
-        &self,
-        core: &mut MutexGuard<'_, Core>,
-        is_enough: impl Fn(&ReclaimProgress) -> bool,
-    ) -> Result<()> {
-        while !is_enough(&core.fs.reclaim_progress()) {
-            self.will_wait();
-            match self.reclaim_step(core)? {
-                ReclaimStep::More => {
-                    // Nobody else may be there to write.
-                    if core.store.is_filling() {
-                        self.write_batch(core, |core, now| {
-                            core.store.next_batch(Goal::Oldest, now, BATCH_BYTES)
-                        });
-                    }
-                    MutexGuard::bump(core);
-                }
-                ReclaimStep::Wait(patch) => self.make_stable(core, vec![patch])?,
-                ReclaimStep::WaitForFrees => {
-                    self.drain(core)?;
-                    // What a block that cannot be read keeps from being freed will not be.
-                    if core.fs.deferred().unreadable > 0
-                        && let Some(error) = core.unreadable.clone()
-                    {
-                        return Err(error);
-                    }
-                }
-                ReclaimStep::Done => return Ok(()),
-            }
-        }
-        Ok(())
     }
 
     fn tell_changes(&self, core: &mut MutexGuard<'_, Core>) {

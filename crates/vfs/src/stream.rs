@@ -55,7 +55,8 @@ impl Core {
     /// Blocks of a file have been written.
     pub(crate) fn note_written(&mut self, inode: InodeNumber, start_bytes: u64, len_bytes: usize) {
         self.streams.note(inode, start_bytes, len_bytes as u64);
-        self.store.note_streaming(self.streams.is_any_long());
+        let is_any_long = self.streams.is_any_long();
+        self.store.note_streaming(is_any_long);
     }
 }
 

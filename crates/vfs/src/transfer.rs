@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use backstitch_device::{BlockDevice, Buffer};
+use backstitch_device::{BlockDevice, Buffer, DeviceError};
 use backstitch_layout::{Allocate, InodeNumber, Piece, Seek};
 use backstitch_ordering::{Operation, PatchId, VolumeId};
 use backstitch_store::BlockClass;
@@ -300,7 +300,10 @@ impl Engine {
 
     /// Reads the blocks that a step missed, without the lock. Fails only where none could be read: among the wanted ones may be
     /// some that another operation asked for, whose failure is not ours. The step that runs again asks for what it needs.
-    pub(crate) fn read_wanted(&self, core: &mut MutexGuard<'_, Core>) -> Result<()> {
+    pub(crate) fn read_wanted(
+        &self,
+        core: &mut MutexGuard<'_, Core>,
+    ) -> std::result::Result<(), DeviceError> {
         let wanted = core.store.take_wanted();
         let soon = core.store.take_wanted_soon();
         let volume = core.volume;
@@ -362,7 +365,7 @@ pub(crate) fn read_blocks(
     device: &dyn BlockDevice,
     block_bytes: u32,
     wanted: &[(VolumeId, u64)],
-) -> Result<ReadBlocks> {
+) -> std::result::Result<ReadBlocks, DeviceError> {
     const RUN_BLOCKS: usize = 256;
     let mut found = Vec::with_capacity(wanted.len());
     let mut unreadable = Vec::new();
@@ -399,7 +402,7 @@ pub(crate) fn read_blocks(
         rest = &rest[run..];
     }
     match failure {
-        Some(error) if found.is_empty() => Err(error.into()),
+        Some(error) if found.is_empty() => Err(error),
         _ => Ok((found, unreadable)),
     }
 }

@@ -4,15 +4,13 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use backstitch_ordering::PatchId;
-use backstitch_store::{Batch, Goal, Rounds};
+use backstitch_session::{BATCH_BYTES, Task};
+use backstitch_store::{Batch, Goal};
 use parking_lot::MutexGuard;
 
 use crate::engine::{Core, Engine};
-use crate::{Error, MemoryStats, Result, groups};
+use crate::{MemoryStats, groups};
 
-/// What the writer puts into one batch: enough for long runs, little enough that a waiting fsync is soon served.
-pub(crate) const BATCH_BYTES: u64 = 16 << 20;
 /// No batch is larger than this part of the bound on memory: its versions stay in memory beside newer ones.
 const BATCH_PART: u64 = 4;
 /// From how many blocks on the writer leaves everything to a sync that is writing them: as many as its own batches have.
@@ -46,7 +44,7 @@ fn turn(engine: &Weak<Engine>) -> bool {
     engine.write_gathered_long_ago(&mut core);
     // An error has made the file system read-only, and is told to whoever asks for something.
     let _ = engine.do_deferred_work(&mut core);
-    if let Err(error) = engine.tend_log(&mut core) {
+    if let Err(error) = engine.drive(&mut core, Task::tend_log()) {
         tracing::error!("{error}");
     }
     engine.note_held(&mut core);
@@ -104,34 +102,10 @@ impl Engine {
             return false;
         }
         let batch = make(core, self.clock());
-        if batch.is_empty() {
+        let Some(batch) = core.session.hand_out(batch) else {
             return false;
-        }
-        core.batches_in_flight += 1;
-        // Asked under the lock: a copy that begins after this has the batch's blocks from memory.
-        let snapshot = self.snapshot.lock().clone();
-        let (repeated, result) = MutexGuard::unlocked(core, || {
-            if let Some(snapshot) = snapshot {
-                snapshot.before_write(&batch.writes);
-            }
-            self.retrier.perform(&*self.device, &batch.writes)
-        });
-        core.batches_in_flight -= 1;
-        core.write_retries += repeated;
-        match result {
-            Ok(()) => {
-                let clock = self.clock();
-                core.store.complete(batch, clock);
-            }
-            // Nobody knows what of it is on the disk: its blocks stay in flight, and nothing is written after it.
-            Err(error) => {
-                tracing::error!("{error}; nothing is written any more");
-                core.fs.become_read_only(&error.to_string());
-                core.latched.get_or_insert(error);
-            }
-        }
-        self.batch_done.notify_all();
-        self.tell_listeners(core);
+        };
+        self.write_out(core, batch);
         true
     }
 
@@ -168,7 +142,7 @@ impl Engine {
                 .wait_for(core, Duration::from_millis(100))
                 .timed_out();
             // Not to hang where nothing can be retired: the operation goes on, and memory grows by what it needs.
-            idle_rounds = if timed_out && core.batches_in_flight == 0 {
+            idle_rounds = if timed_out && core.batches_in_flight() == 0 {
                 idle_rounds + 1
             } else {
                 0
@@ -177,108 +151,9 @@ impl Engine {
         }
         core.throttled_time += self.clock().saturating_sub(since);
     }
-
-    /// Waits until `targets` are on stable storage, writing what is needed. Callers who come while a batch is under way put
-    /// their wish beside the others', and one of them writes for all.
-    pub(crate) fn make_stable(
-        &self,
-        core: &mut MutexGuard<'_, Core>,
-        targets: Vec<PatchId>,
-    ) -> Result<()> {
-        self.commit_for(core, &targets)?;
-        self.wait_for(core, targets)
-    }
-
-    /// As [`make_stable`](Self::make_stable), of what waits for no running transaction.
-    pub(crate) fn wait_for(
-        &self,
-        core: &mut MutexGuard<'_, Core>,
-        targets: Vec<PatchId>,
-    ) -> Result<()> {
-        if !targets.iter().any(|t| core.store.graph().is_live(*t)) {
-            return Ok(());
-        }
-        let ticket = core.next_ticket;
-        core.next_ticket += 1;
-        core.store.settle(&targets);
-        core.waits += 1;
-        self.will_wait();
-        core.wishes.push((ticket, targets));
-        let result = self.fulfil(core, ticket);
-        core.wishes.retain(|(t, _)| *t != ticket);
-        result
-    }
-
-    fn fulfil(&self, core: &mut MutexGuard<'_, Core>, ticket: u64) -> Result<()> {
-        loop {
-            let Some(position) = core.wishes.iter().position(|(t, _)| *t == ticket) else {
-                return Ok(());
-            };
-            let mut targets = std::mem::take(&mut core.wishes[position].1);
-            // What is there already is not looked at in every round that follows.
-            while targets
-                .pop_if(|last| !core.store.graph().is_live(*last))
-                .is_some()
-            {}
-            let is_there = targets.is_empty();
-            core.wishes[position].1 = targets;
-            if is_there {
-                return Ok(());
-            }
-            if let Some(error) = &core.latched {
-                return Err(Error::Latched(error.clone()));
-            }
-            if core.sync_leader {
-                self.batch_done.wait(core);
-                continue;
-            }
-            core.sync_leader = true;
-            let wrote = self.write_batch(core, |core, _| core.next_round());
-            core.sync_leader = false;
-            core.sync_blocks = 0;
-            if wrote {
-                core.waited_batches += 1;
-                continue;
-            }
-            self.batch_done.notify_all();
-            if core.batches_in_flight == 0 {
-                // Somebody has changed a block again that this waits for, contents in the log for example: it stays back until that
-                // transaction ends.
-                let is_dirty = core.log_state().is_some_and(|s| s.is_dirty);
-                match core.committing {
-                    None if is_dirty => {
-                        self.commit(core)?;
-                        continue;
-                    }
-                    Some(other) if other != std::thread::current().id() => {
-                        self.batch_done.wait(core);
-                        continue;
-                    }
-                    _ => {}
-                }
-                return Err(Error::Stuck {
-                    patches: core.store.graph().counters().live,
-                });
-            }
-            self.batch_done.wait(core);
-        }
-    }
 }
 
 impl Core {
-    /// The next batch for all who wait for something to be on stable storage.
-    fn next_round(&mut self) -> Batch {
-        let Core { store, wishes, .. } = self;
-        let of = (wishes.len(), self.next_ticket);
-        if self.rounds_of != of {
-            (self.rounds, self.rounds_of) = (Rounds::default(), of);
-        }
-        let targets = || wishes.iter().flat_map(|(_, w)| w.iter().copied()).collect();
-        let batch = store.next_round(&mut self.rounds, targets);
-        self.sync_blocks = batch.len();
-        batch
-    }
-
     pub(crate) fn memory_stats(&self) -> MemoryStats {
         MemoryStats {
             bound: self.store.limits().most_bytes(),

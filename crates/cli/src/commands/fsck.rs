@@ -401,7 +401,7 @@ fn replay(
         Some(host) if !is_unusable => journal::recover(below, journal_device, host, now(), damage),
         _ => Ok(None),
     };
-    let error = match recovered {
+    let error = match recovered.map_err(backstitch_vfs::Error::from) {
         Ok(Some(report)) => return Ok(report.actions()),
         Ok(None) if !is_unusable && !may_look_further(below, damage)? => return Ok(Vec::new()),
         Ok(None) => None,

@@ -7,7 +7,7 @@ use backstitch_formats::{journal_host, usual};
 use backstitch_layout::tools::{CheckOptions, Code, DeviceSource};
 use backstitch_layout::{Error, Result};
 use backstitch_ordering::MechanismKind;
-use backstitch_vfs::journal;
+use backstitch_session::journal;
 use fastrand::Rng as Random;
 
 use super::Machine;
@@ -137,7 +137,7 @@ fn with_log_blocks(image: Fork, blocks: u32) -> Result<Fork> {
 
 /// Changes the superblock of an image's journal, where it has one.
 fn with_journal(mut image: Fork, change: impl FnOnce(&mut [u8])) -> Result<Fork> {
-    let failed = |error: backstitch_vfs::Error| Error::corrupt("journal", error.to_string());
+    let failed = |error: backstitch_session::Error| Error::corrupt("journal", error.to_string());
     let device = ForkDevice::new(image.clone());
     let (home, other) = device.parts();
     let other = other.as_ref().map(|other| other as &dyn BlockDevice);

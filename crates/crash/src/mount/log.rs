@@ -6,7 +6,7 @@ use backstitch_journal::JournalMechanism;
 use backstitch_journal::recovery::Damage;
 use backstitch_layout::{Error, FileSystem, Result, Timestamp};
 use backstitch_ordering::{Log, LogState, Mechanism, MechanismKind, Operation, Soft, VolumeId};
-use backstitch_vfs::journal;
+use backstitch_session::journal;
 
 use super::{Mount, START_SECONDS, Watcher};
 use crate::image::{Fork, ForkDevice};
@@ -53,7 +53,7 @@ pub(crate) fn replay(home: &dyn BlockDevice, journal: Option<&dyn BlockDevice>) 
     done.map(drop).map_err(from_engine)
 }
 
-fn from_engine(error: backstitch_vfs::Error) -> Error {
+fn from_engine(error: backstitch_session::Error) -> Error {
     Error::corrupt("journal", error.to_string())
 }
 

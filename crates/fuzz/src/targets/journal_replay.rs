@@ -11,7 +11,7 @@ use backstitch_journal::format::{
 use backstitch_journal::recovery::Damage;
 use backstitch_journal::{Journal, Transaction, dump};
 use backstitch_layout::{JournalPlace, RecoveryMark, Timestamp};
-use backstitch_vfs::journal;
+use backstitch_session::journal;
 use zerocopy::IntoBytes;
 
 use super::fsck::contents;
@@ -64,7 +64,7 @@ pub fn run(bytes: &[u8]) {
 fn recover(
     device: &dyn BlockDevice,
     damage: Damage,
-) -> backstitch_vfs::Result<Option<journal::Report>> {
+) -> backstitch_session::Result<Option<journal::Report>> {
     let now = Timestamp {
         seconds: TIME_SECONDS.into(),
         nanoseconds: 0,

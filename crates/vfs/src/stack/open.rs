@@ -551,9 +551,9 @@ impl<'o, 'v> Opening<'o, 'v> {
     }
 }
 
-fn to_layout(error: crate::Error) -> Error {
+fn to_layout(error: backstitch_session::Error) -> Error {
     match error {
-        crate::Error::Layout(error) => error,
+        backstitch_session::Error::Layout(error) => error,
         other => Error::corrupt("journal", other.to_string()),
     }
 }

@@ -26,7 +26,7 @@ use backstitch_layout::{
 
 use backstitch_ordering::{JournalMode, Mechanism, MechanismKind, Soft};
 
-use crate::{MountOptions, Result};
+use crate::{Access, Result};
 
 /// Blocks, about, that the orphans of one transaction change, or a quarter of what the journal holds.
 const ORPHAN_BLOCKS: usize = 1024;
@@ -413,13 +413,13 @@ impl Recovery<'_> {
 }
 
 /// What [`prepare`] made of the devices.
-pub(crate) struct Prepared {
+pub struct Prepared {
     /// The device with everything at home; the journal's behind it, where that is another one.
-    pub(crate) device: Arc<dyn BlockDevice>,
+    pub device: Arc<dyn BlockDevice>,
     /// What was done, in words.
-    pub(crate) actions: Vec<String>,
+    pub actions: Vec<String>,
     /// The journal, where one can be written, or why not.
-    pub(crate) setup: std::result::Result<Setup, String>,
+    pub setup: std::result::Result<Setup, String>,
 }
 
 impl Prepared {
@@ -437,11 +437,14 @@ impl Prepared {
 }
 
 /// What a mount does first: gives the device with everything at home, in memory only where nothing may be written.
-pub(crate) fn prepare(
+///
+/// # Errors
+/// Where the file system must not be mounted, or its journal cannot be found or replayed.
+pub fn prepare(
     device: Arc<dyn BlockDevice>,
     journal_device: Option<Arc<dyn BlockDevice>>,
     layout: &dyn LayoutKind,
-    options: &MountOptions,
+    access: &Access,
 ) -> Result<Prepared> {
     let Some(host) = layout.journal_host() else {
         return Ok(Prepared::without_journal(device));
@@ -450,7 +453,7 @@ pub(crate) fn prepare(
     let Some(place) = host.place(&*device)? else {
         return Ok(Prepared::without_journal(device));
     };
-    let is_read_only = options.read_only || device.is_read_only();
+    let is_read_only = access.read_only || device.is_read_only();
     let (device, journal_device) = match is_read_only {
         false => (device, journal_device),
         // Orphans need not be dealt with where nothing is written, but it does no harm either.
@@ -459,10 +462,10 @@ pub(crate) fn prepare(
             (above(device), journal_device.map(above))
         }
     };
-    let now = options.mount_time;
+    let now = access.now;
     let other = journal_device.as_deref();
     let report = recover(&*device, other, host, now, Damage::Refuse)?.unwrap_or_default();
-    if options.without_journal && !is_read_only && !report.is_empty {
+    if access.without_journal && !is_read_only && !report.is_empty {
         let outside = matches!(place.location, JournalLocation::Outside(_)) && other.is_none();
         return Err(unsupported(match outside {
             true => {
@@ -480,7 +483,7 @@ pub(crate) fn prepare(
         actions.push("in memory only: the image stays as it is".to_string());
     }
     let setup = setup(&*device, other, host)?;
-    let is_written = matches!(options.ordering, MechanismKind::Journal(_)) && !is_read_only;
+    let is_written = matches!(access.ordering, MechanismKind::Journal(_)) && !is_read_only;
     let device = match (&place.location, journal_device) {
         (JournalLocation::Outside(_), Some(journal_device)) if is_written => {
             Arc::new(joined(device, journal_device, place.block_bytes))
@@ -547,14 +550,14 @@ pub fn setup(
 ///
 /// # Errors
 /// Where changes are to go through a journal that cannot be written.
-pub(crate) fn mechanism(
-    options: &MountOptions,
+pub fn mechanism(
+    access: &Access,
     is_read_only: bool,
     setup: std::result::Result<Setup, String>,
 ) -> Result<Box<dyn Mechanism>> {
-    match (options.ordering, setup) {
+    match (access.ordering, setup) {
         (MechanismKind::Journal(_), _) if is_read_only => Ok(Box::new(Soft)),
-        (MechanismKind::Journal(_), _) if options.without_journal => Err(unsupported(
+        (MechanismKind::Journal(_), _) if access.without_journal => Err(unsupported(
             "-o nojournal excludes an ordering that writes the journal".to_string(),
         )),
         (MechanismKind::Journal(mode), Ok(setup)) => {

@@ -1,0 +1,225 @@
+//! Driving a mechanism with a log: when transactions end, and how the log gets room.
+//!
+//! A transaction ends when it is large, when it is as old as the commit interval, and when somebody waits for something in it.
+//! Whoever comes while one is on its way to the disk waits for that first, so that all who came meanwhile share the next one.
+
+use backstitch_device::DeviceError;
+use backstitch_layout::Error as LayoutError;
+use backstitch_ordering::{CloseError, LogState, Operation};
+
+use crate::drain::Work;
+use crate::stable::Settle;
+use crate::task::{Call, Context, Flow, Outcome, Poll, call};
+use crate::{Result, Session};
+
+/// Rounds in which a transaction that does not fit waits for others to go home, before that counts as a fault.
+const ROUNDS: usize = 64;
+
+impl Session {
+    /// Whether a further operation fits: there is nothing for [`Task::make_room`](crate::Task::make_room) to do.
+    pub fn has_room(&mut self) -> bool {
+        let is_full = |state: LogState| state.is_full || (state.is_dirty && state.is_large);
+        !self.is_committing && self.latched.is_none() && !self.log_state().is_some_and(is_full)
+    }
+}
+
+/// Sees that a further operation fits.
+pub(crate) struct Room;
+
+impl Call for Room {
+    fn advance(&mut self, cx: &mut Context<'_>) -> Result<Flow> {
+        cx.came()?;
+        if cx.session.is_committing {
+            return Ok(Flow::Need(Poll::Wait));
+        }
+        cx.session.not_latched()?;
+        match cx.session.log_state() {
+            Some(s) if s.is_dirty && (s.is_large || s.is_full) => call(Commit::default()),
+            Some(s) if s.is_full => call(FreeLog::default()),
+            _ => Ok(Flow::Return(Outcome::Idle)),
+        }
+    }
+}
+
+/// Ends the running transaction.
+#[derive(Default)]
+pub(crate) struct Commit {
+    at: AtCommit,
+    rounds: usize,
+}
+
+#[derive(Default, PartialEq, Eq)]
+enum AtCommit {
+    #[default]
+    Begin,
+    Work,
+    Close,
+    Read,
+}
+
+impl Call for Commit {
+    fn advance(&mut self, cx: &mut Context<'_>) -> Result<Flow> {
+        let s = &mut *cx.session;
+        match self.at {
+            AtCommit::Begin if s.is_committing => return Ok(Flow::Need(Poll::Wait)),
+            AtCommit::Begin => {
+                s.last_commit = cx.clock.now();
+                if !s.log_state().is_some_and(|log| log.is_dirty) {
+                    return Ok(Flow::Return(Outcome::Idle));
+                }
+                s.is_committing = true;
+            }
+            // What cannot be freed has made the file system read-only; everything else is committed
+            // all the same.
+            AtCommit::Close => return self.close(cx),
+            AtCommit::Work | AtCommit::Read => drop(cx.came()?),
+        }
+        self.at = AtCommit::Close;
+        cx.session.not_latched()?;
+        if let Some((log, ..)) = cx.session.log() {
+            log.begin_close();
+        }
+        call(Work::default())
+    }
+
+    fn end(&mut self, session: &mut Session) {
+        if self.is_closing() {
+            (session.is_committing, session.news) = (false, true);
+        }
+    }
+
+    fn is_closing(&self) -> bool {
+        self.at != AtCommit::Begin
+    }
+}
+
+impl Commit {
+    /// Nobody had a turn since the deferred work came to its end.
+    fn close(&mut self, cx: &mut Context<'_>) -> Result<Flow> {
+        let (s, at) = (&mut *cx.session, cx.clock.stamp());
+        let prepare = s.own_step(Operation::Administration, at, |fs, v, now| {
+            fs.prepare_commit(v, now)
+        });
+        if let Err(LayoutError::Miss) = prepare {
+            self.at = AtCommit::Read;
+            return Ok(Flow::Need(Poll::Read));
+        }
+        prepare?;
+        let Some((log, store, volume)) = s.log() else {
+            return Ok(Flow::Return(Outcome::Worked));
+        };
+        let (now, time) = at;
+        let time = (time.seconds.max(0) as u64, time.nanoseconds);
+        match log.close(store, volume, now, time) {
+            Ok(_) => {
+                s.has_changed = true;
+                Ok(Flow::Return(Outcome::Worked))
+            }
+            Err(error @ CloseError::Contradiction(_)) => {
+                let reason = error.to_string();
+                Err(s.latch(DeviceError::Abandoned { reason }))
+            }
+            Err(no_room) if self.rounds == ROUNDS => {
+                s.fs.become_read_only(&no_room.to_string());
+                Err(LayoutError::Unsupported(no_room.to_string()).into())
+            }
+            Err(CloseError::NoRoom(_)) => {
+                self.rounds += 1;
+                self.at = AtCommit::Work;
+                call(FreeLog::default())
+            }
+        }
+    }
+}
+
+/// One step of making room in the log.
+#[derive(Default)]
+pub(crate) struct FreeLog {
+    is_begun: bool,
+}
+
+impl Call for FreeLog {
+    fn advance(&mut self, cx: &mut Context<'_>) -> Result<Flow> {
+        if std::mem::replace(&mut self.is_begun, true) {
+            return cx.came().map(Flow::Return);
+        }
+        let now = cx.clock.now();
+        let Some((log, store, volume)) = cx.session.log() else {
+            return Ok(Flow::Return(Outcome::Idle));
+        };
+        let mut targets = Vec::new();
+        match log.move_tail(store, volume, now) {
+            Some(tail) => targets.push(tail),
+            None => log.home(store, &mut targets),
+        }
+        cx.session.has_changed = true;
+        call(Settle::new(targets))
+    }
+}
+
+/// Ends a transaction that is old, and keeps half of the log free.
+#[derive(Default)]
+pub(crate) struct Tend {
+    at: AtTend,
+    is_filling: bool,
+}
+
+#[derive(Default)]
+enum AtTend {
+    #[default]
+    Begin,
+    Closed,
+    Committed,
+    End,
+}
+
+impl Call for Tend {
+    fn advance(&mut self, cx: &mut Context<'_>) -> Result<Flow> {
+        cx.came()?;
+        let s = &mut *cx.session;
+        let Some(state) = s.log_state() else {
+            return Ok(Flow::Return(Outcome::Idle));
+        };
+        match std::mem::replace(&mut self.at, AtTend::Committed) {
+            AtTend::Begin => {
+                self.is_filling = state.is_filling;
+                let is_due = cx.clock.now() >= s.last_commit + s.commit_interval;
+                if state.is_dirty && !s.is_committing && (is_due || s.store.is_filling()) {
+                    self.at = AtTend::Closed;
+                    return call(Commit::default());
+                }
+            }
+            AtTend::Closed => return call(Settle::new(vec![state.last])),
+            AtTend::Committed => {}
+            AtTend::End => return Ok(Flow::Return(Outcome::Worked)),
+        }
+        if self.is_filling && !s.is_committing {
+            self.at = AtTend::End;
+            return call(FreeLog::default());
+        }
+        Ok(Flow::Return(Outcome::Idle))
+    }
+}
+
+/// Ends the log, with everything on stable storage.
+#[derive(Default)]
+pub(crate) struct EndLog {
+    is_marked: bool,
+}
+
+impl Call for EndLog {
+    fn advance(&mut self, cx: &mut Context<'_>) -> Result<Flow> {
+        cx.came()?;
+        let now = cx.clock.now();
+        let Some((log, store, volume)) = cx.session.log() else {
+            return Ok(Flow::Return(Outcome::Idle));
+        };
+        if std::mem::replace(&mut self.is_marked, true) {
+            log.stop();
+            return Ok(Flow::Return(Outcome::Worked));
+        }
+        let ended = log.finish(store, volume, now);
+        cx.session.has_changed = true;
+        call(Settle::new(vec![ended]))
+    }
+}

@@ -1,0 +1,142 @@
+//! Deferred work, and everything onto stable storage.
+
+use backstitch_layout::Error as LayoutError;
+use backstitch_ordering::Operation;
+use backstitch_store::Goal;
+
+use crate::commit::{Commit, FreeLog};
+use crate::task::{Call, Context, Flow, Outcome, Poll, call};
+use crate::{BATCH_BYTES, Result};
+
+/// Does deferred work whose time has come.
+#[derive(Default)]
+pub(crate) struct Work {
+    worked: bool,
+    /// How much was unreadable when the step began that misses blocks.
+    aside: Option<u64>,
+}
+
+impl Call for Work {
+    fn advance(&mut self, cx: &mut Context<'_>) -> Result<Flow> {
+        let came = cx.came();
+        let s = &mut *cx.session;
+        if let Err(error) = came {
+            let aside = self.aside.take();
+            // Unless another task, which missed the same block, has done so meanwhile.
+            if aside == Some(s.fs.deferred().unreadable) && !s.fs.put_deferred_aside() {
+                return Err(error);
+            }
+            tracing::warn!("what was removed cannot be freed yet: {error}");
+            s.unreadable = Some(error);
+            self.worked = true;
+        }
+        self.aside.get_or_insert(s.fs.deferred().unreadable);
+        match s.own_step(Operation::Background, cx.clock.stamp(), |fs, v, now| {
+            fs.background(v, now)
+        }) {
+            Err(LayoutError::Miss) => Ok(Flow::Need(Poll::Read)),
+            Ok(false) if self.worked => Ok(Flow::Return(Outcome::Worked)),
+            Ok(false) => Ok(Flow::Return(Outcome::Idle)),
+            Ok(true) => {
+                (self.worked, self.aside) = (true, None);
+                s.store.trim();
+                Ok(Flow::Need(Poll::Turn))
+            }
+            Err(error) => Err(s.deferred_work_failed(error)),
+        }
+    }
+}
+
+/// Puts everything onto stable storage and ends all deferred work. Progress is counted in patches, not in blocks: a block that stays
+/// dirty because of a rollback is no reason to give up while patches commit. Nor is deferred work that fails, for what it would read
+/// cannot be read: everything is written first.
+pub(crate) struct Drain {
+    at: AtDrain,
+    /// In this round.
+    worked: bool,
+    deferred: Result<()>,
+}
+
+enum AtDrain {
+    Work,
+    Log,
+    Commit,
+    Write,
+}
+
+impl Default for Drain {
+    fn default() -> Drain {
+        Drain {
+            at: AtDrain::Work,
+            worked: false,
+            deferred: Ok(()),
+        }
+    }
+}
+
+impl Call for Drain {
+    fn advance(&mut self, cx: &mut Context<'_>) -> Result<Flow> {
+        loop {
+            let came = cx.came();
+            match self.at {
+                AtDrain::Work => {
+                    cx.session.not_latched()?;
+                    (self.at, self.worked) = (AtDrain::Log, false);
+                    if self.deferred.is_ok() {
+                        return call(Work::default());
+                    }
+                }
+                AtDrain::Log => {
+                    self.at = AtDrain::Commit;
+                    match came {
+                        Ok(outcome) => self.worked = outcome == Outcome::Worked,
+                        Err(error) => self.deferred = Err(error),
+                    }
+                    // What is put off from one transaction to the next finds room in the log at last.
+                    let is_full = cx.session.log_state().is_some_and(|log| log.is_full);
+                    if is_full && !cx.session.is_committing {
+                        return call(FreeLog::default());
+                    }
+                }
+                AtDrain::Commit => {
+                    came?;
+                    self.at = AtDrain::Write;
+                    return call(Commit::default());
+                }
+                AtDrain::Write => {
+                    self.worked |= came? == Outcome::Worked;
+                    self.at = AtDrain::Work;
+                    if let Some(flow) = self.write(cx)? {
+                        return Ok(flow);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Drain {
+    /// The batch of a round; nothing where there is another round to come.
+    fn write(&self, cx: &mut Context<'_>) -> Result<Option<Flow>> {
+        let s = &mut *cx.session;
+        s.not_latched()?;
+        let batch = s.store.next_batch(Goal::All, cx.clock.now(), BATCH_BYTES);
+        if let Some(batch) = s.hand_out(batch) {
+            return Ok(Some(Flow::Need(Poll::Write(batch))));
+        }
+        if self.worked {
+            return Ok(None);
+        }
+        if s.in_flight > 0 {
+            return Ok(Some(Flow::Need(Poll::Wait)));
+        }
+        self.deferred.clone()?;
+        if s.store.graph().counters().live == 0 && s.fs.deferred().pending == 0 {
+            return Ok(Some(Flow::Return(Outcome::Worked)));
+        }
+        match s.store.graph().has_fired() {
+            true => Ok(None),
+            false => Err(s.stuck()),
+        }
+    }
+}

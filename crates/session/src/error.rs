@@ -1,0 +1,30 @@
+//! What a life of a volume can fail with.
+
+use backstitch_device::DeviceError;
+use thiserror::Error;
+
+/// The result of a task.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What a life of a volume can fail with.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum Error {
+    /// The layout refused, or a block could not be read.
+    #[error(transparent)]
+    Layout(#[from] backstitch_layout::Error),
+    /// A write or a flush failed; since then nothing can be changed or made durable.
+    #[error("the device failed earlier, nothing can be written any more: {0}")]
+    Latched(DeviceError),
+    /// Patches are left that nothing can write: a fault of this program.
+    #[error("{patches} patches are left that cannot be written")]
+    Stuck {
+        /// How many.
+        patches: u64,
+    },
+}
+
+impl From<DeviceError> for Error {
+    fn from(error: DeviceError) -> Error {
+        Error::Layout(error.into())
+    }
+}

@@ -322,6 +322,7 @@ pub(crate) fn run(
                 let seed = random.u64(..).wrapping_add((*number).into());
                 Some(machine.crashed(&mut Random::with_seed(seed))?)
             }
+            Operation::Cut => Some(machine.cut()?),
             Operation::Remount(ordering) => Some(machine.remounted(*ordering, spectator)?),
             _ => None,
         };

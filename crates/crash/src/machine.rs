@@ -6,11 +6,11 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use backstitch_layout::{
-    Allocate, Attributes, DirectoryEntry, Error, FileType, InodeNumber, NewInode, Rename,
-    RenameMode, Result, SetAttributes, SetXattrMode, Timestamp,
+    Allocate, Attributes, DirectoryEntry, Error, FileSystem, FileType, InodeNumber, NewInode,
+    Rename, RenameMode, Result, SetAttributes, SetXattrMode, Timestamp,
 };
 use backstitch_ordering::rules::heed_flush;
-use backstitch_ordering::{GroupError, MechanismKind, Operation as Scope};
+use backstitch_ordering::{GroupError, MechanismKind, Operation as Scope, Volume};
 
 use crate::contents::Contents;
 use crate::image::Fork;
@@ -30,6 +30,8 @@ pub(crate) struct Machine {
     begun: Cell<usize>,
     /// Owner, group and permissions of what is made.
     maker: (u32, u32, u16),
+    /// A crash came before, and which of two names of a directory is the right one may be undecided.
+    is_unsettled: bool,
 }
 
 /// Access control lists, by their names as attributes.
@@ -67,6 +69,7 @@ impl Machine {
             engine,
             begun: Cell::new(0),
             maker: (0, 0, 0o755),
+            is_unsettled: false,
         }
     }
 
@@ -215,6 +218,7 @@ impl Machine {
         let number = self.begun.get();
         self.begun.set(number + 1);
         let done = self.apply_one(operation, number, watcher);
+        self.look_whether_settled()?;
         self.look_again()?;
         done
     }
@@ -269,7 +273,8 @@ impl Machine {
                 let end = self.model.borrow().object(id).contents.current().len();
                 self.write(path, end, data, number, watcher)
             }
-            Operation::Truncate(path, size) => self.truncate(path, *size, watcher),
+            Operation::Truncate(path, size) => self.truncate(path, *size, true, watcher),
+            Operation::TruncateStep(path, size) => self.truncate(path, *size, false, watcher),
             Operation::Allocate(path, how, at, len) => {
                 self.allocate(path, *how, *at, *len, watcher)
             }
@@ -359,6 +364,7 @@ impl Machine {
             Operation::Sync
             | Operation::SyncGroup(_)
             | Operation::Crash(_)
+            | Operation::Cut
             | Operation::Remount(_)
             | Operation::LogBlocks(_)
             | Operation::LogSequence(_) => Ok(()),
@@ -392,6 +398,9 @@ impl Machine {
         // Conventional FFS answers once the metadata is on stable storage.
         if self.engine.ordering == MechanismKind::Sync {
             self.model.borrow_mut().promise_metadata();
+        }
+        if self.is_unsettled {
+            self.model.borrow_mut().doubt_second_names();
         }
         Ok(())
     }
@@ -500,7 +509,13 @@ impl Machine {
         model.set_contents(id, contents);
     }
 
-    fn truncate(&mut self, path: &Path, size: u64, watcher: &mut dyn Watcher) -> Result<()> {
+    fn truncate(
+        &mut self,
+        path: &Path,
+        size: u64,
+        is_whole: bool,
+        watcher: &mut dyn Watcher,
+    ) -> Result<()> {
         let id = self.regular(path)?;
         if size > MOST_BYTES {
             return Err(Error::FileTooLarge);
@@ -518,9 +533,15 @@ impl Machine {
             // A long one is done in steps, and a crash may come between them.
             self.note_truncated(id, size);
         }
-        let done = self.mount.run(Scope::Attributes, watcher, |fs, v, now| {
-            fs.set_attributes(v, inode, &set, now)
-        });
+        let mut body = |fs: &mut dyn FileSystem, v: &mut Volume<'_>, now| {
+            fs.set_attributes(v, inode, &set, now).map(drop)
+        };
+        let done = match is_whole {
+            true => self.mount.run(Scope::Attributes, watcher, body),
+            false => (self.mount)
+                .run_step(Scope::Attributes, watcher, &mut body)
+                .map(drop),
+        };
         if let Err(error) = done {
             self.model.borrow_mut().objects[id].contents = before;
             return Err(error);

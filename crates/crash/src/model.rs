@@ -268,6 +268,19 @@ impl Model {
         self.objects[id].inode
     }
 
+    /// Of the names of a directory that has several each may go: a crash left them, and nobody has decided which one is right.
+    pub(crate) fn doubt_second_names(&mut self) {
+        let all = self.objects.iter().enumerate();
+        let several = all.filter(|(_, o)| o.kind == FileType::Directory && o.names.len() > 1);
+        let doubted: Vec<(ObjectId, ObjectId, Vec<u8>)> = several
+            .flat_map(|(id, o)| o.names.iter().map(move |(d, name)| (id, *d, name.clone())))
+            .collect();
+        for (id, directory, name) in doubted {
+            self.set_entry(directory, &name, None);
+            self.set_entry(directory, &name, Some(id));
+        }
+    }
+
     /// The object at a path; `None` where there is none.
     pub(crate) fn find(&self, path: &Path) -> Option<ObjectId> {
         let mut at = self.start(path)?;

@@ -228,13 +228,28 @@ impl Mount {
         mut body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Result<T>,
     ) -> Result<T> {
         loop {
+            if let Some(done) = self.run_step(operation, watcher, &mut body)? {
+                return Ok(done);
+            }
+            // Others may come between the steps of a long operation, and so may the end of a transaction.
+            self.tend_log(self.clock, watcher)?;
+        }
+    }
+
+    /// One step of an operation; `None` where that was not the last one.
+    pub(crate) fn run_step<T>(
+        &mut self,
+        operation: Operation,
+        watcher: &mut dyn Watcher,
+        body: &mut impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Result<T>,
+    ) -> Result<Option<T>> {
+        loop {
             self.make_room(watcher)?;
-            match self.step(operation, &mut body) {
+            match self.step(operation, body) {
                 Err(Error::Miss) => {
                     drive::read_wanted(&mut self.store, &self.devices)?;
                 }
-                // Others may come between the steps of a long operation, and so may the end of a transaction.
-                Err(Error::Again) => self.tend_log(self.clock, watcher)?,
+                Err(Error::Again) => return Ok(None),
                 Err(Error::WaitForFrees) => self.drain(watcher)?,
                 Err(Error::WaitForTransaction) => drop(self.commit(watcher)?),
                 Err(Error::WaitForNames) => {
@@ -243,7 +258,7 @@ impl Mount {
                 Err(Error::WaitForReclaim) => {
                     self.reclaim_until(watcher, |progress| !progress.running)?;
                 }
-                other => return other,
+                other => return other.map(Some),
             }
         }
     }

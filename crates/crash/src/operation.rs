@@ -69,6 +69,8 @@ pub enum Operation {
     Append(Path, Data),
     /// Sets the size.
     Truncate(Path, u64),
+    /// Begins to set a smaller size: one step of it is done, as when others come before the rest.
+    TruncateStep(Path, u64),
     /// Reserves, punches or zeroes from an offset on so many bytes.
     Allocate(Path, Allocate, u64, u64),
     /// Gives the first a second name.
@@ -105,6 +107,9 @@ pub enum Operation {
     Exchange(Path, Path),
     /// Power is cut: some of what is in memory is on the disk, as the seed and the number have it. What is there is mounted and goes on.
     Crash(u32),
+    /// Power is cut, and nothing of what is in memory is on the disk. What is there is mounted and goes on before recovery has
+    /// decided anything: a directory may still have two names.
+    Cut,
     /// Everything is unmounted, and mounted again, with this mechanism if it is given and the image can have it.
     Remount(Option<MechanismKind>),
     /// The running transaction ends, and nothing of it is written. Nothing where there is none.
@@ -337,6 +342,7 @@ impl fmt::Display for Operation {
             Operation::Write(path, at, data) => write!(f, "write {path} {at} {data}"),
             Operation::Append(path, data) => write!(f, "append {path} {data}"),
             Operation::Truncate(path, size) => write!(f, "truncate {path} {size}"),
+            Operation::TruncateStep(path, size) => write!(f, "truncate-step {path} {size}"),
             Operation::Allocate(path, how, at, len) => {
                 let named = ALLOCATIONS.iter().find(|(_, a)| a == how);
                 let name = named.map_or("falloc", |(name, _)| name);
@@ -364,6 +370,7 @@ impl fmt::Display for Operation {
             Operation::Exchange(one, other) => write!(f, "exchange {one} {other}"),
             Operation::Crash(0) => f.write_str("crash"),
             Operation::Crash(number) => write!(f, "crash {number}"),
+            Operation::Cut => f.write_str("cut"),
             Operation::Remount(None) => f.write_str("remount"),
             Operation::Remount(Some(kind)) => write!(f, "remount {kind}"),
             Operation::LogClose => f.write_str("log-close"),
@@ -443,6 +450,7 @@ fn parse(line: &str) -> Result<Operation, String> {
         ),
         "append" => Operation::Append(words.path()?, words.next("a length")?.parse()?),
         "truncate" => Operation::Truncate(words.path()?, words.number("a size")?),
+        "truncate-step" => Operation::TruncateStep(words.path()?, words.number("a size")?),
         "link" => Operation::Link(words.path()?, words.path()?),
         "unlink" => Operation::Unlink(words.path()?),
         "rmdir" => Operation::Rmdir(words.path()?),
@@ -467,6 +475,7 @@ fn parse(line: &str) -> Result<Operation, String> {
             let number = words.0.next().map_or(Ok(0), str::parse);
             Operation::Crash(number.map_err(|_| "a number expected after 'crash'")?)
         }
+        "cut" => Operation::Cut,
         "remount" => Operation::Remount(words.0.next().map(str::parse).transpose()?),
         "log-close" => Operation::LogClose,
         "log-tail" => Operation::LogTail,
@@ -546,9 +555,9 @@ mod tests {
                     rmdir A; rename A B; setxattr foo user.a v; removexattr foo user.a; setacl /; open foo; close foo; \
                     fsync /; fdatasync foo; sync; work; exchange A #3/b; chmod foo 4755; chown #3 1000 100; chattr foo ia; chattr #3 -; as 0 7 644; \
                      said 17%0a; depend 2 1; engage 2; disengage 2; sync-group 2; crash 7; remount; remount journal=full; log-blocks 64; log-tail; log-close; \
-                     log-sequence 4294967295; utimes foo 1 2; round; reclaim 3";
+                     log-sequence 4294967295; utimes foo 1 2; round; reclaim 3; cut; truncate-step foo 7";
         let operations = parse_script(text).unwrap();
-        assert_eq!(operations.len(), 43);
+        assert_eq!(operations.len(), 45);
         assert_eq!(parse_script(&script(&operations)).unwrap(), operations);
     }
 

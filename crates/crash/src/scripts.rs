@@ -211,6 +211,70 @@ const SCRIPTS: &[(&str, &str)] = &[
             "fsync f"
         ),
     ),
+    // What `fsync` waits for: a time that came a second later than the one on the disk, the oldest of many changes, a removal alone.
+    (
+        "fsync-waits-for-times",
+        concat!(
+            "creat f; write f 0 3000; sync; ",
+            a_second!(),
+            "write f 0 1000; fsync f"
+        ),
+    ),
+    (
+        "changes-kept-while-live",
+        "creat f; write f 0 20000; sync; write f 0 100; write f 2048 100; write f 4096 100; write f 6144 100; write f 8192 100; \
+         write f 10240 100; write f 12288 100; write f 14336 100; write f 16384 100; write f 18432 100; write f 1024 100; \
+         write f 3072 100; write f 5120 100; write f 7168 100; write f 9216 100; write f 11264 100; write f 13312 100; \
+         write f 15360 100; write f 17408 100; fsync f",
+    ),
+    (
+        "fsync-of-directory-waits-for-removal",
+        "mkdir A; creat A/f; creat A/g; sync; unlink A/f; fsync A",
+    ),
+    // A mount: its record and its mark are two sectors.
+    (
+        "mark-after-record",
+        "mkdir A; creat A/f; sync; remount; creat A/g",
+    ),
+    // A crash leaves a directory with two names. Its old one is taken away, and is not gone from the disk yet when it is made again,
+    // elsewhere in its block, or the directory moves on.
+    (
+        "reclaimed-name-is-removal",
+        "mkdir A; mkdir B; creat A/x; creat A/y; mkdir A/d; unlink A/x; sync; rename A/d B/d; round; round; round; cut; \
+         reclaim 100; creat A/d",
+    ),
+    (
+        "reclaimed-name-is-clearing",
+        "mkdir A; mkdir B; mkdir C; mkdir A/d; sync; rename A/d B/d; round; round; round; cut; reclaim 100; rename B/d C/d; \
+         mkdir C/d/e",
+    ),
+    // It moves on before anybody has looked for its names.
+    (
+        "directories-wait-for-names",
+        "mkdir A; mkdir B; mkdir C; mkdir A/d; sync; rename A/d B/d; round; round; round; cut; rename B/d C/d; mkdir C/d/e",
+    ),
+    // Something is changed while the reclaim has looked at a part of it: after each of its first steps, for one of them is the right
+    // one. A file with a map in several parts; attributes that are shared, and that are freed and their block used as another thing.
+    (
+        "reclaim-told-of-map",
+        "creat f; write f 0 1000; write f 20000000 1000; sync; creat g; cut; reclaim 1; write f 2048 1000; reclaim 1; \
+         write f 4096 1000; reclaim 1; write f 6144 1000; reclaim 1; write f 8192 1000; reclaim 1; write f 10240 1000; reclaim 1; \
+         remount; creat h",
+    ),
+    (
+        "reclaim-told-of-reference",
+        "creat a; creat b; creat c; creat d; creat e; creat f; setxattr a user.a one; setxattr b user.a one; \
+         setxattr c user.a one; setxattr d user.a one; setxattr e user.a one; setxattr f user.a one; sync; creat g; cut; reclaim 1; \
+         unlink a; sync; reclaim 1; unlink b; sync; reclaim 1; unlink c; sync; reclaim 1; unlink d; sync; reclaim 1; unlink e; sync; \
+         reclaim 2",
+    ),
+    (
+        "reclaim-told-of-freed-attributes",
+        "mkdir A; creat A/a; creat A/b; creat A/c; creat A/d; creat A/e; setxattr A/a user.a one; setxattr A/b user.a two; \
+         setxattr A/c user.a three; setxattr A/d user.a four; setxattr A/e user.a five; sync; creat g; cut; reclaim 2; unlink A/a; \
+         sync; mkdir A/m; sync; reclaim 1; unlink A/b; sync; mkdir A/n; sync; reclaim 1; unlink A/c; sync; mkdir A/o; sync; \
+         reclaim 1; unlink A/d; sync; mkdir A/p; sync; reclaim 1; unlink A/e; sync; mkdir A/q; sync; reclaim 2",
+    ),
     // Logs: blocks of directories become those of files and the other way round, growth and removal.
     (
         "log-of-reuse",

@@ -36,6 +36,30 @@ impl Machine {
         Ok(machine)
     }
 
+    /// Cuts the power, with nothing on the disk of what is in memory. What is there is mounted and goes on while all of the reclaim
+    /// is still to be done; what it shows counts as on stable storage.
+    ///
+    /// # Errors
+    /// Where it cannot be mounted.
+    pub(crate) fn cut(&self) -> Result<Machine> {
+        let mut machine = Machine::over(self.mount.fork(), self.engine)?;
+        machine.learn_all(&mut Nobody)?;
+        machine.note_maps_behind();
+        machine.is_unsettled = true;
+        machine.model.borrow_mut().doubt_second_names();
+        machine.follow(self);
+        Ok(machine)
+    }
+
+    /// Of a directory with two names one is gone as soon as the reclaim has decided which.
+    pub(super) fn look_whether_settled(&mut self) -> Result<()> {
+        if self.is_unsettled && self.mount.fs.reclaim_progress().is_settled {
+            self.is_unsettled = false;
+            self.forget_missing_names()?;
+        }
+        Ok(())
+    }
+
     /// Mounts what a crash left. What it shows, once it is decided which of two names of a directory is the right one, counts as on
     /// stable storage.
     ///

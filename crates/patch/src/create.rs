@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use crate::graph::{Graph, NIL, Patch, PatchId, Standing, State, Zones};
+use crate::graph::{Graph, NIL, Patch, PatchId, Standing, State, Stating, Zones};
 use crate::links::LOOK;
 use crate::planted::Planted;
 use crate::search::{SEARCH_LIMIT, Target};
@@ -89,19 +89,23 @@ enum Hardness {
 
 impl Graph {
     /// Changes a block: applies `change` to `bytes` (the block's newest bytes) and records it as a patch that is on disk no
-    /// earlier than each of `dependencies`. Returns the patch that now holds the change, possibly one that existed.
+    /// earlier than each of what it is stated to come after. Returns the patch that now holds the change, possibly one that existed.
     ///
     /// Dead ids among the dependencies count for nothing. Overlaps with earlier patches of the block need not be stated.
     ///
     /// # Panics
     /// Where the change does not lie inside `bytes`.
-    pub fn create(
+    pub fn create<'a>(
         &mut self,
         block: BlockId,
         bytes: &mut [u8],
         change: Change<'_>,
-        dependencies: &[PatchId],
+        stating: impl Into<Stating<'a>>,
     ) -> PatchId {
+        let Stating {
+            after: dependencies,
+            standing,
+        } = stating.into();
         assert!(
             change.range().1 as usize <= bytes.len(),
             "a change must lie inside its block"
@@ -110,7 +114,7 @@ impl Graph {
         let mut deps = std::mem::take(&mut self.chosen);
         deps.clear();
         deps.extend(dependencies.iter().filter_map(|d| self.index_of(*d)));
-        let (index, merged) = self.place(block, bytes, change, &mut deps);
+        let (index, merged) = self.place(block, bytes, change, &mut deps, standing);
         self.chosen = deps;
         change.apply(bytes);
         self.update_ready(index);
@@ -143,7 +147,7 @@ impl Graph {
         &mut self,
         block: BlockId,
         change: &Change<'_>,
-        dependencies: &[PatchId],
+        stating: Stating<'_>,
         into: PatchId,
     ) -> bool {
         let is_in_block = |p: &Patch| p.block == block.0 && !p.in_flight;
@@ -157,10 +161,11 @@ impl Graph {
         }
         let mut deps = std::mem::take(&mut self.chosen);
         deps.clear();
-        deps.extend(dependencies.iter().filter_map(|d| self.index_of(*d)));
+        deps.extend(stating.after.iter().filter_map(|d| self.index_of(*d)));
         let overlap = self.overlapped_softs(block, change);
+        let standing = stating.standing;
         // As `place` decides.
-        let joins = match self.hardness(block, &mut deps) {
+        let joins = match self.hardness(block, &mut deps, standing) {
             Hardness::WithSofts => true,
             Hardness::Alone if !overlap.any => self.patches[target as usize].state == State::Hard,
             Hardness::Alone | Hardness::No => {
@@ -204,9 +209,10 @@ impl Graph {
         bytes: &[u8],
         change: Change<'_>,
         deps: &mut Vec<u32>,
+        standing: Standing,
     ) -> (u32, bool) {
         let overlap = self.overlapped_softs(block, &change);
-        match self.hardness(block, deps) {
+        match self.hardness(block, deps, standing) {
             Hardness::WithSofts => {
                 self.collapse_softs(block);
                 return self.place_hard(block, deps);
@@ -279,8 +285,8 @@ impl Graph {
 
     /// Asks whether the change can go without undo data, and leaves in `deps` what the patch is to depend on then: an empty patch
     /// that stands for patches of this very block is replaced by what else it stands for.
-    fn hardness(&mut self, block: BlockId, deps: &mut Vec<u32>) -> Hardness {
-        let stays_soft = match self.standing {
+    fn hardness(&mut self, block: BlockId, deps: &mut Vec<u32>, standing: Standing) -> Hardness {
+        let stays_soft = match standing {
             Standing::Together => false,
             Standing::WithUndo => true,
             Standing::Apart => !deps.is_empty(),
@@ -306,7 +312,7 @@ impl Graph {
         }
         let softs_convert = nobody_waits_for_this_block
             && !is_settled
-            && self.standing != Standing::Apart
+            && standing != Standing::Apart
             && !self.has_deep_soft(block.0);
         let mut i = 0;
         while i < deps.len() {

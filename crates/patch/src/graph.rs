@@ -254,6 +254,37 @@ pub enum Standing {
     Apart,
 }
 
+/// What is stated of a new patch beside its change.
+#[derive(Clone, Copy, Debug)]
+pub struct Stating<'a> {
+    /// What it is on the disk no earlier than.
+    pub after: &'a [PatchId],
+    /// How it stands to the others of its block.
+    pub standing: Standing,
+}
+
+impl<'a> From<&'a [PatchId]> for Stating<'a> {
+    /// Stands together with the others.
+    fn from(after: &'a [PatchId]) -> Stating<'a> {
+        Stating {
+            after,
+            standing: Standing::Together,
+        }
+    }
+}
+
+impl<'a, const N: usize> From<&'a [PatchId; N]> for Stating<'a> {
+    fn from(after: &'a [PatchId; N]) -> Stating<'a> {
+        Stating::from(&after[..])
+    }
+}
+
+impl<'a> From<&'a Vec<PatchId>> for Stating<'a> {
+    fn from(after: &'a Vec<PatchId>) -> Stating<'a> {
+        Stating::from(&after[..])
+    }
+}
+
 /// The patch graph; see the crate's documentation.
 pub struct Graph {
     pub(crate) patches: Vec<Patch>,
@@ -265,7 +296,6 @@ pub struct Graph {
     /// Edges that may still be looked at for duplicates (see `Graph::add_edge`).
     pub(crate) thinning_credit: u64,
     pub(crate) optimisations: Optimisations,
-    pub(crate) standing: Standing,
     pub(crate) counters: Counters,
     pub(crate) hook: Option<Box<dyn Hook>>,
     /// Tokens of watched empty patches that committed, until the owner takes them.
@@ -305,7 +335,6 @@ impl Graph {
             search_mark: 0,
             thinning_credit: 0,
             optimisations,
-            standing: Standing::default(),
             counters: Counters::default(),
             hook: None,
             fired: Vec::new(),
@@ -326,11 +355,6 @@ impl Graph {
     /// Hangs a hook on the graph, or takes it off.
     pub fn set_hook(&mut self, hook: Option<Box<dyn Hook>>) {
         self.hook = hook;
-    }
-
-    /// From now on new patches stand so to the others of their blocks.
-    pub fn set_standing(&mut self, standing: Standing) {
-        self.standing = standing;
     }
 
     /// The figures so far.

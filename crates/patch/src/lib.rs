@@ -64,7 +64,7 @@ mod write;
 pub use counters::Counters;
 pub use create::Change;
 pub use empty::DependencyError;
-pub use graph::{BlockId, Graph, PatchId, PatchInfo, PatchKind, Standing};
+pub use graph::{BlockId, Graph, PatchId, PatchInfo, PatchKind, Standing, Stating};
 pub use hook::{Event, Hook};
 pub use optimisations::{Optimisations, UnknownOptimisations};
 #[cfg(feature = "planted-errors")]

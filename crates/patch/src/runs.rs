@@ -18,7 +18,7 @@
 //! Everything that a transaction changes waits for one and the same empty patch, and for nothing else. So that is a run too: it waits
 //! for the empty patch, none of its blocks is ready before that commits, and a block joins it without a new edge.
 
-use crate::graph::{Graph, NIL, PatchId, Standing, State};
+use crate::graph::{Graph, NIL, PatchId, Standing, State, Stating};
 use crate::links::LOOK;
 use crate::planted::Planted;
 use crate::undo::Undo;
@@ -31,23 +31,24 @@ impl Graph {
     ///
     /// # Panics
     /// Where the change does not lie inside `bytes`.
-    pub fn create_in_run(
+    pub fn create_in_run<'a>(
         &mut self,
         block: BlockId,
         bytes: &mut [u8],
         change: Change<'_>,
-        dependencies: &[PatchId],
+        stating: impl Into<Stating<'a>>,
         run: PatchId,
     ) -> PatchId {
-        let Some(waits_for) = self.in_run_after(block, dependencies) else {
-            return self.create(block, bytes, change, dependencies);
+        let stating = stating.into();
+        let Some(waits_for) = self.in_run_after(block, stating) else {
+            return self.create(block, bytes, change, stating);
         };
         assert!(
             change.range().1 as usize <= bytes.len(),
             "a change must lie inside its block"
         );
         change.apply(bytes);
-        self.add_to_run(block, change, dependencies, run, waits_for)
+        self.add_to_run(block, change, stating.after, run, waits_for)
     }
 
     /// As [`create_in_run`](Self::create_in_run), of a change that the block's bytes show already or are about to be replaced by bytes
@@ -56,18 +57,18 @@ impl Graph {
         &mut self,
         block: BlockId,
         change: Change<'_>,
-        dependencies: &[PatchId],
+        stating: Stating<'_>,
         run: PatchId,
     ) -> Option<PatchId> {
-        let waits_for = self.in_run_after(block, dependencies)?;
-        Some(self.add_to_run(block, change, dependencies, run, waits_for))
+        let waits_for = self.in_run_after(block, stating)?;
+        Some(self.add_to_run(block, change, stating.after, run, waits_for))
     }
 
     /// What a run with this change is to wait for, `NIL` for nothing; `None` where it can be in none, or something is pending on its block.
-    fn in_run_after(&mut self, block: BlockId, dependencies: &[PatchId]) -> Option<u32> {
+    fn in_run_after(&mut self, block: BlockId, stating: Stating<'_>) -> Option<u32> {
         let b = self.block_mut(block);
         let busy = b.uncommitted > 0 || b.run_in_flight().is_some();
-        self.runs_after(dependencies).filter(|_| !busy)
+        self.runs_after(stating).filter(|_| !busy)
     }
 
     fn add_to_run(
@@ -105,20 +106,20 @@ impl Graph {
         id
     }
 
-    /// Whether a change with these dependencies will be a part of a run, if nothing is pending on its block.
-    pub fn goes_into_runs(&self, dependencies: &[PatchId]) -> bool {
-        self.runs_after(dependencies).is_some()
+    /// Whether a change of which this is stated will be a part of a run, if nothing is pending on its block.
+    pub fn goes_into_runs(&self, stating: Stating<'_>) -> bool {
+        self.runs_after(stating).is_some()
     }
 
-    /// What a run with a change with these dependencies is to wait for, `NIL` for nothing; `None` where it can be in none.
-    fn runs_after(&self, dependencies: &[PatchId]) -> Option<u32> {
+    /// What a run with a change of which this is stated is to wait for, `NIL` for nothing; `None` where it can be in none.
+    fn runs_after(&self, stating: Stating<'_>) -> Option<u32> {
         if !self.optimisations.hard
             || !self.optimisations.merge
-            || self.standing != Standing::Together
+            || stating.standing != Standing::Together
         {
             return None;
         }
-        let mut live = dependencies.iter().filter_map(|d| self.index_of(*d));
+        let mut live = stating.after.iter().filter_map(|d| self.index_of(*d));
         match (live.next(), live.next()) {
             (None, _) => Some(NIL),
             (Some(d), None) if self.patches[d as usize].state == State::Empty => Some(d),

@@ -33,7 +33,7 @@ mod units;
 pub use backstitch_device::{Buffer, Slab, Slabs};
 pub use backstitch_patch::{
     BlockId, Change, Event, Graph, Hook, Optimisations, PatchId, PatchInfo, PatchKind,
-    SnapshotPatch, Standing, UndoData,
+    SnapshotPatch, Standing, Stating, UndoData,
 };
 pub use batch::{Batch, Goal, Rounds};
 pub use seal::{BlockKind, BlockSeal, Seal};

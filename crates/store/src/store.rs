@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backstitch_device::{Buffer, Slab, Slabs};
-use backstitch_patch::{BlockId, Change, Graph, Optimisations, PatchId};
+use backstitch_patch::{BlockId, Change, Graph, Optimisations, PatchId, Stating};
 use rustc_hash::FxHashMap;
 use thiserror::Error;
 
@@ -477,13 +477,13 @@ impl Store {
     ///
     /// # Panics
     /// Where the block is not in memory: the caller looked it up in the same step.
-    pub fn patch(
+    pub fn patch<'a>(
         &mut self,
         volume: VolumeId,
         block: u64,
         kind: impl Into<BlockKind>,
         change: Change<'_>,
-        dependencies: &[PatchId],
+        stating: impl Into<Stating<'a>>,
         now: Duration,
     ) -> PatchId {
         let Some(index) = self.map.get(&self.key(volume, block)).copied() else {
@@ -493,7 +493,7 @@ impl Store {
             )
         };
         self.note_kind(index, volume, block, kind.into());
-        let id = self.change(index, change, dependencies);
+        let id = self.change(index, change, stating.into());
         self.note_dirty(index, now);
         self.note_memory();
         id
@@ -505,17 +505,17 @@ impl Store {
     /// # Panics
     /// Where the block is not in memory and the change is not of all its bytes.
     #[allow(clippy::too_many_arguments)]
-    pub fn patch_in_run(
+    pub fn patch_in_run<'a>(
         &mut self,
         volume: VolumeId,
         block: u64,
         kind: impl Into<BlockKind>,
         change: Change<'_>,
-        dependencies: &[PatchId],
+        stating: impl Into<Stating<'a>>,
         run: PatchId,
         now: Duration,
     ) -> PatchId {
-        let kind = kind.into();
+        let (kind, stating) = (kind.into(), stating.into());
         let size = self.block_bytes(volume) as usize;
         let whole = match change {
             Change::Bytes { bytes, .. } if bytes.len() == size => Some(bytes),
@@ -528,7 +528,7 @@ impl Store {
             (Some(index), _) => *index,
             (None, Some(contents)) => {
                 // A part of a run is never rolled back.
-                is_given = self.graph.goes_into_runs(dependencies);
+                is_given = self.graph.goes_into_runs(stating);
                 let data = match (is_given, lent.take()) {
                     (true, Some(lent)) => lent,
                     (true, None) => self.spare.filled(contents),
@@ -548,7 +548,7 @@ impl Store {
             1 => {
                 let block = self.numbering.first(index);
                 let given = (is_given || lent.is_some())
-                    .then(|| (self.graph).create_in_run_as_given(block, change, dependencies, run));
+                    .then(|| (self.graph).create_in_run_as_given(block, change, stating, run));
                 match given.flatten() {
                     Some(id) => {
                         if let Some(data) = lent {
@@ -558,12 +558,11 @@ impl Store {
                     }
                     None => {
                         let bytes = slot.bytes_mut(&mut self.part_bytes);
-                        self.graph
-                            .create_in_run(block, bytes, change, dependencies, run)
+                        self.graph.create_in_run(block, bytes, change, stating, run)
                     }
                 }
             }
-            _ => self.change(index, change, dependencies),
+            _ => self.change(index, change, stating),
         };
         self.note_dirty(index, now);
         self.note_memory();
@@ -596,13 +595,13 @@ impl Store {
 
     /// Gives a block wholly new contents, whatever it held before: it need not be in memory. Made for blocks just allocated, to
     /// which nothing on the disk points.
-    pub fn initialise(
+    pub fn initialise<'a>(
         &mut self,
         volume: VolumeId,
         block: u64,
         kind: impl Into<BlockKind>,
         contents: &[u8],
-        dependencies: &[PatchId],
+        stating: impl Into<Stating<'a>>,
         now: Duration,
     ) -> PatchId {
         let kind = kind.into();
@@ -618,7 +617,7 @@ impl Store {
             offset_bytes: 0,
             bytes: contents,
         };
-        self.patch(volume, block, kind, change, dependencies, now)
+        self.patch(volume, block, kind, change, stating, now)
     }
 
     /// Drops what is not written yet of a block that was freed before anything on the disk could point to it.

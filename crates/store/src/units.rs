@@ -10,7 +10,7 @@
 
 use std::ops::Range;
 
-use backstitch_patch::{BlockId, Change, PatchId};
+use backstitch_patch::{BlockId, Change, PatchId, Stating};
 
 use crate::seal::BlockKind;
 use crate::store::{BlockClass, Slot, Store, VolumeId};
@@ -150,7 +150,7 @@ impl Store {
         volume: VolumeId,
         block: u64,
         change: &Change<'_>,
-        dependencies: &[PatchId],
+        stating: Stating<'_>,
         into: PatchId,
     ) -> bool {
         let Some(index) = self.map.get(&self.key(volume, block)).copied() else {
@@ -179,7 +179,7 @@ impl Store {
             Change::Flip { mask, .. } => Change::Flip { offset_bytes, mask },
         };
         let unit = BlockId(first.0 + unit as u32);
-        self.graph.would_join(unit, &part, dependencies, into)
+        self.graph.would_join(unit, &part, stating, into)
     }
 
     /// Whether contents written into a block now would be a part of what `after` waits for; see `Graph::joins_contents_before`.
@@ -197,14 +197,14 @@ impl Store {
         &mut self,
         index: u32,
         change: Change<'_>,
-        dependencies: &[PatchId],
+        stating: Stating<'_>,
     ) -> PatchId {
         let first = self.numbering.first(index);
         let slot = &mut self.slots[index as usize];
         let units = slot.units;
         let bytes = slot.bytes_mut(&mut self.part_bytes);
         if units == 1 {
-            return self.graph.create(first, bytes, change, dependencies);
+            return self.graph.create(first, bytes, change, stating);
         }
         let size = bytes.len() / usize::from(units);
         let (start, len) = match change {
@@ -233,7 +233,7 @@ impl Store {
             };
             let id = BlockId(first.0 + unit as u32);
             let bytes = &mut bytes[base..base + size];
-            made.push(self.graph.create(id, bytes, part, dependencies));
+            made.push(self.graph.create(id, bytes, part, stating));
         }
         match made[..] {
             [one] => one,

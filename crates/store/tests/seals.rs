@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backstitch_store::{
-    BlockClass, BlockKind, Change, Goal, Limits, PatchId, Seal, Standing, drive,
+    BlockClass, BlockKind, Change, Goal, Limits, PatchId, Seal, Standing, Stating, drive,
 };
 use support::Bench;
 
@@ -50,8 +50,12 @@ impl Bench {
             offset_bytes: at,
             bytes: &[byte],
         };
+        let stating = Stating {
+            after,
+            standing: Standing::Apart,
+        };
         self.store
-            .patch(self.volume, block, kind, change, after, NOW)
+            .patch(self.volume, block, kind, change, stating, NOW)
     }
 
     /// Writes a batch; returns how many blocks it has.
@@ -73,7 +77,6 @@ impl Bench {
 fn a_version_with_a_rollback_has_its_own_seal() {
     for unit_bytes in [BLOCK, 512] {
         let mut bench = bench(unit_bytes);
-        bench.store.graph_mut().set_standing(Standing::Apart);
         let a = bench.put(1, KIND, 100, 5, &[]);
         let b = bench.put(2, KIND, 100, 7, &[a]);
         bench.put(1, KIND, 1500, 11, &[b]);

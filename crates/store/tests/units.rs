@@ -4,7 +4,9 @@ mod support;
 
 use std::time::Duration;
 
-use backstitch_store::{Batch, BlockClass, Change, Goal, Limits, PatchId, Standing, drive};
+use backstitch_store::{
+    Batch, BlockClass, Change, Goal, Limits, PatchId, Standing, Stating, drive,
+};
 use support::Bench;
 
 const BLOCK: usize = 2048;
@@ -191,11 +193,13 @@ fn a_superseded_unit_stays_behind() {
         .patch(volume, 1, class, change(0, &[8]), &[waited_for], NOW);
     let freed = bench.put(2, 0, &[2], &[cleared]);
     // A patch that is to be written all the same: it is no hard one alone in its unit.
-    bench.store.graph_mut().set_standing(Standing::WithUndo);
+    let stating = Stating {
+        after: &[],
+        standing: Standing::WithUndo,
+    };
     bench
         .store
-        .patch(volume, 1, class, change(600, &[3]), &[], NOW);
-    bench.store.graph_mut().set_standing(Standing::Together);
+        .patch(volume, 1, class, change(600, &[3]), stating, NOW);
     bench.store.supersede(volume, 1, class, freed);
     assert!(bench.store.graph().is_same(cleared, freed));
     assert_eq!(bench.store.peek(volume, 1).unwrap()[0], 8);

@@ -1,6 +1,6 @@
 //! Changes of blocks: each becomes a patch that comes after what the layout and the mechanism say.
 
-use backstitch_store::{BlockClass, BlockKind, Change, PatchId, Standing};
+use backstitch_store::{BlockClass, BlockKind, Change, PatchId, Standing, Stating};
 
 use super::Volume;
 use crate::mechanism::PatchSpec;
@@ -99,12 +99,11 @@ impl Volume<'_> {
     }
 
     fn change_as(&mut self, spec: PatchSpec, change: Change<'_>, after: &[PatchId]) -> PatchId {
-        let PatchSpec { block, kind, .. } = spec;
         let shows = !matches!(change, Change::Flip { .. });
         let spec = self.state_dependencies(spec, shows, after);
         let id = match self.run_of(&spec, None) {
             Some(run) => self.patch_in_run(&spec, change, run),
-            None => (self.store).patch(self.id, block, kind, change, &self.scratch, self.now),
+            None => self.patch_alone(&spec, change),
         };
         self.created(&spec, id)
     }
@@ -119,10 +118,24 @@ impl Volume<'_> {
         (!is_new || !self.mechanism.scopes_are_atomic()).then_some(found)
     }
 
-    fn patch_in_run(&mut self, spec: &PatchSpec, change: Change<'_>, run: PatchId) -> PatchId {
-        let (id, after, now) = (self.id, &self.scratch, self.now);
+    fn patch_alone(&mut self, spec: &PatchSpec, change: Change<'_>) -> PatchId {
+        let (id, now, standing) = (self.id, self.now, self.standing(spec));
+        let stating = Stating {
+            after: &self.scratch,
+            standing,
+        };
         self.store
-            .patch_in_run(id, spec.block, spec.kind, change, after, run, now)
+            .patch(id, spec.block, spec.kind, change, stating, now)
+    }
+
+    fn patch_in_run(&mut self, spec: &PatchSpec, change: Change<'_>, run: PatchId) -> PatchId {
+        let (id, now, standing) = (self.id, self.now, self.standing(spec));
+        let stating = Stating {
+            after: &self.scratch,
+            standing,
+        };
+        self.store
+            .patch_in_run(id, spec.block, spec.kind, change, stating, run, now)
     }
 
     /// A patch was made: what the layout is to know it by.
@@ -186,7 +199,7 @@ impl Volume<'_> {
         };
         let id = match self.run_of(&spec, Some(run)) {
             Some(run) => self.patch_in_run(&spec, change, run),
-            None => (self.store).patch(self.id, block, class, change, &self.scratch, self.now),
+            None => self.patch_alone(&spec, change),
         };
         self.created(&spec, id)
     }
@@ -246,18 +259,16 @@ impl Volume<'_> {
         {
             groups.heads(self.store.graph(), engaged, &mut self.scratch);
         }
-        self.stand(&spec);
         spec
     }
 
     /// How the patch is to stand to others of its block.
-    pub(super) fn stand(&mut self, spec: &PatchSpec) {
-        let standing = match (spec.is_apart, self.mechanism.keeps_undo(spec)) {
+    pub(super) fn standing(&self, spec: &PatchSpec) -> Standing {
+        match (spec.is_apart, self.mechanism.keeps_undo(spec)) {
             (true, _) => Standing::Apart,
             (false, true) => Standing::WithUndo,
             (false, false) => Standing::Together,
-        };
-        self.store.graph_mut().set_standing(standing);
+        }
     }
 
     /// A block was freed, and nothing on the disk can point to it: what is not written of it need not be, unless the mechanism says

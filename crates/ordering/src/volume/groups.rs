@@ -1,6 +1,6 @@
 //! Steps under patchgroups.
 
-use backstitch_store::{BlockClass, BlockKind, Change, PatchId};
+use backstitch_store::{BlockClass, BlockKind, Change, PatchId, Stating};
 
 use super::{NewObject, Volume};
 use crate::groups::{GroupId, Groups};
@@ -114,10 +114,13 @@ impl<'a> Volume<'a> {
         self.scratch.extend_from_slice(after);
         self.mechanism
             .transform(self.store, &spec, &mut self.scratch);
-        self.stand(&spec);
+        let stating = Stating {
+            after: &self.scratch,
+            standing: self.standing(&spec),
+        };
         let joins = self
             .store
-            .would_join(self.id, spec.block, &change, &self.scratch, into);
+            .would_join(self.id, spec.block, &change, stating, into);
         self.store.give_scratch(std::mem::take(&mut self.scratch));
         joins
     }

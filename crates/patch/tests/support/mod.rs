@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use backstitch_patch::model::Model;
 use backstitch_patch::{
     BlockId, Change, DependencyError, Event, Graph, Hook, Optimisations, PatchId, PatchKind,
-    Planted, Standing, Version,
+    Planted, Standing, Stating, Version,
 };
 use proptest::prelude::*;
 
@@ -185,6 +185,8 @@ struct Run {
     watched: BTreeSet<usize>,
     fired: BTreeSet<usize>,
     in_flight: HashSet<BlockId>,
+    /// How changes stand to the others of their blocks from now on.
+    standing: Standing,
     seen: Arc<Mutex<Seen>>,
 }
 
@@ -209,6 +211,7 @@ impl Run {
             watched: BTreeSet::new(),
             fired: BTreeSet::new(),
             in_flight: HashSet::new(),
+            standing: Standing::default(),
             seen,
         }
     }
@@ -246,7 +249,11 @@ impl Run {
         let (numbers, ids) = self.pick(deps);
         let number = self.model.create(BlockId(block), change, &numbers);
         let bytes = &mut self.newest[block as usize];
-        let id = self.graph.create(BlockId(block), bytes, change, &ids);
+        let stating = Stating {
+            after: &ids,
+            standing: self.standing,
+        };
+        let id = self.graph.create(BlockId(block), bytes, change, stating);
         self.created(number, BlockId(block), id);
     }
 
@@ -258,7 +265,11 @@ impl Run {
         let number = self.model.create(BlockId(block), change, &numbers);
         let bytes = &mut self.newest[block as usize];
         let (block, deps) = (BlockId(block), Vec::from_iter(deps));
-        let id = self.graph.create_in_run(block, bytes, change, &deps, run);
+        let stating = Stating {
+            after: &deps,
+            standing: self.standing,
+        };
+        let id = (self.graph).create_in_run(block, bytes, change, stating, run);
         self.created(number, block, id);
     }
 
@@ -442,7 +453,7 @@ impl Run {
                 self.start(BlockId(*block))?;
             }
             Step::Complete { block } => self.complete(BlockId(*block)),
-            Step::Stand { standing } => self.graph.set_standing(*standing),
+            Step::Stand { standing } => self.standing = *standing,
         }
         self.compare()
     }

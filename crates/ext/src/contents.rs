@@ -291,15 +291,16 @@ impl Ext {
             let len = rest.len().min(bs - within);
             let at = offset + (data.len() - rest.len()) as u64;
             let is_new = new.as_ref().is_some_and(|n| v.is_contents_of_new(block, n));
-            v.hide(is_new || self.is_behind_end(v, number, inode, at));
-            let id = self.write_contents(v, number, block, within, &rest[..len]);
+            let is_hidden = is_new || self.is_behind_end(v, number, inode, at);
+            let id = v.hidden(is_hidden, |v| {
+                self.write_contents(v, number, block, within, &rest[..len])
+            });
             self.note_change(v, number, note_by(Rule::FsyncWaitsForOverwrites, id));
             written.push(id);
             rest = &rest[len..];
             within = 0;
             block += 1;
         }
-        v.hide(false);
         written
     }
 

@@ -211,15 +211,7 @@ impl Ext {
             );
         }
         self.mark_moves(v, &extension.moves, &mut bits);
-        v.hide(true);
-        let data = self.write_new_blocks(v, number, run, contents);
-        // Nor does anybody look at pointers behind the end.
-        v.hide(self.is_behind_end(
-            v,
-            number,
-            inode,
-            extension.logical * self.block_size() as u64,
-        ));
+        let data = v.hidden(true, |v| self.write_new_blocks(v, number, run, contents));
         before_inode.extend_from_slice(wait_for_all(Rule::PointerAfterBit, &bits));
         let mut pointers = [None; DIRECT_POINTERS + 3];
         let tree = self.link_run(v, inode, extension, &data, &mut before_inode, &mut pointers);
@@ -256,8 +248,12 @@ impl Ext {
                 self.is_unborn_with(v, number, &after, edit)
             });
         let is_append = end > inode.size && tree.is_behind_existing();
-        tree.write(v, self.block_size(), &bits, &mut before_inode, is_unborn);
-        v.hide(false);
+        // Nor does anybody look at pointers behind the end.
+        let start = extension.logical * self.block_size() as u64;
+        let is_hidden = self.is_behind_end(v, number, inode, start);
+        v.hidden(is_hidden, |v| {
+            tree.write(v, self.block_size(), &bits, &mut before_inode, is_unborn);
+        });
         let id = self.change_inode_apart(v, number, is_apart, &before_inode, edit);
         self.note_contents_apart(v, number, id, is_apart);
         let grows = self.has_grown(number);

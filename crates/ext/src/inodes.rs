@@ -305,13 +305,10 @@ impl Ext {
         let mut bytes = SmallVec::<[u8; EDITABLE]>::from_slice(editor.bytes());
         bytes.resize(size, 0);
         // Nothing leads to it: its name comes after it.
-        let before = v.hide(true);
-        let id = match self.keeps_apart(v) {
+        v.hidden(true, |v| match self.keeps_apart(v) {
             true => v.write_apart(block, kinds::INODES, at, &bytes, after),
             false => v.write(block, kinds::INODES, at, &bytes, after),
-        };
-        v.hide(before);
-        id
+        })
     }
 
     pub(crate) fn show_attributes(

@@ -172,12 +172,12 @@ impl Ext {
         let clearings = self.state(number).clearings.clone();
         let after = wait_for_all(Rule::CountAfterClearings, &clearings);
         // Too high a count is nothing that a patchgroup would have to wait for: the name is what is seen to go.
-        let before = v.hide(true);
-        self.change_inode(v, number, after, |e| {
-            e.set_links(target.links - 1);
-            e.set_changed(now);
+        v.hidden(true, |v| {
+            self.change_inode(v, number, after, |e| {
+                e.set_links(target.links - 1);
+                e.set_changed(now);
+            })
         });
-        v.hide(before);
     }
 
     /// Remembers that a name of the inode is gone once `cleared` is on the disk, unless it never got there.
@@ -221,8 +221,6 @@ impl Ext {
     ) -> PatchId {
         let clearings = std::mem::take(&mut self.state(number).clearings);
         let after = wait_for_all(Rule::FreeingAfterClearings, &clearings);
-        // No name leads to it any more.
-        let before = v.hide(true);
         // The list of orphans goes on in the same field.
         let is_listed = self.orphans.contains(&number) && holds(Rule::ListedKeepTheirLink);
         let edit = |e: &mut InodeEditor| {
@@ -233,8 +231,10 @@ impl Ext {
             e.set_changed(now);
         };
         let is_apart = self.keeps_apart(v);
-        let freed = self.change_inode_apart(v, number, is_apart, after, edit);
-        v.hide(before);
+        // No name leads to it any more.
+        let freed = v.hidden(true, |v| {
+            self.change_inode_apart(v, number, is_apart, after, edit)
+        });
         let state = self.state(number);
         state.never_alive = state
             .made

@@ -74,10 +74,8 @@ impl<'a> Volume<'a> {
         };
         let hides = self.names_come_after_heads(new)
             && self.would_join(PatchSpec::new(block, kind), change, after, new.made);
-        let before = self.hide(hides || self.is_hidden);
-        let id = self.change(block, kind, change, after);
-        self.hide(before);
-        id
+        let is_hidden = hides || self.is_hidden;
+        self.hidden(is_hidden, |v| v.change(block, kind, change, after))
     }
 
     /// Whether a change of metadata would be a part of `made`, a patch of the same block that is neither on the disk nor on its way.

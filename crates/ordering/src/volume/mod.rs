@@ -119,10 +119,13 @@ impl<'a> Volume<'a> {
         self.store.lend(slab);
     }
 
-    /// From now on nothing on the disk leads to what is written (or something does again): what will make it show comes after it.
-    /// So no patchgroup need care for it. Returns what it was before.
-    pub fn hide(&mut self, is_hidden: bool) -> bool {
-        std::mem::replace(&mut self.is_hidden, is_hidden)
+    /// What `body` writes is hidden (or is not): nothing on the disk leads to it, and what will make it show comes after it. So no
+    /// patchgroup need care for it.
+    pub fn hidden<T>(&mut self, is_hidden: bool, body: impl FnOnce(&mut Self) -> T) -> T {
+        let before = std::mem::replace(&mut self.is_hidden, is_hidden);
+        let result = body(self);
+        self.is_hidden = before;
+        result
     }
 
     /// Opens the scope of an operation: everything changed until [`end`](Self::end) belongs to it.

@@ -301,7 +301,7 @@ fn a_transaction_waits_for_what_a_group_of_its_own_did_elsewhere() {
         let class = BlockClass::Metadata;
         bench
             .store
-            .patch(elsewhere, block, class, change, after, NOW)
+            .patch(elsewhere, block, class, change, after.into(), NOW)
     };
     let here = bench.metadata(0, 1, &[]);
     let there = change(&mut bench, 0, &[]);

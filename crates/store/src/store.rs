@@ -477,13 +477,13 @@ impl Store {
     ///
     /// # Panics
     /// Where the block is not in memory: the caller looked it up in the same step.
-    pub fn patch<'a>(
+    pub fn patch(
         &mut self,
         volume: VolumeId,
         block: u64,
         kind: impl Into<BlockKind>,
         change: Change<'_>,
-        stating: impl Into<Stating<'a>>,
+        stating: Stating<'_>,
         now: Duration,
     ) -> PatchId {
         let Some(index) = self.map.get(&self.key(volume, block)).copied() else {
@@ -493,7 +493,7 @@ impl Store {
             )
         };
         self.note_kind(index, volume, block, kind.into());
-        let id = self.change(index, change, stating.into());
+        let id = self.change(index, change, stating);
         self.note_dirty(index, now);
         self.note_memory();
         id
@@ -505,17 +505,17 @@ impl Store {
     /// # Panics
     /// Where the block is not in memory and the change is not of all its bytes.
     #[allow(clippy::too_many_arguments)]
-    pub fn patch_in_run<'a>(
+    pub fn patch_in_run(
         &mut self,
         volume: VolumeId,
         block: u64,
         kind: impl Into<BlockKind>,
         change: Change<'_>,
-        stating: impl Into<Stating<'a>>,
+        stating: Stating<'_>,
         run: PatchId,
         now: Duration,
     ) -> PatchId {
-        let (kind, stating) = (kind.into(), stating.into());
+        let kind = kind.into();
         let size = self.block_bytes(volume) as usize;
         let whole = match change {
             Change::Bytes { bytes, .. } if bytes.len() == size => Some(bytes),
@@ -595,13 +595,13 @@ impl Store {
 
     /// Gives a block wholly new contents, whatever it held before: it need not be in memory. Made for blocks just allocated, to
     /// which nothing on the disk points.
-    pub fn initialise<'a>(
+    pub fn initialise(
         &mut self,
         volume: VolumeId,
         block: u64,
         kind: impl Into<BlockKind>,
         contents: &[u8],
-        stating: impl Into<Stating<'a>>,
+        stating: Stating<'_>,
         now: Duration,
     ) -> PatchId {
         let kind = kind.into();

@@ -38,7 +38,7 @@ impl Bench {
         };
         let (class, now) = (BlockClass::Data, Duration::ZERO);
         self.store
-            .patch_in_run(self.volume, block, class, change, &[], run, now)
+            .patch_in_run(self.volume, block, class, change, (&[]).into(), run, now)
     }
 
     fn place(&self, block: u64) -> *const u8 {

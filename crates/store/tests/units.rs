@@ -30,7 +30,7 @@ impl Bench {
         };
         let class = BlockClass::Metadata;
         self.store
-            .patch(self.volume, block, class, change, after, NOW)
+            .patch(self.volume, block, class, change, after.into(), NOW)
     }
 
     /// Writes a batch; returns where its requests begin and how long they are.
@@ -118,7 +118,9 @@ fn bits_of_the_last_unit() {
         mask: 0x8000_0001,
     };
     let (volume, class) = (bench.volume, BlockClass::Metadata);
-    bench.store.patch(volume, 5, class, change, &[], NOW);
+    bench
+        .store
+        .patch(volume, 5, class, change, (&[]).into(), NOW);
     bench.batch(Goal::All);
     assert_eq!(bench.on_disk(5, BLOCK - 4), 1);
     assert_eq!(bench.on_disk(5, BLOCK - 1), 0x80);
@@ -168,8 +170,8 @@ fn contents_that_are_ordered_have_units() {
             bytes,
         };
         let store = &mut bench.store;
-        let first = store.patch(volume, 1, class, change(1100, &[1]), &[], NOW);
-        store.patch(volume, 1, class, change(10, &[2]), &[first], NOW);
+        let first = store.patch(volume, 1, class, change(1100, &[1]), (&[]).into(), NOW);
+        store.patch(volume, 1, class, change(10, &[2]), (&[first]).into(), NOW);
         let mut batches = 0;
         while !bench.batch(Goal::All).is_empty() {
             batches += 1;
@@ -188,9 +190,14 @@ fn a_superseded_unit_stays_behind() {
         offset_bytes: at,
         bytes: byte,
     };
-    let cleared = bench
-        .store
-        .patch(volume, 1, class, change(0, &[8]), &[waited_for], NOW);
+    let cleared = bench.store.patch(
+        volume,
+        1,
+        class,
+        change(0, &[8]),
+        (&[waited_for]).into(),
+        NOW,
+    );
     let freed = bench.put(2, 0, &[2], &[cleared]);
     // A patch that is to be written all the same: it is no hard one alone in its unit.
     let stating = Stating {

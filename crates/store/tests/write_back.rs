@@ -42,7 +42,7 @@ impl Bench {
             bytes: &[byte],
         };
         self.store
-            .patch(self.volume, block, class, change, after, now)
+            .patch(self.volume, block, class, change, after.into(), now)
     }
 
     fn on_disk(&self, block: u64, at: usize) -> u8 {
@@ -259,7 +259,7 @@ fn what_was_read_before_a_change_came_and_went_is_thrown_away() {
     let class = BlockClass::Data;
     bench
         .store
-        .initialise(volume, block, class, &contents, &[], at(0));
+        .initialise(volume, block, class, &contents, (&[]).into(), at(0));
     bench.batch(Goal::All, at(0));
     bench.store.discard(volume, block);
     bench.store.insert(volume, block, class, old);

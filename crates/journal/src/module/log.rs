@@ -110,7 +110,7 @@ impl JournalMechanism {
                 offset_bytes: 0,
                 bytes,
             };
-            let id = store.patch_in_run(volume, at(index), class, change, &[], run, now);
+            let id = store.patch_in_run(volume, at(index), class, change, (&[]).into(), run, now);
             if run != id {
                 run = id;
                 if goes_beside || holds(Rule::CommitAfterCopies) {
@@ -119,7 +119,14 @@ impl JournalMechanism {
             }
         }
         let place = at(rest.len());
-        let commit = store.initialise(volume, place, BlockClass::Journal, commit, &after, now);
+        let commit = store.initialise(
+            volume,
+            place,
+            BlockClass::Journal,
+            commit,
+            (&after).into(),
+            now,
+        );
         if beside.is_empty() || !holds(Rule::CommitStandsWithCopies) {
             return Some(commit);
         }

@@ -140,6 +140,13 @@ impl JournalMechanism {
         let block = superblock_block(&self.superblock);
         let place = self.map.block(self.map.superblock());
         let place = place.expect("the superblock is in the journal");
-        store.initialise(volume, place, BlockClass::Journal, &block, &[], now)
+        store.initialise(
+            volume,
+            place,
+            BlockClass::Journal,
+            &block,
+            (&[]).into(),
+            now,
+        )
     }
 }

@@ -221,8 +221,12 @@ impl Volume<'_> {
         let id = match self.run_of(&spec, offered) {
             Some(run) => self.patch_in_run(&spec, change, run),
             None => {
-                let (id, after, now) = (self.id, &self.scratch, self.now);
-                self.store.initialise(id, block, kind, contents, after, now)
+                let (id, now, standing) = (self.id, self.now, self.standing(&spec));
+                let stating = Stating {
+                    after: &self.scratch,
+                    standing,
+                };
+                (self.store).initialise(id, block, kind, contents, stating, now)
             }
         };
         self.created(&spec, id)

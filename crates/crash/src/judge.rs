@@ -264,12 +264,7 @@ impl Judge {
     /// What our own check finds that no crash may leave; `clean` where it may find nothing at all. Else the inodes that map blocks
     /// behind their end.
     fn check(&mut self, fork: &Fork, clean: bool) -> Result<Vec<u32>, Verdict> {
-        let options = CheckOptions {
-            threads: Some(1),
-            check_backups: false,
-            max_findings: 1000,
-        };
-        let report = match usual().check(fork, &options) {
+        let report = match usual().check(fork, &CheckOptions::QUICK) {
             Ok(report) => report,
             Err(error) => return Err(unmountable(&error.to_string())),
         };

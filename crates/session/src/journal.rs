@@ -19,6 +19,7 @@ use backstitch_journal::recovery::{Damage, Ending, Home, Outcome};
 use backstitch_journal::{
     Error as JournalError, Journal, JournalDevice, JournalMechanism, Setup, Transaction,
 };
+use backstitch_layout::tools::uuid_text;
 use backstitch_layout::{
     Error as LayoutError, JournalHost, JournalLocation, JournalPlace, LayoutKind, RecoveryMark,
     Timestamp,
@@ -146,13 +147,6 @@ fn external<'d>(
     }
     let map = Arc::new(found.map);
     Ok(JournalDevice::new(device, place.block_bytes, map))
-}
-
-/// A UUID as uuidgen(1) writes it.
-fn uuid_text(uuid: &[u8; 16]) -> String {
-    let digits = format!("{:032x}", u128::from_be_bytes(*uuid));
-    let parts = [(0, 8), (8, 12), (12, 16), (16, 20), (20, 32)];
-    parts.map(|(from, to)| &digits[from..to]).join("-")
 }
 
 fn unsupported(what: String) -> crate::Error {

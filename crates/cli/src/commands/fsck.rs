@@ -416,12 +416,9 @@ fn replay(
         return Ok(actions);
     }
     let Some(error) = error else {
-        let why = match of(below).give_up_replay(below) {
-            Ok(true) => vec!["gave up the journal: no superblock leads to transactions".to_owned()],
-            Ok(false) | Err(CheckError::Format(_)) => Vec::new(),
-            Err(CheckError::Device(error)) => return Err(error.into()),
-        };
-        return Ok(why);
+        let given_up = readable(of(below).give_up_replay(below))?.unwrap_or(false);
+        let why = "gave up the journal: no superblock leads to transactions";
+        return Ok(given_up.then(|| why.to_owned()).into_iter().collect());
     };
     let mark = RecoveryMark {
         is_damaged: true,
@@ -435,13 +432,19 @@ fn set_recovery(device: &dyn BlockDevice, mark: RecoveryMark) -> backstitch_layo
     journal_host(device).map_or(Ok(()), |host| host.set_recovery(device, mark))
 }
 
+/// `None` of what cannot be understood.
+fn readable<T>(found: std::result::Result<T, CheckError>) -> backstitch_vfs::Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(CheckError::Format(_)) => Ok(None),
+        Err(CheckError::Device(error)) => Err(error.into()),
+    }
+}
+
 /// Whether a superblock that names no journal is to be believed less than its mark that one must be replayed.
 fn may_look_further(device: &dyn BlockDevice, damage: Damage) -> backstitch_vfs::Result<bool> {
-    match of(device).lacks_its_journal(device) {
-        Ok(lacks) => Ok(lacks && damage == Damage::Skip),
-        Err(CheckError::Device(error)) => Err(error.into()),
-        Err(CheckError::Format(_)) => Ok(false),
-    }
+    let lacks = readable(of(device).lacks_its_journal(device))?;
+    Ok(lacks.unwrap_or(false) && damage == Damage::Skip)
 }
 
 /// Replays the journal that another superblock leads to, if there is anything in it: the one in place with fields derived from its
@@ -450,11 +453,8 @@ fn replay_under_another(
     device: &Arc<dyn BlockDevice>,
     is_unusable: bool,
 ) -> backstitch_vfs::Result<Option<Vec<String>>> {
-    let superblocks = match of(&**device).superblocks_for_replay(&**device, is_unusable) {
-        Ok(superblocks) => superblocks,
-        Err(CheckError::Device(error)) => return Err(error.into()),
-        Err(CheckError::Format(_)) => return Ok(None),
-    };
+    let superblocks = of(&**device).superblocks_for_replay(&**device, is_unusable);
+    let superblocks = readable(superblocks)?.unwrap_or_default();
     let replays = |on: &dyn BlockDevice, superblock: &ReplaySuperblock| {
         superblock.put(on)?;
         let report = match journal_host(on) {

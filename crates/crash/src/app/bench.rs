@@ -87,11 +87,6 @@ impl<'a> Bench<'a> {
 
     /// What fsck finds that no recovery may leave as it is.
     fn damage(&mut self, state: &Fork) -> Option<Verdict> {
-        let options = CheckOptions {
-            threads: Some(1),
-            check_backups: false,
-            max_findings: 1000,
-        };
         let replayed = match self.options.ordering {
             MechanismKind::Journal(_) => match replayed(state) {
                 Ok(replayed) => Some(replayed),
@@ -100,7 +95,7 @@ impl<'a> Bench<'a> {
             _ => None,
         };
         let state = replayed.as_ref().unwrap_or(state);
-        let report = match usual().check(state, &options) {
+        let report = match usual().check(state, &CheckOptions::QUICK) {
             Ok(report) => report,
             Err(error) => return Some(unmountable(error.to_string())),
         };

@@ -78,12 +78,7 @@ impl Machine {
     fn note_maps_behind(&mut self) {
         let fork = self.mount.fork();
         let device = ForkDevice::new(fork);
-        let options = CheckOptions {
-            threads: Some(1),
-            check_backups: false,
-            max_findings: 1000,
-        };
-        if let Ok(report) = usual().check(&DeviceSource(&device), &options) {
+        if let Ok(report) = usual().check(&DeviceSource(&device), &CheckOptions::QUICK) {
             let behind = report.findings.iter();
             let behind = behind.filter(|finding| finding.code == Code::SizeBelowMapped);
             let inodes = behind.filter_map(|finding| finding.location.inode);

@@ -19,6 +19,15 @@ pub struct CheckOptions {
     pub max_findings: usize,
 }
 
+impl CheckOptions {
+    /// For small images of which many are checked, in a thread each.
+    pub const QUICK: CheckOptions = CheckOptions {
+        threads: Some(1),
+        check_backups: false,
+        max_findings: 1000,
+    };
+}
+
 impl Default for CheckOptions {
     fn default() -> CheckOptions {
         CheckOptions {

@@ -7,7 +7,7 @@ use thiserror::Error;
 use crate::FormatError;
 
 /// What to make. [`Mkfs::new`] gives the layout's usual values.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Mkfs {
     /// The size of the file system; the device's where `None`.
     pub size_bytes: Option<u64>,
@@ -82,31 +82,18 @@ impl Mkfs {
     /// The usual values.
     pub fn new(uuid: [u8; 16], hash_seed: [u8; 16], time_seconds: u64) -> Mkfs {
         Mkfs {
-            size_bytes: None,
-            block_size: None,
-            blocks_per_group: None,
-            bytes_per_inode: None,
-            inodes: None,
-            inode_size: None,
-            label: Vec::new(),
             uuid,
             hash_seed,
-            features: Vec::new(),
             revision: 1,
-            journal_bytes: None,
-            journal_uuid: None,
-            journal_features: JournalFeatures::default(),
             reserved_percent: 5,
             time_seconds,
-            root_uid: 0,
-            root_gid: 0,
-            device_is_zero: false,
+            ..Mkfs::default()
         }
     }
 }
 
 /// How a journal's device is made.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct MkfsJournal {
     /// How much of the device it takes; all where `None`.
     pub size_bytes: Option<u64>,
@@ -129,13 +116,9 @@ impl MkfsJournal {
     /// would not use.
     pub fn new(uuid: [u8; 16], time_seconds: u64) -> MkfsJournal {
         MkfsJournal {
-            size_bytes: None,
-            block_size: None,
-            label: Vec::new(),
             uuid,
-            features: JournalFeatures::default(),
             time_seconds,
-            device_is_zero: false,
+            ..MkfsJournal::default()
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The crash-state explorer: every state that a crash can leave, not the one that was tried.
 //!
-//! It sits above the layouts and below the command line. A workload runs on an engine in this thread, over a copy-on-write fork of
-//! an image. At each moment a crash is tried, in two ways:
+//! It sits above the layouts and below the command line. A workload runs on a mount of the crate `session`, as users'
+//! mounts do, in this thread, over a copy-on-write fork of an image. At each moment a crash is tried, in two ways:
 //!
 //! * **dependency states**: the patches in memory are copied out of the graph, and every set of them that holds, for each of its
 //!   patches, what must be on disk before it, is put onto a fork (`frontier`, `closed`). Whatever order a store might write in, it

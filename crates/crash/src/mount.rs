@@ -1,24 +1,26 @@
-//! A file system in this thread: the engine over a fork, with somebody who looks at it whenever something was written.
+//! A file system in this thread: a session over a fork, with somebody who looks at each moment of its tasks.
 
 mod groups;
 mod log;
 
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
-use backstitch_device::BlockDevice;
+use backstitch_device::{BlockDevice, DeviceError};
 use backstitch_layout::{
-    Error, FileSystem, LayoutKind, OpenRequest, ReclaimProgress, ReclaimStep, Result, Timestamp,
+    Error, FileSystem, LayoutKind, OpenRequest, ReclaimStep, Result, Timestamp,
 };
-use backstitch_ordering::{
-    GroupId, Groups, JournalMode, Mechanism, MechanismKind, Operation, Volume, VolumeId,
+use backstitch_ordering::{GroupId, JournalMode, MechanismKind, Operation, Volume};
+use backstitch_session::{
+    BATCH_BYTES, Clock, Error as EngineError, NextTry, Outcome, Poll, Session, Task, Until,
 };
 use backstitch_store::{Batch, BlockClass, Goal, Limits, Optimisations, PatchId, Store, drive};
 
 use crate::image::{Fork, ForkDevice, Kind};
 use crate::nested::Nesting;
 use crate::reads::Reads;
-use log::{log_of, mechanism};
+use log::mechanism;
 pub(crate) use log::{replay, replayed};
 use rustc_hash::FxHashMap;
 
@@ -53,23 +55,68 @@ impl Watcher for Nobody {
 
 /// An open file system over a fork.
 pub(crate) struct Mount {
-    pub(crate) store: Store,
-    mechanism: Box<dyn Mechanism>,
-    pub(crate) fs: Box<dyn FileSystem>,
-    volume: VolumeId,
+    session: Session,
+    clock: Steps,
     device: Arc<ForkDevice>,
     devices: [Arc<dyn BlockDevice>; 1],
-    clock: u64,
     /// Contents that were not synced may be anything after a crash.
     pub(crate) contents_may_be_stale: bool,
     /// A file has its old size with all that it had then, or the new one.
     pub(crate) cuts_are_atomic: bool,
     /// The patchgroups, by the workload's numbers, and those that the caller has engaged.
-    groups: Groups,
     numbered: FxHashMap<u32, GroupId>,
     engaged: Vec<GroupId>,
     /// What the mechanism wants on stable storage before operations are answered.
     waiting: Vec<PatchId>,
+}
+
+impl Deref for Mount {
+    type Target = Session;
+
+    fn deref(&self) -> &Session {
+        &self.session
+    }
+}
+
+impl DerefMut for Mount {
+    fn deref_mut(&mut self) -> &mut Session {
+        &mut self.session
+    }
+}
+
+/// A time that goes on with each step.
+struct Steps(u64);
+
+impl Clock for Steps {
+    fn now(&self) -> Duration {
+        Duration::from_millis(self.0 * 20)
+    }
+
+    fn stamp(&mut self) -> (Duration, Timestamp) {
+        self.0 += 1;
+        self.last_stamp()
+    }
+}
+
+impl Steps {
+    fn last_stamp(&self) -> (Duration, Timestamp) {
+        let seconds = START_SECONDS + (self.0 / STEPS_A_SECOND) as i64;
+        let nanoseconds = 7;
+        (
+            self.now(),
+            Timestamp {
+                seconds,
+                nanoseconds,
+            },
+        )
+    }
+
+    fn not_endless(&self) -> Result<()> {
+        match self.0 > STEPS_MAX {
+            true => Err(Error::corrupt("engine", "it does not come to an end")),
+            false => Ok(()),
+        }
+    }
 }
 
 /// The steps of a mount's life: no workload takes a thousandth of them, and an engine that takes more never ends.
@@ -80,6 +127,9 @@ const STEPS_A_SECOND: u64 = 50;
 
 /// The first moment of a run, in seconds since 1970.
 pub(crate) const START_SECONDS: i64 = 1_700_000_000;
+
+/// The time of an unmount for the reclaim: more than there is.
+const RECLAIM_WAIT: Duration = Duration::from_secs(1 << 32);
 
 impl Mount {
     /// Opens the file system of an image, as a mount does, recovering it where a crash left it.
@@ -149,38 +199,30 @@ impl Mount {
             journaled: mechanism.log().is_some(),
             unwritable_journal: None,
         };
-        let opened = loop {
-            let mut v = Volume::new(&mut store, &mut *mechanism, volume, Duration::ZERO);
-            match layout.open(&mut v, &*devices[0], &request) {
-                Err(Error::Miss) => drive::read_wanted(&mut store, &devices)?,
-                other => break other?,
-            };
-        };
-        let mut mount = Mount {
+        let (session, found) = Session::open(
             store,
             mechanism,
-            fs: opened.file_system,
             volume,
+            layout,
+            &*devices[0],
+            &request,
+            |store| drive::read_wanted(store, &devices).map(drop),
+        )
+        .map_err(to_layout)?;
+        let mut mount = Mount {
+            session,
+            clock: Steps(0),
             device,
             devices,
-            clock: 0,
             contents_may_be_stale: engine.ordering
                 == MechanismKind::Journal(JournalMode::Writeback),
             cuts_are_atomic: matches!(engine.ordering, MechanismKind::Journal(_)),
-            groups: Groups::default(),
             numbered: FxHashMap::default(),
             engaged: Vec::new(),
             waiting: Vec::new(),
         };
         if !read_only {
-            watcher.at_rest(&mount);
-            mount.sync(&opened.first, watcher)?;
-            let marked = mount.run(Operation::Administration, watcher, |fs, v, _| {
-                fs.mark_in_use(v)
-            })?;
-            watcher.at_rest(&mount);
-            mount.sync(&marked, watcher)?;
-            mount.start_log(watcher)?;
+            mount.drive(Task::start(found.first), watcher)?;
         }
         Ok(mount)
     }
@@ -205,17 +247,47 @@ impl Mount {
         Ok(self.device.read(offset_bytes, into)?)
     }
 
-    fn now(&self) -> Duration {
-        Duration::from_millis(self.clock * 20)
-    }
-
     /// It is later than this, in seconds since 1970, unless that is no time that a mount's life could have come to.
     pub(crate) fn come_after(&mut self, seconds: i64) {
         let steps = (seconds - START_SECONDS + 1) * STEPS_A_SECOND as i64;
         if let Ok(steps) = u64::try_from(steps)
             && steps < STEPS_MAX
         {
-            self.clock = self.clock.max(steps);
+            self.clock.0 = self.clock.0.max(steps);
+        }
+    }
+
+    /// Has a task of the engine come to its end, and the watcher see each moment of it.
+    fn drive(&mut self, mut task: Task, watcher: &mut dyn Watcher) -> Result<Outcome> {
+        loop {
+            self.clock.not_endless()?;
+            let polled = task.poll(&mut self.session, &mut self.clock);
+            match polled.map_err(to_layout)? {
+                Poll::Done(outcome) => return Ok(outcome),
+                Poll::Changed | Poll::Turn => watcher.at_rest(self),
+                Poll::Read => {
+                    if let Err(error) = self.read_wanted() {
+                        task.failed(error);
+                    }
+                }
+                Poll::Write(batch) => self.write(batch, watcher),
+                Poll::Rest(_) => {}
+                Poll::Wait => return Err(Error::corrupt("engine", "it waits for nobody")),
+            }
+        }
+    }
+
+    fn read_wanted(&mut self) -> std::result::Result<(), DeviceError> {
+        drive::read_wanted(&mut self.session.store, &self.devices).map(drop)
+    }
+
+    /// Writes a batch. What comes of it is told to the engine.
+    fn write(&mut self, batch: Batch, watcher: &mut dyn Watcher) {
+        watcher.in_flight(self, &batch);
+        let result = drive::perform(&self.devices, &batch.writes);
+        self.session.written(batch, result, self.clock.now());
+        if self.latched.is_none() {
+            watcher.at_rest(self);
         }
     }
 
@@ -232,7 +304,7 @@ impl Mount {
                 return Ok(done);
             }
             // Others may come between the steps of a long operation, and so may the end of a transaction.
-            self.tend_log(self.clock, watcher)?;
+            self.tend_log(self.clock.0, watcher)?;
         }
     }
 
@@ -241,24 +313,22 @@ impl Mount {
         &mut self,
         operation: Operation,
         watcher: &mut dyn Watcher,
-        body: &mut impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Result<T>,
+        mut body: &mut impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Result<T>,
     ) -> Result<Option<T>> {
         loop {
-            self.make_room(watcher)?;
-            match self.step(operation, body) {
-                Err(Error::Miss) => {
-                    drive::read_wanted(&mut self.store, &self.devices)?;
-                }
-                Err(Error::Again) => return Ok(None),
-                Err(Error::WaitForFrees) => self.drain(watcher)?,
-                Err(Error::WaitForTransaction) => drop(self.commit(watcher)?),
-                Err(Error::WaitForNames) => {
-                    self.reclaim_until(watcher, |progress| progress.is_settled)?;
-                }
-                Err(Error::WaitForReclaim) => {
-                    self.reclaim_until(watcher, |progress| !progress.running)?;
-                }
-                other => return other.map(Some),
+            if !self.has_room() {
+                self.drive(Task::make_room(), watcher)?;
+            }
+            self.clock.not_endless()?;
+            let at = self.clock.stamp();
+            let error = match self.step(operation, at, &mut body) {
+                Err(error) => error,
+                done => return done.map(Some),
+            };
+            match NextTry::after(error, &self.session)? {
+                NextTry::Read => self.read_wanted()?,
+                NextTry::Turn => return Ok(None),
+                NextTry::Task(task) => drop(self.drive(task, watcher)?),
             }
         }
     }
@@ -269,33 +339,27 @@ impl Mount {
         mut body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Result<T>,
     ) -> Result<T> {
         loop {
-            match self.at_this_moment(Operation::Administration, &mut body) {
-                Err(Error::Miss) => {
-                    drive::read_wanted(&mut self.store, &self.devices)?;
-                }
+            let at = self.clock.last_stamp();
+            match self.step(Operation::Administration, at, &mut body) {
+                Err(Error::Miss) => self.read_wanted()?,
                 other => return other,
             }
         }
     }
 
-    /// Reclaims what a crash left, until so much is done.
-    fn reclaim_until(
+    fn step<T>(
         &mut self,
-        watcher: &mut dyn Watcher,
-        is_enough: impl Fn(&ReclaimProgress) -> bool,
-    ) -> Result<()> {
-        while !is_enough(&self.fs.reclaim_progress()) {
-            let step = self.reclaim_step(watcher)?;
-            if let ReclaimStep::Wait(_) | ReclaimStep::WaitForFrees = step {
-                self.drain(watcher)?;
-            }
-        }
-        Ok(())
+        operation: Operation,
+        at: (Duration, Timestamp),
+        body: &mut impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Result<T>,
+    ) -> Result<T> {
+        let (engaged, waiting) = (&self.engaged, &mut self.waiting);
+        (self.session).step(Some(operation), at, engaged, waiting, body)
     }
 
     /// Decides which of two names that a crash left is the right one.
     pub(crate) fn settle_names(&mut self, watcher: &mut dyn Watcher) -> Result<()> {
-        self.reclaim_until(watcher, |progress| progress.is_settled)
+        self.drive(Task::reclaim(Until::Settled), watcher).map(drop)
     }
 
     /// Some steps of the reclaim, or as many as there are until it waits for something.
@@ -311,46 +375,10 @@ impl Mount {
 
     /// One step of the reclaim.
     pub(crate) fn reclaim_step(&mut self, watcher: &mut dyn Watcher) -> Result<ReclaimStep> {
-        let step = self.run(Operation::Background, watcher, |fs, v, now| {
-            fs.reclaim(v, now)
-        })?;
-        watcher.at_rest(self);
-        Ok(step)
-    }
-
-    fn step<T>(
-        &mut self,
-        operation: Operation,
-        body: &mut impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Result<T>,
-    ) -> Result<T> {
-        self.clock += 1;
-        if self.clock > STEPS_MAX {
-            return Err(Error::corrupt("engine", "it does not come to an end"));
-        }
-        self.at_this_moment(operation, body)
-    }
-
-    fn at_this_moment<T>(
-        &mut self,
-        operation: Operation,
-        body: &mut impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Result<T>,
-    ) -> Result<T> {
-        let now = Timestamp {
-            seconds: START_SECONDS + (self.clock / STEPS_A_SECOND) as i64,
-            nanoseconds: 7,
-        };
-        let time = self.now();
-        let is_asked_for = matches!(
-            operation,
-            Operation::Names | Operation::Attributes | Operation::Contents
-        );
-        let engaged = if is_asked_for { &self.engaged[..] } else { &[] };
-        let mut v = Volume::new(&mut self.store, &mut *self.mechanism, self.volume, time)
-            .under(&mut self.groups, engaged);
-        v.begin(operation);
-        let result = body(&mut *self.fs, &mut v, now);
-        v.end(&mut self.waiting);
-        result
+        Ok(match self.drive(Task::reclaim(Until::Step), watcher)? {
+            Outcome::Reclaim(step) => step,
+            Outcome::Idle | Outcome::Worked => ReclaimStep::Done,
+        })
     }
 
     /// Puts what the operations since the last call want before they are answered onto stable storage.
@@ -364,26 +392,13 @@ impl Mount {
 
     /// Does the deferred work whose time has come. True where there was any.
     pub(crate) fn work(&mut self, watcher: &mut dyn Watcher) -> Result<bool> {
-        let mut worked = false;
-        while self.run(Operation::Background, watcher, |fs, v, now| {
-            fs.background(v, now)
-        })? {
-            worked = true;
-        }
-        Ok(worked)
+        Ok(self.drive(Task::work(), watcher)? == Outcome::Worked)
     }
 
     /// Puts patches and what they depend on onto stable storage, and nothing else.
     pub(crate) fn sync(&mut self, targets: &[PatchId], watcher: &mut dyn Watcher) -> Result<()> {
-        let log = log_of(&mut *self.mechanism, &mut *self.fs, self.volume);
-        if let Some((log, _)) = log
-            && targets
-                .iter()
-                .any(|t| log.waits_for_running(&self.store, *t))
-        {
-            self.commit(watcher)?;
-        }
-        self.write_out(Goal::Patches(targets), watcher).map(drop)
+        let task = Task::make_stable(targets.to_vec());
+        self.drive(task, watcher).map(drop)
     }
 
     /// Writes batch after batch until there is nothing more for the goal. True where anything was written.
@@ -397,16 +412,15 @@ impl Mount {
 
     /// Writes one batch for the goal; false where there is nothing more.
     fn write_batch(&mut self, goal: Goal<'_>, watcher: &mut dyn Watcher) -> Result<bool> {
-        let now = self.now();
-        let batch = self.store.next_batch(goal, now, drive::BATCH_BYTES);
-        if batch.is_empty() {
+        let batch = (self.session.store).next_batch(goal, self.clock.now(), BATCH_BYTES);
+        let Some(batch) = self.hand_out(batch) else {
             return Ok(false);
+        };
+        self.write(batch, watcher);
+        match &self.latched {
+            Some(error) => Err(error.clone().into()),
+            None => Ok(true),
         }
-        watcher.in_flight(self, &batch);
-        drive::perform(&self.devices, &batch.writes)?;
-        self.store.complete(batch, now);
-        watcher.at_rest(self);
-        Ok(true)
     }
 
     /// Writes what need not wait for anything else: one batch, and of a journal none of the transaction that is running.
@@ -416,39 +430,20 @@ impl Mount {
 
     /// Puts everything onto stable storage and does all deferred work, as soon as its time has come.
     pub(crate) fn drain(&mut self, watcher: &mut dyn Watcher) -> Result<()> {
-        loop {
-            let worked = self.work(watcher)?;
-            if worked {
-                watcher.at_rest(self);
-            }
-            if self.is_log_full() {
-                self.free_log(watcher)?;
-            }
-            let committed = self.commit(watcher)?;
-            let wrote = self.write_batch(Goal::All, watcher)?;
-            if !worked && !committed && !wrote {
-                return Ok(());
-            }
-        }
+        self.drive(Task::drain(), watcher).map(drop)
     }
 
     /// Reclaims what a crash left, and marks the image clean.
     pub(crate) fn unmount(&mut self, watcher: &mut dyn Watcher) -> Result<()> {
-        self.fs.release_all();
-        self.fs.retry_deferred();
-        self.drain(watcher)?;
-        self.reclaim_until(watcher, |progress| !progress.running)?;
-        self.drain(watcher)?;
-        self.run(Operation::Administration, watcher, |fs, v, now| {
-            fs.settle(v, now)
-        })?;
-        watcher.at_rest(self);
-        self.drain(watcher)?;
-        self.end_log(watcher)?;
-        self.run(Operation::Administration, watcher, |fs, v, now| {
-            fs.mark_clean(v, now)
-        })?;
-        watcher.at_rest(self);
-        self.drain(watcher)
+        self.drive(Task::unmount(RECLAIM_WAIT), watcher).map(drop)
+    }
+}
+
+/// What the engine failed with, in the words of the file system.
+pub(crate) fn to_layout(error: EngineError) -> Error {
+    match error {
+        EngineError::Layout(error) => error,
+        EngineError::Latched(error) => error.into(),
+        stuck @ EngineError::Stuck { .. } => Error::corrupt("engine", stuck.to_string()),
     }
 }

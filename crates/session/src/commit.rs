@@ -3,6 +3,8 @@
 //! A transaction ends when it is large, when it is as old as the commit interval, and when somebody waits for something in it.
 //! Whoever comes while one is on its way to the disk waits for that first, so that all who came meanwhile share the next one.
 
+use std::time::Duration;
+
 use backstitch_device::DeviceError;
 use backstitch_layout::Error as LayoutError;
 use backstitch_ordering::{CloseError, LogState, Operation};
@@ -20,6 +22,17 @@ impl Session {
     pub fn has_room(&mut self) -> bool {
         let is_full = |state: LogState| state.is_full || (state.is_dirty && state.is_large);
         !self.is_committing && self.latched.is_none() && !self.log_state().is_some_and(is_full)
+    }
+
+    /// Whether the running transaction is so old that it is to be ended, or holds too much memory.
+    pub fn is_commit_due(&mut self, now: Duration) -> bool {
+        let is_due = now >= self.last_commit + self.commit_interval || self.store.is_filling();
+        is_due && !self.is_committing && self.log_state().is_some_and(|log| log.is_dirty)
+    }
+
+    /// Whether less than half of the log is free, and nobody is about to change that.
+    pub fn is_log_filling(&mut self) -> bool {
+        !self.is_committing && self.log_state().is_some_and(|log| log.is_filling)
     }
 }
 
@@ -154,72 +167,5 @@ impl Call for FreeLog {
         }
         cx.session.has_changed = true;
         call(Settle::new(targets))
-    }
-}
-
-/// Ends a transaction that is old, and keeps half of the log free.
-#[derive(Default)]
-pub(crate) struct Tend {
-    at: AtTend,
-    is_filling: bool,
-}
-
-#[derive(Default)]
-enum AtTend {
-    #[default]
-    Begin,
-    Closed,
-    Committed,
-    End,
-}
-
-impl Call for Tend {
-    fn advance(&mut self, cx: &mut Context<'_>) -> Result<Flow> {
-        cx.came()?;
-        let s = &mut *cx.session;
-        let Some(state) = s.log_state() else {
-            return Ok(Flow::Return(Outcome::Idle));
-        };
-        match std::mem::replace(&mut self.at, AtTend::Committed) {
-            AtTend::Begin => {
-                self.is_filling = state.is_filling;
-                let is_due = cx.clock.now() >= s.last_commit + s.commit_interval;
-                if state.is_dirty && !s.is_committing && (is_due || s.store.is_filling()) {
-                    self.at = AtTend::Closed;
-                    return call(Commit::default());
-                }
-            }
-            AtTend::Closed => return call(Settle::new(vec![state.last])),
-            AtTend::Committed => {}
-            AtTend::End => return Ok(Flow::Return(Outcome::Worked)),
-        }
-        if self.is_filling && !s.is_committing {
-            self.at = AtTend::End;
-            return call(FreeLog::default());
-        }
-        Ok(Flow::Return(Outcome::Idle))
-    }
-}
-
-/// Ends the log, with everything on stable storage.
-#[derive(Default)]
-pub(crate) struct EndLog {
-    is_marked: bool,
-}
-
-impl Call for EndLog {
-    fn advance(&mut self, cx: &mut Context<'_>) -> Result<Flow> {
-        cx.came()?;
-        let now = cx.clock.now();
-        let Some((log, store, volume)) = cx.session.log() else {
-            return Ok(Flow::Return(Outcome::Idle));
-        };
-        if std::mem::replace(&mut self.is_marked, true) {
-            log.stop();
-            return Ok(Flow::Return(Outcome::Worked));
-        }
-        let ended = log.finish(store, volume, now);
-        cx.session.has_changed = true;
-        call(Settle::new(vec![ended]))
     }
 }

@@ -5,86 +5,36 @@ use std::time::Duration;
 use backstitch_layout::{Error as LayoutError, FileSystem, Timestamp};
 use backstitch_ordering::{Operation, PatchId, Volume};
 
-use crate::commit::EndLog;
 use crate::drain::Drain;
 use crate::reclaim::{Reclaim, Until};
 use crate::stable::Settle;
 use crate::task::{Call, Context, Flow, Outcome, Poll, call};
 use crate::{Result, Session};
 
-/// Says on stable storage that the file system is in use, and has the log begin.
-pub(crate) struct Start {
-    first: Vec<PatchId>,
-    at: AtStart,
-}
-
-enum AtStart {
-    First,
-    Mark,
-    Log,
-    End,
-}
-
-impl Start {
-    pub(crate) fn new(first: Vec<PatchId>) -> Start {
-        Start {
-            first,
-            at: AtStart::First,
-        }
-    }
-}
-
-impl Call for Start {
-    fn advance(&mut self, cx: &mut Context<'_>) -> Result<Flow> {
-        cx.came()?;
-        let s = &mut *cx.session;
-        match self.at {
-            AtStart::First => {
-                self.at = AtStart::Mark;
-                call(Settle::new(std::mem::take(&mut self.first)))
-            }
-            AtStart::Mark => {
-                let at = cx.clock.stamp();
-                match s.own_step(Operation::Administration, at, |fs, v, _| fs.mark_in_use(v)) {
-                    Err(LayoutError::Miss) => return Ok(Flow::Need(Poll::Read)),
-                    marked => self.first = marked?,
-                }
-                s.has_changed = true;
-                self.at = AtStart::Log;
-                call(Settle::new(std::mem::take(&mut self.first)))
-            }
-            AtStart::Log => {
-                self.at = AtStart::End;
-                let is_writable = s.fs.read_only_reason().is_none();
-                let log = s.mechanism.log().filter(|_| is_writable);
-                let started = log.map(|log| log.start(&mut s.store, s.volume));
-                s.has_changed = started.is_some();
-                call(Settle::new(started.into_iter().collect()))
-            }
-            AtStart::End => {
-                // No caller had to wait.
-                (s.waits, s.waited_batches) = (0, 0);
-                Ok(Flow::Return(Outcome::Worked))
-            }
-        }
-    }
-}
+/// What a mount does once the file system is open, in this order.
+const BEGINNING: &[Part] = &[Part::First, Part::MarkInUse, Part::StartLog];
 
 /// What an unmount does, in this order.
-const PARTS: [Part; 8] = [
+const END: &[Part] = &[
     Part::Release,
+    Part::Drain,
     Part::Reclaim,
     Part::Drain,
     Part::Settle,
     Part::Drain,
-    Part::EndLog,
+    Part::FinishLog,
+    Part::StopLog,
     Part::MarkClean,
     Part::Drain,
 ];
 
 #[derive(Clone, Copy)]
 enum Part {
-    /// What is open is let go, and everything that follows from it done.
+    /// What opening the file system found has to be on stable storage before anything else.
+    First,
+    MarkInUse,
+    StartLog,
+    /// What is open is let go.
     Release,
     /// Everything onto stable storage, and all deferred work.
     Drain,
@@ -92,69 +42,125 @@ enum Part {
     Reclaim,
     /// The counters.
     Settle,
-    EndLog,
+    /// The log is empty, and says so.
+    FinishLog,
+    StopLog,
     MarkClean,
 }
 
-/// Ends everything that is under way, and marks the image clean.
-pub(crate) struct Unmount {
+/// The parts of a beginning or an end, one after the other.
+pub(crate) struct Life {
+    parts: &'static [Part],
+    first: Vec<PatchId>,
     reclaim_wait: Duration,
-    done: usize,
 }
 
-impl Unmount {
-    pub(crate) fn new(reclaim_wait: Duration) -> Unmount {
-        Unmount {
+impl Life {
+    pub(crate) fn begin(first: Vec<PatchId>) -> Life {
+        Life {
+            parts: BEGINNING,
+            first,
+            reclaim_wait: Duration::ZERO,
+        }
+    }
+
+    pub(crate) fn end(reclaim_wait: Duration) -> Life {
+        Life {
+            parts: END,
+            first: Vec::new(),
             reclaim_wait,
-            done: 0,
         }
     }
 }
 
-impl Call for Unmount {
+impl Call for Life {
     fn advance(&mut self, cx: &mut Context<'_>) -> Result<Flow> {
         cx.came()?;
-        let Some(part) = PARTS.get(self.done) else {
-            return Ok(Flow::Return(Outcome::Worked));
-        };
-        self.done += 1;
         let s = &mut *cx.session;
-        match part {
-            Part::Release => {
-                s.fs.release_all();
-                s.fs.retry_deferred();
-                call(Drain::default())
+        while let Some((part, rest)) = self.parts.split_first() {
+            self.parts = rest;
+            match part {
+                Part::First => return call(Settle::new(std::mem::take(&mut self.first))),
+                Part::MarkInUse => return call(Step::new(|fs, v, _| fs.mark_in_use(v))),
+                Part::StartLog => {
+                    let is_writable = s.fs.read_only_reason().is_none();
+                    if let Some(log) = s.mechanism.log().filter(|_| is_writable) {
+                        let started = log.start(&mut s.store, s.volume);
+                        s.has_changed = true;
+                        return call(Settle::new(vec![started]));
+                    }
+                }
+                Part::Release => {
+                    s.fs.release_all();
+                    s.fs.retry_deferred();
+                }
+                Part::Drain => return call(Drain::default()),
+                Part::Reclaim => {
+                    let end = cx.clock.now() + self.reclaim_wait;
+                    return call(Reclaim::new(Until::Time(end)));
+                }
+                Part::Settle => {
+                    s.not_unreadable()?;
+                    return call(Step::new(|fs, v, now| {
+                        fs.settle(v, now).map(|()| Vec::new())
+                    }));
+                }
+                Part::FinishLog => {
+                    let now = cx.clock.now();
+                    if let Some((log, store, volume)) = s.log() {
+                        let finished = log.finish(store, volume, now);
+                        s.has_changed = true;
+                        return call(Settle::new(vec![finished]));
+                    }
+                }
+                Part::StopLog => {
+                    if let Some((log, ..)) = s.log() {
+                        log.stop();
+                    }
+                }
+                Part::MarkClean => {
+                    return call(Step::new(|fs, v, now| {
+                        fs.mark_clean(v, now).map(|()| Vec::new())
+                    }));
+                }
             }
-            Part::Drain => call(Drain::default()),
-            Part::Reclaim => {
-                let end = cx.clock.now() + self.reclaim_wait;
-                call(Reclaim::new(Until::Time(end)))
-            }
-            Part::Settle => {
-                s.not_unreadable()?;
-                call(Step(|fs, v, now| fs.settle(v, now)))
-            }
-            Part::EndLog => call(EndLog::default()),
-            Part::MarkClean => call(Step(|fs, v, now| fs.mark_clean(v, now))),
         }
+        Ok(Flow::Return(Outcome::Worked))
     }
 }
 
-type Body = fn(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> backstitch_layout::Result<()>;
+type Body =
+    fn(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> backstitch_layout::Result<Vec<PatchId>>;
 
-/// A step of its own, again after each miss.
-struct Step(Body);
+/// A step of its own, again after each miss; what it returns is on stable storage afterwards.
+struct Step {
+    body: Body,
+    is_done: bool,
+}
+
+impl Step {
+    fn new(body: Body) -> Step {
+        Step {
+            body,
+            is_done: false,
+        }
+    }
+}
 
 impl Call for Step {
     fn advance(&mut self, cx: &mut Context<'_>) -> Result<Flow> {
-        cx.came()?;
-        let at = cx.clock.stamp();
-        match cx.session.own_step(Operation::Administration, at, self.0) {
-            Err(LayoutError::Miss) => return Ok(Flow::Need(Poll::Read)),
-            done => done?,
+        let came = cx.came()?;
+        if self.is_done {
+            return Ok(Flow::Return(came));
         }
-        cx.session.has_changed = true;
-        Ok(Flow::Return(Outcome::Worked))
+        let at = cx.clock.stamp();
+        match (cx.session).own_step(Operation::Administration, at, self.body) {
+            Err(LayoutError::Miss) => Ok(Flow::Need(Poll::Read)),
+            targets => {
+                (self.is_done, cx.session.has_changed) = (true, true);
+                call(Settle::new(targets?))
+            }
+        }
     }
 }
 

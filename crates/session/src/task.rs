@@ -7,9 +7,9 @@ use backstitch_layout::{Error as LayoutError, ReclaimStep};
 use backstitch_ordering::PatchId;
 use backstitch_store::Batch;
 
-use crate::commit::{Commit, FreeLog, Room, Tend};
+use crate::commit::{Commit, FreeLog, Room};
 use crate::drain::{Drain, Work};
-use crate::life::{Start, Unmount};
+use crate::life::Life;
 use crate::reclaim::{Reclaim, Until};
 use crate::stable::Stable;
 use crate::{Clock, Result, Session};
@@ -106,7 +106,7 @@ impl Task {
     /// The beginning of a life: puts onto stable storage [what comes first](crate::Found), the mark
     /// that the file system is in use, and the beginning of the log.
     pub fn start(first: Vec<PatchId>) -> Task {
-        Task::of(Start::new(first))
+        Task::of(Life::begin(first))
     }
 
     /// Sees that a further operation fits into the running transaction, and that into the log.
@@ -123,11 +123,6 @@ impl Task {
     /// One step of making room in the log: moves its tail, or brings home what keeps it where it is.
     pub fn free_log() -> Task {
         Task::of(FreeLog::default())
-    }
-
-    /// What is to be done for the log from time to time.
-    pub fn tend_log() -> Task {
-        Task::of(Tend::default())
     }
 
     /// Puts patches, and what they depend on, onto stable storage.
@@ -153,7 +148,7 @@ impl Task {
 
     /// The end of a life. The reclaim may take `reclaim_wait`; the next mount does the rest.
     pub fn unmount(reclaim_wait: Duration) -> Task {
-        Task::of(Unmount::new(reclaim_wait))
+        Task::of(Life::end(reclaim_wait))
     }
 
     /// Goes on as far as it can.

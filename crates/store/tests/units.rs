@@ -141,14 +141,14 @@ fn contents_are_one_unit() {
         };
         run = bench
             .store
-            .patch_in_run(volume, block, class, change, &[], run, now);
+            .patch_in_run(volume, block, class, change, (&[]).into(), run, now);
     }
     assert_eq!(bench.store.graph().counters().live, 1);
     bench.store.discard(volume, 8);
     let class = BlockClass::Directory;
     bench
         .store
-        .initialise(volume, 8, class, &[2; BLOCK], &[run], NOW);
+        .initialise(volume, 8, class, &[2; BLOCK], (&[run]).into(), NOW);
     // One for each unit, and one that stands for them.
     assert_eq!(bench.store.graph().counters().live, 1 + 4 + 1);
     while !bench.batch(Goal::All).is_empty() {}

@@ -1,11 +1,11 @@
 //! The engine that all fronts share: operations on inodes, from many threads, over one store.
 //!
-//! It brings what the layers below leave out on purpose: the lock, the clock, the threads and the I/O. It depends on `layout` and
-//! what is below it, and knows no particular layout.
+//! It brings what the layers below leave out on purpose: the lock, the clock, the threads and the I/O. What takes more than a step is a
+//! task of `session`, which `drive` polls. It depends on `session` and what is below it, and knows no particular layout.
 //!
 //! # Locks
 //!
-//! There is one lock, over the store, the mechanism and the layout, and **it is never held across device I/O**:
+//! There is one lock, over the session (the store, the mechanism, the layout), and **it is never held across device I/O**:
 //!
 //! * An operation that misses blocks lets go, reads them, and starts over; until it has everything it has changed nothing.
 //! * File contents are read straight from the device after the lock was let go. Should blocks have become free meanwhile

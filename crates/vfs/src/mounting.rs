@@ -121,11 +121,15 @@ impl Engine {
             wake_discarder: Condvar::new(),
             snapshot: Mutex::new(None),
         });
-        let begun = engine.drive(&mut engine.core.lock(), Task::start(found.first));
+        let mut core = engine.core.lock();
+        let begun = engine.drive(&mut core, Task::start(found.first));
         begun.map_err(|error| match error {
             Error::Latched(error) => error.into(),
             error => error,
         })?;
+        // No caller had to wait for that.
+        (core.waits, core.waited_batches) = (0, 0);
+        drop(core);
         *engine.writer.lock() = Some(crate::writer::spawn(&engine));
         *engine.reclaimer.lock() = crate::reclaim::spawn(&engine);
         if options.discard && !is_read_only {

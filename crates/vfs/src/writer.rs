@@ -9,7 +9,7 @@ use backstitch_store::{Batch, Goal};
 use parking_lot::MutexGuard;
 
 use crate::engine::{Core, Engine};
-use crate::{MemoryStats, groups};
+use crate::{MemoryStats, Result, groups};
 
 /// No batch is larger than this part of the bound on memory: its versions stay in memory beside newer ones.
 const BATCH_PART: u64 = 4;
@@ -44,7 +44,7 @@ fn turn(engine: &Weak<Engine>) -> bool {
     engine.write_gathered_long_ago(&mut core);
     // An error has made the file system read-only, and is told to whoever asks for something.
     let _ = engine.do_deferred_work(&mut core);
-    if let Err(error) = engine.drive(&mut core, Task::tend_log()) {
+    if let Err(error) = engine.tend_log(&mut core) {
         tracing::error!("{error}");
     }
     engine.note_held(&mut core);
@@ -71,6 +71,19 @@ impl Engine {
             MutexGuard::unlocked(core, give_back);
         }
         true
+    }
+
+    /// Ends a transaction that is old, and keeps half of the log free.
+    fn tend_log(&self, core: &mut MutexGuard<'_, Core>) -> Result<()> {
+        if core.session.is_commit_due(self.clock()) {
+            self.commit(core)?;
+            let last = core.log_state().map(|log| log.last);
+            self.make_stable(core, last.into_iter().collect())?;
+        }
+        if core.session.is_log_filling() {
+            self.drive(core, Task::free_log())?;
+        }
+        Ok(())
     }
 
     /// Whether a large batch of a sync is under way: what it leaves for later rounds goes in those. Bits of it written beside it would

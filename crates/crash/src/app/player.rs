@@ -140,15 +140,11 @@ fn write_back(
     stage: &mut Stage<'_, '_>,
 ) -> Result<()> {
     match schedule {
-        Schedule::Nothing => {
-            if mount.work(stage)? {
-                stage.at_rest(mount);
-            }
-        }
+        Schedule::Nothing => drop(mount.work(stage)?),
         Schedule::Everything => mount.drain(stage)?,
         Schedule::Partial => {
-            if random.usize(..2) == 0 && mount.work(stage)? {
-                stage.at_rest(mount);
+            if random.usize(..2) == 0 {
+                mount.work(stage)?;
             }
             if random.usize(..2) == 0 {
                 let mut some = Vec::new();

@@ -27,7 +27,9 @@ impl Mount {
         match *operation {
             Operation::Engage(number) => {
                 let group = self.group(number)?;
-                self.groups.engage(self.store.graph_mut(), group)?;
+                self.session
+                    .groups
+                    .engage(self.session.store.graph_mut(), group)?;
                 self.engaged.push(group);
             }
             Operation::Disengage(number) => {
@@ -37,7 +39,9 @@ impl Mount {
             }
             Operation::Depend(after, before) => {
                 let (later, earlier) = (self.group(after)?, self.group(before)?);
-                self.groups.depend(self.store.graph_mut(), later, earlier)?;
+                self.session
+                    .groups
+                    .depend(self.session.store.graph_mut(), later, earlier)?;
             }
             _ => {}
         }

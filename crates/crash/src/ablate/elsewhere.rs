@@ -7,10 +7,13 @@ use backstitch_journal::rules::Rule as Journal;
 use backstitch_rules::Id;
 
 /// Where the tests are, and the rules of the layout that each of them switches off.
-const OF_LAYOUT: &[(&str, &[Ext])] = &[(
-    "crates/ext/tests/trust.rs",
-    &[Ext::RecordIsOfThisMount, Ext::CleanOnlyWithoutLeaks],
-)];
+const OF_LAYOUT: &[(&str, &[Ext])] = &[
+    (
+        "crates/ext/tests/trust.rs",
+        &[Ext::RecordIsOfThisMount, Ext::CleanOnlyWithoutLeaks],
+    ),
+    ("crates/crash/tests/canaries.rs", &[Ext::NameAfterIndexFlag]),
+];
 
 /// The same, of the journal.
 const OF_JOURNAL: &[(&str, &[Journal])] = &[

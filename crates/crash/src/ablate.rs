@@ -10,6 +10,7 @@
 //! * A rule is off in the thread that explores, for the engine and for the recovery after the crash alike.
 
 mod elsewhere;
+mod leaves;
 mod scout;
 mod worlds;
 
@@ -27,6 +28,7 @@ use crate::campaign::CampaignError;
 use crate::explore::{Known, explore};
 use crate::rules;
 pub use elsewhere::test_of;
+use leaves::Leaves;
 use scout::{Run, Scouted};
 use worlds::World;
 
@@ -92,6 +94,12 @@ pub enum Fate {
     Implied {
         /// Times that the workloads came by.
         asked: u64,
+    },
+    /// Nothing shows it, and nothing can under a mechanism that has an order of its own: with it and without it no moment of a run
+    /// that comes by it leaves anything else.
+    Alike {
+        /// Of so many runs.
+        runs: u64,
     },
     /// No workload shows it; a test of its own does.
     Tested {
@@ -197,6 +205,7 @@ impl Ablation {
             .collect();
         let picked: Vec<Cut> = cuts.into_iter().filter(|cut| self.is_picked(cut)).collect();
         let (next, rows) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+        let leaves = Leaves::default();
         std::thread::scope(|scope| {
             for _ in 0..self.threads.max(1) {
                 scope.spawn(|| {
@@ -205,7 +214,7 @@ impl Ablation {
                         let Some(cut) = picked.get(number) else {
                             return;
                         };
-                        let row = self.row(cut, worlds, &scouted);
+                        let row = self.row(cut, worlds, &scouted, &leaves);
                         each(&row);
                         if let Ok(mut rows) = rows.lock() {
                             rows.push((number, row));
@@ -226,10 +235,17 @@ impl Ablation {
             && (self.patterns.is_empty() || self.patterns.iter().any(|p| name.contains(p.as_str())))
     }
 
-    fn row(&self, cut: &Cut, worlds: &[World], scouted: &Scouted) -> Row {
+    fn row(&self, cut: &Cut, worlds: &[World], scouted: &Scouted, leaves: &Leaves) -> Row {
         let started = Instant::now();
         watch::switch_off(Some((cut.site.id, cut.form)));
-        let fate = self.fate(cut, worlds, scouted);
+        let fate = match self.fate(cut, worlds, scouted) {
+            survived @ Fate::Survived { .. } => {
+                let runs = scouted.runs_by(cut);
+                let alike = leaves.alike(self, worlds, cut, &runs);
+                alike.map_or(survived, |runs| Fate::Alike { runs })
+            }
+            other => other,
+        };
         watch::switch_off(None);
         Row {
             site: cut.name(),

@@ -15,6 +15,13 @@ pub(crate) struct Arriving {
     bytes: Buffer,
 }
 
+impl Arriving {
+    /// What the block is to hold.
+    pub(crate) fn bytes(&self) -> &Buffer {
+        &self.bytes
+    }
+}
+
 /// What of which blocks a batch writes.
 pub(crate) fn arriving(batch: &Batch, disk: &Fork) -> Vec<Arriving> {
     let size = u64::from(disk.block_bytes());

@@ -275,6 +275,11 @@ const SCRIPTS: &[(&str, &str)] = &[
          sync; mkdir A/m; sync; reclaim 1; unlink A/b; sync; mkdir A/n; sync; reclaim 1; unlink A/c; sync; mkdir A/o; sync; \
          reclaim 1; unlink A/d; sync; mkdir A/p; sync; reclaim 1; unlink A/e; sync; mkdir A/q; sync; reclaim 2",
     ),
+    // A file is cut in steps, and loses its last name between two of them: the disk lists it before and after.
+    (
+        "listed-keep-their-link",
+        "creat f #1; open f; write f 0 5000; sync; truncate-step f 0; log-close; unlink f; log-close; creat h; log-close; creat k",
+    ),
     // Logs: blocks of directories become those of files and the other way round, growth and removal.
     (
         "log-of-reuse",

@@ -11,6 +11,7 @@ use backstitch_crash::{
     generate, parse_script, script,
 };
 use backstitch_device::BlockDevice;
+use backstitch_ext::rules::Rule;
 use backstitch_ordering::{JournalMode, MechanismKind};
 use backstitch_rules::watch::{self, Form};
 use backstitch_store::Optimisations;
@@ -164,6 +165,15 @@ fn every_rule_of_the_layout_that_is_off_is_found() {
         }
     }
     assert!(missed.is_empty(), "not found: {}", missed.join(", "));
+}
+
+/// No ablation comes by an index that another program made and we do not keep.
+#[test]
+fn a_name_that_a_foreign_index_does_not_lead_to_is_found() {
+    let about = |known: &&Provoking| known.rule == Rule::NameAfterIndexFlag;
+    let rule = provoking::ALL.iter().find(about).expect("its script");
+    let results = explored(&provoking(rule), &Without(*rule));
+    assert!(!results.failures.is_empty(), "{} states", results.states);
 }
 
 #[test]

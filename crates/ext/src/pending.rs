@@ -94,13 +94,15 @@ impl InodeState {
     }
 
     /// Whether anything of it is not on the disk, or may still be that should not.
-    pub(crate) fn is_under_way(&mut self, v: &Volume<'_>) -> bool {
-        // What zeroes the file's tail, fills its end or unmaps blocks is among the changes.
+    pub(crate) fn is_under_way(&self, v: &Volume<'_>) -> bool {
+        // What zeroes the file's tail, fills its end or unmaps blocks is among the changes. So is what is under way in a directory, or
+        // what comes after it: a new block's pointer and size, a name's removal, what takes a moved name's place.
         let known = [self.tail_zeroed, self.end_filled, self.unmapped];
         debug_assert!(
-            backstitch_rules::are_watched()
-                || known.iter().flatten().all(|id| !v.is_live(*id))
+            backstitch_rules::watch::off().is_some()
                 || self.changes.any_live(v)
+                || known.iter().flatten().all(|id| !v.is_live(*id))
+                    && self.names_in().is_none_or(|names| !names.any_live(v))
         );
         let is_reach_live = self
             .reach
@@ -110,8 +112,6 @@ impl InodeState {
             || !self.names.is_empty() && holds(Rule::RememberedWhileNamed)
             || self.made.is_some_and(|made| v.is_live(made))
             || (self.clearings.iter()).any(|c| v.is_live_by(Rule::RememberedWhileCleared, *c))
-            || (self.names_in.as_mut()).is_some_and(|names| names.any_live(v))
-                && holds(Rule::RememberedWhileNamesIn)
             || self.changes.any_live(v) && holds(Rule::RememberedWhileChanged)
             || self.time_changes.any_live(v);
         // While its name cannot be reached that is among its names.
@@ -126,7 +126,7 @@ impl InodeState {
 }
 
 impl NamesIn {
-    fn any_live(&mut self, v: &Volume<'_>) -> bool {
+    fn any_live(&self, v: &Volume<'_>) -> bool {
         self.new_blocks.any_live(v) || self.removed.any_live(v) || self.departures.any_live(v)
     }
 }

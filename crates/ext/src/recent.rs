@@ -7,8 +7,8 @@ use rustc_hash::FxHashMap;
 
 use crate::rules::Rule;
 
-/// Patches by a key, each of interest until it is on stable storage. Adding, finding and asking whether anything is left take the
-/// same time whatever else is in here: patches leave in the order in which they came, each once.
+/// Patches by a key, each of interest until it is on stable storage. Adding and finding take the same time whatever else is in here:
+/// patches leave in the order in which they came, each once.
 #[derive(Debug, Default)]
 pub(crate) struct Recent {
     patches: FxHashMap<u64, PatchId>,
@@ -37,10 +37,9 @@ impl Recent {
         self.patches.get(&key).copied().filter(|p| v.is_live(*p))
     }
 
-    /// Whether any is not on stable storage yet.
-    pub(crate) fn any_live(&mut self, v: &Volume<'_>) -> bool {
-        while self.let_go_of_first(v) {}
-        !self.order.is_empty()
+    /// Whether any is not on stable storage yet: looks at all of them.
+    pub(crate) fn any_live(&self, v: &Volume<'_>) -> bool {
+        self.patches.values().any(|patch| v.is_live(*patch))
     }
 
     /// Forgets the first one if it is on stable storage; false where it is not, or there is none.

@@ -18,6 +18,10 @@
 //!   and so waits for the end of the reclaim; that it is told of a `..`, for it looks before it corrects one;
 //! * a new bit after its earlier clearing, a reference to an attribute block after its contents, an inode's newer fields after its
 //!   older ones: they overlap, and the graph keeps the order of what overlaps (errors in that can be planted there);
+//! * that a directory is remembered for what is under way in it: new blocks, removals, departures. Each of these is among the changes
+//!   that `fsync` waits for, or comes before one of them (asserted where it is forgotten);
+//! * where names are that were not on the disk when an index split and moved them: what is remembered of names decides about the order
+//!   of the layout, and where indexes are kept that of transactions takes its place;
 //! * the index flag of a directory that gets an index: without it the directory is an ordinary one, with a long `..`;
 //! * taking the clean mark away after the record of the mount: they are in one block, which is written as one.
 //!
@@ -339,8 +343,6 @@ backstitch_rules::registry! {
         RememberedWhileReached,
         /// Removed names of an inode are forgotten while they are on the disk.
         RememberedWhileCleared,
-        /// What is under way in a directory is forgotten before it is on the disk.
-        RememberedWhileNamesIn,
         /// Changes that `fsync` is to wait for are forgotten before they are on the disk.
         RememberedWhileChanged,
         /// Of many changes that `fsync` is to wait for, those not on the disk yet are let go.
@@ -359,10 +361,6 @@ backstitch_rules::registry! {
         IndexEntryInOrder,
         /// Two names in different blocks are swapped, and one of them is as before.
         ExchangeBoth,
-    }
-    Condition {
-        /// Names of an index that was split are remembered where they were.
-        MovedNamesAreFollowed,
     }
 
     // Order between the sectors of a block, where these are what is written wholly or not at all.

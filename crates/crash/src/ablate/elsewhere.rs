@@ -1,11 +1,22 @@
 //! Rules whose absence a test of their own shows: of the journal's module or its recovery alone, or in a world that an ablation does not
-//! visit, as stacks of file systems. Each of these tests switches the rule off and sees what comes of it.
+//! visit, as stacks of file systems, images that other systems had, or that are unmounted with leaks. Each of these tests switches the
+//! rule off and sees what comes of it.
 
+use backstitch_ext::rules::Rule as Ext;
 use backstitch_journal::rules::Rule as Journal;
 use backstitch_rules::Id;
 
-/// Where the tests are, and the rules that each of them switches off.
-const TESTS: &[(&str, &[Journal])] = &[
+/// Where the tests are, and the rules of the layout that each of them switches off.
+const OF_LAYOUT: &[(&str, &[Ext])] = &[
+    (
+        "crates/ext/tests/trust.rs",
+        &[Ext::RecordIsOfThisMount, Ext::CleanOnlyWithoutLeaks],
+    ),
+    ("crates/crash/tests/canaries.rs", &[Ext::NameAfterIndexFlag]),
+];
+
+/// The same, of the journal.
+const OF_JOURNAL: &[(&str, &[Journal])] = &[
     (
         "crates/journal/tests/module.rs",
         &[
@@ -40,9 +51,11 @@ const TESTS: &[(&str, &[Journal])] = &[
 
 /// The file with the test that shows a rule's absence.
 pub fn test_of(rule: Id) -> Option<&'static str> {
-    let is_of = |rules: &&[Journal]| rules.iter().any(|known| Id::from(*known) == rule);
-    TESTS
-        .iter()
-        .find(|(_, rules)| is_of(rules))
-        .map(|(test, _)| *test)
+    find(OF_LAYOUT, rule).or_else(|| find(OF_JOURNAL, rule))
+}
+
+fn find<R: Copy + Into<Id>>(tests: &[(&'static str, &[R])], rule: Id) -> Option<&'static str> {
+    let is_of = |rules: &&[R]| rules.iter().any(|known| (*known).into() == rule);
+    let found = tests.iter().find(|(_, rules)| is_of(rules));
+    found.map(|(test, _)| *test)
 }

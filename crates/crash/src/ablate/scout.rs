@@ -23,6 +23,13 @@ pub(super) struct Run {
     moments: usize,
 }
 
+impl Run {
+    /// What tells it from all others.
+    pub(super) fn key(&self) -> (usize, usize, usize) {
+        (self.world, self.workload, self.variant)
+    }
+}
+
 /// What is known of all runs.
 pub(super) struct Scouted {
     /// By site: the runs that come by it, and how. Short ones first.

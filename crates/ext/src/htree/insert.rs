@@ -1,8 +1,7 @@
 //! Making room for a name in a hashed directory.
 
 use backstitch_layout::{Error, Result, Timestamp};
-use backstitch_ordering::{PatchId, Volume};
-use rustc_hash::FxHashMap;
+use backstitch_ordering::Volume;
 
 use super::leaf::{self, Item};
 use super::{ByIndex, Level, Path, Stop};
@@ -115,10 +114,8 @@ impl Ext {
         mut items: Vec<Item>,
     ) {
         items.sort_unstable_by_key(|item| item.offset);
-        let (packed, offsets) = leaf::pack(bytes, &items);
-        let moved = moves(&items, &offsets, path.physical);
+        let packed = leaf::pack(bytes, &items);
         self.rewrite(v, target.number, path.physical, &packed);
-        self.names_moved(target.number, path.physical, &items, &moved, None);
     }
 
     /// Half of a leaf's names move to a new one.
@@ -139,19 +136,15 @@ impl Ext {
         };
         let mut stay = items[..kept].to_vec();
         stay.sort_unstable_by_key(|item| item.offset);
-        let (high, high_offsets) = leaf::pack(bytes, &items[kept..]);
-        let (low, low_offsets) = leaf::pack(bytes, &stay);
+        let high = leaf::pack(bytes, &items[kept..]);
+        let low = leaf::pack(bytes, &stay);
         let mut index = IndexBlock::of(&v.read_shared(parent.physical)?, parent.logical);
         insert_entry(&mut index, parent, border, extension.logical);
-        let block = extension.run.start;
-        let pointer = self.add_block(v, target, &extension, &high);
+        self.add_block(v, target, &extension, &high);
         self.rewrite(v, target.number, path.physical, &low);
         if holds(Rule::SplitGetsEntry) {
             self.rewrite(v, target.number, parent.physical, index.bytes());
         }
-        let mut moved = moves(&stay, &low_offsets, path.physical);
-        moved.extend(moves(&items[kept..], &high_offsets, block));
-        self.names_moved(target.number, path.physical, items, &moved, Some(pointer));
         Ok(())
     }
 
@@ -228,7 +221,7 @@ impl Ext {
             return Ok(false);
         }
         items.sort_unstable_by_key(|item| item.offset);
-        let (packed, offsets) = leaf::pack(&bytes, &items);
+        let packed = leaf::pack(&bytes, &items);
         let target = Target {
             number,
             inode: parent,
@@ -239,13 +232,10 @@ impl Ext {
             Err(Stop::Layout(error)) => return Err(error),
             Err(Stop::Fault(_)) => return Ok(false),
         };
-        let block = extension.run.start;
         let root = IndexBlock::new_root(&bytes, self.sb.default_hash, extension.logical);
-        let pointer = self.add_block(v, &target, &extension, &packed);
+        self.add_block(v, &target, &extension, &packed);
         self.rewrite(v, number, first, root.bytes());
         self.change_inode(v, number, &[], |e| e.set_flags(parent.flags | FLAG_INDEX));
-        let moved = moves(&items, &offsets, block);
-        self.names_moved(number, first, &items, &moved, Some(pointer));
         self.hashed.note(number, true);
         Ok(true)
     }
@@ -261,14 +251,14 @@ impl Ext {
         Ok(self.gather_extension(v, target.number, target.inode, blocks, 1)?)
     }
 
-    /// Adds the block that was picked. Returns what makes it part of the directory.
+    /// Adds the block that was picked.
     fn add_block(
         &mut self,
         v: &mut Volume<'_>,
         target: &Target<'_>,
         extension: &Extension,
         bytes: &[u8],
-    ) -> PatchId {
+    ) {
         let end = (extension.logical + 1) * bytes.len() as u64;
         let contents = NewContents {
             kind: kinds::DIRECTORY,
@@ -281,7 +271,6 @@ impl Ext {
         self.note_change(v, *number, id);
         let names = self.state(*number).names_in_mut();
         names.new_blocks.add(v, extension.run.start, pointer);
-        pointer
     }
 
     /// Replaces what differs of a block of the directory.
@@ -297,47 +286,6 @@ impl Ext {
             self.note_change(v, number, id);
         }
     }
-
-    /// Names of a block are elsewhere: what is remembered of those that are not on the disk yet follows them.
-    fn names_moved(
-        &mut self,
-        directory: u32,
-        from: u64,
-        items: &[Item],
-        moved: &FxHashMap<usize, (u64, usize)>,
-        pointer: Option<PatchId>,
-    ) {
-        let mut inodes: Vec<u32> = items.iter().map(|item| item.inode).collect();
-        inodes.sort_unstable();
-        inodes.dedup();
-        for inode in inodes {
-            let Some(state) = self.inodes.get_mut(&inode) else {
-                continue;
-            };
-            for name in &mut state.names {
-                if (name.directory, name.block) != (directory, from) {
-                    continue;
-                }
-                if let Some((block, offset)) = moved.get(&name.offset)
-                    && holds(Rule::MovedNamesAreFollowed)
-                {
-                    name.offset = *offset;
-                    if *block != from {
-                        name.block = *block;
-                        name.pointer = pointer.unwrap_or(name.pointer);
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// By a name's offset before: the block and the offset where it is now.
-fn moves(items: &[Item], offsets: &[usize], block: u64) -> FxHashMap<usize, (u64, usize)> {
-    let places = items.iter().zip(offsets);
-    places
-        .map(|(item, offset)| (item.offset, (block, *offset)))
-        .collect()
 }
 
 /// Puts an entry behind the one that was taken.

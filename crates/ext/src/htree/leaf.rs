@@ -10,7 +10,6 @@ pub(super) struct Item {
     pub(super) offset: usize,
     /// The space that it needs.
     pub(super) len: usize,
-    pub(super) inode: u32,
 }
 
 /// The names of a block, `.` and `..` apart where it is a directory's `first`, in the order of their hashes.
@@ -30,7 +29,6 @@ pub(super) fn items(
             hash: hash(entry.name),
             offset: entry.offset,
             len: entry.used_len(),
-            inode: entry.inode,
         });
     }
     items.sort_unstable_by_key(|item| (item.hash, item.offset));
@@ -42,11 +40,9 @@ pub(super) fn used(items: &[Item]) -> usize {
     items.iter().map(|item| item.len).sum()
 }
 
-/// A block with these names of another one, at least one, one behind the other; the last one has the space that is left. With it, for
-/// each name in the order given, where it is now.
-pub(super) fn pack(block: &[u8], items: &[Item]) -> (Vec<u8>, Vec<usize>) {
+/// A block with these names of another one, at least one, one behind the other; the last one has the space that is left.
+pub(super) fn pack(block: &[u8], items: &[Item]) -> Vec<u8> {
     let mut packed = vec![0; block.len()];
-    let mut offsets = Vec::with_capacity(items.len());
     let mut at = 0;
     for (index, item) in items.iter().enumerate() {
         let rec_len = if index + 1 == items.len() {
@@ -59,10 +55,9 @@ pub(super) fn pack(block: &[u8], items: &[Item]) -> (Vec<u8>, Vec<usize>) {
         packed[at..at + bytes.len()].copy_from_slice(bytes);
         packed[at + OFFSET_REC_LEN..at + OFFSET_REC_LEN + 2]
             .copy_from_slice(&encode_rec_len(rec_len).to_le_bytes());
-        offsets.push(at);
         at += rec_len;
     }
-    (packed, offsets)
+    packed
 }
 
 /// Where to cut: how many of the names, by hash, stay. About half of the space does, and at least one name is on each side.
@@ -111,13 +106,12 @@ mod tests {
         assert_eq!(items.len(), 40);
         let kept = cut(&items);
         assert_eq!((kept, border(&items, kept)), (20, items[20].hash));
-        let (low, _) = pack(&bytes, &items[..kept]);
-        let (high, offsets) = pack(&bytes, &items[kept..]);
+        let low = pack(&bytes, &items[..kept]);
+        let high = pack(&bytes, &items[kept..]);
         for (i, name) in names.iter().enumerate() {
             let side = if i < 20 { &low } else { &high };
             assert_eq!(find(side, name).unwrap().inode, 12 + i as u32);
         }
-        assert_eq!(offsets.len(), 20);
     }
 
     #[test]

@@ -141,6 +141,7 @@ fn line(row: &Row) -> String {
         ),
         Fate::Survived { states, runs } => format!("SURVIVED   {states} states of {runs} runs"),
         Fate::Implied { asked } => format!("implied    by others, asked {asked} times"),
+        Fate::Alike { runs } => format!("no effect  {runs} runs leave the same without it"),
         Fate::Tested { test } => format!("found      by {test}"),
         Fate::NotReached => "not reached".to_owned(),
     };
@@ -154,11 +155,12 @@ fn first_line(text: &str) -> &str {
 fn sum(rows: &[Row]) -> String {
     let count = |is: fn(&Fate) -> bool| rows.iter().filter(|row| is(&row.fate)).count();
     format!(
-        "{} rules off, {} found, {} survived, {} implied by others, {} not reached",
+        "{} rules off, {} found, {} survived, {} implied by others, {} without effect, {} not reached",
         rows.len(),
         count(|fate| matches!(fate, Fate::Found { .. } | Fate::Tested { .. })),
         count(|fate| matches!(fate, Fate::Survived { .. })),
         count(|fate| matches!(fate, Fate::Implied { .. })),
+        count(|fate| matches!(fate, Fate::Alike { .. })),
         count(|fate| matches!(fate, Fate::NotReached)),
     )
 }
@@ -188,6 +190,7 @@ fn markdown(tables: &BTreeMap<String, Vec<Row>>) -> String {
                 }) => format!("{workload}, {states}"),
                 Some(Fate::Survived { .. }) => "**survived**".to_owned(),
                 Some(Fate::Implied { .. }) => "implied".to_owned(),
+                Some(Fate::Alike { .. }) => "no effect".to_owned(),
                 Some(Fate::Tested { test }) => {
                     let name = test.rsplit('/').next().unwrap_or(test);
                     format!("test `{name}`")

@@ -1,0 +1,260 @@
+//! Whether a rule that is off makes any difference to what a crash may leave.
+//!
+//! A layout states its order under every mechanism. A journal replaces it by that of its transactions, so there most of these rules
+//! decide nothing. That is asked of runs: one with the rule and one without it, side by side. What each moment of a run may leave
+//! is one number: what is on the disk, what is on its way, what of each patch must be there before it and what the disk holds then,
+//! what is promised, and which operations were refused. Where all moments of two runs have the same numbers, no crash of the one
+//! leaves anything that no crash of the other leaves, and no judge can tell them apart.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::Mutex;
+
+use backstitch_layout::Error;
+use backstitch_ordering::MechanismKind;
+use backstitch_ordering::rules::forget_followed;
+use backstitch_rules::watch;
+use backstitch_store::Batch;
+
+use super::scout::Run;
+use super::worlds::World;
+use super::{Ablation, Cut, ROUNDS};
+use crate::arrival::arriving;
+use crate::explore::{Plan, Spectator, run};
+use crate::frontier::{Frontier, Node, States};
+use crate::image::Fork;
+use crate::model::Model;
+use crate::mount::{Engine, Mount, Watcher};
+use crate::operation::Operation;
+
+/// So many runs that come by a rule are looked at, of all lengths.
+const RUNS: usize = 400;
+
+/// What runs may leave with every rule: of each one number for all of its moments.
+#[derive(Default)]
+pub(super) struct Leaves {
+    with_every_rule: Mutex<BTreeMap<(usize, usize, usize), u64>>,
+}
+
+impl Leaves {
+    /// In how many runs that come by a rule of the layout it makes no difference that it is off; `None` where it makes one, or
+    /// where the mechanism keeps the layout's order. The thread has switched it off.
+    pub(super) fn alike(
+        &self,
+        ablation: &Ablation,
+        worlds: &[World],
+        cut: &Cut,
+        runs: &[Run],
+    ) -> Option<u64> {
+        let is_journal = matches!(ablation.ordering, MechanismKind::Journal(_));
+        if !is_journal || cut.site.layer == "journal" || runs.is_empty() {
+            return None;
+        }
+        let step = runs.len().div_ceil(RUNS).max(1);
+        let mut alike = 0;
+        for run in runs.iter().step_by(step) {
+            if left_by(ablation, worlds, run) != self.with_every_rule(ablation, worlds, run) {
+                return None;
+            }
+            alike += 1;
+        }
+        Some(alike)
+    }
+
+    fn with_every_rule(&self, ablation: &Ablation, worlds: &[World], run: &Run) -> u64 {
+        let key = run.key();
+        let known = |leaves: &Leaves| Some(*leaves.with_every_rule.lock().ok()?.get(&key)?);
+        if let Some(known) = known(self) {
+            return known;
+        }
+        let off = watch::off();
+        watch::switch_off(None);
+        let left = left_by(ablation, worlds, run);
+        watch::switch_off(off);
+        if let Ok(mut all) = self.with_every_rule.lock() {
+            all.insert(key, left);
+        }
+        left
+    }
+}
+
+/// What all moments of a run may leave.
+fn left_by(ablation: &Ablation, worlds: &[World], of: &Run) -> u64 {
+    let world = &worlds[of.world];
+    let workload = &ablation.workloads[of.workload];
+    let plan = world.plan(of.variant, ablation.seed, &ROUNDS[0]);
+    world.enter();
+    let left = left(world.image(), &workload.operations, &plan);
+    World::leave();
+    left
+}
+
+fn left(image: &Fork, operations: &[Operation], plan: &Plan) -> u64 {
+    forget_followed();
+    let mut moments = Moments {
+        left: DefaultHasher::new(),
+        model: None,
+    };
+    let ran = catch_unwind(AssertUnwindSafe(|| {
+        run(image, operations, plan, &mut moments)
+    }));
+    let how = match ran {
+        Ok(Ok(())) => String::new(),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "panic".to_owned(),
+    };
+    how.hash(&mut moments.left);
+    moments.left.finish()
+}
+
+/// Takes down what each moment may leave.
+struct Moments {
+    left: DefaultHasher,
+    model: Option<Rc<RefCell<Model>>>,
+}
+
+impl Moments {
+    /// Under so many promises.
+    fn note_promises(&mut self) {
+        let promises = (self.model.as_ref()).map_or(0, |model| model.borrow().promises);
+        promises.hash(&mut self.left);
+    }
+}
+
+impl Watcher for Moments {
+    fn at_rest(&mut self, mount: &Mount) {
+        self.note_promises();
+        let Frontier { nodes, mut states } = Frontier::new(&mount.store, mount.fork());
+        states.is_complete.hash(&mut self.left);
+        states
+            .fingerprint(&nodes, &vec![false; nodes.len()])
+            .hash(&mut self.left);
+        of_patches(&nodes, &mut states).hash(&mut self.left);
+    }
+
+    fn in_flight(&mut self, mount: &Mount, batch: &Batch) {
+        self.note_promises();
+        let disk = mount.fork();
+        disk.fingerprint().hash(&mut self.left);
+        for part in arriving(batch, &disk) {
+            let arrived = disk.fingerprint_of(part.block, part.bytes());
+            (part.block, part.sectors, arrived).hash(&mut self.left);
+        }
+    }
+}
+
+/// The patches of a moment, whatever their order: of each what the disk holds once it is there with all that must be there before
+/// it, and the same of each of those.
+fn of_patches(nodes: &[Node], states: &mut States) -> u64 {
+    let mut needed: Vec<Vec<bool>> = Vec::new();
+    let mut holds: Vec<u128> = Vec::new();
+    let mut sum = 0_u64;
+    for (at, node) in nodes.iter().enumerate() {
+        // Each is behind those that must be there before it.
+        let mut needs = vec![false; nodes.len()];
+        for before in &node.befores {
+            let theirs = &needed[*before];
+            needs
+                .iter_mut()
+                .zip(theirs)
+                .for_each(|(needs, theirs)| *needs |= theirs);
+        }
+        needs[at] = true;
+        holds.push(states.fingerprint(nodes, &needs));
+        let before = (0..at).filter(|before| needs[*before]);
+        let before = before.fold(0_u128, |sum, before| sum.wrapping_add(mixed(holds[before])));
+        let mut one = DefaultHasher::new();
+        (holds[at], before, node.is_independent()).hash(&mut one);
+        sum = sum.wrapping_add(one.finish());
+        needed.push(needs);
+    }
+    sum
+}
+
+/// A sum of these tells which of them are in it.
+fn mixed(fingerprint: u128) -> u128 {
+    let mut hasher = DefaultHasher::new();
+    fingerprint.hash(&mut hasher);
+    u128::from(hasher.finish())
+}
+
+impl Spectator for Moments {
+    fn begin(&mut self, model: Rc<RefCell<Model>>, _engine: Engine) {
+        self.model = Some(model);
+    }
+
+    fn begun(&mut self, operations: usize) {
+        operations.hash(&mut self.left);
+    }
+
+    fn refused(&mut self, operation: &Operation, error: &Error) {
+        format!("{operation}: {error}").hash(&mut self.left);
+    }
+
+    fn is_done(&self) -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::campaign::ImageOptions;
+    use crate::explore::Schedule;
+    use crate::operation::parse_script;
+    use backstitch_ext::rules::Rule;
+    use backstitch_ordering::JournalMode;
+    use backstitch_rules::watch::Form;
+    use backstitch_store::Optimisations;
+
+    /// What a script may leave, without a rule where one is given.
+    fn left_without(rule: Option<Rule>, ordering: MechanismKind, script: &str) -> u64 {
+        let plan = Plan {
+            ordering,
+            optimisations: Optimisations::NONE,
+            schedule: Schedule::Nothing,
+            seed: 1,
+            torn: false,
+            unit_bytes: None,
+            exhaustive: 1,
+            samples: 1,
+            whole_every: 0,
+            in_use_every: 1,
+            most_states: 1,
+            most_new: 1,
+        };
+        let image = match ordering {
+            MechanismKind::Journal(_) => ImageOptions::default().make_journaled(),
+            _ => ImageOptions::default().make(),
+        };
+        watch::switch_off(rule.map(|rule| (rule.into(), Form::Whole)));
+        let left = left(&image.unwrap(), &parse_script(script).unwrap(), &plan);
+        watch::switch_off(None);
+        left
+    }
+
+    #[test]
+    fn runs_leave_the_same_but_where_a_rule_has_an_effect() {
+        let ordered = MechanismKind::Journal(JournalMode::Ordered);
+        let linked = "mkdir A; mkdir B; creat A/f; sync; link A/f B/g; unlink A/f; fsync B/g";
+        let every = left_without(None, MechanismKind::Soft, linked);
+        let rule = Some(Rule::NameIsPendingUntilWritten);
+        assert_eq!(left_without(None, MechanismKind::Soft, linked), every);
+        assert_ne!(left_without(rule, MechanismKind::Soft, linked), every);
+        // The order of transactions takes its place.
+        let every = left_without(None, ordered, linked);
+        assert_eq!(left_without(rule, ordered, linked), every);
+        // What is promised tells too, and where contents are waited for.
+        let rule = Some(Rule::FsyncWaits);
+        assert_ne!(left_without(rule, ordered, linked), every);
+        let cut = "creat f; write f 0 3000; sync; truncate f 100; fsync f";
+        let rule = Some(Rule::TailZeroedAfterSize);
+        assert_ne!(
+            left_without(rule, ordered, cut),
+            left_without(None, ordered, cut)
+        );
+    }
+}

@@ -1,0 +1,84 @@
+//! What is believed of an image that was not unmounted: only what its last mount, and this one, can know.
+
+mod crash;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use backstitch_device::MemoryDevice;
+use backstitch_ext::rules::Rule;
+use backstitch_ordering::MechanismKind;
+use backstitch_rules::watch::{self, Form};
+use backstitch_store::{Optimisations, drive};
+use crash::Machine;
+
+/// Where the superblock has the time and the number of its last mount, and its state; and the bit that says "clean".
+const MOUNT_TIME: usize = 1024 + 0x2c;
+const MOUNT_COUNT: usize = 1024 + 0x34;
+const STATE: usize = 1024 + 0x3a;
+const CLEAN: u8 = 1;
+
+/// What a body comes to, with a rule or without it.
+fn with_rule<T>(rule: Rule, holds: bool, body: impl FnOnce() -> T) -> T {
+    watch::switch_off((!holds).then_some((rule.into(), Form::Whole)));
+    let done = body();
+    watch::switch_off(None);
+    done
+}
+
+fn opened(image: Vec<u8>) -> Machine {
+    let memory = Arc::new(MemoryDevice::from_bytes(image));
+    Machine::open(memory, MechanismKind::Soft, 1024, Optimisations::BOTH)
+}
+
+/// An image in use, as the power fails: a file has its inode, and no name yet.
+fn cut() -> Vec<u8> {
+    let mut machine = Machine::new(MechanismKind::Soft, 1024, Optimisations::NONE);
+    let root = machine.fs.root();
+    machine.make_directory(root, "directory");
+    let mut changes = Vec::new();
+    machine.store.uncommitted(&mut changes);
+    // The first one waits for nothing.
+    let (store, devices) = (&mut machine.store, &machine.devices);
+    drive::sync(store, devices, &changes[..1], Duration::ZERO).unwrap();
+    machine.memory.snapshot()
+}
+
+/// Whether an image is believed that another system has mounted since our last mount, and not unmounted.
+fn believes_in_another_mount() -> bool {
+    let mut image = cut();
+    assert_eq!(opened(image.clone()).fs.read_only_reason(), None);
+    // Linux counts its mounts, and has no record of how it keeps order.
+    image[MOUNT_COUNT] += 1;
+    image[MOUNT_TIME] += 1;
+    opened(image).fs.read_only_reason().is_none()
+}
+
+#[test]
+fn the_record_of_an_earlier_mount_is_not_believed() {
+    let rule = Rule::RecordIsOfThisMount;
+    assert!(!with_rule(rule, true, believes_in_another_mount));
+    assert!(with_rule(rule, false, believes_in_another_mount));
+}
+
+/// Whether an image says that it is clean once it was unmounted, with what a crash left of it reclaimed or not.
+fn is_called_clean(is_reclaimed: bool) -> bool {
+    let mut machine = opened(cut());
+    if is_reclaimed {
+        machine.reclaim_until(|progress| !progress.running);
+    }
+    machine.drain();
+    machine.run(|fs, v, now| fs.settle(v, now)).unwrap();
+    machine.drain();
+    machine.run(|fs, v, now| fs.mark_clean(v, now)).unwrap();
+    machine.drain();
+    machine.memory.snapshot()[STATE] & CLEAN != 0
+}
+
+#[test]
+fn an_image_with_what_a_crash_left_is_not_called_clean() {
+    let rule = Rule::CleanOnlyWithoutLeaks;
+    assert!(with_rule(rule, true, || is_called_clean(true)));
+    assert!(!with_rule(rule, true, || is_called_clean(false)));
+    assert!(with_rule(rule, false, || is_called_clean(false)));
+}

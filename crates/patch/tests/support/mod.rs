@@ -1,5 +1,7 @@
 //! Random operations on a graph, each checked against the reference model.
 
+mod answers;
+
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
@@ -83,6 +85,12 @@ pub(crate) enum Step {
     Sync {
         targets: Vec<u16>,
     },
+    /// Somebody waits for these changes: they take on nothing more to wait for.
+    Settle {
+        targets: Vec<u16>,
+    },
+    /// What is written from here on goes with another batch.
+    NextFlight,
     Start {
         block: u32,
     },
@@ -120,6 +128,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..BLOCKS).prop_map(|block| Step::Discard { block }),
         3 => (0..BLOCKS, 0u16..6).prop_map(|(block, by)| Step::Supersede { block, by }),
         1 => prop::collection::vec(0u16..30, 1..3).prop_map(|targets| Step::Sync { targets }),
+        1 => prop::collection::vec(0u16..30, 1..3).prop_map(|targets| Step::Settle { targets }),
+        2 => Just(Step::NextFlight),
         8 => (0..BLOCKS).prop_map(|block| Step::Start { block }),
         8 => (0..BLOCKS).prop_map(|block| Step::Complete { block }),
         2 => prop_oneof![
@@ -185,6 +195,10 @@ struct Run {
     watched: BTreeSet<usize>,
     fired: BTreeSet<usize>,
     in_flight: HashSet<BlockId>,
+    /// Something may have been settled.
+    settles: bool,
+    /// Of each block: whether it had something ready after the last step.
+    was_ready: [bool; BLOCKS as usize],
     seen: Arc<Mutex<Seen>>,
 }
 
@@ -209,6 +223,8 @@ impl Run {
             watched: BTreeSet::new(),
             fired: BTreeSet::new(),
             in_flight: HashSet::new(),
+            settles: false,
+            was_ready: [false; BLOCKS as usize],
             seen,
         }
     }
@@ -242,24 +258,45 @@ impl Run {
         Some(self.held_empties[index])
     }
 
-    fn create(&mut self, block: u32, change: Change<'_>, deps: &[u16]) {
+    fn create(&mut self, block: u32, change: Change<'_>, deps: &[u16]) -> Result<(), String> {
         let (numbers, ids) = self.pick(deps);
-        let number = self.model.create(BlockId(block), change, &numbers);
-        let bytes = &mut self.newest[block as usize];
-        let id = self.graph.create(BlockId(block), bytes, change, &ids);
-        self.created(number, BlockId(block), id);
+        let block = BlockId(block);
+        let before = match self.invariants {
+            true => Some(self.before_change(block, change, &ids)?),
+            false => None,
+        };
+        let number = self.model.create(block, change, &numbers);
+        let bytes = &mut self.newest[block.0 as usize];
+        let id = self.graph.create(block, bytes, change, &ids);
+        if let Some(before) = before {
+            let splits = self.seen.lock().unwrap().splits.len() as u64;
+            self.after_change(&before, block, change, id, splits)?;
+        }
+        self.created(number, block, id);
+        Ok(())
     }
 
-    fn create_in_run(&mut self, block: u32, change: Change<'_>, run: u16, after: Option<u16>) {
+    fn create_in_run(
+        &mut self,
+        block: u32,
+        change: Change<'_>,
+        run: u16,
+        after: Option<u16>,
+    ) -> Result<(), String> {
         let (_, ids) = self.pick(&[run]);
         let run = ids.first().copied().unwrap_or(PatchId::COMMITTED);
         let after = after.and_then(|empty| self.pick_held(empty));
         let (numbers, deps) = (Vec::from_iter(after), after.map(|n| self.ids[n]));
         let number = self.model.create(BlockId(block), change, &numbers);
-        let bytes = &mut self.newest[block as usize];
         let (block, deps) = (BlockId(block), Vec::from_iter(deps));
+        let is_in_run = self.will_be_in_run(block, &deps);
+        let bytes = &mut self.newest[block.0 as usize];
         let id = self.graph.create_in_run(block, bytes, change, &deps, run);
         self.created(number, block, id);
+        match is_in_run && !self.graph.is_run(id) {
+            true => Err(format!("{block:?} was to be in a run, and is not")),
+            false => Ok(()),
+        }
     }
 
     fn take_from_run(&mut self, block: BlockId) {
@@ -364,7 +401,7 @@ impl Run {
                     offset_bytes,
                     bytes: data,
                 };
-                self.create(*block, change, deps);
+                self.create(*block, change, deps)?;
             }
             Step::Wide {
                 block,
@@ -380,7 +417,7 @@ impl Run {
                     offset_bytes: *from,
                     bytes: &data,
                 };
-                self.create(*block, change, deps);
+                self.create(*block, change, deps)?;
             }
             Step::InRun {
                 block,
@@ -394,7 +431,7 @@ impl Run {
                     offset_bytes,
                     bytes: data,
                 };
-                self.create_in_run(*block, change, *run, *after);
+                self.create_in_run(*block, change, *run, *after)?;
             }
             Step::TakeFromRun { block } => self.take_from_run(BlockId(*block)),
             Step::LeaveRun { block } => self.leave_run(BlockId(*block))?,
@@ -405,7 +442,7 @@ impl Run {
                 deps,
             } => {
                 let (offset_bytes, mask) = (FIRST_BYTE + *word, *mask);
-                self.create(*block, Change::Flip { offset_bytes, mask }, deps);
+                self.create(*block, Change::Flip { offset_bytes, mask }, deps)?;
             }
             Step::Empty {
                 deps,
@@ -438,6 +475,14 @@ impl Run {
                 }
             }
             Step::Sync { targets } => self.sync(targets)?,
+            Step::Settle { targets } => {
+                self.settles = true;
+                self.graph.settle(&self.pick(targets).1);
+            }
+            Step::NextFlight => {
+                self.settles = true;
+                self.graph.next_flight();
+            }
             Step::Start { block } => {
                 self.start(BlockId(*block))?;
             }
@@ -469,9 +514,7 @@ impl Run {
                 return Err(format!("block {block}: newest bytes differ"));
             }
         }
-        let mut fired = Vec::new();
-        self.graph.take_fired(&mut fired);
-        for token in fired {
+        for token in self.take_fired()? {
             if !self.fired.insert(token as usize) {
                 return Err(format!("token {token} fired twice"));
             }
@@ -485,6 +528,7 @@ impl Run {
         }
         if self.invariants {
             self.graph.check_invariants()?;
+            self.compare_answers()?;
         }
         Ok(())
     }
@@ -495,9 +539,16 @@ impl Run {
     }
 
     fn start(&mut self, block: BlockId) -> Result<bool, String> {
+        let before = match self.invariants {
+            true => Some(self.before_write(block)?),
+            false => None,
+        };
         let version = self
             .graph
             .start_write(block, &self.newest[block.0 as usize]);
+        if let Some(before) = before {
+            self.after_write(&before, block, &version)?;
+        }
         let writes = std::mem::take(&mut self.seen.lock().unwrap().writes);
         if version == Version::Nothing {
             return if writes.is_empty() {

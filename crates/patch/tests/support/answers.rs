@@ -61,7 +61,8 @@ impl Run {
         deps: &[PatchId],
     ) -> Result<Before, String> {
         let targets = self.graph.uncommitted(block);
-        let joins = (targets.iter())
+        let newest = self.ids.iter().rev().take(NEWEST);
+        let joins = (targets.iter().chain(newest))
             .map(|into| (*into, self.graph.would_join(block, &change, deps, *into)))
             .collect();
         Ok(Before {

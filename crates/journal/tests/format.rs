@@ -247,6 +247,12 @@ fn version_1_has_none_of_the_later_fields() {
         (sb.uuid, sb.users.len(), sb.head, sb.end),
         ([0; 16], 0, 0, 64)
     );
+    assert_eq!(sb.oddities().len(), 1);
+    let plain = superblock(64, |raw| {
+        raw.s_header.h_blocktype = BlockKind::SuperblockV1.number().into();
+        raw.s_nr_users = 0.into();
+    });
+    assert!(parse(&plain).unwrap().oddities().is_empty());
     let first = parse(&superblock(64, |raw| raw.s_head = 9.into())).unwrap();
     assert_eq!((first.version, first.uuid, first.head), (2, UUID, 9));
 }
@@ -366,6 +372,17 @@ fn a_superblock_is_mended_as_far_as_damage_shows() {
         let (sb, wrong) = Superblock::mended(&bytes, BLOCK, 4096, 0).unwrap();
         assert_eq!(wrong, *expected, "case {number}");
         assert!(parse(&sb.encode()).is_ok(), "case {number}");
+    }
+    // The type of its checksums has one value, and so has the checksum of the superblock.
+    let mut sb = Superblock::new(BLOCK, 4096, 0, UUID);
+    sb.set_features(features(0, INCOMPAT_CSUM_V3));
+    for (kind, sum, expected) in [(4, 0, 0), (1, 0, 1), (4, 1, 1), (1, 1, 2)] {
+        let mut raw: RawSuperblock = zerocopy::transmute!(sb.encode());
+        raw.s_checksum_type = kind;
+        raw.s_checksum = (raw.s_checksum.get() ^ sum).into();
+        let bytes = zerocopy::transmute!(raw);
+        let (_, wrong) = Superblock::mended(&bytes, BLOCK, 4096, 0).unwrap();
+        assert_eq!(wrong.len(), expected, "{wrong:?}");
     }
     // Several may share a journal on a device of its own.
     let mut sb = Superblock::new(BLOCK, 4096, 2, UUID);

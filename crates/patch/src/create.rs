@@ -152,11 +152,10 @@ impl Graph {
     ) -> bool {
         let is_in_block = |p: &Patch| p.block == block.0 && !p.in_flight;
         let target = self.index_of(into);
-        let target = target.filter(|t| is_in_block(&self.patches[*t as usize]));
-        let (Some(target), None) = (target, self.run_of(block.0)) else {
+        let Some(target) = target.filter(|t| is_in_block(&self.patches[*t as usize])) else {
             return false;
         };
-        if self.has_settled(block.0) {
+        if self.run_of(block.0).is_some() || self.has_settled(block.0) {
             return false;
         }
         let mut deps = std::mem::take(&mut self.chosen);

@@ -229,13 +229,19 @@ impl Model {
         self.bytes(block, |_| true)
     }
 
+    /// The bytes of a block with every change applied but these.
+    pub fn without(&self, block: BlockId, numbers: &[usize]) -> Vec<u8> {
+        self.bytes_of(block, |number, _| !numbers.contains(&number))
+    }
+
     fn bytes(&self, block: BlockId, with: impl Fn(State) -> bool) -> Vec<u8> {
+        self.bytes_of(block, |_, state| with(state))
+    }
+
+    fn bytes_of(&self, block: BlockId, with: impl Fn(usize, State) -> bool) -> Vec<u8> {
         let mut bytes = self.original[block.0 as usize].clone();
-        for item in self
-            .items
-            .iter()
-            .filter(|i| i.block == Some(block) && with(i.state))
-        {
+        let items = self.items.iter().enumerate();
+        for (_, item) in items.filter(|(n, i)| i.block == Some(block) && with(*n, i.state)) {
             match &item.change {
                 OwnedChange::Bytes(offset_bytes, new) => {
                     Change::Bytes {

@@ -107,8 +107,8 @@ impl Graph {
     }
 
     /// Whether a change of which this is stated will be a part of a run, if nothing is pending on its block.
-    pub fn goes_into_runs(&self, stating: Stating<'_>) -> bool {
-        self.runs_after(stating).is_some()
+    pub fn goes_into_runs<'a>(&self, stating: impl Into<Stating<'a>>) -> bool {
+        self.runs_after(stating.into()).is_some()
     }
 
     /// What a run with a change of which this is stated is to wait for, `NIL` for nothing; `None` where it can be in none.

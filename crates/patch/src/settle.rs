@@ -141,3 +141,23 @@ impl Graph {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_batches_settle_a_patch() {
+        let mut flights = Flights::default();
+        // The number of a batch is known by four bits of it, and counts from 0 as well.
+        let batches = [0, 0, 1, 17, 0x82, 2, 3, 3, 4];
+        let new = [true, false, true, false, true, false, true, false, true];
+        let mut counted = 0;
+        for (batch, is_new) in batches.into_iter().zip(new) {
+            assert_eq!(flights.note(batch), is_new, "{batch}");
+            counted += u8::from(is_new);
+            assert_eq!(flights.is_settled(), counted >= MOST_FLIGHTS, "{batch}");
+        }
+        assert!(Flights::SETTLED.is_settled() && !Flights::default().is_settled());
+    }
+}

@@ -47,8 +47,10 @@ fn chain(links: u32) -> (Disk, Vec<PatchId>) {
 #[test]
 fn what_is_remembered_finds_what_a_search_finds() {
     let (mut disk, all) = chain(2000);
-    // Nobody waits for this one.
+    // Nobody waits for these.
     disk.write(BLOCKS - 1, 0, &[]);
+    let last = all[all.len() - 1];
+    disk.write(BLOCKS - 1, 64, &[last]);
     disk.graph.settle(&all);
     let (_, wanted) = disk.graph.closure_remembered(&all, &mut Vec::new());
     let mut rounds = 0;
@@ -62,6 +64,12 @@ fn what_is_remembered_finds_what_a_search_finds() {
             .filter(|block| disk.graph.has_wanted_ready(*block, &wanted))
             .collect();
         assert_eq!(found, searched, "in round {rounds}");
+        for block in (0..BLOCKS).map(BlockId) {
+            let waits = |id: &PatchId| disk.graph.info(*id).unwrap().dependencies > 0;
+            let waits = disk.graph.uncommitted(block).iter().any(waits) && block.0 < BLOCKS - 1;
+            let said = disk.graph.has_wanted_waiting(block, &wanted);
+            assert_eq!(said, waits, "{block:?} in round {rounds}");
+        }
         disk.write_out(&found);
         // Changes that come meanwhile are no part of it, unless they take the place of one that is on the disk.
         disk.write(BLOCKS, rounds % 512 * 8, &[]);

@@ -2,14 +2,14 @@
 //! visit, as stacks of file systems, images that other systems had, or that are unmounted with leaks. Each of these tests switches the
 //! rule off and sees what comes of it.
 
-use backstitch_ext::rules::Rule as Ext;
+use backstitch_formats::Rule as Ext;
 use backstitch_journal::rules::Rule as Journal;
 use backstitch_rules::Id;
 
 /// Where the tests are, and the rules of the layout that each of them switches off.
 const OF_LAYOUT: &[(&str, &[Ext])] = &[
     (
-        "crates/ext/tests/trust.rs",
+        "crates/ext-tools/tests/trust.rs",
         &[Ext::RecordIsOfThisMount, Ext::CleanOnlyWithoutLeaks],
     ),
     ("crates/crash/tests/canaries.rs", &[Ext::NameAfterIndexFlag]),

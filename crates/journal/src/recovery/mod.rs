@@ -132,18 +132,25 @@ impl<'d> Journal<'d> {
         Ok((journal, wrong))
     }
 
-    /// The first record of the transaction that the superblock names, wherever it is.
+    /// The first record of the transaction that the superblock names, wherever it is: the one from which the way around the log to the
+    /// transaction's commit record is the longest. Without a commit record any will do, for nothing is replayed.
     fn find_start(&self) -> Option<u32> {
         let sb = &self.superblock;
-        (sb.first..sb.end).find(|position| {
-            let header = self.read(*position).ok();
+        let mut begins = Vec::new();
+        let mut commit = None;
+        for position in sb.first..sb.end {
+            let header = self.read(position).ok();
             let header = header.and_then(|block| Header::parse(&block));
-            header.is_some_and(|header| {
-                let kind = header.kind();
-                let begins = matches!(kind, Some(BlockKind::Descriptor | BlockKind::Revoke));
-                begins && header.sequence == sb.sequence
-            })
-        })
+            let header = header.filter(|header| header.sequence == sb.sequence);
+            match header.and_then(|header| header.kind()) {
+                Some(BlockKind::Commit) => commit = Some(position),
+                Some(BlockKind::Descriptor | BlockKind::Revoke) => begins.push(position),
+                _ => {}
+            }
+        }
+        let (end, log) = (commit.unwrap_or(sb.first), u64::from(sb.log_blocks()));
+        let distance = |position: &u32| (u64::from(end) + log - u64::from(*position)) % log;
+        begins.into_iter().max_by_key(distance)
     }
 
     /// The superblock.

@@ -1,5 +1,7 @@
 //! Random operations on a graph, each checked against the reference model.
 
+mod answers;
+
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
@@ -83,6 +85,12 @@ pub(crate) enum Step {
     Sync {
         targets: Vec<u16>,
     },
+    /// Somebody waits for these changes: they take on nothing more to wait for.
+    Settle {
+        targets: Vec<u16>,
+    },
+    /// What is written from here on goes with another batch.
+    NextFlight,
     Start {
         block: u32,
     },
@@ -120,6 +128,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..BLOCKS).prop_map(|block| Step::Discard { block }),
         3 => (0..BLOCKS, 0u16..6).prop_map(|(block, by)| Step::Supersede { block, by }),
         1 => prop::collection::vec(0u16..30, 1..3).prop_map(|targets| Step::Sync { targets }),
+        1 => prop::collection::vec(0u16..30, 1..3).prop_map(|targets| Step::Settle { targets }),
+        2 => Just(Step::NextFlight),
         8 => (0..BLOCKS).prop_map(|block| Step::Start { block }),
         8 => (0..BLOCKS).prop_map(|block| Step::Complete { block }),
         2 => prop_oneof![
@@ -187,6 +197,10 @@ struct Run {
     in_flight: HashSet<BlockId>,
     /// How changes stand to the others of their blocks from now on.
     standing: Standing,
+    /// Something may have been settled.
+    settles: bool,
+    /// Of each block: whether it had something ready after the last step.
+    was_ready: [bool; BLOCKS as usize],
     seen: Arc<Mutex<Seen>>,
 }
 
@@ -212,6 +226,8 @@ impl Run {
             fired: BTreeSet::new(),
             in_flight: HashSet::new(),
             standing: Standing::default(),
+            settles: false,
+            was_ready: [false; BLOCKS as usize],
             seen,
         }
     }
@@ -245,32 +261,53 @@ impl Run {
         Some(self.held_empties[index])
     }
 
-    fn create(&mut self, block: u32, change: Change<'_>, deps: &[u16]) {
+    fn create(&mut self, block: u32, change: Change<'_>, deps: &[u16]) -> Result<(), String> {
         let (numbers, ids) = self.pick(deps);
-        let number = self.model.create(BlockId(block), change, &numbers);
-        let bytes = &mut self.newest[block as usize];
+        let block = BlockId(block);
+        let before = match self.invariants {
+            true => Some(self.before_change(block, change, &ids)?),
+            false => None,
+        };
+        let number = self.model.create(block, change, &numbers);
+        let bytes = &mut self.newest[block.0 as usize];
         let stating = Stating {
             after: &ids,
             standing: self.standing,
         };
-        let id = self.graph.create(BlockId(block), bytes, change, stating);
-        self.created(number, BlockId(block), id);
+        let id = self.graph.create(block, bytes, change, stating);
+        if let Some(before) = before {
+            let splits = self.seen.lock().unwrap().splits.len() as u64;
+            self.after_change(&before, block, change, id, splits)?;
+        }
+        self.created(number, block, id);
+        Ok(())
     }
 
-    fn create_in_run(&mut self, block: u32, change: Change<'_>, run: u16, after: Option<u16>) {
+    fn create_in_run(
+        &mut self,
+        block: u32,
+        change: Change<'_>,
+        run: u16,
+        after: Option<u16>,
+    ) -> Result<(), String> {
         let (_, ids) = self.pick(&[run]);
         let run = ids.first().copied().unwrap_or(PatchId::COMMITTED);
         let after = after.and_then(|empty| self.pick_held(empty));
         let (numbers, deps) = (Vec::from_iter(after), after.map(|n| self.ids[n]));
         let number = self.model.create(BlockId(block), change, &numbers);
-        let bytes = &mut self.newest[block as usize];
         let (block, deps) = (BlockId(block), Vec::from_iter(deps));
+        let is_in_run = self.will_be_in_run(block, &deps);
+        let bytes = &mut self.newest[block.0 as usize];
         let stating = Stating {
             after: &deps,
             standing: self.standing,
         };
         let id = (self.graph).create_in_run(block, bytes, change, stating, run);
         self.created(number, block, id);
+        match is_in_run && !self.graph.is_run(id) {
+            true => Err(format!("{block:?} was to be in a run, and is not")),
+            false => Ok(()),
+        }
     }
 
     fn take_from_run(&mut self, block: BlockId) {
@@ -375,7 +412,7 @@ impl Run {
                     offset_bytes,
                     bytes: data,
                 };
-                self.create(*block, change, deps);
+                self.create(*block, change, deps)?;
             }
             Step::Wide {
                 block,
@@ -391,7 +428,7 @@ impl Run {
                     offset_bytes: *from,
                     bytes: &data,
                 };
-                self.create(*block, change, deps);
+                self.create(*block, change, deps)?;
             }
             Step::InRun {
                 block,
@@ -405,7 +442,7 @@ impl Run {
                     offset_bytes,
                     bytes: data,
                 };
-                self.create_in_run(*block, change, *run, *after);
+                self.create_in_run(*block, change, *run, *after)?;
             }
             Step::TakeFromRun { block } => self.take_from_run(BlockId(*block)),
             Step::LeaveRun { block } => self.leave_run(BlockId(*block))?,
@@ -416,7 +453,7 @@ impl Run {
                 deps,
             } => {
                 let (offset_bytes, mask) = (FIRST_BYTE + *word, *mask);
-                self.create(*block, Change::Flip { offset_bytes, mask }, deps);
+                self.create(*block, Change::Flip { offset_bytes, mask }, deps)?;
             }
             Step::Empty {
                 deps,
@@ -449,6 +486,14 @@ impl Run {
                 }
             }
             Step::Sync { targets } => self.sync(targets)?,
+            Step::Settle { targets } => {
+                self.settles = true;
+                self.graph.settle(&self.pick(targets).1);
+            }
+            Step::NextFlight => {
+                self.settles = true;
+                self.graph.next_flight();
+            }
             Step::Start { block } => {
                 self.start(BlockId(*block))?;
             }
@@ -480,9 +525,7 @@ impl Run {
                 return Err(format!("block {block}: newest bytes differ"));
             }
         }
-        let mut fired = Vec::new();
-        self.graph.take_fired(&mut fired);
-        for token in fired {
+        for token in self.take_fired()? {
             if !self.fired.insert(token as usize) {
                 return Err(format!("token {token} fired twice"));
             }
@@ -496,6 +539,7 @@ impl Run {
         }
         if self.invariants {
             self.graph.check_invariants()?;
+            self.compare_answers()?;
         }
         Ok(())
     }
@@ -506,9 +550,16 @@ impl Run {
     }
 
     fn start(&mut self, block: BlockId) -> Result<bool, String> {
+        let before = match self.invariants {
+            true => Some(self.before_write(block)?),
+            false => None,
+        };
         let version = self
             .graph
             .start_write(block, &self.newest[block.0 as usize]);
+        if let Some(before) = before {
+            self.after_write(&before, block, &version)?;
+        }
         let writes = std::mem::take(&mut self.seen.lock().unwrap().writes);
         if version == Version::Nothing {
             return if writes.is_empty() {

@@ -1,0 +1,631 @@
+//! A volume over a store: what becomes of a layout's dependencies, tokens and groups under each mechanism.
+
+use std::time::Duration;
+
+use backstitch_device::{BlockDevice, Buffer, MemoryDevice};
+use backstitch_ordering::{
+    Async, BlockClass, GroupError, GroupId, Groups, JournalMode, Mechanism, MechanismKind,
+    NewObject, Operation, PatchId, PatchSpec, Soft, SyncMechanism, Volume, VolumeId,
+};
+use backstitch_patch::PatchKind;
+use backstitch_store::{Goal, Limits, Optimisations, Store};
+
+const BLOCK: u32 = 1024;
+const NOW: Duration = Duration::ZERO;
+
+/// A store with one volume, of whose blocks the first 16 are in memory.
+struct Bench {
+    store: Store,
+    volume: VolumeId,
+    mechanism: Box<dyn Mechanism>,
+    groups: Groups,
+    engaged: Vec<GroupId>,
+}
+
+impl Bench {
+    fn new(kind: MechanismKind) -> Bench {
+        Bench::with_units(kind, BLOCK)
+    }
+
+    fn with_units(kind: MechanismKind, unit_bytes: u32) -> Bench {
+        Bench::over(kind.make().unwrap(), unit_bytes)
+    }
+
+    fn over(mechanism: Box<dyn Mechanism>, unit_bytes: u32) -> Bench {
+        let mut store = Store::new(Limits::default(), Optimisations::BOTH);
+        let volume = store.add_volume_with_units(BLOCK, unit_bytes);
+        for block in 0..16 {
+            let bytes: Buffer = vec![block as u8; BLOCK as usize].into();
+            store.insert(volume, block, BlockClass::Metadata, bytes);
+        }
+        Bench {
+            store,
+            volume,
+            mechanism,
+            groups: Groups::default(),
+            engaged: Vec::new(),
+        }
+    }
+
+    fn volume(&mut self) -> Volume<'_> {
+        let volume = Volume::new(&mut self.store, &mut *self.mechanism, self.volume, NOW);
+        volume.under(&mut self.groups, &self.engaged)
+    }
+
+    /// One operation; what its caller waits for.
+    fn step(
+        &mut self,
+        operation: Operation,
+        body: impl FnOnce(&mut Volume<'_>) -> PatchId,
+    ) -> (PatchId, Vec<PatchId>) {
+        let mut volume = self.volume();
+        volume.begin(operation);
+        let id = body(&mut volume);
+        let mut wait_for = Vec::new();
+        volume.end(&mut wait_for);
+        (id, wait_for)
+    }
+
+    fn metadata(&mut self, block: u64, at: usize, after: &[PatchId]) -> PatchId {
+        let write = |v: &mut Volume<'_>| v.write(block, BlockClass::Metadata, at, &[1; 4], after);
+        self.step(Operation::Names, write).0
+    }
+
+    fn write_out(&mut self, target: PatchId) {
+        loop {
+            let goal = Goal::Patches(&[target]);
+            let batch = self.store.next_batch(goal, NOW, u64::MAX);
+            if batch.is_empty() {
+                break;
+            }
+            self.store.complete(batch, NOW);
+        }
+        assert!(!self.store.graph().is_live(target));
+    }
+
+    /// Whether writing one puts the other onto stable storage too.
+    fn comes_after(&mut self, later: PatchId, earlier: PatchId) -> bool {
+        assert!(self.store.graph().is_live(earlier));
+        self.write_out(later);
+        !self.store.graph().is_live(earlier)
+    }
+}
+
+#[test]
+fn mechanisms_have_names_and_tell_the_next_mount_what_a_crash_leaves() {
+    let names = [
+        "soft",
+        "async",
+        "sync",
+        "journal=writeback",
+        "journal=ordered",
+        "journal=full",
+    ];
+    for (kind, name) in MechanismKind::ALL.into_iter().zip(names) {
+        assert_eq!((kind.name(), name.parse()), (name, Ok(kind)));
+        assert_eq!(kind.to_string(), name);
+        let made = kind.make();
+        assert_eq!(made.is_none(), matches!(kind, MechanismKind::Journal(_)));
+        assert!(made.is_none_or(|m| m.name() == name && m.room() == usize::MAX));
+    }
+    assert!("journal".parse::<MechanismKind>().is_err());
+    assert!(MechanismKind::Journal(JournalMode::Full).make().is_none());
+    for (kind, record, keeps_order) in [
+        (MechanismKind::Soft, Some(1), true),
+        (MechanismKind::Async, None, false),
+        (MechanismKind::Sync, Some(2), true),
+    ] {
+        let mut bench = Bench::new(kind);
+        let volume = bench.volume();
+        assert_eq!(volume.crash_record(), record, "{kind:?}");
+        assert_eq!(volume.keeps_order(), keeps_order, "{kind:?}");
+        assert!(!volume.scopes_are_atomic() && volume.room() == usize::MAX);
+        assert_eq!(
+            (volume.block_bytes(), volume.atomic_bytes()),
+            (BLOCK, BLOCK as usize)
+        );
+    }
+}
+
+#[test]
+fn order_is_kept_or_dropped() {
+    for kind in [
+        MechanismKind::Soft,
+        MechanismKind::Sync,
+        MechanismKind::Async,
+    ] {
+        let keeps = kind != MechanismKind::Async;
+        let mut bench = Bench::new(kind);
+        let first = bench.metadata(0, 0, &[]);
+        let later = bench.metadata(1, 0, &[first]);
+        let fourth = bench.metadata(2, 0, &[]);
+        let of = bench.volume().empty(&[fourth]);
+        assert_eq!(of != PatchId::COMMITTED, keeps, "{kind:?}");
+        let mut fired = Vec::new();
+        let mut volume = bench.volume();
+        volume.watch(&[first, fourth], 77);
+        volume.take_fired(&mut fired);
+        assert_eq!(fired.is_empty(), keeps, "{kind:?}");
+        assert_eq!(bench.comes_after(later, first), keeps, "{kind:?}");
+        bench.write_out(fourth);
+        bench.write_out(first);
+        bench.volume().take_fired(&mut fired);
+        assert_eq!(fired, [77], "{kind:?}");
+    }
+}
+
+/// Under `sync` a caller waits for metadata that it asked for, and for nothing else.
+#[test]
+fn a_call_under_sync_waits_for_its_metadata() {
+    use Operation::{Administration, Attributes, Background, Contents, Names};
+    for operation in [Names, Attributes, Administration, Contents, Background] {
+        let waits = !matches!(operation, Contents | Background);
+        let mut bench = Bench::new(MechanismKind::Sync);
+        let mut made = None;
+        let (name, wait_for) = bench.step(operation, |v| {
+            made = Some(v.write(0, BlockClass::Data, 0, &[1; 4], &[]));
+            v.write_implied_times(1, 0, &[1; 4]);
+            v.write(2, BlockClass::Directory, 0, &[1; 4], &[])
+        });
+        let expected = if waits { vec![name] } else { vec![] };
+        assert_eq!(wait_for, expected, "{operation:?}");
+        // Metadata keep what undoes them, so that the caller waits for nothing else of the block.
+        let kind = |id| bench.store.graph().info(id).unwrap().kind;
+        assert_eq!(
+            (kind(name), kind(made.unwrap())),
+            (PatchKind::Soft, PatchKind::Hard)
+        );
+        // The next operation does not wait for the one before.
+        let (_, wait_for) = bench.step(operation, |_| PatchId::COMMITTED);
+        assert!(wait_for.is_empty());
+        let (_, wait_for) = bench.step(Contents, |v| v.write(3, BlockClass::Data, 0, &[1], &[]));
+        assert!(wait_for.is_empty());
+        let mut bench = Bench::new(MechanismKind::Soft);
+        let write = |v: &mut Volume<'_>| v.write(2, BlockClass::Directory, 0, &[1; 4], &[]);
+        let (name, wait_for) = bench.step(operation, write);
+        assert!(wait_for.is_empty());
+        assert_eq!(
+            bench.store.graph().info(name).unwrap().kind,
+            PatchKind::Hard
+        );
+    }
+}
+
+#[test]
+fn a_change_stands_apart_where_it_is_to() {
+    let mut bench = Bench::new(MechanismKind::Soft);
+    let other = bench.metadata(1, 0, &[]);
+    let beside = |v: &mut Volume<'_>| v.write_apart(0, 8, &[1; 4], &[other]);
+    let (beside, _) = bench.step(Operation::Names, beside);
+    let apart = |v: &mut Volume<'_>| v.write_apart(0, 0, &[1; 4], &[]);
+    let (apart, _) = bench.step(Operation::Names, apart);
+    let volume = bench.volume();
+    assert!(!volume.merged(apart, beside) && volume.merged(apart, apart));
+    assert!(!bench.comes_after(apart, other), "nor does it wait");
+    assert!(
+        !bench.volume().merged(apart, apart),
+        "it is on stable storage"
+    );
+    assert!(bench.comes_after(beside, other));
+    // Others are one patch.
+    let other = bench.metadata(1, 0, &[]);
+    let beside = bench.metadata(0, 8, &[other]);
+    let together = bench.metadata(0, 0, &[]);
+    assert!(bench.volume().merged(together, beside) && bench.comes_after(together, other));
+}
+
+#[test]
+fn an_atomic_unit_has_borders() {
+    let mut bench = Bench::with_units(MechanismKind::Soft, 512);
+    let volume = bench.volume();
+    assert_eq!(volume.atomic_bytes(), 512);
+    for (range, is_atomic) in [
+        (0..512, true),
+        (0..513, false),
+        (511..512, true),
+        (511..513, false),
+        (512..1024, true),
+        (600..600, true),
+        (512..512, true),
+        (100..101, true),
+        (0..1024, false),
+        (1023..1024, true),
+    ] {
+        assert_eq!(volume.is_atomic(range.clone()), is_atomic, "{range:?}");
+    }
+}
+
+#[test]
+fn blocks_are_read_as_they_are_in_memory() {
+    let mut bench = Bench::new(MechanismKind::Soft);
+    let id = bench.metadata(3, 5, &[]);
+    let mut expected = vec![3; BLOCK as usize];
+    expected[5..9].fill(1);
+    let mut volume = bench.volume();
+    assert_eq!(volume.read(3).unwrap(), expected);
+    assert_eq!(*volume.read_shared(3).unwrap(), expected);
+    assert_eq!(**volume.peek(3).unwrap(), expected);
+    assert!(volume.want(3) && volume.peek(20).is_none());
+    let mut pending = Vec::new();
+    volume.pending(3, &mut pending);
+    volume.pending(4, &mut pending);
+    assert_eq!(pending, [id]);
+    assert_eq!(volume.place(7), Some(7));
+    assert_eq!(volume.retired(), 0);
+    assert!(volume.is_live(id) && volume.is_pending(id));
+    // What is not there is noted, and read from the device.
+    assert!(volume.read(20).is_err() && !volume.want(21));
+    volume.want_soon(22, 2);
+    let device = MemoryDevice::new(64 * BLOCK as usize);
+    assert!(volume.read_missing(&device).unwrap());
+    assert!(!volume.read_missing(&device).unwrap());
+    assert_eq!(volume.read(20).unwrap(), [0; BLOCK as usize]);
+    assert!(volume.peek(21).is_some());
+    volume.write_now(&device, &[id]).unwrap();
+    assert!(!volume.is_live(id) && !volume.is_pending(id));
+    assert_eq!(volume.retired(), 1);
+    let mut written = vec![0; BLOCK as usize];
+    device.read(3 * u64::from(BLOCK), &mut written).unwrap();
+    assert_eq!(written, expected);
+    assert_eq!(bench.store.take_wanted_soon(), [(bench.volume, 22, 2)]);
+    assert!(bench.volume().read(100).is_err());
+    assert!(
+        bench.volume().read_missing(&device).is_err(),
+        "past the device's end"
+    );
+}
+
+/// Tokens of two volumes of one store, of which one is on the other.
+#[test]
+fn tokens_are_told_to_who_asked() {
+    let mut bench = Bench::new(MechanismKind::Soft);
+    let id = bench.metadata(0, 0, &[]);
+    let mut upper_mechanism = Soft;
+    let mut lower = bench.volume();
+    let upper_id = lower.add_volume();
+    assert_eq!(lower.watch_one(id, 5), Some(5));
+    assert_eq!(lower.watch_one(id, 6), Some(5), "who asked first is told");
+    let empty = lower.empty(&[id]);
+    assert_eq!(lower.watch_one(empty, 6), None);
+    lower.watch(&[id], 7);
+    let mut upper = lower.enter(&mut upper_mechanism, upper_id, 3);
+    assert_eq!(upper.watch_one(id, 8), None, "another volume's token");
+    upper.watch(&[id], (1 << 56) - 1);
+    assert!(upper.leave().is_empty());
+    bench.write_out(id);
+    let (mut below, mut above) = (vec![99], vec![98]);
+    let mut lower = bench.volume();
+    lower.take_fired(&mut below);
+    below.sort_unstable();
+    assert_eq!(below, [5, 7, 99]);
+    lower
+        .enter(&mut upper_mechanism, upper_id, 3)
+        .take_fired(&mut above);
+    assert_eq!(above, [98, (1 << 56) - 1]);
+    let mut bench = Bench::new(MechanismKind::Async);
+    let id = bench.metadata(0, 0, &[]);
+    assert_eq!(bench.volume().watch_one(id, 5), None, "no order is kept");
+}
+
+/// What the mechanism of a volume on another one wants on stable storage its caller waits for, unless nothing was changed.
+#[test]
+fn a_call_waits_for_the_volume_above() {
+    for only_reads in [false, true] {
+        let mut bench = Bench::new(MechanismKind::Soft);
+        let mut upper_mechanism = SyncMechanism::default();
+        let mut lower = bench.volume();
+        let upper_id = lower.add_volume();
+        lower.place_blocks(upper_id, 0, 8, 4);
+        lower.begin(Operation::Names);
+        let mut upper = lower.enter(&mut upper_mechanism, upper_id, 1);
+        let id = upper.write(0, BlockClass::Directory, 0, &[1; 4], &[]);
+        if only_reads {
+            upper.only_read();
+        }
+        let above = upper.leave();
+        assert_eq!(above, if only_reads { vec![] } else { vec![id] });
+        lower.answer_after(above.clone());
+        let mut wait_for = Vec::new();
+        lower.end(&mut wait_for);
+        assert_eq!(wait_for, above);
+    }
+}
+
+#[test]
+fn blocks_of_a_volume_on_another_one_have_places() {
+    let mut bench = Bench::new(MechanismKind::Soft);
+    let mut upper_mechanism = Soft;
+    let shown_by = bench.metadata(1, 0, &[]);
+    let mut lower = bench.volume();
+    let upper_id = lower.add_volume();
+    lower.place_blocks(upper_id, 10, 8, 2);
+    assert!(lower.has_place_here(upper_id, 11) && !lower.has_place_here(upper_id, 12));
+    assert_eq!(lower.place_of(upper_id, 11), Some(9));
+    assert_eq!(lower.place_of(upper_id, 9), None);
+    let mut upper = lower.enter(&mut upper_mechanism, upper_id, 1);
+    assert_eq!((upper.place(10), upper.place(12)), (Some(8), None));
+    // Who only reads sees zeros; who would change it wants a place.
+    let zeros = [0; BLOCK as usize];
+    assert_eq!(upper.read(12).unwrap(), zeros);
+    assert_eq!(**upper.peek(12).unwrap(), zeros);
+    assert!(upper.want(12));
+    upper.begin(Operation::Contents);
+    assert!(upper.read(12).is_err() && upper.read_shared(13).is_err() && !upper.want(14));
+    assert!(upper.expect_places(9, 2).is_err());
+    assert!(upper.expect_places(10, 2).is_ok());
+    assert!(upper.expect_places(10, 3).is_err());
+    drop(upper);
+    let mut wanted = lower.take_places_wanted(upper_id);
+    wanted.sort_unstable();
+    wanted.dedup();
+    assert_eq!(wanted, [9, 12, 13, 14]);
+    assert!(lower.take_places_wanted(upper_id).is_empty());
+    assert!(lower.expect_places(100, 5).is_ok(), "it is on a device");
+    // What is written into a new place counts once the place is known on the disk.
+    lower.place_blocks(upper_id, 12, 12, 1);
+    lower.show_blocks_by(upper_id, 12, 1, &[shown_by]);
+    let mut upper = lower.enter(&mut upper_mechanism, upper_id, 1);
+    upper.begin(Operation::Contents);
+    let hidden = upper.write(12, BlockClass::Data, 0, &[1; 4], &[]);
+    let shown = upper.write(10, BlockClass::Data, 0, &[1; 4], &[]);
+    // It is not forgotten, for whoever looks at the file outside sees it.
+    upper.discard(12);
+    upper.discard(10);
+    assert!(upper.is_live(hidden) && !upper.is_live(shown));
+    let next = upper.write(11, BlockClass::Data, 0, &[1; 4], &[hidden]);
+    assert!(bench.comes_after(next, shown_by));
+}
+
+#[test]
+fn what_makes_up_for_a_change_takes_its_place() {
+    for (kind, class, is_superseded) in [
+        (MechanismKind::Soft, BlockClass::Directory, true),
+        (MechanismKind::Soft, BlockClass::Metadata, false),
+        (MechanismKind::Async, BlockClass::Directory, false),
+    ] {
+        let mut bench = Bench::new(kind);
+        let removed = |v: &mut Volume<'_>| v.initialise(30, class, &[1; BLOCK as usize], &[]);
+        let (removed, _) = bench.step(Operation::Names, removed);
+        let by = bench.metadata(1, 0, &[]);
+        bench.volume().supersede(30, by);
+        assert_eq!(
+            bench.volume().merged(removed, by),
+            is_superseded,
+            "{kind:?} {class:?}"
+        );
+    }
+}
+
+/// A mechanism whose scopes are atomic, as a journal's, and that keeps no order in the graph.
+struct Atomic;
+
+impl Mechanism for Atomic {
+    fn name(&self) -> &'static str {
+        "atomic"
+    }
+
+    fn transform(&mut self, _: &mut Store, _: &PatchSpec, dependencies: &mut Vec<PatchId>) {
+        dependencies.clear();
+    }
+
+    fn scopes_are_atomic(&self) -> bool {
+        true
+    }
+
+    fn crash_record(&self) -> Option<u32> {
+        None
+    }
+}
+
+#[test]
+fn what_a_group_holds_is_what_a_reader_of_the_disk_could_see() {
+    for (mechanism, counts_hidden) in [
+        (Box::new(Soft) as Box<dyn Mechanism>, false),
+        (Box::new(Async), true),
+        (Box::new(Atomic), true),
+    ] {
+        let name = mechanism.name();
+        let mut bench = Bench::over(mechanism, BLOCK);
+        assert!(!bench.volume().is_grouped() && bench.volume().engaged().is_empty());
+        let [first, second] = [(); 2].map(|()| bench.groups.create().unwrap());
+        bench.groups.engage(bench.store.graph_mut(), first).unwrap();
+        bench.engaged = vec![first];
+        assert!(bench.volume().is_grouped());
+        assert_eq!(bench.volume().engaged(), [first]);
+        assert_eq!(bench.groups.is_blank(first), Ok(true));
+        let flip = |v: &mut Volume<'_>| v.flip(4, BlockClass::Metadata, 0, 1, &[]);
+        let (bit, _) = bench.step(Operation::Names, flip);
+        let hidden = |v: &mut Volume<'_>| {
+            assert!(!v.hide(true));
+            let id = v.write(5, BlockClass::Metadata, 0, &[1; 4], &[]);
+            assert!(v.hide(false) && !v.hide(false));
+            id
+        };
+        let (hidden, _) = bench.step(Operation::Names, hidden);
+        let without = |v: &mut Volume<'_>| {
+            v.without_groups(|v| {
+                assert!(!v.is_grouped());
+                v.write(6, BlockClass::Metadata, 0, &[1; 4], &[])
+            })
+        };
+        let (without, _) = bench.step(Operation::Names, without);
+        assert_eq!(bench.groups.is_blank(first), Ok(!counts_hidden), "{name}");
+        let shown = bench.metadata(0, 0, &[]);
+        let times = |v: &mut Volume<'_>| v.write_implied_times(7, 0, &[1; 4]);
+        let (times, _) = bench.step(Operation::Names, times);
+        assert_eq!(bench.groups.is_blank(first), Ok(false));
+        let mut targets = bench.groups.targets(bench.store.graph(), first).unwrap();
+        let mut expected = vec![shown, times];
+        expected.extend([bit, hidden].into_iter().filter(|_| counts_hidden));
+        targets.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(targets, expected, "{name}");
+        assert!(!targets.contains(&without));
+        // Times are of the group, but nobody waits for them.
+        bench.groups.disengage(first).unwrap();
+        let graph = bench.store.graph_mut();
+        bench.groups.depend(graph, second, first).unwrap();
+        bench.groups.engage(graph, second).unwrap();
+        bench.engaged = vec![second];
+        let later = bench.metadata(1, 0, &[]);
+        if name != "atomic" {
+            assert!(bench.comes_after(later, shown), "{name}");
+            assert!(bench.volume().is_live(times), "{name}");
+            assert_eq!(bench.volume().is_live(bit), !counts_hidden, "{name}");
+        } else {
+            assert!(!bench.comes_after(later, shown), "the log keeps the order");
+        }
+        assert!(bench.volume().come_after_groups(), "there is no log");
+    }
+}
+
+/// Changes of an object that is made together with them show no earlier than its names.
+#[test]
+fn changes_of_a_new_object_hide_behind_its_names() {
+    for (kind, names, is_hidden) in [
+        (MechanismKind::Soft, 2, true),
+        (MechanismKind::Soft, 1, false),
+        (MechanismKind::Soft, 0, false),
+        (MechanismKind::Async, 2, false),
+    ] {
+        let mut bench = Bench::new(kind);
+        let [first, second] = [(); 2].map(|()| bench.groups.create().unwrap());
+        bench.groups.engage(bench.store.graph_mut(), first).unwrap();
+        bench.engaged = vec![first];
+        bench.metadata(0, 0, &[]);
+        bench.groups.disengage(first).unwrap();
+        let graph = bench.store.graph_mut();
+        bench.groups.depend(graph, second, first).unwrap();
+        bench.groups.engage(graph, second).unwrap();
+        bench.engaged.clear();
+        let made = bench.metadata(1, 0, &[]);
+        let early = bench.metadata(2, 0, &[made]);
+        bench.engaged = vec![second];
+        let late = bench.metadata(3, 0, &[made]);
+        let late_too = bench.metadata(4, 0, &[made]);
+        let new = NewObject {
+            made,
+            names: match names {
+                0 => vec![],
+                1 => vec![early, late],
+                _ => vec![late, late_too],
+            },
+        };
+        let members = |bench: &Bench| bench.groups.targets(bench.store.graph(), second).unwrap();
+        let before = members(&bench);
+        let into = |v: &mut Volume<'_>| v.write_into_new(1, 16, &[1; 4], &[], &new);
+        let (id, _) = bench.step(Operation::Names, into);
+        let noted = members(&bench).len() > before.len();
+        assert_eq!(noted, !is_hidden, "{kind:?}, {names} names");
+        assert!(!is_hidden || bench.volume().merged(id, made));
+        // Where a change does not become a part of it, nothing is hidden.
+        let before = members(&bench).len();
+        let elsewhere = |v: &mut Volume<'_>| v.write_into_new(5, 16, &[1; 4], &[], &new);
+        bench.step(Operation::Names, elsewhere);
+        assert!(members(&bench).len() > before);
+        assert!(!bench.volume().is_contents_of_new(1, &new), "no contents");
+        bench.volume().reached_by(&[early]);
+        assert!(members(&bench).contains(&early));
+    }
+}
+
+#[test]
+fn contents_of_a_new_object_hide_where_its_making_waits_for_them() {
+    let mut bench = Bench::new(MechanismKind::Soft);
+    let [first, second] = [(); 2].map(|()| bench.groups.create().unwrap());
+    bench.groups.engage(bench.store.graph_mut(), first).unwrap();
+    bench.engaged = vec![first];
+    bench.metadata(0, 0, &[]);
+    bench.groups.disengage(first).unwrap();
+    let graph = bench.store.graph_mut();
+    bench.groups.depend(graph, second, first).unwrap();
+    bench.groups.engage(graph, second).unwrap();
+    bench.engaged.clear();
+    let write =
+        |v: &mut Volume<'_>| v.write_in_run(20, 0, &[1; BLOCK as usize], PatchId::COMMITTED);
+    let (contents, _) = bench.step(Operation::Contents, write);
+    let made = bench.metadata(1, 0, &[contents]);
+    bench.engaged = vec![second];
+    let name = bench.metadata(2, 0, &[made]);
+    let new = NewObject {
+        made,
+        names: vec![name],
+    };
+    assert!(bench.volume().is_contents_of_new(20, &new));
+    assert!(!bench.volume().is_contents_of_new(21, &new));
+    bench.engaged.clear();
+    assert!(!bench.volume().is_contents_of_new(20, &new), "no group");
+}
+
+/// "Yes" only where the layout's order alone decides.
+#[test]
+fn a_change_joins_the_patch_that_made_the_object() {
+    for (mechanism, is_grouped, joins) in [
+        (Box::new(Soft) as Box<dyn Mechanism>, false, true),
+        (Box::new(Soft), true, false),
+        (Box::new(Async), false, false),
+        (Box::new(Atomic), false, false),
+    ] {
+        let name = mechanism.name();
+        let mut bench = Bench::over(mechanism, BLOCK);
+        let made = bench.metadata(1, 0, &[]);
+        if is_grouped {
+            let group = bench.groups.create().unwrap();
+            bench.groups.engage(bench.store.graph_mut(), group).unwrap();
+            bench.engaged = vec![group];
+        }
+        let asked = bench.volume().joins(1, 16, &[1; 4], &[], made);
+        assert_eq!(asked, joins, "{name}, grouped: {is_grouped}");
+        assert!(
+            !bench.volume().joins(2, 16, &[1; 4], &[], made),
+            "another block"
+        );
+    }
+    let mut bench = Bench::new(MechanismKind::Soft);
+    let mut mechanism = Soft;
+    let made = bench.metadata(1, 0, &[]);
+    let mut lower = bench.volume();
+    let upper_id = lower.add_volume();
+    lower.place_blocks(upper_id, 0, 1, 1);
+    let mut upper = lower.enter(&mut mechanism, upper_id, 1);
+    assert!(
+        !upper.joins(0, 16, &[1; 4], &[], made),
+        "blocks need places"
+    );
+}
+
+#[test]
+fn a_group_comes_after_a_bounded_number_of_others() {
+    const MOST: u64 = 1 << 12;
+    let mut bench = Bench::new(MechanismKind::Soft);
+    let after = bench.groups.create().unwrap();
+    let hold = bench.store.graph_mut().create_empty(&[], None, true);
+    for n in 0..=MOST {
+        let before = bench.groups.create().unwrap();
+        let graph = bench.store.graph_mut();
+        bench.groups.engage(graph, before).unwrap();
+        let member = graph.create_empty(&[hold], None, false);
+        bench.engaged = vec![before];
+        bench.volume().reached_by(&[member]);
+        bench.groups.disengage(before).unwrap();
+        let graph = bench.store.graph_mut();
+        let taken = bench.groups.depend(graph, after, before);
+        let expected = if n < MOST {
+            Ok(())
+        } else {
+            Err(GroupError::TooMany)
+        };
+        assert_eq!(taken, expected, "{n}");
+    }
+    // They are one patch from then on, and nothing once they are on stable storage.
+    let graph = bench.store.graph_mut();
+    bench.groups.engage(graph, after).unwrap();
+    let mut heads = Vec::new();
+    bench.groups.heads(graph, &[after], &mut heads);
+    assert_eq!(heads.len(), 1);
+    assert_eq!(graph.dependencies(heads[0]).len() as u64, MOST);
+    graph.release(hold);
+    heads.clear();
+    bench.groups.heads(graph, &[after], &mut heads);
+    assert!(heads.is_empty());
+}

@@ -1,0 +1,407 @@
+//! What becomes of a change: a patch of its own or a part of one, with undo data or without, and how much of them.
+
+use backstitch_patch::{
+    BlockId, Change, Graph, Optimisations, PatchId, PatchKind, Standing, Stating,
+};
+
+const BLOCK_BYTES: usize = 1024;
+const HARD: Option<PatchKind> = Some(PatchKind::Hard);
+const SOFT: Option<PatchKind> = Some(PatchKind::Soft);
+
+struct Disk {
+    graph: Graph,
+    bytes: Vec<Vec<u8>>,
+    /// How changes stand to the others of their blocks.
+    standing: Standing,
+}
+
+impl Disk {
+    fn new(optimisations: &str) -> Disk {
+        Disk {
+            graph: Graph::new(optimisations.parse().unwrap()),
+            bytes: vec![vec![0xee; BLOCK_BYTES]; 200],
+            standing: Standing::Together,
+        }
+    }
+
+    fn change(&mut self, block: u32, change: Change<'_>, after: &[PatchId]) -> PatchId {
+        let bytes = &mut self.bytes[block as usize];
+        let stating = Stating {
+            after,
+            standing: self.standing,
+        };
+        let id = (self.graph).create(BlockId(block), bytes, change, stating);
+        self.graph.check_invariants().unwrap();
+        id
+    }
+
+    fn write(&mut self, block: u32, offset_bytes: u32, after: &[PatchId]) -> PatchId {
+        self.write_bytes(block, offset_bytes, &[1; 8], after)
+    }
+
+    fn write_bytes(
+        &mut self,
+        block: u32,
+        offset_bytes: u32,
+        bytes: &[u8],
+        after: &[PatchId],
+    ) -> PatchId {
+        let change = Change::Bytes {
+            offset_bytes,
+            bytes,
+        };
+        self.change(block, change, after)
+    }
+
+    fn flip(&mut self, block: u32, mask: u32, after: &[PatchId]) -> PatchId {
+        let offset_bytes = 4;
+        self.change(block, Change::Flip { offset_bytes, mask }, after)
+    }
+
+    fn in_run(&mut self, block: u32, after: &[PatchId], run: PatchId) -> PatchId {
+        let change = Change::Bytes {
+            offset_bytes: 0,
+            bytes: &[1; 8],
+        };
+        let bytes = &mut self.bytes[block as usize];
+        let stating = Stating {
+            after,
+            standing: self.standing,
+        };
+        let id = (self.graph).create_in_run(BlockId(block), bytes, change, stating, run);
+        self.graph.check_invariants().unwrap();
+        id
+    }
+
+    /// A change with undo data, though it could do without.
+    fn soft(&mut self, block: u32, offset_bytes: u32, after: &[PatchId]) -> PatchId {
+        self.standing = Standing::WithUndo;
+        let id = self.write(block, offset_bytes, after);
+        self.standing = Standing::Together;
+        id
+    }
+
+    fn hold(&mut self) -> PatchId {
+        self.graph.create_empty(&[], None, true)
+    }
+
+    fn kind(&self, id: PatchId) -> Option<PatchKind> {
+        self.graph.info(id).map(|info| info.kind)
+    }
+
+    fn start(&mut self, block: u32) {
+        let bytes = self.bytes[block as usize].clone();
+        let _ = self.graph.start_write(BlockId(block), &bytes);
+    }
+
+    fn write_out(&mut self, block: u32) {
+        self.start(block);
+        self.graph.complete_write(BlockId(block));
+    }
+}
+
+#[test]
+fn changes_are_applied_to_the_bytes_of_their_block() {
+    let mut bytes = [0xf0; 12];
+    let flip = Change::Flip {
+        offset_bytes: 4,
+        mask: 0x8000_0301,
+    };
+    flip.apply(&mut bytes);
+    assert_eq!(bytes[4..8], [0xf1, 0xf3, 0xf0, 0x70]);
+    let write = Change::Bytes {
+        offset_bytes: 7,
+        bytes: &[1, 2],
+    };
+    write.apply(&mut bytes);
+    let expected = [240, 240, 240, 240, 0xf1, 0xf3, 240, 1, 2, 240, 240, 240];
+    assert_eq!(bytes, expected);
+}
+
+#[test]
+fn soft_patches_become_hard_once_nobody_waits_for_their_block() {
+    let mut disk = Disk::new("both");
+    let soft = disk.soft(0, 0, &[]);
+    assert_eq!(disk.kind(soft), SOFT);
+    let hard = disk.write(0, 16, &[]);
+    assert_eq!((disk.kind(soft), disk.kind(hard)), (HARD, HARD));
+    assert!(disk.graph.is_same(soft, hard));
+    // Not where somebody waits for it, nor where it takes on nothing more, nor beside one that stands apart.
+    let soft = disk.soft(1, 0, &[]);
+    disk.write(2, 0, &[soft]);
+    disk.write(1, 16, &[]);
+    assert_eq!(disk.kind(soft), SOFT);
+    let soft = disk.soft(3, 0, &[]);
+    disk.graph.settle(&[soft]);
+    disk.write(3, 16, &[]);
+    assert_eq!(disk.kind(soft), SOFT);
+    let soft = disk.soft(4, 0, &[]);
+    disk.standing = Standing::Apart;
+    let apart = disk.write(4, 16, &[]);
+    assert_eq!((disk.kind(soft), disk.kind(apart)), (SOFT, HARD));
+    let apart = disk.write(5, 0, &[soft]);
+    assert_eq!(disk.kind(apart), SOFT);
+    for optimisations in ["none", "merge"] {
+        let mut disk = Disk::new(optimisations);
+        let id = disk.write(0, 0, &[]);
+        assert_eq!(disk.kind(id), SOFT, "{optimisations}");
+    }
+}
+
+#[test]
+fn who_waits_for_a_run_needs_no_undo_data() {
+    let mut disk = Disk::new("both");
+    let run = disk.in_run(1, &[], PatchId::COMMITTED);
+    assert_eq!(disk.in_run(2, &[], run), run);
+    let pointer = disk.write(0, 0, &[run]);
+    assert_eq!(disk.kind(pointer), HARD);
+    // Unless it is in one of its blocks.
+    let after = disk.write(2, 16, &[run]);
+    assert_eq!(disk.kind(after), SOFT);
+    let empty = disk.graph.create_empty(&[pointer], None, false);
+    let beside = disk.write(0, 32, &[empty]);
+    assert!(
+        disk.graph.is_same(beside, pointer),
+        "it stands for the block itself"
+    );
+    let hold = disk.hold();
+    disk.graph.add_dependency(hold, pointer).unwrap();
+    let waits = disk.write(0, 48, &[hold]);
+    assert_eq!(disk.kind(waits), SOFT, "more may come before it");
+}
+
+#[test]
+fn what_a_hard_patch_waits_for_already_is_not_searched_again() {
+    let mut disk = Disk::new("both");
+    let mut deep = disk.hold();
+    for _ in 0..100 {
+        deep = disk.graph.create_empty(&[deep], None, false);
+    }
+    let first = disk.write(0, 0, &[deep]);
+    disk.write(1, 0, &[first]);
+    let again = disk.write(0, 16, &[deep]);
+    assert!(disk.graph.is_same(first, again));
+    // What it does not wait for is, and too long a search is given up.
+    let mut other = disk.hold();
+    for _ in 0..100 {
+        other = disk.graph.create_empty(&[other], None, false);
+    }
+    let soft = disk.write(0, 32, &[other]);
+    assert_eq!(disk.kind(soft), SOFT);
+}
+
+#[test]
+fn a_run_takes_what_waits_for_what_it_waits_for() {
+    for optimisations in ["none", "hard", "merge"] {
+        let mut disk = Disk::new(optimisations);
+        assert!(!disk.graph.goes_into_runs(&[]), "{optimisations}");
+        let id = disk.in_run(0, &[], PatchId::COMMITTED);
+        assert!(!disk.graph.is_run(id), "{optimisations}");
+    }
+    let mut disk = Disk::new("both");
+    let (a, b) = (disk.hold(), disk.hold());
+    let hard = disk.write(0, 0, &[]);
+    assert!(disk.graph.goes_into_runs(&[a]) && disk.graph.goes_into_runs(&[]));
+    assert!(!disk.graph.goes_into_runs(&[a, b]) && !disk.graph.goes_into_runs(&[hard]));
+    for standing in [Standing::WithUndo, Standing::Apart] {
+        let after = &[];
+        let stating = Stating { after, standing };
+        assert!(!disk.graph.goes_into_runs(stating), "{standing:?}");
+    }
+    let first = disk.in_run(1, &[a], PatchId::COMMITTED);
+    assert_eq!(disk.in_run(2, &[a], first), first);
+    let second = disk.in_run(3, &[b], first);
+    assert!(second != first && disk.graph.is_run(second));
+    let third = disk.in_run(4, &[], first);
+    assert!(third != first && disk.graph.is_run(third));
+    // One that is open no more.
+    disk.write_out(4);
+    let fourth = disk.in_run(5, &[], third);
+    assert_eq!(disk.in_run(6, &[], fourth), fourth);
+    disk.start(5);
+    assert_ne!(disk.in_run(7, &[], fourth), fourth);
+    assert!(!disk.graph.has_ready(BlockId(1)) && !disk.graph.has_ready(BlockId(3)));
+    disk.graph.release(a);
+    assert!(disk.graph.has_ready(BlockId(1)) && !disk.graph.has_ready(BlockId(3)));
+}
+
+#[test]
+fn a_block_leaves_its_run() {
+    let mut disk = Disk::new("both");
+    let run = disk.in_run(1, &[], PatchId::COMMITTED);
+    disk.in_run(2, &[], run);
+    let own = disk
+        .graph
+        .leave_run(BlockId(1))
+        .expect("nobody waits for it");
+    assert_eq!(disk.kind(own), HARD);
+    assert!(!disk.graph.is_same(own, run));
+    disk.write_out(2);
+    assert!(!disk.graph.is_live(run) && disk.graph.is_live(own));
+    assert_eq!(disk.graph.leave_run(BlockId(1)), None, "it is in no run");
+    // Where somebody waits for the run, it does not.
+    let run = disk.in_run(3, &[], PatchId::COMMITTED);
+    disk.write(0, 0, &[run]);
+    assert_eq!(disk.graph.leave_run(BlockId(3)), None);
+    let own = disk.graph.take_from_run(BlockId(3)).unwrap();
+    disk.write_out(3);
+    assert!(!disk.graph.is_live(run) && !disk.graph.is_live(own));
+}
+
+/// A part that was taken out of a run, and need not be written after all, says nothing about the rest.
+#[test]
+fn the_rest_of_a_run_goes_on_waiting() {
+    let mut disk = Disk::new("both");
+    let hold = disk.hold();
+    let run = disk.in_run(1, &[hold], PatchId::COMMITTED);
+    disk.in_run(2, &[hold], run);
+    disk.graph.take_from_run(BlockId(1)).unwrap();
+    disk.graph.discard(BlockId(1));
+    disk.graph.check_invariants().unwrap();
+    assert!(
+        !disk.graph.has_ready(BlockId(2)),
+        "the hold is not released"
+    );
+    disk.graph.release(hold);
+    assert!(disk.graph.has_ready(BlockId(2)));
+}
+
+#[test]
+fn flips_of_all_bits_of_a_patch_join_it_whatever_they_wait_for() {
+    let mut disk = Disk::new("merge");
+    let [x, y] = [1, 2].map(|block| disk.write(block, 0, &[]));
+    let first = disk.flip(0, 1, &[]);
+    let again = disk.flip(0, 1, &[x]);
+    assert!(disk.graph.is_same(first, again));
+    // Of a patch of several bits, a flip of one only joins where it brings nothing to wait for.
+    let both = disk.flip(3, 3, &[x]);
+    let one = disk.flip(3, 1, &[both, x]);
+    assert!(disk.graph.is_same(both, one));
+    let other = disk.flip(3, 1, &[y]);
+    assert!(!disk.graph.is_same(both, other));
+    let all = disk.flip(4, 3, &[x]);
+    let more = disk.flip(4, 7, &[y]);
+    assert!(disk.graph.is_same(all, more));
+}
+
+#[test]
+fn undo_data_are_as_long_as_they_must_be() {
+    let mut disk = Disk::new("merge");
+    let held = |disk: &Disk| disk.graph.counters().undo_bytes_live;
+    disk.write_bytes(0, 0, &[1; 100], &[]);
+    assert_eq!(held(&disk), 100);
+    // It grows by what comes before it, and that alone is new.
+    disk.write_bytes(0, 90, &[2; 30], &[]);
+    assert_eq!(
+        (held(&disk), disk.graph.counters().undo_bytes_total),
+        (120, 120)
+    );
+    disk.write_out(0);
+    assert_eq!(
+        (held(&disk), disk.graph.counters().undo_bytes_peak),
+        (0, 120)
+    );
+    disk.write_bytes(1, 0, &[1; 5], &[]);
+    assert_eq!(held(&disk), 8, "in the patch");
+    disk.bytes[2].fill(0);
+    disk.write_bytes(2, 0, &[1; 500], &[]);
+    assert_eq!(held(&disk), 8, "zeros take nothing");
+    disk.bytes[3][50..].fill(0);
+    disk.write_bytes(3, 0, &[1; 500], &[]);
+    assert_eq!(held(&disk), 8 + 50, "nor do they at the end");
+
+    // Of a change of many bytes that makes few differ these are kept, with where they are.
+    for (bytes, kept) in [(127, 127), (128, 5), (129, 5), (1023, 5), (1024, 1024)] {
+        let mut disk = Disk::new("merge");
+        let mut new = vec![0xee; bytes];
+        new[3] = 7;
+        disk.write_bytes(0, 0, &new, &[]);
+        assert_eq!(held(&disk), kept, "{bytes} bytes");
+    }
+    // Two that are near each other are one piece.
+    for (second, kept) in [(4, 6), (7, 9), (8, 10), (9, 10)] {
+        let mut disk = Disk::new("merge");
+        let mut new = vec![0xee; 200];
+        (new[3], new[second]) = (7, 7);
+        disk.write_bytes(0, 0, &new, &[]);
+        assert_eq!(held(&disk), kept, "bytes 3 and {second}");
+    }
+    let mut disk = Disk::new("none");
+    let mut new = vec![0xee; 200];
+    new[3] = 7;
+    disk.write_bytes(0, 0, &new, &[]);
+    assert_eq!(held(&disk), 200, "kept as they are");
+    // A whole block behind another one of which all is kept.
+    let mut disk = Disk::new("hard");
+    let hold = disk.hold();
+    disk.standing = Standing::WithUndo;
+    let mut new = vec![0xdd; BLOCK_BYTES];
+    disk.write_bytes(0, 0, &new, &[hold]);
+    new[9] = 1;
+    disk.write_bytes(0, 0, &new, &[hold]);
+    assert_eq!(held(&disk), BLOCK_BYTES as u64 + 5);
+}
+
+#[test]
+fn depth_counts_blocks() {
+    let mut disk = Disk::new("none");
+    assert_eq!(disk.graph.depth(PatchId::COMMITTED), 0);
+    let mut last = disk.write(0, 0, &[]);
+    assert_eq!(disk.graph.depth(last), 0);
+    for block in 1..200 {
+        let below = disk.write(block, 0, &[last]);
+        last = disk.write(block, 8, &[below]);
+        assert_eq!(disk.graph.depth(last) as u32, block);
+    }
+    for round in 0..100 {
+        last = disk.write(round % 2, 16 + 8 * round, &[last]);
+        assert_eq!(disk.graph.depth(last) as u32, (200 + round).min(254));
+    }
+    // A transaction counts as nothing, and so does what is on its way.
+    let transaction = disk.graph.create_transaction(&[last]);
+    assert_eq!(disk.graph.depth(transaction), 0);
+    let after = disk.write(7, 64, &[transaction]);
+    assert_eq!(disk.graph.depth(after), 0);
+    let mut disk = Disk::new("none");
+    let first = disk.write(0, 0, &[]);
+    let second = disk.write(1, 0, &[first]);
+    disk.write_out(0);
+    assert_eq!(disk.graph.depth(second), 1, "as it was known");
+    disk.start(1);
+    assert_eq!(disk.graph.depth(second), 0);
+}
+
+/// A block that has a settled patch left has one, whatever else of it is written.
+#[test]
+fn a_settled_patch_stays_settled() {
+    for block in [0, 63, 64, 199] {
+        let mut disk = Disk::new("both");
+        disk.standing = Standing::WithUndo;
+        let other = disk.write(1, 0, &[]);
+        let settled = disk.write(block, 0, &[other]);
+        let written = disk.write(block, 16, &[]);
+        let (hold, later) = (disk.hold(), disk.hold());
+        disk.write(block, 32, &[hold]);
+        disk.graph.settle(&[settled]);
+        disk.start(block);
+        disk.graph.complete_write(BlockId(block));
+        assert!(!disk.graph.is_live(written) && disk.graph.is_live(settled));
+        let grown = disk.write(block, 4, &[later]);
+        assert!(!disk.graph.is_same(grown, settled), "block {block}");
+    }
+}
+
+#[test]
+fn the_names_of_the_optimisations() {
+    for (name, hard, merge) in [
+        ("none", false, false),
+        ("hard", true, false),
+        ("merge", false, true),
+        ("both", true, true),
+    ] {
+        let read: Optimisations = name.parse().unwrap();
+        assert_eq!(read, Optimisations { hard, merge });
+        assert_eq!(read.to_string(), name);
+    }
+    assert!("soft".parse::<Optimisations>().is_err());
+}

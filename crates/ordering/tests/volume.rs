@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use backstitch_device::{BlockDevice, Buffer, MemoryDevice};
 use backstitch_ordering::{
-    Async, BlockClass, GroupError, GroupId, Groups, JournalMode, Mechanism, MechanismKind,
-    NewObject, Operation, PatchId, PatchSpec, Soft, SyncMechanism, Volume, VolumeId,
+    Async, BlockClass, BlockKind, GroupError, GroupId, Groups, JournalMode, Mechanism,
+    MechanismKind, NewObject, Operation, PatchId, PatchSpec, Soft, SyncMechanism, Volume, VolumeId,
 };
 use backstitch_patch::PatchKind;
 use backstitch_store::{Goal, Limits, Optimisations, Store};
 
+const METADATA: BlockKind = BlockKind::metadata(0);
 const BLOCK: u32 = 1024;
 const NOW: Duration = Duration::ZERO;
 
@@ -164,7 +165,7 @@ fn a_call_under_sync_waits_for_its_metadata() {
         let mut made = None;
         let (name, wait_for) = bench.step(operation, |v| {
             made = Some(v.write(0, BlockClass::Data, 0, &[1; 4], &[]));
-            v.write_implied_times(1, 0, &[1; 4]);
+            v.write_implied_times(1, BlockClass::Metadata, 0, &[1; 4]);
             v.write(2, BlockClass::Directory, 0, &[1; 4], &[])
         });
         let expected = if waits { vec![name] } else { vec![] };
@@ -195,9 +196,9 @@ fn a_call_under_sync_waits_for_its_metadata() {
 fn a_change_stands_apart_where_it_is_to() {
     let mut bench = Bench::new(MechanismKind::Soft);
     let other = bench.metadata(1, 0, &[]);
-    let beside = |v: &mut Volume<'_>| v.write_apart(0, 8, &[1; 4], &[other]);
+    let beside = |v: &mut Volume<'_>| v.write_apart(0, BlockClass::Metadata, 8, &[1; 4], &[other]);
     let (beside, _) = bench.step(Operation::Names, beside);
-    let apart = |v: &mut Volume<'_>| v.write_apart(0, 0, &[1; 4], &[]);
+    let apart = |v: &mut Volume<'_>| v.write_apart(0, BlockClass::Metadata, 0, &[1; 4], &[]);
     let (apart, _) = bench.step(Operation::Names, apart);
     let volume = bench.volume();
     assert!(!volume.merged(apart, beside) && volume.merged(apart, apart));
@@ -436,10 +437,7 @@ fn what_a_group_holds_is_what_a_reader_of_the_disk_could_see() {
         let flip = |v: &mut Volume<'_>| v.flip(4, BlockClass::Metadata, 0, 1, &[]);
         let (bit, _) = bench.step(Operation::Names, flip);
         let hidden = |v: &mut Volume<'_>| {
-            assert!(!v.hide(true));
-            let id = v.write(5, BlockClass::Metadata, 0, &[1; 4], &[]);
-            assert!(v.hide(false) && !v.hide(false));
-            id
+            v.hidden(true, |v| v.write(5, BlockClass::Metadata, 0, &[1; 4], &[]))
         };
         let (hidden, _) = bench.step(Operation::Names, hidden);
         let without = |v: &mut Volume<'_>| {
@@ -451,7 +449,7 @@ fn what_a_group_holds_is_what_a_reader_of_the_disk_could_see() {
         let (without, _) = bench.step(Operation::Names, without);
         assert_eq!(bench.groups.is_blank(first), Ok(!counts_hidden), "{name}");
         let shown = bench.metadata(0, 0, &[]);
-        let times = |v: &mut Volume<'_>| v.write_implied_times(7, 0, &[1; 4]);
+        let times = |v: &mut Volume<'_>| v.write_implied_times(7, BlockClass::Metadata, 0, &[1; 4]);
         let (times, _) = bench.step(Operation::Names, times);
         assert_eq!(bench.groups.is_blank(first), Ok(false));
         let mut targets = bench.groups.targets(bench.store.graph(), first).unwrap();
@@ -513,14 +511,14 @@ fn changes_of_a_new_object_hide_behind_its_names() {
         };
         let members = |bench: &Bench| bench.groups.targets(bench.store.graph(), second).unwrap();
         let before = members(&bench);
-        let into = |v: &mut Volume<'_>| v.write_into_new(1, 16, &[1; 4], &[], &new);
+        let into = |v: &mut Volume<'_>| v.write_into_new(1, METADATA, 16, &[1; 4], &[], &new);
         let (id, _) = bench.step(Operation::Names, into);
         let noted = members(&bench).len() > before.len();
         assert_eq!(noted, !is_hidden, "{kind:?}, {names} names");
         assert!(!is_hidden || bench.volume().merged(id, made));
         // Where a change does not become a part of it, nothing is hidden.
         let before = members(&bench).len();
-        let elsewhere = |v: &mut Volume<'_>| v.write_into_new(5, 16, &[1; 4], &[], &new);
+        let elsewhere = |v: &mut Volume<'_>| v.write_into_new(5, METADATA, 16, &[1; 4], &[], &new);
         bench.step(Operation::Names, elsewhere);
         assert!(members(&bench).len() > before);
         assert!(!bench.volume().is_contents_of_new(1, &new), "no contents");

@@ -4,10 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backstitch_device::Buffer;
+use backstitch_journal::format::features::{
+    COMPAT_CHECKSUM, INCOMPAT_ASYNC_COMMIT, INCOMPAT_CSUM_V3,
+};
 use backstitch_journal::format::{BlockKind, Features, Header, Superblock};
 use backstitch_journal::rules::Rule;
 use backstitch_journal::{JournalMap, JournalMechanism, JournalRun, Setup};
-use backstitch_ordering::{BlockClass, JournalMode, Log, Operation, PatchId, Volume, VolumeId};
+use backstitch_ordering::{
+    BlockClass, Groups, JournalMode, Log, Operation, PatchId, Volume, VolumeId,
+};
 use backstitch_rules::watch::{self, Form};
 use backstitch_store::{Change, Goal, Limits, Optimisations, Store};
 
@@ -131,6 +136,13 @@ impl Bench {
 
     fn is_live(&self, id: PatchId) -> bool {
         self.store.graph().is_live(id)
+    }
+
+    /// Whether something of the block is not on stable storage.
+    fn is_pending(&mut self, block: u64) -> bool {
+        let mut pending = Vec::new();
+        self.store.pending(self.volume, block, &mut pending);
+        !pending.is_empty()
     }
 }
 
@@ -445,6 +457,224 @@ fn a_commit_record_waits_for_large_revoke_blocks() {
         seen |= has_commit;
     });
     assert!(seen && !bench.is_live(second));
+}
+
+/// Contents of one file are one patch. Where one block of them goes through the log after all, the commit record waits for the others.
+#[test]
+fn contents_that_go_through_the_log_leave_the_others_of_their_file() {
+    let mut bench = Bench::new(JournalMode::Ordered);
+    let run = bench.contents(20, 1, PatchId::COMMITTED);
+    assert_eq!(bench.contents(21, 1, run), run);
+    assert_eq!(bench.contents(22, 1, run), run);
+    let other = bench.contents(30, 1, PatchId::COMMITTED);
+    let shorter = bench.metadata(0, 1, &[run, other]);
+    bench.zero(20, shorter);
+    let closed = bench.close();
+    bench.write_out(closed);
+    let pending = [20, 21, 22, 30].map(|block| bench.is_pending(block));
+    assert_eq!(pending, [true, false, false, false]);
+    assert!(!bench.is_live(other));
+}
+
+/// Somebody waits for what an earlier transaction changed. What a later one changes again of it stays back, and the rest goes home.
+#[test]
+fn originals_that_somebody_waits_for_are_parted_too() {
+    let mut bench = Bench::new(JournalMode::Full);
+    let elsewhere = bench.contents(40, 1, PatchId::COMMITTED);
+    let earlier = bench.close();
+    bench.write_out(earlier);
+    for block in [20, 21, 22] {
+        bench.contents(block, 1, PatchId::COMMITTED);
+    }
+    let first = bench.close();
+    bench.write_out(first);
+    let mut originals = Vec::new();
+    bench.store.pending(bench.volume, 20, &mut originals);
+    let waits = bench
+        .store
+        .graph_mut()
+        .create_empty(&originals, None, false);
+    bench.contents(20, 2, PatchId::COMMITTED);
+    let mut targets = Vec::new();
+    bench.journal.home(&bench.store, &mut targets);
+    targets.into_iter().for_each(|id| bench.write_out(id));
+    let pending = [20, 21, 22].map(|block| bench.is_pending(block));
+    assert_eq!(
+        (pending, bench.is_live(waits)),
+        ([true, false, false], true)
+    );
+    assert!(!bench.is_live(elsewhere));
+}
+
+/// The tail moves past a transaction once each block is at home, or in a later transaction that is committed.
+#[test]
+fn the_tail_waits_for_later_transactions_to_be_committed() {
+    for frees in [false, true] {
+        let mut bench = Bench::new(JournalMode::Full);
+        bench.contents(20, 1, PatchId::COMMITTED);
+        let first = bench.close();
+        bench.write_out(first);
+        let tail = |bench: &mut Bench| {
+            let (store, volume) = (&mut bench.store, bench.volume);
+            bench.journal.move_tail(store, volume, NOW)
+        };
+        assert_eq!(tail(&mut bench), None, "it is not at home");
+        match frees {
+            true => bench.free(20),
+            false => drop(bench.contents(20, 2, PatchId::COMMITTED)),
+        }
+        assert_eq!(
+            tail(&mut bench),
+            None,
+            "the later one is running, frees: {frees}"
+        );
+        bench.metadata(0, 1, &[]);
+        let second = bench.close();
+        assert_eq!(
+            tail(&mut bench),
+            None,
+            "it is not committed, frees: {frees}"
+        );
+        bench.contents(30, 1, PatchId::COMMITTED);
+        let third = bench.close();
+        assert_eq!(
+            tail(&mut bench),
+            None,
+            "it is not committed, frees: {frees}"
+        );
+        bench.write_out(second);
+        assert!(tail(&mut bench).is_some());
+        // While that is on its way the next one comes home, and the tail moves on.
+        let mut targets = Vec::new();
+        bench.write_out(third);
+        bench.journal.home(&bench.store, &mut targets);
+        targets.into_iter().for_each(|id| bench.write_out(id));
+        assert!(tail(&mut bench).is_some());
+        let block = bench.store.peek(bench.volume, JOURNAL.0).unwrap();
+        let bytes = block[..1024].try_into().unwrap();
+        let sb = Superblock::parse(bytes, BLOCK as u32, JOURNAL.1, 0).unwrap();
+        assert!(sb.sequence.0 >= 3, "past the first two, frees: {frees}");
+    }
+}
+
+/// Whoever waits for a change under `writeback` waits for the contents that it comes after, which the commit record does not.
+#[test]
+fn what_a_change_is_known_by_comes_after_contents_under_writeback() {
+    let mut bench = Bench::new(JournalMode::Writeback);
+    let plain = bench.metadata(0, 1, &[]);
+    let [first, second] = [20, 30].map(|block| bench.contents(block, 1, PatchId::COMMITTED));
+    let known = bench.metadata(1, 1, &[first]);
+    assert_ne!(known, plain);
+    assert_eq!(bench.metadata(2, 1, &[first]), known, "the same contents");
+    assert_eq!(
+        bench.metadata(3, 1, &[known]),
+        known,
+        "what is known already"
+    );
+    assert_eq!(bench.metadata(4, 1, &[plain]), plain, "no contents");
+    let both = bench.metadata(5, 1, &[known, second, PatchId::COMMITTED]);
+    let also = bench.metadata(6, 1, &[second, first, first]);
+    assert_eq!(bench.metadata(7, 1, &[plain, first, second]), also);
+    let closed = bench.close();
+    assert_eq!(closed, plain);
+    bench.write_out(closed);
+    assert!(bench.is_live(first) && bench.is_live(second));
+    bench.write_out(known);
+    assert!(!bench.is_live(first) && bench.is_live(second));
+    bench.write_out(also);
+    assert!(!bench.is_live(second) && !bench.is_live(both));
+    // What is on stable storage is no longer waited for, nor earlier transactions by name.
+    let running = bench.metadata(0, 2, &[]);
+    assert_eq!(bench.metadata(1, 2, &[first, known, closed]), running);
+    let again = bench.contents(20, 2, PatchId::COMMITTED);
+    assert_ne!(bench.metadata(1, 2, &[again]), running);
+    for mode in [JournalMode::Ordered, JournalMode::Full] {
+        let mut bench = Bench::new(mode);
+        let contents = bench.contents(20, 1, PatchId::COMMITTED);
+        let known = bench.metadata(0, 1, &[contents]);
+        assert_eq!(known, bench.close(), "{mode:?}");
+    }
+}
+
+/// Contents go through the log where something is promised of them that a commit record alone can keep.
+#[test]
+fn contents_under_a_group_go_through_the_log() {
+    for (mode, is_grouped, is_hidden, is_logged) in [
+        (JournalMode::Ordered, false, false, false),
+        (JournalMode::Ordered, true, false, true),
+        (JournalMode::Ordered, true, true, false),
+        (JournalMode::Writeback, false, true, false),
+        (JournalMode::Writeback, true, true, true),
+        (JournalMode::Full, false, true, true),
+    ] {
+        let mut bench = Bench::new(mode);
+        let mut groups = Groups::default();
+        let group = groups.create().unwrap();
+        groups.engage(bench.store.graph_mut(), group).unwrap();
+        let engaged = [group];
+        let engaged = if is_grouped { &engaged[..] } else { &[] };
+        let volume = Volume::new(&mut bench.store, &mut bench.journal, bench.volume, NOW);
+        let mut volume = volume.under(&mut groups, engaged);
+        volume.begin(Operation::Contents);
+        volume.hide(is_hidden);
+        volume.write_in_run(20, 0, &[1; BLOCK], PatchId::COMMITTED);
+        volume.end(&mut Vec::new());
+        let found = bench.journal.state(&bench.store).running.is_some();
+        assert_eq!(found, is_logged, "{mode:?}, {is_grouped}, {is_hidden}");
+    }
+}
+
+/// A commit record goes with the copies only where its checksum tells whether all of them are there.
+#[test]
+fn a_commit_record_waits_for_what_it_commits() {
+    let of = |compat, incompat| Features {
+        compat,
+        incompat,
+        ro_compat: 0,
+    };
+    for (features, at_once) in [
+        (Features::default(), false),
+        (Features::ASYNC_COMMIT, true),
+        (of(COMPAT_CHECKSUM, 0), false),
+        (of(0, INCOMPAT_ASYNC_COMMIT), false),
+        (
+            of(COMPAT_CHECKSUM, INCOMPAT_ASYNC_COMMIT | INCOMPAT_CSUM_V3),
+            false,
+        ),
+    ] {
+        let mut bench = Bench::with(JournalMode::Full, JOURNAL.1, features);
+        bench.contents(20, 1, PatchId::COMMITTED);
+        bench.contents(21, 1, PatchId::COMMITTED);
+        let closed = bench.close();
+        let mut batches = Vec::new();
+        bench.batches_to(closed, |_, blocks| batches.push(blocks.to_vec()));
+        batches.retain(|blocks| !blocks.is_empty());
+        let records: Vec<u64> = (1..4).map(|at| JOURNAL.0 + at).collect();
+        let commit = JOURNAL.0 + 4;
+        let expected = match at_once {
+            true => vec![[&records[..], &[commit]].concat()],
+            false => vec![records, vec![commit]],
+        };
+        assert_eq!(batches, expected, "{features:?}");
+    }
+}
+
+/// A transaction that is not committed shows a file whose contents its commit record waits for, though the file is gone since.
+#[test]
+fn contents_that_a_commit_record_waits_for_are_kept_until_then() {
+    let mut bench = Bench::new(JournalMode::Ordered);
+    let first = bench.contents(20, 1, PatchId::COMMITTED);
+    bench.metadata(0, 1, &[first]);
+    let earlier = bench.close();
+    bench.metadata(0, 0, &[]);
+    bench.free(20);
+    assert!(bench.is_live(first) && bench.is_pending(20));
+    bench.write_out(earlier);
+    assert!(!bench.is_live(first));
+    // What nothing waits for goes with the file.
+    let second = bench.contents(21, 1, PatchId::COMMITTED);
+    bench.free(21);
+    assert!(!bench.is_live(second));
 }
 
 /// Each of these rules is off in turn, and the test that is about it fails.

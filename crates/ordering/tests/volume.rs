@@ -1,5 +1,6 @@
 //! A volume over a store: what becomes of a layout's dependencies, tokens and groups under each mechanism.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use backstitch_device::{BlockDevice, Buffer, MemoryDevice};
@@ -372,6 +373,11 @@ fn blocks_of_a_volume_on_another_one_have_places() {
     // It is not forgotten, for whoever looks at the file outside sees it.
     upper.discard(12);
     upper.discard(10);
+    let mut pending = Vec::new();
+    upper.pending(12, &mut pending);
+    assert_eq!(pending.len(), 1);
+    upper.pending(10, &mut pending);
+    assert_eq!(pending.len(), 1);
     assert!(upper.is_live(hidden) && !upper.is_live(shown));
     let next = upper.write(11, BlockClass::Data, 0, &[1; 4], &[hidden]);
     assert!(bench.comes_after(next, shown_by));
@@ -395,6 +401,65 @@ fn what_makes_up_for_a_change_takes_its_place() {
             "{kind:?} {class:?}"
         );
     }
+}
+
+/// A mechanism that notes what it is told.
+struct Told(Arc<Mutex<(Vec<PatchSpec>, Vec<u64>)>>);
+
+impl Mechanism for Told {
+    fn name(&self) -> &'static str {
+        "told"
+    }
+
+    fn transform(&mut self, _: &mut Store, spec: &PatchSpec, _: &mut Vec<PatchId>) {
+        self.0.lock().unwrap().0.push(*spec);
+    }
+
+    fn expect(&mut self, block: u64) {
+        self.0.lock().unwrap().1.push(block);
+    }
+
+    fn crash_record(&self) -> Option<u32> {
+        None
+    }
+}
+
+#[test]
+fn a_mechanism_is_told_of_changes_before_they_are_made() {
+    let told = Arc::new(Mutex::new((Vec::new(), Vec::new())));
+    let mut bench = Bench::over(Box::new(Told(told.clone())), BLOCK);
+    let changes = |v: &mut Volume<'_>| {
+        v.write_apart(1, 0, &[1; 4], &[]);
+        v.write_implied_times(2, 0, &[1; 4]);
+        v.hide(true);
+        v.write(3, BlockClass::Data, 0, &[1; 4], &[]);
+        v.hide(false);
+        v.expect(9);
+        v.flip(4, BlockClass::Directory, 0, 1, &[])
+    };
+    bench.step(Operation::Names, changes);
+    let (specs, expected) = std::mem::take(&mut *told.lock().unwrap());
+    let found: Vec<_> = specs
+        .iter()
+        .map(|s| {
+            (
+                s.block,
+                s.class,
+                [s.is_apart, s.is_implied_times, s.is_hidden, s.is_grouped],
+            )
+        })
+        .collect();
+    let (metadata, data) = (BlockClass::Metadata, BlockClass::Data);
+    assert_eq!(
+        found,
+        [
+            (1, metadata, [true, false, false, false]),
+            (2, metadata, [false, true, false, false]),
+            (3, data, [false, false, true, false]),
+            (4, BlockClass::Directory, [false, false, true, false]),
+        ]
+    );
+    assert_eq!(expected, [9]);
 }
 
 /// A mechanism whose scopes are atomic, as a journal's, and that keeps no order in the graph.
@@ -433,6 +498,7 @@ fn what_a_group_holds_is_what_a_reader_of_the_disk_could_see() {
         bench.engaged = vec![first];
         assert!(bench.volume().is_grouped());
         assert_eq!(bench.volume().engaged(), [first]);
+        assert_eq!(bench.groups.engaged(), 1);
         assert_eq!(bench.groups.is_blank(first), Ok(true));
         let flip = |v: &mut Volume<'_>| v.flip(4, BlockClass::Metadata, 0, 1, &[]);
         let (bit, _) = bench.step(Operation::Names, flip);

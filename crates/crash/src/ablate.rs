@@ -239,7 +239,8 @@ impl Ablation {
         let started = Instant::now();
         watch::switch_off(Some((cut.site.id, cut.form)));
         let fate = match self.fate(cut, worlds, scouted) {
-            survived @ Fate::Survived { .. } => {
+            // What recovery alone comes by is in no moment of a run.
+            survived @ Fate::Survived { .. } if !scouted.is_of_recovery(cut.site) => {
                 let runs = scouted.runs_by(cut);
                 let alike = leaves.alike(self, worlds, cut, &runs);
                 alike.map_or(survived, |runs| Fate::Alike { runs })

@@ -616,8 +616,9 @@ fn contents_under_a_group_go_through_the_log() {
         let volume = Volume::new(&mut bench.store, &mut bench.journal, bench.volume, NOW);
         let mut volume = volume.under(&mut groups, engaged);
         volume.begin(Operation::Contents);
-        volume.hide(is_hidden);
-        volume.write_in_run(20, 0, &[1; BLOCK], PatchId::COMMITTED);
+        volume.hidden(is_hidden, |v| {
+            v.write_in_run(20, 0, &[1; BLOCK], PatchId::COMMITTED)
+        });
         volume.end(&mut Vec::new());
         let found = bench.journal.state(&bench.store).running.is_some();
         assert_eq!(found, is_logged, "{mode:?}, {is_grouped}, {is_hidden}");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use backstitch_ordering::rules::{self, Order, Rule};
 use backstitch_ordering::{BlockClass, Operation, PatchId, Soft, Volume};
-use backstitch_patch::{BlockId, Change, Graph, Optimisations, Standing};
+use backstitch_patch::{BlockId, Change, Graph, Optimisations, Standing, Stating};
 use backstitch_rules::Id;
 use backstitch_rules::watch::{self, Form, Passes};
 use backstitch_store::{Limits, Store};
@@ -13,19 +13,28 @@ const RULE: Rule = Rule::GroupAfterEarlierGroups;
 const OTHER: Rule = Rule::LaterGroupsAfterMembers;
 
 fn write(graph: &mut Graph, block: u32, at: u32, after: &[PatchId]) -> PatchId {
+    write_standing(graph, block, at, after, Standing::Together)
+}
+
+fn write_standing(
+    graph: &mut Graph,
+    block: u32,
+    at: u32,
+    after: &[PatchId],
+    standing: Standing,
+) -> PatchId {
+    let stating = Stating { after, standing };
     let change = Change::Bytes {
         offset_bytes: at,
         bytes: &[1; 4],
     };
-    graph.create(BlockId(block), &mut [0; 1024], change, after)
+    graph.create(BlockId(block), &mut [0; 1024], change, stating)
 }
 
 /// A patch that was merged into another one, and that.
 fn merged(graph: &mut Graph, block: u32) -> [PatchId; 2] {
     let into = write(graph, block, 0, &[]);
-    graph.set_standing(Standing::WithUndo);
-    let merged = write(graph, block, 8, &[]);
-    graph.set_standing(Standing::Together);
+    let merged = write_standing(graph, block, 8, &[], Standing::WithUndo);
     write(graph, block, 16, &[]);
     assert!(graph.was_merged(merged) && !graph.was_merged(into));
     [merged, into]

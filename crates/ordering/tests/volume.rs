@@ -429,11 +429,9 @@ fn a_mechanism_is_told_of_changes_before_they_are_made() {
     let told = Arc::new(Mutex::new((Vec::new(), Vec::new())));
     let mut bench = Bench::over(Box::new(Told(told.clone())), BLOCK);
     let changes = |v: &mut Volume<'_>| {
-        v.write_apart(1, 0, &[1; 4], &[]);
-        v.write_implied_times(2, 0, &[1; 4]);
-        v.hide(true);
-        v.write(3, BlockClass::Data, 0, &[1; 4], &[]);
-        v.hide(false);
+        v.write_apart(1, METADATA, 0, &[1; 4], &[]);
+        v.write_implied_times(2, METADATA, 0, &[1; 4]);
+        v.hidden(true, |v| v.write(3, BlockClass::Data, 0, &[1; 4], &[]));
         v.expect(9);
         v.flip(4, BlockClass::Directory, 0, 1, &[])
     };
@@ -444,7 +442,7 @@ fn a_mechanism_is_told_of_changes_before_they_are_made() {
         .map(|s| {
             (
                 s.block,
-                s.class,
+                s.kind.class,
                 [s.is_apart, s.is_implied_times, s.is_hidden, s.is_grouped],
             )
         })

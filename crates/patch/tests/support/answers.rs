@@ -149,7 +149,11 @@ impl Run {
     /// Whether the change must go into a run, as was said before.
     pub(super) fn will_be_in_run(&self, block: BlockId, deps: &[PatchId]) -> bool {
         let is_idle = !self.graph.has_uncommitted(block) && self.graph.run_at(block).is_none();
-        is_idle && self.graph.goes_into_runs(deps)
+        is_idle
+            && self.graph.goes_into_runs(Stating {
+                after: deps,
+                standing: self.standing,
+            })
     }
 
     pub(super) fn before_write(&mut self, block: BlockId) -> Result<BeforeWrite, String> {

@@ -2,7 +2,9 @@
 //!
 //! A *layout* (ext2, UFS, …) knows where things are on the disk. It states every change as patches with soft-updates dependencies,
 //! whatever the mechanism, through an ordering's [`Volume`](backstitch_ordering::Volume). It knows no mechanism, no FUSE, no
-//! clock and no threads. It depends on `ordering`, `store`, `patch` and `device`; fronts and `vfs` depend on it.
+//! clock and no threads. This crate depends on `journal`, `ordering`, `store`, `patch`, `device` and
+//! `rules`; layouts implement [`LayoutKind`], [`FileSystem`] and [`tools::Tools`], and fronts and
+//! `vfs` use them.
 //!
 //! # Gather, then apply
 //!

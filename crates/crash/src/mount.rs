@@ -1,4 +1,5 @@
-//! A file system in this thread: a session over a fork, with somebody who looks at each moment of its tasks.
+//! A file system in this thread: a session over a fork, with somebody who looks at each moment of
+//! its tasks.
 
 mod groups;
 mod log;
@@ -40,7 +41,8 @@ pub(crate) trait Watcher {
     /// A batch is on its way: each of its blocks may arrive or not.
     fn in_flight(&mut self, mount: &Mount, batch: &Batch);
 
-    /// Nothing is on its way: what is in memory may be there in any way that its dependencies allow.
+    /// Nothing is on its way: what is in memory may be there in any way that its dependencies
+    /// allow.
     fn at_rest(&mut self, mount: &Mount);
 }
 
@@ -119,7 +121,8 @@ impl Steps {
     }
 }
 
-/// The steps of a mount's life: no workload takes a thousandth of them, and an engine that takes more never ends.
+/// The steps of a mount's life: no workload takes a thousandth of them, and an engine that takes
+/// more never ends.
 const STEPS_MAX: u64 = 1 << 20;
 
 /// Steps of 20 milliseconds in a second.
@@ -169,7 +172,8 @@ impl Mount {
         watcher: &mut dyn Watcher,
     ) -> Result<Mount> {
         let block_bytes = device.atomic_unit_bytes();
-        // What is made in one life is not taken for what was made in another one: that hangs on the moment of the mount.
+        // What is made in one life is not taken for what was made in another one: that hangs on the
+        // moment of the mount.
         let nanoseconds = (device.fingerprint() % 1_000_000_000) as u32;
         // What holds the file system is under soft updates.
         let stack = nesting.map(|n| n.stack(engine.ordering));
@@ -247,7 +251,8 @@ impl Mount {
         Ok(self.device.read(offset_bytes, into)?)
     }
 
-    /// It is later than this, in seconds since 1970, unless that is no time that a mount's life could have come to.
+    /// It is later than this, in seconds since 1970, unless that is no time that a mount's life
+    /// could have come to.
     pub(crate) fn come_after(&mut self, seconds: i64) {
         let steps = (seconds - START_SECONDS + 1) * STEPS_A_SECOND as i64;
         if let Ok(steps) = u64::try_from(steps)
@@ -291,8 +296,9 @@ impl Mount {
         }
     }
 
-    /// One operation: again after each miss, and after the frees that it waits for. What the mechanism wants on stable storage
-    /// before the caller is answered is put there by [`settle_waiting`](Self::settle_waiting).
+    /// One operation: again after each miss, and after the frees that it waits for. What the
+    /// mechanism wants on stable storage before the caller is answered is put there by
+    /// [`settle_waiting`](Self::settle_waiting).
     pub(crate) fn run<T>(
         &mut self,
         operation: Operation,
@@ -333,7 +339,8 @@ impl Mount {
         }
     }
 
-    /// What a file system says that changes nothing: no moment comes between it and the operation before it, and no time goes by.
+    /// What a file system says that changes nothing: no moment comes between it and the operation
+    /// before it, and no time goes by.
     pub(crate) fn look<T>(
         &mut self,
         mut body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Result<T>,
@@ -381,7 +388,8 @@ impl Mount {
         })
     }
 
-    /// Puts what the operations since the last call want before they are answered onto stable storage.
+    /// Puts what the operations since the last call want before they are answered onto stable
+    /// storage.
     pub(crate) fn settle_waiting(&mut self, watcher: &mut dyn Watcher) -> Result<()> {
         let waiting = std::mem::take(&mut self.waiting);
         if waiting.is_empty() {
@@ -401,7 +409,8 @@ impl Mount {
         self.drive(task, watcher).map(drop)
     }
 
-    /// Writes batch after batch until there is nothing more for the goal. True where anything was written.
+    /// Writes batch after batch until there is nothing more for the goal. True where anything was
+    /// written.
     pub(crate) fn write_out(&mut self, goal: Goal<'_>, watcher: &mut dyn Watcher) -> Result<bool> {
         let mut wrote = false;
         while self.write_batch(goal, watcher)? {
@@ -423,12 +432,14 @@ impl Mount {
         }
     }
 
-    /// Writes what need not wait for anything else: one batch, and of a journal none of the transaction that is running.
+    /// Writes what need not wait for anything else: one batch, and of a journal none of the
+    /// transaction that is running.
     pub(crate) fn round(&mut self, watcher: &mut dyn Watcher) -> Result<()> {
         self.write_batch(Goal::All, watcher).map(drop)
     }
 
-    /// Puts everything onto stable storage and does all deferred work, as soon as its time has come.
+    /// Puts everything onto stable storage and does all deferred work, as soon as its time has
+    /// come.
     pub(crate) fn drain(&mut self, watcher: &mut dyn Watcher) -> Result<()> {
         self.drive(Task::drain(), watcher).map(drop)
     }

@@ -1,7 +1,8 @@
 //! Driving a mechanism with a log: when transactions end, and how the log gets room.
 //!
-//! A transaction ends when it is large, when it is as old as the commit interval, and when somebody waits for something in it.
-//! Whoever comes while one is on its way to the disk waits for that first, so that all who came meanwhile share the next one.
+//! A transaction ends when it is large, when it is as old as the commit interval, and when somebody
+//! waits for something in it. Whoever comes while one is on its way to the disk waits for that
+//! first, so that all who came meanwhile share the next one.
 
 use std::time::Duration;
 
@@ -14,11 +15,13 @@ use crate::stable::Settle;
 use crate::task::{Call, Context, Flow, Outcome, Poll, call};
 use crate::{Result, Session};
 
-/// Rounds in which a transaction that does not fit waits for others to go home, before that counts as a fault.
+/// Rounds in which a transaction that does not fit waits for others to go home, before that counts
+/// as a fault.
 const ROUNDS: usize = 64;
 
 impl Session {
-    /// Whether a further operation fits: there is nothing for [`Task::make_room`](crate::Task::make_room) to do.
+    /// Whether a further operation fits: there is nothing for
+    /// [`Task::make_room`](crate::Task::make_room) to do.
     pub fn has_room(&mut self) -> bool {
         let is_full = |state: LogState| state.is_full || (state.is_dirty && state.is_large);
         !self.is_committing && self.latched.is_none() && !self.log_state().is_some_and(is_full)

@@ -47,9 +47,10 @@ impl Call for Work {
     }
 }
 
-/// Puts everything onto stable storage and ends all deferred work. Progress is counted in patches, not in blocks: a block that stays
-/// dirty because of a rollback is no reason to give up while patches commit. Nor is deferred work that fails, for what it would read
-/// cannot be read: everything is written first.
+/// Puts everything onto stable storage and ends all deferred work. Progress is counted in patches,
+/// not in blocks: a block that stays dirty because of a rollback is no reason to give up while
+/// patches commit. Nor is deferred work that fails, for what it would read cannot be read:
+/// everything is written first.
 pub(crate) struct Drain {
     at: AtDrain,
     /// In this round.
@@ -92,7 +93,8 @@ impl Call for Drain {
                         Ok(outcome) => self.worked = outcome == Outcome::Worked,
                         Err(error) => self.deferred = Err(error),
                     }
-                    // What is put off from one transaction to the next finds room in the log at last.
+                    // What is put off from one transaction to the next finds room in the log at
+                    // last.
                     let is_full = cx.session.log_state().is_some_and(|log| log.is_full);
                     if is_full && !cx.session.is_committing {
                         return call(FreeLog::default());

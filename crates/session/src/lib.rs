@@ -1,19 +1,23 @@
 //! One life of a volume: mount, step, commit, drain, reclaim, unmount.
 //!
-//! It is a machine without threads, locks, clocks and I/O. A [`Session`] is everything that a mounted file system has in memory. A
-//! [`Task`] is something that takes more than a step: the end of a transaction, a sync, an unmount. [`Task::poll`] goes on with it as
-//! far as it can, and says what has to happen before the next call: blocks are to be read, a batch is to be written, somebody else has
-//! to finish ([`Poll`]). Who drives it brings the I/O, and whatever else a mount needs:
+//! It is a machine without threads, locks, clocks and I/O. A [`Session`] is everything that a
+//! mounted file system has in memory. A [`Task`] is something that takes more than a step: the end
+//! of a transaction, a sync, an unmount. [`Task::poll`] goes on with it as far as it can, and says
+//! what has to happen before the next call: blocks are to be read, a batch is to be written,
+//! somebody else has to finish ([`Poll`]). Who drives it brings the I/O, and whatever else a mount
+//! needs:
 //!
-//! * `vfs` has one lock over the session and many threads, each with a task of its own. It polls under the lock, and does what it is
-//!   asked for without it;
-//! * `crash` has one thread and a fork of an image, and looks at every moment before, in and after each batch.
+//! * `vfs` has one lock over the session and many threads, each with a task of its own. It polls
+//!   under the lock, and does what it is asked for without it;
+//! * `crash` has one thread and a fork of an image, and looks at every moment before, in and after
+//!   each batch.
 //!
 //! The crate is above `layout` and `ordering`, and knows no particular layout.
 //!
 //! # Invariants
 //!
-//! * Between two polls anybody may use the session, other tasks too. A task takes nothing for granted that it saw before.
+//! * Between two polls anybody may use the session, other tasks too. A task takes nothing for
+//!   granted that it saw before.
 //! * A task that ended, in an error too, leaves nothing behind that others wait for.
 //! * The same calls with the same times come to the same.
 //!
@@ -49,7 +53,8 @@ pub use error::{Error, Result};
 pub use reclaim::Until;
 pub use task::{NextTry, Outcome, Poll, Task};
 
-/// The largest batch that a task puts together: enough for long runs, little enough that who waits for something else is soon served.
+/// The largest batch that a task puts together: enough for long runs, little enough that who waits
+/// for something else is soon served.
 pub const BATCH_BYTES: u64 = 16 << 20;
 
 /// The commit interval of a new session.
@@ -138,7 +143,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// Opens a file system, on a volume of the store. `read` is to read what [`Store::take_wanted`] has.
+    /// Opens a file system, on a volume of the store. `read` is to read what [`Store::take_wanted`]
+    /// has.
     ///
     /// # Errors
     /// Where there is no readable file system of this kind; what `read` says.
@@ -193,8 +199,8 @@ impl Session {
         Ok((session, found))
     }
 
-    /// One step, of an operation where it changes anything, under the patchgroups that are engaged. Appends what has to be on stable
-    /// storage before the caller is answered.
+    /// One step, of an operation where it changes anything, under the patchgroups that are engaged.
+    /// Appends what has to be on stable storage before the caller is answered.
     ///
     /// # Errors
     /// The layout's. [`NextTry::after`] says what is to be done before it runs again, if it is to.
@@ -227,7 +233,8 @@ impl Session {
         result
     }
 
-    /// One step that nobody asked for, and that nobody waits for: the task that it is part of ends with what it changes.
+    /// One step that nobody asked for, and that nobody waits for: the task that it is part of ends
+    /// with what it changes.
     fn own_step<T>(
         &mut self,
         operation: Operation,
@@ -242,7 +249,8 @@ impl Session {
         self.step(Some(operation), at, &[], &mut wait_for, &mut body)
     }
 
-    /// Frees what the last reference went from, if that waits for nothing. False where there is no more.
+    /// Frees what the last reference went from, if that waits for nothing. False where there is no
+    /// more.
     ///
     /// # Errors
     /// [`LayoutError::Miss`]: the rest needs a block from the device, or nothing is freed now.
@@ -260,8 +268,8 @@ impl Session {
         freed
     }
 
-    /// A batch that was handed out is on stable storage, or never will be: nobody knows what of it is there, its blocks stay in flight,
-    /// and nothing is written after it.
+    /// A batch that was handed out is on stable storage, or never will be: nobody knows what of it
+    /// is there, its blocks stay in flight, and nothing is written after it.
     pub fn written(
         &mut self,
         batch: Batch,
@@ -278,7 +286,8 @@ impl Session {
         }
     }
 
-    /// A batch was made outside of a task, and is on its way: [`written`](Self::written) is to be told of it.
+    /// A batch was made outside of a task, and is on its way: [`written`](Self::written) is to be
+    /// told of it.
     pub fn hand_out(&mut self, batch: Batch) -> Option<Batch> {
         self.in_flight += u32::from(!batch.is_empty());
         (!batch.is_empty()).then_some(batch)
@@ -289,13 +298,14 @@ impl Session {
         self.in_flight
     }
 
-    /// Whether other tasks that wait are to be polled again. Asked after each poll; a batch that completes is a reason by itself.
+    /// Whether other tasks that wait are to be polled again. Asked after each poll; a batch that
+    /// completes is a reason by itself.
     pub fn take_news(&mut self) -> bool {
         std::mem::take(&mut self.news)
     }
 
-    /// The log that changes go through, if there is one, and its volume: the mechanism's, or that of a file system inside this one. With
-    /// the store, which it needs for everything.
+    /// The log that changes go through, if there is one, and its volume: the mechanism's, or that
+    /// of a file system inside this one. With the store, which it needs for everything.
     fn log(&mut self) -> Option<(&mut dyn Log, &mut Store, VolumeId)> {
         match self.mechanism.log() {
             Some(log) => Some((log, &mut self.store, self.volume)),

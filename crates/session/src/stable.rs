@@ -1,7 +1,8 @@
 //! Flush rounds: putting patches onto stable storage for tasks that wait for them.
 //!
-//! One task at a time leads: it writes a batch for all that is waited for. The others find their wish fulfilled by it, or lead the next
-//! one. Where several wait for the running transaction, they share it.
+//! One task at a time leads: it writes a batch for all that is waited for. The others find their
+//! wish fulfilled by it, or lead the next one. Where several wait for the running transaction, they
+//! share it.
 
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ use crate::commit::Commit;
 use crate::task::{Call, Context, Flow, Outcome, Poll, call};
 use crate::{Result, Session};
 
-/// Where several waited for the last transaction, others are let join the next one for such a part of the time that it took.
+/// Where several waited for the last transaction, others are let join the next one for such a part
+/// of the time that it took.
 const NAP_PART: u32 = 8;
 const LONGEST_NAP: Duration = Duration::from_millis(2);
 
@@ -81,7 +83,8 @@ impl Call for Stable {
         {
             return call(Settle::new(vec![last]));
         }
-        // Those who shared the last transaction may come again at once: they can share this one too.
+        // Those who shared the last transaction may come again at once: they can share this one
+        // too.
         if s.is_shared && !std::mem::replace(&mut self.has_napped, true) {
             let nap = (s.commit_took / NAP_PART).min(LONGEST_NAP);
             return Ok(Flow::Need(Poll::Rest(nap)));
@@ -96,7 +99,8 @@ impl Call for Stable {
     }
 }
 
-/// Waits until patches that wait for no running transaction are on stable storage, writing what is needed.
+/// Waits until patches that wait for no running transaction are on stable storage, writing what is
+/// needed.
 pub(crate) struct Settle {
     /// What is waited for, until that is a wish.
     targets: Vec<PatchId>,
@@ -143,8 +147,8 @@ impl Call for Settle {
         if s.in_flight > 0 || (s.is_committing && !cx.is_closing) {
             return Ok(Flow::Need(Poll::Wait));
         }
-        // Somebody has changed a block again that this waits for, contents in the log for example: it
-        // stays back until that transaction ends.
+        // Somebody has changed a block again that this waits for, contents in the log for example:
+        // it stays back until that transaction ends.
         if !s.is_committing && s.log_state().is_some_and(|log| log.is_dirty) {
             return call(Commit::default());
         }

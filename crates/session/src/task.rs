@@ -18,8 +18,8 @@ use crate::{Clock, Result, Session};
 #[derive(Debug)]
 #[must_use]
 pub enum Poll {
-    /// The blocks that steps missed ([`Store::take_wanted`](backstitch_store::Store::take_wanted)) in
-    /// the store; or [`Task::failed`], where they cannot be read.
+    /// The blocks that steps missed ([`Store::take_wanted`](backstitch_store::Store::take_wanted))
+    /// in the store; or [`Task::failed`], where they cannot be read.
     Read,
     /// This batch written and flushed, and [`Session::written`] told of it.
     Write(Batch),
@@ -114,13 +114,14 @@ impl Task {
         Task::of(Room)
     }
 
-    /// Ends the running transaction, with all deferred work of it. It is on its way then, but nobody
-    /// writes it yet.
+    /// Ends the running transaction, with all deferred work of it. It is on its way then, but
+    /// nobody writes it yet.
     pub fn commit() -> Task {
         Task::of(Commit::default())
     }
 
-    /// One step of making room in the log: moves its tail, or brings home what keeps it where it is.
+    /// One step of making room in the log: moves its tail, or brings home what keeps it where it
+    /// is.
     pub fn free_log() -> Task {
         Task::of(FreeLog::default())
     }
@@ -130,8 +131,8 @@ impl Task {
         Task::of(Stable::new(targets))
     }
 
-    /// Does deferred work whose time has come. What needs a block that cannot be read is put aside, and
-    /// keeps nothing else waiting.
+    /// Does deferred work whose time has come. What needs a block that cannot be read is put aside,
+    /// and keeps nothing else waiting.
     pub fn work() -> Task {
         Task::of(Work::default())
     }

@@ -1,4 +1,5 @@
-//! Driving the session's tasks: polled under the lock, with everything that they ask for done without it.
+//! Driving the session's tasks: polled under the lock, with everything that they ask for done
+//! without it.
 
 use std::time::Duration;
 

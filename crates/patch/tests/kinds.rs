@@ -462,3 +462,59 @@ fn what_was_made_and_merged_is_counted() {
         [1, 0, 0]
     );
 }
+
+#[test]
+fn a_change_that_another_makes_up_for_is_not_written() {
+    let mut disk = Disk::new("both");
+    let supersede = |disk: &mut Disk, block, by| {
+        let done = disk.graph.supersede(BlockId(block), by);
+        disk.graph.check_invariants().unwrap();
+        done
+    };
+    let other = disk.write(9, 0, &[]);
+    let removed = disk.write(0, 0, &[]);
+    let waits = disk.write(5, 0, &[removed]);
+    let by = disk.write(1, 0, &[other, removed]);
+    assert!(supersede(&mut disk, 0, by));
+    assert!(disk.graph.is_same(removed, by) && !disk.graph.has_uncommitted(BlockId(0)));
+    assert!(disk.graph.waits_directly(waits, by));
+    // Not in a circle, by a patch of the same block, one with undo data or on its way, nor two patches.
+    let removed = disk.write(0, 0, &[]);
+    let between = disk.graph.create_empty(&[removed], None, false);
+    let by = disk.write(2, 0, &[between]);
+    assert!(!supersede(&mut disk, 0, by) && !supersede(&mut disk, 0, removed));
+    let soft = disk.soft(3, 0, &[]);
+    assert!(!supersede(&mut disk, 0, soft));
+    let started = disk.write(4, 0, &[]);
+    disk.start(4);
+    assert!(!supersede(&mut disk, 0, started) && !supersede(&mut disk, 0, PatchId::COMMITTED));
+    disk.soft(0, 16, &[]);
+    assert!(!supersede(&mut disk, 0, other) && !supersede(&mut disk, 199, other));
+    for optimisations in ["hard", "merge", "none"] {
+        let mut disk = Disk::new(optimisations);
+        disk.write(0, 0, &[]);
+        let by = disk.write(1, 0, &[]);
+        assert!(!supersede(&mut disk, 0, by), "{optimisations}");
+    }
+}
+
+#[test]
+fn a_change_that_the_bytes_show_already_joins_a_run() {
+    let mut disk = Disk::new("both");
+    let change = Change::Bytes {
+        offset_bytes: 0,
+        bytes: &[1; 8],
+    };
+    let graph = &mut disk.graph;
+    let run = graph.create_in_run_as_given(BlockId(0), change, &[], PatchId::COMMITTED);
+    let run = run.expect("nothing is pending on its block");
+    assert_eq!(
+        graph.create_in_run_as_given(BlockId(1), change, &[], run),
+        Some(run)
+    );
+    assert_eq!(
+        graph.create_in_run_as_given(BlockId(1), change, &[], run),
+        None
+    );
+    assert_eq!(graph.run_at(BlockId(1)), Some(run));
+}

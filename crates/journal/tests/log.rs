@@ -7,7 +7,7 @@ use backstitch_device::{BlockDevice, Buffer, MemoryDevice, WriteRequest};
 use backstitch_journal::dump::{self, Line, LoggedBlock};
 use backstitch_journal::format::superblock::SUPERBLOCK_BYTES;
 use backstitch_journal::format::{Features, Sequence, Superblock};
-use backstitch_journal::recovery::{Damage, Home, HomeContents};
+use backstitch_journal::recovery::{Damage, Home, HomeContents, Revoked};
 use backstitch_journal::{
     Journal, JournalDevice, JournalMap, JournalMechanism, JournalRun, Setup, Transaction,
 };
@@ -530,5 +530,93 @@ fn copies_that_cannot_be_are_left_out_of_a_damaged_log() {
         let mut bytes = vec![0; BLOCK];
         device.read(31 * BLOCK as u64, &mut bytes).unwrap();
         assert_eq!(bytes[5] == 1, is_home);
+    }
+}
+
+/// What an earlier round left in the log is no part of it, however whole.
+#[test]
+fn transactions_of_an_earlier_round_are_not_replayed() {
+    let disk = device(Features::default(), &[copies(&[30])], 3);
+    for sequence in [3, 4, 7] {
+        let old = copies(&[31]).encode(open(&disk).superblock(), Sequence(sequence));
+        for (position, block) in (6..).zip(old) {
+            let request = WriteRequest {
+                offset_bytes: position * BLOCK as u64,
+                buffers: vec![block],
+            };
+            disk.submit(&[request]).unwrap();
+        }
+        let scan = open(&disk).scan(100).unwrap();
+        assert_eq!(
+            (scan.end, scan.copies.len()),
+            (Sequence(6), 1),
+            "{sequence}"
+        );
+    }
+}
+
+/// With damage, one copy without a home is left out, and a log with a revoke block that is too long ends before that.
+#[test]
+fn damage_costs_no_more_than_it_must() {
+    let revoking = |homes: &[u64], revokes: &[u64]| Transaction {
+        revokes: revokes.to_vec(),
+        ..copies(homes)
+    };
+    let all = [
+        revoking(&[30], &[40]),
+        revoking(&[31, 500], &[41, 42]),
+        revoking(&[32], &[43]),
+    ];
+    let disk = device(Features::default(), &all, 1);
+    let home = Home {
+        device: &disk,
+        blocks: 100,
+        contents: &Unlike(0),
+    };
+    assert!(open(&disk).scan(100).is_err());
+    let scan = open(&disk).scan_with(100, Damage::Skip).unwrap();
+    let revoked = Revoked::read(&open(&disk), &scan).unwrap();
+    assert_eq!((revoked.len(), revoked.is_empty()), (4, false));
+    assert!(Revoked::default().is_empty());
+    // The second transaction begins at block 5; its revoke block says how long it is behind the header.
+    let request = WriteRequest {
+        offset_bytes: 5 * BLOCK as u64 + 12,
+        buffers: vec![Buffer::from(&2000_u32.to_be_bytes()[..])],
+    };
+    let outcome = open(&disk).recover(&home, Damage::Skip).unwrap();
+    assert_eq!(
+        (outcome.transactions, outcome.blocks, outcome.skipped),
+        (3, 3, 1)
+    );
+    assert_eq!(outcome.cut_short, None);
+    let disk = device(Features::default(), &all, 1);
+    disk.submit(&[request]).unwrap();
+    let home = Home {
+        device: &disk,
+        ..home
+    };
+    let outcome = open(&disk).recover(&home, Damage::Skip).unwrap();
+    assert_eq!((outcome.transactions, outcome.blocks), (1, 1));
+    assert!(outcome.cut_short.is_some());
+}
+
+/// The room of a transaction is free once the tail has moved past it, and no more than that.
+#[test]
+fn the_tail_frees_what_it_moves_past() {
+    for (copies, fits) in [(1, true), (2, false)] {
+        let mut bench = Bench::new(64);
+        bench.change(0, 1, 1);
+        let first = bench.close();
+        bench.change(10, 58, 1);
+        bench.close();
+        bench.write_out(first);
+        let mut originals = Vec::new();
+        bench.store.pending(bench.volume, 0, &mut originals);
+        originals.into_iter().for_each(|id| bench.write_out(id));
+        let tail = bench.move_tail().expect("the first one is at home");
+        bench.write_out(tail);
+        bench.state();
+        bench.change(0, copies, 2);
+        assert_eq!(bench.try_close().is_some(), fits, "{copies} copies");
     }
 }

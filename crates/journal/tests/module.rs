@@ -678,6 +678,68 @@ fn contents_that_a_commit_record_waits_for_are_kept_until_then() {
     assert!(!bench.is_live(second));
 }
 
+/// A block that is freed again before its first freeing is committed holds contents that come after the second one.
+#[test]
+fn contents_of_a_block_freed_twice_come_after_the_later_freeing() {
+    let mut bench = Bench::new(JournalMode::Ordered);
+    bench.free(20);
+    bench.metadata(0, 1, &[]);
+    let first = bench.close();
+    bench.free(20);
+    bench.metadata(0, 2, &[]);
+    let second = bench.close();
+    bench.write_out(first);
+    bench.journal.state(&bench.store);
+    let contents = bench.contents(20, 1, PatchId::COMMITTED);
+    assert!(bench.is_live(second));
+    bench.write_out(contents);
+    assert!(!bench.is_live(second));
+    bench.journal.state(&bench.store);
+    // Once that is committed they come after nothing.
+    bench.metadata(0, 3, &[]);
+    let third = bench.close();
+    let contents = bench.contents(20, 2, PatchId::COMMITTED);
+    bench.write_out(contents);
+    assert!(bench.is_live(third));
+}
+
+/// A later transaction's commit record waits for contents of the same block: they are kept when the first one is committed.
+#[test]
+fn contents_that_two_commit_records_wait_for_are_kept_for_the_later_one() {
+    let mut bench = Bench::new(JournalMode::Ordered);
+    let first = bench.contents(20, 1, PatchId::COMMITTED);
+    bench.metadata(0, 1, &[first]);
+    let earlier = bench.close();
+    let batch = bench
+        .store
+        .next_batch(Goal::Patches(&[first]), NOW, u64::MAX);
+    let second = bench.contents(20, 2, PatchId::COMMITTED);
+    bench.metadata(0, 2, &[second]);
+    bench.close();
+    bench.store.complete(batch, NOW);
+    bench.write_out(earlier);
+    assert!(bench.is_live(second));
+    bench.journal.state(&bench.store);
+    bench.free(20);
+    assert!(bench.is_live(second));
+}
+
+/// Contents of a block of which the log has a copy go through the log: a replay would bring the older ones home.
+#[test]
+fn contents_of_a_logged_block_go_through_the_log() {
+    let mut bench = Bench::new(JournalMode::Ordered);
+    let first = bench.contents(20, 1, PatchId::COMMITTED);
+    let shorter = bench.metadata(0, 1, &[first]);
+    bench.zero(20, shorter);
+    let closed = bench.close();
+    bench.write_out(closed);
+    let is_logged = |bench: &mut Bench| bench.journal.state(&bench.store).running.is_some();
+    bench.contents(21, 2, PatchId::COMMITTED);
+    assert!(!is_logged(&mut bench));
+    bench.contents(20, 2, PatchId::COMMITTED);
+    assert!(is_logged(&mut bench));
+}
+
 /// Each of these rules is off in turn, and the test that is about it fails.
 #[test]
 fn without_each_rule_a_test_fails() {

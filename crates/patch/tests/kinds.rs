@@ -405,3 +405,129 @@ fn the_names_of_the_optimisations() {
     }
     assert!("soft".parse::<Optimisations>().is_err());
 }
+
+/// Chains through more than two blocks end in patches with undo data, and these stay as they are.
+#[test]
+fn what_lies_deep_needs_undo_data() {
+    let mut disk = Disk::new("both");
+    let first = disk.write(0, 0, &[]);
+    let second = disk.write(1, 0, &[first]);
+    let third = disk.write(2, 0, &[second]);
+    let fourth = disk.write(3, 0, &[third]);
+    let kinds = [first, second, third, fourth].map(|id| disk.kind(id));
+    assert_eq!(kinds, [HARD, HARD, HARD, SOFT]);
+    let near = disk.soft(4, 0, &[second]);
+    disk.write(4, 16, &[]);
+    let far = disk.soft(5, 0, &[third]);
+    disk.write(5, 16, &[]);
+    assert_eq!([near, far].map(|id| disk.kind(id)), [HARD, SOFT]);
+}
+
+#[test]
+fn tokens_have_64_bits() {
+    for optimisations in [Optimisations::BOTH, Optimisations::NONE] {
+        assert_eq!(Graph::new(optimisations).optimisations(), optimisations);
+    }
+    let mut disk = Disk::new("both");
+    let hard = disk.write(0, 0, &[]);
+    let (token, other) = (0x8123_4567_89ab_cdef, 0xfedc_ba98_7654_3210);
+    assert_eq!(disk.graph.watch(hard, token), Some(token));
+    assert_eq!(disk.graph.watch(hard, other), Some(token));
+    disk.graph.create_empty(&[hard], Some(other), false);
+    assert_eq!(
+        disk.graph.create_empty(&[], None, false),
+        PatchId::COMMITTED
+    );
+    disk.write_out(0);
+    let mut fired = Vec::new();
+    disk.graph.take_fired(&mut fired);
+    fired.sort_unstable();
+    assert_eq!(fired, [token, other]);
+}
+
+#[test]
+fn what_was_made_and_merged_is_counted() {
+    let mut disk = Disk::new("both");
+    let hold = disk.hold();
+    disk.graph.create_empty(&[hold], None, false);
+    let run = disk.in_run(1, &[], PatchId::COMMITTED);
+    disk.in_run(2, &[], run);
+    disk.graph.take_from_run(BlockId(1));
+    disk.write(0, 0, &[]);
+    disk.write(0, 16, &[]);
+    disk.write(0, 32, &[]);
+    disk.soft(3, 0, &[hold]);
+    disk.start(2);
+    disk.graph.take_from_run(BlockId(2));
+    let c = disk.graph.counters();
+    let made = [c.created, c.created_empty, c.created_hard, c.created_runs];
+    // Two empty ones, a run and two parts of it, a hard one, a soft one.
+    assert_eq!(made, [7, 2, 3, 1]);
+    let merged = [
+        c.merged_hard,
+        c.merged_overlap,
+        c.merged_bits,
+        c.converted_to_hard,
+    ];
+    assert_eq!(merged, [2, 0, 0, 0]);
+    assert_eq!(
+        [c.versions, c.versions_with_rollback, c.rollbacks],
+        [1, 0, 0]
+    );
+}
+
+#[test]
+fn a_change_that_another_makes_up_for_is_not_written() {
+    let mut disk = Disk::new("both");
+    let supersede = |disk: &mut Disk, block, by| {
+        let done = disk.graph.supersede(BlockId(block), by);
+        disk.graph.check_invariants().unwrap();
+        done
+    };
+    let other = disk.write(9, 0, &[]);
+    let removed = disk.write(0, 0, &[]);
+    let waits = disk.write(5, 0, &[removed]);
+    let by = disk.write(1, 0, &[other, removed]);
+    assert!(supersede(&mut disk, 0, by));
+    assert!(disk.graph.is_same(removed, by) && !disk.graph.has_uncommitted(BlockId(0)));
+    assert!(disk.graph.waits_directly(waits, by));
+    // Not in a circle, by a patch of the same block, one with undo data or on its way, nor two patches.
+    let removed = disk.write(0, 0, &[]);
+    let between = disk.graph.create_empty(&[removed], None, false);
+    let by = disk.write(2, 0, &[between]);
+    assert!(!supersede(&mut disk, 0, by) && !supersede(&mut disk, 0, removed));
+    let soft = disk.soft(3, 0, &[]);
+    assert!(!supersede(&mut disk, 0, soft));
+    let started = disk.write(4, 0, &[]);
+    disk.start(4);
+    assert!(!supersede(&mut disk, 0, started) && !supersede(&mut disk, 0, PatchId::COMMITTED));
+    disk.soft(0, 16, &[]);
+    assert!(!supersede(&mut disk, 0, other) && !supersede(&mut disk, 199, other));
+    for optimisations in ["hard", "merge", "none"] {
+        let mut disk = Disk::new(optimisations);
+        disk.write(0, 0, &[]);
+        let by = disk.write(1, 0, &[]);
+        assert!(!supersede(&mut disk, 0, by), "{optimisations}");
+    }
+}
+
+#[test]
+fn a_change_that_the_bytes_show_already_joins_a_run() {
+    let mut disk = Disk::new("both");
+    let change = Change::Bytes {
+        offset_bytes: 0,
+        bytes: &[1; 8],
+    };
+    let graph = &mut disk.graph;
+    let run = graph.create_in_run_as_given(BlockId(0), change, (&[]).into(), PatchId::COMMITTED);
+    let run = run.expect("nothing is pending on its block");
+    assert_eq!(
+        graph.create_in_run_as_given(BlockId(1), change, (&[]).into(), run),
+        Some(run)
+    );
+    assert_eq!(
+        graph.create_in_run_as_given(BlockId(1), change, (&[]).into(), run),
+        None
+    );
+    assert_eq!(graph.run_at(BlockId(1)), Some(run));
+}

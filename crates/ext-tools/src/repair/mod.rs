@@ -7,10 +7,12 @@
 //! again:
 //!
 //! 1. `prepare`, `superblock`: the superblock and the descriptors, from their backups where they
-//! are better; 2. `inodes`, `pointers`, `attributes`: each inode by itself, every block to one
-//! owner; 3. `directories`: entries; 4. `tree`: who contains what, and what nobody contains; 5.
-//! `counts`: links, block counts, users of attribute blocks; 6. `bitmaps`: what is marked, and the
-//! counters.
+//!    are better;
+//! 2. `inodes`, `pointers`, `attributes`: each inode by itself, every block to one owner;
+//! 3. `directories`: entries;
+//! 4. `tree`: who contains what, and what nobody contains;
+//! 5. `counts`: links, block counts, users of attribute blocks;
+//! 6. `bitmaps`: what is marked, and the counters.
 //!
 //! So no step works with what another one has made untrue, and the last check, which finds nothing,
 //! is the proof. A bound on the number of rounds ends it where a repair does not help; what is left

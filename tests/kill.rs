@@ -179,7 +179,7 @@ impl Series {
             "errors before the kill:\n{text}\n{log}"
         );
 
-        // For whoever has to find out what went wrong.
+        // To find out what went wrong.
         image.copy("killed.img");
         let report = image.e2fsck();
         let texts = |kind| report.of(kind).map(|finding| finding.text.clone());

@@ -173,7 +173,7 @@ impl Mounted {
         self.wait_for_daemon();
     }
 
-    /// Takes a mount off whose daemon was killed. Whoever still worked on it must have ended: later they would work on the host's
+    /// Takes a mount off whose daemon was killed. All who worked on it must have ended: later they would work on the host's
     /// directory below.
     pub fn detach(mut self) {
         force_unmount(&self.dir);

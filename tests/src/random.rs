@@ -54,7 +54,7 @@ impl Random {
         &items[self.below(items.len() as u64) as usize]
     }
 
-    /// So many random bytes.
+    /// A number of random bytes.
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(len + 8);
         while bytes.len() < len {

@@ -11,9 +11,9 @@ use std::time::Duration;
 /// How large the tree becomes.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// At least so many files.
+    /// The fewest files.
     pub files: u64,
-    /// At least so many bytes in them.
+    /// The fewest bytes in them.
     pub bytes: u64,
 }
 

@@ -47,7 +47,7 @@ pub struct Ablation {
     pub seed: u64,
     /// How many threads work.
     pub threads: usize,
-    /// The bounds of the rounds are so many times the usual ones.
+    /// What the bounds of the rounds are multiplied by.
     pub effort: u64,
 }
 
@@ -78,19 +78,19 @@ pub enum Fate {
     Found {
         /// Which.
         workload: String,
-        /// After so many states.
+        /// States until then.
         states: u64,
         /// What is wrong then.
         what: String,
     },
     /// Nothing shows it.
     Survived {
-        /// In so many states.
+        /// States that were explored.
         states: u64,
-        /// Of so many runs of workloads.
+        /// Runs of workloads that they were of.
         runs: u64,
     },
-    /// Nothing shows it, and nothing can: others imply it, which was asked so many times.
+    /// Nothing shows it, and nothing can: others imply it.
     Implied {
         /// Times that the workloads came by.
         asked: u64,
@@ -98,7 +98,7 @@ pub enum Fate {
     /// Nothing shows it, and nothing can under a mechanism that has an order of its own: with it and without it no moment of a run
     /// that comes by it leaves anything else.
     Alike {
-        /// Of so many runs.
+        /// Runs that were compared.
         runs: u64,
     },
     /// No workload shows it; a test of its own does.
@@ -138,7 +138,7 @@ struct Round {
     states_each: u64,
     /// States at most.
     states: u64,
-    /// One state in so many is reclaimed.
+    /// States for each that is reclaimed.
     whole_every: u64,
 }
 
@@ -162,7 +162,7 @@ const ROUNDS: [Round; 2] = [
     },
 ];
 
-/// What was written for a rule is looked at more closely, and so often with another write-back.
+/// What was written for a rule is looked at more closely, and some times with another write-back.
 const OWN: Round = Round {
     exhaustive: 400,
     samples: 100,
@@ -179,7 +179,7 @@ const OWN_TO_THE_END: Round = Round {
     ..OWN
 };
 
-/// Of the states that are recovered for a rule of the recovery, one in so many is reclaimed to the end.
+/// States that are recovered for a rule of the recovery, for each that is reclaimed to the end.
 const WHOLE_EVERY_OF_RECOVERY: u64 = 4;
 
 impl Ablation {

@@ -17,7 +17,7 @@ pub struct Workload {
     pub name: String,
     /// What it does.
     pub operations: Vec<Operation>,
-    /// So many operations only prepare: the states between them are not looked at.
+    /// Operations that only prepare: the states between them are not looked at.
     pub setup: usize,
 }
 

@@ -41,20 +41,20 @@ pub struct Campaign {
     pub torn: bool,
     /// What the engine takes to be written wholly or not at all; the block where `None`.
     pub unit_bytes: Option<u32>,
-    /// Up to so many sets of patches are all visited at each moment.
+    /// The most sets of patches of a moment that are all visited.
     pub exhaustive: usize,
-    /// So many random ones where there are more.
+    /// Random ones that are visited where there are more.
     pub samples: usize,
-    /// One state in so many is also reclaimed to the end, with crashes inside; none where 0.
+    /// States for each that is also reclaimed to the end, with crashes inside; none where 0.
     pub whole_every: u64,
-    /// One of those in so many is reclaimed once more while somebody uses the file system; each where 0.
+    /// Of these, states for each that is reclaimed once more while somebody uses the file system; each where 0.
     pub in_use_every: u64,
-    /// Ends once so many states were visited.
+    /// Ends once this number of states was visited.
     pub most_states: u64,
-    /// Ends a workload, under each variant, once so many states were visited that were not known from it, or from one before that begins
+    /// Ends a workload, under each variant, once this number of states was visited that were not known from it, or from one before that begins
     /// as it does.
     pub most_states_each: u64,
-    /// Ends once so many workloads failed.
+    /// Ends once this number of workloads failed.
     pub most_failures: usize,
     /// How many threads work.
     pub threads: usize,
@@ -84,7 +84,7 @@ impl Default for ImageOptions {
     }
 }
 
-/// So many workloads are explored one after the other.
+/// Workloads that are explored one after the other.
 const CHUNK: usize = 32;
 
 /// Some workloads under one variant.
@@ -252,7 +252,7 @@ pub trait Observer: Sync {
     /// A thread is about to explore.
     fn thread_starts(&self) {}
 
-    /// So many runs are done, of so many.
+    /// `_runs` runs of `_of` are done.
     fn progress(&self, _runs: usize, _of: usize, _results: &Results) {}
 }
 

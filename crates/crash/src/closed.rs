@@ -28,7 +28,7 @@ pub(crate) enum Coverage {
     Sampled,
 }
 
-/// Up to so many sets, bits of bitmaps are taken in every combination.
+/// The most sets up to which bits of bitmaps are taken in every combination.
 const WITH_BITS: usize = 200;
 
 /// Visits the sets.
@@ -59,7 +59,7 @@ pub(crate) fn visit(
     Coverage::Sampled
 }
 
-/// Visits so many random sets.
+/// Visits a number of random sets.
 pub(crate) fn sample(
     nodes: &[Node],
     samples: usize,

@@ -56,17 +56,17 @@ pub(crate) struct Plan {
     pub torn: bool,
     /// What the engine takes to be written wholly or not at all; the block where `None`.
     pub unit_bytes: Option<u32>,
-    /// Up to so many sets of patches are all visited at each moment.
+    /// The most sets of patches of a moment that are all visited.
     pub exhaustive: usize,
-    /// So many random ones where there are more.
+    /// Random ones that are visited where there are more.
     pub samples: usize,
-    /// One state in so many is also reclaimed to the end, with crashes inside; none where 0.
+    /// States for each that is also reclaimed to the end, with crashes inside; none where 0.
     pub whole_every: u64,
-    /// And one of those in so many once more while somebody uses the file system.
+    /// Of these, states for each that is reclaimed once more while somebody uses the file system.
     pub in_use_every: u64,
-    /// At most so many states are visited.
+    /// The most states that are visited.
     pub most_states: u64,
-    /// At most so many that were not seen before.
+    /// The most that were not seen before.
     pub most_new: u64,
 }
 
@@ -142,7 +142,7 @@ pub(crate) trait Spectator: Watcher {
     /// The image is mounted so: this is what will be done and promised.
     fn begin(&mut self, model: Rc<RefCell<Model>>, engine: Engine);
 
-    /// So many operations are begun.
+    /// `operations` operations are begun.
     fn begun(&mut self, operations: usize);
 
     /// An operation was answered with an error.
@@ -202,9 +202,9 @@ pub(crate) fn explore(
 #[derive(Default)]
 pub(crate) struct Known {
     operations: Vec<Operation>,
-    /// So many of them were not looked at.
+    /// Operations at the beginning that were not looked at.
     setup: usize,
-    /// So many of them were looked at, or were those not looked at.
+    /// Operations that were looked at, or were those not looked at.
     looked_at: usize,
     states: KnownStates,
     reclaims: Reclaims,
@@ -248,7 +248,7 @@ impl Times {
         }
     }
 
-    /// Forgets what was found for other workloads than those that begin with so many operations. False where nothing is left.
+    /// Forgets what was found for other workloads than those that begin with the same `operations` operations. False where nothing is left.
     fn forget_behind(&mut self, operations: usize) -> bool {
         // What was promised later was promised by operations that this workload does not do.
         if self.last.begun > operations {
@@ -261,9 +261,9 @@ impl Times {
 /// When a state was asked about.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Asked {
-    /// Under so many promises.
+    /// The number of promises under which it was judged.
     promises: u64,
-    /// After so many operations had begun.
+    /// The number of operations that had begun.
     begun: usize,
 }
 
@@ -377,7 +377,7 @@ fn write_back(
 
 struct Explorer<'a> {
     plan: Plan,
-    /// So many operations are not looked at.
+    /// Operations at the beginning that are not looked at.
     setup: usize,
     /// States are what the replay of a journal makes of them.
     replays: bool,

@@ -160,7 +160,7 @@ impl Drop for Loop {
     }
 }
 
-/// Takes the kernel's mount off. Whoever looks at all mounts of the host keeps one busy for a moment.
+/// Takes the kernel's mount off. A program that looks at all mounts of the host keeps one busy for a moment.
 fn unmount(place: &Path) -> io::Result<()> {
     const PAUSE: Duration = Duration::from_millis(50);
     let mut tries = 0;

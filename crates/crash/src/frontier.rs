@@ -268,7 +268,7 @@ impl States {
         }
     }
 
-    /// The blocks, each with the number of its patches, of which so many are on disk.
+    /// The blocks, each with the number of its patches, and how many of them are on the disk.
     pub(crate) fn blocks(&self, nodes: &[Node], included: &[bool]) -> Vec<(u64, usize, usize)> {
         let mut counts: Vec<(u64, usize, usize)> =
             self.blocks.iter().map(|b| (b.block, 0, 0)).collect();

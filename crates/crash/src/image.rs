@@ -19,7 +19,7 @@ use twox_hash::XxHash3_128;
 #[derive(Debug)]
 pub(crate) struct Base {
     bytes: Vec<u8>,
-    /// So many of them are the file system's device; behind them comes that of its journal, where there is one.
+    /// Bytes of them that are the file system's device; behind them comes that of its journal, where there is one.
     home_bytes: usize,
     block_bytes: usize,
     /// Which blocks are nothing but zeros.

@@ -73,20 +73,20 @@ pub(crate) enum Question {
     Reclaim,
 }
 
-/// So many states that a crash inside a replay leaves are replayed with crashes inside.
+/// States that a crash inside a replay leaves and that are replayed with crashes inside.
 const REPLAYS_OF_REPLAYS: usize = 2;
 
-/// Of the states that are reclaimed at most one in so many is worked on.
+/// States that are reclaimed for each that is worked on, at least.
 const GO_ON_EVERY: u64 = 16;
 
-/// So many operations are done on what a crash left, and so many power cuts are tried then.
+/// Operations that are done on what a crash left, and power cuts that are tried then.
 const FURTHER: usize = 20;
 const CUTS_AFTER: usize = 4;
 
 /// Judges states.
 pub(crate) struct Judge {
     pub(crate) engine: Engine,
-    /// One state in so many of those that are reclaimed is also reclaimed in use.
+    /// States that are reclaimed for each that is also reclaimed in use.
     in_use_every: u64,
     pub(crate) tally: Tally,
     /// What is known of reclaims.
@@ -196,7 +196,7 @@ impl Judge {
         }
         let (maps_behind, shown) = (self.maps_behind, self.shown);
         let verdict = self.recover_whole(fork, model).or_else(|| {
-            // Whoever does something at random gives the file that holds the other one another name.
+            // The random operations give the file that holds the other one another name.
             (!is_shown).then(|| self.recover_in_use(fork))?
         });
         (self.maps_behind, self.shown) = (maps_behind, shown);
@@ -582,7 +582,7 @@ const SECOND_IN_USE: Bounds = Bounds {
     samples: 4,
 };
 
-/// And of these moments it looks at one in so many.
+/// Moments of these for each that it looks at.
 const MOMENTS_IN_USE: u64 = 4;
 
 impl Watcher for Second<'_> {

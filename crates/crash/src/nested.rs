@@ -27,7 +27,7 @@ const PLACE: &str = "loop";
 /// What a file system of an image holds.
 #[derive(Debug)]
 pub(crate) struct Nesting {
-    /// So many file systems are inside.
+    /// File systems that are inside.
     levels: u8,
     /// The innermost has its journal in a file beside it.
     has_journal: bool,
@@ -259,13 +259,13 @@ impl Fork {
     }
 }
 
-/// The smallest blocks there are, so many of them inside and outside, and so many of these are somebody's who is gone.
+/// Bytes of the smallest blocks there are; blocks inside and outside; and those of them whose owner is gone.
 const SMALL_BLOCK_BYTES: usize = 1024;
 const INSIDE_BLOCKS: u64 = 320;
 const OUTSIDE_BLOCKS: u64 = 640;
 const REMOVED_BLOCKS: u64 = 200;
 
-/// An empty file system of so many blocks.
+/// An empty file system of `blocks` blocks.
 fn small(blocks: u64) -> Result<Fork> {
     let mkfs = Mkfs {
         features: vec!["^resize_inode".to_owned()],

@@ -20,7 +20,7 @@ pub struct Path {
 /// What a write puts into a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Data {
-    /// So many bytes that tell which operation wrote them, and where.
+    /// A number of bytes that tell which operation wrote them, and where.
     Pattern(usize),
     /// These bytes.
     Bytes(Arc<[u8]>),
@@ -71,7 +71,7 @@ pub enum Operation {
     Truncate(Path, u64),
     /// Begins to set a smaller size: one step of it is done, as when others come before the rest.
     TruncateStep(Path, u64),
-    /// Reserves, punches or zeroes from an offset on so many bytes.
+    /// Reserves, punches or zeroes a number of bytes from an offset on.
     Allocate(Path, Allocate, u64, u64),
     /// Gives the first a second name.
     Link(Path, Path),
@@ -101,7 +101,7 @@ pub enum Operation {
     Work,
     /// What need not wait for anything else is written: what comes after it stays in memory.
     Round,
-    /// So many steps of the reclaim are done.
+    /// A number of steps of the reclaim are done.
     Reclaim(u32),
     /// Swaps two names.
     Exchange(Path, Path),
@@ -116,7 +116,7 @@ pub enum Operation {
     LogClose,
     /// The log's tail is moved, or what keeps it where it is is brought home: what is done when a log is full. Nothing where there is none.
     LogTail,
-    /// Before everything else: the image's journal is one with so many blocks for its log.
+    /// Before everything else: the image's journal is one with this number of blocks for its log.
     LogBlocks(u32),
     /// Before everything else: the next transaction of the image's journal has this number.
     LogSequence(u32),

@@ -2,7 +2,7 @@
 
 use fastrand::Rng as Random;
 
-/// Batches with up to so many blocks that are not contents are tried in every way.
+/// The most blocks that are not contents of a batch that is tried in every way.
 const ALL_SUBSETS: usize = 8;
 
 /// The parts of a batch, each as whether a block of it has arrived, and whether they are all. `contents` says which blocks are files'

@@ -25,10 +25,10 @@ pub(crate) const INSIDE: Bounds = Bounds {
     samples: 16,
 };
 
-/// So many runs are remembered at once; the memory of one is some 50 KB.
+/// Runs that are remembered at once; the memory of one is some 50 KB.
 const MOST_RUNS: usize = 4096;
 
-/// So many states are remembered at once, of 40 bytes each.
+/// States that are remembered at once, of 40 bytes each.
 const MOST_STATES: usize = 4 << 20;
 
 /// How a state differs from the one that a reclaim began with.
@@ -135,7 +135,7 @@ fn reclaim(start: &Fork, engine: Engine) -> (Option<Reads>, Reclaimed) {
         sampled: cutter.sampled,
     };
     let reads = reads.map(|mut reads| {
-        // A block of which only a part is changed keeps the rest, whoever has read it.
+        // A block of which only a part is changed keeps the rest, no matter who has read it.
         let end = reclaimed.end.as_ref().ok();
         let changes = reclaimed.cuts.iter().chain(end);
         let mut changed: Vec<u64> = changes

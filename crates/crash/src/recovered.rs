@@ -20,7 +20,7 @@ use crate::mount::replay;
 use crate::parts::parts;
 use crate::reads::{ByReads, Reads};
 
-/// So many recoveries are remembered at once; the memory of one is some 30 KB.
+/// Recoveries that are remembered at once; the memory of one is some 30 KB.
 const MOST_RECOVERIES: usize = 4096;
 
 /// States that are remembered at once, of 32 bytes each.

@@ -8,7 +8,7 @@ use crate::campaign::{Campaign, ImageOptions};
 use crate::explore::Schedule;
 use crate::{generate, scripts};
 
-/// Of ACE's workloads and of our own of one operation, so many: those that differ from them by a name only show no more.
+/// Workloads taken of ACE's, and of our own of one operation: those that differ from them by a name only show no more.
 const OF_EACH: usize = 120;
 
 /// The workloads of an ablation: short ones of every sort, some random ones, the cases and the scripts.

@@ -170,7 +170,7 @@ fn explore(
     explore_up_to(120, base, script, ordering, observer)
 }
 
-/// At most so many states in each run.
+/// With a bound on the states of each run.
 fn explore_up_to(
     most: u64,
     base: &Fork,

@@ -139,7 +139,7 @@ fn length(piece: &Piece) -> usize {
     }
 }
 
-/// One in so many states that a crash inside a reclaim leaves is given to `e2fsck`, as it is and once it is reclaimed itself; our own check
+/// States that a crash inside a reclaim leaves for each that is given to `e2fsck`, as it is and once it is reclaimed itself; our own check
 /// sees all of them.
 const E2FSCK_EVERY: usize = 6;
 
@@ -470,7 +470,7 @@ fn what_no_crash_can_leave_ends_the_reclaim() {
     assert!(!machine.fs.reclaim_progress().running);
 }
 
-/// Puts one change and what it depends on onto the disk, and nothing else; `None` where there are not so many.
+/// Puts one change and what it depends on onto the disk, and nothing else; `None` where there are fewer.
 fn with_one_change(machine: &mut Machine, number: usize) -> Option<Vec<u8>> {
     let mut changes = Vec::new();
     machine.store.uncommitted(&mut changes);

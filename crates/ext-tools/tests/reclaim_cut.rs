@@ -1,4 +1,4 @@
-//! A reclaim that is cut off keeps what it gave back: whoever begins again has less to do, and in the end nothing is left.
+//! A reclaim that is cut off keeps what it gave back: the next one has less to do, and in the end nothing is left.
 
 mod crash;
 

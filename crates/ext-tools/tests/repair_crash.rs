@@ -194,7 +194,7 @@ fn replacement(within: Option<bool>) -> Replacement {
 }
 
 impl Replacement {
-    /// Does it, puts one change and what that depends on onto the disk, and cuts the power; `None` where there are not so many.
+    /// Does it, puts one change and what that depends on onto the disk, and cuts the power; `None` where there are fewer.
     fn cut_after(mut self, number: usize) -> Option<Vec<u8>> {
         let rename = Rename {
             from: self.from,

@@ -1,7 +1,7 @@
 //! Deferred work: what nothing refers to any more is freed once that is true on the disk.
 //!
 //! Blocks and inodes are given back only after the clearing of every pointer to them is on stable storage (rule 2 of soft
-//! updates). Then clearing their bits depends on nothing, and whoever gets them next needs no dependency either. What never
+//! updates). Then clearing their bits depends on nothing, and their next user needs no dependency either. What never
 //! was on the disk is given back at once.
 
 use std::collections::VecDeque;
@@ -21,18 +21,18 @@ use crate::steps;
 
 /// How many leaf indirect blocks of a freed inode one step may look at.
 const LEAVES_PER_STEP: u64 = 64;
-/// After how many inodes with something under way one call gives up: so many, or this part of all.
+/// Inodes with something under way after which one call gives up, or the part of all after which it does.
 const BUSY_PER_CALL: usize = 64;
 const BUSY_PART: usize = 8;
 /// Directories that are kept for their index alone, and the names in them: about 4 MiB. The last one is kept however large it is.
 const KEPT_MAX: usize = 1024;
 const KEPT_NAMES_MAX: u64 = 1 << 18;
-/// Deferred work is gathered until it waits for so many patches: more would delay what could be freed earlier.
+/// Patches until which deferred work is gathered that waits for them: more would delay what could be freed earlier.
 const PATCHES_PER_TOKEN: usize = 8;
 /// How many items one call does.
 const ITEMS_PER_CALL: usize = 256;
 
-/// What is known of an inode, with its lists and its places in tables and queues: about so much.
+/// Bytes, about, of what is known of an inode, with its lists and its places in tables and queues.
 const BYTES_PER_INODE: u64 = size_of::<InodeState>() as u64 + 128;
 
 /// Something to free.
@@ -318,7 +318,7 @@ impl Ext {
         match self.inodes.get_mut(&inode) {
             Some(state) if state.freed.is_some() => self.deferred.note_dead(inode),
             Some(state) => {
-                // Once: whoever looks at a file again and again leaves no more than one entry.
+                // Once: a program that looks at a file again and again leaves no more than one entry.
                 if !std::mem::replace(&mut state.is_idle, true) {
                     self.deferred.note_idle(inode);
                 }
@@ -583,7 +583,7 @@ impl Ext {
     }
 
     /// The last blocks of a dead inode, as many as one step frees; `None` where the transaction has no room for any. Where scopes are
-    /// atomic and it is not all in one, the pointers are nullified too: a transaction may end behind each step, and whoever replays
+    /// atomic and it is not all in one, the pointers are nullified too: a transaction may end behind each step, and the replay of
     /// it goes on from what the inode says.
     fn gather_part_of_dead(
         &self,

@@ -135,7 +135,7 @@ impl Ext {
         edit.put(first.found.offset, &header);
         let header = self.swapped_header(v, second, first);
         edit.put(second.found.offset, &header);
-        // As with a rename: whoever gives a new file another name expects its contents there.
+        // As with a rename: a program that gives a new file another name expects its contents there.
         let sides = [first.found.inode, second.found.inode];
         let contents = sides.map(|number| self.contents_apart(v, number));
         let contents = contents.into_iter().flatten();

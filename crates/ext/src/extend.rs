@@ -1,6 +1,6 @@
 //! Adding blocks to files and directories: which ones, and how they are linked in.
 //!
-//! What is pointed to is on the disk before what leads to it. New indirect blocks wait for nothing themselves: whoever points to the
+//! What is pointed to is on the disk before what leads to it. New indirect blocks wait for nothing themselves: what points to the
 //! topmost of them, the inode or an indirect block that was there before, waits for everything below, so that contents and their
 //! indirect blocks can be written together.
 

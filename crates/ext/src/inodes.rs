@@ -16,12 +16,12 @@ use crate::layout::Ext;
 use crate::pending::InodeState;
 use crate::rules::{Rule, holds, note_by};
 
-/// Blocks of inode tables and of directories are read ahead in windows of so many.
+/// Blocks of a window in which inode tables and directories are read ahead.
 pub(crate) const READ_AHEAD_BLOCKS: u64 = 32;
-/// So many windows at a time: while one is looked at, the device fetches the next.
+/// Windows at a time: while one is looked at, the device fetches the next.
 const READ_AHEAD_WINDOWS: usize = 4;
 
-/// What stands for patches: the only one that is left of them, else an empty one. Whoever changes nothing again and again makes none.
+/// What stands for patches: the only one that is left of them, else an empty one. Calls that change nothing again and again make none.
 fn all_of(v: &mut Volume<'_>, patches: &[PatchId]) -> PatchId {
     let mut live = patches.iter().filter(|id| v.is_live(**id));
     match (live.next(), live.next()) {

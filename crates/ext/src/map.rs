@@ -26,7 +26,7 @@ pub(crate) struct Path {
 pub(crate) enum Mapped {
     /// Adjacent blocks on the disk.
     Blocks(Run),
-    /// So many blocks of nothing (at least; more may follow).
+    /// A number of blocks of nothing (at least; more may follow).
     Hole(u64),
 }
 

@@ -5,7 +5,7 @@
 //! While an image is mounted for writing its superblock says "not clean", and a record of ours in reserved bytes names the
 //! mechanism, with the mount's time and count. The record becomes stable before the mark is taken away, and both before
 //! anything else is written. A dirty image is believed to be what soft updates leave only where record, time and count match:
-//! whoever mounts it in between without knowing the record changes time and count.
+//! a mount in between that does not know the record changes time and count.
 
 use std::sync::Arc;
 
@@ -305,7 +305,7 @@ impl Ext {
             self.sb.mtime = now.seconds.max(0) as u32;
         }
         if v.scopes_are_atomic() {
-            // What a crash leaves is in the journal; a record of an earlier crash stays true until its leaks are gone. Whoever takes
+            // What a crash leaves is in the journal; a record of an earlier crash stays true until its leaks are gone. The code that takes
             // the clean mark away relies on the superblock being in memory.
             v.read(self.superblock_place().0)?;
             return Ok(Vec::new());

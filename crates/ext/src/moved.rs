@@ -19,7 +19,7 @@ use crate::place::Picks;
 use crate::rules::{Rule, holds, wait_for};
 use crate::spares::Expectation;
 
-/// So many places are kept at most.
+/// The most places that are kept.
 const PLACES_MAX: usize = 64;
 /// Nor are any taken where no more than this part of all blocks is free: who finds no space asks them back, and must not be kept
 /// waiting by new ones.

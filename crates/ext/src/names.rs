@@ -112,7 +112,7 @@ impl Ext {
         ))
     }
 
-    /// Whether a directory may have so many blocks.
+    /// Whether a directory may have `blocks` blocks.
     pub(crate) fn check_directory_size(&self, blocks: u64) -> Result<()> {
         // The size of a directory has 32 bits.
         if blocks * u64::from(self.sb.block_size) > u64::from(u32::MAX) / 2 {

@@ -16,11 +16,11 @@ const WINDOW_BLOCKS: (u64, u64) = (8, 1024);
 const GROUPS_FOR_LONG_RUN: usize = 8;
 /// How many runs a search looks at in one group before it is content with one that is long enough for now.
 const RUNS_FOR_LONG_ONE: u32 = 16;
-/// In a group with so many inodes this part of them, the first ones, is left to directories while there are others. A directory's
+/// In a group with at least this many inodes a part of them, the first ones, is left to directories while there are others. A directory's
 /// inode waits for the directory's first block, whose names wait for the inodes of files: in one block of the table with these, one
 /// of the two blocks has to be written twice.
 const INODES_FOR_DIRECTORIES: (u32, u32) = (1024, 16);
-/// In a group with so many blocks this part of them, the first ones behind the inode table, is left to directories and to indirect and
+/// In a group with at least this many blocks a part of them, the first ones behind the inode table, is left to directories and to indirect and
 /// attribute blocks while there are others. These are written at other times than contents: between them they would cut the contents
 /// of many files, which otherwise are one run, into pieces.
 const BLOCKS_FOR_METADATA: (u64, u64) = (4096, 32);

@@ -228,7 +228,7 @@ impl Ext {
             _ => None,
         };
         before_name.extend(mark);
-        // Whoever gives a new file another name, often that of the file it replaces, expects its contents there, flushed or not.
+        // A program that gives a new file another name, often that of the file it replaces, expects its contents there, flushed or not.
         let contents = self.contents_apart(v, number);
         before_name.extend(contents.map(|c| wait_for(Rule::RenameAfterContents, c)));
         let takes_a_name = m.target.as_ref().is_some_and(|(_, t)| t.is_directory());
@@ -371,7 +371,7 @@ impl Ext {
             wait_for(Rule::OldNameAfterNew, pending.name),
             wait_for(Rule::OldNameAfterPointer, pending.pointer),
         ];
-        // Whoever could reach the old name in this directory can reach the new one.
+        // Who could reach the old name in this directory can reach the new one.
         if m.from != m.to {
             let reach = self.reach_of_directory(m.to);
             after.extend(reach.map(|r| wait_for(Rule::OldNameAfterReach, r)));

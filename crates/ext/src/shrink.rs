@@ -149,7 +149,7 @@ impl Ext {
         let (cut, plan) = self.gather_cut(v, inode, keep)?;
         let is_last = cut == keep;
         // Where a step may be the last one that the disk has seen, the file ends there. Where the disk lists what is under way (see
-        // `orphans`), it has its new end from the first step on, and whoever replays the journal does the rest.
+        // `orphans`), it has its new end from the first step on, and the replay of the journal does the rest.
         let is_listed = v.scopes_are_atomic();
         let step_size = match is_last || is_listed {
             true => size,

@@ -18,13 +18,13 @@ use backstitch_ordering::{PatchId, Volume};
 use crate::layout::Ext;
 use crate::pending::InodeState;
 
-/// A flush speaks for so many of the next ones, and all flushes for so many at most.
+/// The next inodes that a flush speaks for, and the most that all flushes speak for.
 const NEXT_PER_FLUSH: u8 = 2;
 const NEXT_MAX: u8 = 16;
-/// So many inodes of a group are marked ahead at most, and no more than this part of its free ones; again when a quarter is left.
+/// The most inodes of a group that are marked ahead, and no more than this part of its free ones; again when a quarter is left.
 const SPARES_MAX: u32 = 32;
 const FREE_PER_SPARE: u32 = 8;
-/// In so many groups at most.
+/// The most groups in which some are.
 const GROUPS_MAX: usize = 16;
 /// What is kept ready is given back when nobody needed it for so long.
 const UNUSED_SECONDS: i64 = 2;
@@ -32,7 +32,7 @@ const UNUSED_SECONDS: i64 = 2;
 /// Whether somebody will probably wait for what is done next: he did the last times.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Expectation {
-    /// Of so many of the next ones it is expected.
+    /// The number of the next ones of which it is expected.
     next: u8,
     /// When something was done last of which it was expected, by the file system's clock.
     done_seconds: i64,

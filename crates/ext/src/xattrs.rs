@@ -403,7 +403,7 @@ impl Ext {
                 };
                 let mut marked = PatchIds::new();
                 self.set_block_bits(v, run, &mut marked);
-                // Whoever shares the block waits for its contents only, through the reference count.
+                // An inode that shares the block waits for its contents only, through the reference count.
                 let after = wait_for_all(Rule::AttributeBlockAfterBit, &marked);
                 let filled = v.initialise(*block, kinds::ATTRIBUTES, contents, after);
                 before_pointer.push(wait_for(Rule::AttributePointerAfterContents, filled));

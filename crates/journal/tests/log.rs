@@ -1,4 +1,4 @@
-//! The journal's log as whoever drives it sees it: how full it is, what is put off, when room comes back; and as people see it.
+//! The journal's log as its driver sees it: how full it is, what is put off, when room comes back; and as people see it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// With contents in the log, and a log of so many blocks, the superblock's included.
+    /// With contents in the log, and a log of `blocks` blocks, the superblock's included.
     fn new(blocks: u32) -> Bench {
         let mut bench = Bench::before_start(blocks, JournalMode::Full);
         let started = bench.journal.start(&mut bench.store, bench.volume);

@@ -557,7 +557,7 @@ fn the_tail_waits_for_later_transactions_to_be_committed() {
     }
 }
 
-/// Whoever waits for a change under `writeback` waits for the contents that it comes after, which the commit record does not.
+/// What waits for a change under `writeback` waits for the contents that it comes after, which the commit record does not.
 #[test]
 fn what_a_change_is_known_by_comes_after_contents_under_writeback() {
     let mut bench = Bench::new(JournalMode::Writeback);

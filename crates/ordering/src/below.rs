@@ -1,4 +1,4 @@
-//! What a volume is asked by whoever puts another volume on it: where blocks are, and the I/O of one thread before anybody else can see it.
+//! What a volume is asked where another volume is put on it: where blocks are, and the I/O of one thread before anybody else can see it.
 
 use backstitch_device::{BlockDevice, DeviceError};
 use backstitch_store::{BlockClass, Goal, PatchId, VolumeId, drive};

@@ -370,7 +370,7 @@ fn blocks_of_a_volume_on_another_one_have_places() {
     upper.begin(Operation::Contents);
     let hidden = upper.write(12, BlockClass::Data, 0, &[1; 4], &[]);
     let shown = upper.write(10, BlockClass::Data, 0, &[1; 4], &[]);
-    // It is not forgotten, for whoever looks at the file outside sees it.
+    // It is not forgotten, for a reader of the file outside sees it.
     upper.discard(12);
     upper.discard(10);
     let mut pending = Vec::new();

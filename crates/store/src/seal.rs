@@ -5,7 +5,7 @@
 //! It is applied to a copy: in memory a sealed block has no valid checksum, and nothing reads it there.
 //!
 //! A layout gives its kinds of blocks numbers ([`BlockKind`]), and registers a seal for those that need one
-//! ([`Store::register_seal`]). Whoever copies a block to the disk by another way than a batch, as a journal does, takes
+//! ([`Store::register_seal`]). Code that copies a block to the disk by another way than a batch, as a journal does, takes
 //! [`Store::for_disk`].
 //!
 //! # Invariants

@@ -18,9 +18,9 @@ use crate::persist::Retrier;
 use crate::transfer::{read_blocks, step_bytes};
 use crate::{Error, MountOptions, RecoveryReport, Result};
 
-/// So many bytes of the bound on memory allow one more patch to be alive. They take less; but a sync writes them all.
+/// Bytes of the bound on memory that allow one more patch to be alive. One takes less; but a sync writes them all.
 const BYTES_PER_PATCH: u64 = 512;
-/// So many patches may be alive however little memory there is.
+/// Patches that may be alive however little memory there is.
 const LEAST_PATCHES: u64 = 4096;
 
 impl Engine {

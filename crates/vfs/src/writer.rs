@@ -42,7 +42,7 @@ fn turn(engine: &Weak<Engine>) -> bool {
         return !core.stopping;
     }
     engine.write_gathered_long_ago(&mut core);
-    // An error has made the file system read-only, and is told to whoever asks for something.
+    // An error has made the file system read-only, and is told to each caller.
     let _ = engine.do_deferred_work(&mut core);
     if let Err(error) = engine.tend_log(&mut core) {
         tracing::error!("{error}");

@@ -45,7 +45,7 @@ pub struct Kind {
     options: &'static [&'static str],
     steps: &'static [Step],
     amount: Amount,
-    /// One in so many rounds uses it: large images take longer.
+    /// Rounds for each that uses it: large images take longer.
     pub every: u64,
 }
 

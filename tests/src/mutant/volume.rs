@@ -38,7 +38,7 @@ pub fn u32_at(bytes: &[u8], at: usize) -> u32 {
 pub enum Role {
     /// Contents, at this block of the file.
     Data(u64),
-    /// Pointers, so many levels above the contents.
+    /// Pointers, a number of levels above the contents.
     Indirect(u32),
 }
 

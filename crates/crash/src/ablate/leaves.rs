@@ -30,7 +30,7 @@ use crate::model::Model;
 use crate::mount::{Engine, Mount, Watcher};
 use crate::operation::Operation;
 
-/// So many runs that come by a rule are looked at, of all lengths.
+/// Runs that come by a rule and are looked at, of all lengths.
 const RUNS: usize = 400;
 
 /// What runs may leave with every rule: of each one number for all of its moments.
@@ -117,7 +117,7 @@ struct Moments {
 }
 
 impl Moments {
-    /// Under so many promises.
+    /// The number of promises that were made by then.
     fn note_promises(&mut self) {
         let promises = (self.model.as_ref()).map_or(0, |model| model.borrow().promises);
         promises.hash(&mut self.left);

@@ -44,9 +44,9 @@ impl Choice {
     }
 }
 
-/// Up to so many patches, all sets of a moment are tried.
+/// The most patches of a moment of which all sets are tried.
 const FEW_PATCHES: usize = 48;
-/// So many sets of a moment are looked at, at most.
+/// The most sets of a moment that are looked at.
 const MOST_SETS: usize = 2000;
 
 /// The sets of one moment, those to be preferred first.
@@ -108,7 +108,7 @@ fn share(counts: &[usize], states: usize) -> usize {
     share
 }
 
-/// So many of the moments from 1 on, each from another part of the run; all where there are no more.
+/// `wanted` of the moments from 1 on, each from another part of the run; all where there are no more.
 fn spread(count: usize, wanted: usize, random: &mut Random) -> FxHashSet<usize> {
     if count <= wanted {
         return (1..=count).collect();

@@ -131,7 +131,7 @@ fn visit(
     };
     std::thread::scope(|scope| {
         let run = || {
-            // Whoever gives up lets go of the errands, so that nobody goes on making them.
+            // A thread that gives up lets go of the errands, so that nobody goes on making them.
             work().inspect_err(|_| drop(receiver.lock().take()))
         };
         let workers: Vec<_> = (0..options.jobs.max(1)).map(|_| scope.spawn(run)).collect();

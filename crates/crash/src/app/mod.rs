@@ -58,7 +58,7 @@ pub struct Options {
     /// The judge: finds the mounted state in `$1`, `$BACKSTITCH_DIR` and as its directory, and in `$BACKSTITCH_OUTPUT` the path of a
     /// file with what the program had said.
     pub check: Check,
-    /// So many states are checked at most.
+    /// The most states that are checked.
     pub states: u64,
     /// Chooses the samples.
     pub seed: u64,

@@ -25,9 +25,9 @@ use fastrand::Rng as Random;
 pub(crate) struct Moment<'a> {
     /// Its number, from the start.
     pub(crate) number: usize,
-    /// So many operations are begun.
+    /// Operations that are begun.
     pub(crate) begun: usize,
-    /// So much was said.
+    /// Lines that were said.
     pub(crate) said: usize,
     pub(crate) mount: &'a Mount,
     /// What the files are called.

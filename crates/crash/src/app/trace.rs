@@ -54,7 +54,7 @@ pub enum Start {
 pub struct Trace {
     /// On what.
     pub geometry: Geometry,
-    /// So many operations were done before the program began.
+    /// Operations that were done before the program began.
     pub setup: usize,
     /// All operations.
     pub operations: Vec<Operation>,

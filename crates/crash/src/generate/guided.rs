@@ -41,11 +41,11 @@ const BATCH: usize = 64;
 const TRIES_EACH: usize = 24;
 const TRIES: usize = 512;
 
-/// Candidates that are drawn, not mutated, at the beginning, and later one in so many.
+/// Candidates at the beginning that are drawn, not mutated, and later the candidates for each that is drawn.
 const DRAWN_FIRST: usize = 64;
 const DRAWN_EVERY: usize = 16;
 
-/// A feature of a new kind is worth so many of a new bucket.
+/// New buckets that a feature of a new kind is worth.
 const NEW_KIND: usize = 32;
 
 /// Features among which the rarest one is looked for.
@@ -157,7 +157,7 @@ impl Corpus {
         }
         chosen.truncate(count);
         let mut chosen: Vec<Candidate> = chosen.iter().map(|at| self.kept[*at].0.clone()).collect();
-        // Where so many different ones were not found.
+        // Where not as many different ones were found.
         while chosen.len() < count {
             chosen.push(mutator.draw(random));
         }

@@ -98,7 +98,7 @@ impl<S: Source + ?Sized> Walker<'_, '_, S> {
         }
         walk.blocks += 1;
         if !self.claim(walk, block) {
-            // Whoever claimed it first has followed it, or it is no indirect block at all.
+            // The first that claimed it has followed it, or it is no indirect block at all.
             return Ok(());
         }
         let pointers = u64::from(self.context.sb.block_size / 4);
@@ -146,7 +146,7 @@ impl<S: Source + ?Sized> Walker<'_, '_, S> {
         false
     }
 
-    /// Whether an inode of this purpose can have so many blocks.
+    /// Whether an inode of this purpose can have a block there.
     fn is_possible(&mut self, walk: &mut Walk, block: u64, logical: u64) -> bool {
         let shift = self.context.sb.block_size_bits - 10;
         let is_possible = match walk.purpose {

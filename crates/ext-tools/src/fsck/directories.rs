@@ -12,7 +12,7 @@ use rustc_hash::{FxHashSet, FxHasher};
 use std::hash::Hasher;
 use std::sync::atomic::Ordering;
 
-/// So many chunks per thread, that the threads end together.
+/// Chunks for each thread: more than one, that the threads end together.
 const CHUNKS_PER_THREAD: usize = 16;
 /// The longest `.`: a longer one would hide `..`, or what follows it.
 const DOT_MAX_BYTES: usize = 24;

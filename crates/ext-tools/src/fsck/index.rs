@@ -47,7 +47,7 @@ pub(super) struct Index<'s> {
 }
 
 impl<'s> Index<'s> {
-    /// For a directory of so many blocks.
+    /// For a directory of `blocks` blocks.
     pub(super) fn new(sb: &'s Superblock, inode: u32, blocks: usize) -> Index<'s> {
         let block = IndexBlock {
             kind: BlockKind::Leaf,

@@ -23,7 +23,7 @@ use zerocopy::FromBytes;
 /// `i_flags` that need features which this check refuses.
 const FOREIGN_FLAGS: u32 =
     inode::FLAG_EXTENTS | inode::FLAG_INLINE_DATA | inode::FLAG_ENCRYPTED | inode::FLAG_CASEFOLD;
-/// So many chunks per thread, that the threads end together.
+/// Chunks for each thread: more than one, that the threads end together.
 const CHUNKS_PER_THREAD: usize = 16;
 
 /// Looks at all inodes.

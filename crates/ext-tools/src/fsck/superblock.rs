@@ -33,7 +33,7 @@ const KNOWN_RO_COMPAT: u32 = RO_COMPAT_SPARSE_SUPER
     | RO_COMPAT_HUGE_FILE
     | RO_COMPAT_DIR_NLINK
     | RO_COMPAT_EXTRA_ISIZE;
-/// Without `sparse_super` every group has a backup of all descriptors; looking at so many of them must do.
+/// Without `sparse_super` every group has a backup of all descriptors; to look at this many of them must do.
 const MAX_BACKUPS: usize = 32;
 
 /// Reads the superblock; `None` where it is so wrong that nothing else can be read.

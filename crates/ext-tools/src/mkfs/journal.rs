@@ -12,7 +12,7 @@ use backstitch_ext::format::{JOURNAL_INODE, Superblock};
 /// No journal is larger than mke2fs lets it be.
 const MAX_BLOCKS: u32 = 10_240_000;
 
-/// The blocks that mke2fs gives the journal of a file system of so many blocks; 0 where it is too small for one.
+/// The blocks that mke2fs gives the journal of a file system of `blocks` blocks; 0 where it is too small for one.
 pub(crate) fn usual_blocks(blocks: u64) -> u32 {
     const KIBI: u64 = 1024;
     const SIZES: [(u64, u32); 9] = [

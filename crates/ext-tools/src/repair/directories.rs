@@ -15,7 +15,7 @@ use backstitch_layout::FileType;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A new name is put into one of so many blocks at the end, or behind them.
+/// Blocks at the end of a directory that are tried for a new name; it goes behind them where none has room.
 const TRIED_BLOCKS: usize = 16;
 
 /// A block, and an offset in it.

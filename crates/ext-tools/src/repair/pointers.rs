@@ -191,7 +191,7 @@ impl<'a, 'd> Fixer<'a, 'd> {
         Ok(())
     }
 
-    /// Gives every block to one owner, the first among those whose pointers all lead somewhere. Others get a copy where that makes sense: whoever is
+    /// Gives every block to one owner, the first among those whose pointers all lead somewhere. Others get a copy where that makes sense: no matter which is
     /// right, both can be read. What leads nowhere is cleared.
     pub(super) fn blocks(&mut self, found: &ByInode) -> Result<(), CheckError> {
         let mut claims = Claims {

@@ -152,7 +152,7 @@ impl Machine {
         }
     }
 
-    /// Reclaims until so much is done.
+    /// Reclaims until the given point.
     pub(crate) fn reclaim_until(&mut self, is_enough: impl Fn(&ReclaimProgress) -> bool) {
         while !is_enough(&self.fs.reclaim_progress()) {
             let step = self.attempt(|fs, v, now| fs.reclaim(v, now)).unwrap();

@@ -101,7 +101,7 @@ pub(crate) fn open(path: &Path, read_only: bool) -> FileDevice {
     panic!("{} stays locked", path.display());
 }
 
-/// A folder with a bit of everything, and so many files in one directory: for `mke2fs -d`.
+/// A folder with a bit of everything, and `many` files in one directory: for `mke2fs -d`.
 pub(crate) fn source_tree(folder: &Path, many: usize) {
     use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};

@@ -1,4 +1,4 @@
-//! Listing a hashed directory in the order of its hashes: splits move names from block to block under whoever reads a directory, but
+//! Listing a hashed directory in the order of its hashes: splits move names from block to block while a directory is read, but
 //! never past another hash.
 
 use backstitch_layout::{DirectoryEntry, InodeNumber, Result};

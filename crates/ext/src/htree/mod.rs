@@ -20,7 +20,7 @@
 //! [`insert`] makes room for a name in steps of one new block each: a leaf is split by its hashes, an index block in its middle, the
 //! root's entries move down one level. After each step the index is right and holds the same names, so an operation that ends between
 //! two steps (for want of a block in memory, or of space) leaves nothing half done. Names of one hash may be on both sides of a
-//! border; then the lowest bit of the border is set, and whoever looks for that hash goes on behind it.
+//! border; then the lowest bit of the border is set, and a search for that hash goes on behind it.
 
 mod insert;
 mod leaf;
@@ -41,7 +41,7 @@ use crate::format::superblock::{FLAG_SIGNED_HASH, FLAG_UNSIGNED_HASH};
 use crate::index::Found;
 use crate::layout::Ext;
 
-/// So many directories are remembered as right; with more, all are forgotten and looked at again when they are needed.
+/// Directories that are remembered as right; with more, all are forgotten and looked at again when they are needed.
 const TRUSTED_MAX: usize = 1 << 16;
 /// Linux keeps the hash above this one for the end of a directory, and puts its names here.
 const LAST_HASH: u32 = 0xffff_fffc;
@@ -293,7 +293,7 @@ impl Ext {
         Ok(path)
     }
 
-    /// Goes down from the block at the path's end, by the entries that `choose` takes, until the path has so many levels.
+    /// Goes down from the block at the path's end, by the entries that `choose` takes, until the path has `levels` levels.
     fn descend(
         &mut self,
         v: &mut Volume<'_>,

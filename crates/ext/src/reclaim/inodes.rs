@@ -14,7 +14,7 @@ use crate::rules::{Rule, wait_for_all};
 const TABLE_BLOCKS_PER_STEP: usize = 32;
 /// How many inodes one step changes at most.
 const INODES_PER_STEP: u32 = 256;
-/// After so many inodes without names were marked as dead, that is on the disk before more are.
+/// Inodes without names that are marked as dead before that is on the disk and more are marked.
 const KILLED_TOGETHER: u32 = 4096;
 fn corrupt(number: u32, what: impl Into<String>) -> Error {
     Error::corrupt(format!("inode {number}"), what.into())

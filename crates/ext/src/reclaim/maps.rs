@@ -23,7 +23,7 @@ const LEAVES_PER_STEP: u64 = 64;
 pub(super) struct Part {
     /// Blocks from here on are left.
     from: u64,
-    /// So many were found before.
+    /// Blocks that were found before.
     blocks: u64,
     /// The map changed while it was looked at in parts: once more from its start.
     again: bool,

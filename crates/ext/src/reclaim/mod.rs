@@ -13,7 +13,7 @@
 //!    the disk;
 //! 5. once that is on the disk, *correct* the link counts of what lives.
 //!
-//! The second and the third need nothing of each other. The second comes first, for it gives back space; whoever has to wait for
+//! The second and the third need nothing of each other. The second comes first, for it gives back space; a caller that has to wait for
 //! the names has them change places.
 //!
 //! Blocks are freed for one reason alone: no inode in use maps them. So no fault elsewhere can make the reclaim free what is in use.
@@ -22,7 +22,7 @@
 //! # Cut off
 //!
 //! Every change is an ordinary patch, and each phase is on the disk before one begins that relies on it: a crash in between leaves
-//! what any crash may leave. What was freed or corrected until then stays so, and whoever begins again has less to do. What was
+//! what any crash may leave. What was freed or corrected until then stays so, and the next reclaim has less to do. What was
 //! *seen* is not kept: a crash may have left more since, anywhere. So what lies before the first block that is freed is a look
 //! at all inodes and their maps, and before the first nameless inode a look at all names; behind these everything counts at once.
 //!
@@ -36,7 +36,7 @@
 //! - names that come and go in the part of a directory that was walked are counted; a directory that gets a name there is walked too
 //!   (the walk misses nothing, as with the write barrier of an incremental garbage collector);
 //! - blocks that are allocated, unmapped or freed are *touched*: they are the operations' business, and never freed here;
-//! - inodes that are made are new, and right in everything; those that lose their last name are freed by whoever took it.
+//! - inodes that are made are new, and right in everything; those that lose their last name are freed by the operation that took it.
 //!
 //! What would change the name of a directory from before the crash waits until the names are settled: it may have two.
 
@@ -65,7 +65,7 @@ mod kind {
     pub(super) const NEW: u8 = 250;
     /// The same, a directory.
     pub(super) const NEW_DIRECTORY: u8 = 251;
-    /// Without names, and to be freed by whoever took the last one as soon as nobody refers to it.
+    /// Without names, and to be freed by the operation that took the last one as soon as nothing refers to it.
     pub(super) const HELD: u8 = 252;
     /// The same, a directory.
     pub(super) const HELD_DIRECTORY: u8 = 253;
@@ -157,7 +157,7 @@ pub(crate) struct Reclaim {
     single: Vec<u8>,
     /// How many inodes were marked as dead since that was on the disk the last time.
     killed: u32,
-    /// Inodes without names that are being freed by whoever took the last one: nothing is freed here before they are gone.
+    /// Inodes without names that are being freed by the operation that took the last one: nothing is freed here before they are gone.
     leaving: Vec<u32>,
     /// What was changed and must be on the disk before the next phase begins.
     changes: Vec<PatchId>,

@@ -365,7 +365,7 @@ impl Ext {
         let cleared = self.clear_name(v, &name.found, after);
         self.index_removed(holder, &name.name, &name.found);
         for inode in [holder, child] {
-            // Whoever syncs it does not see the name come back.
+            // A program that syncs it does not see the name come back.
             let noted = note_by(Rule::FsyncOfDirectoryWaitsForRemoval, cleared);
             self.note_change(v, inode, noted);
         }
@@ -422,7 +422,7 @@ impl Ext {
         let dotdot = self.find_dotdot(v, number, &inode)?;
         r.set_dotdot(number, parent);
         if dotdot.inode == parent {
-            // Whoever moved it has seen to that.
+            // The move has seen to that.
             return Ok(PatchId::COMMITTED);
         }
         let id = v.write(

@@ -234,7 +234,7 @@ impl Ext {
         }
     }
 
-    /// An inode lost its last name, and will be freed by whoever took it.
+    /// An inode lost its last name, and will be freed by the operation that took it.
     pub(crate) fn track_last_name(&mut self, inode: u32, is_directory: bool) {
         if let Some(r) = self.told(Rule::ReclaimToldOfLastName) {
             r.hold(inode, is_directory);

@@ -21,9 +21,9 @@ pub struct Tune {
 /// How many blocks are kept for root.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Reserved {
-    /// So many.
+    /// A number of them.
     Blocks(u64),
-    /// So much of the file system, 0 to 50.
+    /// A part of the file system, 0 to 50 percent.
     Percent(f64),
 }
 

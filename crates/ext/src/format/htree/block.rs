@@ -1,7 +1,7 @@
 //! Index blocks: validated views of them, and what changes their bytes.
 //!
 //! Nothing here is believed before it was checked: a view exists only where its count and its limit are possible, so that no number in
-//! it leads out of the block. Whether the *blocks* that entries lead to exist is for whoever knows the directory.
+//! it leads out of the block. Whether the *blocks* that entries lead to exist is for the code that knows the directory.
 
 use thiserror::Error;
 use zerocopy::FromBytes;

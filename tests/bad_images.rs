@@ -1,4 +1,5 @@
-//! Hostile input: what is no file system is refused in one clear line, what is a damaged one is survived.
+//! Hostile input: what is no file system is refused in one clear line, what is a damaged one is
+//! survived.
 
 use backstitch_tests::command::{backstitch, run_within, tool, wait_within};
 use backstitch_tests::image::Image;
@@ -14,8 +15,9 @@ use std::time::{Duration, Instant};
 const LIMIT: Duration = Duration::from_secs(20);
 const SUPERBLOCK: u64 = 1024;
 
-/// A way to make an image that cannot be mounted, and a word that the message must have (any of them). What is wrong with features
-/// and group descriptors `info` shows instead of refusing the image.
+/// A way to make an image that cannot be mounted, and a word that the message must have (any of
+/// them). What is wrong with features and group descriptors `info` shows instead of refusing the
+/// image.
 type Refused = (&'static str, fn(&Image), &'static [&'static str]);
 
 fn set_u16(image: &Image, field: u64, value: u16) {
@@ -363,7 +365,8 @@ fn random_damage_is_survived() {
     }
 }
 
-/// Mounts in the foreground, walks and changes what can be reached, unmounts: no panic, no hang. Errors are welcome.
+/// Mounts in the foreground, walks and changes what can be reached, unmounts: no panic, no hang.
+/// Errors are welcome.
 fn survives(scratch: &Scratch, image: &Image) -> Result<(), String> {
     let before = image.path().metadata().map(|data| data.len()).unwrap_or(0);
     for arguments in [vec!["info"], vec!["fsck", "-n"]] {
@@ -454,8 +457,8 @@ fn walk(dir: &Path) -> Result<(), String> {
     }
 }
 
-/// Bitmaps that call everything free: what is allocated by them may be the journal's, the superblock's, anybody's. The file system
-/// becomes read-only; its daemon ends as it should.
+/// Bitmaps that call everything free: what is allocated by them may be the journal's, the
+/// superblock's, anybody's. The file system becomes read-only; its daemon ends as it should.
 #[test]
 fn zeroed_block_bitmaps_are_survived_with_a_journal() {
     require!("backstitch", "fuse", "root", "mke2fs", "dumpe2fs");

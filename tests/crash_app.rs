@@ -1,5 +1,6 @@
-//! `crash app` on its two worked examples, with the very scripts of `docs/examples/crash-app`: SQLite keeps what it promises with
-//! `synchronous=FULL` and is damaged with `OFF`; a program that saves by rename without an fsync loses contents under `async`.
+//! `crash app` on its two worked examples, with the very scripts of `docs/examples/crash-app`:
+//! SQLite keeps what it promises with `synchronous=FULL` and is damaged with `OFF`; a program that
+//! saves by rename without an fsync loses contents under `async`.
 
 use backstitch_tests::command::{Outcome, backstitch, run, run_within, tool};
 use backstitch_tests::require;
@@ -71,7 +72,8 @@ fn text<'a>(failure: &'a Value, key: &str) -> &'a str {
 fn sqlite_keeps_with_full_what_it_promises() {
     require!("fuse", "backstitch", "sqlite3");
     let scratch = Scratch::new("crash_app_full");
-    // With a rollback journal the last transaction may be undone, for SQLite does not make the journal's removal last.
+    // With a rollback journal the last transaction may be undone, for SQLite does not make the
+    // journal's removal last.
     for (journal, check) in [("DELETE", "but-last"), ("WAL", "durable")] {
         let trace = sqlite(&scratch, journal, "FULL");
         let check = format!("sqlite-check.sh {check}");

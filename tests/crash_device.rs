@@ -1,5 +1,6 @@
-//! `crash record` and `crash device`: the kernel's own ext4 is recorded while it works, and every state that a power cut could have
-//! left of it is judged by e2fsck and by what had been promised. The same log without its flushes must fail.
+//! `crash record` and `crash device`: the kernel's own ext4 is recorded while it works, and every
+//! state that a power cut could have left of it is judged by e2fsck and by what had been promised.
+//! The same log without its flushes must fail.
 
 use backstitch_device::write_log::{EntryFlags, LogReader, LogWriter};
 use backstitch_tests::command::{Outcome, backstitch, run, run_within, tool};
@@ -12,7 +13,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Replays the journal, insists on a clean file system, and on what was promised: a file whose `fsync` had returned.
+/// Replays the journal, insists on a clean file system, and on what was promised: a file whose
+/// `fsync` had returned.
 const CHECK: &str = "e2fsck -fy $1 > /dev/null 2>&1; e2fsck -fn $1 > /dev/null 2>&1 || { echo damaged; exit 1; }
 while read name; do
     debugfs -R \"cat $name\" $1 2>/dev/null | grep -q precious || { echo \"$name is lost\"; exit 1; }

@@ -1,5 +1,5 @@
-//! `crash fs`: every state that a crash can leave of the file system itself, of ACE's workloads and of random ones; foreign tools
-//! look at a sample. Without order it must fail at once.
+//! `crash fs`: every state that a crash can leave of the file system itself, of ACE's workloads and
+//! of random ones; foreign tools look at a sample. Without order it must fail at once.
 
 use backstitch_tests::command::{Outcome, backstitch, run_within};
 use backstitch_tests::require;
@@ -32,8 +32,8 @@ fn tell(what: &str, report: &Value) {
     ));
 }
 
-/// With all optimisations; what they make of the graph where they are off is ten times as many states (`make soak`), and the
-/// random workloads below run under both.
+/// With all optimisations; what they make of the graph where they are off is ten times as many
+/// states (`make soak`), and the random workloads below run under both.
 #[test]
 fn no_state_of_aces_workloads_is_wrong_under_soft_updates() {
     require!("e2fsck");
@@ -164,7 +164,8 @@ fn without_order_damage_is_found_at_once_and_found_again() {
         1,
         "{failure}"
     );
-    // The line that replays it is for a shell; here the binary under test stands in for the installed one.
+    // The line that replays it is for a shell; here the binary under test stands in for the
+    // installed one.
     let line = failure["replay"].as_str().unwrap();
     let again = scratch.path("again.img");
     let binary = backstitch();

@@ -1,4 +1,5 @@
-//! Direct I/O beside the kernel's page cache: once a direct write is complete, no buffered read shows what was there before.
+//! Direct I/O beside the kernel's page cache: once a direct write is complete, no buffered read
+//! shows what was there before.
 
 use backstitch_tests::command::{run, tool};
 use backstitch_tests::image::Image;

@@ -1,5 +1,6 @@
-//! Writers and readers at once, for as long as one likes (`ENDURE_SECONDS`): everything is as it was written, memory stays within its bound and
-//! does not grow, no patch is left over, and the image is clean.
+//! Writers and readers at once, for as long as one likes (`ENDURE_SECONDS`): everything is as it
+//! was written, memory stays within its bound and does not grow, no patch is left over, and the
+//! image is clean.
 
 use backstitch_tests::command::{backstitch, run};
 use backstitch_tests::image::Image;
@@ -18,7 +19,8 @@ const CACHE_MIB: u64 = 32;
 const BESIDES_MIB: u64 = 64;
 /// What it may gain between the first rounds and the last.
 const GROWTH_MIB: u64 = 8;
-/// From how many rounds on that is looked at: in the first ones caches and the allocator's stores fill, and until then the bound has to do.
+/// From how many rounds on that is looked at: in the first ones caches and the allocator's stores
+/// fill, and until then the bound has to do.
 const ROUNDS_FOR_GROWTH: usize = 6;
 
 /// Reads every file again and again until told to stop: how many bytes.

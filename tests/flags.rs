@@ -7,7 +7,8 @@ use backstitch_tests::require;
 use backstitch_tests::scratch::Scratch;
 use std::path::Path;
 
-/// What there is before anything is tried: immutable `f` and `i`, append-only `g` and `p`, and a directory whose flags are inherited.
+/// What there is before anything is tried: immutable `f` and `i`, append-only `g` and `p`, and a
+/// directory whose flags are inherited.
 const SETUP: &str = "
 echo a > f; echo a > g; mkdir i p h u; echo a > i/x; echo a > p/x; echo a > other; mkdir full
 chown 65534:65534 u; chattr +i f i; chattr +a g p; chattr +SDdA h";
@@ -135,7 +136,8 @@ fn flags_are_obeyed_as_the_kernel_does() {
     mounted.unmount();
 }
 
-/// Without being asked at each open the kernel lets everybody open the file; the change is what is refused.
+/// Without being asked at each open the kernel lets everybody open the file; the change is what is
+/// refused.
 #[test]
 fn what_a_flag_forbids_never_happens() {
     require!("fuse", "root", "mke2fs", "chattr", "backstitch", "python3");

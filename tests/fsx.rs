@@ -1,6 +1,7 @@
 //! fsx: random reads, writes, mappings, truncations, holes on one file, every byte checked.
 //!
-//! `FSX_OPS` says how many operations (20,000 by default; `make test-fsx` does 200,000), `SEED` which.
+//! `FSX_OPS` says how many operations (20,000 by default; `make test-fsx` does 200,000), `SEED`
+//! which.
 
 use backstitch_tests::command::{run_within, tool};
 use backstitch_tests::image::Image;
@@ -47,7 +48,8 @@ fn blocks_of_4096() {
     fsx("fsx_4096", "4096", "");
 }
 
-/// With so little cache that most blocks are written and read back, often with dependencies pending.
+/// With so little cache that most blocks are written and read back, often with dependencies
+/// pending.
 #[test]
 fn with_a_small_cache() {
     fsx("fsx_small_cache", "1024", "cache=1M,expire=1");

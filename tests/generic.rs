@@ -1,6 +1,7 @@
-//! What programs meet in the corners of a file system (`generic/cases.py`), on our mount and on the kernel's ext2: the same words,
-//! line by line. Appends of many writers, mappings and truncation, storms of renames, places in a directory that changes, times
-//! beyond 2038, transfers around the page cache, holes, offsets, lengths of names, locks, attributes, access lists, files without
+//! What programs meet in the corners of a file system (`generic/cases.py`), on our mount and on the
+//! kernel's ext2: the same words, line by line. Appends of many writers, mappings and truncation,
+//! storms of renames, places in a directory that changes, times beyond 2038, transfers around the
+//! page cache, holes, offsets, lengths of names, locks, attributes, access lists, files without
 //! names, full disks.
 
 use backstitch_tests::command::{run_within, tool};

@@ -1,4 +1,5 @@
-//! File handles (`open_by_handle_at`, NFS): they stand for a file over a remount, and for no other file after it is gone.
+//! File handles (`open_by_handle_at`, NFS): they stand for a file over a remount, and for no other
+//! file after it is gone.
 
 use backstitch_tests::command::{run, tool};
 use backstitch_tests::image::Image;

@@ -1,4 +1,5 @@
-//! Hashed directories that the kernel and we extend in turns: each finds every name of the other, and e2fsck has nothing to say.
+//! Hashed directories that the kernel and we extend in turns: each finds every name of the other,
+//! and e2fsck has nothing to say.
 //!
 //! `ROUNDS` says how many turns for each kind (6), `SEED` which names.
 

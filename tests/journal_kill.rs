@@ -1,8 +1,10 @@
-//! The daemon is killed while it writes a journal, and what it leaves is given to those who know journals best.
+//! The daemon is killed while it writes a journal, and what it leaves is given to those who know
+//! journals best.
 //!
-//! `e2fsck -fy` must replay the journal and find nothing more to repair; the kernel must mount what is left, and everything promised
-//! must be there; so must it be for us. Each daemon's device has a volatile cache that a kill loses and reorders, as a power cut does.
-//! `JOURNAL_KILLS` says how often each kind is killed (34 give 272 crashed images), `SEED` repeats a load.
+//! `e2fsck -fy` must replay the journal and find nothing more to repair; the kernel must mount what
+//! is left, and everything promised must be there; so must it be for us. Each daemon's device has a
+//! volatile cache that a kill loses and reorders, as a power cut does. `JOURNAL_KILLS` says how
+//! often each kind is killed (34 give 272 crashed images), `SEED` repeats a load.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,7 +24,8 @@ use backstitch_tests::{require, say, setting};
 const GARBAGE: u8 = 0xee;
 const MEBIBYTES: usize = 64;
 const THREADS: u64 = 3;
-/// Of e2fsck's lines, those that say no more than that it replayed, freed orphans, and went through its passes.
+/// Of e2fsck's lines, those that say no more than that it replayed, freed orphans, and went through
+/// its passes.
 const EXPECTED: [&str; 8] = [
     "e2fsck ",
     "Pass ",
@@ -103,7 +106,8 @@ fn writeback_on_a_device_of_its_own() {
     });
 }
 
-/// Commit records that do not wait: inside the image or on a device of its own, by the seed; both where there is time.
+/// Commit records that do not wait: inside the image or on a device of its own, by the seed; both
+/// where there is time.
 #[test]
 fn asynchronous_commit() {
     let kinds = [

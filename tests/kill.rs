@@ -1,8 +1,9 @@
 //! The daemon is killed under load, and what it leaves is judged.
 //!
-//! A kill alone loses what the daemon had not written; with `-o volatile=SEED` it loses and reorders what was not flushed too, as
-//! a power cut does. `KILLS` says how often (a few by default, 50 for a real test), `SEED` repeats a load (the moment of
-//! the kill is repeated only as far as the machine allows).
+//! A kill alone loses what the daemon had not written; with `-o volatile=SEED` it loses and
+//! reorders what was not flushed too, as a power cut does. `KILLS` says how often (a few by
+//! default, 50 for a real test), `SEED` repeats a load (the moment of the kill is repeated only as
+//! far as the machine allows).
 
 use backstitch_tests::command::{backstitch, our_fsck, run};
 use backstitch_tests::fsck::Kind;
@@ -122,7 +123,8 @@ fn only_leaks(name: &'static str, ordering: &'static str, power_cut: bool, kills
     }
 }
 
-/// A mechanism without order must leave damage: a test that finds none would not find any elsewhere.
+/// A mechanism without order must leave damage: a test that finds none would not find any
+/// elsewhere.
 fn damage(name: &'static str, power_cut: bool) {
     require!("root", "fuse", "mke2fs", "e2fsck");
     if Backend::from_env() == Backend::Kernel {
@@ -199,8 +201,8 @@ impl Series {
         }
     }
 
-    /// Mounts with a disk that takes its time, and kills the daemon when the reclaim has given back something, each time a little later.
-    /// Whether it was still under way.
+    /// Mounts with a disk that takes its time, and kills the daemon when the reclaim has given back
+    /// something, each time a little later. Whether it was still under way.
     fn kill_in_reclaim(&self, scratch: &Scratch, image: &Image, number: u64) -> bool {
         let dir = scratch.dir("mnt");
         let slow = format!("expire=0.1,flush_ms=150,volatile={}", self.seed + number);

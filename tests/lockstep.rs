@@ -1,6 +1,8 @@
-//! The same random operations on our mount and on the kernel's ext2, answer by answer and tree by tree.
+//! The same random operations on our mount and on the kernel's ext2, answer by answer and tree by
+//! tree.
 //!
-//! `OPERATIONS` says how many, `SEED` which, `COMPARE_EVERY` after how many the trees are compared; a failure prints the last operations, and the seed repeats it.
+//! `OPERATIONS` says how many, `SEED` which, `COMPARE_EVERY` after how many the trees are compared;
+//! a failure prints the last operations, and the seed repeats it.
 
 use backstitch_tests::image::Image;
 use backstitch_tests::mount::{Mounted, Options};

@@ -1,8 +1,9 @@
 //! The differential mutator: damaged images, our `fsck -y` beside `e2fsck -fy`.
 //!
-//! `MUTANTS` says how many (a bounded number by default), `SEED` which. A mutant that fails is reported as one line of JSON that
-//! names what was damaged and how to repeat it: `MUTANT=KIND:SEED` runs one, shows what both said, and with `KEEP=DIR` leaves the
-//! damaged image and both results there. `KINDS=PART` takes only bases with that in their name.
+//! `MUTANTS` says how many (a bounded number by default), `SEED` which. A mutant that fails is
+//! reported as one line of JSON that names what was damaged and how to repeat it:
+//! `MUTANT=KIND:SEED` runs one, shows what both said, and with `KEEP=DIR` leaves the damaged image
+//! and both results there. `KINDS=PART` takes only bases with that in their name.
 
 use backstitch_tests::command::{backstitch, run};
 use backstitch_tests::mutant::atlas::Class as Part;
@@ -178,8 +179,8 @@ fn one(mutant: &str) {
     assert!(judgement.faults.is_empty(), "the mutant fails");
 }
 
-/// What is not damaged keeps everything, by either, also where its journal must be replayed; and the walk sees it when something is
-/// lost.
+/// What is not damaged keeps everything, by either, also where its journal must be replayed; and
+/// the walk sees it when something is lost.
 #[test]
 fn an_undamaged_image_of_every_kind_keeps_everything() {
     require!("backstitch", "mke2fs", "e2fsck", "debugfs");
@@ -328,7 +329,8 @@ fn impossible_features_are_mended() {
     expect_everything_kept("ext3-our-crash-full", &cases);
 }
 
-/// Where the root leads nowhere, no backup wins under which some other directory looks like the root.
+/// Where the root leads nowhere, no backup wins under which some other directory looks like the
+/// root.
 #[test]
 fn a_damaged_root_makes_no_other_superblock_better() {
     require!("backstitch", "mke2fs", "e2fsck", "debugfs");
@@ -346,7 +348,8 @@ fn a_damaged_root_makes_no_other_superblock_better() {
     }
 }
 
-/// Of two equal names in a directory with an index the one keeps its name that lies in the leaf of its hash, in whichever order.
+/// Of two equal names in a directory with an index the one keeps its name that lies in the leaf of
+/// its hash, in whichever order.
 #[test]
 fn of_two_equal_names_the_one_in_its_leaf_keeps_it() {
     require!("backstitch", "mke2fs", "e2fsck", "debugfs");
@@ -414,7 +417,8 @@ fn a_block_that_a_journal_has_twice_is_read_where_it_belongs() {
     }
 }
 
-/// Where neither the first descriptor nor the superblock's copy leads to the journal, a backup of the descriptor does.
+/// Where neither the first descriptor nor the superblock's copy leads to the journal, a backup of
+/// the descriptor does.
 #[test]
 fn a_journal_is_found_by_a_backup_of_the_descriptors() {
     require!("backstitch", "mke2fs", "e2fsck", "debugfs");

@@ -1,7 +1,7 @@
 //! pjdfstest on our mount and on the kernel's ext2: nothing may fail here that does not fail there.
 //!
-//! `NAPTIME` is the pause, in seconds, in which a time stamp must change; the tool's own default is a second, which makes a
-//! run take more than a minute.
+//! `NAPTIME` is the pause, in seconds, in which a time stamp must change; the tool's own default is
+//! a second, which makes a run take more than a minute.
 
 use backstitch_tests::command::{run_within, tool};
 use backstitch_tests::image::Image;
@@ -52,7 +52,8 @@ fn no_more_failures_than_the_kernel() {
     {
         match found.get(name).map(|(result, why)| (result.as_str(), why)) {
             Some(("ok", _)) => {}
-            // What the C library does not know about FUSE (the largest link count) cannot be tested.
+            // What the C library does not know about FUSE (the largest link count) cannot be
+            // tested.
             Some(("skipped", why)) => say(&format!("pjdfstest: {name} is skipped here: {why}")),
             Some((_, why)) => worse.push(format!("{name}: {why}")),
             None => worse.push(format!("{name}: not run")),

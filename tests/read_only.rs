@@ -1,5 +1,5 @@
-//! What must not change an image does not change a byte of it; what must not be trusted is not written; and nobody mounts an
-//! image twice.
+//! What must not change an image does not change a byte of it; what must not be trusted is not
+//! written; and nobody mounts an image twice.
 
 use backstitch_tests::command::{Outcome, backstitch, our_fsck, run, tool};
 use backstitch_tests::image::Image;

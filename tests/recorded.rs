@@ -1,7 +1,9 @@
-//! Everything that the engine writes and flushes under load is recorded at the device; then the power is cut at random moments
-//! of the record, each time with a random part of what was not flushed, and what is left is judged by two checkers.
+//! Everything that the engine writes and flushes under load is recorded at the device; then the
+//! power is cut at random moments of the record, each time with a random part of what was not
+//! flushed, and what is left is judged by two checkers.
 //!
-//! `MOMENTS` says how many cuts (60), `SEED` which; the load itself is repeated only as far as threads allow.
+//! `MOMENTS` says how many cuts (60), `SEED` which; the load itself is repeated only as far as
+//! threads allow.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -67,7 +69,8 @@ fn record(image: &Image, dir: &Path, ordering: Ordering, seed: u64) -> Recording
 }
 
 impl Recording {
-    /// Calls `look` with what each of `moments` power cuts leaves, and the record before which it came.
+    /// Calls `look` with what each of `moments` power cuts leaves, and the record before which it
+    /// came.
     fn cut(&self, random: &mut Random, moments: u64, look: &mut dyn FnMut(&[u8], usize)) {
         let len = self.records.len();
         let mut cuts: Vec<usize> = (0..moments)

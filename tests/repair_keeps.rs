@@ -1,7 +1,8 @@
-//! A repair keeps at least what `e2fsck -fy` keeps: damages that once cost files, each repaired by both.
+//! A repair keeps at least what `e2fsck -fy` keeps: damages that once cost files, each repaired by
+//! both.
 //!
-//! What was kept is read by `debugfs`, and compared with the tree that the image was made from: a file
-//! counts if it has its path and its bytes.
+//! What was kept is read by `debugfs`, and compared with the tree that the image was made from: a
+//! file counts if it has its path and its bytes.
 
 use backstitch_tests::command::{Outcome, backstitch, run, tool};
 use backstitch_tests::image::Image;

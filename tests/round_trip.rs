@@ -1,5 +1,5 @@
-//! What the kernel writes we read, what we write the kernel reads, and e2fsck has nothing to say, for every kind of ext2 that
-//! `mke2fs` makes.
+//! What the kernel writes we read, what we write the kernel reads, and e2fsck has nothing to say,
+//! for every kind of ext2 that `mke2fs` makes.
 
 use backstitch_tests::command::{backstitch, run};
 use backstitch_tests::image::Image;
@@ -172,7 +172,8 @@ fn we_change_what_the_kernel_wrote(scratch: &Scratch, image: &Image) {
     image.expect_clean();
 }
 
-/// Touches everything that `populate` makes: directories with an index, shared attributes, sparse files, hard links.
+/// Touches everything that `populate` makes: directories with an index, shared attributes, sparse
+/// files, hard links.
 fn change(dir: &Path) -> std::io::Result<()> {
     let crowded = dir.join("crowded");
     let mut names: Vec<_> = fs::read_dir(&crowded)?

@@ -1,4 +1,5 @@
-//! What the kernel's driver writes to a disk while files come and go above it, and what power cuts leave of that.
+//! What the kernel's driver writes to a disk while files come and go above it, and what power cuts
+//! leave of that.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
@@ -135,7 +136,8 @@ pub(crate) const PROFILES: [Profile; 10] = [
     },
 ];
 
-/// Makes, changes, truncates and removes files until the time is up. Some are removed while they are open.
+/// Makes, changes, truncates and removes files until the time is up. Some are removed while they
+/// are open.
 pub(crate) fn work(dir: &Path, seed: u64, with_orphans: bool) {
     let mut random = Random::new(seed);
     let started = Instant::now();
@@ -297,7 +299,8 @@ pub(crate) fn record(scratch: &Scratch, profile: &Profile, seed: u64) -> Record 
     let recorder = Recorder::start(scratch, image.path());
     let dir = scratch.dir("mnt");
     recorder.mount_with(profile.mount.0, profile.mount.1, &dir);
-    // e2fsck deals with orphans in another way: where its replay is all there is to compare with, there should be none.
+    // e2fsck deals with orphans in another way: where its replay is all there is to compare with,
+    // there should be none.
     work(&dir, seed, profile.is_writable);
     force_unmount(&dir);
     recorder.end();

@@ -1,9 +1,11 @@
 //! Journals that the kernel left when the power went: our recovery beside e2fsck's.
 //!
-//! Everything that the kernel's driver writes to a disk is recorded while files come and go above it. Then the power is cut at random
-//! moments of the record, each time with a random part of what was not flushed. debugfs and e2fsck replay the journal of what is left,
-//! and so do we: the bytes must be the same, but for the times of the repair and the free totals in the superblock. With the
-//! orphans dealt with as well, which e2fsck does with `-E journal_only` too, it must find nothing left to do.
+//! Everything that the kernel's driver writes to a disk is recorded while files come and go above
+//! it. Then the power is cut at random moments of the record, each time with a random part of what
+//! was not flushed. debugfs and e2fsck replay the journal of what is left, and so do we: the bytes
+//! must be the same, but for the times of the repair and the free totals in the superblock. With
+//! the orphans dealt with as well, which e2fsck does with `-E journal_only` too, it must find
+//! nothing left to do.
 //!
 //! `CUTS` says how many cuts for each kind of journal (4), `SEED` which.
 
@@ -33,8 +35,9 @@ use backstitch_tests::{require, say, setting};
 
 use kernel::{MAGIC, PROFILES, Profile, record};
 
-/// Fields of the superblock that say when it was repaired (`s_wtime`, `s_lastcheck`, and their high bits), and the totals of what is
-/// free, which only we count anew after a replay; and `s_kbytes_written`, to which the others add what they wrote.
+/// Fields of the superblock that say when it was repaired (`s_wtime`, `s_lastcheck`, and their high
+/// bits), and the totals of what is free, which only we count anew after a replay; and
+/// `s_kbytes_written`, to which the others add what they wrote.
 const DIFFERENT: [(usize, usize); 6] = [
     (0x178, 8),
     (0x0c, 8),
@@ -106,7 +109,8 @@ struct Tally {
     orphans: u64,
 }
 
-/// Our replay against debugfs's, which does nothing else, and e2fsck's, which deals with orphans too.
+/// Our replay against debugfs's, which does nothing else, and e2fsck's, which deals with orphans
+/// too.
 fn compare_replays(what: &str, scratch: &Scratch, state: &[u8], tally: &mut Tally) {
     let theirs = scratch.path("theirs.img");
     write(&theirs, state);

@@ -1,4 +1,5 @@
-//! Journals under the commands: on a device of their own, replayed or given up by fsck, written or left alone by a mount.
+//! Journals under the commands: on a device of their own, replayed or given up by fsck, written or
+//! left alone by a mount.
 
 use std::fs::{self, File};
 
@@ -165,7 +166,8 @@ fn fsck_replays_or_gives_up() {
         .expect("no journal");
     let journal = backstitch_vfs::journal::open(&device, None, &place).expect("no journal");
     let scan = journal.scan(place.home_blocks).expect("cannot scan");
-    // Nobody reads a copy that was revoked, or that there is a later one of; so the last one that fsck misses.
+    // Nobody reads a copy that was revoked, or that there is a later one of; so the last one that
+    // fsck misses.
     let place_of = |position| {
         let block = journal.device().map().block(position);
         (block.expect("no such block") * 1024 + 700) as usize

@@ -1,12 +1,13 @@
-//! POSIX ACLs as the kernel takes them in the attributes `system.posix_acl_access` and `system.posix_acl_default`.
+//! POSIX ACLs as the kernel takes them in the attributes `system.posix_acl_access` and
+//! `system.posix_acl_default`.
 
 /// The attribute of the ACL that is checked.
 pub const ACCESS: &str = "system.posix_acl_access";
 /// The attribute of the ACL that new children of a directory inherit.
 pub const DEFAULT: &str = "system.posix_acl_default";
 
-/// An ACL in the kernel's form: owner, owning group and others have the permissions of `mode`, one user and one group have
-/// `named`, and the mask lets everything through.
+/// An ACL in the kernel's form: owner, owning group and others have the permissions of `mode`, one
+/// user and one group have `named`, and the mask lets everything through.
 pub fn with_named(mode: u16, user: u32, group: u32, named: u16) -> Vec<u8> {
     const NOBODY: u32 = u32::MAX;
     let entries: [(u16, u16, u32); 6] = [

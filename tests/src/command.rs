@@ -117,8 +117,8 @@ fn binary() -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Runs a command to its end, or kills it when `limit` has passed. Its output goes to files, not pipes: a daemon that keeps them
-/// open holds nobody up.
+/// Runs a command to its end, or kills it when `limit` has passed. Its output goes to files, not
+/// pipes: a daemon that keeps them open holds nobody up.
 ///
 /// # Panics
 ///

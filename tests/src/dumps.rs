@@ -4,8 +4,9 @@ use std::path::Path;
 
 use crate::command::{backstitch, run, tool};
 
-/// What debugfs prints from the log's beginning to its end. Behind it comes what it takes for fast commits, also where there are none;
-/// before it, of a journal on a device of its own, what device that is.
+/// What debugfs prints from the log's beginning to its end. Behind it comes what it takes for fast
+/// commits, also where there are none; before it, of a journal on a device of its own, what device
+/// that is.
 fn log_lines(text: &str) -> Vec<&str> {
     let is_beginning = |line: &&str| line.starts_with("Journal starts at block");
     let lines: Vec<&str> = text
@@ -18,7 +19,8 @@ fn log_lines(text: &str) -> Vec<&str> {
     lines[..end.map_or(lines.len(), |at| at + 1)].to_vec()
 }
 
-/// Compares what both print of an image's journal, or of the one on a device of its own. Returns how many lines that is.
+/// Compares what both print of an image's journal, or of the one on a device of its own. Returns
+/// how many lines that is.
 ///
 /// # Panics
 ///

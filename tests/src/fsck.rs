@@ -1,9 +1,11 @@
-//! What `e2fsck -fn` says, sorted into what a soft-updates file system may leave after a crash and what it may not.
+//! What `e2fsck -fn` says, sorted into what a soft-updates file system may leave after a crash and
+//! what it may not.
 //!
-//! Allowed is what the design's *Recovery* lists: space and inodes marked used, link and attribute-block counts too high, block
-//! counts off, sizes below the mapped blocks, unconnected inodes and directories, the two names of a directory that was being
-//! moved, counters off, the dirty flag. Every line that is not known to be one of those is corruption: a message that nobody has
-//! thought of must not pass.
+//! Allowed is what the design's *Recovery* lists: space and inodes marked used, link and
+//! attribute-block counts too high, block counts off, sizes below the mapped blocks, unconnected
+//! inodes and directories, the two names of a directory that was being moved, counters off, the
+//! dirty flag. Every line that is not known to be one of those is corruption: a message that nobody
+//! has thought of must not pass.
 
 /// What kind of damage a finding is; the words of `backstitch fsck --json`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,7 +153,8 @@ fn kind_of(line: &str) -> Kind {
     if leak { Kind::Leak } else { Kind::Corruption }
 }
 
-/// `Block bitmap differences:  -33 -(35--40)`: minus is marked but not used, plus is used but not marked.
+/// `Block bitmap differences:  -33 -(35--40)`: minus is marked but not used, plus is used but not
+/// marked.
 fn is_marked_in_vain(line: &str) -> bool {
     ["Block bitmap differences:", "Inode bitmap differences:"]
         .iter()
@@ -161,8 +164,8 @@ fn is_marked_in_vain(line: &str) -> bool {
         })
 }
 
-/// Link counts, reference counts of attribute blocks: too high is a leak, too low loses something. Block counts of inodes may
-/// be off either way.
+/// Link counts, reference counts of attribute blocks: too high is a leak, too low loses something.
+/// Block counts of inodes may be off either way.
 fn is_count_too_high(line: &str) -> bool {
     let Some((found, expected)) = is_should_be(line) else {
         return false;
@@ -189,8 +192,9 @@ fn is_should_be(line: &str) -> Option<(u64, u64)> {
 }
 
 /// `Entry 'x' in /a (12) is a link to directory /b/x (13).`, a second name, and
-/// `'..' in /b/x (13) is /a (12), should be /b (14).`: of a directory that is unconnected or has two names, or that was moved
-/// before its first name was on the disk, so that only the new one is there.
+/// `'..' in /b/x (13) is /a (12), should be /b (14).`: of a directory that is unconnected or has
+/// two names, or that was moved before its first name was on the disk, so that only the new one is
+/// there.
 fn is_about_loose_directory(line: &str) -> bool {
     let second_name = line.starts_with("Entry '") && line.contains(" is a link to directory ");
     second_name || (line.starts_with("'..' in ") && line.contains(", should be "))

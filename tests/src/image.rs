@@ -19,7 +19,8 @@ impl Image {
         Self { path }
     }
 
-    /// An image of `size` (as mke2fs writes sizes: `64M`) made by `mke2fs -t ext2` with more arguments, which may name another type.
+    /// An image of `size` (as mke2fs writes sizes: `64M`) made by `mke2fs -t ext2` with more
+    /// arguments, which may name another type.
     ///
     /// # Panics
     ///
@@ -31,8 +32,8 @@ impl Image {
         Self { path }
     }
 
-    /// As [`mke2fs`](Self::mke2fs), on a file whose every byte was `garbage` before: a block that a file shows without having
-    /// been given it can then be told from a hole.
+    /// As [`mke2fs`](Self::mke2fs), on a file whose every byte was `garbage` before: a block that a
+    /// file shows without having been given it can then be told from a hole.
     ///
     /// # Panics
     ///

@@ -1,8 +1,10 @@
-//! A load that is mostly metadata, for killing the file system under it, and what must be true afterwards.
+//! A load that is mostly metadata, for killing the file system under it, and what must be true
+//! afterwards.
 //!
-//! Every file is written with words of eight bytes of its own: half a mark, half the file's number. Whatever a file shows after a crash that is
-//! neither zero nor its own was never given to it. Some files are fsynced and then only renamed: they must be there, under one
-//! of their names, with all of their bytes.
+//! Every file is written with words of eight bytes of its own: half a mark, half the file's number.
+//! Whatever a file shows after a crash that is neither zero nor its own was never given to it. Some
+//! files are fsynced and then only renamed: they must be there, under one of their names, with all
+//! of their bytes.
 
 use crate::random::Random;
 use rustix::fs::{RenameFlags, XattrFlags};
@@ -312,7 +314,8 @@ impl Worker {
         Ok(())
     }
 
-    /// A kept file gets another name, sometimes by way of a link, sometimes in a new directory: it must keep one of them.
+    /// A kept file gets another name, sometimes by way of a link, sometimes in a new directory: it
+    /// must keep one of them.
     fn move_kept(&mut self) -> Result<()> {
         let number = self.shared.numbers.fetch_add(1, Ordering::Relaxed);
         let place = self.place.join(format!("kept/moved-{}", number % 50));
@@ -376,7 +379,8 @@ fn broken(promise: &Promise) -> Option<String> {
     }
 }
 
-/// Files below `dir` that show bytes they were not given, and everything that cannot be read, one line for each.
+/// Files below `dir` that show bytes they were not given, and everything that cannot be read, one
+/// line for each.
 pub fn foreign_bytes(dir: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let entries = match fs::read_dir(dir) {

@@ -173,8 +173,8 @@ impl Mounted {
         self.wait_for_daemon();
     }
 
-    /// Takes a mount off whose daemon was killed. All who worked on it must have ended: later they would work on the host's
-    /// directory below.
+    /// Takes a mount off whose daemon was killed. All who worked on it must have ended: later they
+    /// would work on the host's directory below.
     pub fn detach(mut self) {
         force_unmount(&self.dir);
         self.gone = true;

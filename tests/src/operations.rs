@@ -1,4 +1,5 @@
-//! Random operations on a tree, for doing the same on two file systems and comparing what each answers.
+//! Random operations on a tree, for doing the same on two file systems and comparing what each
+//! answers.
 
 use crate::random::Random;
 use rustix::fs::{FileType, OFlags, RenameFlags, XattrFlags};
@@ -150,7 +151,8 @@ pub struct Choice {
     pub holes: bool,
 }
 
-/// Makes up operations: on few names, so that they meet each other, and more often than not on names that are there.
+/// Makes up operations: on few names, so that they meet each other, and more often than not on
+/// names that are there.
 #[derive(Debug)]
 pub struct Generator {
     random: Random,
@@ -338,8 +340,8 @@ impl Generator {
                     1 => XattrFlags::REPLACE,
                     _ => XattrFlags::empty(),
                 };
-                // Beyond what fits, or so small that all of them fit into one block: what lies between depends on
-                // whether a file system keeps some of them in the inode.
+                // Beyond what fits, or so small that all of them fit into one block: what lies
+                // between depends on whether a file system keeps some of them in the inode.
                 let len = match self.random.below(10) {
                     0 => self.random.between(5000, 9000),
                     _ => self.random.below(self.choice.attribute_bytes),

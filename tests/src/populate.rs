@@ -15,7 +15,8 @@ use std::path::Path;
 /// What the file system to be filled can hold.
 #[derive(Clone, Copy, Debug)]
 pub struct Ability {
-    /// The size of its blocks: files are made to end just before, at and behind every change of the block map.
+    /// The size of its blocks: files are made to end just before, at and behind every change of the
+    /// block map.
     pub block_bytes: u64,
     /// Extended attributes and ACLs.
     pub attributes: bool,
@@ -202,7 +203,8 @@ fn chown(path: &Path, user: u32, group: u32) -> Result<()> {
     )?)
 }
 
-/// A directory of many blocks with free places in the middle (an indexed one, where the kernel makes it).
+/// A directory of many blocks with free places in the middle (an indexed one, where the kernel
+/// makes it).
 fn crowded(dir: &Path) -> Result<()> {
     fs::create_dir(dir)?;
     let name = |number: usize| dir.join(format!("{number:04}-{}", "y".repeat(number % 50)));

@@ -10,7 +10,8 @@ impl Random {
         Self(seed)
     }
 
-    /// The seed in the environment variable `SEED`, or one that differs from run to run; printed, so that it can be given again.
+    /// The seed in the environment variable `SEED`, or one that differs from run to run; printed,
+    /// so that it can be given again.
     pub fn seed(test: &str) -> u64 {
         let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let seed = crate::setting(

@@ -1,4 +1,5 @@
-//! Recording what the kernel's own file systems write: our recorder below, a loop device and a mount above.
+//! Recording what the kernel's own file systems write: our recorder below, a loop device and a
+//! mount above.
 
 use crate::command::{backstitch, run, tool};
 use crate::mount::is_taken;
@@ -35,7 +36,8 @@ impl Recorder {
         recorder
     }
 
-    /// Mounts the recorded disk with one of the kernel's file systems, through a loop device that goes with the mount.
+    /// Mounts the recorded disk with one of the kernel's file systems, through a loop device that
+    /// goes with the mount.
     ///
     /// # Panics
     ///

@@ -1,4 +1,5 @@
-//! A place for a test's images and mount points, and the lock that lets one test at a time use loop devices.
+//! A place for a test's images and mount points, and the lock that lets one test at a time use loop
+//! devices.
 
 use crate::command::{backstitch, run_within, tool};
 use rustix::fs::FlockOperation;
@@ -9,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// A directory of its own for one test, which holds the lock while it lives and takes everything down when dropped.
+/// A directory of its own for one test, which holds the lock while it lives and takes everything
+/// down when dropped.
 #[derive(Debug)]
 pub struct Scratch {
     dir: PathBuf,
@@ -17,7 +19,8 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Waits for the tests before, cleans up after one that was killed, and makes an empty directory.
+    /// Waits for the tests before, cleans up after one that was killed, and makes an empty
+    /// directory.
     ///
     /// # Panics
     ///
@@ -101,16 +104,17 @@ fn take_down(dir: &Path) {
     }
 }
 
-/// Unmounts everything below a directory, lazily if it is busy. Loop devices made by mount(8) go with their mounts.
+/// Unmounts everything below a directory, lazily if it is busy. Loop devices made by mount(8) go
+/// with their mounts.
 pub fn unmount_below(dir: &Path) {
     for point in mount_points_below(dir) {
         force_unmount(&point);
     }
 }
 
-/// Unmounts with the command that `umount` makes, as soon as nobody has files in use there: for a moment that can be any process
-/// another test is just starting, which has the files of this one until it executes something, or the kernel letting go of a loop
-/// device.
+/// Unmounts with the command that `umount` makes, as soon as nobody has files in use there: for a
+/// moment that can be any process another test is just starting, which has the files of this one
+/// until it executes something, or the kernel letting go of a loop device.
 ///
 /// # Panics
 ///
@@ -156,7 +160,8 @@ pub fn umount_ours(dir: &Path) {
     });
 }
 
-/// Unmounts by force: what a test does that is about to fail anyway, or after it has killed the daemon.
+/// Unmounts by force: what a test does that is about to fail anyway, or after it has killed the
+/// daemon.
 pub fn force_unmount(point: &Path) {
     let limit = Duration::from_secs(20);
     for option in ["-l", "-f"] {

@@ -17,8 +17,9 @@ pub struct Size {
     pub bytes: u64,
 }
 
-/// Makes a tree of at least `size` in `dir`, hard and symbolic links among the files. A part is copied from the crates and the
-/// documentation that the machine has; the rest is made up from the seed.
+/// Makes a tree of at least `size` in `dir`, hard and symbolic links among the files. A part is
+/// copied from the crates and the documentation that the machine has; the rest is made up from the
+/// seed.
 ///
 /// # Errors
 ///

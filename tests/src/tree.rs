@@ -28,19 +28,21 @@ pub struct Entry {
 #[derive(Clone, Debug, Default)]
 pub struct Tree(BTreeMap<PathBuf, Entry>);
 
-/// What to compare beyond what must always be equal (kind, mode, owners, size, link structure, device numbers, contents,
-/// targets, attributes).
+/// What to compare beyond what must always be equal (kind, mode, owners, size, link structure,
+/// device numbers, contents, targets, attributes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compare {
-    /// Two views of one image: also inode numbers, blocks, link counts, sizes of directories, every time.
+    /// Two views of one image: also inode numbers, blocks, link counts, sizes of directories, every
+    /// time.
     SameImage,
     /// As `SameImage`, but reading may have happened between the two, which changes access times.
     SameImageRead,
     /// A copy: also modification times, which the copier has set.
     Copy,
-    /// Two file systems on which the same was done at about the same time, beginning at that second: times before it have
-    /// been set explicitly and must be equal, later ones must be near. The left one's files must not use more blocks, but for
-    /// attributes, for which there are several places; it may use fewer, for the kernel's punched holes keep empty indirect blocks.
+    /// Two file systems on which the same was done at about the same time, beginning at that
+    /// second: times before it have been set explicitly and must be equal, later ones must be near.
+    /// The left one's files must not use more blocks, but for attributes, for which there are
+    /// several places; it may use fewer, for the kernel's punched holes keep empty indirect blocks.
     Lockstep(i64),
 }
 
@@ -151,7 +153,8 @@ impl Tree {
     }
 }
 
-/// The names in a directory, in order. What the directory says of their inodes must be what `stat` says.
+/// The names in a directory, in order. What the directory says of their inodes must be what `stat`
+/// says.
 fn children(path: &Path) -> Result<Vec<std::ffi::OsString>, String> {
     let mut names = Vec::new();
     for child in fs::read_dir(path).map_err(|error| error.to_string())? {

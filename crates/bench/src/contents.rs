@@ -21,7 +21,8 @@ impl Contents {
         Contents { pool }
     }
 
-    /// At most `len_bytes` of the contents of file `salt` from `offset_bytes` on: fewer where the buffer ends.
+    /// At most `len_bytes` of the contents of file `salt` from `offset_bytes` on: fewer where the
+    /// buffer ends.
     pub(crate) fn piece(&self, salt: u64, offset_bytes: u64, len_bytes: u64) -> &[u8] {
         let pool_bytes = self.pool.len() as u64;
         let start = (salt.wrapping_mul(0x9e37_79b9) % pool_bytes + offset_bytes) % pool_bytes;

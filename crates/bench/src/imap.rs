@@ -1,15 +1,21 @@
-//! `imap`: moving messages from one mailbox to another as a mail server does it (Frost et al. 2007, §5.2, §8.5, figure 11), in three ways.
+//! `imap`: moving messages from one mailbox to another as a mail server does it (Frost et al. 2007,
+//! §5.2, §8.5, figure 11), in three ways.
 //!
-//! A mailbox is one file in which messages follow each other (mbox), as the paper's server keeps it. The client selects the source,
-//! makes the destination, and for each message says COPY (it is appended, and the file's times are set) and STORE (the mark stays in
-//! memory until the mailbox is written, as it does there). EXPUNGE writes the source without the marked messages, CHECK asks for both
-//! mailboxes to be safe. In no order of writes may a message be lost.
+//! A mailbox is one file in which messages follow each other (mbox), as the paper's server keeps
+//! it. The client selects the source, makes the destination, and for each message says COPY (it is
+//! appended, and the file's times are set) and STORE (the mark stays in memory until the mailbox is
+//! written, as it does there). EXPUNGE writes the source without the marked messages, CHECK asks
+//! for both mailboxes to be safe. In no order of writes may a message be lost.
 //!
-//! * **fsync**: the mailbox is fsynced after each COPY into it, each EXPUNGE and each CHECK: what the unmodified server does.
-//! * **patchgroups**: each command is a patchgroup that comes after the one before it; EXPUNGE and CHECK sync theirs.
-//! * **fsync-durable**: only EXPUNGE and CHECK fsync. Safe only where the mechanism keeps the order of operations by itself: journals.
+//! * **fsync**: the mailbox is fsynced after each COPY into it, each EXPUNGE and each CHECK: what
+//!   the unmodified server does.
+//! * **patchgroups**: each command is a patchgroup that comes after the one before it; EXPUNGE and
+//!   CHECK sync theirs.
+//! * **fsync-durable**: only EXPUNGE and CHECK fsync. Safe only where the mechanism keeps the order
+//!   of operations by itself: journals.
 //!
-//! The device charges for each flush (5 ms by default), so that the figures do not hang on the host's disk: it sleeps as long.
+//! The device charges for each flush (5 ms by default), so that the figures do not hang on the
+//! host's disk: it sleeps as long.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -134,11 +140,13 @@ struct Server<'a> {
     commands: u64,
 }
 
-/// Makes an image with a full mailbox, moves its messages to another one, and checks that they are there.
+/// Makes an image with a full mailbox, moves its messages to another one, and checks that they are
+/// there.
 ///
 /// # Errors
 ///
-/// Where something fails on the way, a message is not there in the end, or a check was asked for and the image is not clean.
+/// Where something fails on the way, a message is not there in the end, or a check was asked for
+/// and the image is not clean.
 pub fn measure_imap(spec: &ImapSpec) -> Result<Run> {
     let memory = Arc::new(MemoryDevice::new(spec.size_bytes as usize));
     let flush = Duration::from_secs_f64(spec.flush_seconds.clamp(0.0, 60.0));

@@ -1,19 +1,25 @@
 //! Workloads, and what they cost.
 //!
-//! A [`Workload`] is a list of file operations drawn from a seed. It runs through [`files::Files`], which has two implementations:
-//! the engine in this process, over a device in memory or an image, and system calls on any directory. [`measure()`] makes a fresh
-//! file system and a fresh engine for a run, counts what the run did and what it took, and returns a [`Run`].
+//! A [`Workload`] is a list of file operations drawn from a seed. It runs through [`files::Files`],
+//! which has two implementations: the engine in this process, over a device in memory or an image,
+//! and system calls on any directory. [`measure()`] makes a fresh file system and a fresh engine
+//! for a run, counts what the run did and what it took, and returns a [`Run`].
 //!
-//! The crate depends on `vfs`, `formats` (to make images and to check them) and `device`. Only `cli` depends on it.
+//! The crate depends on `vfs`, `formats` (to make images and to check them) and `device`. Only
+//! `cli` depends on it.
 //!
 //! # Invariants
 //!
-//! * Everything that a workload does is drawn from its seed before the measurement starts. What is written comes from one buffer
-//!   made beforehand, so that making data is not part of what is measured.
-//! * A run measures from the first operation to the return of the final sync, nothing before and nothing after: making and
-//!   mounting the image, preparing (the tree that `delete` removes), unmounting and checking are outside.
-//! * Counters are differences over that interval. Peaks are those of the engine, which is new for every run.
-//! * Runs of several mechanisms are interleaved, so that a host that gets slower or faster does not favour one of them.
+//! * Everything that a workload does is drawn from its seed before the measurement starts. What is
+//!   written comes from one buffer made beforehand, so that making data is not part of what is
+//!   measured.
+//! * A run measures from the first operation to the return of the final sync, nothing before and
+//!   nothing after: making and mounting the image, preparing (the tree that `delete` removes),
+//!   unmounting and checking are outside.
+//! * Counters are differences over that interval. Peaks are those of the engine, which is new for
+//!   every run.
+//! * Runs of several mechanisms are interleaved, so that a host that gets slower or faster does not
+//!   favour one of them.
 
 mod contents;
 mod error;

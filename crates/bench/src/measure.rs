@@ -55,7 +55,8 @@ pub struct Spec {
     pub optimisations: Optimisations,
     /// What it runs on.
     pub target: Target,
-    /// The journal's file or block device, which is overwritten; the journal is inside the image where `None`.
+    /// The journal's file or block device, which is overwritten; the journal is inside the image
+    /// where `None`.
     pub journal_device: Option<PathBuf>,
     /// The bound on buffers.
     pub cache_bytes: u64,
@@ -95,8 +96,8 @@ pub fn measure(spec: &Spec) -> Result<Run> {
     }
 }
 
-/// A file with nothing in it, whose old contents are thrown away, so that the host has to allocate its blocks again; or a block device,
-/// and that it may have anything in it.
+/// A file with nothing in it, whose old contents are thrown away, so that the host has to allocate
+/// its blocks again; or a block device, and that it may have anything in it.
 fn emptied(path: &Path, size_bytes: u64) -> Result<(FileDevice, bool)> {
     use std::os::unix::fs::FileTypeExt;
     let is_disk = std::fs::metadata(path).is_ok_and(|seen| seen.file_type().is_block_device());
@@ -239,7 +240,8 @@ fn in_directory(spec: &Spec, plan: &Plan, path: &Path) -> Result<Run> {
         timed(spec, plan, &mut files, at, || before_sync = stats())
     });
     let after = stats();
-    // What is left of it, whether it failed or not; why the removal fails is less interesting than why the run did.
+    // What is left of it, whether it failed or not; why the removal fails is less interesting than
+    // why the run did.
     drop(files);
     let inside = path.join(&name);
     let removed = std::fs::remove_dir_all(&inside).map_err(Error::at(&inside));

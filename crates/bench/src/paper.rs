@@ -48,7 +48,8 @@ const fn row(
     }
 }
 
-/// Figure 9: ext2 under soft updates, untar and delete of Linux 2.6.15, PostMark, the modified Andrew benchmark on Ion.
+/// Figure 9: ext2 under soft updates, untar and delete of Linux 2.6.15, PostMark, the modified
+/// Andrew benchmark on Ion.
 pub const FIGURE_9: [OptimisationRow; 16] = [
     row(Workload::Untar, "none", 619_740, 459.41, Some(3.33)),
     row(Workload::Untar, "hard", 446_002, 205.94, Some(2.73)),
@@ -68,7 +69,8 @@ pub const FIGURE_9: [OptimisationRow; 16] = [
     row(Workload::Andrew, "both", 10_418, 0.04, Some(4.07)),
 ];
 
-/// The original prototype, its userspace build of 2009: a tree of 13,129 files (a 265 MB archive) and the paper's PostMark.
+/// The original prototype, its userspace build of 2009: a tree of 13,129 files (a 265 MB archive)
+/// and the paper's PostMark.
 pub const PROTOTYPE: [OptimisationRow; 6] = [
     row(Workload::Untar, "none", 753_859, 551.9, None),
     row(Workload::Untar, "both", 146_965, 0.41, None),
@@ -118,7 +120,8 @@ pub(crate) fn figure(spec: &Spec) -> Option<PaperFigure> {
     })
 }
 
-/// Figure 6 of Ganger et al. 2000, in the text: for files of 2 KB to 64 KB, each of which its disk writes with one request.
+/// Figure 6 of Ganger et al. 2000, in the text: for files of 2 KB to 64 KB, each of which its disk
+/// writes with one request.
 fn micro_figure(spec: &Spec) -> Option<PaperFigure> {
     let scale = Scale {
         min_bytes: None,

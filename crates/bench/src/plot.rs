@@ -25,7 +25,8 @@ fn failed(error: impl std::fmt::Display) -> Error {
     Error::Plot(error.to_string())
 }
 
-/// Draws `optimisations.svg` in `directory`: patches, and undo bytes, of ours, the paper's and the prototype's.
+/// Draws `optimisations.svg` in `directory`: patches, and undo bytes, of ours, the paper's and the
+/// prototype's.
 ///
 /// # Errors
 ///

@@ -7,7 +7,8 @@ pub(crate) struct Random {
 }
 
 impl Random {
-    /// The numbers of `seed` in `stream`: different parts of a workload draw from different streams.
+    /// The numbers of `seed` in `stream`: different parts of a workload draw from different
+    /// streams.
     pub(crate) fn new(seed: u64, stream: u64) -> Random {
         let mut z = seed
             .wrapping_add(stream.wrapping_mul(0xd1b5_4a32_d192_ed03))
@@ -42,7 +43,8 @@ impl Random {
         ((self.next() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
     }
 
-    /// Standard normal: the sum of twelve uniform numbers, which needs no function whose last bit differs between hosts.
+    /// Standard normal: the sum of twelve uniform numbers, which needs no function whose last bit
+    /// differs between hosts.
     pub(crate) fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.unit()).sum::<f64>() - 6.0
     }

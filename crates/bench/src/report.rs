@@ -4,8 +4,8 @@ use serde_json::{Map, Value, json};
 
 use crate::series::{Series, median};
 
-/// The document of some series: `backstitch`, `host`, `seed`, `runs`. A series of more than one run is one entry, each of its
-/// figures as `median`, `min` and `max`.
+/// The document of some series: `backstitch`, `host`, `seed`, `runs`. A series of more than one run
+/// is one entry, each of its figures as `median`, `min` and `max`.
 pub fn document(series: &[Series], seed: u64) -> Value {
     let runs: Vec<Value> = series.iter().map(run_value).collect();
     json!({
@@ -28,7 +28,8 @@ fn run_value(series: &Series) -> Value {
     }
 }
 
-/// Several values of one shape as one: numbers become `median`, `min`, `max`; words and the papers' figures stay.
+/// Several values of one shape as one: numbers become `median`, `min`, `max`; words and the papers'
+/// figures stay.
 fn merged(values: &[Value]) -> Value {
     match &values[0] {
         Value::Number(_) => {

@@ -34,7 +34,8 @@ pub(crate) fn median(sorted: &[f64]) -> f64 {
     (sorted[low] + sorted[high]) / 2.0
 }
 
-/// Runs each specification `runs` times, interleaved, telling `progress` before each run, and after it what it took.
+/// Runs each specification `runs` times, interleaved, telling `progress` before each run, and after
+/// it what it took.
 ///
 /// # Errors
 ///
@@ -56,10 +57,12 @@ pub fn run_series(
     Ok(all)
 }
 
-/// The runs of figure 9 of Frost et al. 2007: four workloads, four choices of optimisations, under `base`'s mechanism. Memory is to be that of
-/// the workload, not of the moment: the cache holds everything, and nothing is written before the final sync.
+/// The runs of figure 9 of Frost et al. 2007: four workloads, four choices of optimisations, under
+/// `base`'s mechanism. Memory is to be that of the workload, not of the moment: the cache holds
+/// everything, and nothing is written before the final sync.
 pub fn optimisation_specs(base: &Spec) -> Vec<Spec> {
-    /// Dependencies may take a quarter of the cache, and write-back begins at half of that: far above what any run needs.
+    /// Dependencies may take a quarter of the cache, and write-back begins at half of that: far
+    /// above what any run needs.
     const CACHE_BYTES: u64 = 1 << 40;
     /// Longer than any run.
     const EXPIRE_SECONDS: f64 = 1e8;
@@ -99,8 +102,8 @@ pub fn fsync_specs(base: &Spec) -> Vec<Spec> {
     writers.into_iter().map(with).collect()
 }
 
-/// The runs of figures 3 and 6 of Ganger et al. 2000: files of each of the paper's sizes that lies within `base`'s smallest and largest
-/// file.
+/// The runs of figures 3 and 6 of Ganger et al. 2000: files of each of the paper's sizes that lies
+/// within `base`'s smallest and largest file.
 pub fn micro_specs(base: &Spec) -> Vec<Spec> {
     let least = base.scale.min_bytes.unwrap_or(0);
     let largest = base.scale.max_bytes.unwrap_or(u64::MAX);

@@ -94,7 +94,8 @@ pub fn run_line(run: &Run) -> String {
     )
 }
 
-/// A table of any runs: a line for each series, the median and in brackets the least and the largest.
+/// A table of any runs: a line for each series, the median and in brackets the least and the
+/// largest.
 pub fn run_table(all: &[Series]) -> String {
     let mut rows = vec![heading(&[
         "workload",
@@ -153,8 +154,8 @@ pub fn run_table(all: &[Series]) -> String {
     aligned(&rows, 3)
 }
 
-/// The table of `imap`, with the paper's writes beside ours: a line for each mechanism and way. How many times longer fsync per operation
-/// takes than the other ways stands in the last column.
+/// The table of `imap`, with the paper's writes beside ours: a line for each mechanism and way. How
+/// many times longer fsync per operation takes than the other ways stands in the last column.
 pub fn imap_table(all: &[Series]) -> String {
     let mut rows = vec![heading(&[
         "ordering",
@@ -193,7 +194,8 @@ pub fn imap_table(all: &[Series]) -> String {
     aligned(&rows, 2)
 }
 
-/// The table of `bench recovery`: the time to a usable mount, empty and full, beside the paper's, and the reclaim's.
+/// The table of `bench recovery`: the time to a usable mount, empty and full, beside the paper's,
+/// and the reclaim's.
 pub fn recovery_table(series: &Series) -> String {
     const PAPER_SECONDS: f64 = 0.35;
     let run = series.median();
@@ -242,7 +244,8 @@ pub fn recovery_table(series: &Series) -> String {
     )
 }
 
-/// The tables of `bench optimisations`: figure 9 with the paper's and the prototype's figures beside ours, then memory and writes.
+/// The tables of `bench optimisations`: figure 9 with the paper's and the prototype's figures
+/// beside ours, then memory and writes.
 pub fn optimisation_tables(all: &[Series]) -> String {
     let mut created = vec![heading(&[
         "workload",
@@ -315,8 +318,8 @@ pub fn optimisation_tables(all: &[Series]) -> String {
     )
 }
 
-/// Figure 6 of Ganger et al. 2000: what is written for each created file, beside the paper's figure. Empty where nothing of `all` is
-/// `micro-create`.
+/// Figure 6 of Ganger et al. 2000: what is written for each created file, beside the paper's
+/// figure. Empty where nothing of `all` is `micro-create`.
 pub fn micro_table(all: &[Series]) -> String {
     let mut rows = vec![heading(&[
         "ordering",

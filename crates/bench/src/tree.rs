@@ -1,11 +1,14 @@
-//! Source trees drawn from a seed: the shape of a kernel's or a program's sources, none of their text.
+//! Source trees drawn from a seed: the shape of a kernel's or a program's sources, none of their
+//! text.
 
 use crate::random::Random;
 use crate::{Error, Result};
 
-/// How many files a directory has on average: a kernel tree of 13,000 files has some 800 directories.
+/// How many files a directory has on average: a kernel tree of 13,000 files has some 800
+/// directories.
 const FILES_PER_DIRECTORY: u64 = 16;
-/// The spread of file sizes: log-normal with this standard deviation of the logarithm, as source trees have it.
+/// The spread of file sizes: log-normal with this standard deviation of the logarithm, as source
+/// trees have it.
 const SIGMA: f64 = 1.4;
 /// No file is larger than this part of all.
 const LARGEST_FRACTION: f64 = 0.02;
@@ -63,7 +66,8 @@ impl PlannedDirectory {
                 .min(random.below(directories as u64));
             files_of[place as usize].push(draw_file(&mut random, number, size_bytes));
         }
-        // Each directory lies in an earlier one, near the root more often than not, so that the tree is some six levels deep.
+        // Each directory lies in an earlier one, near the root more often than not, so that the
+        // tree is some six levels deep.
         let mut children: Vec<Vec<usize>> = vec![Vec::new(); directories];
         for directory in 1..directories {
             let parent = random

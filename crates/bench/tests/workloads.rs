@@ -1,4 +1,5 @@
-//! Every workload small, over memory: the image is clean afterwards, the figures are there, and the same seed does the same.
+//! Every workload small, over memory: the image is clean afterwards, the figures are there, and the
+//! same seed does the same.
 
 use std::fs::File;
 use std::io::Read;
@@ -57,16 +58,17 @@ fn figures(run: &Run) -> EngineFigures {
     run.engine.unwrap()
 }
 
-/// The counters of two runs are the same, but for what the host decides. The engine stamps inodes with the wall clock, whose bytes
-/// are sometimes alike; and its writer thread decides when what was removed is freed, and so which blocks are used again, and how
-/// many of them the sync finds.
+/// The counters of two runs are the same, but for what the host decides. The engine stamps inodes
+/// with the wall clock, whose bytes are sometimes alike; and its writer thread decides when what
+/// was removed is freed, and so which blocks are used again, and how many of them the sync finds.
 fn assert_alike(one: &Run, two: &Run) {
     assert_eq!(one.operations, two.operations);
     let (a, b) = (figures(one), figures(two));
     let near = |x: u64, y: u64| x.abs_diff(y) <= x / 50 + 50;
     let name = one.workload;
     if name == "zero" {
-        // Whenever the writer has its turn, what was freed leaves the inode table, and the next file makes its patches anew.
+        // Whenever the writer has its turn, what was freed leaves the inode table, and the next
+        // file makes its patches anew.
         let most = one.operations * 4;
         assert!(a.patches_created <= most && b.patches_created <= most);
     } else {
@@ -138,7 +140,8 @@ fn memory_is_measured_before_anything_is_written() {
     }
 }
 
-/// Where transactions are what is ordered: less than half of the patches and a twentieth of the undo data are left even of small workloads.
+/// Where transactions are what is ordered: less than half of the patches and a twentieth of the
+/// undo data are left even of small workloads.
 #[test]
 fn the_optimisations_save_under_a_journal_too() {
     let ordering = Ordering::Journal(JournalMode::Ordered);
@@ -283,7 +286,8 @@ fn a_journal_on_a_device_of_its_own_is_made_anew_too() {
     assert_alike(&all[0].runs[0], &all[0].runs[1]);
     let mut log = vec![0; 1 << 20];
     File::open(&path).unwrap().read_exact(&mut log).unwrap();
-    // A block of the log: the magic number of jbd2, in the superblock's block and in those of the transactions behind it.
+    // A block of the log: the magic number of jbd2, in the superblock's block and in those of the
+    // transactions behind it.
     let records = log
         .chunks(4096)
         .filter(|block| block[..4] == [0xc0, 0x3b, 0x39, 0x98]);

@@ -12,11 +12,12 @@ const HUGE_PAGES: &str = "glibc.malloc.hugetlb";
 const BEGUN_ANEW: &str = "BACKSTITCH_BEGUN_ANEW";
 /// The most starts. Where each fails one time in four, eight in a row all fail one time in 65,000.
 const MOST_TIMES: u32 = 8;
-/// Bytes that get a mapping of their own with huge pages in it, and that are too many for glibc to learn from what it should map the next time.
+/// Bytes that get a mapping of their own with huge pages in it, and that are too many for glibc to
+/// learn from what it should map the next time.
 const PROBE_BYTES: usize = 64 << 20;
 
-/// Sets up the allocator of a process that has a file system in it. To be called while there is one thread, before anything was done:
-/// the process may begin anew.
+/// Sets up the allocator of a process that has a file system in it. To be called while there is one
+/// thread, before anything was done: the process may begin anew.
 pub(crate) fn set_up() {
     if has_setting() {
         use_huge_pages();
@@ -24,11 +25,13 @@ pub(crate) fn set_up() {
     use_one_arena();
 }
 
-/// Begins the command anew with an allocator that asks for huge pages, unless its environment says what it is to do about them.
+/// Begins the command anew with an allocator that asks for huge pages, unless its environment says
+/// what it is to do about them.
 ///
-/// A cache that fills up gets its memory from the kernel 2 MiB at a time instead of 4 KiB, and the blocks of a long transfer lie
-/// beside each other. glibc reads this setting once, as a program begins. Its version 2.36 at least compares what the kernel
-/// says about huge pages with bytes of which the last is whatever the stack held, and so passes over the setting in one start of four;
+/// A cache that fills up gets its memory from the kernel 2 MiB at a time instead of 4 KiB, and the
+/// blocks of a long transfer lie beside each other. glibc reads this setting once, as a program
+/// begins. Its version 2.36 at least compares what the kernel says about huge pages with bytes of
+/// which the last is whatever the stack held, and so passes over the setting in one start of four;
 /// then it begins anew again.
 fn use_huge_pages() {
     let given = std::env::var_os(TUNABLES).unwrap_or_default();
@@ -38,7 +41,8 @@ fn use_huge_pages() {
         (false, 0) => with_huge_pages(given),
         // Somebody else's setting.
         (true, 0) => return,
-        // A program with more rights than its parent is never shown the setting, and would begin anew for ever.
+        // A program with more rights than its parent is never shown the setting, and would begin
+        // anew for ever.
         (false, _) => return,
         (true, _) if times >= MOST_TIMES || !is_passed_over() => return,
         (true, _) => given,
@@ -72,7 +76,8 @@ fn is_passed_over() -> bool {
     is_advised(&maps, probe.as_ptr().addr()) == Some(false)
 }
 
-/// Whether the memory at an address was asked huge pages for, as `smaps` says; `None` where it says nothing of it.
+/// Whether the memory at an address was asked huge pages for, as `smaps` says; `None` where it says
+/// nothing of it.
 fn is_advised(smaps: &str, address: usize) -> Option<bool> {
     let holds = |line: &str| {
         let (start, end) = line.split_once(' ')?.0.split_once('-')?;
@@ -112,9 +117,10 @@ fn with_huge_pages(mut settings: OsString) -> OsString {
 
 /// Has every thread of a mount allocate from the same arena.
 ///
-/// glibc gives each thread an arena of its own, and extends all but the first by a system call for each block of a cache that
-/// fills up. One thread at a time does nearly all of our allocating, under the engine's lock. On one CPU PostMark through the
-/// mount takes 3 % less time with one arena.
+/// glibc gives each thread an arena of its own, and extends all but the first by a system call for
+/// each block of a cache that fills up. One thread at a time does nearly all of our allocating,
+/// under the engine's lock. On one CPU PostMark through the mount takes 3 % less time with one
+/// arena.
 fn use_one_arena() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     #[allow(unsafe_code)]
@@ -126,7 +132,8 @@ fn use_one_arena() {
 
 /// Gives memory that is free back to the host.
 ///
-/// glibc does so by itself only with what lies behind everything that is in use, and blocks that stay in the cache lie anywhere.
+/// glibc does so by itself only with what lies behind everything that is in use, and blocks that
+/// stay in the cache lie anywhere.
 pub(crate) fn give_back() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     #[allow(unsafe_code)]

@@ -7,7 +7,8 @@ use crate::commands::{
 };
 use clap::{Parser, Subcommand};
 
-/// Crash-safe ext2 and ext3 in user space: mount images and disks through FUSE, or work on them without mounting.
+/// Crash-safe ext2 and ext3 in user space: mount images and disks through FUSE, or work on them
+/// without mounting.
 #[derive(Debug, Parser)]
 #[command(
     name = "backstitch",

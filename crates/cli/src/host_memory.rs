@@ -10,18 +10,22 @@ const PART: u64 = 16;
 const MOST_BYTES: u64 = 1 << 30;
 const CONTROL_GROUPS: &str = "/sys/fs/cgroup";
 
-/// What a daemon takes of the address space besides its cache: its code, what the allocator sets aside, and 2 MiB of stack for each of
-/// the threads that serve requests, of which there are 16 at most.
+/// What a daemon takes of the address space besides its cache: its code, what the allocator sets
+/// aside, and 2 MiB of stack for each of the threads that serve requests, of which there are 16 at
+/// most.
 const BESIDES_CACHE_BYTES: u64 = 160 << 20;
 /// The least cache that is worth a mount.
 const LEAST_CACHE_BYTES: u64 = 16 << 20;
-/// One part in this of the address space for the cache is used: the rest is lost between allocations.
+/// One part in this of the address space for the cache is used: the rest is lost between
+/// allocations.
 const CACHE_PART: u64 = 2;
 
-/// The largest cache that a limit on the address space (`ulimit -v`) leaves room for; `None` without such a limit.
+/// The largest cache that a limit on the address space (`ulimit -v`) leaves room for; `None`
+/// without such a limit.
 ///
 /// # Errors
-/// Where a mount could not work: it would only notice when memory runs out, and could not tell anybody any more.
+/// Where a mount could not work: it would only notice when memory runs out, and could not tell
+/// anybody any more.
 pub(crate) fn cache_in_address_space() -> Result<Option<u64>> {
     let Some(limit) = getrlimit(Resource::As).current else {
         return Ok(None);
@@ -52,7 +56,8 @@ fn part_of(memory_bytes: u64) -> u64 {
     (memory_bytes / PART).min(MOST_BYTES)
 }
 
-/// The least that this process's control group, or any that it is in, may take: of version 2, or of version 1 where memory is there.
+/// The least that this process's control group, or any that it is in, may take: of version 2, or of
+/// version 1 where memory is there.
 fn group_bytes(groups: &str, top: &Path) -> Option<u64> {
     let limits = groups.lines().flat_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
@@ -68,8 +73,8 @@ fn group_bytes(groups: &str, top: &Path) -> Option<u64> {
     limits.min()
 }
 
-/// What these files of a group say, and of those that it is in. Within a container the group's own name may be one outside, and its
-/// limits at the top.
+/// What these files of a group say, and of those that it is in. Within a container the group's own
+/// name may be one outside, and its limits at the top.
 fn limits_of(top: &Path, group: &str, files: &[&str]) -> Vec<u64> {
     let group = top.join(group.trim_start_matches('/'));
     let around = group.ancestors().take_while(|path| path.starts_with(top));

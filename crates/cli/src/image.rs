@@ -30,7 +30,8 @@ pub(crate) struct ImagePath {
 }
 
 impl ImagePath {
-    /// Splits at the first `:/`; `None` where there is none. In a URL the one behind the scheme does not count.
+    /// Splits at the first `:/`; `None` where there is none. In a URL the one behind the scheme
+    /// does not count.
     pub(crate) fn parse(word: &OsStr) -> Option<ImagePath> {
         let bytes = word.as_bytes();
         let from = if bytes.starts_with(b"nbd://") {
@@ -198,8 +199,8 @@ pub(crate) fn with_image<T>(
     on_device(what, image, device, access, work)
 }
 
-/// Does `work` for each file that the operands stand for, patterns among them. Operands that follow each other in one image are
-/// done with the image opened once.
+/// Does `work` for each file that the operands stand for, patterns among them. Operands that follow
+/// each other in one image are done with the image opened once.
 pub(crate) fn with_files(
     what: &'static str,
     access: Access,
@@ -230,7 +231,8 @@ pub(crate) fn on_device<T>(
     on_fresh_device(what, name, (device, None), access, false, work)
 }
 
-/// The ordering where none is stated: see [`journal::default_ordering`]. What holds no readable file system is said when it is opened.
+/// The ordering where none is stated: see [`journal::default_ordering`]. What holds no readable
+/// file system is said when it is opened.
 pub(crate) fn default_ordering(
     what: &'static str,
     name: &Path,
@@ -345,7 +347,8 @@ impl Image {
         }
     }
 
-    /// The paths that a shell pattern stands for, sorted. A path that is there, and one that matches nothing, stands for itself.
+    /// The paths that a shell pattern stands for, sorted. A path that is there, and one that
+    /// matches nothing, stands for itself.
     pub(crate) fn expand(&self, path: &[u8]) -> Result<Vec<Vec<u8>>> {
         if !pattern::is_pattern(path) || self.is_there(path)? {
             return Ok(vec![path.to_vec()]);
@@ -432,7 +435,8 @@ impl Image {
         })
     }
 
-    /// The file that a path leads to; a symbolic link at its end is followed where `follow` says so.
+    /// The file that a path leads to; a symbolic link at its end is followed where `follow` says
+    /// so.
     pub(crate) fn resolve(&self, path: &[u8], follow: bool) -> Result<Held> {
         self.try_resolve(path, follow)
             .map_err(|error| self.error(path, error))

@@ -8,8 +8,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 /// The variable that says how much: a level, or `target=level` pairs with commas between them.
 const VARIABLE: &str = "BACKSTITCH_LOG";
 
-/// Starts logging as the environment asks. Where it does not, errors alone of what serves a mount, and nothing of other commands: they
-/// say themselves what failed.
+/// Starts logging as the environment asks. Where it does not, errors alone of what serves a mount,
+/// and nothing of other commands: they say themselves what failed.
 pub(crate) fn start(serves: bool) {
     let default = match serves {
         true => LevelFilter::ERROR,

@@ -1,9 +1,11 @@
 //! The `backstitch` command: file systems in images, mounted or not.
 //!
-//! This crate parses the command line, opens images, and prints. It depends on everything below; nothing depends on it. Each
-//! command has a module in [`commands`]; what several need is here: errors as one line ([`error`]), sizes ([`size`]), what an image's
-//! name means ([`named`]), images opened in process ([`image`]), what is not ours ([`foreign`]), walks through them ([`walk`]), trees on either side of a copy ([`tree`]), tables and times
-//! ([`show`]), permissions and moments as they are written ([`mode`], [`time`]).
+//! This crate parses the command line, opens images, and prints. It depends on everything below;
+//! nothing depends on it. Each command has a module in [`commands`]; what several need is here:
+//! errors as one line ([`error`]), sizes ([`size`]), what an image's name means ([`named`]), images
+//! opened in process ([`image`]), what is not ours ([`foreign`]), walks through them ([`walk`]),
+//! trees on either side of a copy ([`tree`]), tables and times ([`show`]), permissions and moments
+//! as they are written ([`mode`], [`time`]).
 
 mod allocator;
 mod args;
@@ -59,8 +61,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The command line as the parser wants it: `mount.backstitch …` is `backstitch mount …`, and `find`'s tests may be written with
-/// one dash, as everybody does.
+/// The command line as the parser wants it: `mount.backstitch …` is `backstitch mount …`, and
+/// `find`'s tests may be written with one dash, as everybody does.
 fn normalised(mut words: Vec<OsString>) -> Vec<OsString> {
     let called_as = words.first().and_then(|word| Path::new(word).file_name());
     if called_as.is_some_and(|name| name == MOUNT_HELPER) || is_called_by_mount_fuse(&words) {
@@ -77,7 +79,8 @@ fn normalised(mut words: Vec<OsString>) -> Vec<OsString> {
     words
 }
 
-/// Whether the command line is that of mount.fuse(8), which serves `mount -t fuse.backstitch`: `backstitch IMAGE DIR -o OPTIONS`.
+/// Whether the command line is that of mount.fuse(8), which serves `mount -t fuse.backstitch`:
+/// `backstitch IMAGE DIR -o OPTIONS`.
 fn is_called_by_mount_fuse(words: &[OsString]) -> bool {
     match words {
         [_, image, _, option, _] => {
@@ -90,8 +93,9 @@ fn is_called_by_mount_fuse(words: &[OsString]) -> bool {
     }
 }
 
-/// What mount(8) says to its helpers, `mount.TYPE IMAGE DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE]`, without what means
-/// nothing here. Its `-f` is not ours: it asks to do everything but mount.
+/// What mount(8) says to its helpers,
+/// `mount.TYPE IMAGE DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE]`, without what means nothing
+/// here. Its `-f` is not ours: it asks to do everything but mount.
 fn helper_words(words: Vec<OsString>) -> Vec<OsString> {
     let mut out: Vec<OsString> = Vec::new();
     let mut given = words.into_iter();

@@ -1,12 +1,14 @@
 //! What `IMAGE` names: a file or a block device, or a part of one.
 //!
 //! * `disk.img#2` is a partition: its name in the table, or its label in a GPT (`disk.img#home`).
-//! * `disk.img?offset=1M&sizelimit=64M` is a range of bytes, as e2fsprogs writes it; sizes may have suffixes.
+//! * `disk.img?offset=1M&sizelimit=64M` is a range of bytes, as e2fsprogs writes it; sizes may have
+//!   suffixes.
 //! * `a##b.img` is the file `a#b.img`.
 //!
-//! A `#` counts where a file or a device of the name before it exists, and no slash follows. Where the name as a whole is a file as
-//! well, the disk decides: it is the partition if the disk has one of that name, and the file if not. No new file gets a name
-//! with a single `#`: that was meant for a partition.
+//! A `#` counts where a file or a device of the name before it exists, and no slash follows. Where
+//! the name as a whole is a file as well, the disk decides: it is the partition if the disk has one
+//! of that name, and the file if not. No new file gets a name with a single `#`: that was meant for
+//! a partition.
 
 use crate::error::{Error, Result, warn_line};
 use crate::mounted;

@@ -5,7 +5,8 @@ pub(crate) fn is_pattern(word: &[u8]) -> bool {
     word.iter().any(|byte| b"*?[\\".contains(byte))
 }
 
-/// Whether a pattern (`*`, `?`, `[a-z]`, `[!a-z]`, `\` before a character as it is) matches a whole name.
+/// Whether a pattern (`*`, `?`, `[a-z]`, `[!a-z]`, `\` before a character as it is) matches a whole
+/// name.
 pub(crate) fn matches(pattern: &[u8], name: &[u8]) -> bool {
     // Where to go on when the characters after a star do not match: the star swallows one more.
     let mut retry: Option<(usize, usize)> = None;

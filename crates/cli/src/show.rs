@@ -188,7 +188,8 @@ pub(crate) fn attributes_json(attributes: &Attributes, target: Option<&[u8]>) ->
 /// Year, month, day, hour, minute, second in UTC.
 fn civil(seconds: i64) -> (i64, i64, i64, i64, i64, i64) {
     let (days, second) = (seconds.div_euclid(86400), seconds.rem_euclid(86400));
-    // Days from a 1 March of year 0, in eras of 400 years (Howard Hinnant's days_from_civil, backwards).
+    // Days from a 1 March of year 0, in eras of 400 years (Howard Hinnant's days_from_civil,
+    // backwards).
     let z = days + 719_468;
     let (era, day_of_era) = (z.div_euclid(146_097), z.rem_euclid(146_097));
     let year_of_era =

@@ -12,8 +12,9 @@
 //! at = "root:/loop"           # the directory where it appears
 //! ```
 //!
-//! `image = FILE` in the first names the image for `info --stack`; the path begins at the directory of the TOML file. `front = NAME` before
-//! the volumes makes the root of another one the root of the mount.
+//! `image = FILE` in the first names the image for `info --stack`; the path begins at the directory
+//! of the TOML file. `front = NAME` before the volumes makes the root of another one the root of
+//! the mount.
 
 use crate::error::{Error, Result, host};
 use backstitch_device::BlockDevice;

@@ -3,7 +3,8 @@
 use crate::image::now;
 use backstitch_vfs::Timestamp;
 
-/// Reads `2026-01-31`, `2026-01-31 12:34`, `2026-01-31T12:34:56.5+02:00`, `@SECONDS` or `now`; UTC where no zone is named.
+/// Reads `2026-01-31`, `2026-01-31 12:34`, `2026-01-31T12:34:56.5+02:00`, `@SECONDS` or `now`; UTC
+/// where no zone is named.
 ///
 /// # Errors
 /// Says what is wrong with the text.

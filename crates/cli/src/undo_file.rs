@@ -77,7 +77,8 @@ fn directories(image: &Path, file: &Path) -> Vec<PathBuf> {
     vec![beside, state_directory()]
 }
 
-/// Keeps the old contents of all that is to change on `device`. Returns where, and what; nothing where nothing changes.
+/// Keeps the old contents of all that is to change on `device`. Returns where, and what; nothing
+/// where nothing changes.
 pub(crate) fn keep(
     what: &str,
     image: &Path,

@@ -32,8 +32,8 @@ struct Frame {
     names: IntoIter<Vec<u8>>,
 }
 
-/// Visits everything below a path down to `depth_max`, the path itself included. Names come sorted; symbolic links are not followed.
-/// There is no recursion: an image may nest deeper than a stack.
+/// Visits everything below a path down to `depth_max`, the path itself included. Names come sorted;
+/// symbolic links are not followed. There is no recursion: an image may nest deeper than a stack.
 pub(crate) fn walk(
     image: &Image,
     path: &[u8],

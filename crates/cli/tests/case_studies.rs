@@ -1,9 +1,11 @@
-//! Real programs that rely on patchgroups, on a real mount, and every state that a power cut could leave of what they did: a compressor, a
-//! mail server, SQLite, git, a package manager and Subversion's working copy (Frost et al., SOSP 2007, §5.2), with the very scripts of
-//! `docs/examples`. The order holds in each state; with the groups taken out, the explorer finds the loss.
+//! Real programs that rely on patchgroups, on a real mount, and every state that a power cut could
+//! leave of what they did: a compressor, a mail server, SQLite, git, a package manager and
+//! Subversion's working copy (Frost et al., SOSP 2007, §5.2), with the very scripts of
+//! `docs/examples`. The order holds in each state; with the groups taken out, the explorer finds
+//! the loss.
 //!
-//! `BACKSTITCH_STATES=n` looks at n states of each program under every mechanism; without it at a few, of each under `soft`, of some
-//! under a journal too.
+//! `BACKSTITCH_STATES=n` looks at n states of each program under every mechanism; without it at a
+//! few, of each under `soft`, of some under a journal too.
 
 mod support;
 
@@ -14,7 +16,8 @@ use tempfile::TempDir;
 
 const JOURNALS: [&str; 3] = ["journal=ordered", "journal=writeback", "journal=full"];
 
-/// Where the loss is looked for with the groups taken out. Transactions reach the disk in sequence, so under a journal there may be none.
+/// Where the loss is looked for with the groups taken out. Transactions reach the disk in sequence,
+/// so under a journal there may be none.
 const LOSSY: &str = "soft";
 
 struct Case {
@@ -83,8 +86,8 @@ impl Stage {
         Done::of(command.output().unwrap())
     }
 
-    /// The check passes in every state that is visited: under `soft`, and under one journal if it is named; under all with
-    /// `BACKSTITCH_STATES`.
+    /// The check passes in every state that is visited: under `soft`, and under one journal if it
+    /// is named; under all with `BACKSTITCH_STATES`.
     fn holds(
         &self,
         name: &str,
@@ -236,8 +239,8 @@ fn subversion_installs_what_is_there() {
     });
 }
 
-/// SQLite's VFS of patchgroups as a loadable extension, built by the line that its source tells people; `None` where it cannot be
-/// built here.
+/// SQLite's VFS of patchgroups as a loadable extension, built by the line that its source tells
+/// people; `None` where it cannot be built here.
 fn extension(into: &Path) -> Option<PathBuf> {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let source = top.join("crates/patchgroup/sqlite/backstitch.c");
@@ -295,7 +298,8 @@ fn sqlite_commits_in_order() {
     });
 }
 
-/// Processes that take turns, and syncs that wait because somebody asked for it: what was committed is there.
+/// Processes that take turns, and syncs that wait because somebody asked for it: what was committed
+/// is there.
 #[test]
 fn sqlite_is_shared_and_waits_where_it_is_told_to() {
     let Some(stage) = Stage::new(&["sqlite3", "python3"]) else {

@@ -267,7 +267,8 @@ fn fsck_says_what_is_wrong() {
     assert!(
         report["findings"][0]["where"].is_string() && report["findings"][0]["what"].is_string()
     );
-    // Preening leaves corruption alone, with a hint; everything is repaired once, and then there is nothing to do.
+    // Preening leaves corruption alone, with a hint; everything is repaired once, and then there is
+    // nothing to do.
     let before = std::fs::read(&path).unwrap();
     let done = bench.line("fsck -p a.img");
     assert_eq!(done.code, 4, "{}", done.stderr);

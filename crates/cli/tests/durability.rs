@@ -1,5 +1,6 @@
-//! What is on stable storage when a call on a mount returns: looked for in a copy of the image, as a crash at that moment would
-//! leave it, and counted in flushes of the device. Nothing is written by itself meanwhile.
+//! What is on stable storage when a call on a mount returns: looked for in a copy of the image, as
+//! a crash at that moment would leave it, and counted in flushes of the device. Nothing is written
+//! by itself meanwhile.
 
 mod support;
 
@@ -186,7 +187,8 @@ fn what_has_expired_is_written() {
     mount.end();
 }
 
-/// A transaction ends by itself once it is as old as `commit=` says; what it holds is there without having gone home.
+/// A transaction ends by itself once it is as old as `commit=` says; what it holds is there without
+/// having gone home.
 #[test]
 fn a_transaction_is_committed_when_it_is_old() {
     let Some(mount) = Mount::of("-t ext3 -b 1024", ",commit=1") else {

@@ -29,7 +29,8 @@ fn a_tree_comes_back_as_it_went_in() {
         bench.line("cp -a a.img:/src out").good();
         let (went, came) = (listing(&bench.path("src")), listing(&bench.path("out")));
         if options.contains("-I 128") {
-            // Such inodes have no room for parts of a second, nor for times past 2038 in all of them.
+            // Such inodes have no room for parts of a second, nor for times past 2038 in all of
+            // them.
             assert_eq!(went.lines().count(), came.lines().count());
         } else {
             assert_eq!(went, came, "{options}");

@@ -1,4 +1,5 @@
-//! Mounts through the binary: coming up, serving, going away, and what happens when something is wrong.
+//! Mounts through the binary: coming up, serving, going away, and what happens when something is
+//! wrong.
 
 mod support;
 

@@ -1,4 +1,5 @@
-//! A volume as one file: blocks are where they are written, what a file system has is refused, and writes of blocks join patchgroups.
+//! A volume as one file: blocks are where they are written, what a file system has is refused, and
+//! writes of blocks join patchgroups.
 
 mod support;
 
@@ -94,7 +95,8 @@ fn what_file_systems_have_is_refused() {
     bench.line("mount -f -o raw empty mnt").refused(1);
 }
 
-/// A program that keeps records on a volume (`docs/examples/order/blocks.py`), and what a power cut leaves of them.
+/// A program that keeps records on a volume (`docs/examples/order/blocks.py`), and what a power cut
+/// leaves of them.
 fn explore(bench: &Bench, more: &[&str]) -> Done {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/examples/order");
     let script = examples.canonicalize().unwrap().join("blocks.py");

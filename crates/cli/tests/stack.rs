@@ -1,4 +1,5 @@
-//! Stacks through the binary: the paper's figure 8 and three file systems in each other, mounted, used, killed and mounted again.
+//! Stacks through the binary: the paper's figure 8 and three file systems in each other, mounted,
+//! used, killed and mounted again.
 
 mod support;
 

@@ -89,8 +89,8 @@ fn it_is_as_tune2fs_makes_it() {
     Done::of(command.output().unwrap()).good();
     let read = |name: &str| std::fs::read(bench.path(name)).unwrap();
     let (ours, theirs) = (read("a.img"), read("b.img"));
-    // But for s_wtime and s_kbytes_written, and our mount record, which is checked against the UUID.
-    // tune2fs says of its backups that they are not clean; ours are left as they were.
+    // But for s_wtime and s_kbytes_written, and our mount record, which is checked against the
+    // UUID. tune2fs says of its backups that they are not clean; ours are left as they were.
     let is_free = |at: usize| matches!(at, 48..52 | 0x3a | 0x178..0x180 | 0x3e4..0x3fc);
     for block in [1_usize, 8193, 24577] {
         let at = block * 1024;

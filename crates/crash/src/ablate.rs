@@ -1,13 +1,18 @@
-//! Ablation: one rule of the engine is switched off at a time, and the workloads are explored until one of them shows it.
+//! Ablation: one rule of the engine is switched off at a time, and the workloads are explored until
+//! one of them shows it.
 //!
-//! A rule that nothing shows is one that no workload tests, or that nothing needs. First each workload is run once with every rule, to
-//! see which rules it comes by and whether they had anything to wait for (`scout`); then each rule, in each of its forms, is off while
-//! the workloads that come by it are explored, the shortest first, in rounds of more and more sets of patches at each moment.
+//! A rule that nothing shows is one that no workload tests, or that nothing needs. First each
+//! workload is run once with every rule, to see which rules it comes by and whether they had
+//! anything to wait for (`scout`); then each rule, in each of its forms, is off while the workloads
+//! that come by it are explored, the shortest first, in rounds of more and more sets of patches at
+//! each moment.
 //!
 //! # Invariants
 //!
-//! * All bounds are numbers of states: the same seed gives the same table, however many threads work.
-//! * A rule is off in the thread that explores, for the engine and for the recovery after the crash alike.
+//! * All bounds are numbers of states: the same seed gives the same table, however many threads
+//!   work.
+//! * A rule is off in the thread that explores, for the engine and for the recovery after the crash
+//!   alike.
 
 mod elsewhere;
 mod leaves;
@@ -39,7 +44,8 @@ pub struct Ablation {
     pub ordering: MechanismKind,
     /// The workloads.
     pub workloads: Vec<Workload>,
-    /// Which sites: those whose names, with their forms, contain one of these; all where there is none.
+    /// Which sites: those whose names, with their forms, contain one of these; all where there is
+    /// none.
     pub patterns: Vec<String>,
     /// In which forms; all where there is none.
     pub forms: Vec<Form>,
@@ -95,8 +101,8 @@ pub enum Fate {
         /// Times that the workloads came by.
         asked: u64,
     },
-    /// Nothing shows it, and nothing can under a mechanism that has an order of its own: with it and without it no moment of a run
-    /// that comes by it leaves anything else.
+    /// Nothing shows it, and nothing can under a mechanism that has an order of its own: with it
+    /// and without it no moment of a run that comes by it leaves anything else.
     Alike {
         /// Runs that were compared.
         runs: u64,
@@ -183,11 +189,12 @@ const OWN_TO_THE_END: Round = Round {
 const WHOLE_EVERY_OF_RECOVERY: u64 = 4;
 
 impl Ablation {
-    /// Switches one rule off after the other. `each` is told of each line as soon as it is known, in no order; what is returned is in
-    /// the order of the sites.
+    /// Switches one rule off after the other. `each` is told of each line as soon as it is known,
+    /// in no order; what is returned is in the order of the sites.
     ///
     /// # Errors
-    /// Where the image cannot be made, or the engine does not get through a workload with every rule.
+    /// Where the image cannot be made, or the engine does not get through a workload with every
+    /// rule.
     pub fn run(&self, each: &(dyn Fn(&Row) + Sync)) -> Result<Vec<Row>, CampaignError> {
         let mut whole = self.clone();
         let worlds = World::all(&mut whole)?;
@@ -260,7 +267,8 @@ impl Ablation {
 
     fn fate(&self, cut: &Cut, worlds: &[World], scouted: &Scouted) -> Fate {
         let runs = scouted.runs_by(cut);
-        // The look beforehand recovers from a few states only: what was written for a rule is explored all the same.
+        // The look beforehand recovers from a few states only: what was written for a rule is
+        // explored all the same.
         let own = scouted.all.iter().filter(|run| self.is_own(cut, run));
         let own: Vec<Run> = own.copied().collect();
         if runs.is_empty() && (own.is_empty() || cut.form != Form::Whole) {
@@ -279,7 +287,8 @@ impl Ablation {
             count: 0,
         };
         if runs.is_empty() {
-            // Many rules are of what other mechanisms do: no script comes by them, however long one looks.
+            // Many rules are of what other mechanisms do: no script comes by them, however long one
+            // looks.
             watch::record(true);
             let found = search.look(&own, &ROUNDS[0], self.seed);
             watch::record(false);

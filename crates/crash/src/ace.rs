@@ -1,8 +1,10 @@
-//! Workloads as the ACE generator of CrashMonkey writes them (Mohan et al., OSDI 2018), read as they are.
+//! Workloads as the ACE generator of CrashMonkey writes them (Mohan et al., OSDI 2018), read as
+//! they are.
 //!
-//! A workload begins at a line of two number signs and its name. Names are `foo` and `bar`, behind the letters of the directories
-//! that they are in: `ACbar` is `A/C/bar`; `test` is the root. `checkpoint` follows each operation that promises something; where
-//! the promise is, is known here without it.
+//! A workload begins at a line of two number signs and its name. Names are `foo` and `bar`, behind
+//! the letters of the directories that they are in: `ACbar` is `A/C/bar`; `test` is the root.
+//! `checkpoint` follows each operation that promises something; where the promise is, is known here
+//! without it.
 
 use backstitch_layout::{Allocate, FileType};
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,7 +40,8 @@ pub struct BadLine {
 pub struct Ace {
     /// The workloads that can be run.
     pub workloads: Vec<Workload>,
-    /// Those that cannot, with the reason: a file that was never opened, a directory moved into itself.
+    /// Those that cannot, with the reason: a file that was never opened, a directory moved into
+    /// itself.
     pub skipped: Vec<(String, String)>,
 }
 

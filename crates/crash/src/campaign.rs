@@ -1,4 +1,5 @@
-//! Many workloads, each explored under several plans, on all processors, with the same result every time.
+//! Many workloads, each explored under several plans, on all processors, with the same result every
+//! time.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -47,12 +48,13 @@ pub struct Campaign {
     pub samples: usize,
     /// States for each that is also reclaimed to the end, with crashes inside; none where 0.
     pub whole_every: u64,
-    /// Of these, states for each that is reclaimed once more while somebody uses the file system; each where 0.
+    /// Of these, states for each that is reclaimed once more while somebody uses the file system;
+    /// each where 0.
     pub in_use_every: u64,
     /// Ends once this number of states was visited.
     pub most_states: u64,
-    /// Ends a workload, under each variant, once this number of states was visited that were not known from it, or from one before that begins
-    /// as it does.
+    /// Ends a workload, under each variant, once this number of states was visited that were not
+    /// known from it, or from one before that begins as it does.
     pub most_states_each: u64,
     /// Ends once this number of workloads failed.
     pub most_failures: usize,
@@ -138,7 +140,8 @@ impl ImageOptions {
         let mkfs = Mkfs {
             block_size: Some(self.block_bytes),
             blocks_per_group: Some((blocks / 2).next_multiple_of(8)),
-            // Small tables, and none kept for growing: what never changes is looked at in every state all the same.
+            // Small tables, and none kept for growing: what never changes is looked at in every
+            // state all the same.
             inodes: Some(256),
             features: features(has_journal),
             device_is_zero: true,
@@ -204,7 +207,8 @@ pub struct Results {
     pub distinct: u64,
     /// Different file systems that the replay of a journal made of the states, where there is one.
     pub recovered: u64,
-    /// Times that a state was recovered and judged: anew in every workload, and where there are new promises.
+    /// Times that a state was recovered and judged: anew in every workload, and where there are new
+    /// promises.
     pub judged: u64,
     /// States that must not be, one a run at most.
     pub failures: Vec<Failure>,
@@ -244,7 +248,8 @@ pub struct Results {
 
 /// Sees states while they are judged.
 pub trait Observer: Sync {
-    /// A state that is about to be judged, and what identifies it. What is wrong with it, where the observer sees something.
+    /// A state that is about to be judged, and what identifies it. What is wrong with it, where the
+    /// observer sees something.
     fn state(&self, _state: &Fork, _fingerprint: u128) -> Option<String> {
         None
     }
@@ -286,7 +291,8 @@ impl Campaign {
             ordering: self.ordering,
             optimisations,
             schedule,
-            // The same for all workloads, so that those which begin alike go alike as far as they are.
+            // The same for all workloads, so that those which begin alike go alike as far as they
+            // are.
             seed: self.seed.wrapping_add(variant as u64),
             torn: self.torn,
             unit_bytes: self.unit_bytes,
@@ -299,7 +305,8 @@ impl Campaign {
         }
     }
 
-    /// Looks for the smallest workload, and in it for the fewest patches, that fail in the same way.
+    /// Looks for the smallest workload, and in it for the fewest patches, that fail in the same
+    /// way.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -364,7 +371,8 @@ impl Campaign {
         })
     }
 
-    /// Explores the workloads of a chunk, one after the other: each goes on where it parts from the one before.
+    /// Explores the workloads of a chunk, one after the other: each goes on where it parts from the
+    /// one before.
     fn run_chunk(
         &self,
         image: &Fork,
@@ -390,8 +398,8 @@ impl Campaign {
         outcomes
     }
 
-    /// Takes the outcomes in their order, whatever order they end in, until there is enough: so the result does not depend on the
-    /// number of threads.
+    /// Takes the outcomes in their order, whatever order they end in, until there is enough: so the
+    /// result does not depend on the number of threads.
     fn gather(
         &self,
         receiver: &mpsc::Receiver<(usize, Vec<Outcome>)>,

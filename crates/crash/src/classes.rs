@@ -1,10 +1,12 @@
 //! Every state of a moment where a journal is replayed, those that recovery makes the same of once.
 //!
-//! Of the copies of a transaction that has no commit record, and of the homes of one that has, every combination may be on the disk; but
-//! recovery does not look at the former, and writes the latter whatever they hold. So choices are made only for what concerns recovery:
-//! it runs with what was chosen so far, and as long as something that it read, or that it left as it is, is open, that is tried
-//! both ways. What is left open in the end makes no difference: whatever is chosen for it, recovery reads the same, does the same, and leaves
-//! the same bytes. Every set of patches that may be on the disk belongs to exactly one of the classes that are visited.
+//! Of the copies of a transaction that has no commit record, and of the homes of one that has,
+//! every combination may be on the disk; but recovery does not look at the former, and writes the
+//! latter whatever they hold. So choices are made only for what concerns recovery: it runs with
+//! what was chosen so far, and as long as something that it read, or that it left as it is, is
+//! open, that is tried both ways. What is left open in the end makes no difference: whatever is
+//! chosen for it, recovery reads the same, does the same, and leaves the same bytes. Every set of
+//! patches that may be on the disk belongs to exactly one of the classes that are visited.
 //!
 //! Contents of files are taken one at a time, as in [`closed`](crate::closed).
 
@@ -67,7 +69,8 @@ impl State {
 /// Looks at a state, whose image the choices make; false where no more are wanted.
 pub(crate) type Emit<'a> = &'a mut dyn FnMut(State, &mut dyn Choices) -> bool;
 
-/// Visits one state of each class, until `emit` says no or there were more than `limit` classes. False where not all were visited.
+/// Visits one state of each class, until `emit` says no or there were more than `limit` classes.
+/// False where not all were visited.
 pub(crate) fn visit(
     choices: &mut dyn Choices,
     recoveries: &mut Recoveries,
@@ -123,7 +126,8 @@ impl Visitor<'_> {
         }
     }
 
-    /// The choices with an open piece there, and what it needs. That is open or there, for what needs something left out is left out.
+    /// The choices with an open piece there, and what it needs. That is open or there, for what
+    /// needs something left out is left out.
     fn with(&self, chosen: &Chosen, piece: usize) -> Chosen {
         let mut with = chosen.clone();
         let mut stack = vec![piece];
@@ -198,7 +202,8 @@ mod tests {
 
     use crate::campaign::ImageOptions;
 
-    /// Blocks that are zeros or not, of a file system with a journal in which nothing needs to be recovered.
+    /// Blocks that are zeros or not, of a file system with a journal in which nothing needs to be
+    /// recovered.
     struct Blocks {
         base: Fork,
         blocks: Vec<u64>,
@@ -237,7 +242,8 @@ mod tests {
         (0..set.len()).all(|at| !set[at] || befores[at].iter().all(|before| set[*before]))
     }
 
-    /// Every closed set belongs to one class, with the same result of the recovery; and no two classes are of one result.
+    /// Every closed set belongs to one class, with the same result of the recovery; and no two
+    /// classes are of one result.
     #[test]
     fn classes_are_what_recovery_tells_apart() {
         let base = ImageOptions::default().make_journaled().unwrap();

@@ -1,8 +1,9 @@
 //! The sets of patches that hold, for each of their patches, what must be on disk before it.
 //!
-//! Sets instead of sequences of writes: every order in which the same patches reach the disk leads to the same set, so all of those
-//! are one state. A further reduction is for patches that are judged for themselves (contents of files, bits of bitmaps): to
-//! each set of the others belong the sets with none of those that are free to be there or not, with all of them, with each one of
+//! Sets instead of sequences of writes: every order in which the same patches reach the disk leads
+//! to the same set, so all of those are one state. A further reduction is for patches that are
+//! judged for themselves (contents of files, bits of bitmaps): to each set of the others belong the
+//! sets with none of those that are free to be there or not, with all of them, with each one of
 //! them missing, and with each one alone.
 
 use crate::frontier::Node;
@@ -11,7 +12,8 @@ use fastrand::Rng as Random;
 /// How many sets to visit at most.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// More sets of patches than this (those judged for themselves left aside) are not all visited, but sampled.
+    /// More sets of patches than this (those judged for themselves left aside) are not all visited,
+    /// but sampled.
     pub(crate) exhaustive: usize,
     /// How many random sets are visited then.
     pub(crate) samples: usize,
@@ -86,7 +88,8 @@ struct Sets<'a> {
     nodes: &'a [Node],
     /// The nodes that are not judged for themselves.
     ordered: Vec<usize>,
-    /// For each of them, those among them that must be there before it, directly or by way of others.
+    /// For each of them, those among them that must be there before it, directly or by way of
+    /// others.
     ordered_befores: Vec<Vec<usize>>,
     /// The nodes that are judged for themselves.
     independent: Vec<usize>,
@@ -129,7 +132,8 @@ impl<'a> Sets<'a> {
         (self.emit)(&self.included);
     }
 
-    /// The smallest set with each patch, the largest without it: what a dependency left out shows first.
+    /// The smallest set with each patch, the largest without it: what a dependency left out shows
+    /// first.
     fn corners(&mut self) {
         self.included.fill(false);
         (self.emit)(&self.included);
@@ -160,7 +164,8 @@ impl<'a> Sets<'a> {
 
     /// All sets, unless there are more than `limit`.
     fn all(&mut self, limit: usize) -> bool {
-        // A counter that goes through all closed subsets of `ordered`: the choices are made in order, each first without.
+        // A counter that goes through all closed subsets of `ordered`: the choices are made in
+        // order, each first without.
         let count = self.ordered.len();
         let mut chosen = vec![false; count];
         let mut visited = 0;
@@ -186,7 +191,8 @@ impl<'a> Sets<'a> {
         }
     }
 
-    /// A set of the ordered patches, with what it needs of the others, and with those that it leaves free in a few ways.
+    /// A set of the ordered patches, with what it needs of the others, and with those that it
+    /// leaves free in a few ways.
     fn emit_with_independent(&mut self, chosen: &[bool]) {
         self.included.fill(false);
         for (node, _) in self.ordered.iter().zip(chosen).filter(|(_, is)| **is) {
@@ -257,7 +263,8 @@ impl<'a> Sets<'a> {
     }
 }
 
-/// The ordered patches that must be there before a node, as places among the ordered ones, where no other ordered one lies between.
+/// The ordered patches that must be there before a node, as places among the ordered ones, where no
+/// other ordered one lies between.
 fn ordered_behind(nodes: &[Node], node: usize, alone: fn(&Node) -> bool) -> Vec<usize> {
     let mut found = Vec::new();
     let mut seen = vec![false; nodes.len()];
@@ -282,7 +289,8 @@ mod tests {
     use backstitch_store::{BlockClass, PatchKind};
     use std::collections::BTreeSet;
 
-    /// Patches of which each waits for some before it; every `data`-th is a file's contents, none where 0.
+    /// Patches of which each waits for some before it; every `data`-th is a file's contents, none
+    /// where 0.
     fn nodes(count: usize, data: usize, random: &mut Random) -> Vec<Node> {
         (0..count)
             .map(|at| {
@@ -338,7 +346,8 @@ mod tests {
                 let ordered = (0..count).filter(|at| !nodes[*at].is_independent());
                 ordered.map(|at| set[at]).collect()
             };
-            // Every combination of the others that is possible at all, with nothing more than it needs.
+            // Every combination of the others that is possible at all, with nothing more than it
+            // needs.
             let possible: BTreeSet<Vec<bool>> = (0..1u32 << count)
                 .map(|bits| (0..count).map(|at| bits & (1 << at) != 0).collect())
                 .filter(|set: &Vec<bool>| is_closed(&nodes, set))

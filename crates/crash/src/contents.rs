@@ -1,4 +1,5 @@
-//! What a file contains, without its zeros: a file of 64 MiB that is nearly all hole costs what is written in it.
+//! What a file contains, without its zeros: a file of 64 MiB that is nearly all hole costs what is
+//! written in it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,7 +18,8 @@ const ZEROS: Piece = [0; PIECE as usize];
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Contents {
     len: u64,
-    /// The pieces that are not all zeros, in order of their numbers; behind the end they hold zeros.
+    /// The pieces that are not all zeros, in order of their numbers; behind the end they hold
+    /// zeros.
     pieces: Vec<(u64, Arc<Piece>)>,
 }
 

@@ -1,4 +1,5 @@
-//! One workload, every state: runs it under a schedule of write-back and judges what each moment's crash could leave.
+//! One workload, every state: runs it under a schedule of write-back and judges what each moment's
+//! crash could leave.
 
 mod replays;
 
@@ -33,7 +34,8 @@ use fastrand::Rng as Random;
 /// When the engine writes what the workload does not ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Schedule {
-    /// Never: everything stays in memory, and no deferred work is done, unless the workload asks for it.
+    /// Never: everything stays in memory, and no deferred work is done, unless the workload asks
+    /// for it.
     Nothing,
     /// Everything after each operation.
     Everything,
@@ -198,7 +200,8 @@ pub(crate) fn explore(
     outcome
 }
 
-/// What is known from the workload before, under the same plan: as far as two workloads begin alike, so do their states.
+/// What is known from the workload before, under the same plan: as far as two workloads begin
+/// alike, so do their states.
 #[derive(Default)]
 pub(crate) struct Known {
     operations: Vec<Operation>,
@@ -219,7 +222,8 @@ struct KnownStates {
     recovered: FxHashMap<u128, Good>,
     /// What states show to a program: whether the promises hold depends on nothing else.
     shown: FxHashMap<u128, Times>,
-    /// What the replay of a journal does to states: a matter of what they hold, and of nothing that was promised.
+    /// What the replay of a journal does to states: a matter of what they hold, and of nothing that
+    /// was promised.
     recoveries: Recoveries,
 }
 
@@ -248,7 +252,8 @@ impl Times {
         }
     }
 
-    /// Forgets what was found for other workloads than those that begin with the same `operations` operations. False where nothing is left.
+    /// Forgets what was found for other workloads than those that begin with the same `operations`
+    /// operations. False where nothing is left.
     fn forget_behind(&mut self, operations: usize) -> bool {
         // What was promised later was promised by operations that this workload does not do.
         if self.last.begun > operations {
@@ -268,8 +273,8 @@ struct Asked {
 }
 
 impl Known {
-    /// Forgets what does not hold for a workload. How many of its operations need not be looked at: those that it has to begin with,
-    /// and those that were looked at in the one before.
+    /// Forgets what does not hold for a workload. How many of its operations need not be looked at:
+    /// those that it has to begin with, and those that were looked at in the one before.
     fn part_from(&mut self, workload: &Workload) -> usize {
         let operations = &workload.operations;
         let pairs = self.operations.iter().zip(operations);
@@ -279,7 +284,8 @@ impl Known {
             known.retain(|_, good| good.times.forget_behind(common));
         }
         states.shown.retain(|_, times| times.forget_behind(common));
-        // The last operation's moments go on to the end of the workload, which is another one's only by chance.
+        // The last operation's moments go on to the end of the workload, which is another one's
+        // only by chance.
         let seen = match self.setup <= workload.setup {
             true => common
                 .min(self.looked_at)
@@ -296,7 +302,8 @@ impl Known {
 /// Runs a workload under a plan.
 ///
 /// # Errors
-/// Where the image cannot be mounted, or the engine fails otherwise than with an answer to an operation.
+/// Where the image cannot be mounted, or the engine fails otherwise than with an answer to an
+/// operation.
 pub(crate) fn run(
     image: &Fork,
     operations: &[Operation],
@@ -438,7 +445,8 @@ impl<'a> Explorer<'a> {
     fn open_question(&mut self, fingerprint: u128) -> Option<Question> {
         self.outcome.states += 1;
         let now = self.now();
-        // Which ones are reclaimed depends on the seed, so that a longer search looks at others each time.
+        // Which ones are reclaimed depends on the seed, so that a longer search looks at others
+        // each time.
         let choice = fingerprint as u64 ^ self.plan.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let every = self.plan.whole_every;
         let whole = every != 0 && choice.is_multiple_of(every);

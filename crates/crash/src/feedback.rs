@@ -14,8 +14,9 @@ use crate::image::Fork;
 use crate::scout::{Seen, look};
 
 impl Campaign {
-    /// `count` workloads that come by rules in other ways than each other, under the campaign's mechanism, image and variants: they are
-    /// drawn and mutated, run once, and kept where that covers something new. The same for the same seed, on any number of threads.
+    /// `count` workloads that come by rules in other ways than each other, under the campaign's
+    /// mechanism, image and variants: they are drawn and mutated, run once, and kept where that
+    /// covers something new. The same for the same seed, on any number of threads.
     ///
     /// # Errors
     /// Where the image cannot be made.
@@ -41,7 +42,8 @@ impl Campaign {
         Ok(chosen.into_iter().enumerate().map(named).collect())
     }
 
-    /// Which rules the campaign's workloads come by where each is run once under each variant, without exploring.
+    /// Which rules the campaign's workloads come by where each is run once under each variant,
+    /// without exploring.
     ///
     /// # Errors
     /// Where the image cannot be made.

@@ -26,7 +26,8 @@ pub struct Foreign {
 }
 
 impl Foreign {
-    /// One state in `e2fsck_every` is given to `e2fsck -fn`, one in `kernel_every` to a loop mount, which needs root; none where 0.
+    /// One state in `e2fsck_every` is given to `e2fsck -fn`, one in `kernel_every` to a loop mount,
+    /// which needs root; none where 0.
     ///
     /// # Errors
     /// Where no directory for the images can be made.
@@ -55,7 +56,8 @@ impl Foreign {
 
     fn e2fsck(&self, state: &Fork) -> io::Result<Option<String>> {
         let path = self.image(state)?;
-        // Whose journal is not empty is what the replay makes of it, and then nothing at all may be wrong.
+        // Whose journal is not empty is what the replay makes of it, and then nothing at all may be
+        // wrong.
         let has_journal = needs_recovery(state);
         let how = if has_journal { "-fy" } else { "-fn" };
         let journal = journal_of(&path);
@@ -88,7 +90,8 @@ impl Foreign {
         let journal = journal.exists().then(|| Loop::of(&journal)).transpose()?;
         let options = match &journal {
             Some(journal) => format!("loop,journal_path={}", journal.0),
-            // The kernel replays a journal even for a read-only mount, but not onto a read-only loop device.
+            // The kernel replays a journal even for a read-only mount, but not onto a read-only
+            // loop device.
             None if needs_recovery(state) => "loop".to_owned(),
             None => "loop,ro".to_owned(),
         };
@@ -160,7 +163,8 @@ impl Drop for Loop {
     }
 }
 
-/// Takes the kernel's mount off. A program that looks at all mounts of the host keeps one busy for a moment.
+/// Takes the kernel's mount off. A program that looks at all mounts of the host keeps one busy for
+/// a moment.
 fn unmount(place: &Path) -> io::Result<()> {
     const PAUSE: Duration = Duration::from_millis(50);
     let mut tries = 0;
@@ -285,13 +289,15 @@ const EXPECTED: &[&str] = &[
     "i_size is",
     // Unconnected inodes and directories, two names of a moved directory.
     "Unconnected directory inode",
-    // Of a directory with two names e2fsck asks about the one that `..` does not agree with; our own check knows the difference.
+    // Of a directory with two names e2fsck asks about the one that `..` does not agree with; our
+    // own check knows the difference.
     "'..' in",
     "is a link to directory",
     "zero-length",
 ];
 
-/// Of a report of `e2fsck -fn` the remarks on what no crash may leave under a mechanism that keeps order.
+/// Of a report of `e2fsck -fn` the remarks on what no crash may leave under a mechanism that keeps
+/// order.
 pub fn unexpected_of_e2fsck(report: &str) -> Vec<String> {
     report
         .lines()

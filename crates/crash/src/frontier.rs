@@ -1,5 +1,5 @@
-//! What of the changes in memory may be on disk: every set of patches that holds, for each of its patches, what must be there
-//! before it.
+//! What of the changes in memory may be on disk: every set of patches that holds, for each of its
+//! patches, what must be there before it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -60,7 +60,8 @@ struct Patched {
     block: u64,
     newest: Buffer,
     disk: Buffer,
-    /// The units with patches, as the bytes that they are, each with the numbers of its patches in the order in which they were applied.
+    /// The units with patches, as the bytes that they are, each with the numbers of its patches in
+    /// the order in which they were applied.
     units: Vec<(Range<usize>, Vec<usize>)>,
     /// The patches of all units.
     patches: Vec<SnapshotPatch>,
@@ -68,7 +69,8 @@ struct Patched {
     seal: Option<BlockSeal>,
     /// The versions that were asked for, with what each adds to the fingerprint.
     versions: FxHashMap<Mask, (Buffer, u128)>,
-    /// The one asked for last, and what it adds: sets that follow each other have most of theirs in common.
+    /// The one asked for last, and what it adds: sets that follow each other have most of theirs in
+    /// common.
     last: (Mask, u128),
     /// What the bytes on disk add to the fingerprint.
     disk_fingerprint: u128,
@@ -320,8 +322,8 @@ impl Patched {
             return (bytes.clone(), *fingerprint);
         }
         let is_there = |at: &usize| mask[at / 64] & (1 << (at % 64)) != 0;
-        // What a unit shows of which no patch is there: not the newest bytes with everything taken back, for a block that was
-        // initialised without being read has zeros there.
+        // What a unit shows of which no patch is there: not the newest bytes with everything taken
+        // back, for a block that was initialised without being read has zeros there.
         let mut bytes = self.disk.to_vec();
         for (unit, patches) in &self.units {
             if !patches.iter().any(is_there) {
@@ -345,8 +347,9 @@ impl Patched {
     }
 }
 
-/// For each patch with bytes, what must be on disk before it, with the empty patches resolved to what they stand for; and whether it
-/// waits, however far away, for an empty patch that nobody has released: then it cannot be on disk at all.
+/// For each patch with bytes, what must be on disk before it, with the empty patches resolved to
+/// what they stand for; and whether it waits, however far away, for an empty patch that nobody has
+/// released: then it cannot be on disk at all.
 fn real_befores(patches: &[SnapshotPatch]) -> (Vec<Vec<usize>>, Vec<bool>) {
     let mut found = vec![Vec::new(); patches.len()];
     let mut is_held: Vec<bool> = patches.iter().map(|p| p.held).collect();

@@ -1,5 +1,5 @@
-//! Workloads of our own: ACE's (the same operations, files and promises, for one and two operations), sequences over a small tree that
-//! is on stable storage already, and random ones.
+//! Workloads of our own: ACE's (the same operations, files and promises, for one and two
+//! operations), sequences over a small tree that is on stable storage already, and random ones.
 
 mod ace;
 mod cases;
@@ -21,7 +21,8 @@ pub fn ace(length: usize) -> Vec<Workload> {
     name(ace::workloads(length), "ace", length, 0)
 }
 
-/// Sequences of `length` operations, 1 or 2, each followed by fsync, fdatasync, sync or nothing, over a small tree on stable storage.
+/// Sequences of `length` operations, 1 or 2, each followed by fsync, fdatasync, sync or nothing,
+/// over a small tree on stable storage.
 pub fn sequences(length: usize) -> Vec<Workload> {
     let cores = tree_cores();
     let tree = tree();
@@ -63,8 +64,9 @@ pub fn random(count: usize, seed: u64) -> Vec<Workload> {
     )
 }
 
-/// `count` workloads of programs that flush what they do, mostly: files made, files that replace others, and a log that grows behind an
-/// indirect block, with something else and a sync now and then.
+/// `count` workloads of programs that flush what they do, mostly: files made, files that replace
+/// others, and a log that grows behind an indirect block, with something else and a sync now and
+/// then.
 pub fn flushed(count: usize, seed: u64) -> Vec<Workload> {
     grow(
         "flushed",
@@ -84,7 +86,8 @@ pub fn flushed(count: usize, seed: u64) -> Vec<Workload> {
     )
 }
 
-/// `count` sessions of more than 200 operations, in which something is flushed after every seven or so.
+/// `count` sessions of more than 200 operations, in which something is flushed after every seven or
+/// so.
 pub fn long(count: usize, seed: u64) -> Vec<Workload> {
     const OPERATIONS: usize = 200;
     grow(
@@ -118,7 +121,8 @@ pub(crate) fn more(
     (0..count).map(|_| grown.operation(random)).collect()
 }
 
-/// `count` workloads that `more` makes longer, each with a seed of its own: other ones for another `spread` of the seeds.
+/// `count` workloads that `more` makes longer, each with a seed of its own: other ones for another
+/// `spread` of the seeds.
 fn grow(
     kind: &str,
     spread: u64,
@@ -135,7 +139,8 @@ fn grow(
     name(workloads.collect(), kind, seed as usize, tree().len())
 }
 
-/// Puts workloads into an order that depends on the seed only, so that the first ones are of every sort.
+/// Puts workloads into an order that depends on the seed only, so that the first ones are of every
+/// sort.
 pub fn shuffle(workloads: &mut [Workload], seed: u64) {
     let mut random = Random::with_seed(seed);
     for at in (1..workloads.len()).rev() {

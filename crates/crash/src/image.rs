@@ -19,7 +19,8 @@ use twox_hash::XxHash3_128;
 #[derive(Debug)]
 pub(crate) struct Base {
     bytes: Vec<u8>,
-    /// Bytes of them that are the file system's device; behind them comes that of its journal, where there is one.
+    /// Bytes of them that are the file system's device; behind them comes that of its journal,
+    /// where there is one.
     home_bytes: usize,
     block_bytes: usize,
     /// Which blocks are nothing but zeros.
@@ -286,12 +287,14 @@ impl Fork {
         self.fingerprint = self.fingerprint.wrapping_sub(before).wrapping_add(adds);
     }
 
-    /// What identifies the image among the forks of its base: the sum of what each changed block adds.
+    /// What identifies the image among the forks of its base: the sum of what each changed block
+    /// adds.
     pub fn fingerprint(&self) -> u128 {
         self.fingerprint
     }
 
-    /// What a block with these bytes adds to the [`fingerprint`](Self::fingerprint): nothing where the base has the same.
+    /// What a block with these bytes adds to the [`fingerprint`](Self::fingerprint): nothing where
+    /// the base has the same.
     pub fn fingerprint_of(&self, block: u64, bytes: &[u8]) -> u128 {
         if self.base_block(block) == bytes {
             return 0;
@@ -461,7 +464,8 @@ impl Joint for ForkDevice {
     }
 }
 
-/// The file system's device, and its journal's where that has one of its own, as they see them who know nothing of each other.
+/// The file system's device, and its journal's where that has one of its own, as they see them who
+/// know nothing of each other.
 pub(crate) fn parts_of(
     device: &dyn Joint,
     home_bytes: u64,

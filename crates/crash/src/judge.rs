@@ -1,4 +1,5 @@
-//! The verdict on one state: what the check says, whether it can be mounted, whether the promises hold.
+//! The verdict on one state: what the check says, whether it can be mounted, whether the promises
+//! hold.
 
 use std::any::Any;
 use std::fmt;
@@ -174,8 +175,8 @@ impl Judge {
         verdict
     }
 
-    /// A state with another one inside: each of the two must be as good as a crash of a device of its own leaves it, and so must what the
-    /// recovery of the whole comes to.
+    /// A state with another one inside: each of the two must be as good as a crash of a device of
+    /// its own leaves it, and so must what the recovery of the whole comes to.
     fn judge_nested(&mut self, fork: &Fork, model: &Model, question: Question) -> Option<Verdict> {
         if question != Question::Promises
             && let Err(verdict) = self.check(&fork.outermost(), false)
@@ -203,7 +204,8 @@ impl Judge {
         verdict
     }
 
-    /// A state with another one inside that is a part of the same tree: what was promised is asked of the tree.
+    /// A state with another one inside that is a part of the same tree: what was promised is asked
+    /// of the tree.
     fn judge_tree(
         &mut self,
         fork: &Fork,
@@ -242,7 +244,8 @@ impl Judge {
         }
     }
 
-    /// As [`check`](Self::check), of what a journal makes of the state where there is one: then nothing at all may be wrong.
+    /// As [`check`](Self::check), of what a journal makes of the state where there is one: then
+    /// nothing at all may be wrong.
     fn check_recovered(&mut self, fork: &Fork) -> Result<Vec<u32>, Verdict> {
         match fork.inner() {
             Ok(Some(inner)) => {
@@ -261,8 +264,8 @@ impl Judge {
         }
     }
 
-    /// What our own check finds that no crash may leave; `clean` where it may find nothing at all. Else the inodes that map blocks
-    /// behind their end.
+    /// What our own check finds that no crash may leave; `clean` where it may find nothing at all.
+    /// Else the inodes that map blocks behind their end.
     fn check(&mut self, fork: &Fork, clean: bool) -> Result<Vec<u32>, Verdict> {
         let report = match usual().check(fork, &CheckOptions::QUICK) {
             Ok(report) => report,
@@ -297,7 +300,8 @@ impl Judge {
             .collect())
     }
 
-    /// Crashes inside the replay of a journal: each leaves a state that must be replayed to one as good.
+    /// Crashes inside the replay of a journal: each leaves a state that must be replayed to one as
+    /// good.
     fn crash_in_replay(&mut self, fork: &Fork, model: &Model) -> Option<Verdict> {
         if !matches!(self.engine.ordering, MechanismKind::Journal(_)) {
             return None;
@@ -387,8 +391,9 @@ impl Judge {
 }
 
 impl Judge {
-    /// Recovery and reclaim to the end while somebody uses the file system, with crashes inside. Nothing is promised but that it stays
-    /// consistent, and that at the end nothing is wrong with it at all.
+    /// Recovery and reclaim to the end while somebody uses the file system, with crashes inside.
+    /// Nothing is promised but that it stays consistent, and that at the end nothing is wrong with
+    /// it at all.
     fn recover_in_use(&mut self, fork: &Fork) -> Option<Verdict> {
         let (seed, engine) = (fork.fingerprint() as u64, self.engine);
         // Other bits than those by which states are chosen to be reclaimed.
@@ -422,7 +427,8 @@ impl Judge {
         })
     }
 
-    /// Goes on working with what a crash left: what it showed and what is done then is promised as ever, and the power is cut again.
+    /// Goes on working with what a crash left: what it showed and what is done then is promised as
+    /// ever, and the power is cut again.
     fn go_on(&mut self, fork: &Fork) -> Option<Verdict> {
         let seed = fork.fingerprint() as u64;
         // Other bits than those by which states are chosen for anything else.
@@ -576,7 +582,8 @@ struct Second<'a> {
     verdict: Option<Verdict>,
 }
 
-/// The sets of patches tried at each moment: fewer than where nobody uses it, which has not as many moments.
+/// The sets of patches tried at each moment: fewer than where nobody uses it, which has not as many
+/// moments.
 const SECOND_IN_USE: Bounds = Bounds {
     exhaustive: 16,
     samples: 4,

@@ -1,15 +1,18 @@
 //! The crash-state explorer: every state that a crash can leave, not the one that was tried.
 //!
-//! It sits above the layouts and below the command line. A workload runs on a mount of the crate `session`, as users'
-//! mounts do, in this thread, over a copy-on-write fork of an image. At each moment a crash is tried, in two ways:
+//! It sits above the layouts and below the command line. A workload runs on a mount of the crate
+//! `session`, as users' mounts do, in this thread, over a copy-on-write fork of an image. At each
+//! moment a crash is tried, in two ways:
 //!
-//! * **dependency states**: the patches in memory are copied out of the graph, and every set of them that holds, for each of its
-//!   patches, what must be on disk before it, is put onto a fork (`frontier`, `closed`). Whatever order a store might write in, it
-//!   can leave nothing else;
-//! * **schedule states**: while a batch is on its way, every part of it has arrived, as a whole or (torn) in part (`explore`).
+//! * **dependency states**: the patches in memory are copied out of the graph, and every set of
+//!   them that holds, for each of its patches, what must be on disk before it, is put onto a fork
+//!   (`frontier`, `closed`). Whatever order a store might write in, it can leave nothing else;
+//! * **schedule states**: while a batch is on its way, every part of it has arrived, as a whole or
+//!   (torn) in part (`explore`).
 //!
-//! Each state is judged (`judge`): the check of the layout, a mount with recovery, the promises of the `model` (`promises`), and in a
-//! sample the reclaim to its end, with further crashes inside. States with the same bytes are judged once for the same promises.
+//! Each state is judged (`judge`): the check of the layout, a mount with recovery, the promises of
+//! the `model` (`promises`), and in a sample the reclaim to its end, with further crashes inside.
+//! States with the same bytes are judged once for the same promises.
 //!
 //! | module | what |
 //! |---|---|
@@ -30,8 +33,8 @@
 //!
 //! * The same seed gives the same states and the same report, on any number of threads.
 //! * A state costs what differs in it, and not the size of the image.
-//! * Nothing here is known to the crates below: what it needs of them is public, and the errors that tests plant cost nothing
-//!   without their feature.
+//! * Nothing here is known to the crates below: what it needs of them is public, and the errors
+//!   that tests plant cost nothing without their feature.
 
 pub mod ablate;
 pub mod ace;

@@ -30,7 +30,8 @@ pub(crate) struct Machine {
     begun: Cell<usize>,
     /// Owner, group and permissions of what is made.
     maker: (u32, u32, u16),
-    /// A crash came before, and which of two names of a directory is the right one may be undecided.
+    /// A crash came before, and which of two names of a directory is the right one may be
+    /// undecided.
     is_unsettled: bool,
 }
 
@@ -213,7 +214,8 @@ impl Machine {
     /// Does one operation in memory. What its caller waits for is done by [`answer`](Self::answer).
     ///
     /// # Errors
-    /// What the file system says to it; nothing was changed then. A workload may contain such operations.
+    /// What the file system says to it; nothing was changed then. A workload may contain such
+    /// operations.
     pub(crate) fn apply(&mut self, operation: &Operation, watcher: &mut dyn Watcher) -> Result<()> {
         let number = self.begun.get();
         self.begun.set(number + 1);
@@ -772,7 +774,8 @@ fn check_end(at: u64, len: u64) -> Result<()> {
     }
 }
 
-/// Read and write for the owner, the group, everybody, and user 1: more than permission bits can say.
+/// Read and write for the owner, the group, everybody, and user 1: more than permission bits can
+/// say.
 fn inherited_acl() -> Vec<u8> {
     let mut acl = vec![2, 0, 0, 0];
     for (tag, id) in [

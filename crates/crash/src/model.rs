@@ -1,7 +1,7 @@
 //! What a workload did, and what of it is promised to survive a crash.
 //!
-//! Everything that changes has a history. A crash may leave any value from the one that was last promised to be stable on; it may not
-//! leave an older one, nor one that never was.
+//! Everything that changes has a history. A crash may leave any value from the one that was last
+//! promised to be stable on; it may not leave an older one, nor one that never was.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -48,7 +48,8 @@ impl<T> History<T> {
         self.stable = self.values.len() - 1;
     }
 
-    /// The values that were made under a patchgroup are on stable storage, up to the first one that was not.
+    /// The values that were made under a patchgroup are on stable storage, up to the first one that
+    /// was not.
     fn settle_under(&mut self, group: u32) {
         let later = self.under[self.stable + 1..].iter();
         self.stable += later.take_while(|under| under.contains(&group)).count();
@@ -58,8 +59,8 @@ impl<T> History<T> {
         &self.values[self.values.len() - 1]
     }
 
-    /// The values that a crash may leave after the first of them: the number of each among [`allowed`](Self::allowed), and the
-    /// patchgroups that it was made under, where it was.
+    /// The values that a crash may leave after the first of them: the number of each among
+    /// [`allowed`](Self::allowed), and the patchgroups that it was made under, where it was.
     pub(crate) fn grouped(&self) -> impl Iterator<Item = (usize, &Under)> {
         let later = self.under[self.stable..].iter().enumerate().skip(1);
         later.filter(|(_, under)| !under.is_empty())
@@ -84,21 +85,26 @@ pub(crate) struct Object {
     pub(crate) xattrs: BTreeMap<Vec<u8>, History<Option<Vec<u8>>>>,
     pub(crate) owner: History<Owner>,
     pub(crate) times: History<Times>,
-    /// Of a file: it was cut, and what may lie behind its end was not on stable storage then; what was cut off must be gone.
+    /// Of a file: it was cut, and what may lie behind its end was not on stable storage then; what
+    /// was cut off must be gone.
     was_cut: bool,
     pub(crate) ends_in_zeros: bool,
-    /// Blocks of a file that are reserved, and those of them that were on stable storage: they stay until they are given back.
+    /// Blocks of a file that are reserved, and those of them that were on stable storage: they stay
+    /// until they are given back.
     pub(crate) reserved: BTreeSet<u64>,
     pub(crate) must_be_mapped: BTreeSet<u64>,
     /// Of a directory: every name that it ever had.
     pub(crate) entries: BTreeMap<Vec<u8>, History<Option<ObjectId>>>,
-    /// Of a directory: the names that what was moved into it had elsewhere, each with the number of the value by which it lost it.
+    /// Of a directory: the names that what was moved into it had elsewhere, each with the number of
+    /// the value by which it lost it.
     arrivals: Vec<(ObjectId, Vec<u8>, usize)>,
     /// Its names now.
     pub(crate) names: BTreeSet<(ObjectId, Vec<u8>)>,
-    /// Of a regular file: names that it was moved to while it was not on the disk at all, and up to where it had been written then.
+    /// Of a regular file: names that it was moved to while it was not on the disk at all, and up to
+    /// where it had been written then.
     pub(crate) moved_new: BTreeMap<(ObjectId, Vec<u8>), u64>,
-    /// It had a name on stable storage once, and was never without a name since: it must have one after every crash.
+    /// It had a name on stable storage once, and was never without a name since: it must have one
+    /// after every crash.
     pub(crate) must_exist: bool,
 }
 
@@ -268,7 +274,8 @@ impl Model {
         self.objects[id].inode
     }
 
-    /// Of the names of a directory that has several each may go: a crash left them, and nobody has decided which one is right.
+    /// Of the names of a directory that has several each may go: a crash left them, and nobody has
+    /// decided which one is right.
     pub(crate) fn doubt_second_names(&mut self) {
         let all = self.objects.iter().enumerate();
         let several = all.filter(|(_, o)| o.kind == FileType::Directory && o.names.len() > 1);
@@ -343,7 +350,8 @@ impl Model {
         }
     }
 
-    /// A file that is not on the disk at all was moved to a name: what was written into it comes along.
+    /// A file that is not on the disk at all was moved to a name: what was written into it comes
+    /// along.
     pub(crate) fn note_moved_new(&mut self, directory: ObjectId, name: &[u8]) {
         let Some(id) = self.child(directory, name) else {
             return;
@@ -431,7 +439,8 @@ impl Model {
             .push(value.map(<[u8]>::to_vec), &self.under);
     }
 
-    /// The object is on stable storage, with a way to it from the root; of a directory, its names too.
+    /// The object is on stable storage, with a way to it from the root; of a directory, its names
+    /// too.
     pub(crate) fn promise(&mut self, id: ObjectId, data_only: bool) {
         self.promises += 1;
         let object = &mut self.objects[id];
@@ -455,7 +464,8 @@ impl Model {
         }
     }
 
-    /// The names that the object had and lost are gone: its link count, without them, is on stable storage.
+    /// The names that the object had and lost are gone: its link count, without them, is on stable
+    /// storage.
     fn promise_departures(&mut self, id: ObjectId) {
         let entries = self.objects.iter_mut().flat_map(|o| o.entries.values_mut());
         for entry in entries {
@@ -471,8 +481,9 @@ impl Model {
         entries.filter_map(|entry| *entry.current()).collect()
     }
 
-    /// The names of the object are on stable storage, and those of the directories above it that were not there yet. A directory that was,
-    /// and moved since, has the one name or the other: a file's own names are all that `fsync` knows of it.
+    /// The names of the object are on stable storage, and those of the directories above it that
+    /// were not there yet. A directory that was, and moved since, has the one name or the other: a
+    /// file's own names are all that `fsync` knows of it.
     fn promise_reach(&mut self, id: ObjectId) {
         let mut stack = vec![id];
         let mut seen = BTreeSet::new();

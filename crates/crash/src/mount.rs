@@ -309,7 +309,8 @@ impl Mount {
             if let Some(done) = self.run_step(operation, watcher, &mut body)? {
                 return Ok(done);
             }
-            // Others may come between the steps of a long operation, and so may the end of a transaction.
+            // Others may come between the steps of a long operation, and so may the end of a
+            // transaction.
             self.tend_log(self.clock.0, watcher)?;
         }
     }

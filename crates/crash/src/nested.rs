@@ -1,8 +1,8 @@
 //! Images whose file system holds the one that is explored, in a file, however deep.
 //!
-//! The workload runs on the innermost file system of a stack, and states are those of the outermost device. Each is judged level by level:
-//! the file system outside must hold nothing that no crash may leave, and the image that is read from its file is judged as any state of a
-//! device is.
+//! The workload runs on the innermost file system of a stack, and states are those of the outermost
+//! device. Each is judged level by level: the file system outside must hold nothing that no crash
+//! may leave, and the image that is read from its file is judged as any state of a device is.
 
 use std::sync::{Arc, OnceLock};
 
@@ -55,17 +55,20 @@ impl Nesting {
         }
     }
 
-    /// Whether the workload runs on the outermost file system, the innermost being a part of its tree.
+    /// Whether the workload runs on the outermost file system, the innermost being a part of its
+    /// tree.
     pub(crate) fn is_shown(&self) -> bool {
         self.is_shown
     }
 
-    /// Whether a name in the root stands for a file whose contents are what is done inside, of which nothing is promised.
+    /// Whether a name in the root stands for a file whose contents are what is done inside, of
+    /// which nothing is promised.
     pub(crate) fn holds(&self, name: &[u8]) -> bool {
         self.is_shown && [INNER, JOURNAL].iter().any(|file| file.as_bytes() == name)
     }
 
-    /// What opens all of it, with the innermost file system under this mechanism, and in front unless it shows in another one.
+    /// What opens all of it, with the innermost file system under this mechanism, and in front
+    /// unless it shows in another one.
     pub(crate) fn stack(&self, ordering: MechanismKind) -> Stack {
         let levels = usize::from(self.levels);
         let path = |volume: usize, name: &str| InnerPath {
@@ -97,8 +100,8 @@ impl Nesting {
 }
 
 impl Fork {
-    /// An image whose file system holds another one in its file `inner`, and that one too, `levels` deep; where `has_journal`, the journal
-    /// of the innermost is in the file `journal` beside it.
+    /// An image whose file system holds another one in its file `inner`, and that one too, `levels`
+    /// deep; where `has_journal`, the journal of the innermost is in the file `journal` beside it.
     ///
     /// # Panics
     /// If the image is not a whole number of blocks.
@@ -108,8 +111,8 @@ impl Fork {
         fork
     }
 
-    /// As [`nested`](Self::nested), one level deep, with the file system inside in place of the directory `loop` of the one outside:
-    /// workloads run on both.
+    /// As [`nested`](Self::nested), one level deep, with the file system inside in place of the
+    /// directory `loop` of the one outside: workloads run on both.
     ///
     /// # Panics
     /// If the image is not a whole number of blocks.
@@ -122,7 +125,8 @@ impl Fork {
         fork
     }
 
-    /// A small file system in a file with holes of another one, of which the free blocks hold what somebody removed.
+    /// A small file system in a file with holes of another one, of which the free blocks hold what
+    /// somebody removed.
     ///
     /// # Errors
     /// Where it cannot be made.
@@ -241,7 +245,8 @@ impl Fork {
         })
     }
 
-    /// Where the blocks of the image inside are, those of its journal behind the others, and how many these are.
+    /// Where the blocks of the image inside are, those of its journal behind the others, and how
+    /// many these are.
     fn places(&self, nesting: &Nesting) -> Result<(Vec<Option<u64>>, usize)> {
         let engine = Engine {
             ordering: MechanismKind::Soft,
@@ -259,7 +264,8 @@ impl Fork {
     }
 }
 
-/// Bytes of the smallest blocks there are; blocks inside and outside; and those of them whose owner is gone.
+/// Bytes of the smallest blocks there are; blocks inside and outside; and those of them whose owner
+/// is gone.
 const SMALL_BLOCK_BYTES: usize = 1024;
 const INSIDE_BLOCKS: u64 = 320;
 const OUTSIDE_BLOCKS: u64 = 640;

@@ -42,8 +42,8 @@ impl Data {
             Data::Bytes(bytes) => bytes.to_vec(),
             Data::Pattern(len) => (offset..offset + *len as u64)
                 .map(|at| {
-                    // Never zero, and eight bytes are those of one operation and one place. An operation writes to one file, so they
-                    // tell that too.
+                    // Never zero, and eight bytes are those of one operation and one place. An
+                    // operation writes to one file, so they tell that too.
                     let mixed = (operation as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
                         ^ (at / 8).wrapping_mul(0xd134_2543_de82_ef95);
                     let word = (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -105,16 +105,19 @@ pub enum Operation {
     Reclaim(u32),
     /// Swaps two names.
     Exchange(Path, Path),
-    /// Power is cut: some of what is in memory is on the disk, as the seed and the number have it. What is there is mounted and goes on.
+    /// Power is cut: some of what is in memory is on the disk, as the seed and the number have it.
+    /// What is there is mounted and goes on.
     Crash(u32),
-    /// Power is cut, and nothing of what is in memory is on the disk. What is there is mounted and goes on before recovery has
-    /// decided anything: a directory may still have two names.
+    /// Power is cut, and nothing of what is in memory is on the disk. What is there is mounted and
+    /// goes on before recovery has decided anything: a directory may still have two names.
     Cut,
-    /// Everything is unmounted, and mounted again, with this mechanism if it is given and the image can have it.
+    /// Everything is unmounted, and mounted again, with this mechanism if it is given and the image
+    /// can have it.
     Remount(Option<MechanismKind>),
     /// The running transaction ends, and nothing of it is written. Nothing where there is none.
     LogClose,
-    /// The log's tail is moved, or what keeps it where it is is brought home: what is done when a log is full. Nothing where there is none.
+    /// The log's tail is moved, or what keeps it where it is is brought home: what is done when a
+    /// log is full. Nothing where there is none.
     LogTail,
     /// Before everything else: the image's journal is one with this number of blocks for its log.
     LogBlocks(u32),
@@ -128,7 +131,8 @@ pub enum Operation {
     Chown(Path, u32, u32),
     /// Sets the flags that `chattr` sets, all of them.
     Chattr(Path, u32),
-    /// What is made from here on belongs to this owner and group, with these permissions. Does nothing by itself.
+    /// What is made from here on belongs to this owner and group, with these permissions. Does
+    /// nothing by itself.
     As(u32, u32, u16),
     /// What follows belongs to the patchgroup of this number too.
     Engage(u32),
@@ -524,7 +528,8 @@ impl FromStr for Operation {
     }
 }
 
-/// Operations with semicolons or line ends between them; a line that begins with `#` and a space says nothing.
+/// Operations with semicolons or line ends between them; a line that begins with `#` and a space
+/// says nothing.
 ///
 /// # Errors
 /// The first line that says no operation.

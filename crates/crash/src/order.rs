@@ -1,8 +1,10 @@
-//! Whether a state keeps the order of patchgroups: where something of a group is there, all of the groups that it comes after is.
+//! Whether a state keeps the order of patchgroups: where something of a group is there, all of the
+//! groups that it comes after is.
 //!
-//! Everything that changes has a history (`model`), and each of its values knows under which groups it was made. What a state shows of
-//! something, a name or one byte of a file, may be one value of the history or several that look alike. A change is certainly there
-//! where none of these is older than it, and certainly missing where all of them are. Nothing else is concluded.
+//! Everything that changes has a history (`model`), and each of its values knows under which groups
+//! it was made. What a state shows of something, a name or one byte of a file, may be one value of
+//! the history or several that look alike. A change is certainly there where none of these is older
+//! than it, and certainly missing where all of them are. Nothing else is concluded.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -122,7 +124,8 @@ impl Shown {
                     let shows = |value: &Option<ObjectId>| *value == names.get(name).copied();
                     evidence.weigh(history, &shows, |_| true, &what);
                 }
-                // It has a name, but none that leads to it: what was put into it is not there either.
+                // It has a name, but none that leads to it: what was put into it is not there
+                // either.
                 None if !directory.names.is_empty() => {
                     let kept = history.current().is_some_and(|id| has_name(model, id));
                     let never = |value: &Option<ObjectId>| value.is_none();
@@ -181,8 +184,8 @@ fn list(mount: &mut Mount, directory: InodeNumber) -> Result<Vec<(Vec<u8>, Inode
 }
 
 impl Evidence {
-    /// Compares a history with what is shown: `shows` says of a value whether it looks so, `changed` of which values (by their number)
-    /// it matters.
+    /// Compares a history with what is shown: `shows` says of a value whether it looks so,
+    /// `changed` of which values (by their number) it matters.
     fn weigh<T>(
         &mut self,
         history: &History<T>,

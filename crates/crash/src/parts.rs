@@ -5,8 +5,9 @@ use fastrand::Rng as Random;
 /// The most blocks that are not contents of a batch that is tried in every way.
 const ALL_SUBSETS: usize = 8;
 
-/// The parts of a batch, each as whether a block of it has arrived, and whether they are all. `contents` says which blocks are files'
-/// contents: of those not every combination is taken, but to each of the others none, all, each one missing and each one alone.
+/// The parts of a batch, each as whether a block of it has arrived, and whether they are all.
+/// `contents` says which blocks are files' contents: of those not every combination is taken, but
+/// to each of the others none, all, each one missing and each one alone.
 pub(crate) fn parts(
     contents: &[bool],
     samples: usize,

@@ -1,4 +1,5 @@
-//! Errors that a test plants to see that the explorer finds them: those of the patch graph here, those of the layout in its crate.
+//! Errors that a test plants to see that the explorer finds them: those of the patch graph here,
+//! those of the layout in its crate.
 
 use std::cell::Cell;
 

@@ -19,8 +19,8 @@ const MOST: usize = 8;
 
 /// What of the promises was not kept, in words; empty where all were.
 ///
-/// `mapped_behind` are the inodes that map blocks behind their end. Where a file grew, the blocks come before the size; where it
-/// was cut, they go before it.
+/// `mapped_behind` are the inodes that map blocks behind their end. Where a file grew, the blocks
+/// come before the size; where it was cut, they go before it.
 ///
 /// Also what identifies all that was looked at: whatever shows the same keeps the same promises.
 pub(crate) fn broken(
@@ -256,7 +256,8 @@ impl Check<'_> {
         }
     }
 
-    /// Of a file that was cut and flushed nothing is left behind its end: another driver that makes it longer would show it.
+    /// Of a file that was cut and flushed nothing is left behind its end: another driver that makes
+    /// it longer would show it.
     fn end(&mut self, object: &Object, attributes: &Attributes, path: &str) {
         let block_bytes = u64::from(self.mount.block_bytes());
         let within = (attributes.size_bytes % block_bytes) as usize;
@@ -359,8 +360,8 @@ impl Check<'_> {
     }
 }
 
-/// Whether a file may have this size: that of a version, or whole blocks on the way from one to the next, for a long write is done in
-/// steps, and so is a long cut.
+/// Whether a file may have this size: that of a version, or whole blocks on the way from one to the
+/// next, for a long write is done in steps, and so is a long cut.
 fn is_size_of(versions: &[Contents], size: u64) -> bool {
     /// No step of a cut is shorter than what an indirect block of the smallest blocks maps.
     const STEP: u64 = 256 << 10;
@@ -374,9 +375,10 @@ fn is_size_of(versions: &[Contents], size: u64) -> bool {
 
 /// The first byte that no version of the file explains.
 ///
-/// A file shows the size of one version, and each byte of that one or of another, written in its place earlier or later; but not
-/// of an earlier one on the other side of a version that was too short to have it: that cut it off. What was written there afterwards may show
-/// while the file has its old size still, unless operations are there as wholes (`cuts_are_atomic`).
+/// A file shows the size of one version, and each byte of that one or of another, written in its
+/// place earlier or later; but not of an earlier one on the other side of a version that was too
+/// short to have it: that cut it off. What was written there afterwards may show while the file has
+/// its old size still, unless operations are there as wholes (`cuts_are_atomic`).
 fn first_foreign(
     shown: &Contents,
     versions: &[Contents],
@@ -529,7 +531,8 @@ mod tests {
         let first_foreign = |shown: &[u8], cuts_are_atomic| {
             super::first_foreign(&contents(shown), &versions, cuts_are_atomic)
         };
-        // The old size: with what is there now, where the cut and the write are not there as wholes.
+        // The old size: with what is there now, where the cut and the write are not there as
+        // wholes.
         let mut shown = vec![1; 20];
         shown[15] = 2;
         assert_eq!(first_foreign(&shown, false), None);

@@ -1,7 +1,8 @@
-//! Operations that show what a rule of the layout prevents, one script for each of many rules: written by those who know the rule.
+//! Operations that show what a rule of the layout prevents, one script for each of many rules:
+//! written by those who know the rule.
 //!
-//! The explorer's own workloads must find a rule that is switched off without these; they tell a rule that no workload reaches from one
-//! that nothing needs.
+//! The explorer's own workloads must find a rule that is switched off without these; they tell a
+//! rule that no workload reaches from one that nothing needs.
 
 use backstitch_formats::Rule;
 
@@ -13,7 +14,8 @@ macro_rules! tree {
     };
 }
 
-/// A name so long that three of its kind, and `.` and `..`, leave no room for a fourth in a block of 1024 bytes.
+/// A name so long that three of its kind, and `.` and `..`, leave no room for a fourth in a block
+/// of 1024 bytes.
 macro_rules! long {
     () => {
         "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn\
@@ -60,7 +62,8 @@ macro_rules! more_b {
     };
 }
 
-/// A name that fills, with another one and what `crossing` puts before them, a directory up to four bytes before its second sector.
+/// A name that fills, with another one and what `crossing` puts before them, a directory up to four
+/// bytes before its second sector.
 macro_rules! padding {
     () => {
         "pppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppppp\
@@ -76,7 +79,8 @@ macro_rules! crosses {
     };
 }
 
-/// Names of foreign make: they cross two sectors of their block, one of them with its number in the first and its type in the second.
+/// Names of foreign make: they cross two sectors of their block, one of them with its number in the
+/// first and its type in the second.
 macro_rules! crossing {
     () => {
         concat!(
@@ -108,9 +112,10 @@ macro_rules! scripts {
 pub struct Provoking {
     /// The rule.
     pub rule: Rule,
-    /// Operations on an empty file system of 1024-byte blocks, separated by `;`, as `crash fs --script` takes them. `index` has a
-    /// foreign checker give the directories an index on the disk, with nothing mounted; what comes before `blocks` is done while
-    /// blocks are written wholly or not at all, and is not looked at.
+    /// Operations on an empty file system of 1024-byte blocks, separated by `;`, as
+    /// `crash fs --script` takes them. `index` has a foreign checker give the directories an index
+    /// on the disk, with nothing mounted; what comes before `blocks` is done while blocks are
+    /// written wholly or not at all, and is not looked at.
     pub script: &'static str,
 }
 
@@ -122,7 +127,8 @@ impl Provoking {
         site.map(backstitch_rules::Site::name).unwrap_or_default()
     }
 
-    /// Whether it shows where the power fails again while the reclaim is at work on what a crash left.
+    /// Whether it shows where the power fails again while the reclaim is at work on what a crash
+    /// left.
     pub fn is_in_recovery(&self) -> bool {
         matches!(
             self.rule,
@@ -144,8 +150,8 @@ impl Provoking {
         )
     }
 
-    /// Whether it shows only where inodes are forgotten at once, or in more states than an exhaustive exploration has time for: the
-    /// ablation has worlds and rounds for that.
+    /// Whether it shows only where inodes are forgotten at once, or in more states than an
+    /// exhaustive exploration has time for: the ablation has worlds and rounds for that.
     pub fn is_for_ablation(&self) -> bool {
         matches!(
             self.rule,
@@ -155,7 +161,8 @@ impl Provoking {
         )
     }
 
-    /// Whether the states that a crash leaves are right, and only what the reclaim makes of them is not.
+    /// Whether the states that a crash leaves are right, and only what the reclaim makes of them is
+    /// not.
     pub fn needs_reclaim(&self) -> bool {
         let leaves_no_hint = matches!(
             self.rule,
@@ -178,7 +185,8 @@ impl Provoking {
         )
     }
 
-    /// Whether it is in what is done only where sectors are written wholly or not at all, and not blocks.
+    /// Whether it is in what is done only where sectors are written wholly or not at all, and not
+    /// blocks.
     pub fn needs_torn_blocks(&self) -> bool {
         matches!(
             self.rule,
@@ -194,7 +202,8 @@ impl Provoking {
         )
     }
 
-    /// Whether it takes more use of the file system while the reclaim is under way than an exhaustive exploration has time for.
+    /// Whether it takes more use of the file system while the reclaim is under way than an
+    /// exhaustive exploration has time for.
     pub fn needs_much_use(&self) -> bool {
         matches!(
             self.rule,

@@ -1,4 +1,5 @@
-//! What a deterministic function comes to, by the blocks that it reads: states that show it the same have it in common.
+//! What a deterministic function comes to, by the blocks that it reads: states that show it the
+//! same have it in common.
 
 use std::rc::Rc;
 

@@ -1,9 +1,12 @@
-//! What recovery and reclaim make of a state, and what crashes inside them leave, for all states that they do the same to at once.
+//! What recovery and reclaim make of a state, and what crashes inside them leave, for all states
+//! that they do the same to at once.
 //!
-//! The reclaim is a function of the blocks that it reads: contents of files are none of them, nor is anything that nobody refers to. So
-//! it runs over a device that notes what is read, and what it changes is kept as it differs from where it began. A state that shows
-//! the same in the blocks that were read gets the same changes, whatever else it holds. What such a crash, or the end, leaves is put
-//! together for each state and judged for itself, once for the same promises: nothing is assumed of what a verdict hangs on.
+//! The reclaim is a function of the blocks that it reads: contents of files are none of them, nor
+//! is anything that nobody refers to. So it runs over a device that notes what is read, and what it
+//! changes is kept as it differs from where it began. A state that shows the same in the blocks
+//! that were read gets the same changes, whatever else it holds. What such a crash, or the end,
+//! leaves is put together for each state and judged for itself, once for the same promises: nothing
+//! is assumed of what a verdict hangs on.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -107,7 +110,8 @@ impl Watcher for Cutter<'_> {
     }
 }
 
-/// Reclaims a state to the end. What was read, where that is known: not where it could not be opened.
+/// Reclaims a state to the end. What was read, where that is known: not where it could not be
+/// opened.
 fn reclaim(start: &Fork, engine: Engine) -> (Option<Reads>, Reclaimed) {
     let mut cutter = Cutter {
         start,
@@ -160,7 +164,8 @@ pub(crate) enum Open {
     All,
 }
 
-/// Under which promises a state was found good: the workload's number, and how many promises there were.
+/// Under which promises a state was found good: the workload's number, and how many promises there
+/// were.
 type Promises = (u32, u64);
 
 /// What is known of reclaims, of all states of one base.
@@ -168,7 +173,8 @@ type Promises = (u32, u64);
 pub(crate) struct Reclaims {
     base: Option<Arc<Base>>,
     runs: ByReads<Reclaimed>,
-    /// States that a crash left, and whether some file of theirs maps blocks behind its end: whether it may depends on the promises.
+    /// States that a crash left, and whether some file of theirs maps blocks behind its end:
+    /// whether it may depends on the promises.
     left: FxHashMap<u128, (Promises, bool)>,
     /// States that were reclaimed.
     ended: FxHashMap<u128, Promises>,

@@ -1,9 +1,10 @@
 //! What the recovery of a journal makes of states, of all those that it does the same to at once.
 //!
-//! Recovery is a function of the blocks that it reads. So it runs over a device that notes what is read and what is written, and every
-//! state that shows the same bytes in the blocks that were read is brought home by the same writes, whatever else differs. What is judged
-//! is that result, without what lies in the log, which is empty then. States with the same result have the same verdict, for the verdict
-//! is found by looking at nothing else.
+//! Recovery is a function of the blocks that it reads. So it runs over a device that notes what is
+//! read and what is written, and every state that shows the same bytes in the blocks that were read
+//! is brought home by the same writes, whatever else differs. What is judged is that result,
+//! without what lies in the log, which is empty then. States with the same result have the same
+//! verdict, for the verdict is found by looking at nothing else.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -59,7 +60,8 @@ impl Recovered {
         self.log.iter().any(|run| run.contains(&block))
     }
 
-    /// The states that a crash may leave before each flush of it: up to `samples` random ones, where they are many.
+    /// The states that a crash may leave before each flush of it: up to `samples` random ones,
+    /// where they are many.
     pub(crate) fn cuts(
         &self,
         state: &Fork,
@@ -106,7 +108,8 @@ impl Recovered {
     }
 }
 
-/// Writes and flushes of one recovery: no image of the explorer takes a hundredth of them, and a recovery that takes more never ends.
+/// Writes and flushes of one recovery: no image of the explorer takes a hundredth of them, and a
+/// recovery that takes more never ends.
 const STEPS_MAX: usize = 1 << 16;
 
 /// The recoveries of some states.
@@ -172,7 +175,8 @@ fn recover(state: &Fork) -> (Reads, Recovered) {
     (traced.reads, recovered)
 }
 
-/// Where the log of a file system is whose journal was replayed, but for the superblock; nowhere where it cannot be written.
+/// Where the log of a file system is whose journal was replayed, but for the superblock; nowhere
+/// where it cannot be written.
 fn log_of(home: &dyn BlockDevice, other: Option<&dyn BlockDevice>) -> Vec<Range<u64>> {
     let Ok(Ok(setup)) = journal::setup(home, other, journal_host()) else {
         return Vec::new();

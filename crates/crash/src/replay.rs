@@ -1,5 +1,5 @@
-//! One state again: by the moment and the patches that were on disk then. And the smallest workload and the fewest patches that
-//! still show a failure.
+//! One state again: by the moment and the patches that were on disk then. And the smallest workload
+//! and the fewest patches that still show a failure.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -48,7 +48,8 @@ pub(crate) fn minimise(
             }
         }
     }
-    // Whole halves first, then quarters, down to single operations; again and again until nothing can go.
+    // Whole halves first, then quarters, down to single operations; again and again until nothing
+    // can go.
     let mut chunk = best.0.operations.len() / 2;
     while chunk > 0 {
         let mut at = best.0.operations.len();

@@ -1,7 +1,7 @@
 //! What an exploration found: the same for a file system, a program and a device.
 //!
-//! A report serialises to JSON, and [`Report::to_html`] makes a page of it. The page is the same for the same seed, byte for byte:
-//! rates are in the JSON only.
+//! A report serialises to JSON, and [`Report::to_html`] makes a page of it. The page is the same
+//! for the same seed, byte for byte: rates are in the JSON only.
 
 mod html;
 
@@ -129,7 +129,8 @@ pub struct Report {
     pub states_per_second: Option<f64>,
     /// How often something was seen, by names with underscores between words.
     pub coverage: BTreeMap<String, u64>,
-    /// How often each rule of the file system was come by, by its name; `None` where they were not counted.
+    /// How often each rule of the file system was come by, by its name; `None` where they were not
+    /// counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rules: Option<BTreeMap<String, RuleCounts>>,
     /// What a reader has to know about these results.

@@ -1,11 +1,13 @@
-//! Workloads with names: sequences of operations that show what a rule of the engine prevents, where sequences of one operation and
-//! random ones seldom do. Each says what it is about. They are explored by default.
+//! Workloads with names: sequences of operations that show what a rule of the engine prevents,
+//! where sequences of one operation and random ones seldom do. Each says what it is about. They are
+//! explored by default.
 
 use crate::ace::Workload;
 use crate::operation::{Operation, parse_script};
 use crate::provoking::{self, long};
 
-/// Enough deferred work, with nothing to do, for a second of the file system's clock: then it looks for inodes with nothing under way.
+/// Enough deferred work, with nothing to do, for a second of the file system's clock: then it looks
+/// for inodes with nothing under way.
 macro_rules! a_second {
     () => {
         concat!(
@@ -25,9 +27,11 @@ macro_rules! ten_works {
     };
 }
 
-/// A name, and operations on an empty file system of 1024-byte blocks. What comes before the first `sync` only prepares.
+/// A name, and operations on an empty file system of 1024-byte blocks. What comes before the first
+/// `sync` only prepares.
 const SCRIPTS: &[(&str, &str)] = &[
-    // Growth behind a double indirect block that is on the disk: what an existing leaf and a new one lead to.
+    // Growth behind a double indirect block that is on the disk: what an existing leaf and a new
+    // one lead to.
     (
         "deep-leaf-grows",
         "creat foo; write foo 300000 1000; sync; write foo 310000 3000; fsync foo; write foo 320000 900",
@@ -41,7 +45,8 @@ const SCRIPTS: &[(&str, &str)] = &[
         "creat old; write old 0 60000; sync; unlink old; creat foo; write foo 300000 1000; sync; write foo 310000 3000; \
          write foo 600000 2000",
     ),
-    // Appends that are flushed, behind an indirect block that goes to a new place each time, up to the next one.
+    // Appends that are flushed, behind an indirect block that goes to a new place each time, up to
+    // the next one.
     (
         "flushed-log-crosses-a-leaf",
         "creat log; append log 13000; sync; append log 300; fsync log; append log 200; fsync log; append log 260000; fsync log; \
@@ -135,7 +140,8 @@ const SCRIPTS: &[(&str, &str)] = &[
         "directory-emptied",
         "mkdir A; mkdir D; creat D/f; creat D/t; sync; rename D/f A/f; link D/t A/t; unlink D/t; rmdir D; work; mkdir D",
     ),
-    // What the recovery takes away of two names is gone once somebody has synced the directory that had it.
+    // What the recovery takes away of two names is gone once somebody has synced the directory that
+    // had it.
     (
         "second-name-is-taken-away",
         "mkdir A; mkdir A/d; mkdir B; sync; rename A/d B/d; crash 1; fsync A; creat A/x; crash 2; fsync B/d; fsync A",
@@ -145,8 +151,8 @@ const SCRIPTS: &[(&str, &str)] = &[
         "creat a; write a 0 3000; sync; creat b; append b 100; fsync b; creat c; append c 700; rename c a; creat d; append d 900; \
          rename d b; fsync b",
     ),
-    // What is remembered of an inode after a second, though some of it is not on the disk: what a sync of another one has written of the
-    // same block is.
+    // What is remembered of an inode after a second, though some of it is not on the disk: what a
+    // sync of another one has written of the same block is.
     (
         "a-second-after-a-link",
         concat!(
@@ -211,7 +217,8 @@ const SCRIPTS: &[(&str, &str)] = &[
             "fsync f"
         ),
     ),
-    // What `fsync` waits for: a time that came a second later than the one on the disk, the oldest of many changes, a removal alone.
+    // What `fsync` waits for: a time that came a second later than the one on the disk, the oldest
+    // of many changes, a removal alone.
     (
         "fsync-waits-for-times",
         concat!(
@@ -236,8 +243,8 @@ const SCRIPTS: &[(&str, &str)] = &[
         "mark-after-record",
         "mkdir A; creat A/f; sync; remount; creat A/g",
     ),
-    // A crash leaves a directory with two names. Its old one is taken away, and is not gone from the disk yet when it is made again,
-    // elsewhere in its block, or the directory moves on.
+    // A crash leaves a directory with two names. Its old one is taken away, and is not gone from
+    // the disk yet when it is made again, elsewhere in its block, or the directory moves on.
     (
         "reclaimed-name-is-removal",
         "mkdir A; mkdir B; creat A/x; creat A/y; mkdir A/d; unlink A/x; sync; rename A/d B/d; round; round; round; cut; \
@@ -253,8 +260,9 @@ const SCRIPTS: &[(&str, &str)] = &[
         "directories-wait-for-names",
         "mkdir A; mkdir B; mkdir C; mkdir A/d; sync; rename A/d B/d; round; round; round; cut; rename B/d C/d; mkdir C/d/e",
     ),
-    // Something is changed while the reclaim has looked at a part of it: after each of its first steps, for one of them is the right
-    // one. A file with a map in several parts; attributes that are shared, and that are freed and their block used as another thing.
+    // Something is changed while the reclaim has looked at a part of it: after each of its first
+    // steps, for one of them is the right one. A file with a map in several parts; attributes that
+    // are shared, and that are freed and their block used as another thing.
     (
         "reclaim-told-of-map",
         "creat f; write f 0 1000; write f 20000000 1000; sync; creat g; cut; reclaim 1; write f 2048 1000; reclaim 1; \
@@ -275,12 +283,14 @@ const SCRIPTS: &[(&str, &str)] = &[
          sync; mkdir A/m; sync; reclaim 1; unlink A/b; sync; mkdir A/n; sync; reclaim 1; unlink A/c; sync; mkdir A/o; sync; \
          reclaim 1; unlink A/d; sync; mkdir A/p; sync; reclaim 1; unlink A/e; sync; mkdir A/q; sync; reclaim 2",
     ),
-    // A file is cut in steps, and loses its last name between two of them: the disk lists it before and after.
+    // A file is cut in steps, and loses its last name between two of them: the disk lists it before
+    // and after.
     (
         "listed-keep-their-link",
         "creat f #1; open f; write f 0 5000; sync; truncate-step f 0; log-close; unlink f; log-close; creat h; log-close; creat k",
     ),
-    // Logs: blocks of directories become those of files and the other way round, growth and removal.
+    // Logs: blocks of directories become those of files and the other way round, growth and
+    // removal.
     (
         "log-of-reuse",
         "mkdir A; mkdir A/b; mkdir A/c; creat A/f; write A/f 0 9000; sync; rmdir A/b; rmdir A/c; unlink A/f; \
@@ -305,7 +315,8 @@ const SCRIPTS: &[(&str, &str)] = &[
         "stack-forgets",
         "mkdir a; sync; creat a/g; write a/g 0 2000; truncate a/g 0; work",
     ),
-    // Patchgroups: a compressor, a mail server, Subversion, the unpacking of packages, and corner cases.
+    // Patchgroups: a compressor, a mail server, Subversion, the unpacking of packages, and corner
+    // cases.
     (
         "compressor",
         "creat in; write in 0 5000; creat gone; sync; engage 1; creat out; append out 1500; append out 1500; disengage 1; \
@@ -369,8 +380,8 @@ pub fn workloads() -> Vec<Workload> {
         .collect()
 }
 
-/// What makes an image with names that cross the sectors of their blocks, and those that were written for one rule each and begin
-/// with it.
+/// What makes an image with names that cross the sectors of their blocks, and those that were
+/// written for one rule each and begin with it.
 pub(crate) fn on_crossing_names() -> Option<(Workload, Vec<Workload>)> {
     let parted = provoking::ALL.iter().filter_map(|p| {
         let (before, after) = p.script.split_once("blocks; ")?;

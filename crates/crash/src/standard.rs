@@ -1,4 +1,5 @@
-//! The workloads that are explored where none are named: by `crash ablate`, and in part by `crash fs`.
+//! The workloads that are explored where none are named: by `crash ablate`, and in part by
+//! `crash fs`.
 
 use backstitch_ordering::MechanismKind;
 use backstitch_store::Optimisations;
@@ -8,10 +9,12 @@ use crate::campaign::{Campaign, ImageOptions};
 use crate::explore::Schedule;
 use crate::{generate, scripts};
 
-/// Workloads taken of ACE's, and of our own of one operation: those that differ from them by a name only show no more.
+/// Workloads taken of ACE's, and of our own of one operation: those that differ from them by a name
+/// only show no more.
 const OF_EACH: usize = 120;
 
-/// The workloads of an ablation: short ones of every sort, some random ones, the cases and the scripts.
+/// The workloads of an ablation: short ones of every sort, some random ones, the cases and the
+/// scripts.
 pub fn workloads(seed: u64) -> Vec<Workload> {
     let mut all = Vec::new();
     for mut short in [generate::ace(1), generate::sequences(1)] {

@@ -34,7 +34,8 @@ pub struct Replayed {
 }
 
 impl Campaign {
-    /// The results as a report. `command` explores the same again; `replay`, with what is appended to it, makes one state again.
+    /// The results as a report. `command` explores the same again; `replay`, with what is appended
+    /// to it, makes one state again.
     pub fn report(&self, results: &Results, command: &str, replay: &str) -> Report {
         let mut report = Report::new(Kind::Fs, command.to_owned(), self.seed);
         report.states = results.states;

@@ -1,4 +1,5 @@
-//! Somebody who uses a file system while what a crash left of it is reclaimed: random operations on whatever is there.
+//! Somebody who uses a file system while what a crash left of it is reclaimed: random operations on
+//! whatever is there.
 
 use backstitch_layout::{
     DirectoryEntry, Error, FileSystem, FileType, InodeNumber, NewInode, Rename, RenameMode, Result,
@@ -34,7 +35,8 @@ impl Visitor {
         }
     }
 
-    /// Does a few operations, or none. What POSIX refuses is done as well; other errors are returned.
+    /// Does a few operations, or none. What POSIX refuses is done as well; other errors are
+    /// returned.
     pub(crate) fn act(&mut self, mount: &mut Mount, watcher: &mut dyn Watcher) -> Result<()> {
         let mut acted = false;
         while self.random.bool() {

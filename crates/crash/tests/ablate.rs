@@ -1,5 +1,6 @@
-//! Rules that are off are found by the standard workloads, and by what `crash fs` explores where nobody says what; and where no rule is
-//! off nothing is. All rules are gone through by `backstitch crash ablate` (`make soak`, part `ablate`); this is a sample.
+//! Rules that are off are found by the standard workloads, and by what `crash fs` explores where
+//! nobody says what; and where no rule is off nothing is. All rules are gone through by
+//! `backstitch crash ablate` (`make soak`, part `ablate`); this is a sample.
 
 use backstitch_crash::ablate::{Ablation, Fate};
 use backstitch_crash::{Campaign, Observer, Results, rules, scripts, standard};
@@ -10,7 +11,8 @@ use backstitch_rules::Id;
 use backstitch_rules::watch::{self, Form};
 
 fn ablated(ordering: MechanismKind, patterns: &[&str]) -> Vec<backstitch_crash::ablate::Row> {
-    // The sample takes scripts and a few others: running all of them once takes longer than the search.
+    // The sample takes scripts and a few others: running all of them once takes longer than the
+    // search.
     let all = standard::workloads(1).into_iter();
     let some = all
         .enumerate()
@@ -131,7 +133,8 @@ fn what_was_come_by_is_counted() {
     assert_eq!(of(Rule::TailCutAfterHead).reached, 0);
 }
 
-/// What the code says to be implied by other rules is, wherever the scripts come by; and with every rule none of them fails.
+/// What the code says to be implied by other rules is, wherever the scripts come by; and with every
+/// rule none of them fails.
 #[test]
 fn what_is_said_to_be_implied_is() {
     let orderings = [

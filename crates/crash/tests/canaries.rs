@@ -1,5 +1,5 @@
-//! One rule is broken at a time, and the explorer must find what comes of it: dependencies of the layout left out, reversed or
-//! reported too early, and rules of the patch graph.
+//! One rule is broken at a time, and the explorer must find what comes of it: dependencies of the
+//! layout left out, reversed or reported too early, and rules of the patch graph.
 //!
 //! `BACKSTITCH_PLANTED=part-of-a-name` picks some.
 
@@ -59,8 +59,9 @@ fn campaign(workloads: Vec<Workload>) -> Campaign {
     }
 }
 
-/// The script of an error as a workload. What stands before an `index` is done first, and the directories of the image then get an
-/// index. Crashes inside the recovery are many: for errors that show there, those before the first `sync` are left out.
+/// The script of an error as a workload. What stands before an `index` is done first, and the
+/// directories of the image then get an index. Crashes inside the recovery are many: for errors
+/// that show there, those before the first `sync` are left out.
 fn provoking(rule: &Provoking) -> Campaign {
     let mut campaign = provoking_softly(rule);
     if rule.needs_torn_blocks() {
@@ -196,8 +197,9 @@ fn nothing_is_found_where_every_rule_holds() {
     eprintln!("{states} states, {distinct} of them different");
 }
 
-/// Of the graph's rules those whose breach the disk shows soon: an overlap forgotten, patches without undo data that must have some.
-/// The others make the graph stand still, lose memory or stop at an assertion of its own; the model test keeps all of them.
+/// Of the graph's rules those whose breach the disk shows soon: an overlap forgotten, patches
+/// without undo data that must have some. The others make the graph stand still, lose memory or
+/// stop at an assertion of its own; the model test keeps all of them.
 const RULES: &[backstitch_patch::Planted] = &[
     backstitch_patch::Planted::OverlapLeftOut,
     backstitch_patch::Planted::HardIgnoresSearch,

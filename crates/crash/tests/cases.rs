@@ -59,7 +59,8 @@ fn no_state_of_the_cases_is_wrong() {
     }
 }
 
-/// A session of more than 200 operations and twenty commits; what comes before its last 30 is done, and not looked at.
+/// A session of more than 200 operations and twenty commits; what comes before its last 30 is done,
+/// and not looked at.
 #[test]
 fn a_long_session_under_a_journal() {
     let mut sessions = generate::long(1, 1);
@@ -89,7 +90,8 @@ fn a_log_wraps_three_times_over_the_end_of_its_numbers() {
     passes(&campaign);
 }
 
-/// A crash leaves a link count that is too high, and the last name that is on the disk must not go before a new one is there.
+/// A crash leaves a link count that is too high, and the last name that is on the disk must not go
+/// before a new one is there.
 #[test]
 fn a_name_does_not_go_because_of_a_count_that_a_crash_left() {
     let text =
@@ -105,7 +107,8 @@ fn a_name_does_not_go_because_of_a_count_that_a_crash_left() {
     }
 }
 
-/// What is written behind a cut, where zeros were, comes after the cut: the file has its old size with all that it had, or the new one.
+/// What is written behind a cut, where zeros were, comes after the cut: the file has its old size
+/// with all that it had, or the new one.
 #[test]
 fn what_is_written_behind_a_cut_into_zeros_comes_after_it() {
     for text in [
@@ -116,7 +119,8 @@ fn what_is_written_behind_a_cut_into_zeros_comes_after_it() {
     }
 }
 
-/// After a crash, and after a mount with another mechanism, promises are kept as ever; the same seed cuts the same way.
+/// After a crash, and after a mount with another mechanism, promises are kept as ever; the same
+/// seed cuts the same way.
 #[test]
 fn lives_follow_each_other() {
     let text = "mkdir A; creat A/f; write A/f 0 3000; fsync A/f; creat g; crash; rename A/f h; fsync h; remount sync; unlink h; crash";

@@ -1,5 +1,6 @@
-//! Patchgroups keep their order in every state that a crash can leave, whatever the mechanism; and the explorer would see it if they
-//! did not: with the groups taken out of the engine, and with one rule of theirs left out at a time.
+//! Patchgroups keep their order in every state that a crash can leave, whatever the mechanism; and
+//! the explorer would see it if they did not: with the groups taken out of the engine, and with one
+//! rule of theirs left out at a time.
 
 use backstitch_crash::{
     Campaign, ImageOptions, NoObserver, Observer, Operation, Results, Schedule, Workload,
@@ -25,19 +26,22 @@ const SUBVERSION: &str = "mkdir wc; creat wc/log; append wc/log 700; mkdir wc/tm
      disengage 1; depend 2 1; engage 2; rename wc/tmp/log wc/log; disengage 2; depend 3 2; engage 3; mkdir wc/new; creat wc/new/f; \
      disengage 3; depend 4 3; engage 4; rename wc/new wc/done; disengage 4; depend 5 4; engage 5; unlink wc/log; disengage 5";
 
-/// Packages are unpacked as dpkg does it, under `order`: each fsync and each rename begins a group that comes after the one before it.
+/// Packages are unpacked as dpkg does it, under `order`: each fsync and each rename begins a group
+/// that comes after the one before it.
 const UNPACKING: &str = "mkdir var; creat var/status; append var/status 300; creat lib; append lib 900; sync; engage 1; creat lib.new; \
      append lib.new 1500; disengage 1; depend 2 1; engage 2; rename lib.new lib; disengage 2; depend 3 2; engage 3; creat bin.new; \
      append bin.new 800; disengage 3; depend 4 3; engage 4; rename bin.new bin; disengage 4; depend 5 4; engage 5; \
      write var/status 100 150; disengage 5; depend 6 5; engage 6; creat doc; append doc 400; disengage 6";
 
-/// What is put into a directory that no group made, overwriting in place, holes, a file that was cut before.
+/// What is put into a directory that no group made, overwriting in place, holes, a file that was
+/// cut before.
 const CORNERS: &str = "creat a; write a 0 6000; creat b; write b 0 2500; sync; mkdir d; truncate a 1000; engage 1; creat d/f; \
      write d/f 4096 600; append a 900; disengage 1; depend 2 1; engage 2; write b 100 900; disengage 2; depend 3 1; \
      engage 3; write d/f 0 500; link b c; disengage 3; depend 4 2; depend 4 3; engage 4; unlink b; creat e; setxattr e user.x y; \
      disengage 4";
 
-/// A file that is not on the disk yet when more is done to it, with something else in between; names that it gets and loses.
+/// A file that is not on the disk yet when more is done to it, with something else in between;
+/// names that it gets and loses.
 const NEW_FILES: &str = "creat a; write a 0 3000; mkdir d; creat gone; link gone kept; sync; engage 1; creat f; append f 500; disengage 1; \
      depend 2 1; engage 2; write a 0 900; disengage 2; depend 3 2; engage 3; append f 700; write f 0 100; disengage 3; depend 4 3; \
      engage 4; rename f d/g; unlink gone; disengage 4; depend 5 4; engage 5; write d/g 0 300; creat h; append h 400; disengage 5; \
@@ -169,7 +173,8 @@ fn without_groups_each_program_loses_something() {
             script.0
         );
     }
-    // Contents that are overwritten in place do not go through these journals but for the group's sake.
+    // Contents that are overwritten in place do not go through these journals but for the group's
+    // sake.
     for mode in [JournalMode::Writeback, JournalMode::Ordered] {
         let ordering = MechanismKind::Journal(mode);
         let corners = ("corners", CORNERS);

@@ -1,4 +1,5 @@
-//! Workloads that are found by feedback: the same for a seed, better than random ones, and nothing fails in them.
+//! Workloads that are found by feedback: the same for a seed, better than random ones, and nothing
+//! fails in them.
 
 use backstitch_crash::{Campaign, NoObserver, Workload, generate, standard};
 use backstitch_ordering::{JournalMode, MechanismKind};

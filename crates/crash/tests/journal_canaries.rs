@@ -1,4 +1,5 @@
-//! One rule of the journal's module is left out at a time, and the explorer must find what comes of it.
+//! One rule of the journal's module is left out at a time, and the explorer must find what comes of
+//! it.
 
 use backstitch_crash::{
     Campaign, ImageOptions, NoObserver, Observer, Schedule, Workload, parse_script,
@@ -18,13 +19,14 @@ impl Observer for Without {
     }
 }
 
-/// Directories whose blocks become a file's, files whose blocks become a directory's, growth and removal.
+/// Directories whose blocks become a file's, files whose blocks become a directory's, growth and
+/// removal.
 const SCRIPT: &str = "mkdir A; mkdir A/b; mkdir A/c; creat A/f; write A/f 0 9000; sync; rmdir A/b; rmdir A/c; unlink A/f; \
      sync; creat A/g; write A/g 0 60000; fsync A/g; creat h; write h 0 3000; fsync h; mkdir C; truncate A/g 100; rename h C/h; \
      fsync A/g; creat k; write k 0 14000; unlink k";
 
-/// A file that comes and goes within a transaction, and one that is given its inode and its blocks before that ends. Whether it does not end
-/// in between is up to the schedule.
+/// A file that comes and goes within a transaction, and one that is given its inode and its blocks
+/// before that ends. Whether it does not end in between is up to the schedule.
 const REUSING: &str = "creat k; write k 0 3000; unlink k; work; creat m; write m 0 3000; fsync m";
 
 /// Has commit records written together with what they commit.
@@ -78,7 +80,8 @@ fn the_module_as_it_is_passes() {
     passes(reusing, 100);
 }
 
-/// A commit record with a checksum may be there before what it commits, and counts for nothing then.
+/// A commit record with a checksum may be there before what it commits, and counts for nothing
+/// then.
 #[test]
 fn the_module_passes_where_commit_records_do_not_wait() {
     for mode in [

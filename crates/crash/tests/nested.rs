@@ -1,5 +1,6 @@
-//! A file system in a file of another one: what it promises holds in every state of the device below both, and nothing is wrong with
-//! either; and the explorer would see it if the order that is stated inside were lost on the way.
+//! A file system in a file of another one: what it promises holds in every state of the device
+//! below both, and nothing is wrong with either; and the explorer would see it if the order that is
+//! stated inside were lost on the way.
 
 use std::sync::Arc;
 
@@ -268,8 +269,8 @@ fn patchgroups_hold_inside() {
     assert_good(&results, COMPRESSOR.0);
 }
 
-/// From the file system outside to the one inside and back, and once more: a name in either comes after what was done in the other. What
-/// is synced inside ends transactions.
+/// From the file system outside to the one inside and back, and once more: a name in either comes
+/// after what was done in the other. What is synced inside ends transactions.
 const BETWEEN: (&str, &str) = (
     "between",
     "creat a; write a 0 3000; creat loop/a; write loop/a 0 3000; creat loop/z; sync; engage 1; creat b; append b 1500; disengage 1; \
@@ -279,8 +280,8 @@ const BETWEEN: (&str, &str) = (
      unlink loop/a; creat c; append c 1200; disengage 6",
 );
 
-/// Groups that each do something in both, the first of every two followed by something inside: in one transaction, as long as the explorer does not
-/// end that in between.
+/// Groups that each do something in both, the first of every two followed by something inside: in
+/// one transaction, as long as the explorer does not end that in between.
 const IN_BOTH: (&str, &str) = (
     "in both",
     "creat a; creat loop/a; sync; engage 1; creat b; creat loop/b; disengage 1; depend 2 1; engage 2; creat loop/c; disengage 2; \

@@ -1,5 +1,5 @@
-//! Schedule states, end to end within the crate: logs that are written here, checks in a shell, every state compared with what the
-//! fault model says.
+//! Schedule states, end to end within the crate: logs that are written here, checks in a shell,
+//! every state compared with what the fault model says.
 
 use backstitch_crash::report::{BlockState, Report};
 use backstitch_crash::schedule::{
@@ -40,7 +40,8 @@ impl Case {
         Arc::new(Recording::open(&self.base(), &self.log()).unwrap())
     }
 
-    /// Adds to a file the first letter of each sector, and how many marks have passed, of every state.
+    /// Adds to a file the first letter of each sector, and how many marks have passed, of every
+    /// state.
     fn states(&self, torn: bool) -> BTreeSet<String> {
         let seen = self.dir.path().join("seen");
         let check = format!(

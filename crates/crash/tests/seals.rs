@@ -1,5 +1,6 @@
-//! Blocks with checksums: a layout over ext2's whose inode tables have one in each block, which its open looks at. Every state that a
-//! crash leaves, after a replay where there is a journal, has checksums that are right.
+//! Blocks with checksums: a layout over ext2's whose inode tables have one in each block, which its
+//! open looks at. Every state that a crash leaves, after a replay where there is a journal, has
+//! checksums that are right.
 
 use std::sync::Arc;
 
@@ -9,7 +10,8 @@ use backstitch_ext::{Ext2, kinds};
 use backstitch_layout::{Error, JournalHost, LayoutKind, OpenRequest, Opened, Result};
 use backstitch_ordering::{JournalMode, MechanismKind, Seal, Volume};
 
-/// Where the first inode of a block has four bytes that ext2 does not use, for the checksum of the block.
+/// Where the first inode of a block has four bytes that ext2 does not use, for the checksum of the
+/// block.
 const CHECKSUM: std::ops::Range<usize> = 0x7c..0x80;
 /// Blocks of the images.
 const BLOCK_BYTES: usize = 1024;

@@ -1,4 +1,5 @@
-//! Blocks that arrive in part: order between the sectors of a block keeps what order between blocks cannot.
+//! Blocks that arrive in part: order between the sectors of a block keeps what order between blocks
+//! cannot.
 
 use backstitch_crash::{
     Campaign, ImageOptions, NoObserver, Results, Schedule, Workload, generate, parse_script, script,
@@ -55,7 +56,8 @@ fn assert_nothing(campaign: &Campaign, what: &str) {
     eprintln!("{what}: {} states", results.states);
 }
 
-/// What follows where the unit is taken for larger than it is: two inodes in two sectors of a block, the one before the other.
+/// What follows where the unit is taken for larger than it is: two inodes in two sectors of a
+/// block, the one before the other.
 const TWO_INODES: &str = "mkdir A; mkdir A/C; rename A/C B; mkdir A/C; sync";
 
 #[test]
@@ -97,8 +99,8 @@ fn single_operations_and_random_ones_stand_torn_blocks() {
                 block_bytes,
                 ..ImageOptions::default()
             },
-            // Crashes inside the recovery are left out under `sync`: a rename over an empty directory fails there whether blocks are
-            // torn or not.
+            // Crashes inside the recovery are left out under `sync`: a rename over an empty
+            // directory fails there whether blocks are torn or not.
             whole_every: if ordering == MechanismKind::Sync {
                 0
             } else {
@@ -124,7 +126,8 @@ fn a_journal_needs_no_order_between_sectors() {
     }
 }
 
-/// Names of every length, in directories that were made where blocks were written wholly: entries cross sectors.
+/// Names of every length, in directories that were made where blocks were written wholly: entries
+/// cross sectors.
 #[test]
 fn directories_whose_entries_cross_sectors() {
     let name = |letter: char, len: usize| letter.to_string().repeat(len);

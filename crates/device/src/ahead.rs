@@ -1,13 +1,16 @@
 //! Zeros ahead of what grows.
 //!
-//! A host's file system keeps a record of what of a file was ever written. The first write to a hole, or to space that is reserved
-//! without contents (as `mke2fs` leaves inode tables and journals), changes that record, and the flush that follows pays for a commit
-//! of the host's journal: on ext4 430 µs in place of 205. Small writes that are flushed one by one and follow each other, as those
-//! of a log and of a file that is appended to, would pay it every time. So where such a stream comes to space that was never
-//! written, zeros are written ahead of it: the host records a mebibyte at a time. They change nothing that anybody could read.
+//! A host's file system keeps a record of what of a file was ever written. The first write to a
+//! hole, or to space that is reserved without contents (as `mke2fs` leaves inode tables and
+//! journals), changes that record, and the flush that follows pays for a commit of the host's
+//! journal: on ext4 430 µs in place of 205. Small writes that are flushed one by one and follow
+//! each other, as those of a log and of a file that is appended to, would pay it every time. So
+//! where such a stream comes to space that was never written, zeros are written ahead of it: the
+//! host records a mebibyte at a time. They change nothing that anybody could read.
 //!
-//! That rests on the host's word for what was never written, which must know of bytes that are in its page cache only. The file systems
-//! named here do; one behind FUSE, for example, is asked without being told of them.
+//! That rests on the host's word for what was never written, which must know of bytes that are in
+//! its page cache only. The file systems named here do; one behind FUSE, for example, is asked
+//! without being told of them.
 
 use crate::WriteRequest;
 use crate::file::next_data;
@@ -27,11 +30,12 @@ const MOST_AHEAD_BYTES: u64 = 1 << 20;
 /// A host that has no more room than this keeps it.
 const LEAST_FREE_BYTES: u64 = 64 << 20;
 
-/// `f_type` of hosts that say rightly what was never written, and that gain by this: ext2 to ext4, XFS.
+/// `f_type` of hosts that say rightly what was never written, and that gain by this: ext2 to ext4,
+/// XFS.
 const HOSTS: [u32; 2] = [0xef53, 0x5846_5342];
 
-/// As much as is written in one call: the host keeps what a longer one writes in one large folio, and handles the whole of that with each
-/// small write that comes to it later.
+/// As much as is written in one call: the host keeps what a longer one writes in one large folio,
+/// and handles the whole of that with each small write that comes to it later.
 static ZEROS: [u8; 4096] = [0; 4096];
 
 /// Writes that follow each other.
@@ -53,7 +57,8 @@ struct Streams {
 }
 
 impl Streams {
-    /// Takes note of a write; where the space behind it may be one never written: how far zeros are to go, at most.
+    /// Takes note of a write; where the space behind it may be one never written: how far zeros are
+    /// to go, at most.
     fn note(&mut self, write: &Range<u64>) -> Option<u64> {
         self.clock += 1;
         let goes_on = |s: &&mut Stream| {
@@ -96,7 +101,8 @@ pub(crate) struct Ahead {
     streams: Mutex<Streams>,
     /// The host has refused zeros: somebody's quota, for example. It gets no more.
     refused: AtomicBool,
-    /// Held for reading by each writer, so that no zeros come over what another one is just writing.
+    /// Held for reading by each writer, so that no zeros come over what another one is just
+    /// writing.
     pub(crate) writing: RwLock<()>,
 }
 
@@ -108,7 +114,8 @@ impl Ahead {
         (is_file && HOSTS.contains(&(host.f_type as u32))).then(Ahead::default)
     }
 
-    /// Looks at a batch of `batch_bytes` that is about to be written to a file of `size_bytes`, and writes the zeros ahead of it.
+    /// Looks at a batch of `batch_bytes` that is about to be written to a file of `size_bytes`, and
+    /// writes the zeros ahead of it.
     pub(crate) fn prepare(
         &self,
         file: &File,
@@ -131,8 +138,8 @@ impl Ahead {
         }
     }
 
-    /// Writes zeros from `start` to where the file has contents, or to `end`. How far nothing is left to do; `None` where that is not
-    /// known now, and the stream's next write may ask again.
+    /// Writes zeros from `start` to where the file has contents, or to `end`. How far nothing is
+    /// left to do; `None` where that is not known now, and the stream's next write may ask again.
     fn write_zeros(&self, file: &File, start: u64, end: u64) -> Option<u64> {
         // While somebody else writes, nobody knows where.
         let _alone = self.writing.try_write()?;

@@ -2,8 +2,9 @@
 
 use std::ops::{Deref, DerefMut};
 
-/// Memory at an aligned address, zeros at first. An allocator that is asked for aligned memory leaves gaps into which the next piece of the same length
-/// does not fit; so this is a part of a little more.
+/// Memory at an aligned address, zeros at first. An allocator that is asked for aligned memory
+/// leaves gaps into which the next piece of the same length does not fit; so this is a part of a
+/// little more.
 #[derive(Debug, Default)]
 pub(crate) struct Aligned {
     bytes: Box<[u8]>,

@@ -1,8 +1,9 @@
 //! Shared bytes: the contents of blocks, as caches, requests and records hold them.
 //!
-//! A [`Buffer`] is either memory of its own or a part of a [`Slab`]: a long stretch of aligned memory that was filled at once and is
-//! shared from then on. Neighbours in a slab are neighbours in memory, so a long write of them goes to the disk as it is, in one piece;
-//! the price is that a slab is in memory as long as any part of it is. [`Slabs`] counts them, for the bound on memory.
+//! A [`Buffer`] is either memory of its own or a part of a [`Slab`]: a long stretch of aligned
+//! memory that was filled at once and is shared from then on. Neighbours in a slab are neighbours
+//! in memory, so a long write of them goes to the disk as it is, in one piece; the price is that a
+//! slab is in memory as long as any part of it is. [`Slabs`] counts them, for the bound on memory.
 
 use crate::aligned::Aligned;
 use parking_lot::Mutex;
@@ -10,7 +11,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Slabs and the places of their parts are multiples of this: what disks ask of memory that they read by themselves.
+/// Slabs and the places of their parts are multiples of this: what disks ask of memory that they
+/// read by themselves.
 pub const SECTOR_BYTES: usize = 512;
 
 /// Bytes that several hold and nobody changes while they do.
@@ -33,7 +35,8 @@ impl Buffer {
         std::iter::repeat_n(0, len_bytes).collect()
     }
 
-    /// The part of a slab that `bytes` are, without a copy; `None` where they are none, or do not lie at whole sectors.
+    /// The part of a slab that `bytes` are, without a copy; `None` where they are none, or do not
+    /// lie at whole sectors.
     pub fn part(slab: &Arc<Slab>, bytes: &[u8]) -> Option<Buffer> {
         let start = (bytes.as_ptr().addr()).checked_sub(slab.as_ptr().addr())?;
         let is_inside = start + bytes.len() <= slab.len();
@@ -61,7 +64,8 @@ impl Buffer {
         }
     }
 
-    /// Whether it is a part of a slab of which others hold less than half as well: memory of its own would be cheaper.
+    /// Whether it is a part of a slab of which others hold less than half as well: memory of its
+    /// own would be cheaper.
     pub fn is_part_of_few(&self) -> bool {
         match &self.0 {
             Bytes::Own(_) => false,
@@ -76,7 +80,8 @@ impl Buffer {
         std::ptr::eq(&self[..], &other[..])
     }
 
-    /// The bytes, for changing them; `None` where anybody else holds them, or another part of their slab.
+    /// The bytes, for changing them; `None` where anybody else holds them, or another part of their
+    /// slab.
     pub fn get_mut(&mut self) -> Option<&mut [u8]> {
         match &mut self.0 {
             Bytes::Own(bytes) => Arc::get_mut(bytes),
@@ -87,7 +92,8 @@ impl Buffer {
         }
     }
 
-    /// The bytes, for changing them; copied into memory of their own first where [somebody else](Self::get_mut) holds them.
+    /// The bytes, for changing them; copied into memory of their own first where [somebody
+    /// else](Self::get_mut) holds them.
     pub fn make_unique(&mut self) -> &mut [u8] {
         if self.get_mut().is_none() {
             *self = Buffer::from(&self[..]);
@@ -235,7 +241,8 @@ impl std::fmt::Debug for Slab {
     }
 }
 
-/// Where slabs come from: how much memory is in them, and what is kept of past ones for those to come.
+/// Where slabs come from: how much memory is in them, and what is kept of past ones for those to
+/// come.
 #[derive(Default)]
 pub struct Slabs {
     held_bytes: AtomicU64,

@@ -1,9 +1,11 @@
 //! Long transfers around the host's page cache.
 //!
-//! What goes through the page cache is copied there, and written from there when the flush asks for it: for long runs that costs
-//! several times what the transfer itself does. So these go to the disk at once, several at a time: the disk always has the next one.
-//! The disk reads parts of slabs where they are; what is not aligned is copied to where it is. What is short stays with the page cache,
-//! which gathers many of them into few requests. The host keeps both views in step, and one `fdatasync` covers both.
+//! What goes through the page cache is copied there, and written from there when the flush asks for
+//! it: for long runs that costs several times what the transfer itself does. So these go to the
+//! disk at once, several at a time: the disk always has the next one. The disk reads parts of slabs
+//! where they are; what is not aligned is copied to where it is. What is short stays with the page
+//! cache, which gathers many of them into few requests. The host keeps both views in step, and one
+//! `fdatasync` covers both.
 
 use crate::aligned::Aligned;
 use crate::{Buffer, SECTOR_BYTES, WriteRequest};
@@ -18,12 +20,14 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::Builder;
 
-/// Offsets and lengths, and addresses of copies, are multiples of this: as much as any disk asks for.
+/// Offsets and lengths, and addresses of copies, are multiples of this: as much as any disk asks
+/// for.
 const ALIGNMENT: usize = 4096;
 /// The shortest write that goes around the page cache.
 const LEAST_WRITE_BYTES: u64 = 32 << 10;
-/// The least that such writes of a batch come to. A commit that somebody waits for is shorter: with everything in the page cache its
-/// flush waits for all of it at once, and not for one write after the other.
+/// The least that such writes of a batch come to. A commit that somebody waits for is shorter: with
+/// everything in the page cache its flush waits for all of it at once, and not for one write after
+/// the other.
 const LEAST_BATCH_BYTES: u64 = 256 << 10;
 /// The shortest read that does. Shorter ones are better off with the host's read-ahead.
 const LEAST_READ_BYTES: usize = 128 << 10;
@@ -191,8 +195,9 @@ impl Direct {
         })
     }
 
-    /// Writes those requests of a batch that [go around](Self::takes) the page cache, in any order. Where the host refuses, nothing is
-    /// taken any more, and all of them have to be written the other way.
+    /// Writes those requests of a batch that [go around](Self::takes) the page cache, in any order.
+    /// Where the host refuses, nothing is taken any more, and all of them have to be written the
+    /// other way.
     pub(crate) fn write(&self, batch: &[WriteRequest]) -> Result<(), Failure> {
         let taken = batch.iter().filter(|request| self.takes(request));
         let pieces: Vec<Piece<'_>> = taken.flat_map(pieces_of).collect();
@@ -235,7 +240,8 @@ impl Direct {
         self.buffers.lock().pop().unwrap_or_else(new_copies)
     }
 
-    /// Writes a piece: from where its bytes are, as far as the host's disk can read them there, else from a copy in `spare`.
+    /// Writes a piece: from where its bytes are, as far as the host's disk can read them there,
+    /// else from a copy in `spare`.
     fn write_piece(&self, piece: &Piece<'_>, spare: &mut Option<Aligned>) -> Result<(), Failure> {
         let slices = piece.slices();
         let in_place = !self.copies.load(Ordering::Relaxed)
@@ -293,7 +299,8 @@ impl Direct {
         write_all_at(&self.file, &mut slices, piece.offset_bytes)
     }
 
-    /// Reads a first part of `buffer`, as much as is worth it, and returns how much; the rest has to go through the page cache.
+    /// Reads a first part of `buffer`, as much as is worth it, and returns how much; the rest has
+    /// to go through the page cache.
     pub(crate) fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> std::io::Result<usize> {
         let len = buffer.len() & !(ALIGNMENT - 1);
         let is_aligned = buffer.as_ptr().align_offset(ALIGNMENT) == 0;
@@ -310,7 +317,8 @@ impl Direct {
     }
 }
 
-/// The host does not take transfers of this kind, as file systems without this feature and disks with larger sectors.
+/// The host does not take transfers of this kind, as file systems without this feature and disks
+/// with larger sectors.
 fn is_refusal(error: &std::io::Error) -> bool {
     let code = error.raw_os_error();
     code == Some(Errno::INVAL.raw_os_error()) || code == Some(Errno::OPNOTSUPP.raw_os_error())
@@ -352,7 +360,8 @@ mod tests {
         let Some(direct) = Direct::to(&file, false) else {
             return; // The host's file system has no way around its page cache.
         };
-        // In the page cache first, then written around it, in pieces that do not fit the buffer evenly.
+        // In the page cache first, then written around it, in pieces that do not fit the buffer
+        // evenly.
         file.write_all_at(&[9; 8192], 4096).unwrap();
         let long = request(
             4096,

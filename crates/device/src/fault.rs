@@ -2,16 +2,18 @@
 //!
 //! # The fault model
 //!
-//! * One read, write request or flush fails, the n-th since the device was made; either it alone, or the device **is gone** from
-//!   then on and everything fails until it [comes back](FaultDevice::comes_back).
-//! * A failed read may have filled a part of the buffer (a short read). It changes nothing and is not latched: the next one may
-//!   succeed.
-//! * A [spoilt](FaultDevice::spoil) range fails every read that touches it, as a bad sector does, until it is written to.
-//! * A failed write request has stored its first half, in whole [atomic units](BlockDevice::atomic_unit_bytes), and nothing of
-//!   the requests after it in the batch.
-//! * After a failed write or flush nobody knows what of the writes since the last good flush is there: the host has dropped them
-//!   from its memory, or has not. [`Loss`] says what becomes of them. It happens at the failure, so that a caller who merely
-//!   flushes again finds out.
+//! * One read, write request or flush fails, the n-th since the device was made; either it alone,
+//!   or the device **is gone** from then on and everything fails until it [comes
+//!   back](FaultDevice::comes_back).
+//! * A failed read may have filled a part of the buffer (a short read). It changes nothing and is
+//!   not latched: the next one may succeed.
+//! * A [spoilt](FaultDevice::spoil) range fails every read that touches it, as a bad sector does,
+//!   until it is written to.
+//! * A failed write request has stored its first half, in whole [atomic
+//!   units](BlockDevice::atomic_unit_bytes), and nothing of the requests after it in the batch.
+//! * After a failed write or flush nobody knows what of the writes since the last good flush is
+//!   there: the host has dropped them from its memory, or has not. [`Loss`] says what becomes of
+//!   them. It happens at the failure, so that a caller who merely flushes again finds out.
 //! * A failed write or flush is latched, as the contract has it: writes and flushes fail until
 //!   [`reset_after_failure`](BlockDevice::reset_after_failure).
 
@@ -72,7 +74,8 @@ pub struct FaultCounts {
     pub writes: u64,
     /// Flushes.
     pub flushes: u64,
-    /// Of all these, how many failed because they were told to, or the place was spoilt, or the device was gone.
+    /// Of all these, how many failed because they were told to, or the place was spoilt, or the
+    /// device was gone.
     pub failures: u64,
 }
 
@@ -93,7 +96,8 @@ struct State {
     spoilt: Vec<Range<u64>>,
 }
 
-/// Passes everything on to another device until something is to fail; see the module's head for how it fails.
+/// Passes everything on to another device until something is to fail; see the module's head for how
+/// it fails.
 pub struct FaultDevice {
     inner: Arc<dyn BlockDevice>,
     loss: Loss,
@@ -125,7 +129,8 @@ impl FaultDevice {
         self.lose(&mut state);
     }
 
-    /// A device that is gone answers again. What it lost stays lost, and a latched failure stays latched.
+    /// A device that is gone answers again. What it lost stays lost, and a latched failure stays
+    /// latched.
     pub fn comes_back(&self) {
         self.state.lock().gone = false;
     }

@@ -1,8 +1,10 @@
 //! The real device: an image file or a raw disk.
 //!
-//! Writes go to the host's page cache with `pwritev`, long ones around it (`direct`); a flush is one `fdatasync`. The host forgets which pages were dirty once a
-//! flush has failed, so the failure is latched: every later write and flush fails with the same error until the caller says,
-//! through [`reset_after_failure`](crate::BlockDevice::reset_after_failure), that it will write everything again.
+//! Writes go to the host's page cache with `pwritev`, long ones around it (`direct`); a flush is
+//! one `fdatasync`. The host forgets which pages were dirty once a flush has failed, so the failure
+//! is latched: every later write and flush fails with the same error until the caller says, through
+//! [`reset_after_failure`](crate::BlockDevice::reset_after_failure), that it will write everything
+//! again.
 
 use crate::ahead::Ahead;
 use crate::direct::{Direct, write_all_at};
@@ -26,14 +28,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct OpenOptions {
     /// Open for reading: writes are refused, and other readers are let in.
     pub read_only: bool,
-    /// Do not flush. **A crash of the host may then lose or reorder anything**; a crash of the process alone may not.
+    /// Do not flush. **A crash of the host may then lose or reorder anything**; a crash of the
+    /// process alone may not.
     pub unsafe_no_flush: bool,
 }
 
 /// An image file or a block device.
 ///
-/// While it is open it is locked against a second opener: exclusively by one that writes, shared by ones that read. A block
-/// device opened for writing is also claimed (`O_EXCL`), so that the kernel cannot mount it meanwhile.
+/// While it is open it is locked against a second opener: exclusively by one that writes, shared by
+/// ones that read. A block device opened for writing is also claimed (`O_EXCL`), so that the kernel
+/// cannot mount it meanwhile.
 #[derive(Debug)]
 pub struct FileDevice {
     file: File,
@@ -41,7 +45,8 @@ pub struct FileDevice {
     direct: Option<Direct>,
     /// For small ones that follow each other, where the host allows it; disks have no holes.
     ahead: Option<Ahead>,
-    /// The same file once more, for which the host reads ahead on its own account; `None` where it cannot be opened again.
+    /// The same file once more, for which the host reads ahead on its own account; `None` where it
+    /// cannot be opened again.
     contents: Option<File>,
     name: String,
     size_bytes: u64,
@@ -58,16 +63,17 @@ impl FileDevice {
     ///
     /// # Errors
     ///
-    /// [`DeviceError::Open`] if the host refuses or the path is neither, [`DeviceError::Busy`] with the holder's name if somebody
-    /// else has it open.
+    /// [`DeviceError::Open`] if the host refuses or the path is neither, [`DeviceError::Busy`] with
+    /// the holder's name if somebody else has it open.
     pub fn open(path: &Path, options: OpenOptions) -> Result<Self> {
         Self::open_as(path, options, false)
     }
 
-    /// As [`open`](Self::open), for using parts of it, each of which is [claimed](Self::claim) first. Others may use other parts
-    /// meanwhile; nobody may write the whole.
+    /// As [`open`](Self::open), for using parts of it, each of which is [claimed](Self::claim)
+    /// first. Others may use other parts meanwhile; nobody may write the whole.
     ///
-    /// A block device is claimed (`O_EXCL`) by the first of several such writers, for as long as he has it open.
+    /// A block device is claimed (`O_EXCL`) by the first of several such writers, for as long as he
+    /// has it open.
     ///
     /// # Errors
     ///
@@ -76,12 +82,14 @@ impl FileDevice {
         Self::open_as(path, options, true)
     }
 
-    /// Keeps everybody else off a part of a device that was [opened for its parts](Self::open_for_parts): off any that overlaps with
-    /// it, if one of the two is for writing.
+    /// Keeps everybody else off a part of a device that was [opened for its
+    /// parts](Self::open_for_parts): off any that overlaps with it, if one of the two is for
+    /// writing.
     ///
     /// # Errors
     ///
-    /// [`DeviceError::Busy`] with the holder's name, [`DeviceError::OutOfRange`] where the device ends before the part does.
+    /// [`DeviceError::Busy`] with the holder's name, [`DeviceError::OutOfRange`] where the device
+    /// ends before the part does.
     pub fn claim(&self, part: Range<u64>) -> Result<()> {
         let length = part.end.saturating_sub(part.start);
         check_range(&self.name, self.size_bytes, part.start, length)?;
@@ -146,8 +154,9 @@ impl FileDevice {
         Self::from_locked(file, name, options)
     }
 
-    /// Makes a sparse image file of `size_bytes`, or cuts or extends the one that is there, and opens it for writing. What an
-    /// existing file holds is kept as far as it fits; a block device is opened as it is.
+    /// Makes a sparse image file of `size_bytes`, or cuts or extends the one that is there, and
+    /// opens it for writing. What an existing file holds is kept as far as it fits; a block device
+    /// is opened as it is.
     ///
     /// # Errors
     ///
@@ -161,7 +170,8 @@ impl FileDevice {
         Ok(device)
     }
 
-    /// Opens an image file for writing, made empty where there is none; what is there stays as it is.
+    /// Opens an image file for writing, made empty where there is none; what is there stays as it
+    /// is.
     ///
     /// # Errors
     ///
@@ -205,8 +215,8 @@ impl FileDevice {
         Ok(())
     }
 
-    /// Describes another process that has this file open for writing, whether it has locked it or not, as well as the host lets us
-    /// find out.
+    /// Describes another process that has this file open for writing, whether it has locked it or
+    /// not, as well as the host lets us find out.
     pub fn other_writer(&self) -> Option<String> {
         self.file.metadata().ok().as_ref().and_then(writer)
     }
@@ -357,8 +367,9 @@ impl BlockDevice for FileDevice {
     }
 
     fn reads_are_scattered(&self) {
-        // Else the host takes blocks of a table that are read one after the other for a file that is read from front to end. It reads
-        // what nobody asked for, in large folios, of which each small write and flush later handles the whole.
+        // Else the host takes blocks of a table that are read one after the other for a file that
+        // is read from front to end. It reads what nobody asked for, in large folios, of which each
+        // small write and flush later handles the whole.
         let _ = rustix::fs::fadvise(&self.file, 0, None, Advice::Random);
     }
 
@@ -412,8 +423,9 @@ impl BlockDevice for FileDevice {
         if self.options.read_only || self.options.unsafe_no_flush {
             return self.check_latched();
         }
-        // One at a time: the host tells of a lost write once for each open file, to the first that asks. A second flush at the same
-        // time could return success over that loss before the first one has latched it.
+        // One at a time: the host tells of a lost write once for each open file, to the first that
+        // asks. A second flush at the same time could return success over that loss before the
+        // first one has latched it.
         let _one_at_a_time = self.flushing.lock();
         self.check_latched()?;
         rustix::fs::fdatasync(&self.file).map_err(|error| {
@@ -451,7 +463,8 @@ impl BlockDevice for FileDevice {
             return Ok(None);
         }
         Ok(match next_data(&self.file, offset_bytes) {
-            // It may be empty: the host lets go of pages between two questions, and is asked again behind it.
+            // It may be empty: the host lets go of pages between two questions, and is asked again
+            // behind it.
             Ok(Some(data)) if data.start < self.size_bytes => {
                 Some(data.start..data.end.min(self.size_bytes))
             }

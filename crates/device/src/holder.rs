@@ -16,7 +16,8 @@ pub(crate) fn lock_holder(file: &fs::Metadata) -> String {
     }
 }
 
-/// Describes the process that has locked a part of the file, as well as the host lets us find out. An empty range is the whole.
+/// Describes the process that has locked a part of the file, as well as the host lets us find out.
+/// An empty range is the whole.
 pub(crate) fn range_holder(file: &fs::Metadata, range: &Range<u64>) -> String {
     let overlaps = |line: &str| {
         let held = locked_range(line);
@@ -30,7 +31,8 @@ pub(crate) fn range_holder(file: &fs::Metadata, range: &Range<u64>) -> String {
     }
 }
 
-/// Describes a process that has the file open for writing, this one left out; `None` where we can see none.
+/// Describes a process that has the file open for writing, this one left out; `None` where we can
+/// see none.
 pub(crate) fn writer(file: &fs::Metadata) -> Option<String> {
     let own = std::process::id();
     let found = descriptors(file).find(|(pid, info)| *pid != own && is_for_writing(info));
@@ -45,7 +47,8 @@ fn is_for_writing(fdinfo: &Path) -> bool {
     flags.is_some_and(|flags| flags & 3 != 0)
 }
 
-/// `lock: 1: OFDLCK ADVISORY  WRITE -1 fe:00:5678 START END`: the bytes of the file that stand behind it.
+/// `lock: 1: OFDLCK ADVISORY  WRITE -1 fe:00:5678 START END`: the bytes of the file that stand
+/// behind it.
 fn locked_range(line: &str) -> Option<Range<u64>> {
     let mut words = line.split_whitespace();
     words.find(|word| *word == "OFDLCK")?;
@@ -58,9 +61,9 @@ fn locked_range(line: &str) -> Option<Range<u64>> {
     Some(start..end.saturating_sub(RANGES_AT))
 }
 
-/// The loop device that the kernel has set up over the file, if any: the kernel takes no lock on the file behind a loop
-/// device, so a file system mounted that way would not be noticed otherwise. Only one that shows some of these bytes counts; an
-/// empty range is the whole.
+/// The loop device that the kernel has set up over the file, if any: the kernel takes no lock on
+/// the file behind a loop device, so a file system mounted that way would not be noticed otherwise.
+/// Only one that shows some of these bytes counts; an empty range is the whole.
 pub(crate) fn loop_device_over(file: &fs::Metadata, range: &Range<u64>) -> Option<String> {
     for entry in fs::read_dir("/sys/block").ok()?.flatten() {
         let backing = entry.path().join("loop/backing_file");
@@ -99,8 +102,9 @@ fn describe(pid: u32) -> String {
     }
 }
 
-/// The exact way: the live process one of whose descriptors is the file and carries such a lock. A lock outlives the process that
-/// took it when a child inherited the descriptor (a daemon), and then the lock table names a process that is gone.
+/// The exact way: the live process one of whose descriptors is the file and carries such a lock. A
+/// lock outlives the process that took it when a child inherited the descriptor (a daemon), and
+/// then the lock table names a process that is gone.
 fn holder_by_descriptor(file: &fs::Metadata, is_it: &dyn Fn(&str) -> bool) -> Option<u32> {
     let carries = |info: &Path| {
         let info = fs::read_to_string(info).unwrap_or_default();
@@ -133,8 +137,8 @@ fn descriptors(file: &fs::Metadata) -> impl Iterator<Item = (u32, PathBuf)> {
         })
 }
 
-/// The fallback for processes of other users, whose descriptors we may not see. The device number is not compared: stacked
-/// file systems show another one here than `stat` does.
+/// The fallback for processes of other users, whose descriptors we may not see. The device number
+/// is not compared: stacked file systems show another one here than `stat` does.
 fn holder_by_lock_table(inode: u64) -> Option<u32> {
     let table = fs::read_to_string("/proc/locks").ok()?;
     table.lines().find_map(|line| lock_table_pid(line, inode))

@@ -1,7 +1,8 @@
 //! Several devices as one: each begins where the one before it ends.
 //!
-//! For what lives on more than one device and is ordered as a whole: a file system and the journal that it has elsewhere are one
-//! space of blocks to the code that orders their writes, so an order between the two is an order like any other.
+//! For what lives on more than one device and is ordered as a whole: a file system and the journal
+//! that it has elsewhere are one space of blocks to the code that orders their writes, so an order
+//! between the two is an order like any other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +23,8 @@ impl Part {
         self.start_bytes + self.len_bytes
     }
 
-    /// What a range has in the part: where that begins in the range and in the part, and its length.
+    /// What a range has in the part: where that begins in the range and in the part, and its
+    /// length.
     fn share_of(&self, offset_bytes: u64, len_bytes: u64) -> Option<(u64, u64, u64)> {
         let from = offset_bytes.max(self.start_bytes);
         let to = (offset_bytes + len_bytes).min(self.end_bytes());
@@ -47,7 +49,8 @@ pub struct JoinedDevice {
 }
 
 impl JoinedDevice {
-    /// Joins devices, of each as many bytes as fill whole units of `unit_bytes`: a write of such a unit never falls apart.
+    /// Joins devices, of each as many bytes as fill whole units of `unit_bytes`: a write of such a
+    /// unit never falls apart.
     ///
     /// # Panics
     /// If `unit_bytes` is 0.
@@ -85,7 +88,8 @@ impl JoinedDevice {
         })
     }
 
-    /// Calls `each` with every part that a range touches, with where it begins in the part and its length.
+    /// Calls `each` with every part that a range touches, with where it begins in the part and its
+    /// length.
     fn split(
         &self,
         offset_bytes: u64,
@@ -227,7 +231,8 @@ impl BlockDevice for JoinedDevice {
     fn reset_after_failure(&self) {
         for part in &self.parts {
             part.device.reset_after_failure();
-            // What was covered before may be all that is left: the next flush covers what is written again.
+            // What was covered before may be all that is left: the next flush covers what is
+            // written again.
             part.submitted.fetch_add(1, Ordering::AcqRel);
         }
     }

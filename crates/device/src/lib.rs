@@ -1,31 +1,37 @@
 //! Block devices: the bottom layer.
 //!
-//! A device stores bytes at offsets. It knows nothing of patches, buffers or file systems; it depends on no other crate of
-//! this project.
+//! A device stores bytes at offsets. It knows nothing of patches, buffers or file systems; it
+//! depends on no other crate of this project.
 //!
 //! # Contract
 //!
-//! * [`BlockDevice::submit`] hands a batch of *independent* writes to the device. When it returns, later reads see them, but they
-//!   may be lost in a crash, each one separately, wholly or torn at the device's [`atomic_unit_bytes`](BlockDevice::atomic_unit_bytes).
-//! * [`BlockDevice::flush`] returns once everything submitted before it is on stable storage. Only then may a caller treat
-//!   those writes as complete: **a completion is a promise**. A batch together with its flush is called an *epoch*.
-//! * A failed flush is final: the host has forgotten what was dirty. The device latches the error and every later write or
-//!   flush fails with it, until the caller rewrites what it still holds through [`BlockDevice::reset_after_failure`]. That holds
-//!   for every caller: of two flushes at the same time, either both see the failure, or the one that succeeds covers nothing that
-//!   was lost.
+//! * [`BlockDevice::submit`] hands a batch of *independent* writes to the device. When it returns,
+//!   later reads see them, but they may be lost in a crash, each one separately, wholly or torn at
+//!   the device's [`atomic_unit_bytes`](BlockDevice::atomic_unit_bytes).
+//! * [`BlockDevice::flush`] returns once everything submitted before it is on stable storage. Only
+//!   then may a caller treat those writes as complete: **a completion is a promise**. A batch
+//!   together with its flush is called an *epoch*.
+//! * A failed flush is final: the host has forgotten what was dirty. The device latches the error
+//!   and every later write or flush fails with it, until the caller rewrites what it still holds
+//!   through [`BlockDevice::reset_after_failure`]. That holds for every caller: of two flushes at
+//!   the same time, either both see the failure, or the one that succeeds covers nothing that was
+//!   lost.
 //! * Methods take `&self` and may be called from several threads; a device does its own locking.
 
 //!
 //! # The devices
 //!
-//! [`FileDevice`] is the real one: an image file or a raw disk. [`MemoryDevice`] never fails and forgets everything.
-//! [`RecordingDevice`] and [`VolatileDevice`] stand in front of another device: the first remembers what was written and flushed
-//! so that every state a power cut could have left can be rebuilt, the second plays a drive whose write cache loses its
-//! contents when the process dies. [`OverlayDevice`] keeps what is written in memory and leaves the other device alone.
-//! [`StagedDevice`] does so until it is told to write; [`undo`] keeps what that overwrites. [`FaultDevice`] fails when it is told to. [`SlowFlushDevice`] charges for flushes.
-//! [`PartitionDevice`](partition::PartitionDevice) is a part of another device, [`JoinedDevice`] is several devices, one behind the
-//! other. [`LoggingDevice`](write_log::LoggingDevice) remembers in a file, in the format that Linux and QEMU write too; see [`write_log`].
-//! [`signature`] says what a device holds that is not ours.
+//! [`FileDevice`] is the real one: an image file or a raw disk. [`MemoryDevice`] never fails and
+//! forgets everything. [`RecordingDevice`] and [`VolatileDevice`] stand in front of another device:
+//! the first remembers what was written and flushed so that every state a power cut could have left
+//! can be rebuilt, the second plays a drive whose write cache loses its contents when the process
+//! dies. [`OverlayDevice`] keeps what is written in memory and leaves the other device alone.
+//! [`StagedDevice`] does so until it is told to write; [`undo`] keeps what that overwrites.
+//! [`FaultDevice`] fails when it is told to. [`SlowFlushDevice`] charges for flushes.
+//! [`PartitionDevice`](partition::PartitionDevice) is a part of another device, [`JoinedDevice`] is
+//! several devices, one behind the other. [`LoggingDevice`](write_log::LoggingDevice) remembers in
+//! a file, in the format that Linux and QEMU write too; see [`write_log`]. [`signature`] says what
+//! a device holds that is not ours.
 
 mod ahead;
 mod aligned;
@@ -113,23 +119,26 @@ pub trait BlockDevice: Send + Sync {
     /// Fills `buffer` from `offset_bytes` on. A read past the device's end is an error.
     fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<()>;
 
-    /// As [`read`](Self::read) of what somebody may read on: contents of files. A device that reads ahead where it sees a pattern
-    /// does so here, whatever it was told of [other reads](Self::reads_are_scattered).
+    /// As [`read`](Self::read) of what somebody may read on: contents of files. A device that reads
+    /// ahead where it sees a pattern does so here, whatever it was told of [other
+    /// reads](Self::reads_are_scattered).
     fn read_contents(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<()> {
         self.read(offset_bytes, buffer)
     }
 
-    /// As [`read`](Self::read) where that takes no waiting for the device; false, with anything in `buffer`, where it would, where it
-    /// fails, and where nobody can tell.
+    /// As [`read`](Self::read) where that takes no waiting for the device; false, with anything in
+    /// `buffer`, where it would, where it fails, and where nobody can tell.
     fn read_at_once(&self, offset_bytes: u64, buffer: &mut [u8]) -> bool {
         let _ = (offset_bytes, buffer);
         false
     }
 
-    /// What is read from now on lies here and there: the device need not read ahead but where it is [told to](Self::will_read).
+    /// What is read from now on lies here and there: the device need not read ahead but where it is
+    /// [told to](Self::will_read).
     fn reads_are_scattered(&self) {}
 
-    /// The bytes will probably be read soon: a device that can fetch them in the background does. Nobody is told whether it could.
+    /// The bytes will probably be read soon: a device that can fetch them in the background does.
+    /// Nobody is told whether it could.
     fn will_read(&self, offset_bytes: u64, len_bytes: u64) {
         let _ = (offset_bytes, len_bytes);
     }
@@ -140,23 +149,27 @@ pub trait BlockDevice: Send + Sync {
     /// Makes everything submitted before stable.
     fn flush(&self) -> Result<()>;
 
-    /// Says that the bytes are no longer needed: they read as zeros from then on, or after a crash as what they were. Returns
-    /// whether that was done; a device that cannot do it leaves the bytes alone.
+    /// Says that the bytes are no longer needed: they read as zeros from then on, or after a crash
+    /// as what they were. Returns whether that was done; a device that cannot do it leaves the
+    /// bytes alone.
     fn discard(&self, offset_bytes: u64, len_bytes: u64) -> Result<bool> {
         let _ = (offset_bytes, len_bytes);
         Ok(false)
     }
 
-    /// The next range from `offset_bytes` on that is not known to read as zeros; `None` where there is none.
+    /// The next range from `offset_bytes` on that is not known to read as zeros; `None` where there
+    /// is none.
     fn next_data(&self, offset_bytes: u64) -> Result<Option<std::ops::Range<u64>>> {
         let size_bytes = self.size_bytes();
         Ok((offset_bytes < size_bytes).then_some(offset_bytes..size_bytes))
     }
 
-    /// Forgets a latched failure, after which the caller must rewrite everything that was not flushed.
+    /// Forgets a latched failure, after which the caller must rewrite everything that was not
+    /// flushed.
     fn reset_after_failure(&self) {}
 
-    /// Writes plain bytes; a convenience over [`submit`](Self::submit) for code that needs no batches (mkfs, repair).
+    /// Writes plain bytes; a convenience over [`submit`](Self::submit) for code that needs no
+    /// batches (mkfs, repair).
     fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
         self.submit(&[WriteRequest {
             offset_bytes,

@@ -1,14 +1,17 @@
 //! Who may use a file, or a part of it.
 //!
-//! Somebody who uses the whole takes a `flock`: exclusively to write, shared to read; other programs respect it as well. Somebody
-//! who uses a part takes a shared one, so that nobody writes the whole meanwhile.
+//! Somebody who uses the whole takes a `flock`: exclusively to write, shared to read; other
+//! programs respect it as well. Somebody who uses a part takes a shared one, so that nobody writes
+//! the whole meanwhile.
 //!
-//! Within the file there are locks on ranges of bytes, for writing or for reading, which belong to the open file and go with it
-//! (`F_OFD_SETLK`). Somebody who uses the whole locks all of it. So two parts are written at the same time by two programs where
-//! they do not overlap, and nobody reads the whole while a part of it is written. These locks lie behind every byte that a file can
+//! Within the file there are locks on ranges of bytes, for writing or for reading, which belong to
+//! the open file and go with it (`F_OFD_SETLK`). Somebody who uses the whole locks all of it. So
+//! two parts are written at the same time by two programs where they do not overlap, and nobody
+//! reads the whole while a part of it is written. These locks lie behind every byte that a file can
 //! have: QEMU locks single bytes near the start, with a meaning of its own.
 //!
-//! A host without such locks has the `flock` only. Then somebody who uses a part takes that as if he used the whole.
+//! A host without such locks has the `flock` only. Then somebody who uses a part takes that as if
+//! he used the whole.
 
 use crate::holder::{lock_holder, loop_device_over, range_holder};
 use crate::{DeviceError, Result};
@@ -21,7 +24,8 @@ use std::ops::Range;
 
 /// Where the lock of a file's first byte lies.
 pub(crate) const RANGES_AT: u64 = 1 << 62;
-/// Held for writing by somebody for whom the kernel keeps others off a block device of which parts are used.
+/// Held for writing by somebody for whom the kernel keeps others off a block device of which parts
+/// are used.
 const CLAIM_AT: u64 = RANGES_AT - 1;
 
 /// How an attempt at a lock ended.
@@ -47,7 +51,8 @@ impl Lock<'_> {
         self.range(0..0)
     }
 
-    /// Keeps out those who want to write the whole, or to have it alone. Nothing may be used before it is [claimed](Self::part).
+    /// Keeps out those who want to write the whole, or to have it alone. Nothing may be used before
+    /// it is [claimed](Self::part).
     pub(crate) fn parts(self) -> Result<()> {
         self.flock(false)
     }
@@ -57,7 +62,8 @@ impl Lock<'_> {
         self.range(range)
     }
 
-    /// Whether another program of ours keeps the kernel off this device; where none does, this one does from now on.
+    /// Whether another program of ours keeps the kernel off this device; where none does, this one
+    /// does from now on.
     pub(crate) fn is_claimed_by_us(self) -> bool {
         matches!(self.try_range(CLAIM_AT, 1, true), Attempt::Held)
     }

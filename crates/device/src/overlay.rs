@@ -1,6 +1,7 @@
 //! A device that is only looked at: what is written stays in memory, in front of it.
 //!
-//! For recovering an image that must not be changed: the same code runs, and the image keeps its bytes.
+//! For recovering an image that must not be changed: the same code runs, and the image keeps its
+//! bytes.
 
 use crate::{BlockDevice, Result, WriteRequest, check_range};
 use parking_lot::RwLock;

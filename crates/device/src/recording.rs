@@ -1,7 +1,8 @@
 //! A device that remembers every write and flush, and the states that a power cut could have left.
 //!
-//! The fault model: a power cut happens between two records. Everything written before the last flush is there; every later
-//! write is there or not, each buffer for itself, wholly or (torn) unit by unit. Two writes to the same place keep their order.
+//! The fault model: a power cut happens between two records. Everything written before the last
+//! flush is there; every later write is there or not, each buffer for itself, wholly or (torn) unit
+//! by unit. Two writes to the same place keep their order.
 
 use crate::{BlockDevice, Buffer, Result, WriteRequest};
 use parking_lot::Mutex;
@@ -10,8 +11,8 @@ use std::sync::Arc;
 /// Something that happened to a [`RecordingDevice`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// One buffer of a request was submitted. A request of several buffers leaves one record for each, since nothing keeps a
-    /// drive from storing only some of them.
+    /// One buffer of a request was submitted. A request of several buffers leaves one record for
+    /// each, since nothing keeps a drive from storing only some of them.
     Write {
         /// Where.
         offset_bytes: u64,
@@ -82,8 +83,9 @@ impl BlockDevice for RecordingDevice {
     }
 
     fn submit(&self, batch: &[WriteRequest]) -> Result<()> {
-        // The lock is held across the device's work, so that the records are in the order in which things happened: a write
-        // that was submitted while a flush ran must not be taken for one that the flush covered.
+        // The lock is held across the device's work, so that the records are in the order in which
+        // things happened: a write that was submitted while a flush ran must not be taken for one
+        // that the flush covered.
         let mut records = self.records.lock();
         for request in batch {
             let mut offset_bytes = request.offset_bytes;
@@ -110,7 +112,8 @@ impl BlockDevice for RecordingDevice {
     }
 }
 
-/// The records before `cut` that are writes and that no flush before `cut` covers: those that a power cut there may lose.
+/// The records before `cut` that are writes and that no flush before `cut` covers: those that a
+/// power cut there may lose.
 pub fn unflushed(records: &[Record], cut: usize) -> impl Iterator<Item = usize> + '_ {
     let cut = cut.min(records.len());
     let first = last_flush(records, cut);
@@ -125,8 +128,9 @@ fn last_flush(records: &[Record], cut: usize) -> usize {
         .map_or(0, |at| at + 1)
 }
 
-/// Turns `base`, the device's bytes when recording began, into what a power cut before record `cut` leaves: every write
-/// that a flush covers, and those of the [`unflushed`] ones for which `keep`, asked once for each, says so.
+/// Turns `base`, the device's bytes when recording began, into what a power cut before record `cut`
+/// leaves: every write that a flush covers, and those of the [`unflushed`] ones for which `keep`,
+/// asked once for each, says so.
 ///
 /// # Panics
 ///
@@ -140,8 +144,8 @@ pub fn materialise(
     materialise_torn(base, records, cut, usize::MAX, &mut |index, _| keep(index));
 }
 
-/// As [`materialise`], with writes torn at multiples of `unit_bytes`: `keep` is asked for each unit of each unflushed
-/// write, by the record's index and the unit's number within the record.
+/// As [`materialise`], with writes torn at multiples of `unit_bytes`: `keep` is asked for each unit
+/// of each unflushed write, by the record's index and the unit's number within the record.
 ///
 /// # Panics
 ///

@@ -1,4 +1,5 @@
-//! A device that takes its time for each flush, for measuring: what is gained by fewer flushes then does not hang on this host's disk.
+//! A device that takes its time for each flush, for measuring: what is gained by fewer flushes then
+//! does not hang on this host's disk.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,8 +1,9 @@
 //! Changes of several devices that are worked out before any of them is made.
 //!
-//! What is written to a [`StagedDevice`] stays in memory, in front of the device below; reads see it. [`Staging::commit`] then
-//! writes all of it in the order in which it came, over all devices, with the same flushes in between: a power cut leaves what it
-//! could have left without the staging. Until then nothing has changed, and what will is known: the old contents can be kept
+//! What is written to a [`StagedDevice`] stays in memory, in front of the device below; reads see
+//! it. [`Staging::commit`] then writes all of it in the order in which it came, over all devices,
+//! with the same flushes in between: a power cut leaves what it could have left without the
+//! staging. Until then nothing has changed, and what will is known: the old contents can be kept
 //! ([`undo`](crate::undo)), and a repair that fails costs nothing.
 //!
 //! The commit point of the whole is not here: it is that of the changes themselves.
@@ -67,7 +68,8 @@ pub struct StagedDevice {
 }
 
 impl StagedDevice {
-    /// The ranges that change, in units of `unit_bytes` from the device's start, in order, none longer than `most_bytes`.
+    /// The ranges that change, in units of `unit_bytes` from the device's start, in order, none
+    /// longer than `most_bytes`.
     pub fn changed(&self, unit_bytes: u64, most_bytes: u64) -> Vec<Range<u64>> {
         let mut units = BTreeSet::new();
         self.each_write(|offset, bytes| {

@@ -1,11 +1,13 @@
 //! A drive with a volatile write cache, played in front of another device.
 //!
-//! Killing a process leaves everything it wrote in the host's page cache, so it cannot show a missing flush. Through this device
-//! it can: what was submitted waits in the memory *of the process* until the flush, except for a part, chosen by a seed, that goes
-//! to the device behind at once and so overtakes what was submitted before it. `kill -9` is then a power cut.
+//! Killing a process leaves everything it wrote in the host's page cache, so it cannot show a
+//! missing flush. Through this device it can: what was submitted waits in the memory *of the
+//! process* until the flush, except for a part, chosen by a seed, that goes to the device behind at
+//! once and so overtakes what was submitted before it. `kill -9` is then a power cut.
 //!
-//! The fault model: until a flush returns, any subset of the sectors written since the last one may have reached the device,
-//! in any order between different sectors; a sector never goes back to an older version.
+//! The fault model: until a flush returns, any subset of the sectors written since the last one may
+//! have reached the device, in any order between different sectors; a sector never goes back to an
+//! older version.
 
 use crate::{BlockDevice, Buffer, Result, WriteRequest, check_range};
 use parking_lot::Mutex;
@@ -16,7 +18,8 @@ use std::sync::Arc;
 const SECTOR_BYTES: usize = 512;
 /// Sectors are kept in chunks of this size, a page.
 const CHUNK_BYTES: usize = 4096;
-/// A cache larger than any drive's is of no use: beyond this many chunks (64 MiB) the drive writes some by itself.
+/// A cache larger than any drive's is of no use: beyond this many chunks (64 MiB) the drive writes
+/// some by itself.
 const MAX_CHUNKS: usize = 16 * 1024;
 
 /// A page of cached sectors.
@@ -53,7 +56,8 @@ impl Xorshift {
     }
 }
 
-/// A drive with a volatile write cache in front of another device; see the module's head for what it may do.
+/// A drive with a volatile write cache in front of another device; see the module's head for what
+/// it may do.
 pub struct VolatileDevice {
     inner: Arc<dyn BlockDevice>,
     name: String,
@@ -62,7 +66,8 @@ pub struct VolatileDevice {
 }
 
 impl VolatileDevice {
-    /// Puts an empty cache in front of `inner`. The same seed and the same calls give the same choices.
+    /// Puts an empty cache in front of `inner`. The same seed and the same calls give the same
+    /// choices.
     pub fn new(inner: Arc<dyn BlockDevice>, seed: u64) -> Self {
         let (name, size_bytes) = (inner.name(), inner.size_bytes());
         let cache = Mutex::new(Cache {
@@ -263,7 +268,8 @@ impl BlockDevice for VolatileDevice {
 
     fn flush(&self) -> Result<()> {
         let mut cache = self.cache.lock();
-        // Kept until the device behind has taken them: after a failure the next flush tries them again.
+        // Kept until the device behind has taken them: after a failure the next flush tries them
+        // again.
         self.inner.submit(&self.requests(&cache, 0..u64::MAX))?;
         self.inner.flush()?;
         cache.chunks.clear();
@@ -355,7 +361,8 @@ mod tests {
     }
 
     proptest! {
-        /// Readers see plain memory; behind, every sector is one of its versions since the last flush.
+        /// Readers see plain memory; behind, every sector is one of its versions since the last
+        /// flush.
         #[test]
         fn looks_like_memory(seed: u64, steps in prop::collection::vec(step(), 1..40)) {
             let (device, memory) = behind(seed);

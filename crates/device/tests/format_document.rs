@@ -1,4 +1,5 @@
-//! `docs/FORMAT.md` against the structures of the write log and of undo files: every field, in order, with its place and size.
+//! `docs/FORMAT.md` against the structures of the write log and of undo files: every field, in
+//! order, with its place and size.
 
 use backstitch_device::undo::raw::{self as undo, RawHeader, RawKey, RawKeys};
 use backstitch_device::write_log::raw::{RawEntry, RawSuper};

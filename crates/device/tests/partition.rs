@@ -1,4 +1,5 @@
-//! Partition tables of every kind, what is wrong with them, and `partx` as the judge where it is there.
+//! Partition tables of every kind, what is wrong with them, and `partx` as the judge where it is
+//! there.
 
 use backstitch_device::partition::{PartitionDevice, PartitionTable, Scheme};
 use backstitch_device::{BlockDevice, MemoryDevice};
@@ -35,7 +36,8 @@ fn crc32(bytes: &[u8]) -> u32 {
     !crc
 }
 
-/// A BSD label of three partitions in the slice at a sector; offsets are counted from `base` sectors.
+/// A BSD label of three partitions in the slice at a sector; offsets are counted from `base`
+/// sectors.
 fn label(disk: &mut [u8], slice: usize, base: u32) {
     let at = (slice + 1) * SECTOR;
     put(disk, at, &0x8256_4557_u32.to_le_bytes());
@@ -62,7 +64,8 @@ fn mbr() -> Vec<u8> {
     entry(&mut disk, 0, 0, 0x83, 64, 100);
     entry(&mut disk, 0, 1, 0xa5, 200, 100);
     entry(&mut disk, 0, 3, 0x0f, 400, 1000);
-    // Two logical partitions: each table counts the partition from itself, and the next table from the first.
+    // Two logical partitions: each table counts the partition from itself, and the next table from
+    // the first.
     entry(&mut disk, 400, 0, 0x82, 8, 50);
     entry(&mut disk, 400, 1, 0x05, 300, 100);
     entry(&mut disk, 700, 0, 0x83, 4, 60);
@@ -176,7 +179,8 @@ fn a_gpt_and_its_copy() {
     );
     assert_eq!(table.get("5").unwrap().label.as_deref(), Some("größe"));
     assert_eq!(table.get("1").unwrap().meaning, Some("Linux"));
-    // Damage to the header or to the entries: the copy is used. Damage to both: nothing is believed.
+    // Damage to the header or to the entries: the copy is used. Damage to both: nothing is
+    // believed.
     for damaged in [SECTOR + 40, 2 * SECTOR + 33] {
         let mut disk = disk.clone();
         disk[damaged] ^= 1;
@@ -282,7 +286,8 @@ fn partx_reads_the_same() {
             })
             .collect();
         let table = read(&disk).unwrap();
-        // It numbers a label's partitions on, and of the extended one it shows the first two sectors.
+        // It numbers a label's partitions on, and of the extended one it shows the first two
+        // sectors.
         for (name, start, sectors) in list(&table) {
             let Ok(number) = name.parse::<u64>() else {
                 continue;

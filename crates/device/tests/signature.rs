@@ -1,5 +1,5 @@
-//! The table of signatures: every entry by bytes put together here, many by images that foreign tools make, and images of ext2 to
-//! ext4, which are never taken for anything else.
+//! The table of signatures: every entry by bytes put together here, many by images that foreign
+//! tools make, and images of ext2 to ext4, which are never taken for anything else.
 
 use backstitch_device::signature::{Kind, Place, Signature, erase, find, signatures};
 use backstitch_device::{BlockDevice, FileDevice, MemoryDevice, OpenOptions, Result, WriteRequest};
@@ -64,7 +64,8 @@ impl BlockDevice for Sparse {
     }
 }
 
-/// What else an image of that format has, for those that are looked at closer: bytes from the magic on, or from the start.
+/// What else an image of that format has, for those that are looked at closer: bytes from the magic
+/// on, or from the start.
 fn more(name: &str, magic_at: u64) -> Vec<(u64, Vec<u8>)> {
     let boot = || {
         let mut sector = vec![0; 22];
@@ -201,7 +202,8 @@ fn tool(name: &str) -> Option<PathBuf> {
     dirs.find_map(|dir| Some(dir.join(name)).filter(|path| path.is_file()))
 }
 
-/// What a foreign tool makes of a sparse file: its name, its Debian package, and a script in which `$T` is the tool and `x` the file.
+/// What a foreign tool makes of a sparse file: its name, its Debian package, and a script in which
+/// `$T` is the tool and `x` the file.
 const MADE: &[(&str, &str, &str, &str)] = &[
     (
         "mkfs.xfs",

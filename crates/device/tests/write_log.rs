@@ -1,4 +1,5 @@
-//! The write log: what is written is read back, what a device does is in its log, and no log makes the reader panic.
+//! The write log: what is written is read back, what a device does is in its log, and no log makes
+//! the reader panic.
 
 use backstitch_device::write_log::{
     Entry, EntryFlags, LogError, LogReader, LogWriter, LoggingDevice, MARK_MAX_BYTES,

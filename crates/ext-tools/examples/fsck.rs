@@ -1,4 +1,5 @@
-//! Checks an image and prints what is wrong: `cargo run --release -p backstitch-ext-tools --example fsck IMAGE [THREADS]`.
+//! Checks an image and prints what is wrong:
+//! `cargo run --release -p backstitch-ext-tools --example fsck IMAGE [THREADS]`.
 
 use backstitch_device::{FileDevice, OpenOptions};
 use backstitch_ext_tools::fsck::{self, Options};

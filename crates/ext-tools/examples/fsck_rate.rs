@@ -1,4 +1,5 @@
-//! How many checks a second: `cargo run --release -p backstitch-ext-tools --example fsck_rate IMAGE`.
+//! How many checks a second:
+//! `cargo run --release -p backstitch-ext-tools --example fsck_rate IMAGE`.
 
 use backstitch_ext_tools::fsck::{self, Options, SliceSource};
 use std::time::Instant;

@@ -7,8 +7,8 @@
 //! with its new ones. Two things are beside it:
 //!
 //! - The mount record in the second sector is checked against the UUID. It is written anew before
-//!   the commit point. A crash in between leaves a clean image with a record that does not match, and
-//!   the record of a clean image is not looked at.
+//!   the commit point. A crash in between leaves a clean image with a record that does not match,
+//!   and the record of a clean image is not looked at.
 //! - The backups follow the commit point. A crash before they are all written leaves some with the
 //!   old values; no checker takes these from a backup while the primary superblock is good, and
 //!   e2fsck brings the backups up to date.

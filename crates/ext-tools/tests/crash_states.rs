@@ -1,5 +1,5 @@
-//! Random operations in one thread, cut at random moments: whatever subset of the unflushed writes reached the device, a foreign
-//! checker finds nothing but what soft updates may leave.
+//! Random operations in one thread, cut at random moments: whatever subset of the unflushed writes
+//! reached the device, a foreign checker finds nothing but what soft updates may leave.
 
 mod crash;
 
@@ -252,8 +252,9 @@ fn inode_at(image: &[u8], inode: InodeNumber) -> usize {
     word(image, 2048 + 8) * 1024 + (inode.0 as usize - 1) * inode_bytes
 }
 
-/// A hole, then a truncation, of a file whose count of sectors is damaged: it cannot become less, and the machine's clock stands still for
-/// fifty steps. So nothing of the inode changes where the hole takes blocks that only an indirect block pointed to.
+/// A hole, then a truncation, of a file whose count of sectors is damaged: it cannot become less,
+/// and the machine's clock stands still for fifty steps. So nothing of the inode changes where the
+/// hole takes blocks that only an indirect block pointed to.
 fn hole_and_truncation_of_a_damaged_file() -> (Machine, InodeNumber) {
     let mut machine = Machine::new(MechanismKind::Soft, 1024, Optimisations::BOTH);
     let root = machine.fs.root();
@@ -316,8 +317,9 @@ fn a_size_waits_for_a_hole_that_did_not_change_the_inode() {
     );
 }
 
-/// A new sparse file that is settled, as for somebody who waits for it, and then gains a block below an indirect block that is there, through
-/// one that is not. Blocks are of 1 KiB: those from 268 on are mapped by two levels, 256 by each of the lower one. Free blocks hold rubbish.
+/// A new sparse file that is settled, as for somebody who waits for it, and then gains a block
+/// below an indirect block that is there, through one that is not. Blocks are of 1 KiB: those from
+/// 268 on are mapped by two levels, 256 by each of the lower one. Free blocks hold rubbish.
 fn settled_and_extended() -> (Machine, InodeNumber) {
     let mut machine = Machine::new(MechanismKind::Soft, 1024, Optimisations::BOTH);
     let root = machine.fs.root();
@@ -341,8 +343,9 @@ fn settled_and_extended() -> (Machine, InodeNumber) {
 
 #[test]
 fn what_a_settled_file_gains_is_there_before_it_shows() {
-    // The change of the inode joins the patch that makes it only where that is not settled. Indirect blocks that relied on it would show
-    // what they point to too early (a debug assertion in the layout compares the two).
+    // The change of the inode joins the patch that makes it only where that is not settled.
+    // Indirect blocks that relied on it would show what they point to too early (a debug assertion
+    // in the layout compares the two).
     let (mut looked_at, mut mapped) = (0, 0);
     loop {
         let (mut machine, file) = settled_and_extended();

@@ -1,4 +1,5 @@
-//! New file systems with a journal, beside mke2fs; damage to the journal's superblock, found and repaired.
+//! New file systems with a journal, beside mke2fs; damage to the journal's superblock, found and
+//! repaired.
 
 mod support;
 
@@ -171,7 +172,8 @@ fn codes(device: &MemoryDevice) -> Vec<Code> {
     report.findings.iter().map(|finding| finding.code).collect()
 }
 
-/// Where inode 8 is: in the first block of the first group's table, whose place the descriptor tells.
+/// Where inode 8 is: in the first block of the first group's table, whose place the descriptor
+/// tells.
 fn journal_inode(device: &MemoryDevice, inode_size: u32) -> u64 {
     let mut word = [0; 4];
     device.read(2048 + 8, &mut word).unwrap();

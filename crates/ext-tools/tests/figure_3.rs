@@ -1,6 +1,7 @@
-//! Figure 3 of "Generalized File System Dependencies" (Frost et al., SOSP 2007): the patches that four writes of 4 kB at the end of
-//! an existing empty file take, without and with the optimisations. The paper: 23 patches and about 33,000 bytes of undo data
-//! without, 8 patches and none with. `--nocapture` prints the graphs.
+//! Figure 3 of "Generalized File System Dependencies" (Frost et al., SOSP 2007): the patches that
+//! four writes of 4 kB at the end of an existing empty file take, without and with the
+//! optimisations. The paper: 23 patches and about 33,000 bytes of undo data without, 8 patches and
+//! none with. `--nocapture` prints the graphs.
 
 mod crash;
 
@@ -125,14 +126,17 @@ fn print(
 }
 
 /// Three patches, all hard:
-/// * one on the inode's block: the four pointers, sizes, block counts and times, which the paper has as i and i' patches. They are
-///   one field range of the inode (bytes 4 to 40 and on, up to the pointer), waiting for the bits and the data;
+/// * one on the inode's block: the four pointers, sizes, block counts and times, which the paper
+///   has as i and i' patches. They are one field range of the inode (bytes 4 to 40 and on, up to
+///   the pointer), waiting for the bits and the data;
 /// * one on the block bitmap: the four bits (b);
-/// * one for the contents of the four data blocks, where the paper has one on each (d): they wait for nothing, and the inode's patch
-///   waits for all of them. A block that is written whole is not first initialised with zeros (d').
+/// * one for the contents of the four data blocks, where the paper has one on each (d): they wait
+///   for nothing, and the inode's patch waits for all of them. A block that is written whole is not
+///   first initialised with zeros (d').
 ///
-/// The paper's other two, on the group descriptor and the superblock (g and s), are not there: nothing waits for those counters,
-/// and the layout puts them onto the disk when it is asked to sync all, or unmounted.
+/// The paper's other two, on the group descriptor and the superblock (g and s), are not there:
+/// nothing waits for those counters, and the layout puts them onto the disk when it is asked to
+/// sync all, or unmounted.
 #[test]
 fn four_appended_blocks_take_eight_patches() {
     let figure = figure(Optimisations::BOTH);
@@ -143,9 +147,11 @@ fn four_appended_blocks_take_eight_patches() {
     }
 }
 
-/// Twelve patches instead of the paper's 23: per write one bit (b), the data (d) and one range of the inode (i and i' at once); the
-/// paper's naive file system also initialises each data block (d'), has two or three patches a write on the inode, and writes the
-/// counters g and s. The undo data is that of the four data blocks, and of the inode; the paper's 33,000 bytes are those of d and d'.
+/// Twelve patches instead of the paper's 23: per write one bit (b), the data (d) and one range of
+/// the inode (i and i' at once); the paper's naive file system also initialises each data block
+/// (d'), has two or three patches a write on the inode, and writes the counters g and s. The undo
+/// data is that of the four data blocks, and of the inode; the paper's 33,000 bytes are those of d
+/// and d'.
 #[test]
 fn without_optimisations_they_take_many_more() {
     let figure = figure(Optimisations::NONE);

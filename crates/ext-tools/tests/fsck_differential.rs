@@ -1,7 +1,7 @@
 //! Random damage to every structure: our verdict beside e2fsck's.
 //!
-//! `BACKSTITCH_ROUNDS` sets the number of damages (a soak), `BACKSTITCH_SEED` where they start. Every round is its own seed, so a
-//! disagreement is repeated by its number.
+//! `BACKSTITCH_ROUNDS` sets the number of damages (a soak), `BACKSTITCH_SEED` where they start.
+//! Every round is its own seed, so a disagreement is repeated by its number.
 
 mod support;
 
@@ -11,7 +11,8 @@ use std::path::Path;
 use support::random::{Random, Targets, VARIANTS, damage, make_image, targets};
 use support::{environment, have, run};
 
-/// Whether e2fsck has nothing to say. There are damages on which it runs for hours: it is stopped, and has said enough.
+/// Whether e2fsck has nothing to say. There are damages on which it runs for hours: it is stopped,
+/// and has said enough.
 fn their_verdict(image: &Path) -> (bool, String) {
     let output = run("timeout", &["5", "e2fsck", "-fn", &image.to_string_lossy()]);
     let words = String::from_utf8_lossy(&output.stdout).into_owned()
@@ -73,8 +74,8 @@ fn disagreement(seed: u64, good: &[u8], targets: &Targets, path: &Path) -> Optio
         return None;
     }
     let ours = result.as_ref().is_ok_and(|report| report.is_clean());
-    // e2fsck looks for names that are there twice in each block by itself, we in the whole directory; and it tells of a damaged
-    // resize inode, but exits as if all were well.
+    // e2fsck looks for names that are there twice in each block by itself, we in the whole
+    // directory; and it tells of a damaged resize inode, but exits as if all were well.
     let is_only_ours = |code: Code| {
         matches!(
             code,

@@ -46,7 +46,8 @@ fn heavily_damaged_images() {
         {
             let mut random = Random::new(seed);
             let mut bytes = good.clone();
-            // Some bytes that mean something, some anywhere, and sometimes a block of garbage or of another place.
+            // Some bytes that mean something, some anywhere, and sometimes a block of garbage or of
+            // another place.
             for _ in 0..random.below(40) {
                 damage(&mut bytes, &targets, &mut random);
             }
@@ -93,7 +94,8 @@ fn trees_that_multiply_stay_small() {
     if !have("mke2fs", "e2fsprogs") {
         return;
     }
-    // Each level's block points to itself from every slot: followed blindly, 256 to the third blocks.
+    // Each level's block points to itself from every slot: followed blindly, 256 to the third
+    // blocks.
     let folder = tempfile::tempdir().unwrap();
     let good = make_image(folder.path(), VARIANTS[0]);
     let mut probe = Probe::new(good.clone());

@@ -1,4 +1,5 @@
-//! The hashes of names beside debugfs: every version, several seeds, names of every length with bytes from all over.
+//! The hashes of names beside debugfs: every version, several seeds, names of every length with
+//! bytes from all over.
 
 mod support;
 
@@ -68,7 +69,8 @@ fn hashes_of_any_name_are_those_of_debugfs() {
                         byte => byte,
                     })
                     .collect();
-                // By number: of those with unsigned characters it takes every name for the first version.
+                // By number: of those with unsigned characters it takes every name for the first
+                // version.
                 let command = format!("dx_hash -h {version} -s {text} ");
                 folder.write_all(command.as_bytes()).unwrap();
                 folder.write_all(&name).unwrap();

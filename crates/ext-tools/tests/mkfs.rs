@@ -315,7 +315,8 @@ fn a_terabyte_is_made_quickly_on_a_sparse_file() {
 
 #[test]
 fn nothing_is_left_of_what_was_there() {
-    // On a device full of ones every block that matters is written: what fsck reads is the same as on a new one.
+    // On a device full of ones every block that matters is written: what fsck reads is the same as
+    // on a new one.
     if !have("e2fsck", "e2fsprogs") {
         return;
     }

@@ -1,5 +1,5 @@
-//! What a crash leaves is reclaimed: afterwards a foreign checker finds nothing at all, every name and all contents are there, and
-//! a crash inside the reclaim leaves what any crash may leave.
+//! What a crash leaves is reclaimed: afterwards a foreign checker finds nothing at all, every name
+//! and all contents are there, and a crash inside the reclaim leaves what any crash may leave.
 
 mod crash;
 
@@ -139,8 +139,8 @@ fn length(piece: &Piece) -> usize {
     }
 }
 
-/// States that a crash inside a reclaim leaves for each that is given to `e2fsck`, as it is and once it is reclaimed itself; our own check
-/// sees all of them.
+/// States that a crash inside a reclaim leaves for each that is given to `e2fsck`, as it is and
+/// once it is reclaimed itself; our own check sees all of them.
 const E2FSCK_EVERY: usize = 6;
 
 /// One state that a crash left, and where the trouble with it is written down.
@@ -307,7 +307,8 @@ impl Trial<'_> {
     /// A crash inside the reclaim.
     fn cut(&self, state: &[u8], random: &mut Random) {
         let what = format!("{}, then a crash inside the reclaim", self.what);
-        // A foreign checker sees some of them; what is there once they are reclaimed it sees of each that is.
+        // A foreign checker sees some of them; what is there once they are reclaimed it sees of
+        // each that is.
         let found = if random.below(E2FSCK_EVERY) == 0 {
             let (report, mut found) = check(state, self.path).unwrap();
             found.extend(judge(&report));
@@ -354,7 +355,8 @@ fn explore(block_size: u32, seed: u64, operations: usize, in_use: bool) -> usize
     let mut random_trial = Random(seed | 0x1000);
     let mut machine = Machine::new(MechanismKind::Soft, block_size, Optimisations::BOTH);
     let mut states = 0;
-    // What was on the disk at some time and has never been without a name since: no crash may lose it.
+    // What was on the disk at some time and has never been without a name since: no crash may lose
+    // it.
     let mut safe = BTreeSet::new();
     let mut history = Vec::new();
     for number in 0..operations {
@@ -451,7 +453,8 @@ fn a_clean_image_needs_no_reclaim() {
 fn what_no_crash_can_leave_ends_the_reclaim() {
     let machine = Machine::new(MechanismKind::Soft, 1024, Optimisations::BOTH);
     let mut image = machine.memory.snapshot();
-    // The root directory's inode says that it has one link: too few, so somebody else has written here.
+    // The root directory's inode says that it has one link: too few, so somebody else has written
+    // here.
     let table = u32::from_le_bytes(image[2048 + 8..2048 + 12].try_into().unwrap()) as usize;
     let inode_size = usize::from(u16::from_le_bytes([image[1024 + 88], image[1024 + 89]]));
     let links = table * 1024 + inode_size + 26;
@@ -470,7 +473,8 @@ fn what_no_crash_can_leave_ends_the_reclaim() {
     assert!(!machine.fs.reclaim_progress().running);
 }
 
-/// Puts one change and what it depends on onto the disk, and nothing else; `None` where there are fewer.
+/// Puts one change and what it depends on onto the disk, and nothing else; `None` where there are
+/// fewer.
 fn with_one_change(machine: &mut Machine, number: usize) -> Option<Vec<u8>> {
     let mut changes = Vec::new();
     machine.store.uncommitted(&mut changes);
@@ -497,7 +501,8 @@ fn moved_out_of_reach() -> Machine {
     machine
 }
 
-/// Removes a directory while `..` of one that a crash left without a name leads to it. Returns in how many states that was tried.
+/// Removes a directory while `..` of one that a crash left without a name leads to it. Returns in
+/// how many states that was tried.
 fn remove_above_a_nameless_directory() -> usize {
     let mut tried = 0;
     for number in 0.. {

@@ -1,4 +1,5 @@
-//! A reclaim that is cut off keeps what it gave back: the next one has less to do, and in the end nothing is left.
+//! A reclaim that is cut off keeps what it gave back: the next one has less to do, and in the end
+//! nothing is left.
 
 mod crash;
 
@@ -28,8 +29,9 @@ fn open(image: Vec<u8>) -> Machine {
     )
 }
 
-/// What a crash may leave of files in three groups: a third is in order, a third lost its names but is there (as if the power had
-/// failed between the two), a third is freed but for its bits (open when it was removed).
+/// What a crash may leave of files in three groups: a third is in order, a third lost its names but
+/// is there (as if the power had failed between the two), a third is freed but for its bits (open
+/// when it was removed).
 fn crashed() -> Vec<u8> {
     let memory = MemoryDevice::new(17 << 20);
     let mut options = Mkfs::new([7; 16], [9; 16], 1_600_000_000);
@@ -81,8 +83,8 @@ fn take_name(image: &mut [u8], file: InodeNumber) {
     image[at..at + 4].fill(0);
 }
 
-/// Opens a state and reclaims for some steps, writing what can be written after each. Returns what the disk holds then, unless the reclaim came
-/// to its end, and how many steps it took.
+/// Opens a state and reclaims for some steps, writing what can be written after each. Returns what
+/// the disk holds then, unless the reclaim came to its end, and how many steps it took.
 fn reclaim_for(image: Vec<u8>, steps: usize) -> (Vec<u8>, Option<usize>) {
     let mut machine = open(image);
     for step in 1..=steps {

@@ -1,4 +1,5 @@
-//! Repairs: after them e2fsck and our own check find nothing, and what was not damaged is as it was.
+//! Repairs: after them e2fsck and our own check find nothing, and what was not damaged is as it
+//! was.
 
 mod support;
 

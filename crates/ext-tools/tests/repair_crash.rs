@@ -31,7 +31,8 @@ fn report(bytes: &[u8]) -> Report {
     fsck::check_source(&SliceSource(bytes), &fsck::Options::default()).unwrap()
 }
 
-/// Preens what a crash left: clean for both checks, without anything in `lost+found`. Then the same with a crash inside.
+/// Preens what a crash left: clean for both checks, without anything in `lost+found`. Then the same
+/// with a crash inside.
 fn preen(state: &[u8], path: &Path, what: &str, random: &mut Random, depth: u32) {
     let device = CuttingDevice::new(state.to_vec());
     let outcome = repaired(&device, Mode::Preen);
@@ -161,7 +162,8 @@ struct Replacement {
     names: [String; 2],
 }
 
-/// One that is about to happen: in another directory, or in another block of its own, there or back.
+/// One that is about to happen: in another directory, or in another block of its own, there or
+/// back.
 fn replacement(within: Option<bool>) -> Replacement {
     let mut machine = Machine::new(MechanismKind::Soft, 1024, Optimisations::NONE);
     let root = machine.fs.root();
@@ -194,7 +196,8 @@ fn replacement(within: Option<bool>) -> Replacement {
 }
 
 impl Replacement {
-    /// Does it, puts one change and what that depends on onto the disk, and cuts the power; `None` where there are fewer.
+    /// Does it, puts one change and what that depends on onto the disk, and cuts the power; `None`
+    /// where there are fewer.
     fn cut_after(mut self, number: usize) -> Option<Vec<u8>> {
         let rename = Rename {
             from: self.from,

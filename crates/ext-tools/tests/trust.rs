@@ -1,4 +1,5 @@
-//! What is believed of an image that was not unmounted: only what its last mount, and this one, can know.
+//! What is believed of an image that was not unmounted: only what its last mount, and this one, can
+//! know.
 
 mod crash;
 
@@ -12,7 +13,8 @@ use backstitch_rules::watch::{self, Form};
 use backstitch_store::{Optimisations, drive};
 use crash::Machine;
 
-/// Where the superblock has the time and the number of its last mount, and its state; and the bit that says "clean".
+/// Where the superblock has the time and the number of its last mount, and its state; and the bit
+/// that says "clean".
 const MOUNT_TIME: usize = 1024 + 0x2c;
 const MOUNT_COUNT: usize = 1024 + 0x34;
 const STATE: usize = 1024 + 0x3a;
@@ -44,7 +46,8 @@ fn cut() -> Vec<u8> {
     machine.memory.snapshot()
 }
 
-/// Whether an image is believed that another system has mounted since our last mount, and not unmounted.
+/// Whether an image is believed that another system has mounted since our last mount, and not
+/// unmounted.
 fn believes_in_another_mount() -> bool {
     let mut image = cut();
     assert_eq!(opened(image.clone()).fs.read_only_reason(), None);
@@ -61,7 +64,8 @@ fn the_record_of_an_earlier_mount_is_not_believed() {
     assert!(with_rule(rule, false, believes_in_another_mount));
 }
 
-/// Whether an image says that it is clean once it was unmounted, with what a crash left of it reclaimed or not.
+/// Whether an image says that it is clean once it was unmounted, with what a crash left of it
+/// reclaimed or not.
 fn is_called_clean(is_reclaimed: bool) -> bool {
     let mut machine = opened(cut());
     if is_reclaimed {

@@ -92,8 +92,8 @@ fn tune() -> Tune {
     }
 }
 
-/// Every state that a cut could leave between two flushes: any set of the sectors that were written, or where these are many, each
-/// beginning and each end of them.
+/// Every state that a cut could leave between two flushes: any set of the sectors that were
+/// written, or where these are many, each beginning and each end of them.
 fn states_of(before: &[u8], writes: &[(u64, Vec<u8>)], judge: &mut dyn FnMut(Vec<u8>)) {
     let sectors: Vec<(usize, &[u8])> = writes
         .iter()

@@ -1,17 +1,19 @@
 //! Changing a directory block: where a name can go, and what its entry's bytes are.
 //!
-//! A name is removed by clearing its entry's inode, four bytes of its own, and never by letting the entry before swallow it: the
-//! length that would then be written counts on every change to the lengths behind it, and on the disk one of those might be
-//! missing. Unused entries are joined when a new name needs their space; the patch of that name then covers the heads of all
-//! entries that it swallows, so that it comes after whatever is pending on them.
+//! A name is removed by clearing its entry's inode, four bytes of its own, and never by letting the
+//! entry before swallow it: the length that would then be written counts on every change to the
+//! lengths behind it, and on the disk one of those might be missing. Unused entries are joined when
+//! a new name needs their space; the patch of that name then covers the heads of all entries that
+//! it swallows, so that it comes after whatever is pending on them.
 //!
 //! # Units
 //!
-//! Where the device writes less than a block wholly or not at all, an entry that we make lies in one unit (a sector), as in FFS: the
-//! space at a unit's end that is too short for it stays with the entry before. Unused entries are joined within one unit only. Blocks
-//! that we make have an entry at the start of each unit, used or not, so that no later change concerns two of them. Others (of
-//! `mke2fs`, the kernel, a mount whose unit was the block) get theirs when a name first needs a place behind a border: see
-//! [`Gap::is_apart`].
+//! Where the device writes less than a block wholly or not at all, an entry that we make lies in
+//! one unit (a sector), as in FFS: the space at a unit's end that is too short for it stays with
+//! the entry before. Unused entries are joined within one unit only. Blocks that we make have an
+//! entry at the start of each unit, used or not, so that no later change concerns two of them.
+//! Others (of `mke2fs`, the kernel, a mount whose unit was the block) get theirs when a name first
+//! needs a place behind a border: see [`Gap::is_apart`].
 
 use smallvec::SmallVec;
 
@@ -43,8 +45,9 @@ impl Gap {
         self.end.min((self.offset / unit + 1) * unit) - self.offset
     }
 
-    /// Whether the entry that gives up its tail has its head, or a part of it, in another unit. The tail must become an unused entry
-    /// first, step by step: its head, then the shorter length of the entry before, then the name.
+    /// Whether the entry that gives up its tail has its head, or a part of it, in another unit. The
+    /// tail must become an unused entry first, step by step: its head, then the shorter length of
+    /// the entry before, then the name.
     pub(crate) fn is_apart(&self, unit: usize) -> bool {
         self.shortened
             .is_some_and(|at| at / unit != self.offset / unit)
@@ -58,7 +61,8 @@ impl Gap {
         }
     }
 
-    /// Whether an unused entry behind the gap can be joined to it: all that changes then lies in one unit.
+    /// Whether an unused entry behind the gap can be joined to it: all that changes then lies in
+    /// one unit.
     fn can_join(&self, next: usize, unit: usize) -> bool {
         let here = self.offset / unit;
         next / unit == here && (next + HEADER_SIZE - 1) / unit == here && !self.is_apart(unit)
@@ -66,8 +70,8 @@ impl Gap {
 
     /// The places for an entry in a gap: where it starts, and the borders of units in it.
     fn places(self, unit: usize) -> impl Iterator<Item = Gap> {
-        // The entry before a border keeps the space up to it: the last one that would have been swallowed, the used one, or the
-        // unused one that starts the gap.
+        // The entry before a border keeps the space up to it: the last one that would have been
+        // swallowed, the used one, or the unused one that starts the gap.
         let (before, least) = match (self.swallowed_to, self.shortened) {
             (0, Some(at)) => (at, self.offset),
             (0, None) => (self.offset, self.offset + required_len(1)),
@@ -118,7 +122,8 @@ fn gaps(bytes: &[u8], unit: usize) -> impl Iterator<Item = Result<Gap, Directory
     })
 }
 
-/// The first place for a name of this length, if possible one that swallows nothing and is not apart.
+/// The first place for a name of this length, if possible one that swallows nothing and is not
+/// apart.
 pub(crate) fn find_gap(
     bytes: &[u8],
     name_len: usize,
@@ -154,7 +159,8 @@ pub(crate) fn unused_head(len: usize) -> [u8; HEADER_SIZE] {
     head
 }
 
-/// Cuts what the last entry of a new block holds beyond its unit into an unused entry for each unit.
+/// Cuts what the last entry of a new block holds beyond its unit into an unused entry for each
+/// unit.
 pub(crate) fn cut_into_units(block: &mut [u8], unit: usize) {
     let last = entries(block, u32::MAX).map_while(Result::ok).last();
     let Some((offset, end)) = last.map(|e| (e.offset, e.offset + e.rec_len)) else {
@@ -193,8 +199,8 @@ pub(crate) fn entry_bytes(
     (from, bytes)
 }
 
-/// Several changes to a block that are to be one patch. It covers everything that was touched, also where the bytes happen to stay
-/// the same: what is pending there must come before it.
+/// Several changes to a block that are to be one patch. It covers everything that was touched, also
+/// where the bytes happen to stay the same: what is pending there must come before it.
 pub struct BlockEdit {
     bytes: Vec<u8>,
     unit: usize,
@@ -285,7 +291,8 @@ mod tests {
         assert_eq!((from, from + bytes.len()), (second, third + HEADER_SIZE));
     }
 
-    /// Every place for every length lies in one unit, joins nothing of another one, and says where what is left of it goes.
+    /// Every place for every length lies in one unit, joins nothing of another one, and says where
+    /// what is left of it goes.
     #[test]
     fn places_lie_in_one_unit() {
         const UNIT: usize = 512;
@@ -312,7 +319,8 @@ mod tests {
         assert!(entries(&edit.bytes, u32::MAX).all(|e| e.is_ok()));
     }
 
-    /// A block of somebody who knows no units: the name goes behind the border, and the entry before keeps what is in front of it.
+    /// A block of somebody who knows no units: the name goes behind the border, and the entry
+    /// before keeps what is in front of it.
     #[test]
     fn a_place_behind_a_border_is_apart() {
         const UNIT: usize = 512;
@@ -323,7 +331,8 @@ mod tests {
         let gap = find_gap(&edit.bytes, 100, UNIT).unwrap().unwrap();
         assert_eq!((gap.offset, gap.shortened), (512, Some(248)));
         assert!(gap.is_apart(UNIT) && !gap.as_unused().is_apart(UNIT));
-        // An unused entry gives up its tail in the same way, and so does the last of several that could be joined.
+        // An unused entry gives up its tail in the same way, and so does the last of several that
+        // could be joined.
         edit.clear_entry(second);
         let gap = find_gap(&edit.bytes, 255, UNIT).unwrap().unwrap();
         assert_eq!((gap.offset, gap.shortened), (248, None));

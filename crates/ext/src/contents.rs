@@ -57,7 +57,8 @@ impl Ext {
         Ok(())
     }
 
-    /// Writes one stretch: what is mapped up to the first hole, or what one run of new blocks fills of a hole.
+    /// Writes one stretch: what is mapped up to the first hole, or what one run of new blocks fills
+    /// of a hole.
     pub(crate) fn write_step(
         &mut self,
         v: &mut Volume<'_>,
@@ -140,7 +141,8 @@ impl Ext {
         Ok(data.len())
     }
 
-    /// Where blocks of a file are: how many from `first` on are together, and the first of them, or `None` where they are a hole.
+    /// Where blocks of a file are: how many from `first` on are together, and the first of them, or
+    /// `None` where they are a hole.
     pub(crate) fn extent_at(
         &mut self,
         v: &mut Volume<'_>,
@@ -255,7 +257,8 @@ impl Ext {
         Ok(())
     }
 
-    /// Writes contents that wait for nothing: those of one file are one patch as far as they can be.
+    /// Writes contents that wait for nothing: those of one file are one patch as far as they can
+    /// be.
     pub(crate) fn write_contents(
         &mut self,
         v: &mut Volume<'_>,
@@ -304,7 +307,8 @@ impl Ext {
         written
     }
 
-    /// Whether a file ends before `offset`, in memory and on the disk: nobody sees what is written there until the size says so.
+    /// Whether a file ends before `offset`, in memory and on the disk: nobody sees what is written
+    /// there until the size says so.
     pub(crate) fn is_behind_end(
         &self,
         v: &Volume<'_>,

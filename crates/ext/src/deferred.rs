@@ -1,8 +1,8 @@
 //! Deferred work: what nothing refers to any more is freed once that is true on the disk.
 //!
-//! Blocks and inodes are given back only after the clearing of every pointer to them is on stable storage (rule 2 of soft
-//! updates). Then clearing their bits depends on nothing, and their next user needs no dependency either. What never
-//! was on the disk is given back at once.
+//! Blocks and inodes are given back only after the clearing of every pointer to them is on stable
+//! storage (rule 2 of soft updates). Then clearing their bits depends on nothing, and their next
+//! user needs no dependency either. What never was on the disk is given back at once.
 
 use std::collections::VecDeque;
 
@@ -21,13 +21,16 @@ use crate::steps;
 
 /// How many leaf indirect blocks of a freed inode one step may look at.
 const LEAVES_PER_STEP: u64 = 64;
-/// Inodes with something under way after which one call gives up, or the part of all after which it does.
+/// Inodes with something under way after which one call gives up, or the part of all after which it
+/// does.
 const BUSY_PER_CALL: usize = 64;
 const BUSY_PART: usize = 8;
-/// Directories that are kept for their index alone, and the names in them: about 4 MiB. The last one is kept however large it is.
+/// Directories that are kept for their index alone, and the names in them: about 4 MiB. The last
+/// one is kept however large it is.
 const KEPT_MAX: usize = 1024;
 const KEPT_NAMES_MAX: u64 = 1 << 18;
-/// Patches until which deferred work is gathered that waits for them: more would delay what could be freed earlier.
+/// Patches until which deferred work is gathered that waits for them: more would delay what could
+/// be freed earlier.
 const PATCHES_PER_TOKEN: usize = 8;
 /// How many items one call does.
 const ITEMS_PER_CALL: usize = 256;
@@ -74,7 +77,8 @@ struct Part {
     owner: Owner,
 }
 
-/// Work that waits for the same few patches: one empty patch for all of it, not one for each file of a tree that is removed.
+/// Work that waits for the same few patches: one empty patch for all of it, not one for each file
+/// of a tree that is removed.
 #[derive(Debug, Default)]
 struct Gathering {
     items: Vec<Item>,
@@ -101,7 +105,8 @@ pub(crate) struct Deferred {
     pending_inodes: u64,
     /// Inodes of which something may still be on its way to the disk.
     idle: VecDeque<u32>,
-    /// When these were looked at last: how many patches had been retired, the second, and how many inodes were left.
+    /// When these were looked at last: how many patches had been retired, the second, and how many
+    /// inodes were left.
     looked_at_idle: (u64, i64, usize),
     /// Directories that are kept for their index, the longest kept first.
     kept: VecDeque<u32>,
@@ -111,7 +116,8 @@ pub(crate) struct Deferred {
     freed_in_last: u32,
     /// Where the last call missed a block: at the first of `dead`, not of `due`.
     missed_dead: bool,
-    /// Items, and inodes of `dead`, that need a block which cannot be read. What they would free is not on its way.
+    /// Items, and inodes of `dead`, that need a block which cannot be read. What they would free is
+    /// not on its way.
     aside: Vec<Item>,
     aside_dead: Vec<u32>,
 }
@@ -198,8 +204,8 @@ impl Deferred {
         }
     }
 
-    /// Whether so much was written, came in, or so much time has passed that some idle inodes can be forgotten. To look without
-    /// reason costs more than most operations do.
+    /// Whether so much was written, came in, or so much time has passed that some idle inodes can
+    /// be forgotten. To look without reason costs more than most operations do.
     fn is_time_to_look(&self, retired: u64, second: i64) -> bool {
         let (retired_then, second_then, left_then) = self.looked_at_idle;
         let enough = (self.idle.len() / BUSY_PART).max(BUSY_PER_CALL);
@@ -235,7 +241,8 @@ impl Deferred {
 }
 
 impl Ext {
-    /// Frees blocks once `after` are on the disk. Their bitmaps must be in memory where there is nothing to wait for.
+    /// Frees blocks once `after` are on the disk. Their bitmaps must be in memory where there is
+    /// nothing to wait for.
     pub(crate) fn defer_blocks(&mut self, v: &mut Volume<'_>, runs: Vec<Run>, after: &[PatchId]) {
         self.deferred.pending_blocks += runs.iter().map(|r| r.len).sum::<u64>();
         runs.iter().for_each(|run| self.track_blocks(*run));
@@ -245,11 +252,12 @@ impl Ext {
         self.defer(v, Item::Blocks(runs), after);
     }
 
-    /// Does `item` once `after` are on the disk; at once where they are, as far as that goes without reading.
+    /// Does `item` once `after` are on the disk; at once where they are, as far as that goes
+    /// without reading.
     pub(crate) fn defer(&mut self, v: &mut Volume<'_>, item: Item, after: &[PatchId]) {
         let after = wait_for_all(Rule::DeferredWorkWaits, after);
-        // Where scopes are atomic everything that was on the disk is freed together with the end of its transaction, so that nothing
-        // is used again before that is there.
+        // Where scopes are atomic everything that was on the disk is freed together with the end of
+        // its transaction, so that nothing is used again before that is there.
         let waits = match v.scopes_are_atomic() {
             true => !after.is_empty(),
             false => after.iter().any(|p| v.is_live(*p)),
@@ -297,7 +305,8 @@ impl Ext {
         v.watch(&after, token);
     }
 
-    /// What this transaction had no room for is done at the end of the next one. Until then the disk lists it among the orphans.
+    /// What this transaction had no room for is done at the end of the next one. Until then the
+    /// disk lists it among the orphans.
     pub(crate) fn defer_rest(&mut self, v: &mut Volume<'_>) {
         let items = std::mem::take(&mut self.deferred.later);
         if items.is_empty() {
@@ -318,7 +327,8 @@ impl Ext {
         match self.inodes.get_mut(&inode) {
             Some(state) if state.freed.is_some() => self.deferred.note_dead(inode),
             Some(state) => {
-                // Once: a program that looks at a file again and again leaves no more than one entry.
+                // Once: a program that looks at a file again and again leaves no more than one
+                // entry.
                 if !std::mem::replace(&mut state.is_idle, true) {
                     self.deferred.note_idle(inode);
                 }
@@ -464,7 +474,8 @@ impl Ext {
                 return;
             };
             names = names.saturating_sub(names_of(self, &directory));
-            // It may have been forgotten since, or even made anew; then it will have its index again when it needs it.
+            // It may have been forgotten since, or even made anew; then it will have its index
+            // again when it needs it.
             let Some(state) = self.inodes.get_mut(&directory) else {
                 continue;
             };
@@ -523,7 +534,8 @@ impl Ext {
         }
     }
 
-    /// Frees an inode's blocks from the end on, a bounded part at a time, then its attributes, then the inode itself.
+    /// Frees an inode's blocks from the end on, a bounded part at a time, then its attributes, then
+    /// the inode itself.
     fn free_part_of_inode(&mut self, v: &mut Volume<'_>, dead: DeadInode) -> Result<Progress> {
         let DeadInode {
             number,
@@ -582,9 +594,10 @@ impl Ext {
         Ok(Progress::Done)
     }
 
-    /// The last blocks of a dead inode, as many as one step frees; `None` where the transaction has no room for any. Where scopes are
-    /// atomic and it is not all in one, the pointers are nullified too: a transaction may end behind each step, and the replay of
-    /// it goes on from what the inode says.
+    /// The last blocks of a dead inode, as many as one step frees; `None` where the transaction has
+    /// no room for any. Where scopes are atomic and it is not all in one, the pointers are
+    /// nullified too: a transaction may end behind each step, and the replay of it goes on from
+    /// what the inode says.
     fn gather_part_of_dead(
         &self,
         v: &mut Volume<'_>,

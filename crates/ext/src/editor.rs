@@ -6,10 +6,12 @@ use backstitch_layout::Timestamp;
 
 use crate::format::inode::{self, BASE_SIZE, encode_time, offset};
 
-/// How much of an inode an editor can change: the base and the extra fields, whatever the inode's size.
+/// How much of an inode an editor can change: the base and the extra fields, whatever the inode's
+/// size.
 pub(crate) const EDITABLE: usize = 256;
 
-/// The bytes of an inode that change whenever its map does: from its block count to its last pointer.
+/// The bytes of an inode that change whenever its map does: from its block count to its last
+/// pointer.
 const MAP_FIELDS: Range<usize> = offset::BLOCKS..offset::pointer(inode::POINTERS);
 
 /// The upper half of the block count, and that of the attribute block's number behind it.
@@ -42,7 +44,8 @@ impl InodeEditor {
         editor
     }
 
-    /// Begins with an inode of `size` bytes that has nothing in it, and `extra` bytes of extra fields.
+    /// Begins with an inode of `size` bytes that has nothing in it, and `extra` bytes of extra
+    /// fields.
     pub(crate) fn of_new(size: usize, extra: u16) -> InodeEditor {
         let mut editor = InodeEditor {
             bytes: [0; EDITABLE],
@@ -60,8 +63,9 @@ impl InodeEditor {
         &self.bytes[..self.len]
     }
 
-    /// What differs from `old`, from the first field to the last. Whole fields: of two changes of a field the later one
-    /// comes after the earlier one whatever bytes they change, or a crash would leave a value that the field never had.
+    /// What differs from `old`, from the first field to the last. Whole fields: of two changes of a
+    /// field the later one comes after the earlier one whatever bytes they change, or a crash would
+    /// leave a value that the field never had.
     pub(crate) fn differing(&self, old: &[u8]) -> Option<Range<usize>> {
         let (first, last) = differing(self.bytes(), &old[..self.len])?;
         let fields = field_at(first).start..field_at(last).end.min(self.len);
@@ -174,7 +178,8 @@ impl InodeEditor {
     }
 }
 
-/// The field of an inode that holds a byte: of two bytes in some words of the inode, of four in the others.
+/// The field of an inode that holds a byte: of two bytes in some words of the inode, of four in the
+/// others.
 fn field_at(at: usize) -> Range<usize> {
     let bytes = match at / 4 * 4 {
         offset::MODE | offset::GID | BLOCKS_HIGH | offset::UID_HIGH | offset::EXTRA_ISIZE => 2,

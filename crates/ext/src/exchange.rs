@@ -1,7 +1,8 @@
 //! Swapping two names.
 //!
-//! No state may show one of the two without a name, or a directory whose `..` agrees with none of its names. Within one block, or
-//! what of it is written at once, one patch does it under any mechanism; elsewhere only where scopes are atomic, and all others refuse it.
+//! No state may show one of the two without a name, or a directory whose `..` agrees with none of
+//! its names. Within one block, or what of it is written at once, one patch does it under any
+//! mechanism; elsewhere only where scopes are atomic, and all others refuse it.
 
 use backstitch_layout::{Error, Rename, Result, Timestamp};
 use backstitch_ordering::{PatchId, Volume};
@@ -32,7 +33,8 @@ impl Ext {
     /// Swaps what two names stand for.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where one of the two would be inside itself, and where the mechanism cannot do it at once.
+    /// [`Error::Invalid`] where one of the two would be inside itself, and where the mechanism
+    /// cannot do it at once.
     pub(crate) fn exchange_names(
         &mut self,
         v: &mut Volume<'_>,
@@ -135,7 +137,8 @@ impl Ext {
         edit.put(first.found.offset, &header);
         let header = self.swapped_header(v, second, first);
         edit.put(second.found.offset, &header);
-        // As with a rename: a program that gives a new file another name expects its contents there.
+        // As with a rename: a program that gives a new file another name expects its contents
+        // there.
         let sides = [first.found.inode, second.found.inode];
         let contents = sides.map(|number| self.contents_apart(v, number));
         let contents = contents.into_iter().flatten();

@@ -1,8 +1,9 @@
 //! Adding blocks to files and directories: which ones, and how they are linked in.
 //!
-//! What is pointed to is on the disk before what leads to it. New indirect blocks wait for nothing themselves: what points to the
-//! topmost of them, the inode or an indirect block that was there before, waits for everything below, so that contents and their
-//! indirect blocks can be written together.
+//! What is pointed to is on the disk before what leads to it. New indirect blocks wait for nothing
+//! themselves: what points to the topmost of them, the inode or an indirect block that was there
+//! before, waits for everything below, so that contents and their indirect blocks can be written
+//! together.
 
 use std::ops::Range;
 
@@ -29,7 +30,8 @@ pub(crate) struct Extension {
     /// The first block in the file.
     pub(crate) logical: u64,
     pub(crate) run: Run,
-    /// New indirect blocks, in the order in which the walk over the run meets them (outermost first).
+    /// New indirect blocks, in the order in which the walk over the run meets them (outermost
+    /// first).
     pub(crate) indirects: SmallVec<[u64; 3]>,
     /// Those that were there and go to new places.
     pub(crate) moves: Moves,
@@ -182,7 +184,8 @@ impl Ext {
         })
     }
 
-    /// Adds blocks to a file or directory. Returns the patch of the first block and the one of the inode.
+    /// Adds blocks to a file or directory. Returns the patch of the first block and the one of the
+    /// inode.
     ///
     /// The patch of the inode, its pointers and its size, is the commit point.
     #[allow(clippy::too_many_arguments)]
@@ -237,8 +240,8 @@ impl Ext {
             e.set_modified(now);
             e.set_changed(now);
         };
-        // Of a file that is not on the disk, what indirect blocks point to need not be there before they are: everything is there
-        // before the inode.
+        // Of a file that is not on the disk, what indirect blocks point to need not be there before
+        // they are: everything is there before the inode.
         let is_apart = self.keeps_contents_apart(v, number);
         let is_unborn = !is_apart
             && tree.only_changes_existing()
@@ -326,8 +329,9 @@ impl Ext {
         patches
     }
 
-    /// The pointers to a run of new blocks: those in the inode go into `pointers`, those in indirect blocks are returned, to be written.
-    /// Appends to `before_inode` what the inode's change must wait for because of the former.
+    /// The pointers to a run of new blocks: those in the inode go into `pointers`, those in
+    /// indirect blocks are returned, to be written. Appends to `before_inode` what the inode's
+    /// change must wait for because of the former.
     fn link_run(
         &mut self,
         v: &mut Volume<'_>,
@@ -392,7 +396,8 @@ impl Path {
     }
 }
 
-/// Indirect blocks that a run changes: new ones with all their contents, existing ones with the entries that they gain.
+/// Indirect blocks that a run changes: new ones with all their contents, existing ones with the
+/// entries that they gain.
 #[derive(Default)]
 struct Tree {
     nodes: SmallVec<[Node; 2]>,
@@ -407,7 +412,8 @@ struct Node {
     /// A path that leads here, and to which of the indirect blocks on it.
     path: Path,
     level: usize,
-    /// Entries gained: from which index on, and the blocks, one after the other, that they point to.
+    /// Entries gained: from which index on, and the blocks, one after the other, that they point
+    /// to.
     entries: SmallVec<[(usize, Range<u32>); 2]>,
     /// What must be on the disk before they are: patches, and new nodes by their place in the list.
     after: PatchIds,
@@ -482,8 +488,9 @@ impl Tree {
         at
     }
 
-    /// Whether indirect blocks gain entries, and all of them were there: the patch of a new one is not known before it is made, so it
-    /// could not be asked beforehand what becomes of a change that waits for it.
+    /// Whether indirect blocks gain entries, and all of them were there: the patch of a new one is
+    /// not known before it is made, so it could not be asked beforehand what becomes of a change
+    /// that waits for it.
     fn only_changes_existing(&self) -> bool {
         !self.nodes.is_empty() && self.nodes.iter().all(|n| !n.is_new)
     }
@@ -494,9 +501,10 @@ impl Tree {
         !self.nodes.is_empty() && self.nodes.iter().all(was_there)
     }
 
-    /// Appends what the inode's change is to come after where nothing on the disk leads to the file: all that the entries point to. What
-    /// is pending on the blocks that gain them was followed by a change of the inode each time: it is a part of what makes the
-    /// inode, or stands between that and this one.
+    /// Appends what the inode's change is to come after where nothing on the disk leads to the
+    /// file: all that the entries point to. What is pending on the blocks that gain them was
+    /// followed by a change of the inode each time: it is a part of what makes the inode, or stands
+    /// between that and this one.
     fn awaited(&self, bits: &[PatchId], into: &mut PatchIds) {
         into.extend_from_slice(bits);
         for node in &self.nodes {
@@ -504,8 +512,8 @@ impl Tree {
         }
     }
 
-    /// Writes all nodes; a pointer to a new one waits for everything below it. Where the file `is_unborn` its inode waits for that, and no
-    /// indirect block does.
+    /// Writes all nodes; a pointer to a new one waits for everything below it. Where the file
+    /// `is_unborn` its inode waits for that, and no indirect block does.
     fn write(
         self,
         v: &mut Volume<'_>,

@@ -1,7 +1,8 @@
 //! Block groups: bitmaps on the disk, counters in memory.
 //!
-//! The counters of the superblock and the descriptors are not kept up to date on the disk: they have no dependencies and are
-//! recomputed after a crash, so writing them with every allocation would buy nothing. They are written when unmounting.
+//! The counters of the superblock and the descriptors are not kept up to date on the disk: they
+//! have no dependencies and are recomputed after a crash, so writing them with every allocation
+//! would buy nothing. They are written when unmounting.
 
 use backstitch_layout::{Error, FreeSpaceReader, Result};
 use backstitch_ordering::{PatchId, Volume};
@@ -22,7 +23,8 @@ pub(crate) struct Group {
     pub(crate) block_bitmap: u64,
     pub(crate) inode_bitmap: u64,
     pub(crate) inode_table: u64,
-    /// From here on to the group's end no block is a superblock, descriptor, bitmap or inode table of the group.
+    /// From here on to the group's end no block is a superblock, descriptor, bitmap or inode table
+    /// of the group.
     pub(crate) data_from: u64,
     pub(crate) free_blocks: u32,
     pub(crate) free_inodes: u32,
@@ -154,7 +156,8 @@ impl Groups {
         g.free_blocks += count;
         g.first_free_hint = g.first_free_hint.min(first);
         for (class, hint) in g.first_run_hints.iter_mut().enumerate() {
-            // A run that is long enough only now begins no earlier than this, or the free blocks before it had been a run already.
+            // A run that is long enough only now begins no earlier than this, or the free blocks
+            // before it had been a run already.
             *hint = (*hint).min(first.saturating_sub((1 << class) - 1));
         }
         self.free_blocks += u64::from(count);
@@ -185,7 +188,8 @@ impl Groups {
     }
 }
 
-/// What `statfs` leaves out: the kernel's ext2 counts the superblock backups, descriptors, bitmaps and inode tables.
+/// What `statfs` leaves out: the kernel's ext2 counts the superblock backups, descriptors, bitmaps
+/// and inode tables.
 fn overhead(sb: &Superblock) -> u64 {
     let per_group = 2 + u64::from(sb.inode_table_blocks);
     let backups: u64 = (0..sb.groups)
@@ -226,8 +230,8 @@ impl Ext {
         Ok(v.read(self.groups.list[group].block_bitmap)?)
     }
 
-    /// Whether all blocks of the run are inside the file system and none of them is a superblock, descriptor, bitmap, inode
-    /// table or the journal's: what a pointer may name.
+    /// Whether all blocks of the run are inside the file system and none of them is a superblock,
+    /// descriptor, bitmap, inode table or the journal's: what a pointer may name.
     pub(crate) fn is_data_run(&self, run: Run) -> bool {
         let Some(end) = run.start.checked_add(run.len) else {
             return false;
@@ -390,18 +394,20 @@ impl Ext {
         Ok(bitmap::test(bits, self.sb.index_in_group(inode) as usize))
     }
 
-    /// Drops what is not written yet of blocks of the inode table in which an inode was freed and none is in use any more.
+    /// Drops what is not written yet of blocks of the inode table in which an inode was freed and
+    /// none is in use any more.
     ///
-    /// Not when they are freed: where files come and go one after the other the next one is made in the same block, which would
-    /// have to be read again.
+    /// Not when they are freed: where files come and go one after the other the next one is made in
+    /// the same block, which would have to be read again.
     ///
-    /// What the disk shows of such inodes may stay. An inode's bit is cleared only where the clearing of the inode is on the disk, or
-    /// where its making was merged with its clearing, and then the disk still shows what was there before it was made: an inode
-    /// that was free.
+    /// What the disk shows of such inodes may stay. An inode's bit is cleared only where the
+    /// clearing of the inode is on the disk, or where its making was merged with its clearing, and
+    /// then the disk still shows what was there before it was made: an inode that was free.
     pub(crate) fn forget_unused_table_blocks(&mut self, v: &mut Volume<'_>) {
         let in_block = (self.sb.block_size / self.sb.inode_size) as usize;
         for inode in self.deferred.take_freed_in() {
-            // A number that is not in the table, or a bitmap that was let go: then the block is written, no more.
+            // A number that is not in the table, or a bitmap that was let go: then the block is
+            // written, no more.
             let Ok((block, _)) = self.inode_place(inode) else {
                 continue;
             };
@@ -421,7 +427,8 @@ impl Ext {
 
     /// An inode was freed: its block of the table may have none in use any more.
     pub(crate) fn note_freed_in_table(&mut self, v: &Volume<'_>, inode: u32) {
-        // Under a journal the block is in a transaction with others, and all of them are there or none.
+        // Under a journal the block is in a transaction with others, and all of them are there or
+        // none.
         let is_journaled = v.scopes_are_atomic() && holds(Rule::TableBlockKeptUnderJournal);
         if !v.keeps_order() || is_journaled {
             return;

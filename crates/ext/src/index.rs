@@ -1,8 +1,9 @@
-//! Finding names in directories: a linear scan of small ones, the index on the disk where there is one that can be believed, an index
-//! in memory for other large ones.
+//! Finding names in directories: a linear scan of small ones, the index on the disk where there is
+//! one that can be believed, an index in memory for other large ones.
 //!
-//! The index on the disk (`htree`) is kept in step with the names only where scopes are atomic. Elsewhere a directory that has one
-//! loses the flag with its first new name, and is linear from then on, as every ext2 driver without the feature leaves it.
+//! The index on the disk (`htree`) is kept in step with the names only where scopes are atomic.
+//! Elsewhere a directory that has one loses the flag with its first new name, and is linear from
+//! then on, as every ext2 driver without the feature leaves it.
 
 use std::ops::Range;
 
@@ -137,8 +138,9 @@ impl Ext {
         }
     }
 
-    /// The first block of a directory from `from` on that is mapped: its number in the directory and
-    /// the one on the disk. Holes are passed over as wholes: a damaged size may make millions of them.
+    /// The first block of a directory from `from` on that is mapped: its number in the directory
+    /// and the one on the disk. Holes are passed over as wholes: a damaged size may make millions
+    /// of them.
     fn mapped_from(
         &self,
         v: &mut Volume<'_>,
@@ -287,7 +289,8 @@ impl Ext {
         if missing { Err(Error::Miss) } else { Ok(()) }
     }
 
-    /// A directory's block is missing: those of others lie beside it, where nothing but metadata does.
+    /// A directory's block is missing: those of others lie beside it, where nothing but metadata
+    /// does.
     fn want_directories_near(&self, v: &mut Volume<'_>, block: u64) {
         let group = self.sb.group_of_block(block);
         let end = self.contents_start(group as usize);
@@ -402,7 +405,8 @@ impl Ext {
         }))
     }
 
-    /// A directory with an on-disk index that is not kept loses the flag before its first new name: the index would not lead to it.
+    /// A directory with an on-disk index that is not kept loses the flag before its first new name:
+    /// the index would not lead to it.
     pub(crate) fn clear_index_flag(
         &mut self,
         v: &mut Volume<'_>,
@@ -429,7 +433,8 @@ impl Ext {
             let before = index.bytes();
             index.add(name, logical, offset);
             self.index_bytes += index.bytes() - before;
-            // What was known of a block's room is too much now, and is put right when it is relied upon.
+            // What was known of a block's room is too much now, and is put right when it is relied
+            // upon.
             if !index.room.knows(logical as usize) {
                 index.set_room(logical, self.sb.block_size as usize);
             }
@@ -510,7 +515,8 @@ impl Ext {
     ) -> Result<()> {
         let inode = self.read_directory_inode(v, number)?;
         if inode.links == 0 {
-            // Somebody has it open still. Its blocks may hold names that are gone: nobody writes them any more.
+            // Somebody has it open still. Its blocks may hold names that are gone: nobody writes
+            // them any more.
             return Ok(());
         }
         if self.keeps_index(v, number, &inode)

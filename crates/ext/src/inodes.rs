@@ -21,7 +21,8 @@ pub(crate) const READ_AHEAD_BLOCKS: u64 = 32;
 /// Windows at a time: while one is looked at, the device fetches the next.
 const READ_AHEAD_WINDOWS: usize = 4;
 
-/// What stands for patches: the only one that is left of them, else an empty one. Calls that change nothing again and again make none.
+/// What stands for patches: the only one that is left of them, else an empty one. Calls that change
+/// nothing again and again make none.
 fn all_of(v: &mut Volume<'_>, patches: &[PatchId]) -> PatchId {
     let mut live = patches.iter().filter(|id| v.is_live(**id));
     match (live.next(), live.next()) {
@@ -89,7 +90,8 @@ impl Ext {
         Inode::parse(bytes).map_err(|e| Error::corrupt(format!("inode {inode}"), e.to_string()))
     }
 
-    /// A block of an inode table is missing: who looks at one file of a directory looks at the others too, and their inodes are near.
+    /// A block of an inode table is missing: who looks at one file of a directory looks at the
+    /// others too, and their inodes are near.
     #[cold]
     fn want_neighbours(&self, v: &mut Volume<'_>, inode: u32, block: u64) {
         let table = self.groups.list[self.sb.group_of_inode(inode) as usize].inode_table;
@@ -113,8 +115,9 @@ impl Ext {
         Ok(inode)
     }
 
-    /// Changes an inode: one patch over what differs. Where nothing does (of a damaged inode, whose count of sectors cannot become less
-    /// though blocks go), what is returned stands for what the change would have come after. Its block must be in memory.
+    /// Changes an inode: one patch over what differs. Where nothing does (of a damaged inode, whose
+    /// count of sectors cannot become less though blocks go), what is returned stands for what the
+    /// change would have come after. Its block must be in memory.
     pub(crate) fn edit_inode(
         &mut self,
         v: &mut Volume<'_>,
@@ -125,7 +128,8 @@ impl Ext {
         self.edit_inode_apart(v, inode, false, after, edit)
     }
 
-    /// As [`edit_inode`](Self::edit_inode); where `is_apart`, kept apart from what else is pending on the inode's block.
+    /// As [`edit_inode`](Self::edit_inode); where `is_apart`, kept apart from what else is pending
+    /// on the inode's block.
     fn edit_inode_apart(
         &mut self,
         v: &mut Volume<'_>,
@@ -143,8 +147,8 @@ impl Ext {
         id.unwrap_or_else(|| all_of(v, after))
     }
 
-    /// A file that is not on the disk yet, for the patchgroups that something is done to it under. Not a directory: what shows with that is
-    /// more than itself.
+    /// A file that is not on the disk yet, for the patchgroups that something is done to it under.
+    /// Not a directory: what shows with that is more than itself.
     pub(crate) fn new_object(&self, v: &Volume<'_>, inode: u32) -> Option<NewObject> {
         if !v.is_grouped() || v.scopes_are_atomic() {
             return None;
@@ -158,8 +162,9 @@ impl Ext {
         })
     }
 
-    /// Whether nothing on the disk leads to a file, nor will before `edit` is there: its inode is not on the disk yet, and the change would
-    /// reach it together with the patch that makes the inode. Only "yes" is certain.
+    /// Whether nothing on the disk leads to a file, nor will before `edit` is there: its inode is
+    /// not on the disk yet, and the change would reach it together with the patch that makes the
+    /// inode. Only "yes" is certain.
     pub(crate) fn is_unborn_with(
         &mut self,
         v: &mut Volume<'_>,
@@ -228,7 +233,8 @@ impl Ext {
         self.change_inode_apart(v, inode, false, after, edit)
     }
 
-    /// As [`change_inode`](Self::change_inode); where `is_apart`, kept apart from what else is pending on the inode's block.
+    /// As [`change_inode`](Self::change_inode); where `is_apart`, kept apart from what else is
+    /// pending on the inode's block.
     pub(crate) fn change_inode_apart(
         &mut self,
         v: &mut Volume<'_>,
@@ -417,9 +423,10 @@ impl Ext {
         self.references.any_to(inode)
     }
 
-    /// Forgets what is known of an inode of which everything is on the disk, whether somebody refers to it or not: the kernel
-    /// remembers as many as it likes. Only a directory that somebody refers to is kept for its index, within a bound. False where
-    /// something is still under way.
+    /// Forgets what is known of an inode of which everything is on the disk, whether somebody
+    /// refers to it or not: the kernel remembers as many as it likes. Only a directory that
+    /// somebody refers to is kept for its index, within a bound. False where something is still
+    /// under way.
     pub(crate) fn forget_if_idle(&mut self, v: &Volume<'_>, number: u32) -> bool {
         self.prune_names(v, number);
         let is_referenced = self.is_referenced(number);

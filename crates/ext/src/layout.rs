@@ -34,9 +34,11 @@ pub(crate) struct Ext {
     pub(crate) windows: Windows,
     pub(crate) spares: Spares,
     pub(crate) left_places: LeftPlaces,
-    /// How often somebody above refers to an inode; 0 is not in here. Apart from the rest, for the kernel refers to many.
+    /// How often somebody above refers to an inode; 0 is not in here. Apart from the rest, for the
+    /// kernel refers to many.
     pub(crate) references: References,
-    /// What is known in memory of inodes with changes not yet on disk, or that have no name any more.
+    /// What is known in memory of inodes with changes not yet on disk, or that have no name any
+    /// more.
     pub(crate) inodes: FxHashMap<u32, Box<InodeState>>,
     /// What the indexes in `inodes` take.
     pub(crate) index_bytes: u64,
@@ -53,7 +55,8 @@ pub(crate) struct Ext {
     pub(crate) reclaimed: (u64, u64),
     /// What it changed and nobody above has been told yet.
     pub(crate) changed: Vec<Changed>,
-    /// The inodes without names, or with a truncation under way, that the disk lists, the first one first.
+    /// The inodes without names, or with a truncation under way, that the disk lists, the first one
+    /// first.
     pub(crate) orphans: Vec<u32>,
     pub(crate) free_epoch: u64,
     /// The superblock's, which takes a search.
@@ -91,7 +94,8 @@ impl Ext {
         }
     }
 
-    /// There is no space for blocks: final, or is some on its way? What is kept ready is asked back.
+    /// There is no space for blocks: final, or is some on its way? What is kept ready is asked
+    /// back.
     pub(crate) fn no_blocks(&mut self) -> Error {
         match self.left_places.ask_back() {
             true => Error::WaitForFrees,

@@ -1,13 +1,14 @@
 //! The ext2 layout.
 //!
-//! `format` holds the on-disk structures; the rest is the layout proper. The tools that work on an image that nobody has mounted
-//! are above it, in `ext-tools`.
+//! `format` holds the on-disk structures; the rest is the layout proper. The tools that work on an
+//! image that nobody has mounted are above it, in `ext-tools`.
 //!
 //! # The layout proper
 //!
 //! [`Ext2`] recognises and opens images; the open file system implements
-//! [`FileSystem`](backstitch_layout::FileSystem). It states every change with soft-updates dependencies, as the table in the
-//! design documents has them, and never asks which mechanism is at work.
+//! [`FileSystem`](backstitch_layout::FileSystem). It states every change with soft-updates
+//! dependencies, as the table in the design documents has them, and never asks which mechanism is
+//! at work.
 //!
 //! | module | what |
 //! |---|---|
@@ -65,5 +66,6 @@ mod xattrs;
 pub use block_edit::BlockEdit;
 pub use mount::Ext2;
 
-/// Patches that something waits for, or that it is made of: rarely more than a few, and no operation is to allocate for them.
+/// Patches that something waits for, or that it is made of: rarely more than a few, and no
+/// operation is to allocate for them.
 pub(crate) type PatchIds = smallvec::SmallVec<[backstitch_ordering::PatchId; 6]>;

@@ -1,4 +1,5 @@
-//! From a file's blocks to the disk's: the tree of direct, indirect, double and triple indirect pointers.
+//! From a file's blocks to the disk's: the tree of direct, indirect, double and triple indirect
+//! pointers.
 
 use std::ops::Range;
 
@@ -10,7 +11,8 @@ use crate::format::inode::{DIRECT_POINTERS, DOUBLE_INDIRECT, INDIRECT, TRIPLE_IN
 use crate::groups::{Run, push_run};
 use crate::layout::Ext;
 
-/// The way from an inode to one block: the pointer in the inode, then an index in each indirect block.
+/// The way from an inode to one block: the pointer in the inode, then an index in each indirect
+/// block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Path {
     /// The index into the inode's pointers.
@@ -46,10 +48,11 @@ pub(crate) struct Unmapping {
 /// What becomes of an inode some of whose blocks are freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// It lives on without them: pointers to them are nullified, and an indirect block goes with the last block that it maps.
+    /// It lives on without them: pointers to them are nullified, and an indirect block goes with
+    /// the last block that it maps.
     Lives,
-    /// It was freed, and its pointers stay. Its blocks go part by part: an indirect block counts to the part in which the first
-    /// block lies that it can map.
+    /// It was freed, and its pointers stay. Its blocks go part by part: an indirect block counts to
+    /// the part in which the first block lies that it can map.
     Freed,
 }
 
@@ -125,7 +128,8 @@ impl Ext {
         self.checked_pointer(entry_at(bytes, index))
     }
 
-    /// The indirect blocks on the way to a block, as far as they exist (0 from the first missing one on), and the block.
+    /// The indirect blocks on the way to a block, as far as they exist (0 from the first missing
+    /// one on), and the block.
     pub(crate) fn resolve(
         &self,
         v: &mut Volume<'_>,
@@ -144,7 +148,8 @@ impl Ext {
         Ok((indirects, block))
     }
 
-    /// What the file's blocks from `logical` on are mapped to, at most `max` of them: one run of either kind.
+    /// What the file's blocks from `logical` on are mapped to, at most `max` of them: one run of
+    /// either kind.
     pub(crate) fn map_blocks(
         &self,
         v: &mut Volume<'_>,
@@ -315,8 +320,9 @@ impl Ext {
         Ok(goes)
     }
 
-    /// One more than the last mapped block of a file before block `below`; 0 where nothing is mapped. Of a freed inode whose
-    /// blocks from `below` on are free already nothing is looked at that may be somebody else's by now.
+    /// One more than the last mapped block of a file before block `below`; 0 where nothing is
+    /// mapped. Of a freed inode whose blocks from `below` on are free already nothing is looked at
+    /// that may be somebody else's by now.
     pub(crate) fn mapped_end(&self, v: &mut Volume<'_>, inode: &Inode, below: u64) -> Result<u64> {
         let n = self.pointers_per_block();
         let mut base = self.blocks_max();

@@ -2,10 +2,11 @@
 //!
 //! # The clean mark and the record
 //!
-//! While an image is mounted for writing its superblock says "not clean", and a record of ours in reserved bytes names the
-//! mechanism, with the mount's time and count. The record becomes stable before the mark is taken away, and both before
-//! anything else is written. A dirty image is believed to be what soft updates leave only where record, time and count match:
-//! a mount in between that does not know the record changes time and count.
+//! While an image is mounted for writing its superblock says "not clean", and a record of ours in
+//! reserved bytes names the mechanism, with the mount's time and count. The record becomes stable
+//! before the mark is taken away, and both before anything else is written. A dirty image is
+//! believed to be what soft updates leave only where record, time and count match: a mount in
+//! between that does not know the record changes time and count.
 
 use std::sync::Arc;
 
@@ -251,7 +252,8 @@ impl Ext {
         Ok(v.write(block, kinds::SUPERBLOCK, base + at, bytes, after))
     }
 
-    /// Counts what the bitmaps say is free: the counters on the disk are not kept up to date while mounted.
+    /// Counts what the bitmaps say is free: the counters on the disk are not kept up to date while
+    /// mounted.
     fn recount(&mut self, v: &mut Volume<'_>) -> Result<String> {
         let mut missing = false;
         for g in &self.groups.list {
@@ -274,8 +276,8 @@ impl Ext {
         ))
     }
 
-    /// Descriptors may say that a part of their inode table is not in use. Without checksums that means nothing, but e2fsck takes the
-    /// inodes that are made there for damage.
+    /// Descriptors may say that a part of their inode table is not in use. Without checksums that
+    /// means nothing, but e2fsck takes the inodes that are made there for damage.
     fn forget_unused_inodes(
         &self,
         v: &mut Volume<'_>,
@@ -297,16 +299,18 @@ impl Ext {
         Ok(())
     }
 
-    /// The record of this mount. An image that a crash left keeps the time and the count that it has: with others, a crash between
-    /// the record and the superblock's first sector would leave the two at odds, and the image not to be trusted.
+    /// The record of this mount. An image that a crash left keeps the time and the count that it
+    /// has: with others, a crash between the record and the superblock's first sector would leave
+    /// the two at odds, and the image not to be trusted.
     fn write_record(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<Vec<PatchId>> {
         if !self.has_leaks {
             self.sb.mount_count = self.sb.mount_count.wrapping_add(1);
             self.sb.mtime = now.seconds.max(0) as u32;
         }
         if v.scopes_are_atomic() {
-            // What a crash leaves is in the journal; a record of an earlier crash stays true until its leaks are gone. The code that takes
-            // the clean mark away relies on the superblock being in memory.
+            // What a crash leaves is in the journal; a record of an earlier crash stays true until
+            // its leaks are gone. The code that takes the clean mark away relies on the superblock
+            // being in memory.
             v.read(self.superblock_place().0)?;
             return Ok(Vec::new());
         }
@@ -342,7 +346,8 @@ impl Ext {
         bytes[OFFSET_MNT_COUNT - start..OFFSET_MNT_COUNT - start + 2]
             .copy_from_slice(&self.sb.mount_count.to_le_bytes());
         if v.scopes_are_atomic() {
-            // As Linux: with a journal the image counts as clean at any time, once the journal is replayed.
+            // As Linux: with a journal the image counts as clean at any time, once the journal is
+            // replayed.
             if holds(Rule::RecoveryMarkWhileInUse) {
                 self.set_recover_mark(v, true)?;
             }
@@ -389,8 +394,9 @@ impl Ext {
         Ok(())
     }
 
-    /// The very last write: the image is clean again. Where a crash left leaks it stays as it is: with our record, so that the
-    /// next mount trusts it as this one did, and not clean, so that a checker looks at it.
+    /// The very last write: the image is clean again. Where a crash left leaks it stays as it is:
+    /// with our record, so that the next mount trusts it as this one did, and not clean, so that a
+    /// checker looks at it.
     ///
     /// The commit point of an unmount.
     pub(crate) fn write_clean_mark(&mut self, v: &mut Volume<'_>) -> Result<()> {

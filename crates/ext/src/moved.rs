@@ -1,12 +1,13 @@
 //! Appends that somebody flushes: indirect blocks go to new places.
 //!
-//! Behind the twelfth block an append takes three rounds of writing by the rules of soft updates, each with a flush: the contents, the
-//! entry of an indirect block, the size. Where each append is flushed, two do: the indirect block is written to another place,
-//! with the new entry, beside the contents that it leads to, for nothing leads to it. Then the inode shows both, the block's new
+//! Behind the twelfth block an append takes three rounds of writing by the rules of soft updates,
+//! each with a flush: the contents, the entry of an indirect block, the size. Where each append is
+//! flushed, two do: the indirect block is written to another place, with the new entry, beside the
+//! contents that it leads to, for nothing leads to it. Then the inode shows both, the block's new
 //! place and the size, in one patch. (Shadow pages, as far as one inode reaches.)
 //!
-//! The place that it leaves is where it goes the next time, once the inode that leaves it is on the disk. Until then, and after a crash,
-//! it is marked as used and is not.
+//! The place that it leaves is where it goes the next time, once the inode that leaves it is on the
+//! disk. Until then, and after a crash, it is marked as used and is not.
 
 use backstitch_layout::{Error, Result, Timestamp};
 use backstitch_ordering::{PatchId, Volume};
@@ -21,8 +22,8 @@ use crate::spares::Expectation;
 
 /// The most places that are kept.
 const PLACES_MAX: usize = 64;
-/// Nor are any taken where no more than this part of all blocks is free: who finds no space asks them back, and must not be kept
-/// waiting by new ones.
+/// Nor are any taken where no more than this part of all blocks is free: who finds no space asks
+/// them back, and must not be kept waiting by new ones.
 const SCARCE_PART: u64 = 64;
 
 /// A place that an indirect block has left.
@@ -71,7 +72,8 @@ pub(crate) struct Moved {
 pub(crate) type Moves = SmallVec<[Moved; 1]>;
 
 impl Ext {
-    /// The new places for all indirect blocks on the way to blocks that a file gets at its end; none where they stay.
+    /// The new places for all indirect blocks on the way to blocks that a file gets at its end;
+    /// none where they stay.
     pub(crate) fn gather_moves(
         &mut self,
         v: &mut Volume<'_>,
@@ -101,7 +103,8 @@ impl Ext {
             if *from != 0 {
                 v.pending(*from, &mut pending);
             }
-            // What has yet to be written where it is would be written in both places, and by each append that nobody flushes.
+            // What has yet to be written where it is would be written in both places, and by each
+            // append that nobody flushes.
             if *from == 0 || !pending.is_empty() {
                 return Ok(stay);
             }

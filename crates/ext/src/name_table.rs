@@ -1,8 +1,9 @@
 //! Where each name of a large directory is: a table in memory of eight bytes a name.
 
-/// Names by a part of their hashes: each slot holds that part and the place of the entry in the directory. Several names may share
-/// the part; a search reads the entries. Slots are taken from a name's first choice on, and the table stays in the order of the
-/// hashes but for its wrap at the end, so that growing reads and writes from front to back.
+/// Names by a part of their hashes: each slot holds that part and the place of the entry in the
+/// directory. Several names may share the part; a search reads the entries. Slots are taken from a
+/// name's first choice on, and the table stays in the order of the hashes but for its wrap at the
+/// end, so that growing reads and writes from front to back.
 #[derive(Debug, Default)]
 pub(crate) struct NameTable {
     /// The part of the hash above, the place and 1 below; 0 where there is no name.

@@ -279,15 +279,17 @@ impl Ext {
             let mut contents =
                 new_directory_block(bs, number, directory, self.type_code(FileType::Directory));
             cut_into_units(&mut contents, v.atomic_bytes());
-            // The child's `..` counts once the child's inode shows it, and not before: the block itself waits for nothing, or
-            // the blocks of a new tree could only be written level by level.
+            // The child's `..` counts once the child's inode shows it, and not before: the block
+            // itself waits for nothing, or the blocks of a new tree could only be written level by
+            // level.
             let filled = block.map(|b| v.initialise(b, kinds::DIRECTORY, &contents, &[]));
             before.extend(filled.map(|f| wait_for(Rule::InodeAfterDirectoryBlock, f)));
             before.push(wait_for(Rule::InodeAfterParentLink, parent_link));
         } else if let Some(block) = block {
             let mut contents = new.target.to_vec();
             contents.resize(bs, 0);
-            // Where changes are journaled a symlink's target is as much a part of the tree as a name.
+            // Where changes are journaled a symlink's target is as much a part of the tree as a
+            // name.
             let kind = match v.scopes_are_atomic() {
                 true => kinds::TARGET,
                 false => BlockClass::Data.into(),
@@ -396,8 +398,9 @@ impl Ext {
         }
     }
 
-    /// One patch: the entry that gives up its tail, the new one in it, and the heads of those that it swallows. Where the entry that
-    /// gives up its tail does so in another unit, the tail becomes an unused entry first.
+    /// One patch: the entry that gives up its tail, the new one in it, and the heads of those that
+    /// it swallows. Where the entry that gives up its tail does so in another unit, the tail
+    /// becomes an unused entry first.
     fn write_entry(
         &mut self,
         v: &mut Volume<'_>,
@@ -431,7 +434,8 @@ impl Ext {
         v.write(block, kinds::DIRECTORY, from, &bytes, &after)
     }
 
-    /// What changes of an entry that now ends earlier: its length, and where it is unused the name that is left in it.
+    /// What changes of an entry that now ends earlier: its length, and where it is unused the name
+    /// that is left in it.
     fn shorter_entry(&self, v: &Volume<'_>, block: u64, at: usize, end: usize) -> Vec<u8> {
         let is_used = v
             .peek(block)

@@ -1,8 +1,11 @@
-//! The list of orphans: inodes that have no name and are not freed, and those with blocks behind their size.
+//! The list of orphans: inodes that have no name and are not freed, and those with blocks behind
+//! their size.
 //!
-//! Somebody has them open, or their freeing or truncation is not at its end. Where scopes are atomic, and only there, the disk lists them, from the
-//! superblock on through the field in which other inodes have the time of their deletion, so that each replay of the journal can
-//! free them, or what they have behind their size. The list is brought up to date once, at the end of a transaction: what comes and goes within one is never in it.
+//! Somebody has them open, or their freeing or truncation is not at its end. Where scopes are
+//! atomic, and only there, the disk lists them, from the superblock on through the field in which
+//! other inodes have the time of their deletion, so that each replay of the journal can free them,
+//! or what they have behind their size. The list is brought up to date once, at the end of a
+//! transaction: what comes and goes within one is never in it.
 
 use std::collections::BTreeSet;
 
@@ -60,8 +63,8 @@ impl Ext {
             }
         }
         for inode in &list {
-            // From this transaction on it is on the disk, though none before may have shown it: it is freed at a transaction's end, and
-            // not to be had again before.
+            // From this transaction on it is on the disk, though none before may have shown it: it
+            // is freed at a transaction's end, and not to be had again before.
             if let Some(state) = self.inodes.get_mut(inode)
                 && holds(Rule::ListedWereAlive)
             {

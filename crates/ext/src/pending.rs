@@ -46,24 +46,30 @@ pub(crate) struct InodeState {
     names_in: Option<Box<NamesIn>>,
     /// The patch of the contents written last: more of them may join it.
     pub(crate) run: Option<PatchId>,
-    /// Zeroing the kept part of the last block after a truncation: what makes the file longer must come after it.
+    /// Zeroing the kept part of the last block after a truncation: what makes the file longer must
+    /// come after it.
     pub(crate) tail_zeroed: Option<PatchId>,
-    /// Its last block was a hole that this filled, without making the file longer: what does, by bytes of that block, must come after it.
+    /// Its last block was a hole that this filled, without making the file longer: what does, by
+    /// bytes of that block, must come after it.
     pub(crate) end_filled: Option<PatchId>,
-    /// The last patch of the inode that came with blocks unmapped: a smaller size comes after all of them.
+    /// The last patch of the inode that came with blocks unmapped: a smaller size comes after all
+    /// of them.
     pub(crate) unmapped: Option<PatchId>,
-    /// The last patch that made the file shorter: until it is on the disk the file may be longer there.
+    /// The last patch that made the file shorter: until it is on the disk the file may be longer
+    /// there.
     pub(crate) shrunk: Option<PatchId>,
-    /// It has its new size, and blocks behind it: a step of a truncation was done, and not the last. The disk lists it.
+    /// It has its new size, and blocks behind it: a step of a truncation was done, and not the
+    /// last. The disk lists it.
     pub(crate) is_truncating: bool,
     /// Where the next block of contents would best go; 0 where nothing is known.
     pub(crate) goal: u64,
     /// Blocks were added to it before.
     pub(crate) has_grown: bool,
-    /// The last patch that leads to contents of it, where one that is not on the disk yet is another one than that which made it: it
-    /// comes after the earlier ones.
+    /// The last patch that leads to contents of it, where one that is not on the disk yet is
+    /// another one than that which made it: it comes after the earlier ones.
     pub(crate) apart: Option<PatchId>,
-    /// Blocks were added behind an indirect block that was there before, and nobody has flushed it since.
+    /// Blocks were added behind an indirect block that was there before, and nobody has flushed it
+    /// since.
     pub(crate) is_appended: bool,
 }
 
@@ -74,8 +80,8 @@ pub(crate) struct NamesIn {
     pub(crate) new_blocks: Recent,
     /// Names that were removed (by their hashes) and may still be on the disk.
     pub(crate) removed: Recent,
-    /// Removals of names whose inodes live on elsewhere. Its own name stays on the disk until they are there, or a crash would leave
-    /// an inode whose only name cannot be reached.
+    /// Removals of names whose inodes live on elsewhere. Its own name stays on the disk until they
+    /// are there, or a crash would leave an inode whose only name cannot be reached.
     pub(crate) departures: PatchList,
 }
 
@@ -95,8 +101,9 @@ impl InodeState {
 
     /// Whether anything of it is not on the disk, or may still be that should not.
     pub(crate) fn is_under_way(&self, v: &Volume<'_>) -> bool {
-        // What zeroes the file's tail, fills its end or unmaps blocks is among the changes. So is what is under way in a directory, or
-        // what comes after it: a new block's pointer and size, a name's removal, what takes a moved name's place.
+        // What zeroes the file's tail, fills its end or unmaps blocks is among the changes. So is
+        // what is under way in a directory, or what comes after it: a new block's pointer and size,
+        // a name's removal, what takes a moved name's place.
         let known = [self.tail_zeroed, self.end_filled, self.unmapped];
         debug_assert!(
             backstitch_rules::watch::off().is_some()
@@ -161,7 +168,8 @@ impl PatchList {
 }
 
 impl Ext {
-    /// What must be on the disk for the inode to be: its changes, and for every name that is not yet, what makes it reachable.
+    /// What must be on the disk for the inode to be: its changes, and for every name that is not
+    /// yet, what makes it reachable.
     pub(crate) fn collect_sync_targets(
         &mut self,
         v: &mut Volume<'_>,
@@ -217,7 +225,8 @@ impl Ext {
         self.note_reached(v, inode);
     }
 
-    /// What was done under a patchgroup is there once it can be found: its tail comes after the names of the inode that was changed.
+    /// What was done under a patchgroup is there once it can be found: its tail comes after the
+    /// names of the inode that was changed.
     pub(crate) fn note_reached(&self, v: &mut Volume<'_>, inode: u32) {
         let Some(state) = self.inodes.get(&inode).filter(|_| v.is_grouped()) else {
             return;

@@ -1,4 +1,5 @@
-//! Where new things go: directories apart from each other, a directory's inodes and contents together, a file's contents in runs.
+//! Where new things go: directories apart from each other, a directory's inodes and contents
+//! together, a file's contents in runs.
 
 use std::ops::Range;
 
@@ -14,15 +15,18 @@ use crate::layout::Ext;
 const WINDOW_BLOCKS: (u64, u64) = (8, 1024);
 /// How many groups a search for a long run looks into before it takes a short one.
 const GROUPS_FOR_LONG_RUN: usize = 8;
-/// How many runs a search looks at in one group before it is content with one that is long enough for now.
+/// How many runs a search looks at in one group before it is content with one that is long enough
+/// for now.
 const RUNS_FOR_LONG_ONE: u32 = 16;
-/// In a group with at least this many inodes a part of them, the first ones, is left to directories while there are others. A directory's
-/// inode waits for the directory's first block, whose names wait for the inodes of files: in one block of the table with these, one
-/// of the two blocks has to be written twice.
+/// In a group with at least this many inodes a part of them, the first ones, is left to directories
+/// while there are others. A directory's inode waits for the directory's first block, whose names
+/// wait for the inodes of files: in one block of the table with these, one of the two blocks has to
+/// be written twice.
 const INODES_FOR_DIRECTORIES: (u32, u32) = (1024, 16);
-/// In a group with at least this many blocks a part of them, the first ones behind the inode table, is left to directories and to indirect and
-/// attribute blocks while there are others. These are written at other times than contents: between them they would cut the contents
-/// of many files, which otherwise are one run, into pieces.
+/// In a group with at least this many blocks a part of them, the first ones behind the inode table,
+/// is left to directories and to indirect and attribute blocks while there are others. These are
+/// written at other times than contents: between them they would cut the contents of many files,
+/// which otherwise are one run, into pieces.
 const BLOCKS_FOR_METADATA: (u64, u64) = (4096, 32);
 
 /// What blocks are wanted for.
@@ -67,13 +71,15 @@ struct Search {
     need: u64,
     /// How many would be best.
     wish: u64,
-    /// Space reserved for other files, and for contents the blocks kept for metadata, are not taken.
+    /// Space reserved for other files, and for contents the blocks kept for metadata, are not
+    /// taken.
     keeps_out: bool,
 }
 
 impl Ext {
-    /// Picks free blocks: one run of at most `want` blocks, at `goal` or as near as can be. `grows` says that the file has grown
-    /// before, and space after the run is worth reserving. Empty where nothing is free.
+    /// Picks free blocks: one run of at most `want` blocks, at `goal` or as near as can be. `grows`
+    /// says that the file has grown before, and space after the run is worth reserving. Empty where
+    /// nothing is free.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn pick_run(
         &mut self,
@@ -144,9 +150,9 @@ impl Ext {
         }
     }
 
-    /// Picks one free block for an indirect or attribute block: near, but not where contents are about to go. Of the blocks kept for
-    /// metadata these take the second half: they can be written before the directories in the first one, which between them would
-    /// make a request of each.
+    /// Picks one free block for an indirect or attribute block: near, but not where contents are
+    /// about to go. Of the blocks kept for metadata these take the second half: they can be written
+    /// before the directories in the first one, which between them would make a request of each.
     pub(crate) fn pick_single(
         &mut self,
         v: &mut Volume<'_>,
@@ -161,8 +167,9 @@ impl Ext {
         Ok((run.len > 0).then_some(run.start))
     }
 
-    /// The longest free run from `goal` on, up to `wish` blocks; of the groups looked at, the first that has it all, else the
-    /// longest. Other files' windows, and for contents the blocks kept for metadata, are taken only when nothing else is left.
+    /// The longest free run from `goal` on, up to `wish` blocks; of the groups looked at, the first
+    /// that has it all, else the longest. Other files' windows, and for contents the blocks kept
+    /// for metadata, are taken only when nothing else is left.
     fn search_run(
         &mut self,
         v: &mut Volume<'_>,
@@ -175,7 +182,8 @@ impl Ext {
         let goal = goal.clamp(self.sb.first_data_block, self.sb.blocks_count - 1);
         let first_group = self.sb.group_of_block(goal) as usize;
         for keeps_out in [true, false] {
-            // Groups without long runs are passed over unseen, and with them their short ones: so shorter ones are asked for next.
+            // Groups without long runs are passed over unseen, and with them their short ones: so
+            // shorter ones are asked for next.
             let mut wish = wish;
             loop {
                 let search = Search {
@@ -200,7 +208,8 @@ impl Ext {
         Ok(Run { start: 0, len: 0 })
     }
 
-    /// What a bitmap says is free may not be the file system's own: what was written there would be lost with it.
+    /// What a bitmap says is free may not be the file system's own: what was written there would be
+    /// lost with it.
     fn check_free_run(&self, run: Run) -> Result<()> {
         if self.is_data_run(run) {
             return Ok(());
@@ -254,8 +263,8 @@ impl Ext {
         Ok(best)
     }
 
-    /// The first free run that is long enough in one group from `from` on, else the longest one there; of what is known to be too
-    /// short by far nothing is looked at.
+    /// The first free run that is long enough in one group from `from` on, else the longest one
+    /// there; of what is known to be too short by far nothing is looked at.
     fn search_group(
         &mut self,
         v: &mut Volume<'_>,
@@ -286,7 +295,8 @@ impl Ext {
         let keeping_out = search.keeps_out.then_some(search.inode);
         let mut others = self.windows.pass(first + bit as u64, keeping_out);
         let bits = v.read(g.block_bitmap)?;
-        // The first run that may be of the class: one that is reserved or picked may be longer than what is seen of it now.
+        // The first run that may be of the class: one that is reserved or picked may be longer than
+        // what is seen of it now.
         let mut first_of_class = None;
         let mut seen_to = end;
         let mut runs = 0;
@@ -445,7 +455,8 @@ impl Ext {
         Ok(inode.filter(|i| self.sb.is_valid_inode(*i)))
     }
 
-    /// The first inode of a group (counted in it) that files get while there are others, at the beginning of a block.
+    /// The first inode of a group (counted in it) that files get while there are others, at the
+    /// beginning of a block.
     fn first_inode_for_files(&self) -> u32 {
         let (least, part) = INODES_FOR_DIRECTORIES;
         if self.sb.inodes_per_group < least {
@@ -455,7 +466,8 @@ impl Ext {
         (self.sb.inodes_per_group / part).next_multiple_of(in_block.max(1))
     }
 
-    /// A file goes where its directory is; where that is full, to groups at doubling distances, as FFS does it.
+    /// A file goes where its directory is; where that is full, to groups at doubling distances, as
+    /// FFS does it.
     pub(crate) fn group_for_file(&self, home: usize, name: &[u8]) -> usize {
         let groups = self.groups.list.len();
         let good =
@@ -475,8 +487,8 @@ impl Ext {
         home
     }
 
-    /// Orlov's allocator: directories of the root are spread over groups that are emptier than the average; others stay near
-    /// their parent while there is room for them and what they will hold.
+    /// Orlov's allocator: directories of the root are spread over groups that are emptier than the
+    /// average; others stay near their parent while there is room for them and what they will hold.
     fn group_for_directory(&self, parent: u32, home: usize, name: &[u8]) -> usize {
         let list = &self.groups.list;
         let count = list.len() as u64;

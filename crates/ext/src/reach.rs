@@ -1,5 +1,5 @@
-//! Which names can be reached on the disk, and what must be there before one may go: no inode with a name may ever be without one
-//! that can be reached.
+//! Which names can be reached on the disk, and what must be there before one may go: no inode with
+//! a name may ever be without one that can be reached.
 
 use backstitch_ordering::{PatchId, Volume};
 
@@ -25,7 +25,8 @@ impl Ext {
         names.removed.add(v, hash(name), cleared);
     }
 
-    /// A name whose inode lives on elsewhere is gone from a directory once `cleared` is on the disk.
+    /// A name whose inode lives on elsewhere is gone from a directory once `cleared` is on the
+    /// disk.
     pub(crate) fn note_departure(&mut self, v: &Volume<'_>, directory: u32, cleared: PatchId) {
         let names = self.state(directory).names_in_mut();
         names.departures.push(v, cleared);
@@ -38,8 +39,8 @@ impl Ext {
         all.filter(|p| v.is_live(*p)).collect()
     }
 
-    /// What must be on the disk before a name is there (again), or a crash could leave the directory with two entries of that
-    /// name: the removal of the earlier one.
+    /// What must be on the disk before a name is there (again), or a crash could leave the
+    /// directory with two entries of that name: the removal of the earlier one.
     pub(crate) fn removal_of(
         &mut self,
         v: &Volume<'_>,
@@ -66,8 +67,8 @@ impl Ext {
         self.state(directory).reach = Some(reach);
     }
 
-    /// What the removal of a directory's name must come after: that its earlier names are gone, for its `..` agrees with none of
-    /// them.
+    /// What the removal of a directory's name must come after: that its earlier names are gone, for
+    /// its `..` agrees with none of them.
     pub(crate) fn earlier_names_gone(
         &self,
         v: &Volume<'_>,
@@ -79,8 +80,8 @@ impl Ext {
         }
     }
 
-    /// What the removal of one of several names must come after: that another one is reachable. Nothing where one that is not
-    /// pending is left, for that one is on the disk.
+    /// What the removal of one of several names must come after: that another one is reachable.
+    /// Nothing where one that is not pending is left, for that one is on the disk.
     pub(crate) fn reach_of_another_name(
         &mut self,
         v: &Volume<'_>,
@@ -98,7 +99,8 @@ impl Ext {
             .filter(|n| (n.block, n.offset) != (found.block, found.offset))
             .copied()
             .collect();
-        // A crash leaves link counts that are too high: until the reclaim has been there, a count tells of no name on the disk.
+        // A crash leaves link counts that are too high: until the reclaim has been there, a count
+        // tells of no name on the disk.
         let is_another_there =
             others.len() + 1 < usize::from(target.links) && self.reclaim.is_none();
         if !is_another_there && let Some(other) = others.first() {

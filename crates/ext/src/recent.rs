@@ -1,4 +1,5 @@
-//! What is known of a directory only until patches reach the disk, found by a key at once however much there is of it.
+//! What is known of a directory only until patches reach the disk, found by a key at once however
+//! much there is of it.
 
 use std::collections::VecDeque;
 
@@ -7,8 +8,8 @@ use rustc_hash::FxHashMap;
 
 use crate::rules::Rule;
 
-/// Patches by a key, each of interest until it is on stable storage. Adding and finding take the same time whatever else is in here:
-/// patches leave in the order in which they came, each once.
+/// Patches by a key, each of interest until it is on stable storage. Adding and finding take the
+/// same time whatever else is in here: patches leave in the order in which they came, each once.
 #[derive(Debug, Default)]
 pub(crate) struct Recent {
     patches: FxHashMap<u64, PatchId>,
@@ -16,8 +17,8 @@ pub(crate) struct Recent {
 }
 
 impl Recent {
-    /// How many that are on stable storage one addition lets go of: more than come in, so that they never pile up behind one that
-    /// takes long.
+    /// How many that are on stable storage one addition lets go of: more than come in, so that they
+    /// never pile up behind one that takes long.
     const LET_GO: usize = 2;
 
     /// Adds a patch; it takes the place of an earlier one with the same key.

@@ -1,4 +1,5 @@
-//! How often somebody above refers to each inode. The kernel refers to as many as it likes, most of them once.
+//! How often somebody above refers to each inode. The kernel refers to as many as it likes, most of
+//! them once.
 
 use rustc_hash::FxHashMap;
 
@@ -8,7 +9,8 @@ const TOGETHER: u32 = 64;
 /// What a count in a page can be at most; what goes beyond is counted apart.
 const FULL: u8 = u8::MAX;
 
-/// Counts of references: about 2 bytes an inode where inodes with adjacent numbers are referred to, and 140 at most.
+/// Counts of references: about 2 bytes an inode where inodes with adjacent numbers are referred to,
+/// and 140 at most.
 #[derive(Debug, Default)]
 pub(crate) struct References {
     pages: FxHashMap<u32, [u8; TOGETHER as usize]>,

@@ -97,8 +97,8 @@ impl Ext {
         self.touch_modified(v, directory, now);
     }
 
-    /// Whether a name and its removal are one patch. The name need not be new all the same: what it stood for before may be on the
-    /// disk.
+    /// Whether a name and its removal are one patch. The name need not be new all the same: what it
+    /// stood for before may be on the disk.
     fn is_as_written(&self, v: &Volume<'_>, found: &Found, cleared: PatchId) -> bool {
         let names = self.inodes.get(&found.inode).map_or(&[][..], |s| &s.names);
         let pending = names
@@ -142,7 +142,8 @@ impl Ext {
         )
     }
 
-    /// An inode lost a name, its link to `directory` with it: its link count, and the inode itself if that was the last one.
+    /// An inode lost a name, its link to `directory` with it: its link count, and the inode itself
+    /// if that was the last one.
     pub(crate) fn lose_name(
         &mut self,
         v: &mut Volume<'_>,
@@ -171,7 +172,8 @@ impl Ext {
         // Every name that went before may still be on the disk, and this count is without them.
         let clearings = self.state(number).clearings.clone();
         let after = wait_for_all(Rule::CountAfterClearings, &clearings);
-        // Too high a count is nothing that a patchgroup would have to wait for: the name is what is seen to go.
+        // Too high a count is nothing that a patchgroup would have to wait for: the name is what is
+        // seen to go.
         v.hidden(true, |v| {
             self.change_inode(v, number, after, |e| {
                 e.set_links(target.links - 1);
@@ -180,7 +182,8 @@ impl Ext {
         });
     }
 
-    /// Remembers that a name of the inode is gone once `cleared` is on the disk, unless it never got there.
+    /// Remembers that a name of the inode is gone once `cleared` is on the disk, unless it never
+    /// got there.
     pub(crate) fn note_clearing(
         &mut self,
         v: &Volume<'_>,
@@ -211,8 +214,8 @@ impl Ext {
         }
     }
 
-    /// The last name went: the inode is marked as deleted once no name of it is left on the disk. What it has is freed when the
-    /// last reference goes.
+    /// The last name went: the inode is marked as deleted once no name of it is left on the disk.
+    /// What it has is freed when the last reference goes.
     pub(crate) fn free_inode(
         &mut self,
         v: &mut Volume<'_>,
@@ -250,8 +253,9 @@ impl Ext {
     }
 }
 
-/// The names that were removed from a directory are gone with the directory itself: its blocks need not be written again for them.
-/// What waits for that, their inodes above all, waits for the directory's inode instead.
+/// The names that were removed from a directory are gone with the directory itself: its blocks need
+/// not be written again for them. What waits for that, their inodes above all, waits for the
+/// directory's inode instead.
 fn names_go_with(v: &mut Volume<'_>, directory: &Inode, freed: PatchId) {
     for block in &directory.block[..DIRECT_POINTERS] {
         if *block != 0 {

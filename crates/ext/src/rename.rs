@@ -1,7 +1,8 @@
 //! Moving names.
 //!
-//! Within one block, or what of it is written at once, both ends change in one patch, so that the move is atomic. Elsewhere the object has both names for a while:
-//! link count +1, new name, old name cleared, link count −1, each on the disk no earlier than the one before.
+//! Within one block, or what of it is written at once, both ends change in one patch, so that the
+//! move is atomic. Elsewhere the object has both names for a while: link count +1, new name, old
+//! name cleared, link count −1, each on the disk no earlier than the one before.
 
 use backstitch_layout::{Error, Rename, RenameMode, Result, Timestamp};
 use backstitch_ordering::{PatchId, Volume};
@@ -148,8 +149,9 @@ impl Ext {
         }
     }
 
-    /// A directory must not move into itself or below. On the disk a directory above its new place may still have an earlier
-    /// name, and that one below the directory that moves: returns what such names are gone by, lest a crash leave a circle.
+    /// A directory must not move into itself or below. On the disk a directory above its new place
+    /// may still have an earlier name, and that one below the directory that moves: returns what
+    /// such names are gone by, lest a crash leave a circle.
     pub(crate) fn check_not_inside(
         &mut self,
         v: &mut Volume<'_>,
@@ -158,7 +160,8 @@ impl Ext {
     ) -> Result<Vec<PatchId>> {
         let mut at = into;
         let mut names_above = Vec::new();
-        // A cycle on a damaged image must not hold us: no path is longer than there are directories.
+        // A cycle on a damaged image must not hold us: no path is longer than there are
+        // directories.
         for _ in 0..=self.sb.inodes_count.min(1 << 20) {
             if at == moved {
                 return Err(Error::Invalid);
@@ -228,13 +231,14 @@ impl Ext {
             _ => None,
         };
         before_name.extend(mark);
-        // A program that gives a new file another name, often that of the file it replaces, expects its contents there, flushed or not.
+        // A program that gives a new file another name, often that of the file it replaces, expects
+        // its contents there, flushed or not.
         let contents = self.contents_apart(v, number);
         before_name.extend(contents.map(|c| wait_for(Rule::RenameAfterContents, c)));
         let takes_a_name = m.target.as_ref().is_some_and(|(_, t)| t.is_directory());
         if m.is_directory && (!atomic || takes_a_name) && holds(Rule::MovingAfterEarlierNames) {
-            // Two names are all that it may have; and a mark is about one move: with a name from before it, the one that somebody
-            // else had could not be told.
+            // Two names are all that it may have; and a mark is about one move: with a name from
+            // before it, the one that somebody else had could not be told.
             self.earlier_names_gone(v, number, &mut before_name);
         }
         if !atomic {
@@ -250,8 +254,8 @@ impl Ext {
         }
         let moves = m.is_directory && m.from != m.to;
         if moves && holds(Rule::NewNameAfterPendingOldName) {
-            // Until the `..` is rewritten the old name must be there to agree with it: should it not be on the disk yet, it
-            // gets there first.
+            // Until the `..` is rewritten the old name must be there to agree with it: should it
+            // not be on the disk yet, it gets there first.
             self.reach_of_pending_name(number, m.old.block, m.old.offset, &mut before_name);
         }
         let replaced = m.target.as_ref().filter(|(_, t)| t.is_directory());
@@ -263,7 +267,8 @@ impl Ext {
         let new_parent_link = moves
             .then(|| self.change_inode(v, m.to, &[], |e| e.set_links(to_parent.links + 1)))
             .map(|counted| wait_for(Rule::MovedAfterParentLink, counted));
-        // The old name may never have been on the disk: then the new one counts, whatever `..` says.
+        // The old name may never have been on the disk: then the new one counts, whatever `..`
+        // says.
         before_name.extend(new_parent_link);
         let pending = match edit {
             Some((edit, offset)) => {
@@ -280,14 +285,15 @@ impl Ext {
         if !atomic {
             old_gone = self.retire_old_name(v, m, &pending, old_name, new_parent_link, dotdot, now);
         } else {
-            // The patch that writes the new name clears the old one. Should the new name go before it is on the disk, the old one
-            // may still be there.
+            // The patch that writes the new name clears the old one. Should the new name go before
+            // it is on the disk, the old one may still be there.
             let cleared = wait_for(Rule::MoveWithinBlockIsClearing, pending.name);
             self.note_clearing(v, number, old_name, cleared);
             self.touch_inode(v, number, |e| e.set_changed(now));
         }
         if let Some((found, target)) = &m.target {
-            // The name that replaced it sits at its place: what was pending there is about the target.
+            // The name that replaced it sits at its place: what was pending there is about the
+            // target.
             let replaced = wait_for(Rule::TargetAfterNewName, pending.name);
             if mark.is_some() {
                 self.keep_mark(v, found, replaced, old_gone);
@@ -304,7 +310,8 @@ impl Ext {
         Ok(())
     }
 
-    /// The old name goes, after the new one and a directory's `..`; then the links that it was. Returns what clears it.
+    /// The old name goes, after the new one and a directory's `..`; then the links that it was.
+    /// Returns what clears it.
     ///
     /// The cleared entry is the second commit point of a rename.
     #[allow(clippy::too_many_arguments)]
@@ -365,7 +372,8 @@ impl Ext {
         cleared
     }
 
-    /// What the old name's removal must come after: that the new one is there and, in another directory, can be reached.
+    /// What the old name's removal must come after: that the new one is there and, in another
+    /// directory, can be reached.
     fn reach_for_clearing(&self, m: &Move<'_>, pending: &PendingName) -> Vec<PatchId> {
         let mut after = vec![
             wait_for(Rule::OldNameAfterNew, pending.name),
@@ -442,8 +450,9 @@ impl Ext {
         bytes
     }
 
-    /// Writes an entry's header with another inode. Where it lies in two units, of which the second has the type, and the type becomes
-    /// another one, there is no type for a while: no state shows a wrong one. (Entries that we make lie in one unit.)
+    /// Writes an entry's header with another inode. Where it lies in two units, of which the second
+    /// has the type, and the type becomes another one, there is no type for a while: no state shows
+    /// a wrong one. (Entries that we make lie in one unit.)
     fn write_header(
         &self,
         v: &mut Volume<'_>,
@@ -477,8 +486,8 @@ impl Ext {
         }
     }
 
-    /// Both ends in one unit: its bytes are worked out, and what differs will be one patch. Returns that, and where the new name is;
-    /// `None` where the ends lie apart.
+    /// Both ends in one unit: its bytes are worked out, and what differs will be one patch. Returns
+    /// that, and where the new name is; `None` where the ends lie apart.
     fn edit_within_unit(
         &self,
         v: &Volume<'_>,

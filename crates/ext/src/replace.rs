@@ -1,5 +1,5 @@
-//! A directory that takes an empty one's name: what recovery must find to know which of its two names is the new one. See
-//! [`replaced`].
+//! A directory that takes an empty one's name: what recovery must find to know which of its two
+//! names is the new one. See [`replaced`].
 
 use backstitch_ordering::{PatchId, Volume};
 
@@ -19,8 +19,8 @@ impl Ext {
         }
     }
 
-    /// Marks a directory that is about to be replaced by the one that moves between two places. Returns what the new name must come
-    /// after; nothing where no crash leaves half a move.
+    /// Marks a directory that is about to be replaced by the one that moves between two places.
+    /// Returns what the new name must come after; nothing where no crash leaves half a move.
     pub(crate) fn mark_replaced(
         &mut self,
         v: &mut Volume<'_>,
@@ -36,8 +36,9 @@ impl Ext {
         Some(wait_for(Rule::ReplacingAfterMark, marked))
     }
 
-    /// The replaced directory, and its mark with it, stays until the old name of the one that moved is gone (`old_gone`); but for
-    /// one whose own name never was on the disk, so that nobody knows it.
+    /// The replaced directory, and its mark with it, stays until the old name of the one that moved
+    /// is gone (`old_gone`); but for one whose own name never was on the disk, so that nobody knows
+    /// it.
     pub(crate) fn keep_mark(
         &mut self,
         v: &Volume<'_>,
@@ -56,7 +57,8 @@ impl Ext {
         }
     }
 
-    /// Before the directory that moved takes somebody's name once more, the one that it replaced is gone, and its mark with it.
+    /// Before the directory that moved takes somebody's name once more, the one that it replaced is
+    /// gone, and its mark with it.
     pub(crate) fn note_mark_gone(&mut self, v: &Volume<'_>, moved: u32, replaced: u32) {
         let freed = self.state(replaced).freed;
         if let Some(freed) = freed.map(|freed| wait_for(Rule::MovingAgainAfterMark, freed)) {

@@ -1,7 +1,8 @@
-//! How much room each block of a directory has, so that a place for a name is found without looking at every block.
+//! How much room each block of a directory has, so that a place for a name is found without looking
+//! at every block.
 
-/// The largest gap of each block, with the largest of each 64 of them above, and so on up: a few steps lead to the last block that has
-/// room, however many there are.
+/// The largest gap of each block, with the largest of each 64 of them above, and so on up: a few
+/// steps lead to the last block that has room, however many there are.
 #[derive(Debug)]
 pub(crate) struct RoomSummary {
     /// The blocks' own, then the summaries.

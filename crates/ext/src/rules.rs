@@ -1,29 +1,40 @@
 //! The rules of the layout, each at the place that states it: see [`backstitch_rules`].
 //!
-//! Dependencies that one might leave out without harm, because others imply them, are not in the list:
-//! * of a moved directory, either the new name or `..` after the new parent's link: `..` waits for the name, and until `..` is
-//!   there the old name is, with which it agrees. (Both together are in the list);
-//! * the old parent's count after `..`: it waits for the removal of the old name, which waits for `..`;
+//! Dependencies that one might leave out without harm, because others imply them, are not in the
+//! list:
+//! * of a moved directory, either the new name or `..` after the new parent's link: `..` waits for
+//!   the name, and until `..` is there the old name is, with which it agrees. (Both together are in
+//!   the list);
+//! * the old parent's count after `..`: it waits for the removal of the old name, which waits for
+//!   `..`;
 //! * the reach of a directory that was moved: until its new name can be reached it has the old one;
-//! * where an inode is freed, the removals of names that it lost to moves between blocks: the link counts that these put back wait
-//!   for them, and freeing the inode overwrites the counts;
-//! * new indirect blocks after the bits of what they point to: what leads to the topmost of them waits for all of these bits;
-//! * what `fsync` waits for beside an inode's change: what that change comes after, an indirect block's entries that go with a hole,
-//!   or zeros behind the end that a file had before it grew;
-//! * what must be synced beside the changes of an inode and its names: a new inode, for its name waits for it; a directory's own
-//!   reach, for so are its names; the removals of names that it had, for the link count that is put back waits for them; `..` and a
-//!   name that takes another one's place, for the removal of the old name, which is noted, waits for them;
-//! * where the reclaim takes away one of a directory's two names: that the other one can be reached, for nothing moves a directory
-//!   before that is settled; that the directory which held the name is not removed before, for it counts more links than its own two
-//!   and so waits for the end of the reclaim; that it is told of a `..`, for it looks before it corrects one;
-//! * a new bit after its earlier clearing, a reference to an attribute block after its contents, an inode's newer fields after its
-//!   older ones: they overlap, and the graph keeps the order of what overlaps (errors in that can be planted there);
-//! * that a directory is remembered for what is under way in it: new blocks, removals, departures. Each of these is among the changes
-//!   that `fsync` waits for, or comes before one of them (asserted where it is forgotten);
-//! * where names are that were not on the disk when an index split and moved them: what is remembered of names decides about the order
-//!   of the layout, and where indexes are kept that of transactions takes its place;
-//! * the index flag of a directory that gets an index: without it the directory is an ordinary one, with a long `..`;
-//! * taking the clean mark away after the record of the mount: they are in one block, which is written as one.
+//! * where an inode is freed, the removals of names that it lost to moves between blocks: the link
+//!   counts that these put back wait for them, and freeing the inode overwrites the counts;
+//! * new indirect blocks after the bits of what they point to: what leads to the topmost of them
+//!   waits for all of these bits;
+//! * what `fsync` waits for beside an inode's change: what that change comes after, an indirect
+//!   block's entries that go with a hole, or zeros behind the end that a file had before it grew;
+//! * what must be synced beside the changes of an inode and its names: a new inode, for its name
+//!   waits for it; a directory's own reach, for so are its names; the removals of names that it
+//!   had, for the link count that is put back waits for them; `..` and a name that takes another
+//!   one's place, for the removal of the old name, which is noted, waits for them;
+//! * where the reclaim takes away one of a directory's two names: that the other one can be
+//!   reached, for nothing moves a directory before that is settled; that the directory which held
+//!   the name is not removed before, for it counts more links than its own two and so waits for the
+//!   end of the reclaim; that it is told of a `..`, for it looks before it corrects one;
+//! * a new bit after its earlier clearing, a reference to an attribute block after its contents, an
+//!   inode's newer fields after its older ones: they overlap, and the graph keeps the order of what
+//!   overlaps (errors in that can be planted there);
+//! * that a directory is remembered for what is under way in it: new blocks, removals, departures.
+//!   Each of these is among the changes that `fsync` waits for, or comes before one of them
+//!   (asserted where it is forgotten);
+//! * where names are that were not on the disk when an index split and moved them: what is
+//!   remembered of names decides about the order of the layout, and where indexes are kept that of
+//!   transactions takes its place;
+//! * the index flag of a directory that gets an index: without it the directory is an ordinary one,
+//!   with a long `..`;
+//! * taking the clean mark away after the record of the mount: they are in one block, which is
+//!   written as one.
 //!
 //! That the clean mark comes last is the business of those who drive the layout.
 

@@ -25,7 +25,8 @@ struct Zeroing {
 }
 
 impl Ext {
-    /// Changes a file's size. A long shrink is done in steps: [`Error::Again`] after each but the last.
+    /// Changes a file's size. A long shrink is done in steps: [`Error::Again`] after each but the
+    /// last.
     pub(crate) fn resize(
         &mut self,
         v: &mut Volume<'_>,
@@ -52,8 +53,9 @@ impl Ext {
         self.shrink(v, number, inode, size, now)
     }
 
-    /// Before a file grows: a crash, or a truncation under way, may have left blocks mapped behind its end, with bytes that it was
-    /// given then. They must not come to light. A step of its own, where there are any.
+    /// Before a file grows: a crash, or a truncation under way, may have left blocks mapped behind
+    /// its end, with bytes that it was given then. They must not come to light. A step of its own,
+    /// where there are any.
     pub(crate) fn drop_leftovers(
         &mut self,
         v: &mut Volume<'_>,
@@ -73,7 +75,8 @@ impl Ext {
         Err(Error::Again)
     }
 
-    /// A larger size, nothing else. What the last block holds beyond the old size must be zero on the disk first.
+    /// A larger size, nothing else. What the last block holds beyond the old size must be zero on
+    /// the disk first.
     fn grow(
         &mut self,
         v: &mut Volume<'_>,
@@ -134,8 +137,8 @@ impl Ext {
         after
     }
 
-    /// One step of making a file shorter. The patch of the inode with the smaller size is its commit
-    /// point.
+    /// One step of making a file shorter. The patch of the inode with the smaller size is its
+    /// commit point.
     fn shrink(
         &mut self,
         v: &mut Volume<'_>,
@@ -148,8 +151,9 @@ impl Ext {
         let keep = size.div_ceil(bs);
         let (cut, plan) = self.gather_cut(v, inode, keep)?;
         let is_last = cut == keep;
-        // Where a step may be the last one that the disk has seen, the file ends there. Where the disk lists what is under way (see
-        // `orphans`), it has its new end from the first step on, and the replay of the journal does the rest.
+        // Where a step may be the last one that the disk has seen, the file ends there. Where the
+        // disk lists what is under way (see `orphans`), it has its new end from the first step on,
+        // and the replay of the journal does the rest.
         let is_listed = v.scopes_are_atomic();
         let step_size = match is_last || is_listed {
             true => size,
@@ -157,7 +161,8 @@ impl Ext {
         };
         self.gather_freeing(v, &plan.freed)?;
         let tail = match is_last {
-            // Under a journal even where it is zeros already: what is written there next comes after the cut with it.
+            // Under a journal even where it is zeros already: what is written there next comes
+            // after the cut with it.
             true => self.gather_zeroing(v, inode, size, bs * keep, is_listed)?,
             false => None,
         };
@@ -166,7 +171,8 @@ impl Ext {
         state.shrunk = Some(shrunk);
         state.is_truncating = is_listed && !is_last && holds(Rule::LongTruncationIsListed);
         if let Some(zeroing) = tail {
-            // Only once the size hides them, or a crash in between would show zeros where there was something.
+            // Only once the size hides them, or a crash in between would show zeros where there was
+            // something.
             let after = wait_for(Rule::TailZeroedAfterSize, shrunk);
             let id = self.zero(v, zeroing, &[after]);
             self.state(number).tail_zeroed = Some(id);
@@ -177,8 +183,9 @@ impl Ext {
         if is_last { Ok(()) } else { Err(Error::Again) }
     }
 
-    /// The last part of a file, of a bounded size, as far as it lies behind `keep` blocks: where it begins, and what maps it. At the border of
-    /// an indirect block, unless the transaction has no room for so much.
+    /// The last part of a file, of a bounded size, as far as it lies behind `keep` blocks: where it
+    /// begins, and what maps it. At the border of an indirect block, unless the transaction has no
+    /// room for so much.
     fn gather_cut(&self, v: &mut Volume<'_>, inode: &Inode, keep: u64) -> Result<(u64, Unmapping)> {
         let end = self.mapped_end(v, inode, u64::MAX)?;
         let mut cut = keep.max(steps::begins(
@@ -196,7 +203,8 @@ impl Ext {
         }
     }
 
-    /// The part `from..to` (bytes, within one block) of a file, where it is mapped and, unless `anyway`, not zero already.
+    /// The part `from..to` (bytes, within one block) of a file, where it is mapped and, unless
+    /// `anyway`, not zero already.
     fn gather_zeroing(
         &mut self,
         v: &mut Volume<'_>,
@@ -227,7 +235,8 @@ impl Ext {
         v.write(zeroing.block, BlockClass::Data, zeroing.from, &zeros, after)
     }
 
-    /// Nullifies the pointers of a plan, the smaller size after all of them, and the frees after that.
+    /// Nullifies the pointers of a plan, the smaller size after all of them, and the frees after
+    /// that.
     fn apply_unmapping(
         &mut self,
         v: &mut Volume<'_>,
@@ -321,7 +330,8 @@ impl Ext {
                 }
             }
             Allocate::Reserve { keep_size } => {
-                // Blocks behind the end of a file have no place in this format: a checker takes them for damage.
+                // Blocks behind the end of a file have no place in this format: a checker takes
+                // them for damage.
                 let end = if keep_size { end.min(inode.size) } else { end };
                 self.reserve_step(v, number, &inode, offset, end, now)
             }
@@ -379,9 +389,9 @@ impl Ext {
         }
     }
 
-    /// A part of `first..last` from its start on, long enough to hold something mapped, and of a bounded number of indirect
-    /// blocks that are: the first mapped block, and where the part ends. It always starts at `first`, so that indirect blocks that map
-    /// nothing go too.
+    /// A part of `first..last` from its start on, long enough to hold something mapped, and of a
+    /// bounded number of indirect blocks that are: the first mapped block, and where the part ends.
+    /// It always starts at `first`, so that indirect blocks that map nothing go too.
     fn part_to_unmap(
         &mut self,
         v: &mut Volume<'_>,
@@ -400,7 +410,8 @@ impl Ext {
         Ok((at, border.min(last).max(first)))
     }
 
-    /// Checks that blocks about to be freed are marked as used, and brings their bitmaps into memory.
+    /// Checks that blocks about to be freed are marked as used, and brings their bitmaps into
+    /// memory.
     pub(crate) fn gather_freeing(&mut self, v: &mut Volume<'_>, runs: &[Run]) -> Result<()> {
         let mut missing = false;
         for run in runs {

@@ -1,14 +1,19 @@
-//! New files that somebody will flush: mail, editors and databases wait for each file that they make.
+//! New files that somebody will flush: mail, editors and databases wait for each file that they
+//! make.
 //!
-//! By the rules of soft updates a new file takes three rounds of writing, each with a flush: the bits and the contents, the inode, the
-//! name. Where files are flushed as soon as they are made, two do:
+//! By the rules of soft updates a new file takes three rounds of writing, each with a flush: the
+//! bits and the contents, the inode, the name. Where files are flushed as soon as they are made,
+//! two do:
 //!
-//! - Some inodes are marked as used *ahead*, in the same round as a flush that goes to the disk anyway. A new file gets one of these, and
-//!   its inode has no bit to wait for. What is marked and not in use is what a crash may leave at any time.
-//! - What leads from the inode to its first contents is kept *apart* from what makes the inode. So the empty inode goes to the disk
-//!   beside the contents, and in the second round its pointers beside its name.
+//! - Some inodes are marked as used *ahead*, in the same round as a flush that goes to the disk
+//!   anyway. A new file gets one of these, and its inode has no bit to wait for. What is marked and
+//!   not in use is what a crash may leave at any time.
+//! - What leads from the inode to its first contents is kept *apart* from what makes the inode. So
+//!   the empty inode goes to the disk beside the contents, and in the second round its pointers
+//!   beside its name.
 //!
-//! Who makes files without flushing them gets neither: a patch more for each, with undo data, would be for nothing.
+//! Who makes files without flushing them gets neither: a patch more for each, with undo data, would
+//! be for nothing.
 
 use std::collections::VecDeque;
 
@@ -21,7 +26,8 @@ use crate::pending::InodeState;
 /// The next inodes that a flush speaks for, and the most that all flushes speak for.
 const NEXT_PER_FLUSH: u8 = 2;
 const NEXT_MAX: u8 = 16;
-/// The most inodes of a group that are marked ahead, and no more than this part of its free ones; again when a quarter is left.
+/// The most inodes of a group that are marked ahead, and no more than this part of its free ones;
+/// again when a quarter is left.
 const SPARES_MAX: u32 = 32;
 const FREE_PER_SPARE: u32 = 8;
 /// The most groups in which some are.
@@ -141,7 +147,8 @@ impl Ext {
         self.spares.of_group(group)?.front().copied()
     }
 
-    /// A file was made: marks inodes ahead for the next ones. Their bitmap is in memory, or it is left for the next time.
+    /// A file was made: marks inodes ahead for the next ones. Their bitmap is in memory, or it is
+    /// left for the next time.
     pub(crate) fn note_made(&mut self, v: &mut Volume<'_>, inode: u32, now: Timestamp) {
         let is_expected = self.spares.expected.holds();
         self.spares.expected.note_done(now);
@@ -171,7 +178,8 @@ impl Ext {
         }
     }
 
-    /// A file is flushed, and so will probably be what is done next of what was done to it. What is marked ahead goes with a new one.
+    /// A file is flushed, and so will probably be what is done next of what was done to it. What is
+    /// marked ahead goes with a new one.
     pub(crate) fn note_flushed(&mut self, v: &Volume<'_>, inode: u32, targets: &mut Vec<PatchId>) {
         let Some(state) = self.inodes.get_mut(&inode) else {
             return;
@@ -196,8 +204,8 @@ impl Ext {
         }
     }
 
-    /// Whether anything may be kept ready. Not under a patchgroup, for which a new file is one with its contents, nor while the reclaim
-    /// looks for what is marked and not in use.
+    /// Whether anything may be kept ready. Not under a patchgroup, for which a new file is one with
+    /// its contents, nor while the reclaim looks for what is marked and not in use.
     pub(crate) fn can_look_ahead(&self, v: &Volume<'_>) -> bool {
         v.keeps_order()
             && !v.scopes_are_atomic()
@@ -206,12 +214,14 @@ impl Ext {
             && !self.has_leaks
     }
 
-    /// Whether what is waited for and what can wait are to stand apart in blocks of the inode table.
+    /// Whether what is waited for and what can wait are to stand apart in blocks of the inode
+    /// table.
     pub(crate) fn keeps_apart(&self, v: &Volume<'_>) -> bool {
         self.spares.expected.holds() && self.can_look_ahead(v)
     }
 
-    /// Whether what leads from a file to contents is to stand apart from what makes its inode, which is not on the disk yet.
+    /// Whether what leads from a file to contents is to stand apart from what makes its inode,
+    /// which is not on the disk yet.
     pub(crate) fn keeps_contents_apart(&self, v: &Volume<'_>, inode: u32) -> bool {
         let is_new_file = |state: &InodeState| {
             state.reach.is_none() && state.made.is_some_and(|made| v.is_pending(made))
@@ -219,14 +229,15 @@ impl Ext {
         self.keeps_apart(v) && self.inodes.get(&inode).is_some_and(|s| is_new_file(s))
     }
 
-    /// What of a file leads to contents, where that stands apart from what made it and is not on the disk yet.
+    /// What of a file leads to contents, where that stands apart from what made it and is not on
+    /// the disk yet.
     pub(crate) fn contents_apart(&self, v: &Volume<'_>, inode: u32) -> Option<PatchId> {
         let state = self.inodes.get(&inode)?;
         state.apart.filter(|apart| v.is_live(*apart))
     }
 
-    /// More contents are led to by a patch of the inode: apart itself, or after one that is; or another one than that which makes the
-    /// inode, while that is in memory only.
+    /// More contents are led to by a patch of the inode: apart itself, or after one that is; or
+    /// another one than that which makes the inode, while that is in memory only.
     pub(crate) fn note_contents_apart(
         &mut self,
         v: &Volume<'_>,

@@ -1,8 +1,8 @@
 //! How much one step of a long operation takes on.
 //!
-//! A step is bounded by what it looks at, so that others get their turn, and where scopes are atomic by what it changes: a transaction
-//! has room for its blocks. What a step frees changes a bitmap in each group in which it lies, at the transaction's end at
-//! the latest.
+//! A step is bounded by what it looks at, so that others get their turn, and where scopes are
+//! atomic by what it changes: a transaction has room for its blocks. What a step frees changes a
+//! bitmap in each group in which it lies, at the transaction's end at the latest.
 
 pub(crate) use backstitch_layout::steps::are_forgetful;
 use backstitch_layout::steps::are_small;
@@ -12,10 +12,12 @@ use crate::format::group::descriptor_location;
 use crate::groups::Run;
 use crate::layout::Ext;
 
-/// What a step changes besides bitmaps: the inode, indirect blocks, a bitmap of inodes, descriptors of groups, an attribute block.
+/// What a step changes besides bitmaps: the inode, indirect blocks, a bitmap of inodes, descriptors
+/// of groups, an attribute block.
 const BESIDES: usize = 12;
 
-/// Where a step begins that unmaps a file's last blocks, which end at `end`, in `leaves` leaf indirect blocks of `pointers` each.
+/// Where a step begins that unmaps a file's last blocks, which end at `end`, in `leaves` leaf
+/// indirect blocks of `pointers` each.
 pub(crate) fn begins(end: u64, leaves: u64, pointers: u64) -> u64 {
     match are_small() {
         true => end.saturating_sub(1),
@@ -43,7 +45,8 @@ impl Ext {
         groups.len() + BESIDES <= room
     }
 
-    /// The most blocks of contents that one step writes: all of them may go through a journal, with pointers to them, bits and the inode.
+    /// The most blocks of contents that one step writes: all of them may go through a journal, with
+    /// pointers to them, bits and the inode.
     pub(crate) fn contents_in_step(&self, v: &Volume<'_>) -> u64 {
         match v.room() {
             usize::MAX => u64::MAX,

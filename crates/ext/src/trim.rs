@@ -50,8 +50,8 @@ impl FreeRuns {
     }
 }
 
-/// The most runs of freed blocks that are remembered, 16 bytes each: of a file system that is emptied in scattered blocks what is
-/// between them is looked at as well.
+/// The most runs of freed blocks that are remembered, 16 bytes each: of a file system that is
+/// emptied in scattered blocks what is between them is looked at as well.
 const MOST_FREED_RUNS: usize = 1 << 16;
 
 /// Runs of blocks that were freed.

@@ -6,7 +6,8 @@ use rustc_hash::FxHashMap;
 
 use crate::groups::Run;
 
-/// Files that have space reserved in memory at once: more would only fragment what is left for others.
+/// Files that have space reserved in memory at once: more would only fragment what is left for
+/// others.
 const WINDOWS_MAX: usize = 64;
 
 /// Which space is reserved: others keep out while there is space elsewhere.
@@ -100,7 +101,8 @@ impl Windows {
     }
 }
 
-/// Windows that a search passes from one block to a later one: it finds many of finished files beside each other.
+/// Windows that a search passes from one block to a later one: it finds many of finished files
+/// beside each other.
 pub(crate) struct Passing<'a> {
     windows: &'a [Window],
     /// The first one that begins behind the block looked at last.
@@ -109,7 +111,8 @@ pub(crate) struct Passing<'a> {
 }
 
 impl Passing<'_> {
-    /// The end of the window of somebody else that contains `block`, which is behind the one looked at before.
+    /// The end of the window of somebody else that contains `block`, which is behind the one looked
+    /// at before.
     pub(crate) fn foreign_end(&mut self, block: u64) -> Option<u64> {
         let rest = &self.windows[self.next..];
         self.next += rest.iter().take_while(|w| w.start <= block).count();

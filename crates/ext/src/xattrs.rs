@@ -1,7 +1,9 @@
-//! Extended attributes: in the inode's body as other systems leave them there, and in attribute blocks that inodes share.
+//! Extended attributes: in the inode's body as other systems leave them there, and in attribute
+//! blocks that inodes share.
 //!
-//! New attributes go into an attribute block. Inodes with the same attributes share one, which counts its references: one more
-//! before a pointer to it is on the disk, one less only after a pointer is gone from there.
+//! New attributes go into an attribute block. Inodes with the same attributes share one, which
+//! counts its references: one more before a pointer to it is on the disk, one less only after a
+//! pointer is gone from there.
 
 use backstitch_layout::{Error, FileType, NewInode, Result, SetXattrMode, Timestamp};
 use backstitch_ordering::Volume;
@@ -71,7 +73,8 @@ pub(crate) struct Inheritance {
     block: BlockPlan,
 }
 
-/// The answer to a list that is none, as Linux gives it. No checker looks at what is in a list: the rest of the image is none the worse.
+/// The answer to a list that is none, as Linux gives it. No checker looks at what is in a list: the
+/// rest of the image is none the worse.
 const BAD_LIST: Error = Error::Invalid;
 
 impl Ext {
@@ -246,7 +249,8 @@ impl Ext {
         Ok(plan)
     }
 
-    /// The bytes behind an inode's extra fields that hold these attributes: fewer than they held before.
+    /// The bytes behind an inode's extra fields that hold these attributes: fewer than they held
+    /// before.
     fn build_body(&self, number: u32, inode: &Inode, attributes: &[Owned]) -> Result<Vec<u8>> {
         let size = self.sb.inode_size as usize;
         if size > BODY_EDITABLE {
@@ -306,7 +310,8 @@ impl Ext {
                 return Ok(BlockPlan::Share(block));
             }
         }
-        // Entries and values lie at both ends of a block: it is changed where it is only if it is written wholly or not at all.
+        // Entries and values lie at both ends of a block: it is changed where it is only if it is
+        // written wholly or not at all.
         let is_atomic = v.is_atomic(0..contents.len()) || !holds(Rule::AttributesChangedWhole);
         let is_own =
             |bytes: &[u8]| refcount(bytes) == 1 || !holds(Rule::AttributesInPlaceOnlyIfOwn);
@@ -369,7 +374,8 @@ impl Ext {
         }
     }
 
-    /// Makes a block, or a reference more to one; returns it, and what a pointer to it must come after.
+    /// Makes a block, or a reference more to one; returns it, and what a pointer to it must come
+    /// after.
     fn place_block(
         &mut self,
         v: &mut Volume<'_>,
@@ -403,7 +409,8 @@ impl Ext {
                 };
                 let mut marked = PatchIds::new();
                 self.set_block_bits(v, run, &mut marked);
-                // An inode that shares the block waits for its contents only, through the reference count.
+                // An inode that shares the block waits for its contents only, through the reference
+                // count.
                 let after = wait_for_all(Rule::AttributeBlockAfterBit, &marked);
                 let filled = v.initialise(*block, kinds::ATTRIBUTES, contents, after);
                 before_pointer.push(wait_for(Rule::AttributePointerAfterContents, filled));
@@ -439,8 +446,8 @@ impl Ext {
         )
     }
 
-    /// One reference less to an attribute block, to which no pointer is left on the disk; the last one frees it. The reference was
-    /// given up before, or is given up with the inode `of`.
+    /// One reference less to an attribute block, to which no pointer is left on the disk; the last
+    /// one frees it. The reference was given up before, or is given up with the inode `of`.
     pub(crate) fn release_attribute_block(
         &mut self,
         v: &mut Volume<'_>,
@@ -485,7 +492,8 @@ impl Ext {
         }
     }
 
-    /// What a new inode gets from its directory's default access control list; the umask counts only where there is none.
+    /// What a new inode gets from its directory's default access control list; the umask counts
+    /// only where there is none.
     pub(crate) fn gather_inheritance(
         &mut self,
         v: &mut Volume<'_>,
@@ -574,7 +582,8 @@ fn is_acl(index: u8) -> bool {
     index == INDEX_POSIX_ACL_ACCESS || index == INDEX_POSIX_ACL_DEFAULT
 }
 
-/// An access control list as it is stored (not at all where the mode says the same), and the permission bits that go with it.
+/// An access control list as it is stored (not at all where the mode says the same), and the
+/// permission bits that go with it.
 fn acl_for_disk(inode: &Inode, index: u8, value: &[u8]) -> Result<(Option<Vec<u8>>, Option<u16>)> {
     if inode.file_type() == Some(FileType::Symlink) {
         return Err(Error::NotSupported);

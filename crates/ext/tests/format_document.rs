@@ -1,4 +1,5 @@
-//! `docs/FORMAT.md` against the structures in the code: every field, in order, with its place and size.
+//! `docs/FORMAT.md` against the structures in the code: every field, in order, with its place and
+//! size.
 
 use std::path::Path;
 

@@ -7,7 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// How long the kernel may keep what it is told: longer than any mount lives.
 pub const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
 
-/// Translates inode numbers to FUSE's node ids and back: the root is 1 there, whatever the layout calls it.
+/// Translates inode numbers to FUSE's node ids and back: the root is 1 there, whatever the layout
+/// calls it.
 #[derive(Clone, Copy, Debug)]
 pub struct Nodes {
     root: u64,
@@ -29,7 +30,8 @@ impl Nodes {
         }
     }
 
-    /// The inode behind a node id. An id that no inode can have becomes inode 0, which no file system has.
+    /// The inode behind a node id. An id that no inode can have becomes inode 0, which no file
+    /// system has.
     pub fn inode(self, node: INodeNo) -> InodeNumber {
         InodeNumber(u32::try_from(self.swap(node.0)).unwrap_or(0))
     }
@@ -68,8 +70,8 @@ pub fn system_time(time: Timestamp) -> SystemTime {
 
 /// The moment that a request states.
 ///
-/// fuser 0.18 makes of the kernel's (−2 s, +0.8 s) the moment −2.8 s instead of −1.2 s; this takes it back, so that times before
-/// 1970 keep their fraction.
+/// fuser 0.18 makes of the kernel's (−2 s, +0.8 s) the moment −2.8 s instead of −1.2 s; this takes
+/// it back, so that times before 1970 keep their fraction.
 pub fn requested_time(time: SystemTime) -> Timestamp {
     let (seconds, nanoseconds) = match time.duration_since(UNIX_EPOCH) {
         Ok(after) => (

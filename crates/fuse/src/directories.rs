@@ -9,7 +9,8 @@ use std::os::unix::ffi::OsStrExt;
 
 impl Front {
     pub(crate) fn read_directory(&self, dir: InodeNumber, cookie: u64, mut reply: ReplyDirectory) {
-        // Entries without a type need their inodes, which cannot be read while the engine hands out entries.
+        // Entries without a type need their inodes, which cannot be read while the engine hands out
+        // entries.
         let mut untyped: Vec<(InodeNumber, u64, Vec<u8>)> = Vec::new();
         let read = self.engine.read_directory(dir, cookie, &mut |entry| {
             let known = if is_dot(entry.name) {

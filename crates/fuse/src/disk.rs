@@ -1,14 +1,18 @@
-//! A block device as a file: what a loop device or a virtual machine sits on while its writes are recorded.
+//! A block device as a file: what a loop device or a virtual machine sits on while its writes are
+//! recorded.
 //!
-//! [`spawn`] mounts a directory of two files. `disk` is the device: of fixed size, read and written in place. `mark` takes
-//! remarks: each line written to it becomes a mark in the log, at the place that the log has reached.
+//! [`spawn`] mounts a directory of two files. `disk` is the device: of fixed size, read and written
+//! in place. `mark` takes remarks: each line written to it becomes a mark in the log, at the place
+//! that the log has reached.
 //!
 //! # Order
 //!
-//! The log is worth what the order of requests is worth, so nothing may hold writes back. The kernel's write-back cache for FUSE
-//! stays off: a `write` on `disk` returns when it has reached us, in one piece or several, and an `fsync` comes after the writes
-//! before it. A loop device turns the flushes of the file system above it into `fsync` here, and its discards into holes. (What is
-//! written through a shared mapping reaches us when the kernel writes it back: before the next `fsync`, in no order.)
+//! The log is worth what the order of requests is worth, so nothing may hold writes back. The
+//! kernel's write-back cache for FUSE stays off: a `write` on `disk` returns when it has reached
+//! us, in one piece or several, and an `fsync` comes after the writes before it. A loop device
+//! turns the flushes of the file system above it into `fsync` here, and its discards into holes.
+//! (What is written through a shared mapping reaches us when the kernel writes it back: before the
+//! next `fsync`, in no order.)
 
 use crate::session::{self, Ender, MountError, Unmounter};
 use backstitch_device::write_log::LoggingDevice;
@@ -258,8 +262,9 @@ fn reply_empty(done: Result<(), Errno>, reply: ReplyEmpty) {
 
 impl Filesystem for DiskFile {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        // Never FUSE_WRITEBACK_CACHE: see the head of this file. Never FUSE_ASYNC_DIO: see "What the kernel keeps" in the crate's
-        // documentation. This cannot fail: the value is within what fuser takes.
+        // Never FUSE_WRITEBACK_CACHE: see the head of this file. Never FUSE_ASYNC_DIO: see "What
+        // the kernel keeps" in the crate's documentation. This cannot fail: the value is within
+        // what fuser takes.
         let _ = config.set_max_write(MAX_WRITE_BYTES);
         Ok(())
     }

@@ -1,9 +1,10 @@
 //! The inodes with flags (`chattr`) that the front itself has to obey.
 //!
-//! The layout refuses what an immutable or append-only inode forbids, to every user. Three things only the front can do: it sees how a
-//! file was opened, it waits for the disk where a flag asks for synchronous changes, and it knows which request sets which time.
-//! Every request names an inode that an earlier answer made known to the kernel, so the flags are noted with these answers.
-//! Most mounts have no such inode, and pay one atomic load.
+//! The layout refuses what an immutable or append-only inode forbids, to every user. Three things
+//! only the front can do: it sees how a file was opened, it waits for the disk where a flag asks
+//! for synchronous changes, and it knows which request sets which time. Every request names an
+//! inode that an earlier answer made known to the kernel, so the flags are noted with these
+//! answers. Most mounts have no such inode, and pay one atomic load.
 
 use backstitch_vfs::{Attributes, InodeNumber, flags};
 use parking_lot::RwLock;

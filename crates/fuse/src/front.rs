@@ -1,4 +1,5 @@
-//! The engine with what its requests share: replies, attribute changes, the negotiation with the kernel.
+//! The engine with what its requests share: replies, attribute changes, the negotiation with the
+//! kernel.
 
 use crate::control::Control;
 use crate::convert::{FOREVER, Nodes, errno, file_attributes, generation};
@@ -84,7 +85,8 @@ impl Front {
             synchronous_names: options.synchronous || options.synchronous_names,
             group_of_directory: options.group_of_directory,
             squash: options.squash,
-            // What it gathers it takes for written, the size too, and shows it although it is refused in the end.
+            // What it gathers it takes for written, the size too, and shows it although it is
+            // refused in the end.
             check_open: options.check_open || options.writeback_cache,
             flagged: Flagged::default(),
             invalidator: Arc::default(),
@@ -114,8 +116,8 @@ impl Front {
         reply.attr(&FOREVER, &self.show(own_number, attributes));
     }
 
-    /// What came of a change, once it is on stable storage where the mount or a flag asks for that: the inodes changed themselves,
-    /// the directories their names.
+    /// What came of a change, once it is on stable storage where the mount or a flag asks for that:
+    /// the inodes changed themselves, the directories their names.
     pub(crate) fn in_sync<T>(
         &self,
         inodes: &[InodeNumber],
@@ -152,7 +154,8 @@ impl Front {
         }
     }
 
-    /// What the kernel wrote back from a shared mapping was refused: the page must not go on showing it.
+    /// What the kernel wrote back from a shared mapping was refused: the page must not go on
+    /// showing it.
     pub(crate) fn drop_pages_later(&self, inode: InodeNumber) {
         if let Some(invalidator) = self.invalidator.get().cloned() {
             // Not in a thread that the kernel may need for what it waits for.
@@ -187,7 +190,8 @@ impl Front {
         }
     }
 
-    /// Answers once an inode is on stable storage. Where that takes waiting, other requests get their turn meanwhile.
+    /// Answers once an inode is on stable storage. Where that takes waiting, other requests get
+    /// their turn meanwhile.
     pub(crate) fn fsync_and_reply(
         &self,
         operation: &'static str,
@@ -248,7 +252,8 @@ impl Front {
         self.in_sync(&[inode], &[], done)
     }
 
-    /// Clears set-user-ID and set-group-ID after the contents were changed by somebody who may not keep them.
+    /// Clears set-user-ID and set-group-ID after the contents were changed by somebody who may not
+    /// keep them.
     pub(crate) fn clear_after_write(&self, inode: InodeNumber) -> Result<()> {
         let attributes = self.engine.attributes(inode)?;
         if let Some(permissions) = privileges::after_write(&attributes) {
@@ -282,7 +287,8 @@ impl Front {
         if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
             self.clear_after_write(inode)?;
         }
-        // The kernel follows a synchronous write with FSYNC, but not one that went around its cache, and it does not know of flags.
+        // The kernel follows a synchronous write with FSYNC, but not one that went around its
+        // cache, and it does not know of flags.
         let asks = flags.0 & libc::O_DSYNC != 0 || self.synchronous;
         if flags.0 & libc::O_DIRECT != 0 && asks || noted & flags::SYNC != 0 && !is_mapped {
             let data_only = flags.0 & libc::O_SYNC != libc::O_SYNC;
@@ -291,7 +297,8 @@ impl Front {
         Ok(written)
     }
 
-    /// Pages that the kernel gathered of an append-only file: what is there already has to be the same.
+    /// Pages that the kernel gathered of an append-only file: what is there already has to be the
+    /// same.
     fn append_from_pages(&self, inode: InodeNumber, offset: u64, data: &[u8]) -> Result<usize> {
         let end = self.engine.attributes(inode)?.size_bytes;
         let there = usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX);
@@ -367,7 +374,8 @@ impl Front {
         self.no_open =
             !is_told && !self.check_open && offered.contains(InitFlags::FUSE_NO_OPEN_SUPPORT);
         self.no_opendir = !is_told && offered.contains(InitFlags::FUSE_NO_OPENDIR_SUPPORT);
-        // None of these can fail: the values are within what fuser takes, and the last one is the most the kernel offers.
+        // None of these can fail: the values are within what fuser takes, and the last one is the
+        // most the kernel offers.
         let _ = config.set_max_write(MAX_WRITE_BYTES);
         let _ = config.set_max_background(MAX_BACKGROUND);
         if let Err(most) = config.set_max_readahead(u32::MAX) {

@@ -1,8 +1,9 @@
 //! The `ioctl` requests of `chattr`, `lsattr`, `fstrim` and their like.
 //!
-//! The kernel hands on the four of inode flags in its own words whichever the program used, so a file's flags come as one number or
-//! as an `fsxattr`. It has checked that the caller owns the inode, and (since Linux 5.13) that he has `CAP_LINUX_IMMUTABLE` where it
-//! takes that; earlier kernels leave both to us.
+//! The kernel hands on the four of inode flags in its own words whichever the program used, so a
+//! file's flags come as one number or as an `fsxattr`. It has checked that the caller owns the
+//! inode, and (since Linux 5.13) that he has `CAP_LINUX_IMMUTABLE` where it takes that; earlier
+//! kernels leave both to us.
 
 use crate::front::Front;
 use crate::privileges::Caller;
@@ -19,7 +20,8 @@ const GET_GENERATION: u32 = 0x8008_7601;
 const TRIM: u32 = 0xc018_5879;
 const GET_GENERATION_32: u32 = 0x8004_7601;
 
-/// `struct fsxattr`: flags, extent size, extents, project, copy-on-write size, and what is kept free.
+/// `struct fsxattr`: flags, extent size, extents, project, copy-on-write size, and what is kept
+/// free.
 const EXTENDED_BYTES: usize = 28;
 const PROJECT_AT: usize = 12;
 
@@ -68,8 +70,8 @@ impl Front {
         }
     }
 
-    /// `FITRIM`: a range of the device in bytes, and the shortest run that is worth it. Answers with how much was discarded in place of the
-    /// range's length.
+    /// `FITRIM`: a range of the device in bytes, and the shortest run that is worth it. Answers
+    /// with how much was discarded in place of the range's length.
     fn trim(&self, caller: Caller, input: &[u8]) -> Result<Vec<u8>> {
         let [start, len, least] = read_range(input)?;
         if !caller.is_privileged() {
@@ -99,7 +101,8 @@ impl Front {
         let after = before.flags & !which | wanted & which;
         let changed = before.flags ^ after;
         let may_change = caller.is_privileged() || caller.uid == before.uid;
-        // The mode of the journal is that of the whole mount: what could not be obeyed is refused, as by the kernel without a journal.
+        // The mode of the journal is that of the whole mount: what could not be obeyed is refused,
+        // as by the kernel without a journal.
         let asks_for_journal = changed & flags::JOURNAL_DATA != 0;
         if asks_for_journal
             || !may_change
@@ -118,8 +121,8 @@ impl Front {
     }
 }
 
-/// Flags or a generation. The commands are declared with a `long`, but programs and the kernel's file systems take an `int`: more bytes than
-/// that would be written over what is behind it.
+/// Flags or a generation. The commands are declared with a `long`, but programs and the kernel's
+/// file systems take an `int`: more bytes than that would be written over what is behind it.
 fn number(value: u32) -> Vec<u8> {
     value.to_ne_bytes().to_vec()
 }

@@ -1,10 +1,12 @@
 //! Clearing set-user-ID and set-group-ID, as Linux does on a local file system.
 //!
-//! With `HANDLE_KILLPRIV_V2` the kernel leaves this to the file system: it says so per write (`WRITE_KILL_SUIDGID`), and sends a
-//! `SETATTR` without any field before the first such write and on `chown(-1, -1)`. fuser 0.18 does not hand on the flag of
-//! `SETATTR` (`FATTR_KILL_SUIDGID`), so for truncations the caller's user id stands for "lacks `CAP_FSETID`".
+//! With `HANDLE_KILLPRIV_V2` the kernel leaves this to the file system: it says so per write
+//! (`WRITE_KILL_SUIDGID`), and sends a `SETATTR` without any field before the first such write and
+//! on `chown(-1, -1)`. fuser 0.18 does not hand on the flag of `SETATTR` (`FATTR_KILL_SUIDGID`), so
+//! for truncations the caller's user id stands for "lacks `CAP_FSETID`".
 //!
-//! File capabilities (`security.capability`) need nothing here: the kernel removes the attribute itself.
+//! File capabilities (`security.capability`) need nothing here: the kernel removes the attribute
+//! itself.
 
 use backstitch_vfs::{Attributes, FileType};
 use std::fs;
@@ -69,10 +71,11 @@ fn parse_capabilities(status: &str) -> u64 {
         .unwrap_or(0)
 }
 
-/// The permissions after a write or an allocation by somebody without `CAP_FSETID`; `None` if they stay.
+/// The permissions after a write or an allocation by somebody without `CAP_FSETID`; `None` if they
+/// stay.
 ///
-/// Set-group-ID without group execution stays: it once meant mandatory locking, and where the caller is no member of the group
-/// the kernel has asked for [`after_change`] before.
+/// Set-group-ID without group execution stays: it once meant mandatory locking, and where the
+/// caller is no member of the group the kernel has asked for [`after_change`] before.
 pub fn after_write(attributes: &Attributes) -> Option<u16> {
     if attributes.file_type != FileType::Regular {
         return None;
@@ -84,8 +87,8 @@ pub fn after_write(attributes: &Attributes) -> Option<u16> {
     (cleared != attributes.permissions).then_some(cleared)
 }
 
-/// The permissions after a change of owner or group by `caller`, or a truncation by a `caller` without privileges; `None` if they
-/// stay. Root's changes of the owner clear them too.
+/// The permissions after a change of owner or group by `caller`, or a truncation by a `caller`
+/// without privileges; `None` if they stay. Root's changes of the owner clear them too.
 pub fn after_change(attributes: &Attributes, caller: Caller) -> Option<u16> {
     if attributes.file_type == FileType::Directory {
         return None;
@@ -101,7 +104,8 @@ pub fn after_change(attributes: &Attributes, caller: Caller) -> Option<u16> {
     (cleared != attributes.permissions).then_some(cleared)
 }
 
-/// The permissions after an access ACL was set by `caller`: somebody outside the file's group loses set-group-ID.
+/// The permissions after an access ACL was set by `caller`: somebody outside the file's group loses
+/// set-group-ID.
 pub fn after_acl(attributes: &Attributes, caller: Caller) -> Option<u16> {
     let loses = attributes.permissions & SET_GROUP_ID != 0
         && !caller.is_privileged()

@@ -58,7 +58,8 @@ impl Filesystem for Front {
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let _turn = self.turns.take();
         let dir = self.nodes.inode(parent);
-        // The kernel asks for `.` where it has forgotten a file that somebody has a handle of: the inode may be anything, or gone.
+        // The kernel asks for `.` where it has forgotten a file that somebody has a handle of: the
+        // inode may be anything, or gone.
         let found = match name.as_bytes() {
             b"." => self.engine.find(dir),
             name => self.engine.lookup(dir, name),

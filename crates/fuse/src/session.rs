@@ -26,10 +26,12 @@ pub struct FrontOptions {
     pub stack: Option<String>,
     /// No writes.
     pub read_only: bool,
-    /// Users other than the one who mounts may use it. Without root, `/etc/fuse.conf` has to allow it.
+    /// Users other than the one who mounts may use it. Without root, `/etc/fuse.conf` has to allow
+    /// it.
     pub allow_other: bool,
-    /// The kernel checks permissions. Without, everybody who may use the mount may do everything: right where that is root alone,
-    /// and it saves a request after every change of a directory, whose attributes the kernel then need not look at.
+    /// The kernel checks permissions. Without, everybody who may use the mount may do everything:
+    /// right where that is root alone, and it saves a request after every change of a directory,
+    /// whose attributes the kernel then need not look at.
     pub check_permissions: bool,
     /// When reads move access times.
     pub access_times: AccessPolicy,
@@ -41,7 +43,8 @@ pub struct FrontOptions {
     pub group_of_directory: bool,
     /// One owner and one set of permissions for all files.
     pub squash: Squash,
-    /// The kernel asks when a file is opened, so that an immutable one cannot be opened for writing.
+    /// The kernel asks when a file is opened, so that an immutable one cannot be opened for
+    /// writing.
     pub check_open: bool,
     /// Further options for the kernel, as they are (`context=…`).
     pub kernel_options: Vec<String>,
@@ -51,14 +54,15 @@ pub struct FrontOptions {
     pub set_user_id: bool,
     /// Programs can be run.
     pub execute: bool,
-    /// The kernel gathers what is written and hands it over later, in large requests. The order in which the contents of files reach
-    /// the file system is then the kernel's.
+    /// The kernel gathers what is written and hands it over later, in large requests. The order in
+    /// which the contents of files reach the file system is then the kernel's.
     pub writeback_cache: bool,
-    /// Extended attributes and ACLs can be asked for and set. Without, the kernel need not ask for `security.capability` before the
-    /// first write to a file whose attributes it has looked at; nor can anybody ask for the mount's counters and copies.
+    /// Extended attributes and ACLs can be asked for and set. Without, the kernel need not ask for
+    /// `security.capability` before the first write to a file whose attributes it has looked at;
+    /// nor can anybody ask for the mount's counters and copies.
     pub xattrs: bool,
-    /// A loss that a failed device causes is reported once to each open file, and not every time. The kernel then has to tell of each open
-    /// and each close.
+    /// A loss that a failed device causes is reported once to each open file, and not every time.
+    /// The kernel then has to tell of each open and each close.
     pub report_once: bool,
     /// Threads that serve requests; 0 chooses by the number of CPUs.
     pub threads: usize,
@@ -181,8 +185,8 @@ impl Mounted {
     }
 }
 
-/// Tells the kernel what changed without passing through it, as the reclaim of what a crash left does: it would keep what it knows
-/// for ever.
+/// Tells the kernel what changed without passing through it, as the reclaim of what a crash left
+/// does: it would keep what it knows for ever.
 ///
 /// Never call it while a request waits for the caller: the kernel may itself wait for that request.
 #[derive(Clone, Debug)]
@@ -244,7 +248,8 @@ impl Ender {
         Ender { told }
     }
 
-    /// Makes [`Mounted::wait`] go on to bring everything to the disk. Its users get errors from then on.
+    /// Makes [`Mounted::wait`] go on to bring everything to the disk. Its users get errors from
+    /// then on.
     pub fn end(&self) {
         // Nobody waits any more: it has ended already.
         let _ = self.told.send(());
@@ -272,8 +277,8 @@ impl Unmounter {
         self.unmount_with(UnmountFlags::NOFOLLOW, &[])
     }
 
-    /// Unmounts, and waits up to `patience` for processes that have files in use: a process that was just forked has the files of its
-    /// parent until it executes something else.
+    /// Unmounts, and waits up to `patience` for processes that have files in use: a process that
+    /// was just forked has the files of its parent until it executes something else.
     ///
     /// # Errors
     ///
@@ -357,8 +362,9 @@ pub fn spawn(
     let _ = kernel_pages.set(invalidator.clone());
     let kernel = invalidator.clone();
     engine.on_change(move |changes| changes.iter().for_each(|change| kernel.tell(change)));
-    // fuser would unmount `dir` once more when its handle is dropped, by name: by then somebody may have mounted something else
-    // there. The end is learnt from the front instead, and what this keeps open ends with the process.
+    // fuser would unmount `dir` once more when its handle is dropped, by name: by then somebody may
+    // have mounted something else there. The end is learnt from the front instead, and what this
+    // keeps open ends with the process.
     std::mem::forget(background);
     raise_read_ahead(&dir);
     Ok(Mounted {
@@ -379,7 +385,8 @@ pub fn run(engine: Arc<Engine>, dir: &Path, options: &FrontOptions) -> Result<()
     spawn(engine, dir, options)?.wait()
 }
 
-/// A mount's source. fusermount3 takes options as one string and wants commas in a name escaped; the kernel takes it as it is.
+/// A mount's source. fusermount3 takes options as one string and wants commas in a name escaped;
+/// the kernel takes it as it is.
 pub(crate) fn source_name(image: &str) -> String {
     match rustix::process::geteuid().is_root() {
         true => image.to_owned(),
@@ -450,8 +457,9 @@ pub(crate) fn plain(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), reason.to_owned())
 }
 
-/// The kernel starts FUSE mounts with 128 KiB of read-ahead and lets only root raise it. Requests are of 1 MiB at most: with two of them
-/// the disk has the next one while a program works through the last.
+/// The kernel starts FUSE mounts with 128 KiB of read-ahead and lets only root raise it. Requests
+/// are of 1 MiB at most: with two of them the disk has the next one while a program works through
+/// the last.
 fn raise_read_ahead(dir: &Path) {
     const READ_AHEAD_KIB: &str = "2048";
     let Ok(metadata) = dir.metadata() else { return };

@@ -1,5 +1,5 @@
-//! Copies of the mounted file system, asked for through an extended attribute of the mount's root: setting it to a path begins,
-//! reading it tells how far it is.
+//! Copies of the mounted file system, asked for through an extended attribute of the mount's root:
+//! setting it to a path begins, reading it tells how far it is.
 
 use backstitch_device::FileDevice;
 use backstitch_vfs::{Engine, LayoutError, Result};
@@ -11,8 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Setting this attribute of a mount's root to the absolute path of an empty file, as root or as the user who runs the mount, begins a copy
-/// into it. Reading it gives [`SnapshotProgress`] as JSON.
+/// Setting this attribute of a mount's root to the absolute path of an empty file, as root or as
+/// the user who runs the mount, begins a copy into it. Reading it gives [`SnapshotProgress`] as
+/// JSON.
 pub const SNAPSHOT_XATTR: &str = "system.backstitch.snapshot";
 
 /// Time after which a copy that nobody asks about is given up: its client is gone.
@@ -110,8 +111,8 @@ impl Snapshots {
 ///
 /// # Errors
 ///
-/// What the system says: `EOPNOTSUPP` where `dir` is no root of a mount of ours, `EPERM` for who is neither root nor runs the mount,
-/// `EEXIST` where another copy is under way.
+/// What the system says: `EOPNOTSUPP` where `dir` is no root of a mount of ours, `EPERM` for who is
+/// neither root nor runs the mount, `EEXIST` where another copy is under way.
 pub fn begin_snapshot(dir: &Path, path: &Path) -> std::io::Result<()> {
     let value = path.as_os_str().as_bytes();
     let flags = rustix::fs::XattrFlags::empty();

@@ -1,7 +1,9 @@
-//! One owner and one set of permissions for all files, as `uid=`, `gid=`, `umask=`, `fmask=` and `dmask=` ask for.
+//! One owner and one set of permissions for all files, as `uid=`, `gid=`, `umask=`, `fmask=` and
+//! `dmask=` ask for.
 //!
-//! Only what is shown, and what the kernel therefore checks, is replaced. What the image stores stays: a new file is stored with the
-//! user and group of the process that makes it, and `chown` and `chmod` store what they say, though it does not show.
+//! Only what is shown, and what the kernel therefore checks, is replaced. What the image stores
+//! stays: a new file is stored with the user and group of the process that makes it, and `chown`
+//! and `chmod` store what they say, though it does not show.
 
 use backstitch_vfs::{Attributes, FileType};
 use std::borrow::Cow;

@@ -1,11 +1,12 @@
-//! What a mount is asked besides file operations, through extended attributes that are not listed: its counters, and to write
-//! everything.
+//! What a mount is asked besides file operations, through extended attributes that are not listed:
+//! its counters, and to write everything.
 
 use backstitch_vfs::Engine;
 use serde_json::Value;
 use std::path::Path;
 
-/// Reading this attribute of a mount's root gives its counters as one JSON document. It is not listed, and cannot be set.
+/// Reading this attribute of a mount's root gives its counters as one JSON document. It is not
+/// listed, and cannot be set.
 pub const STATS_XATTR: &str = "system.backstitch.stats";
 
 pub use patchgroup::protocol::SYNC_XATTR;
@@ -13,7 +14,8 @@ pub use patchgroup::protocol::SYNC_XATTR;
 /// The largest value that an extended attribute can have on Linux.
 const XATTR_MAX_BYTES: usize = 65536;
 
-/// The counters as the attribute shows them: the engine's, with this process's id, the image's name and what the mount found.
+/// The counters as the attribute shows them: the engine's, with this process's id, the image's name
+/// and what the mount found.
 pub(crate) fn document(engine: &Engine, image: &str, stack: Option<&str>) -> Vec<u8> {
     let mut value = serde_json::to_value(engine.stats()).unwrap_or_default();
     if let Value::Object(members) = &mut value {

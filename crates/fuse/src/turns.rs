@@ -1,10 +1,12 @@
 //! Who reads the next request: as few threads as the mount can do with, the others stand by.
 //!
-//! The kernel wakes the threads that read requests one after the other. Where requests are answered in a few microseconds, threads that
-//! take turns at it only cost the change from one to the next. So a thread that has answered a request reads on only as long as no more
-//! than [`MOST_READERS`] do; what is about to wait for the disk lets one that stands by read in its place.
+//! The kernel wakes the threads that read requests one after the other. Where requests are answered
+//! in a few microseconds, threads that take turns at it only cost the change from one to the next.
+//! So a thread that has answered a request reads on only as long as no more than [`MOST_READERS`]
+//! do; what is about to wait for the disk lets one that stands by read in its place.
 //!
-//! fuser's threads read and call the front, so this hangs on the front's methods: each holds a [`Turn`] until it has answered.
+//! fuser's threads read and call the front, so this hangs on the front's methods: each holds a
+//! [`Turn`] until it has answered.
 
 use parking_lot::{Condvar, Mutex};
 use std::cell::RefCell;
@@ -63,7 +65,8 @@ impl Turns {
         Turn(())
     }
 
-    /// Another thread reads on in this one's place. Nothing happens in threads that do not answer a request.
+    /// Another thread reads on in this one's place. Nothing happens in threads that do not answer a
+    /// request.
     pub(crate) fn hand_over() {
         PLACE.with_borrow_mut(|place| {
             if let Some(place) = place
@@ -139,8 +142,9 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(30);
 
-    /// Threads that take requests from one queue, as fuser's do from the kernel's. A request is told when it is being answered, and
-    /// is answered once `go` says so; `true` waits for the disk meanwhile.
+    /// Threads that take requests from one queue, as fuser's do from the kernel's. A request is
+    /// told when it is being answered, and is answered once `go` says so; `true` waits for the disk
+    /// meanwhile.
     struct Served {
         ask: Sender<bool>,
         began: Receiver<std::thread::ThreadId>,
@@ -162,7 +166,8 @@ mod tests {
             let (tell_began, tell_answered) = (tell_began.clone(), tell_answered.clone());
             std::thread::spawn(move || {
                 loop {
-                    // The lock stands for the kernel's queue: given up before the request is looked at.
+                    // The lock stands for the kernel's queue: given up before the request is looked
+                    // at.
                     let request = asked.lock().recv();
                     let Ok(waits) = request else { return };
                     let _turn = turns.take();
@@ -196,7 +201,8 @@ mod tests {
             self.answered.recv_timeout(LONG).unwrap();
         }
 
-        /// Every thread has a request at the same time, so that each is known; afterwards one reads.
+        /// Every thread has a request at the same time, so that each is known; afterwards one
+        /// reads.
         fn settle(&self) {
             let all = self.threads.len();
             for _ in 0..all {

@@ -13,8 +13,8 @@ const IDLE: Duration = Duration::from_secs(5);
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Runs what may take long: the first one at a time in the thread that has it, for a thread of its own would only cost the change to it,
-/// and what comes meanwhile in others.
+/// Runs what may take long: the first one at a time in the thread that has it, for a thread of its
+/// own would only cost the change to it, and what comes meanwhile in others.
 #[derive(Default)]
 pub(crate) struct Waiters {
     /// Somebody waits in the thread that got the request.

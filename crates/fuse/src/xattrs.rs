@@ -15,7 +15,8 @@ const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 /// The same for the ACL that new files in a directory get.
 const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
 
-/// Refuses names as the kernel's own file systems do: a namespace alone is none, and of `system.` there are only the ACLs.
+/// Refuses names as the kernel's own file systems do: a namespace alone is none, and of `system.`
+/// there are only the ACLs.
 fn check_name(name: &[u8]) -> Result<()> {
     let spaces: [&[u8]; 4] = [b"user.", b"trusted.", b"security.", b"system."];
     if spaces.contains(&name) {
@@ -70,7 +71,8 @@ impl Front {
         }
     }
 
-    /// Not `ENOSYS`, for the kernel would not pass on any further request of the kind then, and [`SYNC_XATTR`] is one.
+    /// Not `ENOSYS`, for the kernel would not pass on any further request of the kind then, and
+    /// [`SYNC_XATTR`] is one.
     fn check_there_are_some(&self) -> Result<()> {
         match self.xattrs {
             true => Ok(()),
@@ -86,7 +88,8 @@ impl Front {
         self.engine.remove_xattr(inode, name)
     }
 
-    /// Sets an attribute. An access ACL set from outside the file's group takes set-group-ID with it.
+    /// Sets an attribute. An access ACL set from outside the file's group takes set-group-ID with
+    /// it.
     pub(crate) fn set_xattr(
         &self,
         caller: Caller,

@@ -1,4 +1,5 @@
-//! What programs are told through a mount when the device fails for good: by `fsync` of each open file, and by everything else.
+//! What programs are told through a mount when the device fails for good: by `fsync` of each open
+//! file, and by everything else.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -64,7 +65,8 @@ fn lose(report_once: bool) {
     assert_eq!(synced(&second), again);
     // Of this one somebody knows.
     assert_eq!(synced(&File::open(path("lost")).unwrap()), again);
-    // What was not changed is not lost, and can be read; so can what is in memory. Nothing can be changed any more.
+    // What was not changed is not lost, and can be read; so can what is in memory. Nothing can be
+    // changed any more.
     assert_eq!(synced(&stable), None);
     device.comes_back();
     assert_eq!(fs::read_to_string(path("stable")).unwrap(), "text");

@@ -1,7 +1,9 @@
-//! The images that inputs damage: small, with everything in them that a file system can have, and always with the same bytes.
+//! The images that inputs damage: small, with everything in them that a file system can have, and
+//! always with the same bytes.
 //!
-//! They are made by this project's `mkfs` and engine, without threads that could do things in another order, and what a clock had
-//! its hand in is set to a fixed time. The order of the list is part of every stored input: new ones go to its end.
+//! They are made by this project's `mkfs` and engine, without threads that could do things in
+//! another order, and what a clock had its hand in is set to a fixed time. The order of the list is
+//! part of every stored input: new ones go to its end.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -84,7 +86,8 @@ impl Base {
         input.pick(places).cloned()
     }
 
-    /// A number that a field may be tried with: one that means something in the image, or the input's own.
+    /// A number that a field may be tried with: one that means something in the image, or the
+    /// input's own.
     pub(crate) fn number(&self, input: &mut Input<'_>) -> u32 {
         match input.byte() {
             choice if usize::from(choice) < self.places.numbers.len() => {
@@ -456,7 +459,8 @@ fn crashed(device: MemoryDevice) -> MemoryDevice {
     device
 }
 
-/// With two inodes on the list of orphans: one that has no name any more, one whose truncation was not finished.
+/// With two inodes on the list of orphans: one that has no name any more, one whose truncation was
+/// not finished.
 fn orphaned(device: MemoryDevice) -> MemoryDevice {
     let edit = Edit::of(&device);
     let large = edit.of_type(FileType::Regular, 20_000);

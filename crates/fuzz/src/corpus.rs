@@ -1,4 +1,5 @@
-//! Inputs to begin with: what sound images, logs and tables hold, and lists of damages that reach every kind of place.
+//! Inputs to begin with: what sound images, logs and tables hold, and lists of damages that reach
+//! every kind of place.
 
 use std::path::Path;
 
@@ -90,7 +91,8 @@ pub fn of_image(name: &str, bytes: &[u8]) -> Vec<Seed> {
     seeds
 }
 
-/// For each kind of place one damage by each method, and the image as it is; two orderings for a mount.
+/// For each kind of place one damage by each method, and the image as it is; two orderings for a
+/// mount.
 fn damages(number: u8, base: &Base) -> Vec<Seed> {
     let mut lists = vec![("sound".to_owned(), Vec::new())];
     for (kind, places) in base.places().enumerate() {
@@ -129,7 +131,8 @@ fn replays() -> Vec<Seed> {
     for base in 0..4_u8 {
         seeds.push(("journal_replay", format!("{base}-as-it-is"), vec![base]));
         for uses in 4..12_u8 {
-            // Two transactions of three copies and a revocation, a record of another kind, and a transaction that revokes.
+            // Two transactions of three copies and a revocation, a record of another kind, and a
+            // transaction that revokes.
             let copies = [
                 0, 2, 5, 1, 10, 0, 3, 1, 2, 3, 2, 7, 0, 0, 0, 0x80, 1, 3, 0, 0, 0,
             ];

@@ -1,7 +1,8 @@
 //! Damages to a base image, out of an input.
 //!
-//! A damage is five bytes and what its method wants beside: the kind of place, which of that kind, the offset in it (two bytes), and
-//! the method. What the bytes choose from is counted around, so that every input is a list of damages.
+//! A damage is five bytes and what its method wants beside: the kind of place, which of that kind,
+//! the offset in it (two bytes), and the method. What the bytes choose from is counted around, so
+//! that every input is a list of damages.
 
 use backstitch_device::BlockDevice;
 

@@ -1,4 +1,5 @@
-//! Numbers out of an input's bytes. Behind the input's end there are zeros, so that every input says something.
+//! Numbers out of an input's bytes. Behind the input's end there are zeros, so that every input
+//! says something.
 
 /// The rest of an input.
 #[derive(Clone, Debug)]

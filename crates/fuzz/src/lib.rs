@@ -1,19 +1,23 @@
 //! What the fuzz targets do with their inputs.
 //!
-//! The fuzzer itself is in `fuzz/`, a workspace of its own that needs a nightly compiler. What is here needs none: the test
-//! `regressions` replays every input that once made a target fail, so that what was mended stays mended.
+//! The fuzzer itself is in `fuzz/`, a workspace of its own that needs a nightly compiler. What is
+//! here needs none: the test `regressions` replays every input that once made a target fail, so
+//! that what was mended stays mended.
 //!
 //! # A target
 //!
-//! A target is a function of bytes. It may do with them what it likes, and fails by a panic; the fuzzer's own limits on time and
-//! memory do the rest. Beside the panics of the code under test, each asserts what must hold for every input: what is parsed and
-//! written is the same, a second repair has nothing to do, a recovery of what was recovered changes nothing.
+//! A target is a function of bytes. It may do with them what it likes, and fails by a panic; the
+//! fuzzer's own limits on time and memory do the rest. Beside the panics of the code under test,
+//! each asserts what must hold for every input: what is parsed and written is the same, a second
+//! repair has nothing to do, a recovery of what was recovered changes nothing.
 //!
 //! # Inputs
 //!
-//! Parsers take the bytes as they are. A whole image would be too large for a fuzzer to change to any effect: so the targets that
-//! want one take a number of a [base image](base), and a list of [damages](damage) to parts that mean something. Inputs stay a few
-//! dozen bytes long, and each byte counts. Base images are made by this project's own `mkfs` and engine, always with the same bytes.
+//! Parsers take the bytes as they are. A whole image would be too large for a fuzzer to change to
+//! any effect: so the targets that want one take a number of a [base image](base), and a list of
+//! [damages](damage) to parts that mean something. Inputs stay a few dozen bytes long, and each
+//! byte counts. Base images are made by this project's own `mkfs` and engine, always with the same
+//! bytes.
 
 pub mod base;
 pub mod corpus;

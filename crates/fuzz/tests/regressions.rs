@@ -1,7 +1,8 @@
-//! Every input that once made a target fail, and every input that fuzzing begins with: on the ordinary compiler, in every test run.
+//! Every input that once made a target fail, and every input that fuzzing begins with: on the
+//! ordinary compiler, in every test run.
 //!
-//! `regressions/TARGET/NAME` is such an input as the fuzzer wrote it (see the user guide on how to add one). `BACKSTITCH_INPUT=TARGET:FILE`
-//! runs one of your own instead.
+//! `regressions/TARGET/NAME` is such an input as the fuzzer wrote it (see the user guide on how to
+//! add one). `BACKSTITCH_INPUT=TARGET:FILE` runs one of your own instead.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
@@ -20,7 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Panics of any thread: those of an engine's own threads are not the caller's.
 static PANICS: AtomicUsize = AtomicUsize::new(0);
 
-/// What is wrong where an input is run: it panics, or somebody did meanwhile, or it does not come to an end.
+/// What is wrong where an input is run: it panics, or somebody did meanwhile, or it does not come
+/// to an end.
 fn failure((name, what, bytes): &Seed) -> Option<String> {
     let run = target(name).expect("a target of that name").run;
     let (done, wait) = mpsc::channel();
@@ -36,8 +38,8 @@ fn failure((name, what, bytes): &Seed) -> Option<String> {
     (PANICS.load(Ordering::SeqCst) != panics).then(|| format!("{name}: {what} panics"))
 }
 
-/// Runs inputs, as many at a time as there are processors; what fails. A panic may be another input's, so those that ran meanwhile are
-/// run once more alone.
+/// Runs inputs, as many at a time as there are processors; what fails. A panic may be another
+/// input's, so those that ran meanwhile are run once more alone.
 fn failures(inputs: &[Seed]) -> Vec<String> {
     let before = panic::take_hook();
     panic::set_hook(Box::new(move |info| {

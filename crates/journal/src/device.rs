@@ -29,7 +29,8 @@ pub struct JournalMap {
 }
 
 impl JournalMap {
-    /// A journal inside the file system whose blocks it logs. `runs` must begin with position 0 and leave out none.
+    /// A journal inside the file system whose blocks it logs. `runs` must begin with position 0 and
+    /// leave out none.
     ///
     /// # Errors
     /// [`Error::Corrupt`] where positions are missing or a block of the device appears twice.
@@ -37,7 +38,8 @@ impl JournalMap {
         Self::new(runs, 0, true)
     }
 
-    /// A journal that has a device of `blocks` blocks of its own, its superblock in block `superblock`.
+    /// A journal that has a device of `blocks` blocks of its own, its superblock in block
+    /// `superblock`.
     ///
     /// # Errors
     /// [`Error::Corrupt`] where the device is too small for a superblock.
@@ -50,11 +52,12 @@ impl JournalMap {
         Self::new(vec![run], superblock, false)
     }
 
-    /// What is left of a journal of `blocks` blocks inside a damaged file system. `runs` go up and may leave positions out: those
-    /// cannot be read.
+    /// What is left of a journal of `blocks` blocks inside a damaged file system. `runs` go up and
+    /// may leave positions out: those cannot be read.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where the first block is missing, runs do not go up, or a block of the device appears twice.
+    /// [`Error::Corrupt`] where the first block is missing, runs do not go up, or a block of the
+    /// device appears twice.
     pub fn with_gaps(runs: Vec<JournalRun>, blocks: u32) -> Result<JournalMap> {
         if runs.first().is_none_or(|run| run.position > 0) {
             return Err(Error::corrupt(0, "it has no place on the device"));

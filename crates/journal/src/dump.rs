@@ -175,7 +175,8 @@ impl fmt::Display for Line {
     }
 }
 
-/// Hands the records of a journal's log to `emit`, from the tail to the end, complete transactions or not.
+/// Hands the records of a journal's log to `emit`, from the tail to the end, complete transactions
+/// or not.
 ///
 /// # Errors
 /// The device's.

@@ -1,13 +1,15 @@
 //! Journals, byte-compatible with Linux's jbd2 in both directions.
 //!
-//! A journal is a circular log of *transactions*: copies of blocks that belong together, ended by a commit record. A transaction
-//! whose commit record is there counts as a whole, whatever had been written of it to the blocks' homes; one without counts for
-//! nothing. This crate knows the bytes of such a log ([`format`](mod@format)), brings what a crash left in one home
-//! ([`recovery`]), lists one for people ([`dump`]), and writes one while a file system is in use ([`module`]).
+//! A journal is a circular log of *transactions*: copies of blocks that belong together, ended by a
+//! commit record. A transaction whose commit record is there counts as a whole, whatever had been
+//! written of it to the blocks' homes; one without counts for nothing. This crate knows the bytes
+//! of such a log ([`format`](mod@format)), brings what a crash left in one home ([`recovery`]),
+//! lists one for people ([`dump`]), and writes one while a file system is in use ([`module`]).
 //!
-//! It stands beside `ordering`. It may depend on `device`, `store`, `patch` and `ordering`; it knows no layout. Where the
-//! journal lives is told by its host: a [`JournalMap`] from the journal's blocks to a device's. A layout's `mkfs` and `fsck` use
-//! [`format`](mod@format) for the journal that they make and check.
+//! It stands beside `ordering`. It may depend on `device`, `store`, `patch` and `ordering`; it
+//! knows no layout. Where the journal lives is told by its host: a [`JournalMap`] from the
+//! journal's blocks to a device's. A layout's `mkfs` and `fsck` use [`format`](mod@format) for the
+//! journal that they make and check.
 //!
 //! # Words
 //!
@@ -21,11 +23,12 @@
 //!
 //! # Invariants
 //!
-//! * Nothing that a log says makes recovery panic, run without end, write outside the file system, or write into the journal. All is
-//!   looked at before anything is written.
-//! * Recovery writes the homes first, flushes, and only then marks the log as empty. A crash at any point leaves a log that recovers
-//!   to the same bytes.
-//! * What this crate cannot replay completely (features that it does not know, fast commits) it does not replay at all.
+//! * Nothing that a log says makes recovery panic, run without end, write outside the file system,
+//!   or write into the journal. All is looked at before anything is written.
+//! * Recovery writes the homes first, flushes, and only then marks the log as empty. A crash at any
+//!   point leaves a log that recovers to the same bytes.
+//! * What this crate cannot replay completely (features that it does not know, fast commits) it
+//!   does not replay at all.
 
 mod device;
 pub mod dump;

@@ -14,13 +14,15 @@ backstitch_rules::registry! {
         CommitStandsWithCopies,
         /// A commit record is there before the contents of its transaction.
         CommitAfterContents,
-        /// A commit record is there before contents of blocks that its own transaction freed and used again.
+        /// A commit record is there before contents of blocks that its own transaction freed and
+        /// used again.
         CommitAfterReusedContents,
         /// A transaction is committed before the one before it.
         CommitAfterEarlierCommit,
         /// A transaction is committed before what its patchgroups come after on other volumes.
         CommitAfterOtherVolumes,
-        /// Of a group that changed something in the transaction under way and on another volume, the latter is not waited for.
+        /// Of a group that changed something in the transaction under way and on another volume,
+        /// the latter is not waited for.
         PartsOfGroupsCount,
         /// A torn revoke block that the commit record's checksum leaves out counts as whole.
         CommitAfterRevokeBlocks,
@@ -30,17 +32,20 @@ backstitch_rules::registry! {
     Dependency {
         /// Originals are written before the transaction that changed them is committed.
         OriginalsAfterCommit,
-        /// What is made after a transaction of which nothing is known counts as after everything in it too early.
+        /// What is made after a transaction of which nothing is known counts as after everything in
+        /// it too early.
         HoldAfterEarlierHold,
         /// Contents are written into a block before the transaction that frees it is committed.
         ReuseAfterFreeing,
     }
     Condition {
-        /// Contents that a commit record waits for are dropped with the file, though that is removed in a later transaction.
+        /// Contents that a commit record waits for are dropped with the file, though that is
+        /// removed in a later transaction.
         AwaitedContentsAreKept,
         /// Contents written under a patchgroup stay out of the journal.
         GroupsThroughLog,
-        /// Contents are written past the log into a block of which the log has a copy: a replay brings the older one home.
+        /// Contents are written past the log into a block of which the log has a copy: a replay
+        /// brings the older one home.
         LoggedContentsThroughLog,
         /// Contents that come after a change of the running transaction are written before it.
         OrderedContentsThroughLog,
@@ -58,7 +63,8 @@ backstitch_rules::registry! {
     Revoke {
         /// A replay brings home an older copy over what a freed block holds next.
         FreedAreRevoked,
-        /// A block that was freed and logged again in one transaction is revoked: its copy does not come home.
+        /// A block that was freed and logged again in one transaction is revoked: its copy does not
+        /// come home.
         LoggingTakesRevokeBack,
         /// A revocation counts for older copies only as far as its own transaction.
         RevokesAreHeeded,
@@ -72,11 +78,14 @@ backstitch_rules::registry! {
     Tail {
         /// The tail moves past originals that are not at home.
         TailAfterOriginals,
-        /// A block that a later transaction changes is taken for at home with the others of its transaction.
+        /// A block that a later transaction changes is taken for at home with the others of its
+        /// transaction.
         PartOfOriginalsIsNoted,
-        /// The tail moves past a block that a later transaction changed, before that one is committed.
+        /// The tail moves past a block that a later transaction changed, before that one is
+        /// committed.
         TailAfterLaterCommit,
-        /// The tail moves past a block that a later transaction freed, before that one is committed.
+        /// The tail moves past a block that a later transaction freed, before that one is
+        /// committed.
         TailAfterFreeingCommit,
         /// A transaction that is not committed counts as at home.
         AtHomeOnlyIfCommitted,

@@ -1,4 +1,5 @@
-//! A whole transaction at once, for what is done before a file system is in use: recovery's own changes, and tests.
+//! A whole transaction at once, for what is done before a file system is in use: recovery's own
+//! changes, and tests.
 
 use backstitch_device::Buffer;
 
@@ -22,7 +23,8 @@ pub struct Transaction {
 }
 
 impl Transaction {
-    /// The blocks of the log that it takes, in their order: revoke blocks, descriptors with their copies, the commit block.
+    /// The blocks of the log that it takes, in their order: revoke blocks, descriptors with their
+    /// copies, the commit block.
     pub fn encode(&self, sb: &Superblock, sequence: Sequence) -> Vec<Buffer> {
         let share = |(home, bytes): &(u64, Vec<u8>)| (*home, Buffer::from(&bytes[..]));
         let copies: Vec<(u64, Buffer)> = self.copies.iter().map(share).collect();
@@ -99,13 +101,15 @@ impl Journal<'_> {
         log - descriptors
     }
 
-    /// Writes a transaction into an empty log. When this returns it is stable: a recovery brings it home.
+    /// Writes a transaction into an empty log. When this returns it is stable: a recovery brings it
+    /// home.
     ///
     /// The commit point is the superblock that leads to the transaction.
     ///
     /// # Errors
-    /// [`Error::Incompatible`] where the journal has features that we do not write, [`Error::Corrupt`] where the log is not empty,
-    /// the transaction does not fit, or no recovery would bring it home; the device's.
+    /// [`Error::Incompatible`] where the journal has features that we do not write,
+    /// [`Error::Corrupt`] where the log is not empty, the transaction does not fit, or no recovery
+    /// would bring it home; the device's.
     pub fn write_alone(&mut self, transaction: &Transaction) -> Result<()> {
         let sb = self.superblock();
         let unwritable = sb.features.unwritable();

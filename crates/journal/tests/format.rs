@@ -470,7 +470,8 @@ fn so_many_copies_fit_into_an_empty_log_and_no_more() {
     }
 }
 
-/// Two transactions, the second one damaged in a record's checksum: what is older than the first ends the log, what is not is damage.
+/// Two transactions, the second one damaged in a record's checksum: what is older than the first
+/// ends the log, what is not is damage.
 #[test]
 fn old_records_end_a_log_and_damaged_ones_do_not() {
     let features = features(0, INCOMPAT_CSUM_V3);
@@ -505,7 +506,8 @@ fn old_records_end_a_log_and_damaged_ones_do_not() {
     }
 }
 
-/// A log of fast commits begins with a record of tag 9 and the number of the transaction that they follow.
+/// A log of fast commits begins with a record of tag 9 and the number of the transaction that they
+/// follow.
 #[test]
 fn fast_commits_are_refused_where_there_are_any() {
     let is_refused = |head: [u8; 12], incompat: u32| {
@@ -543,8 +545,8 @@ fn fast_commits_are_refused_where_there_are_any() {
     assert!(!is_refused(head(9, 1), INCOMPAT_FAST_COMMIT));
 }
 
-/// The superblock no longer says where the log begins: it begins with the first record of the transaction that it names, which may go on at
-/// the journal's start.
+/// The superblock no longer says where the log begins: it begins with the first record of the
+/// transaction that it names, which may go on at the journal's start.
 #[test]
 fn a_log_is_found_whose_beginning_is_lost() {
     for (begins_at, other_at, lost, found) in [

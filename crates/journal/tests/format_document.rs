@@ -1,4 +1,5 @@
-//! `docs/FORMAT.md` against the structures of a journal: every field, in order, with its place and size.
+//! `docs/FORMAT.md` against the structures of a journal: every field, in order, with its place and
+//! size.
 
 use backstitch_journal::format::RawSuperblock;
 use backstitch_journal::format::commit::RawCommit;

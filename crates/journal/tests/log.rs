@@ -1,4 +1,5 @@
-//! The journal's log as its driver sees it: how full it is, what is put off, when room comes back; and as people see it.
+//! The journal's log as its driver sees it: how full it is, what is put off, when room comes back;
+//! and as people see it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -241,7 +242,8 @@ fn a_transaction_takes_all_the_room_there_is_and_no_more() {
     assert_eq!((before.start, before.sequence), (1, Sequence(1)));
 }
 
-/// Transactions of many sizes go around a small log many times; some change the same blocks, some free them.
+/// Transactions of many sizes go around a small log many times; some change the same blocks, some
+/// free them.
 #[test]
 fn a_log_goes_around_without_end() {
     let mut bench = Bench::new(64);
@@ -272,7 +274,8 @@ fn a_log_goes_around_without_end() {
         for target in bench.home() {
             bench.write_out(target);
         }
-        // What was freed leaves its originals unwritten, and is home once the later one is committed.
+        // What was freed leaves its originals unwritten, and is home once the later one is
+        // committed.
         let tail = bench.move_tail().expect("something is at home");
         assert_eq!(bench.move_tail(), Some(tail), "it is on its way already");
         bench.write_out(tail);
@@ -321,7 +324,8 @@ fn what_keeps_the_tail_is_the_older_half() {
         bench.write_out(target);
     }
     assert_eq!(live(&bench), [false, false, true, true]);
-    // A block of the running transaction stays back until that is committed, and so does one that a later one changed.
+    // A block of the running transaction stays back until that is committed, and so does one that a
+    // later one changed.
     bench.change(200, 1, 2);
     bench.bring_home();
     let later = bench.close();
@@ -555,7 +559,8 @@ fn transactions_of_an_earlier_round_are_not_replayed() {
     }
 }
 
-/// With damage, one copy without a home is left out, and a log with a revoke block that is too long ends before that.
+/// With damage, one copy without a home is left out, and a log with a revoke block that is too long
+/// ends before that.
 #[test]
 fn damage_costs_no_more_than_it_must() {
     let revoking = |homes: &[u64], revokes: &[u64]| Transaction {
@@ -578,7 +583,8 @@ fn damage_costs_no_more_than_it_must() {
     let revoked = Revoked::read(&open(&disk), &scan).unwrap();
     assert_eq!((revoked.len(), revoked.is_empty()), (4, false));
     assert!(Revoked::default().is_empty());
-    // The second transaction begins at block 5; its revoke block says how long it is behind the header.
+    // The second transaction begins at block 5; its revoke block says how long it is behind the
+    // header.
     let request = WriteRequest {
         offset_bytes: 5 * BLOCK as u64 + 12,
         buffers: vec![Buffer::from(&2000_u32.to_be_bytes()[..])],

@@ -1,4 +1,5 @@
-//! The journal as a mechanism, alone: what a commit record waits for, with every write reported by hand.
+//! The journal as a mechanism, alone: what a commit record waits for, with every write reported by
+//! hand.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,7 +74,8 @@ impl Bench {
         self.step(|v| v.write_in_run(block, 0, &[byte; BLOCK], run))
     }
 
-    /// A change of an inode, which everything that is known of may have led to; what it is known by.
+    /// A change of an inode, which everything that is known of may have led to; what it is known
+    /// by.
     fn metadata(&mut self, at: usize, byte: u8, after: &[PatchId]) -> PatchId {
         self.step(|v| v.write(INODES, BlockClass::Metadata, at, &[byte], after))
     }
@@ -112,7 +114,8 @@ impl Bench {
         assert!(!self.is_live(target), "nobody keeps it from being written");
     }
 
-    /// The batches that put this on stable storage, each with the blocks of the journal that are in it.
+    /// The batches that put this on stable storage, each with the blocks of the journal that are in
+    /// it.
     fn batches_to(&mut self, target: PatchId, mut each: impl FnMut(&Bench, &[u64])) {
         loop {
             let batch = self
@@ -146,8 +149,9 @@ impl Bench {
     }
 }
 
-/// Contents that an earlier commit record waits for stay where they are when the file goes. Some of them went through the log, and wait
-/// for the hold: the commit record of the transaction that freed them must not wait for them.
+/// Contents that an earlier commit record waits for stay where they are when the file goes. Some of
+/// them went through the log, and wait for the hold: the commit record of the transaction that
+/// freed them must not wait for them.
 #[test]
 fn a_commit_record_does_not_wait_for_what_its_transaction_logged_and_freed() {
     let mut bench = Bench::new(JournalMode::Ordered);
@@ -166,7 +170,8 @@ fn a_commit_record_does_not_wait_for_what_its_transaction_logged_and_freed() {
     bench.write_out(later);
 }
 
-/// The same block given to another file before the transaction ends holds contents that go through the log like those before them.
+/// The same block given to another file before the transaction ends holds contents that go through
+/// the log like those before them.
 #[test]
 fn what_was_logged_freed_and_used_again_is_in_the_transaction() {
     let mut bench = Bench::new(JournalMode::Ordered);
@@ -188,8 +193,8 @@ fn what_was_logged_freed_and_used_again_is_in_the_transaction() {
     assert!(written.iter().all(|b| *b == 3));
 }
 
-/// A file that is made and removed in one transaction leaves blocks that this transaction may use again: what is there then must be on
-/// the disk before the transaction shows it.
+/// A file that is made and removed in one transaction leaves blocks that this transaction may use
+/// again: what is there then must be on the disk before the transaction shows it.
 #[test]
 fn a_commit_record_waits_for_contents_of_blocks_freed_and_used_again() {
     let mut bench = Bench::new(JournalMode::Ordered);
@@ -204,8 +209,9 @@ fn a_commit_record_waits_for_contents_of_blocks_freed_and_used_again() {
     assert!(!bench.is_live(second), "the file shows what it was given");
 }
 
-/// An overwritten block stays a part of the run that an earlier commit record waits for. Further blocks of the file are not of that run: an
-/// fsync of what that transaction holds would wait for them.
+/// An overwritten block stays a part of the run that an earlier commit record waits for. Further
+/// blocks of the file are not of that run: an fsync of what that transaction holds would wait for
+/// them.
 #[test]
 fn contents_do_not_join_what_an_earlier_commit_record_waits_for() {
     let mut bench = Bench::new(JournalMode::Ordered);
@@ -227,8 +233,8 @@ fn contents_do_not_join_what_an_earlier_commit_record_waits_for() {
     assert!(!bench.is_live(further));
 }
 
-/// What a transaction that is not committed frees may be given other contents meanwhile: those of one file are one patch, which waits for
-/// it.
+/// What a transaction that is not committed frees may be given other contents meanwhile: those of
+/// one file are one patch, which waits for it.
 #[test]
 fn contents_of_freed_blocks_are_one_patch() {
     for mode in [JournalMode::Ordered, JournalMode::Writeback] {
@@ -274,8 +280,9 @@ fn contents_of_freed_blocks_are_one_patch() {
     }
 }
 
-/// A block that a transaction logged and a later one freed is at home once that one is committed. Until then its hold is what to wait for: with
-/// nothing to wait for, a caller that needs room in the log would ask for ever.
+/// A block that a transaction logged and a later one freed is at home once that one is committed.
+/// Until then its hold is what to wait for: with nothing to wait for, a caller that needs room in
+/// the log would ask for ever.
 #[test]
 fn what_a_closed_transaction_freed_keeps_the_tail_until_that_is_committed() {
     let mut bench = Bench::new(JournalMode::Full);
@@ -293,8 +300,9 @@ fn what_a_closed_transaction_freed_keeps_the_tail_until_that_is_committed() {
     bench.write_out(moved.expect("the first transaction is at home"));
 }
 
-/// Programs that go back and forth between a volume without a log and this one, in groups one after the other. A group's tail stands for
-/// both; the transaction that has its part of it waits for the other part, and is closed only where that waits for the transaction.
+/// Programs that go back and forth between a volume without a log and this one, in groups one after
+/// the other. A group's tail stands for both; the transaction that has its part of it waits for the
+/// other part, and is closed only where that waits for the transaction.
 #[test]
 fn a_transaction_waits_for_what_a_group_of_its_own_did_elsewhere() {
     let mut bench = Bench::new(JournalMode::Ordered);
@@ -347,8 +355,9 @@ fn a_transaction_waits_for_what_a_group_of_its_own_did_elsewhere() {
     assert!(!bench.is_live(next_there));
 }
 
-/// Two transactions are closed before anything is written. The first takes a descriptor, a copy and the commit record, and so does the
-/// second: a record of it that was there without the first would be taken for one of the next life's transactions.
+/// Two transactions are closed before anything is written. The first takes a descriptor, a copy and
+/// the commit record, and so does the second: a record of it that was there without the first would
+/// be taken for one of the next life's transactions.
 #[test]
 fn a_commit_record_waits_for_the_one_before_it() {
     let mut bench = Bench::new(JournalMode::Ordered);
@@ -367,7 +376,8 @@ fn a_commit_record_waits_for_the_one_before_it() {
     assert!(seen && !bench.is_live(second));
 }
 
-/// What a transaction logged, freed and logged again comes home: it is not among what the transaction revokes.
+/// What a transaction logged, freed and logged again comes home: it is not among what the
+/// transaction revokes.
 #[test]
 fn what_is_logged_again_is_not_revoked() {
     let mut bench = Bench::new(JournalMode::Full);
@@ -384,7 +394,8 @@ fn what_is_logged_again_is_not_revoked() {
     bench.write_out(second);
 }
 
-/// The room of transactions that are at home is not given to others before the tail on the disk has moved past them.
+/// The room of transactions that are at home is not given to others before the tail on the disk has
+/// moved past them.
 #[test]
 fn room_is_given_back_once_the_tail_has_moved() {
     let mut bench = Bench::with(JournalMode::Full, 64, Features::default());
@@ -413,8 +424,8 @@ fn room_is_given_back_once_the_tail_has_moved() {
     assert!(close(&mut bench));
 }
 
-/// A block that the running transaction changes stays back. The others of its earlier transaction go home without it: the tail waits for
-/// them, and the running transaction may need the room.
+/// A block that the running transaction changes stays back. The others of its earlier transaction
+/// go home without it: the tail waits for them, and the running transaction may need the room.
 #[test]
 fn what_a_transaction_changes_again_keeps_nothing_else_from_going_home() {
     let mut bench = Bench::new(JournalMode::Full);
@@ -429,7 +440,8 @@ fn what_a_transaction_changes_again_keeps_nothing_else_from_going_home() {
     targets.into_iter().for_each(|id| bench.write_out(id));
 }
 
-/// A commit record that goes with what it commits leaves revoke blocks out of its checksum. One that lies in several sectors it waits for.
+/// A commit record that goes with what it commits leaves revoke blocks out of its checksum. One
+/// that lies in several sectors it waits for.
 #[test]
 fn a_commit_record_waits_for_large_revoke_blocks() {
     let mut bench = Bench::with(JournalMode::Full, JOURNAL.1, Features::ASYNC_COMMIT);
@@ -459,7 +471,8 @@ fn a_commit_record_waits_for_large_revoke_blocks() {
     assert!(seen && !bench.is_live(second));
 }
 
-/// Contents of one file are one patch. Where one block of them goes through the log after all, the commit record waits for the others.
+/// Contents of one file are one patch. Where one block of them goes through the log after all, the
+/// commit record waits for the others.
 #[test]
 fn contents_that_go_through_the_log_leave_the_others_of_their_file() {
     let mut bench = Bench::new(JournalMode::Ordered);
@@ -476,7 +489,8 @@ fn contents_that_go_through_the_log_leave_the_others_of_their_file() {
     assert!(!bench.is_live(other));
 }
 
-/// Somebody waits for what an earlier transaction changed. What a later one changes again of it stays back, and the rest goes home.
+/// Somebody waits for what an earlier transaction changed. What a later one changes again of it
+/// stays back, and the rest goes home.
 #[test]
 fn originals_that_somebody_waits_for_are_parted_too() {
     let mut bench = Bench::new(JournalMode::Full);
@@ -506,7 +520,8 @@ fn originals_that_somebody_waits_for_are_parted_too() {
     assert!(!bench.is_live(elsewhere));
 }
 
-/// The tail moves past a transaction once each block is at home, or in a later transaction that is committed.
+/// The tail moves past a transaction once each block is at home, or in a later transaction that is
+/// committed.
 #[test]
 fn the_tail_waits_for_later_transactions_to_be_committed() {
     for frees in [false, true] {
@@ -557,7 +572,8 @@ fn the_tail_waits_for_later_transactions_to_be_committed() {
     }
 }
 
-/// What waits for a change under `writeback` waits for the contents that it comes after, which the commit record does not.
+/// What waits for a change under `writeback` waits for the contents that it comes after, which the
+/// commit record does not.
 #[test]
 fn what_a_change_is_known_by_comes_after_contents_under_writeback() {
     let mut bench = Bench::new(JournalMode::Writeback);
@@ -596,7 +612,8 @@ fn what_a_change_is_known_by_comes_after_contents_under_writeback() {
     }
 }
 
-/// Contents go through the log where something is promised of them that a commit record alone can keep.
+/// Contents go through the log where something is promised of them that a commit record alone can
+/// keep.
 #[test]
 fn contents_under_a_group_go_through_the_log() {
     for (mode, is_grouped, is_hidden, is_logged) in [
@@ -625,7 +642,8 @@ fn contents_under_a_group_go_through_the_log() {
     }
 }
 
-/// A commit record goes with the copies only where its checksum tells whether all of them are there.
+/// A commit record goes with the copies only where its checksum tells whether all of them are
+/// there.
 #[test]
 fn a_commit_record_waits_for_what_it_commits() {
     let of = |compat, incompat| Features {
@@ -660,7 +678,8 @@ fn a_commit_record_waits_for_what_it_commits() {
     }
 }
 
-/// A transaction that is not committed shows a file whose contents its commit record waits for, though the file is gone since.
+/// A transaction that is not committed shows a file whose contents its commit record waits for,
+/// though the file is gone since.
 #[test]
 fn contents_that_a_commit_record_waits_for_are_kept_until_then() {
     let mut bench = Bench::new(JournalMode::Ordered);
@@ -678,7 +697,8 @@ fn contents_that_a_commit_record_waits_for_are_kept_until_then() {
     assert!(!bench.is_live(second));
 }
 
-/// A block that is freed again before its first freeing is committed holds contents that come after the second one.
+/// A block that is freed again before its first freeing is committed holds contents that come after
+/// the second one.
 #[test]
 fn contents_of_a_block_freed_twice_come_after_the_later_freeing() {
     let mut bench = Bench::new(JournalMode::Ordered);
@@ -703,7 +723,8 @@ fn contents_of_a_block_freed_twice_come_after_the_later_freeing() {
     assert!(bench.is_live(third));
 }
 
-/// A later transaction's commit record waits for contents of the same block: they are kept when the first one is committed.
+/// A later transaction's commit record waits for contents of the same block: they are kept when the
+/// first one is committed.
 #[test]
 fn contents_that_two_commit_records_wait_for_are_kept_for_the_later_one() {
     let mut bench = Bench::new(JournalMode::Ordered);
@@ -724,7 +745,8 @@ fn contents_that_two_commit_records_wait_for_are_kept_for_the_later_one() {
     assert!(bench.is_live(second));
 }
 
-/// Contents of a block of which the log has a copy go through the log: a replay would bring the older ones home.
+/// Contents of a block of which the log has a copy go through the log: a replay would bring the
+/// older ones home.
 #[test]
 fn contents_of_a_logged_block_go_through_the_log() {
     let mut bench = Bench::new(JournalMode::Ordered);

@@ -1,5 +1,5 @@
-//! Recovery of journals that our own format code writes, in memory: every layout of tags and checksums, logs that wrap around,
-//! crashes at every write of a recovery, and damage.
+//! Recovery of journals that our own format code writes, in memory: every layout of tags and
+//! checksums, logs that wrap around, crashes at every write of a recovery, and damage.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -278,7 +278,8 @@ fn a_damaged_journal_does_no_harm() {
     }
 }
 
-/// Damages a record where it hurts: a bit of the superblock, of a header, of the first tags, or anywhere.
+/// Damages a record where it hurts: a bit of the superblock, of a header, of the first tags, or
+/// anywhere.
 fn flip(random: &mut fastrand::Rng, bytes: &mut [u8]) {
     let position = random.u32(..JOURNAL);
     let position = if random.u8(..6) == 0 { 0 } else { position };
@@ -394,7 +395,8 @@ fn what_cannot_be_replayed_completely_is_named() {
 
 #[test]
 fn a_log_full_of_one_transaction_ends() {
-    // Descriptors without a commit block between them, all of the same transaction: a scan could go around for ever.
+    // Descriptors without a commit block between them, all of the same transaction: a scan could go
+    // around for ever.
     let device = MemoryDevice::new(HOMES as usize * BLOCK);
     let view = JournalDevice::new(&device, BLOCK as u32, map());
     let mut sb = Superblock::new(BLOCK as u32, JOURNAL, 0, [3; 16]);
@@ -460,7 +462,8 @@ impl BlockDevice for Limited {
     }
 }
 
-/// A file's contents are those of a log: what is left of them in the log, behind the last transaction, is not taken for the next one.
+/// A file's contents are those of a log: what is left of them in the log, behind the last
+/// transaction, is not taken for the next one.
 #[test]
 fn contents_that_look_like_records_are_none() {
     let device = MemoryDevice::new(HOMES as usize * BLOCK);
@@ -474,7 +477,8 @@ fn contents_that_look_like_records_are_none() {
         ..Transaction::default()
     };
     let forged = forged.encode(&sb, next.next());
-    // The descriptor, block 5, and then what looks like a transaction, in the third block of the log.
+    // The descriptor, block 5, and then what looks like a transaction, in the third block of the
+    // log.
     let mut copies = vec![(5, vec![1; BLOCK])];
     copies.extend((6..).zip(forged.iter().map(|block| block.to_vec())));
     let first = Transaction {

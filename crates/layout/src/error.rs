@@ -15,13 +15,15 @@ pub enum Error {
     /// Space may become free: deferred work is under way. Write out, then call again.
     #[error("waiting for deferred frees")]
     WaitForFrees,
-    /// A crash may have left a directory with two names: call again once the reclaim has settled the names.
+    /// A crash may have left a directory with two names: call again once the reclaim has settled
+    /// the names.
     #[error("waiting for the names to be settled after a crash")]
     WaitForNames,
     /// Space may become free: a crash left some that is not reclaimed yet. Call again once it is.
     #[error("waiting for the reclaim of what a crash left")]
     WaitForReclaim,
-    /// The running transaction is to come after something that waits for it: call again once it is ended.
+    /// The running transaction is to come after something that waits for it: call again once it is
+    /// ended.
     #[error("waiting for the running transaction to end")]
     WaitForTransaction,
     /// The step was done, and there is more: call again (long truncations).

@@ -1,4 +1,5 @@
-//! The flags of an inode that `chattr` sets and `lsattr` shows, numbered as Linux has them (`FS_*_FL`).
+//! The flags of an inode that `chattr` sets and `lsattr` shows, numbered as Linux has them
+//! (`FS_*_FL`).
 
 use crate::FileType;
 
@@ -19,14 +20,16 @@ pub const DIRSYNC: u32 = 0x1_0000;
 /// The top of a directory tree, for the allocator.
 pub const TOPDIR: u32 = 0x2_0000;
 
-/// Never implemented anywhere, but kept for who set them: secure deletion, undeletion, compression, no compression, no tail merging.
+/// Never implemented anywhere, but kept for who set them: secure deletion, undeletion, compression,
+/// no compression, no tail merging.
 const KEPT: u32 = 0x1 | 0x2 | 0x4 | 0x400 | 0x8000;
 
 /// What a caller may set.
 pub const SETTABLE: u32 =
     0x7 | SYNC | IMMUTABLE | APPEND | NODUMP | NOATIME | JOURNAL_DATA | 0x8000 | DIRSYNC | TOPDIR;
 
-/// What is shown: besides what can be set, what the layout itself set (a compressed file's state, a hashed directory, extents).
+/// What is shown: besides what can be set, what the layout itself set (a compressed file's state, a
+/// hashed directory, extents).
 pub const VISIBLE: u32 = SETTABLE | 0x100 | 0x200 | 0x400 | 0x1000 | 0x8_0000;
 
 /// What only a process with `CAP_LINUX_IMMUTABLE` may change.

@@ -23,7 +23,8 @@ pub struct DeferredStatistics {
     pub unreadable: u64,
     /// About how much memory goes free as it is done.
     pub bytes: u64,
-    /// What indexes of directories take in memory, whose number has a bound of its own: no work brings it back.
+    /// What indexes of directories take in memory, whose number has a bound of its own: no work
+    /// brings it back.
     pub index_bytes: u64,
 }
 
@@ -39,7 +40,8 @@ pub enum ReclaimStep {
     Wait(PatchId),
     /// Another step, once the deferred work that there is is done.
     WaitForFrees,
-    /// Nothing: all that a crash left is found, and freed as soon as what was changed is on stable storage.
+    /// Nothing: all that a crash left is found, and freed as soon as what was changed is on stable
+    /// storage.
     Done,
 }
 
@@ -133,10 +135,12 @@ pub trait LayoutKind: Send + Sync {
     ) -> Result<Opened>;
 }
 
-/// An open file system: operations on inodes, each *gather, then apply* (see the crate's documentation).
+/// An open file system: operations on inodes, each *gather, then apply* (see the crate's
+/// documentation).
 ///
-/// A layout whose names are given once and for all, without symlinks or extended attributes, need not say so of each operation on
-/// them: that is what the trait answers by itself. A file system that passes operations on to another one passes on all of them.
+/// A layout whose names are given once and for all, without symlinks or extended attributes, need
+/// not say so of each operation on them: that is what the trait answers by itself. A file system
+/// that passes operations on to another one passes on all of them.
 pub trait FileSystem: Send {
     /// The layout's name, as `mkfs -t` takes it.
     fn name(&self) -> &'static str;
@@ -147,7 +151,8 @@ pub trait FileSystem: Send {
     /// Why nothing can be changed, in words; `None` where it can.
     fn read_only_reason(&self) -> Option<String>;
 
-    /// Takes the clean mark away. What it returns must be on stable storage before anything else is written.
+    /// Takes the clean mark away. What it returns must be on stable storage before anything else is
+    /// written.
     ///
     /// # Errors
     /// `Miss` as any operation.
@@ -170,7 +175,8 @@ pub trait FileSystem: Send {
     /// `NotFound` where the inode is not in use.
     fn attributes(&mut self, volume: &mut Volume<'_>, inode: InodeNumber) -> Result<Attributes>;
 
-    /// The attributes of an inode that a caller names by a number that he remembers (a file handle), which may be any.
+    /// The attributes of an inode that a caller names by a number that he remembers (a file
+    /// handle), which may be any.
     ///
     /// # Errors
     /// `NotFound` where the number is of no inode that names can lead to.
@@ -178,11 +184,12 @@ pub trait FileSystem: Send {
         self.attributes(volume, inode)
     }
 
-    /// Changes attributes. A long truncation is done in steps, each ending with [`Error::Again`](crate::Error::Again).
+    /// Changes attributes. A long truncation is done in steps, each ending with
+    /// [`Error::Again`](crate::Error::Again).
     ///
     /// # Errors
-    /// `FileTooLarge`, `IsADirectory` for the size of what has none, `ReadOnly`; `NotPermitted` where a flag forbids it, or there are
-    /// no flags to set.
+    /// `FileTooLarge`, `IsADirectory` for the size of what has none, `ReadOnly`; `NotPermitted`
+    /// where a flag forbids it, or there are no flags to set.
     fn set_attributes(
         &mut self,
         volume: &mut Volume<'_>,
@@ -214,7 +221,8 @@ pub trait FileSystem: Send {
         name: &[u8],
     ) -> Result<InodeNumber>;
 
-    /// Names of a directory from `cookie` on (0 at first), `.` and `..` among them, until `emit` returns false.
+    /// Names of a directory from `cookie` on (0 at first), `.` and `..` among them, until `emit`
+    /// returns false.
     ///
     /// # Errors
     /// `NotADirectory`.
@@ -287,7 +295,8 @@ pub trait FileSystem: Send {
     /// Moves a name. Returns the inode that lost its name to the move, if any.
     ///
     /// # Errors
-    /// As POSIX has them; `Invalid` where a directory would move into itself or the mechanism cannot swap.
+    /// As POSIX has them; `Invalid` where a directory would move into itself or the mechanism
+    /// cannot swap.
     fn rename(
         &mut self,
         _volume: &mut Volume<'_>,
@@ -305,8 +314,9 @@ pub trait FileSystem: Send {
         Err(crate::Error::Invalid)
     }
 
-    /// Where a part of a file is. Appends its pieces in order, short at the end of the file. What lies on the device must be
-    /// read before [`free_epoch`](Self::free_epoch) changes, or mapped anew.
+    /// Where a part of a file is. Appends its pieces in order, short at the end of the file. What
+    /// lies on the device must be read before [`free_epoch`](Self::free_epoch) changes, or mapped
+    /// anew.
     ///
     /// # Errors
     /// `IsADirectory`, `Invalid` for other types without contents.
@@ -319,8 +329,9 @@ pub trait FileSystem: Send {
         pieces: &mut Vec<Piece>,
     ) -> Result<()>;
 
-    /// Where `count` blocks of a file are from its block `first` on: how many of them are together, and the first one's number in the volume;
-    /// `None` in its stead where they are a hole. For a volume that is put into the file.
+    /// Where `count` blocks of a file are from its block `first` on: how many of them are together,
+    /// and the first one's number in the volume; `None` in its stead where they are a hole. For a
+    /// volume that is put into the file.
     ///
     /// # Errors
     /// `Invalid` for what is no regular file, `NotSupported` where the layout cannot say.
@@ -334,8 +345,8 @@ pub trait FileSystem: Send {
         Err(crate::Error::NotSupported)
     }
 
-    /// The log of a volume that this file system holds and serves with it, and that volume; `None` where there is none. The log of its own
-    /// volume is its mechanism's.
+    /// The log of a volume that this file system holds and serves with it, and that volume; `None`
+    /// where there is none. The log of its own volume is its mechanism's.
     fn log(&mut self) -> Option<(&mut dyn Log, VolumeId)> {
         None
     }
@@ -356,13 +367,14 @@ pub trait FileSystem: Send {
         now: Timestamp,
     ) -> Result<usize>;
 
-    /// Whether a write of `len_bytes` to a file that was just written to, ending at `end_bytes`, finds its place whenever it is done:
-    /// so that it may be put off.
+    /// Whether a write of `len_bytes` to a file that was just written to, ending at `end_bytes`,
+    /// finds its place whenever it is done: so that it may be put off.
     fn is_sure_to_fit(&self, _inode: InodeNumber, _end_bytes: u64, _len_bytes: u64) -> bool {
         false
     }
 
-    /// Reserves, punches or zeroes a range, in steps that end with [`Error::Again`](crate::Error::Again).
+    /// Reserves, punches or zeroes a range, in steps that end with
+    /// [`Error::Again`](crate::Error::Again).
     ///
     /// # Errors
     /// `NoSpace`, `FileTooLarge`, `NotSupported`.
@@ -426,7 +438,8 @@ pub trait FileSystem: Send {
         Err(crate::Error::NotSupported)
     }
 
-    /// What must be on stable storage for the inode to be: appends patches. `data_only` leaves out what only changes times.
+    /// What must be on stable storage for the inode to be: appends patches. `data_only` leaves out
+    /// what only changes times.
     fn sync_targets(
         &mut self,
         volume: &mut Volume<'_>,
@@ -435,7 +448,8 @@ pub trait FileSystem: Send {
         targets: &mut Vec<PatchId>,
     );
 
-    /// Somebody waits for the inode to be on stable storage: [`sync_targets`](Self::sync_targets), and what had better go with them.
+    /// Somebody waits for the inode to be on stable storage: [`sync_targets`](Self::sync_targets),
+    /// and what had better go with them.
     fn flush_targets(
         &mut self,
         volume: &mut Volume<'_>,
@@ -446,9 +460,10 @@ pub trait FileSystem: Send {
         self.sync_targets(volume, inode, data_only, targets);
     }
 
-    /// The transaction that holds everything changed so far is about to be closed, and everything that was put off until then is
-    /// done: writes what a crash must find beside it (counters, the list of inodes without names). Called again where anything came
-    /// between it and the end of the transaction.
+    /// The transaction that holds everything changed so far is about to be closed, and everything
+    /// that was put off until then is done: writes what a crash must find beside it (counters, the
+    /// list of inodes without names). Called again where anything came between it and the end of
+    /// the transaction.
     ///
     /// # Errors
     /// `Miss` as any operation.
@@ -456,17 +471,20 @@ pub trait FileSystem: Send {
         Ok(())
     }
 
-    /// Somebody asked for everything to be on stable storage, and it is about to be. Layouts need not care; who records what is asked
-    /// of one does.
+    /// Somebody asked for everything to be on stable storage, and it is about to be. Layouts need
+    /// not care; who records what is asked of one does.
     fn sync_asked(&mut self) {}
 
-    /// The first patchgroup comes after the second from now on. For who records, as [`sync_asked`](Self::sync_asked).
+    /// The first patchgroup comes after the second from now on. For who records, as
+    /// [`sync_asked`](Self::sync_asked).
     fn group_depends(&mut self, _after: GroupId, _before: GroupId) {}
 
-    /// Everything done under a patchgroup is about to be on stable storage. For who records, as [`sync_asked`](Self::sync_asked).
+    /// Everything done under a patchgroup is about to be on stable storage. For who records, as
+    /// [`sync_asked`](Self::sync_asked).
     fn group_sync_asked(&mut self, _group: GroupId) {}
 
-    /// Somebody above refers to the inode (an open file, a name in the kernel's cache): it stays while it has no name.
+    /// Somebody above refers to the inode (an open file, a name in the kernel's cache): it stays
+    /// while it has no name.
     fn hold(&mut self, inode: InodeNumber);
 
     /// One reference less. Without names and references the inode is freed, as deferred work.
@@ -481,20 +499,21 @@ pub trait FileSystem: Send {
     /// `Miss` as any operation; others end the item that caused them.
     fn background(&mut self, volume: &mut Volume<'_>, now: Timestamp) -> Result<bool>;
 
-    /// Does a bounded amount of the deferred work that waits for nothing, without looking for more. True where there was any.
+    /// Does a bounded amount of the deferred work that waits for nothing, without looking for more.
+    /// True where there was any.
     ///
     /// # Errors
     /// As [`background`](Self::background).
     fn free_ready(&mut self, volume: &mut Volume<'_>) -> Result<bool>;
 
-    /// A block that the last [`background`](Self::background) missed cannot be read: puts the work that needs it aside, so that what
-    /// is behind it gets its turn. False where there is none.
+    /// A block that the last [`background`](Self::background) missed cannot be read: puts the work
+    /// that needs it aside, so that what is behind it gets its turn. False where there is none.
     fn put_deferred_aside(&mut self) -> bool {
         false
     }
 
-    /// A block that the last step of [`reclaim`](Self::reclaim) missed cannot be read: goes on without what is in it, as far as that goes.
-    /// False where it does not.
+    /// A block that the last step of [`reclaim`](Self::reclaim) missed cannot be read: goes on
+    /// without what is in it, as far as that goes. False where it does not.
     fn put_reclaim_aside(&mut self) -> bool {
         false
     }
@@ -502,13 +521,14 @@ pub trait FileSystem: Send {
     /// Takes up what was put aside: perhaps it can be read by now.
     fn retry_deferred(&mut self) {}
 
-    /// What finds the free blocks on a device that holds this file system as it is now, without the lock: nobody need copy them.
+    /// What finds the free blocks on a device that holds this file system as it is now, without the
+    /// lock: nobody need copy them.
     fn free_space(&self) -> FreeSpaceReader {
         Box::new(|_| Ok(Vec::new()))
     }
 
-    /// Notes which blocks of a range of the volume are free, from its start as far as one step goes; from then on what is allocated is
-    /// crossed off. Returns where the step ended.
+    /// Notes which blocks of a range of the volume are free, from its start as far as one step
+    /// goes; from then on what is allocated is crossed off. Returns where the step ended.
     ///
     /// # Errors
     /// `Miss` as any operation; `NotSupported` where the layout cannot tell.
@@ -516,7 +536,8 @@ pub trait FileSystem: Send {
         Err(crate::Error::NotSupported)
     }
 
-    /// Takes a run of at most `most` blocks off what [`note_free`](Self::note_free) noted: blocks that have been free ever since.
+    /// Takes a run of at most `most` blocks off what [`note_free`](Self::note_free) noted: blocks
+    /// that have been free ever since.
     fn take_free(&mut self, _most: u64) -> Option<Range<u64>> {
         None
     }
@@ -527,7 +548,8 @@ pub trait FileSystem: Send {
     /// From now on remembers which blocks are freed, or does so no longer.
     fn remember_freed(&mut self, _remember: bool) {}
 
-    /// Takes what was freed since the last call, where that is remembered: sorted runs that do not overlap, and may be in use again.
+    /// Takes what was freed since the last call, where that is remembered: sorted runs that do not
+    /// overlap, and may be in use again.
     fn take_freed(&mut self) -> Vec<Range<u64>> {
         Vec::new()
     }
@@ -535,21 +557,24 @@ pub trait FileSystem: Send {
     /// How much deferred work there is.
     fn deferred(&self) -> DeferredStatistics;
 
-    /// One bounded step of finding and freeing what a crash left: space and inodes marked as used, counts too high. It goes on where
-    /// the step before ended; operations may come between. Only once it says [`ReclaimStep::Done`] can the image be marked clean.
+    /// One bounded step of finding and freeing what a crash left: space and inodes marked as used,
+    /// counts too high. It goes on where the step before ended; operations may come between. Only
+    /// once it says [`ReclaimStep::Done`] can the image be marked clean.
     ///
     /// # Errors
-    /// `Miss` as any operation; `Corrupt` where something was found that no crash can have left. Nothing more is reclaimed then, and a
-    /// check is called for.
+    /// `Miss` as any operation; `Corrupt` where something was found that no crash can have left.
+    /// Nothing more is reclaimed then, and a check is called for.
     fn reclaim(&mut self, volume: &mut Volume<'_>, now: Timestamp) -> Result<ReclaimStep>;
 
     /// How far the reclaim is.
     fn reclaim_progress(&self) -> ReclaimProgress;
 
-    /// Appends what the reclaim has changed since the last call: a caller that remembers it must look again.
+    /// Appends what the reclaim has changed since the last call: a caller that remembers it must
+    /// look again.
     fn take_changed(&mut self, into: &mut Vec<Changed>);
 
-    /// Everything is on stable storage and no deferred work is left: writes counters and the like, all but the clean mark.
+    /// Everything is on stable storage and no deferred work is left: writes counters and the like,
+    /// all but the clean mark.
     ///
     /// # Errors
     /// `Miss` as any operation.

@@ -1,8 +1,9 @@
 //! What a layout says of the journal that it hosts.
 //!
-//! The layout knows where the journal is, and nothing of what is in it. Who puts the two together (the engine at a mount, `fsck`)
-//! replays the journal before the layout opens the file system, and then lets it finish what a crash interrupted: the list of
-//! orphans, which is changed through the journal as everything else is.
+//! The layout knows where the journal is, and nothing of what is in it. Who puts the two together
+//! (the engine at a mount, `fsck`) replays the journal before the layout opens the file system, and
+//! then lets it finish what a crash interrupted: the list of orphans, which is changed through the
+//! journal as everything else is.
 
 use std::sync::Arc;
 
@@ -50,7 +51,8 @@ pub struct RecoveryMark {
 /// A block's number and its new bytes.
 pub type ChangedBlock = (u64, Vec<u8>);
 
-/// A layout whose file systems can have journals. All of it works on a device on which nothing is mounted.
+/// A layout whose file systems can have journals. All of it works on a device on which nothing is
+/// mounted.
 pub trait JournalHost: HomeContents + Send + Sync {
     /// Where the journal is; `None` where there is none.
     ///
@@ -58,8 +60,8 @@ pub trait JournalHost: HomeContents + Send + Sync {
     /// Where the device holds no such file system, or one whose journal cannot be found.
     fn place(&self, device: &dyn BlockDevice) -> Result<Option<JournalPlace>>;
 
-    /// Where the journal of a damaged file system may be, what is likeliest first: by every record that there is of its place, with
-    /// gaps where blocks are lost. None where there is no journal.
+    /// Where the journal of a damaged file system may be, what is likeliest first: by every record
+    /// that there is of its place, with gaps where blocks are lost. None where there is no journal.
     ///
     /// # Errors
     /// Where the device holds no such file system.
@@ -77,9 +79,10 @@ pub trait JournalHost: HomeContents + Send + Sync {
     /// The device's.
     fn set_recovery(&self, device: &dyn BlockDevice, mark: RecoveryMark) -> Result<()>;
 
-    /// The first orphans, as the blocks that change when they are taken off the list and what they hold is freed: about
-    /// `most_blocks` blocks, all of which must reach the device together. None where there are no orphans, or where they cannot be
-    /// dealt with (the file system has features that this layout does not write, or its list is not to be trusted).
+    /// The first orphans, as the blocks that change when they are taken off the list and what they
+    /// hold is freed: about `most_blocks` blocks, all of which must reach the device together. None
+    /// where there are no orphans, or where they cannot be dealt with (the file system has features
+    /// that this layout does not write, or its list is not to be trusted).
     ///
     /// # Errors
     /// `Corrupt` where the list makes no sense.

@@ -1,16 +1,18 @@
 //! What every file-system layout offers to the layers above it, and the types both sides speak.
 //!
-//! A *layout* (ext2, UFS, …) knows where things are on the disk. It states every change as patches with soft-updates dependencies,
-//! whatever the mechanism, through an ordering's [`Volume`](backstitch_ordering::Volume). It knows no mechanism, no FUSE, no
-//! clock and no threads. This crate depends on `journal`, `ordering`, `store`, `patch`, `device` and
-//! `rules`; layouts implement [`LayoutKind`], [`FileSystem`] and [`tools::Tools`], and fronts and
-//! `vfs` use them.
+//! A *layout* (ext2, UFS, …) knows where things are on the disk. It states every change as patches
+//! with soft-updates dependencies, whatever the mechanism, through an ordering's
+//! [`Volume`](backstitch_ordering::Volume). It knows no mechanism, no FUSE, no clock and no
+//! threads. This crate depends on `journal`, `ordering`, `store`, `patch`, `device` and `rules`;
+//! layouts implement [`LayoutKind`], [`FileSystem`] and [`tools::Tools`], and fronts and `vfs` use
+//! them.
 //!
 //! # Gather, then apply
 //!
-//! Every operation of [`FileSystem`] first *gathers*: it reads what it needs and decides what it will do, changing nothing. A block
-//! that is not in memory ends it with [`Error::Miss`]; the caller reads the wanted blocks without holding the lock, and calls
-//! again. Once everything is in memory the operation *applies*: it creates its patches and cannot fail. So an error means that
+//! Every operation of [`FileSystem`] first *gathers*: it reads what it needs and decides what it
+//! will do, changing nothing. A block that is not in memory ends it with [`Error::Miss`]; the
+//! caller reads the wanted blocks without holding the lock, and calls again. Once everything is in
+//! memory the operation *applies*: it creates its patches and cannot fail. So an error means that
 //! nothing was changed.
 
 mod error;

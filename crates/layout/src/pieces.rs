@@ -29,7 +29,8 @@ pub enum Piece {
     },
 }
 
-/// Appends `len_bytes` that lie together in the volume, from byte `within` of a block on: what is in memory, and what is on the device.
+/// Appends `len_bytes` that lie together in the volume, from byte `within` of a block on: what is
+/// in memory, and what is on the device.
 pub fn pieces_of_blocks(
     v: &Volume<'_>,
     first: u64,

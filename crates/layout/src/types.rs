@@ -1,4 +1,5 @@
-//! Inode numbers, attributes, directory entries: the vocabulary between layouts and the layers above.
+//! Inode numbers, attributes, directory entries: the vocabulary between layouts and the layers
+//! above.
 
 use std::fmt;
 
@@ -86,7 +87,8 @@ pub struct Attributes {
     pub uid: u32,
     /// The group.
     pub gid: u32,
-    /// The device number (Linux's `dev_t` as `stat` encodes it in 32 bits: `makedev`'s new encoding), 0 but for devices.
+    /// The device number (Linux's `dev_t` as `stat` encodes it in 32 bits: `makedev`'s new
+    /// encoding), 0 but for devices.
     pub device_number: u32,
     /// The length in bytes.
     pub size_bytes: u64,
@@ -140,7 +142,8 @@ pub enum AccessTimes {
 pub struct NewInode<'a> {
     /// Its type.
     pub file_type: FileType,
-    /// Its permission bits, the umask already taken off by the caller (it is *not* applied where `umask` is stated).
+    /// Its permission bits, the umask already taken off by the caller (it is *not* applied where
+    /// `umask` is stated).
     pub permissions: u16,
     /// The umask to apply unless the directory has a default ACL; 0 where the caller did it.
     pub umask: u16,

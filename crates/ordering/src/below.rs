@@ -1,4 +1,5 @@
-//! What a volume is asked where another volume is put on it: where blocks are, and the I/O of one thread before anybody else can see it.
+//! What a volume is asked where another volume is put on it: where blocks are, and the I/O of one
+//! thread before anybody else can see it.
 
 use backstitch_device::{BlockDevice, DeviceError};
 use backstitch_store::{BlockClass, Goal, PatchId, VolumeId, drive};
@@ -9,18 +10,20 @@ use crate::volume::Volume;
 impl Volume<'_> {
     /// Adds a volume whose blocks are blocks of this one, and none of which has a place yet.
     pub fn add_volume(&mut self) -> VolumeId {
-        // What is written into one block of a file may wait for what was written into another from now on.
+        // What is written into one block of a file may wait for what was written into another from
+        // now on.
         self.store.order_contents();
         self.store.add_volume_on(self.id)
     }
 
-    /// Says where `count` blocks of a volume on this one are, from `first` on: from `there` on here. What they held when they had no place
-    /// is zeros still, and is there already.
+    /// Says where `count` blocks of a volume on this one are, from `first` on: from `there` on
+    /// here. What they held when they had no place is zeros still, and is there already.
     pub fn place_blocks(&mut self, volume: VolumeId, first: u64, there: u64, count: u64) {
         self.store.place_blocks(volume, first, there, count);
     }
 
-    /// Says what must be on stable storage before anybody finds on the disk what is in these blocks of a volume on this one.
+    /// Says what must be on stable storage before anybody finds on the disk what is in these blocks
+    /// of a volume on this one.
     pub fn show_blocks_by(&mut self, volume: VolumeId, first: u64, count: u64, by: &[PatchId]) {
         let by = self.empty(by);
         self.store.show_blocks_by(volume, first, count, by);
@@ -42,12 +45,14 @@ impl Volume<'_> {
         Some(block)
     }
 
-    /// Has changes of another volume of the store go through its log from here on. Returns what must be on stable storage first.
+    /// Has changes of another volume of the store go through its log from here on. Returns what
+    /// must be on stable storage first.
     pub fn start_log(&mut self, log: &mut dyn Log, volume: VolumeId) -> PatchId {
         log.start(self.store, volume)
     }
 
-    /// The blocks that cannot be changed before they have a place, and that somebody wanted to change.
+    /// The blocks that cannot be changed before they have a place, and that somebody wanted to
+    /// change.
     pub fn take_places_wanted(&mut self, volume: VolumeId) -> Vec<u64> {
         self.store.take_places_wanted(volume)
     }

@@ -1,37 +1,44 @@
-//! Patchgroups: order between sets of operations, stated from above the layout (Frost et al., SOSP 2007, §5).
+//! Patchgroups: order between sets of operations, stated from above the layout (Frost et al., SOSP
+//! 2007, §5).
 //!
-//! A group stands between two empty patches, its *head* and its *tail*. Every patch that is made while the group is engaged depends on
-//! the head; the tail depends on every such patch. That group Q comes after group P is one edge, from Q's head to P's tail (figure 6).
+//! A group stands between two empty patches, its *head* and its *tail*. Every patch that is made
+//! while the group is engaged depends on the head; the tail depends on every such patch. That group
+//! Q comes after group P is one edge, from Q's head to P's tail (figure 6).
 //!
 //! # Why there can be no circle
 //!
-//! A group takes its dependencies first, then it is engaged, and it is *sealed* as soon as something depends on it (figure 5):
+//! A group takes its dependencies first, then it is engaged, and it is *sealed* as soon as
+//! something depends on it (figure 5):
 //!
 //! ```text
 //!   new ──depend(G, …)──▶ new ──engage──▶ used ──depend(…, G)──▶ sealed
 //!    └──────────────────────depend(…, G)──────────────────────────▶┘
 //! ```
 //!
-//! So the head can be made with the first engagement and the tail with the sealing, each with everything it will ever depend on, all
-//! of which exists by then. An edge always leads from a new patch to an older one, and nothing is ever held: no group, however it is
-//! used or forgotten, keeps a block in memory. Until it is sealed a group is a list of the patches that are not on stable storage.
+//! So the head can be made with the first engagement and the tail with the sealing, each with
+//! everything it will ever depend on, all of which exists by then. An edge always leads from a new
+//! patch to an older one, and nothing is ever held: no group, however it is used or forgotten,
+//! keeps a block in memory. Until it is sealed a group is a list of the patches that are not on
+//! stable storage.
 //!
 //! # Few empty patches
 //!
-//! A head that comes after one tail *is* that tail, and a tail over one patch is that patch. A chain of a thousand groups, each of which
-//! changes one inode, makes no empty patch at all.
+//! A head that comes after one tail *is* that tail, and a tail over one patch is that patch. A
+//! chain of a thousand groups, each of which changes one inode, makes no empty patch at all.
 //!
 //! # What need not wait
 //!
-//! What nothing on the disk leads to shows nothing: contents of new blocks, bits of bitmaps, whatever lies behind a file's end. The
-//! layout says so ([`Volume::hide`](crate::Volume::hide)), and these patches are in no group. What makes them show is, and it
-//! comes after them anyhow. So the contents of a thousand appends in a thousand groups go to the disk at once.
+//! What nothing on the disk leads to shows nothing: contents of new blocks, bits of bitmaps,
+//! whatever lies behind a file's end. The layout says so ([`Volume::hide`](crate::Volume::hide)),
+//! and these patches are in no group. What makes them show is, and it comes after them anyhow. So
+//! the contents of a thousand appends in a thousand groups go to the disk at once.
 //!
 //! # Under a journal
 //!
-//! A transaction is there as a whole or not at all, and transactions reach the disk in sequence: what is made later is never there
-//! earlier, and the edges would say nothing (§5.1: they collapse into edges between commit records). What needs care is contents that
-//! do not go through the journal; written under a group they do.
+//! A transaction is there as a whole or not at all, and transactions reach the disk in sequence:
+//! what is made later is never there earlier, and the edges would say nothing (§5.1: they collapse
+//! into edges between commit records). What needs care is contents that do not go through the
+//! journal; written under a group they do.
 
 use backstitch_patch::{Graph, PatchId};
 use thiserror::Error;
@@ -93,8 +100,9 @@ struct Group {
     before: Vec<PatchId>,
     /// What was made under it and may not be on stable storage yet; once it is sealed, its tail.
     members: Vec<PatchId>,
-    /// Times that moved along with something else, here and in the groups that it comes after: on stable storage once the group is, but
-    /// nothing done under other groups waits for them. Once it is sealed, an empty patch that stands for them.
+    /// Times that moved along with something else, here and in the groups that it comes after: on
+    /// stable storage once the group is, but nothing done under other groups waits for them. Once
+    /// it is sealed, an empty patch that stands for them.
     times: Vec<PatchId>,
     prune_at: usize,
     prune_times_at: usize,
@@ -190,7 +198,8 @@ impl Groups {
         Ok(())
     }
 
-    /// From now on operations may be run under the group, until [`disengage`](Self::disengage) was called as often.
+    /// From now on operations may be run under the group, until [`disengage`](Self::disengage) was
+    /// called as often.
     ///
     /// # Errors
     /// Where it is sealed.
@@ -221,7 +230,8 @@ impl Groups {
         Ok(())
     }
 
-    /// Whether nothing that counts was made under the group yet: to come after it is to come after what it comes after.
+    /// Whether nothing that counts was made under the group yet: to come after it is to come after
+    /// what it comes after.
     ///
     /// # Errors
     /// Where there is no such group.
@@ -230,7 +240,8 @@ impl Groups {
         Ok(group.stage != Stage::Sealed && group.members.is_empty())
     }
 
-    /// What must be on stable storage for everything that was made under the group to be, and all that it comes after.
+    /// What must be on stable storage for everything that was made under the group to be, and all
+    /// that it comes after.
     ///
     /// # Errors
     /// Where there is no such group.
@@ -326,7 +337,8 @@ fn as_one(graph: &mut Graph, mut of: Vec<PatchId>) -> Vec<PatchId> {
     }
 }
 
-/// Appends a patch that is not on stable storage to a list of such. What has got there meanwhile leaves as the list grows.
+/// Appends a patch that is not on stable storage to a list of such. What has got there meanwhile
+/// leaves as the list grows.
 fn append(graph: &Graph, list: &mut Vec<PatchId>, prune_at: &mut usize, id: PatchId) {
     // An operation changes the same few patches again and again.
     if !graph.is_live(id) || list.iter().rev().take(4).any(|m| *m == id) {

@@ -1,9 +1,10 @@
 //! Consistency mechanisms, as transformations of patches.
 //!
-//! A layout states its changes through a [`Volume`], always with soft-updates dependencies. Between the volume and the store
-//! stands one [`Mechanism`] per volume: it sees the scope of every operation and every patch *before* it is made, and may keep,
-//! drop, replace or add dependencies. It knows no layout; a layout knows no mechanism. This crate depends on `store` and what is
-//! below it.
+//! A layout states its changes through a [`Volume`], always with soft-updates dependencies. Between
+//! the volume and the store stands one [`Mechanism`] per volume: it sees the scope of every
+//! operation and every patch *before* it is made, and may keep, drop, replace or add dependencies.
+//! It knows no layout; a layout knows no mechanism. This crate depends on `store` and what is below
+//! it.
 //!
 //! | mechanism | dependencies | an operation returns |
 //! |---|---|---|
@@ -11,11 +12,14 @@
 //! | [`Async`] | dropped | at once |
 //! | [`Sync`](SyncMechanism) | kept | when its metadata writes are on stable storage, in the order that they state |
 //!
-//! [`Groups`] are order that is stated from above the layout, between sets of operations; they hold under every mechanism.
+//! [`Groups`] are order that is stated from above the layout, between sets of operations; they hold
+//! under every mechanism.
 //!
-//! A volume may be on another one: its blocks are contents of a file there ([`Volume::enter`]). The one graph keeps the order of both.
+//! A volume may be on another one: its blocks are contents of a file there ([`Volume::enter`]). The
+//! one graph keeps the order of both.
 //!
-//! A mechanism with a log of transactions ([`Log`]) is in a crate of its own (`journal`), and is driven by the mount.
+//! A mechanism with a log of transactions ([`Log`]) is in a crate of its own (`journal`), and is
+//! driven by the mount.
 
 mod below;
 mod groups;

@@ -1,7 +1,7 @@
 //! Mechanisms that gather changes into transactions: how they are driven.
 //!
-//! The mechanism itself never writes and never waits. The mount asks what is to be done, closes transactions between
-//! operations, and has the store write what they are waiting for.
+//! The mechanism itself never writes and never waits. The mount asks what is to be done, closes
+//! transactions between operations, and has the store write what they are waiting for.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use backstitch_device::Buffer;
 use backstitch_store::{PatchId, Store, VolumeId};
 use thiserror::Error;
 
-/// The log has no room for the running transaction: older ones must go home first. Nothing was changed.
+/// The log has no room for the running transaction: older ones must go home first. Nothing was
+/// changed.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("the journal has no room for a transaction of {needed} blocks: {free} are free")]
 pub struct NoRoom {
@@ -25,8 +26,9 @@ pub enum CloseError {
     /// Older transactions must go home first.
     #[error(transparent)]
     NoRoom(#[from] NoRoom),
-    /// Its commit record would have to wait for what waits for it. No sound file system leads there: blocks have two uses. Nothing
-    /// can be written any more; the transaction is as if it had never been.
+    /// Its commit record would have to wait for what waits for it. No sound file system leads
+    /// there: blocks have two uses. Nothing can be written any more; the transaction is as if it
+    /// had never been.
     #[error("the transaction contradicts itself: {0}")]
     Contradiction(String),
 }
@@ -52,8 +54,9 @@ pub struct LogState {
 
 /// A log of transactions.
 ///
-/// Its life: `start`, then any number of `begin_close` (the layout does what it has put off until the transaction ends) and
-/// `close`, with `home` and `move_tail` whenever room is needed; in the end, with everything written, `finish` and `stop`.
+/// Its life: `start`, then any number of `begin_close` (the layout does what it has put off until
+/// the transaction ends) and `close`, with `home` and `move_tail` whenever room is needed; in the
+/// end, with everything written, `finish` and `stop`.
 pub trait Log {
     /// How it is doing.
     fn state(&mut self, store: &Store) -> LogState;
@@ -61,8 +64,9 @@ pub trait Log {
     /// Whether the patch cannot be on stable storage before the running transaction is closed.
     fn waits_for_running(&self, store: &Store, id: PatchId) -> bool;
 
-    /// The running transaction is to be on stable storage after these patches of other volumes. False where one of them waits for the
-    /// running transaction: that has to be closed first, and then asked for again.
+    /// The running transaction is to be on stable storage after these patches of other volumes.
+    /// False where one of them waits for the running transaction: that has to be closed first, and
+    /// then asked for again.
     fn come_after(&mut self, store: &mut Store, patches: &[PatchId]) -> bool;
 
     /// From here on changes go through the log. Returns what must be on stable storage first.
@@ -71,8 +75,9 @@ pub trait Log {
     /// The running transaction is about to be closed: what was put off until then is due.
     fn begin_close(&mut self);
 
-    /// Closes the running transaction: makes its copies and its commit record, at `time` (seconds since 1970 and nanoseconds). What is
-    /// returned is on stable storage once the transaction is. Must be called between scopes only.
+    /// Closes the running transaction: makes its copies and its commit record, at `time` (seconds
+    /// since 1970 and nanoseconds). What is returned is on stable storage once the transaction is.
+    /// Must be called between scopes only.
     ///
     /// # Errors
     /// [`CloseError::NoRoom`]: nothing was changed. [`CloseError::Contradiction`]: the log must not be used again.
@@ -84,19 +89,22 @@ pub trait Log {
         time: (u64, u32),
     ) -> Result<PatchId, CloseError>;
 
-    /// Appends what must be on stable storage before the log's tail can move past its oldest transactions, as many of them as free about
-    /// half of what is in use. Empty where it can move already, or where there is nothing to move past.
+    /// Appends what must be on stable storage before the log's tail can move past its oldest
+    /// transactions, as many of them as free about half of what is in use. Empty where it can move
+    /// already, or where there is nothing to move past.
     fn home(&mut self, store: &Store, into: &mut Vec<PatchId>);
 
-    /// Moves the tail past everything that is at home. What is returned makes the room free once it is on stable storage; `None`
-    /// where there is nothing to move past.
+    /// Moves the tail past everything that is at home. What is returned makes the room free once it
+    /// is on stable storage; `None` where there is nothing to move past.
     fn move_tail(&mut self, store: &mut Store, volume: VolumeId, now: Duration) -> Option<PatchId>;
 
-    /// Everything is at home: marks the log as empty. What is returned must be on stable storage before [`stop`](Self::stop).
+    /// Everything is at home: marks the log as empty. What is returned must be on stable storage
+    /// before [`stop`](Self::stop).
     fn finish(&mut self, store: &mut Store, volume: VolumeId, now: Duration) -> PatchId;
 
-    /// The log's first block, by number, as it is where there is nothing in the log, though there may be: for a copy of the volume made
-    /// of what is in memory between two transactions, in which all of them are at home. `None` where the log is on another device.
+    /// The log's first block, by number, as it is where there is nothing in the log, though there
+    /// may be: for a copy of the volume made of what is in memory between two transactions, in
+    /// which all of them are at home. `None` where the log is on another device.
     fn emptied(&self) -> Option<(u64, Buffer)>;
 
     /// From here on changes go past the log.

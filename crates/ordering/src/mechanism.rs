@@ -70,8 +70,9 @@ pub trait Mechanism: Send {
     ) {
     }
 
-    /// The run that a change which depends on `dependencies` is to join (`PatchId::COMMITTED`: a new one), or `None` where it is to be a
-    /// patch of its own; see `Graph::create_in_run`. `offered`: the layout makes what depends on it depend on this run anyhow.
+    /// The run that a change which depends on `dependencies` is to join (`PatchId::COMMITTED`: a
+    /// new one), or `None` where it is to be a patch of its own; see `Graph::create_in_run`.
+    /// `offered`: the layout makes what depends on it depend on this run anyhow.
     fn run(
         &mut self,
         _store: &Store,
@@ -82,20 +83,21 @@ pub trait Mechanism: Send {
         offered.filter(|_| dependencies.is_empty())
     }
 
-    /// Whether the patch keeps its undo data where it could do without: its block can then be written without it, and without
-    /// what it depends on. Worth it where some changes of a block are waited for and others are not.
+    /// Whether the patch keeps its undo data where it could do without: its block can then be
+    /// written without it, and without what it depends on. Worth it where some changes of a block
+    /// are waited for and others are not.
     fn keeps_undo(&self, _spec: &PatchSpec) -> bool {
         false
     }
 
-    /// The patch was made (or the change merged into a patch that existed). Returns what the layout is to know it by: whatever is on
-    /// stable storage only once the change is there *for good*.
+    /// The patch was made (or the change merged into a patch that existed). Returns what the layout
+    /// is to know it by: whatever is on stable storage only once the change is there *for good*.
     fn created(&mut self, _spec: &PatchSpec, id: PatchId) -> PatchId {
         id
     }
 
-    /// The layout puts something off, under this token. True where the mechanism will report it itself, by
-    /// [`take_fired`](Self::take_fired).
+    /// The layout puts something off, under this token. True where the mechanism will report it
+    /// itself, by [`take_fired`](Self::take_fired).
     fn watch(&mut self, _token: u64) -> bool {
         false
     }
@@ -108,8 +110,8 @@ pub trait Mechanism: Send {
         false
     }
 
-    /// Blocks that the scope under way may change, where what reaches the disk as a whole is bounded; when that is being ended, what was
-    /// put off until then.
+    /// Blocks that the scope under way may change, where what reaches the disk as a whole is
+    /// bounded; when that is being ended, what was put off until then.
     fn room(&self) -> usize {
         usize::MAX
     }
@@ -122,22 +124,25 @@ pub trait Mechanism: Send {
         None
     }
 
-    /// The operation ends. Appends what must be on stable storage before its caller may be answered.
+    /// The operation ends. Appends what must be on stable storage before its caller may be
+    /// answered.
     fn end(&mut self, _wait_for: &mut Vec<PatchId>) {}
 
-    /// A block was freed, and mechanisms that copied it must not bring it back. Whether nothing of it is worth writing any more; not
-    /// so where the disk may come to show what was freed without showing that it was.
+    /// A block was freed, and mechanisms that copied it must not bring it back. Whether nothing of
+    /// it is worth writing any more; not so where the disk may come to show what was freed without
+    /// showing that it was.
     fn forget(&mut self, _block: u64) -> bool {
         true
     }
 
-    /// Whether empty patches made by the layout keep their dependencies. Where not, deferred work starts at once.
+    /// Whether empty patches made by the layout keep their dependencies. Where not, deferred work
+    /// starts at once.
     fn keeps_order(&self) -> bool {
         true
     }
 
-    /// What is recorded in the image while it is mounted, so that the next mount knows what a crash may have left; `None` where a
-    /// crash may leave anything.
+    /// What is recorded in the image while it is mounted, so that the next mount knows what a crash
+    /// may have left; `None` where a crash may leave anything.
     fn crash_record(&self) -> Option<u32>;
 }
 
@@ -182,9 +187,10 @@ impl Mechanism for Async {
     }
 }
 
-/// Conventional FFS: what an operation changed of the metadata is on stable storage, in the order that the layout states,
-/// before the operation returns. Contents are delayed, as they are there, and so are the pointers to them, the size, frees, and the
-/// times that move along with something else.
+/// Conventional FFS: what an operation changed of the metadata is on stable storage, in the order
+/// that the layout states, before the operation returns. Contents are delayed, as they are there,
+/// and so are the pointers to them, the size, frees, and the times that move along with something
+/// else.
 #[derive(Debug, Default)]
 pub struct SyncMechanism {
     made: Vec<PatchId>,
@@ -208,8 +214,8 @@ impl Mechanism for SyncMechanism {
         id
     }
 
-    /// Creating a file waits for its inode, not for the contents of the one beside it in the table, which the other's pointers
-    /// wait for.
+    /// Creating a file waits for its inode, not for the contents of the one beside it in the table,
+    /// which the other's pointers wait for.
     fn keeps_undo(&self, spec: &PatchSpec) -> bool {
         spec.kind.class != BlockClass::Data
     }

@@ -1,7 +1,9 @@
-//! The rules of mechanisms, patchgroups and volumes on others, and how a layout states one about patches: see [`backstitch_rules`].
+//! The rules of mechanisms, patchgroups and volumes on others, and how a layout states one about
+//! patches: see [`backstitch_rules`].
 //!
-//! A layout says what it waits for by [`wait_for`] and [`wait_for_all`]. In normal life these give back what they are given. Where
-//! rules are watched, what was handed out is followed to where it is used: so it is known whether it was pending, and what it held back.
+//! A layout says what it waits for by [`wait_for`] and [`wait_for_all`]. In normal life these give
+//! back what they are given. Where rules are watched, what was handed out is followed to where it
+//! is used: so it is known whether it was pending, and what it held back.
 
 use std::cell::RefCell;
 
@@ -22,23 +24,28 @@ backstitch_rules::registry! {
         OnlyHiddenIsUngrouped,
         /// A change counts as there although no name leads to it yet.
         LaterGroupsAfterReach,
-        /// Volumes on other volumes lose the order that is stated in them, as behind a driver that knows blocks only.
+        /// Volumes on other volumes lose the order that is stated in them, as behind a driver that
+        /// knows blocks only.
         UpperVolumesKeepOrder,
-        /// What is written into a block that has just got its place counts as there before anything on the disk leads to the place.
+        /// What is written into a block that has just got its place counts as there before anything
+        /// on the disk leads to the place.
         ContentsCountOncePlaced,
-        /// What is done to a new file is taken to show no earlier than the groups before it, whenever the file was made.
+        /// What is done to a new file is taken to show no earlier than the groups before it,
+        /// whenever the file was made.
         NewObjectAfterGroups,
     }
     Fsync {
         /// Under `sync` a call returns before what it changed of the metadata is on the disk.
         SyncAnswersOnceStable,
-        /// A group was synced, but times that moved along with what was done under it are as before.
+        /// A group was synced, but times that moved along with what was done under it are as
+        /// before.
         GroupSyncIncludesTimes,
     }
     Condition {
         /// A block whose place is new is forgotten with what it is to hold.
         NewPlaceIsNotForgotten,
-        /// Removals in a directory that a journal holds, or whose place is new, count as made up for.
+        /// Removals in a directory that a journal holds, or whose place is new, count as made up
+        /// for.
         SupersedeOnlyBySoftOrder,
     }
 }
@@ -67,7 +74,8 @@ pub fn wait_for(rule: impl Into<Id>, patch: PatchId) -> PatchId {
     }
 }
 
-/// As [`wait_for`], where a mechanism states the dependency itself: what is pending is known at once.
+/// As [`wait_for`], where a mechanism states the dependency itself: what is pending is known at
+/// once.
 #[inline(always)]
 pub fn wait_for_now(graph: &Graph, rule: impl Into<Id>, patch: PatchId) -> PatchId {
     match are_watched() {
@@ -157,14 +165,16 @@ fn watched(rule: Id, patches: &[PatchId]) -> &[PatchId] {
 pub enum Order {
     /// It is kept.
     Kept,
-    /// It is kept where it is stated for contents, as a journal does: what was handed out for other changes is not counted.
+    /// It is kept where it is stated for contents, as a journal does: what was handed out for other
+    /// changes is not counted.
     KeptForContents,
     /// It is dropped: something else takes its place.
     Dropped,
 }
 
-/// What was handed out is about to be used by what comes after these patches: takes out what a rule that is half off does not wait for,
-/// and counts what is pending, as far as the order is kept. Returns the rules that something pending was handed out by.
+/// What was handed out is about to be used by what comes after these patches: takes out what a rule
+/// that is half off does not wait for, and counts what is pending, as far as the order is kept.
+/// Returns the rules that something pending was handed out by.
 #[cold]
 pub fn heed(graph: &Graph, after: &mut Vec<PatchId>, order: Order) -> Vec<Id> {
     let handed = HANDED.take();
@@ -238,7 +248,8 @@ fn remember(list: &mut Vec<(Id, PatchId)>, more: impl IntoIterator<Item = (Id, P
     list.extend(more);
 }
 
-/// A caller of `fsync` is about to wait for these patches: counts by which rules alone some of them are among them.
+/// A caller of `fsync` is about to wait for these patches: counts by which rules alone some of them
+/// are among them.
 #[cold]
 pub fn heed_flush(graph: &Graph, targets: &[PatchId]) {
     if !watch::records() {

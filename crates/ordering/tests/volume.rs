@@ -1,4 +1,5 @@
-//! A volume over a store: what becomes of a layout's dependencies, tokens and groups under each mechanism.
+//! A volume over a store: what becomes of a layout's dependencies, tokens and groups under each
+//! mechanism.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -309,7 +310,8 @@ fn tokens_are_told_to_who_asked() {
     assert_eq!(bench.volume().watch_one(id, 5), None, "no order is kept");
 }
 
-/// What the mechanism of a volume on another one wants on stable storage its caller waits for, unless nothing was changed.
+/// What the mechanism of a volume on another one wants on stable storage its caller waits for,
+/// unless nothing was changed.
 #[test]
 fn a_call_waits_for_the_volume_above() {
     for only_reads in [false, true] {

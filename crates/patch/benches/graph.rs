@@ -1,9 +1,12 @@
-//! The graph's inner loop: creating and committing a patch with two dependencies, in a small graph and among many others.
+//! The graph's inner loop: creating and committing a patch with two dependencies, in a small graph
+//! and among many others.
 //!
-//! The number after a name is that of blocks with a pending patch beside those worked on. The work goes over as many blocks in
-//! turn, in a scattered order: what grows is what the processor's caches and its table of pages no longer hold.
+//! The number after a name is that of blocks with a pending patch beside those worked on. The work
+//! goes over as many blocks in turn, in a scattered order: what grows is what the processor's
+//! caches and its table of pages no longer hold.
 //!
-//! `crowded_block` fills one block with soft patches that do not overlap, and writes it: per patch, with so many of them.
+//! `crowded_block` fills one block with soft patches that do not overlap, and writes it: per patch,
+//! with so many of them.
 
 // `criterion_group!` makes a public function without documentation.
 #![allow(missing_docs)]
@@ -72,7 +75,8 @@ impl Bench {
             .create(BlockId(block), &mut self.bytes, change, on)
     }
 
-    /// Two patches on blocks of their own, and a number of patches that depend on both; all of it is written.
+    /// Two patches on blocks of their own, and a number of patches that depend on both; all of it
+    /// is written.
     fn round(&mut self) {
         // A prime step visits every block before any a second time.
         self.next = (self.next + 7_919) % self.blocks;
@@ -113,8 +117,9 @@ fn graph(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// One patch that depends on two of the patches that have been pending the longest; all three are written, and the two made
-/// again: nothing that a round touches was touched by the rounds before it.
+/// One patch that depends on two of the patches that have been pending the longest; all three are
+/// written, and the two made again: nothing that a round touches was touched by the rounds before
+/// it.
 fn oldest(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("on_two_of_the_oldest");
     group.throughput(Throughput::Elements(3));

@@ -18,8 +18,8 @@ pub enum Change<'a> {
         /// The new bytes.
         bytes: &'a [u8],
     },
-    /// Flips the bits of `mask` in the little-endian 32-bit word at `offset_bytes` (a multiple of 4). Flips of different bits are
-    /// independent of each other.
+    /// Flips the bits of `mask` in the little-endian 32-bit word at `offset_bytes` (a multiple of
+    /// 4). Flips of different bits are independent of each other.
     Flip {
         /// The word's first byte.
         offset_bytes: u32,
@@ -62,9 +62,10 @@ pub(crate) fn flip(block: &mut [u8], offset: u32, mask: u32) {
     }
 }
 
-/// No patch becomes hard whose dependencies lead through more blocks than this: a block cannot be written without its hard patch, so
-/// whatever else of it others wait for waits for that chain too, and chains of different directories join to one that takes a round of
-/// writing for every block of the inode table. File contents, bitmaps and the deepest pointers to them stay below it.
+/// No patch becomes hard whose dependencies lead through more blocks than this: a block cannot be
+/// written without its hard patch, so whatever else of it others wait for waits for that chain too,
+/// and chains of different directories join to one that takes a round of writing for every block of
+/// the inode table. File contents, bitmaps and the deepest pointers to them stay below it.
 const DEPTH_OF_HARD: u8 = 2;
 
 /// How a change lies to the soft patches of its block.
@@ -88,10 +89,12 @@ enum Hardness {
 }
 
 impl Graph {
-    /// Changes a block: applies `change` to `bytes` (the block's newest bytes) and records it as a patch that is on disk no
-    /// earlier than each of what it is stated to come after. Returns the patch that now holds the change, possibly one that existed.
+    /// Changes a block: applies `change` to `bytes` (the block's newest bytes) and records it as a
+    /// patch that is on disk no earlier than each of what it is stated to come after. Returns the
+    /// patch that now holds the change, possibly one that existed.
     ///
-    /// Dead ids among the dependencies count for nothing. Overlaps with earlier patches of the block need not be stated.
+    /// Dead ids among the dependencies count for nothing. Overlaps with earlier patches of the
+    /// block need not be stated.
     ///
     /// # Panics
     /// Where the change does not lie inside `bytes`.
@@ -140,9 +143,10 @@ impl Graph {
         id
     }
 
-    /// Whether [`create`](Self::create) would have the change be a part of `into`, a patch of the same block that is neither on the
-    /// disk nor on its way, so that the two reach the disk together or not at all. Only "yes" is certain: where the block is settled, what
-    /// joins hangs on each dependency.
+    /// Whether [`create`](Self::create) would have the change be a part of `into`, a patch of the
+    /// same block that is neither on the disk nor on its way, so that the two reach the disk
+    /// together or not at all. Only "yes" is certain: where the block is settled, what joins hangs
+    /// on each dependency.
     pub fn would_join(
         &mut self,
         block: BlockId,
@@ -177,8 +181,8 @@ impl Graph {
         joins
     }
 
-    /// Whether `after` is on the disk no earlier than `before`, as far as a short look at its direct dependencies tells: only "yes" is
-    /// certain.
+    /// Whether `after` is on the disk no earlier than `before`, as far as a short look at its
+    /// direct dependencies tells: only "yes" is certain.
     pub fn waits_directly(&self, after: PatchId, before: PatchId) -> bool {
         match (self.index_of(after), self.index_of(before)) {
             (_, None) => true,
@@ -187,8 +191,8 @@ impl Graph {
         }
     }
 
-    /// Whether a further change of the block without dependencies would be a part of what `after` waits for: of the run that the block
-    /// belongs to, with nothing else pending on it.
+    /// Whether a further change of the block without dependencies would be a part of what `after`
+    /// waits for: of the run that the block belongs to, with nothing else pending on it.
     pub fn joins_contents_before(&self, after: PatchId, block: BlockId) -> bool {
         let Some(b) = self.blocks.get(block.0 as usize) else {
             return false;
@@ -242,8 +246,9 @@ impl Graph {
         (soft, false)
     }
 
-    /// How the change lies to the block's soft patches. A look at the block's zones answers for most changes; only where they
-    /// meet are patches compared, and of a crowded block only those of the same zones.
+    /// How the change lies to the block's soft patches. A look at the block's zones answers for
+    /// most changes; only where they meet are patches compared, and of a crowded block only those
+    /// of the same zones.
     fn overlapped_softs(&self, block: BlockId, change: &Change<'_>) -> Overlap {
         let b = &self.blocks[block.0 as usize];
         let mut found = Overlap::default();
@@ -282,8 +287,9 @@ impl Graph {
         }
     }
 
-    /// Asks whether the change can go without undo data, and leaves in `deps` what the patch is to depend on then: an empty patch
-    /// that stands for patches of this very block is replaced by what else it stands for.
+    /// Asks whether the change can go without undo data, and leaves in `deps` what the patch is to
+    /// depend on then: an empty patch that stands for patches of this very block is replaced by
+    /// what else it stands for.
     fn hardness(&mut self, block: BlockId, deps: &mut Vec<u32>, standing: Standing) -> Hardness {
         let stays_soft = match standing {
             Standing::Together => false,
@@ -361,9 +367,10 @@ impl Graph {
         false
     }
 
-    /// Whether dependencies may lead to `target`. What `joined` depends on already, as far as a short look shows, leads neither to
-    /// it nor to anything that lies on top of it: a file that grows depends on the same indirect block with every write, and on
-    /// whatever that stands for, which no search would get through. `below` never leads to `target`.
+    /// Whether dependencies may lead to `target`. What `joined` depends on already, as far as a
+    /// short look shows, leads neither to it nor to anything that lies on top of it: a file that
+    /// grows depends on the same indirect block with every write, and on whatever that stands for,
+    /// which no search would get through. `below` never leads to `target`.
     pub(crate) fn leads_to(
         &mut self,
         deps: &[u32],

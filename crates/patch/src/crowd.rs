@@ -1,8 +1,9 @@
 //! The soft patches of a crowded block, found by where in the block they lie.
 //!
-//! A change must know the soft patches that it overlaps. Most blocks have few, and these are compared one after the other. A block of
-//! names in use may have hundreds: then they are listed by zones of 128 bytes as well, and a change is compared with those of its own
-//! zones. Blocks of more than 4096 bytes have no such lists.
+//! A change must know the soft patches that it overlaps. Most blocks have few, and these are
+//! compared one after the other. A block of names in use may have hundreds: then they are listed by
+//! zones of 128 bytes as well, and a change is compared with those of its own zones. Blocks of more
+//! than 4096 bytes have no such lists.
 
 use std::ops::ControlFlow;
 
@@ -82,7 +83,8 @@ impl Graph {
         }
     }
 
-    /// Lists a patch under zones; false where the block has none so far behind its beginning, and there is no crowd any more.
+    /// Lists a patch under zones; false where the block has none so far behind its beginning, and
+    /// there is no crowd any more.
     fn list_in_crowd(
         &mut self,
         block: u32,
@@ -142,8 +144,8 @@ impl Graph {
         }
     }
 
-    /// Calls `look` for each uncommitted patch of a block that may share bytes of a range with a change, each once, until it has seen
-    /// enough.
+    /// Calls `look` for each uncommitted patch of a block that may share bytes of a range with a
+    /// change, each once, until it has seen enough.
     pub(crate) fn for_each_near(
         &self,
         block: u32,
@@ -170,8 +172,8 @@ impl Graph {
         }
     }
 
-    /// The same, the newest first as far as they share bytes with the range: what a patch gained by growing it shared with no other then, so
-    /// that it comes after those that were there.
+    /// The same, the newest first as far as they share bytes with the range: what a patch gained by
+    /// growing it shared with no other then, so that it comes after those that were there.
     pub(crate) fn for_each_near_from_newest(
         &self,
         block: u32,
@@ -202,7 +204,8 @@ impl Graph {
         Some(&self.crowds.crowds[at])
     }
 
-    /// Whether the lists of a block hold what they should: each soft patch, in each of its zones, once.
+    /// Whether the lists of a block hold what they should: each soft patch, in each of its zones,
+    /// once.
     pub(crate) fn check_crowd(&self, block: u32) -> Result<(), String> {
         let Some(crowd) = self.crowd_of(block) else {
             return Ok(());

@@ -10,8 +10,9 @@ use thiserror::Error;
 /// A dependency that an empty patch cannot be given.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum DependencyError {
-    /// It would close a circle. Hard patches are part of every version of their block, so they wait for each other even where
-    /// nobody said so: a circle may lead through two patches of one block.
+    /// It would close a circle. Hard patches are part of every version of their block, so they wait
+    /// for each other even where nobody said so: a circle may lead through two patches of one
+    /// block.
     #[error(
         "patch {on:?} already depends on empty patch {empty:?}: a further dependency the other way would close a circle"
     )]
@@ -30,9 +31,10 @@ pub enum DependencyError {
 }
 
 impl Graph {
-    /// Makes an empty patch. It commits by itself once all its dependencies have (at once, where they have already), and then, if
-    /// it was given a `token`, the token is reported by [`take_fired`](Self::take_fired). A `held` one waits for its
-    /// [`release`](Self::release) as well.
+    /// Makes an empty patch. It commits by itself once all its dependencies have (at once, where
+    /// they have already), and then, if it was given a `token`, the token is reported by
+    /// [`take_fired`](Self::take_fired). A `held` one waits for its [`release`](Self::release) as
+    /// well.
     pub fn create_empty(
         &mut self,
         dependencies: &[PatchId],
@@ -71,8 +73,9 @@ impl Graph {
         id
     }
 
-    /// Reports a token by [`take_fired`](Self::take_fired) once a hard patch has committed: `token`, or the one that was asked for
-    /// earlier, which is returned. `None` where the patch is not live or not hard; an empty patch that depends on it does then.
+    /// Reports a token by [`take_fired`](Self::take_fired) once a hard patch has committed:
+    /// `token`, or the one that was asked for earlier, which is returned. `None` where the patch is
+    /// not live or not hard; an empty patch that depends on it does then.
     pub fn watch(&mut self, on: PatchId, token: u64) -> Option<u64> {
         let index = self.index_of(on)?;
         let p = &mut self.patches[index as usize];
@@ -90,7 +93,8 @@ impl Graph {
     /// Lets a held empty patch also depend on `on`. Dead ids count for nothing.
     ///
     /// # Errors
-    /// Where `on` depends on the empty patch already, or the empty patch is not held; nothing is changed then.
+    /// Where `on` depends on the empty patch already, or the empty patch is not held; nothing is
+    /// changed then.
     pub fn add_dependency(&mut self, empty: PatchId, on: PatchId) -> Result<(), DependencyError> {
         let (Some(index), Some(before)) = (self.index_of(empty), self.index_of(on)) else {
             return Ok(());
@@ -112,8 +116,9 @@ impl Graph {
         Ok(())
     }
 
-    /// Makes an empty patch, held until it is released, that stands for a transaction: what depends on it is changed as a whole or not at
-    /// all. So however many transactions it comes after, blocks that depend on it need no undo data on that account.
+    /// Makes an empty patch, held until it is released, that stands for a transaction: what depends
+    /// on it is changed as a whole or not at all. So however many transactions it comes after,
+    /// blocks that depend on it need no undo data on that account.
     pub fn create_transaction(&mut self, dependencies: &[PatchId]) -> PatchId {
         let id = self.create_empty(dependencies, None, true);
         if let Some(index) = self.index_of(id) {

@@ -12,7 +12,8 @@ pub(crate) const NIL: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockId(pub u32);
 
-/// A patch. Once the patch has committed its id is dead and stands for "on disk"; ids are never used twice.
+/// A patch. Once the patch has committed its id is dead and stands for "on disk"; ids are never
+/// used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PatchId {
     pub(crate) index: u32,
@@ -69,7 +70,8 @@ pub(crate) enum State {
     Empty,
     /// Changes of several blocks.
     Run,
-    /// Merged into the patch in `offset`; lives until that one commits, so that its id keeps standing for it.
+    /// Merged into the patch in `offset`; lives until that one commits, so that its id keeps
+    /// standing for it.
     Forward,
 }
 
@@ -77,11 +79,12 @@ pub(crate) enum State {
 pub(crate) struct Patch {
     pub(crate) generation: u32,
     pub(crate) block: u32,
-    /// Bytes: first byte. Bits: the word's first byte. Empty or hard, if watched: low half of the token. Forward: the target's index.
-    /// Run: how many of its blocks are not on disk.
+    /// Bytes: first byte. Bits: the word's first byte. Empty or hard, if watched: low half of the
+    /// token. Forward: the target's index. Run: how many of its blocks are not on disk.
     pub(crate) offset: u32,
-    /// Bytes: length. Bits: the mask (bits flipped back by a merged change are not in it, but in `undo`). Empty or hard, if watched: high half of the token.
-    /// Run: the first of its blocks that no write has taken up.
+    /// Bytes: length. Bits: the mask (bits flipped back by a merged change are not in it, but in
+    /// `undo`). Empty or hard, if watched: high half of the token. Run: the first of its blocks
+    /// that no write has taken up.
     pub(crate) len: u32,
     pub(crate) next_in_block: u32,
     pub(crate) prev_in_block: u32,
@@ -92,7 +95,8 @@ pub(crate) struct Patch {
     /// First edge from a patch that depends on this one.
     pub(crate) afters: u32,
     pub(crate) befores_count: u32,
-    /// The last search that came by. While a write is put together: how many of `befores` go along (see `Graph::choose`).
+    /// The last search that came by. While a write is put together: how many of `befores` go along
+    /// (see `Graph::choose`).
     pub(crate) mark: u32,
     /// First of the patches that were merged into this one (linked by their `next_in_block`).
     pub(crate) forwards: u32,
@@ -104,11 +108,12 @@ pub(crate) struct Patch {
     pub(crate) held: bool,
     /// Empty and hard patches: somebody wants to hear of its commit.
     pub(crate) watched: bool,
-    /// How many blocks its longest chain of dependencies leads through, as far as it was known when they were added. What
-    /// committed since is not taken off, and what dependencies came to wait for later is not added.
-    /// Or [`DEPTH_OF_TRANSACTION`].
+    /// How many blocks its longest chain of dependencies leads through, as far as it was known when
+    /// they were added. What committed since is not taken off, and what dependencies came to wait
+    /// for later is not added. Or [`DEPTH_OF_TRANSACTION`].
     pub(crate) depth: u8,
-    /// How far it is from taking on nothing more to wait for. Of a run: whether a write has taken up some of it.
+    /// How far it is from taking on nothing more to wait for. Of a run: whether a write has taken
+    /// up some of it.
     pub(crate) flights: Flights,
     pub(crate) undo: Undo,
 }
@@ -153,7 +158,8 @@ pub(crate) struct Block {
     /// The uncommitted hard patch.
     pub(crate) hard: u32,
     pub(crate) uncommitted: u32,
-    /// Edges from patches of other blocks (or from empty patches that something depends on) to uncommitted patches here.
+    /// Edges from patches of other blocks (or from empty patches that something depends on) to
+    /// uncommitted patches here.
     pub(crate) external: u32,
     /// Where in the block its soft patches may lie, 128 bytes a bit (see [`Zones`]).
     pub(crate) zones: Zones,
@@ -167,8 +173,9 @@ pub(crate) struct Block {
 /// In place of a block's neighbour in its run: its part of the run is in flight.
 const RUN_IN_FLIGHT: u32 = NIL - 1;
 
-/// A summary of ranges within a block: one bit for each 128 bytes, around again after 4096. What shares no bit with the summary
-/// overlaps nothing in it, and need not be compared with every soft patch of the block.
+/// A summary of ranges within a block: one bit for each 128 bytes, around again after 4096. What
+/// shares no bit with the summary overlaps nothing in it, and need not be compared with every soft
+/// patch of the block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Zones(u32);
 
@@ -246,11 +253,12 @@ pub enum Standing {
     /// As is cheapest: one with the others where that can be.
     #[default]
     Together,
-    /// It keeps its undo data, though it could do without: so that the block can be written at any time without it, and without what
-    /// it depends on.
+    /// It keeps its undo data, though it could do without: so that the block can be written at any
+    /// time without it, and without what it depends on.
     WithUndo,
-    /// It waits for nothing that others of the block wait for, nor do these wait for what it depends on. So it keeps its undo data, and
-    /// where it depends on nothing, the others keep theirs.
+    /// It waits for nothing that others of the block wait for, nor do these wait for what it
+    /// depends on. So it keeps its undo data, and where it depends on nothing, the others keep
+    /// theirs.
     Apart,
 }
 
@@ -367,7 +375,8 @@ impl Graph {
         self.optimisations
     }
 
-    /// The bytes that a patch without stored undo data, a dependency, and a block's entry in the table take.
+    /// The bytes that a patch without stored undo data, a dependency, and a block's entry in the
+    /// table take.
     pub fn unit_bytes() -> [u64; 3] {
         [PATCH_BYTES, EDGE_BYTES, size_of::<Block>() as u64]
     }
@@ -382,16 +391,18 @@ impl Graph {
         self.index_of(id).is_some_and(|index| index != id.index)
     }
 
-    /// Through how many blocks the longest chain of what the patch waits for leads, as far as that was known when it was stated; 0 where
-    /// it is on stable storage or on its way. Counts to 254, and a transaction as nothing.
+    /// Through how many blocks the longest chain of what the patch waits for leads, as far as that
+    /// was known when it was stated; 0 where it is on stable storage or on its way. Counts to 254,
+    /// and a transaction as nothing.
     pub fn depth(&self, id: PatchId) -> u8 {
         let patch = self.index_of(id).map(|i| &self.patches[i as usize]);
         let patch = patch.filter(|p| !p.in_flight && p.depth != DEPTH_OF_TRANSACTION);
         patch.map_or(0, |p| p.depth)
     }
 
-    /// Whether the patch could still change: it is live, and no version with it is on its way. Two changes whose ids resolve to
-    /// the same pending patch reach the disk together, or not at all. That is not so of a run: it never counts as pending.
+    /// Whether the patch could still change: it is live, and no version with it is on its way. Two
+    /// changes whose ids resolve to the same pending patch reach the disk together, or not at all.
+    /// That is not so of a run: it never counts as pending.
     pub fn is_pending(&self, id: PatchId) -> bool {
         self.index_of(id).is_some_and(|i| {
             let p = &self.patches[i as usize];
@@ -473,7 +484,8 @@ impl Graph {
             .is_some_and(|b| b.first_ready != NIL || self.run_is_ready(block.0))
     }
 
-    /// Whether the block's version in memory may be written as it is for all that is cheaply known: its one patch is ready.
+    /// Whether the block's version in memory may be written as it is for all that is cheaply known:
+    /// its one patch is ready.
     pub fn is_simply_ready(&self, block: BlockId) -> bool {
         self.blocks
             .get(block.0 as usize)
@@ -502,8 +514,8 @@ impl Graph {
         !self.fired.is_empty()
     }
 
-    /// Moves the blocks that came to have a ready patch since the last call to `into` (a block may be listed more than once, and
-    /// may have lost its ready patch to a write since).
+    /// Moves the blocks that came to have a ready patch since the last call to `into` (a block may
+    /// be listed more than once, and may have lost its ready patch to a write since).
     pub fn take_became_ready(&mut self, into: &mut Vec<BlockId>) {
         into.append(&mut self.became_ready);
     }
@@ -579,7 +591,8 @@ impl Graph {
         &mut self.blocks[index]
     }
 
-    /// Gives back what is kept for blocks from this number on. None of them has uncommitted patches.
+    /// Gives back what is kept for blocks from this number on. None of them has uncommitted
+    /// patches.
     pub fn forget_blocks_from(&mut self, end: BlockId) {
         let end = (end.0 as usize).min(self.blocks.len());
         debug_assert!(

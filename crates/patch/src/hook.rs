@@ -13,7 +13,8 @@ pub enum Event<'a> {
         block: Option<BlockId>,
         /// What it changes; `None` for an empty patch.
         change: Option<Change<'a>>,
-        /// What the caller says must be on disk before it (overlaps are not listed; dead ids may be).
+        /// What the caller says must be on disk before it (overlaps are not listed; dead ids may
+        /// be).
         dependencies: &'a [PatchId],
     },
     /// A change was merged into a patch that existed.
@@ -34,7 +35,8 @@ pub enum Event<'a> {
         /// The one that took its place.
         to: PatchId,
     },
-    /// A block left a run: what the run was to write to it is in a patch of its own now, which the run waits for.
+    /// A block left a run: what the run was to write to it is in a patch of its own now, which the
+    /// run waits for.
     Split {
         /// The run.
         from: PatchId,
@@ -52,7 +54,8 @@ pub enum Event<'a> {
         /// Its hard patch.
         to: PatchId,
     },
-    /// What a patch was to write never will be: its id now stands for another one, which makes up for it.
+    /// What a patch was to write never will be: its id now stands for another one, which makes up
+    /// for it.
     Supersede {
         /// The patch that is no more.
         from: PatchId,
@@ -77,8 +80,8 @@ pub enum Event<'a> {
         /// The bytes of this version.
         bytes: &'a [u8],
     },
-    /// A patch is on stable storage; its id is dead from now on. A patch with a block that commits without having been
-    /// written was discarded: nothing refers to its block any more.
+    /// A patch is on stable storage; its id is dead from now on. A patch with a block that commits
+    /// without having been written was discarded: nothing refers to its block any more.
     Commit {
         /// The patch.
         id: PatchId,

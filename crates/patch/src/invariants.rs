@@ -4,7 +4,8 @@ use crate::BlockId;
 use crate::graph::{Graph, NIL, State, Zones};
 
 impl Graph {
-    /// Recounts everything that is kept up to date as patches come and go. For tests: it takes time in proportion to the graph.
+    /// Recounts everything that is kept up to date as patches come and go. For tests: it takes time
+    /// in proportion to the graph.
     ///
     /// # Errors
     /// In words, what is not as it should be.
@@ -42,7 +43,8 @@ impl Graph {
         Ok(())
     }
 
-    /// Checks the edges to what a patch waits for, and counts those that make others wait for a block.
+    /// Checks the edges to what a patch waits for, and counts those that make others wait for a
+    /// block.
     fn check_edges(&self, index: u32, external: &mut [u32]) -> Result<u64, String> {
         let p = &self.patches[index as usize];
         let mut count = 0;
@@ -132,7 +134,8 @@ impl Graph {
         Ok(())
     }
 
-    /// A patch waits for the hard patch of its block, and a soft one for what it overlaps of the `earlier` ones, be it through others.
+    /// A patch waits for the hard patch of its block, and a soft one for what it overlaps of the
+    /// `earlier` ones, be it through others.
     fn check_order(&self, index: u32, earlier: &[u32]) -> Result<(), String> {
         let p = &self.patches[index as usize];
         let waits_for = |other: u32| self.before_indices(index).any(|b| b == other);
@@ -171,7 +174,8 @@ impl Graph {
         Ok(())
     }
 
-    /// Whether a patch waits for another one of its block, directly or through patches of that block.
+    /// Whether a patch waits for another one of its block, directly or through patches of that
+    /// block.
     fn waits_within_block(&self, index: u32, other: u32) -> bool {
         let block = self.patches[index as usize].block;
         let mut seen = vec![index];

@@ -1,41 +1,52 @@
-//! The patch graph: every change to stable storage as a *patch*, with explicit write-before dependencies.
+//! The patch graph: every change to stable storage as a *patch*, with explicit write-before
+//! dependencies.
 //!
-//! This crate knows no I/O, no time and no file system, and depends on no other crate of this project. A [`Graph`] is a
-//! single-threaded, deterministic state machine over blocks that its owner numbers and whose bytes its owner keeps.
+//! This crate knows no I/O, no time and no file system, and depends on no other crate of this
+//! project. A [`Graph`] is a single-threaded, deterministic state machine over blocks that its
+//! owner numbers and whose bytes its owner keeps.
 //!
 //! # Notation (Frost et al., SOSP 2007, §3)
 //!
-//! A patch is *uncommitted* (U), *in flight* (F) or *committed* (C). `q → p` means: q must be on disk no earlier than p. The
-//! graph keeps direct dependencies only; a committed patch is gone, and its id is simply dead, so a patch whose dependencies have
-//! all committed looks like one that never had any.
+//! A patch is *uncommitted* (U), *in flight* (F) or *committed* (C). `q → p` means: q must be on
+//! disk no earlier than p. The graph keeps direct dependencies only; a committed patch is gone, and
+//! its id is simply dead, so a patch whose dependencies have all committed looks like one that
+//! never had any.
 //!
 //! # Invariants
 //!
 //! 1. **Disk safety**: `dep[C] ⊆ C`.
-//! 2. **In-flight safety**: for every block B, `dep[F_B] ⊆ C ∪ F_B`, and at most one version of B is in flight.
-//! 3. The graph is acyclic, *including the implied edges of hard patches*: a hard patch has no undo data, so every version of its
-//!    block contains it, and every other uncommitted patch of the block therefore depends on it. These edges are stored. Acyclicity
-//!    is all that liveness needs: some patch has no uncommitted dependency, the patches that may not go with it can all be rolled
-//!    back, and so its block can be written.
-//! 4. Patches with undo data ("soft") that overlap are ordered by an edge from the later to the earlier one, or, where a
-//!    patch between them covers the later one, through that.
-//! 5. Bits of one word are independent: a flip joins a patch of other bits only where none of them waits longer for it.
+//! 2. **In-flight safety**: for every block B, `dep[F_B] ⊆ C ∪ F_B`, and at most one version of B
+//!    is in flight.
+//! 3. The graph is acyclic, *including the implied edges of hard patches*: a hard patch has no undo
+//!    data, so every version of its block contains it, and every other uncommitted patch of the
+//!    block therefore depends on it. These edges are stored. Acyclicity is all that liveness needs:
+//!    some patch has no uncommitted dependency, the patches that may not go with it can all be
+//!    rolled back, and so its block can be written.
+//! 4. Patches with undo data ("soft") that overlap are ordered by an edge from the later to the
+//!    earlier one, or, where a patch between them covers the later one, through that.
+//! 5. Bits of one word are independent: a flip joins a patch of other bits only where none of them
+//!    waits longer for it.
 //!
-//! [`Graph::check_invariants`] recounts what the graph keeps up to date; the model test calls it after every step.
+//! [`Graph::check_invariants`] recounts what the graph keeps up to date; the model test calls it
+//! after every step.
 //!
 //! # When a patch needs no undo data
 //!
-//! The paper (§4.1) makes a patch hard when no other block depends on an uncommitted patch of its block: then nothing that it
-//! depends on can lead back here. That test is O(1) and is tried first. Where it fails, a bounded search over the dependencies
-//! given asks the exact question, whether one of them leads back to this block; a search that grows too long gives up, and the
-//! patch is soft. Merging (§4.2, §4.3) asks the same question: may the merged patch's dependencies lead to itself?
+//! The paper (§4.1) makes a patch hard when no other block depends on an uncommitted patch of its
+//! block: then nothing that it depends on can lead back here. That test is O(1) and is tried first.
+//! Where it fails, a bounded search over the dependencies given asks the exact question, whether
+//! one of them leads back to this block; a search that grows too long gives up, and the patch is
+//! soft. Merging (§4.2, §4.3) asks the same question: may the merged patch's dependencies lead to
+//! itself?
 //!
-//! With both optimisations on, changes of several blocks that wait for nothing can be one patch, a *run*
-//! ([`Graph::create_in_run`]).
+//! With both optimisations on, changes of several blocks that wait for nothing can be one patch, a
+//! *run* ([`Graph::create_in_run`]).
 //!
-//! Only held empty patches can be given dependencies later. Whether that closes a circle is searched to the end, without a limit.
+//! Only held empty patches can be given dependencies later. Whether that closes a circle is
+//! searched to the end, without a limit.
 //!
-//! A change that another one makes needless can be taken back before it is written: [`Graph::supersede`].
+//! A change that another one makes needless can be taken back before it is written:
+//! [`Graph::supersede`].
 //!
 //! Everything can be switched off by [`Optimisations`], for measurement.
 

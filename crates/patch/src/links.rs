@@ -4,14 +4,17 @@ use crate::BlockId;
 use crate::graph::{DEPTH_OF_TRANSACTION, Edge, Graph, NIL, State};
 use crate::planted::Planted;
 
-/// How many of a patch's newest dependencies, and of the newest that wait for what is looked for, a short look goes through.
+/// How many of a patch's newest dependencies, and of the newest that wait for what is looked for, a
+/// short look goes through.
 pub(crate) const LOOK: usize = 16;
 
-/// The number of dependencies at which a patch is looked at for duplicates among them; again at twice as many, and so on.
+/// The number of dependencies at which a patch is looked at for duplicates among them; again at
+/// twice as many, and so on.
 const FIRST_THINNED: u32 = 16;
 
 impl Graph {
-    /// Appends a patch to its block's uncommitted patches, or puts it first (a hard one: everything else lies on top of it).
+    /// Appends a patch to its block's uncommitted patches, or puts it first (a hard one: everything
+    /// else lies on top of it).
     pub(crate) fn link_into_block(&mut self, index: u32, first: bool) {
         let block = self.patches[index as usize].block as usize;
         let b = &mut self.blocks[block];
@@ -143,9 +146,10 @@ impl Graph {
             .min(DEPTH_OF_TRANSACTION - 1)
     }
 
-    /// Adds `after → before`, unless a look at the newest edges of both finds it there already (merging asks for the same edge
-    /// again and again). Duplicates that slip through are taken out as the list grows: they would cost memory, and the bounded searches
-    /// would give up among them.
+    /// Adds `after → before`, unless a look at the newest edges of both finds it there already
+    /// (merging asks for the same edge again and again). Duplicates that slip through are taken out
+    /// as the list grows: they would cost memory, and the bounded searches would give up among
+    /// them.
     pub(crate) fn add_edge(&mut self, after: u32, before: u32) {
         debug_assert_ne!(after, before, "a patch cannot depend on itself");
         if self.has_edge_among_newest(after, before, 4) {
@@ -264,7 +268,8 @@ impl Graph {
         index
     }
 
-    /// An empty patch came to have, or lost, somebody who depends on it: what it depends on counts, or counts no more.
+    /// An empty patch came to have, or lost, somebody who depends on it: what it depends on counts,
+    /// or counts no more.
     fn shift_external_of_empty(&mut self, empty: u32, up: bool) {
         if self.planted(Planted::ExternalMissesEmpties) {
             return;
@@ -322,7 +327,8 @@ impl Graph {
         self.counters.edges_live -= 1;
     }
 
-    /// A patch goes in flight: nothing can make it wait any more, so nobody counts as waiting on its block through it.
+    /// A patch goes in flight: nothing can make it wait any more, so nobody counts as waiting on
+    /// its block through it.
     pub(crate) fn stop_counting_external(&mut self, index: u32) {
         let mut edge = self.patches[index as usize].afters;
         let mut counted = 0;

@@ -1,9 +1,11 @@
 //! A slow, obviously right model of what a graph may do, to hold the graph against.
 //!
-//! The model knows *changes*, as their maker stated them, never patches: merging must not be visible. Each change is
-//! uncommitted, in flight, committed or (discarded) gone. Whenever the graph writes a version of a block, the model checks that its bytes are
-//! exactly the block's original bytes with the committed and in-flight changes applied in order of creation, and that every
-//! dependency, stated or by overlap, is met at once (in-flight safety) and so also on any disk (disk safety).
+//! The model knows *changes*, as their maker stated them, never patches: merging must not be
+//! visible. Each change is uncommitted, in flight, committed or (discarded) gone. Whenever the
+//! graph writes a version of a block, the model checks that its bytes are exactly the block's
+//! original bytes with the committed and in-flight changes applied in order of creation, and that
+//! every dependency, stated or by overlap, is met at once (in-flight safety) and so also on any
+//! disk (disk safety).
 
 use crate::{BlockId, Change};
 
@@ -42,7 +44,8 @@ struct Item {
 pub struct ModelClosure {
     /// Something is not on disk yet.
     pub live: bool,
-    /// Some of it is in flight, and waited for by another block, by an empty change or as a target: a graph must know.
+    /// Some of it is in flight, and waited for by another block, by an empty change or as a target:
+    /// a graph must know.
     pub in_flight: bool,
     /// Some of it is in flight.
     pub may_be_in_flight: bool,
@@ -66,7 +69,8 @@ impl Model {
         }
     }
 
-    /// Records a change, and its dependency on every earlier change of the block that it overlaps. Returns its number.
+    /// Records a change, and its dependency on every earlier change of the block that it overlaps.
+    /// Returns its number.
     pub fn create(&mut self, block: BlockId, change: Change<'_>, dependencies: &[usize]) -> usize {
         let change = match change {
             Change::Bytes {
@@ -103,7 +107,8 @@ impl Model {
         self.items[number].group = None;
     }
 
-    /// Records an empty change: committed as soon as its dependencies are, and it is not held (any more).
+    /// Records an empty change: committed as soon as its dependencies are, and it is not held (any
+    /// more).
     pub fn create_empty(&mut self, dependencies: &[usize], held: bool) -> usize {
         let dependencies = dependencies.to_vec();
         let item = Item {
@@ -146,8 +151,9 @@ impl Model {
         self.items[number].held
     }
 
-    /// Nothing needs the block's changes any more that no write has taken up: what depends on them is free of them. What they
-    /// did to the block's bytes is from now on what it had before, should it be used again.
+    /// Nothing needs the block's changes any more that no write has taken up: what depends on them
+    /// is free of them. What they did to the block's bytes is from now on what it had before,
+    /// should it be used again.
     pub fn discard(&mut self, block: BlockId) {
         for item in self.items.iter_mut().filter(|i| i.block == Some(block)) {
             if item.state == State::Uncommitted {
@@ -157,8 +163,8 @@ impl Model {
         self.settle();
     }
 
-    /// The block's changes that no write has taken up need not be written, because change `by` makes up for them. What they did to
-    /// the block's bytes is from now on what it had before.
+    /// The block's changes that no write has taken up need not be written, because change `by`
+    /// makes up for them. What they did to the block's bytes is from now on what it had before.
     pub fn supersede(&mut self, block: BlockId, by: usize) {
         for item in self.items.iter_mut().filter(|i| i.block == Some(block)) {
             if item.state == State::Uncommitted {
@@ -188,7 +194,8 @@ impl Model {
         found
     }
 
-    /// The changes that have not committed among `starts` and what they depend on, not looking behind those in flight.
+    /// The changes that have not committed among `starts` and what they depend on, not looking
+    /// behind those in flight.
     fn reach(&self, starts: &[usize], mut edge: impl FnMut(usize, usize)) -> Vec<bool> {
         let mut reached = vec![false; self.items.len()];
         let mut stack: Vec<usize> = starts.to_vec();
@@ -209,7 +216,8 @@ impl Model {
         reached
     }
 
-    /// Commits the empty changes that wait for nothing any more: what is added to them later counts for nothing.
+    /// Commits the empty changes that wait for nothing any more: what is added to them later counts
+    /// for nothing.
     fn settle(&mut self) {
         loop {
             let done = (0..self.items.len()).find(|n| {
@@ -263,7 +271,8 @@ impl Model {
         bytes
     }
 
-    /// Whether a change has committed, with all of its group (an empty one: whether all that it stands for has).
+    /// Whether a change has committed, with all of its group (an empty one: whether all that it
+    /// stands for has).
     pub fn is_committed(&self, number: usize) -> bool {
         let item = &self.items[number];
         match (item.block, item.group) {

@@ -13,8 +13,8 @@ use crate::{BlockId, Change, Event};
 const DIFFERENCE_FROM: usize = 128;
 
 impl Graph {
-    /// Soft-to-hard conversion (§4.2): no other block waits for this one, so nothing can force its soft patches back any more.
-    /// All become one hard patch.
+    /// Soft-to-hard conversion (§4.2): no other block waits for this one, so nothing can force its
+    /// soft patches back any more. All become one hard patch.
     pub(crate) fn collapse_softs(&mut self, block: BlockId) {
         let first = self.blocks[block.0 as usize].first;
         if first == NIL {
@@ -43,7 +43,8 @@ impl Graph {
         self.update_ready(keep);
     }
 
-    /// Moves everything of a soft patch to `to`, a patch of the same block, and leaves the id standing for that one.
+    /// Moves everything of a soft patch to `to`, a patch of the same block, and leaves the id
+    /// standing for that one.
     fn forward_to(&mut self, from: u32, to: u32) {
         self.counters.converted_to_hard += 1;
         self.make_unready(from);
@@ -63,8 +64,8 @@ impl Graph {
         self.emit(&Event::Forward { from, to });
     }
 
-    /// Takes a patch that depends on nothing (any more) out of its block. What waits for it waits for `to`, and its id stands for
-    /// that one.
+    /// Takes a patch that depends on nothing (any more) out of its block. What waits for it waits
+    /// for `to`, and its id stands for that one.
     pub(crate) fn stand_in(&mut self, from: u32, to: u32) {
         while self.patches[from as usize].afters != NIL {
             let edge = self.patches[from as usize].afters;
@@ -79,7 +80,8 @@ impl Graph {
         let forwards = self.patches[from as usize].forwards;
         let mut last = from;
         self.patches[from as usize].next_in_block = forwards;
-        // What had been forwarded to `from` resolves through it; the chain is freed as one when `to` commits.
+        // What had been forwarded to `from` resolves through it; the chain is freed as one when
+        // `to` commits.
         while self.patches[last as usize].next_in_block != NIL {
             last = self.patches[last as usize].next_in_block;
         }
@@ -105,7 +107,8 @@ impl Graph {
         }
     }
 
-    /// Merges into the block's hard patch, or makes it (with every soft patch of the block lying on top of it).
+    /// Merges into the block's hard patch, or makes it (with every soft patch of the block lying on
+    /// top of it).
     pub(crate) fn place_hard(&mut self, block: BlockId, deps: &[u32]) -> (u32, bool) {
         if let Some(run) = self.run_of(block.0) {
             let is_ready = self.patches[run as usize].ready;
@@ -144,9 +147,10 @@ impl Graph {
         (hard, merged)
     }
 
-    /// Whether a change can be joined to a soft patch that it overlaps (§4.3): it can where none of its dependencies leads back.
-    /// Bits are independent of each other and stay so: a flip is joined to a patch of several bits only where it brings them
-    /// nothing new to wait for, or flips them all.
+    /// Whether a change can be joined to a soft patch that it overlaps (§4.3): it can where none of
+    /// its dependencies leads back. Bits are independent of each other and stay so: a flip is
+    /// joined to a patch of several bits only where it brings them nothing new to wait for, or
+    /// flips them all.
     pub(crate) fn can_merge_into(
         &mut self,
         target: u32,
@@ -188,8 +192,9 @@ impl Graph {
         }
     }
 
-    /// Has a soft patch come after those that its change overlaps, the newest first. Behind one that covers the change nothing is looked
-    /// at: what the change overlaps of that this one does too, and comes after it.
+    /// Has a soft patch come after those that its change overlaps, the newest first. Behind one
+    /// that covers the change nothing is looked at: what the change overlaps of that this one does
+    /// too, and comes after it.
     fn come_after_overlapped(&mut self, index: u32, block: BlockId, change: &Change<'_>) {
         let mut overlapped = std::mem::take(&mut self.starts);
         overlapped.clear();
@@ -213,8 +218,9 @@ impl Graph {
         self.before_indices(index).any(|b| b == on)
     }
 
-    /// The first flips of a word that wait for exactly `deps` (and, as everything on the block does, for its hard patch). Joined to them a flip makes nothing wait longer: both wait for the same, and so does, through
-    /// them, no matter what depends on either.
+    /// The first flips of a word that wait for exactly `deps` (and, as everything on the block
+    /// does, for its hard patch). Joined to them a flip makes nothing wait longer: both wait for
+    /// the same, and so does, through them, no matter what depends on either.
     pub(crate) fn same_word_and_dependencies(
         &self,
         block: BlockId,
@@ -283,7 +289,8 @@ impl Graph {
         }
     }
 
-    /// Makes a soft patch cover `range` too; the bytes it gains are, so far, as they were before it.
+    /// Makes a soft patch cover `range` too; the bytes it gains are, so far, as they were before
+    /// it.
     fn extend_range(&mut self, target: u32, bytes: &[u8], (start, end): (u32, u32)) {
         let p = &self.patches[target as usize];
         let (old_start, old_end) = (p.offset, p.offset + p.len);
@@ -328,13 +335,15 @@ impl Graph {
         p.len = new_end - new_start;
     }
 
-    /// Whether undo data are kept without the zeros at their end. With every optimisation off they are kept as they are.
+    /// Whether undo data are kept without the zeros at their end. With every optimisation off they
+    /// are kept as they are.
     fn is_frugal(&self) -> bool {
         self.optimisations.hard || self.optimisations.merge
     }
 
-    /// Whether a new patch of `bytes` of a block may keep only what it makes differ. A patch of a whole block may where one of
-    /// the newest has all that was there before, so that a rollback of thousands need not go through all of them.
+    /// Whether a new patch of `bytes` of a block may keep only what it makes differ. A patch of a
+    /// whole block may where one of the newest has all that was there before, so that a rollback of
+    /// thousands need not go through all of them.
     fn may_keep_difference(&self, block: BlockId, bytes: usize, block_bytes: usize) -> bool {
         if !self.is_frugal() || bytes < DIFFERENCE_FROM {
             return false;

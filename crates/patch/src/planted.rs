@@ -1,11 +1,16 @@
 //! Errors that a test can plant, to see that the model test would find them.
 //!
-//! Only with the feature `planted-errors`; without it every question for a planted error is the constant "no".
+//! Only with the feature `planted-errors`; without it every question for a planted error is the
+//! constant "no".
 //!
-//! Errors that one might plant and are harmless, because another rule makes up for them, are not in the list:
-//! * the searches follow patches in flight: those wait for nothing that is not committed or in flight, so the answer is the same;
-//! * a merge without the look for an edge that is there already: duplicates are counted twice and removed twice;
-//! * a flip gives the other bits of its patch dependencies that they did not have: they only wait longer (`tests/bits.rs` looks);
+//! Errors that one might plant and are harmless, because another rule makes up for them, are not in
+//! the list:
+//! * the searches follow patches in flight: those wait for nothing that is not committed or in
+//!   flight, so the answer is the same;
+//! * a merge without the look for an edge that is there already: duplicates are counted twice and
+//!   removed twice;
+//! * a flip gives the other bits of its patch dependencies that they did not have: they only wait
+//!   longer (`tests/bits.rs` looks);
 //! * a block's zones are not cleared when its soft patches are gone: they only save walks.
 
 use crate::Graph;

@@ -1,22 +1,25 @@
 //! Runs: one hard patch for changes of several blocks.
 //!
-//! A file that is written gets new contents in one block after the other, and what points to them waits for all of them. None of
-//! these changes waits for anything, so none will ever have to be taken back, and a patch for each says nothing that one patch for
-//! all does not say. A run is that patch. It commits when each of its blocks has been written.
+//! A file that is written gets new contents in one block after the other, and what points to them
+//! waits for all of them. None of these changes waits for anything, so none will ever have to be
+//! taken back, and a patch for each says nothing that one patch for all does not say. A run is that
+//! patch. It commits when each of its blocks has been written.
 //!
-//! A block belongs to a run as long as nothing else is pending on it but changes that wait for what the run waits for. Like a hard
-//! patch, its part of the run is in every version of the block, and every later patch of the block depends on the run (on all of it:
-//! this waits for more than it must, and as the run waited for it already this closes no circle). A later change that may go
-//! without undo data but waits for something else takes the block out of the run: it becomes an ordinary hard patch that the run
-//! waits for.
+//! A block belongs to a run as long as nothing else is pending on it but changes that wait for what
+//! the run waits for. Like a hard patch, its part of the run is in every version of the block, and
+//! every later patch of the block depends on the run (on all of it: this waits for more than it
+//! must, and as the run waited for it already this closes no circle). A later change that may go
+//! without undo data but waits for something else takes the block out of the run: it becomes an
+//! ordinary hard patch that the run waits for.
 //!
-//! No block joins a run any more once one of its blocks went to the device. So what waits for a run waits for a bounded time,
-//! however fast its file grows.
+//! No block joins a run any more once one of its blocks went to the device. So what waits for a run
+//! waits for a bounded time, however fast its file grows.
 //!
 //! # Runs that wait
 //!
-//! Everything that a transaction changes waits for one and the same empty patch, and for nothing else. So that is a run too: it waits
-//! for the empty patch, none of its blocks is ready before that commits, and a block joins it without a new edge.
+//! Everything that a transaction changes waits for one and the same empty patch, and for nothing
+//! else. So that is a run too: it waits for the empty patch, none of its blocks is ready before
+//! that commits, and a block joins it without a new edge.
 
 use crate::graph::{Graph, NIL, PatchId, Standing, State, Stating};
 use crate::links::LOOK;
@@ -25,9 +28,10 @@ use crate::undo::Undo;
 use crate::{BlockId, Change, Event};
 
 impl Graph {
-    /// As [`create`](Self::create), for one of several blocks such that what depends on one of them depends on all, as on the contents
-    /// of a file: the change waits for nothing, or for one empty patch that all of them wait for. Where that can be, it joins `run`, the
-    /// patch that this function returned for another of these blocks, if that still takes blocks up.
+    /// As [`create`](Self::create), for one of several blocks such that what depends on one of them
+    /// depends on all, as on the contents of a file: the change waits for nothing, or for one empty
+    /// patch that all of them wait for. Where that can be, it joins `run`, the patch that this
+    /// function returned for another of these blocks, if that still takes blocks up.
     ///
     /// # Panics
     /// Where the change does not lie inside `bytes`.
@@ -51,8 +55,9 @@ impl Graph {
         self.add_to_run(block, change, stating.after, run, waits_for)
     }
 
-    /// As [`create_in_run`](Self::create_in_run), of a change that the block's bytes show already or are about to be replaced by bytes
-    /// that do. `None`, with nothing done, where it cannot be a part of a run.
+    /// As [`create_in_run`](Self::create_in_run), of a change that the block's bytes show already
+    /// or are about to be replaced by bytes that do. `None`, with nothing done, where it cannot be
+    /// a part of a run.
     pub fn create_in_run_as_given(
         &mut self,
         block: BlockId,
@@ -64,7 +69,8 @@ impl Graph {
         Some(self.add_to_run(block, change, stating.after, run, waits_for))
     }
 
-    /// What a run with this change is to wait for, `NIL` for nothing; `None` where it can be in none, or something is pending on its block.
+    /// What a run with this change is to wait for, `NIL` for nothing; `None` where it can be in
+    /// none, or something is pending on its block.
     fn in_run_after(&mut self, block: BlockId, stating: Stating<'_>) -> Option<u32> {
         let b = self.block_mut(block);
         let busy = b.uncommitted > 0 || b.run_in_flight().is_some();
@@ -106,12 +112,14 @@ impl Graph {
         id
     }
 
-    /// Whether a change of which this is stated will be a part of a run, if nothing is pending on its block.
+    /// Whether a change of which this is stated will be a part of a run, if nothing is pending on
+    /// its block.
     pub fn goes_into_runs<'a>(&self, stating: impl Into<Stating<'a>>) -> bool {
         self.runs_after(stating.into()).is_some()
     }
 
-    /// What a run with a change of which this is stated is to wait for, `NIL` for nothing; `None` where it can be in none.
+    /// What a run with a change of which this is stated is to wait for, `NIL` for nothing; `None`
+    /// where it can be in none.
     fn runs_after(&self, stating: Stating<'_>) -> Option<u32> {
         if !self.optimisations.hard
             || !self.optimisations.merge
@@ -205,7 +213,8 @@ impl Graph {
         } else {
             self.patches[index as usize].len = next;
         }
-        // From here on it takes no further blocks, or it might never be done; but for one that cannot be done yet anyhow.
+        // From here on it takes no further blocks, or it might never be done; but for one that
+        // cannot be done yet anyhow.
         let run = &mut self.patches[index as usize];
         run.held |= run.ready;
         Some(index)
@@ -221,7 +230,8 @@ impl Graph {
         Some(index)
     }
 
-    /// The block's part of a run in flight is on disk. The run, where that was the last it waited for.
+    /// The block's part of a run in flight is on disk. The run, where that was the last it waited
+    /// for.
     pub(crate) fn complete_run(&mut self, block: BlockId) -> Option<u32> {
         let b = &mut self.blocks[block.0 as usize];
         let index = b.run_in_flight()?;
@@ -229,7 +239,8 @@ impl Graph {
         self.one_block_less(index).then_some(index)
     }
 
-    /// What the run was to write to the block need not be written. The run, where that was the last it waited for.
+    /// What the run was to write to the block need not be written. The run, where that was the last
+    /// it waited for.
     pub(crate) fn discard_from_run(&mut self, block: BlockId) -> Option<u32> {
         let index = self.unlink_from_run(block)?;
         self.blocks[block.0 as usize].leave_run();
@@ -280,16 +291,17 @@ impl Graph {
         run.offset == 0 && run.befores_count == 0
     }
 
-    /// The block's part of its run becomes a hard patch of its own, for something is to go along with it that waits. What waits
-    /// for the run waits for that patch.
+    /// The block's part of its run becomes a hard patch of its own, for something is to go along
+    /// with it that waits. What waits for the run waits for that patch.
     pub(crate) fn split_from_run(&mut self, block: BlockId) {
         if let Some((run, hard)) = self.part_from_run(block) {
             self.run_waits_for_part(run, hard, block);
         }
     }
 
-    /// Takes the block out of its run: its part is a patch of its own from now on, which the run waits for, so that somebody may wait for
-    /// less than the whole run. The patch; `None` where no part of a run is pending on the block, or on its way.
+    /// Takes the block out of its run: its part is a patch of its own from now on, which the run
+    /// waits for, so that somebody may wait for less than the whole run. The patch; `None` where no
+    /// part of a run is pending on the block, or on its way.
     pub fn take_from_run(&mut self, block: BlockId) -> Option<PatchId> {
         let b = self.blocks.get(block.0 as usize)?;
         let in_flight = b.run_in_flight();
@@ -301,8 +313,9 @@ impl Graph {
         Some(self.id_of(hard))
     }
 
-    /// Takes the block out of its run, which nobody waits for on its account any more: its part is a patch of its own from now on, and
-    /// the run does not wait for that. `None` where no part of a run is pending on the block, or a patch depends on the run.
+    /// Takes the block out of its run, which nobody waits for on its account any more: its part is
+    /// a patch of its own from now on, and the run does not wait for that. `None` where no part of
+    /// a run is pending on the block, or a patch depends on the run.
     pub fn leave_run(&mut self, block: BlockId) -> Option<PatchId> {
         let run = self.blocks.get(block.0 as usize)?.run()?;
         if self.patches[run as usize].afters != NIL {
@@ -378,7 +391,8 @@ impl Graph {
         self.emit(&Event::Split { from, block, to });
     }
 
-    /// Whether a run has to do with what is pending on a block: its own part there, or one that was taken out of it.
+    /// Whether a run has to do with what is pending on a block: its own part there, or one that was
+    /// taken out of it.
     pub(crate) fn run_involves(&self, run: u32, block: BlockId) -> bool {
         self.run_of(block.0) == Some(run) || self.stands_for_block(run, block)
     }

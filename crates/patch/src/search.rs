@@ -3,8 +3,9 @@
 use crate::graph::{Graph, NIL, State};
 use crate::planted::Planted;
 
-/// How many dependencies a search looks at before it gives up. Long enough for what file systems do to one block and its
-/// neighbours, short enough that creating a patch stays a matter of a microsecond.
+/// How many dependencies a search looks at before it gives up. Long enough for what file systems do
+/// to one block and its neighbours, short enough that creating a patch stays a matter of a
+/// microsecond.
 pub(crate) const SEARCH_LIMIT: usize = 64;
 
 /// What a search looks for.
@@ -17,10 +18,12 @@ pub(crate) enum Target {
 }
 
 impl Graph {
-    /// Whether `target` may be among the uncommitted dependencies of `starts` (or the starts themselves). `true` also where the
-    /// search gave up after `limit` dependencies: only "no" is certain.
+    /// Whether `target` may be among the uncommitted dependencies of `starts` (or the starts
+    /// themselves). `true` also where the search gave up after `limit` dependencies: only "no" is
+    /// certain.
     ///
-    /// Patches in flight are not followed: all that they wait for is committed, or in flight with them.
+    /// Patches in flight are not followed: all that they wait for is committed, or in flight with
+    /// them.
     pub(crate) fn may_reach(&mut self, starts: &[u32], target: Target, limit: usize) -> bool {
         self.next_mark();
         let mut stack = std::mem::take(&mut self.stack);
@@ -77,8 +80,8 @@ impl Graph {
         self.search_mark
     }
 
-    /// A mark that no patch bears yet, and nor do as many as there are edges that follow it. A caller that gives these to patches moves
-    /// `search_mark` to the last.
+    /// A mark that no patch bears yet, and nor do as many as there are edges that follow it. A
+    /// caller that gives these to patches moves `search_mark` to the last.
     pub(crate) fn first_of_marks(&mut self) -> u32 {
         if self.search_mark > u32::MAX - 2 - self.edges.len() as u32 {
             self.search_mark = u32::MAX;

@@ -1,26 +1,31 @@
 //! An end to what a patch waits for.
 //!
-//! A change that is merged into a patch brings what it waits for along. A file that grows by a block every second merges its new size
-//! into the same patch of its inode, which waits for one more block of contents each time: it would never be ready, nor would anything
-//! else of the inode's block that went into the same hard patch, and no sync of one of its neighbours would ever return. So a
-//! patch is *settled* at some time: what it waits for can only become less from then on, and changes that would wait for more become
-//! patches of their own, with undo data, on top of it.
+//! A change that is merged into a patch brings what it waits for along. A file that grows by a
+//! block every second merges its new size into the same patch of its inode, which waits for one
+//! more block of contents each time: it would never be ready, nor would anything else of the
+//! inode's block that went into the same hard patch, and no sync of one of its neighbours would
+//! ever return. So a patch is *settled* at some time: what it waits for can only become less from
+//! then on, and changes that would wait for more become patches of their own, with undo data, on
+//! top of it.
 //!
-//! What waits for a transaction is not kept from waiting for the next one too: a bitmap that every transaction changes would get undo data for
-//! each bit otherwise, once the log's tail waits for it. Who waits then waits for a commit more.
+//! What waits for a transaction is not kept from waiting for the next one too: a bitmap that every
+//! transaction changes would get undo data for each bit otherwise, once the log's tail waits for
+//! it. Who waits then waits for a commit more.
 //!
-//! That is when somebody waits for it ([`Graph::settle`]), and when something that it waits for went in flight with
-//! [`MOST_FLIGHTS`] batches. The first of them would be safe as well, but PostMark's inodes would be written 14,000 times with a rollback then.
+//! That is when somebody waits for it ([`Graph::settle`]), and when something that it waits for
+//! went in flight with [`MOST_FLIGHTS`] batches. The first of them would be safe as well, but
+//! PostMark's inodes would be written 14,000 times with a rollback then.
 
 use crate::PatchId;
 use crate::graph::{DEPTH_OF_TRANSACTION, Graph, NIL, State};
 use crate::links::LOOK;
 
-/// Batches with which something that a patch waits for may go in flight while it takes on more to wait for.
+/// Batches with which something that a patch waits for may go in flight while it takes on more to
+/// wait for.
 const MOST_FLIGHTS: u8 = 4;
 
-/// How far a patch is from being settled: with how many batches something that it waits for went in flight, and the last of these,
-/// in four bits each.
+/// How far a patch is from being settled: with how many batches something that it waits for went in
+/// flight, and the last of these, in four bits each.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Flights(u8);
 
@@ -43,7 +48,8 @@ impl Flights {
 }
 
 impl Graph {
-    /// From now on patches and what they wait for take on nothing more to wait for: for somebody who waits for them.
+    /// From now on patches and what they wait for take on nothing more to wait for: for somebody
+    /// who waits for them.
     pub fn settle(&mut self, targets: &[PatchId]) {
         let mut stack = std::mem::take(&mut self.stack);
         stack.clear();
@@ -70,7 +76,8 @@ impl Graph {
         self.flight = self.flight.wrapping_add(1);
     }
 
-    /// A patch goes in flight: a step for those that wait for it, be it directly or through empty patches.
+    /// A patch goes in flight: a step for those that wait for it, be it directly or through empty
+    /// patches.
     pub(crate) fn note_flight(&mut self, index: u32) {
         let home = self.patches[index as usize].block;
         let batch = self.flight;
@@ -86,8 +93,9 @@ impl Graph {
                 let p = &mut self.patches[after as usize];
                 // What lies on top of it in its own block comes after it anyway.
                 let is_above = p.state != State::Empty && p.block == home;
-                // An empty patch that has passed enough on takes on nothing itself. Who came to wait for it later is told by whatever
-                // else it comes to wait for; and a chain of a thousand of them is not walked with every batch.
+                // An empty patch that has passed enough on takes on nothing itself. Who came to
+                // wait for it later is told by whatever else it comes to wait for; and a chain of a
+                // thousand of them is not walked with every batch.
                 let has_passed_on = p.state == State::Empty && p.flights.is_settled();
                 if p.state == State::Run || is_above || has_passed_on || !p.flights.note(batch) {
                     continue;
@@ -103,9 +111,10 @@ impl Graph {
         self.stack = stack;
     }
 
-    /// Whether a change with these dependencies would have a patch of its block wait for something that it does not wait for already, as far
-    /// as a short look shows. A transaction does not count: it ends, and a block that the next one changes before it was written stays
-    /// back until that one has ended too.
+    /// Whether a change with these dependencies would have a patch of its block wait for something
+    /// that it does not wait for already, as far as a short look shows. A transaction does not
+    /// count: it ends, and a block that the next one changes before it was written stays back until
+    /// that one has ended too.
     pub(crate) fn brings_more_to_wait_for(&self, patch: u32, deps: &[u32]) -> bool {
         let is_transaction = |d: u32| {
             let p = &self.patches[d as usize];

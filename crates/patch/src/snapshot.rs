@@ -21,7 +21,8 @@ pub enum UndoData {
 }
 
 impl UndoData {
-    /// Takes the patch back in its block's bytes, in which every later patch has been taken back already.
+    /// Takes the patch back in its block's bytes, in which every later patch has been taken back
+    /// already.
     pub fn apply(&self, block: &mut [u8]) {
         match self {
             UndoData::None => {}
@@ -55,7 +56,8 @@ pub struct SnapshotPatch {
     pub kind: PatchKind,
     /// Its block; `None` for an empty patch.
     pub block: Option<BlockId>,
-    /// What must be on disk before it, as indices into the snapshot: the direct dependencies that have not committed.
+    /// What must be on disk before it, as indices into the snapshot: the direct dependencies that
+    /// have not committed.
     pub befores: Vec<usize>,
     /// How it is taken back.
     pub undo: UndoData,
@@ -66,7 +68,8 @@ pub struct SnapshotPatch {
 }
 
 impl Graph {
-    /// Every patch that has not committed. The patches of one block come in the order in which they were applied.
+    /// Every patch that has not committed. The patches of one block come in the order in which they
+    /// were applied.
     pub fn snapshot(&self) -> Vec<SnapshotPatch> {
         let mut order: Vec<Part> = Vec::new();
         for (block, b) in self.blocks.iter().enumerate() {

@@ -6,12 +6,13 @@ use crate::search::{SEARCH_LIMIT, Target};
 use crate::{BlockId, Event};
 
 impl Graph {
-    /// Takes back the block's one uncommitted patch, where it has no undo data and `by`, a patch of another block that has none
-    /// either, makes up for it: what waits for it waits for `by` from now on, and its id stands for `by`. What it waited for
-    /// itself no longer matters; nor does `by` wait for it any more. The newest bytes stay as they are, the block counts as clean.
+    /// Takes back the block's one uncommitted patch, where it has no undo data and `by`, a patch of
+    /// another block that has none either, makes up for it: what waits for it waits for `by` from
+    /// now on, and its id stands for `by`. What it waited for itself no longer matters; nor does
+    /// `by` wait for it any more. The newest bytes stay as they are, the block counts as clean.
     ///
-    /// `false`, and nothing has changed, where the block has more than that, or `by` may wait for it in a roundabout way, or the
-    /// optimisations are not all on.
+    /// `false`, and nothing has changed, where the block has more than that, or `by` may wait for
+    /// it in a roundabout way, or the optimisations are not all on.
     pub fn supersede(&mut self, block: BlockId, by: PatchId) -> bool {
         let (Some(from), Some(by)) = (self.only_hard_patch(block), self.index_of(by)) else {
             return false;

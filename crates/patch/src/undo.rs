@@ -5,14 +5,15 @@
 pub(crate) enum Undo {
     /// Nothing to undo (hard, empty).
     None,
-    /// Bits, taken back by flipping them again. `covered` holds every bit that was ever flipped, also those that a merged change
-    /// flipped back: later flips of them come after.
+    /// Bits, taken back by flipping them again. `covered` holds every bit that was ever flipped,
+    /// also those that a merged change flipped back: later flips of them come after.
     Flip { covered: Packed },
     /// They were all zero.
     Zero,
     /// They fit into the patch. Zeros follow.
     Inline([u8; 8]),
-    /// They are in this slot of the [`UndoStore`]: all of them up to the zeros at their end, or those that the patch made differ.
+    /// They are in this slot of the [`UndoStore`]: all of them up to the zeros at their end, or
+    /// those that the patch made differ.
     Stored(Packed),
 }
 
@@ -36,8 +37,8 @@ const SMALLEST: usize = 16;
 /// Buffers of this many bytes at most are kept for reuse.
 const SPARE_BYTES: usize = 256 << 10;
 
-/// Undo data that does not fit into its patch. Buffers come in sizes of powers of two and are used again, so that a graph in a
-/// steady state allocates nothing.
+/// Undo data that does not fit into its patch. Buffers come in sizes of powers of two and are used
+/// again, so that a graph in a steady state allocates nothing.
 #[derive(Debug, Default)]
 pub(crate) struct UndoStore {
     slots: Vec<Kept>,
@@ -104,8 +105,8 @@ fn put_difference(old: &[u8], new: &[u8], into: &mut Vec<u8>) {
 }
 
 impl UndoStore {
-    /// Keeps the old bytes of a patch. `frugal` keeps the zeros at their end, which is what bytes mostly were that a file system
-    /// initialises or takes into use, in no space at all.
+    /// Keeps the old bytes of a patch. `frugal` keeps the zeros at their end, which is what bytes
+    /// mostly were that a file system initialises or takes into use, in no space at all.
     pub(crate) fn keep(&mut self, old: &[u8], frugal: bool) -> Undo {
         let mut kept = old;
         if frugal {
@@ -123,8 +124,9 @@ impl UndoStore {
         self.store(kept, false)
     }
 
-    /// Keeps of the old bytes of a patch those that its new bytes differ from, where that takes less than half of the space. Then they
-    /// are put back only into what the patch made: it cannot take on a further change.
+    /// Keeps of the old bytes of a patch those that its new bytes differ from, where that takes
+    /// less than half of the space. Then they are put back only into what the patch made: it cannot
+    /// take on a further change.
     pub(crate) fn keep_difference(&mut self, old: &[u8], new: &[u8]) -> Option<Undo> {
         if old.len() > usize::from(u16::MAX) {
             return None;
@@ -158,7 +160,8 @@ impl UndoStore {
         matches!(undo, Undo::Stored(slot) if self.slots[slot.get() as usize].is_difference)
     }
 
-    /// Says what is put back where in a patch's range of `len_bytes`, once all that was made later is taken back.
+    /// Says what is put back where in a patch's range of `len_bytes`, once all that was made later
+    /// is taken back.
     pub(crate) fn pieces(&self, undo: Undo, len_bytes: usize) -> Vec<(usize, Box<[u8]>)> {
         match undo {
             Undo::Stored(slot) if self.is_difference(undo) => {
@@ -197,8 +200,8 @@ impl UndoStore {
         (size / SMALLEST).trailing_zeros() as usize
     }
 
-    /// Puts the old bytes into `into`, which is as long as they are, and as the patch made it where [only the
-    /// difference](Self::is_difference) is kept.
+    /// Puts the old bytes into `into`, which is as long as they are, and as the patch made it where
+    /// [only the difference](Self::is_difference) is kept.
     pub(crate) fn restore(&self, undo: Undo, into: &mut [u8]) {
         let kept = match &undo {
             Undo::None | Undo::Flip { .. } => return,

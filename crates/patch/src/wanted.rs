@@ -1,11 +1,13 @@
 //! What a sync waits for, remembered from round to round.
 //!
-//! A sync of a chain of patchgroups takes a round for each link, and looking for what it can write next among a hundred thousand patches
-//! in each round took longer than the writes. What the sync waits for changes little from round to round: it was settled, so it takes on
-//! nothing more to wait for. So it is found once, and then only blocks that have something ready are looked at.
+//! A sync of a chain of patchgroups takes a round for each link, and looking for what it can write
+//! next among a hundred thousand patches in each round took longer than the writes. What the sync
+//! waits for changes little from round to round: it was settled, so it takes on nothing more to
+//! wait for. So it is found once, and then only blocks that have something ready are looked at.
 //!
-//! What is remembered may be wrong in both ways: a patch may become a part of another one, and the place of one that is on the disk be taken
-//! by a new one. So it is good for finding what to write next, and not for saying that nothing is left.
+//! What is remembered may be wrong in both ways: a patch may become a part of another one, and the
+//! place of one that is on the disk be taken by a new one. So it is good for finding what to write
+//! next, and not for saying that nothing is left.
 
 use crate::graph::{Graph, NIL};
 use crate::write::ClosureState;
@@ -35,7 +37,8 @@ impl Wanted {
 }
 
 impl Graph {
-    /// As [`closure`](Self::closure), and remembers what it found for [`has_wanted_ready`](Self::has_wanted_ready).
+    /// As [`closure`](Self::closure), and remembers what it found for
+    /// [`has_wanted_ready`](Self::has_wanted_ready).
     pub fn closure_remembered(
         &mut self,
         targets: &[PatchId],

@@ -26,11 +26,13 @@ pub enum Version {
 }
 
 impl Graph {
-    /// Takes up a write of the block, whose newest bytes are `bytes`: every patch that may go now is in flight afterwards, until
-    /// [`complete_write`](Self::complete_write). `Nothing` where no patch may, or where a version is in flight already.
+    /// Takes up a write of the block, whose newest bytes are `bytes`: every patch that may go now
+    /// is in flight afterwards, until [`complete_write`](Self::complete_write). `Nothing` where no
+    /// patch may, or where a version is in flight already.
     ///
-    /// A patch may go when all that it depends on is committed or goes along. Patches on this block that wait only for each
-    /// other go together: the count of what goes along is kept per patch while choosing (premature accounting, §4.4).
+    /// A patch may go when all that it depends on is committed or goes along. Patches on this block
+    /// that wait only for each other go together: the count of what goes along is kept per patch
+    /// while choosing (premature accounting, §4.4).
     pub fn start_write(&mut self, block: BlockId, bytes: &[u8]) -> Version {
         let Some(b) = self.blocks.get(block.0 as usize) else {
             return Version::Nothing;
@@ -79,8 +81,9 @@ impl Graph {
         let mut stack = std::mem::take(&mut self.stack);
         let held_goes_along = self.planted(Planted::HeldGoesAlong);
         let one_missing = u32::from(self.planted(Planted::GoesAlongTooEarly));
-        // How many of a patch's dependencies go along is kept in its mark, counted from this one on: no patch bears it or a larger
-        // one, and none has more dependencies than there are edges.
+        // How many of a patch's dependencies go along is kept in its mark, counted from this one
+        // on: no patch bears it or a larger one, and none has more dependencies than there are
+        // edges.
         let none_go = self.first_of_marks();
         chosen.clear();
         stack.clear();
@@ -131,8 +134,9 @@ impl Graph {
         leaves_out
     }
 
-    /// Whether a write that leaves patches out would only be put off by waiting. A soft patch above an uncommitted hard one was
-    /// made soft because it leads back to its own block: the hard patch has to be on disk before all that the soft one waits for.
+    /// Whether a write that leaves patches out would only be put off by waiting. A soft patch above
+    /// an uncommitted hard one was made soft because it leads back to its own block: the hard patch
+    /// has to be on disk before all that the soft one waits for.
     pub fn must_roll_back(&self, block: BlockId) -> bool {
         self.optimisations.hard
             && self.blocks.get(block.0 as usize).is_some_and(|b| {
@@ -141,9 +145,9 @@ impl Graph {
             })
     }
 
-    /// What stands between now and `targets` being on disk: appends the blocks of their uncommitted dependencies (and of
-    /// themselves) that have something ready to `ready`, each once, and says whether anything at all is left and whether some of
-    /// it is in flight.
+    /// What stands between now and `targets` being on disk: appends the blocks of their uncommitted
+    /// dependencies (and of themselves) that have something ready to `ready`, each once, and says
+    /// whether anything at all is left and whether some of it is in flight.
     pub fn closure(&mut self, targets: &[PatchId], ready: &mut Vec<BlockId>) -> ClosureState {
         self.look_at_closure(targets, ready, &mut |_| {})
     }
@@ -225,7 +229,8 @@ impl Graph {
         }
     }
 
-    /// Brings the summaries of a block up to date after patches have left it: its zones, and whether one of the rest is settled.
+    /// Brings the summaries of a block up to date after patches have left it: its zones, and
+    /// whether one of the rest is settled.
     fn summarise(&mut self, block: BlockId) {
         // They can only become less.
         let zones_before = self.blocks[block.0 as usize].zones;
@@ -262,7 +267,8 @@ impl Graph {
         self.take_back(newest, NIL, copy);
     }
 
-    /// Takes back in `copy` what a block's uncommitted patches did from `newest` down to `oldest`, or to the oldest there is.
+    /// Takes back in `copy` what a block's uncommitted patches did from `newest` down to `oldest`,
+    /// or to the oldest there is.
     pub(crate) fn take_back(&self, newest: u32, oldest: u32, copy: &mut [u8]) {
         let mut index = newest;
         while index != NIL {
@@ -286,8 +292,8 @@ impl Graph {
         }
     }
 
-    /// One of the oldest patches of a block that changes all of it and has all that was there before: to take it back takes back all
-    /// that came after it.
+    /// One of the oldest patches of a block that changes all of it and has all that was there
+    /// before: to take it back takes back all that came after it.
     fn first_of_whole(&self, first: u32, block_bytes: usize) -> Option<u32> {
         let mut index = first;
         for _ in 0..LOOK {
@@ -307,7 +313,8 @@ impl Graph {
         p.state == State::Soft && is_whole && !self.undo.is_difference(p.undo)
     }
 
-    /// The block's version in flight is on stable storage: its patches commit, and what waited for them may become ready.
+    /// The block's version in flight is on stable storage: its patches commit, and what waited for
+    /// them may become ready.
     ///
     /// The commit point of every patch in that version is the flush before this call.
     pub fn complete_write(&mut self, block: BlockId) {
@@ -324,14 +331,16 @@ impl Graph {
         work.extend(self.complete_run(block));
         self.retire(&mut work);
         self.stack = work;
-        // Patches that came while the version was in flight could not be told apart as ready from those in it.
+        // Patches that came while the version was in flight could not be told apart as ready from
+        // those in it.
         if self.has_ready(block) {
             self.became_ready.push(block);
         }
     }
 
-    /// Drops what the block's uncommitted patches would have written, because nothing refers to the block any more and nothing
-    /// that refers to it can ever reach the disk: what depends on them need not wait. A version in flight completes as usual.
+    /// Drops what the block's uncommitted patches would have written, because nothing refers to the
+    /// block any more and nothing that refers to it can ever reach the disk: what depends on them
+    /// need not wait. A version in flight completes as usual.
     pub fn discard(&mut self, block: BlockId) {
         let Some(b) = self.blocks.get(block.0 as usize) else {
             return;

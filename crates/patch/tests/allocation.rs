@@ -1,4 +1,5 @@
-//! In a steady state the graph allocates nothing. (Without the test harness, whose thread allocates too when it first waits.)
+//! In a steady state the graph allocates nothing. (Without the test harness, whose thread allocates
+//! too when it first waits.)
 
 use std::alloc::System;
 

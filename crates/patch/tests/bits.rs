@@ -12,7 +12,8 @@ struct Blocks {
 }
 
 impl Blocks {
-    /// A bitmap block on which an inode's block waits that the bitmap block also waits for: no flip can be hard.
+    /// A bitmap block on which an inode's block waits that the bitmap block also waits for: no flip
+    /// can be hard.
     fn new() -> Blocks {
         let mut blocks = Blocks {
             graph: Graph::new(Optimisations::BOTH),
@@ -39,7 +40,8 @@ impl Blocks {
         self.graph.create(block, bytes, change, dependencies)
     }
 
-    /// A change of the inode's block that depends on the bitmap block, so that flips that wait for it must be soft.
+    /// A change of the inode's block that depends on the bitmap block, so that flips that wait for
+    /// it must be soft.
     fn pointer(&mut self) -> PatchId {
         let inode = self.graph.uncommitted(INODE)[0];
         assert_eq!(self.graph.info(inode).unwrap().kind, PatchKind::Hard);
@@ -78,7 +80,8 @@ fn flips_that_wait_for_different_things_are_kept_apart() {
     blocks.graph.check_invariants().unwrap();
 }
 
-/// Freeing one block must not make the pointers to its neighbours wait for the inode that was cleared.
+/// Freeing one block must not make the pointers to its neighbours wait for the inode that was
+/// cleared.
 #[test]
 fn a_bit_flipped_back_does_not_hold_up_the_others_of_its_patch() {
     let mut blocks = Blocks::new();
@@ -96,7 +99,8 @@ fn a_bit_flipped_back_does_not_hold_up_the_others_of_its_patch() {
     blocks.graph.check_invariants().unwrap();
 }
 
-/// Of the flips of one bit the newest comes after all others: a new one need not wait for each of them, nor be compared with each.
+/// Of the flips of one bit the newest comes after all others: a new one need not wait for each of
+/// them, nor be compared with each.
 #[test]
 fn a_flip_of_the_same_bits_waits_for_the_newest_only() {
     const FLIPS: u64 = 200;

@@ -1,8 +1,10 @@
-//! Chains of blocks: hard patches must not join those of different directories to one that leads through the whole disk.
+//! Chains of blocks: hard patches must not join those of different directories to one that leads
+//! through the whole disk.
 
 use backstitch_patch::{BlockId, Change, Graph, Optimisations, PatchId, PatchKind};
 
-/// Blocks in a row. In each a "directory" is made that waits for one in the block before, and then a "file" that waits for nothing.
+/// Blocks in a row. In each a "directory" is made that waits for one in the block before, and then
+/// a "file" that waits for nothing.
 const BLOCKS: u32 = 40;
 
 struct Disk {
@@ -21,7 +23,8 @@ impl Disk {
             .create(BlockId(block), bytes, change, dependencies)
     }
 
-    /// Writes whatever can be written, in rounds without rollback where that is possible. How many rounds it took.
+    /// Writes whatever can be written, in rounds without rollback where that is possible. How many
+    /// rounds it took.
     fn drain(&mut self, blocks: u32) -> usize {
         for round in 0.. {
             let ready = (0..blocks)
@@ -44,7 +47,8 @@ impl Disk {
     }
 }
 
-/// Directory `k` (in block `k`) is made in a directory of block `k - 1` that waits for nothing itself: the parents are different ones.
+/// Directory `k` (in block `k`) is made in a directory of block `k - 1` that waits for nothing
+/// itself: the parents are different ones.
 fn made() -> Disk {
     let mut disk = Disk {
         graph: Graph::new(Optimisations::BOTH),

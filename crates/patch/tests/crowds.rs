@@ -11,7 +11,8 @@ impl Random {
     }
 }
 
-/// Changes of all sizes at all places. The graph's books say whether each comes after what it overlaps, and the lists hold what they should.
+/// Changes of all sizes at all places. The graph's books say whether each comes after what it
+/// overlaps, and the lists hold what they should.
 #[test]
 fn a_crowd_knows_what_overlaps() {
     // The last one has no lists.

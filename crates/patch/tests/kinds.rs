@@ -1,4 +1,5 @@
-//! What becomes of a change: a patch of its own or a part of one, with undo data or without, and how much of them.
+//! What becomes of a change: a patch of its own or a part of one, with undo data or without, and
+//! how much of them.
 
 use backstitch_patch::{
     BlockId, Change, Graph, Optimisations, PatchId, PatchKind, Standing, Stating,
@@ -126,7 +127,8 @@ fn soft_patches_become_hard_once_nobody_waits_for_their_block() {
     let hard = disk.write(0, 16, &[]);
     assert_eq!((disk.kind(soft), disk.kind(hard)), (HARD, HARD));
     assert!(disk.graph.is_same(soft, hard));
-    // Not where somebody waits for it, nor where it takes on nothing more, nor beside one that stands apart.
+    // Not where somebody waits for it, nor where it takes on nothing more, nor beside one that
+    // stands apart.
     let soft = disk.soft(1, 0, &[]);
     disk.write(2, 0, &[soft]);
     disk.write(1, 16, &[]);
@@ -248,7 +250,8 @@ fn a_block_leaves_its_run() {
     assert!(!disk.graph.is_live(run) && !disk.graph.is_live(own));
 }
 
-/// A part that was taken out of a run, and need not be written after all, says nothing about the rest.
+/// A part that was taken out of a run, and need not be written after all, says nothing about the
+/// rest.
 #[test]
 fn the_rest_of_a_run_goes_on_waiting() {
     let mut disk = Disk::new("both");
@@ -491,7 +494,8 @@ fn a_change_that_another_makes_up_for_is_not_written() {
     assert!(supersede(&mut disk, 0, by));
     assert!(disk.graph.is_same(removed, by) && !disk.graph.has_uncommitted(BlockId(0)));
     assert!(disk.graph.waits_directly(waits, by));
-    // Not in a circle, by a patch of the same block, one with undo data or on its way, nor two patches.
+    // Not in a circle, by a patch of the same block, one with undo data or on its way, nor two
+    // patches.
     let removed = disk.write(0, 0, &[]);
     let between = disk.graph.create_empty(&[removed], None, false);
     let by = disk.write(2, 0, &[between]);

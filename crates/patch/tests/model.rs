@@ -1,7 +1,8 @@
 //! The graph against the reference model, with every combination of switches.
 //!
-//! Every run takes another seed and prints it; `SEED=…` repeats a run. `STEPS=…` (or `PROPTEST_CASES=…`) asks for more than the
-//! 20,000 steps that a change must survive; `scripts/soak.sh` asks for a million.
+//! Every run takes another seed and prints it; `SEED=…` repeats a run. `STEPS=…` (or
+//! `PROPTEST_CASES=…`) asks for more than the 20,000 steps that a change must survive;
+//! `scripts/soak.sh` asks for a million.
 
 mod support;
 

@@ -34,7 +34,8 @@ fn first_failure(planted: Option<Planted>, invariants: bool) -> Option<(u32, Str
     found
 }
 
-/// Errors that cost nothing but merges that would be allowed: no write is wrong, only the graph's books are.
+/// Errors that cost nothing but merges that would be allowed: no write is wrong, only the graph's
+/// books are.
 const ONLY_BOOKS: &[Planted] = &[Planted::ExternalNotDecremented];
 
 #[test]

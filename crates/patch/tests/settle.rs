@@ -6,10 +6,11 @@ use backstitch_patch::{BlockId, Change, Graph, PatchId};
 const INODES: BlockId = BlockId(0);
 /// How long the other file goes on growing.
 const STEPS: u32 = 60;
-/// Rounds of writing after which what was there before them is on the disk: those in which contents may go while their inode takes
-/// on more of them; then contents, and what waits for them.
+/// Rounds of writing after which what was there before them is on the disk: those in which contents
+/// may go while their inode takes on more of them; then contents, and what waits for them.
 const ROUNDS: u32 = 4 + 3;
-/// The same where somebody waits: contents, then what waits for them, and a round that is under way.
+/// The same where somebody waits: contents, then what waits for them, and a round that is under
+/// way.
 const ROUNDS_OF_A_SYNC: u32 = 3;
 
 struct Disk {
@@ -60,8 +61,8 @@ impl Disk {
     }
 }
 
-/// A file grows while a write is under way and between two, and every third step somebody else's inode changes, which waits for nothing; for
-/// that change somebody may wait (`sync`).
+/// A file grows while a write is under way and between two, and every third step somebody else's
+/// inode changes, which waits for nothing; for that change somebody may wait (`sync`).
 fn nothing_is_kept_off_the_disk(optimisations: &str, rounds: u32, sync: bool) {
     let mut disk = Disk {
         graph: Graph::new(optimisations.parse().unwrap()),

@@ -1,4 +1,5 @@
-//! A sync that remembers what it waits for finds the same blocks as one that looks anew, round after round.
+//! A sync that remembers what it waits for finds the same blocks as one that looks anew, round
+//! after round.
 
 use backstitch_patch::{BlockId, Change, Graph, Optimisations, PatchId};
 
@@ -71,7 +72,8 @@ fn what_is_remembered_finds_what_a_search_finds() {
             assert_eq!(said, waits, "{block:?} in round {rounds}");
         }
         disk.write_out(&found);
-        // Changes that come meanwhile are no part of it, unless they take the place of one that is on the disk.
+        // Changes that come meanwhile are no part of it, unless they take the place of one that is
+        // on the disk.
         disk.write(BLOCKS, rounds % 512 * 8, &[]);
         rounds += 1;
     }

@@ -2,7 +2,8 @@
 //!
 //! A `pg_t` is a descriptor. Every function returns -1 and sets `errno` where it fails.
 
-// The functions are called from C: their names are theirs, and descriptors and strings come as C has them.
+// The functions are called from C: their names are theirs, and descriptors and strings come as C
+// has them.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, OsStr, c_char, c_int};
@@ -35,7 +36,8 @@ fn with(group: c_int, body: impl FnOnce(BorrowedFd<'_>) -> io::Result<c_int>) ->
     if group < 0 {
         return result(Err(Errno::BADF.into()));
     }
-    // SAFETY: as with every call that takes a descriptor, the caller has it open until the call returns; -1 was refused.
+    // SAFETY: as with every call that takes a descriptor, the caller has it open until the call
+    // returns; -1 was refused.
     result(body(unsafe { BorrowedFd::borrow_raw(group) }))
 }
 

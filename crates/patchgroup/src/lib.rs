@@ -1,7 +1,8 @@
-//! Patchgroups: order on the disk without waiting (Frost et al., *Generalized File System Dependencies*, SOSP 2007, §5).
+//! Patchgroups: order on the disk without waiting (Frost et al., *Generalized File System
+//! Dependencies*, SOSP 2007, §5).
 //!
-//! A program that replaces a file wants its new contents on the disk before the old ones are gone. `fsync` gives that by waiting until
-//! they are there; a patchgroup says it, and nobody waits:
+//! A program that replaces a file wants its new contents on the disk before the old ones are gone.
+//! `fsync` gives that by waiting until they are there; a patchgroup says it, and nobody waits:
 //!
 //! ```no_run
 //! # fn main() -> std::io::Result<()> {
@@ -18,24 +19,27 @@
 //! # Ok(()) }
 //! ```
 //!
-//! No crash leaves neither `in` nor `out`. A group takes its dependencies first, then it is engaged, any number of times; once something
-//! depends on it, it is *sealed* and takes neither. So there can be no circles.
+//! No crash leaves neither `in` nor `out`. A group takes its dependencies first, then it is
+//! engaged, any number of times; once something depends on it, it is *sealed* and takes neither. So
+//! there can be no circles.
 //!
 //! # Who is in a group
 //!
-//! A group is a file descriptor, and what is done by a process that has it open belongs to the group while it is engaged. Children
-//! inherit it over `fork` and keep it over `exec`; it is closed by the last `close` or `exit`. Engagement belongs to the open
-//! description, as a file's offset does: each holder of the descriptor may engage and disengage it, for all holders.
-//! (The paper's groups are engaged for each process by itself; give a child a group of its own for that.)
+//! A group is a file descriptor, and what is done by a process that has it open belongs to the
+//! group while it is engaged. Children inherit it over `fork` and keep it over `exec`; it is closed
+//! by the last `close` or `exit`. Engagement belongs to the open description, as a file's offset
+//! does: each holder of the descriptor may engage and disengage it, for all holders. (The paper's
+//! groups are engaged for each process by itself; give a child a group of its own for that.)
 //!
-//! What is written through a mapping belongs to the groups that are engaged when it is written back, at `msync`, `munmap` or
-//! the end of the process: do that before [`Group::disengage`].
+//! What is written through a mapping belongs to the groups that are engaged when it is written
+//! back, at `msync`, `munmap` or the end of the process: do that before [`Group::disengage`].
 //!
 //! # Elsewhere
 //!
-//! On a file system without patchgroups, where the mount's process cannot be reached (another network namespace), and where the kernel
-//! gathers what is written before the mount sees it (`-o writeback_cache`), [`supported`] says no, and the same calls give the same order
-//! by `syncfs`: [`Group::depend`] waits until everything written so far is on stable storage.
+//! On a file system without patchgroups, where the mount's process cannot be reached (another
+//! network namespace), and where the kernel gathers what is written before the mount sees it
+//! (`-o writeback_cache`), [`supported`] says no, and the same calls give the same order by
+//! `syncfs`: [`Group::depend`] waits until everything written so far is on stable storage.
 //!
 //! The same in C is in `include/patchgroup.h`, and in Python in `python/patchgroup.py`.
 //!
@@ -99,7 +103,8 @@ fn is_socket(descriptor: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(FileType::from_raw_mode(seen.st_mode) == FileType::Socket)
 }
 
-/// Asks for something about groups, the first of which says where; `None` where they are of a file system without patchgroups.
+/// Asks for something about groups, the first of which says where; `None` where they are of a file
+/// system without patchgroups.
 fn ask(op: Op, argument: &[u8], groups: &[BorrowedFd<'_>]) -> io::Result<Option<OwnedFd>> {
     let Some(first) = groups.first() else {
         return Err(Errno::INVAL.into());
@@ -123,7 +128,8 @@ fn call(op: Op, argument: &[u8], groups: &[BorrowedFd<'_>]) -> io::Result<Option
 /// Everything written so far to the file system of the descriptor is on stable storage afterwards.
 fn sync_all(descriptor: BorrowedFd<'_>) -> io::Result<()> {
     rustix::fs::syncfs(descriptor)?;
-    // It may be a mount of ours whose groups are out of reach, and the kernel does not tell such a mount of syncfs.
+    // It may be a mount of ours whose groups are out of reach, and the kernel does not tell such a
+    // mount of syncfs.
     let flags = rustix::fs::XattrFlags::empty();
     match rustix::fs::fsetxattr(descriptor, protocol::SYNC_XATTR, &[], flags) {
         Err(Errno::IO) => Err(Errno::IO.into()),
@@ -215,7 +221,8 @@ impl Group {
         is_socket(self.descriptor.as_fd()).unwrap_or(false)
     }
 
-    /// Everything that will be done under this group reaches the disk no earlier than everything done under `before`, which is sealed.
+    /// Everything that will be done under this group reaches the disk no earlier than everything
+    /// done under `before`, which is sealed.
     ///
     /// # Errors
     /// `EINVAL` where this group was engaged or is sealed; `EBUSY` where `before` is engaged.
@@ -223,8 +230,8 @@ impl Group {
         on::depend(self.descriptor.as_fd(), before.descriptor.as_fd())
     }
 
-    /// From now on what the processes do that have the group open belongs to it. A group is engaged or not, however often this is
-    /// called.
+    /// From now on what the processes do that have the group open belongs to it. A group is engaged
+    /// or not, however often this is called.
     ///
     /// # Errors
     /// `EINVAL` where it is sealed.
@@ -248,7 +255,8 @@ impl Group {
         on::sync(self.descriptor.as_fd(), Op::Sync)
     }
 
-    /// Whether everything done under the group is on stable storage. Elsewhere nobody knows, and the answer is no.
+    /// Whether everything done under the group is on stable storage. Elsewhere nobody knows, and
+    /// the answer is no.
     ///
     /// # Errors
     /// `EIO` where the device failed.
@@ -256,7 +264,8 @@ impl Group {
         on::is_durable(self.descriptor.as_fd())
     }
 
-    /// Waits until everything done under the group is on stable storage, which somebody else brings about.
+    /// Waits until everything done under the group is on stable storage, which somebody else brings
+    /// about.
     ///
     /// # Errors
     /// `EIO` where the device failed.
@@ -264,7 +273,8 @@ impl Group {
         on::sync(self.descriptor.as_fd(), Op::Wait)
     }
 
-    /// A descriptor that `poll` shows as readable once everything done under the group so far is on stable storage.
+    /// A descriptor that `poll` shows as readable once everything done under the group so far is on
+    /// stable storage.
     ///
     /// # Errors
     /// The system's.
@@ -283,8 +293,8 @@ impl Group {
         }
     }
 
-    /// What is done under the group from now on comes after everything that was done under it before; it may be engaged. As a new group
-    /// that depends on this one and takes its place.
+    /// What is done under the group from now on comes after everything that was done under it
+    /// before; it may be engaged. As a new group that depends on this one and takes its place.
     ///
     /// # Errors
     /// The system's.
@@ -295,8 +305,8 @@ impl Group {
     /// From now on each operation under the group comes after the one before it.
     ///
     /// # Errors
-    /// `EINVAL` where it was engaged or is sealed; `EOPNOTSUPP` where the file system has no patchgroups: there this would be a
-    /// `syncfs` after each operation.
+    /// `EINVAL` where it was engaged or is sealed; `EOPNOTSUPP` where the file system has no
+    /// patchgroups: there this would be a `syncfs` after each operation.
     pub fn linear(&self) -> io::Result<()> {
         match on::simple(Op::Linear, &[], self.descriptor.as_fd())? {
             Some(_) => Ok(()),
@@ -304,8 +314,9 @@ impl Group {
         }
     }
 
-    /// From now on `fsync`, `fdatasync`, `msync` and renames that replace something, under the group, wait for nothing: what is done
-    /// after them comes after what was done before. With an interval, that is put onto stable storage once an interval.
+    /// From now on `fsync`, `fdatasync`, `msync` and renames that replace something, under the
+    /// group, wait for nothing: what is done after them comes after what was done before. With an
+    /// interval, that is put onto stable storage once an interval.
     ///
     /// # Errors
     /// As [`linear`](Self::linear).

@@ -1,11 +1,14 @@
 //! What is said between a program and the process that serves a mount.
 //!
-//! The mount's root has an extended attribute, not listed, that holds the name of an abstract Unix socket. A connection to it begins with
-//! one message: the operation, its argument, and the descriptors that it is about. The answer is an error number and a value.
+//! The mount's root has an extended attribute, not listed, that holds the name of an abstract Unix
+//! socket. A connection to it begins with one message: the operation, its argument, and the
+//! descriptors that it is about. The answer is an error number and a value.
 //!
-//! **A descriptor is a group.** The connection that asked for a group ([`Op::Create`]) is that group for as long as anybody has it open:
-//! `fork` copies it, `exec` keeps it, `SCM_RIGHTS` passes it on, and the last close is its end, however a process ends. Everything else
-//! is asked on a connection of its own, with the group's descriptor attached: having it is the permission to use it.
+//! **A descriptor is a group.** The connection that asked for a group ([`Op::Create`]) is that
+//! group for as long as anybody has it open: `fork` copies it, `exec` keeps it, `SCM_RIGHTS` passes
+//! it on, and the last close is its end, however a process ends. Everything else is asked on a
+//! connection of its own, with the group's descriptor attached: having it is the permission to use
+//! it.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -19,8 +22,8 @@ use rustix::net::{
 /// The extended attribute of a mount's root that names the socket.
 pub const SOCKET_XATTR: &str = "system.backstitch.patchgroups";
 
-/// Setting this extended attribute of anything in a mount puts all changes of the mount onto stable storage before it returns. The kernel
-/// tells only virtiofs and fuseblk mounts of syncfs(2).
+/// Setting this extended attribute of anything in a mount puts all changes of the mount onto stable
+/// storage before it returns. The kernel tells only virtiofs and fuseblk mounts of syncfs(2).
 pub const SYNC_XATTR: &str = "system.backstitch.sync";
 
 /// No request has more descriptors.
@@ -49,8 +52,9 @@ pub enum Op {
     Label,
     /// Each operation under the group comes after the one before it.
     Linear,
-    /// An fsync, or a rename that replaces something, under the group waits for nothing: what comes after it comes after what was
-    /// done before it. The argument is after how many milliseconds that is put onto stable storage, 0 for whenever.
+    /// An fsync, or a rename that replaces something, under the group waits for nothing: what comes
+    /// after it comes after what was done before it. The argument is after how many milliseconds
+    /// that is put onto stable storage, 0 for whenever.
     Order,
     /// What is done under the group from now on comes after what was done under it before.
     Advance,
@@ -111,7 +115,8 @@ pub fn send_request(
 /// Takes a request off a connection without waiting for it.
 ///
 /// # Errors
-/// `EAGAIN` where there is none yet, `EPROTO` where it is none, `EPIPE` where the other side is gone.
+/// `EAGAIN` where there is none yet, `EPROTO` where it is none, `EPIPE` where the other side is
+/// gone.
 pub fn receive_request(socket: impl AsFd) -> io::Result<Request> {
     let mut bytes = [0; MOST_BYTES];
     let mut space = [MaybeUninit::uninit();

@@ -1,18 +1,22 @@
 //! The raw layout: a volume (an image, a disk, a partition) as one file of its size.
 //!
-//! A program that keeps its own structure on a volume writes blocks, and no file system knows what they mean to each other. Here its writes
-//! go through the same store as a file system's: they are patches, they can be put into patchgroups (Frost et al., SOSP 2007, §5: "raw
-//! block writes"), and what the groups say is kept.
+//! A program that keeps its own structure on a volume writes blocks, and no file system knows what
+//! they mean to each other. Here its writes go through the same store as a file system's: they are
+//! patches, they can be put into patchgroups (Frost et al., SOSP 2007, §5: "raw block writes"), and
+//! what the groups say is kept.
 //!
-//! The root directory has one name, [`VOLUME_NAME`]: the volume. Its bytes are the volume's bytes, at the same places. Its size does not
-//! change; nothing can be made beside it or removed. Owners, permissions and times are kept in memory until the unmount, as those of a
-//! device's node are: there is no place for them on the volume.
+//! The root directory has one name, [`VOLUME_NAME`]: the volume. Its bytes are the volume's bytes,
+//! at the same places. Its size does not change; nothing can be made beside it or removed. Owners,
+//! permissions and times are kept in memory until the unmount, as those of a device's node are:
+//! there is no place for them on the volume.
 //!
 //! # What holds
 //!
-//! * Without groups, blocks reach the disk in any order, as those of a disk do between two flushes; `fsync` is the flush.
-//! * Nothing is written to the volume but what programs write: no mark that it is in use, nothing at the unmount. So there is nothing to
-//!   recover after a crash, and nothing that could tell that there was one.
+//! * Without groups, blocks reach the disk in any order, as those of a disk do between two flushes;
+//!   `fsync` is the flush.
+//! * Nothing is written to the volume but what programs write: no mark that it is in use, nothing
+//!   at the unmount. So there is nothing to recover after a crash, and nothing that could tell that
+//!   there was one.
 //! * Journals are a file system's; [`LayoutKind::journal_host`] has none here.
 //!
 //! It depends on `layout` and what is below that.
@@ -40,7 +44,8 @@ const MOST_BLOCK_BYTES: u64 = 4096;
 const LEAST_BLOCK_BYTES: u64 = 512;
 
 impl LayoutKind for Raw {
-    /// The largest block of which the device holds a whole number. What is behind the last whole sector is not shown.
+    /// The largest block of which the device holds a whole number. What is behind the last whole
+    /// sector is not shown.
     fn block_bytes(&self, device: &dyn BlockDevice) -> Result<u32> {
         let sectors = device.size_bytes() / LEAST_BLOCK_BYTES;
         if sectors == 0 {

@@ -1,16 +1,20 @@
-//! Rule sites: the places where the code states a dependency, a wait, a note for `fsync`, a condition of deferred work, a flush, a
-//! revoke, a condition of the journal's tail, or a check of recovery. Each has a name.
+//! Rule sites: the places where the code states a dependency, a wait, a note for `fsync`, a
+//! condition of deferred work, a flush, a revoke, a condition of the journal's tail, or a check of
+//! recovery. Each has a name.
 //!
-//! In normal life a rule holds: a site costs one relaxed load of one flag. The explorer of crash states switches one rule of its own
-//! thread off ([`watch::switch_off`]) and looks for a state that the rule prevents; a rule whose absence nothing shows is not needed,
-//! or not tested. It also counts which sites its workloads reach ([`watch::record`]).
+//! In normal life a rule holds: a site costs one relaxed load of one flag. The explorer of crash
+//! states switches one rule of its own thread off ([`watch::switch_off`]) and looks for a state
+//! that the rule prevents; a rule whose absence nothing shows is not needed, or not tested. It also
+//! counts which sites its workloads reach ([`watch::record`]).
 //!
-//! Nothing outside the process reaches these switches: no mount option, no environment variable, no file.
+//! Nothing outside the process reaches these switches: no mount option, no environment variable, no
+//! file.
 //!
 //! # Invariants
 //!
 //! * A thread that has switched nothing off has every rule.
-//! * Sites have numbers that are unique over all registries: each crate's begin at a base of its own.
+//! * Sites have numbers that are unique over all registries: each crate's begin at a base of its
+//!   own.
 
 mod site;
 pub mod watch;
@@ -25,8 +29,9 @@ pub fn holds(rule: impl Into<Id>) -> bool {
     !are_watched() || watch::holds(rule.into())
 }
 
-/// States that a rule is implied here by what else holds: that nothing could be seen without it. The explorer asks `condition`,
-/// with every rule on, wherever its workloads come by; in normal life nobody asks.
+/// States that a rule is implied here by what else holds: that nothing could be seen without it.
+/// The explorer asks `condition`, with every rule on, wherever its workloads come by; in normal
+/// life nobody asks.
 #[inline(always)]
 pub fn implied(rule: impl Into<Id>, condition: impl FnOnce() -> bool) {
     if are_watched() {
@@ -34,7 +39,8 @@ pub fn implied(rule: impl Into<Id>, condition: impl FnOnce() -> bool) {
     }
 }
 
-/// Whether any thread of the process switches rules off or counts them. Everything that costs more than this question is behind it.
+/// Whether any thread of the process switches rules off or counts them. Everything that costs more
+/// than this question is behind it.
 #[inline(always)]
 pub fn are_watched() -> bool {
     watch::ANY.load(Relaxed)

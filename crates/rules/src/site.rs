@@ -81,7 +81,8 @@ impl Site {
     }
 }
 
-/// Declares a crate's rules: an enum `Rule`, the list `Rule::SITES` in the same order, and the number of each.
+/// Declares a crate's rules: an enum `Rule`, the list `Rule::SITES` in the same order, and the
+/// number of each.
 ///
 /// `registry! { "layer", BASE; Class { /// What may be seen without it.\n Name, … } … }`
 #[macro_export]
@@ -90,7 +91,8 @@ macro_rules! registry {
         $layer:literal, $base:literal;
         $($class:ident { $($(#[doc = $without:literal])+ $rule:ident,)* })*
     ) => {
-        /// The rules that this crate states. The text of each says what may be seen after a crash without it.
+        /// The rules that this crate states. The text of each says what may be seen after a crash
+        /// without it.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Rule {
             $($($(#[doc = $without])+ $rule,)*)*

@@ -71,7 +71,8 @@ impl FromStr for Form {
 pub struct Passes {
     /// At all.
     pub reached: u64,
-    /// With something to wait for that was not on stable storage; of conditions, where they decided something.
+    /// With something to wait for that was not on stable storage; of conditions, where they decided
+    /// something.
     pub pending: u64,
     /// Of those, with a patch that had been merged into another one.
     pub merged: u64,
@@ -83,9 +84,11 @@ pub struct Passes {
     pub most: u64,
     /// It is about patches that are waited for.
     pub is_of_patches: bool,
-    /// Times that something pending was waited for, and other things that were waited for came after it anyway.
+    /// Times that something pending was waited for, and other things that were waited for came
+    /// after it anyway.
     pub covered: u64,
-    /// Times that nothing else that was waited for came after it: without the rule it would not have been waited for.
+    /// Times that nothing else that was waited for came after it: without the rule it would not
+    /// have been waited for.
     pub essential: u64,
     /// Times that the rule was said to be implied by others, and was.
     pub implied: u64,
@@ -151,7 +154,8 @@ pub fn records() -> bool {
     RECORDS.get()
 }
 
-/// From here on this thread is in recovery after a crash, or in the life after it; returns whether it was before.
+/// From here on this thread is in recovery after a crash, or in the life after it; returns whether
+/// it was before.
 pub fn set_remounted(is_remounted: bool) -> bool {
     IS_REMOUNTED.replace(is_remounted)
 }

@@ -1,8 +1,8 @@
 //! Driving a mechanism with a log: when transactions end, and how the log gets room.
 //!
 //! A transaction ends when it is large, when it is as old as the commit interval, and when somebody
-//! waits for something in it. A caller that comes while one is on its way to the disk waits for that
-//! first, so that all who came meanwhile share the next one.
+//! waits for something in it. A caller that comes while one is on its way to the disk waits for
+//! that first, so that all who came meanwhile share the next one.
 
 use std::time::Duration;
 

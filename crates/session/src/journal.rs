@@ -1,12 +1,14 @@
 //! Bringing a file system's journal home before the file system is opened.
 //!
-//! Here a layout's [`JournalHost`], which knows where the journal is, meets the journal's own recovery, which knows what is in it.
+//! Here a layout's [`JournalHost`], which knows where the journal is, meets the journal's own
+//! recovery, which knows what is in it.
 //!
 //! # Steps
 //!
 //! 1. The journal is replayed, flushed and marked as empty.
-//! 2. The orphans are dealt with, some at a time: what changes goes into the journal as one transaction, and is replayed as if a
-//!    crash had come. So an orphan is there or wholly gone, and nothing leaks.
+//! 2. The orphans are dealt with, some at a time: what changes goes into the journal as one
+//!    transaction, and is replayed as if a crash had come. So an orphan is there or wholly gone,
+//!    and nothing leaks.
 //! 3. The superblock's mark that the journal must be replayed goes last.
 //!
 //! A crash at any point leaves an image that this brings to the same state.
@@ -29,7 +31,8 @@ use backstitch_ordering::{JournalMode, Mechanism, MechanismKind, Soft};
 
 use crate::{Access, Result};
 
-/// Blocks, about, that the orphans of one transaction change, or a quarter of what the journal holds.
+/// Blocks, about, that the orphans of one transaction change, or a quarter of what the journal
+/// holds.
 const ORPHAN_BLOCKS: usize = 1024;
 
 /// What was found and done.
@@ -88,7 +91,8 @@ impl Report {
 /// The journal of a file system, as `place` has it.
 ///
 /// # Errors
-/// Where it is on another device that is not given, or given wrongly; where its superblock cannot be believed.
+/// Where it is on another device that is not given, or given wrongly; where its superblock cannot
+/// be believed.
 pub fn open<'d>(
     device: &'d dyn BlockDevice,
     journal_device: Option<&'d dyn BlockDevice>,
@@ -165,12 +169,13 @@ pub fn from_journal(error: JournalError) -> crate::Error {
     }
 }
 
-/// Replays the journal of the file system on `device` and deals with its orphans, where there is anything to be done; nothing may be
-/// mounted on it. `None` where it has no journal.
+/// Replays the journal of the file system on `device` and deals with its orphans, where there is
+/// anything to be done; nothing may be mounted on it. `None` where it has no journal.
 ///
 /// # Errors
-/// Where the journal cannot be found or replayed; nothing was written then. With [`Damage::Skip`] what cannot be replayed is
-/// given up instead, and the file system marked as one that must be checked.
+/// Where the journal cannot be found or replayed; nothing was written then. With [`Damage::Skip`]
+/// what cannot be replayed is given up instead, and the file system marked as one that must be
+/// checked.
 pub fn recover(
     device: &dyn BlockDevice,
     journal_device: Option<&dyn BlockDevice>,
@@ -224,7 +229,8 @@ pub fn recover(
         let (start, sequence) = (journal.superblock().start, journal.superblock().sequence);
         journal.write_tail(start, sequence).map_err(from_journal)?;
     }
-    // A log that the superblock does not speak of was left by somebody who ignored it: it is no longer the file system's.
+    // A log that the superblock does not speak of was left by somebody who ignored it: it is no
+    // longer the file system's.
     if journal.superblock().is_empty() {
         recovery.orphans(&mut journal)?;
     }
@@ -267,7 +273,8 @@ fn found<'d>(
     }))
 }
 
-/// The journal of a damaged file system: of all that could be it, the one in which most can be replayed.
+/// The journal of a damaged file system: of all that could be it, the one in which most can be
+/// replayed.
 fn found_damaged<'d>(
     device: &'d dyn BlockDevice,
     journal_device: Option<&'d dyn BlockDevice>,
@@ -306,7 +313,8 @@ fn found_damaged<'d>(
                 }
             }
             Err(error @ JournalError::Device(_)) => return Err(from_journal(error)),
-            // Beside damage, a feature that nobody knows is damage too: no other tool replays this log.
+            // Beside damage, a feature that nobody knows is damage too: no other tool replays this
+            // log.
             Err(error @ JournalError::Incompatible { .. }) if map.has_gaps() => {
                 let superblock = map.superblock();
                 let error = JournalError::corrupt(superblock, error.to_string());
@@ -430,7 +438,8 @@ impl Prepared {
     }
 }
 
-/// What a mount does first: gives the device with everything at home, in memory only where nothing may be written.
+/// What a mount does first: gives the device with everything at home, in memory only where nothing
+/// may be written.
 ///
 /// # Errors
 /// Where the file system must not be mounted, or its journal cannot be found or replayed.
@@ -491,7 +500,8 @@ pub fn prepare(
     })
 }
 
-/// A file system's device and that of its journal as one: the journal comes behind the last whole block of the file system's.
+/// A file system's device and that of its journal as one: the journal comes behind the last whole
+/// block of the file system's.
 pub fn joined(
     device: Arc<dyn BlockDevice>,
     journal_device: Arc<dyn BlockDevice>,
@@ -500,8 +510,8 @@ pub fn joined(
     JoinedDevice::new(vec![device, journal_device], block_bytes)
 }
 
-/// What a mechanism needs to write the journal of a file system, which was replayed; or why it cannot be written. A journal on another
-/// device is written through both as one, see [`joined`].
+/// What a mechanism needs to write the journal of a file system, which was replayed; or why it
+/// cannot be written. A journal on another device is written through both as one, see [`joined`].
 ///
 /// # Errors
 /// Where the journal cannot be found, or its superblock cannot be believed.
@@ -562,7 +572,8 @@ pub fn mechanism(
     }
 }
 
-/// The ordering of a mount that states none: through the journal where the image has one that can be written.
+/// The ordering of a mount that states none: through the journal where the image has one that can
+/// be written.
 ///
 /// # Errors
 /// Where the image cannot be read.

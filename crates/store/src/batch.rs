@@ -13,7 +13,8 @@ const PASSES_BEFORE_ROLLBACK: u8 = 2;
 
 /// A round with fewer blocks is not worth its flush while as much again would go with rollback...
 const SMALL_ROUND: usize = 64;
-/// ...but only in a closure that is larger than what one file or a few wait for: their rounds are few, and each block counts.
+/// ...but only in a closure that is larger than what one file or a few wait for: their rounds are
+/// few, and each block counts.
 const LARGE_CLOSURE: usize = 16;
 
 /// Where memory fills up, contents of files go alone if they make one part in this of a batch.
@@ -46,8 +47,8 @@ const ROUNDS_REMEMBERED: u32 = 64;
 /// Independent writes, to be followed by one flush.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// The requests of each volume, in order of place; adjacent blocks are one request. Where the unit is smaller than the block a
-    /// request may begin and end at any unit.
+    /// The requests of each volume, in order of place; adjacent blocks are one request. Where the
+    /// unit is smaller than the block a request may begin and end at any unit.
     pub writes: Vec<(VolumeId, Vec<WriteRequest>)>,
     /// The slots that it writes, in order of place.
     slots: Vec<u32>,
@@ -79,9 +80,11 @@ struct Versions {
 }
 
 impl Store {
-    /// Puts the next batch together, of at most about `max_bytes`. Its blocks are in flight until [`complete`](Self::complete).
+    /// Puts the next batch together, of at most about `max_bytes`. Its blocks are in flight until
+    /// [`complete`](Self::complete).
     ///
-    /// An empty batch means that nothing of the goal can be written before a batch in flight completes, or that it is reached.
+    /// An empty batch means that nothing of the goal can be written before a batch in flight
+    /// completes, or that it is reached.
     pub fn next_batch(&mut self, goal: Goal<'_>, now: Duration, max_bytes: u64) -> Batch {
         self.note_ready();
         self.graph.next_flight();
@@ -105,8 +108,9 @@ impl Store {
         self.requests_of(versions)
     }
 
-    /// As [`next_batch`](Self::next_batch) for patches, which have been [settled](Self::settle), round after round: a round of few
-    /// blocks does not have all looked for anew that the patches depend on.
+    /// As [`next_batch`](Self::next_batch) for patches, which have been [settled](Self::settle),
+    /// round after round: a round of few blocks does not have all looked for anew that the patches
+    /// depend on.
     pub fn next_round(
         &mut self,
         rounds: &mut Rounds,
@@ -147,7 +151,8 @@ impl Store {
         slots
     }
 
-    /// Appends slots while there is room for another `room_bytes`, and returns the bytes of what was appended.
+    /// Appends slots while there is room for another `room_bytes`, and returns the bytes of what
+    /// was appended.
     fn take_while_fits(
         &self,
         slots: impl Iterator<Item = u32>,
@@ -167,9 +172,10 @@ impl Store {
 
     /// What is written first where memory fills up, or has expired.
     ///
-    /// Memory gets free with contents of files, in long runs that nobody changes again. So where there are enough of these, nothing else
-    /// goes with them: a block of metadata costs a request of its own, is likely to be changed again, and takes little room.
-    /// Metadata that has expired has half a batch for itself: no stream of contents keeps it from the disk.
+    /// Memory gets free with contents of files, in long runs that nobody changes again. So where
+    /// there are enough of these, nothing else goes with them: a block of metadata costs a request
+    /// of its own, is likely to be changed again, and takes little room. Metadata that has expired
+    /// has half a batch for itself: no stream of contents keeps it from the disk.
     fn candidates(&self, goal: Goal<'_>, now: Duration, max_bytes: u64) -> Vec<u32> {
         let mut slots = Vec::new();
         let expired = now.checked_sub(self.limits.expire);
@@ -197,10 +203,11 @@ impl Store {
         slots
     }
 
-    /// Takes up the units that need no rollback, and those that will need one however long they wait: somebody waits for this, and
-    /// each round costs a flush. The others only where there are few of these: what completes first may spare them the rollback, but
-    /// a round of few blocks costs a flush like any other. In a small closure what would have to be left out spares nobody who waits
-    /// a write, unless it is `wanted` itself.
+    /// Takes up the units that need no rollback, and those that will need one however long they
+    /// wait: somebody waits for this, and each round costs a flush. The others only where there are
+    /// few of these: what completes first may spare them the rollback, but a round of few blocks
+    /// costs a flush like any other. In a small closure what would have to be left out spares
+    /// nobody who waits a write, unless it is `wanted` itself.
     fn write_avoiding_rollback(
         &mut self,
         slots: &[u32],
@@ -256,8 +263,9 @@ impl Store {
             }
             self.take_up_all(index, versions);
         }
-        // Callers wait for memory. A long chain has one link ready at a time, which passing over would have wait for two batches of
-        // whatever else there is: each link would take three flushes.
+        // Callers wait for memory. A long chain has one link ready at a time, which passing over
+        // would have wait for two batches of whatever else there is: each link would take three
+        // flushes.
         if versions.slots.len() < SMALL_ROUND && self.is_nearly_crowded() {
             for index in candidates {
                 self.take_up_all(index, versions);
@@ -271,7 +279,8 @@ impl Store {
         self.take_up(index, versions);
     }
 
-    /// Takes up a write of the chosen units of a slot, if they have anything to write. False where they have not.
+    /// Takes up a write of the chosen units of a slot, if they have anything to write. False where
+    /// they have not.
     fn take_up(&mut self, index: u32, versions: &mut Versions) -> bool {
         let slot = &self.slots[index as usize];
         if slot.in_flight {
@@ -328,8 +337,9 @@ impl Store {
         true
     }
 
-    /// The bytes of a block of which some units go. Where none holds anything back the whole block does, as it is: units that have
-    /// nothing to write have on the disk what they have in memory, unless something in them was superseded.
+    /// The bytes of a block of which some units go. Where none holds anything back the whole block
+    /// does, as it is: units that have nothing to write have on the disk what they have in memory,
+    /// unless something in them was superseded.
     fn put_pieces(
         &self,
         index: u32,
@@ -450,8 +460,8 @@ impl Store {
         self.note_ready();
     }
 
-    /// From now on `targets` and what they depend on take on nothing more to wait for: other changes that are made meanwhile keep nobody
-    /// waiting who waits for these.
+    /// From now on `targets` and what they depend on take on nothing more to wait for: other
+    /// changes that are made meanwhile keep nobody waiting who waits for these.
     pub fn settle(&mut self, targets: &[PatchId]) {
         self.graph.settle(targets);
     }
@@ -475,7 +485,8 @@ impl Store {
         }
     }
 
-    /// The blocks of a volume with changes that are not on stable storage, each with its newest bytes, sealed.
+    /// The blocks of a volume with changes that are not on stable storage, each with its newest
+    /// bytes, sealed.
     pub fn dirty_blocks(&self, volume: VolumeId) -> impl Iterator<Item = (u64, Buffer)> + '_ {
         let slots = self.dirty.iter().map(|index| &self.slots[*index as usize]);
         slots
@@ -488,7 +499,8 @@ impl Store {
         !self.dirty.is_empty()
     }
 
-    /// Since when the block that was dirtied longest ago has been waiting, be it that it could be written or not. Looks at every dirty block.
+    /// Since when the block that was dirtied longest ago has been waiting, be it that it could be
+    /// written or not. Looks at every dirty block.
     pub fn oldest_change(&self) -> Option<Duration> {
         let since = |index: &u32| self.slots[*index as usize].dirtied;
         self.dirty.iter().map(since).min()

@@ -1,4 +1,5 @@
-//! What stays in memory: clean blocks leave by the clock algorithm, dirty ones are the throttle's business.
+//! What stays in memory: clean blocks leave by the clock algorithm, dirty ones are the throttle's
+//! business.
 
 use crate::spare::kept_bytes;
 use crate::store::{BlockClass, Key, Slot, Store};
@@ -11,8 +12,8 @@ const ALLOCATOR_PART: u64 = 32;
 const ALLOCATOR_PART_MOST: u64 = 8;
 
 impl Store {
-    /// Lets clean blocks go until memory is within its bound (or only dirty ones are left). Call it between operations, never
-    /// inside one: an operation relies on what it looked up.
+    /// Lets clean blocks go until memory is within its bound (or only dirty ones are left). Call it
+    /// between operations, never inside one: an operation relies on what it looked up.
     pub fn trim(&mut self) {
         // Buffers kept for blocks to come have their room as well.
         let spare_bytes = kept_bytes(self.limits.memory_bytes) as u64;
@@ -21,8 +22,9 @@ impl Store {
             return;
         }
         let others = self.memory_bytes() - self.blocks_bytes();
-        // Leave a little room, so that the next block does not start another walk; two rounds clear every "referenced" bit.
-        // However much others hold, operations need some blocks at the same time.
+        // Leave a little room, so that the next block does not start another walk; two rounds clear
+        // every "referenced" bit. However much others hold, operations need some blocks at the same
+        // time.
         let most = bound - bound / 32;
         let least = self.limits.memory_bytes / CLEAN_PART;
         let goal = most.saturating_sub(others).max(least);
@@ -45,14 +47,16 @@ impl Store {
         }
     }
 
-    /// The bound on memory for now: what may wait to be written beyond half of it has memory of its own.
+    /// The bound on memory for now: what may wait to be written beyond half of it has memory of its
+    /// own.
     fn bound_bytes(&self) -> u64 {
         let clean_bytes = self.limits.memory_bytes - self.limits.memory_bytes / 2;
         (clean_bytes.saturating_add(self.retiring_bytes()))
             .clamp(self.limits.memory_bytes, self.limits.most_bytes())
     }
 
-    /// What the allocator takes is left to it. However much may wait to be written, clean blocks keep most of their half.
+    /// What the allocator takes is left to it. However much may wait to be written, clean blocks
+    /// keep most of their half.
     fn allocator_bytes(&self) -> u64 {
         (self.bound_bytes() / ALLOCATOR_PART).min(self.limits.memory_bytes / ALLOCATOR_PART_MOST)
     }
@@ -71,9 +75,9 @@ impl Store {
         self.free_slots.push(index);
     }
 
-    /// Gives back what the store keeps for blocks that have left. Blocks without changes move to the first slots; one with changes
-    /// stays in its own, and the slots before it as well, until the next time. Costs as much as there were blocks at most: call it when
-    /// many have left.
+    /// Gives back what the store keeps for blocks that have left. Blocks without changes move to
+    /// the first slots; one with changes stays in its own, and the slots before it as well, until
+    /// the next time. Costs as much as there were blocks at most: call it when many have left.
     pub fn shrink(&mut self) {
         self.free_slots.sort_unstable_by(|a, b| b.cmp(a));
         while let Some(last) = self.slots.pop() {
@@ -102,7 +106,8 @@ impl Store {
         self.graph.forget_blocks_from(end);
     }
 
-    /// What is held in memory: buffers and what the store keeps with each, patches, edges, undo data, and what [`note_held`](Self::note_held) was told.
+    /// What is held in memory: buffers and what the store keeps with each, patches, edges, undo
+    /// data, and what [`note_held`](Self::note_held) was told.
     pub fn memory_bytes(&self) -> u64 {
         let others = self.graph.counters().bytes_live() + self.held_bytes + self.kept_bytes;
         self.blocks_bytes() + others
@@ -118,8 +123,8 @@ impl Store {
         self.stats.bytes + self.outside_blocks_bytes() + self.slots_bytes()
     }
 
-    /// Others hold `bytes` now that they let go as patches commit, deferred work above all, and `kept` bytes that writing
-    /// does not bring back: buffers leave for them, nobody waits.
+    /// Others hold `bytes` now that they let go as patches commit, deferred work above all, and
+    /// `kept` bytes that writing does not bring back: buffers leave for them, nobody waits.
     pub fn note_held(&mut self, bytes: u64, kept: u64) {
         self.held_bytes = bytes;
         self.kept_bytes = kept;
@@ -130,21 +135,22 @@ impl Store {
         self.stats.memory_bytes_peak = self.stats.memory_bytes_peak.max(self.memory_bytes());
     }
 
-    /// Whether so much waits to be written that a writer of more should wait: what cannot be let go takes all that it may, or
-    /// there are as many patches as there may be.
+    /// Whether so much waits to be written that a writer of more should wait: what cannot be let go
+    /// takes all that it may, or there are as many patches as there may be.
     pub fn is_crowded(&self) -> bool {
         self.retiring_bytes() > self.limits.most_dirty_bytes()
             || self.graph.counters().live > self.limits.patches
     }
 
-    /// Whether three quarters of what makes it [crowded](Self::is_crowded) are there: those whose changes may retire slowly wait
-    /// from here on, so that there is room for others.
+    /// Whether three quarters of what makes it [crowded](Self::is_crowded) are there: those whose
+    /// changes may retire slowly wait from here on, so that there is room for others.
     pub fn is_nearly_crowded(&self) -> bool {
         self.retiring_bytes() > self.limits.most_dirty_bytes() / 4 * 3
             || self.graph.counters().live > self.limits.patches / 4 * 3
     }
 
-    /// Whether write-back should begin before blocks expire, so that [`is_crowded`](Self::is_crowded) does not come about.
+    /// Whether write-back should begin before blocks expire, so that
+    /// [`is_crowded`](Self::is_crowded) does not come about.
     pub fn is_filling(&self) -> bool {
         let enough_bytes = match self.is_streaming {
             true => self.limits.memory_bytes / 4,
@@ -153,8 +159,8 @@ impl Store {
         self.retiring_bytes() > enough_bytes || self.has_many_patches()
     }
 
-    /// Whether what is being written is a long stream: none of it is likely to be changed or removed soon, so waiting saves no
-    /// writing, and a sync at its end would wait for all of it.
+    /// Whether what is being written is a long stream: none of it is likely to be changed or
+    /// removed soon, so waiting saves no writing, and a sync at its end would wait for all of it.
     pub fn note_streaming(&mut self, is_streaming: bool) {
         self.is_streaming = is_streaming;
     }

@@ -1,4 +1,5 @@
-//! The queue of blocks that have something ready, oldest change first: contents of files apart from everything else.
+//! The queue of blocks that have something ready, oldest change first: contents of files apart from
+//! everything else.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -21,7 +22,8 @@ impl Part {
     }
 }
 
-/// Blocks with something ready. Contents are asked for alone where memory fills up, so they are never looked for among the rest.
+/// Blocks with something ready. Contents are asked for alone where memory fills up, so they are
+/// never looked for among the rest.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     contents: BTreeSet<Place>,

@@ -1,20 +1,22 @@
 //! Seals: what closes a block's bytes for the disk.
 //!
-//! A checksum in a block depends on which changes the block holds when it is written, so no patch can state it: a rollback would
-//! leave the checksum of other bytes. A *seal* is a function over the exact bytes that are about to be written, after the rollback.
-//! It is applied to a copy: in memory a sealed block has no valid checksum, and nothing reads it there.
+//! A checksum in a block depends on which changes the block holds when it is written, so no patch
+//! can state it: a rollback would leave the checksum of other bytes. A *seal* is a function over
+//! the exact bytes that are about to be written, after the rollback. It is applied to a copy: in
+//! memory a sealed block has no valid checksum, and nothing reads it there.
 //!
-//! A layout gives its kinds of blocks numbers ([`BlockKind`]), and registers a seal for those that need one
-//! ([`Store::register_seal`]). Code that copies a block to the disk by another way than a batch, as a journal does, takes
-//! [`Store::for_disk`].
+//! A layout gives its kinds of blocks numbers ([`BlockKind`]), and registers a seal for those that
+//! need one ([`Store::register_seal`]). Code that copies a block to the disk by another way than a
+//! batch, as a journal does, takes [`Store::for_disk`].
 //!
 //! # Invariants
 //!
-//! * A seal is a function of the bytes and the block's number alone: a block that is written twice without a change is written
-//!   twice with the same bytes.
+//! * A seal is a function of the bytes and the block's number alone: a block that is written twice
+//!   without a change is written twice with the same bytes.
 //! * It changes only bytes that no patch changes.
-//! * A sealed block is one unit, whatever the volume's unit is: a checksum speaks for the whole block, so its parts cannot be written
-//!   one at a time. On a device that tears blocks it needs a mechanism that mends them, as a journal does.
+//! * A sealed block is one unit, whatever the volume's unit is: a checksum speaks for the whole
+//!   block, so its parts cannot be written one at a time. On a device that tears blocks it needs a
+//!   mechanism that mends them, as a journal does.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +25,8 @@ use backstitch_device::Buffer;
 
 use crate::store::{BlockClass, Store, VolumeId};
 
-/// What a block is: its class, which mechanisms and the cache care for, and its layout's own number for what it holds.
+/// What a block is: its class, which mechanisms and the cache care for, and its layout's own number
+/// for what it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BlockKind {
     /// Its class.
@@ -58,7 +61,8 @@ impl From<BlockClass> for BlockKind {
 
 /// Closes the bytes of one kind of block for the disk.
 pub trait Seal: Send + Sync {
-    /// Puts into `bytes`, the whole block, what depends on the rest of them. `block` is its number in its volume.
+    /// Puts into `bytes`, the whole block, what depends on the rest of them. `block` is its number
+    /// in its volume.
     fn seal(&self, block: u64, bytes: &mut [u8]);
 }
 
@@ -106,8 +110,9 @@ impl Seals {
 }
 
 impl Store {
-    /// From now on blocks of this kind that are changed in `volume` are sealed with `seal` as they are written. A layout registers
-    /// its seals before its first change; the one that is registered last counts.
+    /// From now on blocks of this kind that are changed in `volume` are sealed with `seal` as they
+    /// are written. A layout registers its seals before its first change; the one that is
+    /// registered last counts.
     pub fn register_seal(&mut self, volume: VolumeId, kind: BlockKind, seal: Arc<dyn Seal>) {
         debug_assert_ne!(kind.number, 0, "the number of kinds that are never sealed");
         let seals = &mut self.seals.0;
@@ -129,7 +134,8 @@ impl Store {
 }
 
 impl crate::store::Slot {
-    /// A version of the block, or its newest bytes, sealed where it has a seal. Shared where nothing is changed for that.
+    /// A version of the block, or its newest bytes, sealed where it has a seal. Shared where
+    /// nothing is changed for that.
     pub(crate) fn sealed(&self, version: Option<Vec<u8>>) -> Buffer {
         match (&self.seal, version) {
             (None, None) => self.data.clone(),

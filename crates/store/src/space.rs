@@ -1,11 +1,13 @@
 //! Volumes whose blocks are blocks of another volume: a file that holds a file system.
 //!
-//! Nothing is kept twice. A block of such a volume *is* the block of the device that its bytes end up in: the same buffer, the same patches,
-//! the same order. So what the file system inside states is kept where the order outside is kept, however deep they are nested.
+//! Nothing is kept twice. A block of such a volume *is* the block of the device that its bytes end
+//! up in: the same buffer, the same patches, the same order. So what the file system inside states
+//! is kept where the order outside is kept, however deep they are nested.
 //!
-//! A block may have no place yet (a hole of the file). It reads as zeros and cannot be changed before it is given a place
-//! ([`Store::place_blocks`]); who wants to change it says so ([`Store::want_place`]). Until the file on the disk leads to the new place, what is
-//! written there is not on stable storage for anybody ([`Store::shown_by`]).
+//! A block may have no place yet (a hole of the file). It reads as zeros and cannot be changed
+//! before it is given a place ([`Store::place_blocks`]); who wants to change it says so
+//! ([`Store::want_place`]). Until the file on the disk leads to the new place, what is written
+//! there is not on stable storage for anybody ([`Store::shown_by`]).
 
 use std::collections::BTreeMap;
 
@@ -21,7 +23,8 @@ pub(crate) struct Space {
     on: VolumeId,
     /// Runs by their first block: the first block there, and how many.
     runs: BTreeMap<u64, (u64, u64)>,
-    /// What must be on stable storage before somebody who has only the disk finds what is in a block.
+    /// What must be on stable storage before somebody who has only the disk finds what is in a
+    /// block.
     shown: FxHashMap<u64, PatchId>,
     /// Blocks without a place that somebody wants to change.
     wanted: Vec<u64>,
@@ -36,7 +39,8 @@ impl Space {
 }
 
 impl Store {
-    /// Adds a block space whose blocks are blocks of another volume, none of which has a place at first.
+    /// Adds a block space whose blocks are blocks of another volume, none of which has a place at
+    /// first.
     pub fn add_volume_on(&mut self, on: VolumeId) -> VolumeId {
         let sizes = self.volumes[on.0 as usize];
         self.volumes.push(sizes);
@@ -60,10 +64,12 @@ impl Store {
         space.unwrap_or_else(|| panic!("volume {} is on a device", volume.0))
     }
 
-    /// Says where `count` blocks from `first` on are: from `there` on in the volume that this one is on.
+    /// Says where `count` blocks from `first` on are: from `there` on in the volume that this one
+    /// is on.
     ///
     /// # Panics
-    /// Where the volume is on a device, or a block has a place already: nothing may move under who uses it.
+    /// Where the volume is on a device, or a block has a place already: nothing may move under who
+    /// uses it.
     pub fn place_blocks(&mut self, volume: VolumeId, first: u64, there: u64, count: u64) {
         let space = self.space_mut(volume);
         let next = space.runs.range(first..).next().map(|(at, _)| *at);
@@ -81,7 +87,8 @@ impl Store {
         }
     }
 
-    /// Says what must be on stable storage before anybody finds on the disk what is in these blocks.
+    /// Says what must be on stable storage before anybody finds on the disk what is in these
+    /// blocks.
     pub fn show_blocks_by(&mut self, volume: VolumeId, first: u64, count: u64, id: PatchId) {
         if self.graph.is_live(id) {
             let shown = &mut self.space_mut(volume).shown;
@@ -141,7 +148,8 @@ impl Store {
         wanted
     }
 
-    /// What must be on stable storage, beside what is written into a block, before that can be found on the disk.
+    /// What must be on stable storage, beside what is written into a block, before that can be
+    /// found on the disk.
     pub fn shown_by(&mut self, volume: VolumeId, block: u64) -> Option<PatchId> {
         let space = self.spaces[volume.0 as usize].as_mut()?;
         let id = *space.shown.get(&block)?;

@@ -1,4 +1,5 @@
-//! Buffers that are used again: blocks come and go by the thousand, and the allocator would hand their memory from thread to thread.
+//! Buffers that are used again: blocks come and go by the thousand, and the allocator would hand
+//! their memory from thread to thread.
 
 use backstitch_device::Buffer;
 

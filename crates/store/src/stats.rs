@@ -9,7 +9,8 @@ pub struct StoreStats {
     pub bytes: u64,
     /// The most bytes of buffers at once.
     pub bytes_peak: u64,
-    /// The most bytes of buffers, patches, edges, undo data and what the layout keeps because of them at once.
+    /// The most bytes of buffers, patches, edges, undo data and what the layout keeps because of
+    /// them at once.
     pub memory_bytes_peak: u64,
     /// Blocks with changes that are not on stable storage.
     pub dirty: u64,

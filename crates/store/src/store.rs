@@ -49,11 +49,11 @@ pub enum BlockClass {
 /// How much memory and how much time the store may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Buffers, clean and dirty, what the store keeps with each, the patches, edges and undo data of the changes to them, and what the
-    /// layout keeps because of them ([`Store::note_held`]).
+    /// Buffers, clean and dirty, what the store keeps with each, the patches, edges and undo data
+    /// of the changes to them, and what the layout keeps because of them ([`Store::note_held`]).
     pub memory_bytes: u64,
-    /// Bytes that may wait to be written before a writer of more waits too: half of `memory_bytes` at least. What it takes
-    /// beyond that half, memory takes beyond `memory_bytes`.
+    /// Bytes that may wait to be written before a writer of more waits too: half of `memory_bytes`
+    /// at least. What it takes beyond that half, memory takes beyond `memory_bytes`.
     pub dirty_bytes: u64,
     /// Patches alive at once: more would make a sync wait for long.
     pub patches: u64,
@@ -109,7 +109,8 @@ pub(crate) struct Slot {
     pub(crate) used: bool,
     /// How many blocks of the graph it is: the units in which it is written wholly or not at all.
     pub(crate) units: u8,
-    /// Units without changes may have other bytes in memory than on the disk: what was superseded is not written along with others.
+    /// Units without changes may have other bytes in memory than on the disk: what was superseded
+    /// is not written along with others.
     pub(crate) differs: bool,
     /// Looked at since the clock's hand last came by.
     pub(crate) referenced: bool,
@@ -127,7 +128,8 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// The bytes, for changing them: of its own from then on, where they were a part of the `part_bytes` that blocks are of slabs.
+    /// The bytes, for changing them: of its own from then on, where they were a part of the
+    /// `part_bytes` that blocks are of slabs.
     pub(crate) fn bytes_mut(&mut self, part_bytes: &mut u64) -> &mut [u8] {
         // A change keeps it in memory: not with a slab that has little else.
         if self.data.is_part() && (self.data.get_mut().is_none() || self.data.is_part_of_few()) {
@@ -223,7 +225,8 @@ impl Store {
         &self.graph
     }
 
-    /// The patch graph, for empty patches, hooks and tokens. Patches with a block are made by [`patch`](Self::patch).
+    /// The patch graph, for empty patches, hooks and tokens. Patches with a block are made by
+    /// [`patch`](Self::patch).
     pub fn graph_mut(&mut self) -> &mut Graph {
         &mut self.graph
     }
@@ -300,7 +303,8 @@ impl Store {
         }
     }
 
-    /// Notes that a block will be wanted, without failing now: so that several misses become one round of reads.
+    /// Notes that a block will be wanted, without failing now: so that several misses become one
+    /// round of reads.
     pub fn want(&mut self, volume: VolumeId, block: u64) -> bool {
         let key = self.key(volume, block);
         let there = self.map.contains_key(&key);
@@ -310,9 +314,9 @@ impl Store {
         there
     }
 
-    /// Blocks that will probably be wanted soon after those that are wanted now: the reader of these may have the device fetch them
-    /// in the background. Runs that were among the last ones noted are not noted again. Nothing comes of it for a volume that is on
-    /// another one.
+    /// Blocks that will probably be wanted soon after those that are wanted now: the reader of
+    /// these may have the device fetch them in the background. Runs that were among the last ones
+    /// noted are not noted again. Nothing comes of it for a volume that is on another one.
     pub fn want_soon(&mut self, volume: VolumeId, first: u64, count: u64) {
         let run = (volume, first, count);
         if self.is_on_another(volume) || self.noted_soon.contains(&run) {
@@ -332,7 +336,8 @@ impl Store {
         std::mem::take(&mut self.soon)
     }
 
-    /// An empty list, to work out in it what a change comes after, and to [give back](Self::give_scratch).
+    /// An empty list, to work out in it what a change comes after, and to [give
+    /// back](Self::give_scratch).
     pub fn take_scratch(&mut self) -> Vec<PatchId> {
         std::mem::take(&mut self.scratch)
     }
@@ -343,12 +348,13 @@ impl Store {
         self.scratch = list;
     }
 
-    /// Takes the list of blocks that look-ups missed, each once, in order of place. The caller reads them and hands each in
-    /// ([`insert`](Self::insert)), or gives up on all of them ([`abandon`](Self::abandon)).
+    /// Takes the list of blocks that look-ups missed, each once, in order of place. The caller
+    /// reads them and hands each in ([`insert`](Self::insert)), or gives up on all of them
+    /// ([`abandon`](Self::abandon)).
     ///
-    /// A block is left out while somebody else is about to hand in what may be stale: nobody could tell one reader's bytes from
-    /// another's, and readers who kept joining would have each other's bytes thrown away for ever. The look-up that misses again
-    /// asks again.
+    /// A block is left out while somebody else is about to hand in what may be stale: nobody could
+    /// tell one reader's bytes from another's, and readers who kept joining would have each other's
+    /// bytes thrown away for ever. The look-up that misses again asks again.
     pub fn take_wanted(&mut self) -> Vec<(VolumeId, u64)> {
         let mut wanted: Vec<_> = self.wanted.drain(..).map(|k| (k.volume, k.block)).collect();
         wanted.sort_unstable();
@@ -372,8 +378,9 @@ impl Store {
         wanted
     }
 
-    /// Hands in a block as it was read from its device. Where the block came into memory meanwhile, that one is kept: it is newer.
-    /// Where it came and left again, what was read is thrown away, and a caller that wants the block asks anew.
+    /// Hands in a block as it was read from its device. Where the block came into memory meanwhile,
+    /// that one is kept: it is newer. Where it came and left again, what was read is thrown away,
+    /// and a caller that wants the block asks anew.
     pub fn insert(&mut self, volume: VolumeId, block: u64, class: BlockClass, data: Buffer) {
         debug_assert_eq!(data.len(), self.block_bytes(volume) as usize);
         let key = self.key(volume, block);
@@ -393,7 +400,8 @@ impl Store {
         }
     }
 
-    /// One reader of a block less; true where what it read may be older than what was written since.
+    /// One reader of a block less; true where what it read may be older than what was written
+    /// since.
     fn end_reading(&mut self, key: Key) -> bool {
         let Some(reading) = self.reading.get_mut(&key) else {
             return false;
@@ -411,8 +419,9 @@ impl Store {
         &self.slabs
     }
 
-    /// Until further notice, contents of files that are written are parts of this slab where they can be: they lie in it, and blocks that
-    /// they fill take their part of it in place of a copy. The slab counts as memory as long as anybody has a part of it.
+    /// Until further notice, contents of files that are written are parts of this slab where they
+    /// can be: they lie in it, and blocks that they fill take their part of it in place of a copy.
+    /// The slab counts as memory as long as anybody has a part of it.
     pub fn lend(&mut self, slab: Option<Arc<Slab>>) {
         self.lent = slab;
     }
@@ -429,7 +438,8 @@ impl Store {
         slot.data = data;
     }
 
-    /// Gives a block memory of its own where most of the slab that it is a part of is in no block any more.
+    /// Gives a block memory of its own where most of the slab that it is a part of is in no block
+    /// any more.
     pub(crate) fn leave_slab_of_few(&mut self, index: u32) {
         let data = &self.slots[index as usize].data;
         if data.is_part_of_few() {
@@ -499,8 +509,8 @@ impl Store {
         id
     }
 
-    /// As [`patch`](Self::patch), as a part of `run` if it can be; see [`Graph::create_in_run`]. A block that is given whole need not
-    /// be in memory.
+    /// As [`patch`](Self::patch), as a part of `run` if it can be; see [`Graph::create_in_run`]. A
+    /// block that is given whole need not be in memory.
     ///
     /// # Panics
     /// Where the block is not in memory and the change is not of all its bytes.
@@ -580,7 +590,8 @@ impl Store {
         self.graph.take_from_run(unit)
     }
 
-    /// Takes a block out of its run, which nobody waits for on its account; see [`Graph::leave_run`].
+    /// Takes a block out of its run, which nobody waits for on its account; see
+    /// [`Graph::leave_run`].
     pub fn leave_run(&mut self, volume: VolumeId, block: u64) -> Option<PatchId> {
         let unit = self.only_unit(volume, block)?;
         self.graph.leave_run(unit)
@@ -593,8 +604,8 @@ impl Store {
         is_one.then(|| self.numbering.first(index))
     }
 
-    /// Gives a block wholly new contents, whatever it held before: it need not be in memory. Made for blocks just allocated, to
-    /// which nothing on the disk points.
+    /// Gives a block wholly new contents, whatever it held before: it need not be in memory. Made
+    /// for blocks just allocated, to which nothing on the disk points.
     pub fn initialise(
         &mut self,
         volume: VolumeId,
@@ -609,7 +620,8 @@ impl Store {
         if let Some(index) = self.map.get(&key) {
             self.slots[*index as usize].differs = false;
         } else {
-            // What a rollback would show is never looked at, for nothing points here; zeros keep it from being somebody's secret.
+            // What a rollback would show is never looked at, for nothing points here; zeros keep it
+            // from being somebody's secret.
             let zeros = Buffer::zeroed(contents.len());
             self.new_slot(key, kind.class, zeros);
         }
@@ -620,7 +632,8 @@ impl Store {
         self.patch(volume, block, kind, change, stating, now)
     }
 
-    /// Drops what is not written yet of a block that was freed before anything on the disk could point to it.
+    /// Drops what is not written yet of a block that was freed before anything on the disk could
+    /// point to it.
     pub fn discard(&mut self, volume: VolumeId, block: u64) {
         let key = self.key(volume, block);
         let Some(index) = self.map.get(&key).copied() else {
@@ -636,8 +649,9 @@ impl Store {
         self.note_ready();
     }
 
-    /// Lets go of what is not written yet of a block of `class`, for `by` makes up for it; see `Graph::supersede`. The block must
-    /// not be needed any more: from now on it may be read again from the disk.
+    /// Lets go of what is not written yet of a block of `class`, for `by` makes up for it; see
+    /// `Graph::supersede`. The block must not be needed any more: from now on it may be read again
+    /// from the disk.
     pub fn supersede(&mut self, volume: VolumeId, block: u64, class: BlockClass, by: PatchId) {
         let Some(index) = self.map.get(&self.key(volume, block)).copied() else {
             return;

@@ -1,12 +1,14 @@
 //! The units of a block: what the device writes wholly or not at all.
 //!
-//! To the patch graph a unit is what a block is to everybody else: patches of one unit go to the disk together, those of two units in
-//! any order that their dependencies allow. Where the unit is the block, a slot is one block of the graph. Where it is a sector, a
-//! slot has a row of them, and a version that holds back some of its units is written in pieces.
+//! To the patch graph a unit is what a block is to everybody else: patches of one unit go to the
+//! disk together, those of two units in any order that their dependencies allow. Where the unit is
+//! the block, a slot is one block of the graph. Where it is a sector, a slot has a row of them, and
+//! a version that holds back some of its units is written in pieces.
 //!
-//! Contents of files are one unit whatever the volume's is. Nothing in them waits for anything else in the same block, so that each
-//! sector of a torn one is right by itself: the order between them is worth nothing, and its patches would cost something. That is so
-//! until somebody orders contents ([`Store::order_contents`]).
+//! Contents of files are one unit whatever the volume's is. Nothing in them waits for anything else
+//! in the same block, so that each sector of a torn one is right by itself: the order between them
+//! is worth nothing, and its patches would cost something. That is so until somebody orders
+//! contents ([`Store::order_contents`]).
 
 use std::ops::Range;
 
@@ -40,12 +42,12 @@ impl Store {
         self.add_volume_with_units(block_bytes, block_bytes)
     }
 
-    /// Adds a block space whose device writes no more than `unit_bytes` wholly or not at all: order is kept between the units of a
-    /// block as it is between blocks.
+    /// Adds a block space whose device writes no more than `unit_bytes` wholly or not at all: order
+    /// is kept between the units of a block as it is between blocks.
     ///
     /// # Panics
-    /// Where the unit is not a power of two of at least 512 bytes, or larger than the block; where blocks are in memory already whose
-    /// numbers would change.
+    /// Where the unit is not a power of two of at least 512 bytes, or larger than the block; where
+    /// blocks are in memory already whose numbers would change.
     pub fn add_volume_with_units(&mut self, block_bytes: u32, unit_bytes: u32) -> VolumeId {
         assert!(
             unit_bytes.is_power_of_two() && unit_bytes >= 512 && block_bytes >= unit_bytes,
@@ -74,8 +76,9 @@ impl Store {
         self.volumes[volume.0 as usize].unit_bytes
     }
 
-    /// From now on changes of contents may have to wait for others in the same block, and have units as everything else. A block of
-    /// contents with changes from before stays one unit until they are on their way.
+    /// From now on changes of contents may have to wait for others in the same block, and have
+    /// units as everything else. A block of contents with changes from before stays one unit until
+    /// they are on their way.
     pub fn order_contents(&mut self) {
         self.orders_contents = true;
     }
@@ -112,8 +115,8 @@ impl Store {
         self.units(index).any(|u| self.graph.has_uncommitted(u))
     }
 
-    /// A slot is about to get a change of this kind. Its units are as the kind wants them where nothing pending was made with
-    /// others.
+    /// A slot is about to get a change of this kind. Its units are as the kind wants them where
+    /// nothing pending was made with others.
     #[inline]
     pub(crate) fn note_kind(&mut self, index: u32, volume: VolumeId, block: u64, kind: BlockKind) {
         let class = kind.class;
@@ -143,8 +146,8 @@ impl Store {
         );
     }
 
-    /// Whether [`patch`](Self::patch) would have the change of a block be a part of `into`; see `Graph::would_join`. Not where it lies in
-    /// several units.
+    /// Whether [`patch`](Self::patch) would have the change of a block be a part of `into`; see
+    /// `Graph::would_join`. Not where it lies in several units.
     pub fn would_join(
         &mut self,
         volume: VolumeId,
@@ -182,7 +185,8 @@ impl Store {
         self.graph.would_join(unit, &part, stating, into)
     }
 
-    /// Whether contents written into a block now would be a part of what `after` waits for; see `Graph::joins_contents_before`.
+    /// Whether contents written into a block now would be a part of what `after` waits for; see
+    /// `Graph::joins_contents_before`.
     pub fn joins_contents_before(&self, volume: VolumeId, block: u64, after: PatchId) -> bool {
         self.map.get(&self.key(volume, block)).is_some_and(|index| {
             let is_one = self.slots[*index as usize].units == 1;
@@ -191,8 +195,8 @@ impl Store {
         })
     }
 
-    /// Makes a change of a slot: a patch of the unit that it lies in; where it lies in several, a patch of each, and an empty one that
-    /// stands for them.
+    /// Makes a change of a slot: a patch of the unit that it lies in; where it lies in several, a
+    /// patch of each, and an empty one that stands for them.
     pub(crate) fn change(
         &mut self,
         index: u32,

@@ -72,7 +72,8 @@ impl Bench {
     }
 }
 
-/// Two blocks that wait for each other's first change: each is written with a rollback, then whole. Every version is sealed.
+/// Two blocks that wait for each other's first change: each is written with a rollback, then whole.
+/// Every version is sealed.
 #[test]
 fn a_version_with_a_rollback_has_its_own_seal() {
     for unit_bytes in [BLOCK, 512] {

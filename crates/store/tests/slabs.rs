@@ -1,4 +1,5 @@
-//! Blocks that are parts of slabs: written without a copy, never changed under anybody, and counted as what they keep in memory.
+//! Blocks that are parts of slabs: written without a copy, never changed under anybody, and counted
+//! as what they keep in memory.
 
 mod support;
 

@@ -1,4 +1,5 @@
-//! Order between the units of a block, where a device writes no more than those wholly or not at all.
+//! Order between the units of a block, where a device writes no more than those wholly or not at
+//! all.
 
 mod support;
 
@@ -54,7 +55,8 @@ fn places(batch: &Batch) -> Vec<(u64, u64)> {
         .collect()
 }
 
-/// Two patches of one block, the second after the first: one write where the unit is the block, two where they lie in two units.
+/// Two patches of one block, the second after the first: one write where the unit is the block, two
+/// where they lie in two units.
 #[test]
 fn order_between_two_units_takes_two_writes() {
     for (unit, writes) in [(BLOCK, 1), (1024, 2), (UNIT, 2)] {
@@ -72,7 +74,8 @@ fn order_between_two_units_takes_two_writes() {
     }
 }
 
-/// Nothing of a unit that has to wait goes to the disk with the others, and nobody copies the ones that need not.
+/// Nothing of a unit that has to wait goes to the disk with the others, and nobody copies the ones
+/// that need not.
 #[test]
 fn a_unit_that_waits_is_left_out() {
     let mut bench = Bench::new(UNIT);
@@ -92,7 +95,8 @@ fn a_unit_that_waits_is_left_out() {
     assert_eq!(bench.on_disk(1, 600), 2);
 }
 
-/// A change that lies in several units is on the disk when all of its parts are, and what waits for it waits for all of them.
+/// A change that lies in several units is on the disk when all of its parts are, and what waits for
+/// it waits for all of them.
 #[test]
 fn a_change_of_several_units_is_waited_for_as_a_whole() {
     let mut bench = Bench::new(UNIT);
@@ -126,8 +130,8 @@ fn bits_of_the_last_unit() {
     assert_eq!(bench.on_disk(5, BLOCK - 1), 0x80);
 }
 
-/// Contents of files are one unit: a file of many blocks is one patch whatever the unit is, and a block that is given away and used for
-/// something else gets units again.
+/// Contents of files are one unit: a file of many blocks is one patch whatever the unit is, and a
+/// block that is given away and used for something else gets units again.
 #[test]
 fn contents_are_one_unit() {
     let mut bench = Bench::new(UNIT);
@@ -216,8 +220,8 @@ fn a_superseded_unit_stays_behind() {
     assert!(!bench.store.is_dirty());
 }
 
-/// Random patches with random dependencies: after every batch, of which any units may have arrived, no patch is on the disk without
-/// what it depends on.
+/// Random patches with random dependencies: after every batch, of which any units may have arrived,
+/// no patch is on the disk without what it depends on.
 #[test]
 fn torn_batches_keep_every_dependency() {
     for seed in 0..200 {

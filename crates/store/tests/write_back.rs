@@ -322,7 +322,8 @@ fn what_waits_may_have_memory_of_its_own() {
     let about = |seen: Option<u64>, of| (block * of..block * of + step).contains(&seen.unwrap());
     assert!(about(filling, 40) && about(nearly, 60) && about(crowded, 80));
     assert!(bench.store.memory_bytes() > limits.memory_bytes);
-    // Beside it, what is only read has most of what it has otherwise, and once all is written no more than that.
+    // Beside it, what is only read has most of what it has otherwise, and once all is written no
+    // more than that.
     let first_clean = count;
     for block in first_clean..BLOCKS {
         bench.load(block);
@@ -429,7 +430,8 @@ fn nobody_joins_readers_whose_bytes_may_be_stale() {
     assert!(bench.store.peek(volume, 5).is_some());
 }
 
-/// Random changes with random dependencies, under every goal: in the end the disk holds the newest bytes.
+/// Random changes with random dependencies, under every goal: in the end the disk holds the newest
+/// bytes.
 #[test]
 fn everything_reaches_the_disk_in_the_end() {
     let mut bench = Bench::new(Limits {

@@ -30,8 +30,9 @@ impl Engine {
         Ok(())
     }
 
-    /// As [`read_directory`](Self::read_directory), with attributes, and a reference taken on the inode of every entry that `emit`
-    /// took, but for `.` and `..`. It is called under the engine's lock: it must not call the engine.
+    /// As [`read_directory`](Self::read_directory), with attributes, and a reference taken on the
+    /// inode of every entry that `emit` took, but for `.` and `..`. It is called under the engine's
+    /// lock: it must not call the engine.
     ///
     /// # Errors
     /// `ENOTDIR`, `EIO`.

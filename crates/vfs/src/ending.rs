@@ -8,8 +8,9 @@ use crate::engine::{Core, Engine};
 use crate::{Error, Result};
 
 impl Engine {
-    /// Writes everything, ends all deferred work, marks the image clean and stops the writer. A second call does nothing. Where what a
-    /// crash left takes too long to reclaim ([`MountOptions::reclaim_wait_seconds`](crate::MountOptions)), it stays as it is after a
+    /// Writes everything, ends all deferred work, marks the image clean and stops the writer. A
+    /// second call does nothing. Where what a crash left takes too long to reclaim
+    /// ([`MountOptions::reclaim_wait_seconds`](crate::MountOptions)), it stays as it is after a
     /// crash, and the next mount goes on.
     ///
     /// # Errors
@@ -39,8 +40,8 @@ impl Engine {
             .map(drop)
     }
 
-    /// Frees what the last reference went from, if that waits for nothing. Waking the writer for it would cost more than doing it;
-    /// the writer does what needs a block from the device.
+    /// Frees what the last reference went from, if that waits for nothing. Waking the writer for it
+    /// would cost more than doing it; the writer does what needs a block from the device.
     pub(crate) fn free_ready(&self, core: &mut MutexGuard<'_, Core>) {
         while core.fs.deferred().ready > 0 {
             let freed = match core.unmounted {

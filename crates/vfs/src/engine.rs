@@ -87,12 +87,14 @@ pub struct Engine {
     pub(crate) snapshot: Mutex<Option<Arc<Snapshot>>>,
 }
 
-/// How often an operation that finds no space asks again, and how long after: for what the kernel is just about to let go.
+/// How often an operation that finds no space asks again, and how long after: for what the kernel
+/// is just about to let go.
 const LATE_FREES: u32 = 4;
 const LATE_FREE: Duration = Duration::from_millis(5);
 
 impl Engine {
-    /// What is taken to reach the disk wholly or not at all: the block, or the unit that was asked for.
+    /// What is taken to reach the disk wholly or not at all: the block, or the unit that was asked
+    /// for.
     pub fn atomic_bytes(&self) -> u32 {
         self.atomic_bytes
     }
@@ -122,14 +124,15 @@ impl Engine {
         self.root
     }
 
-    /// What is to be called, in the thread that called the engine, before that waits for the device, for memory or for other threads:
-    /// who has few threads can have another one take its place. The first one given stays. It must not call the engine.
+    /// What is to be called, in the thread that called the engine, before that waits for the
+    /// device, for memory or for other threads: who has few threads can have another one take its
+    /// place. The first one given stays. It must not call the engine.
     pub fn on_wait(&self, tell: fn()) {
         let _ = self.on_wait.set(tell);
     }
 
-    /// What is to be called some seconds after much memory has become free, that the program may give it back to the host. It is called
-    /// without a lock. The first one given stays.
+    /// What is to be called some seconds after much memory has become free, that the program may
+    /// give it back to the host. It is called without a lock. The first one given stays.
     pub fn on_memory_free(&self, give_back: fn()) {
         let _ = self.on_memory_free.set(give_back);
     }
@@ -141,7 +144,8 @@ impl Engine {
         }
     }
 
-    /// The time that a step of an operation is stamped with: [`clock`](Self::clock) at the last tick.
+    /// The time that a step of an operation is stamped with: [`clock`](Self::clock) at the last
+    /// tick.
     pub(crate) fn clock_of_step(&self) -> Duration {
         monotonic(ClockId::CLOCK_MONOTONIC_COARSE).saturating_sub(self.started)
     }
@@ -151,7 +155,8 @@ impl Engine {
         monotonic(ClockId::CLOCK_MONOTONIC).saturating_sub(self.started)
     }
 
-    /// Runs one operation: again after each miss, each step, each wait for deferred frees. What was written before it comes before it.
+    /// Runs one operation: again after each miss, each step, each wait for deferred frees. What was
+    /// written before it comes before it.
     pub(crate) fn run<T>(
         &self,
         operation: Option<Operation>,
@@ -245,7 +250,8 @@ impl Engine {
                 }
                 done?;
             }
-            // The kernel tells of the last use of a removed file after `unlink` has returned: what it frees may be on its way.
+            // The kernel tells of the last use of a removed file after `unlink` has returned: what
+            // it frees may be on its way.
             Err(LayoutError::NoSpace)
                 if self.on_wait.get().is_some() && *asked_again < LATE_FREES =>
             {
@@ -314,7 +320,8 @@ impl Drop for Engine {
 }
 
 impl Engine {
-    /// Waits for the engine's own threads, which were told to stop. (The last one to hold the engine may be one of them.)
+    /// Waits for the engine's own threads, which were told to stop. (The last one to hold the
+    /// engine may be one of them.)
     pub(crate) fn join_threads(&self) {
         self.wake_writer.notify_all();
         self.wake_reclaimer.notify_all();

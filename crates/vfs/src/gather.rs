@@ -1,13 +1,14 @@
 //! Gathering small writes: those that follow each other in a file become patches together.
 //!
-//! A program that writes a file in pieces of 4 KiB would have a block, a pointer, a size and times changed for each of them. Where
-//! nothing else is asked for between two writes, the second one need not be done before the third: it is kept as bytes, and all of
-//! them are written as one when they are many, when anything else is asked for (of whatever file: so operations take effect in the order
-//! in which they were asked for), or after about a second.
+//! A program that writes a file in pieces of 4 KiB would have a block, a pointer, a size and times
+//! changed for each of them. Where nothing else is asked for between two writes, the second one
+//! need not be done before the third: it is kept as bytes, and all of them are written as one when
+//! they are many, when anything else is asked for (of whatever file: so operations take effect in
+//! the order in which they were asked for), or after about a second.
 //!
-//! What is gathered is in memory only, as every write is that nobody has put onto stable storage. Only what can be done whatever comes is
-//! gathered: there is room for it, nobody orders it. What is left is a device that fails: the file's
-//! `fsync` tells of that.
+//! What is gathered is in memory only, as every write is that nobody has put onto stable storage.
+//! Only what can be done whatever comes is gathered: there is room for it, nobody orders it. What
+//! is left is a device that fails: the file's `fsync` tells of that.
 
 use std::time::Duration;
 
@@ -80,7 +81,8 @@ impl Gathered {
         }
     }
 
-    /// What became of what was gathered of a file: told once, but each time where the device failed for good.
+    /// What became of what was gathered of a file: told once, but each time where the device failed
+    /// for good.
     pub(crate) fn take_loss(&mut self, inode: InodeNumber) -> Result<()> {
         if self.lost.is_empty() {
             return Ok(());
@@ -150,7 +152,8 @@ impl Engine {
         }
     }
 
-    /// Writes what was gathered long ago: for the writer, which is who makes room where memory is crowded, and cannot wait for it.
+    /// Writes what was gathered long ago: for the writer, which is who makes room where memory is
+    /// crowded, and cannot wait for it.
     pub(crate) fn write_gathered_long_ago(&self, core: &mut MutexGuard<'_, Core>) {
         let waited = self.clock().saturating_sub(core.gathered.since);
         if core.gathered.len() == 0 || waited < MOST_TIME {
@@ -166,12 +169,14 @@ impl Engine {
         });
     }
 
-    /// Writes what was gathered. Other threads may take the lock meanwhile: one that wants to do something writes the rest first.
+    /// Writes what was gathered. Other threads may take the lock meanwhile: one that wants to do
+    /// something writes the rest first.
     pub(crate) fn write_gathered(&self, core: &mut MutexGuard<'_, Core>) {
         self.write_gathered_with(core, |core| self.before_step(core).map(|()| true));
     }
 
-    /// As [`write_gathered`](Self::write_gathered), with what comes before each step: false where it is to be left for later.
+    /// As [`write_gathered`](Self::write_gathered), with what comes before each step: false where
+    /// it is to be left for later.
     fn write_gathered_with(
         &self,
         core: &mut MutexGuard<'_, Core>,
@@ -213,7 +218,8 @@ impl Core {
             return Ok(());
         };
         let last = self.gathered.last;
-        // Of a few blocks the slab would be in memory for long, and used again for nobody; room that is left would be there as long.
+        // Of a few blocks the slab would be in memory for long, and used again for nobody; room
+        // that is left would be there as long.
         let is_long = taken.bytes().len() >= LONG_BYTES;
         let moved = (is_long && !taken.is_nearly_full()).then(|| {
             let block_bytes = self.store.block_bytes(self.volume);

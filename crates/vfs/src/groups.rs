@@ -1,8 +1,9 @@
 //! Patchgroups: order between sets of operations, without waiting (Frost et al., SOSP 2007, §5).
 //!
-//! What a group is, and why groups cannot form a circle or hold anything in memory, is said in `backstitch_ordering::Groups`. Here they
-//! get the engine's lock, and operations get their groups: an operation runs in its caller's thread from beginning to end, so the
-//! groups are the thread's for as long ([`Engine::under`]), and no operation needs one more argument.
+//! What a group is, and why groups cannot form a circle or hold anything in memory, is said in
+//! `backstitch_ordering::Groups`. Here they get the engine's lock, and operations get their groups:
+//! an operation runs in its caller's thread from beginning to end, so the groups are the thread's
+//! for as long ([`Engine::under`]), and no operation needs one more argument.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -30,7 +31,8 @@ pub(crate) fn under() -> Option<Arc<[GroupId]>> {
     UNDER.with_borrow(Option::clone)
 }
 
-/// As long as it lives, this thread's operations run under groups: set back when it is dropped, whatever happens in between.
+/// As long as it lives, this thread's operations run under groups: set back when it is dropped,
+/// whatever happens in between.
 #[must_use]
 pub struct Under {
     before: Option<Arc<[GroupId]>>,
@@ -74,7 +76,8 @@ impl Engine {
         Ok(self.core.lock().groups.create()?)
     }
 
-    /// Forgets a patchgroup: what was done under it stays, and so does the order that it gave. Its listeners are told.
+    /// Forgets a patchgroup: what was done under it stays, and so does the order that it gave. Its
+    /// listeners are told.
     pub fn group_close(&self, group: GroupId) {
         let mut core = self.core.lock();
         core.groups.close(group);
@@ -83,7 +86,8 @@ impl Engine {
         told.into_iter().for_each(|l| (l.tell)());
     }
 
-    /// Makes everything that will be done under `after` come after everything that was done under `before`. `before` is sealed.
+    /// Makes everything that will be done under `after` come after everything that was done under
+    /// `before`. `before` is sealed.
     ///
     /// # Errors
     /// [`GroupError`]: `after` was engaged, or is sealed; `before` is engaged.
@@ -115,8 +119,9 @@ impl Engine {
         Ok(self.core.lock().groups.disengage(group)?)
     }
 
-    /// A group that comes after this one and takes its place: engaged if this is, which is closed. The group itself where nothing that
-    /// counts was done under it. Nobody may be running an operation under it.
+    /// A group that comes after this one and takes its place: engaged if this is, which is closed.
+    /// The group itself where nothing that counts was done under it. Nobody may be running an
+    /// operation under it.
     ///
     /// # Errors
     /// As [`group_create`](Self::group_create) and [`group_depend`](Self::group_depend).
@@ -143,8 +148,8 @@ impl Engine {
         Ok(next)
     }
 
-    /// Runs operations of this thread under groups, which are engaged: what they change comes after everything that was done under the
-    /// groups that these depend on.
+    /// Runs operations of this thread under groups, which are engaged: what they change comes after
+    /// everything that was done under the groups that these depend on.
     pub fn under<T>(&self, groups: &[GroupId], body: impl FnOnce() -> T) -> T {
         let _under = self.enter(groups);
         body()
@@ -155,8 +160,9 @@ impl Engine {
         enter((!groups.is_empty()).then(|| groups.into()))
     }
 
-    /// Before names change in a directory that others may change too: where the chain of groups behind this is long, it is written first. A
-    /// name lies in the space that the one before it left, and its patch waits for that one's, so a caller that puts a name there next and wants
+    /// Before names change in a directory that others may change too: where the chain of groups
+    /// behind this is long, it is written first. A name lies in the space that the one before it
+    /// left, and its patch waits for that one's, so a caller that puts a name there next and wants
     /// it on the disk would wait for the whole chain, a flush for each link.
     pub(crate) fn bound_chain(&self, directory: InodeNumber) -> Result<()> {
         let Some(under) = under() else {
@@ -201,8 +207,8 @@ impl Engine {
         }
     }
 
-    /// Waits until everything that was done under the group is on stable storage, without having anything written for it: as late as
-    /// the write-back has it.
+    /// Waits until everything that was done under the group is on stable storage, without having
+    /// anything written for it: as late as the write-back has it.
     ///
     /// # Errors
     /// `EIO` where the device failed.
@@ -218,8 +224,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Calls `tell` once everything that was done under the group by now is on stable storage (or never will be, for the device
-    /// failed, or the group was closed): in another thread, or at once.
+    /// Calls `tell` once everything that was done under the group by now is on stable storage (or
+    /// never will be, for the device failed, or the group was closed): in another thread, or at
+    /// once.
     ///
     /// # Errors
     /// Where there is no such group.
@@ -239,7 +246,8 @@ impl Engine {
         Ok(())
     }
 
-    /// A batch is complete, or will never be: tells those who waited for it. They may call the engine.
+    /// A batch is complete, or will never be: tells those who waited for it. They may call the
+    /// engine.
     pub(crate) fn tell_listeners(&self, core: &mut MutexGuard<'_, Core>) {
         if core.listeners.is_empty() {
             return;

@@ -15,7 +15,8 @@ pub(crate) struct HighWater {
 }
 
 impl HighWater {
-    /// Notes what memory takes at a time. True where much less than before has been enough for a while.
+    /// Notes what memory takes at a time. True where much less than before has been enough for a
+    /// while.
     pub(crate) fn note(&mut self, bytes: u64, clock: Duration) -> bool {
         self.bytes = self.bytes.max(bytes);
         if self.bytes - bytes < WORTH_BYTES {

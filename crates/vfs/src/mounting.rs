@@ -18,7 +18,8 @@ use crate::persist::Retrier;
 use crate::transfer::{read_blocks, step_bytes};
 use crate::{Error, MountOptions, RecoveryReport, Result};
 
-/// Bytes of the bound on memory that allow one more patch to be alive. One takes less; but a sync writes them all.
+/// Bytes of the bound on memory that allow one more patch to be alive. One takes less; but a sync
+/// writes them all.
 const BYTES_PER_PATCH: u64 = 512;
 /// Patches that may be alive however little memory there is.
 const LEAST_PATCHES: u64 = 4096;
@@ -171,7 +172,8 @@ fn limits(options: &MountOptions) -> Limits {
     }
 }
 
-/// What is taken to reach the disk wholly or not at all: the block where nothing else was asked for.
+/// What is taken to reach the disk wholly or not at all: the block where nothing else was asked
+/// for.
 fn atomic_unit(asked_for: Option<u32>, block_bytes: u32) -> Result<u32> {
     match asked_for {
         Some(bytes) if bytes < 512 || bytes > block_bytes || !bytes.is_power_of_two() => {

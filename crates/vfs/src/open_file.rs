@@ -1,9 +1,10 @@
 //! Open files, as far as `fsync` has to know them: what was lost is reported once to each.
 //!
-//! After a write or a flush failed for good, the changes of a file that are not on stable storage never will be. As with the
-//! kernel's own file systems (its `errseq_t`), each open file is told once, and afterwards no more; one that is opened after the loss is
-//! told too, unless somebody was told of it before. A file is changed no more once that has happened, so there is one loss
-//! for each inode at most.
+//! After a write or a flush failed for good, the changes of a file that are not on stable storage
+//! never will be. As with the kernel's own file systems (its `errseq_t`), each open file is told
+//! once, and afterwards no more; one that is opened after the loss is told too, unless somebody was
+//! told of it before. A file is changed no more once that has happened, so there is one loss for
+//! each inode at most.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -28,7 +29,8 @@ impl OpenFile {
 }
 
 impl Engine {
-    /// Opens a file, for those who want a loss reported once ([`fsync_open`](Self::fsync_open)). Takes no reference on the inode.
+    /// Opens a file, for those who want a loss reported once ([`fsync_open`](Self::fsync_open)).
+    /// Takes no reference on the inode.
     pub fn open(&self, inode: InodeNumber) -> OpenFile {
         let core = self.core.lock();
         OpenFile {

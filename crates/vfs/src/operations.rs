@@ -70,7 +70,8 @@ impl Engine {
         })
     }
 
-    /// An inode was read: its access time moves where `rule` says so. Nobody is told where that could not be done.
+    /// An inode was read: its access time moves where `rule` says so. Nobody is told where that
+    /// could not be done.
     pub fn touch_accessed(&self, inode: InodeNumber, rule: AccessTimes) {
         // Nobody orders what is read.
         let moved = groups::without(|| {

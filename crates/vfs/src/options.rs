@@ -15,10 +15,11 @@ pub const LEAST_CACHE_BYTES: u64 = 1 << 20;
 pub struct MountOptions {
     /// Change nothing.
     pub read_only: bool,
-    /// The bound on memory: buffers, dependencies and deferred work; [`LEAST_CACHE_BYTES`] where less is asked for.
+    /// The bound on memory: buffers, dependencies and deferred work; [`LEAST_CACHE_BYTES`] where
+    /// less is asked for.
     pub cache_bytes: u64,
-    /// Bytes that may wait to be written before a writer of more waits too, where that is more than half of `cache_bytes`;
-    /// memory takes as much more.
+    /// Bytes that may wait to be written before a writer of more waits too, where that is more than
+    /// half of `cache_bytes`; memory takes as much more.
     pub dirty_bytes: u64,
     /// How long a change may stay in memory only.
     pub expire_seconds: f64,
@@ -26,19 +27,23 @@ pub struct MountOptions {
     pub ordering: MechanismKind,
     /// How long a change may stay in a journal's running transaction, in seconds.
     pub commit_seconds: f64,
-    /// Which of the patch engine's optimisations are on: all, but for measuring what they are worth.
+    /// Which of the patch engine's optimisations are on: all, but for measuring what they are
+    /// worth.
     pub optimisations: Optimisations,
     /// The time of the mount, for the superblock.
     pub mount_time: Timestamp,
-    /// Write a file system that has a journal without it; the journal must be empty, once it is replayed.
+    /// Write a file system that has a journal without it; the journal must be empty, once it is
+    /// replayed.
     pub without_journal: bool,
-    /// What the device writes wholly or not at all, where that is less than a block: order is then kept between such units. A
-    /// power of two from 512 on; the block where `None`, and under mechanisms that need no order within blocks.
+    /// What the device writes wholly or not at all, where that is less than a block: order is then
+    /// kept between such units. A power of two from 512 on; the block where `None`, and under
+    /// mechanisms that need no order within blocks.
     pub atomic_bytes: Option<u32>,
-    /// Discard what is freed while the file system is in use, once the disk itself says that it is free.
+    /// Discard what is freed while the file system is in use, once the disk itself says that it is
+    /// free.
     pub discard: bool,
-    /// How long an unmount goes on reclaiming what a crash left, in seconds. What is left then is the next mount's: the image is as
-    /// after a crash.
+    /// How long an unmount goes on reclaiming what a crash left, in seconds. What is left then is
+    /// the next mount's: the image is as after a crash.
     pub reclaim_wait_seconds: f64,
 }
 
@@ -72,7 +77,8 @@ pub struct RecoveryReport {
     pub actions: Vec<String>,
 }
 
-/// The time by the wall clock as the kernel's own file systems take it: that of the last tick, at a fraction of the cost.
+/// The time by the wall clock as the kernel's own file systems take it: that of the last tick, at a
+/// fraction of the cost.
 pub fn now() -> Timestamp {
     let time = read_clock(ClockId::CLOCK_REALTIME_COARSE);
     Timestamp {

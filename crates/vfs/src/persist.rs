@@ -1,9 +1,12 @@
-//! Writing a batch so that it is on stable storage afterwards, and trying again where the device failed.
+//! Writing a batch so that it is on stable storage afterwards, and trying again where the device
+//! failed.
 //!
-//! After a failed write or flush the host has forgotten what was dirty: flushing once more would succeed and prove nothing. So
-//! everything that no flush covers is written again. What no flush covers belongs to batches in flight, and the thread that has a batch in
-//! flight holds its bytes: each writes its own again. For that nobody may have the device forget a failure before all others saw
-//! it: batches share the [`Retrier`]'s lock, and the thread that resets the device holds it alone.
+//! After a failed write or flush the host has forgotten what was dirty: flushing once more would
+//! succeed and prove nothing. So everything that no flush covers is written again. What no flush
+//! covers belongs to batches in flight, and the thread that has a batch in flight holds its bytes:
+//! each writes its own again. For that nobody may have the device forget a failure before all
+//! others saw it: batches share the [`Retrier`]'s lock, and the thread that resets the device holds
+//! it alone.
 
 use std::time::Duration;
 
@@ -11,8 +14,8 @@ use backstitch_device::{BlockDevice, DeviceError, WriteRequest};
 use backstitch_store::VolumeId;
 use parking_lot::RwLock;
 
-/// How long to wait before each new attempt. A cable that was bumped is back within these; a device that is gone for longer is
-/// taken for lost, rather than let everybody who waits hang.
+/// How long to wait before each new attempt. A cable that was bumped is back within these; a device
+/// that is gone for longer is taken for lost, rather than let everybody who waits hang.
 const PAUSES: [Duration; 3] = [
     Duration::ZERO,
     Duration::from_millis(20),
@@ -26,8 +29,8 @@ pub(crate) struct Retrier {
 }
 
 impl Retrier {
-    /// Writes a batch and flushes it, in as many attempts as it takes up to a bound. Returns how many were repeated, beside what
-    /// came of the last.
+    /// Writes a batch and flushes it, in as many attempts as it takes up to a bound. Returns how
+    /// many were repeated, beside what came of the last.
     pub(crate) fn perform(
         &self,
         device: &dyn BlockDevice,

@@ -1,4 +1,5 @@
-//! The reclaim of what a crash left: in the background while the file system is in use, and at once for those who wait for it.
+//! The reclaim of what a crash left: in the background while the file system is in use, and at once
+//! for those who wait for it.
 
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -10,8 +11,8 @@ use parking_lot::MutexGuard;
 
 use crate::engine::{Core, Engine};
 
-/// While others work, the reclaim rests this many times as long as its last step took, so that they have most of the device and of the
-/// engine.
+/// While others work, the reclaim rests this many times as long as its last step took, so that they
+/// have most of the device and of the engine.
 const REST: u32 = 4;
 /// It rests no longer than this.
 const LONGEST_REST: Duration = Duration::from_millis(200);
@@ -24,8 +25,8 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Is told of changes that did not pass through the cache of the front.
 pub(crate) type OnChange = Box<dyn Fn(&[Changed]) + Send + Sync>;
 
-/// Starts the reclaim, where there is anything to reclaim. It holds the engine only while it works, so that dropping the engine ends
-/// it.
+/// Starts the reclaim, where there is anything to reclaim. It holds the engine only while it works,
+/// so that dropping the engine ends it.
 pub(crate) fn spawn(engine: &Arc<Engine>) -> Option<JoinHandle<()>> {
     if !engine.core.lock().fs.reclaim_progress().running {
         return None;
@@ -96,8 +97,8 @@ fn turn(engine: &Weak<Engine>, seen: &mut Seen) -> bool {
 }
 
 impl Engine {
-    /// Who is to be told of changes that the reclaim makes. Called from a thread of its own, without a lock, so that it may wait for
-    /// requests under way; the first one given stays.
+    /// Who is to be told of changes that the reclaim makes. Called from a thread of its own,
+    /// without a lock, so that it may wait for requests under way; the first one given stays.
     pub fn on_change(&self, tell: impl Fn(&[Changed]) + Send + Sync + 'static) {
         let _ = self.on_change.set(Box::new(tell));
     }

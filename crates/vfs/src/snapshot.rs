@@ -1,15 +1,18 @@
 //! A copy of the whole file system as it is at one moment, made while it is in use.
 //!
-//! The moment is when the copy begins, under the engine's lock. What is in memory and not on the device then is noted: shared
-//! buffers, no copies. Everything else is on the device, and stays there until a batch overwrites it; so from that moment on each
-//! batch, before it is submitted, has the blocks that it is going to overwrite copied first. A thread copies the rest meanwhile,
+//! The moment is when the copy begins, under the engine's lock. What is in memory and not on the
+//! device then is noted: shared buffers, no copies. Everything else is on the device, and stays
+//! there until a batch overwrites it; so from that moment on each batch, before it is submitted,
+//! has the blocks that it is going to overwrite copied first. A thread copies the rest meanwhile,
 //! without blocks that are free and without holes.
 //!
-//! All operations that have returned are in the copy, wholly; none that began later is. What the copy shows is therefore a state
-//! that a crash could have left had everything been written just before: space marked as used that is not, files that were open
-//! without a name, counters that are off. A mount of the copy recovers it.
+//! All operations that have returned are in the copy, wholly; none that began later is. What the
+//! copy shows is therefore a state that a crash could have left had everything been written just
+//! before: space marked as used that is not, files that were open without a name, counters that are
+//! off. A mount of the copy recovers it.
 //!
-//! Nobody waits for the copy but a batch that is about to be submitted, and that for as long as it takes to copy one piece.
+//! Nobody waits for the copy but a batch that is about to be submitted, and that for as long as it
+//! takes to copy one piece.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -98,7 +101,8 @@ impl Snapshot {
         self.held_bytes.store(0, Ordering::Relaxed);
     }
 
-    /// Saves what a batch is about to overwrite. A copy that fails is given up; the batch is written all the same.
+    /// Saves what a batch is about to overwrite. A copy that fails is given up; the batch is
+    /// written all the same.
     pub(crate) fn before_write(&self, writes: &[(VolumeId, Vec<WriteRequest>)]) {
         for request in writes.iter().flat_map(|(_, requests)| requests) {
             let first = request.offset_bytes / u64::from(self.block_bytes);
@@ -184,7 +188,8 @@ impl Snapshot {
         free_space: FreeSpaceReader,
         go_on: &mut dyn FnMut(f64) -> bool,
     ) -> Result<()> {
-        // First of all: from then on no free block is copied. What a batch saved before stays: it is right, if not needed.
+        // First of all: from then on no free block is copied. What a batch saved before stays: it
+        // is right, if not needed.
         for free in free_space(&Frozen(self.clone()))? {
             let mut progress = self.progress.lock();
             let newer = progress.newer.range(free.clone());
@@ -274,7 +279,8 @@ impl BlockDevice for Frozen {
             let block = at / size;
             let len = ((size - at % size) as usize).min(buffer.len() - done);
             let part = &mut buffer[done..done + len];
-            // Held across the read, or a batch could overwrite the block between the question and the answer.
+            // Held across the read, or a batch could overwrite the block between the question and
+            // the answer.
             let progress = self.0.progress.lock();
             match progress.newer.get(&block) {
                 Some(bytes) => part.copy_from_slice(&bytes[(at % size) as usize..][..len]),
@@ -298,8 +304,9 @@ impl BlockDevice for Frozen {
 }
 
 impl Engine {
-    /// Where there is a log, ends the running transaction: until the lock is given up, what is in memory is what all transactions come to.
-    /// The block that says that nothing of the log is needed, for the copy; or none where there is no log.
+    /// Where there is a log, ends the running transaction: until the lock is given up, what is in
+    /// memory is what all transactions come to. The block that says that nothing of the log is
+    /// needed, for the copy; or none where there is no log.
     fn between_transactions(
         &self,
         core: &mut MutexGuard<'_, Core>,
@@ -309,7 +316,8 @@ impl Engine {
         }
         self.commit(core)?;
         if !core.log_is_for_all() {
-            // The log of a file system inside is copied as it is, and replayed: to what is in memory.
+            // The log of a file system inside is copied as it is, and replayed: to what is in
+            // memory.
             return Ok(None);
         }
         match core.mechanism.log().map(|log| log.emptied()) {
@@ -326,13 +334,16 @@ impl Engine {
         self.device.size_bytes()
     }
 
-    /// Copies the file system as it is at one moment after the call began to `out`, which holds nothing but zeros and is as large as
-    /// the device. Others go on meanwhile. The copy is as after a crash; to mount and unmount it makes it clean.
+    /// Copies the file system as it is at one moment after the call began to `out`, which holds
+    /// nothing but zeros and is as large as the device. Others go on meanwhile. The copy is as
+    /// after a crash; to mount and unmount it makes it clean.
     ///
-    /// `go_on` is told the part that is done, 0 to 1, now and then; where it returns false, the copying is given up.
+    /// `go_on` is told the part that is done, 0 to 1, now and then; where it returns false, the
+    /// copying is given up.
     ///
     /// # Errors
-    /// Where `out` is too small or fails, something cannot be read, another copy is under way, or the file system is unmounted.
+    /// Where `out` is too small or fails, something cannot be read, another copy is under way, or
+    /// the file system is unmounted.
     pub fn snapshot(
         &self,
         out: Arc<dyn BlockDevice>,

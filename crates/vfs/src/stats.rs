@@ -34,7 +34,8 @@ pub struct Stats {
     pub write_requests: u64,
     /// Flushes.
     pub flushes: u64,
-    /// Calls that had to wait for something to be on stable storage: fsyncs and their like, synchronous writes, and syncs.
+    /// Calls that had to wait for something to be on stable storage: fsyncs and their like,
+    /// synchronous writes, and syncs.
     pub waits: u64,
     /// Batches that were written for them; each took a flush. Calls at the same time share them.
     pub waited_batches: u64,

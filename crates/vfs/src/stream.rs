@@ -1,8 +1,9 @@
 //! Long streams: a file that is written from one end to the other.
 //!
-//! Changes may take much memory before the first of them is written, for many files are changed again or removed before long, and
-//! what is gone needs no writing. A file of which much has been written in one go will hardly be: what is oldest goes to the disk
-//! while the next blocks come in, so that the `fsync` at its end finds most of them there.
+//! Changes may take much memory before the first of them is written, for many files are changed
+//! again or removed before long, and what is gone needs no writing. A file of which much has been
+//! written in one go will hardly be: what is oldest goes to the disk while the next blocks come in,
+//! so that the `fsync` at its end finds most of them there.
 
 use std::collections::VecDeque;
 

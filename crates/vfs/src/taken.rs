@@ -1,7 +1,8 @@
 //! Contents on their way from a caller into blocks.
 //!
-//! What a caller writes is copied once, into a slab, and blocks that it fills become parts of that (`Store::lend`). It lies there as
-//! it will lie in its blocks, so that these begin at whole sectors.
+//! What a caller writes is copied once, into a slab, and blocks that it fills become parts of that
+//! (`Store::lend`). It lies there as it will lie in its blocks, so that these begin at whole
+//! sectors.
 
 use std::sync::Arc;
 
@@ -16,7 +17,8 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    /// Takes `data`, to be written from `offset_bytes` of a file on, with room for `room_bytes` in all.
+    /// Takes `data`, to be written from `offset_bytes` of a file on, with room for `room_bytes` in
+    /// all.
     pub(crate) fn new(
         slabs: &Arc<Slabs>,
         block_bytes: u32,
@@ -69,7 +71,8 @@ impl Taken {
         self.len >= self.slab.len() / 8 * 7
     }
 
-    /// Makes it empty, for what will be written from `offset_bytes` on. `None` where blocks have parts of it, or there is less room.
+    /// Makes it empty, for what will be written from `offset_bytes` on. `None` where blocks have
+    /// parts of it, or there is less room.
     pub(crate) fn emptied(
         mut self,
         block_bytes: u32,

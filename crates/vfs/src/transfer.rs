@@ -17,9 +17,11 @@ use crate::taken::Taken;
 const STEP_BYTES: u64 = 1 << 20;
 /// And at least, however little memory there is.
 const LEAST_STEP_BYTES: u64 = 64 << 10;
-/// It is so small a part of the bound on memory, for it comes into memory whole before anybody can be made to wait.
+/// It is so small a part of the bound on memory, for it comes into memory whole before anybody can
+/// be made to wait.
 const STEP_PART: u64 = 16;
-/// Bytes from which on a write is put where blocks can have parts of it: in these lengths they go to the disk around the host's page cache.
+/// Bytes from which on a write is put where blocks can have parts of it: in these lengths they go
+/// to the disk around the host's page cache.
 pub(crate) const LONG_BYTES: usize = 32 << 10;
 /// How long to let others read before looking again.
 const OTHERS_READ: Duration = Duration::from_micros(20);
@@ -30,7 +32,8 @@ const COPY_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub struct Unsynced(Vec<PatchId>);
 
-/// What one step of a write may take. Where a step is there as a whole or not at all after a crash, memory is no reason for shorter ones.
+/// What one step of a write may take. Where a step is there as a whole or not at all after a crash,
+/// memory is no reason for shorter ones.
 pub(crate) fn step_bytes(memory_bytes: u64, scopes_are_atomic: bool) -> usize {
     let most = match scopes_are_atomic {
         true => STEP_BYTES,
@@ -58,8 +61,9 @@ impl Engine {
         read.map(drop)
     }
 
-    /// Reads from a file into `buffer`. Returns how much: less than it holds only at the file's end. A buffer that lies at a multiple
-    /// of 4096 spares long reads a detour through the host's page cache.
+    /// Reads from a file into `buffer`. Returns how much: less than it holds only at the file's
+    /// end. A buffer that lies at a multiple of 4096 spares long reads a detour through the host's
+    /// page cache.
     ///
     /// # Errors
     /// `EISDIR`, `EIO`.
@@ -84,7 +88,8 @@ impl Engine {
         }
     }
 
-    /// Puts the pieces of a file into `buffer`: how many bytes they are, and whether any came from the device.
+    /// Puts the pieces of a file into `buffer`: how many bytes they are, and whether any came from
+    /// the device.
     fn fill(&self, pieces: &[Piece], buffer: &mut [u8]) -> Result<(usize, bool)> {
         let mut from_device = false;
         let mut at = 0;
@@ -180,7 +185,8 @@ impl Engine {
         self.run(None, |fs, v, _| fs.seek(v, inode, offset_bytes, what))
     }
 
-    /// Copies a range from one file to another (or within one). Returns how much, less than asked at the end of `from`.
+    /// Copies a range from one file to another (or within one). Returns how much, less than asked
+    /// at the end of `from`.
     ///
     /// # Errors
     /// As reading and writing, where nothing could be copied.
@@ -217,11 +223,12 @@ impl Engine {
         Ok(done)
     }
 
-    /// Puts a file (or a directory's names) onto stable storage, and every name of it that is not there yet: what it depends on,
-    /// nothing else. `data_only` leaves out what only changes times.
+    /// Puts a file (or a directory's names) onto stable storage, and every name of it that is not
+    /// there yet: what it depends on, nothing else. `data_only` leaves out what only changes times.
     ///
     /// # Errors
-    /// `EIO` where the device failed and something of the file is not there, each time: it never will be.
+    /// `EIO` where the device failed and something of the file is not there, each time: it never
+    /// will be.
     pub fn fsync(&self, inode: InodeNumber, data_only: bool) -> Result<()> {
         self.begin_fsync(inode, data_only)?
             .map_or(Ok(()), |rest| self.end_fsync(rest))
@@ -253,7 +260,8 @@ impl Engine {
         self.make_stable(&mut core, rest.0)
     }
 
-    /// Puts onto stable storage everything that was changed before the call, and does the deferred work that follows from it.
+    /// Puts onto stable storage everything that was changed before the call, and does the deferred
+    /// work that follows from it.
     ///
     /// # Errors
     /// `EIO` where the device failed.
@@ -284,8 +292,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Does deferred work as far as it goes: space that cannot be given back, for a block of it cannot be read, keeps nobody's
-    /// changes from the disk.
+    /// Does deferred work as far as it goes: space that cannot be given back, for a block of it
+    /// cannot be read, keeps nobody's changes from the disk.
     fn try_deferred_work(&self, core: &mut MutexGuard<'_, Core>) {
         if core.latched.is_none()
             && let Err(error) = self.do_deferred_work(core)
@@ -298,8 +306,9 @@ impl Engine {
         self.bytes_read.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Reads the blocks that a step missed, without the lock. Fails only where none could be read: among the wanted ones may be
-    /// some that another operation asked for, whose failure is not ours. The step that runs again asks for what it needs.
+    /// Reads the blocks that a step missed, without the lock. Fails only where none could be read:
+    /// among the wanted ones may be some that another operation asked for, whose failure is not
+    /// ours. The step that runs again asks for what it needs.
     pub(crate) fn read_wanted(
         &self,
         core: &mut MutexGuard<'_, Core>,
@@ -336,8 +345,8 @@ impl Engine {
     }
 }
 
-/// A few blocks that the host has in memory; `None` where it has not, or there are more. The thread that reads requests need not be relieved
-/// for that: two changes of thread take longer.
+/// A few blocks that the host has in memory; `None` where it has not, or there are more. The thread
+/// that reads requests need not be relieved for that: two changes of thread take longer.
 fn read_at_once(
     device: &dyn BlockDevice,
     block_bytes: u32,

@@ -1,12 +1,15 @@
-//! Discarding free space: all of it (`fstrim`), or what is freed while the file system is in use (`discard`).
+//! Discarding free space: all of it (`fstrim`), or what is freed while the file system is in use
+//! (`discard`).
 //!
-//! A block may be discarded once the disk itself says that it is free: before that a crash would bring back a file that has it. So what
-//! is free is noted, then everything is brought onto stable storage, and only what has been free all the time is discarded: the
-//! layout crosses off what is allocated meanwhile. Each discard is done under the lock, so that nobody allocates a block, and
-//! writes to it, between the look and the discard. A write to a block from before it was freed may still be on its way; what a free
-//! block holds is nobody's concern.
+//! A block may be discarded once the disk itself says that it is free: before that a crash would
+//! bring back a file that has it. So what is free is noted, then everything is brought onto stable
+//! storage, and only what has been free all the time is discarded: the layout crosses off what is
+//! allocated meanwhile. Each discard is done under the lock, so that nobody allocates a block, and
+//! writes to it, between the look and the discard. A write to a block from before it was freed may
+//! still be on its way; what a free block holds is nobody's concern.
 //!
-//! A copy that is being made needs the blocks of its moment, also where they are free by now: no discarding beside it.
+//! A copy that is being made needs the blocks of its moment, also where they are free by now: no
+//! discarding beside it.
 
 use std::ops::Range;
 use std::sync::{Arc, Weak};
@@ -19,18 +22,21 @@ use parking_lot::MutexGuard;
 use crate::engine::Engine;
 use crate::{Error, Result};
 
-/// Bytes of the device of which the free blocks are noted at a time; for each such portion everything is written once.
+/// Bytes of the device of which the free blocks are noted at a time; for each such portion
+/// everything is written once.
 const PORTION_BYTES: u64 = 4 << 30;
 /// The most that one discard covers: others wait for the lock meanwhile.
 const DISCARD_BYTES: u64 = 64 << 20;
 
-/// The fewest bytes of a run that is discarded after it was freed: a host's file has a hole only where a whole page of it is free.
+/// The fewest bytes of a run that is discarded after it was freed: a host's file has a hole only
+/// where a whole page of it is free.
 const LEAST_FREED_BYTES: u64 = 4096;
 /// How long the thread sleeps at most with the engine held.
 const NAP: Duration = Duration::from_millis(500);
 
-/// Starts the thread that discards what was freed, each time `rest` has passed: as long as a change may stay in memory, so that most of
-/// what it has to have on the disk is there. It holds the engine only for a nap at a time, so that dropping the engine ends it.
+/// Starts the thread that discards what was freed, each time `rest` has passed: as long as a change
+/// may stay in memory, so that most of what it has to have on the disk is there. It holds the
+/// engine only for a nap at a time, so that dropping the engine ends it.
 pub(crate) fn spawn(engine: &Arc<Engine>, rest: Duration) -> Option<JoinHandle<()>> {
     let engine = Arc::downgrade(engine);
     let mut rested = Duration::ZERO;
@@ -78,11 +84,12 @@ fn turn(engine: &Weak<Engine>, rest: Duration, rested: &mut Duration) -> bool {
 }
 
 impl Engine {
-    /// Discards what is free in a range of the device, as runs of `least_bytes` or more. Returns how much that was.
+    /// Discards what is free in a range of the device, as runs of `least_bytes` or more. Returns
+    /// how much that was.
     ///
     /// # Errors
-    /// `EROFS`, `EINVAL` where the range is empty or lies behind the end, `EBUSY` beside a snapshot, `EOPNOTSUPP` where the device or
-    /// the layout cannot, `EIO`.
+    /// `EROFS`, `EINVAL` where the range is empty or lies behind the end, `EBUSY` beside a
+    /// snapshot, `EOPNOTSUPP` where the device or the layout cannot, `EIO`.
     pub fn trim(&self, range_bytes: Range<u64>, least_bytes: u64) -> Result<u64> {
         self.will_wait();
         if range_bytes.start >= range_bytes.end.min(self.device.size_bytes()) {
@@ -104,7 +111,8 @@ impl Engine {
         Ok(discarded)
     }
 
-    /// Discards what was freed since the last call and is still free, once the disk says so. Returns how much that was.
+    /// Discards what was freed since the last call and is still free, once the disk says so.
+    /// Returns how much that was.
     pub(crate) fn discard_freed(&self) -> Result<u64> {
         let _one_at_a_time = self.trimming.lock();
         // Beside a copy nothing is discarded: what is freed meanwhile waits.
@@ -124,7 +132,8 @@ impl Engine {
         self.discard_noted(least_blocks)
     }
 
-    /// Discards what was freed before an unmount, where that is wanted: what of it fails is still free.
+    /// Discards what was freed before an unmount, where that is wanted: what of it fails is still
+    /// free.
     pub(crate) fn discard_last(&self) {
         if self.discarder.lock().is_none() {
             return;

@@ -11,9 +11,11 @@ use parking_lot::MutexGuard;
 use crate::engine::{Core, Engine};
 use crate::{MemoryStats, Result, groups};
 
-/// No batch is larger than this part of the bound on memory: its versions stay in memory beside newer ones.
+/// No batch is larger than this part of the bound on memory: its versions stay in memory beside
+/// newer ones.
 const BATCH_PART: u64 = 4;
-/// From how many blocks on the writer leaves everything to a sync that is writing them: as many as its own batches have.
+/// From how many blocks on the writer leaves everything to a sync that is writing them: as many as
+/// its own batches have.
 const LARGE_SYNC_BLOCKS: usize = 4096;
 /// How long the writer sleeps at most: the resolution of expiry.
 const NAP: Duration = Duration::from_millis(500);
@@ -51,8 +53,9 @@ fn turn(engine: &Weak<Engine>) -> bool {
     let wrote = !engine.leaves_it_to_a_sync(&core) && engine.write_oldest(&mut core);
     core.store.trim();
     let gave_back = engine.give_back_memory(&mut core);
-    // What the deferred work has changed can wait: spinning over it would take up one removed file at a time.
-    // Nor is there anything to wait for where somebody may have called while the lock was not held.
+    // What the deferred work has changed can wait: spinning over it would take up one removed file
+    // at a time. Nor is there anything to wait for where somebody may have called while the lock
+    // was not held.
     if !wrote && !gave_back && !core.stopping && !core.store.graph().has_fired() {
         engine.wake_writer.wait_for(&mut core, NAP);
     }
@@ -60,7 +63,8 @@ fn turn(engine: &Weak<Engine>) -> bool {
 }
 
 impl Engine {
-    /// Gives memory back that a burst of changes has left, if that was some time ago; whether it did.
+    /// Gives memory back that a burst of changes has left, if that was some time ago; whether it
+    /// did.
     fn give_back_memory(&self, core: &mut MutexGuard<'_, Core>) -> bool {
         let bytes = core.store.memory_bytes();
         if !core.high_water.note(bytes, self.clock()) {
@@ -86,8 +90,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether a large batch of a sync is under way: what it leaves for later rounds goes in those. Bits of it written beside it would
-    /// each cost a flush that the large batch waits for as well.
+    /// Whether a large batch of a sync is under way: what it leaves for later rounds goes in those.
+    /// Bits of it written beside it would each cost a flush that the large batch waits for as well.
     fn leaves_it_to_a_sync(&self, core: &Core) -> bool {
         core.sync_blocks >= LARGE_SYNC_BLOCKS && !core.store.is_crowded()
     }
@@ -104,8 +108,8 @@ impl Engine {
         })
     }
 
-    /// Puts a batch together, writes it without the lock and reports it done. False where there was nothing to write,
-    /// or a failure was latched.
+    /// Puts a batch together, writes it without the lock and reports it done. False where there was
+    /// nothing to write, or a failure was latched.
     pub(crate) fn write_batch(
         &self,
         core: &mut MutexGuard<'_, Core>,
@@ -130,8 +134,9 @@ impl Engine {
         core.store.note_held(retiring, deferred.index_bytes);
     }
 
-    /// Waits while memory is crowded with what is not on disk yet. What is done under patchgroups may take a flush for each of them to
-    /// get there; so it waits a little earlier, and nobody else's changes have to wait for somebody's endless chain of groups.
+    /// Waits while memory is crowded with what is not on disk yet. What is done under patchgroups
+    /// may take a flush for each of them to get there; so it waits a little earlier, and nobody
+    /// else's changes have to wait for somebody's endless chain of groups.
     pub(crate) fn throttle(&self, core: &mut MutexGuard<'_, Core>) {
         self.note_held(core);
         let may_be_slow = groups::under().is_some() && !core.mechanism.scopes_are_atomic();
@@ -154,7 +159,8 @@ impl Engine {
                 .batch_done
                 .wait_for(core, Duration::from_millis(100))
                 .timed_out();
-            // Not to hang where nothing can be retired: the operation goes on, and memory grows by what it needs.
+            // Not to hang where nothing can be retired: the operation goes on, and memory grows by
+            // what it needs.
             idle_rounds = if timed_out && core.batches_in_flight() == 0 {
                 idle_rounds + 1
             } else {

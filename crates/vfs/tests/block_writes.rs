@@ -1,5 +1,5 @@
-//! What small files cost at the device: blocks and requests, counted where they arrive (Ganger et al. 2000, figure 6; Seltzer et al.
-//! 2000, `zero`).
+//! What small files cost at the device: blocks and requests, counted where they arrive (Ganger et
+//! al. 2000, figure 6; Seltzer et al. 2000, `zero`).
 
 mod support;
 
@@ -189,8 +189,8 @@ fn writing_back_meanwhile_costs_hardly_more() {
 
 #[test]
 fn waiting_for_each_call_costs_several_times_as_much() {
-    // The paper's 3.1 are the inode, the name, the contents and parts of what is delayed. Ours also has the inode's bit on the disk
-    // before the inode, so that no checker is needed after a crash.
+    // The paper's 3.1 are the inode, the name, the contents and parts of what is delayed. Ours also
+    // has the inode's bit on the disk before the inode, so that no checker is needed after a crash.
     let (blocks, _) = per_file(Ordering::Sync, 1000, 2048, 256 << 20);
     assert!((3.0..4.3).contains(&blocks), "{blocks}");
 }

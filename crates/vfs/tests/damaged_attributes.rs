@@ -1,5 +1,6 @@
-//! Attribute blocks, attributes in inodes and access control lists that are damaged: who asks gets the right error, the mount becomes
-//! read-only where the image contradicts itself and only there, and `fsck` tells of the damage and mends it.
+//! Attribute blocks, attributes in inodes and access control lists that are damaged: who asks gets
+//! the right error, the mount becomes read-only where the image contradicts itself and only there,
+//! and `fsck` tells of the damage and mends it.
 
 mod support;
 
@@ -109,7 +110,8 @@ impl Image {
         report.findings.iter().map(|f| f.code).collect()
     }
 
-    /// `fsck` tells of this and of nothing else, and after a repair of nothing; what is not damaged is kept.
+    /// `fsck` tells of this and of nothing else, and after a repair of nothing; what is not damaged
+    /// is kept.
     fn told_and_mended(&mut self, code: Code) {
         assert_eq!(self.codes(), [code]);
         let device = MemoryDevice::from_bytes(self.bytes.clone());
@@ -153,7 +155,8 @@ fn chmod(engine: &Engine, inode: InodeNumber) -> Result<()> {
     engine.set_attributes(inode, &set).map(drop)
 }
 
-/// What is in a list is the business of those who use it. Neither the kernel nor `e2fsck` calls an image damaged for that.
+/// What is in a list is the business of those who use it. Neither the kernel nor `e2fsck` calls an
+/// image damaged for that.
 #[test]
 fn a_list_that_is_none_is_invalid_and_nothing_else() {
     let bad: [&[u8]; 4] = [
@@ -209,7 +212,8 @@ fn a_list_that_is_none_is_invalid_and_nothing_else() {
     }
 }
 
-/// The four ways in which a block cannot be read: its magic number, its number of blocks, an entry and a value outside.
+/// The four ways in which a block cannot be read: its magic number, its number of blocks, an entry
+/// and a value outside.
 #[test]
 fn a_damaged_block_is_an_error_of_the_image() {
     let damages: [fn(&mut [u8]); 4] = [
@@ -245,7 +249,8 @@ fn a_damaged_block_is_an_error_of_the_image() {
     }
 }
 
-/// Values of two attributes of an inode lie one upon the other: they do not fit where only one of them is taken away.
+/// Values of two attributes of an inode lie one upon the other: they do not fit where only one of
+/// them is taken away.
 #[test]
 fn values_that_overlap_in_an_inode() {
     for ordering in ORDERINGS {

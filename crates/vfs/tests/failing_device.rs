@@ -285,7 +285,8 @@ fn a_failure_that_stays_is_latched_and_everything_stays_readable() {
         let lost = write_new(&engine, engine.root(), "lost", &[2; 5000]);
         let also_lost = write_new(&engine, engine.root(), "also lost", &[3; 5000]);
         fail_next(&disk, kind, FaultLength::Gone);
-        // Each file learns of it, and none is ever told that it is safe after all; one without changes is.
+        // Each file learns of it, and none is ever told that it is safe after all; one without
+        // changes is.
         for file in [lost, also_lost, lost, engine.root()] {
             assert_eq!(engine.fsync(file, false).unwrap_err().errno(), 5);
         }
@@ -299,7 +300,8 @@ fn a_failure_that_stays_is_latched_and_everything_stays_readable() {
             engine.unlink(engine.root(), b"lost").unwrap_err().errno(),
             30
         );
-        // What is in memory can be read while the device is gone; the rest when it is back. It stays read-only.
+        // What is in memory can be read while the device is gone; the rest when it is back. It
+        // stays read-only.
         assert_eq!(read_all(&engine, lost).unwrap(), [2; 5000]);
         assert!(read_all(&engine, stable).is_err_and(|e| e.errno() == 5));
         disk.fault.comes_back();
@@ -410,7 +412,8 @@ fn what_an_unmount_does_not_reclaim_is_the_next_mounts() {
     engine.hold(removed);
     engine.unlink(engine.root(), b"removed").unwrap();
     engine.sync().unwrap();
-    // The power fails here. Most of the reclaim cannot be done, for a part of the names is not there.
+    // The power fails here. Most of the reclaim cannot be done, for a part of the names is not
+    // there.
     let crashed = Disk::new(disk.memory.snapshot(), Loss::Everything);
     engine.unmount().unwrap();
     spoil_the_block_of(&crashed, "removed");

@@ -1,6 +1,8 @@
-//! A device that fails: every single read, write and flush of a workload in turn, and what is left of the promises.
+//! A device that fails: every single read, write and flush of a workload in turn, and what is left
+//! of the promises.
 //!
-//! `BACKSTITCH_FAULTS=all` takes every one of them; otherwise it is a few dozen of each kind, spread over the run.
+//! `BACKSTITCH_FAULTS=all` takes every one of them; otherwise it is a few dozen of each kind,
+//! spread over the run.
 
 mod support;
 
@@ -99,7 +101,8 @@ fn transient(aged: &Aged, kind: FaultKind, number: u64) -> bool {
     hit
 }
 
-/// The device is gone from then on: what was acknowledged is there, and what is in memory can be read once it is back.
+/// The device is gone from then on: what was acknowledged is there, and what is in memory can be
+/// read once it is back.
 fn lasting(aged: &Aged, kind: FaultKind, number: u64) -> bool {
     let disk = Disk::new(aged.image.clone(), loss_of(number));
     disk.fault.inject(Fault {
@@ -156,7 +159,8 @@ fn sweep(kind: FaultKind, count_of: fn(FaultCounts) -> u64) {
         }
     }
     println!("{kind:?}: {count} moments, {runs} runs, {hits} with a failure");
-    // How often something is read again depends on when the writer's thread had its turn: the last moments may not come.
+    // How often something is read again depends on when the writer's thread had its turn: the last
+    // moments may not come.
     assert!(hits * 2 > runs, "{hits} of {runs} runs had a failure");
 }
 

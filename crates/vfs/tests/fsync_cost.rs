@@ -60,7 +60,8 @@ fn an_overwrite_takes_one_flush_an_append_two_a_new_file_three() {
     let after = engine.stats();
     assert_eq!(after.waits - before.waits, 3);
     assert_eq!(after.waited_batches - before.waited_batches, 1 + 2 + 3);
-    // Contents and inode; contents, bitmap and inode; the same and the directory. Adjacent blocks are one request.
+    // Contents and inode; contents, bitmap and inode; the same and the directory. Adjacent blocks
+    // are one request.
     assert!(overwrite.1 <= 2, "{overwrite:?}");
     assert!(append.1 <= 3, "{append:?}");
     assert!(new.1 <= 5, "{new:?}");
@@ -68,7 +69,8 @@ fn an_overwrite_takes_one_flush_an_append_two_a_new_file_three() {
     assert!(check(&*disk.memory).is_clean());
 }
 
-/// Makes files in a directory and fsyncs each, with a name of its own or to replace the one before: flushes for each.
+/// Makes files in a directory and fsyncs each, with a name of its own or to replace the one before:
+/// flushes for each.
 fn flushed_files(
     disk: &Disk,
     engine: &backstitch_vfs::Engine,
@@ -96,7 +98,8 @@ fn flushed_files(
 
 const FILES: usize = 200;
 
-/// Most take `expected` flushes, and none less. The others: the writer has its turn twice a second, whatever else is to be said of them.
+/// Most take `expected` flushes, and none less. The others: the writer has its turn twice a second,
+/// whatever else is to be said of them.
 fn assert_mostly(flushes: &[u64], expected: u64) {
     let are_right = flushes.iter().filter(|f| **f == expected).count();
     let none_less = flushes.iter().all(|f| *f >= expected);
@@ -106,7 +109,8 @@ fn assert_mostly(flushes: &[u64], expected: u64) {
     );
 }
 
-/// A program that flushes each file that it makes waits for two flushes: what a new file waits for besides went with the flush before it.
+/// A program that flushes each file that it makes waits for two flushes: what a new file waits for
+/// besides went with the flush before it.
 #[test]
 fn new_files_that_are_flushed_one_after_the_other_take_two_flushes_each() {
     let disk = Disk::new(new_image(16 << 20, 2048), Loss::Half);
@@ -124,8 +128,9 @@ fn new_files_that_are_flushed_one_after_the_other_take_two_flushes_each() {
     assert_mostly(&replaced, 2);
     // With a new block of the directory goes its inode.
     assert_mostly(&flushed_files(&disk, &engine, directory, false), 2);
-    // The directory has more than one block now: the new name is in another than the one that is replaced. The link count, the name
-    // and the removal of the other are one after the other, for a program that flushes after the first rename.
+    // The directory has more than one block now: the new name is in another than the one that is
+    // replaced. The link count, the name and the removal of the other are one after the other, for
+    // a program that flushes after the first rename.
     assert_mostly(&flushed_files(&disk, &engine, directory, true)[1..], 3);
 
     // What is marked ahead counts as free, and is at the end.
@@ -136,7 +141,8 @@ fn new_files_that_are_flushed_one_after_the_other_take_two_flushes_each() {
     assert!(check(&*disk.memory).is_clean());
 }
 
-/// Behind an indirect block too: it goes to another place, and the inode shows that together with the size.
+/// Behind an indirect block too: it goes to another place, and the inode shows that together with
+/// the size.
 #[test]
 fn flushed_appends_take_two_flushes_each_however_long_the_file_is() {
     let disk = Disk::new(new_image(16 << 20, 512), Loss::Half);
@@ -164,7 +170,8 @@ fn flushed_appends_take_two_flushes_each_however_long_the_file_is() {
     flushes(1, 70 << 10);
     assert_mostly(&flushes(300, 1 << 10), 2);
 
-    // A file that goes takes nothing along that is not its, nor leaves anything: what its indirect blocks have left is free.
+    // A file that goes takes nothing along that is not its, nor leaves anything: what its indirect
+    // blocks have left is free.
     let bytes = read_all(&engine, log).unwrap();
     assert_eq!(bytes.len() as u64, end);
     assert_eq!(bytes[113 << 10..][..1 << 10], [100; 1 << 10]);
@@ -216,7 +223,8 @@ fn concurrent_fsyncs_share_flushes() {
             scope.spawn(move || {
                 for round in 0..ROUNDS {
                     engine.write(*file, 0, &[(n + round) as u8; 2000]).unwrap();
-                    // All ask at the same moment: one leads, the others find themselves served by it or by the next.
+                    // All ask at the same moment: one leads, the others find themselves served by
+                    // it or by the next.
                     barrier.wait();
                     engine.fsync(*file, false).unwrap();
                     barrier.wait();

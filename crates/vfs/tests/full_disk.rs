@@ -1,8 +1,10 @@
-//! A disk that fills up: every allocation of a workload is the one that finds nothing left, in turn.
+//! A disk that fills up: every allocation of a workload is the one that finds nothing left, in
+//! turn.
 //!
-//! A ballast leaves a number of blocks, or of inodes: with none left the workload's first allocation fails, with one left its second,
-//! and so on; either once, or from then on. Nothing may be half done, nothing lost, and when everything is removed the counters are those of a new file system.
-//! `BACKSTITCH_FAULTS=all` takes every number; otherwise it is a few dozen, spread.
+//! A ballast leaves a number of blocks, or of inodes: with none left the workload's first
+//! allocation fails, with one left its second, and so on; either once, or from then on. Nothing may
+//! be half done, nothing lost, and when everything is removed the counters are those of a new file
+//! system. `BACKSTITCH_FAULTS=all` takes every number; otherwise it is a few dozen, spread.
 
 mod support;
 
@@ -55,7 +57,8 @@ fn leave_blocks(engine: &Engine, left: u64) {
 
 /// Leaves `left` free inodes.
 fn leave_inodes(engine: &Engine, left: u64) {
-    // In a directory of its own: directories do not shrink, and the root is compared with a new one.
+    // In a directory of its own: directories do not shrink, and the root is compared with a new
+    // one.
     let (root, new) = (engine.root(), new_inode(FileType::Directory));
     let directory = engine.create(root, b"ballast", &new).unwrap().inode;
     let new = new_inode(FileType::Regular);
@@ -198,7 +201,8 @@ fn filled_by_the_nameless(block_hungry: bool) -> Vec<u8> {
     crashed
 }
 
-/// Mounts with a device whose flushes take a while, so that the reclaim does not end before it is waited for.
+/// Mounts with a device whose flushes take a while, so that the reclaim does not end before it is
+/// waited for.
 fn mount_slow(disk: &Disk) -> Arc<Engine> {
     let flush = Duration::from_millis(40);
     let device = SlowFlushDevice::new(disk.fault.clone(), flush);
@@ -248,7 +252,8 @@ fn inodes_that_a_crash_lost_are_waited_for() {
 #[test]
 fn space_that_cannot_be_reclaimed_is_not_waited_for_without_end() {
     let disk = Disk::new(filled_by_the_nameless(true), Loss::Half);
-    // The indirect block of the file that has a name: its blocks are not known, so none is known to be free.
+    // The indirect block of the file that has a name: its blocks are not known, so none is known to
+    // be free.
     let contents = [7; 1024];
     let image = disk.memory.snapshot();
     let mut blocks = (0_u32..).zip(image.chunks_exact(1024));

@@ -201,7 +201,8 @@ fn a_full_disk_is_an_error_of_the_write_that_has_no_place() {
     check(&disk);
 }
 
-/// A disk with a file of 20 KiB and another one of 100 bytes, and where the block is that holds pointers of the first.
+/// A disk with a file of 20 KiB and another one of 100 bytes, and where the block is that holds
+/// pointers of the first.
 fn disk_with_an_indirect_block() -> (Disk, Range<u64>) {
     let disk = disk();
     let engine = disk.mount().unwrap();

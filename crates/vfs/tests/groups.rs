@@ -1,4 +1,5 @@
-//! Patchgroups through the engine: what they cost, how one hears of them, and that they leave nothing behind.
+//! Patchgroups through the engine: what they cost, how one hears of them, and that they leave
+//! nothing behind.
 
 mod support;
 
@@ -200,7 +201,8 @@ impl BlockDevice for Gate {
     }
 }
 
-/// Writes into two files in turn, a group for each write that comes after the one before it, until it is told to stop.
+/// Writes into two files in turn, a group for each write that comes after the one before it, until
+/// it is told to stop.
 fn chain_without_end(engine: &Engine, files: [InodeNumber; 2], is_over: &AtomicBool) {
     let mut last = None;
     let mut turns = files.into_iter().cycle();
@@ -262,7 +264,8 @@ fn an_endless_chain_of_groups_holds_up_nobody_else() {
     assert!(check(&device.memory).findings.is_empty());
 }
 
-/// A chain of groups that goes back and forth between the names of a directory and a file elsewhere.
+/// A chain of groups that goes back and forth between the names of a directory and a file
+/// elsewhere.
 fn chain_through_names(engine: &Engine, directory: InodeNumber, links: u32) {
     let own = engine.lookup(engine.root(), b"own").unwrap().inode;
     let mut last = None;

@@ -1,5 +1,5 @@
-//! What a journal cannot do: hold more than its blocks, for which operations wait and never fail; and features that this version does not
-//! write, which are refused by name.
+//! What a journal cannot do: hold more than its blocks, for which operations wait and never fail;
+//! and features that this version does not write, which are refused by name.
 
 mod support;
 
@@ -67,7 +67,8 @@ fn journal_blocks(image: &Path) -> Vec<u64> {
     blocks
 }
 
-/// A long name: four of them fill a block, so that an index soon has two levels, and splits go through both.
+/// A long name: four of them fill a block, so that an index soon has two levels, and splits go
+/// through both.
 fn name(number: usize) -> Vec<u8> {
     let hash = (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     format!("{hash:016x}{}", "n".repeat(200)).into_bytes()
@@ -80,7 +81,8 @@ fn make(engine: &Engine, directory: InodeNumber, name: &[u8]) -> InodeNumber {
     inode
 }
 
-/// Files of which a removal changes and revokes more blocks than a transaction holds, a deep index, and much of everything else.
+/// Files of which a removal changes and revokes more blocks than a transaction holds, a deep index,
+/// and much of everything else.
 fn fill_the_journal(engine: &Engine, writer: usize) {
     let root = engine.root();
     let top = format!("writer {writer}").into_bytes();

@@ -1,4 +1,5 @@
-//! The journal as a mechanism: cut at any write, replayed by e2fsck and by us, nothing is left to repair.
+//! The journal as a mechanism: cut at any write, replayed by e2fsck and by us, nothing is left to
+//! repair.
 
 mod support;
 
@@ -184,8 +185,8 @@ fn ext3_at_once(size_bytes: usize, block_bytes: u32) -> Vec<u8> {
     device.snapshot()
 }
 
-/// Device flushes per fsync in each mode where commit records go with what they commit: of a file with new contents, and of one that
-/// lost them.
+/// Device flushes per fsync in each mode where commit records go with what they commit: of a file
+/// with new contents, and of one that lost them.
 fn flushes_at_once(mode: &str) -> (f64, f64) {
     const EACH: usize = 20;
     let memory = Arc::new(MemoryDevice::from_bytes(ext3_at_once(32 << 20, 4096)));
@@ -225,8 +226,8 @@ fn flushes_at_once(mode: &str) -> (f64, f64) {
     (counts[0], counts[1])
 }
 
-/// A commit record with a checksum of its transaction needs no flush before it. Contents do, where nobody may see a transaction without
-/// those: under `ordered`.
+/// A commit record with a checksum of its transaction needs no flush before it. Contents do, where
+/// nobody may see a transaction without those: under `ordered`.
 #[test]
 fn a_commit_record_with_a_checksum_takes_one_flush() {
     let of = ["journal=ordered", "journal=writeback", "journal=full"].map(flushes_at_once);
@@ -287,8 +288,8 @@ impl BlockDevice for Meddling {
     }
 }
 
-/// A long truncation, with transactions that end between its steps: the inode is listed with its new size, and the replay of the journal
-/// brings it to its end.
+/// A long truncation, with transactions that end between its steps: the inode is listed with its
+/// new size, and the replay of the journal brings it to its end.
 #[test]
 fn a_truncation_under_way_is_on_the_list_of_orphans() {
     const PARTS: u64 = 20;
@@ -425,7 +426,8 @@ fn an_inode_that_left_the_list_of_orphans_may_be_had_again() {
     };
     let engine = Engine::mount(memory.clone(), usual().layout(), &options).unwrap();
     for round in 0..20 {
-        // Made, opened and removed in one transaction: it is on the disk without ever having had a name there.
+        // Made, opened and removed in one transaction: it is on the disk without ever having had a
+        // name there.
         let new = support::new_inode(FileType::Regular);
         let open = engine.create(engine.root(), b"open", &new).unwrap().inode;
         engine.unlink(engine.root(), b"open").unwrap();
@@ -478,8 +480,8 @@ fn what_was_synced_is_there() {
     }
 }
 
-/// A file in more groups than have their bitmaps in the log together: it is freed in several transactions, by us and by the
-/// recovery, and a crash in between leaves it on the list.
+/// A file in more groups than have their bitmaps in the log together: it is freed in several
+/// transactions, by us and by the recovery, and a crash in between leaves it on the list.
 #[test]
 #[ignore = "300 MB and 20 seconds: make soak runs it"]
 fn a_file_that_one_transaction_cannot_free_goes_in_several() {

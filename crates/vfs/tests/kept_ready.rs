@@ -67,7 +67,8 @@ fn fill_blocks(engine: &Engine, file: InodeNumber) -> u64 {
     end
 }
 
-/// Does something again and again, as often as that goes, beside something else that is to come to its end before.
+/// Does something again and again, as often as that goes, beside something else that is to come to
+/// its end before.
 fn beside(mut again: impl FnMut() + Send, body: impl FnOnce()) {
     let done = AtomicBool::new(false);
     let times = std::thread::scope(|scope| {

@@ -1,4 +1,5 @@
-//! An ext2 inode has at most 32,000 names: files by `link`, directories by the `..` of their subdirectories.
+//! An ext2 inode has at most 32,000 names: files by `link`, directories by the `..` of their
+//! subdirectories.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! Group descriptors and bitmaps that lie. Where a bitmap says that blocks of the file system itself are free, nothing is put there,
-//! nothing panics, and the mount is read-only from then on.
+//! Group descriptors and bitmaps that lie. Where a bitmap says that blocks of the file system
+//! itself are free, nothing is put there, nothing panics, and the mount is read-only from then on.
 
 mod support;
 
@@ -73,7 +73,8 @@ fn refuses(mut image: Vec<u8>, ordering: &str, own: impl Fn(&[u8]) -> Vec<usize>
 #[test]
 fn metadata_is_not_given_away() {
     for ordering in ["soft", "async", "sync"] {
-        // The bitmap and the first blocks of the table change as files are made; the descriptors and the end of the table do not.
+        // The bitmap and the first blocks of the table change as files are made; the descriptors
+        // and the end of the table do not.
         refuses(new_image(2 << 20, 1024), ordering, |image| {
             let [_, _, table] = places(image);
             vec![2, table + 200, table + 255]
@@ -98,7 +99,8 @@ fn the_journal_is_not_given_away() {
     }
 }
 
-/// A file on the list of orphans whose last block, the end of which is to be zeroed, is the inode bitmap.
+/// A file on the list of orphans whose last block, the end of which is to be zeroed, is the inode
+/// bitmap.
 #[test]
 fn the_end_of_an_orphan_is_not_zeroed_in_metadata() {
     let memory = Arc::new(MemoryDevice::from_bytes(new_image_with_journal(
@@ -125,7 +127,8 @@ fn the_end_of_an_orphan_is_not_zeroed_in_metadata() {
     assert!(after[bitmap * BLOCK..][..BLOCK] == before[bitmap * BLOCK..][..BLOCK]);
 }
 
-/// Without checksums it means nothing that a descriptor calls inodes unused; e2fsck minds those that are made there all the same.
+/// Without checksums it means nothing that a descriptor calls inodes unused; e2fsck minds those
+/// that are made there all the same.
 #[test]
 fn inodes_that_were_called_unused_are_made() {
     for ordering in ["soft", "journal=ordered"] {

@@ -1,4 +1,5 @@
-//! Memory has one bound: a program that makes changes faster than they can be written waits, and nothing hangs.
+//! Memory has one bound: a program that makes changes faster than they can be written waits, and
+//! nothing hangs.
 
 mod support;
 

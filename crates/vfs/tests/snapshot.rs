@@ -17,7 +17,8 @@ use support::{
 const SIZE_BYTES: usize = 12 << 20;
 const WRITERS: usize = 3;
 
-/// What one writer does, each step on top of all before: the number of the last step can be read off the directory.
+/// What one writer does, each step on top of all before: the number of the last step can be read
+/// off the directory.
 struct Writer {
     directory: InodeNumber,
     /// Steps that have returned.
@@ -36,7 +37,8 @@ impl Writer {
         }
     }
 
-    /// One step: a line at the end of the log, a new file instead of the one before the last, and now and then a rename.
+    /// One step: a line at the end of the log, a new file instead of the one before the last, and
+    /// now and then a rename.
     fn step(&self, engine: &Engine) {
         let step = self.done.load(Ordering::SeqCst) + 1;
         let log = engine.lookup(self.directory, b"log").unwrap();
@@ -69,8 +71,8 @@ impl Writer {
     }
 }
 
-/// The last step that a directory in a copy shows, and that it shows all of it up to there: lines without a gap, and every file that
-/// the steps before left.
+/// The last step that a directory in a copy shows, and that it shows all of it up to there: lines
+/// without a gap, and every file that the steps before left.
 fn shown(engine: &Engine, number: usize) -> u64 {
     let name = format!("writer{number}");
     let directory = engine.lookup(engine.root(), name.as_bytes()).unwrap().inode;
@@ -81,7 +83,8 @@ fn shown(engine: &Engine, number: usize) -> u64 {
         last += 1;
         assert_eq!(line, format!("{last:07}"), "writer {number}");
     }
-    // The step of the last line may have been under way: of it, and of the removal in it, nothing is promised.
+    // The step of the last line may have been under way: of it, and of the removal in it, nothing
+    // is promised.
     for step in last.saturating_sub(3).max(1)..last {
         let file = engine
             .lookup(directory, format!("f{step}").as_bytes())

@@ -1,5 +1,5 @@
-//! File systems in files of file systems: what is done inside is there afterwards, at every level a check finds nothing, and what is in
-//! use cannot be taken away.
+//! File systems in files of file systems: what is done inside is there afterwards, at every level a
+//! check finds nothing, and what is in use cannot be taken away.
 
 mod support;
 
@@ -18,7 +18,8 @@ use support::{Disk, after, check, mount, new_image, new_inode, options, read_all
 
 const KIB: usize = 1 << 10;
 
-/// A file system whose root has this file, and a directory `mnt`. Blocks of zeros of the file are holes where `is_sparse`.
+/// A file system whose root has this file, and a directory `mnt`. Blocks of zeros of the file are
+/// holes where `is_sparse`.
 fn around(name: &str, contents: &[u8], size_bytes: usize, is_sparse: bool) -> Vec<u8> {
     around_all(&[(name, contents)], size_bytes, is_sparse)
 }
@@ -189,7 +190,8 @@ fn what_holds_a_volume_stays_and_shows_it() {
             Err(Error::Layout(LayoutError::OtherFileSystem))
         ));
     }
-    // Another name is no matter, and what was written inside shows at once: they are the same blocks.
+    // Another name is no matter, and what was written inside shows at once: they are the same
+    // blocks.
     engine
         .rename(root, b"inner", root, b"renamed", replace)
         .unwrap();

@@ -1,4 +1,5 @@
-//! A long stream goes to the disk while it comes; what may be changed again or removed before long waits.
+//! A long stream goes to the disk while it comes; what may be changed again or removed before long
+//! waits.
 
 mod support;
 
@@ -10,7 +11,8 @@ use backstitch_formats::usual;
 use backstitch_vfs::{Engine, MountOptions};
 use support::{new_image, write_new};
 
-/// Writes 80 MiB to each of `files` files, one after another, where eight times as much may wait: how much of it is written by itself.
+/// Writes 80 MiB to each of `files` files, one after another, where eight times as much may wait:
+/// how much of it is written by itself.
 fn written_meanwhile(files: usize) -> u64 {
     const LEN: usize = 80 << 20;
     let device = Arc::new(MemoryDevice::from_bytes(new_image(LEN + (16 << 20), 64)));

@@ -1,4 +1,5 @@
-//! Discarding free space while files come and go: no file ever loses a byte, also not one that a power cut brings back.
+//! Discarding free space while files come and go: no file ever loses a byte, also not one that a
+//! power cut brings back.
 
 mod support;
 
@@ -17,7 +18,8 @@ const GARBAGE: u8 = 0xdb;
 const FILES: u64 = 40;
 const FILE_BYTES: usize = 30_000;
 
-/// A device that remembers what a power cut would leave of what was not flushed: nothing. What is discarded is gone at once.
+/// A device that remembers what a power cut would leave of what was not flushed: nothing. What is
+/// discarded is gone at once.
 struct Thin {
     memory: MemoryDevice,
     stable: Mutex<Vec<u8>>,

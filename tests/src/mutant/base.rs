@@ -258,8 +258,8 @@ pub struct Base {
 }
 
 impl Base {
-    /// Makes an image of a kind in the directory `work`, which is to be used for nothing else; `None` where the machine lacks what
-    /// it needs.
+    /// Makes an image of a kind in the directory `work`, which is to be used for nothing else;
+    /// `None` where the machine lacks what it needs.
     ///
     /// # Panics
     ///
@@ -439,8 +439,8 @@ fn inode_of(image: &Image, path: &str) -> u32 {
     number.unwrap_or_else(|| panic!("no {path}: {text}"))
 }
 
-/// Three transactions that make, remove and change files, as they would be in the journal after a power cut: none of it is in
-/// place. The second one revokes a block that the first one has.
+/// Three transactions that make, remove and change files, as they would be in the journal after a
+/// power cut: none of it is in place. The second one revokes a block that the first one has.
 fn crash(work: &Path, image: &Image, checksums: u32) {
     let new = work.join("new");
     fs::write(&new, b"written by a transaction\n".repeat(300)).expect("cannot write");
@@ -504,7 +504,8 @@ fn block_of(image: &Image, path: &str) -> u64 {
         .unwrap_or_else(|_| panic!("no block of {path}: {text}"))
 }
 
-/// The blocks in which two images differ, without those that hold the superblock, and their later contents.
+/// The blocks in which two images differ, without those that hold the superblock, and their later
+/// contents.
 fn difference(before: &Image, after: &Image, block_bytes: usize) -> (Vec<String>, Vec<u8>) {
     let old = File::open(before.path()).expect("cannot open an image");
     let (mut blocks, mut bytes) = (Vec::new(), Vec::new());

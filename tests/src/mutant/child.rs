@@ -23,7 +23,8 @@ pub struct Ended {
     pub output: String,
     /// How long it ran.
     pub elapsed: Duration,
-    /// The largest memory of any child so far, where this one or another of the same moment raised it above `limit_bytes`.
+    /// The largest memory of any child so far, where this one or another of the same moment raised
+    /// it above `limit_bytes`.
     pub memory_bytes: Option<u64>,
 }
 

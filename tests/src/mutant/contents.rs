@@ -93,8 +93,8 @@ fn links(dir: &Path, random: &mut Random) -> Result<()> {
     symlink("nowhere", links.join("dangling"))
 }
 
-/// What mke2fs copies only for some users, as debugfs's commands: devices, attributes, ACLs. `work` gets files that the commands
-/// name.
+/// What mke2fs copies only for some users, as debugfs's commands: devices, attributes, ACLs. `work`
+/// gets files that the commands name.
 ///
 /// # Errors
 ///

@@ -25,7 +25,8 @@ pub enum Class {
     Same,
     /// As much, but less of it at its path.
     FewerNamed,
-    /// Less, but e2fsck forgot the journal's checksums and replayed a transaction that is damaged by them.
+    /// Less, but e2fsck forgot the journal's checksums and replayed a transaction that is damaged
+    /// by them.
     Unchecked,
     /// Less.
     Fewer,
@@ -119,8 +120,8 @@ pub struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Damages a base by a seed, has it repaired by both, and compares. The images stay until the next one: `damaged.img` only with
-    /// `keep`.
+    /// Damages a base by a seed, has it repaired by both, and compares. The images stay until the
+    /// next one: `damaged.img` only with `keep`.
     ///
     /// # Panics
     ///
@@ -255,8 +256,9 @@ fn class(judgement: &Judgement) -> Class {
     }
 }
 
-/// Whether only e2fsck replayed a transaction whose checksum is wrong. It takes a journal inside a file system that has several users
-/// for one of version 1, which has no checksums. What it writes home then may be anything.
+/// Whether only e2fsck replayed a transaction whose checksum is wrong. It takes a journal inside a
+/// file system that has several users for one of version 1, which has no checksums. What it writes
+/// home then may be anything.
 fn is_unchecked(judgement: &Judgement) -> bool {
     let (ours, theirs) = (&judgement.repair.output, &judgement.e2fsck.output);
     theirs.contains("Clearing fields beyond the V1 journal superblock")

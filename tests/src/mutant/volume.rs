@@ -1,7 +1,8 @@
-//! A reader of ext2 images that depends on nothing of the file system under test and survives every damage.
+//! A reader of ext2 images that depends on nothing of the file system under test and survives every
+//! damage.
 //!
-//! It is made to be fast rather than thorough: nothing is validated beyond what keeps it from running wild, for what it reads was
-//! repaired before, or is about to be damaged.
+//! It is made to be fast rather than thorough: nothing is validated beyond what keeps it from
+//! running wild, for what it reads was repaired before, or is about to be damaged.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

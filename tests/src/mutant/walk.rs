@@ -102,9 +102,9 @@ impl Tree {
     }
 }
 
-/// A digest of what a person sees in a file: its type, its contents or where it leads. Blocks of zeros are holes. What a directory
-/// holds has digests of its own, so a directory is known by its number, as is everything else without contents: another one does
-/// not stand for it.
+/// A digest of what a person sees in a file: its type, its contents or where it leads. Blocks of
+/// zeros are holes. What a directory holds has digests of its own, so a directory is known by its
+/// number, as is everything else without contents: another one does not stand for it.
 fn digest(volume: &Volume, number: u32, inode: &Inode) -> u128 {
     let mut seen = vec![inode.kind() as u8];
     match inode.kind() {

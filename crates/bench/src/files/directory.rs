@@ -1,4 +1,5 @@
-//! Files by system calls, in a directory of any mounted file system: so that others do the same work.
+//! Files by system calls, in a directory of any mounted file system: so that others do the same
+//! work.
 
 use std::collections::HashMap;
 use std::fs::{File, FileTimes, OpenOptions, Permissions};

@@ -1,4 +1,5 @@
-//! Files through the engine in this process: the calls that the FUSE front makes, without the kernel in front of it.
+//! Files through the engine in this process: the calls that the FUSE front makes, without the
+//! kernel in front of it.
 
 use std::sync::Arc;
 

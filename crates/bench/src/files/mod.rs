@@ -32,7 +32,8 @@ pub struct Entry {
     pub is_directory: bool,
 }
 
-/// Something that workloads run on. Every node that is handed out stays open until [`close`](Self::close).
+/// Something that workloads run on. Every node that is handed out stays open until
+/// [`close`](Self::close).
 ///
 /// # Errors
 ///

@@ -1,12 +1,14 @@
-//! `recovery`: how long after a crash a file system is usable, empty and 76 % full (Ganger et al. 2000, table III), and how long
-//! the reclaim of what the crash left takes.
+//! `recovery`: how long after a crash a file system is usable, empty and 76 % full (Ganger et al.
+//! 2000, table III), and how long the reclaim of what the crash left takes.
 //!
-//! Two images are made: one with nothing in it, one with many files. Each is crashed (the engine dropped in the middle of work, with
-//! removed files that are still open), put out of the host's page cache, and mounted: from opening the image to
-//! the answer of the first look-up. Then the reclaim is watched to its end, and the next run begins with the next crash.
+//! Two images are made: one with nothing in it, one with many files. Each is crashed (the engine
+//! dropped in the middle of work, with removed files that are still open), put out of the host's
+//! page cache, and mounted: from opening the image to the answer of the first look-up. Then the
+//! reclaim is watched to its end, and the next run begins with the next crash.
 //!
-//! A file's contents do not matter for any of this, where its blocks are does: the large image's files hold zeros, which
-//! [`sparse::SparseDevice`] keeps from taking space on the host. Bitmaps, inodes, directories and indirect blocks are all there.
+//! A file's contents do not matter for any of this, where its blocks are does: the large image's
+//! files hold zeros, which [`sparse::SparseDevice`] keeps from taking space on the host. Bitmaps,
+//! inodes, directories and indirect blocks are all there.
 
 mod sparse;
 
@@ -30,7 +32,8 @@ use sparse::SparseDevice;
 /// How much of the full image is in use.
 const FILL: f64 = 0.76;
 const FILES_PER_DIRECTORY: u64 = 500;
-/// Files for each large one. Most are so small that they have no indirect block; a large one holds what is left.
+/// Files for each large one. Most are so small that they have no indirect block; a large one holds
+/// what is left.
 const FILES_PER_LARGE: u64 = 250;
 const SMALL_BLOCKS: (u64, u64) = (1, 12);
 const BLOCK_BYTES: u64 = 4096;
@@ -112,12 +115,13 @@ struct Reclaimed {
     inodes: u64,
 }
 
-/// Makes both images, and crashes and mounts each of them `runs` times, in turn. `tell` is told what is being done.
+/// Makes both images, and crashes and mounts each of them `runs` times, in turn. `tell` is told
+/// what is being done.
 ///
 /// # Errors
 ///
-/// Where something fails on the way, a crash left nothing to recover, or a check was asked for and an image is not clean in the
-/// end.
+/// Where something fails on the way, a crash left nothing to recover, or a check was asked for and
+/// an image is not clean in the end.
 pub fn measure_recovery(spec: &RecoverySpec, mut tell: impl FnMut(&str)) -> Result<Series> {
     if let Ok(seen) = std::fs::metadata(&spec.image)
         && !seen.is_file()
@@ -354,8 +358,8 @@ fn watch_reclaim(engine: &Engine) -> Result<Reclaimed> {
     }
 }
 
-/// Works, and drops everything in the middle of it: removed files that are still open are gone from the disk but
-/// for what they hold, and of some new files the disk has parts.
+/// Works, and drops everything in the middle of it: removed files that are still open are gone from
+/// the disk but for what they hold, and of some new files the disk has parts.
 fn crash(mounted: Mounted, round: usize) -> Result<()> {
     let engine = &mounted.engine;
     let mut files = EngineFiles::new(engine.clone());

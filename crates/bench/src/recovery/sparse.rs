@@ -1,4 +1,5 @@
-//! A device over a new image file: zeros that would change nothing are not written, so that the image stays sparse.
+//! A device over a new image file: zeros that would change nothing are not written, so that the
+//! image stays sparse.
 
 use std::ops::Range;
 

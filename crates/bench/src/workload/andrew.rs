@@ -1,7 +1,8 @@
 //! The modified Andrew benchmark on a tree like the Ion window manager's: 200 files, 2 MiB.
 //!
-//! The compiler is played: it reads each source and writes an object as large, and the linker reads the objects and writes a
-//! binary of half their size. So it is lighter than the papers', whose compilers wrote debugging symbols.
+//! The compiler is played: it reads each source and writes an object as large, and the linker reads
+//! the objects and writes a binary of half their size. So it is lighter than the papers', whose
+//! compilers wrote debugging symbols.
 
 use crate::Result;
 use crate::files::Node;

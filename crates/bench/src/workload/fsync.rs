@@ -1,4 +1,5 @@
-//! Small files, each made durable before its writer makes the next: what a mail spool or a message queue does.
+//! Small files, each made durable before its writer makes the next: what a mail spool or a message
+//! queue does.
 //!
 //! The writers share the files among them, each in a directory of its own.
 

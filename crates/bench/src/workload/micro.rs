@@ -1,4 +1,5 @@
-//! Many files of one size (Ganger et al. 2000, figures 3 and 6): at most 50 in a directory, 32 MiB together.
+//! Many files of one size (Ganger et al. 2000, figures 3 and 6): at most 50 in a directory, 32 MiB
+//! together.
 
 use crate::workload::{Scale, Session};
 use crate::{Error, Result};

@@ -83,8 +83,8 @@ impl FromStr for Workload {
 /// How large a workload is. What is `None` is as the papers have it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Scale {
-    /// Files of the tree, of PostMark's pool, or to create and delete: 13,000, 500, 200 (`andrew`), 50,000 (`zero`), 2,000 (`fsync`); as many as
-    /// hold the megabytes (`micro-create`).
+    /// Files of the tree, of PostMark's pool, or to create and delete: 13,000, 500, 200 (`andrew`),
+    /// 50,000 (`zero`), 2,000 (`fsync`); as many as hold the megabytes (`micro-create`).
     pub files: Option<u64>,
     /// What the files hold together, in MiB: 265, 2 (`andrew`), 32 (`micro-create`).
     pub megabytes: Option<f64>,
@@ -153,7 +153,8 @@ impl Plan {
         })
     }
 
-    /// What is to be there before a measurement: true where something was made, so that the file system is to be mounted anew.
+    /// What is to be there before a measurement: true where something was made, so that the file
+    /// system is to be mounted anew.
     pub(crate) fn prepare(&self, files: &mut dyn Files, at: Node) -> Result<bool> {
         match &self.kind {
             PlanKind::Delete(tree) => {
@@ -233,7 +234,8 @@ impl<'a> Session<'a> {
         self.phase("sync", |s| s.files.sync())
     }
 
-    /// Writes `len_bytes` of the contents `salt` from `offset_bytes` on, in pieces of at most `piece_bytes`.
+    /// Writes `len_bytes` of the contents `salt` from `offset_bytes` on, in pieces of at most
+    /// `piece_bytes`.
     fn write_contents(
         &mut self,
         node: Node,

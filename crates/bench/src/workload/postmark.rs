@@ -1,5 +1,6 @@
-//! Katcher's PostMark, as version 1.5 does it with its default settings, and Frost et al.'s numbers (2007, §8.1): 500 files of
-//! 500 B to 4 MB in one directory, 500 transactions, biases 5 and 5, buffered I/O.
+//! Katcher's PostMark, as version 1.5 does it with its default settings, and Frost et al.'s numbers
+//! (2007, §8.1): 500 files of 500 B to 4 MB in one directory, 500 transactions, biases 5 and 5,
+//! buffered I/O.
 
 use crate::files::Node;
 use crate::random::Random;

@@ -62,7 +62,8 @@ impl Archive {
     }
 }
 
-/// Removes everything below `name`, depth first in the directory's own order, and then the directory.
+/// Removes everything below `name`, depth first in the directory's own order, and then the
+/// directory.
 pub(super) fn remove_tree(session: &mut Session<'_>, parent: Node, name: &str) -> Result<()> {
     let directory = session.files.lookup(parent, name)?.node;
     for entry in session.files.list(directory)? {

@@ -25,11 +25,13 @@ use std::time::Duration;
 
 /// Run the papers' workloads and measure what they cost.
 ///
-/// Workloads: untar, delete, postmark, andrew, zero, micro-create (a run for each size of file), fsync (2,000
-/// files of 4 kB, each made durable, with one writer and with eight); recovery (the time to a usable mount
-/// after a crash, empty and 76 % full, and the reclaim's); or `optimisations`, figure 9 of Frost et al. 2007: the first four, or
-/// those of them that are named too, with every choice of patch optimisations; imap (1,000 messages of 2 kB moved from one mailbox to
-/// another, figure 11 of the same: fsync per operation, patchgroups, fsync per durable operation).
+/// Workloads: untar, delete, postmark, andrew, zero, micro-create (a run for each size of file),
+/// fsync (2,000 files of 4 kB, each made durable, with one writer and with eight); recovery (the
+/// time to a usable mount after a crash, empty and 76 % full, and the reclaim's); or
+/// `optimisations`, figure 9 of Frost et al. 2007: the first four, or those of them that are named
+/// too, with every choice of patch optimisations; imap (1,000 messages of 2 kB moved from one
+/// mailbox to another, figure 11 of the same: fsync per operation, patchgroups, fsync per durable
+/// operation).
 #[derive(Debug, clap::Args)]
 #[command(
     group = ArgGroup::new("target").args(["memory", "image", "dir", "disk"]),
@@ -69,17 +71,19 @@ pub(crate) struct Args {
     /// Run on a simulated disk (not implemented)
     #[arg(long, value_name = "PRESET")]
     disk: Option<String>,
-    /// The orderings: soft (the default), async, sync, journal=writeback, journal=ordered, journal=full; imap runs by default under soft
-    /// and the journals
+    /// The orderings: soft (the default), async, sync, journal=writeback, journal=ordered,
+    /// journal=full; imap runs by default under soft and the journals
     #[arg(long, value_name = "MODE", value_delimiter = ',', value_parser = ordering)]
     ordering: Vec<Ordering>,
     /// The patch optimisations that are on: none, hard, merge, both
     #[arg(long, value_name = "OPT", value_delimiter = ',', default_value = "both", value_parser = optimisations)]
     opt: Vec<Optimisations>,
-    /// The size of the file system, with K, M, G or T behind the number; by default 4G, and 64G for recovery
+    /// The size of the file system, with K, M, G or T behind the number; by default 4G, and 64G for
+    /// recovery
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     size: Option<u64>,
-    /// The bound on buffers; by default 256M, and with --image as much more for unwritten changes as a mount has
+    /// The bound on buffers; by default 256M, and with --image as much more for unwritten changes
+    /// as a mount has
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     cache: Option<u64>,
     /// How long a change may stay in memory only; 30 by default
@@ -97,7 +101,8 @@ pub(crate) struct Args {
     /// This part of the papers' numbers of files, transactions and megabytes
     #[arg(long, value_name = "FRACTION", value_parser = fraction)]
     scale: Option<f64>,
-    /// Files of the tree (untar, delete, andrew), of the pool (postmark), created (zero, micro-create) or there (recovery)
+    /// Files of the tree (untar, delete, andrew), of the pool (postmark), created (zero,
+    /// micro-create) or there (recovery)
     #[arg(long, value_name = "N", conflicts_with = "scale")]
     files: Option<u64>,
     /// What the tree's files hold, in MiB
@@ -308,7 +313,8 @@ fn refuse_to_overwrite(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Whether a benchmark made what a device holds: its file systems and journals have numbers of their own.
+/// Whether a benchmark made what a device holds: its file systems and journals have numbers of
+/// their own.
 fn is_of_a_run(device: &dyn BlockDevice) -> bool {
     let number = backstitch_formats::of(device).uuid_on(device);
     number.is_some_and(|number| [IMAGE_UUID, JOURNAL_UUID].contains(&number))

@@ -31,7 +31,8 @@ pub(crate) struct Args {
     /// The files
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     paths: Vec<OsString>,
-    /// Directories with everything in them; symbolic links in them themselves, not what they lead to
+    /// Directories with everything in them; symbolic links in them themselves, not what they lead
+    /// to
     #[arg(short = 'R', long)]
     recursive: bool,
     /// A symbolic link itself, not what it leads to

@@ -20,7 +20,8 @@ use std::rc::Rc;
 /// How much of standard input is copied at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Copy files into an image, out of one, or within one. Either side may be a path of the host or IMAGE:/path.
+/// Copy files into an image, out of one, or within one. Either side may be a path of the host or
+/// IMAGE:/path.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Quote patterns within images, or the shell expands them. By default an existing file gets the new contents and keeps
@@ -39,7 +40,8 @@ Examples:
   backstitch cp disk.img:/src.tar - | tar tf -"
 )]
 pub(crate) struct Args {
-    /// What to copy, and where to: a host path or IMAGE:/path each, or - for standard input or output
+    /// What to copy, and where to: a host path or IMAGE:/path each, or - for standard input or
+    /// output
     #[arg(required = true, num_args = 2.., value_name = "PATH")]
     paths: Vec<OsString>,
     /// Directories too, with everything in them
@@ -71,7 +73,8 @@ pub(crate) struct Args {
     verbose: bool,
 }
 
-/// The names of standard input and output. As a path the latter would be the file that it was sent to.
+/// The names of standard input and output. As a path the latter would be the file that it was sent
+/// to.
 const STREAMS: [&str; 5] = ["-", "/dev/stdin", "/dev/fd/0", "/dev/stdout", "/dev/fd/1"];
 
 /// One side of a copy.
@@ -191,7 +194,8 @@ fn in_image(side: Side) -> Result<ImagePath> {
     }
 }
 
-/// Where a copy goes: a directory, and the name in it; no name means the directory itself takes the contents.
+/// Where a copy goes: a directory, and the name in it; no name means the directory itself takes the
+/// contents.
 struct Place<N> {
     dir: N,
     name: Vec<u8>,
@@ -435,7 +439,8 @@ fn copy_input<T: Target>(
     }
 }
 
-/// The name under which a file of the host goes into a directory; none where its contents do, as of `DIR/.`.
+/// The name under which a file of the host goes into a directory; none where its contents do, as of
+/// `DIR/.`.
 fn host_name(path: &Path) -> Vec<u8> {
     match path.file_name() {
         Some(name) if !path.as_os_str().as_bytes().ends_with(b"/.") => name.as_bytes().to_vec(),

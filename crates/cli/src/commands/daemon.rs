@@ -1,9 +1,10 @@
 //! The daemon behind a mount in the background.
 //!
-//! The process that was called starts itself anew with `--daemon`: no threads exist before that, and none of its state is
-//! inherited. The new process mounts, writes its report as one line to its standard output, which is a pipe, and only then
-//! lets go of the terminal. Until then its errors go to the common standard error; the caller waits for the report, and takes
-//! over the exit code if none comes.
+//! The process that was called starts itself anew with `--daemon`: no threads exist before that,
+//! and none of its state is inherited. The new process mounts, writes its report as one line to its
+//! standard output, which is a pipe, and only then lets go of the terminal. Until then its errors
+//! go to the common standard error; the caller waits for the report, and takes over the exit code
+//! if none comes.
 
 use super::mount::announce;
 use crate::error::{Error, FAILED, Result, host};
@@ -64,7 +65,8 @@ pub(super) enum Launched {
     Failed(ExitCode),
 }
 
-/// Starts ourselves anew with these words, as a daemon that is to mount at `dir`, and waits for its report.
+/// Starts ourselves anew with these words, as a daemon that is to mount at `dir`, and waits for its
+/// report.
 pub(super) fn launch(what: &str, dir: &Path, words: &[OsString]) -> Result<Launched> {
     let failed = |error: &std::io::Error| Error::at_path(what, dir, host(error));
     let program = std::env::current_exe().map_err(|e| failed(&e))?;
@@ -124,8 +126,9 @@ impl Signals {
         Ok(Signals { incoming })
     }
 
-    /// Takes the mount off when a signal comes. While files are in use it only leaves the tree; a second signal, or
-    /// [`GRACE`], ends it all the same: what was written is on the disk by then, and files in use answer with an error.
+    /// Takes the mount off when a signal comes. While files are in use it only leaves the tree; a
+    /// second signal, or [`GRACE`], ends it all the same: what was written is on the disk by then,
+    /// and files in use answer with an error.
     pub(super) fn unmount_on_arrival(mut self, unmounter: Unmounter, ender: Ender) {
         std::thread::spawn(move || {
             if self.incoming.forever().next().is_none() {

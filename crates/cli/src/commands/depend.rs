@@ -5,8 +5,9 @@ use patchgroup::Group;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, ExitStatus};
 
-/// Run commands whose effects reach the disk in a given order: after a crash, what a command did is on the disk only if everything is
-/// that the commands it depends on did. The programs need not be changed for it.
+/// Run commands whose effects reach the disk in a given order: after a crash, what a command did is
+/// on the disk only if everything is that the commands it depends on did. The programs need not be
+/// changed for it.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "A SPEC is 2:1 (the second command depends on the first), 3:1,2 or several of these with blanks between. The commands run one

@@ -1,4 +1,5 @@
-//! Disks with partitions: `backstitch info` lists them, and `IMAGE#NAME` is one of them wherever an image is wanted.
+//! Disks with partitions: `backstitch info` lists them, and `IMAGE#NAME` is one of them wherever an
+//! image is wanted.
 
 use crate::error::{Error, Result};
 use crate::foreign;
@@ -10,9 +11,11 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Shows the partitions of a disk; false where it has none, or holds a file system from its first sector on.
+/// Shows the partitions of a disk; false where it has none, or holds a file system from its first
+/// sector on.
 pub(super) fn show(image: &Path, device: &Arc<dyn BlockDevice>, as_json: bool) -> Result<bool> {
-    // A table beside a file system is what that has in its boot sector; what is at a disk's end may be its last partition's.
+    // A table beside a file system is what that has in its boot sector; what is at a disk's end may
+    // be its last partition's.
     let found = signature::find(&**device);
     let kinds: Vec<Kind> = found
         .map_err(|error| Error::at_path("info", image, error))?
@@ -95,7 +98,8 @@ fn row(partition: &Partition, disk: &Arc<dyn BlockDevice>) -> Value {
     })
 }
 
-/// What a device holds: the type of a file system that Backstitch reads, or the name of what it recognises.
+/// What a device holds: the type of a file system that Backstitch reads, or the name of what it
+/// recognises.
 fn holds(device: &dyn BlockDevice) -> Option<String> {
     if let Some(layout) = ext(device) {
         return Some(layout.to_owned());

@@ -43,7 +43,8 @@ pub(crate) struct Args {
     /// Only these types: f, d, l, p, s, c or b, with commas between them
     #[arg(long = "type", value_name = "LETTERS", value_parser = Types::parse)]
     file_type: Option<Types>,
-    /// Only this size: [+-]N in units of c (bytes), w (2), b (512, the default), k, M or G, rounded up
+    /// Only this size: [+-]N in units of c (bytes), w (2), b (512, the default), k, M or G, rounded
+    /// up
     #[arg(long, value_name = "[+-]N", value_parser = Amount::parse_size, allow_hyphen_values = true)]
     size: Option<Amount>,
     /// Only empty files and directories

@@ -62,8 +62,8 @@ pub(crate) struct Args {
     /// Repair everything
     #[arg(short = 'y', group = "mode")]
     yes: bool,
-    /// With -y: where neither the superblock nor a backup of it makes sense, guess block size and groups. A wrong guess
-    /// destroys what is left, so copy the image first
+    /// With -y: where neither the superblock nor a backup of it makes sense, guess block size and
+    /// groups. A wrong guess destroys what is left, so copy the image first
     #[arg(long, requires = "yes")]
     guess_geometry: bool,
     /// Check an image even if it is marked clean (always on)
@@ -168,7 +168,8 @@ fn plan(
     })
 }
 
-/// Writes the undo files of a repair that is planned: the image's, and that of the journal's device.
+/// Writes the undo files of a repair that is planned: the image's, and that of the journal's
+/// device.
 fn keep_old_contents(
     args: &Args,
     mode: Mode,
@@ -330,7 +331,8 @@ fn only_look(args: &Args) -> Result<ExitCode> {
     let journal_device = journal_device(args, true)?;
     let replayed = replay(&device, journal_device.as_deref(), Damage::Refuse);
     if replayed.is_err() {
-        // In memory only, so that the check sees more than that a journal waits. If the superblock is too bad for that, it says so.
+        // In memory only, so that the check sees more than that a journal waits. If the superblock
+        // is too bad for that, it says so.
         let _ = set_recovery(&*device, RecoveryMark::default());
     }
     let started = Instant::now();
@@ -382,8 +384,8 @@ fn journal_device(args: &Args, read_only: bool) -> Result<Option<Arc<dyn BlockDe
     }))
 }
 
-/// Replays the journal, and says what was done. A superblock that makes no sense is left to the check; with [`Damage::Skip`] its
-/// backups may lead to the journal.
+/// Replays the journal, and says what was done. A superblock that makes no sense is left to the
+/// check; with [`Damage::Skip`] its backups may lead to the journal.
 fn replay(
     device: &Arc<dyn BlockDevice>,
     journal_device: Option<&dyn BlockDevice>,
@@ -441,14 +443,16 @@ fn readable<T>(found: std::result::Result<T, CheckError>) -> backstitch_vfs::Res
     }
 }
 
-/// Whether a superblock that names no journal is to be believed less than its mark that one must be replayed.
+/// Whether a superblock that names no journal is to be believed less than its mark that one must be
+/// replayed.
 fn may_look_further(device: &dyn BlockDevice, damage: Damage) -> backstitch_vfs::Result<bool> {
     let lacks = readable(of(device).lacks_its_journal(device))?;
     Ok(lacks.unwrap_or(false) && damage == Damage::Skip)
 }
 
-/// Replays the journal that another superblock leads to, if there is anything in it: the one in place with fields derived from its
-/// other fields, or a backup, which then stays in place. `None` where none helps.
+/// Replays the journal that another superblock leads to, if there is anything in it: the one in
+/// place with fields derived from its other fields, or a backup, which then stays in place. `None`
+/// where none helps.
 fn replay_under_another(
     device: &Arc<dyn BlockDevice>,
     is_unusable: bool,

@@ -11,7 +11,8 @@ use backstitch_vfs::Timestamp;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-/// Show type, features, geometry, free space, state, label and journal of a file system, or the partitions of a disk.
+/// Show type, features, geometry, free space, state, label and journal of a file system, or the
+/// partitions of a disk.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Free space is taken from the superblock; it may be wrong for an image that is in use or was left by a crash.
@@ -41,7 +42,8 @@ pub(crate) struct Args {
     /// The image: a file or a block device
     #[arg(required_unless_present = "stack")]
     image: Option<PathBuf>,
-    /// Show the stack of file systems that a TOML file describes, on IMAGE or on the image that the file names
+    /// Show the stack of file systems that a TOML file describes, on IMAGE or on the image that the
+    /// file names
     #[arg(long, value_name = "FILE")]
     stack: Option<PathBuf>,
     /// The device that holds the journal, if it is not in IMAGE
@@ -119,8 +121,8 @@ fn time(seconds: u64) -> Option<String> {
     }))
 }
 
-/// Of the features that the format alone would not let a mount use, those that keep it from using the image: a journal that can be
-/// replayed and written is none.
+/// Of the features that the format alone would not let a mount use, those that keep it from using
+/// the image: a journal that can be replayed and written is none.
 fn obstacles(mut features: Vec<String>, journal: &Value) -> Vec<String> {
     let is_used = journal["error"].is_null()
         && (journal["not_writable_for"].as_array()).is_none_or(Vec::is_empty);

@@ -113,7 +113,8 @@ fn place(device: &dyn BlockDevice) -> backstitch_layout::Result<Option<JournalPl
     journal_host(device).map_or(Ok(None), |host| host.place(device))
 }
 
-/// The journal of what is on a device, be that a file system or a journal of its own. `None` where there is none.
+/// The journal of what is on a device, be that a file system or a journal of its own. `None` where
+/// there is none.
 fn found<'d>(
     device: &'d dyn BlockDevice,
     journal_device: Option<&'d dyn BlockDevice>,
@@ -136,7 +137,8 @@ fn found<'d>(
     }))
 }
 
-/// What `info` shows of a device that holds a journal and no file system; `None` where it holds something else.
+/// What `info` shows of a device that holds a journal and no file system; `None` where it holds
+/// something else.
 pub(super) fn device_document(image: &Path, device: &dyn BlockDevice) -> Result<Option<Value>> {
     let failed = |why: &dyn std::fmt::Display| Error::at_path("info", image, why);
     let alone = ExternalJournal::read(device).map_err(|error| failed(&error))?;

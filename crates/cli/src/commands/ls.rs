@@ -64,7 +64,8 @@ pub(crate) struct Args {
     /// As -l (owner and group are always numbers)
     #[arg(short, long)]
     numeric_uid_gid: bool,
-    /// A character after each name for its type: / directory, @ symbolic link, * program, | pipe, = socket
+    /// A character after each name for its type: / directory, @ symbolic link, * program, | pipe, =
+    /// socket
     #[arg(short = 'F', long)]
     classify: bool,
     /// One name on each line (always so)

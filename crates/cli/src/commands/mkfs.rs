@@ -40,7 +40,8 @@ Examples:
 pub(crate) struct Args {
     /// The image: a file (created with -s if it does not exist) or a block device
     image: PathBuf,
-    /// The kind of file system: ext2, or ext3 with a journal (ext4, ufs1 and ufs2 are not implemented)
+    /// The kind of file system: ext2, or ext3 with a journal (ext4, ufs1 and ufs2 are not
+    /// implemented)
     #[arg(
         short = 't',
         long = "type",
@@ -80,12 +81,12 @@ pub(crate) struct Args {
     /// Features to add or, with ^ in front, to leave out; `none` removes all before it
     #[arg(short = 'O', long, value_name = "FEATURE,…")]
     features: Vec<String>,
-    /// The journal's size, at least 1024 blocks (by default it depends on the size of the file system), or the device for it, which
-    /// `mkfs -O journal_dev` makes
+    /// The journal's size, at least 1024 blocks (by default it depends on the size of the file
+    /// system), or the device for it, which `mkfs -O journal_dev` makes
     #[arg(short = 'J', long, value_name = "SIZE|device=JOURNAL", value_parser = journal_choice)]
     journal: Option<JournalChoice>,
-    /// Write commit records with a checksum, together with what they commit: a transaction takes one flush instead of
-    /// two. Linux keeps this with `-o journal_async_commit`
+    /// Write commit records with a checksum, together with what they commit: a transaction takes
+    /// one flush instead of two. Linux keeps this with `-o journal_async_commit`
     #[arg(long)]
     journal_async_commit: bool,
     /// Percentage of the blocks reserved for root
@@ -149,8 +150,8 @@ impl Target {
         done
     }
 
-    /// Opens it and sees that nothing is lost there; gives a whole file its size. `check` is asked about the size before anything is
-    /// given up.
+    /// Opens it and sees that nothing is lost there; gives a whole file its size. `check` is asked
+    /// about the size before anything is given up.
     fn open(
         &self,
         args: &Args,
@@ -196,8 +197,8 @@ impl Target {
     }
 }
 
-/// Refuses a device that holds something, unless that is to be lost. Somebody who has the file open for writing counts where there
-/// is something in it.
+/// Refuses a device that holds something, unless that is to be lost. Somebody who has the file open
+/// for writing counts where there is something in it.
 fn refuse_what_is_there(
     args: &Args,
     device: &dyn BlockDevice,
@@ -225,7 +226,8 @@ fn refuse_what_is_there(
     }
 }
 
-/// Refuses to make a file shorter that holds something behind its new end, unless that is to be lost.
+/// Refuses to make a file shorter that holds something behind its new end, unless that is to be
+/// lost.
 fn refuse_to_cut(args: &Args, file: &FileDevice, size: u64) -> Result<()> {
     if args.force || size >= file.size_bytes() {
         return Ok(());
@@ -393,7 +395,8 @@ fn journal_choice(text: &str) -> std::result::Result<JournalChoice, String> {
     bytes.map(JournalChoice::Bytes)
 }
 
-/// Opens the device that is to have the journal, and has the file system name it. The file system's blocks are as large as its.
+/// Opens the device that is to have the journal, and has the file system name it. The file system's
+/// blocks are as large as its.
 fn journal_device(args: &Args, wanted: &mut Mkfs) -> Result<Option<Arc<dyn BlockDevice>>> {
     let Some(JournalChoice::Device(path)) = &args.journal else {
         return Ok(None);

@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// Mount an image through FUSE. Returns when the mount answers; a daemon then serves it in the background.
+/// Mount an image through FUSE. Returns when the mount answers; a daemon then serves it in the
+/// background.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Options for -o, with commas between them:
   ro, rw              read-only, or not
@@ -79,8 +80,8 @@ pub(crate) struct Args {
     image: PathBuf,
     /// Where to mount it: an empty directory, or any with -o nonempty
     dir: PathBuf,
-    /// The consistency mechanism: soft, async, sync, or journal=writeback, journal=ordered, journal=full if the image has a journal
-    /// (default: journal=ordered with a journal, else soft)
+    /// The consistency mechanism: soft, async, sync, or journal=writeback, journal=ordered,
+    /// journal=full if the image has a journal (default: journal=ordered with a journal, else soft)
     #[arg(long, value_name = "MODE")]
     ordering: Option<String>,
     /// Mount options

@@ -49,8 +49,8 @@ pub(super) fn check_empty(dir: &Path, may_hide: bool) -> Result<()> {
     Err(Error::at_path("mount", dir, why).hint("-o nonempty mounts over it anyway"))
 }
 
-/// Whether a directory that mount(8) asks for is not empty, with a warning: mount(8) hides what is there without a word, and entries of
-/// fstab rely on it.
+/// Whether a directory that mount(8) asks for is not empty, with a warning: mount(8) hides what is
+/// there without a word, and entries of fstab rely on it.
 pub(super) fn hides_for_helper(dir: &Path) -> bool {
     if is_empty(dir) {
         return false;
@@ -83,7 +83,8 @@ pub(super) fn refused_hint(allow_other: bool) -> Option<&'static str> {
     }
 }
 
-/// Whether there is FUSE at all. An ordinary user need not be able to open the device: fusermount3 does that for him.
+/// Whether there is FUSE at all. An ordinary user need not be able to open the device: fusermount3
+/// does that for him.
 pub(super) fn check_fuse() -> Result<()> {
     let error = match File::options().read(true).write(true).open(DEVICE) {
         Ok(file) if is_fuse(&file) => return Ok(()),

@@ -8,8 +8,9 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-/// Run a program whose fsyncs do not wait for the disk: each becomes a point of order. After a crash its files are as they were at one
-/// of these points or between two of them, possibly at an earlier one than the last.
+/// Run a program whose fsyncs do not wait for the disk: each becomes a point of order. After a
+/// crash its files are as they were at one of these points or between two of them, possibly at an
+/// earlier one than the last.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "fsync, fdatasync, msync, O_SYNC and renames that may replace a file become points of order, in the program and in all that it

@@ -201,8 +201,9 @@ fn bar() -> ProgressBar {
     bar
 }
 
-/// Makes the copy clean, and the file systems in its files where the mount has them: it is as if a power cut had come just after
-/// everything had been written. A mount with the ordering of the original recovers that.
+/// Makes the copy clean, and the file systems in its files where the mount has them: it is as if a
+/// power cut had come just after everything had been written. A mount with the ordering of the
+/// original recovers that.
 fn recover(path: &Path, stack: Option<&Stack>, ordering: &str) -> std::result::Result<(), String> {
     let device = FileDevice::open(path, OpenOptions::default()).map_err(|e| e.to_string())?;
     let tools = backstitch_formats::of(&device);
@@ -210,7 +211,8 @@ fn recover(path: &Path, stack: Option<&Stack>, ordering: &str) -> std::result::R
         .parse()
         .map_err(|_| format!("the mount has an unknown ordering: '{ordering}'"))?;
     if ordering == Mechanism::Async {
-        // Such an image is trusted by nobody after a crash; this one is in order, for nothing of it is missing.
+        // Such an image is trusted by nobody after a crash; this one is in order, for nothing of it
+        // is missing.
         let options = RepairOptions {
             mode: Mode::Preen,
             guess_geometry: false,

@@ -5,7 +5,8 @@ use crate::{show, size};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// Show the live counters of a mount: what it is, what is not on the disk yet, what was done, memory, patches.
+/// Show the live counters of a mount: what it is, what is not on the disk yet, what was done,
+/// memory, patches.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "The table is for people, and its lines may change. Programs read --json, whose keys stay.

@@ -7,7 +7,8 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Write all changes in a mount to stable storage: what syncfs(2) is for, of which Linux does not tell FUSE mounts.
+/// Write all changes in a mount to stable storage: what syncfs(2) is for, of which Linux does not
+/// tell FUSE mounts.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   backstitch sync /mnt
@@ -23,7 +24,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     sync_showing(&args.dir).map_err(|error| failure("sync", &args.dir, &error))
 }
 
-/// Puts everything of a mount onto stable storage; on a terminal, with how much is left if that takes long.
+/// Puts everything of a mount onto stable storage; on a terminal, with how much is left if that
+/// takes long.
 pub(super) fn sync_showing(dir: &Path) -> std::io::Result<()> {
     const PATIENCE: Duration = Duration::from_millis(500);
     const TICK: Duration = Duration::from_millis(200);

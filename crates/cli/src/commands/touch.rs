@@ -40,7 +40,8 @@ pub(crate) struct Args {
     /// This moment instead of now
     #[arg(short, long, value_name = "MOMENT", value_parser = time::parse, allow_hyphen_values = true)]
     date: Option<Timestamp>,
-    /// This moment, as touch(1) takes it: MMDDhhmm, with YY or CCYY before it and .ss behind it if wanted
+    /// This moment, as touch(1) takes it: MMDDhhmm, with YY or CCYY before it and .ss behind it if
+    /// wanted
     #[arg(short = 't', value_name = "STAMP", value_parser = time::parse_stamp, conflicts_with = "date")]
     stamp: Option<Timestamp>,
     /// The times of this file, which is the host's or IMAGE:/path

@@ -82,7 +82,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         .ok_or_else(|| failed("no process serves it".into()))?;
     let is_raw = counters["layout"] == "raw";
     if !args.lazy || is_raw {
-        // Written now, what is left can be shown. What could not be written the image's mark tells in the end, if it has one.
+        // Written now, what is left can be shown. What could not be written the image's mark tells
+        // in the end, if it has one.
         let written = sync_showing(&dir);
         if is_raw {
             written.map_err(|e| failed(host(&e)))?;
@@ -99,7 +100,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     check_clean(&counters)
 }
 
-/// The directory's own path, without asking the file system that is mounted there: its daemon may be dead.
+/// The directory's own path, without asking the file system that is mounted there: its daemon may
+/// be dead.
 fn resolved(dir: &Path) -> Result<PathBuf> {
     let failed = |error: std::io::Error| Error::at_path("umount", dir, host(&error));
     let absolute = std::path::absolute(dir).map_err(failed)?;
@@ -170,7 +172,8 @@ fn wait_for(daemon: &OwnedFd) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A daemon that could not write everything leaves the image marked as in use: why, as far as the counters of the mount told.
+/// A daemon that could not write everything leaves the image marked as in use: why, as far as the
+/// counters of the mount told.
 fn check_clean(counters: &serde_json::Value) -> Result<()> {
     let image = Path::new(counters["image"].as_str().unwrap_or_default());
     let read_only = DeviceOptions {

@@ -31,8 +31,8 @@ pub(crate) struct Args {
     /// Only check the file, and whether it is for this image
     #[arg(short = 'n', long)]
     dry_run: bool,
-    /// Put the contents back even if the file system was changed since then, or the undo file is incomplete; give the image
-    /// its old size
+    /// Put the contents back even if the file system was changed since then, or the undo file is
+    /// incomplete; give the image its old size
     #[arg(short, long)]
     force: bool,
     /// One JSON document
@@ -68,7 +68,8 @@ fn of_undo(args: &Args, error: UndoError) -> Error {
     }
 }
 
-/// Opens the image, or the part of it that the file is for; with `--force` a file gets its size back.
+/// Opens the image, or the part of it that the file is for; with `--force` a file gets its size
+/// back.
 fn open(args: &Args, undo: &UndoFile) -> Result<Arc<dyn BlockDevice>> {
     let failed = |error: backstitch_device::DeviceError| Error::at_path("undo", &args.image, error);
     let mut named = Named::of("undo", &args.image)?;

@@ -1,5 +1,5 @@
-//! The options of mount(8), fstab, ext4(5) and other FUSE file systems: each is honoured, has no meaning here and is accepted, or is
-//! refused by its name with what to do instead.
+//! The options of mount(8), fstab, ext4(5) and other FUSE file systems: each is honoured, has no
+//! meaning here and is accepted, or is refused by its name with what to do instead.
 
 use super::Options;
 use backstitch_fuse::Squash;

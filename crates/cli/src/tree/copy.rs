@@ -192,9 +192,10 @@ impl<'a, S: Source, T: Target> Copy<'a, S, T> {
         })
     }
 
-    /// Copies `from`, which is not a directory, to the name `name` in `dir`, replacing what is there. Where the user `named` that
-    /// name, a symbolic link there stands for what it leads to, and a special file is written to. A name that comes from the source
-    /// never leads out of the target like that.
+    /// Copies `from`, which is not a directory, to the name `name` in `dir`, replacing what is
+    /// there. Where the user `named` that name, a symbolic link there stands for what it leads to,
+    /// and a special file is written to. A name that comes from the source never leads out of the
+    /// target like that.
     pub(crate) fn file(
         &mut self,
         from: &S::Node,
@@ -260,14 +261,16 @@ impl<'a, S: Source, T: Target> Copy<'a, S, T> {
         Ok(())
     }
 
-    /// Copies the directory `from` with everything in it to the name `name` in `dir`, into a directory that may be there.
+    /// Copies the directory `from` with everything in it to the name `name` in `dir`, into a
+    /// directory that may be there.
     pub(crate) fn tree(&mut self, from: S::Node, dir: &T::Node, name: &[u8]) -> Result<()> {
         let meta = self.source.meta(&from)?;
         let (to, is_new) = self.directory(&from, &meta, dir, name)?;
         self.walk(from, to, meta, is_new)
     }
 
-    /// Copies what is in the directory `from` into the directory `to`, which `takes_over` what is preserved, or does not.
+    /// Copies what is in the directory `from` into the directory `to`, which `takes_over` what is
+    /// preserved, or does not.
     pub(crate) fn contents_of(
         &mut self,
         from: S::Node,
@@ -416,7 +419,8 @@ impl<'a, S: Source, T: Target> Copy<'a, S, T> {
         Ok(())
     }
 
-    /// Sets what is kept of the original besides contents. Returns how many attributes the target could not store.
+    /// Sets what is kept of the original besides contents. Returns how many attributes the target
+    /// could not store.
     fn finish(&self, from: &S::Node, to: &T::Node, meta: &Meta) -> Result<u64> {
         let mut lost = 0;
         if self.options.preserve.xattrs {

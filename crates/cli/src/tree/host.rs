@@ -34,7 +34,8 @@ pub(crate) struct HostTree {
 pub(crate) struct HostNode {
     path: PathBuf,
     file: OnceCell<File>,
-    /// Where the path came from the command line, a symbolic link at its end may stand for its target.
+    /// Where the path came from the command line, a symbolic link at its end may stand for its
+    /// target.
     follow: bool,
     /// How much was written, where that goes on from what was written before.
     streamed: Option<Cell<u64>>,
@@ -101,7 +102,8 @@ impl HostTree {
     }
 }
 
-/// The kernel's 32-bit encoding of a device number: 12 bits of major between 8 and 12 bits of minor.
+/// The kernel's 32-bit encoding of a device number: 12 bits of major between 8 and 12 bits of
+/// minor.
 fn encode_device(device: u64) -> u32 {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     (minor & 0xff) | (major & 0xfff) << 8 | (minor & 0xfff00) << 12
@@ -294,7 +296,8 @@ impl HostTree {
         Ok(())
     }
 
-    /// The permissions to set: without set-user-ID and set-group-ID where the file did not get its owner.
+    /// The permissions to set: without set-user-ID and set-group-ID where the file did not get its
+    /// owner.
     fn give_owner(&self, node: &HostNode, meta: &Meta) -> Result<u16> {
         let (uid, gid) = (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid));
         let flags = AtFlags::SYMLINK_NOFOLLOW;

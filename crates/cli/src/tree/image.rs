@@ -13,7 +13,8 @@ use std::cell::Cell;
 pub(crate) struct ImageTree<'a> {
     pub(crate) image: &'a Image,
     umask: u16,
-    /// What is done at present is done under this group: the contents of a file are there before its name is.
+    /// What is done at present is done under this group: the contents of a file are there before
+    /// its name is.
     order: Cell<Option<GroupId>>,
 }
 

@@ -63,7 +63,8 @@ pub(crate) trait Target: Source {
     fn place(&self, dir: &Self::Node, name: &[u8]) -> String;
     /// What is there already; symbolic links are not followed.
     fn find(&self, dir: &Self::Node, name: &[u8]) -> Result<Option<(Self::Node, FileType)>>;
-    /// The directory and the name that a symbolic link leads to, through further links; nothing where the name is no link.
+    /// The directory and the name that a symbolic link leads to, through further links; nothing
+    /// where the name is no link.
     fn through(&self, dir: &Self::Node, name: &[u8]) -> Result<Option<(Self::Node, Vec<u8>)>>;
     /// Makes a file of any type, owned by the user of the command.
     fn create(
@@ -73,22 +74,24 @@ pub(crate) trait Target: Source {
         meta: &Meta,
         link_target: &[u8],
     ) -> Result<Self::Node>;
-    /// Makes a regular file for the contents that a file in `dir` is to get, where nothing can be made in `dir` itself. Nothing
-    /// where there is no other place.
+    /// Makes a regular file for the contents that a file in `dir` is to get, where nothing can be
+    /// made in `dir` itself. Nothing where there is no other place.
     fn spool(&self) -> Result<Option<Self::Node>>;
-    /// Opens a special file, or the link of an open file, to write to it; nothing where there is nothing to write to.
+    /// Opens a special file, or the link of an open file, to write to it; nothing where there is
+    /// nothing to write to.
     fn stream(&self, node: &Self::Node) -> Result<Option<Self::Node>>;
     /// Whether the contents of a file may be changed by the user of the command.
     fn may_write(&self, node: &Self::Node) -> bool;
     fn link(&self, node: &Self::Node, dir: &Self::Node, name: &[u8]) -> Result<Self::Node>;
     /// Removes a file that is not a directory.
     fn remove(&self, node: &Self::Node) -> Result<()>;
-    /// Gives a file another name, in one step that a crash does not divide, and in place of what has it. False where the user of
-    /// the command may not.
+    /// Gives a file another name, in one step that a crash does not divide, and in place of what
+    /// has it. False where the user of the command may not.
     fn rename(&self, node: &Self::Node, dir: &Self::Node, name: &[u8]) -> Result<bool>;
     fn write(&self, node: &Self::Node, offset: u64, data: &[u8]) -> Result<()>;
     fn set_size(&self, node: &Self::Node, size: u64) -> Result<()>;
-    /// Makes sure that the first `size` bytes of a file can be written without more space than there is.
+    /// Makes sure that the first `size` bytes of a file can be written without more space than
+    /// there is.
     fn reserve(&self, node: &Self::Node, size: u64) -> Result<()>;
     /// Makes a range read as zeros.
     fn punch(&self, node: &Self::Node, start: u64, end: u64) -> Result<()>;
@@ -102,7 +105,8 @@ pub(crate) trait Target: Source {
     fn end_order(&self);
     /// Whether the attribute could be stored at all.
     fn set_xattr(&self, node: &Self::Node, xattr: &Xattr) -> Result<bool>;
-    /// Gives a file the owner, the permissions and the extended attributes of another one. False where not all of them could be had.
+    /// Gives a file the owner, the permissions and the extended attributes of another one. False
+    /// where not all of them could be had.
     fn take_after(&self, node: &Self::Node, other: &Self::Node) -> Result<bool>;
     /// Sets what `preserve` names, as the last thing done to a file.
     fn finish(&self, node: &Self::Node, meta: &Meta, preserve: Preserve) -> Result<()>;

@@ -1,11 +1,13 @@
 //! A file on its way to its name.
 //!
-//! A copy that fails must not cost the file it was to replace. So the new contents are complete, under a name beside it, before the
-//! old ones are touched; then, and this is the commit point, the new file takes the name in one step.
+//! A copy that fails must not cost the file it was to replace. So the new contents are complete,
+//! under a name beside it, before the old ones are touched; then, and this is the commit point, the
+//! new file takes the name in one step.
 //!
-//! Not every file can be replaced by another one: it may have further names, an owner or attributes that the user of the command
-//! cannot give away, or lie in a directory in which he may make nothing. It is overwritten then, as cp(1) does it: the space for that
-//! is reserved first, and the complete new contents go only after they are all in it.
+//! Not every file can be replaced by another one: it may have further names, an owner or attributes
+//! that the user of the command cannot give away, or lie in a directory in which he may make
+//! nothing. It is overwritten then, as cp(1) does it: the space for that is reserved first, and the
+//! complete new contents go only after they are all in it.
 
 use super::{Meta, Source, Target};
 use crate::error::{Error, Result};
@@ -15,7 +17,8 @@ use std::cell::Cell;
 /// How much is copied at a time.
 const CHUNK_BYTES: u64 = 1 << 20;
 
-/// The longest part of a name that is kept in the name beside it; with what is added it stays below 255 bytes.
+/// The longest part of a name that is kept in the name beside it; with what is added it stays below
+/// 255 bytes.
 const KEPT_NAME_BYTES: usize = 200;
 
 /// How a file gets its name.
@@ -44,8 +47,8 @@ pub(crate) struct Staged<'a, T: Target> {
 }
 
 impl<'a, T: Target> Staged<'a, T> {
-    /// Makes the file that is to have the name `name` in `dir`, where `there` is now. A special file is written to where the user
-    /// `named` it.
+    /// Makes the file that is to have the name `name` in `dir`, where `there` is now. A special
+    /// file is written to where the user `named` it.
     pub(crate) fn new(
         what: &'static str,
         target: &'a T,
@@ -177,7 +180,8 @@ impl<'a, T: Target> Staged<'a, T> {
         }
     }
 
-    /// Puts the new contents into a file that is there, which has its space before it loses anything.
+    /// Puts the new contents into a file that is there, which has its space before it loses
+    /// anything.
     fn overwrite(&self, to: &T::Node) -> Result<()> {
         let from = &self.node;
         let size = self.target.meta(from)?.size_bytes;
@@ -216,7 +220,8 @@ impl<'a, T: Target> Staged<'a, T> {
 
 impl<T: Target> Drop for Staged<'_, T> {
     fn drop(&mut self) {
-        // A part of a file looks like the file. That it cannot be removed either is not what went wrong.
+        // A part of a file looks like the file. That it cannot be removed either is not what went
+        // wrong.
         if !self.stays.get() && !self.is_stream() {
             let _ = self.target.remove(&self.node);
         }

@@ -1,5 +1,6 @@
-//! The words and tools that everybody uses on a mount: each option of mount(8), fstab(5) and ext4(5) has an answer; chattr(1),
-//! lsattr(1), fstrim(8), tune and swapping two names work; what a mount is stands where people look.
+//! The words and tools that everybody uses on a mount: each option of mount(8), fstab(5) and
+//! ext4(5) has an answer; chattr(1), lsattr(1), fstrim(8), tune and swapping two names work; what a
+//! mount is stands where people look.
 
 use crate::mounting::Mount;
 use crate::support::{Bench, Done, can_mount, is_root, tool};
@@ -126,7 +127,8 @@ fn with_command_in_path(bench: &Bench, script: &str) -> Done {
 #[test]
 fn mount_knows_the_type_that_it_shows() {
     let Some(mount) = Mount::new("") else { return };
-    // What mount(8) calls for `-t fuse.backstitch`, which findmnt(8) shows: it looks for the command in PATH.
+    // What mount(8) calls for `-t fuse.backstitch`, which findmnt(8) shows: it looks for the
+    // command in PATH.
     let Some(helper) = tool("mount.fuse3", "fuse3") else {
         return;
     };

@@ -19,7 +19,8 @@ fn interrupted(bench: &Bench, line: &str, wait: impl Fn() -> bool) -> Done {
     Done::of(child.wait_with_output().unwrap())
 }
 
-/// A directory whose copy takes a while: the last file is a pipe's size of data far larger than what is copied at once.
+/// A directory whose copy takes a while: the last file is a pipe's size of data far larger than
+/// what is copied at once.
 fn large_tree(bench: &Bench) {
     bench.shell("mkdir s; i=0; while [ $i -lt 40 ]; do head -c 4000000 /dev/urandom > s/f$(printf %03d $i); i=$((i+1)); done");
 }

@@ -1,8 +1,10 @@
-//! The habits that people bring with them, each with the answer that they expect: from ls(1), cp(1), find(1), chmod(1), chown(1),
-//! touch(1), df(1), du(1), getfattr(1) and setfattr(1), on images without mounting them, with and without a journal; from mount(8),
-//! chattr(1), fstrim(8) and others on mounts. What needs more than the command lies elsewhere: file handles and NFS in
-//! `tests/handles.rs`, all flags beside the kernel's verdicts in `tests/flags.rs`, partitions and what is not ours in `foreign.rs`,
-//! undo files in `undo.rs`, snapshots in `snapshot.rs`, `tune` in `tune.rs`.
+//! The habits that people bring with them, each with the answer that they expect: from ls(1),
+//! cp(1), find(1), chmod(1), chown(1), touch(1), df(1), du(1), getfattr(1) and setfattr(1), on
+//! images without mounting them, with and without a journal; from mount(8), chattr(1), fstrim(8)
+//! and others on mounts. What needs more than the command lies elsewhere: file handles and NFS in
+//! `tests/handles.rs`, all flags beside the kernel's verdicts in `tests/flags.rs`, partitions and
+//! what is not ours in `foreign.rs`, undo files in `undo.rs`, snapshots in `snapshot.rs`, `tune` in
+//! `tune.rs`.
 
 mod attributes;
 mod copying;

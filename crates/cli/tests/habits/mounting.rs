@@ -1,4 +1,5 @@
-//! The options that everybody passes to mount(8), the directory that is mounted on, and what a mount says of itself.
+//! The options that everybody passes to mount(8), the directory that is mounted on, and what a
+//! mount says of itself.
 
 use crate::support::{Bench, can_mount, is_root, tool};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

@@ -1,5 +1,5 @@
-//! The first ten minutes: words in the wrong order, typing errors, files that are no image, a disk that is full. Nothing is lost, and
-//! what is said leads on.
+//! The first ten minutes: words in the wrong order, typing errors, files that are no image, a disk
+//! that is full. Nothing is lost, and what is said leads on.
 
 use crate::mounting::Mount;
 use crate::support::{Bench, is_root};

@@ -1,5 +1,6 @@
-//! A copy that fails, is interrupted or killed costs nobody the file that it was to replace; one that succeeds leaves that file what
-//! cp(1) leaves it: its owner, its permissions, its other names, the link that led to it.
+//! A copy that fails, is interrupted or killed costs nobody the file that it was to replace; one
+//! that succeeds leaves that file what cp(1) leaves it: its owner, its permissions, its other
+//! names, the link that led to it.
 
 use crate::support::{Bench, Done, is_root};
 use crate::{each_kind, fed, stat};
@@ -53,7 +54,8 @@ fn a_full_host_disk_costs_nothing() {
     bench.line("cp -a a.img:/huge small/x").refused(1);
     bench.line("cp a.img:/huge small/new").refused(1);
     assert_eq!(names(&bench, "small"), "x\n");
-    // With a second name the file is overwritten, for which there is no room beside the complete new contents.
+    // With a second name the file is overwritten, for which there is no room beside the complete
+    // new contents.
     bench.shell("ln small/x small/y");
     for source in ["huge", "big"] {
         bench
@@ -120,7 +122,8 @@ fn a_full_image_costs_nothing() {
         refuse("cp huge a.img:/old");
         refuse("cp b.img:/huge a.img:/old");
         refuse("cp -r d/. a.img:/");
-        // With further names the file is overwritten, for which there is no room beside the complete new contents.
+        // With further names the file is overwritten, for which there is no room beside the
+        // complete new contents.
         bench.shell("head -c 2600000 /dev/urandom > next");
         refuse("cp next a.img:/old");
         bench.line("rm a.img:/other").good();
@@ -143,7 +146,8 @@ fn stopped(bench: &Bench, signal: rustix::process::Signal) -> Done {
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
-    // More than a pipe holds and than is copied at once: the copy has begun when the last of it is taken.
+    // More than a pipe holds and than is copied at once: the copy has begun when the last of it is
+    // taken.
     input.write_all(&vec![7; 3 << 20]).unwrap();
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, signal).unwrap();

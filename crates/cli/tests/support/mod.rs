@@ -46,7 +46,8 @@ impl Done {
         self
     }
 
-    /// Fails the test unless the exit code is this one and the complaint has one line, and a hint at most.
+    /// Fails the test unless the exit code is this one and the complaint has one line, and a hint
+    /// at most.
     #[track_caller]
     pub(crate) fn refused(self, code: i32) -> Done {
         assert_eq!(
@@ -164,8 +165,8 @@ pub(crate) fn is_root(what: &str) -> bool {
     is_root
 }
 
-/// Everything that `find` shows of a tree: names, types, modes, links, owners, sizes (but of directories), times, targets,
-/// contents.
+/// Everything that `find` shows of a tree: names, types, modes, links, owners, sizes (but of
+/// directories), times, targets, contents.
 pub(crate) fn listing(dir: &Path) -> String {
     let script = "find . -mindepth 1 -type d -printf '%p %M %n %U:%G %T@\\n' | sort
         find . ! -type d -printf '%p %M %n %U:%G %s %T@ %l\\n' | sort

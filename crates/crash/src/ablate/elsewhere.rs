@@ -1,6 +1,7 @@
-//! Rules whose absence a test of their own shows: of the journal's module or its recovery alone, or in a world that an ablation does not
-//! visit, as stacks of file systems, images that other systems had, or that are unmounted with leaks. Each of these tests switches the
-//! rule off and sees what comes of it.
+//! Rules whose absence a test of their own shows: of the journal's module or its recovery alone, or
+//! in a world that an ablation does not visit, as stacks of file systems, images that other systems
+//! had, or that are unmounted with leaks. Each of these tests switches the rule off and sees what
+//! comes of it.
 
 use backstitch_formats::Rule as Ext;
 use backstitch_journal::rules::Rule as Journal;

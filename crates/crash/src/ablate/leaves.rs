@@ -1,10 +1,12 @@
 //! Whether a rule that is off makes any difference to what a crash may leave.
 //!
-//! A layout states its order under every mechanism. A journal replaces it by that of its transactions, so there most of these rules
-//! decide nothing. That is asked of runs: one with the rule and one without it, side by side. What each moment of a run may leave
-//! is one number: what is on the disk, what is on its way, what of each patch must be there before it and what the disk holds then,
-//! what is promised, and which operations were refused. Where all moments of two runs have the same numbers, no crash of the one
-//! leaves anything that no crash of the other leaves, and no judge can tell them apart.
+//! A layout states its order under every mechanism. A journal replaces it by that of its
+//! transactions, so there most of these rules decide nothing. That is asked of runs: one with the
+//! rule and one without it, side by side. What each moment of a run may leave is one number: what
+//! is on the disk, what is on its way, what of each patch must be there before it and what the disk
+//! holds then, what is promised, and which operations were refused. Where all moments of two runs
+//! have the same numbers, no crash of the one leaves anything that no crash of the other leaves,
+//! and no judge can tell them apart.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -40,8 +42,9 @@ pub(super) struct Leaves {
 }
 
 impl Leaves {
-    /// In how many runs that come by a rule of the layout it makes no difference that it is off; `None` where it makes one, or
-    /// where the mechanism keeps the layout's order. The thread has switched it off.
+    /// In how many runs that come by a rule of the layout it makes no difference that it is off;
+    /// `None` where it makes one, or where the mechanism keeps the layout's order. The thread has
+    /// switched it off.
     pub(super) fn alike(
         &self,
         ablation: &Ablation,
@@ -146,8 +149,8 @@ impl Watcher for Moments {
     }
 }
 
-/// The patches of a moment, whatever their order: of each what the disk holds once it is there with all that must be there before
-/// it, and the same of each of those.
+/// The patches of a moment, whatever their order: of each what the disk holds once it is there with
+/// all that must be there before it, and the same of each of those.
 fn of_patches(nodes: &[Node], states: &mut States) -> u64 {
     let mut needed: Vec<Vec<bool>> = Vec::new();
     let mut holds: Vec<u128> = Vec::new();

@@ -127,8 +127,8 @@ impl Scouted {
             .all(|(_, passes)| passes.reached == passes.remounted)
     }
 
-    /// How often a rule was implied by others, where it always was: because the code says so, or because what is waited for by it
-    /// comes before something else that is waited for.
+    /// How often a rule was implied by others, where it always was: because the code says so, or
+    /// because what is waited for by it comes before something else that is waited for.
     pub(super) fn times_implied(&self, site: &Site) -> Option<u64> {
         let mut all = Passes::default();
         for (_, passes) in self.by_site.get(&site.id)? {

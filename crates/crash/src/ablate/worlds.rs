@@ -1,5 +1,5 @@
-//! What else rules depend on than the mechanism: whether blocks are torn, how long operations are cut, when inodes are
-//! forgotten, what the journal can do.
+//! What else rules depend on than the mechanism: whether blocks are torn, how long operations are
+//! cut, when inodes are forgotten, what the journal can do.
 
 use backstitch_journal::format::Features;
 use backstitch_layout::steps::{self, Steps};

@@ -40,7 +40,8 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// Recovers a state as a user does after a crash, and asks the check about it. The state itself stays as it is.
+    /// Recovers a state as a user does after a crash, and asks the check about it. The state itself
+    /// stays as it is.
     pub(crate) fn judge(&mut self, state: &Fork, said: &[u8]) -> AppResult<Verdict> {
         if self.options.stop.load(Atomic::Relaxed) {
             return Err(ScheduleError::Stopped.into());
@@ -130,8 +131,9 @@ pub(crate) fn scratch() -> Result<tempfile::TempDir, ScheduleError> {
         .map_err(at("cannot make a directory", &std::env::temp_dir()))
 }
 
-/// What `fsck -p` makes of a state in which it finds no corruption: one that may be mounted. What is left of space that nobody uses
-/// and of counts that are too high, the mount recovers, as after a crash under soft updates.
+/// What `fsck -p` makes of a state in which it finds no corruption: one that may be mounted. What
+/// is left of space that nobody uses and of counts that are too high, the mount recovers, as after
+/// a crash under soft updates.
 fn repaired(mut state: Fork) -> Fork {
     if let Some((offset, bytes)) = usual().trusted(&state) {
         // It was read from there.
@@ -155,7 +157,8 @@ impl Stage {
         let is_root = rustix::process::geteuid().is_root();
         let front = FrontOptions {
             image: "backstitch crash app".into(),
-            // Others than root can use it where root can let them; where only one user can, nothing need be checked.
+            // Others than root can use it where root can let them; where only one user can, nothing
+            // need be checked.
             allow_other: is_root,
             check_permissions: is_root,
             access_times: AccessPolicy {

@@ -1,4 +1,5 @@
-//! Which states of a trace are looked at: as many as are wanted, spread over its moments, corners first.
+//! Which states of a trace are looked at: as many as are wanted, spread over its moments, corners
+//! first.
 
 use rustc_hash::FxHashSet;
 
@@ -92,8 +93,8 @@ pub(crate) fn choose(image: &Fork, trace: &Trace, options: &Options) -> AppResul
     Ok(choice)
 }
 
-/// How many moments of each variant are visited at most: all where they are few, else so many that there are a few states for each
-/// rather than one for each of many.
+/// How many moments of each variant are visited at most: all where they are few, else so many that
+/// there are a few states for each rather than one for each of many.
 fn share(counts: &[usize], states: usize) -> usize {
     let all: usize = counts.iter().sum();
     let most = match all <= states {
@@ -108,7 +109,8 @@ fn share(counts: &[usize], states: usize) -> usize {
     share
 }
 
-/// `wanted` of the moments from 1 on, each from another part of the run; all where there are no more.
+/// `wanted` of the moments from 1 on, each from another part of the run; all where there are no
+/// more.
 fn spread(count: usize, wanted: usize, random: &mut Random) -> FxHashSet<usize> {
     if count <= wanted {
         return (1..=count).collect();
@@ -169,7 +171,8 @@ fn with_words(fingerprint: u128, said: usize) -> u128 {
     fingerprint.wrapping_add((said as u128).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835))
 }
 
-/// All sets where there are few, else nothing, all, some corners and some random ones. True where they were all.
+/// All sets where there are few, else nothing, all, some corners and some random ones. True where
+/// they were all.
 fn visit_sets(nodes: &[Node], random: &mut Random, emit: &mut dyn FnMut(&[bool])) -> bool {
     if nodes.len() <= FEW_PATCHES {
         let mut emitted = 0;
@@ -210,7 +213,8 @@ fn visit_sets(nodes: &[Node], random: &mut Random, emit: &mut dyn FnMut(&[bool])
     false
 }
 
-/// The corners, which come first, before the others; both shuffled, so that the first few are of all kinds.
+/// The corners, which come first, before the others; both shuffled, so that the first few are of
+/// all kinds.
 fn in_order(mut sets: Vec<(u128, Cut)>, patches: usize, random: &mut Random) -> Vec<(u128, Cut)> {
     let corners = sets.len().min(2 * patches + 2);
     let (corners, others) = sets.split_at_mut(corners);

@@ -1,4 +1,5 @@
-//! What can go wrong while a program is recorded or explored: never a state that fails its check, which is a finding.
+//! What can go wrong while a program is recorded or explored: never a state that fails its check,
+//! which is a finding.
 
 use std::path::PathBuf;
 

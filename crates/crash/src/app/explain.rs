@@ -1,4 +1,5 @@
-//! A state in words: what the program had done, what of it is on the disk, what is missing, and why that can be.
+//! A state in words: what the program had done, what of it is on the disk, what is missing, and why
+//! that can be.
 
 use backstitch_layout::InodeNumber;
 use backstitch_layout::tools::Use;
@@ -166,7 +167,8 @@ struct Change {
     overwritten: Option<String>,
 }
 
-/// The images before, in, and after a state: the disk as it was, the state itself, and everything that was in memory.
+/// The images before, in, and after a state: the disk as it was, the state itself, and everything
+/// that was in memory.
 pub(crate) struct Images {
     pub(crate) disk: Fork,
     pub(crate) state: Fork,
@@ -214,7 +216,8 @@ pub(crate) fn blocks(images: &Images, numbers: &[u64], tree: &Tree) -> (Vec<Bloc
     (rows, why)
 }
 
-/// Why the state is not what the program expects: what got there before what, or did not get there yet.
+/// Why the state is not what the program expects: what got there before what, or did not get there
+/// yet.
 fn reasons(there: &[Change], missing: &[Change], tree: &Tree) -> Vec<String> {
     let mut reasons = names_before_contents(there, missing);
     reasons.extend(names_still_there(missing));
@@ -297,7 +300,8 @@ fn names_not_there_yet(missing: &[Change]) -> Vec<String> {
     .collect()
 }
 
-/// Of a file that nothing else explains: what was written since its last fsync reaches the disk in any order, or not at all.
+/// Of a file that nothing else explains: what was written since its last fsync reaches the disk in
+/// any order, or not at all.
 fn unordered(inode: InodeNumber, there: &[Change], tree: &Tree) -> Option<String> {
     let path = tree.path(inode);
     if !is_named(&path) {

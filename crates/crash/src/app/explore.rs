@@ -196,7 +196,8 @@ fn send(
     Ok(())
 }
 
-/// The first failure of each kind: those with the same first line but for numbers are of one. What fsck cannot repair comes last.
+/// The first failure of each kind: those with the same first line but for numbers are of one. What
+/// fsck cannot repair comes last.
 fn of_each_kind(failed: &[(usize, Verdict)]) -> Vec<(usize, Verdict)> {
     let mut kinds: Vec<String> = Vec::new();
     let mut chosen = Vec::new();

@@ -1,4 +1,5 @@
-//! Which state of a trace: how the engine wrote back, the moment, and what of its changes was on disk.
+//! Which state of a trace: how the engine wrote back, the moment, and what of its changes was on
+//! disk.
 
 use std::fmt;
 use std::str::FromStr;

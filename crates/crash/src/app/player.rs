@@ -1,4 +1,5 @@
-//! Does a trace again, in this thread, under a schedule of write-back, and tells somebody at every moment at which a crash may come.
+//! Does a trace again, in this thread, under a schedule of write-back, and tells somebody at every
+//! moment at which a crash may come.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -107,7 +108,8 @@ pub(crate) fn shortened(operation: &Operation) -> String {
     }
 }
 
-/// What a write puts into a file. A trace that somebody made up may ask for more than there is memory.
+/// What a write puts into a file. A trace that somebody made up may ask for more than there is
+/// memory.
 fn bytes_of(data: &Data, at: u64) -> Result<Vec<u8>> {
     const MOST_BYTES: usize = 1 << 30;
     match data {

@@ -1,19 +1,23 @@
 //! Records what a program does to a mounted file system, as it reaches the layout.
 //!
-//! [`TracingLayout`] wraps a kind of layout. The file systems that it opens do what the wrapped one does, and append every *successful*
-//! change to a trace that a [`Recorder`] shares. All of it happens under the engine's lock, so a trace is one sequence, also of a
-//! program with many threads. Files are called by their inode's number (`#12`), which stays theirs until they are gone.
+//! [`TracingLayout`] wraps a kind of layout. The file systems that it opens do what the wrapped one
+//! does, and append every *successful* change to a trace that a [`Recorder`] shares. All of it
+//! happens under the engine's lock, so a trace is one sequence, also of a program with many
+//! threads. Files are called by their inode's number (`#12`), which stays theirs until they are
+//! gone.
 //!
 //! # What the program says
 //!
-//! The program's standard output goes through a pipe, which is emptied each time before an operation is appended: what comes out of
-//! it then had been written before the operation was answered. So everything the program says has its place in the trace, and a check
-//! can be told what the program had acknowledged when the power went.
+//! The program's standard output goes through a pipe, which is emptied each time before an
+//! operation is appended: what comes out of it then had been written before the operation was
+//! answered. So everything the program says has its place in the trace, and a check can be told
+//! what the program had acknowledged when the power went.
 //!
 //! # What is not recorded
 //!
-//! Times; reads, and the access times that they move; named pipes, sockets and device nodes (a note says so). sync(2) and syncfs(2) do
-//! not reach a mount of FUSE at all: the kernel sends them to block devices' file systems only.
+//! Times; reads, and the access times that they move; named pipes, sockets and device nodes (a note
+//! says so). sync(2) and syncfs(2) do not reach a mount of FUSE at all: the kernel sends them to
+//! block devices' file systems only.
 
 use std::io::Read;
 use std::ops::Range;

@@ -77,7 +77,8 @@ impl Program {
         })
     }
 
-    /// Runs a command to its end. With a recorder its output is kept there; without, it is shown as errors are.
+    /// Runs a command to its end. With a recorder its output is kept there; without, it is shown as
+    /// errors are.
     fn run(&self, command: &str, stage: &Stage, recorder: Option<&Recorder>) -> AppResult<()> {
         let failed = at("cannot run the program", &stage.dir);
         let mut shell = Command::new("sh");
@@ -109,7 +110,8 @@ impl Program {
         })
     }
 
-    /// Waits for the end, and takes what the program says meanwhile. What it leaves running is killed.
+    /// Waits for the end, and takes what the program says meanwhile. What it leaves running is
+    /// killed.
     fn wait(
         &self,
         child: &mut Child,

@@ -63,10 +63,12 @@ pub struct Trace {
 }
 
 impl Geometry {
-    /// The image: an empty file system, with the smallest journal there is where the ordering wants one, or the user's own.
+    /// The image: an empty file system, with the smallest journal there is where the ordering wants
+    /// one, or the user's own.
     ///
     /// # Errors
-    /// Where no file system can be made with these numbers, or the user's image is missing or another one.
+    /// Where no file system can be made with these numbers, or the user's image is missing or
+    /// another one.
     pub fn image(&self, given: Option<&Path>, ordering: MechanismKind) -> AppResult<Fork> {
         match (self.start, given) {
             (Start::Given, Some(path)) => {

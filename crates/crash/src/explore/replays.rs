@@ -14,7 +14,8 @@ use fastrand::Rng as Random;
 type Wrong = ((Question, Verdict), Fork);
 
 impl Explorer<'_> {
-    /// Asks about a state whose journal is replayed: what comes of that is judged, once. What is wrong, and the state.
+    /// Asks about a state whose journal is replayed: what comes of that is judged, once. What is
+    /// wrong, and the state.
     fn ask_recovered(&mut self, state: &State, choices: &mut dyn Choices) -> Option<Wrong> {
         let fingerprint = &state.fingerprint;
         let question = self.open_question(*fingerprint)?;
@@ -105,7 +106,8 @@ impl Explorer<'_> {
         !is_all
     }
 
-    /// Visits what recovery tells apart of the parts of a batch. False where that is not everything.
+    /// Visits what recovery tells apart of the parts of a batch. False where that is not
+    /// everything.
     pub(super) fn visit_classes_of_batch(&mut self, pieces: &mut Pieces<'_>) -> bool {
         let mut found = None;
         let limit = self.plan.exhaustive;

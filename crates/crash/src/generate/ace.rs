@@ -1,4 +1,5 @@
-//! ACE's workloads: one or two operations on files of known names, with what must be there for them, each with a promise.
+//! ACE's workloads: one or two operations on files of known names, with what must be there for
+//! them, each with a promise.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,9 @@
-//! Named families of scripts: each is a few operations around one thing that random workloads seldom reach.
+//! Named families of scripts: each is a few operations around one thing that random workloads
+//! seldom reach.
 //!
-//! What stands before `;;` in a script is done first and not looked at. Blocks are of 1024 bytes: twelve are in the inode, 256 more
-//! behind an indirect block, then those behind a double and a triple one.
+//! What stands before `;;` in a script is done first and not looked at. Blocks are of 1024 bytes:
+//! twelve are in the inode, 256 more behind an indirect block, then those behind a double and a
+//! triple one.
 
 use crate::ace::Workload;
 use crate::operation::parse_script;
@@ -116,8 +118,8 @@ fn own(scripts: &[&str]) -> Vec<String> {
 /// A file that was removed: what its blocks held must not show again.
 const REMAINS: &str = "creat old; write old 0 40000; sync; unlink old; sync; ";
 
-/// Everything that can be done to one file or directory once more after it was flushed: what is not noted for the second flush is not
-/// there after it.
+/// Everything that can be done to one file or directory once more after it was flushed: what is not
+/// noted for the second flush is not there after it.
 fn flushes() -> Vec<String> {
     let changes = [
         ("setxattr foo user.a x", "setxattr foo user.a y"),
@@ -499,7 +501,8 @@ fn holes() -> Vec<String> {
     ])
 }
 
-/// A block that begins like one of a journal: magic number, a descriptor or a commit record, a sequence number.
+/// A block that begins like one of a journal: magic number, a descriptor or a commit record, a
+/// sequence number.
 fn magic_block(kind: u8, sequence: u32) -> String {
     format!("hex:c03b3998{:08x}{sequence:08x}", u32::from(kind))
 }
@@ -535,7 +538,8 @@ fn log() -> Vec<String> {
         "mkdir D; creat D/x; fsync D/x; creat D/y; fsync D/y; creat D/z; log-tail; log-tail; log-tail; rename D/x D/w; log-tail; log-tail; fsync D",
         "log-blocks 32; mkdir D; creat D/x; fsync D/x; rmdir D; unlink D/x; rmdir D; log-tail; log-tail; creat f; fsync f; mkdir E; fsync E; rmdir E; log-tail; log-tail; fsync f",
     ]));
-    // A number that comes before another one though it is larger: revoked behind the end of the numbers.
+    // A number that comes before another one though it is larger: revoked behind the end of the
+    // numbers.
     for sequence in u32::MAX - 5..=u32::MAX {
         scripts.push(format!(
             "log-sequence {sequence}; mkdir D; creat D/x; fsync D/x; creat D/y; fsync D/y; unlink D/x; unlink D/y; rmdir D; fsync /; work; \

@@ -1,7 +1,8 @@
-//! Workloads found by feedback: they are drawn and mutated, run once, and kept where they come by something that none before did.
+//! Workloads found by feedback: they are drawn and mutated, run once, and kept where they come by
+//! something that none before did.
 //!
-//! What comes by is for the caller to say. Candidates are made in batches of a fixed size, so that the result is the same however many
-//! threads look at a batch.
+//! What comes by is for the caller to say. Candidates are made in batches of a fixed size, so that
+//! the result is the same however many threads look at a batch.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -41,7 +42,8 @@ const BATCH: usize = 64;
 const TRIES_EACH: usize = 24;
 const TRIES: usize = 512;
 
-/// Candidates at the beginning that are drawn, not mutated, and later the candidates for each that is drawn.
+/// Candidates at the beginning that are drawn, not mutated, and later the candidates for each that
+/// is drawn.
 const DRAWN_FIRST: usize = 64;
 const DRAWN_EVERY: usize = 16;
 
@@ -142,8 +144,8 @@ impl Corpus {
         Some(&self.kept[place].0)
     }
 
-    /// As many as are wanted: first what the engine does not get through, then each time what adds most to those before; once nothing
-    /// adds anything, the same again with the others.
+    /// As many as are wanted: first what the engine does not get through, then each time what adds
+    /// most to those before; once nothing adds anything, the same again with the others.
     fn choose(&self, count: usize, mutator: &Mutator, random: &mut Random) -> Vec<Candidate> {
         let (trouble, mut left): (Vec<usize>, Vec<usize>) =
             (0..self.kept.len()).partition(|place| self.kept[*place].1.is_trouble);

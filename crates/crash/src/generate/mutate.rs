@@ -248,7 +248,8 @@ impl Mutator {
         }
     }
 
-    /// A size, or a place in a file: around the borders of blocks, of what the inode and each indirect block maps, and of small images.
+    /// A size, or a place in a file: around the borders of blocks, of what the inode and each
+    /// indirect block maps, and of small images.
     fn offset(&self, random: &mut Random) -> u64 {
         let block = self.image.block_bytes;
         let (direct, leaf) = (12 * block, block / 4 * block);

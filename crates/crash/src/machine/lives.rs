@@ -1,4 +1,5 @@
-//! From one life of an image to the next: power cuts in the middle of a workload, and mounts with another mechanism.
+//! From one life of an image to the next: power cuts in the middle of a workload, and mounts with
+//! another mechanism.
 
 use std::ops::Range;
 
@@ -18,8 +19,8 @@ use crate::mount::{Engine, Nobody, Watcher};
 use crate::operation::Operation;
 
 impl Machine {
-    /// Cuts the power: some of what is in memory is on the disk. What that comes to is mounted, and what it shows counts as on
-    /// stable storage from then on.
+    /// Cuts the power: some of what is in memory is on the disk. What that comes to is mounted, and
+    /// what it shows counts as on stable storage from then on.
     ///
     /// # Errors
     /// Where it cannot be mounted.
@@ -36,8 +37,9 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Cuts the power, with nothing on the disk of what is in memory. What is there is mounted and goes on while all of the reclaim
-    /// is still to be done; what it shows counts as on stable storage.
+    /// Cuts the power, with nothing on the disk of what is in memory. What is there is mounted and
+    /// goes on while all of the reclaim is still to be done; what it shows counts as on stable
+    /// storage.
     ///
     /// # Errors
     /// Where it cannot be mounted.
@@ -60,8 +62,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Mounts what a crash left. What it shows, once it is decided which of two names of a directory is the right one, counts as on
-    /// stable storage.
+    /// Mounts what a crash left. What it shows, once it is decided which of two names of a
+    /// directory is the right one, counts as on stable storage.
     ///
     /// # Errors
     /// Where it cannot be mounted.
@@ -135,7 +137,8 @@ pub(crate) fn prepared(image: &Fork, operations: &[Operation]) -> Result<Fork> {
     Ok(image)
 }
 
-/// Where a journal's superblock has the position of the log's first block, that behind its last one, and the next number.
+/// Where a journal's superblock has the position of the log's first block, that behind its last
+/// one, and the next number.
 const FIRST: Range<usize> = 0x14..0x18;
 const END: Range<usize> = 0x10..0x14;
 const SEQUENCE: Range<usize> = 0x18..0x1c;

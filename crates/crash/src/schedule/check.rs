@@ -1,4 +1,5 @@
-//! The user's check: a command that is shown a state and says with its exit code whether it is good.
+//! The user's check: a command that is shown a state and says with its exit code whether it is
+//! good.
 
 use super::error::{ScheduleError, ScheduleResult, at};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -12,14 +13,15 @@ use std::time::{Duration, Instant};
 
 /// How much of the beginning, and of the end, of a check's output is kept.
 const OUTPUT_BYTES: usize = 4096;
-/// How long output may still come when the check has ended: something that it left behind may hold the pipe open.
+/// How long output may still come when the check has ended: something that it left behind may hold
+/// the pipe open.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A command that judges states.
 #[derive(Clone, Debug)]
 pub struct Check {
-    /// What `sh -c` is to run. It finds the state's path in `$1` and `$BACKSTITCH_IMAGE`, and in `$BACKSTITCH_MARKS` that of a file
-    /// with the marks that have passed, a line each.
+    /// What `sh -c` is to run. It finds the state's path in `$1` and `$BACKSTITCH_IMAGE`, and in
+    /// `$BACKSTITCH_MARKS` that of a file with the marks that have passed, a line each.
     pub command: String,
     /// How long it may take; longer is a failure.
     pub timeout: Duration,
@@ -44,7 +46,8 @@ impl Check {
     ///
     /// # Errors
     ///
-    /// [`ScheduleError::Check`] if there is no such command, [`ScheduleError::Host`] if nothing can be run at all.
+    /// [`ScheduleError::Check`] if there is no such command, [`ScheduleError::Host`] if nothing can
+    /// be run at all.
     pub fn run(&self, image: &Path, marks: &Path) -> ScheduleResult<Verdict> {
         self.run_on(
             image,
@@ -53,8 +56,8 @@ impl Check {
         )
     }
 
-    /// Runs the command on whatever is at `state`, which becomes its `$1`. It finds further paths in its environment; what it
-    /// prints of them is replaced by the variables' names.
+    /// Runs the command on whatever is at `state`, which becomes its `$1`. It finds further paths
+    /// in its environment; what it prints of them is replaced by the variables' names.
     pub(crate) fn run_on(
         &self,
         state: &Path,

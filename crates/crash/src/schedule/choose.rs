@@ -100,7 +100,8 @@ impl<'a> Choices<'a> {
         }));
     }
 
-    /// All, none, everything reversed; then prefixes, each change missing, each change alone, each torn; then any.
+    /// All, none, everything reversed; then prefixes, each change missing, each change alone, each
+    /// torn; then any.
     pub(crate) fn samples(&self, share: u64, rng: &mut Rng) -> Vec<Variant> {
         let count = self.changes.len() as u32;
         let mut variants = vec![Variant::of((0..count).collect()), Variant::of(Vec::new())];
@@ -141,7 +142,8 @@ impl<'a> Choices<'a> {
         }
     }
 
-    /// A random part of the changes, from few to nearly all, sometimes in another order, sometimes torn.
+    /// A random part of the changes, from few to nearly all, sometimes in another order, sometimes
+    /// torn.
     pub(crate) fn any(&self, rng: &mut Rng) -> Variant {
         let density = rng.u32(1..8);
         let reorder = !self.tangles.is_empty() && rng.bool();
@@ -248,8 +250,9 @@ pub(crate) fn picks(count: u64, quota: u64, rng: &mut Rng) -> Vec<u64> {
     chosen.into_iter().collect()
 }
 
-/// Groups of changes whose order shows. Two writes show their order if they overlap and the earlier one does not cover the later:
-/// if it does, then the earlier one on top is the same as the later one missing, which is visited anyway.
+/// Groups of changes whose order shows. Two writes show their order if they overlap and the earlier
+/// one does not cover the later: if it does, then the earlier one on top is the same as the later
+/// one missing, which is visited anyway.
 fn tangles(changes: &[&Change], segments: &[usize]) -> Vec<Vec<u32>> {
     let mut by_start: Vec<usize> = (0..changes.len()).collect();
     by_start.sort_by_key(|&n| (changes[n].start(), n));
@@ -324,7 +327,8 @@ mod tests {
 
     #[test]
     fn the_order_of_overlapping_writes_shows() {
-        // The second covers part of the first; the third covers nothing of both but part of the second.
+        // The second covers part of the first; the third covers nothing of both but part of the
+        // second.
         let partly = changes(&[(0, 8), (4, 8), (11, 2)]);
         let all = choices(&partly, false).all();
         // Subsets of 0, 1 and 2 members: 1 + 3 + 3 × 2, and the whole in 6 orders.

@@ -1,7 +1,8 @@
-//! What states hold, as hashes: so that states with the same bytes are found before anything is written.
+//! What states hold, as hashes: so that states with the same bytes are found before anything is
+//! written.
 //!
-//! A state's hash is the sum of a term for each sector that differs from the base. Sums do not depend on the order, so a state is
-//! hashed by what it changes only.
+//! A state's hash is the sum of a term for each sector that differs from the base. Sums do not
+//! depend on the order, so a state is hashed by what it changes only.
 
 use super::SECTOR_BYTES;
 use super::error::{ScheduleResult, at};

@@ -39,7 +39,8 @@ pub struct Options {
     pub replay_command: String,
     /// Where the image of the first failing state goes.
     pub keep: Option<PathBuf>,
-    /// Shows states without copying the base, in place of an image that becomes one after the other.
+    /// Shows states without copying the base, in place of an image that becomes one after the
+    /// other.
     pub overlay: Option<Show>,
     /// Once this is set, the exploration ends before the next state, and cleans up.
     pub stop: Arc<AtomicBool>,
@@ -265,7 +266,8 @@ fn smallest(
     };
     let small = shrink(recording, state, &mut judge)?;
     let minimised = judge.left > 0;
-    // The verdict of the small state, which may fail in another way; a check that changes its mind keeps the first one.
+    // The verdict of the small state, which may fail in another way; a check that changes its mind
+    // keeps the first one.
     let (again, _) = bench.judge(&small, keep)?;
     let (small, verdict) = match again {
         Verdict::Good => (state, verdict),

@@ -1,8 +1,9 @@
-//! States without copies: a device that shows one, put together from the base and the log as it is read.
+//! States without copies: a device that shows one, put together from the base and the log as it is
+//! read.
 //!
-//! What the check writes goes into memory and is dropped with the state. So a state costs what it changes and what the check
-//! reads and writes, however much data the base holds; but somebody has to show the device as a file, and every read takes the
-//! way through it.
+//! What the check writes goes into memory and is dropped with the state. So a state costs what it
+//! changes and what the check reads and writes, however much data the base holds; but somebody has
+//! to show the device as a file, and every read takes the way through it.
 
 use super::SECTOR_BYTES;
 use super::error::{ScheduleError, ScheduleResult, at};

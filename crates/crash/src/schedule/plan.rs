@@ -110,8 +110,8 @@ struct Chosen {
     exhaustive: bool,
 }
 
-/// Chooses up to `share` states that differ. To look at a state costs little beside visiting it: where there are not many more
-/// than wanted, all are looked at, since many may be the same.
+/// Chooses up to `share` states that differ. To look at a state costs little beside visiting it:
+/// where there are not many more than wanted, all are looked at, since many may be the same.
 fn choose(
     choices: &Choices<'_>,
     share: u64,
@@ -156,8 +156,9 @@ fn choose(
     })
 }
 
-/// Divides states among moments: those that need fewest come first, and what they leave goes to the others. Where even
-/// [`LEAST_SHARE`] for each is too much, some moments get none; the last one always gets its share.
+/// Divides states among moments: those that need fewest come first, and what they leave goes to the
+/// others. Where even [`LEAST_SHARE`] for each is too much, some moments get none; the last one
+/// always gets its share.
 fn shares(counts: &[u64], states: u64, rng: &mut Rng) -> Vec<u64> {
     let mut order: Vec<usize> = (0..counts.len()).collect();
     let least = |moment: usize| counts[moment].min(LEAST_SHARE);

@@ -176,8 +176,9 @@ impl Recording {
         self.meanings.iter().filter(flush).count()
     }
 
-    /// The moments that have states of their own: before each flush, since the epoch is largest then; before each mark, since
-    /// less has been promised then; while each FUA write is in flight; and the end.
+    /// The moments that have states of their own: before each flush, since the epoch is largest
+    /// then; before each mark, since less has been promised then; while each FUA write is in
+    /// flight; and the end.
     pub fn moments(&self) -> Vec<Moment> {
         let mut moments: Vec<Moment> = Vec::new();
         self.walk(|now, next| {
@@ -199,7 +200,8 @@ impl Recording {
         moments
     }
 
-    /// Goes through the log and shows what a cut before each entry means; entries behind FUA writes twice, first in flight.
+    /// Goes through the log and shows what a cut before each entry means; entries behind FUA writes
+    /// twice, first in flight.
     fn walk(&self, mut look: impl FnMut(Moment, Option<Meaning>)) {
         let mut now = Moment {
             cut: 0,
@@ -250,7 +252,8 @@ impl Recording {
             .collect()
     }
 
-    /// For each of some changes, how many FUA writes of the epoch come before it: changes with different numbers keep their order.
+    /// For each of some changes, how many FUA writes of the epoch come before it: changes with
+    /// different numbers keep their order.
     pub fn segments(&self, moment: &Moment, optional: &[usize]) -> Vec<usize> {
         let mut segments = Vec::with_capacity(optional.len());
         let (mut segment, mut at) = (0, moment.stable);

@@ -1,14 +1,17 @@
 //! The image that becomes one state after the other.
 //!
-//! Two sparse copies of the base are carried along: `stable`, as it is after the last flush, and `image`, which becomes each state in
-//! turn. A state costs the changes of its epoch: they are written into `image`, and afterwards copied back from `stable`.
+//! Two sparse copies of the base are carried along: `stable`, as it is after the last flush, and
+//! `image`, which becomes each state in turn. A state costs the changes of its epoch: they are
+//! written into `image`, and afterwards copied back from `stable`.
 //!
-//! The check may write to the image too (`e2fsck -y` does). A file's time of modification moves with every write, through a loop
-//! device or a mapping as well, so it is set to a moment long ago before the check runs: if it is still there afterwards, nothing
-//! was written, and only the changes are copied back. Otherwise both files are compared wherever either holds data, and what
-//! differs is copied: that costs the data of the image, not its size. (A host that clones files, as XFS and btrfs do, makes the
-//! two copies for nothing; none tells which blocks of a file were written, so that the comparison cannot be done without in
-//! general. [`overlay`](super::overlay) does without, and without the copies, but needs a mount.)
+//! The check may write to the image too (`e2fsck -y` does). A file's time of modification moves
+//! with every write, through a loop device or a mapping as well, so it is set to a moment long ago
+//! before the check runs: if it is still there afterwards, nothing was written, and only the
+//! changes are copied back. Otherwise both files are compared wherever either holds data, and what
+//! differs is copied: that costs the data of the image, not its size. (A host that clones files, as
+//! XFS and btrfs do, makes the two copies for nothing; none tells which blocks of a file were
+//! written, so that the comparison cannot be done without in general. [`overlay`](super::overlay)
+//! does without, and without the copies, but needs a mount.)
 
 use super::SECTOR_BYTES;
 use super::error::{ScheduleResult, at};
@@ -37,7 +40,8 @@ pub(crate) trait Stage: Send {
     /// Makes it a state of this moment. Moments have to come in the log's order.
     fn build(&mut self, moment: &Moment, variant: &Variant) -> ScheduleResult<()>;
 
-    /// Takes the state back, and what the check did to it. Returns whether the check had written to it.
+    /// Takes the state back, and what the check did to it. Returns whether the check had written to
+    /// it.
     fn restore(&mut self) -> ScheduleResult<bool>;
 }
 
@@ -184,7 +188,8 @@ enum Touched {
     Replaced,
 }
 
-/// Copies a file, or a block device, leaving holes where it has holes or long runs of zeros. Clones it where the host can.
+/// Copies a file, or a block device, leaving holes where it has holes or long runs of zeros. Clones
+/// it where the host can.
 ///
 /// # Errors
 ///

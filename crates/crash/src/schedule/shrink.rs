@@ -26,8 +26,9 @@ impl Judge<'_> {
 /// How many changes more may be missing than there before a state is rather told by what is there.
 const RATHER_MISSING: usize = 8;
 
-/// Looks for a failing state that is easy to understand: nothing torn and the log's order if that fails too, then as few changes
-/// missing as possible or, where these are many, as few changes there as possible.
+/// Looks for a failing state that is easy to understand: nothing torn and the log's order if that
+/// fails too, then as few changes missing as possible or, where these are many, as few changes
+/// there as possible.
 pub(crate) fn shrink(
     recording: &Recording,
     state: &StateId,
@@ -126,8 +127,8 @@ pub(crate) fn fewest<E>(
     Ok(list)
 }
 
-/// The same state at the earliest cut that can leave it: what comes behind the last change that is there need not be called
-/// missing. Marks stay passed, and FUA writes durable.
+/// The same state at the earliest cut that can leave it: what comes behind the last change that is
+/// there need not be called missing. Marks stay passed, and FUA writes durable.
 fn earliest(recording: &Recording, moment: Moment, variant: &Variant) -> Moment {
     if moment.in_flight {
         return moment;

@@ -7,7 +7,8 @@ use std::fmt::{self, Write};
 /// What of a moment's optional changes is on the disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Variant {
-    /// The changes that are there: positions in [`Recording::optional`], in the order in which they reached the disk.
+    /// The changes that are there: positions in [`Recording::optional`], in the order in which they
+    /// reached the disk.
     pub kept: Vec<u32>,
     /// Those of them that are torn, ascending by position, and which of their sectors are there.
     pub torn: Vec<(u32, Vec<bool>)>,
@@ -39,7 +40,8 @@ impl Variant {
         found.ok().map(|at| self.torn[at].1.as_slice())
     }
 
-    /// The changes in the order in which they reached the disk, with the FUA writes in their places.
+    /// The changes in the order in which they reached the disk, with the FUA writes in their
+    /// places.
     pub(crate) fn steps(&self, recording: &Recording, moment: &Moment) -> Vec<Step<'_>> {
         let optional = recording.optional(moment);
         let segments = recording.segments(moment, &optional);
@@ -65,9 +67,10 @@ impl Variant {
     }
 }
 
-/// A state's name: `CUT:HEX`, where bit n of HEX, counted from the lowest bit of its first digit, says whether the n-th change that
-/// may be missing is there. `CUTi` means that the FUA write before the cut is in flight; `,o=3.1` gives an order that is not the
-/// log's; `,t=3/HEX` says which sectors of a torn change are there.
+/// A state's name: `CUT:HEX`, where bit n of HEX, counted from the lowest bit of its first digit,
+/// says whether the n-th change that may be missing is there. `CUTi` means that the FUA write
+/// before the cut is in flight; `,o=3.1` gives an order that is not the log's; `,t=3/HEX` says
+/// which sectors of a torn change are there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateId {
     /// When.

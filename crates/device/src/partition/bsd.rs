@@ -1,7 +1,8 @@
 //! The disk label of BSD: 404 bytes or less in the second sector of a slice.
 //!
-//! Magic at 0 and at 132, bytes in a sector at 40, a checksum at 136 (all 16-bit words give 0), the number of partitions at 138, and
-//! from 148 on each partition's sectors, first sector (32 bits each), fragment size, type (8 bits), and two things more.
+//! Magic at 0 and at 132, bytes in a sector at 40, a checksum at 136 (all 16-bit words give 0), the
+//! number of partitions at 138, and from 148 on each partition's sectors, first sector (32 bits
+//! each), fragment size, type (8 bits), and two things more.
 
 use std::ops::Range;
 

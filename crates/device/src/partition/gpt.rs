@@ -1,7 +1,8 @@
 //! The GUID partition table (UEFI specification 2.10, chapter 5).
 //!
-//! A header in the second sector and one in the last, each with its CRC, that say where an array of entries is, and its CRC. Sectors are of 512
-//! or 4096 bytes: the header is looked for in both places.
+//! A header in the second sector and one in the last, each with its CRC, that say where an array of
+//! entries is, and its CRC. Sectors are of 512 or 4096 bytes: the header is looked for in both
+//! places.
 
 use super::{Found, Partition, SECTOR_BYTES, Scheme, mbr, u16_at, u32_at, u64_at};
 use crate::Result;

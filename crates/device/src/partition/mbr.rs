@@ -1,8 +1,10 @@
-//! The PC's partition table: four entries of 16 bytes from byte 446 of the first sector on, `55 aa` at its end.
+//! The PC's partition table: four entries of 16 bytes from byte 446 of the first sector on, `55 aa`
+//! at its end.
 //!
-//! An entry: status (0x80 active, 0 not), 3 bytes of an old address, type, 3 more, first sector and number of sectors as 32 bits.
-//! A partition of type 5, 0xf or 0x85 holds a chain of such tables: in each the first entry is a partition, counted from this table,
-//! the second leads to the next table, counted from the start of the extended partition.
+//! An entry: status (0x80 active, 0 not), 3 bytes of an old address, type, 3 more, first sector and
+//! number of sectors as 32 bits. A partition of type 5, 0xf or 0x85 holds a chain of such tables:
+//! in each the first entry is a partition, counted from this table, the second leads to the next
+//! table, counted from the start of the extended partition.
 
 use super::{Found, Partition, SECTOR_BYTES, Scheme, bsd, u32_at};
 use crate::Result;
@@ -78,8 +80,9 @@ pub(super) fn is_protective(sector: &[u8]) -> bool {
     entries(sector).is_some_and(|all| all.iter().any(|entry| entry.kind == 0xee))
 }
 
-/// Reads the table of the first sector and what hangs on it. False where there is none: a boot sector of a file system ends with the
-/// same two bytes, and what it has for entries makes no sense.
+/// Reads the table of the first sector and what hangs on it. False where there is none: a boot
+/// sector of a file system ends with the same two bytes, and what it has for entries makes no
+/// sense.
 pub(super) fn read(found: &mut Found<'_>) -> Result<bool> {
     let Some(sector) = found.bytes(0, SECTOR_BYTES as usize)? else {
         return Ok(false);

@@ -1,12 +1,14 @@
-//! What a device holds, by bytes at known places: file systems, tables of partitions, members of RAID and LVM, disk images of
-//! virtual machines, compressed and other files.
+//! What a device holds, by bytes at known places: file systems, tables of partitions, members of
+//! RAID and LVM, disk images of virtual machines, compressed and other files.
 //!
-//! For two questions: what would be lost if a file system were made here, and what reads this if Backstitch does not. [`signatures`]
-//! has an entry for each format: its name, where its magic bytes lie, and which program reads it. Where those bytes are few, a
-//! function looks closer. Nothing is parsed further than that.
+//! For two questions: what would be lost if a file system were made here, and what reads this if
+//! Backstitch does not. [`signatures`] has an entry for each format: its name, where its magic
+//! bytes lie, and which program reads it. Where those bytes are few, a function looks closer.
+//! Nothing is parsed further than that.
 //!
-//! An ext2 superblock lies in bytes 1024 to 2047, where other formats have two or four bytes of magic. Where that superblock
-//! is one, such formats are not looked for: any number in it may look like their magic.
+//! An ext2 superblock lies in bytes 1024 to 2047, where other formats have two or four bytes of
+//! magic. Where that superblock is one, such formats are not looked for: any number in it may look
+//! like their magic.
 
 mod closer;
 mod table;
@@ -157,8 +159,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Everything that is recognised on a device, what shows it best first: file systems and disk images before what is around
-/// them.
+/// Everything that is recognised on a device, what shows it best first: file systems and disk
+/// images before what is around them.
 ///
 /// # Errors
 /// Where the device cannot be read.
@@ -207,8 +209,8 @@ fn places_of(
     Ok(places)
 }
 
-/// Zeroes the magic of all that is recognised, copies at the device's end among them, so that no other program takes what comes
-/// here for what was here. What was erased.
+/// Zeroes the magic of all that is recognised, copies at the device's end among them, so that no
+/// other program takes what comes here for what was here. What was erased.
 ///
 /// # Errors
 /// Where the device cannot be read or written.

@@ -1,22 +1,25 @@
-//! Undo files: the old contents of what a program is about to overwrite, in the format of e2fsprogs.
+//! Undo files: the old contents of what a program is about to overwrite, in the format of
+//! e2fsprogs.
 //!
 //! # The file
 //!
-//! Blocks of one size: a header, the superblock as it is after the changes, then blocks of keys, each followed by the contents that
-//! its keys name. A key says where a stretch lay, how long it is, and its checksum. `docs/FORMAT.md` has every field. `e2undo`
-//! applies our files, and we apply those of `e2fsck -z`, `tune2fs -z` and the like.
+//! Blocks of one size: a header, the superblock as it is after the changes, then blocks of keys,
+//! each followed by the contents that its keys name. A key says where a stretch lay, how long it
+//! is, and its checksum. `docs/FORMAT.md` has every field. `e2undo` applies our files, and we apply
+//! those of `e2fsck -z`, `tune2fs -z` and the like.
 //!
 //! # When
 //!
-//! [`write()`] is told all changes at once ([`StagedDevice`](crate::StagedDevice)) and returns when the file is whole and
-//! on stable storage, its name too; the first byte is overwritten after that. So at any moment of a power cut the file restores
-//! everything. The header is written last: a file that a power cut left half written is none, and then nothing has been overwritten.
+//! [`write()`] is told all changes at once ([`StagedDevice`](crate::StagedDevice)) and returns when
+//! the file is whole and on stable storage, its name too; the first byte is overwritten after that.
+//! So at any moment of a power cut the file restores everything. The header is written last: a file
+//! that a power cut left half written is none, and then nothing has been overwritten.
 //!
 //! # Which file system
 //!
-//! `e2undo` compares the superblock with the copy, and refuses what is not finished: after a power cut in the middle of the
-//! changes it wants `-f`. We remember in the header's padding every sector that the superblock has in between, so
-//! [`UndoFile::fits`] knows those states too.
+//! `e2undo` compares the superblock with the copy, and refuses what is not finished: after a power
+//! cut in the middle of the changes it wants `-f`. We remember in the header's padding every sector
+//! that the superblock has in between, so [`UndoFile::fits`] knows those states too.
 
 pub mod raw;
 mod reader;
@@ -27,7 +30,8 @@ pub use writer::{Written, needed_bytes, write};
 
 /// Where the superblock is on a device, and how large it is.
 const SUPERBLOCK: std::ops::Range<u64> = 1024..2048;
-/// Where its magic is in it. The copy has those bytes inverted, so that nobody takes an undo file for a file system.
+/// Where its magic is in it. The copy has those bytes inverted, so that nobody takes an undo file
+/// for a file system.
 const SUPERBLOCK_MAGIC: std::ops::Range<usize> = 0x38..0x3a;
 /// What a drive writes wholly or not at all.
 const SECTOR_BYTES: usize = 512;

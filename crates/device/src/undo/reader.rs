@@ -205,10 +205,12 @@ impl UndoFile {
         stretches.try_for_each(|stretch| self.contents(stretch).map(drop))
     }
 
-    /// Whether this is what to undo now: the device has the superblock that the changes left, or one on the way there.
+    /// Whether this is what to undo now: the device has the superblock that the changes left, or
+    /// one on the way there.
     ///
     /// # Errors
-    /// [`UndoError::Unfinished`], [`UndoError::OtherState`], [`UndoError::Corrupt`] where its copy of the superblock is.
+    /// [`UndoError::Unfinished`], [`UndoError::OtherState`], [`UndoError::Corrupt`] where its copy
+    /// of the superblock is.
     pub fn fits(&self, device: &dyn BlockDevice) -> Result<(), UndoError> {
         if self.header.state.get() & STATE_FINISHED == 0 {
             return Err(UndoError::Unfinished);
@@ -243,11 +245,12 @@ impl UndoFile {
         }
     }
 
-    /// Puts the old contents back, and flushes. A power cut in between leaves what a second try restores.
+    /// Puts the old contents back, and flushes. A power cut in between leaves what a second try
+    /// restores.
     ///
     /// # Errors
-    /// As [`verify`](Self::verify), and [`UndoError::OtherState`] where old contents lie behind the device's
-    /// end, before anything is written; the device's.
+    /// As [`verify`](Self::verify), and [`UndoError::OtherState`] where old contents lie behind the
+    /// device's end, before anything is written; the device's.
     pub fn apply(&self, device: &dyn BlockDevice) -> Result<(), UndoError> {
         self.verify()?;
         let size = device.size_bytes();

@@ -42,12 +42,12 @@ pub fn needed_bytes(device: &StagedDevice) -> u64 {
     file_bytes(&stretches(device))
 }
 
-/// Writes the old contents of all that is to change on `device`, which begins at `offset_bytes` of the image, to the new file at
-/// `path`. Returns when all of it is on stable storage.
+/// Writes the old contents of all that is to change on `device`, which begins at `offset_bytes` of
+/// the image, to the new file at `path`. Returns when all of it is on stable storage.
 ///
 /// # Errors
-/// Where the file cannot be made, or there is no room for all of it; a file that is not whole is removed. Where `below`, the device as
-/// it is, cannot be read.
+/// Where the file cannot be made, or there is no room for all of it; a file that is not whole is
+/// removed. Where `below`, the device as it is, cannot be read.
 pub fn write(
     path: &Path,
     device: &StagedDevice,

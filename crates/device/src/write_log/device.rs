@@ -10,9 +10,10 @@ const SECTOR: u64 = SECTOR_MIN_BYTES as u64;
 
 /// Passes everything on to another device and writes a log of it.
 ///
-/// A request is logged when the device below has taken it, so that the log never holds more than the device does. Requests are
-/// taken one at a time: a write that was submitted while a flush ran must not be taken for one that the flush covered. When the
-/// log cannot be written, the request fails, and so does every later one: a log with a gap would be worse than none.
+/// A request is logged when the device below has taken it, so that the log never holds more than
+/// the device does. Requests are taken one at a time: a write that was submitted while a flush ran
+/// must not be taken for one that the flush covered. When the log cannot be written, the request
+/// fails, and so does every later one: a log with a gap would be worse than none.
 pub struct LoggingDevice {
     inner: Arc<dyn BlockDevice>,
     log: Mutex<State>,
@@ -50,7 +51,8 @@ impl LoggingDevice {
         state.latch(&self.inner.name(), done)
     }
 
-    /// Makes the log's superblock count every entry: at the end of a recording, whose last writes no flush may follow.
+    /// Makes the log's superblock count every entry: at the end of a recording, whose last writes
+    /// no flush may follow.
     ///
     /// # Errors
     ///
@@ -62,7 +64,8 @@ impl LoggingDevice {
         state.latch(&self.inner.name(), done)
     }
 
-    /// Adds a request to the log as whole sectors; the device below has it already, so that what surrounds it is read from there.
+    /// Adds a request to the log as whole sectors; the device below has it already, so that what
+    /// surrounds it is read from there.
     fn log_write(&self, state: &mut State, request: &WriteRequest) -> Result<()> {
         let len = request.len_bytes();
         if len == 0 {
@@ -147,7 +150,8 @@ impl BlockDevice for LoggingDevice {
         if !self.inner.discard(offset_bytes, len_bytes)? {
             return Ok(false);
         }
-        // What the log can say: whole sectors that lie inside. The rest became zeros, which is a write.
+        // What the log can say: whole sectors that lie inside. The rest became zeros, which is a
+        // write.
         let whole = offset_bytes.next_multiple_of(SECTOR);
         let end = (offset_bytes + len_bytes) / SECTOR * SECTOR;
         if whole >= end {

@@ -1,19 +1,22 @@
 //! Logs of what was written to a block device, in the format of Linux's dm-log-writes.
 //!
-//! Three programs write this format: the kernel's device-mapper target `log-writes`, QEMU's block driver `blklogwrites`, and
-//! our [`LoggingDevice`]. A log is a superblock and then entries in the order in which requests ended: writes with their data,
-//! discards, flushes, and marks, which are remarks of the observer. `docs/FORMAT.md` has the bytes.
+//! Three programs write this format: the kernel's device-mapper target `log-writes`, QEMU's block
+//! driver `blklogwrites`, and our [`LoggingDevice`]. A log is a superblock and then entries in the
+//! order in which requests ended: writes with their data, discards, flushes, and marks, which are
+//! remarks of the observer. `docs/FORMAT.md` has the bytes.
 //!
 //! # What a log says about order
 //!
-//! An entry with [`EntryFlags::FLUSH`] makes everything before it durable. If it carries data as well, the flush comes first. A
-//! write with [`EntryFlags::FUA`] is durable itself when it ends, and says nothing about others. Nothing else orders anything:
-//! between two flushes a drive may store any part of what it was given, in any order.
+//! An entry with [`EntryFlags::FLUSH`] makes everything before it durable. If it carries data as
+//! well, the flush comes first. A write with [`EntryFlags::FUA`] is durable itself when it ends,
+//! and says nothing about others. Nothing else orders anything: between two flushes a drive may
+//! store any part of what it was given, in any order.
 //!
 //! # Reading what others wrote
 //!
-//! [`LogReader`] takes nothing on trust: every length is held against the file's own before anything is read or allocated. It
-//! holds one header at a time; data is read where the caller wants it, in pieces of the caller's size.
+//! [`LogReader`] takes nothing on trust: every length is held against the file's own before
+//! anything is read or allocated. It holds one header at a time; data is read where the caller
+//! wants it, in pieces of the caller's size.
 
 mod device;
 mod error;

@@ -35,7 +35,8 @@ impl Entry {
     }
 }
 
-/// Reads a log. Iterating gives the entries that its superblock counts, or an error and then nothing more.
+/// Reads a log. Iterating gives the entries that its superblock counts, or an error and then
+/// nothing more.
 #[derive(Debug)]
 pub struct LogReader {
     file: File,
@@ -53,7 +54,8 @@ impl LogReader {
     ///
     /// # Errors
     ///
-    /// [`LogError::Open`] where the host refuses, [`LogError::NotALog`] and [`LogError::Unsupported`] by the superblock.
+    /// [`LogError::Open`] where the host refuses, [`LogError::NotALog`] and
+    /// [`LogError::Unsupported`] by the superblock.
     pub fn open(path: &Path) -> LogResult<Self> {
         let name = path.display().to_string();
         let io = |error: std::io::Error| LogError::Open {
@@ -128,8 +130,9 @@ impl LogReader {
         self.entries
     }
 
-    /// The bytes behind the entry read last. Once all are read, more than 0 means that the writer of the log died, or was
-    /// stopped, before it counted its last entries: they were never promised to anybody, and are not read.
+    /// The bytes behind the entry read last. Once all are read, more than 0 means that the writer
+    /// of the log died, or was stopped, before it counted its last entries: they were never
+    /// promised to anybody, and are not read.
     pub fn rest_bytes(&self) -> u64 {
         self.len_bytes.saturating_sub(self.next_at_bytes)
     }

@@ -15,8 +15,8 @@ pub const MARK_MAX_BYTES: usize = (SECTOR - ENTRY_BYTES) as usize;
 
 /// Writes a log with sectors of 512 bytes.
 ///
-/// The superblock counts an entry only after [`count`](Self::count), which a flush and a mark do by themselves: a log whose
-/// writer was killed is a good log of everything up to then.
+/// The superblock counts an entry only after [`count`](Self::count), which a flush and a mark do by
+/// themselves: a log whose writer was killed is a good log of everything up to then.
 #[derive(Debug)]
 pub struct LogWriter {
     file: File,

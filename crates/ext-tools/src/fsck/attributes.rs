@@ -15,7 +15,8 @@ enum ZeroHash {
     Wrong,
 }
 
-/// What is wrong with the attributes inside an inode; `None` where they are fine, or where there are none.
+/// What is wrong with the attributes inside an inode; `None` where they are fine, or where there
+/// are none.
 pub(super) fn bad_inline(inode: &[u8], extra_isize: u16) -> Option<String> {
     let start = xattr::inline_start(inode, extra_isize)?;
     let attributes = xattr::inode_attributes(inode, extra_isize)?;
@@ -100,8 +101,9 @@ fn check_header(
     }
 }
 
-/// What is wrong with a row of attributes: entries or values outside, or one upon the other, or a wrong hash. `start` is where the
-/// area begins, which is taken by a header (of a block) or the magic number (in an inode).
+/// What is wrong with a row of attributes: entries or values outside, or one upon the other, or a
+/// wrong hash. `start` is where the area begins, which is taken by a header (of a block) or the
+/// magic number (in an inode).
 fn bad_attributes(
     bytes: &[u8],
     start: usize,

@@ -39,7 +39,8 @@ pub(super) fn check<S: Source + ?Sized>(
     Ok(summary)
 }
 
-/// The superblock's own counters. Everybody computes them from the descriptors when mounting, so they are no fault.
+/// The superblock's own counters. Everybody computes them from the descriptors when mounting, so
+/// they are no fault.
 fn note_totals(sb: &Superblock, free_blocks: u64, free_inodes: u64, notes: &mut Findings) {
     if free_blocks != sb.free_blocks_count {
         notes.add(Code::FreeBlocksWrong, Location::FILE_SYSTEM, || {
@@ -66,7 +67,8 @@ struct Run {
     last: u64,
 }
 
-/// Calls `report` for each run of bits in which `marked` and `used`, 64 bits each, differ. Gives the run that is still open.
+/// Calls `report` for each run of bits in which `marked` and `used`, 64 bits each, differ. Gives
+/// the run that is still open.
 fn differences(
     open: Option<Run>,
     start: u64,
@@ -238,7 +240,8 @@ fn check_inode_bitmap<S: Source + ?Sized>(
     free as u64
 }
 
-/// A descriptor may say that a part of the inode table was never written, but only where checksums protect it.
+/// A descriptor may say that a part of the inode table was never written, but only where checksums
+/// protect it.
 fn check_marks(
     descriptor: &GroupDescriptor,
     infos: &[InodeInfo],

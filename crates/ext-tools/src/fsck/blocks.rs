@@ -84,7 +84,8 @@ impl<S: Source + ?Sized> Walker<'_, '_, S> {
         Ok(())
     }
 
-    /// An indirect block and all below it. `level` 0 points to data; `logical` is the first block that it maps.
+    /// An indirect block and all below it. `level` 0 points to data; `logical` is the first block
+    /// that it maps.
     fn indirect_block(
         &mut self,
         walk: &mut Walk,

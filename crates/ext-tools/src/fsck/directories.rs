@@ -21,7 +21,8 @@ const DOT_MAX_BYTES: usize = 24;
 pub(crate) struct Names {
     /// `..` of each directory, in the order of [`Gathered::directories`]; 0 where there is none.
     pub(crate) parents: Vec<u32>,
-    /// The names of directories: the place of the named one, and the inode of the one that contains the name. In that order.
+    /// The names of directories: the place of the named one, and the inode of the one that contains
+    /// the name. In that order.
     pub(crate) named: Vec<(u32, u32)>,
 }
 
@@ -279,7 +280,8 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
         }
     }
 
-    /// Names that are there twice. First by their hashes; the names themselves are only looked at where two are the same.
+    /// Names that are there twice. First by their hashes; the names themselves are only looked at
+    /// where two are the same.
     fn check_duplicates(
         &mut self,
         directory: &Directory,

@@ -1,4 +1,5 @@
-//! Pass 2, the index of a hashed directory: do its blocks lead to the names, and to each block once?
+//! Pass 2, the index of a hashed directory: do its blocks lead to the names, and to each block
+//! once?
 
 use backstitch_ext::format::htree::{
     self, BLOCK_MASK, ENTRY_SIZE, HASH_TEA, NODE_ENTRIES_OFFSET, ROOT_INFO_OFFSET, RawCountLimit,
@@ -177,8 +178,9 @@ impl<'s> Index<'s> {
     }
 
     fn check_blocks(&mut self) {
-        // Names in an inner node's first and last leaf may lie outside of the node's own bounds only if they lie outside of
-        // the leaf's: so what is below tells for what is above, the lowest first.
+        // Names in an inner node's first and last leaf may lie outside of the node's own bounds
+        // only if they lie outside of the leaf's: so what is below tells for what is above, the
+        // lowest first.
         let depths: Vec<u8> = (0..self.blocks.len())
             .map(|logical| self.depth(logical))
             .collect();
@@ -228,7 +230,8 @@ impl<'s> Index<'s> {
     }
 }
 
-/// Whether a block is an inner node: one unused entry that fills it, and the right number of index entries.
+/// Whether a block is an inner node: one unused entry that fills it, and the right number of index
+/// entries.
 fn is_node(bytes: &[u8]) -> bool {
     let Some((header, rest)) = bytes.split_first_chunk::<NODE_ENTRIES_OFFSET>() else {
         return false;

@@ -452,7 +452,8 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
         });
     }
 
-    /// Counts the inode among the users of its attribute block. Gives the blocks that it takes for that.
+    /// Counts the inode among the users of its attribute block. Gives the blocks that it takes for
+    /// that.
     fn use_attribute_block(&mut self, number: u32, inode: &Inode) -> u64 {
         let block = inode.file_acl;
         let is_reserved = number < self.context.sb.first_inode && number != ROOT_INODE;
@@ -538,7 +539,8 @@ impl<'s, 'c, S: Source + ?Sized> Scan<'s, 'c, S> {
     }
 }
 
-/// Whether an inode is free and always was, or was deleted properly: the quick test before anything is parsed.
+/// Whether an inode is free and always was, or was deleted properly: the quick test before anything
+/// is parsed.
 fn is_empty(bytes: &[u8]) -> bool {
     bytes[offset::LINKS] == 0
         && bytes[offset::LINKS + 1] == 0

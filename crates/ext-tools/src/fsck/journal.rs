@@ -1,4 +1,5 @@
-//! The journal's inode and superblock. What is in the log is looked at by who replays it, which comes before any check.
+//! The journal's inode and superblock. What is in the log is looked at by who replays it, which
+//! comes before any check.
 
 use super::CheckError;
 use super::state::Context;

@@ -1,30 +1,35 @@
 //! Checking an ext2 image, reading only.
 //!
-//! Works on `format` alone and shares nothing with the layout's write path, so that a fault in one is not hidden by the other. The
-//! verdict, *clean or not*, is that of `e2fsck -fn`'s exit status; each finding is classified by what soft updates may leave behind.
-//! Where e2fsck's own status contradicts what it prints, or it does not look:
+//! Works on `format` alone and shares nothing with the layout's write path, so that a fault in one
+//! is not hidden by the other. The verdict, *clean or not*, is that of `e2fsck -fn`'s exit status;
+//! each finding is classified by what soft updates may leave behind. Where e2fsck's own status
+//! contradicts what it prints, or it does not look:
 //!
-//! * free counters of the superblock alone, the clean flag, and pointers of the resize inode to wrong but existing blocks are
-//!   notes here, since e2fsck's status is 0;
-//! * a resize inode that does not fit its feature, and a name that is in two blocks of one directory, are findings here.
+//! * free counters of the superblock alone, the clean flag, and pointers of the resize inode to
+//!   wrong but existing blocks are notes here, since e2fsck's status is 0;
+//! * a resize inode that does not fit its feature, and a name that is in two blocks of one
+//!   directory, are findings here.
 //!
 //! # The passes
 //!
-//! 0. `superblock`: superblock, descriptors, resize inode. What is wrong here may end the check, since all else depends on it.
-//! 1. `inodes`, with `blocks` and `attributes`: every inode, every block pointer. Gathers which blocks are used, which inodes
-//!    are in use and what they are, the blocks of directories, the users of attribute blocks.
+//! 0. `superblock`: superblock, descriptors, resize inode. What is wrong here may end the check,
+//!    since all else depends on it.
+//! 1. `inodes`, with `blocks` and `attributes`: every inode, every block pointer. Gathers which
+//!    blocks are used, which inodes are in use and what they are, the blocks of directories, the
+//!    users of attribute blocks.
 //! 2. `directories`, with `index`: every directory entry. Gathers who names what.
 //! 3. `tree`: which directories hang together, and the link counts.
 //! 4. `bitmaps`: what is marked against what is used, and the counters.
 //!
-//! Passes 1 and 2 are split over threads where the image is large. Each thread has its own findings and its own bitmap, joined in
-//! the order of the inodes, so that the report does not depend on the number of threads.
+//! Passes 1 and 2 are split over threads where the image is large. Each thread has its own findings
+//! and its own bitmap, joined in the order of the inodes, so that the report does not depend on the
+//! number of threads.
 //!
 //! # Bounds
 //!
-//! Nothing on the image makes the check run or grow without end: every indirect block is followed once, every directory block
-//! parsed once, both by the first who claims it; findings are limited; what is allocated depends on the numbers of blocks, inodes
-//! in use and directory blocks only.
+//! Nothing on the image makes the check run or grow without end: every indirect block is followed
+//! once, every directory block parsed once, both by the first who claims it; findings are limited;
+//! what is allocated depends on the numbers of blocks, inodes in use and directory blocks only.
 
 mod attributes;
 mod bitmaps;
@@ -57,8 +62,8 @@ use backstitch_layout::tools::{Findings, Summary};
 ///
 /// # Errors
 ///
-/// [`CheckError::Format`] where it is none, or one with features that we cannot check; [`CheckError::Device`] where reading fails.
-/// A damaged file system is no error but a report.
+/// [`CheckError::Format`] where it is none, or one with features that we cannot check;
+/// [`CheckError::Device`] where reading fails. A damaged file system is no error but a report.
 pub fn check(device: &dyn BlockDevice, options: &Options) -> Result<Report, CheckError> {
     check_source(&DeviceSource(device), options)
 }

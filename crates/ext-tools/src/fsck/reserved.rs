@@ -1,4 +1,5 @@
-//! The inodes below the first one for files: bad blocks, resize, journal, and those that nobody uses.
+//! The inodes below the first one for files: bad blocks, resize, journal, and those that nobody
+//! uses.
 
 use super::CheckError;
 use super::state::Context;
@@ -26,12 +27,15 @@ pub(super) fn bad_mode(number: u32, inode: &Inode) -> Option<String> {
     (!is_fine).then(|| format!("reserved inode with mode {:o}", inode.mode))
 }
 
-/// The resize inode maps the descriptor blocks kept for growing, and nothing else: its double indirect block points to the ones
-/// behind the primary descriptors, each of which points to its counterparts in the backups.
+/// The resize inode maps the descriptor blocks kept for growing, and nothing else: its double
+/// indirect block points to the ones behind the primary descriptors, each of which points to its
+/// counterparts in the backups.
 ///
-/// A pointer that leads elsewhere inside the file system is a note: only who grows the file system stumbles over it.
+/// A pointer that leads elsewhere inside the file system is a note: only who grows the file system
+/// stumbles over it.
 ///
-/// Gives the blocks that it takes where all is as it should be, so that nobody need count them again.
+/// Gives the blocks that it takes where all is as it should be, so that nobody need count them
+/// again.
 pub(super) fn check_resize_inode<S: Source + ?Sized>(
     context: &Context<'_, S>,
     findings: &mut Findings,
@@ -82,7 +86,8 @@ fn wrong_inode(sb: &Superblock, inode: &Inode) -> Option<&'static str> {
     None
 }
 
-/// The pointers of the resize inode's tree that are not what they should be, and the blocks that it should have.
+/// The pointers of the resize inode's tree that are not what they should be, and the blocks that it
+/// should have.
 fn differing_pointers<S: Source + ?Sized>(
     context: &Context<'_, S>,
     inode: &Inode,

@@ -81,7 +81,8 @@ impl<'a, S: Source + ?Sized> Context<'a, S> {
             .bytes(offset, self.sb.inode_size as usize, scratch)?)
     }
 
-    /// Whether a block belongs to the file system itself: superblocks, descriptors, bitmaps, inode tables.
+    /// Whether a block belongs to the file system itself: superblocks, descriptors, bitmaps, inode
+    /// tables.
     pub(crate) fn is_metadata(&self, block: u64) -> bool {
         if !self.sb.is_valid_pointer(block) {
             return false;
@@ -115,8 +116,9 @@ impl<'a, S: Source + ?Sized> Context<'a, S> {
     }
 }
 
-/// Runs `work` for the chunks `0..chunks`, on several threads where the context says so; the results come in the chunks' order.
-/// `new_worker` makes what one thread keeps over its chunks, and all of those come back too.
+/// Runs `work` for the chunks `0..chunks`, on several threads where the context says so; the
+/// results come in the chunks' order. `new_worker` makes what one thread keeps over its chunks, and
+/// all of those come back too.
 pub(crate) fn in_chunks<W: Send, R: Send>(
     threads: usize,
     chunks: usize,
@@ -199,7 +201,8 @@ impl BlockSet {
         }
     }
 
-    /// Adds another set; gives the blocks that were in both, `common` (which is in both by design) left out.
+    /// Adds another set; gives the blocks that were in both, `common` (which is in both by design)
+    /// left out.
     pub(crate) fn join(&mut self, other: &BlockSet, common: &BlockSet) -> Vec<u64> {
         let mut twice = Vec::new();
         for (index, word) in self.words.iter_mut().enumerate() {
@@ -262,7 +265,8 @@ pub(crate) struct Directory {
 pub(crate) struct DirectoryBlock {
     /// Which one it is.
     pub(crate) logical: u32,
-    /// Where it is; 0 where another inode has claimed that block before, and its entries are therefore not looked at.
+    /// Where it is; 0 where another inode has claimed that block before, and its entries are
+    /// therefore not looked at.
     pub(crate) block: u32,
 }
 

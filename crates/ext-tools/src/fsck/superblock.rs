@@ -33,7 +33,8 @@ const KNOWN_RO_COMPAT: u32 = RO_COMPAT_SPARSE_SUPER
     | RO_COMPAT_HUGE_FILE
     | RO_COMPAT_DIR_NLINK
     | RO_COMPAT_EXTRA_ISIZE;
-/// Without `sparse_super` every group has a backup of all descriptors; to look at this many of them must do.
+/// Without `sparse_super` every group has a backup of all descriptors; to look at this many of them
+/// must do.
 const MAX_BACKUPS: usize = 32;
 
 /// Reads the superblock; `None` where it is so wrong that nothing else can be read.
@@ -118,8 +119,8 @@ fn check_fields(sb: &Superblock, raw: &RawSuperblock, findings: &mut Findings) {
         ));
     }
     for (name, inode) in quota_inodes(raw) {
-        // The check refuses images with the quota feature, so nothing keeps quotas here. e2fsck takes
-        // such an inode away from its names all the same, if it exists.
+        // The check refuses images with the quota feature, so nothing keeps quotas here. e2fsck
+        // takes such an inode away from its names all the same, if it exists.
         if (sb.first_inode..=sb.inodes_count).contains(&inode) {
             wrong(format!(
                 "{name} is {inode}, but the quota feature is missing"
@@ -260,8 +261,8 @@ pub(crate) fn check_backups<S: Source + ?Sized>(
     Ok(())
 }
 
-/// What a superblock and its backups have in common. Features that a kernel adds on the way are left out: it does so in the
-/// primary only.
+/// What a superblock and its backups have in common. Features that a kernel adds on the way are
+/// left out: it does so in the primary only.
 pub(crate) fn identity(bytes: &[u8]) -> Option<[u64; 12]> {
     let (raw, _) = RawSuperblock::ref_from_prefix(bytes).ok()?;
     let uuid = u128::from_le_bytes(raw.s_uuid);

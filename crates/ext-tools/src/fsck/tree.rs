@@ -100,7 +100,8 @@ fn check_parents(gathered: &Gathered, names: &Names, findings: &mut Findings) ->
     tree
 }
 
-/// Climbs from every directory until the root, an unconnected directory, or a place where somebody was before.
+/// Climbs from every directory until the root, an unconnected directory, or a place where somebody
+/// was before.
 fn check_cycles(gathered: &Gathered, parents: &[u32], findings: &mut Findings) {
     // The climb that came by first, counted from 1.
     let mut visits = vec![0_u32; parents.len()];

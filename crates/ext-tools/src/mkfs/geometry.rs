@@ -88,7 +88,8 @@ impl Geometry {
         Ok(geometry)
     }
 
-    /// The blocks that a group's own structures take: superblock, descriptors, bitmaps, inode table.
+    /// The blocks that a group's own structures take: superblock, descriptors, bitmaps, inode
+    /// table.
     pub fn overhead_of_group(&self, group: u32) -> u64 {
         let sb = &self.superblock;
         u64::from(sb.super_blocks_in_group(group)) + 2 + u64::from(sb.inode_table_blocks)
@@ -237,7 +238,8 @@ impl Numbers {
         (self.inodes_per_group * self.inode_size).div_ceil(self.block_size)
     }
 
-    /// Computes everything from blocks and blocks per group. `false` where one of those had to be made smaller: then again.
+    /// Computes everything from blocks and blocks per group. `false` where one of those had to be
+    /// made smaller: then again.
     fn settle(&mut self) -> Result<bool, MkfsError> {
         let usable = self.blocks.saturating_sub(self.first_data_block());
         self.groups = usable.div_ceil(self.blocks_per_group);

@@ -12,7 +12,8 @@ use backstitch_ext::format::{JOURNAL_INODE, Superblock};
 /// No journal is larger than mke2fs lets it be.
 const MAX_BLOCKS: u32 = 10_240_000;
 
-/// The blocks that mke2fs gives the journal of a file system of `blocks` blocks; 0 where it is too small for one.
+/// The blocks that mke2fs gives the journal of a file system of `blocks` blocks; 0 where it is too
+/// small for one.
 pub(crate) fn usual_blocks(blocks: u64) -> u32 {
     const KIBI: u64 = 1024;
     const SIZES: [(u64, u32); 9] = [
@@ -79,8 +80,9 @@ pub(super) fn all_blocks(blocks: u32, block_bytes: u32) -> u32 {
 }
 
 impl Writer<'_> {
-    /// The journal: a file whose indirect blocks lie between its own, all in a row, and a superblock that says it is empty. The
-    /// rest is zeros, for an older journal's records must not be taken for this one's.
+    /// The journal: a file whose indirect blocks lie between its own, all in a row, and a
+    /// superblock that says it is empty. The rest is zeros, for an older journal's records must not
+    /// be taken for this one's.
     pub(super) fn write_journal(&mut self) -> Result<(), MkfsError> {
         let blocks = self.geometry.journal_blocks;
         let taken = self.allocate(all_blocks(blocks, self.sb.block_size));
@@ -134,7 +136,8 @@ struct Tree {
 }
 
 impl Tree {
-    /// A block of the file, or a tree of `depth` levels of indirect blocks above some; 0 once all are placed.
+    /// A block of the file, or a tree of `depth` levels of indirect blocks above some; 0 once all
+    /// are placed.
     fn take(&mut self, depth: usize) -> u64 {
         if self.left == 0 {
             return 0;

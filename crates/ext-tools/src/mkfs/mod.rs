@@ -30,7 +30,7 @@ pub use geometry::Geometry;
 pub(crate) use journal::usual_blocks as usual_journal_blocks;
 pub use journal_device::{attach_journal, write as write_journal};
 
-/// Computes what [`write`] would make on a device of this size, without touching one.
+/// Computes what [`write()`] would make on a device of this size, without touching one.
 ///
 /// # Errors
 ///

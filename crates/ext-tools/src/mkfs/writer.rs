@@ -137,8 +137,8 @@ impl<'a> Writer<'a> {
         self.write_zeros(blocks.start << bits..blocks.end << bits)
     }
 
-    /// Removes what another file system may have left where it would be recognised, the superblock included: until the new one is
-    /// written last this is no file system.
+    /// Removes what another file system may have left where it would be recognised, the superblock
+    /// included: until the new one is written last this is no file system.
     fn clear_start(&mut self) -> Result<(), MkfsError> {
         self.write_zeros(0..SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64)?;
         self.batch.submit()
@@ -227,8 +227,9 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// The resize inode maps the blocks kept for descriptors: its double indirect block points to the ones behind the primary table,
-    /// each of which, as an indirect block, points to its counterparts in the backup groups.
+    /// The resize inode maps the blocks kept for descriptors: its double indirect block points to
+    /// the ones behind the primary table, each of which, as an indirect block, points to its
+    /// counterparts in the backup groups.
     fn write_resize_inode(&mut self) -> Result<(), MkfsError> {
         let tree = self.allocate(1)[0];
         let pointers = self.block_size() / 4;

@@ -25,7 +25,8 @@ impl Fixer<'_, '_> {
         block - self.sb.group_first_block(group) < self.sb.super_blocks_in_group(group).into()
     }
 
-    /// Takes unsound attribute blocks from their inodes, and gives them a copy of sound ones that are somebody's contents too.
+    /// Takes unsound attribute blocks from their inodes, and gives them a copy of sound ones that
+    /// are somebody's contents too.
     pub(super) fn attribute_blocks(&mut self, claimed: &BlockSet) -> Result<(), CheckError> {
         let blocks: Vec<u64> = self
             .facts

@@ -111,8 +111,8 @@ impl Fixer<'_, '_> {
         Ok(())
     }
 
-    /// Takes the blocks behind the end away: the size is right, since soft updates write it last when a file grows, and first
-    /// when it shrinks.
+    /// Takes the blocks behind the end away: the size is right, since soft updates write it last
+    /// when a file grows, and first when it shrinks.
     fn cut(&mut self, number: u32) -> Result<(), CheckError> {
         let mut bytes = self.inode_bytes(number)?;
         let size = self.inode(number)?.size;

@@ -15,7 +15,8 @@ use backstitch_layout::FileType;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Blocks at the end of a directory that are tried for a new name; it goes behind them where none has room.
+/// Blocks at the end of a directory that are tried for a new name; it goes behind them where none
+/// has room.
 const TRIED_BLOCKS: usize = 16;
 
 /// A block, and an offset in it.
@@ -205,8 +206,8 @@ impl Fixer<'_, '_> {
         self.drop_index(number)
     }
 
-    /// Goes through the entries of a directory whose blocks are sound. `has_twins` says that a name is
-    /// there twice.
+    /// Goes through the entries of a directory whose blocks are sound. `has_twins` says that a name
+    /// is there twice.
     fn judge(&mut self, number: u32, has_twins: bool) -> Result<(), CheckError> {
         let misplaced = match has_twins {
             true => self.misplaced(number)?,
@@ -251,8 +252,8 @@ impl Fixer<'_, '_> {
         Ok(())
     }
 
-    /// Of the names that a directory with an index has twice, those that are not in the leaf of their
-    /// hash while their twin is.
+    /// Of the names that a directory with an index has twice, those that are not in the leaf of
+    /// their hash while their twin is.
     fn misplaced(&self, number: u32) -> Result<FxHashSet<Place>, CheckError> {
         let mut misplaced = FxHashSet::default();
         let blocks = self.directory_blocks(number);

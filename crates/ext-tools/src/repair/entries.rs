@@ -1,4 +1,5 @@
-//! Directory blocks by themselves: what can be saved of a damaged one, and making a new one of that.
+//! Directory blocks by themselves: what can be saved of a damaged one, and making a new one of
+//! that.
 
 use backstitch_ext::format::NAME_MAX_BYTES;
 use backstitch_ext::format::directory::{HEADER_SIZE, empty_block, encode_entry, required_len};
@@ -14,8 +15,8 @@ pub(super) struct Saved {
 /// Whether an inode can be what an entry says.
 pub(super) type Plausible<'p> = &'p dyn Fn(u32, u8) -> bool;
 
-/// The names of a block, damaged or not. Where lengths do not add up each place is tried, and only what `plausible` and the name
-/// itself speak for is taken.
+/// The names of a block, damaged or not. Where lengths do not add up each place is tried, and only
+/// what `plausible` and the name itself speak for is taken.
 pub(super) fn salvage(block: &[u8], plausible: Plausible<'_>) -> Vec<Saved> {
     let mut saved = Vec::new();
     let (mut at, mut is_lost) = (0, false);

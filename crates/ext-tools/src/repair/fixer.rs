@@ -153,8 +153,8 @@ impl<'a, 'd> Fixer<'a, 'd> {
 
     /// A block that nobody uses; `None` where there is none left.
     ///
-    /// A block counts as used if any pointer leads to it, also below an indirect block that the check
-    /// did not follow since something else had claimed it before.
+    /// A block counts as used if any pointer leads to it, also below an indirect block that the
+    /// check did not follow since something else had claimed it before.
     pub(super) fn allocate(&mut self) -> Result<Option<u64>, CheckError> {
         if !std::mem::replace(&mut self.knows_all_pointers, true) {
             self.use_all_pointers()?;

@@ -204,7 +204,8 @@ impl Fixer<'_, '_> {
             true => end(&self.block(first)?).filter(|length| *length > FAST_SYMLINK_MAX),
             false => None,
         };
-        // A target is in the block if no pointer speaks against it, or if it is there in its length.
+        // A target is in the block if no pointer speaks against it, or if it is there in its
+        // length.
         let is_alone = parsed.block[1..].iter().all(|pointer| *pointer == 0);
         let slow = in_block.filter(|length| is_alone || *length as u64 == parsed.size);
         let has_block = takes_blocks && (is_alone || slow.is_some());

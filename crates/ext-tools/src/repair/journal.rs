@@ -1,4 +1,5 @@
-//! The journal: its inode, its blocks, and its superblock. What was in its log was replayed before, or given up.
+//! The journal: its inode, its blocks, and its superblock. What was in its log was replayed before,
+//! or given up.
 
 use super::fixer::{Fixer, put_u16, put_u32};
 use super::superblock::{put, raw};
@@ -72,7 +73,8 @@ impl Fixer<'_, '_> {
         Ok(!blocks.into_iter().any(is_taken))
     }
 
-    /// The blocks that these pointers lead to, indirect ones among them, and the journal's map with its gaps.
+    /// The blocks that these pointers lead to, indirect ones among them, and the journal's map with
+    /// its gaps.
     fn blocks_of(&self, copy: &Copy) -> Result<(Vec<u64>, Option<JournalMap>), CheckError> {
         let indirect = std::cell::RefCell::new(Vec::new());
         let read = |block: u64| {
@@ -114,7 +116,8 @@ impl Fixer<'_, '_> {
         self.put_inode(JOURNAL_INODE, bytes)
     }
 
-    /// Gives the journal the blocks that it lacks; where there are not enough the file system has no journal any more.
+    /// Gives the journal the blocks that it lacks; where there are not enough the file system has
+    /// no journal any more.
     fn fill_journal(&mut self, inode: &Inode, raw: RawSuperblock) -> Result<(), CheckError> {
         let bits = self.sb.block_size_bits;
         let is_usable =
@@ -206,7 +209,8 @@ impl Fixer<'_, '_> {
         let (first, bits) = (u64::from(inode.block[0]), self.sb.block_size_bits);
         let blocks = u32::try_from(inode.size >> bits).unwrap_or(0);
         let bytes = self.block(first)?;
-        // Records of an earlier life have other numbers: less than a log's worth behind the old ones, or of another time.
+        // Records of an earlier life have other numbers: less than a log's worth behind the old
+        // ones, or of another time.
         let made = match mended(&bytes, self.sb.block_size, blocks) {
             Some(mut journal) => {
                 let next = journal.sequence.0.wrapping_add(blocks);

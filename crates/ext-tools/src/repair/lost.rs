@@ -50,7 +50,8 @@ impl Fixer<'_, '_> {
         Ok(names)
     }
 
-    /// The directory and its blocks, made where there is none; `None` where there is no space for it.
+    /// The directory and its blocks, made where there is none; `None` where there is no space for
+    /// it.
     pub(super) fn lost_and_found(&mut self) -> Result<Option<(u32, Vec<u64>)>, CheckError> {
         let blocks_of = |fixer: &Self, number| -> Vec<u64> {
             let blocks = fixer.directory_blocks(number);
@@ -74,7 +75,8 @@ impl Fixer<'_, '_> {
         self.put_block(block, &fresh)?;
         self.make_directory(number, block)?;
         self.drop_index(ROOT_INODE)?;
-        // What has the name and is no directory moves into the new one later, as it has no name then.
+        // What has the name and is no directory moves into the new one later, as it has no name
+        // then.
         self.remove_entries(ROOT_INODE, &|_, name, _| name == NAME.as_bytes())?;
         let entry = Saved {
             inode: number,

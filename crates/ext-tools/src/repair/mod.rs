@@ -20,12 +20,13 @@
 //!
 //! # Two kinds of repair
 //!
-//! *Preening* takes what soft updates may leave, and nothing else: where there is corruption it changes nothing. An image is
-//! *trusted* where the record of its last mount matches ([`MountRecord`](backstitch_ext::format::MountRecord)). Then what has no name never
-//! was promised to anybody, or was removed, and is cleared; and where blocks are mapped behind a
-//! file's size the size is right, since a file that grows gets its size last and one that shrinks
-//! gets it first. Elsewhere those blocks are kept and the size is raised, and what has no name goes
-//! to `lost+found`.
+//! *Preening* takes what soft updates may leave, and nothing else: where there is corruption it
+//! changes nothing. An image is *trusted* where the record of its last mount matches
+//! ([`MountRecord`](backstitch_ext::format::MountRecord)). Then what has no name never was promised
+//! to anybody, or was removed, and is cleared; and where blocks are mapped behind a file's size the
+//! size is right, since a file that grows gets its size last and one that shrinks gets it first.
+//! Elsewhere those blocks are kept and the size is raised, and what has no name goes to
+//! `lost+found`.
 //!
 //! # A crash in the middle
 //!

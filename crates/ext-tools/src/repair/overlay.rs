@@ -1,7 +1,7 @@
 //! The image as the repair has it so far: the device, and in front of it what has changed.
 //!
-//! Nothing is written until all is decided. Then the changes go out in the batches in which they were made, each stable before
-//! the next one begins.
+//! Nothing is written until all is decided. Then the changes go out in the batches in which they
+//! were made, each stable before the next one begins.
 
 use crate::fsck::Source;
 use backstitch_device::{BlockDevice, Buffer, DeviceError, WriteRequest};

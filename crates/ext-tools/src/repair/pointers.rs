@@ -37,8 +37,8 @@ type Visit<'v, 'a, 'd> =
 
 /// Who has which blocks so far.
 struct Claims<'d> {
-    /// The image before anything was changed: what one owner's repair changes in a block is not what
-    /// another one gets a copy of.
+    /// The image before anything was changed: what one owner's repair changes in a block is not
+    /// what another one gets a copy of.
     before: Overlay<'d>,
     all: BlockSet,
     /// Those of the inode at hand.
@@ -49,7 +49,8 @@ struct Claims<'d> {
     budget: u64,
 }
 
-/// Copies are kept in memory until they are written; a hostile image must not ask for more. Further claims are cleared.
+/// Copies are kept in memory until they are written; a hostile image must not ask for more. Further
+/// claims are cleared.
 const MAX_COPIES: u64 = 1 << 16;
 
 /// What an inode's pointers are, as the check sees it.
@@ -64,7 +65,8 @@ fn purpose(inode: &Inode, bytes: &[u8]) -> Option<FileType> {
 }
 
 impl<'a, 'd> Fixer<'a, 'd> {
-    /// Goes through an inode's pointers in the check's order, and changes them as `visit` says. `bytes` is the inode.
+    /// Goes through an inode's pointers in the check's order, and changes them as `visit` says.
+    /// `bytes` is the inode.
     pub(super) fn each_pointer(
         &mut self,
         bytes: &mut [u8],
@@ -126,7 +128,8 @@ impl<'a, 'd> Fixer<'a, 'd> {
         Ok(())
     }
 
-    /// The blocks that an inode takes for its contents, and one more than the last one that it maps.
+    /// The blocks that an inode takes for its contents, and one more than the last one that it
+    /// maps.
     pub(super) fn extent(&mut self, number: u32) -> Result<(u64, u64), CheckError> {
         let mut bytes = self.inode_bytes(number)?;
         if purpose(&Inode::parse(&bytes)?, &bytes).is_none() {
@@ -146,7 +149,8 @@ impl<'a, 'd> Fixer<'a, 'd> {
         Ok((blocks, end))
     }
 
-    /// Whether an inode's contents are in this block, among others. Indirect blocks in `seen` were looked at before.
+    /// Whether an inode's contents are in this block, among others. Indirect blocks in `seen` were
+    /// looked at before.
     pub(super) fn has_block(
         &mut self,
         number: u32,
@@ -191,8 +195,9 @@ impl<'a, 'd> Fixer<'a, 'd> {
         Ok(())
     }
 
-    /// Gives every block to one owner, the first among those whose pointers all lead somewhere. Others get a copy where that makes sense: no matter which is
-    /// right, both can be read. What leads nowhere is cleared.
+    /// Gives every block to one owner, the first among those whose pointers all lead somewhere.
+    /// Others get a copy where that makes sense: no matter which is right, both can be read. What
+    /// leads nowhere is cleared.
     pub(super) fn blocks(&mut self, found: &ByInode) -> Result<(), CheckError> {
         let mut claims = Claims {
             before: self.image.fork(),
@@ -202,7 +207,8 @@ impl<'a, 'd> Fixer<'a, 'd> {
             copied: 0,
             budget: MAX_COPIES,
         };
-        // An inode with pointers that lead nowhere may have more that lead to what is another one's.
+        // An inode with pointers that lead nowhere may have more that lead to what is another
+        // one's.
         let wrong = [
             Code::BlockOutOfRange,
             Code::BlockInMetadata,
@@ -302,9 +308,9 @@ impl<'a, 'd> Fixer<'a, 'd> {
         pointer: Pointer,
         claims: &mut Claims<'d>,
     ) -> Result<Verdict, CheckError> {
-        // The same block twice in one file is no sharing but garbage, and superblocks and descriptors are
-        // never a file's. A block that is a bitmap or an inode table too may be one of the file's all the
-        // same, if the descriptor is what was damaged.
+        // The same block twice in one file is no sharing but garbage, and superblocks and
+        // descriptors are never a file's. A block that is a bitmap or an inode table too may be one
+        // of the file's all the same, if the descriptor is what was damaged.
         let is_own = claims.own.contains(&pointer.block) || self.is_superblock_area(pointer.block);
         let at = pointer.block << self.sb.block_size_bits;
         let bytes = claims.before.read(at, self.block_size())?;
@@ -350,8 +356,8 @@ impl<'a, 'd> Fixer<'a, 'd> {
         is_sound && (pointer.logical != 0 || is_first && first == number)
     }
 
-    /// Makes an inode's block `logical` this one, with the indirect blocks that it needs. `false` where there is no space for them,
-    /// or no pointer leads so far.
+    /// Makes an inode's block `logical` this one, with the indirect blocks that it needs. `false`
+    /// where there is no space for them, or no pointer leads so far.
     pub(super) fn set_pointer(
         &mut self,
         bytes: &mut [u8],

@@ -3,13 +3,14 @@
 //! # What is believed
 //!
 //! A geometry is *confirmed* if the superblock makes sense or if one of its backups does. Only
-//! confirmed geometries are tried: the superblock as it is, and the backups where the damage is more
-//! than a stale backup would explain or where the two disagree. The one under which the most names can
-//! be reached is taken, and of those the one with the fewest faults. Counting faults alone would
-//! prefer a misreading under which the image looks empty, for there is little to be wrong with it.
+//! confirmed geometries are tried: the superblock as it is, and the backups where the damage is
+//! more than a stale backup would explain or where the two disagree. The one under which the most
+//! names can be reached is taken, and of those the one with the fewest faults. Counting faults
+//! alone would prefer a misreading under which the image looks empty, for there is little to be
+//! wrong with it.
 //!
-//! Where nothing is confirmed a geometry can be computed from what fields are left and from the size
-//! of the device. That is a guess: it is made only when asked for
+//! Where nothing is confirmed a geometry can be computed from what fields are left and from the
+//! size of the device. That is a guess: it is made only when asked for
 //! ([`Options::guess_geometry`](super::Options)).
 
 use super::losses;
@@ -164,8 +165,8 @@ impl Score {
         }
     }
 
-    /// Names that cannot be reached count as well: where the root is what was damaged, a misreading that
-    /// finds some other root would win otherwise.
+    /// Names that cannot be reached count as well: where the root is what was damaged, a misreading
+    /// that finds some other root would win otherwise.
     fn rank(&self) -> (bool, u64, u64, Reverse<u64>) {
         (
             self.is_readable,
@@ -176,8 +177,8 @@ impl Score {
     }
 }
 
-/// The superblocks in the backups, as primary ones, where the primary one cannot be believed: because it `is_unusable`, or because
-/// they differ in what never changes.
+/// The superblocks in the backups, as primary ones, where the primary one cannot be believed:
+/// because it `is_unusable`, or because they differ in what never changes.
 pub(super) fn better_superblocks(
     image: &Overlay<'_>,
     is_unusable: bool,
@@ -240,7 +241,8 @@ fn backups(image: &Overlay<'_>) -> Result<Vec<u64>, CheckError> {
 enum Backup {
     /// It says that it is the backup of the group that begins here.
     Told,
-    /// It lies where a group begins that has a backup, but says another group, or (revision 0) none.
+    /// It lies where a group begins that has a backup, but says another group, or (revision 0)
+    /// none.
     Placed,
 }
 

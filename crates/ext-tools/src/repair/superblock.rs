@@ -52,8 +52,8 @@ pub(super) fn put(image: &mut Overlay<'_>, raw: &RawSuperblock) -> Result<(), Ch
     Ok(image.write(SUPERBLOCK_OFFSET, raw.as_bytes())?)
 }
 
-/// Forgets inodes from `first` on that are said to hold quotas; whether there were any. Images with the
-/// quota feature are not repaired, so nothing keeps quotas there.
+/// Forgets inodes from `first` on that are said to hold quotas; whether there were any. Images with
+/// the quota feature are not repaired, so nothing keeps quotas there.
 fn clear_quota_inodes(raw: &mut RawSuperblock, first: u32) -> bool {
     let fields = [
         &mut raw.s_usr_quota_inum,
@@ -70,7 +70,8 @@ fn clear_quota_inodes(raw: &mut RawSuperblock, first: u32) -> bool {
     are_cleared
 }
 
-/// Says that the image is damaged, before anything else is written: if the repair is cut short, nobody trusts it.
+/// Says that the image is damaged, before anything else is written: if the repair is cut short,
+/// nobody trusts it.
 pub(super) fn mark_damaged(image: &mut Overlay<'_>) -> Result<(), CheckError> {
     let mut raw = raw(image)?;
     let state = raw.s_state.get() & !STATE_VALID | STATE_ERROR;

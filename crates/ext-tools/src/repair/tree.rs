@@ -91,11 +91,13 @@ impl Fixer<'_, '_> {
             .collect()
     }
 
-    /// Keeps one name of a directory: one that can be reached; of those the one that another directory had, by
-    /// [its mark](backstitch_ext::format::replaced); else the one that `..` agrees with.
+    /// Keeps one name of a directory: one that can be reached; of those the one that another
+    /// directory had, by [its mark](backstitch_ext::format::replaced); else the one that `..`
+    /// agrees with.
     ///
-    /// A directory was being moved to another one whose own name never reached the disk: then `..` leads where nobody comes by. It
-    /// is led back first, and before that its old parent counts it again, so that no crash in between leaves a count too low.
+    /// A directory was being moved to another one whose own name never reached the disk: then `..`
+    /// leads where nobody comes by. It is led back first, and before that its old parent counts it
+    /// again, so that no crash in between leaves a count too low.
     fn settle_names(&mut self, directory: u32, is_reached: &[bool]) -> Result<(), CheckError> {
         let index = self.facts.gathered.directory_index(directory);
         let dot_dot = index.map_or(0, |index| self.facts.names.parents[index]);
@@ -125,7 +127,8 @@ impl Fixer<'_, '_> {
         self.remove_names(directory, Some(kept))
     }
 
-    /// Which of a directory's names was that of one which it replaced, and which nobody can reach now.
+    /// Which of a directory's names was that of one which it replaced, and which nobody can reach
+    /// now.
     fn marked_name(
         &self,
         directory: u32,
@@ -228,7 +231,8 @@ impl Fixer<'_, '_> {
         if !self.is_trusted {
             return self.reconnect(found);
         }
-        // First the names in directories that nobody can reach, at every depth, so that no count is ever too low.
+        // First the names in directories that nobody can reach, at every depth, so that no count is
+        // ever too low.
         let is_reached = self.reachable();
         let mut removed = 0;
         for (index, directory) in self.facts.gathered.directories.iter().enumerate() {
@@ -242,7 +246,8 @@ impl Fixer<'_, '_> {
         self.free_unnamed(found)
     }
 
-    /// Frees what has no name; directories from the innermost ones out, so that no `..` ever leads to what is free already.
+    /// Frees what has no name; directories from the innermost ones out, so that no `..` ever leads
+    /// to what is free already.
     fn free_unnamed(&mut self, found: &ByInode) -> Result<(), CheckError> {
         let parent_of = |fixer: &Self, number: u32| {
             let index = fixer.facts.gathered.directory_index(number)?;

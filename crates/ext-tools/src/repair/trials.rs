@@ -30,7 +30,8 @@ pub(super) enum Trial {
     ReservedBlocks,
     /// Revision 1, where fields that only this revision has are filled in.
     Revision,
-    /// No clusters, where the feature is set but a cluster has one block and the counts know of none.
+    /// No clusters, where the feature is set but a cluster has one block and the counts know of
+    /// none.
     ClustersOfOneBlock,
     /// No orphans in a file for them, where the file system has no such file.
     NoOrphanFile,
@@ -38,13 +39,13 @@ pub(super) enum Trial {
     Creator,
     /// Bitmaps and inode tables where mke2fs puts them.
     UsualPlaces,
-    /// A guess: fields that follow from others and from the device, for blocks of this size; whether
-    /// the number of inodes is right rather than that of each group.
+    /// A guess: fields that follow from others and from the device, for blocks of this size;
+    /// whether the number of inodes is right rather than that of each group.
     Computed(u32, bool),
     /// The backup at this place, without or with its descriptors.
     Backup(u64, bool),
-    /// The same without its descriptors, and with the number of blocks kept for descriptors that the
-    /// place of the first bitmap gives.
+    /// The same without its descriptors, and with the number of blocks kept for descriptors that
+    /// the place of the first bitmap gives.
     BackupBesideReserved(u64),
 }
 
@@ -97,8 +98,8 @@ impl Trial {
         }
     }
 
-    /// Changes one field of a superblock, and says what it is now; `None` where nothing speaks for that,
-    /// and for what is no matter of one field.
+    /// Changes one field of a superblock, and says what it is now; `None` where nothing speaks for
+    /// that, and for what is no matter of one field.
     fn change(&self, raw: &mut RawSuperblock) -> Option<String> {
         let features = raw.s_feature_ro_compat.get();
         let what = match self {

@@ -1,4 +1,5 @@
-//! What the tests of crashes share: a machine that does random operations and can be cut at any write, and who judges what is left.
+//! What the tests of crashes share: a machine that does random operations and can be cut at any
+//! write, and who judges what is left.
 
 #![allow(dead_code)]
 
@@ -37,7 +38,8 @@ impl Random {
 /// Enough for some hundred operations, and little to copy for each state.
 const IMAGE_BYTES: usize = 2 << 20;
 
-/// Where images are put: into memory where that can be, for a file system on a disk waits for the last image before it takes the next.
+/// Where images are put: into memory where that can be, for a file system on a disk waits for the
+/// last image before it takes the next.
 pub(crate) fn images() -> PathBuf {
     let in_memory = PathBuf::from("/dev/shm");
     match in_memory.is_dir() {
@@ -250,7 +252,8 @@ impl Machine {
         drive::write_out(&mut self.store, &self.devices, Goal::All, Duration::ZERO).unwrap();
     }
 
-    /// Does deferred work up to the first block that has to be read, and reads it. True where all is done.
+    /// Does deferred work up to the first block that has to be read, and reads it. True where all
+    /// is done.
     pub(crate) fn background_until_miss(&mut self) -> bool {
         match self.step(|fs, v, now| fs.background(v, now)) {
             Ok(worked) => !worked,
@@ -538,7 +541,8 @@ impl Machine {
         let goal = match random.below(4) {
             0 => Goal::All,
             1 => Goal::Oldest,
-            // Any few changes with what they depend on and nothing else: where a dependency is missing, it shows.
+            // Any few changes with what they depend on and nothing else: where a dependency is
+            // missing, it shows.
             _ => {
                 self.store.uncommitted(&mut some);
                 let wanted = 1 + random.below(3);
@@ -582,7 +586,8 @@ pub(crate) fn check(image: &[u8], path: &std::path::Path) -> Option<(String, Vec
     Some((report, ours))
 }
 
-/// Our own check of the same state, which must come to the same verdict. Gives what soft updates never leave.
+/// Our own check of the same state, which must come to the same verdict. Gives what soft updates
+/// never leave.
 pub(crate) fn corruption(image: &[u8], theirs_is_clean: bool, report: &str) -> Vec<String> {
     let ours = our_check(image);
     assert_eq!(
@@ -594,7 +599,8 @@ pub(crate) fn corruption(image: &[u8], theirs_is_clean: bool, report: &str) -> V
     what_no_crash_leaves(ours)
 }
 
-/// Our own check of a state, in this thread: for images so small others would cost more than they save.
+/// Our own check of a state, in this thread: for images so small others would cost more than they
+/// save.
 pub(crate) fn our_check(image: &[u8]) -> fsck::Report {
     let options = Options {
         threads: Some(1),

@@ -1,4 +1,5 @@
-//! A device that remembers what it was before each batch of writes, so that a power cut within any of them can be played.
+//! A device that remembers what it was before each batch of writes, so that a power cut within any
+//! of them can be played.
 
 use super::random::Random;
 use backstitch_device::{BlockDevice, MemoryDevice, Result, WriteRequest};
@@ -25,7 +26,8 @@ impl CuttingDevice {
         self.inner.snapshot()
     }
 
-    /// A state that a cut within a random batch could have left: every unit of 1 KiB is written or not.
+    /// A state that a cut within a random batch could have left: every unit of 1 KiB is written or
+    /// not.
     pub(crate) fn cut(&self, random: &mut Random) -> Option<Vec<u8>> {
         let batches = self.batches.lock().unwrap();
         if batches.is_empty() {

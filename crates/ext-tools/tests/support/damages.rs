@@ -10,7 +10,8 @@ use std::sync::OnceLock;
 
 /// How a damage is done.
 pub(crate) enum Damage {
-    /// By debugfs: `{block:PATH}` stands for the first block of a file, `{inode:PATH}` for its inode.
+    /// By debugfs: `{block:PATH}` stands for the first block of a file, `{inode:PATH}` for its
+    /// inode.
     Commands(&'static [&'static str]),
     /// By hand.
     Poke(fn(&mut Probe)),

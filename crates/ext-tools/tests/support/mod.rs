@@ -83,8 +83,9 @@ pub(crate) fn debugfs(image: &Path, commands: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// Opens an image. Tests run in threads, and a tool that another one starts holds a copy of our files, and with it their locks, for
-/// the moment between fork and exec: so a lock that is held is tried again.
+/// Opens an image. Tests run in threads, and a tool that another one starts holds a copy of our
+/// files, and with it their locks, for the moment between fork and exec: so a lock that is held is
+/// tried again.
 pub(crate) fn open(path: &Path, read_only: bool) -> FileDevice {
     for _ in 0..500 {
         match FileDevice::open(
@@ -130,7 +131,8 @@ pub(crate) fn source_tree(folder: &Path, many: usize) {
     fs::set_permissions(join("dir/large"), fs::Permissions::from_mode(0o4755)).unwrap();
 }
 
-/// Makes an image with mke2fs, filled from a folder, with attributes, devices and a hashed directory.
+/// Makes an image with mke2fs, filled from a folder, with attributes, devices and a hashed
+/// directory.
 pub(crate) fn filled_image(image: &Path, size_bytes: u64, arguments: &[&str], tree: &Path) {
     sparse_file(image, size_bytes);
     let image_name = image.to_string_lossy();

@@ -1,7 +1,8 @@
 //! Directory blocks: entries one after the other, each telling how long it is.
 //!
-//! Entries fill a block exactly; an unused one has inode 0. A name is removed by giving its space to the entry before it, or by
-//! zeroing its inode at the block's start. No entry crosses a block, but one may cross a 512-byte sector.
+//! Entries fill a block exactly; an unused one has inode 0. A name is removed by giving its space
+//! to the entry before it, or by zeroing its inode at the block's start. No entry crosses a block,
+//! but one may cross a 512-byte sector.
 
 use backstitch_layout::FileType;
 use smallvec::SmallVec;
@@ -23,8 +24,8 @@ pub const TYPE_UNKNOWN: u8 = 0;
 /// The largest `file_type`.
 pub const TYPE_MAX: u8 = 7;
 
-/// An entry's fixed part as it is on the disk; the name follows. Without the `filetype` feature `file_type` is the high byte of
-/// the name's length and therefore 0.
+/// An entry's fixed part as it is on the disk; the name follows. Without the `filetype` feature
+/// `file_type` is the high byte of the name's length and therefore 0.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 #[allow(missing_docs)]
@@ -62,7 +63,8 @@ pub fn type_of_code(code: u8) -> Option<FileType> {
     })
 }
 
-/// The space that an entry with a name of this length takes: header and name, to a multiple of four.
+/// The space that an entry with a name of this length takes: header and name, to a multiple of
+/// four.
 pub const fn required_len(name_len: usize) -> usize {
     (HEADER_SIZE + name_len + 3) & !3
 }
@@ -136,8 +138,8 @@ pub struct Entries<'a> {
     inodes_count: u32,
 }
 
-/// The entries of a directory block, unused ones included. Inodes above `inodes_count` are errors; pass `u32::MAX` to leave that to
-/// the caller.
+/// The entries of a directory block, unused ones included. Inodes above `inodes_count` are errors;
+/// pass `u32::MAX` to leave that to the caller.
 pub fn entries(block: &[u8], inodes_count: u32) -> Entries<'_> {
     Entries {
         block,
@@ -147,8 +149,9 @@ pub fn entries(block: &[u8], inodes_count: u32) -> Entries<'_> {
 }
 
 impl<'a> Entries<'a> {
-    /// Passes by the entries, up to the first that is not `unwanted` (by its inode, the space up to the next entry, and its name) or
-    /// that [`next`](Iterator::next) has to look at more closely. A few instructions for each: directories are searched so.
+    /// Passes by the entries, up to the first that is not `unwanted` (by its inode, the space up to
+    /// the next entry, and its name) or that [`next`](Iterator::next) has to look at more closely.
+    /// A few instructions for each: directories are searched so.
     #[inline]
     pub(crate) fn pass(&mut self, unwanted: impl Fn(u32, usize, &[u8]) -> bool) {
         while let Some(rest) = self.block.get(self.offset..)
@@ -247,7 +250,8 @@ pub fn find<'a>(block: &'a [u8], name: &[u8]) -> Option<Entry<'a>> {
     entries(block, u32::MAX).find_name(name).ok().flatten()
 }
 
-/// The bytes of an entry, [`required_len`] of them, padded with zeros. `rec_len` is what the entry claims.
+/// The bytes of an entry, [`required_len`] of them, padded with zeros. `rec_len` is what the entry
+/// claims.
 ///
 /// The name must have at most [`NAME_MAX_BYTES`](super::NAME_MAX_BYTES); more are cut off.
 pub fn encode_entry(inode: u32, file_type: u8, name: &[u8], rec_len: usize) -> SmallVec<[u8; 64]> {
@@ -278,7 +282,8 @@ pub fn starts_with_dots(block: &[u8], inode: u32) -> bool {
     next().is_some_and(is_dot) && next().is_some_and(|entry| entry.name == b"..")
 }
 
-/// The first block of a new directory: `.` and `..`. The codes are [`TYPE_UNKNOWN`] where the file system has no `filetype`.
+/// The first block of a new directory: `.` and `..`. The codes are [`TYPE_UNKNOWN`] where the file
+/// system has no `filetype`.
 pub fn new_directory_block(
     block_size: usize,
     inode: u32,
@@ -335,7 +340,8 @@ mod tests {
     }
 
     proptest! {
-        /// What is passed by quickly is what was looked at closely before, also where the block is damaged.
+        /// What is passed by quickly is what was looked at closely before, also where the block is
+        /// damaged.
         #[test]
         fn a_search_finds_what_a_look_at_every_entry_does(
             parts in vec((b'a'..b'd', 1usize..4, 0usize..4, 0u32..3), 40),

@@ -1,6 +1,7 @@
 //! Feature bits: what a file system uses, and what we can do with it.
 //!
-//! *compat*: may be ignored by who does not know it; *ro_compat*: may be read; *incompat*: hands off.
+//! *compat*: may be ignored by who does not know it; *ro_compat*: may be read; *incompat*: hands
+//! off.
 
 use super::superblock::RawSuperblock;
 
@@ -69,7 +70,8 @@ pub const INCOMPAT_FLEX_BG: u32 = 0x200;
 /// Hashed directories may have an index of three levels.
 pub const INCOMPAT_LARGE_DIR: u32 = 0x4000;
 
-/// The ones that we write as compatible: `ext_attr`, `resize_inode`, `dir_index` and two that mean nothing to us.
+/// The ones that we write as compatible: `ext_attr`, `resize_inode`, `dir_index` and two that mean
+/// nothing to us.
 const COMPAT_WRITABLE: u32 = COMPAT_DIR_PREALLOC
     | COMPAT_IMAGIC_INODES
     | COMPAT_EXT_ATTR
@@ -176,7 +178,8 @@ impl Features {
         self.ro_compat & bits == bits
     }
 
-    /// The names of all features, as dumpe2fs writes them; unknown bits as `FEATURE_C13` and so on, as e2fsprogs does.
+    /// The names of all features, as dumpe2fs writes them; unknown bits as `FEATURE_C13` and so on,
+    /// as e2fsprogs does.
     pub fn names(&self) -> Vec<String> {
         let mut names = names_of(self.compat, COMPAT_NAMES, 'C');
         names.extend(names_of(self.incompat, INCOMPAT_NAMES, 'I'));
@@ -189,10 +192,11 @@ impl Features {
         names_of(self.incompat & !INCOMPAT_READABLE, INCOMPAT_NAMES, 'I')
     }
 
-    /// The features that keep us from writing the image (it may be readable all the same); empty where it can be written.
+    /// The features that keep us from writing the image (it may be readable all the same); empty
+    /// where it can be written.
     ///
-    /// A compat feature that we do not know counts as one: the format would let us write, but a feature that lists what a
-    /// crash left (orphan files, snapshots) would be lied to.
+    /// A compat feature that we do not know counts as one: the format would let us write, but a
+    /// feature that lists what a crash left (orphan files, snapshots) would be lied to.
     pub fn unwritable(&self) -> Vec<String> {
         let mut names = self.unreadable();
         names.extend(names_of(

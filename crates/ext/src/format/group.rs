@@ -1,6 +1,7 @@
 //! Group descriptors: where each group's bitmaps and inode table are, and how much of it is free.
 //!
-//! The table starts in the block after the superblock's, and has a copy behind every copy of the superblock.
+//! The table starts in the block after the superblock's, and has a copy behind every copy of the
+//! superblock.
 
 use super::FormatError;
 use super::features::INCOMPAT_FLEX_BG;
@@ -29,7 +30,8 @@ pub const OFFSET_UNUSED_INODES: usize =
 pub const FLAG_INODES_UNINITIALISED: u16 = 0x1;
 /// `bg_flags`: these, and that the block bitmap was never written.
 pub const FLAGS_UNINITIALISED: u16 = FLAG_INODES_UNINITIALISED | 0x2;
-/// `bg_flags`: the inode table was written with zeros. mke2fs sets it also where the other flags mean nothing.
+/// `bg_flags`: the inode table was written with zeros. mke2fs sets it also where the other flags
+/// mean nothing.
 pub const FLAG_INODE_TABLE_ZEROED: u16 = 0x4;
 
 /// A descriptor as it is on the disk, with the kernel's field names.
@@ -73,8 +75,9 @@ pub struct GroupDescriptor {
 }
 
 impl GroupDescriptor {
-    /// Checks one descriptor: the bitmaps and the table must lie inside the group (inside the file system under `flex_bg`),
-    /// behind the group's own superblock and descriptors, and must not overlap.
+    /// Checks one descriptor: the bitmaps and the table must lie inside the group (inside the file
+    /// system under `flex_bg`), behind the group's own superblock and descriptors, and must not
+    /// overlap.
     pub fn parse(
         sb: &Superblock,
         group: u32,

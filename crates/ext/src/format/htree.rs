@@ -1,10 +1,12 @@
 //! Hashed directories: the index blocks, and the hash functions.
 //!
-//! A hashed directory's first block is its root, disguised as a directory block in which `..` takes all that is left; other
-//! index blocks look like one unused entry. [`block`] has the blocks as validated views, and what changes them.
+//! A hashed directory's first block is its root, disguised as a directory block in which `..` takes
+//! all that is left; other index blocks look like one unused entry. [`block`] has the blocks as
+//! validated views, and what changes them.
 //!
-//! The hashes are those of the kernel's `fs/ext4/hash.c`: a homespun one, half an MD4 and TEA, each with characters taken as
-//! signed or as unsigned (depending on the machine that made the file system, which the superblock's `s_flags` record).
+//! The hashes are those of the kernel's `fs/ext4/hash.c`: a homespun one, half an MD4 and TEA, each
+//! with characters taken as signed or as unsigned (depending on the machine that made the file
+//! system, which the superblock's `s_flags` record).
 
 pub mod block;
 
@@ -19,7 +21,8 @@ pub const HASH_LEGACY: u8 = 0;
 pub const HASH_HALF_MD4: u8 = 1;
 /// `hash_version`: TEA.
 pub const HASH_TEA: u8 = 2;
-/// `hash_version`, in memory: the homespun hash over unsigned characters. The two after it likewise.
+/// `hash_version`, in memory: the homespun hash over unsigned characters. The two after it
+/// likewise.
 pub const HASH_LEGACY_UNSIGNED: u8 = 3;
 /// In memory: half an MD4 over unsigned characters.
 pub const HASH_HALF_MD4_UNSIGNED: u8 = 4;
@@ -28,7 +31,8 @@ pub const HASH_TEA_UNSIGNED: u8 = 5;
 
 /// Where [`RawRootInfo`] lies in the root block: behind `.` and the start of `..`.
 pub const ROOT_INFO_OFFSET: usize = 24;
-/// Where the entries of an index block that is not the root start: behind the unused entry's header.
+/// Where the entries of an index block that is not the root start: behind the unused entry's
+/// header.
 pub const NODE_ENTRIES_OFFSET: usize = 8;
 /// The size of an index entry.
 pub const ENTRY_SIZE: usize = 8;
@@ -51,8 +55,8 @@ pub struct RawRootInfo {
     pub unused_flags: u8,
 }
 
-/// An index entry: names with this hash or more are in this block of the directory. The first entry of a block has
-/// [`RawCountLimit`] in place of the hash.
+/// An index entry: names with this hash or more are in this block of the directory. The first entry
+/// of a block has [`RawCountLimit`] in place of the hash.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 #[allow(missing_docs)]
@@ -70,8 +74,8 @@ pub struct RawCountLimit {
     pub count: U16,
 }
 
-/// The hash of a name under a version (one of the six `HASH_` constants); the lowest bit is clear. `None` for a version that
-/// does not exist.
+/// The hash of a name under a version (one of the six `HASH_` constants); the lowest bit is clear.
+/// `None` for a version that does not exist.
 pub fn hash(version: u8, seed: &[u32; 4], name: &[u8]) -> Option<u32> {
     let unsigned = version >= HASH_LEGACY_UNSIGNED;
     let mut state = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
@@ -106,7 +110,8 @@ pub fn max_indirect_levels(sb: &Superblock) -> u8 {
     }
 }
 
-/// The version to compute with for an index that says `hash_version`: the superblock tells whether characters are unsigned.
+/// The version to compute with for an index that says `hash_version`: the superblock tells whether
+/// characters are unsigned.
 pub fn effective_version(sb: &Superblock, hash_version: u8) -> u8 {
     if hash_version <= HASH_TEA && sb.flags & FLAG_UNSIGNED_HASH != 0 {
         hash_version + HASH_LEGACY_UNSIGNED

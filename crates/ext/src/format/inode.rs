@@ -55,7 +55,8 @@ pub const FLAG_INLINE_DATA: u32 = 0x1000_0000;
 /// `i_flags`: names in this directory are the same in upper and lower case.
 pub const FLAG_CASEFOLD: u32 = 0x4000_0000;
 
-/// The first 128 bytes of an inode as they are on the disk, with the kernel's field names (Linux's variants of `osd1`/`osd2`).
+/// The first 128 bytes of an inode as they are on the disk, with the kernel's field names (Linux's
+/// variants of `osd1`/`osd2`).
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 #[allow(missing_docs)]
@@ -85,7 +86,8 @@ pub struct RawInode {
     pub i_reserved: U16,
 }
 
-/// The fields behind the first 128 bytes; an inode has those that lie within its first `128 + i_extra_isize` bytes.
+/// The fields behind the first 128 bytes; an inode has those that lie within its first
+/// `128 + i_extra_isize` bytes.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 #[allow(missing_docs)]
@@ -157,8 +159,8 @@ pub mod offset {
     }
 }
 
-/// An inode as the rest of the crate works with it. Nothing is checked but that the bytes suffice: what an inode may contain
-/// depends on what it is, and a damaged one must still be shown.
+/// An inode as the rest of the crate works with it. Nothing is checked but that the bytes suffice:
+/// what an inode may contain depends on what it is, and a damaged one must still be shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inode {
     /// Type and permissions.
@@ -167,7 +169,8 @@ pub struct Inode {
     pub uid: u32,
     /// The group.
     pub gid: u32,
-    /// The length: 64 bits for regular files, 32 for all others (as ext2 has it, where the high word was a directory's ACL).
+    /// The length: 64 bits for regular files, 32 for all others (as ext2 has it, where the high
+    /// word was a directory's ACL).
     pub size: u64,
     /// The number of names.
     pub links: u16,
@@ -191,7 +194,8 @@ pub struct Inode {
     pub modified: Timestamp,
     /// When it was made, where the inode is large enough.
     pub created: Option<Timestamp>,
-    /// When it was deleted, in seconds since 1970; 0 while it lives. The next orphan's number on the on-disk orphan list.
+    /// When it was deleted, in seconds since 1970; 0 while it lives. The next orphan's number on
+    /// the on-disk orphan list.
     pub dtime: u32,
     /// The bytes behind the first 128 that are fields; 0 where the inode has only 128 bytes.
     pub extra_isize: u16,
@@ -285,8 +289,9 @@ impl Inode {
         }
     }
 
-    /// The device number of a device inode, in the encoding of Linux's `stat` (12 bits major, 20 bits minor). The inode has it in
-    /// its first pointer (8 bits each), or in that encoding in its second.
+    /// The device number of a device inode, in the encoding of Linux's `stat` (12 bits major, 20
+    /// bits minor). The inode has it in its first pointer (8 bits each), or in that encoding in its
+    /// second.
     pub fn device_number(&self) -> u32 {
         if self.block[0] == 0 {
             return self.block[1];
@@ -301,7 +306,8 @@ pub fn make_device(major: u32, minor: u32) -> u32 {
     (minor & 0xff) | (major & 0xfff) << 8 | (minor & 0xf_ff00) << 12
 }
 
-/// The first two pointers of a device inode: the old encoding where both numbers fit into 8 bits, as the kernel does.
+/// The first two pointers of a device inode: the old encoding where both numbers fit into 8 bits,
+/// as the kernel does.
 pub fn encode_device(device_number: u32) -> [u32; 2] {
     let (major, minor) = (
         (device_number >> 8) & 0xfff,
@@ -324,7 +330,8 @@ pub const MAX_SECONDS_LONG: i64 = i32::MAX as i64 + (3 << 32);
 /// 2310-04-04. They end at 2378-04-22.
 pub const LAST_BEFORE_MISDATED: i64 = i32::MAX as i64 + (2 << 32);
 
-/// A time as the inode has it: the low word, signed, and the extra word with two more bits of seconds and the nanoseconds.
+/// A time as the inode has it: the low word, signed, and the extra word with two more bits of
+/// seconds and the nanoseconds.
 pub fn decode_time(low: u32, extra: Option<u32>) -> Timestamp {
     let seconds = i64::from(low as i32);
     match extra {
@@ -340,9 +347,10 @@ pub fn decode_time(low: u32, extra: Option<u32>) -> Timestamp {
     }
 }
 
-/// The low and the extra word of a time; `has_extra` states whether the inode has the extra word. A time out of range becomes
-/// the nearest one in it, without extra fields the nanoseconds are dropped (as the kernel does). A time of the years that checkers
-/// take for one before 1970 becomes the last one before them, and is not moved by four centuries with the next repair.
+/// The low and the extra word of a time; `has_extra` states whether the inode has the extra word. A
+/// time out of range becomes the nearest one in it, without extra fields the nanoseconds are
+/// dropped (as the kernel does). A time of the years that checkers take for one before 1970 becomes
+/// the last one before them, and is not moved by four centuries with the next repair.
 pub fn encode_time(time: Timestamp, has_extra: bool) -> (u32, u32) {
     let last = if has_extra {
         MAX_SECONDS_LONG
@@ -373,8 +381,8 @@ pub fn encode_time(time: Timestamp, has_extra: bool) -> (u32, u32) {
 pub const EPOCH_MASK: u8 = 3;
 
 /// Where the extra words are of those times that old kernels wrote wrongly: before 1970, with the
-/// high bits of the years 2310 to 2378. Looks at all of the inode, as e2fsck does, unless attributes
-/// have no room behind the extra fields.
+/// high bits of the years 2310 to 2378. Looks at all of the inode, as e2fsck does, unless
+/// attributes have no room behind the extra fields.
 pub fn misdated_times(bytes: &[u8]) -> impl Iterator<Item = usize> + '_ {
     const TIMES: [(usize, usize); 4] = [
         (offset::ATIME, offset::ATIME_EXTRA),
@@ -397,8 +405,8 @@ pub fn misdated_times(bytes: &[u8]) -> impl Iterator<Item = usize> + '_ {
     TIMES.into_iter().filter(is_misdated).map(|(_, high)| high)
 }
 
-/// The `i_extra_isize` that a new inode gets: what the superblock wants, at least the fields that we know, 0 where inodes have
-/// 128 bytes.
+/// The `i_extra_isize` that a new inode gets: what the superblock wants, at least the fields that
+/// we know, 0 where inodes have 128 bytes.
 pub fn new_extra_isize(sb: &Superblock) -> u16 {
     let room = (sb.inode_size as usize).saturating_sub(BASE_SIZE);
     if room == 0 {
@@ -420,7 +428,8 @@ struct Extra<'a> {
 }
 
 impl<'a> Extra<'a> {
-    /// `i_extra_isize` counts only where it is possible: at least its own four bytes, and within the inode.
+    /// `i_extra_isize` counts only where it is possible: at least its own four bytes, and within
+    /// the inode.
     fn parse(rest: &'a [u8]) -> Extra<'a> {
         let size = match rest {
             [low, high, ..] => u16::from_le_bytes([*low, *high]),

@@ -1,11 +1,13 @@
-//! The on-disk format of ext2, byte by byte, and nothing else: no I/O, no allocation policy, no patches.
+//! The on-disk format of ext2, byte by byte, and nothing else: no I/O, no allocation policy, no
+//! patches.
 //!
-//! One file per on-disk structure. Each has the *raw* structure first, with the field names that the kernel's headers use,
-//! little-endian and without padding, its size and offsets asserted by tests; then a *validated* one that the rest of the crate
-//! works with. Parsing never panics and never trusts: what an image says is checked once, here, and arithmetic on it is checked.
+//! One file per on-disk structure. Each has the *raw* structure first, with the field names that
+//! the kernel's headers use, little-endian and without padding, its size and offsets asserted by
+//! tests; then a *validated* one that the rest of the crate works with. Parsing never panics and
+//! never trusts: what an image says is checked once, here, and arithmetic on it is checked.
 //!
-//! Numbers: blocks are `u64` (so that the 64-bit variants fit later), inodes and groups are `u32`. Sizes are in bytes unless
-//! a name says otherwise.
+//! Numbers: blocks are `u64` (so that the 64-bit variants fit later), inodes and groups are `u32`.
+//! Sizes are in bytes unless a name says otherwise.
 
 pub mod bitmap;
 pub mod directory;
@@ -35,7 +37,8 @@ pub const ROOT_INODE: u32 = 2;
 pub const RESIZE_INODE: u32 = 7;
 /// The journal's inode (ext3).
 pub const JOURNAL_INODE: u32 = 8;
-/// The first inode that files may have in a revision 0 file system; also mke2fs's choice for revision 1.
+/// The first inode that files may have in a revision 0 file system; also mke2fs's choice for
+/// revision 1.
 pub const GOOD_OLD_FIRST_INODE: u32 = 11;
 /// The size of an inode in a revision 0 file system.
 pub const GOOD_OLD_INODE_SIZE: u16 = 128;

@@ -5,7 +5,8 @@
 //! | disk (version 1) | version, 4 bytes | tag 2, permissions 2, and for a named user or group its id, 4 |
 //! | Linux (version 2) | version, 4 bytes | tag 2, permissions 2, id 4 (0xffffffff where there is none) |
 //!
-//! Entries come in the order owner, named users by id, owning group, named groups by id, mask, others.
+//! Entries come in the order owner, named users by id, owning group, named groups by id, mask,
+//! others.
 
 /// The version on the disk.
 pub const DISK_VERSION: u32 = 1;
@@ -78,8 +79,9 @@ pub struct Acl {
 }
 
 impl Acl {
-    /// Takes entries in any order; `None` where they are no valid list: owner, owning group and others once each, a mask where users or
-    /// groups are named, nobody twice, permissions within `rwx`.
+    /// Takes entries in any order; `None` where they are no valid list: owner, owning group and
+    /// others once each, a mask where users or groups are named, nobody twice, permissions within
+    /// `rwx`.
     pub fn new(mut entries: Vec<AclEntry>) -> Option<Acl> {
         entries.sort_by_key(|entry| entry.tag);
         let has = |tag: Tag| entries.iter().any(|entry| entry.tag == tag);
@@ -194,8 +196,8 @@ impl Acl {
         }
     }
 
-    /// What a new file gets from its directory's default list: entries bounded by the mode that `open` or `mkdir` asked for. The
-    /// new mode is then [`mode_bits`](Self::mode_bits).
+    /// What a new file gets from its directory's default list: entries bounded by the mode that
+    /// `open` or `mkdir` asked for. The new mode is then [`mode_bits`](Self::mode_bits).
     pub fn inherit(&self, requested_mode: u16) -> Acl {
         let mut acl = self.clone();
         let bits = acl.mode_bits() & requested_mode;

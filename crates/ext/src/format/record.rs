@@ -2,9 +2,9 @@
 //!
 //! # Format
 //!
-//! 24 bytes at 0x3e4 of the superblock, the last ones of `s_reserved` (0x284 … 0x3fb in Linux 6 and e2fsprogs 1.47, both of which
-//! write them back as they found them). New fields have always been taken from the front of that area; the four bytes after
-//! the record are `s_checksum`.
+//! 24 bytes at 0x3e4 of the superblock, the last ones of `s_reserved` (0x284 … 0x3fb in Linux 6 and
+//! e2fsprogs 1.47, both of which write them back as they found them). New fields have always been
+//! taken from the front of that area; the four bytes after the record are `s_checksum`.
 //!
 //! | offset | size | field | meaning |
 //! |---|---|---|---|
@@ -18,10 +18,12 @@
 //!
 //! # Order of writing
 //!
-//! The record lies in the superblock's second sector, `s_state`, `s_mtime` and `s_mnt_count` in its first. Where a sector is
-//! the atomic unit the record must be stable *before* the first sector says "not clean" with its time and count: a crash between
-//! the two leaves a clean image with a record of no mount, which nobody looks at. Who mounts the image later without knowing the
-//! record (the kernel, fuse2fs) changes time and count, and the record no longer matches: the image is not trusted.
+//! The record lies in the superblock's second sector, `s_state`, `s_mtime` and `s_mnt_count` in its
+//! first. Where a sector is the atomic unit the record must be stable *before* the first sector
+//! says "not clean" with its time and count: a crash between the two leaves a clean image with a
+//! record of no mount, which nobody looks at. Who mounts the image later without knowing the record
+//! (the kernel, fuse2fs) changes time and count, and the record no longer matches: the image is not
+//! trusted.
 
 use super::superblock::RawSuperblock;
 use zerocopy::little_endian::{U16, U32, U64};
@@ -159,8 +161,8 @@ impl MountRecord {
         bytes
     }
 
-    /// Whether the record is of the mount that the superblock's time and count tell of: only then is a dirty image what this
-    /// mechanism left.
+    /// Whether the record is of the mount that the superblock's time and count tell of: only then
+    /// is a dirty image what this mechanism left.
     pub fn matches(&self, mount_time: u32, mount_count: u16) -> bool {
         self.mount_time_seconds as u32 == mount_time && self.mount_count == mount_count
     }

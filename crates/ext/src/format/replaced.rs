@@ -1,19 +1,23 @@
 //! The mark of a directory that is about to be replaced by another one.
 //!
-//! Where a directory takes the name of an empty one, and the names lie apart, a crash may leave it with both of its names, and the
-//! replaced directory with none. Recovery has to keep the *new* name, which has been there all the time, but nothing tells it
-//! which that is: `..` may not be rewritten yet, and where both names are in one directory it never is. So before the new name the
-//! replaced directory's `i_version` is written, a field that nothing else reads: a sum over which directory was to get its name,
-//! and where both names are. The directory keeps it until it is freed, and that comes after the old name's removal.
+//! Where a directory takes the name of an empty one, and the names lie apart, a crash may leave it
+//! with both of its names, and the replaced directory with none. Recovery has to keep the *new*
+//! name, which has been there all the time, but nothing tells it which that is: `..` may not be
+//! rewritten yet, and where both names are in one directory it never is. So before the new name the
+//! replaced directory's `i_version` is written, a field that nothing else reads: a sum over which
+//! directory was to get its name, and where both names are. The directory keeps it until it is
+//! freed, and that comes after the old name's removal.
 //!
-//! A directory that has a name is not looked at, whatever the field says: a mark that a crash before the move left does no harm.
+//! A directory that has a name is not looked at, whatever the field says: a mark that a crash
+//! before the move left does no harm.
 
 /// Where a name is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// The inode of the directory that has it.
     pub directory: u32,
-    /// Where its entry begins, in bytes from the start of the directory. Entries stay where they are.
+    /// Where its entry begins, in bytes from the start of the directory. Entries stay where they
+    /// are.
     pub position_bytes: u64,
 }
 
@@ -29,7 +33,8 @@ pub fn mark(moved: u32, generation: u32, from: Place, to: Place) -> u32 {
     crc32c::crc32c(&bytes).max(1)
 }
 
-/// Of a directory's names the one that must stay, if `is_marked` says so of a move from another one of them.
+/// Of a directory's names the one that must stay, if `is_marked` says so of a move from another one
+/// of them.
 pub fn name_to_keep(
     directory: u32,
     generation: u32,

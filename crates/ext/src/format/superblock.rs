@@ -1,4 +1,5 @@
-//! The superblock: 1024 bytes at byte 1024, whatever the block size, with backups at the start of some groups.
+//! The superblock: 1024 bytes at byte 1024, whatever the block size, with backups at the start of
+//! some groups.
 
 use super::FormatError;
 use super::features::{self, Features};
@@ -69,7 +70,8 @@ field! {
     OFFSET_FEATURE_RO_COMPAT = s_feature_ro_compat;
 }
 
-/// A superblock whose geometry has been checked: every computation on these fields stays within the device.
+/// A superblock whose geometry has been checked: every computation on these fields stays within the
+/// device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
     /// 1024 … 65536, a power of two.
@@ -184,9 +186,10 @@ impl Superblock {
     ///
     /// # Errors
     ///
-    /// [`FormatError::NotAFileSystem`] without the magic number, [`FormatError::Incompatible`] for a revision or a kind of
-    /// device that has another structure, [`FormatError::Corrupt`] for numbers that cannot be. Features that we cannot read do
-    /// *not* fail here, so that they can be named: see [`read_support`](Self::read_support).
+    /// [`FormatError::NotAFileSystem`] without the magic number, [`FormatError::Incompatible`] for
+    /// a revision or a kind of device that has another structure, [`FormatError::Corrupt`] for
+    /// numbers that cannot be. Features that we cannot read do *not* fail here, so that they can be
+    /// named: see [`read_support`](Self::read_support).
     pub fn parse(
         bytes: &[u8; SUPERBLOCK_SIZE],
         device_size_bytes: u64,
@@ -233,8 +236,9 @@ impl Superblock {
         names
     }
 
-    /// As [`write_support`](Self::write_support), but a journal that needs no recovery counts for nothing: who changes the file
-    /// system while nobody has it mounted may leave an empty journal alone.
+    /// As [`write_support`](Self::write_support), but a journal that needs no recovery counts for
+    /// nothing: who changes the file system while nobody has it mounted may leave an empty journal
+    /// alone.
     pub fn write_support_beside_journal(&self) -> Vec<String> {
         let mut sb = self.clone();
         sb.features.compat &= !features::COMPAT_HAS_JOURNAL;
@@ -279,21 +283,23 @@ impl Superblock {
         (1..=self.inodes_count).contains(&inode)
     }
 
-    /// Whether the block is one of the file system's. That can be block 0, which holds the superblock
-    /// where blocks are larger than 1 KiB.
+    /// Whether the block is one of the file system's. That can be block 0, which holds the
+    /// superblock where blocks are larger than 1 KiB.
     pub fn has_block(&self, block: u64) -> bool {
         (self.first_data_block..self.blocks_count).contains(&block)
     }
 
-    /// Whether a pointer can lead to this block. A pointer of 0 means none, so block 0 is no pointer's.
+    /// Whether a pointer can lead to this block. A pointer of 0 means none, so block 0 is no
+    /// pointer's.
     pub fn is_valid_pointer(&self, block: u64) -> bool {
         block != 0 && self.has_block(block)
     }
 
     /// Whether a group starts with a superblock and the descriptor table.
     ///
-    /// Without `sparse_super` (always so in revision 0) every group does; with it groups 0, 1 and the powers of 3, 5 and 7;
-    /// with `sparse_super2` group 0 and the two that the superblock names.
+    /// Without `sparse_super` (always so in revision 0) every group does; with it groups 0, 1 and
+    /// the powers of 3, 5 and 7; with `sparse_super2` group 0 and the two that the superblock
+    /// names.
     pub fn has_super(&self, group: u32) -> bool {
         if group == 0 {
             return true;
@@ -311,8 +317,8 @@ impl Superblock {
         [3, 5, 7].iter().any(|base| is_power_of(group, *base))
     }
 
-    /// The blocks at a group's start that hold the superblock, the descriptors and the ones kept for growing them; 0 where the
-    /// group has no backup.
+    /// The blocks at a group's start that hold the superblock, the descriptors and the ones kept
+    /// for growing them; 0 where the group has no backup.
     pub fn super_blocks_in_group(&self, group: u32) -> u32 {
         if self.has_super(group) {
             1 + self.descriptor_blocks + self.reserved_gdt_blocks
@@ -321,7 +327,8 @@ impl Superblock {
         }
     }
 
-    /// Where an inode lies: its block counted from the start of its group's inode table, and its offset therein.
+    /// Where an inode lies: its block counted from the start of its group's inode table, and its
+    /// offset therein.
     pub fn inode_position(&self, inode: u32) -> (u64, usize) {
         let bytes = u64::from(self.index_in_group(inode)) * u64::from(self.inode_size);
         (
@@ -330,7 +337,8 @@ impl Superblock {
         )
     }
 
-    /// The largest file that an inode with 15 pointers can map, limited by its block count of 32 bits in sectors.
+    /// The largest file that an inode with 15 pointers can map, limited by its block count of 32
+    /// bits in sectors.
     pub fn max_file_size(&self) -> u64 {
         let pointers = u64::from(self.block_size / 4);
         let mapped = 12 + pointers + pointers.pow(2) + pointers.pow(3);

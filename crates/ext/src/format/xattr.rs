@@ -1,15 +1,18 @@
-//! Extended attributes: in a block of their own that inodes may share, or behind the fields of a large inode.
+//! Extended attributes: in a block of their own that inodes may share, or behind the fields of a
+//! large inode.
 //!
 //! # The block
 //!
-//! A header of 32 bytes, then entries upwards, four zero bytes after the last one, and values downwards from the block's end, each
-//! padded to four bytes. Entries are sorted by name index, then name length, then name. Inodes with the same attributes share a
-//! block, found by its hash, counted in its header.
+//! A header of 32 bytes, then entries upwards, four zero bytes after the last one, and values
+//! downwards from the block's end, each padded to four bytes. Entries are sorted by name index,
+//! then name length, then name. Inodes with the same attributes share a block, found by its hash,
+//! counted in its header.
 //!
 //! # The inode
 //!
-//! Behind `128 + i_extra_isize` bytes: the same magic number, then entries and values as above, offsets counted from the first
-//! entry; unsorted, without hash. ext2 only has the block; images that ext4 or e2fsprogs wrote have both.
+//! Behind `128 + i_extra_isize` bytes: the same magic number, then entries and values as above,
+//! offsets counted from the first entry; unsorted, without hash. ext2 only has the block; images
+//! that ext4 or e2fsprogs wrote have both.
 
 use super::inode::BASE_SIZE;
 use std::cmp::Ordering;
@@ -104,7 +107,8 @@ impl Attribute<'_> {
         full_name(self.name_index, self.name)
     }
 
-    /// Whether `e_hash` is right, with the characters of the name as unsigned or as signed: Linux did both over time.
+    /// Whether `e_hash` is right, with the characters of the name as unsigned or as signed: Linux
+    /// did both over time.
     pub fn has_valid_hash(&self) -> bool {
         self.hash == entry_hash(self.name, self.padded)
             || self.hash == entry_hash_signed(self.name, self.padded)
@@ -182,8 +186,8 @@ pub fn header(block: &[u8]) -> Result<&RawXattrHeader, XattrError> {
     }
 }
 
-/// Where an inode's own attributes start: at their magic number, behind the extra fields. `None` where there are none. `inode` is
-/// all of it, `extra_isize` as [`Inode`](super::Inode) has it.
+/// Where an inode's own attributes start: at their magic number, behind the extra fields. `None`
+/// where there are none. `inode` is all of it, `extra_isize` as [`Inode`](super::Inode) has it.
 pub fn inline_start(inode: &[u8], extra_isize: u16) -> Option<usize> {
     let start = BASE_SIZE + usize::from(extra_isize);
     let has_room = start + 4 < inode.len();
@@ -219,7 +223,8 @@ impl<'a> Iterator for Attributes<'a> {
 }
 
 impl<'a> Attributes<'a> {
-    /// Where the four zero bytes after the last entry start; `None` where an entry is damaged or the zeros are missing.
+    /// Where the four zero bytes after the last entry start; `None` where an entry is damaged or
+    /// the zeros are missing.
     pub fn end(mut self) -> Option<usize> {
         loop {
             let offset = self.offset;
@@ -294,7 +299,8 @@ pub fn compare(index: u8, name: &[u8], other_index: u8, other_name: &[u8]) -> Or
     (index, name.len(), name).cmp(&(other_index, other_name.len(), other_name))
 }
 
-/// Splits `user.x` into index and rest; `None` where no index stands for the prefix, or where nothing follows it.
+/// Splits `user.x` into index and rest; `None` where no index stands for the prefix, or where
+/// nothing follows it.
 pub fn split_name(full: &[u8]) -> Option<(u8, &[u8])> {
     PREFIXES.iter().find_map(|(index, prefix)| {
         let rest = full.strip_prefix(*prefix)?;
@@ -328,7 +334,8 @@ fn hash_of(name: impl Iterator<Item = u32>, value: &[u8]) -> u32 {
     })
 }
 
-/// `h_hash` of a block: sixteen bits per entry's hash; 0 (not to be shared) where an entry has none.
+/// `h_hash` of a block: sixteen bits per entry's hash; 0 (not to be shared) where an entry has
+/// none.
 pub fn block_hash(entry_hashes: impl IntoIterator<Item = u32>) -> u32 {
     let mut hash = 0_u32;
     for entry in entry_hashes {
@@ -340,8 +347,8 @@ pub fn block_hash(entry_hashes: impl IntoIterator<Item = u32>) -> u32 {
     hash
 }
 
-/// An attribute block with these attributes (index, name without prefix, value) and this reference count; `None` where they do
-/// not fit. The attributes may come in any order.
+/// An attribute block with these attributes (index, name without prefix, value) and this reference
+/// count; `None` where they do not fit. The attributes may come in any order.
 pub fn build_block(
     block_size: usize,
     attributes: &[(u8, &[u8], &[u8])],

@@ -26,8 +26,8 @@ struct Target<'a> {
 }
 
 impl Ext {
-    /// Room for a new name where its hash belongs, by splits where there is none. `None` where the directory has no index that is
-    /// kept, and gets none.
+    /// Room for a new name where its hash belongs, by splits where there is none. `None` where the
+    /// directory has no index that is kept, and gets none.
     ///
     /// # Errors
     /// [`Error::NoSpace`] where the index is full.
@@ -148,7 +148,8 @@ impl Ext {
         Ok(())
     }
 
-    /// Half of an index block's entries move to a new one beside it; the one above has room for that.
+    /// Half of an index block's entries move to a new one beside it; the one above has room for
+    /// that.
     fn split_node(
         &mut self,
         v: &mut Volume<'_>,
@@ -186,7 +187,8 @@ impl Ext {
         Ok(())
     }
 
-    /// Gives a directory of one block that is full an index: its names move to a leaf. False where it gets none.
+    /// Gives a directory of one block that is full an index: its names move to a leaf. False where
+    /// it gets none.
     fn make_index(
         &mut self,
         v: &mut Volume<'_>,

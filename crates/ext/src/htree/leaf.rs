@@ -12,7 +12,8 @@ pub(super) struct Item {
     pub(super) len: usize,
 }
 
-/// The names of a block, `.` and `..` apart where it is a directory's `first`, in the order of their hashes.
+/// The names of a block, `.` and `..` apart where it is a directory's `first`, in the order of
+/// their hashes.
 pub(super) fn items(
     block: &[u8],
     first: bool,
@@ -40,7 +41,8 @@ pub(super) fn used(items: &[Item]) -> usize {
     items.iter().map(|item| item.len).sum()
 }
 
-/// A block with these names of another one, at least one, one behind the other; the last one has the space that is left.
+/// A block with these names of another one, at least one, one behind the other; the last one has
+/// the space that is left.
 pub(super) fn pack(block: &[u8], items: &[Item]) -> Vec<u8> {
     let mut packed = vec![0; block.len()];
     let mut at = 0;
@@ -60,7 +62,8 @@ pub(super) fn pack(block: &[u8], items: &[Item]) -> Vec<u8> {
     packed
 }
 
-/// Where to cut: how many of the names, by hash, stay. About half of the space does, and at least one name is on each side.
+/// Where to cut: how many of the names, by hash, stay. About half of the space does, and at least
+/// one name is on each side.
 pub(super) fn cut(items: &[Item]) -> usize {
     let half = used(items) / 2;
     let mut kept = 0;
@@ -73,7 +76,8 @@ pub(super) fn cut(items: &[Item]) -> usize {
         .clamp(1, items.len().saturating_sub(1).max(1))
 }
 
-/// The border between two parts: the first hash behind it, with the lowest bit set where the last name before it has the same.
+/// The border between two parts: the first hash behind it, with the lowest bit set where the last
+/// name before it has the same.
 pub(super) fn border(items: &[Item], kept: usize) -> u32 {
     let hash = items[kept].hash;
     let continues = items[kept - 1].hash == hash;

@@ -1,5 +1,5 @@
-//! Listing a hashed directory in the order of its hashes: splits move names from block to block while a directory is read, but
-//! never past another hash.
+//! Listing a hashed directory in the order of its hashes: splits move names from block to block
+//! while a directory is read, but never past another hash.
 
 use backstitch_layout::{DirectoryEntry, InodeNumber, Result};
 use backstitch_ordering::Volume;
@@ -24,7 +24,8 @@ fn position(dx_hash: u32, name: &[u8]) -> u64 {
 }
 
 impl Ext {
-    /// As `list_names`, in the order of hashes. False, and nothing emitted, where the index turned out to be wrong.
+    /// As `list_names`, in the order of hashes. False, and nothing emitted, where the index turned
+    /// out to be wrong.
     pub(crate) fn list_by_hash(
         &mut self,
         v: &mut Volume<'_>,
@@ -97,8 +98,8 @@ impl Ext {
         Ok(true)
     }
 
-    /// The names of a leaf, and of those behind it that begin with the hash it ends with, in their order: position, block, offset. The
-    /// path is then at the last of them.
+    /// The names of a leaf, and of those behind it that begin with the hash it ends with, in their
+    /// order: position, block, offset. The path is then at the last of them.
     fn names_of_run(
         &mut self,
         v: &mut Volume<'_>,

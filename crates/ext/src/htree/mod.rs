@@ -2,25 +2,30 @@
 //!
 //! # Who keeps it
 //!
-//! A new name may change several blocks: a leaf, the new leaf beside it, the index block above both. Only where a scope's changes
-//! reach the disk together is the index right after every crash, so the layout asks for that and for nothing else
-//! ([`Volume::scopes_are_atomic`]); elsewhere a directory loses the flag with its first new name (`index`). While leaks of an earlier
-//! crash are being looked for the index is not kept either, for a split moves names under the search.
+//! A new name may change several blocks: a leaf, the new leaf beside it, the index block above
+//! both. Only where a scope's changes reach the disk together is the index right after every crash,
+//! so the layout asks for that and for nothing else ([`Volume::scopes_are_atomic`]); elsewhere a
+//! directory loses the flag with its first new name (`index`). While leaks of an earlier crash are
+//! being looked for the index is not kept either, for a split moves names under the search.
 //!
 //! # What is believed of it
 //!
-//! The index only says where to look: a name that is found is right, whatever led there. That a name is *not* there, or where a new
-//! one belongs, is believed only of an index that has been looked at as a whole: every block reached once, at the right depth, all
-//! hashes in order, every name where its hash leads. That is done once while mounted, when it is needed first (`verify`); what we
-//! change stays right. An index that fails is said so in the log, once, and is neither read nor written any more: its directory is
-//! scanned, gets an index in memory, and loses the flag with its next new name.
+//! The index only says where to look: a name that is found is right, whatever led there. That a
+//! name is *not* there, or where a new one belongs, is believed only of an index that has been
+//! looked at as a whole: every block reached once, at the right depth, all hashes in order, every
+//! name where its hash leads. That is done once while mounted, when it is needed first (`verify`);
+//! what we change stays right. An index that fails is said so in the log, once, and is neither read
+//! nor written any more: its directory is scanned, gets an index in memory, and loses the flag with
+//! its next new name.
 //!
 //! # Changing it
 //!
-//! [`insert`] makes room for a name in steps of one new block each: a leaf is split by its hashes, an index block in its middle, the
-//! root's entries move down one level. After each step the index is right and holds the same names, so an operation that ends between
-//! two steps (for want of a block in memory, or of space) leaves nothing half done. Names of one hash may be on both sides of a
-//! border; then the lowest bit of the border is set, and a search for that hash goes on behind it.
+//! [`insert`] makes room for a name in steps of one new block each: a leaf is split by its hashes,
+//! an index block in its middle, the root's entries move down one level. After each step the index
+//! is right and holds the same names, so an operation that ends between two steps (for want of a
+//! block in memory, or of space) leaves nothing half done. Names of one hash may be on both sides
+//! of a border; then the lowest bit of the border is set, and a search for that hash goes on behind
+//! it.
 
 mod insert;
 mod leaf;
@@ -41,7 +46,8 @@ use crate::format::superblock::{FLAG_SIGNED_HASH, FLAG_UNSIGNED_HASH};
 use crate::index::Found;
 use crate::layout::Ext;
 
-/// Directories that are remembered as right; with more, all are forgotten and looked at again when they are needed.
+/// Directories that are remembered as right; with more, all are forgotten and looked at again when
+/// they are needed.
 const TRUSTED_MAX: usize = 1 << 16;
 /// Linux keeps the hash above this one for the end of a directory, and puts its names here.
 const LAST_HASH: u32 = 0xffff_fffc;
@@ -53,7 +59,8 @@ const TAIL_BYTES: usize = 8;
 pub(crate) struct HashedDirectories {
     /// Whether the index can be believed; of those that are not in here nobody knows.
     trust: FxHashMap<u32, bool>,
-    /// A directory and the name that was last looked for in it in vain: who creates a file has looked for its name before.
+    /// A directory and the name that was last looked for in it in vain: who creates a file has
+    /// looked for its name before.
     absent: Option<(u32, SmallVec<[u8; 64]>)>,
 }
 
@@ -293,7 +300,8 @@ impl Ext {
         Ok(path)
     }
 
-    /// Goes down from the block at the path's end, by the entries that `choose` takes, until the path has `levels` levels.
+    /// Goes down from the block at the path's end, by the entries that `choose` takes, until the
+    /// path has `levels` levels.
     fn descend(
         &mut self,
         v: &mut Volume<'_>,
@@ -341,7 +349,8 @@ impl Ext {
         }
     }
 
-    /// The lowest hash of the leaf behind this one, with its continuation bit; `None` behind the last.
+    /// The lowest hash of the leaf behind this one, with its continuation bit; `None` behind the
+    /// last.
     fn border_behind(&mut self, v: &mut Volume<'_>, path: &Path) -> ByIndex<Option<u32>> {
         let Some(level) = path.levels.iter().rfind(|l| l.at + 1 < l.count) else {
             return Ok(None);

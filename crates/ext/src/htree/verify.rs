@@ -13,8 +13,8 @@ use crate::index::corrupt_directory;
 #[derive(Clone, Copy)]
 struct Reached {
     logical: u64,
-    /// The hashes from which on, and up to which, the index leads here; the lowest bit of the first may say that the block before has
-    /// names of that hash too.
+    /// The hashes from which on, and up to which, the index leads here; the lowest bit of the first
+    /// may say that the block before has names of that hash too.
     low: u32,
     high: u64,
 }

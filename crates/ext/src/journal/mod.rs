@@ -1,6 +1,8 @@
-//! The journal that a file system hosts: where it is, the superblock's marks about it, and the list of orphans.
+//! The journal that a file system hosts: where it is, the superblock's marks about it, and the list
+//! of orphans.
 //!
-//! Works on plain bytes of a device, before the layout opens it. What is in the journal is none of this crate's business.
+//! Works on plain bytes of a device, before the layout opens it. What is in the journal is none of
+//! this crate's business.
 
 mod orphans;
 mod place;
@@ -68,7 +70,8 @@ impl JournalHost for Ext2 {
         }
         raw.s_state = state.into();
         if !mark.needed {
-            // Linux keeps the totals in memory only while it has a journal; the groups' own counts came with it.
+            // Linux keeps the totals in memory only while it has a journal; the groups' own counts
+            // came with it.
             let (blocks, inodes) = free_in_groups(device)?;
             raw.s_free_blocks_count_lo = (blocks as u32).into();
             raw.s_free_blocks_count_hi = ((blocks >> 32) as u32).into();

@@ -1,7 +1,8 @@
-//! The list of orphans: inodes without a name that somebody had open, and truncations that were not finished.
+//! The list of orphans: inodes without a name that somebody had open, and truncations that were not
+//! finished.
 //!
-//! The superblock names the first one, each one's deletion time field the next. Orphans without links are freed, with all that
-//! they hold; the others lose what they have behind their size.
+//! The superblock names the first one, each one's deletion time field the next. Orphans without
+//! links are freed, with all that they hold; the others lose what they have behind their size.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +20,8 @@ use crate::format::xattr::RawXattrHeader;
 use crate::format::{GroupDescriptor, bitmap, superblock, xattr};
 use crate::mount::from_format;
 
-/// The first orphans: as many as change about `most_blocks` blocks. Of one that changes more, a part; it stays the first one.
+/// The first orphans: as many as change about `most_blocks` blocks. Of one that changes more, a
+/// part; it stays the first one.
 pub(super) fn next(
     device: &dyn BlockDevice,
     sb: &Superblock,
@@ -192,8 +194,9 @@ impl Edit<'_> {
         Ok((freed, is_whole))
     }
 
-    /// Frees what is below a pointer, but for the first `kept` blocks of the file there, and as far as there is room; the block pointed to as
-    /// well where nothing is left below. Says whether that is gone.
+    /// Frees what is below a pointer, but for the first `kept` blocks of the file there, and as far
+    /// as there is room; the block pointed to as well where nothing is left below. Says whether
+    /// that is gone.
     fn free_tree(
         &mut self,
         number: u32,
@@ -248,7 +251,8 @@ impl Edit<'_> {
             return Err(corrupt(number, &format!("its block {block} is free")));
         }
         bitmap::clear(bits, index);
-        // What the block holds is of no use to anybody, and it must not come home after it has been given away.
+        // What the block holds is of no use to anybody, and it must not come home after it has been
+        // given away.
         self.changed.remove(&block);
         self.count(group, OFFSET_FREE_BLOCKS_COUNT, true)
     }
@@ -282,7 +286,8 @@ impl Edit<'_> {
         Ok(())
     }
 
-    /// The inode's block of attributes loses a user, or goes with its last one. Gives how many blocks the inode loses.
+    /// The inode's block of attributes loses a user, or goes with its last one. Gives how many
+    /// blocks the inode loses.
     fn drop_attributes(&mut self, number: u32, inode: &Inode) -> Result<u64> {
         let block = inode.file_acl;
         if block == 0 {

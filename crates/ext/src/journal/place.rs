@@ -1,4 +1,5 @@
-//! Where the journal is: the blocks of its inode, or of the copy that the superblock keeps of it, or another device.
+//! Where the journal is: the blocks of its inode, or of the copy that the superblock keeps of it,
+//! or another device.
 
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
@@ -62,8 +63,8 @@ fn at(sb: &Superblock, location: JournalLocation) -> JournalPlace {
     }
 }
 
-/// Where the journal of a damaged file system may be: by its inode, by the copy in the superblock, and by
-/// its inode where backups of the first descriptor have it; those maps first that are whole.
+/// Where the journal of a damaged file system may be: by its inode, by the copy in the superblock,
+/// and by its inode where backups of the first descriptor have it; those maps first that are whole.
 pub(super) fn damaged_places(
     device: &dyn BlockDevice,
     sb: &Superblock,
@@ -233,7 +234,8 @@ pub fn map(
         .iter()
         .flat_map(|word| word.to_le_bytes())
         .collect();
-    // A block's number can look like the magic number; the room in an inode's node is always the same.
+    // A block's number can look like the magic number; the room in an inode's node is always the
+    // same.
     if half(&words, 0) == EXTENT_MAGIC && half(&words, 4) == EXTENTS_IN_INODE {
         walk.extents(&words, EXTENT_DEPTH_MAX)?;
     } else {
@@ -404,7 +406,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// A node of an extent tree: a header of 12 bytes, and entries of 12 bytes that are extents or lead to nodes below.
+    /// A node of an extent tree: a header of 12 bytes, and entries of 12 bytes that are extents or
+    /// lead to nodes below.
     fn extents(&mut self, node: &[u8], depth_max: u16) -> Result<()> {
         let (entries, depth) = (half(node, 2), half(node, 6));
         let fits = 12 + usize::from(entries) * 12 <= node.len();

@@ -100,7 +100,8 @@ impl Ext {
         group: u32,
     ) -> Result<ReclaimStep> {
         if group >= self.sb.groups {
-            // Blocks of what others are freeing are not marked, nor touched as long as nobody has begun.
+            // Blocks of what others are freeing are not marked, nor touched as long as nobody has
+            // begun.
             let gone = |inode: &u32| !matches!(r.kind(*inode), kind::HELD | kind::HELD_DIRECTORY);
             if !r.leaving.iter().all(gone) && holds(Rule::ReclaimWaitsForFrees) {
                 return Ok(ReclaimStep::WaitForFrees);

@@ -21,7 +21,8 @@ fn corrupt(number: u32, what: impl Into<String>) -> Error {
 }
 
 impl Ext {
-    /// Notes what the inodes are, in a few blocks of a group's table. Blocks without a marked inode are passed over.
+    /// Notes what the inodes are, in a few blocks of a group's table. Blocks without a marked inode
+    /// are passed over.
     pub(super) fn scan_inodes(
         &mut self,
         v: &mut Volume<'_>,
@@ -95,8 +96,8 @@ impl Ext {
         Ok(directory::type_code(file_type))
     }
 
-    /// Marks directories that cannot be reached as deleted: each before the one that its `..` leads to, for no `..` on the disk may
-    /// stand for what is dead.
+    /// Marks directories that cannot be reached as deleted: each before the one that its `..` leads
+    /// to, for no `..` on the disk may stand for what is dead.
     pub(super) fn kill_orphans(
         &mut self,
         v: &mut Volume<'_>,
@@ -122,7 +123,8 @@ impl Ext {
         Ok(ReclaimStep::More)
     }
 
-    /// Takes an inode that no name stands for for one that lost its last one: it goes with the last reference, or at once.
+    /// Takes an inode that no name stands for for one that lost its last one: it goes with the last
+    /// reference, or at once.
     fn kill(
         &mut self,
         v: &mut Volume<'_>,
@@ -184,8 +186,8 @@ impl Ext {
         if missing { Err(Error::Miss) } else { Ok(()) }
     }
 
-    /// Corrects the link counts of live inodes, from one on. A count that is too low is not what soft updates leave: somebody could
-    /// free what has a name.
+    /// Corrects the link counts of live inodes, from one on. A count that is too low is not what
+    /// soft updates leave: somebody could free what has a name.
     pub(super) fn correct_links(
         &mut self,
         v: &mut Volume<'_>,

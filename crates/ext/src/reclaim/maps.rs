@@ -122,7 +122,8 @@ impl Ext {
             }));
         }
         if is_held && !self.is_referenced(number) {
-            // It is being freed, and what it maps may belong to others already. But it still counts as a user of its attributes.
+            // It is being freed, and what it maps may belong to others already. But it still counts
+            // as a user of its attributes.
             let inode = self.read_any_inode(v, number)?;
             mark_attributes(r, number, &inode)?;
             r.leaving.push(number);
@@ -209,7 +210,8 @@ impl Ext {
         Ok(())
     }
 
-    /// Takes blocks beyond the size out of a file's map, and frees them: the crash came before its size grew.
+    /// Takes blocks beyond the size out of a file's map, and frees them: the crash came before its
+    /// size grew.
     fn unmap_beyond(
         &mut self,
         v: &mut Volume<'_>,
@@ -246,7 +248,8 @@ impl Ext {
         Ok(())
     }
 
-    /// What the inodes below the first one for files map. They have no names, and nothing in them is corrected.
+    /// What the inodes below the first one for files map. They have no names, and nothing in them
+    /// is corrected.
     fn mark_reserved(
         &mut self,
         v: &mut Volume<'_>,
@@ -276,7 +279,8 @@ impl Ext {
         mark_runs(r, number, &plan?.freed, false)
     }
 
-    /// The resize inode maps the blocks kept for descriptors, which are marked already, by a block of its own.
+    /// The resize inode maps the blocks kept for descriptors, which are marked already, by a block
+    /// of its own.
     fn mark_resize_tree(
         &mut self,
         v: &mut Volume<'_>,

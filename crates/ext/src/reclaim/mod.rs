@@ -1,44 +1,55 @@
 //! The reclaim: what a crash left is found and given back, while the file system is in use.
 //!
-//! After a crash the image is trusted as soft updates leave it: what is marked as used may not be, and counts may be too high.
-//! Nothing of that does harm, so the reclaim works in the background, in steps that look at a bounded number of blocks each:
+//! After a crash the image is trusted as soft updates leave it: what is marked as used may not be,
+//! and counts may be too high. Nothing of that does harm, so the reclaim works in the background,
+//! in steps that look at a bounded number of blocks each:
 //!
 //! 1. *scan* the inode tables for what is in use, and of which type;
-//! 2. look at the *maps* of all that is in use, whether it has a name or not: correct block counts, take out blocks beyond the size,
-//!    and note all blocks that are mapped; then *free* in the bitmaps, group after group, what nobody noted;
-//! 3. *walk* all directories from the root on, counting names; settle directories with two names, and correct each `..` that
-//!    leads elsewhere. From then on the names are *settled*;
-//! 4. once that is on the disk, take the names out of directories that nobody can reach, and then, once that is on the disk,
-//!    mark everything without a name as *dead*: what it has is freed as that of any removed file is, each as soon as its end is on
-//!    the disk;
+//! 2. look at the *maps* of all that is in use, whether it has a name or not: correct block counts,
+//!    take out blocks beyond the size, and note all blocks that are mapped; then *free* in the
+//!    bitmaps, group after group, what nobody noted;
+//! 3. *walk* all directories from the root on, counting names; settle directories with two names,
+//!    and correct each `..` that leads elsewhere. From then on the names are *settled*;
+//! 4. once that is on the disk, take the names out of directories that nobody can reach, and then,
+//!    once that is on the disk, mark everything without a name as *dead*: what it has is freed as
+//!    that of any removed file is, each as soon as its end is on the disk;
 //! 5. once that is on the disk, *correct* the link counts of what lives.
 //!
-//! The second and the third need nothing of each other. The second comes first, for it gives back space; a caller that has to wait for
-//! the names has them change places.
+//! The second and the third need nothing of each other. The second comes first, for it gives back
+//! space; a caller that has to wait for the names has them change places.
 //!
-//! Blocks are freed for one reason alone: no inode in use maps them. So no fault elsewhere can make the reclaim free what is in use.
-//! Whatever soft updates cannot have left is taken for corruption and ends the reclaim; the image is then not called clean.
+//! Blocks are freed for one reason alone: no inode in use maps them. So no fault elsewhere can make
+//! the reclaim free what is in use. Whatever soft updates cannot have left is taken for corruption
+//! and ends the reclaim; the image is then not called clean.
 //!
 //! # Cut off
 //!
-//! Every change is an ordinary patch, and each phase is on the disk before one begins that relies on it: a crash in between leaves
-//! what any crash may leave. What was freed or corrected until then stays so, and the next reclaim has less to do. What was
-//! *seen* is not kept: a crash may have left more since, anywhere. So what lies before the first block that is freed is a look
-//! at all inodes and their maps, and before the first nameless inode a look at all names; behind these everything counts at once.
+//! Every change is an ordinary patch, and each phase is on the disk before one begins that relies
+//! on it: a crash in between leaves what any crash may leave. What was freed or corrected until
+//! then stays so, and the next reclaim has less to do. What was *seen* is not kept: a crash may
+//! have left more since, anywhere. So what lies before the first block that is freed is a look at
+//! all inodes and their maps, and before the first nameless inode a look at all names; behind these
+//! everything counts at once.
 //!
 //! # While in use
 //!
-//! Each step is one of many operations under the engine's lock, and others come between. That they may rests on two facts. What a
-//! crash left stays as it is: what is marked as used is given to nobody, and what cannot be reached stays out of reach. And every
-//! operation changes a count and what it counts by the same amount, so that what is too much by the crash stays constant. So it is
-//! enough to be told (see [`tracking`]) what operations do to the part of the file system that was looked at already:
+//! Each step is one of many operations under the engine's lock, and others come between. That they
+//! may rests on two facts. What a crash left stays as it is: what is marked as used is given to
+//! nobody, and what cannot be reached stays out of reach. And every operation changes a count and
+//! what it counts by the same amount, so that what is too much by the crash stays constant. So it
+//! is enough to be told (see [`tracking`]) what operations do to the part of the file system that
+//! was looked at already:
 //!
-//! - names that come and go in the part of a directory that was walked are counted; a directory that gets a name there is walked too
-//!   (the walk misses nothing, as with the write barrier of an incremental garbage collector);
-//! - blocks that are allocated, unmapped or freed are *touched*: they are the operations' business, and never freed here;
-//! - inodes that are made are new, and right in everything; those that lose their last name are freed by the operation that took it.
+//! - names that come and go in the part of a directory that was walked are counted; a directory
+//!   that gets a name there is walked too (the walk misses nothing, as with the write barrier of an
+//!   incremental garbage collector);
+//! - blocks that are allocated, unmapped or freed are *touched*: they are the operations' business,
+//!   and never freed here;
+//! - inodes that are made are new, and right in everything; those that lose their last name are
+//!   freed by the operation that took it.
 //!
-//! What would change the name of a directory from before the crash waits until the names are settled: it may have two.
+//! What would change the name of a directory from before the crash waits until the names are
+//! settled: it may have two.
 
 mod bitmaps;
 mod inodes;
@@ -65,7 +76,8 @@ mod kind {
     pub(super) const NEW: u8 = 250;
     /// The same, a directory.
     pub(super) const NEW_DIRECTORY: u8 = 251;
-    /// Without names, and to be freed by the operation that took the last one as soon as nothing refers to it.
+    /// Without names, and to be freed by the operation that took the last one as soon as nothing
+    /// refers to it.
     pub(super) const HELD: u8 = 252;
     /// The same, a directory.
     pub(super) const HELD_DIRECTORY: u8 = 253;
@@ -88,7 +100,8 @@ enum Phase {
     Free(u32),
     /// Walk the directories on the stack.
     Walk,
-    /// Where there are directories with two names: note what others without a name say of who replaced them, from one on.
+    /// Where there are directories with two names: note what others without a name say of who
+    /// replaced them, from one on.
     Replaced(u32),
     /// Settle the directories with two names, from one on.
     Doubles(usize),
@@ -123,8 +136,8 @@ pub(crate) struct Reclaim {
     stack: Vec<u32>,
     /// The one that is walked, and its link count.
     walking: (u32, u16),
-    /// Directories with blocks that cannot be read, in which no directory has its name: they are walked once the names of directories are
-    /// settled.
+    /// Directories with blocks that cannot be read, in which no directory has its name: they are
+    /// walked once the names of directories are settled.
     aside: Vec<u32>,
     /// How many there have been.
     times_aside: u64,
@@ -136,28 +149,34 @@ pub(crate) struct Reclaim {
     marks: FxHashSet<u32>,
     /// Directories whose `..` is wrong.
     strays: Vec<u32>,
-    /// Directories that cannot be reached, and where their `..` leads; later in the order in which they die.
+    /// Directories that cannot be reached, and where their `..` leads; later in the order in which
+    /// they die.
     orphans: Vec<(u32, u32)>,
     /// The deaths of those that `..` of a directory led to it, by that directory.
     deaths: FxHashMap<u32, Vec<PatchId>>,
-    /// Blocks in use: bit 0 stands for the first data block. Empty once what is not in use was freed.
+    /// Blocks in use: bit 0 stands for the first data block. Empty once what is not in use was
+    /// freed.
     used: Vec<u8>,
     /// Blocks that operations have allocated, unmapped or freed since the crash. As long as `used`.
     touched: Vec<u8>,
     first_data_block: u64,
-    /// How many inodes refer to an attribute block; all blocks that may have a wrong count are here.
+    /// How many inodes refer to an attribute block; all blocks that may have a wrong count are
+    /// here.
     attribute_blocks: FxHashMap<u64, References>,
     attribute_list: Vec<u64>,
     /// Inodes whose attribute block is counted: bit 0 stands for inode 1.
     counted: Vec<u8>,
-    /// The inode that is looked at in parts, and whether an operation has changed its map meanwhile.
+    /// The inode that is looked at in parts, and whether an operation has changed its map
+    /// meanwhile.
     in_parts: Option<u32>,
     is_disturbed: bool,
-    /// Files that had one link when their map was looked at, and no name that came or went since: bit 0 stands for inode 1.
+    /// Files that had one link when their map was looked at, and no name that came or went since:
+    /// bit 0 stands for inode 1.
     single: Vec<u8>,
     /// How many inodes were marked as dead since that was on the disk the last time.
     killed: u32,
-    /// Inodes without names that are being freed by the operation that took the last one: nothing is freed here before they are gone.
+    /// Inodes without names that are being freed by the operation that took the last one: nothing
+    /// is freed here before they are gone.
     leaving: Vec<u32>,
     /// What was changed and must be on the disk before the next phase begins.
     changes: Vec<PatchId>,
@@ -254,8 +273,9 @@ impl Reclaim {
         }
     }
 
-    /// Marks blocks of an inode, but for those that operations have touched: they may have changed hands. That no other block
-    /// belongs to two is what everything here relies on; blocks of an inode that is looked at `again` are marked already.
+    /// Marks blocks of an inode, but for those that operations have touched: they may have changed
+    /// hands. That no other block belongs to two is what everything here relies on; blocks of an
+    /// inode that is looked at `again` are marked already.
     fn mark(&mut self, inode: u32, run: Run, again: bool) -> Result<()> {
         for block in run.start..run.end() {
             let bit = (block - self.first_data_block) as usize;
@@ -285,7 +305,8 @@ impl Reclaim {
         };
     }
 
-    /// What comes once all blocks that nobody maps are free and the names of directories are settled.
+    /// What comes once all blocks that nobody maps are free and the names of directories are
+    /// settled.
     fn after_maps_and_names(&mut self) -> Phase {
         if self.aside.is_empty() {
             return Phase::ORPHANS;
@@ -294,9 +315,10 @@ impl Reclaim {
         Phase::Walk
     }
 
-    /// A block of the directory that is walked cannot be read. Where it has no links but its own two, no directory has a name in it: a
-    /// name is on the disk no earlier than the link that its directory's `..` counts, and that link no longer than the name. (It
-    /// does not help that all that it counts were found: a move within it adds a name and no link.) Then the names of all
+    /// A block of the directory that is walked cannot be read. Where it has no links but its own
+    /// two, no directory has a name in it: a name is on the disk no earlier than the link that its
+    /// directory's `..` counts, and that link no longer than the name. (It does not help that all
+    /// that it counts were found: a move within it adds a name and no link.) Then the names of all
     /// directories are settled without it.
     pub(crate) fn put_aside(&mut self) -> bool {
         let (number, links) = self.walking;
@@ -407,7 +429,8 @@ impl Ext {
         v: &mut Volume<'_>,
         now: Timestamp,
     ) -> Result<ReclaimStep> {
-        // Out of its place, so that it and the file system can be changed side by side. What it changes itself it need not be told.
+        // Out of its place, so that it and the file system can be changed side by side. What it
+        // changes itself it need not be told.
         let Some(mut state) = self.reclaim.take() else {
             return Ok(ReclaimStep::Done);
         };

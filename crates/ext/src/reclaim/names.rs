@@ -65,7 +65,8 @@ impl Directory {
 }
 
 impl Reclaim {
-    /// Directories whose `..` is wrong, which are corrected next. Not those that have their name, or `..`, where nobody has looked yet.
+    /// Directories whose `..` is wrong, which are corrected next. Not those that have their name,
+    /// or `..`, where nobody has looked yet.
     fn find_strays(&mut self) {
         let all = self.directories.iter();
         let wrong = all.filter(|(number, d)| {
@@ -161,7 +162,8 @@ impl Ext {
         Ok(ReclaimStep::More)
     }
 
-    /// The names in a part of a directory, checked as far as they can be on their own. The first two are `.` and `..`.
+    /// The names in a part of a directory, checked as far as they can be on their own. The first
+    /// two are `.` and `..`.
     fn read_names(
         &mut self,
         v: &mut Volume<'_>,
@@ -237,8 +239,9 @@ impl Ext {
         Ok(())
     }
 
-    /// A directory with several names, which a move leaves: one stays. That is the one that was somebody else's before, whose mark
-    /// says so; else the one that `..` agrees with, unless that would cut the directory off from the root.
+    /// A directory with several names, which a move leaves: one stays. That is the one that was
+    /// somebody else's before, whose mark says so; else the one that `..` agrees with, unless that
+    /// would cut the directory off from the root.
     pub(super) fn settle_double(
         &mut self,
         v: &mut Volume<'_>,
@@ -361,7 +364,8 @@ impl Ext {
         after: &[PatchId],
     ) {
         let (holder, child) = (name.holder, name.found.inode);
-        // The name that stays is on the disk: nothing moves a directory from before the crash before the names are settled.
+        // The name that stays is on the disk: nothing moves a directory from before the crash
+        // before the names are settled.
         let cleared = self.clear_name(v, &name.found, after);
         self.index_removed(holder, &name.name, &name.found);
         for inode in [holder, child] {
@@ -382,8 +386,8 @@ impl Ext {
         r.note_change(v, cleared);
     }
 
-    /// Makes a `..` lead to the directory by which the directory is reached. (It leads elsewhere where a move was cut short and the
-    /// new parent cannot be reached itself.)
+    /// Makes a `..` lead to the directory by which the directory is reached. (It leads elsewhere
+    /// where a move was cut short and the new parent cannot be reached itself.)
     pub(super) fn correct_parent(
         &mut self,
         v: &mut Volume<'_>,
@@ -391,7 +395,8 @@ impl Ext {
         at: usize,
     ) -> Result<ReclaimStep> {
         let Some(number) = r.strays.get(at).copied() else {
-            // A name that `..` agrees with stays until `..` is corrected, even where nobody can reach it.
+            // A name that `..` agrees with stays until `..` is corrected, even where nobody can
+            // reach it.
             let again = std::mem::replace(&mut r.is_settled, true);
             let next = match r.postponed.take() {
                 _ if again => Phase::ORPHANS,
@@ -436,8 +441,8 @@ impl Ext {
         Ok(id)
     }
 
-    /// Takes a part of the names out of a directory that cannot be reached: what they stand for is about to die, and no name on the
-    /// disk may stand for what is dead.
+    /// Takes a part of the names out of a directory that cannot be reached: what they stand for is
+    /// about to die, and no name on the disk may stand for what is dead.
     pub(super) fn clear_orphan(
         &mut self,
         v: &mut Volume<'_>,
@@ -489,7 +494,8 @@ fn children_first(orphans: &[(u32, u32)]) -> Vec<(u32, u32)> {
     let mut depths: FxHashMap<u32, u32> = FxHashMap::default();
     for (orphan, _) in orphans {
         let (mut path, mut at) = (Vec::new(), *orphan);
-        // Ends at what has its depth, what is no orphan, and (on a damaged image) where a cycle closes.
+        // Ends at what has its depth, what is no orphan, and (on a damaged image) where a cycle
+        // closes.
         while !depths.contains_key(&at)
             && let Some(parent) = parents.get(&at)
         {

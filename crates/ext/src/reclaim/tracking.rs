@@ -1,4 +1,5 @@
-//! What operations tell the reclaim while it is under way: everything that they change of what it has looked at, or will.
+//! What operations tell the reclaim while it is under way: everything that they change of what it
+//! has looked at, or will.
 
 use backstitch_layout::{Error, Result};
 
@@ -22,7 +23,8 @@ impl Reclaim {
             .is_some_and(|d| logical < d.walked)
     }
 
-    /// Counts a name in the walked part of a directory. A directory that was not known until now is to be walked.
+    /// Counts a name in the walked part of a directory. A directory that was not known until now is
+    /// to be walked.
     pub(super) fn count_name(
         &mut self,
         directory: u32,
@@ -105,7 +107,8 @@ impl Reclaim {
         }
     }
 
-    /// Whether what nobody maps is free: then nobody looks at blocks, nor at who shares attributes, again.
+    /// Whether what nobody maps is free: then nobody looks at blocks, nor at who shares attributes,
+    /// again.
     fn has_freed(&self) -> bool {
         self.touched.is_empty()
     }
@@ -163,7 +166,8 @@ impl Reclaim {
         is_from_before && !is_right
     }
 
-    /// Whether the inode that is looked at in parts has changed since the last one; asked once a part.
+    /// Whether the inode that is looked at in parts has changed since the last one; asked once a
+    /// part.
     pub(super) fn was_disturbed(&mut self, inode: u32) -> bool {
         let is_it = self.in_parts.replace(inode) == Some(inode);
         std::mem::take(&mut self.is_disturbed) && is_it
@@ -289,7 +293,8 @@ impl Ext {
         }
     }
 
-    /// An attribute block counts one reference less: one that `inode` gave up with itself, or one that was given up before.
+    /// An attribute block counts one reference less: one that `inode` gave up with itself, or one
+    /// that was given up before.
     pub(crate) fn track_reference_dropped(&mut self, block: u64, inode: Option<u32>) {
         let Some(r) = self.told(Rule::ReclaimToldOfReference) else {
             return;
@@ -328,8 +333,9 @@ impl Ext {
         }
     }
 
-    /// Whether an empty directory from before the crash must stay for now: one that counts more than its own two links may be what
-    /// `..` of a directory without a name leads to, and that dies first.
+    /// Whether an empty directory from before the crash must stay for now: one that counts more
+    /// than its own two links may be what `..` of a directory without a name leads to, and that
+    /// dies first.
     pub(crate) fn check_childless(&self, directory: u32, inode: &Inode) -> Result<()> {
         match self.reclaim.as_deref() {
             Some(r)

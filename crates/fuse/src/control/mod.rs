@@ -1,20 +1,25 @@
 //! Patchgroups over the mount: which requests belong to which group.
 //!
-//! A group is a connection to this process's socket (`patchgroup::protocol`, [`server`]), and each process that has its descriptor open belongs to
-//! it while it is engaged. So a request belongs to a group where the process that it comes from has that descriptor:
+//! A group is a connection to this process's socket (`patchgroup::protocol`, [`server`]), and each
+//! process that has its descriptor open belongs to it while it is engaged. So a request belongs to
+//! a group where the process that it comes from has that descriptor:
 //!
-//! * **The request's process id** is a thread's, as this process's namespace sees it. Its thread waits for our answer inside a system call,
-//!   so the number stands for it until then, and `/proc/ID/fd` is its table of descriptors: threads, forks, `exec`, a parent that has
-//!   exited, descriptors that were passed or closed, all are as the kernel has them at this moment. Nothing is remembered of
-//!   processes, so no number that is used again can be taken for another process; but that within a millisecond of a look a thread's
-//!   changes count as its group's without another one. An fsync is always looked at.
-//! * **Write-back of the page cache has no caller.** There is none but for shared mappings, for writes go through the cache at once.
-//!   The kernel does it at `msync`, `munmap` and the end of a process. It belongs to every engaged group of the file's owner and
-//!   of root: more order than was asked for, never less. (More order holds nothing back for long: groups hold nothing.)
+//! * **The request's process id** is a thread's, as this process's namespace sees it. Its thread
+//!   waits for our answer inside a system call, so the number stands for it until then, and
+//!   `/proc/ID/fd` is its table of descriptors: threads, forks, `exec`, a parent that has exited,
+//!   descriptors that were passed or closed, all are as the kernel has them at this moment. Nothing
+//!   is remembered of processes, so no number that is used again can be taken for another process;
+//!   but that within a millisecond of a look a thread's changes count as its group's without
+//!   another one. An fsync is always looked at.
+//! * **Write-back of the page cache has no caller.** There is none but for shared mappings, for
+//!   writes go through the cache at once. The kernel does it at `msync`, `munmap` and the end of a
+//!   process. It belongs to every engaged group of the file's owner and of root: more order than
+//!   was asked for, never less. (More order holds nothing back for long: groups hold nothing.)
 //! * **A process in a namespace that we do not see** has the number 0. It is in no group.
 //!
-//! The descriptor that proves it is the other end of our connection: a request for a group comes with it, and a message sent through it
-//! has to arrive here with our own credentials. A group of one user counts for that user's processes only (root's for all).
+//! The descriptor that proves it is the other end of our connection: a request for a group comes
+//! with it, and a message sent through it has to arrive here with our own credentials. A group of
+//! one user counts for that user's processes only (root's for all).
 //!
 //! While no group is engaged a request pays one atomic load for all this.
 
@@ -45,7 +50,8 @@ enum Kind {
     Plain,
     /// Each begins a group that comes after the one before it.
     Linear,
-    /// So does each fsync, without waiting; a rename that may replace something has such a point before it and one after it.
+    /// So does each fsync, without waiting; a rename that may replace something has such a point
+    /// before it and one after it.
     Order,
 }
 
@@ -64,8 +70,8 @@ struct Member {
     owner: u32,
     /// Read for as long as an operation runs under it.
     current: Arc<RwLock<Current>>,
-    /// The number of its descriptor in the process that had it last: children have their parent's numbers, so that most requests need
-    /// not have a whole table read.
+    /// The number of its descriptor in the process that had it last: children have their parent's
+    /// numbers, so that most requests need not have a whole table read.
     last_number: AtomicU32,
     /// The next operation comes after everything done so far.
     is_due: AtomicBool,
@@ -98,8 +104,8 @@ pub(crate) struct Scope {
 }
 
 impl Control {
-    /// There are no groups where the kernel hands contents over in an order of its own: nobody finds a socket then, and libraries fall
-    /// back to waiting.
+    /// There are no groups where the kernel hands contents over in an order of its own: nobody
+    /// finds a socket then, and libraries fall back to waiting.
     pub fn new(engine: Arc<Engine>, reorders_contents: bool) -> Control {
         let shared = Arc::new(Shared {
             engine,
@@ -132,8 +138,8 @@ impl Control {
             .map(|(scope, _)| scope)
     }
 
-    /// As [`enter`](Self::enter), for a rename that may replace something: where its caller's fsyncs are ordering points, there is one
-    /// before it and one after it.
+    /// As [`enter`](Self::enter), for a rename that may replace something: where its caller's
+    /// fsyncs are ordering points, there is one before it and one after it.
     pub(crate) fn enter_rename(&self, request: &Request) -> Option<Scope> {
         let (scope, points) = self.enter_after_points(request, |kind| kind != Kind::Plain)?;
         for member in points {
@@ -142,7 +148,8 @@ impl Control {
         Some(scope)
     }
 
-    /// Groups of such kinds, and those where it is due, go on to what comes after all that was done under them. Returns the former too.
+    /// Groups of such kinds, and those where it is due, go on to what comes after all that was done
+    /// under them. Returns the former too.
     fn enter_after_points(
         &self,
         request: &Request,
@@ -156,7 +163,8 @@ impl Control {
         for member in &held {
             let is_point = is_point(member.current.read().kind);
             if is_point || member.is_due.load(Ordering::Acquire) {
-                // Where that cannot be, the operation still comes after what the group stood for before.
+                // Where that cannot be, the operation still comes after what the group stood for
+                // before.
                 self.shared
                     .note_failure(self.shared.pass_point(member, is_point));
             }
@@ -177,8 +185,8 @@ impl Control {
         self.shared.under(&engaged)
     }
 
-    /// Whether the caller's fsync is one that waits for nothing: what it does from now on comes after what it has done. The next operation
-    /// sees to that.
+    /// Whether the caller's fsync is one that waits for nothing: what it does from now on comes
+    /// after what it has done. The next operation sees to that.
     pub(crate) fn is_ordering_point(&self, request: &Request) -> bool {
         if self.is_idle() {
             return false;
@@ -204,8 +212,8 @@ impl Shared {
         concerned.cloned().collect()
     }
 
-    /// As [`held_by`](Self::held_by), or as it was within the last millisecond: a process that closed a descriptor meanwhile is given more
-    /// order than was asked for.
+    /// As [`held_by`](Self::held_by), or as it was within the last millisecond: a process that
+    /// closed a descriptor meanwhile is given more order than was asked for.
     fn held_lately_by(&self, user: u32, thread: u32) -> Vec<Arc<Member>> {
         let now = u64::from(thread) << 32 | u64::from(self.started.elapsed().as_millis() as u32);
         let engaged = self.engaged_for(user);
@@ -316,9 +324,10 @@ impl Shared {
     }
 }
 
-/// The tables of descriptors of the threads that asked for something last, as `/proc` shows them, kept open: a walk down its path would
-/// take longer than the look into it. What is opened once stays that thread's: with its end there is nothing in it any more, no matter who
-/// gets its number.
+/// The tables of descriptors of the threads that asked for something last, as `/proc` shows them,
+/// kept open: a walk down its path would take longer than the look into it. What is opened once
+/// stays that thread's: with its end there is nothing in it any more, no matter who gets its
+/// number.
 #[derive(Default)]
 struct Tables(Mutex<VecDeque<(u32, Arc<OwnedFd>)>>);
 
@@ -340,7 +349,8 @@ impl Tables {
         Some(table)
     }
 
-    /// It had nothing of what was looked for: perhaps it is that of another thread, which had the number before.
+    /// It had nothing of what was looked for: perhaps it is that of another thread, which had the
+    /// number before.
     fn forget(&self, thread: u32) {
         self.0.lock().retain(|(of, _)| *of != thread);
     }
@@ -356,7 +366,8 @@ impl Member {
     }
 }
 
-/// The sockets of a process's table of descriptors with their numbers, as `/proc` shows them. Nothing where it may not be looked at.
+/// The sockets of a process's table of descriptors with their numbers, as `/proc` shows them.
+/// Nothing where it may not be looked at.
 fn sockets_of(table: &Path) -> Vec<(u32, String)> {
     let Ok(entries) = std::fs::read_dir(table) else {
         return Vec::new();

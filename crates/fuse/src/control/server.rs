@@ -1,6 +1,7 @@
 //! The socket: makes groups, and does what is asked about them.
 //!
-//! One thread waits for all connections. What takes time is answered by another one, or by the thread that writes the batch that it waits for.
+//! One thread waits for all connections. What takes time is answered by another one, or by the
+//! thread that writes the batch that it waits for.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,7 +24,8 @@ use super::{Current, Kind, Member, Shared};
 
 /// Who connects and says nothing is let go after so long.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The most groups, in all and of one user, and the most connections beside them that ask about groups.
+/// The most groups, in all and of one user, and the most connections beside them that ask about
+/// groups.
 const MOST_GROUPS: usize = 440;
 const MOST_OF_USER: usize = 220;
 const SPARE: usize = 20;
@@ -170,7 +172,8 @@ impl Server {
     /// Does what a connection asks for; the connection, where it stays.
     fn serve(&mut self, connection: Connection) -> Option<Connection> {
         if let Stage::Group(member) = &connection.stage {
-            // A group is asked nothing through its own descriptor: whatever comes that way is thrown away, until its end.
+            // A group is asked nothing through its own descriptor: whatever comes that way is
+            // thrown away, until its end.
             let mut nothing = [0; 1];
             return match recv(&connection.socket, &mut nothing[..], RecvFlags::DONTWAIT) {
                 Ok((_, 1..)) | Err(Errno::AGAIN | Errno::INTR) => Some(connection),
@@ -351,8 +354,9 @@ impl Server {
         let group = member.current.read().group;
         let (engine, member) = (self.shared.engine.clone(), member.clone());
         let tell = move || {
-            // It may have gone on to another group meanwhile; but only where the device failed, or nobody has it any more, is that an error.
-            // The teller may be in the middle of an operation under the group.
+            // It may have gone on to another group meanwhile; but only where the device failed, or
+            // nobody has it any more, is that an error. The teller may be in the middle of an
+            // operation under the group.
             let group = member.current.read_recursive().group;
             let done = engine.group_is_durable(group);
             answer(&socket, done.map(|_| 0).map_err(errno));
@@ -362,7 +366,8 @@ impl Server {
         listening.map(|()| None).map_err(errno)
     }
 
-    /// Has a thread sync the group after so long, again and again, until it is told something else or the group ends.
+    /// Has a thread sync the group after so long, again and again, until it is told something else
+    /// or the group ends.
     fn sync_every(&self, member: &Arc<Member>, every: Duration) {
         let (alive, ended) = mpsc::channel();
         *member.every.lock() = Some(alive);
@@ -459,7 +464,8 @@ fn link_of(descriptor: &OwnedFd) -> std::result::Result<String, i32> {
     }
 }
 
-/// Whether `other` is the other end of our socket: what is sent through it arrives here, and comes from this very process.
+/// Whether `other` is the other end of our socket: what is sent through it arrives here, and comes
+/// from this very process.
 fn is_other_end(socket: &OwnedFd, other: &OwnedFd) -> bool {
     let token = fastrand::u64(..).to_ne_bytes();
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;

@@ -1,4 +1,5 @@
-//! Access control lists, as they are on the disk and as Linux shows them. The input is a mode (2 bytes), and a list.
+//! Access control lists, as they are on the disk and as Linux shows them. The input is a mode (2
+//! bytes), and a list.
 
 use backstitch_ext::format::posix_acl::Acl;
 

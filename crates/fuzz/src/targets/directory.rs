@@ -1,6 +1,7 @@
 //! Blocks of directories: entries, and the index over them.
 //!
-//! The input is the highest number of an inode (4 bytes), the number of the block in the directory (1 byte), and the block.
+//! The input is the highest number of an inode (4 bytes), the number of the block in the directory
+//! (1 byte), and the block.
 
 use backstitch_ext::format::directory::{self, encode_entry, entries, find, required_len};
 use backstitch_ext::format::htree::block::{IndexBlock, IndexEntries, Root, is_unused};
@@ -8,7 +9,8 @@ use backstitch_ext::format::htree::{self, MAX_INDIRECT_LEVELS_LARGE};
 
 use crate::Input;
 
-/// Entries lie in the block one behind the other, and what a search finds a look at each entry finds too.
+/// Entries lie in the block one behind the other, and what a search finds a look at each entry
+/// finds too.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let most_inodes = input.number();

@@ -17,7 +17,8 @@ use crate::{Input, damage};
 /// Findings that are told of an image are enough.
 const SHOWN: usize = 8;
 
-/// What is repaired is clean, and nothing is left to repair; preening changes nothing where it may not.
+/// What is repaired is clean, and nothing is left to repair; preening changes nothing where it may
+/// not.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let base = Base::chosen(&mut input);

@@ -1,7 +1,7 @@
 //! The records of a journal, each by itself.
 //!
-//! The input is the size of a block (1 byte), a superblock of 1024 bytes, and a block that may be any record. Without a valid superblock
-//! the features come from its first bytes.
+//! The input is the size of a block (1 byte), a superblock of 1024 bytes, and a block that may be
+//! any record. Without a valid superblock the features come from its first bytes.
 
 use backstitch_device::MemoryDevice;
 use backstitch_journal::format::commit::Commit;
@@ -16,7 +16,8 @@ use crate::Input;
 /// Blocks that a journal may have, in numbers of which none is worth more than another.
 const BLOCKS: u32 = 4096;
 
-/// A record that is read says nothing that its block has no room for, and what is written is read again.
+/// A record that is read says nothing that its block has no room for, and what is written is read
+/// again.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let block_bytes = 1024 << (input.byte() % 3);

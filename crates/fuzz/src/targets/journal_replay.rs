@@ -1,7 +1,8 @@
 //! Bringing home what a journal holds.
 //!
-//! The input is the number of a base image, what the journal uses, and the records of its log: transactions that are whole, and records
-//! that are anything; then damages to the image, which may hit the log too.
+//! The input is the number of a base image, what the journal uses, and the records of its log:
+//! transactions that are whole, and records that are anything; then damages to the image, which may
+//! hit the log too.
 
 use backstitch_device::{BlockDevice, Buffer};
 use backstitch_formats::journal_host;
@@ -25,7 +26,8 @@ const COPIES: u8 = 8;
 /// The marks that end the records of an input.
 const END: u8 = 0;
 
-/// What was brought home is at home: a second recovery finds nothing. What is refused is left as it was.
+/// What was brought home is at home: a second recovery finds nothing. What is refused is left as it
+/// was.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let journaled: Vec<&Base> = base::all().iter().filter(|base| base.has_journal).collect();

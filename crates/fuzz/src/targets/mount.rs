@@ -1,7 +1,8 @@
 //! A mount of a damaged image, and everything that one can do with it.
 //!
-//! The input is the number of a base image, the ordering (1 byte), the number of operations and for each its kind and two choices (3 bytes),
-//! and damages. With no operations a fixed list of all kinds is done.
+//! The input is the number of a base image, the ordering (1 byte), the number of operations and for
+//! each its kind and two choices (3 bytes), and damages. With no operations a fixed list of all
+//! kinds is done.
 
 use std::sync::Arc;
 
@@ -25,7 +26,8 @@ const NAMES: usize = 64;
 const READ_BYTES: usize = 16 << 10;
 const KINDS: u8 = 26;
 
-/// Nothing panics; and an image in which nothing is wrong has nothing wrong after an orderly unmount.
+/// Nothing panics; and an image in which nothing is wrong has nothing wrong after an orderly
+/// unmount.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let base = Base::chosen(&mut input);

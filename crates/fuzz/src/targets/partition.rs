@@ -1,7 +1,8 @@
 //! Partition tables.
 //!
-//! The input is the size of the disk in sectors (2 bytes), and pieces of it: a sector's number (1 byte, from the end where the highest bit is
-//! set), how many bytes (2 bytes), and the bytes. Checksums of a GPT are put right where a bit of the first byte asks for it.
+//! The input is the size of the disk in sectors (2 bytes), and pieces of it: a sector's number (1
+//! byte, from the end where the highest bit is set), how many bytes (2 bytes), and the bytes.
+//! Checksums of a GPT are put right where a bit of the first byte asks for it.
 
 use std::sync::Arc;
 

@@ -1,6 +1,8 @@
-//! The socket by which programs order what they do: whatever they say, the server answers the next one.
+//! The socket by which programs order what they do: whatever they say, the server answers the next
+//! one.
 //!
-//! The input is a list of steps: groups are made and closed, messages sent with any bytes and with descriptors of groups and of other things.
+//! The input is a list of steps: groups are made and closed, messages sent with any bytes and with
+//! descriptors of groups and of other things.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -121,7 +123,8 @@ impl Session<'_> {
         }
     }
 
-    /// Sends a message on a connection of its own, and waits for the answer where there must be one.
+    /// Sends a message on a connection of its own, and waits for the answer where there must be
+    /// one.
     fn say(&mut self, message: &[u8], choices: &[u8]) -> io::Result<()> {
         let socket = self.connect()?;
         let descriptors: Vec<BorrowedFd<'_>> = choices

@@ -1,6 +1,7 @@
 //! Undo files, in the format of e2fsprogs.
 //!
-//! The input is a file as it is, or what its fields say, with checksums that are right: the first byte tells.
+//! The input is a file as it is, or what its fields say, with checksums that are right: the first
+//! byte tells.
 
 use std::fs::File;
 use std::io::Write;
@@ -52,7 +53,8 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// A file with one block of keys, whose checksums are right but for the stretches that say otherwise.
+/// A file with one block of keys, whose checksums are right but for the stretches that say
+/// otherwise.
 fn composed(input: &mut Input<'_>) -> Vec<u8> {
     let mut header = RawHeader::new_zeroed();
     header.magic = MAGIC;

@@ -1,4 +1,5 @@
-//! Extended attributes, in a block of their own and behind an inode. The input is either, and the size of the inode's extra part.
+//! Extended attributes, in a block of their own and behind an inode. The input is either, and the
+//! size of the inode's extra part.
 
 use backstitch_ext::format::xattr::{
     Attribute, Attributes, block_attributes, block_hash, build_block, compare, inode_attributes,
@@ -48,7 +49,8 @@ fn look_at(attributes: Attributes<'_>) -> Vec<Attribute<'_>> {
     }
 }
 
-/// Attributes with the same name, and those whose value lies in an inode of its own, cannot be written.
+/// Attributes with the same name, and those whose value lies in an inode of its own, cannot be
+/// written.
 fn write_again(mut found: Vec<Attribute<'_>>, block: &[u8]) {
     let key =
         |a: &Attribute<'_>, b: &Attribute<'_>| compare(a.name_index, a.name, b.name_index, b.name);

@@ -1,8 +1,9 @@
 //! The checksums of a journal.
 //!
-//! *v1* is one CRC-32 (most significant bit first, not inverted) over a transaction's descriptors and copies, in its commit block.
-//! *v2* and *v3* are CRC-32C (not inverted at the end), seeded with the journal's UUID: in the superblock, at the end of
-//! descriptor and revoke blocks, in the commit block over itself, and in each tag over the transaction's number and the copy.
+//! *v1* is one CRC-32 (most significant bit first, not inverted) over a transaction's descriptors
+//! and copies, in its commit block. *v2* and *v3* are CRC-32C (not inverted at the end), seeded
+//! with the journal's UUID: in the superblock, at the end of descriptor and revoke blocks, in the
+//! commit block over itself, and in each tag over the transaction's number and the copy.
 
 use super::features::{COMPAT_CHECKSUM, INCOMPAT_CSUM_V3};
 use super::{Features, Sequence};
@@ -20,7 +21,8 @@ pub fn crc32c(crc: u32, bytes: &[u8]) -> u32 {
     !crc32c::crc32c_append(!crc, bytes)
 }
 
-/// CRC-32 of commit blocks: sixteen bytes a step, for a transaction that somebody waits for is summed while they wait.
+/// CRC-32 of commit blocks: sixteen bytes a step, for a transaction that somebody waits for is
+/// summed while they wait.
 static CRC32: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_MPEG_2);
 
 /// CRC-32, most significant bit first, over `bytes`, going on from `crc`.
@@ -95,7 +97,8 @@ impl Checksums {
         block[hole..hole + 4].copy_from_slice(&crc.to_be_bytes());
     }
 
-    /// Whether a descriptor or revoke block has the checksum that it should have; always so without checksums of blocks.
+    /// Whether a descriptor or revoke block has the checksum that it should have; always so without
+    /// checksums of blocks.
     pub fn tail_holds(&self, block: &[u8]) -> bool {
         !self.are_per_block() || self.holds(block, block.len().saturating_sub(4))
     }
@@ -107,7 +110,8 @@ impl Checksums {
         }
     }
 
-    /// Whether a commit block has the checksum over itself that it should have; always so without checksums of blocks.
+    /// Whether a commit block has the checksum over itself that it should have; always so without
+    /// checksums of blocks.
     pub fn commit_holds(&self, block: &[u8]) -> bool {
         !self.are_per_block() || self.holds(block, super::commit::OFFSET_CHECKSUM)
     }
@@ -119,7 +123,8 @@ impl Checksums {
         }
     }
 
-    /// The checksum of a copy, as a tag has it: of the bytes in the log, escaped ones as they are there. 0 without checksums.
+    /// The checksum of a copy, as a tag has it: of the bytes in the log, escaped ones as they are
+    /// there. 0 without checksums.
     pub fn of_copy(&self, sequence: Sequence, copy: &[u8]) -> u32 {
         let crc = || crc32c(crc32c(self.seed, &sequence.0.to_be_bytes()), copy);
         match self.kind {

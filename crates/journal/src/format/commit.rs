@@ -46,7 +46,8 @@ impl Commit {
         })
     }
 
-    /// Whether the transaction has the checksum v1 that the block states. A block that states none fits any.
+    /// Whether the transaction has the checksum v1 that the block states. A block that states none
+    /// fits any.
     pub fn fits(&self, transaction: u32) -> bool {
         self.checksum == (TYPE_CRC32, SIZE_CRC32, transaction) || self.checksum == (0, 0, 0)
     }
@@ -57,8 +58,8 @@ impl Commit {
     }
 }
 
-/// A commit block of `block_bytes`. `transaction` is the checksum v1 of the transaction's descriptors and copies, used where
-/// the journal has that.
+/// A commit block of `block_bytes`. `transaction` is the checksum v1 of the transaction's
+/// descriptors and copies, used where the journal has that.
 pub fn encode(
     block_bytes: u32,
     checksums: &Checksums,

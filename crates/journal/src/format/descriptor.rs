@@ -17,7 +17,8 @@ pub const FLAG_LAST_TAG: u32 = 8;
 /// The UUID that follows a tag without [`FLAG_SAME_UUID`].
 const UUID_BYTES: usize = 16;
 
-/// A tag without checksum v3. Without the 64-bit feature it ends before `t_blocknr_high`; under checksum v2 two unused bytes follow.
+/// A tag without checksum v3. Without the 64-bit feature it ends before `t_blocknr_high`; under
+/// checksum v2 two unused bytes follow.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 #[allow(missing_docs)]
@@ -180,8 +181,8 @@ impl Iterator for Tags<'_> {
     }
 }
 
-/// A descriptor block for these copies, [`TagFormat::capacity`] at most: their homes, whether they are escaped, and their checksums.
-/// The UUID follows the first tag, as the kernel has it.
+/// A descriptor block for these copies, [`TagFormat::capacity`] at most: their homes, whether they
+/// are escaped, and their checksums. The UUID follows the first tag, as the kernel has it.
 pub fn encode(
     block_bytes: u32,
     format: &TagFormat,

@@ -1,5 +1,6 @@
-//! A journal on a device of its own, as `mke2fs -O journal_dev` makes it: a superblock of ext2 that says so, and the journal's
-//! superblock in the block behind it. Several file systems may share the journal in the format; nobody has ever written that.
+//! A journal on a device of its own, as `mke2fs -O journal_dev` makes it: a superblock of ext2 that
+//! says so, and the journal's superblock in the block behind it. Several file systems may share the
+//! journal in the format; nobody has ever written that.
 
 use backstitch_device::BlockDevice;
 use zerocopy::little_endian::{U16, U32};
@@ -14,7 +15,8 @@ const MAGIC: u16 = 0xef53;
 /// `s_feature_incompat`: this is a journal and no file system.
 const INCOMPAT_JOURNAL_DEV: u32 = 0x8;
 
-/// What counts of the superblock of ext2 at byte 1024 of a journal's device; little-endian, unlike the journal's own.
+/// What counts of the superblock of ext2 at byte 1024 of a journal's device; little-endian, unlike
+/// the journal's own.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 #[allow(missing_docs)]

@@ -44,8 +44,8 @@ pub struct Features {
 }
 
 impl Features {
-    /// Commit records have a checksum of their transaction and need not come after it: what Linux sets with
-    /// `-o journal_async_commit` where the file system has no checksums of its own.
+    /// Commit records have a checksum of their transaction and need not come after it: what Linux
+    /// sets with `-o journal_async_commit` where the file system has no checksums of its own.
     pub const ASYNC_COMMIT: Features = Features {
         compat: COMPAT_CHECKSUM,
         incompat: INCOMPAT_ASYNC_COMMIT,
@@ -87,7 +87,8 @@ impl Features {
     /// The features that keep us from adding transactions to a journal; empty where we can.
     pub fn unwritable(&self) -> Vec<String> {
         let mut names = self.unreplayable();
-        // A compat feature that is not known may say something about transactions that ours would belie.
+        // A compat feature that is not known may say something about transactions that ours would
+        // belie.
         names.extend(names_of(self.compat & !COMPAT_CHECKSUM, COMPAT_NAMES, 'C'));
         names.extend(names_of(self.ro_compat, &[], 'R'));
         names.extend(names_of(

@@ -1,4 +1,5 @@
-//! What every block of the journal's own begins with, what the checksummed ones end with, and the numbers of transactions.
+//! What every block of the journal's own begins with, what the checksummed ones end with, and the
+//! numbers of transactions.
 
 use std::fmt;
 
@@ -67,7 +68,8 @@ impl BlockKind {
     }
 }
 
-/// The number of a transaction. They follow each other and wrap around, so "later" means the shorter way.
+/// The number of a transaction. They follow each other and wrap around, so "later" means the
+/// shorter way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sequence(pub u32);
 

@@ -6,7 +6,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::features::INCOMPAT_64BIT;
 use super::{BlockKind, Checksums, Features, Header, RawHeader, Sequence};
 
-/// What a revoke block begins with; then come block numbers of 4 bytes, or 8 under the 64-bit feature.
+/// What a revoke block begins with; then come block numbers of 4 bytes, or 8 under the 64-bit
+/// feature.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 #[allow(missing_docs)]
@@ -46,7 +47,8 @@ pub fn records<'b>(
     Some(records.chunks_exact(record_bytes(features)).map(number))
 }
 
-/// Whether `records` records lie in a block's first sector, so that no power cut leaves a part of them.
+/// Whether `records` records lie in a block's first sector, so that no power cut leaves a part of
+/// them.
 pub fn fits_sector(features: Features, records: usize) -> bool {
     const SECTOR: usize = 512;
     START + records * record_bytes(features) <= SECTOR

@@ -1,5 +1,5 @@
-//! The journal's superblock: 1024 bytes at the start of its first block (the block behind the file system's superblock, on a device of
-//! its own).
+//! The journal's superblock: 1024 bytes at the start of its first block (the block behind the file
+//! system's superblock, on a device of its own).
 
 use std::mem::offset_of;
 
@@ -64,7 +64,8 @@ pub struct Superblock {
     pub blocks: u32,
     /// The first block of the log.
     pub first: u32,
-    /// The position behind the last block of the log: before the fast commits, where there is room for them.
+    /// The position behind the last block of the log: before the fast commits, where there is room
+    /// for them.
     pub end: u32,
     /// The transaction that the log begins with, or that the next one will be.
     pub sequence: Sequence,
@@ -84,12 +85,13 @@ pub struct Superblock {
 }
 
 impl Superblock {
-    /// Checks a superblock against itself and against the place it was found in: blocks of `block_bytes`, `blocks` of them, this one
-    /// at position `position`.
+    /// Checks a superblock against itself and against the place it was found in: blocks of
+    /// `block_bytes`, `blocks` of them, this one at position `position`.
     ///
     /// # Errors
-    /// [`Error::NotAJournal`] without the magic number, [`Error::Corrupt`] for numbers that cannot be. Features that cannot be
-    /// replayed do *not* fail here, so that they can be named: see [`Features::unreplayable`].
+    /// [`Error::NotAJournal`] without the magic number, [`Error::Corrupt`] for numbers that cannot
+    /// be. Features that cannot be replayed do *not* fail here, so that they can be named: see
+    /// [`Features::unreplayable`].
     pub fn parse(
         bytes: &[u8; SUPERBLOCK_BYTES],
         block_bytes: u32,
@@ -116,8 +118,9 @@ impl Superblock {
         Ok(sb)
     }
 
-    /// As [`parse`](Self::parse), with fields put right that can only have one value where the superblock was found. Gives what was
-    /// wrong with them. The log counts as empty where its beginning cannot be.
+    /// As [`parse`](Self::parse), with fields put right that can only have one value where the
+    /// superblock was found. Gives what was wrong with them. The log counts as empty where its
+    /// beginning cannot be.
     ///
     /// # Errors
     /// [`Error::NotAJournal`] without the magic number; [`Error::Corrupt`] where nothing helps.
@@ -284,7 +287,8 @@ impl Superblock {
             let found = self.blocks;
             return wrong(format!("{found} blocks, there is room for {blocks}"));
         }
-        // Room for a descriptor, a copy and a commit block: the kernel wants more, but replays what is there.
+        // Room for a descriptor, a copy and a commit block: the kernel wants more, but replays what
+        // is there.
         if self.first <= position || self.end < self.first.saturating_add(3) {
             let (first, end) = (self.first, self.end);
             return wrong(format!("a log from block {first} to {end}"));
@@ -339,7 +343,8 @@ impl Superblock {
         TagFormat::new(self.features, &self.checksums())
     }
 
-    /// Where the log begins: at `start` (0: it is empty) with transaction `sequence`. The kernel's note of an error goes.
+    /// Where the log begins: at `start` (0: it is empty) with transaction `sequence`. The kernel's
+    /// note of an error goes.
     pub fn set_tail(&mut self, start: u32, sequence: Sequence) {
         (self.start, self.sequence, self.error_number) = (start, sequence, 0);
         self.raw.s_start = start.into();
@@ -378,7 +383,8 @@ impl Superblock {
         zerocopy::transmute!(raw)
     }
 
-    /// The superblock of a new, empty journal of `blocks` blocks, at position `position`, as mke2fs makes it.
+    /// The superblock of a new, empty journal of `blocks` blocks, at position `position`, as mke2fs
+    /// makes it.
     pub fn new(block_bytes: u32, blocks: u32, position: u32, uuid: [u8; 16]) -> Superblock {
         let mut raw = RawSuperblock::new_zeroed();
         raw.s_header = Header::encode(BlockKind::SuperblockV2, Sequence(0));

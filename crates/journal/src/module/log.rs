@@ -16,7 +16,8 @@ use crate::transaction;
 
 /// Blocks that a scope may change, or a part of the log where that is small.
 const MOST_PER_SCOPE: u32 = 1024;
-/// Tails of groups that are taken apart for one change; what is nested deeper than that ends the transaction.
+/// Tails of groups that are taken apart for one change; what is nested deeper than that ends the
+/// transaction.
 const MOST_TAKEN_APART: usize = 64;
 
 impl JournalMechanism {
@@ -36,7 +37,8 @@ impl JournalMechanism {
         transaction::log_blocks(&self.superblock, copies, revokes) as u32
     }
 
-    /// A full log does not look like an empty one, whose superblock says that it is: no block has to stay unused.
+    /// A full log does not look like an empty one, whose superblock says that it is: no block has
+    /// to stay unused.
     fn free(&self) -> u32 {
         self.superblock.log_blocks().saturating_sub(self.used)
     }
@@ -58,8 +60,9 @@ impl JournalMechanism {
         copies
     }
 
-    /// How many revoke blocks, with which a transaction begins, the commit record waits for all the same: its checksum leaves them out. One
-    /// that lies in one sector is there or it is not, and then the log ends with it.
+    /// How many revoke blocks, with which a transaction begins, the commit record waits for all the
+    /// same: its checksum leaves them out. One that lies in one sector is there or it is not, and
+    /// then the log ends with it.
     fn revoke_blocks_awaited(&self, revokes: usize) -> usize {
         match revoke::fits_sector(self.superblock.features, revokes) {
             true => 0,
@@ -68,8 +71,9 @@ impl JournalMechanism {
         }
     }
 
-    /// Puts a transaction's blocks into the log; the commit record waits for the first `awaited` of them at least. Returns what is on stable storage once it is committed: the commit record, and what need
-    /// not be there before that.
+    /// Puts a transaction's blocks into the log; the commit record waits for the first `awaited` of
+    /// them at least. Returns what is on stable storage once it is committed: the commit record,
+    /// and what need not be there before that.
     ///
     /// The commit record is the commit point of the transaction.
     fn append(
@@ -101,7 +105,8 @@ impl JournalMechanism {
         let (class, mut run) = (BlockClass::Journal, PatchId::COMMITTED);
         for (index, bytes) in rest.iter().enumerate() {
             if index == awaited {
-                // What the commit record waits for is not of one run with what it does not wait for.
+                // What the commit record waits for is not of one run with what it does not wait
+                // for.
                 run = PatchId::COMMITTED;
             }
             let goes_beside = index >= awaited && self.commits_at_once();
@@ -134,9 +139,10 @@ impl JournalMechanism {
         Some(store.graph_mut().create_empty(&beside, None, false))
     }
 
-    /// Whether a commit record may go together with the copies and descriptors that it commits: where it has a checksum of them (v1), a torn
-    /// transaction is none for each replay. Checksums v2 and v3 are in the tags; Linux and e2fsck
-    /// look at those of the copies only while they replay, and take a wrong one for damage, not for the log's end.
+    /// Whether a commit record may go together with the copies and descriptors that it commits:
+    /// where it has a checksum of them (v1), a torn transaction is none for each replay. Checksums
+    /// v2 and v3 are in the tags; Linux and e2fsck look at those of the copies only while they
+    /// replay, and take a wrong one for damage, not for the log's end.
     fn commits_at_once(&self) -> bool {
         self.superblock.features.has_incompat(INCOMPAT_ASYNC_COMMIT)
             && self.superblock.checksums().kind == ChecksumKind::Transaction
@@ -144,8 +150,8 @@ impl JournalMechanism {
 }
 
 impl JournalMechanism {
-    /// Blocks that the operation under way may change; while the transaction is being closed, what was put off. The list of
-    /// orphans and the counters come after that.
+    /// Blocks that the operation under way may change; while the transaction is being closed, what
+    /// was put off. The list of orphans and the counters come after that.
     pub(super) fn blocks_left(&self) -> usize {
         let reserve = self.reserve();
         match self.is_closing {
@@ -158,7 +164,8 @@ impl JournalMechanism {
 impl Log for JournalMechanism {
     fn state(&mut self, store: &Store) -> LogState {
         self.look_at_home(store);
-        // Of a third of the log there can be one that is written, one that is brought home, and this one.
+        // Of a third of the log there can be one that is written, one that is brought home, and
+        // this one.
         let limit = (self.superblock.log_blocks() / 3) as usize;
         let reserve = self.reserve();
         let running = &self.running;
@@ -197,10 +204,11 @@ impl Log for JournalMechanism {
             }
             let hold = self.running.hold;
             match hold.map(|hold| store.graph_mut().add_dependency(hold, id)) {
-                // The tail of a group that changed something in this very transaction, and elsewhere: the latter is what counts.
+                // The tail of a group that changed something in this very transaction, and
+                // elsewhere: the latter is what counts.
                 Some(Err(_)) if is_empty(store, id) && taken_apart < MOST_TAKEN_APART => {
-                    // One volume of a stack may have a log. Of another one's running transaction it would not do to come after
-                    // what its hold comes after now: there may be more.
+                    // One volume of a stack may have a log. Of another one's running transaction it
+                    // would not do to come after what its hold comes after now: there may be more.
                     debug_assert!(!store.graph().is_held(id), "the hold of another log");
                     taken_apart += 1;
                     let of = store.graph().dependencies(id);
@@ -259,8 +267,9 @@ impl Log for JournalMechanism {
         debug_assert_eq!(log.len(), needed as usize);
         let awaited = self.revoke_blocks_awaited(revokes.len());
         if let Some(commit) = self.append(store, volume, now, &log, awaited) {
-            // The commit record waits for copies, contents and earlier holds. One of them waits for this transaction where a block
-            // has two uses in a damaged file system: as contents, and in the log.
+            // The commit record waits for copies, contents and earlier holds. One of them waits for
+            // this transaction where a block has two uses in a damaged file system: as contents,
+            // and in the log.
             let added = store.graph_mut().add_dependency(hold, commit);
             added.map_err(|error| CloseError::Contradiction(error.to_string()))?;
         }
@@ -275,7 +284,8 @@ impl Log for JournalMechanism {
         self.what_keeps_the_tail(into);
         into.retain(|id| store.graph().is_live(*id));
         if into.is_empty() {
-            // A caller that waits for room must not be told that there is nothing to wait for while a transaction is on its way.
+            // A caller that waits for room must not be told that there is nothing to wait for while
+            // a transaction is on its way.
             let holds = self.log.iter().map(|t| t.hold);
             into.extend(holds.filter(|hold| store.graph().is_live(*hold)));
         }
@@ -354,7 +364,8 @@ impl JournalMechanism {
     }
 }
 
-/// Whether the patch stands for others. None but holds are held, so there is nothing in it but what it depends on.
+/// Whether the patch stands for others. None but holds are held, so there is nothing in it but what
+/// it depends on.
 fn is_empty(store: &Store, id: PatchId) -> bool {
     store.graph().info(id).map(|i| i.kind) == Some(PatchKind::Empty)
 }

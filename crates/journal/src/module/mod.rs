@@ -2,9 +2,11 @@
 //!
 //! # How it works (Frost et al., SOSP 2007, §5.1)
 //!
-//! Everything that the layout changes goes into the *running* transaction T. Each of its patches depends on T's *hold*, an empty patch
-//! that nobody releases yet, and on nothing else: what the layout states about the order inside T does not matter, for T is there as a
-//! whole or not at all. So the blocks stay in memory, and their patches merge into one per block that needs no undo data.
+//! Everything that the layout changes goes into the *running* transaction T. Each of its patches
+//! depends on T's *hold*, an empty patch that nobody releases yet, and on nothing else: what the
+//! layout states about the order inside T does not matter, for T is there as a whole or not at all.
+//! So the blocks stay in memory, and their patches merge into one per block that needs no undo
+//! data.
 //!
 //! When T is closed, between two operations:
 //!
@@ -14,34 +16,40 @@
 //!   hold of T-1 ─────────┘          (what is written before ──▶ what is written after)
 //! ```
 //!
-//! *Copies* are the blocks' bytes at that moment, shared with the cache until somebody changes them. The commit record waits for all
-//! of them, and for the transaction before it, so commit records reach the disk in sequence. The hold waits for the commit record, and
-//! is the layout's name for everything in T: what the layout is told of a patch is T's hold, so *stable* means committed for all who ask.
+//! *Copies* are the blocks' bytes at that moment, shared with the cache until somebody changes
+//! them. The commit record waits for all of them, and for the transaction before it, so commit
+//! records reach the disk in sequence. The hold waits for the commit record, and is the layout's
+//! name for everything in T: what the layout is told of a patch is T's hold, so *stable* means
+//! committed for all who ask.
 //!
-//! A block that T+1 changes before its version of T is home stays back until T+1 commits. So the tail moves past T once each block of T
-//! is at home *or* in a later transaction that is committed.
+//! A block that T+1 changes before its version of T is home stays back until T+1 commits. So the
+//! tail moves past T once each block of T is at home *or* in a later transaction that is committed.
 //!
 //! # Freed blocks
 //!
-//! What the layout frees once something is stable it frees at T's end instead ([`Log::begin_close`]), in T itself: nothing leaks, and
-//! nothing is reused inside T. A freed block that is in the log is *revoked* in T, so that no older copy comes home over what the block
-//! holds next; logging it again in T takes the revocation back. Contents written into a block that an uncommitted T freed wait for T's
-//! hold.
+//! What the layout frees once something is stable it frees at T's end instead
+//! ([`Log::begin_close`]), in T itself: nothing leaks, and nothing is reused inside T. A freed
+//! block that is in the log is *revoked* in T, so that no older copy comes home over what the block
+//! holds next; logging it again in T takes the revocation back. Contents written into a block that
+//! an uncommitted T freed wait for T's hold.
 //!
 //! # Patchgroups over several volumes
 //!
-//! Where the volume is one of a stack, a change may be made under a patchgroup that comes after changes of a volume without a log. Then T's
-//! commit record waits for those ([`Log::come_after`]), and so does its hold from then on, so that the graph sees a circle before it is
-//! one: where what T is to wait for waits for T itself, because the same programs went from here to the other volume before, T is closed
-//! and the change goes into the next transaction. Of the tail of a group that changed something in T and something elsewhere, T waits for the
-//! latter only.
+//! Where the volume is one of a stack, a change may be made under a patchgroup that comes after
+//! changes of a volume without a log. Then T's commit record waits for those ([`Log::come_after`]),
+//! and so does its hold from then on, so that the graph sees a circle before it is one: where what
+//! T is to wait for waits for T itself, because the same programs went from here to the other
+//! volume before, T is closed and the change goes into the next transaction. Of the tail of a group
+//! that changed something in T and something elsewhere, T waits for the latter only.
 //!
 //! # Contents that are journaled all the same
 //!
-//! Contents that the layout orders after a change of T itself (the end of a last block, zeroed once the size hides it) go into T. And what
-//! is written into a block of which a copy is in the log must go into the log too: a replay would bring the older copy home over it.
-//! And so must what is written under a patchgroup (§5.1), or a later transaction could be there before it; but for contents that
-//! nothing leads to yet, under `ordered`: those are there before the transaction that makes them show.
+//! Contents that the layout orders after a change of T itself (the end of a last block, zeroed once
+//! the size hides it) go into T. And what is written into a block of which a copy is in the log
+//! must go into the log too: a replay would bring the older copy home over it. And so must what is
+//! written under a patchgroup (§5.1), or a later transaction could be there before it; but for
+//! contents that nothing leads to yet, under `ordered`: those are there before the transaction that
+//! makes them show.
 
 mod log;
 mod runs;
@@ -84,9 +92,11 @@ enum Stage {
 struct Running {
     /// Made with the first change.
     hold: Option<PatchId>,
-    /// Patches of other volumes that the commit record waits for: patchgroups have it come after them.
+    /// Patches of other volumes that the commit record waits for: patchgroups have it come after
+    /// them.
     after: Vec<PatchId>,
-    /// What the transaction is known to come after: these, and tails of groups that were taken apart because the rest of them is in it.
+    /// What the transaction is known to come after: these, and tails of groups that were taken
+    /// apart because the rest of them is in it.
     others: FxHashSet<PatchId>,
     prune_others_at: usize,
     /// The blocks changed, each with its patch.
@@ -108,12 +118,14 @@ struct Running {
 }
 
 impl Running {
-    /// Whether a change of the block went through the log, though the block may have been freed since.
+    /// Whether a change of the block went through the log, though the block may have been freed
+    /// since.
     fn has_logged(&self, block: u64) -> bool {
         self.blocks.contains_key(&block) || self.freed_logged.contains(&block)
     }
 
-    /// Notes what the transaction comes after. What has got onto stable storage meanwhile leaves as there is more of it.
+    /// Notes what the transaction comes after. What has got onto stable storage meanwhile leaves as
+    /// there is more of it.
     fn note_others(&mut self, store: &Store, others: Vec<PatchId>) {
         if self.others.len() + others.len() > self.prune_others_at.max(32) {
             self.others.retain(|id| store.graph().is_live(*id));
@@ -179,7 +191,8 @@ pub struct JournalMechanism {
     logged: FxHashMap<u64, Logged>,
     /// Blocks freed by transactions that are not committed: by which, and its hold.
     freed: FxHashMap<u64, (u64, PatchId)>,
-    /// Blocks of contents that commit records of closed transactions wait for: the last such transaction.
+    /// Blocks of contents that commit records of closed transactions wait for: the last such
+    /// transaction.
     awaited: FxHashMap<u64, u64>,
     last: PatchId,
     /// The patch that is being made goes into the log.
@@ -232,8 +245,9 @@ impl JournalMechanism {
         }
     }
 
-    /// The running transaction's hold. It waits for the one before it from the start, so that the graph sees that what depends on it
-    /// depends on everything the earlier commit record waits for.
+    /// The running transaction's hold. It waits for the one before it from the start, so that the
+    /// graph sees that what depends on it depends on everything the earlier commit record waits
+    /// for.
     fn hold(&mut self, store: &mut Store) -> PatchId {
         let Running { hold, after, .. } = &mut self.running;
         let last = self.last;
@@ -253,8 +267,9 @@ impl JournalMechanism {
                 .is_some_and(|l| l.freed_by.is_none())
     }
 
-    /// What the layout is told of a patch in the running transaction that it orders after these: the hold. Where contents may come after
-    /// the commit record, what waits for the patch must wait for those among them too.
+    /// What the layout is told of a patch in the running transaction that it orders after these:
+    /// the hold. Where contents may come after the commit record, what waits for the patch must
+    /// wait for those among them too.
     fn known_by(&mut self, store: &mut Store, dependencies: &[PatchId]) -> PatchId {
         let hold = self.running.hold.unwrap_or(PatchId::COMMITTED);
         if !self.takes || self.mode != JournalMode::Writeback {
@@ -262,7 +277,8 @@ impl JournalMechanism {
         }
         let hold = self.hold(store);
         let is_hold = |id: &PatchId| *id == hold || self.log.iter().any(|t| t.hold == *id);
-        // What is known of a file's last change comes after the contents before it: they are waited for as what they are.
+        // What is known of a file's last change comes after the contents before it: they are waited
+        // for as what they are.
         let (known, by) = &self.known;
         let is_known = dependencies.contains(by);
         let mut of: Vec<PatchId> = (dependencies.iter().filter(|d| *d != by))
@@ -286,7 +302,8 @@ impl JournalMechanism {
 
     fn takes(&self, spec: &PatchSpec, dependencies: &[PatchId]) -> bool {
         let on_running = |d: &PatchId| Some(*d) == self.running.hold;
-        // Under `ordered` what nothing leads to yet is there before what will, and that is journaled.
+        // Under `ordered` what nothing leads to yet is there before what will, and that is
+        // journaled.
         let is_early = spec.is_hidden && self.mode == JournalMode::Ordered;
         spec.kind.class != BlockClass::Data
             || self.mode == JournalMode::Full
@@ -377,7 +394,8 @@ impl Mechanism for JournalMechanism {
                 self.running.revokes.insert(block);
             }
         }
-        // A transaction that is closed and not committed shows the block to a replay that ends with it: its contents must be there.
+        // A transaction that is closed and not committed shows the block to a replay that ends with
+        // it: its contents must be there.
         !self.awaited.contains_key(&block) || !holds(Rule::AwaitedContentsAreKept)
     }
 

@@ -1,15 +1,17 @@
-//! One patch for many blocks: which changes are parts of a run, and which have to be patches of their own.
+//! One patch for many blocks: which changes are parts of a run, and which have to be patches of
+//! their own.
 //!
-//! What a transaction changes waits for its hold and for nothing else, so it is one run, as far as nothing older is pending on the
-//! blocks. Its copies in the log are one run, and the contents of a file that its commit record waits for are one. A run belongs to one
-//! transaction: contents that join it later would have an earlier commit record wait for them.
+//! What a transaction changes waits for its hold and for nothing else, so it is one run, as far as
+//! nothing older is pending on the blocks. Its copies in the log are one run, and the contents of a
+//! file that its commit record waits for are one. A run belongs to one transaction: contents that
+//! join it later would have an earlier commit record wait for them.
 //!
 //! Two things take a block out of its run:
 //!
-//! * *A later transaction changes it.* The block stays back until that is committed, and the run must not: the log's tail waits for it, and
-//!   no room in the log might be left for the later one.
-//! * *It held contents, and goes through the log now.* Its patch waits for the hold, so the commit record must not wait for a run that it is
-//!   in: it waits for each of the other blocks instead.
+//! * *A later transaction changes it.* The block stays back until that is committed, and the run
+//!   must not: the log's tail waits for it, and no room in the log might be left for the later one.
+//! * *It held contents, and goes through the log now.* Its patch waits for the hold, so the commit
+//!   record must not wait for a run that it is in: it waits for each of the other blocks instead.
 
 use backstitch_ordering::{JournalMode, PatchId};
 use backstitch_store::Store;
@@ -34,7 +36,8 @@ impl JournalMechanism {
         waits_for_hold.then(|| self.running.changed.unwrap_or(PatchId::COMMITTED))
     }
 
-    /// The run for contents that go past the log. They wait for nothing, or for the transaction that freed their block.
+    /// The run for contents that go past the log. They wait for nothing, or for the transaction
+    /// that freed their block.
     pub(super) fn run_of_contents(
         &self,
         offered: Option<PatchId>,
@@ -48,8 +51,9 @@ impl JournalMechanism {
         })
     }
 
-    /// A patch of contents was made, or one took a further change. One of an earlier transaction is not for further blocks of this one: its
-    /// commit record waits for all of the run, and so does what waits for that.
+    /// A patch of contents was made, or one took a further change. One of an earlier transaction is
+    /// not for further blocks of this one: its commit record waits for all of the run, and so does
+    /// what waits for that.
     pub(super) fn note_run(&mut self, id: PatchId) {
         let mut uncommitted = self.log.iter().skip(self.committed);
         if !uncommitted.any(|t| t.runs.contains(&id)) || !holds(Rule::RunsBelongToOneTransaction) {
@@ -57,7 +61,8 @@ impl JournalMechanism {
         }
     }
 
-    /// The block is about to be changed in the running transaction: takes it out of a run that may not wait for that.
+    /// The block is about to be changed in the running transaction: takes it out of a run that may
+    /// not wait for that.
     pub(super) fn part_from_runs(&mut self, store: &mut Store, block: u64) {
         if self.running.has_logged(block) {
             return;
@@ -76,9 +81,10 @@ impl JournalMechanism {
         }
     }
 
-    /// Contents that the commit record waits for become patches of their own. A block that is no longer in the run is on the disk, or was
-    /// given up; or a change of it is a patch of its own already, and waited for as that. The commit record must not wait for the run on
-    /// its account: another block of it is about to wait for the hold.
+    /// Contents that the commit record waits for become patches of their own. A block that is no
+    /// longer in the run is on the disk, or was given up; or a change of it is a patch of its own
+    /// already, and waited for as that. The commit record must not wait for the run on its account:
+    /// another block of it is about to wait for the hold.
     fn part_contents(&mut self, store: &mut Store, run: PatchId) {
         self.running.runs.remove(&run);
         let volume = self.volume;

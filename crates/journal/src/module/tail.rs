@@ -124,7 +124,8 @@ impl JournalMechanism {
         }
     }
 
-    /// Writes the superblock with the log beginning at `start`, at the first transaction that is not at home.
+    /// Writes the superblock with the log beginning at `start`, at the first transaction that is
+    /// not at home.
     ///
     /// The commit point of giving room in the log back.
     pub(super) fn write_tail(

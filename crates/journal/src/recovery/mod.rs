@@ -2,20 +2,23 @@
 //!
 //! # Three passes
 //!
-//! 1. *Scan* (`scan`): from the tail on, transaction after transaction, as long as each is complete. The log ends at the first
-//!    block that is no record of the transaction expected there, or at a commit block whose checksum is wrong: that one was torn.
+//! 1. *Scan* (`scan`): from the tail on, transaction after transaction, as long as each is
+//!    complete. The log ends at the first block that is no record of the transaction expected
+//!    there, or at a commit block whose checksum is wrong: that one was torn.
 //! 2. *Revoke* (`revoked`): which blocks were freed, and in which transaction last.
 //! 3. *Replay* (`replay`): of each block the newest copy that was not revoked later goes home.
 //!
 //! # Before anything is written
 //!
-//! Every home is checked to lie inside the file system and outside the journal, and every checksum is checked. So a log that cannot
-//! be replayed completely is not replayed at all, unless [`Damage::Skip`] asks for it.
+//! Every home is checked to lie inside the file system and outside the journal, and every checksum
+//! is checked. So a log that cannot be replayed completely is not replayed at all, unless
+//! [`Damage::Skip`] asks for it.
 //!
 //! # A crash in the middle
 //!
-//! Homes are written first and flushed, and only then does the superblock say that the log is empty. Until then the log is as it was,
-//! and replaying it again writes the same bytes: nobody else has written in between.
+//! Homes are written first and flushed, and only then does the superblock say that the log is
+//! empty. Until then the log is as it was, and replaying it again writes the same bytes: nobody
+//! else has written in between.
 
 mod revoked;
 mod scan;
@@ -57,18 +60,19 @@ pub struct Home<'d> {
 
 /// What a file system knows of its blocks without reading them.
 pub trait HomeContents {
-    /// Whether these bytes can be what the block holds, counted in blocks of their length. A copy in a
-    /// damaged log that cannot be is left out.
+    /// Whether these bytes can be what the block holds, counted in blocks of their length. A copy
+    /// in a damaged log that cannot be is left out.
     fn can_hold(&self, block: u64, bytes: &[u8]) -> bool;
 }
 
-/// What is done where a copy does not have the checksum that its tag states, or the log contradicts itself.
+/// What is done where a copy does not have the checksum that its tag states, or the log contradicts
+/// itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
     /// Nothing is replayed.
     Refuse,
-    /// The copy is left out, as e2fsck does; the file system needs a check. The transactions before a record that contradicts the
-    /// log are replayed; it and what comes behind it is given up.
+    /// The copy is left out, as e2fsck does; the file system needs a check. The transactions before
+    /// a record that contradicts the log are replayed; it and what comes behind it is given up.
     Skip,
 }
 
@@ -110,8 +114,8 @@ impl<'d> Journal<'d> {
         Ok(Journal { device, superblock })
     }
 
-    /// Opens what a damaged superblock leaves of a journal: see [`Superblock::mended`]. Where the place is lost at which the log
-    /// begins, it is searched for. Gives what was wrong.
+    /// Opens what a damaged superblock leaves of a journal: see [`Superblock::mended`]. Where the
+    /// place is lost at which the log begins, it is searched for. Gives what was wrong.
     ///
     /// # Errors
     /// Where it cannot be one; the device's.
@@ -132,8 +136,9 @@ impl<'d> Journal<'d> {
         Ok((journal, wrong))
     }
 
-    /// The first record of the transaction that the superblock names, wherever it is: the one from which the way around the log to the
-    /// transaction's commit record is the longest. Without a commit record any will do, for nothing is replayed.
+    /// The first record of the transaction that the superblock names, wherever it is: the one from
+    /// which the way around the log to the transaction's commit record is the longest. Without a
+    /// commit record any will do, for nothing is replayed.
     fn find_start(&self) -> Option<u32> {
         let sb = &self.superblock;
         let mut begins = Vec::new();
@@ -191,7 +196,8 @@ impl<'d> Journal<'d> {
     /// Looks at the log, and changes nothing: what a recovery would replay.
     ///
     /// # Errors
-    /// As [`recover`](Self::recover) with [`Damage::Refuse`], but for checksums of copies, which are not read.
+    /// As [`recover`](Self::recover) with [`Damage::Refuse`], but for checksums of copies, which
+    /// are not read.
     pub fn scan(&self, home_blocks: u64) -> Result<Scan> {
         self.scan_with(home_blocks, Damage::Refuse)
     }
@@ -214,14 +220,16 @@ impl<'d> Journal<'d> {
     /// The commit point is the superblock that says "empty": until then the log is replayed again.
     ///
     /// # Errors
-    /// [`Error::Incompatible`] where it uses what cannot be replayed, [`Error::Corrupt`] where it contradicts itself and `damage` is
+    /// [`Error::Incompatible`] where it uses what cannot be replayed, [`Error::Corrupt`] where it
+    /// contradicts itself and `damage` is
     /// [`Damage::Refuse`]: nothing was written then. The devices' errors: the log is still there, and can be replayed again.
     pub fn recover(&mut self, home: &Home<'_>, damage: Damage) -> Result<Outcome> {
         let mut scan = self.scan_with(home.blocks, damage)?;
         let revoked = self.revoked(&mut scan, damage)?;
         let chosen = self.choose(&scan, &revoked, home, damage)?;
         self.write_home(home, &chosen.copies)?;
-        // What is given up is not as many transactions as the log has blocks: none of it can be taken for a new one.
+        // What is given up is not as many transactions as the log has blocks: none of it can be
+        // taken for a new one.
         let given_up = scan
             .cut_short
             .as_ref()

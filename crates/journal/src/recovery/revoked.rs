@@ -41,7 +41,8 @@ impl Revoked {
         }
     }
 
-    /// Whether a copy of this block in this transaction must not come home: the block was revoked then or later.
+    /// Whether a copy of this block in this transaction must not come home: the block was revoked
+    /// then or later.
     pub fn covers(&self, block: u64, sequence: Sequence) -> bool {
         let revoked = self.by_block.get(&block);
         revoked.is_some_and(|revoked| {

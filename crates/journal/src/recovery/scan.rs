@@ -69,7 +69,8 @@ impl Scan {
     }
 }
 
-/// Looks at every record from the tail on. With [`Damage::Skip`] the log ends before the transaction that is damaged.
+/// Looks at every record from the tail on. With [`Damage::Skip`] the log ends before the
+/// transaction that is damaged.
 pub(super) fn scan(journal: &Journal<'_>, home_blocks: u64, damage: Damage) -> Result<Scan> {
     let sb = journal.superblock();
     let mut scanner = Scanner {
@@ -214,7 +215,8 @@ impl Scanner<'_, '_> {
             return self.end(Ending::Unfinished);
         };
         if let Some(position) = self.has_bad_tail {
-            // Blocks of an earlier life of the journal end it; they are older than what came before them. What is newer is damage.
+            // Blocks of an earlier life of the journal end it; they are older than what came before
+            // them. What is newer is damage.
             if commit.seconds < self.last_seconds {
                 return self.end(Ending::Commit);
             }
@@ -248,7 +250,8 @@ impl Scanner<'_, '_> {
         Ok(true)
     }
 
-    /// Fast commits behind the last transaction are changes that only a driver that knows them can make.
+    /// Fast commits behind the last transaction are changes that only a driver that knows them can
+    /// make.
     fn refuse_fast_commits(&self) -> Result<()> {
         let sb = self.journal.superblock();
         if !sb.features.has_incompat(INCOMPAT_FAST_COMMIT) || sb.end >= sb.blocks {

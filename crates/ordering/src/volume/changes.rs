@@ -27,8 +27,9 @@ impl Volume<'_> {
         )
     }
 
-    /// As [`write`](Self::write) of metadata, apart from what else is pending on the block: neither waits for what the other waits for. It
-    /// takes undo data, and is worth them where somebody will soon wait for some of it.
+    /// As [`write`](Self::write) of metadata, apart from what else is pending on the block: neither
+    /// waits for what the other waits for. It takes undo data, and is worth them where somebody
+    /// will soon wait for some of it.
     pub fn write_apart(
         &mut self,
         block: u64,
@@ -178,9 +179,9 @@ impl Volume<'_> {
         self.initialise_in_run(block, kind, contents, after, None)
     }
 
-    /// Writes contents of a file that wait for nothing, from `offset_bytes` of the block on. What points to them waits for all
-    /// that was written under the same `run`, so that one patch will do for them; see `Graph::create_in_run`. A block that is given
-    /// whole need not be in memory.
+    /// Writes contents of a file that wait for nothing, from `offset_bytes` of the block on. What
+    /// points to them waits for all that was written under the same `run`, so that one patch will
+    /// do for them; see `Graph::create_in_run`. A block that is given whole need not be in memory.
     pub fn write_in_run(
         &mut self,
         block: u64,
@@ -232,7 +233,8 @@ impl Volume<'_> {
         self.created(&spec, id)
     }
 
-    /// Works out what a patch is to come after; `shows` says whether a reader of the disk could see it.
+    /// Works out what a patch is to come after; `shows` says whether a reader of the disk could see
+    /// it.
     fn state_dependencies(&mut self, spec: PatchSpec, shows: bool, after: &[PatchId]) -> PatchSpec {
         let is_atomic = self.mechanism.scopes_are_atomic();
         let is_hidden = self.is_hidden || !shows || !holds(Rule::OnlyHiddenIsUngrouped);
@@ -275,18 +277,20 @@ impl Volume<'_> {
         }
     }
 
-    /// A block was freed, and nothing on the disk can point to it: what is not written of it need not be, unless the mechanism says
-    /// otherwise.
+    /// A block was freed, and nothing on the disk can point to it: what is not written of it need
+    /// not be, unless the mechanism says otherwise.
     pub fn discard(&mut self, block: u64) {
-        // A block whose place is new must be there before it shows: for a reader of the file outside it is no free block.
+        // A block whose place is new must be there before it shows: for a reader of the file
+        // outside it is no free block.
         let is_new = self.store.shown_by(self.id, block).is_some();
         if self.mechanism.forget(block) && !(is_new && holds(Rule::NewPlaceIsNotForgotten)) {
             self.store.discard(self.id, block);
         }
     }
 
-    /// What a directory block has not written yet need not be, for `by` makes up for it: what waits for it waits for `by` instead
-    /// (see `Graph::supersede`). Nothing happens where that cannot be, or where the block is something else.
+    /// What a directory block has not written yet need not be, for `by` makes up for it: what waits
+    /// for it waits for `by` instead (see `Graph::supersede`). Nothing happens where that cannot
+    /// be, or where the block is something else.
     pub fn supersede(&mut self, block: u64, by: PatchId) {
         let is_new = self.store.shown_by(self.id, block).is_some();
         let is_soft =

@@ -8,9 +8,10 @@ use crate::mechanism::PatchSpec;
 use crate::rules::{Rule, holds};
 
 impl<'a> Volume<'a> {
-    /// Where the step changes something under patchgroups, and its volume has a log: has the running transaction come after what the
-    /// groups come after on other volumes (Frost et al., §5.1: dependencies are shifted to the commit record). False where that
-    /// transaction must be closed first, for some of it waits for that.
+    /// Where the step changes something under patchgroups, and its volume has a log: has the
+    /// running transaction come after what the groups come after on other volumes (Frost et al.,
+    /// §5.1: dependencies are shifted to the commit record). False where that transaction must be
+    /// closed first, for some of it waits for that.
     #[must_use]
     pub fn come_after_groups(&mut self) -> bool {
         let Some((groups, engaged)) = &self.groups else {
@@ -35,13 +36,14 @@ impl<'a> Volume<'a> {
         done
     }
 
-    /// The same step under patchgroups, which are engaged: what it changes comes after the groups that these depend on, and before
-    /// those that depend on them.
+    /// The same step under patchgroups, which are engaged: what it changes comes after the groups
+    /// that these depend on, and before those that depend on them.
     #[must_use]
     pub fn under(mut self, groups: &'a mut Groups, engaged: &'a [GroupId]) -> Self {
         self.groups = (!engaged.is_empty()).then_some((groups, engaged));
         if self.groups.is_some() {
-            // What is written under one group may wait for what was written under another one into the same block.
+            // What is written under one group may wait for what was written under another one into
+            // the same block.
             self.store.order_contents();
         }
         self
@@ -57,8 +59,9 @@ impl<'a> Volume<'a> {
         self.groups.as_ref().map_or(&[], |(_, engaged)| engaged)
     }
 
-    /// As [`write`](Self::write) of metadata that belongs to a new object. Where the change becomes a part of the patch that makes the
-    /// object, and a program that finds that by one of its names finds everything that the change would have to come after, it is hidden.
+    /// As [`write`](Self::write) of metadata that belongs to a new object. Where the change becomes
+    /// a part of the patch that makes the object, and a program that finds that by one of its names
+    /// finds everything that the change would have to come after, it is hidden.
     pub fn write_into_new(
         &mut self,
         block: u64,
@@ -78,9 +81,10 @@ impl<'a> Volume<'a> {
         self.hidden(is_hidden, |v| v.change(block, kind, change, after))
     }
 
-    /// Whether a change of metadata would be a part of `made`, a patch of the same block that is neither on the disk nor on its way.
-    /// Only "yes" is certain, of a change with exactly these dependencies; asked where the layout's order alone decides, that is where scopes
-    /// are not atomic, no patchgroup is engaged and blocks need no place on another volume.
+    /// Whether a change of metadata would be a part of `made`, a patch of the same block that is
+    /// neither on the disk nor on its way. Only "yes" is certain, of a change with exactly these
+    /// dependencies; asked where the layout's order alone decides, that is where scopes are not
+    /// atomic, no patchgroup is engaged and blocks need no place on another volume.
     pub fn joins(
         &mut self,
         block: u64,
@@ -123,14 +127,15 @@ impl<'a> Volume<'a> {
         joins
     }
 
-    /// Whether contents written into a block of a new object are hidden: they join those that its making waits for anyhow, as in
-    /// [`write_into_new`](Self::write_into_new).
+    /// Whether contents written into a block of a new object are hidden: they join those that its
+    /// making waits for anyhow, as in [`write_into_new`](Self::write_into_new).
     pub fn is_contents_of_new(&self, block: u64, new: &NewObject) -> bool {
         self.names_come_after_heads(new)
             && self.store.joins_contents_before(self.id, block, new.made)
     }
 
-    /// Whether each of an object's names comes after everything that a change of it now would come after.
+    /// Whether each of an object's names comes after everything that a change of it now would come
+    /// after.
     fn names_come_after_heads(&self, new: &NewObject) -> bool {
         let Some((groups, engaged)) = &self.groups else {
             return false;
@@ -146,7 +151,8 @@ impl<'a> Volume<'a> {
         graph.is_pending(new.made) && !new.names.is_empty() && are_after
     }
 
-    /// Without these, what the step has changed cannot be found: its patchgroups are not on stable storage before they are.
+    /// Without these, what the step has changed cannot be found: its patchgroups are not on stable
+    /// storage before they are.
     pub fn reached_by(&mut self, of: &[PatchId]) {
         if let Some((groups, engaged)) = &mut self.groups
             && holds(Rule::LaterGroupsAfterReach)

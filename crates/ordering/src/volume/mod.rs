@@ -39,7 +39,8 @@ pub struct Volume<'a> {
     operation: Option<Operation>,
     /// Which of several volumes of one store it is, in the tokens of what it watches.
     tag: u8,
-    /// What the mechanisms of volumes on this one want on stable storage before the caller is answered.
+    /// What the mechanisms of volumes on this one want on stable storage before the caller is
+    /// answered.
     wanted_above: Vec<PatchId>,
     /// Where rules are watched: those by which the change under way comes after something.
     stated_by: Vec<backstitch_rules::Id>,
@@ -49,7 +50,8 @@ pub struct Volume<'a> {
 const TAG_SHIFT: u32 = 56;
 
 impl<'a> Volume<'a> {
-    /// A volume for one step; `now` is the time on the monotonic clock that the whole store goes by.
+    /// A volume for one step; `now` is the time on the monotonic clock that the whole store goes
+    /// by.
     pub fn new(
         store: &'a mut Store,
         mechanism: &'a mut dyn Mechanism,
@@ -71,8 +73,9 @@ impl<'a> Volume<'a> {
         }
     }
 
-    /// The same step on another volume of the same store, with a mechanism of its own: one whose blocks are contents of a file here, or
-    /// in another such volume. `tag` tells the volumes of a store apart; it is not 0. The step ends with [`leave`](Self::leave).
+    /// The same step on another volume of the same store, with a mechanism of its own: one whose
+    /// blocks are contents of a file here, or in another such volume. `tag` tells the volumes of a
+    /// store apart; it is not 0. The step ends with [`leave`](Self::leave).
     pub fn enter<'b>(
         &'b mut self,
         mechanism: &'b mut dyn Mechanism,
@@ -119,8 +122,8 @@ impl<'a> Volume<'a> {
         self.store.lend(slab);
     }
 
-    /// What `body` writes is hidden (or is not): nothing on the disk leads to it, and what will make it show comes after it. So no
-    /// patchgroup need care for it.
+    /// What `body` writes is hidden (or is not): nothing on the disk leads to it, and what will
+    /// make it show comes after it. So no patchgroup need care for it.
     pub fn hidden<T>(&mut self, is_hidden: bool, body: impl FnOnce(&mut Self) -> T) -> T {
         let before = std::mem::replace(&mut self.is_hidden, is_hidden);
         let result = body(self);
@@ -163,8 +166,9 @@ impl<'a> Volume<'a> {
         self.store.block_bytes(self.id)
     }
 
-    /// What reaches the disk wholly or not at all: the block, or a part of it (a sector). A change that lies in several is several
-    /// patches, in no order; what [`write`](Self::write) returns then stands for all of them, and is never [`merged`](Self::merged).
+    /// What reaches the disk wholly or not at all: the block, or a part of it (a sector). A change
+    /// that lies in several is several patches, in no order; what [`write`](Self::write) returns
+    /// then stands for all of them, and is never [`merged`](Self::merged).
     pub fn atomic_bytes(&self) -> usize {
         self.store.unit_bytes(self.id) as usize
     }
@@ -186,8 +190,9 @@ impl<'a> Volume<'a> {
         }
     }
 
-    /// Asks for `token` (of less than 56 bits) to be reported once all of `of` are on stable storage (at once where the mechanism keeps
-    /// no order, and where scopes are atomic when their transaction ends).
+    /// Asks for `token` (of less than 56 bits) to be reported once all of `of` are on stable
+    /// storage (at once where the mechanism keeps no order, and where scopes are atomic when their
+    /// transaction ends).
     pub fn watch(&mut self, of: &[PatchId], token: u64) {
         let heeded = self.heeded(of);
         let of = heeded.as_deref().unwrap_or(of);
@@ -200,8 +205,9 @@ impl<'a> Volume<'a> {
         self.store.graph_mut().create_empty(of, token, false);
     }
 
-    /// As [`watch`](Self::watch) for one patch, where that takes no empty patch: the token that will be reported, `token` or the
-    /// one that was asked for earlier. `None` where it would take one.
+    /// As [`watch`](Self::watch) for one patch, where that takes no empty patch: the token that
+    /// will be reported, `token` or the one that was asked for earlier. `None` where it would take
+    /// one.
     pub fn watch_one(&mut self, on: PatchId, token: u64) -> Option<u64> {
         if !self.mechanism.keeps_order() {
             return None;
@@ -256,7 +262,8 @@ impl<'a> Volume<'a> {
         self.mechanism.take_fired(into);
     }
 
-    /// Whether the mechanism keeps dependencies: where not, what was waited for need not be on stable storage.
+    /// Whether the mechanism keeps dependencies: where not, what was waited for need not be on
+    /// stable storage.
     pub fn keeps_order(&self) -> bool {
         self.mechanism.keeps_order()
     }
@@ -266,18 +273,20 @@ impl<'a> Volume<'a> {
         self.mechanism.scopes_are_atomic()
     }
 
-    /// Blocks that the scope under way may change, or what is put off until the end of a transaction, while one is being ended.
-    /// No bound where scopes are not atomic.
+    /// Blocks that the scope under way may change, or what is put off until the end of a
+    /// transaction, while one is being ended. No bound where scopes are not atomic.
     pub fn room(&self) -> usize {
         self.mechanism.room()
     }
 
-    /// What was put off with [`watch`](Self::watch) will change this block: where scopes are atomic its place is kept.
+    /// What was put off with [`watch`](Self::watch) will change this block: where scopes are atomic
+    /// its place is kept.
     pub fn expect(&mut self, block: u64) {
         self.mechanism.expect(block);
     }
 
-    /// How many patches have been made and are no more: what is known because of patches changes with it.
+    /// How many patches have been made and are no more: what is known because of patches changes
+    /// with it.
     pub fn retired(&self) -> u64 {
         let counters = self.store.graph().counters();
         counters.created - counters.live
@@ -293,8 +302,8 @@ impl<'a> Volume<'a> {
         self.store.graph().is_pending(id)
     }
 
-    /// Whether both ids stand for one patch that is neither on stable storage nor on its way: the two changes reach the disk
-    /// together or not at all.
+    /// Whether both ids stand for one patch that is neither on stable storage nor on its way: the
+    /// two changes reach the disk together or not at all.
     pub fn merged(&self, a: PatchId, b: PatchId) -> bool {
         self.store.graph().is_pending(a) && self.store.graph().is_same(a, b)
     }

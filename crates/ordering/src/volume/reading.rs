@@ -6,7 +6,8 @@ use backstitch_store::{Miss, PatchId};
 use super::Volume;
 
 impl Volume<'_> {
-    /// Appends whatever is pending on a block: for what must come after all of it, not only after what it overlaps.
+    /// Appends whatever is pending on a block: for what must come after all of it, not only after
+    /// what it overlaps.
     pub fn pending(&mut self, block: u64, into: &mut Vec<PatchId>) {
         self.store.pending(self.id, block, into);
     }
@@ -34,8 +35,8 @@ impl Volume<'_> {
         Ok(self.store.zeros(self.id))
     }
 
-    /// The blocks are about to be given contents as a whole, without being looked up. Only on a volume that is on another one can they
-    /// have no place yet.
+    /// The blocks are about to be given contents as a whole, without being looked up. Only on a
+    /// volume that is on another one can they have no place yet.
     ///
     /// # Errors
     /// [`Miss`]: a place is wanted for them.
@@ -81,7 +82,8 @@ impl Volume<'_> {
         self.store.want(self.id, block)
     }
 
-    /// Notes blocks that will probably be wanted soon after what is missing now; see `Store::want_soon`.
+    /// Notes blocks that will probably be wanted soon after what is missing now; see
+    /// `Store::want_soon`.
     pub fn want_soon(&mut self, first: u64, count: u64) {
         self.store.want_soon(self.id, first, count);
     }

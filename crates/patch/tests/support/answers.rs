@@ -27,7 +27,8 @@ pub(super) struct Before {
     softs: usize,
     /// Whether some of the block is in a run.
     in_run: bool,
-    /// The block's patches that no write has taken up, and whether the change was said to join them.
+    /// The block's patches that no write has taken up, and whether the change was said to join
+    /// them.
     joins: Vec<(PatchId, bool)>,
 }
 

@@ -25,16 +25,16 @@ pub(crate) enum Step {
         data: Vec<u8>,
         deps: Vec<u16>,
     },
-    /// A change of all of the block from `from` on, of which these bytes become others, counted from the first that other changes
-    /// lie in.
+    /// A change of all of the block from `from` on, of which these bytes become others, counted
+    /// from the first that other changes lie in.
     Wide {
         block: u32,
         from: u32,
         bytes: Vec<(u8, u8)>,
         deps: Vec<u16>,
     },
-    /// A change that joins the run of the change made `run` before the last one, if it can; it waits for nothing, or for the held empty
-    /// patch that was made `after` before the last one.
+    /// A change that joins the run of the change made `run` before the last one, if it can; it
+    /// waits for nothing, or for the held empty patch that was made `after` before the last one.
     InRun {
         block: u32,
         offset: u32,
@@ -379,8 +379,9 @@ impl Run {
         }
     }
 
-    /// A circle must never be accepted. Hard and merged patches wait for more than their makers said, so a dependency may be
-    /// refused that the model would take; with everything off it may not.
+    /// A circle must never be accepted. Hard and merged patches wait for more than their makers
+    /// said, so a dependency may be refused that the model would take; with everything off it may
+    /// not.
     fn depend(&mut self, empty: usize, on: usize) -> Result<(), String> {
         let exact = self.graph.optimisations() == Optimisations::NONE;
         let accepted = self

@@ -21,7 +21,8 @@ fn elsewhere_the_same_calls_keep_the_order_by_waiting() {
     assert_eq!(other.linear().unwrap_err().raw_os_error(), Some(95));
 }
 
-/// What is written under the first of two groups is on the disk once the second depends on it: there is nobody who would keep the order.
+/// What is written under the first of two groups is on the disk once the second depends on it:
+/// there is nobody who would keep the order.
 const BY_WAITING: &str = "
 import patchgroup
 assert not patchgroup.supported('.')

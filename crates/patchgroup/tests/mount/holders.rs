@@ -1,4 +1,5 @@
-//! Who is in a group: children, threads, orphans, containers, other users; and what is left when they end.
+//! Who is in a group: children, threads, orphans, containers, other users; and what is left when
+//! they end.
 
 use super::*;
 
@@ -186,7 +187,8 @@ fn a_descriptor_that_is_no_group_is_refused() {
     };
     let (one, other) = std::os::unix::net::UnixStream::pair().unwrap();
     let null = File::open("/dev/null").unwrap();
-    // Somebody else's socket for one's own: its holders would be in a group that they know nothing of.
+    // Somebody else's socket for one's own: its holders would be in a group that they know nothing
+    // of.
     assert_eq!(ask(protocol::Op::Create, &[one.as_fd()]), Some(22));
     assert_eq!(ask(protocol::Op::Create, &[group.as_fd()]), Some(22));
     assert_eq!(ask(protocol::Op::Create, &[]), Some(22));

@@ -1,6 +1,8 @@
-//! Patchgroups of a real mount: who is in a group, what becomes of it when processes end, from Rust, C and Python.
+//! Patchgroups of a real mount: who is in a group, what becomes of it when processes end, from
+//! Rust, C and Python.
 //!
-//! What is in a group is on the disk once the group was synced, and nothing else is: the mount writes nothing by itself meanwhile.
+//! What is in a group is on the disk once the group was synced, and nothing else is: the mount
+//! writes nothing by itself meanwhile.
 
 mod elsewhere;
 mod holders;
@@ -98,7 +100,8 @@ impl Bench {
             Engine::mount(device.clone(), usual().layout(), &options).expect("the engine mounts");
         let dir = tempfile::tempdir().expect("a temporary directory");
         let mounted = spawn(engine.clone(), dir.path(), front).expect("FUSE mounts");
-        // Changes of one block of names may go to the disk together: what is to stay behind is made in another directory.
+        // Changes of one block of names may go to the disk together: what is to stay behind is made
+        // in another directory.
         fs::create_dir(dir.path().join(APART)).unwrap();
         engine.sync().unwrap();
         Some(Bench {

@@ -2,7 +2,8 @@
 
 use backstitch_device::{BlockDevice, DeviceError, Result, WriteRequest, check_range};
 
-/// A run of blocks of the file: where it begins, on the device too (`None` for a hole), and its length.
+/// A run of blocks of the file: where it begins, on the device too (`None` for a hole), and its
+/// length.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
     pub(super) first: u64,
@@ -10,7 +11,8 @@ pub(super) struct Run {
     pub(super) count: u64,
 }
 
-/// The blocks of a file, straight on the device below the whole stack. For what is done before anything of the file is in memory.
+/// The blocks of a file, straight on the device below the whole stack. For what is done before
+/// anything of the file is in memory.
 pub(super) struct FileDevice<'d> {
     pub(super) device: &'d dyn BlockDevice,
     pub(super) name: String,
@@ -22,7 +24,8 @@ pub(super) struct FileDevice<'d> {
 }
 
 impl FileDevice<'_> {
-    /// Calls `each` with every piece of a range that is together: where it is on the device, and its length.
+    /// Calls `each` with every piece of a range that is together: where it is on the device, and
+    /// its length.
     fn split(
         &self,
         offset_bytes: u64,

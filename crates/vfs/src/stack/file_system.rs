@@ -60,7 +60,8 @@ impl Stacked {
         members.try_for_each(|member| self.members.call(member, v, &mut body))
     }
 
-    /// Takes a name away by what `body` asks of the file system that its directory is in, which is told its own number of that.
+    /// Takes a name away by what `body` asks of the file system that its directory is in, which is
+    /// told its own number of that.
     fn take_away(
         &mut self,
         v: &mut Volume<'_>,
@@ -321,7 +322,8 @@ impl FileSystem for Stacked {
         if member != other {
             return Err(Error::OtherFileSystem);
         }
-        // A file that holds a volume may get another name; a directory that is covered, and what is replaced, may not.
+        // A file that holds a volume may get another name; a directory that is covered, and what is
+        // replaced, may not.
         if rename.mode != RenameMode::NoReplace {
             self.check_name(v, rename.to, rename.to_name)?;
         }

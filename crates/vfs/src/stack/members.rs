@@ -65,7 +65,8 @@ impl Members {
         InodeNumber(inode.0 | (self.swap(member) as u32) << OWN_BITS)
     }
 
-    /// As [`join`](Self::join), of what shows where a name leads: the root of another file system in place of a directory.
+    /// As [`join`](Self::join), of what shows where a name leads: the root of another file system
+    /// in place of a directory.
     pub(super) fn shown(&self, member: usize, inode: InodeNumber) -> InodeNumber {
         match self.covers.get(&(member, inode)) {
             Some(other) => self.shown(*other, self.all[*other].fs.root()),
@@ -94,7 +95,8 @@ impl Members {
         )))
     }
 
-    /// Runs a step of an operation on one of the file systems; again once the blocks that it wants to change have a place.
+    /// Runs a step of an operation on one of the file systems; again once the blocks that it wants
+    /// to change have a place.
     pub(super) fn call<T>(
         &mut self,
         member: usize,
@@ -123,7 +125,8 @@ impl Members {
         }
     }
 
-    /// Gives blocks that a step wanted to change a place in the files that hold the volume. False where it wanted none.
+    /// Gives blocks that a step wanted to change a place in the files that hold the volume. False
+    /// where it wanted none.
     fn give_places(&mut self, member: usize, v: &mut Volume<'_>) -> Result<bool> {
         let Some(above) = &self.all[member].above else {
             return Ok(false);
@@ -236,7 +239,8 @@ impl Members {
         self.all[member].in_use.contains(&inode)
     }
 
-    /// Refuses what would take away a file that holds a volume, or a directory in whose place one shows.
+    /// Refuses what would take away a file that holds a volume, or a directory in whose place one
+    /// shows.
     pub(super) fn check_free(&self, member: usize, inode: InodeNumber) -> Result<()> {
         let is_covered = self.covers.contains_key(&(member, inode));
         match is_covered || self.is_in_use(member, inode) {
@@ -245,7 +249,8 @@ impl Members {
         }
     }
 
-    /// Whether names of the file system can lead to anything of which [`check_free`](Self::check_free) would say something.
+    /// Whether names of the file system can lead to anything of which
+    /// [`check_free`](Self::check_free) would say something.
     pub(super) fn has_uses(&self, member: usize) -> bool {
         !self.all[member].in_use.is_empty() || self.covers.keys().any(|(m, _)| *m == member)
     }

@@ -1,25 +1,34 @@
-//! Stacks: file systems in files of file systems, served as one tree by one engine over one store (Frost et al., SOSP 2007, §6.4 and
-//! figure 8).
+//! Stacks: file systems in files of file systems, served as one tree by one engine over one store
+//! (Frost et al., SOSP 2007, §6.4 and figure 8).
 //!
-//! A [`Stack`] is a kind of layout. It opens the file system of the device, finds in it the files that hold others, opens those, and so on;
-//! what comes of it is one [`FileSystem`](backstitch_layout::FileSystem), in which a file system shows in place of a directory of another one,
-//! as a mount shows. So engines, fronts and explorers serve a stack without knowing of it.
+//! A [`Stack`] is a kind of layout. It opens the file system of the device, finds in it the files
+//! that hold others, opens those, and so on; what comes of it is one
+//! [`FileSystem`](backstitch_layout::FileSystem), in which a file system shows in place of a
+//! directory of another one, as a mount shows. So engines, fronts and explorers serve a stack
+//! without knowing of it.
 //!
 //! # Rules
 //!
-//! * **No dependency is copied.** A file system inside is on a volume whose blocks *are* blocks of the device
-//!   (`backstitch_store::Store::add_volume_on`): what it states is stated in the one graph, between the very blocks that the host writes.
-//! * **What the host states holds too.** A block that has no place in the host's file gets one when it is first changed, by an ordinary write of
-//!   zeros to the host; whatever is written into it is on stable storage only once the host's pointers to it are
-//!   (`backstitch_store::Store::shown_by`). That happens before the operation inside changes anything: where the host has no space, the
-//!   operation fails with `ENOSPC`, and nothing was changed.
-//! * A file that holds a volume keeps its size, its blocks and its name while it is in use: what would change them is answered with `EBUSY`.
-//! * A host keeps order itself (`soft`, `sync`). A host with a journal would have to put every block of the inner file system into it.
+//! * **No dependency is copied.** A file system inside is on a volume whose blocks *are* blocks of
+//!   the device (`backstitch_store::Store::add_volume_on`): what it states is stated in the one
+//!   graph, between the very blocks that the host writes.
+//! * **What the host states holds too.** A block that has no place in the host's file gets one when
+//!   it is first changed, by an ordinary write of zeros to the host; whatever is written into it is
+//!   on stable storage only once the host's pointers to it are
+//!   (`backstitch_store::Store::shown_by`). That happens before the operation inside changes
+//!   anything: where the host has no space, the operation fails with `ENOSPC`, and nothing was
+//!   changed.
+//! * A file that holds a volume keeps its size, its blocks and its name while it is in use: what
+//!   would change them is answered with `EBUSY`.
+//! * A host keeps order itself (`soft`, `sync`). A host with a journal would have to put every
+//!   block of the inner file system into it.
 //! * Blocks have one size in the whole stack.
-//! * Patchgroups may span the file systems. What has a journal comes after what has none by the commit record
-//!   (`backstitch_ordering::Log::come_after`), the other way by the transaction's hold.
-//! * One file system of a stack may have a journal, inside it or in another file of the stack. Its files are given all their blocks when
-//!   the stack is opened: a replay after a crash must find a place for every block.
+//! * Patchgroups may span the file systems. What has a journal comes after what has none by the
+//!   commit record (`backstitch_ordering::Log::come_after`), the other way by the transaction's
+//!   hold.
+//! * One file system of a stack may have a journal, inside it or in another file of the stack. Its
+//!   files are given all their blocks when the stack is opened: a replay after a crash must find a
+//!   place for every block.
 
 mod device;
 mod file_system;
@@ -53,8 +62,8 @@ pub struct StackVolume {
     pub file: Option<InnerPath>,
     /// The file that holds its journal, where that is not inside it.
     pub journal: Option<InnerPath>,
-    /// Its mechanism: through its journal where it has one that can be written, else soft updates, where none is stated. That of the first
-    /// is the engine's.
+    /// Its mechanism: through its journal where it has one that can be written, else soft updates,
+    /// where none is stated. That of the first is the engine's.
     pub ordering: Option<MechanismKind>,
     /// The directory in whose place it shows.
     pub at: Option<InnerPath>,

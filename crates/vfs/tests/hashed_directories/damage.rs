@@ -115,8 +115,9 @@ fn verdicts_on_damaged_indexes_are_those_of_e2fsck_and_repair_keeps_the_names() 
             let (code, said) = run("timeout", &["20", "e2fsck", "-fn", &image.word()]);
             let ours = check(&MemoryDevice::from_bytes(bytes.clone()));
             let what = format!("{name}, round {round}, byte {at} of block {}", node / 1024);
-            // e2fsck takes no offence at a border above index blocks that is too low for the names in the one before; a program that looks
-            // for these by it (the kernel, too) does not find them.
+            // e2fsck takes no offence at a border above index blocks that is too low for the names
+            // in the one before; a program that looks for these by it (the kernel, too) does not
+            // find them.
             let is_excluded = |f: &backstitch_layout::tools::Finding| f.what.contains("excludes");
             if code == Some(0) && !ours.is_clean() && ours.findings.iter().all(is_excluded) {
                 stricter += 1;

@@ -1,4 +1,5 @@
-//! Images of ext3 on files, what is done with them mounted, and what e2fsck and debugfs say of them.
+//! Images of ext3 on files, what is done with them mounted, and what e2fsck and debugfs say of
+//! them.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -92,7 +93,8 @@ impl Image {
         assert!(report.is_clean(), "{what}: {:?}", report.findings);
     }
 
-    /// The levels of the index of `/d` below its root's own, as debugfs says; `None` where it has none.
+    /// The levels of the index of `/d` below its root's own, as debugfs says; `None` where it has
+    /// none.
     pub(crate) fn levels(&self) -> Option<u32> {
         let said = self.debugfs("htree_dump /d");
         let line = said.lines().find(|l| l.contains("Indirect levels:"))?;
@@ -141,7 +143,8 @@ pub(crate) fn list(engine: &Engine, directory: InodeNumber) -> Vec<Vec<u8>> {
     }
 }
 
-/// Fills `/d` with names of `bytes` bytes until there are `count`, or no more go in; returns how many went.
+/// Fills `/d` with names of `bytes` bytes until there are `count`, or no more go in; returns how
+/// many went.
 pub(crate) fn fill(engine: &Engine, bytes: usize, from: usize, count: usize) -> usize {
     /// Links of one inode.
     const LINKS: usize = 30_000;

@@ -1,4 +1,5 @@
-//! The index of directories on the disk, as it is kept under journals: e2fsck and debugfs say whether it is right.
+//! The index of directories on the disk, as it is kept under journals: e2fsck and debugfs say
+//! whether it is right.
 
 mod damage;
 mod image;
@@ -318,7 +319,8 @@ fn names_are_exchanged_between_directories() {
     image.assert_sound("refused");
 }
 
-/// As many names as `BACKSTITCH_NAMES` says (30,000), and what each tenth of them costs: the index is what keeps that from growing.
+/// As many names as `BACKSTITCH_NAMES` says (30,000), and what each tenth of them costs: the index
+/// is what keeps that from growing.
 #[test]
 fn adding_and_finding_names_does_not_slow_down() {
     let names: usize = std::env::var("BACKSTITCH_NAMES")
@@ -358,7 +360,8 @@ fn adding_and_finding_names_does_not_slow_down() {
     );
     eprintln!("microseconds per look-up: {:.1}; {rss}", finding * 1e6);
     image.assert_sound("many names");
-    // Another machine may be busy for a while: the median of the second half beside that of the first.
+    // Another machine may be busy for a while: the median of the second half beside that of the
+    // first.
     let median = |part: &[f64]| {
         let mut sorted = part.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -368,7 +371,8 @@ fn adding_and_finding_names_does_not_slow_down() {
     assert!(second < 4.0 * first, "{micros:?}");
 }
 
-/// Who creates a file has looked for its name before; that it was not there then says nothing about later.
+/// Who creates a file has looked for its name before; that it was not there then says nothing about
+/// later.
 #[test]
 fn a_name_looked_for_in_vain_is_found_once_it_is_there() {
     let image = Image::new("absent", &["-b", "1024", "-N", "4096"], "8m");

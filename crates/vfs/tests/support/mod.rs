@@ -88,8 +88,8 @@ impl Disk {
     }
 }
 
-/// Mounts with little memory, so that blocks are read again, and with a writer that leaves writing to fsync. The unit of writing is what
-/// `BACKSTITCH_ATOMIC` says, if anything.
+/// Mounts with little memory, so that blocks are read again, and with a writer that leaves writing
+/// to fsync. The unit of writing is what `BACKSTITCH_ATOMIC` says, if anything.
 pub(crate) fn mount(device: Arc<dyn BlockDevice>) -> backstitch_vfs::Result<Arc<Engine>> {
     mount_under(device, MechanismKind::Soft)
 }

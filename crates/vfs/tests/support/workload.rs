@@ -175,7 +175,8 @@ impl Workload {
         let fill = self.below(255) as u8 + 1;
         let data: Vec<u8> = (0..length).map(|i| fill ^ (i / 97) as u8).collect();
         let mut done = 0;
-        // A short write is what a failure in the middle shows as; the rest comes with the next call.
+        // A short write is what a failure in the middle shows as; the rest comes with the next
+        // call.
         while done < length {
             let part = self.attempt(|| engine.write(inode, (at + done) as u64, &data[done..]));
             let Some(written) = part else {
@@ -261,7 +262,8 @@ impl Workload {
         }
     }
 
-    /// Whether what was fsynced and not changed since is there, under one of the names that it had since.
+    /// Whether what was fsynced and not changed since is there, under one of the names that it had
+    /// since.
     pub(crate) fn expect_promises(&self, engine: &Engine) {
         for (number, durable) in &self.directories {
             let found = engine.lookup(engine.root(), format!("dir{number}").as_bytes());

@@ -12,7 +12,8 @@ use crate::show;
 /// Its name.
 pub(super) const IMAP: &str = "imap";
 
-/// The mechanisms that it runs under by default: under others one of the ways is unsafe, or costs nothing.
+/// The mechanisms that it runs under by default: under others one of the ways is unsafe, or costs
+/// nothing.
 const ORDERINGS: [Ordering; 4] = [
     Ordering::Soft,
     Ordering::Journal(JournalMode::Writeback),

@@ -15,8 +15,9 @@ const WHAT: &str = "crash ablate";
 
 /// Switch off one rule of the file system at a time, and explore until a crash shows it.
 ///
-/// Each place in the code that states a dependency, a wait or a check has a name. Each of them is off in turn, as a whole and in part,
-/// while workloads that come by it are explored. A rule that nothing shows survives: no workload tests it, or nothing needs it.
+/// Each place in the code that states a dependency, a wait or a check has a name. Each of them is
+/// off in turn, as a whole and in part, while workloads that come by it are explored. A rule that
+/// nothing shows survives: no workload tests it, or nothing needs it.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Exit status: 0 every rule that was reached was found, 1 some survived or the command could not run, 2 wrong usage.

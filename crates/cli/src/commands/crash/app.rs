@@ -20,8 +20,9 @@ const WHAT: &str = "crash app";
 
 /// Explore what a crash can leave of a program's files.
 ///
-/// The program runs once, on a mount of its own, and its operations are then repeated. At every moment, each set of changes that a power
-/// cut could have left on the disk is a state. Each chosen state is recovered and mounted, and the check judges it.
+/// The program runs once, on a mount of its own, and its operations are then repeated. At every
+/// moment, each set of changes that a power cut could have left on the disk is a state. Each chosen
+/// state is recovered and mounted, and the check judges it.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Both commands are run by `sh -c`, with the mount as their directory, in $1 and in $BACKSTITCH_DIR. The check fails with any
@@ -46,7 +47,8 @@ Examples:
   backstitch crash app --trace program.trace --check ./check --replay nothing/both/12/but-3 --keep state.img"
 )]
 pub(crate) struct Args {
-    /// The consistency mechanism: soft, async, sync, journal=ordered, journal=writeback or journal=full
+    /// The consistency mechanism: soft, async, sync, journal=ordered, journal=writeback or
+    /// journal=full
     #[arg(long, value_name = "MODE", default_value = "soft", value_parser = ordering)]
     ordering: Ordering,
     /// The program
@@ -79,17 +81,19 @@ pub(crate) struct Args {
     /// Start on a copy of this image instead of an empty file system
     #[arg(long, value_name = "FILE")]
     image: Option<PathBuf>,
-    /// Start on a volume of zeros, which the program finds as the one file `volume`: what it writes are blocks (see mount -o raw)
+    /// Start on a volume of zeros, which the program finds as the one file `volume`: what it writes
+    /// are blocks (see mount -o raw)
     #[arg(long, requires = "run", conflicts_with_all = ["image"])]
     raw: bool,
-    /// With --run, where the trace goes (by default it is kept only where a state fails, as backstitch-crash-app.trace in the
-    /// current directory); without, the trace to explore
+    /// With --run, where the trace goes (by default it is kept only where a state fails, as
+    /// backstitch-crash-app.trace in the current directory); without, the trace to explore
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Look only at this state of --trace, named as in a failure's report
     #[arg(long, value_name = "PLACE", requires = "trace", conflicts_with = "run")]
     replay: Option<String>,
-    /// Explore what would be left if the program had not used patchgroups (`order` and `depend` use them too)
+    /// Explore what would be left if the program had not used patchgroups (`order` and `depend` use
+    /// them too)
     #[arg(long)]
     without_groups: bool,
     #[command(flatten)]
@@ -126,7 +130,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         None => explored(trace, &options)?,
     };
     if args.trace.is_none() && !report.is_good() {
-        // A failing state is nothing without the trace. As it was recorded: the replay lines say --without-groups themselves.
+        // A failing state is nothing without the trace. As it was recorded: the replay lines say
+        // --without-groups themselves.
         recorded.save(&trace_place).map_err(failed)?;
         report.notes.push(format!(
             "The replay lines need the trace, which is in {}; the next failing run here replaces it, unless --trace FILE names another place.",
@@ -136,8 +141,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     args.output.finish(WHAT, &report, false)
 }
 
-/// Where the trace of a failing program goes if nobody named a place: the current directory, or the one for temporary files where
-/// that cannot be written.
+/// Where the trace of a failing program goes if nobody named a place: the current directory, or the
+/// one for temporary files where that cannot be written.
 fn unnamed_trace() -> PathBuf {
     match rustix::fs::access(".", rustix::fs::Access::WRITE_OK) {
         Ok(()) => PathBuf::from("backstitch-crash-app.trace"),

@@ -16,8 +16,9 @@ const WHAT: &str = "crash device";
 
 /// Explore what a crash could have left of the recorded writes of any device.
 ///
-/// LOG holds what was written to IMAGE, in the dm-log-writes format. Between two flushes any part of the writes may have reached
-/// the disk, in any order. Each such state is made, and CMD judges it.
+/// LOG holds what was written to IMAGE, in the dm-log-writes format. Between two flushes any part
+/// of the writes may have reached the disk, in any order. Each such state is made, and CMD judges
+/// it.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "CMD is run by `sh -c` for each state, as a file that it may write to, and fails with any exit code but 0:
@@ -57,7 +58,8 @@ pub(crate) struct Args {
     /// How long CMD may take for a state; longer is a failure
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = seconds)]
     timeout: f64,
-    /// Copy IMAGE into $TMPDIR and make the states there, instead of showing them through a FUSE mount; always so without /dev/fuse
+    /// Copy IMAGE into $TMPDIR and make the states there, instead of showing them through a FUSE
+    /// mount; always so without /dev/fuse
     #[arg(long)]
     copy: bool,
     /// How many states to check at once; by default one for each CPU, four at most

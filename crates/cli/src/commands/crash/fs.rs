@@ -31,7 +31,8 @@ const DEFAULT_WORKLOADS: [&str; 6] = [
 ];
 /// What one of the cases needs to show what it is about.
 const STATES_OF_A_CASE: u64 = 1000;
-/// What each other workload gets where nothing is asked for: a run of all mechanisms has to end in minutes.
+/// What each other workload gets where nothing is asked for: a run of all mechanisms has to end in
+/// minutes.
 const STATES_OF_OTHERS: u64 = 2000;
 /// What a script or a case gets once more with torn blocks.
 const STATES_OF_TORN: u64 = 300;
@@ -40,8 +41,9 @@ const SIZES: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;
 
 /// Explore what a crash can leave of the file system itself.
 ///
-/// Runs workloads in memory. At every moment, each set of changes that includes all that must be on the disk before them is a state that
-/// a crash can leave. Each state is checked, mounted and compared with what was promised; a sample is reclaimed, with further crashes.
+/// Runs workloads in memory. At every moment, each set of changes that includes all that must be on
+/// the disk before them is a state that a crash can leave. Each state is checked, mounted and
+/// compared with what was promised; a sample is reclaimed, with further crashes.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Workloads:
   ace:1, ace:2     ACE's sequences of one and two operations, each with fsync or sync
@@ -78,11 +80,12 @@ Examples:
   backstitch crash fs --ordering async --json
   backstitch crash fs --script 'creat foo; write foo 0 5000; fsync foo; rename foo bar'")]
 pub(crate) struct Args {
-    /// The mechanisms: soft, sync, async, journal=ordered, journal=full, journal=writeback. Without this and without a workload or a
-    /// script all but async; else soft
+    /// The mechanisms: soft, sync, async, journal=ordered, journal=full, journal=writeback. Without
+    /// this and without a workload or a script all but async; else soft
     #[arg(long, value_name = "MODE,…", value_delimiter = ',')]
     ordering: Vec<Ordering>,
-    /// The workloads, see below; scripts, cases, ace:1, seq:1, flushed:20 and random:60 where none is given
+    /// The workloads, see below; scripts, cases, ace:1, seq:1, flushed:20 and random:60 where none
+    /// is given
     #[arg(long, value_name = "WORKLOAD,…", value_delimiter = ',')]
     workload: Vec<String>,
     /// Operations to run, separated by semicolons
@@ -141,7 +144,8 @@ pub(crate) struct Args {
     /// Put the journal on a device of its own, under the orderings that use one
     #[arg(long)]
     journal_dev: bool,
-    /// Write its commit records together with what they commit, as `mkfs --journal-async-commit` does
+    /// Write its commit records together with what they commit, as `mkfs --journal-async-commit`
+    /// does
     #[arg(long)]
     journal_async_commit: bool,
     /// The number of threads; by default one for each CPU
@@ -243,7 +247,8 @@ fn torn(
     explore(&args, &campaign)
 }
 
-/// The cases about journals once more, with a journal on a device of its own whose commit records do not wait.
+/// The cases about journals once more, with a journal on a device of its own whose commit records
+/// do not wait.
 fn elsewhere(args: &Args, ordering: Ordering, cases: &[Workload]) -> Result<Report> {
     let args = Args {
         journal_dev: true,
@@ -273,7 +278,8 @@ fn workloads(args: &Args, ordering: Ordering) -> Result<Vec<Workload>> {
     named(WHAT, &names(args), &campaign)
 }
 
-/// The workloads of these names, with the campaign's seed. What is found by feedback is found under its mechanism.
+/// The workloads of these names, with the campaign's seed. What is found by feedback is found under
+/// its mechanism.
 pub(super) fn named(command: &str, names: &[String], campaign: &Campaign) -> Result<Vec<Workload>> {
     let seed = campaign.seed;
     let mut all = Vec::new();
@@ -494,7 +500,8 @@ fn explore(args: &Args, campaign: &Campaign) -> Result<Report> {
     Ok(report)
 }
 
-/// The command that explores the same again, and the beginning of the one that makes one state again.
+/// The command that explores the same again, and the beginning of the one that makes one state
+/// again.
 fn commands(args: &Args, ordering: Ordering) -> (String, String) {
     let mut common = format!("backstitch crash fs --ordering {ordering}");
     let defaults = ImageOptions::default();

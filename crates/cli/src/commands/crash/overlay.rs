@@ -69,7 +69,8 @@ impl Drop for Mount {
         {
             return mounted.wait();
         }
-        // The check left something that uses it: out of the tree at least, so that the directory can go.
+        // The check left something that uses it: out of the tree at least, so that the directory
+        // can go.
         if let Err(error) = self.unmounter.detach() {
             tracing::warn!(%error, "a mount of states stays");
         }

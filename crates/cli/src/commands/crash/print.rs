@@ -77,7 +77,8 @@ pub(super) fn progress_bar(what: &str) -> ProgressBar {
     bar
 }
 
-/// Lets the first signal to end raise `stop`, so that there is time to clean up; the second one, if a check does not end, kills.
+/// Lets the first signal to end raise `stop`, so that there is time to clean up; the second one, if
+/// a check does not end, kills.
 pub(super) fn stop_on_signals(command: &str, stop: &Arc<AtomicBool>) -> Result<()> {
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register_conditional_default(signal, stop.clone())

@@ -17,10 +17,12 @@ use std::sync::Arc;
 
 const WHAT: &str = "crash record";
 
-/// Record what is written to an image: DIR/disk is the image, and every write, flush and discard goes to LOG.
+/// Record what is written to an image: DIR/disk is the image, and every write, flush and discard
+/// goes to LOG.
 ///
-/// Put a loop device or a virtual machine onto DIR/disk and let any file system work on it; a line written to DIR/mark becomes a
-/// mark in the log. The log is in the dm-log-writes format, for `backstitch crash device` and other programs that read it.
+/// Put a loop device or a virtual machine onto DIR/disk and let any file system work on it; a line
+/// written to DIR/mark becomes a mark in the log. The log is in the dm-log-writes format, for
+/// `backstitch crash device` and other programs that read it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   backstitch crash record --base before.img --log writes.log disk.img /run/rec

@@ -1,4 +1,5 @@
-//! Tables of partitions, parts of something larger, and layers below a file system. A table is said first: what lies at the end of a disk may be its last partition's.
+//! Tables of partitions, parts of something larger, and layers below a file system. A table is said
+//! first: what lies at the end of a disk may be its last partition's.
 
 use super::format;
 use crate::signature::Kind::{Member, PartitionTable};

@@ -1,7 +1,8 @@
 //! Index blocks: validated views of them, and what changes their bytes.
 //!
-//! Nothing here is believed before it was checked: a view exists only where its count and its limit are possible, so that no number in
-//! it leads out of the block. Whether the *blocks* that entries lead to exist is for the code that knows the directory.
+//! Nothing here is believed before it was checked: a view exists only where its count and its limit
+//! are possible, so that no number in it leads out of the block. Whether the *blocks* that entries
+//! lead to exist is for the code that knows the directory.
 
 use thiserror::Error;
 use zerocopy::FromBytes;
@@ -187,8 +188,8 @@ impl<'a> IndexEntries<'a> {
             .map(|(raw, _)| raw)
     }
 
-    /// The lowest hash of an entry; the lowest bit says that names with that hash are in the block before, too. The first entry has
-    /// none, and takes what is left.
+    /// The lowest hash of an entry; the lowest bit says that names with that hash are in the block
+    /// before, too. The first entry has none, and takes what is left.
     pub fn hash(&self, index: usize) -> u32 {
         if index == 0 {
             return 0;
@@ -224,7 +225,8 @@ impl<'a> IndexEntries<'a> {
     }
 }
 
-/// Whether a directory block is one unused entry without a name: an index block, or a block that never held a name.
+/// Whether a directory block is one unused entry without a name: an index block, or a block that
+/// never held a name.
 pub fn is_unused(block: &[u8]) -> bool {
     let length = block.get(OFFSET_REC_LEN..OFFSET_REC_LEN + 2);
     let fills = length.is_some_and(|l| {

@@ -9,8 +9,8 @@ use crate::reads::Reads;
 use backstitch_device::{BlockDevice, Buffer, DeviceError, WriteRequest, check_range};
 use backstitch_formats::{Raw, usual};
 use backstitch_journal::format::Features as JournalFeatures;
-use backstitch_layout::LayoutKind;
 use backstitch_layout::tools::{Mkfs, MkfsError, MkfsJournal, Source};
+use backstitch_layout::{JournalHost, LayoutKind};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use twox_hash::XxHash3_128;
@@ -84,6 +84,12 @@ impl Kind {
             Kind::Raw(raw) => raw,
             Kind::Other(other) => other.0,
         }
+    }
+
+    /// What hosts its journal.
+    pub(crate) fn journal_host(&self) -> &dyn JournalHost {
+        let host = self.layout().journal_host();
+        host.unwrap_or_else(|| backstitch_formats::journal_host())
     }
 }
 

@@ -192,7 +192,7 @@ impl Mount {
             _ => engine.unit_bytes.unwrap_or(block_bytes).min(block_bytes),
         };
         let volume = store.add_volume_with_units(block_bytes, unit_bytes);
-        let mut mechanism = mechanism(&device, below, read_only)?;
+        let mut mechanism = mechanism(&device, kind.journal_host(), below, read_only)?;
         let request = OpenRequest {
             read_only,
             now: Timestamp {

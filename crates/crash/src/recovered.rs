@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use backstitch_device::{BlockDevice, Buffer, DeviceError, WriteRequest};
-use backstitch_formats::journal_host;
+use backstitch_layout::JournalHost;
 use backstitch_session::journal;
 use fastrand::Rng as Random;
 use parking_lot::Mutex;
@@ -159,7 +159,8 @@ fn recover(state: &Fork) -> (Reads, Recovered) {
     let done = {
         let (home, other) = parts_of(&device, device.home_bytes, device.all_bytes);
         let other = other.as_ref().map(|other| other as &dyn BlockDevice);
-        replay(&home, other).map(|()| log_of(&home, other))
+        let host = state.kind.journal_host();
+        replay(&home, other, host).map(|()| log_of(&home, other, host))
     };
     let traced = device.traced.into_inner();
     let written = (traced.written.iter())
@@ -177,8 +178,12 @@ fn recover(state: &Fork) -> (Reads, Recovered) {
 
 /// Where the log of a file system is whose journal was replayed, but for the superblock; nowhere
 /// where it cannot be written.
-fn log_of(home: &dyn BlockDevice, other: Option<&dyn BlockDevice>) -> Vec<Range<u64>> {
-    let Ok(Ok(setup)) = journal::setup(home, other, journal_host()) else {
+fn log_of(
+    home: &dyn BlockDevice,
+    other: Option<&dyn BlockDevice>,
+    host: &dyn JournalHost,
+) -> Vec<Range<u64>> {
+    let Ok(Ok(setup)) = journal::setup(home, other, host) else {
         return Vec::new();
     };
     let (first, end) = (setup.superblock.first, setup.superblock.end);

@@ -7,7 +7,11 @@ use std::sync::Arc;
 use backstitch_crash::{Campaign, Fork, NoObserver, Results, generate, scripts, standard};
 use backstitch_device::BlockDevice;
 use backstitch_ext::{Ext2, kinds};
-use backstitch_layout::{Error, JournalHost, LayoutKind, OpenRequest, Opened, Result};
+use backstitch_journal::recovery::HomeContents;
+use backstitch_layout::{
+    Error, JournalHost, JournalPlace, LayoutKind, OpenRequest, Opened, Orphans, RecoveryMark,
+    Result, Timestamp,
+};
 use backstitch_ordering::{JournalMode, MechanismKind, Seal, Volume};
 
 /// Where the first inode of a block has four bytes that ext2 does not use, for the checksum of the
@@ -56,13 +60,61 @@ fn tables(superblock: &[u8], descriptors: &[u8]) -> Vec<u64> {
         .collect()
 }
 
+impl HomeContents for Checked {
+    fn can_hold(&self, block: u64, bytes: &[u8]) -> bool {
+        Ext2.can_hold(block, bytes)
+    }
+}
+
+impl JournalHost for Checked {
+    fn place(&self, device: &dyn BlockDevice) -> Result<Option<JournalPlace>> {
+        Ext2.place(device)
+    }
+
+    fn damaged_places(&self, device: &dyn BlockDevice) -> Result<Vec<JournalPlace>> {
+        Ext2.damaged_places(device)
+    }
+
+    fn check_mountable(&self, device: &dyn BlockDevice) -> Result<()> {
+        Ext2.check_mountable(device)
+    }
+
+    fn set_recovery(&self, device: &dyn BlockDevice, mark: RecoveryMark) -> Result<()> {
+        Ext2.set_recovery(device, mark)
+    }
+
+    fn next_orphans(
+        &self,
+        device: &dyn BlockDevice,
+        now: Timestamp,
+        most_blocks: usize,
+    ) -> Result<Orphans> {
+        let mut orphans = Ext2.next_orphans(device, now, most_blocks)?;
+        let of_image = |block: u64| {
+            let mut bytes = [0; BLOCK_BYTES];
+            device.read(block * BLOCK_BYTES as u64, &mut bytes)?;
+            Ok::<_, Error>(bytes)
+        };
+        let tables = tables(&of_image(1)?, &of_image(2)?);
+        let in_tables = |(block, _): &&mut (u64, Vec<u8>)| tables.contains(block);
+        for (block, bytes) in orphans.blocks.iter_mut().filter(in_tables) {
+            TableSeal.seal(*block, bytes);
+        }
+        Ok(orphans)
+    }
+
+    fn drop_orphans(&self, device: &dyn BlockDevice) -> Result<()> {
+        Ext2.drop_orphans(device)
+    }
+}
+
 impl LayoutKind for Checked {
     fn block_bytes(&self, device: &dyn BlockDevice) -> Result<u32> {
         Ext2.block_bytes(device)
     }
 
     fn journal_host(&self) -> Option<&dyn JournalHost> {
-        Ext2.journal_host()
+        Some(self)
     }
 
     fn open(
@@ -74,7 +126,7 @@ impl LayoutKind for Checked {
         if self.is_sealed {
             v.register_seal(kinds::INODES, Arc::new(TableSeal));
         }
-        let opened = Ext2.open(v, device, request)?;
+        // Before anything is changed: in memory no checksum is kept right.
         let (superblock, descriptors) = (v.read(1)?.to_vec(), v.read(2)?.to_vec());
         let blocks = tables(&superblock, &descriptors);
         // What is asked for together is read together.
@@ -90,7 +142,7 @@ impl LayoutKind for Checked {
                 )));
             }
         }
-        Ok(opened)
+        Ext2.open(v, device, request)
     }
 }
 

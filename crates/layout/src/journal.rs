@@ -82,7 +82,8 @@ pub trait JournalHost: HomeContents + Send + Sync {
     /// The first orphans, as the blocks that change when they are taken off the list and what they
     /// hold is freed: about `most_blocks` blocks, all of which must reach the device together. None
     /// where there are no orphans, or where they cannot be dealt with (the file system has features
-    /// that this layout does not write, or its list is not to be trusted).
+    /// that this layout does not write, or its list is not to be trusted). They go past the store: a
+    /// layout with seals returns sealed blocks.
     ///
     /// # Errors
     /// `Corrupt` where the list makes no sense.

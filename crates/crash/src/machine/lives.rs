@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use backstitch_device::BlockDevice;
-use backstitch_formats::{journal_host, usual};
+use backstitch_formats::usual;
 use backstitch_layout::tools::{CheckOptions, Code, DeviceSource};
 use backstitch_layout::{Error, Result};
 use backstitch_ordering::MechanismKind;
@@ -163,7 +163,7 @@ fn with_journal(mut image: Fork, change: impl FnOnce(&mut [u8])) -> Result<Fork>
     let device = ForkDevice::new(image.clone());
     let (home, other) = device.parts();
     let other = other.as_ref().map(|other| other as &dyn BlockDevice);
-    let Ok(setup) = journal::setup(&home, other, journal_host()).map_err(failed)? else {
+    let Ok(setup) = journal::setup(&home, other, image.kind.journal_host()).map_err(failed)? else {
         return Ok(image);
     };
     let position = setup.map.superblock();

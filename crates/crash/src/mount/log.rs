@@ -1,10 +1,9 @@
 //! Mounts with a journal: its recovery, and what the engine's writer does there between operations.
 
 use backstitch_device::BlockDevice;
-use backstitch_formats::journal_host;
 use backstitch_journal::JournalMechanism;
 use backstitch_journal::recovery::Damage;
-use backstitch_layout::{Error, Result, Timestamp};
+use backstitch_layout::{Error, JournalHost, Result, Timestamp};
 use backstitch_ordering::{Mechanism, MechanismKind, Soft};
 use backstitch_session::{Outcome, Task, journal};
 
@@ -14,6 +13,7 @@ use crate::image::{Fork, ForkDevice};
 /// The mechanism of a mount, once the journal, where there is one, is replayed.
 pub(super) fn mechanism(
     device: &ForkDevice,
+    host: &dyn JournalHost,
     ordering: MechanismKind,
     read_only: bool,
 ) -> Result<Box<dyn Mechanism>> {
@@ -22,11 +22,11 @@ pub(super) fn mechanism(
     };
     let (home, journal) = device.parts();
     let journal = journal.as_ref().map(|journal| journal as &dyn BlockDevice);
-    replay(&home, journal)?;
+    replay(&home, journal, host)?;
     if read_only {
         return Ok(Box::new(Soft));
     }
-    let setup = journal::setup(&home, journal, journal_host()).map_err(from_engine)?;
+    let setup = journal::setup(&home, journal, host).map_err(from_engine)?;
     let setup = setup.map_err(Error::Unsupported)?;
     Ok(Box::new(JournalMechanism::new(setup, mode)))
 }
@@ -36,17 +36,21 @@ pub(crate) fn replayed(fork: &Fork) -> Result<Fork> {
     let device = ForkDevice::new(fork.clone());
     let (home, journal) = device.parts();
     let journal = journal.as_ref().map(|journal| journal as &dyn BlockDevice);
-    replay(&home, journal)?;
+    replay(&home, journal, fork.kind.journal_host())?;
     Ok(device.fork())
 }
 
 /// Brings home what the journal of a file system holds.
-pub(crate) fn replay(home: &dyn BlockDevice, journal: Option<&dyn BlockDevice>) -> Result<()> {
+pub(crate) fn replay(
+    home: &dyn BlockDevice,
+    journal: Option<&dyn BlockDevice>,
+    host: &dyn JournalHost,
+) -> Result<()> {
     let now = Timestamp {
         seconds: START_SECONDS,
         nanoseconds: 0,
     };
-    let done = journal::recover(home, journal, journal_host(), now, Damage::Refuse);
+    let done = journal::recover(home, journal, host, now, Damage::Refuse);
     done.map(drop).map_err(from_engine)
 }
 

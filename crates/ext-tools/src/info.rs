@@ -14,7 +14,11 @@ use backstitch_layout::tools::{CheckError, Info, LastMount, State};
 /// reading fails.
 pub fn read(device: &dyn BlockDevice) -> Result<Info, CheckError> {
     if device.size_bytes() < SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64 {
-        return Err(not_ext2(format!("only {} bytes", device.size_bytes())).into());
+        return Err(not_ext2(format!(
+            "{} bytes are too short for a superblock",
+            device.size_bytes()
+        ))
+        .into());
     }
     let mut bytes = [0; SUPERBLOCK_SIZE];
     device.read(SUPERBLOCK_OFFSET, &mut bytes)?;

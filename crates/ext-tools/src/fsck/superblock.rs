@@ -43,7 +43,10 @@ pub(crate) fn read<S: Source + ?Sized>(
     findings: &mut Findings,
 ) -> Result<Option<Superblock>, CheckError> {
     if source.size_bytes() < SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64 {
-        let what = format!("only {} bytes", source.size_bytes());
+        let what = format!(
+            "{} bytes are too short for a superblock",
+            source.size_bytes()
+        );
         return Err(not_ext2(what).into());
     }
     let mut bytes = [0; SUPERBLOCK_SIZE];

@@ -2,9 +2,8 @@
 
 use backstitch_device::{BlockDevice, DeviceError};
 use backstitch_ext::Ext2;
-use backstitch_ext::format::record::RECORD_OFFSET;
 use backstitch_ext::format::superblock::{
-    MAGIC, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
+    MAGIC, OFFSET_RECORD, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
 };
 use backstitch_ext::format::{Features, JOURNAL_INODE, Mechanism};
 use backstitch_journal::format::ExternalJournal;
@@ -78,7 +77,7 @@ impl Tools for ExtTools {
         device.read(SUPERBLOCK_OFFSET, &mut bytes)?;
         let raw = RawSuperblock::from_array(&bytes);
         let label = raw.s_volume_name.split(|byte| *byte == 0).next();
-        let features = Features::of(&raw).names();
+        let features = raw.features().names();
         Ok((label.unwrap_or_default().to_vec(), features))
     }
 
@@ -132,7 +131,7 @@ impl Tools for ExtTools {
         let record = superblock.record.filter(|r| !r.mechanism.is_ordered());
         let mut record = record?;
         record.mechanism = Mechanism::Soft;
-        let offset = SUPERBLOCK_OFFSET + RECORD_OFFSET as u64;
+        let offset = SUPERBLOCK_OFFSET + OFFSET_RECORD as u64;
         Some((offset, record.encode(&superblock.uuid).to_vec()))
     }
 }

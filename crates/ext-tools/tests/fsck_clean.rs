@@ -3,7 +3,7 @@
 mod support;
 
 use backstitch_device::{BlockDevice, MemoryDevice};
-use backstitch_ext::format::{Mechanism, MountRecord, record, superblock};
+use backstitch_ext::format::{Mechanism, MountRecord, superblock};
 use backstitch_ext_tools::fsck::{self, Options, Report};
 use backstitch_ext_tools::mkfs::{self, Mkfs};
 use std::path::Path;
@@ -176,7 +176,7 @@ fn our_record_in_the_superblock_does_not_disturb_e2fsck() {
             mount_time_seconds: 1 << 30,
             atomic_unit_bytes: 4096,
         };
-        let place = superblock::SUPERBLOCK_OFFSET + record::RECORD_OFFSET as u64;
+        let place = superblock::SUPERBLOCK_OFFSET + superblock::OFFSET_RECORD as u64;
         device.write(place, &record.encode(&uuid)).unwrap();
         device.flush().unwrap();
     }

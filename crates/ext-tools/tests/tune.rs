@@ -3,7 +3,7 @@
 mod support;
 
 use backstitch_device::{BlockDevice, MemoryDevice, Result, WriteRequest};
-use backstitch_ext::format::record::RECORD_OFFSET;
+use backstitch_ext::format::superblock::OFFSET_RECORD;
 use backstitch_ext::format::superblock::SUPERBLOCK_OFFSET;
 use backstitch_ext::format::{Mechanism, MountRecord, Superblock};
 use backstitch_ext_tools::fsck::{self, SliceSource};
@@ -72,7 +72,7 @@ fn image() -> Vec<u8> {
         mount_count: 1,
         atomic_unit_bytes: 1024,
     };
-    let place = SUPERBLOCK_OFFSET + RECORD_OFFSET as u64;
+    let place = SUPERBLOCK_OFFSET + OFFSET_RECORD as u64;
     device.write(place, &record.encode(&OLD)).unwrap();
     device.snapshot()
 }

@@ -3,14 +3,14 @@
 use backstitch_layout::{Error, FileType, Piece, Result, Seek, Timestamp, pieces_of_blocks};
 use backstitch_ordering::{PatchId, Volume};
 
-use crate::PatchIds;
 use crate::extend::{Extension, NewContents};
 use crate::format::Inode;
 use crate::format::inode::{FLAG_APPEND, FLAG_IMMUTABLE};
-use crate::groups::Run;
-use crate::layout::Ext;
 use crate::map::Mapped;
 use crate::rules::{Rule, note_by, wait_for, wait_for_all};
+use crate::state::Ext;
+use crate::state::PatchIds;
+use crate::state::runs::Run;
 
 /// What stands before a write of a part of a file.
 enum Stretch {

@@ -14,10 +14,10 @@ use crate::format::inode::{FLAG_APPEND, FLAG_IMMUTABLE};
 use crate::format::{Inode, LINK_MAX};
 use crate::index::Found;
 use crate::kinds;
-use crate::layout::Ext;
-use crate::pending::PendingName;
 use crate::rename::write_edit;
 use crate::rules::{Rule, holds, note_by, wait_for};
+use crate::state::Ext;
+use crate::state::inode::PendingName;
 
 /// One of the two names, and what it stands for so far.
 struct Side {

@@ -12,17 +12,17 @@ use backstitch_ordering::{BlockClass, PatchId, Volume};
 use backstitch_store::BlockKind;
 use smallvec::{SmallVec, smallvec};
 
-use crate::PatchIds;
 use crate::editor::InodeEditor;
 use crate::format::Inode;
 use crate::format::inode::DIRECT_POINTERS;
-use crate::groups::Run;
 use crate::kinds;
-use crate::layout::Ext;
 use crate::map::{Mapped, Path};
 use crate::moved::{Moved, Moves};
 use crate::place::{Picks, Purpose};
 use crate::rules::{Rule, holds, wait_for, wait_for_all};
+use crate::state::Ext;
+use crate::state::PatchIds;
+use crate::state::runs::Run;
 
 /// A run of blocks to be added to a file, and the indirect blocks that it needs.
 #[derive(Debug)]

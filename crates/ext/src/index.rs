@@ -9,18 +9,18 @@ use std::ops::Range;
 
 use backstitch_layout::{DirectoryEntry, Error, Result};
 use backstitch_ordering::{PatchId, Volume};
-use smallvec::SmallVec;
 
 use crate::block_edit::{Gap, find_gap, largest_gap};
 use crate::format::directory::{entries, entry_at, required_len};
 use crate::format::inode::FLAG_INDEX;
 use crate::format::{DirectoryError, Inode};
 use crate::inodes::{READ_AHEAD_BLOCKS, want_ahead};
-use crate::layout::Ext;
 use crate::map::Mapped;
-use crate::name_table::{self, NameTable};
-use crate::room::RoomSummary;
 use crate::rules::{Rule, wait_for};
+use crate::state::Ext;
+use crate::state::directory_index::DirectoryIndex;
+use crate::state::name_table::{self, NameTable};
+use crate::state::room::RoomSummary;
 
 /// Directories of more blocks than this get an index in memory.
 const LINEAR_BLOCKS: u64 = 2;
@@ -42,63 +42,6 @@ pub(crate) struct Room {
     pub(crate) logical: u64,
     pub(crate) block: u64,
     pub(crate) gap: Gap,
-}
-
-/// Where each name of a directory is, and how much room each block has.
-#[derive(Debug)]
-pub(crate) struct DirectoryIndex {
-    places: NameTable,
-    /// The largest gap of each block, an upper bound.
-    room: RoomSummary,
-    block_size: u64,
-}
-
-impl DirectoryIndex {
-    /// Names, `.` and `..` among them.
-    pub(crate) fn names(&self) -> u64 {
-        self.places.len() as u64
-    }
-
-    /// About what it takes in memory.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.places.bytes()
-    }
-
-    fn add(&mut self, name: &[u8], logical: u64, offset: usize) {
-        let place = logical * self.block_size + offset as u64;
-        self.places.add(hash(name), place);
-    }
-
-    fn remove(&mut self, name: &[u8], logical: u64, offset: usize) {
-        let place = logical * self.block_size + offset as u64;
-        self.places.remove(hash(name), place);
-    }
-
-    /// The blocks and offsets at which a name may be: mostly one, or none.
-    fn find(&self, name: &[u8]) -> SmallVec<[(u64, usize); 2]> {
-        let places = self.places.find(hash(name));
-        places
-            .map(|place| (place / self.block_size, (place % self.block_size) as usize))
-            .collect()
-    }
-
-    fn set_room(&mut self, logical: u64, room: usize) {
-        self.room.set(logical as usize, room);
-    }
-}
-
-/// A hash that spreads: eight bytes at a time, multiplied and folded.
-pub(crate) fn hash(name: &[u8]) -> u64 {
-    const K: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mut h = name.len() as u64 ^ K;
-    for chunk in name.chunks(8) {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        let product = u128::from(h ^ u64::from_le_bytes(word)).wrapping_mul(u128::from(K) << 1 | 1);
-        h = (product as u64) ^ ((product >> 64) as u64);
-        h = h.rotate_left(23).wrapping_mul(K);
-    }
-    h ^ h >> 32
 }
 
 impl Ext {

@@ -12,9 +12,9 @@ use crate::editor::{EDITABLE, InodeEditor};
 use crate::format::Inode;
 use crate::format::inode;
 use crate::kinds;
-use crate::layout::Ext;
-use crate::pending::InodeState;
 use crate::rules::{Rule, holds, note_by};
+use crate::state::Ext;
+use crate::state::inode::InodeState;
 
 /// Blocks of a window in which inode tables and directories are read ahead.
 pub(crate) const READ_AHEAD_BLOCKS: u64 = 32;

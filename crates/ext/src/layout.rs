@@ -1,130 +1,17 @@
-//! The open file system: its state, and the trait that the layers above see.
+//! The file system as the layers above see it.
 
 use std::ops::Range;
-use std::sync::Arc;
 
-use backstitch_journal::JournalMap;
 use backstitch_layout::{
     AccessTimes, Allocate, Attributes, Changed, DeferredStatistics, DirectoryEntry, Error,
     FileSystem, FileSystemStatistics, FreeSpaceReader, InodeNumber, NewInode, Piece,
     ReclaimProgress, ReclaimStep, Rename, Result, Seek, SetAttributes, SetXattrMode, Timestamp,
 };
 use backstitch_ordering::{PatchId, Volume};
-use rustc_hash::FxHashMap;
 
-use crate::deferred::Deferred;
-use crate::format::{NAME_MAX_BYTES, ROOT_INODE, Superblock};
-use crate::groups::Groups;
-use crate::htree::HashedDirectories;
-use crate::moved::LeftPlaces;
-use crate::pending::InodeState;
-use crate::reclaim::Reclaim;
-use crate::references::References;
-use crate::spares::Spares;
-use crate::trim::{FreeRuns, Freed};
-use crate::windows::Windows;
-use crate::xattrs::SharedBlocks;
-
-/// An open ext2 file system.
-pub(crate) struct Ext {
-    pub(crate) sb: Superblock,
-    pub(crate) groups: Groups,
-    /// The journal's blocks, where it is among the file system's own.
-    pub(crate) journal: Option<Arc<JournalMap>>,
-    pub(crate) windows: Windows,
-    pub(crate) spares: Spares,
-    pub(crate) left_places: LeftPlaces,
-    /// How often somebody above refers to an inode; 0 is not in here. Apart from the rest, for the
-    /// kernel refers to many.
-    pub(crate) references: References,
-    /// What is known in memory of inodes with changes not yet on disk, or that have no name any
-    /// more.
-    pub(crate) inodes: FxHashMap<u32, Box<InodeState>>,
-    /// What the indexes in `inodes` take.
-    pub(crate) index_bytes: u64,
-    pub(crate) deferred: Deferred,
-    /// What is known of the indexes of directories on the disk.
-    pub(crate) hashed: HashedDirectories,
-    pub(crate) shared_blocks: SharedBlocks,
-    pub(crate) read_only: Option<String>,
-    /// A crash left leaks that nobody has looked for yet: the image must not be called clean.
-    pub(crate) has_leaks: bool,
-    /// The search for them, until it is over.
-    pub(crate) reclaim: Option<Box<Reclaim>>,
-    /// How many blocks and inodes it has freed when it was over.
-    pub(crate) reclaimed: (u64, u64),
-    /// What it changed and nobody above has been told yet.
-    pub(crate) changed: Vec<Changed>,
-    /// The inodes without names, or with a truncation under way, that the disk lists, the first one
-    /// first.
-    pub(crate) orphans: Vec<u32>,
-    pub(crate) free_epoch: u64,
-    /// The superblock's, which takes a search.
-    pub(crate) max_file_bytes: u64,
-    /// Where contents that fill a part of a new block only are put together.
-    pub(crate) partial_block: Vec<u8>,
-    /// What has been free since somebody asked.
-    pub(crate) noted_free: FreeRuns,
-    /// What was freed since somebody asked, where that is remembered.
-    pub(crate) freed: Option<Freed>,
-    /// Makes generations that differ.
-    pub(crate) next_generation: u32,
-}
-
-impl Ext {
-    pub(crate) fn block_size(&self) -> usize {
-        self.sb.block_size as usize
-    }
-
-    /// Pointers in an indirect block.
-    pub(crate) fn pointers_per_block(&self) -> u64 {
-        u64::from(self.sb.block_size / 4)
-    }
-
-    pub(crate) fn sectors_per_block(&self) -> u32 {
-        self.sb.block_size / 512
-    }
-
-    /// Refuses changes to what is read-only.
-    pub(crate) fn check_writable(&self) -> Result<()> {
-        if self.read_only.is_some() {
-            Err(Error::ReadOnly)
-        } else {
-            Ok(())
-        }
-    }
-
-    /// There is no space for blocks: final, or is some on its way? What is kept ready is asked
-    /// back.
-    pub(crate) fn no_blocks(&mut self) -> Error {
-        match self.left_places.ask_back() {
-            true => Error::WaitForFrees,
-            false => self.nothing_free(),
-        }
-    }
-
-    /// There is no free inode or block: final, or is one on its way?
-    pub(crate) fn nothing_free(&self) -> Error {
-        if !self.deferred.is_empty() {
-            Error::WaitForFrees
-        } else if self.reclaim.is_some() {
-            Error::WaitForReclaim
-        } else {
-            Error::NoSpace
-        }
-    }
-}
-
-/// A name as POSIX allows it.
-pub(crate) fn check_name(name: &[u8]) -> Result<()> {
-    if name.len() > NAME_MAX_BYTES {
-        Err(Error::NameTooLong)
-    } else if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
-        Err(Error::Invalid)
-    } else {
-        Ok(())
-    }
-}
+use crate::format::{NAME_MAX_BYTES, ROOT_INODE};
+use crate::state::Ext;
+use crate::state::free_runs::{FreeRuns, Freed};
 
 impl FileSystem for Ext {
     fn name(&self) -> &'static str {

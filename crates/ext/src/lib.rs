@@ -12,6 +12,8 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | `state` | what an open file system keeps in memory: plain data without operations on the disk |
+//! | `image` | recognising an image |
 //! | `mount` | opening, recovery, the clean mark |
 //! | `journal` | where a journal is, the list of orphans |
 //! | `groups` | bitmaps and counters, `place` where new things go |
@@ -24,6 +26,10 @@
 //! | `steps` | how much one step of a long operation takes on |
 //! | `reclaim` | freeing what a crash left |
 //! | `rules` | the rules that it states, by name |
+//! | `layout` | the file system as the layers above see it |
+//!
+//! Dependencies among the modules go one way: `format` and `rules` are at the bottom, `state` above
+//! them, the operations on the state above that, `layout` and `mount` at the top.
 
 mod block_edit;
 mod contents;
@@ -34,6 +40,7 @@ mod extend;
 pub mod format;
 mod groups;
 mod htree;
+mod image;
 mod index;
 mod inodes;
 pub mod journal;
@@ -42,30 +49,22 @@ mod layout;
 mod map;
 mod mount;
 mod moved;
-mod name_table;
 mod names;
 mod orphans;
 mod pending;
 mod place;
 mod reach;
-mod recent;
 mod reclaim;
-mod references;
 mod removal;
 mod rename;
 mod replace;
-mod room;
 pub mod rules;
 mod shrink;
 mod spares;
+mod state;
 mod steps;
 mod trim;
-mod windows;
 mod xattrs;
 
 pub use block_edit::BlockEdit;
-pub use mount::Ext2;
-
-/// Patches that something waits for, or that it is made of: rarely more than a few, and no
-/// operation is to allocate for them.
-pub(crate) type PatchIds = smallvec::SmallVec<[backstitch_ordering::PatchId; 6]>;
+pub use image::Ext2;

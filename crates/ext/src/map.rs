@@ -8,8 +8,8 @@ use backstitch_ordering::Volume;
 
 use crate::format::Inode;
 use crate::format::inode::{DIRECT_POINTERS, DOUBLE_INDIRECT, INDIRECT, TRIPLE_INDIRECT};
-use crate::groups::{Run, push_run};
-use crate::layout::Ext;
+use crate::state::Ext;
+use crate::state::runs::{Run, push_run};
 
 /// The way from an inode to one block: the pointer in the inode, then an index in each indirect
 /// block.

@@ -18,49 +18,24 @@ use backstitch_layout::{
 };
 use backstitch_ordering::{PatchId, Volume};
 
-use crate::deferred::Deferred;
 use crate::format::features::{COMPAT_HAS_JOURNAL, INCOMPAT_RECOVER, RO_COMPAT_LARGE_FILE};
 use crate::format::group::{FLAG_INODES_UNINITIALISED, OFFSET_FLAGS, OFFSET_UNUSED_INODES};
 use crate::format::superblock::{
     OFFSET_FEATURE_COMPAT, OFFSET_FEATURE_INCOMPAT, OFFSET_FEATURE_RO_COMPAT,
     OFFSET_FREE_BLOCKS_COUNT, OFFSET_FREE_INODES_COUNT, OFFSET_MNT_COUNT, OFFSET_MTIME,
-    OFFSET_STATE, OFFSET_WTIME, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
+    OFFSET_RECORD, OFFSET_STATE, OFFSET_WTIME, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET,
 };
 use crate::format::{
-    FormatError, GroupDescriptor, Mechanism, MountRecord, ROOT_INODE, Superblock, bitmap, group,
-    record,
+    GroupDescriptor, Mechanism, MountRecord, ROOT_INODE, Superblock, bitmap, group,
 };
-use crate::groups::Groups;
-use crate::journal::refuse_unreadable;
+use crate::image::{Ext2, from_format, read_superblock, refuse_unreadable};
 use crate::kinds;
-use crate::layout::Ext;
-use crate::reclaim::Reclaim;
 use crate::rules::{Rule, holds, wait_for};
-use crate::windows::Windows;
-
-/// Recognises ext2 images and opens them.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Ext2;
-
-/// How much of the device is looked at to find the size of a file system's blocks.
-pub(crate) fn read_superblock(device: &dyn BlockDevice) -> Result<Superblock> {
-    let mut bytes = [0; SUPERBLOCK_SIZE];
-    if device.size_bytes() < SUPERBLOCK_OFFSET + SUPERBLOCK_SIZE as u64 {
-        return Err(Error::Unsupported(format!(
-            "not an ext2 file system: {} bytes are too few for a superblock",
-            device.size_bytes()
-        )));
-    }
-    device.read(SUPERBLOCK_OFFSET, &mut bytes)?;
-    Superblock::parse(&bytes, device.size_bytes()).map_err(from_format)
-}
-
-pub(crate) fn from_format(error: FormatError) -> Error {
-    match error {
-        FormatError::Corrupt { where_, what } => Error::Corrupt { where_, what },
-        other => Error::Unsupported(other.to_string()),
-    }
-}
+use crate::state::Ext;
+use crate::state::deferred::Deferred;
+use crate::state::groups::Groups;
+use crate::state::reclaim::Reclaim;
+use crate::state::windows::Windows;
 
 impl LayoutKind for Ext2 {
     fn block_bytes(&self, device: &dyn BlockDevice) -> Result<u32> {
@@ -132,7 +107,7 @@ impl LayoutKind for Ext2 {
             actions.push(ext.recount(v)?);
         }
         if ext.has_leaks && ext.read_only.is_none() {
-            ext.reclaim = Some(Box::new(Reclaim::new(&ext)));
+            ext.reclaim = Some(Box::new(Reclaim::new(&ext.sb, &ext.groups)));
         }
         let mut first = Vec::new();
         if ext.read_only.is_none() {
@@ -326,7 +301,7 @@ impl Ext {
             atomic_unit_bytes: v.atomic_bytes() as u32,
         };
         let record = entry.encode(&self.sb.uuid);
-        let recorded = self.write_superblock(v, record::RECORD_OFFSET, &record, &[])?;
+        let recorded = self.write_superblock(v, OFFSET_RECORD, &record, &[])?;
         Ok(vec![recorded])
     }
 

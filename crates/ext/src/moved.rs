@@ -14,50 +14,17 @@ use backstitch_ordering::{PatchId, Volume};
 use smallvec::SmallVec;
 
 use crate::format::Inode;
-use crate::groups::Run;
-use crate::layout::Ext;
 use crate::place::Picks;
 use crate::rules::{Rule, holds, wait_for};
-use crate::spares::Expectation;
+use crate::state::Ext;
+use crate::state::left_places::Left;
+use crate::state::runs::Run;
 
 /// The most places that are kept.
 const PLACES_MAX: usize = 64;
 /// Nor are any taken where no more than this part of all blocks is free: who finds no space asks
 /// them back, and must not be kept waiting by new ones.
 const SCARCE_PART: u64 = 64;
-
-/// A place that an indirect block has left.
-#[derive(Clone, Copy, Debug)]
-struct Left {
-    /// The file whose block it was.
-    inode: u32,
-    block: u64,
-    /// Once this is on the disk nothing there leads to it.
-    left: PatchId,
-}
-
-/// Places that indirect blocks have left, and whether there should be any.
-#[derive(Debug, Default)]
-pub(crate) struct LeftPlaces {
-    /// Whether the next append will probably be flushed.
-    pub(crate) expected: Expectation,
-    list: Vec<Left>,
-    /// All are to be given back.
-    is_asked_back: bool,
-}
-
-impl LeftPlaces {
-    /// How many there are: as good as free.
-    pub(crate) fn count(&self) -> usize {
-        self.list.len()
-    }
-
-    /// Has all given back with the next deferred work. False where there are none.
-    pub(crate) fn ask_back(&mut self) -> bool {
-        self.is_asked_back = !self.list.is_empty();
-        self.is_asked_back
-    }
-}
 
 /// An indirect block that goes to a new place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,7 +117,7 @@ impl Ext {
         &mut self,
         v: &mut Volume<'_>,
         moves: &[Moved],
-        bits: &mut crate::PatchIds,
+        bits: &mut crate::state::PatchIds,
     ) {
         for moved in moves {
             if moved.is_marked {

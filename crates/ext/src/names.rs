@@ -4,22 +4,22 @@ use backstitch_layout::{Error, FileType, NewInode, Result, Timestamp, flags};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 use smallvec::smallvec;
 
-use crate::PatchIds;
 use crate::block_edit::{cut_into_units, entry_bytes, unused_head};
 use crate::editor::InodeEditor;
 use crate::extend::{Extension, NewContents};
 use crate::format::directory::{self, TYPE_UNKNOWN, encode_entry, new_directory_block};
 use crate::format::features::INCOMPAT_FILETYPE;
 use crate::format::inode::{FAST_SYMLINK_MAX, FLAG_APPEND, FLAG_IMMUTABLE, encode_device};
-use crate::format::{Inode, LINK_MAX};
-use crate::groups::Run;
+use crate::format::{Inode, LINK_MAX, NAME_MAX_BYTES};
 use crate::index::Room;
 use crate::kinds;
-use crate::layout::{Ext, check_name};
-use crate::pending::PendingName;
 use crate::place::{Picks, Purpose};
 use crate::rules::{Rule, holds, note_by, wait_for, wait_for_all};
-use crate::spares::Spare;
+use crate::state::Ext;
+use crate::state::PatchIds;
+use crate::state::inode::PendingName;
+use crate::state::runs::Run;
+use crate::state::spares::Spare;
 use crate::xattrs::Inheritance;
 
 /// Where a new name goes.
@@ -54,6 +54,17 @@ struct Plan<'a> {
     /// The block of a directory or a slow symlink.
     block: Option<u64>,
     inherited: Inheritance,
+}
+
+/// A name as POSIX allows it.
+pub(crate) fn check_name(name: &[u8]) -> Result<()> {
+    if name.len() > NAME_MAX_BYTES {
+        Err(Error::NameTooLong)
+    } else if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
+        Err(Error::Invalid)
+    } else {
+        Ok(())
+    }
 }
 
 impl Ext {

@@ -15,8 +15,8 @@ use backstitch_ordering::Volume;
 use crate::format::inode::offset;
 use crate::format::superblock::OFFSET_LAST_ORPHAN;
 use crate::kinds;
-use crate::layout::Ext;
 use crate::rules::{Rule, holds};
+use crate::state::Ext;
 
 impl Ext {
     /// Makes the list on the disk what it should be. May miss, before anything is changed.

@@ -8,8 +8,9 @@ use backstitch_ordering::Volume;
 use smallvec::SmallVec;
 
 use crate::format::{ROOT_INODE, bitmap};
-use crate::groups::{RUN_CLASSES, Run};
-use crate::layout::Ext;
+use crate::state::Ext;
+use crate::state::groups::RUN_CLASSES;
+use crate::state::runs::Run;
 
 /// The smallest and the largest reservation.
 const WINDOW_BLOCKS: (u64, u64) = (8, 1024);

@@ -4,10 +4,11 @@
 use backstitch_ordering::{PatchId, Volume};
 
 use crate::format::Inode;
-use crate::index::{Found, hash};
-use crate::layout::Ext;
-use crate::pending::PendingName;
+use crate::index::Found;
 use crate::rules::{Rule, holds};
+use crate::state::Ext;
+use crate::state::directory_index::hash;
+use crate::state::inode::PendingName;
 
 impl Ext {
     /// Remembers that a name is gone from a directory once `cleared` is on the disk.

@@ -9,9 +9,9 @@ use crate::format::directory::OFFSET_INODE;
 use crate::format::inode::{DIRECT_POINTERS, FLAG_APPEND, FLAG_IMMUTABLE};
 use crate::index::Found;
 use crate::kinds;
-use crate::layout::Ext;
-use crate::pending::PendingName;
 use crate::rules::{Rule, holds, note_by, wait_for, wait_for_all};
+use crate::state::Ext;
+use crate::state::inode::PendingName;
 
 impl Ext {
     /// Takes a name away: a file's, or an empty directory's.

@@ -7,7 +7,6 @@
 use backstitch_layout::{Error, Rename, RenameMode, Result, Timestamp};
 use backstitch_ordering::{PatchId, Volume};
 
-use crate::PatchIds;
 use crate::block_edit::BlockEdit;
 use crate::format::directory::{
     HEADER_SIZE, OFFSET_FILE_TYPE, OFFSET_INODE, TYPE_UNKNOWN, entries,
@@ -16,10 +15,11 @@ use crate::format::inode::{FLAG_APPEND, FLAG_IMMUTABLE};
 use crate::format::{Inode, LINK_MAX, ROOT_INODE};
 use crate::index::Found;
 use crate::kinds;
-use crate::layout::{Ext, check_name};
-use crate::names::Place;
-use crate::pending::PendingName;
+use crate::names::{Place, check_name};
 use crate::rules::{Rule, holds, note_by, wait_for, wait_for_all};
+use crate::state::Ext;
+use crate::state::PatchIds;
+use crate::state::inode::PendingName;
 
 /// A move whose checks have passed.
 struct Move<'a> {

@@ -6,8 +6,8 @@ use backstitch_ordering::{PatchId, Volume};
 use crate::format::Inode;
 use crate::format::replaced::{self, Place};
 use crate::index::Found;
-use crate::layout::Ext;
 use crate::rules::{Rule, wait_for};
+use crate::state::Ext;
 
 impl Ext {
     /// Where a name is, as marks have it.

@@ -3,14 +3,14 @@
 use backstitch_layout::{Allocate, Error, FileType, Result, Timestamp};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 
-use crate::PatchIds;
 use crate::format::Inode;
 use crate::format::inode;
-use crate::groups::Run;
 use crate::kinds;
-use crate::layout::Ext;
 use crate::map::{Mapped, Owner, Unmapping};
 use crate::rules::{Rule, holds, note_by, wait_for, wait_for_all};
+use crate::state::Ext;
+use crate::state::PatchIds;
+use crate::state::runs::Run;
 use crate::steps;
 
 /// How many leaf indirect blocks one step may look at.

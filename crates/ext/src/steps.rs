@@ -9,8 +9,8 @@ use backstitch_layout::steps::are_small;
 use backstitch_ordering::Volume;
 
 use crate::format::group::descriptor_location;
-use crate::groups::Run;
-use crate::layout::Ext;
+use crate::state::Ext;
+use crate::state::runs::Run;
 
 /// What a step changes besides bitmaps: the inode, indirect blocks, a bitmap of inodes, descriptors
 /// of groups, an attribute block.

@@ -7,10 +7,7 @@
 
 use backstitch_layout::{Error, FileType, NewInode, Result, SetXattrMode, Timestamp};
 use backstitch_ordering::Volume;
-use rustc_hash::FxHashMap;
 
-use crate::PatchIds;
-use crate::deferred::Item;
 use crate::format::Inode;
 use crate::format::features::COMPAT_EXT_ATTR;
 use crate::format::inode::{BASE_SIZE, FLAG_APPEND, FLAG_IMMUTABLE};
@@ -20,17 +17,16 @@ use crate::format::xattr::{
     REFCOUNT_MAX, block_attributes, build_block, entry_len, header, inode_attributes, split_name,
     value_len,
 };
-use crate::groups::Run;
 use crate::kinds;
-use crate::layout::Ext;
 use crate::place::Picks;
 use crate::rules::{Rule, holds, note_by, wait_for, wait_for_all};
+use crate::state::Ext;
+use crate::state::PatchIds;
+use crate::state::deferred::Item;
+use crate::state::runs::Run;
 
 /// The largest inode whose body's attributes we can change.
 const BODY_EDITABLE: usize = 256;
-
-/// Attribute blocks by the hash of what they hold, to find one to share.
-pub(crate) type SharedBlocks = FxHashMap<u32, u64>;
 
 /// An attribute taken out of where it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,8 +3,6 @@
 //! *compat*: may be ignored by who does not know it; *ro_compat*: may be read; *incompat*: hands
 //! off.
 
-use super::superblock::RawSuperblock;
-
 /// Directories get blocks ahead.
 pub const COMPAT_DIR_PREALLOC: u32 = 0x1;
 /// AFS "imagic" inodes.
@@ -153,15 +151,6 @@ impl Features {
         incompat: INCOMPAT_FILETYPE,
         ro_compat: RO_COMPAT_SPARSE_SUPER | RO_COMPAT_LARGE_FILE,
     };
-
-    /// The words of a raw superblock.
-    pub fn of(raw: &RawSuperblock) -> Features {
-        Features {
-            compat: raw.s_feature_compat.get(),
-            incompat: raw.s_feature_incompat.get(),
-            ro_compat: raw.s_feature_ro_compat.get(),
-        }
-    }
 
     /// Whether all of these compat bits are set.
     pub fn has_compat(&self, bits: u32) -> bool {

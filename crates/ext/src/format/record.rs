@@ -25,14 +25,11 @@
 //! (the kernel, fuse2fs) changes time and count, and the record no longer matches: the image is not
 //! trusted.
 
-use super::superblock::RawSuperblock;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// `r_magic`: "BSSU".
 pub const RECORD_MAGIC: u32 = u32::from_le_bytes(*b"BSSU");
-/// Where the record starts within the superblock.
-pub const RECORD_OFFSET: usize = core::mem::offset_of!(RawSuperblock, s_backstitch);
 /// The record's size.
 pub const RECORD_SIZE: usize = size_of::<RawMountRecord>();
 
@@ -127,12 +124,12 @@ pub struct MountRecord {
 }
 
 impl MountRecord {
-    /// Reads the record; `None` where there is none, or where its check fails.
-    pub fn parse(raw: &RawSuperblock) -> Option<MountRecord> {
-        let record = &raw.s_backstitch;
+    /// Reads the record of the superblock that has this UUID; `None` where there is none, or where
+    /// its check fails.
+    pub fn parse(record: &RawMountRecord, uuid: &[u8; 16]) -> Option<MountRecord> {
         if record.r_magic.get() != RECORD_MAGIC
             || record.r_version != RECORD_VERSION
-            || record.r_check.get() != check(record, &raw.s_uuid)
+            || record.r_check.get() != check(record, uuid)
         {
             return None;
         }
@@ -144,7 +141,7 @@ impl MountRecord {
         })
     }
 
-    /// The bytes to put at [`RECORD_OFFSET`] of the superblock that has this UUID.
+    /// The bytes to put at [`OFFSET_RECORD`](super::superblock::OFFSET_RECORD) of the superblock that has this UUID.
     pub fn encode(&self, uuid: &[u8; 16]) -> [u8; RECORD_SIZE] {
         let mut raw = RawMountRecord {
             r_magic: RECORD_MAGIC.into(),
@@ -180,22 +177,22 @@ mod tests {
 
     #[test]
     fn record_survives_and_is_bound_to_its_image() {
-        assert_eq!((RECORD_OFFSET, RECORD_SIZE), (0x3e4, 24));
+        assert_eq!(RECORD_SIZE, 24);
         let record = MountRecord {
             mechanism: Mechanism::Soft,
             mount_count: 7,
             mount_time_seconds: 0x1_2345_6789,
             atomic_unit_bytes: 512,
         };
-        let mut raw = RawSuperblock::new_zeroed();
-        assert_eq!(MountRecord::parse(&raw), None);
-        raw.s_uuid = [3; 16];
-        let bytes = record.encode(&raw.s_uuid);
-        raw.as_mut_bytes()[RECORD_OFFSET..RECORD_OFFSET + RECORD_SIZE].copy_from_slice(&bytes);
-        assert_eq!(MountRecord::parse(&raw), Some(record));
+        let uuid = [3; 16];
+        assert_eq!(
+            MountRecord::parse(&RawMountRecord::new_zeroed(), &uuid),
+            None
+        );
+        let raw: RawMountRecord = zerocopy::transmute!(record.encode(&uuid));
+        assert_eq!(MountRecord::parse(&raw, &uuid), Some(record));
         assert!(record.matches(0x2345_6789, 7) && !record.matches(0x2345_6789, 8));
-        raw.s_uuid = [4; 16];
-        assert_eq!(MountRecord::parse(&raw), None);
+        assert_eq!(MountRecord::parse(&raw, &[4; 16]), None);
         for mechanism in (0..=255).filter_map(Mechanism::from_code) {
             assert_eq!(Mechanism::from_code(mechanism.code()), Some(mechanism));
         }

@@ -68,6 +68,8 @@ field! {
     OFFSET_LAST_ORPHAN = s_last_orphan;
     /// The offset of `s_feature_ro_compat` within the superblock (4 bytes).
     OFFSET_FEATURE_RO_COMPAT = s_feature_ro_compat;
+    /// The offset of our [record](super::record) within the superblock.
+    OFFSET_RECORD = s_backstitch;
 }
 
 /// A superblock whose geometry has been checked: every computation on these fields stays within the
@@ -204,7 +206,7 @@ impl Superblock {
             let features = format!("revision {}", raw.s_rev_level.get());
             return Err(FormatError::Incompatible { features });
         }
-        let features = Features::of(&raw);
+        let features = raw.features();
         if features.has_incompat(features::INCOMPAT_JOURNAL_DEV) {
             return Err(FormatError::Incompatible {
                 features: "journal_dev: it is another file system's journal".into(),

@@ -5,7 +5,6 @@ use backstitch_ordering::Volume;
 
 use super::leaf::{self, Item};
 use super::{ByIndex, Level, Path, Stop};
-use crate::PatchIds;
 use crate::block_edit::find_gap;
 use crate::extend::{Extension, NewContents};
 use crate::format::Inode;
@@ -15,8 +14,9 @@ use crate::format::htree::{HASH_TEA, effective_version, max_indirect_levels};
 use crate::format::inode::FLAG_INDEX;
 use crate::index::{Room, corrupt_directory};
 use crate::kinds;
-use crate::layout::Ext;
 use crate::rules::{Rule, holds};
+use crate::state::Ext;
+use crate::state::PatchIds;
 
 /// A directory that a name goes into, in one step.
 struct Target<'a> {

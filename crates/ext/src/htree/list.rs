@@ -7,8 +7,9 @@ use backstitch_ordering::Volume;
 use super::{ByIndex, Path};
 use crate::format::Inode;
 use crate::format::directory::{Entry, entries, entry_at, type_of_code};
-use crate::index::{corrupt_directory, hash};
-use crate::layout::Ext;
+use crate::index::corrupt_directory;
+use crate::state::Ext;
+use crate::state::directory_index::hash;
 
 /// Positions from here on tell a hash, smaller ones an offset.
 const HASH_ORDER: u64 = 1 << 62;

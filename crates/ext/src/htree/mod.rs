@@ -34,8 +34,6 @@ mod verify;
 
 use backstitch_layout::{Error, Result};
 use backstitch_ordering::Volume;
-use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
 
 use crate::format::Inode;
 use crate::format::features::{COMPAT_DIR_INDEX, RO_COMPAT_METADATA_CSUM};
@@ -44,57 +42,12 @@ use crate::format::htree::block::{IndexEntries, IndexFault, Root, is_unused};
 use crate::format::inode::FLAG_INDEX;
 use crate::format::superblock::{FLAG_SIGNED_HASH, FLAG_UNSIGNED_HASH};
 use crate::index::Found;
-use crate::layout::Ext;
+use crate::state::Ext;
 
-/// Directories that are remembered as right; with more, all are forgotten and looked at again when
-/// they are needed.
-const TRUSTED_MAX: usize = 1 << 16;
 /// Linux keeps the hash above this one for the end of a directory, and puts its names here.
 const LAST_HASH: u32 = 0xffff_fffc;
 /// The checksum at the end of an index block, where there are checksums.
 const TAIL_BYTES: usize = 8;
-
-/// What is known of the indexes on the disk.
-#[derive(Debug, Default)]
-pub(crate) struct HashedDirectories {
-    /// Whether the index can be believed; of those that are not in here nobody knows.
-    trust: FxHashMap<u32, bool>,
-    /// A directory and the name that was last looked for in it in vain: who creates a file has
-    /// looked for its name before.
-    absent: Option<(u32, SmallVec<[u8; 64]>)>,
-}
-
-impl HashedDirectories {
-    fn is_trusted(&self, directory: u32) -> bool {
-        self.trust.get(&directory) == Some(&true)
-    }
-
-    fn is_distrusted(&self, directory: u32) -> bool {
-        self.trust.get(&directory) == Some(&false)
-    }
-
-    fn note(&mut self, directory: u32, is_right: bool) {
-        if is_right && self.trust.len() >= TRUSTED_MAX {
-            self.trust.retain(|_, trusted| !*trusted);
-        }
-        self.trust.insert(directory, is_right);
-    }
-
-    /// The directory is gone.
-    pub(crate) fn forget(&mut self, directory: u32) {
-        self.trust.remove(&directory);
-        self.absent = None;
-    }
-
-    fn is_absent(&self, directory: u32, name: &[u8]) -> bool {
-        matches!(&self.absent, Some((of, absent)) if *of == directory && absent[..] == *name)
-    }
-
-    /// Some directory has another name.
-    pub(crate) fn name_added(&mut self) {
-        self.absent = None;
-    }
-}
 
 /// Why something could not be done by the index.
 #[derive(Debug)]

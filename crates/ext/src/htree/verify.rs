@@ -2,12 +2,13 @@
 
 use backstitch_ordering::Volume;
 
-use super::{ByIndex, Ext, Stop};
+use super::{ByIndex, Stop};
 use crate::format::Inode;
 use crate::format::directory::entries;
 use crate::format::htree::block::{IndexEntries, IndexFault};
 use crate::format::htree::effective_version;
 use crate::index::corrupt_directory;
+use crate::state::Ext;
 
 /// A block of the directory that an entry leads to.
 #[derive(Clone, Copy)]

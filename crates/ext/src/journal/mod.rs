@@ -21,7 +21,7 @@ use crate::format::group;
 use crate::format::superblock::{
     MAGIC, RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
 };
-use crate::mount::{Ext2, from_format, read_superblock};
+use crate::image::{Ext2, from_format, read_superblock, refuse_unreadable};
 
 pub use place::{BACKUP_BLOCKS, Copy, Faults, map, superblock_copy, superblock_names_journal};
 
@@ -128,16 +128,6 @@ fn free_in_groups(device: &dyn BlockDevice) -> Result<(u64, u64)> {
         );
     }
     Ok((blocks, inodes))
-}
-
-/// Refuses a file system with features that cannot be read.
-pub(crate) fn refuse_unreadable(sb: &Superblock) -> Result<()> {
-    let unreadable = sb.read_support();
-    if unreadable.is_empty() {
-        return Ok(());
-    }
-    let names = unreadable.join(", ");
-    Err(Error::Unsupported(format!("the image uses {names}")))
 }
 
 fn read_raw(device: &dyn BlockDevice) -> Result<RawSuperblock> {

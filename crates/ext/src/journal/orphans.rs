@@ -18,7 +18,7 @@ use crate::format::inode::{DIRECT_POINTERS, Inode, POINTERS, offset};
 use crate::format::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
 use crate::format::xattr::RawXattrHeader;
 use crate::format::{GroupDescriptor, bitmap, superblock, xattr};
-use crate::mount::from_format;
+use crate::image::from_format;
 
 /// The first orphans: as many as change about `most_blocks` blocks. Of one that changes more, a
 /// part; it stays the first one.

@@ -13,7 +13,7 @@ use crate::format::features::{COMPAT_HAS_JOURNAL, INCOMPAT_RECOVER};
 use crate::format::inode::{DIRECT_POINTERS, Inode, POINTERS};
 use crate::format::superblock::{RawSuperblock, Superblock};
 use crate::format::{GroupDescriptor, JOURNAL_INODE};
-use crate::mount::from_format;
+use crate::image::from_format;
 
 /// `s_jnl_backup_type`: `s_jnl_blocks` is a copy of the inode's pointers and size.
 pub const BACKUP_BLOCKS: u8 = 1;

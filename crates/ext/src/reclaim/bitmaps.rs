@@ -3,14 +3,14 @@
 use backstitch_layout::{Error, ReclaimStep, Result};
 use backstitch_ordering::Volume;
 
-use super::names::DIRECTORY;
-use super::{Phase, Reclaim, kind};
 use crate::format::bitmap;
 use crate::format::xattr::{OFFSET_REFCOUNT, header};
-use crate::groups::{Run, push_run};
 use crate::kinds;
-use crate::layout::Ext;
 use crate::rules::{Rule, holds};
+use crate::state::Ext;
+use crate::state::reclaim::DIRECTORY;
+use crate::state::reclaim::{Phase, Reclaim, kind};
+use crate::state::runs::{Run, push_run};
 
 /// How many attribute blocks one step looks at.
 const ATTRIBUTE_BLOCKS_PER_STEP: usize = 64;

@@ -3,12 +3,12 @@
 use backstitch_layout::{Changed, Error, InodeNumber, ReclaimStep, Result, Timestamp};
 use backstitch_ordering::{PatchId, Volume};
 
-use super::names::DIRECTORY;
-use super::{Phase, Reclaim, kind};
 use crate::format::inode::{FLAG_EXTENTS, FLAG_INLINE_DATA};
 use crate::format::{ROOT_INODE, bitmap, directory};
-use crate::layout::Ext;
 use crate::rules::{Rule, wait_for_all};
+use crate::state::Ext;
+use crate::state::reclaim::DIRECTORY;
+use crate::state::reclaim::{Phase, Reclaim, kind};
 
 /// How many blocks of an inode table one step looks at.
 const TABLE_BLOCKS_PER_STEP: usize = 32;

@@ -3,40 +3,20 @@
 use backstitch_layout::{Changed, Error, FileType, InodeNumber, ReclaimStep, Result};
 use backstitch_ordering::Volume;
 
-use super::{Phase, Reclaim, kind};
 use crate::format::features::COMPAT_EXT_ATTR;
 use crate::format::inode::{DOUBLE_INDIRECT, FAST_SYMLINK_MAX, INDIRECT};
 use crate::format::{Inode, RESIZE_INODE};
-use crate::groups::Run;
 use crate::kinds;
-use crate::layout::Ext;
 use crate::map::{Owner, entry_at};
 use crate::rules::{Rule, wait_for_all};
+use crate::state::Ext;
+use crate::state::reclaim::{Part, Phase, Reclaim, kind};
+use crate::state::runs::Run;
 
 /// How many inodes one step looks at at most.
 const INODES_PER_STEP: usize = 256;
 /// How many leaf indirect blocks of a file one step looks at.
 const LEAVES_PER_STEP: u64 = 64;
-
-/// How far an inode has been looked at.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Part {
-    /// Blocks from here on are left.
-    from: u64,
-    /// Blocks that were found before.
-    blocks: u64,
-    /// The map changed while it was looked at in parts: once more from its start.
-    again: bool,
-}
-
-impl Part {
-    /// Nothing yet.
-    pub(super) const START: Part = Part {
-        from: 0,
-        blocks: 0,
-        again: false,
-    };
-}
 
 /// What came of looking at a part of an inode.
 enum Corrected {
@@ -326,7 +306,7 @@ impl Ext {
             }
         }
         for block in all {
-            r.mark_again(self, block, 1);
+            r.mark_again(block, 1);
         }
         Ok(())
     }

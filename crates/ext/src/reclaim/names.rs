@@ -6,77 +6,19 @@ use backstitch_layout::{Changed, Error, InodeNumber, ReclaimStep, Result};
 use backstitch_ordering::{PatchId, Volume};
 use rustc_hash::FxHashMap;
 
-use super::{Phase, Reclaim, kind};
 use crate::format::directory::{OFFSET_INODE, TYPE_UNKNOWN, entries};
 use crate::format::replaced::{Place, name_to_keep};
 use crate::format::{Inode, ROOT_INODE};
 use crate::index::{Found, corrupt_directory};
 use crate::kinds;
-use crate::layout::Ext;
 use crate::rules::{Rule, holds, note_by, wait_for};
+use crate::state::Ext;
+use crate::state::reclaim::{DIRECTORY, Phase, Reclaim, kind};
 
-/// The type code of directories.
-pub(super) const DIRECTORY: u8 = 2;
 /// How many blocks of a directory one step looks at.
 const BLOCKS_PER_STEP: u64 = 32;
 /// How many inodes of directories without a name one step looks at.
 const INODES_PER_STEP: usize = 256;
-
-/// A directory that can be reached.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Directory {
-    /// The directory that has its name; 0 while that part of it has not been walked.
-    pub(super) parent: u32,
-    /// Where its `..` leads; 0 while it has not been walked.
-    pub(super) dotdot: u32,
-    /// How many of its blocks have been walked.
-    pub(super) walked: u64,
-    /// Directories that have their names in those.
-    pub(super) children: u16,
-}
-
-impl Directory {
-    /// One that was found by a name, and is to be walked.
-    pub(super) fn found() -> Directory {
-        Directory {
-            parent: 0,
-            dotdot: 0,
-            walked: 0,
-            children: 0,
-        }
-    }
-
-    /// The root is its own parent, without a name.
-    pub(super) fn root() -> Directory {
-        Directory {
-            parent: ROOT_INODE,
-            ..Directory::found()
-        }
-    }
-
-    /// One that was just made: every name in it was counted.
-    pub(super) fn made_in(parent: u32) -> Directory {
-        Directory {
-            dotdot: parent,
-            walked: u64::MAX,
-            ..Directory::found()
-        }
-    }
-}
-
-impl Reclaim {
-    /// Directories whose `..` is wrong, which are corrected next. Not those that have their name,
-    /// or `..`, where nobody has looked yet.
-    fn find_strays(&mut self) {
-        let all = self.directories.iter();
-        let wrong = all.filter(|(number, d)| {
-            **number != ROOT_INODE && d.parent != 0 && d.dotdot != 0 && d.dotdot != d.parent
-        });
-        self.strays = wrong.map(|(number, _)| *number).collect();
-        self.strays.sort_unstable();
-        self.phase = Phase::Parents(0);
-    }
-}
 
 /// An entry of a directory block.
 struct Seen {

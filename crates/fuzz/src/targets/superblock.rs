@@ -4,7 +4,7 @@
 
 use backstitch_ext::format::features::INCOMPAT_META_BG;
 use backstitch_ext::format::superblock::{RawSuperblock, SUPERBLOCK_SIZE, Superblock};
-use backstitch_ext::format::{Features, GroupDescriptor, MountRecord, group};
+use backstitch_ext::format::{GroupDescriptor, group};
 use backstitch_ext_tools::info;
 use zerocopy::IntoBytes;
 
@@ -22,9 +22,9 @@ pub fn run(bytes: &[u8]) {
     head[..taken.len()].copy_from_slice(taken);
     let raw = RawSuperblock::from_array(&head);
     assert_eq!(raw.as_bytes(), head);
-    let features = Features::of(&raw);
+    let features = raw.features();
     let _ = (features.names(), features.unwritable());
-    if let Some(record) = MountRecord::parse(&raw) {
+    if let Some(record) = raw.record() {
         let encoded = record.encode(&raw.s_uuid);
         assert_eq!(encoded, raw.s_backstitch.as_bytes());
     }

@@ -3,7 +3,6 @@
 use super::{REVISION_DYNAMIC, RawSuperblock, Superblock};
 use crate::format::FormatError;
 use crate::format::features::{self, Features};
-use crate::format::record::MountRecord;
 use crate::format::{GOOD_OLD_FIRST_INODE, GOOD_OLD_INODE_SIZE};
 use zerocopy::little_endian::U32;
 
@@ -159,7 +158,7 @@ impl Geometry {
         self.descriptor_blocks = table as u32;
         let reserved = u64::from(raw.s_reserved_gdt_blocks.get());
         bounds("s_reserved_gdt_blocks", reserved, 0, block_size / 4)?;
-        if Features::of(raw).has_incompat(features::INCOMPAT_META_BG) {
+        if raw.features().has_incompat(features::INCOMPAT_META_BG) {
             return Ok(());
         }
         let group_blocks = self.blocks_count - u64::from(raw.s_first_data_block.get());
@@ -227,7 +226,7 @@ impl Geometry {
             journal_inode: raw.s_journal_inum.get(),
             min_extra_isize: raw.s_min_extra_isize.get(),
             want_extra_isize: raw.s_want_extra_isize.get(),
-            record: MountRecord::parse(raw),
+            record: raw.record(),
         }
     }
 }

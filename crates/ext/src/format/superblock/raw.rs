@@ -1,7 +1,8 @@
 //! The superblock's bytes.
 
 use super::SUPERBLOCK_SIZE;
-use crate::format::record::RawMountRecord;
+use crate::format::features::Features;
+use crate::format::record::{MountRecord, RawMountRecord};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -121,5 +122,19 @@ impl RawSuperblock {
     /// The superblock in these bytes.
     pub fn from_array(bytes: &[u8; SUPERBLOCK_SIZE]) -> RawSuperblock {
         zerocopy::transmute!(*bytes)
+    }
+
+    /// The three feature words.
+    pub fn features(&self) -> Features {
+        Features {
+            compat: self.s_feature_compat.get(),
+            incompat: self.s_feature_incompat.get(),
+            ro_compat: self.s_feature_ro_compat.get(),
+        }
+    }
+
+    /// Our record; `None` where there is none, or where its check fails.
+    pub fn record(&self) -> Option<MountRecord> {
+        MountRecord::parse(&self.s_backstitch, &self.s_uuid)
     }
 }

@@ -1,0 +1,167 @@
+//! What is known in memory of one inode: what of it is under way to the disk.
+
+use backstitch_ordering::{PatchId, Volume};
+use smallvec::SmallVec;
+
+use super::directory_index::DirectoryIndex;
+use super::recent::Recent;
+use crate::rules::{Rule, holds};
+
+/// A name whose way to the disk is not over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PendingName {
+    pub(crate) directory: u32,
+    /// The directory's block that holds it, and where in it.
+    pub(crate) block: u64,
+    pub(crate) offset: usize,
+    /// The patch that writes it.
+    pub(crate) name: PatchId,
+    /// The patch that makes that block part of the directory, where it is new.
+    pub(crate) pointer: PatchId,
+}
+
+/// What is known in memory of one inode.
+#[derive(Debug, Default)]
+pub(crate) struct InodeState {
+    /// It is in the queue of those that may soon be forgotten.
+    pub(crate) is_idle: bool,
+    /// It is in the queue of those that are kept for their index.
+    pub(crate) is_kept: bool,
+    /// The patch that made the inode, while it has not reached the disk.
+    pub(crate) made: Option<PatchId>,
+    /// The patch that freed the inode: it has no name any more.
+    pub(crate) freed: Option<PatchId>,
+    /// The freed inode was never alive on the disk, and never will be.
+    pub(crate) never_alive: bool,
+    /// Removed names that are still on the disk, or may be.
+    pub(crate) clearings: Vec<PatchId>,
+    pub(crate) names: SmallVec<[PendingName; 1]>,
+    /// Changes that fsync must wait for; of those that only change times, fdatasync need not.
+    pub(crate) changes: PatchList,
+    pub(crate) time_changes: PatchList,
+    /// Of a directory: stands for its own name and everything that makes that reachable.
+    pub(crate) reach: Option<PatchId>,
+    pub(crate) index: Option<Box<DirectoryIndex>>,
+    names_in: Option<Box<NamesIn>>,
+    /// The patch of the contents written last: more of them may join it.
+    pub(crate) run: Option<PatchId>,
+    /// Zeroing the kept part of the last block after a truncation: what makes the file longer must
+    /// come after it.
+    pub(crate) tail_zeroed: Option<PatchId>,
+    /// Its last block was a hole that this filled, without making the file longer: what does, by
+    /// bytes of that block, must come after it.
+    pub(crate) end_filled: Option<PatchId>,
+    /// The last patch of the inode that came with blocks unmapped: a smaller size comes after all
+    /// of them.
+    pub(crate) unmapped: Option<PatchId>,
+    /// The last patch that made the file shorter: until it is on the disk the file may be longer
+    /// there.
+    pub(crate) shrunk: Option<PatchId>,
+    /// It has its new size, and blocks behind it: a step of a truncation was done, and not the
+    /// last. The disk lists it.
+    pub(crate) is_truncating: bool,
+    /// Where the next block of contents would best go; 0 where nothing is known.
+    pub(crate) goal: u64,
+    /// Blocks were added to it before.
+    pub(crate) has_grown: bool,
+    /// The last patch that leads to contents of it, where one that is not on the disk yet is
+    /// another one than that which made it: it comes after the earlier ones.
+    pub(crate) apart: Option<PatchId>,
+    /// Blocks were added behind an indirect block that was there before, and nobody has flushed it
+    /// since.
+    pub(crate) is_appended: bool,
+}
+
+/// What is under way in a directory.
+#[derive(Debug, Default)]
+pub(crate) struct NamesIn {
+    /// Blocks that are not part of it on the disk yet.
+    pub(crate) new_blocks: Recent,
+    /// Names that were removed (by their hashes) and may still be on the disk.
+    pub(crate) removed: Recent,
+    /// Removals of names whose inodes live on elsewhere. Its own name stays on the disk until they
+    /// are there, or a crash would leave an inode whose only name cannot be reached.
+    pub(crate) departures: PatchList,
+}
+
+impl InodeState {
+    /// Of an inode that nothing is known of: in the queue of those that may soon be forgotten.
+    pub(crate) fn new_idle() -> InodeState {
+        InodeState {
+            is_idle: true,
+            ..InodeState::default()
+        }
+    }
+
+    /// Of a directory: what is under way in it, if anything is.
+    pub(crate) fn names_in(&self) -> Option<&NamesIn> {
+        self.names_in.as_deref()
+    }
+
+    /// Whether anything of it is not on the disk, or may still be that should not.
+    pub(crate) fn is_under_way(&self, v: &Volume<'_>) -> bool {
+        // What zeroes the file's tail, fills its end or unmaps blocks is among the changes. So is
+        // what is under way in a directory, or what comes after it: a new block's pointer and size,
+        // a name's removal, what takes a moved name's place.
+        let known = [self.tail_zeroed, self.end_filled, self.unmapped];
+        debug_assert!(
+            backstitch_rules::watch::off().is_some()
+                || self.changes.any_live(v)
+                || known.iter().flatten().all(|id| !v.is_live(*id))
+                    && self.names_in().is_none_or(|names| !names.any_live(v))
+        );
+        let is_reach_live = self
+            .reach
+            .is_some_and(|id| v.is_live_by(Rule::RememberedWhileReached, id));
+        let is_other = self.freed.is_some()
+            || self.is_truncating
+            || !self.names.is_empty() && holds(Rule::RememberedWhileNamed)
+            || self.made.is_some_and(|made| v.is_live(made))
+            || (self.clearings.iter()).any(|c| v.is_live_by(Rule::RememberedWhileCleared, *c))
+            || self.changes.any_live(v) && holds(Rule::RememberedWhileChanged)
+            || self.time_changes.any_live(v);
+        // While its name cannot be reached that is among its names.
+        backstitch_rules::implied(Rule::RememberedWhileReached, || is_other || !is_reach_live);
+        is_other || is_reach_live
+    }
+
+    /// Of a directory: what is under way in it, to be changed.
+    pub(crate) fn names_in_mut(&mut self) -> &mut NamesIn {
+        self.names_in.get_or_insert_default()
+    }
+}
+
+impl NamesIn {
+    fn any_live(&self, v: &Volume<'_>) -> bool {
+        self.new_blocks.any_live(v) || self.removed.any_live(v) || self.departures.any_live(v)
+    }
+}
+
+/// Patches that somebody may want to wait for. What has committed leaves as the list grows.
+#[derive(Debug, Default)]
+pub(crate) struct PatchList {
+    ids: SmallVec<[PatchId; 2]>,
+    prune_at: usize,
+}
+
+impl PatchList {
+    pub(crate) fn push(&mut self, v: &Volume<'_>, id: PatchId) {
+        if self.ids.last() == Some(&id) || id == PatchId::COMMITTED {
+            return;
+        }
+        if self.ids.len() >= self.prune_at.max(16) {
+            self.ids
+                .retain(|id| v.is_live_by(Rule::ChangesKeptWhileLive, *id));
+            self.prune_at = self.ids.len() * 2;
+        }
+        self.ids.push(id);
+    }
+
+    fn any_live(&self, v: &Volume<'_>) -> bool {
+        self.ids.iter().any(|id| v.is_live(*id))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = PatchId> + '_ {
+        self.ids.iter().copied()
+    }
+}

@@ -76,7 +76,7 @@ fn a_reclaim_that_is_killed_loses_nothing_and_is_ended_by_the_next_mount() {
         seed: Random::seed(name),
     };
     let scratch = Scratch::new(name);
-    let image = Image::mke2fs_over_garbage(&scratch, "disk.img", MEBIBYTES, GARBAGE);
+    let image = Image::mke2fs_over_garbage(&scratch, "disk.img", MEBIBYTES, GARBAGE, &[]);
     let left = series.round(&scratch, &image, 0);
     let mut complaints = left.corruption;
     let mut killed = 0;
@@ -113,7 +113,7 @@ fn only_leaks(name: &'static str, ordering: &'static str, power_cut: bool, kills
         seed: Random::seed(name),
     };
     let scratch = Scratch::new(name);
-    let image = Image::mke2fs_over_garbage(&scratch, "disk.img", MEBIBYTES, GARBAGE);
+    let image = Image::mke2fs_over_garbage(&scratch, "disk.img", MEBIBYTES, GARBAGE, &[]);
     for round in 0..kills {
         let left = series.round(&scratch, &image, round);
         let mut complaints = left.corruption;
@@ -139,7 +139,7 @@ fn damage(name: &'static str, power_cut: bool) {
     let scratch = Scratch::new(name);
     let rounds = setting("KILLS", 6).max(20);
     for round in 0..rounds {
-        let image = Image::mke2fs_over_garbage(&scratch, "disk.img", MEBIBYTES, GARBAGE);
+        let image = Image::mke2fs_over_garbage(&scratch, "disk.img", MEBIBYTES, GARBAGE, &[]);
         let left = series.round(&scratch, &image, round);
         if let Some(first) = left.corruption.first() {
             let count = left.corruption.len();

@@ -119,7 +119,7 @@ fn damages(state: &[u8], scratch: &Scratch) -> Vec<String> {
 fn explore(name: &str, ordering: Ordering, moments: u64) -> (u64, Option<String>) {
     let seed = Random::seed(name);
     let scratch = Scratch::new(name);
-    let image = Image::mke2fs_over_garbage(&scratch, "disk.img", MEBIBYTES, GARBAGE);
+    let image = Image::mke2fs_over_garbage(&scratch, "disk.img", MEBIBYTES, GARBAGE, &[]);
     let recording = record(&image, &scratch.dir("mnt"), ordering, seed);
     let mut bad = 0;
     let mut first = None;

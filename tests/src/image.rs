@@ -38,7 +38,13 @@ impl Image {
     /// # Panics
     ///
     /// As [`mke2fs`](Self::mke2fs).
-    pub fn mke2fs_over_garbage(scratch: &Scratch, name: &str, mebibytes: u64, garbage: u8) -> Self {
+    pub fn mke2fs_over_garbage(
+        scratch: &Scratch,
+        name: &str,
+        mebibytes: u64,
+        garbage: u8,
+        arguments: &[&str],
+    ) -> Self {
         let path = scratch.path(name);
         let chunk = vec![garbage; 1 << 20];
         let mut file = fs::File::create(&path).expect("cannot make an image");
@@ -49,7 +55,7 @@ impl Image {
         make(
             &path,
             &format!("{mebibytes}M"),
-            &[],
+            arguments,
             "nodiscard,lazy_itable_init=0",
         );
         Self { path }

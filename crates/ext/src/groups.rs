@@ -20,6 +20,7 @@ impl Ext {
     pub(crate) fn free_space_reader(&self) -> FreeSpaceReader {
         let block_bytes = self.sb.block_size as usize;
         let groups: Vec<(u64, u64, usize)> = (self.groups.list.iter().zip(0..))
+            .filter(|(group, _)| group.has_block_bitmap)
             .map(|(group, number)| {
                 let first = self.sb.group_first_block(number);
                 let count = self.sb.blocks_in_group(number) as usize;

@@ -32,10 +32,14 @@ pub(crate) fn from_format(error: FormatError) -> Error {
 
 /// Refuses a file system with features that cannot be read.
 pub(crate) fn refuse_unreadable(sb: &Superblock) -> Result<()> {
-    let unreadable = sb.read_support();
-    if unreadable.is_empty() {
+    refuse_with(sb.read_support())
+}
+
+/// Refuses a file system with any of these features.
+pub(crate) fn refuse_with(features: Vec<String>) -> Result<()> {
+    if features.is_empty() {
         return Ok(());
     }
-    let names = unreadable.join(", ");
+    let names = features.join(", ");
     Err(Error::Unsupported(format!("the image uses {names}")))
 }

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 
 use crate::editor::{EDITABLE, InodeEditor};
 use crate::format::Inode;
+use crate::format::features::INCOMPAT_64BIT;
 use crate::format::inode;
 use crate::kinds;
 use crate::rules::{Rule, holds, note_by};
@@ -87,7 +88,12 @@ impl Ext {
             return Err(Error::Miss);
         };
         let bytes = &data[at..at + size];
-        Inode::parse(bytes).map_err(|e| Error::corrupt(format!("inode {inode}"), e.to_string()))
+        let mut parsed = Inode::parse(bytes)
+            .map_err(|e| Error::corrupt(format!("inode {inode}"), e.to_string()))?;
+        if self.sb.features.has_incompat(INCOMPAT_64BIT) {
+            parsed.widen(bytes);
+        }
+        Ok(parsed)
     }
 
     /// A block of an inode table is missing: who looks at one file of a directory looks at the

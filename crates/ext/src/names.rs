@@ -13,6 +13,7 @@ use crate::format::inode::{FAST_SYMLINK_MAX, FLAG_APPEND, FLAG_IMMUTABLE, encode
 use crate::format::{Inode, LINK_MAX, NAME_MAX_BYTES};
 use crate::index::Room;
 use crate::kinds;
+use crate::map::Mapped;
 use crate::place::{Picks, Purpose};
 use crate::rules::{Rule, holds, note_by, wait_for, wait_for_all};
 use crate::state::Ext;
@@ -518,14 +519,15 @@ impl Ext {
                 )),
             };
         }
-        let block = self.checked_pointer(inode.block[0])?;
-        if len > self.block_size() || block == 0 {
-            return Err(Error::corrupt(
+        match self.map_blocks(v, &inode, 0, 1)? {
+            Mapped::Blocks(run) if len <= self.block_size() => {
+                Ok(v.read(run.start)?[..len].to_vec())
+            }
+            _ => Err(Error::corrupt(
                 format!("symlink {number}"),
                 format!("{len} bytes do not fit into its block"),
-            ));
+            )),
         }
-        Ok(v.read(block)?[..len].to_vec())
     }
 }
 

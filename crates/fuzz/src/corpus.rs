@@ -4,12 +4,14 @@
 use std::path::Path;
 
 use backstitch_device::write_log::{EntryFlags, LogWriter};
-use backstitch_ext::format::Inode;
+use backstitch_ext::format::inode::POINTERS;
 use backstitch_ext::format::posix_acl::Acl;
+use backstitch_ext::format::{Inode, extent};
 use tempfile::TempDir;
 
 use crate::base::{self, Base};
 use crate::places::{Places, What};
+use crate::targets::extents::{BLOCK_BYTES, NODES, NODES_AT};
 
 /// A target's name, what the input is made of, and the input.
 pub type Seed = (&'static str, String, Vec<u8>);
@@ -26,6 +28,7 @@ pub fn seeds() -> Vec<Seed> {
     }
     seeds.extend(replays());
     seeds.extend(acls());
+    seeds.extend(trees().map(|(what, bytes)| ("extents", what.to_owned(), bytes)));
     seeds.extend(tables());
     seeds.extend(groups());
     seeds.extend(traces());
@@ -89,6 +92,36 @@ pub fn of_image(name: &str, bytes: &[u8]) -> Vec<Seed> {
         );
     }
     seeds
+}
+
+/// Sound trees of extents: a leaf in the inode, and one of two levels below it.
+pub fn trees() -> impl Iterator<Item = (&'static str, Vec<u8>)> {
+    let node = |depth: u16, entries: &[[u32; 3]], size: usize| {
+        let room = (size / 12 - 1) as u16;
+        let head = [extent::MAGIC, entries.len() as u16, room, depth, 0, 0];
+        let mut bytes: Vec<u8> = head.iter().flat_map(|half| half.to_le_bytes()).collect();
+        bytes.extend(entries.iter().flatten().flat_map(|word| word.to_le_bytes()));
+        bytes.resize(size, 0);
+        bytes
+    };
+    // Entries: the file's block; the length or the node; the place. Every block is a free one.
+    let unwritten = u32::from(extent::WRITTEN_MAX) + 3;
+    let places = NODES_AT + NODES;
+    let below = |block: u32, number: u32| [block, NODES_AT + number, 0];
+    let root = POINTERS * 4;
+    let few = [
+        [0, 2, places],
+        [7, unwritten, places + 2],
+        [40, 5, places + 9],
+    ];
+    let many: Vec<[u32; 3]> = (0..80).map(|n| [100 + 3 * n, 1, places + n]).collect();
+    let two = [
+        node(2, &[below(0, 0)], root),
+        node(1, &[below(0, 1), below(100, 2)], BLOCK_BYTES),
+        node(0, &few, BLOCK_BYTES),
+        node(0, &many, BLOCK_BYTES),
+    ];
+    [("leaf", node(0, &few, root)), ("two-levels", two.concat())].into_iter()
 }
 
 /// For each kind of place one damage by each method, and the image as it is; two orderings for a

@@ -47,6 +47,10 @@ pub const TARGETS: &[Target] = &[
         run: targets::inode::run,
     },
     Target {
+        name: "extents",
+        run: targets::extents::run,
+    },
+    Target {
         name: "directory",
         run: targets::directory::run,
     },

@@ -73,6 +73,15 @@ pub trait JournalHost: HomeContents + Send + Sync {
     /// `Unsupported`, with the features' names.
     fn check_mountable(&self, device: &dyn BlockDevice) -> Result<()>;
 
+    /// Refuses what the layout only reads, with features that change where things are: its journal
+    /// is replayed in memory, and the image stays as it is.
+    ///
+    /// # Errors
+    /// `Unsupported`, with the features' names.
+    fn check_replayable(&self, device: &dyn BlockDevice) -> Result<()> {
+        self.check_mountable(device)
+    }
+
     /// Writes the mark, and flushes.
     ///
     /// # Errors

@@ -9,14 +9,14 @@ use crate::undo_file::{self, Wanted};
 use backstitch_device::{BlockDevice, OverlayDevice, StagedDevice, Staging};
 use backstitch_formats::of;
 use backstitch_journal::recovery::Damage;
-use backstitch_layout::RecoveryMark;
 use backstitch_layout::tools::{
     CheckError, CheckOptions, Code, DeviceSource, EXIT_OPERATIONAL, Finding, Kind, Losses, Mode,
     Outcome, Repair, RepairOptions, ReplaySuperblock, Report, Tools,
 };
+use backstitch_layout::{FormatError, RecoveryMark};
 use backstitch_vfs::{LayoutError, journal};
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
@@ -155,7 +155,7 @@ fn plan(
     };
     let mut outcome = tools
         .repair(&*image, &options)
-        .map_err(|error| foreign::explained("fsck", &args.image, &**device, error))?;
+        .map_err(|error| unchecked(&args.image, &**device, error))?;
     let of_journal = replayed.into_iter().map(|what| Repair {
         location: tools.journal_location(),
         what,
@@ -339,7 +339,7 @@ fn only_look(args: &Args) -> Result<ExitCode> {
     let tools = of(&*device);
     let mut report = tools
         .check(&DeviceSource(&*device), &options(args))
-        .map_err(|error| foreign::explained("fsck", &args.image, &*device, error))?;
+        .map_err(|error| unchecked(&args.image, &*device, error))?;
     match replayed {
         Ok(actions) => report.notes.extend(actions.into_iter().map(|what| Finding {
             what: format!("not done, but taken for done: {what}"),
@@ -384,6 +384,16 @@ fn journal_device(args: &Args, read_only: bool) -> Result<Option<Arc<dyn BlockDe
     }))
 }
 
+/// Why an image is not checked.
+fn unchecked(image: &Path, device: &dyn BlockDevice, error: CheckError) -> Error {
+    let has_other_features = matches!(error, CheckError::Format(FormatError::Incompatible { .. }));
+    let explained = foreign::explained("fsck", image, device, error);
+    match has_other_features {
+        true => explained.or_hint("e2fsck checks it; mounted with -o ro it shows its files"),
+        false => explained,
+    }
+}
+
 /// Replays the journal, and says what was done. A superblock that makes no sense is left to the
 /// check; with [`Damage::Skip`] its backups may lead to the journal.
 fn replay(
@@ -394,7 +404,7 @@ fn replay(
     let below = &**device;
     // What cannot be checked is left alone, its journal too.
     let (layout, host) = (of(below).layout(), journal_host(below));
-    let cannot_mount = host.is_some_and(|host| host.check_mountable(below).is_err());
+    let cannot_mount = host.is_some_and(|host| host.check_replayable(below).is_err());
     let is_unusable = cannot_mount || layout.block_bytes(below).is_err();
     if is_unusable && damage == Damage::Refuse {
         return Ok(Vec::new());

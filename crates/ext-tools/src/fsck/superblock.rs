@@ -5,12 +5,13 @@ use super::state::Context;
 use backstitch_ext::format::features::{
     COMPAT_DIR_INDEX, COMPAT_DIR_PREALLOC, COMPAT_EXT_ATTR, COMPAT_HAS_JOURNAL,
     COMPAT_IMAGIC_INODES, COMPAT_RESIZE_INODE, COMPAT_SPARSE_SUPER2, COMPAT_STABLE_INODES,
-    RO_COMPAT_DIR_NLINK, RO_COMPAT_EXTRA_ISIZE, RO_COMPAT_HUGE_FILE, RO_COMPAT_LARGE_FILE,
-    RO_COMPAT_SPARSE_SUPER,
+    INCOMPAT_FILETYPE, INCOMPAT_LARGE_DIR, RO_COMPAT_DIR_NLINK, RO_COMPAT_EXTRA_ISIZE,
+    RO_COMPAT_HUGE_FILE, RO_COMPAT_LARGE_FILE, RO_COMPAT_SPARSE_SUPER,
 };
 use backstitch_ext::format::group::{self, RawGroupDescriptor};
 use backstitch_ext::format::superblock::{
-    RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
+    OS_HURD, RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
+    Superblock,
 };
 use backstitch_ext::format::{Features, FormatError, GroupDescriptor, JOURNAL_INODE, not_ext2};
 use backstitch_ext::journal::superblock_names_journal;
@@ -27,6 +28,8 @@ const KNOWN_COMPAT: u32 = COMPAT_DIR_PREALLOC
     | COMPAT_DIR_INDEX
     | COMPAT_SPARSE_SUPER2
     | COMPAT_STABLE_INODES;
+/// The same for incompat.
+const KNOWN_INCOMPAT: u32 = INCOMPAT_FILETYPE | INCOMPAT_LARGE_DIR;
 /// The same for ro_compat.
 const KNOWN_RO_COMPAT: u32 = RO_COMPAT_SPARSE_SUPER
     | RO_COMPAT_LARGE_FILE
@@ -75,13 +78,15 @@ pub(crate) fn read<S: Source + ?Sized>(
 
 /// The features under which this check would not know what is right.
 pub(crate) fn unknown_features(sb: &Superblock) -> Vec<String> {
-    let mut names = sb.read_support();
     let rest = Features {
         compat: sb.features.compat & !KNOWN_COMPAT,
-        incompat: 0,
+        incompat: sb.features.incompat & !KNOWN_INCOMPAT,
         ro_compat: sb.features.ro_compat & !KNOWN_RO_COMPAT,
     };
-    names.extend(rest.names());
+    let mut names = rest.names();
+    if sb.creator_os == OS_HURD {
+        names.push("hurd".into());
+    }
     names
 }
 

@@ -65,6 +65,8 @@ pub const INCOMPAT_EXTENTS: u32 = 0x40;
 pub const INCOMPAT_64BIT: u32 = 0x80;
 /// Groups are packed together.
 pub const INCOMPAT_FLEX_BG: u32 = 0x200;
+/// The seed of checksums is in the superblock, not derived from the UUID.
+pub const INCOMPAT_CSUM_SEED: u32 = 0x2000;
 /// Hashed directories may have an index of three levels.
 pub const INCOMPAT_LARGE_DIR: u32 = 0x4000;
 
@@ -76,7 +78,11 @@ const COMPAT_WRITABLE: u32 = COMPAT_DIR_PREALLOC
     | COMPAT_RESIZE_INODE
     | COMPAT_DIR_INDEX;
 const RO_COMPAT_WRITABLE: u32 = RO_COMPAT_SPARSE_SUPER | RO_COMPAT_LARGE_FILE;
-const INCOMPAT_READABLE: u32 = INCOMPAT_FILETYPE | INCOMPAT_LARGE_DIR;
+/// The ones that change what is where for the one who writes, and that a checker must know.
+const INCOMPAT_WRITABLE: u32 = INCOMPAT_FILETYPE | INCOMPAT_LARGE_DIR;
+/// What ext4 images have beside these. Reading needs no checksums, so it needs no seed either.
+const INCOMPAT_READABLE: u32 =
+    INCOMPAT_WRITABLE | INCOMPAT_EXTENTS | INCOMPAT_64BIT | INCOMPAT_FLEX_BG | INCOMPAT_CSUM_SEED;
 
 const COMPAT_NAMES: &[(u32, &str)] = &[
     (COMPAT_DIR_PREALLOC, "dir_prealloc"),
@@ -126,7 +132,7 @@ const INCOMPAT_NAMES: &[(u32, &str)] = &[
     (INCOMPAT_FLEX_BG, "flex_bg"),
     (0x400, "ea_inode"),
     (0x1000, "dirdata"),
-    (0x2000, "metadata_csum_seed"),
+    (INCOMPAT_CSUM_SEED, "metadata_csum_seed"),
     (INCOMPAT_LARGE_DIR, "large_dir"),
     (0x8000, "inline_data"),
     (0x10000, "encrypt"),
@@ -181,6 +187,12 @@ impl Features {
         names_of(self.incompat & !INCOMPAT_READABLE, INCOMPAT_NAMES, 'I')
     }
 
+    /// The features that we read and do not write: they change where things are.
+    pub fn only_readable(&self) -> Vec<String> {
+        let bits = INCOMPAT_READABLE & !INCOMPAT_WRITABLE;
+        names_of(self.incompat & bits, INCOMPAT_NAMES, 'I')
+    }
+
     /// The features that keep us from writing the image (it may be readable all the same); empty
     /// where it can be written.
     ///
@@ -188,6 +200,7 @@ impl Features {
     /// feature that lists what a crash left (orphan files, snapshots) would be lied to.
     pub fn unwritable(&self) -> Vec<String> {
         let mut names = self.unreadable();
+        names.extend(self.only_readable());
         names.extend(names_of(
             self.ro_compat & !RO_COMPAT_WRITABLE,
             RO_COMPAT_NAMES,
@@ -256,7 +269,8 @@ mod tests {
         assert_eq!(features.unwritable(), ["has_journal"]);
         assert!(features.set_by_name("extent", true));
         features.incompat |= 1 << 30;
-        assert_eq!(features.unreadable(), ["extent", "FEATURE_I30"]);
+        assert_eq!(features.unreadable(), ["FEATURE_I30"]);
+        assert_eq!(features.only_readable(), ["extent"]);
         assert!(!features.set_by_name("no_such_feature", true));
         assert!(features.set_by_name("has_journal", false));
         assert!(!features.has_compat(COMPAT_HAS_JOURNAL));

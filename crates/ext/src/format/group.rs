@@ -4,7 +4,9 @@
 //! superblock.
 
 use super::FormatError;
-use super::features::INCOMPAT_FLEX_BG;
+use super::features::{
+    INCOMPAT_64BIT, INCOMPAT_FLEX_BG, RO_COMPAT_GDT_CSUM, RO_COMPAT_METADATA_CSUM,
+};
 use super::superblock::Superblock;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -28,8 +30,10 @@ pub const OFFSET_UNUSED_INODES: usize =
     core::mem::offset_of!(RawGroupDescriptor, bg_itable_unused_lo);
 /// `bg_flags`: the inode table and bitmap were never written; of no meaning without checksums.
 pub const FLAG_INODES_UNINITIALISED: u16 = 0x1;
-/// `bg_flags`: these, and that the block bitmap was never written.
-pub const FLAGS_UNINITIALISED: u16 = FLAG_INODES_UNINITIALISED | 0x2;
+/// `bg_flags`: the block bitmap was never written; of no meaning without checksums.
+pub const FLAG_BLOCKS_UNINITIALISED: u16 = 0x2;
+/// `bg_flags`: both.
+pub const FLAGS_UNINITIALISED: u16 = FLAG_INODES_UNINITIALISED | FLAG_BLOCKS_UNINITIALISED;
 /// `bg_flags`: the inode table was written with zeros. mke2fs sets it also where the other flags
 /// mean nothing.
 pub const FLAG_INODE_TABLE_ZEROED: u16 = 0x4;
@@ -51,6 +55,24 @@ pub struct RawGroupDescriptor {
     pub bg_inode_bitmap_csum_lo: U16,
     pub bg_itable_unused_lo: U16,
     pub bg_checksum: U16,
+}
+
+/// What follows the first 32 bytes where the file system has the feature `64bit`: the high halves.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct RawGroupDescriptorHigh {
+    pub bg_block_bitmap_hi: U32,
+    pub bg_inode_bitmap_hi: U32,
+    pub bg_inode_table_hi: U32,
+    pub bg_free_blocks_count_hi: U16,
+    pub bg_free_inodes_count_hi: U16,
+    pub bg_used_dirs_count_hi: U16,
+    pub bg_itable_unused_hi: U16,
+    pub bg_exclude_bitmap_hi: U32,
+    pub bg_block_bitmap_csum_hi: U16,
+    pub bg_inode_bitmap_csum_hi: U16,
+    pub bg_reserved: U32,
 }
 
 /// A descriptor whose blocks are known to be inside the file system.
@@ -84,10 +106,15 @@ impl GroupDescriptor {
         bytes: &[u8],
     ) -> Result<GroupDescriptor, FormatError> {
         let where_ = || format!("descriptor of group {group}");
-        let Ok((raw, _)) = RawGroupDescriptor::read_from_prefix(bytes) else {
-            return Err(FormatError::corrupt(where_(), "the table is too short"));
+        let short = || FormatError::corrupt(where_(), "the table is too short");
+        let Ok((raw, rest)) = RawGroupDescriptor::read_from_prefix(bytes) else {
+            return Err(short());
         };
-        let descriptor = GroupDescriptor::from_raw(&raw);
+        let mut descriptor = GroupDescriptor::from_raw(&raw);
+        if sb.features.has_incompat(INCOMPAT_64BIT) {
+            let high = RawGroupDescriptorHigh::read_from_prefix(rest);
+            descriptor.widen(&high.map_err(|_| short())?.0);
+        }
         match descriptor.misplaced(sb, group) {
             None => Ok(descriptor),
             Some(what) => Err(FormatError::corrupt(where_(), what)),
@@ -106,6 +133,25 @@ impl GroupDescriptor {
             flags: raw.bg_flags.get(),
             unused_inodes: raw.bg_itable_unused_lo.get(),
         }
+    }
+
+    /// Adds the high halves.
+    fn widen(&mut self, high: &RawGroupDescriptorHigh) {
+        let block = |half: U32| u64::from(half.get()) << 32;
+        let count = |half: U16| u32::from(half.get()) << 16;
+        self.block_bitmap |= block(high.bg_block_bitmap_hi);
+        self.inode_bitmap |= block(high.bg_inode_bitmap_hi);
+        self.inode_table |= block(high.bg_inode_table_hi);
+        self.free_blocks |= count(high.bg_free_blocks_count_hi);
+        self.free_inodes |= count(high.bg_free_inodes_count_hi);
+        self.used_directories |= count(high.bg_used_dirs_count_hi);
+    }
+
+    /// Whether the block bitmap was written. Where groups have no checksums the flag that says
+    /// otherwise means nothing.
+    pub fn has_block_bitmap(&self, sb: &Superblock) -> bool {
+        const CHECKSUMS: u32 = RO_COMPAT_GDT_CSUM | RO_COMPAT_METADATA_CSUM;
+        sb.features.ro_compat & CHECKSUMS == 0 || self.flags & FLAG_BLOCKS_UNINITIALISED == 0
     }
 
     /// What is wrong about the places that the descriptor names; `None` where they are fine.
@@ -188,5 +234,10 @@ mod tests {
         assert_eq!(OFFSET_FREE_INODES_COUNT, 14);
         assert_eq!(OFFSET_USED_DIRS_COUNT, 16);
         assert_eq!(offset_of!(RawGroupDescriptor, bg_checksum), 30);
+        assert_eq!(size_of::<RawGroupDescriptorHigh>(), DESCRIPTOR_SIZE);
+        assert_eq!(
+            offset_of!(RawGroupDescriptorHigh, bg_free_blocks_count_hi),
+            12
+        );
     }
 }

@@ -246,6 +246,14 @@ impl Inode {
         })
     }
 
+    /// Adds what inodes have beyond 32 bits in a file system with the feature `64bit`. `bytes` is
+    /// all of the inode, as in [`parse`](Self::parse).
+    pub fn widen(&mut self, bytes: &[u8]) {
+        if let Ok((raw, _)) = RawInode::ref_from_prefix(bytes) {
+            self.file_acl |= u64::from(raw.i_file_acl_high.get()) << 32;
+        }
+    }
+
     /// What the inode is; `None` where the mode says nothing that exists.
     pub fn file_type(&self) -> Option<FileType> {
         FileType::from_mode(self.mode.into())

@@ -11,6 +11,7 @@
 
 pub mod bitmap;
 pub mod directory;
+pub mod extent;
 pub mod features;
 pub mod group;
 pub mod htree;

@@ -21,7 +21,7 @@ use crate::format::group;
 use crate::format::superblock::{
     MAGIC, RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
 };
-use crate::image::{Ext2, from_format, read_superblock, refuse_unreadable};
+use crate::image::{Ext2, from_format, read_superblock, refuse_unreadable, refuse_with};
 
 pub use place::{BACKUP_BLOCKS, Copy, Faults, map, superblock_copy, superblock_names_journal};
 
@@ -54,6 +54,13 @@ impl JournalHost for Ext2 {
         let mut sb = read_superblock(device)?;
         sb.features.incompat &= !INCOMPAT_RECOVER;
         refuse_unreadable(&sb)
+    }
+
+    fn check_replayable(&self, device: &dyn BlockDevice) -> Result<()> {
+        let mut sb = read_superblock(device)?;
+        sb.features.incompat &= !INCOMPAT_RECOVER;
+        refuse_unreadable(&sb)?;
+        refuse_with(sb.features.only_readable())
     }
 
     fn set_recovery(&self, device: &dyn BlockDevice, mark: RecoveryMark) -> Result<()> {

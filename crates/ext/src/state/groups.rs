@@ -11,6 +11,8 @@ pub(crate) struct Group {
     pub(crate) block_bitmap: u64,
     pub(crate) inode_bitmap: u64,
     pub(crate) inode_table: u64,
+    /// The block bitmap was written: it tells what is free.
+    pub(crate) has_block_bitmap: bool,
     /// From here on to the group's end no block is a superblock, descriptor, bitmap or inode table
     /// of the group.
     pub(crate) data_from: u64,
@@ -73,6 +75,7 @@ impl Groups {
                 block_bitmap: d.block_bitmap,
                 inode_bitmap: d.inode_bitmap,
                 inode_table: d.inode_table,
+                has_block_bitmap: d.has_block_bitmap(sb),
                 data_from: data_from(sb, index as u32, d),
                 free_blocks,
                 free_inodes,

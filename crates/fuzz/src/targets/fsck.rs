@@ -66,7 +66,7 @@ fn options(mode: Mode) -> RepairOptions {
 /// Brings the journal home, or gives it up, as the command does before it checks.
 fn replay(device: &dyn BlockDevice) {
     if usual().layout().block_bytes(device).is_err()
-        || journal_host().check_mountable(device).is_err()
+        || journal_host().check_replayable(device).is_err()
     {
         return;
     }

@@ -2,6 +2,7 @@
 
 pub mod acl;
 pub mod directory;
+pub mod extents;
 pub mod fsck;
 pub mod inode;
 pub mod journal_format;

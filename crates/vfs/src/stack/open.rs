@@ -483,7 +483,10 @@ impl<'o, 'v> Opening<'o, 'v> {
         let home = self.as_device(plan, above, 0, is_read_only)?;
         let log = self.journal_device(plan, above, is_read_only)?;
         let log = log.as_ref().map(|log| log as &dyn BlockDevice);
-        host.check_mountable(&home)?;
+        match is_read_only {
+            true => host.check_mountable(&home)?,
+            false => host.check_replayable(&home)?,
+        }
         let report = journal::recover(&home, log, host, self.request.now, Damage::Refuse);
         for action in report.map_err(to_layout)?.unwrap_or_default().actions() {
             self.recovery_needed = true;

@@ -84,8 +84,8 @@ fn another_file_system_is_not_a_corrupt_one() {
 #[test]
 fn unreadable_features_parse_and_are_named() {
     let mut raw = small();
-    raw.s_feature_incompat = (features::INCOMPAT_EXTENTS | features::INCOMPAT_FILETYPE).into();
-    assert_eq!(parse(&raw).unwrap().read_support(), ["extent"]);
+    raw.s_feature_incompat = (features::INCOMPAT_META_BG | features::INCOMPAT_FILETYPE).into();
+    assert_eq!(parse(&raw).unwrap().read_support(), ["meta_bg"]);
 }
 
 #[test]

@@ -1,11 +1,11 @@
-//! From a file's blocks to the disk's: the tree of direct, indirect, double and triple indirect
-//! pointers.
+//! The map of ext2 and ext3: the tree of direct, indirect, double and triple indirect pointers.
 
 use std::ops::Range;
 
 use backstitch_layout::{Error, Result};
 use backstitch_ordering::Volume;
 
+use super::block_map::{BlockMap, Mapped};
 use crate::format::Inode;
 use crate::format::inode::{DIRECT_POINTERS, DOUBLE_INDIRECT, INDIRECT, TRIPLE_INDIRECT};
 use crate::state::Ext;
@@ -21,15 +21,6 @@ pub(crate) struct Path {
     pub(crate) indices: [usize; 3],
     /// How many of them there are.
     pub(crate) depth: usize,
-}
-
-/// What a stretch of a file is mapped to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mapped {
-    /// Adjacent blocks on the disk.
-    Blocks(Run),
-    /// A number of blocks of nothing (at least; more may follow).
-    Hole(u64),
 }
 
 /// What has to change so that a range of a file is mapped to nothing.
@@ -54,6 +45,41 @@ pub(crate) enum Owner {
     /// It was freed, and its pointers stay. Its blocks go part by part: an indirect block counts to
     /// the part in which the first block lies that it can map.
     Freed,
+}
+
+/// The pointers of an inode, and what is below them.
+pub(crate) struct Pointers<'m> {
+    pub(crate) fs: &'m Ext,
+    pub(crate) inode: &'m Inode,
+}
+
+impl BlockMap for Pointers<'_> {
+    fn map(&self, v: &mut Volume<'_>, logical: u64, max: u64) -> Result<Mapped> {
+        let (fs, inode) = (self.fs, self.inode);
+        let Some(path) = fs.path_of(logical) else {
+            return Ok(Mapped::Hole(max));
+        };
+        if path.depth == 0 {
+            let pointers = inode.block[path.root..DIRECT_POINTERS].iter().copied();
+            return fs.run_of(pointers, max);
+        }
+        let (indirects, block) = fs.resolve(v, inode, &path)?;
+        let n = fs.pointers_per_block();
+        if block == 0
+            && let Some(missing) = (0..path.depth).find(|l| indirects[*l] == 0)
+        {
+            // Nothing is mapped as far as the missing indirect block (or the missing root) reaches.
+            let below: u64 = n.pow((path.depth - missing) as u32);
+            let within = path.indices[missing..path.depth]
+                .iter()
+                .fold(0, |at, index| at * n + *index as u64);
+            return Ok(Mapped::Hole((below - within).min(max)));
+        }
+        let bytes = v.read(indirects[path.depth - 1])?;
+        let pointers =
+            (path.indices[path.depth - 1]..n as usize).map(|index| entry_at(bytes, index));
+        fs.run_of(pointers, max)
+    }
 }
 
 impl Ext {
@@ -105,24 +131,6 @@ impl Ext {
         None
     }
 
-    /// A pointer that may be followed, or 0.
-    pub(crate) fn checked_pointer(&self, block: u32) -> Result<u64> {
-        let block = u64::from(block);
-        if block == 0
-            || self.is_data_run(Run {
-                start: block,
-                len: 1,
-            })
-        {
-            Ok(block)
-        } else {
-            Err(Error::corrupt(
-                "block map",
-                format!("block {block} is outside of the file system or belongs to its metadata"),
-            ))
-        }
-    }
-
     fn entry(&self, v: &mut Volume<'_>, indirect: u64, index: usize) -> Result<u64> {
         let bytes = v.read(indirect)?;
         self.checked_pointer(entry_at(bytes, index))
@@ -148,40 +156,6 @@ impl Ext {
         Ok((indirects, block))
     }
 
-    /// What the file's blocks from `logical` on are mapped to, at most `max` of them: one run of
-    /// either kind.
-    pub(crate) fn map_blocks(
-        &self,
-        v: &mut Volume<'_>,
-        inode: &Inode,
-        logical: u64,
-        max: u64,
-    ) -> Result<Mapped> {
-        let Some(path) = self.path_of(logical) else {
-            return Ok(Mapped::Hole(max));
-        };
-        if path.depth == 0 {
-            let pointers = inode.block[path.root..DIRECT_POINTERS].iter().copied();
-            return self.run_of(pointers, max);
-        }
-        let (indirects, block) = self.resolve(v, inode, &path)?;
-        let n = self.pointers_per_block();
-        if block == 0
-            && let Some(missing) = (0..path.depth).find(|l| indirects[*l] == 0)
-        {
-            // Nothing is mapped as far as the missing indirect block (or the missing root) reaches.
-            let below: u64 = n.pow((path.depth - missing) as u32);
-            let within = path.indices[missing..path.depth]
-                .iter()
-                .fold(0, |at, index| at * n + *index as u64);
-            return Ok(Mapped::Hole((below - within).min(max)));
-        }
-        let bytes = v.read(indirects[path.depth - 1])?;
-        let pointers =
-            (path.indices[path.depth - 1]..n as usize).map(|index| entry_at(bytes, index));
-        self.run_of(pointers, max)
-    }
-
     fn run_of(&self, mut pointers: impl Iterator<Item = u32>, max: u64) -> Result<Mapped> {
         let Some(first) = pointers.next() else {
             return Ok(Mapped::Hole(1));
@@ -204,17 +178,7 @@ impl Ext {
             start: first.into(),
             len,
         };
-        if self.is_data_run(run) {
-            return Ok(Mapped::Blocks(run));
-        }
-        Err(Error::corrupt(
-            "block map",
-            format!(
-                "blocks {}..{} are outside of the file system or its metadata",
-                run.start,
-                run.end()
-            ),
-        ))
+        Ok(Mapped::Blocks(self.checked_run(run)?))
     }
 
     /// What maps the blocks of a part of a file.

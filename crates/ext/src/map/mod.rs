@@ -1,0 +1,85 @@
+//! From a file's blocks to the disk's.
+//!
+//! How a file's blocks are mapped is the business of its [`BlockMap`], of which there are two: the
+//! tree of pointers that ext2 and ext3 have (`indirect`), and extents (`extents`), which ext4 has
+//! and we only read. An inode's flags tell which one it has. All that reads files, directories and
+//! links goes through [`Ext::map_blocks`] and knows of neither.
+
+mod block_map;
+mod extents;
+mod indirect;
+
+use backstitch_layout::{Error, Result};
+use backstitch_ordering::Volume;
+
+use crate::format::Inode;
+use crate::format::features::INCOMPAT_EXTENTS;
+use crate::format::inode::FLAG_EXTENTS;
+use crate::state::Ext;
+use crate::state::runs::Run;
+use block_map::BlockMap;
+use extents::Extents;
+use indirect::Pointers;
+
+pub(crate) use block_map::Mapped;
+pub(crate) use indirect::{Owner, Path, Unmapping, entry_at};
+
+impl Ext {
+    /// What a file's blocks from `logical` on are mapped to, at most `max` of them: one run of
+    /// either kind.
+    pub(crate) fn map_blocks(
+        &self,
+        v: &mut Volume<'_>,
+        inode: &Inode,
+        logical: u64,
+        max: u64,
+    ) -> Result<Mapped> {
+        match self.has_extents(inode) {
+            true => Extents { fs: self, inode }.map(v, logical, max),
+            false => Pointers { fs: self, inode }.map(v, logical, max),
+        }
+    }
+
+    /// Whether an inode has extents. In an image without the feature the flag means nothing.
+    fn has_extents(&self, inode: &Inode) -> bool {
+        inode.flags & FLAG_EXTENTS != 0 && self.sb.features.has_incompat(INCOMPAT_EXTENTS)
+    }
+
+    /// A pointer that may be followed, or 0.
+    pub(crate) fn checked_pointer(&self, block: u32) -> Result<u64> {
+        let block = u64::from(block);
+        if block == 0 {
+            return Ok(block);
+        }
+        self.checked_block(block)
+    }
+
+    /// A block of a map, or one that it leads to, that may be a file's.
+    fn checked_block(&self, block: u64) -> Result<u64> {
+        if self.is_data_run(Run {
+            start: block,
+            len: 1,
+        }) {
+            return Ok(block);
+        }
+        Err(Error::corrupt(
+            "block map",
+            format!("block {block} is outside of the file system or belongs to its metadata"),
+        ))
+    }
+
+    /// A run of a file's blocks.
+    fn checked_run(&self, run: Run) -> Result<Run> {
+        if self.is_data_run(run) {
+            return Ok(run);
+        }
+        Err(Error::corrupt(
+            "block map",
+            format!(
+                "blocks {}..{} are outside of the file system or its metadata",
+                run.start,
+                run.end()
+            ),
+        ))
+    }
+}

@@ -3,10 +3,10 @@
 use backstitch_layout::{Error, FileType, Piece, Result, Seek, Timestamp, pieces_of_blocks};
 use backstitch_ordering::{PatchId, Volume};
 
-use crate::extend::{Extension, NewContents};
+use crate::extend::NewContents;
 use crate::format::Inode;
 use crate::format::inode::{FLAG_APPEND, FLAG_IMMUTABLE};
-use crate::map::Mapped;
+use crate::map::{Growth, Mapped};
 use crate::rules::{Rule, note_by, wait_for, wait_for_all};
 use crate::state::Ext;
 use crate::state::PatchIds;
@@ -15,7 +15,7 @@ use crate::state::runs::Run;
 /// What stands before a write of a part of a file.
 enum Stretch {
     Mapped(Run),
-    New(Extension),
+    New(Growth),
 }
 
 impl Ext {

@@ -8,8 +8,7 @@ use backstitch_layout::{Error, Result, Timestamp};
 use backstitch_ordering::{PatchId, Volume};
 
 use crate::format::Inode;
-use crate::kinds;
-use crate::map::{Owner, Unmapping};
+use crate::map::{ChangeableMap, Cut, Owner};
 use crate::rules::{Rule, holds, wait_for_all};
 use crate::state::Ext;
 use crate::state::deferred::{BUSY_PART, BUSY_PER_CALL, DeadInode, Gathering, Item};
@@ -40,7 +39,7 @@ enum Progress {
 /// What one step frees of a dead inode: its blocks from `from` on.
 struct Part {
     from: u64,
-    plan: Unmapping,
+    plan: Cut,
     owner: Owner,
 }
 
@@ -408,18 +407,19 @@ impl Ext {
         inode: &Inode,
         done_from: u64,
     ) -> Result<Option<Part>> {
-        let end = self.mapped_end(v, inode, done_from)?;
+        let map = self.changeable_map(inode);
+        let end = map.end(v, done_from)?;
         let mut from = steps::begins(end, LEAVES_PER_STEP, self.pointers_per_block());
         if from == 0 || !v.scopes_are_atomic() {
             let owner = Owner::Freed;
-            let plan = self.gather_unmapping(v, inode, from..done_from, owner)?;
+            let plan = map.plan_cut(v, from..done_from, owner)?;
             if self.fits(v, &plan.freed) {
                 return Ok(Some(Part { from, plan, owner }));
             }
         }
         loop {
             let owner = Owner::Lives;
-            let plan = self.gather_unmapping(v, inode, from..done_from, owner)?;
+            let plan = map.plan_cut(v, from..done_from, owner)?;
             if self.fits(v, &plan.freed) {
                 return Ok(Some(Part { from, plan, owner }));
             }
@@ -432,22 +432,11 @@ impl Ext {
     }
 
     /// Nullifies the pointers to a part of a dead inode's blocks.
-    fn unmap_part_of_dead(
-        &mut self,
-        v: &mut Volume<'_>,
-        number: u32,
-        inode: &Inode,
-        plan: &Unmapping,
-    ) {
-        for (block, first, count) in &plan.entries {
-            let zeros = vec![0; count * 4];
-            v.write(*block, kinds::INDIRECT, first * 4, &zeros, &[]);
-        }
+    fn unmap_part_of_dead(&mut self, v: &mut Volume<'_>, number: u32, inode: &Inode, plan: &Cut) {
+        plan.nullify_entries(v);
         let sectors = plan.count * u64::from(self.sectors_per_block());
         self.edit_inode(v, number, &[], |e| {
-            for root in &plan.roots {
-                e.set_pointer(*root, 0);
-            }
+            plan.nullify_pointers(e);
             e.set_sectors(inode.sectors.saturating_sub(sectors as u32));
         });
     }

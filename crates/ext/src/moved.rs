@@ -11,9 +11,9 @@
 
 use backstitch_layout::{Error, Result, Timestamp};
 use backstitch_ordering::{PatchId, Volume};
-use smallvec::SmallVec;
 
 use crate::format::Inode;
+use crate::map::{Moved, Moves};
 use crate::place::Picks;
 use crate::rules::{Rule, holds, wait_for};
 use crate::state::Ext;
@@ -25,18 +25,6 @@ const PLACES_MAX: usize = 64;
 /// Nor are any taken where no more than this part of all blocks is free: who finds no space asks
 /// them back, and must not be kept waiting by new ones.
 const SCARCE_PART: u64 = 64;
-
-/// An indirect block that goes to a new place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Moved {
-    pub(crate) from: u64,
-    pub(crate) to: u64,
-    /// It is marked as used: the block was there before.
-    is_marked: bool,
-}
-
-/// All of those on the way to a block, outermost first.
-pub(crate) type Moves = SmallVec<[Moved; 1]>;
 
 impl Ext {
     /// The new places for all indirect blocks on the way to blocks that a file gets at its end;

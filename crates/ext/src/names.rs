@@ -6,14 +6,14 @@ use smallvec::smallvec;
 
 use crate::block_edit::{cut_into_units, entry_bytes, unused_head};
 use crate::editor::InodeEditor;
-use crate::extend::{Extension, NewContents};
+use crate::extend::NewContents;
 use crate::format::directory::{self, TYPE_UNKNOWN, encode_entry, new_directory_block};
 use crate::format::features::INCOMPAT_FILETYPE;
 use crate::format::inode::{FAST_SYMLINK_MAX, FLAG_APPEND, FLAG_IMMUTABLE, encode_device};
 use crate::format::{Inode, LINK_MAX, NAME_MAX_BYTES};
 use crate::index::Room;
 use crate::kinds;
-use crate::map::Mapped;
+use crate::map::{Growth, Mapped};
 use crate::place::{Picks, Purpose};
 use crate::rules::{Rule, holds, note_by, wait_for, wait_for_all};
 use crate::state::Ext;
@@ -28,7 +28,7 @@ pub(crate) enum Place {
     /// Into a block that the directory has.
     Room(Room),
     /// Into a block that it gets.
-    NewBlock(Extension),
+    NewBlock(Growth),
 }
 
 impl Place {

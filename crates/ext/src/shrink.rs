@@ -5,8 +5,7 @@ use backstitch_ordering::{BlockClass, PatchId, Volume};
 
 use crate::format::Inode;
 use crate::format::inode;
-use crate::kinds;
-use crate::map::{Mapped, Owner, Unmapping};
+use crate::map::{ChangeableMap, Cut, Mapped, Owner};
 use crate::rules::{Rule, holds, note_by, wait_for, wait_for_all};
 use crate::state::Ext;
 use crate::state::PatchIds;
@@ -68,7 +67,7 @@ impl Ext {
             return Ok(());
         }
         let blocks = inode.size.div_ceil(self.block_size() as u64);
-        if self.mapped_end(v, inode, u64::MAX)? <= blocks {
+        if self.changeable_map(inode).end(v, u64::MAX)? <= blocks {
             return Ok(());
         }
         self.shrink(v, number, inode, inode.size, now)?;
@@ -186,15 +185,16 @@ impl Ext {
     /// The last part of a file, of a bounded size, as far as it lies behind `keep` blocks: where it
     /// begins, and what maps it. At the border of an indirect block, unless the transaction has no
     /// room for so much.
-    fn gather_cut(&self, v: &mut Volume<'_>, inode: &Inode, keep: u64) -> Result<(u64, Unmapping)> {
-        let end = self.mapped_end(v, inode, u64::MAX)?;
+    fn gather_cut(&self, v: &mut Volume<'_>, inode: &Inode, keep: u64) -> Result<(u64, Cut)> {
+        let map = self.changeable_map(inode);
+        let end = map.end(v, u64::MAX)?;
         let mut cut = keep.max(steps::begins(
             end,
             LEAVES_PER_STEP,
             self.pointers_per_block(),
         ));
         loop {
-            let plan = self.gather_unmapping(v, inode, cut..self.blocks_max(), Owner::Lives)?;
+            let plan = map.plan_cut(v, cut..self.blocks_max(), Owner::Lives)?;
             let blocks = end.saturating_sub(cut);
             if blocks <= 1 || self.fits(v, &plan.freed) {
                 return Ok((cut, plan));
@@ -242,16 +242,11 @@ impl Ext {
         v: &mut Volume<'_>,
         number: u32,
         inode: &Inode,
-        plan: Unmapping,
+        plan: Cut,
         size: u64,
         now: Timestamp,
     ) -> PatchId {
-        let mut after = Vec::new();
-        for (block, first, count) in &plan.entries {
-            let zeros = vec![0; count * 4];
-            let id = v.write(*block, kinds::INDIRECT, first * 4, &zeros, &[]);
-            after.push(id);
-        }
+        let mut after = plan.nullify_entries(v);
         let sectors = inode
             .sectors
             .saturating_sub((plan.count * u64::from(self.sectors_per_block())) as u32);
@@ -261,9 +256,7 @@ impl Ext {
         let unmapped = self.inodes.get(&number).and_then(|s| s.unmapped);
         before_size.extend(unmapped.map(|id| wait_for(Rule::SizeAfterHole, id)));
         let shrunk = self.change_inode(v, number, &before_size, |e| {
-            for root in &plan.roots {
-                e.set_pointer(*root, 0);
-            }
+            plan.nullify_pointers(e);
             e.set_sectors(sectors);
             e.set_size(size);
             e.set_modified(now);
@@ -371,10 +364,14 @@ impl Ext {
             None
         };
         let (mapped, mut end) = self.part_to_unmap(v, inode, first, last)?;
-        let mut plan = self.gather_unmapping(v, inode, first..end, Owner::Lives)?;
+        let mut plan = self
+            .changeable_map(inode)
+            .plan_cut(v, first..end, Owner::Lives)?;
         while end > mapped + 1 && !self.fits(v, &plan.freed) {
             end = mapped + (end - mapped) / 2;
-            plan = self.gather_unmapping(v, inode, first..end, Owner::Lives)?;
+            plan = self
+                .changeable_map(inode)
+                .plan_cut(v, first..end, Owner::Lives)?;
         }
         self.gather_freeing(v, &plan.freed)?;
         for zeroing in head.into_iter().chain(tail) {

@@ -6,7 +6,7 @@ use backstitch_ordering::Volume;
 use super::leaf::{self, Item};
 use super::{ByIndex, Level, Path, Stop};
 use crate::block_edit::find_gap;
-use crate::extend::{Extension, NewContents};
+use crate::extend::NewContents;
 use crate::format::Inode;
 use crate::format::directory::{entries, required_len};
 use crate::format::htree::block::{IndexBlock, IndexEntries};
@@ -14,6 +14,7 @@ use crate::format::htree::{HASH_TEA, effective_version, max_indirect_levels};
 use crate::format::inode::FLAG_INDEX;
 use crate::index::{Room, corrupt_directory};
 use crate::kinds;
+use crate::map::Growth;
 use crate::rules::{Rule, holds};
 use crate::state::Ext;
 use crate::state::PatchIds;
@@ -243,11 +244,7 @@ impl Ext {
     }
 
     /// Picks a new block at the directory's end.
-    fn gather_index_block(
-        &mut self,
-        v: &mut Volume<'_>,
-        target: &Target<'_>,
-    ) -> ByIndex<Extension> {
+    fn gather_index_block(&mut self, v: &mut Volume<'_>, target: &Target<'_>) -> ByIndex<Growth> {
         let blocks = self.directory_blocks(target.inode);
         self.check_directory_size(blocks + 1)?;
         Ok(self.gather_extension(v, target.number, target.inode, blocks, 1)?)
@@ -258,7 +255,7 @@ impl Ext {
         &mut self,
         v: &mut Volume<'_>,
         target: &Target<'_>,
-        extension: &Extension,
+        extension: &Growth,
         bytes: &[u8],
     ) {
         let end = (extension.logical + 1) * bytes.len() as u64;

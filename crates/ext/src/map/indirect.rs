@@ -3,49 +3,16 @@
 use std::ops::Range;
 
 use backstitch_layout::{Error, Result};
-use backstitch_ordering::Volume;
+use backstitch_ordering::{PatchId, Volume};
 
-use super::block_map::{BlockMap, Mapped};
+use super::block_map::{BlockMap, ChangeableMap, Mapped};
+use super::cut::{Cut, Entries, Owner};
+use super::growth::{Growth, Links, Path, Places};
 use crate::format::Inode;
 use crate::format::inode::{DIRECT_POINTERS, DOUBLE_INDIRECT, INDIRECT, TRIPLE_INDIRECT};
-use crate::state::Ext;
+use crate::rules::{Rule, wait_for_all};
 use crate::state::runs::{Run, push_run};
-
-/// The way from an inode to one block: the pointer in the inode, then an index in each indirect
-/// block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Path {
-    /// The index into the inode's pointers.
-    pub(crate) root: usize,
-    /// The indices into the indirect blocks, outermost first.
-    pub(crate) indices: [usize; 3],
-    /// How many of them there are.
-    pub(crate) depth: usize,
-}
-
-/// What has to change so that a range of a file is mapped to nothing.
-#[derive(Debug, Default)]
-pub(crate) struct Unmapping {
-    /// Pointers of the inode to nullify.
-    pub(crate) roots: Vec<usize>,
-    /// Entries of indirect blocks to nullify: the block, the first entry, how many.
-    pub(crate) entries: Vec<(u64, usize, usize)>,
-    /// What nothing points to then: contents and indirect blocks.
-    pub(crate) freed: Vec<Run>,
-    /// How many blocks that is.
-    pub(crate) count: u64,
-}
-
-/// What becomes of an inode some of whose blocks are freed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Owner {
-    /// It lives on without them: pointers to them are nullified, and an indirect block goes with
-    /// the last block that it maps.
-    Lives,
-    /// It was freed, and its pointers stay. Its blocks go part by part: an indirect block counts to
-    /// the part in which the first block lies that it can map.
-    Freed,
-}
+use crate::state::{Ext, PatchIds};
 
 /// The pointers of an inode, and what is below them.
 pub(crate) struct Pointers<'m> {
@@ -131,6 +98,24 @@ impl Ext {
         None
     }
 
+    /// The blocks of a range at which another leaf of the tree begins, and the first.
+    pub(crate) fn leaf_starts(&self, logical: u64, len: u64) -> impl Iterator<Item = u64> + use<> {
+        let n = self.pointers_per_block();
+        let direct = DIRECT_POINTERS as u64;
+        let end = logical + len;
+        let mut next = Some(logical);
+        std::iter::from_fn(move || {
+            let at = next?;
+            let following = if at < direct {
+                direct
+            } else {
+                direct + ((at - direct) / n + 1) * n
+            };
+            next = (following < end).then_some(following);
+            Some(at)
+        })
+    }
+
     fn entry(&self, v: &mut Volume<'_>, indirect: u64, index: usize) -> Result<u64> {
         let bytes = v.read(indirect)?;
         self.checked_pointer(entry_at(bytes, index))
@@ -180,22 +165,107 @@ impl Ext {
         };
         Ok(Mapped::Blocks(self.checked_run(run)?))
     }
+}
 
-    /// What maps the blocks of a part of a file.
-    pub(crate) fn gather_unmapping(
+impl ChangeableMap for Pointers<'_> {
+    fn blocks_needed(&self, v: &mut Volume<'_>, logical: u64, len: u64) -> Result<usize> {
+        let (fs, inode) = (self.fs, self.inode);
+        let mut missing = 0;
+        let mut previous: Option<Path> = None;
+        for at in fs.leaf_starts(logical, len) {
+            let Some(path) = fs.path_of(at) else { break };
+            let (indirects, _) = fs.resolve(v, inode, &path)?;
+            for (level, indirect) in indirects.iter().enumerate().take(path.depth) {
+                if *indirect == 0 && !previous.is_some_and(|p| p.shares(&path, level)) {
+                    missing += 1;
+                }
+            }
+            previous = Some(path);
+        }
+        Ok(missing)
+    }
+
+    fn link(
         &self,
         v: &mut Volume<'_>,
-        inode: &Inode,
-        part: Range<u64>,
-        owner: Owner,
-    ) -> Result<Unmapping> {
-        let mut plan = Unmapping::default();
-        self.for_each_tree(|root, depth, base, span| {
+        growth: &Growth,
+        data: &[PatchId],
+        before_inode: &mut PatchIds,
+    ) -> Links {
+        let (fs, inode) = (self.fs, self.inode);
+        let mut fresh = growth.indirects.iter().copied();
+        let mut links = Links::default();
+        let end = growth.logical + growth.run.len;
+        let mut starts = fs.leaf_starts(growth.logical, growth.run.len).peekable();
+        while let Some(at) = starts.next() {
+            let Some(path) = fs.path_of(at) else { break };
+            let leaf_end = starts.peek().copied().unwrap_or(end);
+            let offset = (at - growth.logical) as usize;
+            let count = (leaf_end - at) as usize;
+            let physical = (growth.run.start + offset as u64) as u32;
+            if path.depth == 0 {
+                for k in 0..count {
+                    links.pointers[path.root + k] = Some(physical + k as u32);
+                }
+                let data = &data[offset..offset + count];
+                before_inode.extend_from_slice(wait_for_all(Rule::PointerAfterContents, data));
+                continue;
+            }
+            // The gather phase looked all of these blocks up.
+            let Ok((existing, _)) = fs.resolve(v, inode, &path) else {
+                continue;
+            };
+            let mut places = Places {
+                fresh: &mut fresh,
+                moves: &growth.moves,
+            };
+            let leaf = links.leaf_for(&path, &existing, &mut places);
+            let data = &data[offset..offset + count];
+            let rule = match (links.nodes[leaf].is_new, path.depth) {
+                (true, _) => Rule::NewLeafAfterContents,
+                (_, 1) => Rule::IndirectEntryAfterContents,
+                _ => Rule::DeepEntryAfterContents,
+            };
+            let after = wait_for_all(rule, data);
+            let index = path.indices[path.depth - 1];
+            let blocks = physical..physical + count as u32;
+            links.nodes[leaf].entries.push((index, blocks));
+            links.nodes[leaf].after.extend_from_slice(after);
+        }
+        links
+    }
+
+    fn end(&self, v: &mut Volume<'_>, below: u64) -> Result<u64> {
+        let (fs, inode) = (self.fs, self.inode);
+        let n = fs.pointers_per_block();
+        let mut base = fs.blocks_max();
+        for depth in (1..=3).rev() {
+            base -= n.pow(depth as u32);
+            if base >= below {
+                continue;
+            }
+            let block = fs.checked_pointer(inode.block[INDIRECT + depth - 1])?;
+            if block != 0 {
+                // An empty tree maps nothing, but its blocks are there to be freed.
+                return Ok(fs
+                    .last_in_tree(v, block, depth, base, below)?
+                    .map_or(base + 1, |last| last + 1));
+            }
+        }
+        let mut direct = (0..DIRECT_POINTERS).rev();
+        let last = direct.find(|i| inode.block[*i] != 0 && (*i as u64) < below);
+        Ok(last.map_or(0, |i| i as u64 + 1))
+    }
+
+    fn plan_cut(&self, v: &mut Volume<'_>, part: Range<u64>, owner: Owner) -> Result<Cut> {
+        let (fs, inode) = (self.fs, self.inode);
+        let mut plan = Cut::default();
+        fs.for_each_tree(|root, depth, base, span| {
             if inode.block[root] == 0 || base + span <= part.start || base >= part.end {
                 return Ok(());
             }
-            let block = self.checked_pointer(inode.block[root])?;
-            if self.walk_tree(v, block, depth, base, &part, owner, &mut plan)?
+            let block = fs.checked_pointer(inode.block[root])?;
+            if fs.walk_tree(v, block, depth, base, &part, owner, &mut plan)?
                 && owner == Owner::Lives
             {
                 plan.roots.push(root);
@@ -204,7 +274,9 @@ impl Ext {
         })?;
         Ok(plan)
     }
+}
 
+impl Ext {
     fn for_each_tree(
         &self,
         mut visit: impl FnMut(usize, usize, u64, u64) -> Result<()>,
@@ -232,7 +304,7 @@ impl Ext {
         base: u64,
         part: &Range<u64>,
         owner: Owner,
-        plan: &mut Unmapping,
+        plan: &mut Cut,
     ) -> Result<bool> {
         let mut goes = true;
         if depth > 0 {
@@ -284,30 +356,6 @@ impl Ext {
         Ok(goes)
     }
 
-    /// One more than the last mapped block of a file before block `below`; 0 where nothing is
-    /// mapped. Of a freed inode whose blocks from `below` on are free already nothing is looked at
-    /// that may be somebody else's by now.
-    pub(crate) fn mapped_end(&self, v: &mut Volume<'_>, inode: &Inode, below: u64) -> Result<u64> {
-        let n = self.pointers_per_block();
-        let mut base = self.blocks_max();
-        for depth in (1..=3).rev() {
-            base -= n.pow(depth as u32);
-            if base >= below {
-                continue;
-            }
-            let block = self.checked_pointer(inode.block[INDIRECT + depth - 1])?;
-            if block != 0 {
-                // An empty tree maps nothing, but its blocks are there to be freed.
-                return Ok(self
-                    .last_in_tree(v, block, depth, base, below)?
-                    .map_or(base + 1, |last| last + 1));
-            }
-        }
-        let mut direct = (0..DIRECT_POINTERS).rev();
-        let last = direct.find(|i| inode.block[*i] != 0 && (*i as u64) < below);
-        Ok(last.map_or(0, |i| i as u64 + 1))
-    }
-
     fn last_in_tree(
         &self,
         v: &mut Volume<'_>,
@@ -348,9 +396,13 @@ pub(crate) fn entry_at(bytes: &[u8], index: usize) -> u32 {
     }
 }
 
-fn push_entry(entries: &mut Vec<(u64, usize, usize)>, block: u64, index: usize) {
+fn push_entry(entries: &mut Vec<Entries>, block: u64, index: usize) {
     match entries.last_mut() {
-        Some((b, first, count)) if *b == block && *first + *count == index => *count += 1,
-        _ => entries.push((block, index, 1)),
+        Some(last) if last.block == block && last.first + last.count == index => last.count += 1,
+        _ => entries.push(Entries {
+            block,
+            first: index,
+            count: 1,
+        }),
     }
 }

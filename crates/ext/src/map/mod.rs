@@ -6,7 +6,9 @@
 //! links goes through [`Ext::map_blocks`] and knows of neither.
 
 mod block_map;
+mod cut;
 mod extents;
+mod growth;
 mod indirect;
 
 use backstitch_layout::{Error, Result};
@@ -21,8 +23,10 @@ use block_map::BlockMap;
 use extents::Extents;
 use indirect::Pointers;
 
-pub(crate) use block_map::Mapped;
-pub(crate) use indirect::{Owner, Path, Unmapping, entry_at};
+pub(crate) use block_map::{ChangeableMap, Mapped};
+pub(crate) use cut::{Cut, Owner};
+pub(crate) use growth::{Growth, Moved, Moves};
+pub(crate) use indirect::entry_at;
 
 impl Ext {
     /// What a file's blocks from `logical` on are mapped to, at most `max` of them: one run of
@@ -38,6 +42,12 @@ impl Ext {
             true => Extents { fs: self, inode }.map(v, logical, max),
             false => Pointers { fs: self, inode }.map(v, logical, max),
         }
+    }
+
+    /// The map of a file that is changed: an image with extents is mounted read-only.
+    pub(crate) fn changeable_map<'m>(&'m self, inode: &'m Inode) -> Pointers<'m> {
+        debug_assert!(!self.has_extents(inode));
+        Pointers { fs: self, inode }
     }
 
     /// Whether an inode has extents. In an image without the feature the flag means nothing.

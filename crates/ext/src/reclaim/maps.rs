@@ -6,8 +6,7 @@ use backstitch_ordering::Volume;
 use crate::format::features::COMPAT_EXT_ATTR;
 use crate::format::inode::{DOUBLE_INDIRECT, FAST_SYMLINK_MAX, INDIRECT};
 use crate::format::{Inode, RESIZE_INODE};
-use crate::kinds;
-use crate::map::{Owner, entry_at};
+use crate::map::{ChangeableMap, Owner, entry_at};
 use crate::rules::{Rule, wait_for_all};
 use crate::state::Ext;
 use crate::state::reclaim::{Part, Phase, Reclaim, kind};
@@ -117,7 +116,8 @@ impl Ext {
         self.check_symlink(number, &inode)?;
         let mut blocks = part.blocks;
         if inode.has_block_map(self.sb.block_size) {
-            let end = self.mapped_end(v, &inode, u64::MAX)?;
+            let map = self.changeable_map(&inode);
+            let end = map.end(v, u64::MAX)?;
             let keep = inode.size.div_ceil(self.sb.block_size.into());
             if part.from == 0 && end > keep && !is_held {
                 self.unmap_beyond(v, r, number, &inode, keep, end)?;
@@ -126,7 +126,7 @@ impl Ext {
             let to = part
                 .from
                 .saturating_add(LEAVES_PER_STEP * self.pointers_per_block());
-            let plan = self.gather_unmapping(v, &inode, part.from..to, Owner::Freed)?;
+            let plan = map.plan_cut(v, part.from..to, Owner::Freed)?;
             if to < end {
                 mark_runs(r, number, &plan.freed, part.again)?;
                 return Ok(Corrected::UpTo(Part {
@@ -203,24 +203,17 @@ impl Ext {
     ) -> Result<()> {
         let n = self.pointers_per_block();
         let cut = keep.max(((end - 1) / n * n).saturating_sub(LEAVES_PER_STEP * n));
-        let plan = self.gather_unmapping(v, inode, cut..self.blocks_max(), Owner::Lives)?;
+        let plan =
+            (self.changeable_map(inode)).plan_cut(v, cut..self.blocks_max(), Owner::Lives)?;
         self.gather_freeing(v, &plan.freed)?;
-        if plan.entries.is_empty() && plan.roots.is_empty() {
+        if plan.is_empty() {
             return Err(corrupt(
                 number,
                 "blocks beyond its size cannot be taken out",
             ));
         }
-        let mut after = Vec::new();
-        for (block, first, count) in &plan.entries {
-            let zeros = vec![0; count * 4];
-            after.push(v.write(*block, kinds::INDIRECT, first * 4, &zeros, &[]));
-        }
-        after.push(self.edit_inode(v, number, &[], |e| {
-            for root in &plan.roots {
-                e.set_pointer(*root, 0);
-            }
-        }));
+        let mut after = plan.nullify_entries(v);
+        after.push(self.edit_inode(v, number, &[], |e| plan.nullify_pointers(e)));
         plan.freed.iter().for_each(|run| r.touch(*run));
         r.freed_blocks += plan.freed.iter().map(|run| run.len).sum::<u64>();
         let after = wait_for_all(Rule::ReclaimFreesAfterUnmapping, &after);
@@ -254,7 +247,7 @@ impl Ext {
             true => self.journal.take(),
             false => None,
         };
-        let plan = self.gather_unmapping(v, inode, 0..self.blocks_max(), Owner::Freed);
+        let plan = (self.changeable_map(inode)).plan_cut(v, 0..self.blocks_max(), Owner::Freed);
         self.journal = self.journal.take().or(journal);
         mark_runs(r, number, &plan?.freed, false)
     }

@@ -6,11 +6,10 @@
 //! `checkpoint` follows each operation that promises something; where the promise is, is known here
 //! without it.
 
+use backstitch_crash_core::operation::{Data, Operation, Path};
 use backstitch_layout::{Allocate, FileType};
 use std::collections::{BTreeMap, BTreeSet};
 use thiserror::Error;
-
-use crate::operation::{Data, Operation, Path};
 
 /// A workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -302,7 +301,7 @@ fn allocation(flags: &str) -> Result<Allocate, String> {
 mod tests {
     use super::*;
     use crate::generate;
-    use crate::operation::script;
+    use backstitch_crash_core::operation::script;
     use std::path::Path as FilePath;
 
     #[test]

@@ -1,10 +1,9 @@
 //! What of a batch on its way has arrived.
 
+use backstitch_crash_core::classes::Choices;
+use backstitch_crash_core::image::Fork;
 use backstitch_device::Buffer;
 use backstitch_store::Batch;
-
-use crate::classes::Choices;
-use crate::image::Fork;
 
 /// A block that is on its way, or some sectors of one.
 pub(crate) struct Arriving {
@@ -112,7 +111,7 @@ impl<'p> Pieces<'p> {
 }
 
 impl Choices for Pieces<'_> {
-    fn len(&self) -> usize {
+    fn count(&self) -> usize {
         self.pieces.len()
     }
 

@@ -6,9 +6,13 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 
-use backstitch_journal::format::Features as JournalFeatures;
+use backstitch_crash_core::formatted::ImageOptions;
+use backstitch_crash_core::image::Fork;
+use backstitch_crash_core::mount::{Engine, Nobody};
+use backstitch_crash_core::operation::Operation;
+use backstitch_crash_core::schedule::Schedule;
 use backstitch_layout::Error as LayoutError;
-use backstitch_layout::tools::{Mkfs, MkfsError};
+use backstitch_layout::tools::MkfsError;
 use backstitch_ordering::MechanismKind;
 use backstitch_rules::watch::Counts;
 use backstitch_store::Optimisations;
@@ -16,11 +20,8 @@ use rustc_hash::FxHashSet;
 use thiserror::Error;
 
 use crate::ace::Workload;
-use crate::explore::{Found, Known, Outcome, Plan, Schedule, explore};
-use crate::image::Fork;
+use crate::explore::{Found, Known, Outcome, Plan, explore};
 use crate::machine::Machine;
-use crate::mount::{Engine, Nobody};
-use crate::operation::Operation;
 use crate::replay::minimise;
 
 /// What is explored.
@@ -62,30 +63,6 @@ pub struct Campaign {
     pub threads: usize,
 }
 
-/// The image that runs start from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ImageOptions {
-    /// Its size.
-    pub size_bytes: u64,
-    /// The size of a block.
-    pub block_bytes: u32,
-    /// The journal, under the orderings that have one, is on a device of its own.
-    pub journal_device: bool,
-    /// What that journal uses.
-    pub journal_features: JournalFeatures,
-}
-
-impl Default for ImageOptions {
-    fn default() -> ImageOptions {
-        ImageOptions {
-            size_bytes: 8 << 20,
-            block_bytes: 1024,
-            journal_device: false,
-            journal_features: JournalFeatures::default(),
-        }
-    }
-}
-
 /// Workloads that are explored one after the other.
 const CHUNK: usize = 32;
 
@@ -116,56 +93,6 @@ pub enum CampaignError {
         /// What it says.
         error: LayoutError,
     },
-}
-
-impl ImageOptions {
-    /// Makes the image: an empty file system of two groups.
-    ///
-    /// # Errors
-    /// Where no file system can be made with these numbers.
-    pub fn make(&self) -> Result<Fork, CampaignError> {
-        self.make_with(false)
-    }
-
-    /// The same with the smallest journal that there is.
-    ///
-    /// # Errors
-    /// As [`make`](Self::make).
-    pub fn make_journaled(&self) -> Result<Fork, CampaignError> {
-        self.make_with(true)
-    }
-
-    fn make_with(&self, has_journal: bool) -> Result<Fork, CampaignError> {
-        let blocks = (self.size_bytes / u64::from(self.block_bytes)) as u32;
-        let mkfs = Mkfs {
-            block_size: Some(self.block_bytes),
-            blocks_per_group: Some((blocks / 2).next_multiple_of(8)),
-            // Small tables, and none kept for growing: what never changes is looked at in every
-            // state all the same.
-            inodes: Some(256),
-            features: features(has_journal),
-            device_is_zero: true,
-            journal_features: self.journal_features,
-            ..Mkfs::new([7; 16], [9; 16], 1_600_000_000)
-        };
-        let (size_bytes, block_bytes) = (self.size_bytes, self.block_bytes);
-        let journal_bytes = 1024 * u64::from(block_bytes);
-        Ok(if has_journal && self.journal_device {
-            Fork::formatted_with_journal_device(&mkfs, size_bytes, block_bytes, journal_bytes)?
-        } else {
-            let mkfs = Mkfs {
-                journal_bytes: has_journal.then_some(journal_bytes),
-                ..mkfs
-            };
-            Fork::formatted(&mkfs, size_bytes, block_bytes)?
-        })
-    }
-}
-
-fn features(has_journal: bool) -> Vec<String> {
-    let journal = has_journal.then_some("has_journal");
-    let words = ["^resize_inode"].into_iter().chain(journal);
-    words.map(str::to_owned).collect()
 }
 
 /// A workload under a variant that left a state that must not be.
@@ -268,13 +195,13 @@ impl Observer for NoObserver {}
 
 impl Campaign {
     pub(crate) fn start(&self) -> Result<Fork, CampaignError> {
-        match &self.base {
-            Some(base) => Ok(base.clone()),
+        Ok(match &self.base {
+            Some(base) => base.clone(),
             None if matches!(self.ordering, MechanismKind::Journal(_)) => {
-                self.image.make_journaled()
+                self.image.make_journaled()?
             }
-            None => self.image.make(),
-        }
+            None => self.image.make()?,
+        })
     }
 
     /// The image that a workload leaves once it is unmounted.

@@ -3,6 +3,15 @@
 
 mod replays;
 
+use backstitch_crash_core::classes::Choices;
+use backstitch_crash_core::closed::{self, Bounds, Coverage};
+use backstitch_crash_core::frontier::{Frontier, Node};
+use backstitch_crash_core::image::Fork;
+use backstitch_crash_core::mount::{Engine, Mount, Nobody, Watcher};
+use backstitch_crash_core::operation::Operation;
+use backstitch_crash_core::parts::parts;
+use backstitch_crash_core::recovered::Recoveries;
+use backstitch_crash_core::schedule::Schedule;
 use backstitch_layout::Error;
 use backstitch_ordering::MechanismKind;
 use backstitch_ordering::rules::{count_rolled_back, forget_followed};
@@ -17,31 +26,11 @@ use std::rc::Rc;
 
 use crate::ace::Workload;
 use crate::arrival::{Pieces, arriving};
-use crate::classes::Choices;
-use crate::closed::{self, Bounds, Coverage};
-use crate::frontier::{Frontier, Node};
-use crate::image::Fork;
 use crate::judge::{Judge, Question, Tally, Verdict, panic_message};
 use crate::machine::{Machine, prepared};
 use crate::model::Model;
-use crate::mount::{Engine, Mount, Nobody, Watcher};
-use crate::operation::Operation;
-use crate::parts::parts;
 use crate::reclaimed::Reclaims;
-use crate::recovered::Recoveries;
 use fastrand::Rng as Random;
-
-/// When the engine writes what the workload does not ask for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Schedule {
-    /// Never: everything stays in memory, and no deferred work is done, unless the workload asks
-    /// for it.
-    Nothing,
-    /// Everything after each operation.
-    Everything,
-    /// Some of it after some operations, as the seed has it.
-    Partial,
-}
 
 /// How a workload is to be explored.
 #[derive(Clone, Copy, Debug)]
@@ -170,7 +159,7 @@ pub(crate) fn explore(
     let mut explorer = Explorer::new(setup, plan, &mut known.states, witness);
     explorer.judge.reclaims = reclaims;
     // What a replay makes of a state inside another one is no state of the device.
-    explorer.replays &= image.nesting.is_none();
+    explorer.replays &= image.nesting().is_none();
     if watch::records() {
         forget_followed();
     }
@@ -595,7 +584,9 @@ impl Watcher for Explorer<'_> {
         if self.replays && self.visit_classes_of_batch(&mut pieces) {
             return;
         }
-        let contents: Vec<bool> = (0..pieces.len()).map(|at| pieces.is_contents(at)).collect();
+        let contents: Vec<bool> = (0..pieces.count())
+            .map(|at| pieces.is_contents(at))
+            .collect();
         let samples = self.plan.samples.min(64);
         let (parts, complete) = parts(&contents, samples, &mut self.random);
         self.outcome.sampled_batches += usize::from(!complete);

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use backstitch_crash_core::image::Fork;
 use backstitch_rules::watch::{Counts, Passes};
 
 use crate::ace::Workload;
 use crate::campaign::{Campaign, CampaignError};
 use crate::generate::guided::{Candidate, Covered, Feature, guided};
 use crate::generate::mutate::Image;
-use crate::image::Fork;
 use crate::scout::{Seen, look};
 
 impl Campaign {

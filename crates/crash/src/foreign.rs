@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::campaign::Observer;
-use crate::image::Fork;
+use backstitch_crash_core::image::Fork;
 
 /// Has a sample of the states looked at by foreign tools.
 pub struct Foreign {

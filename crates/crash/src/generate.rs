@@ -7,12 +7,12 @@ pub(crate) mod guided;
 pub(crate) mod mutate;
 mod random;
 
+use backstitch_crash_core::operation::{Data, Operation, Path};
 use backstitch_layout::{Allocate, flags};
 use fastrand::Rng as Random;
 
 use crate::ace::Workload;
 use crate::machine::MOST_BYTES;
-use crate::operation::{Data, Operation, Path};
 pub use cases::{FAMILIES, Family, cases};
 use random::Grown;
 
@@ -272,7 +272,7 @@ mod tests {
         let first = ace(1);
         let scripts: BTreeSet<String> = first
             .iter()
-            .map(|w| crate::operation::script(&w.operations))
+            .map(|w| backstitch_crash_core::operation::script(&w.operations))
             .collect();
         assert_eq!(scripts.len(), first.len());
         assert_eq!(random(20, 7), random(20, 7));

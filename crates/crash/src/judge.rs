@@ -5,6 +5,12 @@ use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use backstitch_crash_core::closed::{self, Bounds, Coverage};
+use backstitch_crash_core::frontier::Frontier;
+use backstitch_crash_core::image::Fork;
+use backstitch_crash_core::mount::{Engine, Mount, Nobody, Watcher, replayed};
+use backstitch_crash_core::operation::{Operation, script};
+use backstitch_crash_core::recovered::Recoveries;
 use backstitch_formats::usual;
 use backstitch_layout::tools::{CheckOptions, Code, Finding, Kind};
 use backstitch_layout::{Error, ReclaimStep};
@@ -12,16 +18,10 @@ use backstitch_ordering::MechanismKind;
 use backstitch_store::Batch;
 use rustc_hash::FxHashSet;
 
-use crate::closed::{self, Bounds, Coverage};
-use crate::frontier::Frontier;
 use crate::generate;
-use crate::image::Fork;
 use crate::machine::Machine;
 use crate::model::Model;
-use crate::mount::{Engine, Mount, Nobody, Watcher, replayed};
-use crate::operation::{Operation, script};
 use crate::reclaimed::{INSIDE, Open, Reclaims};
-use crate::recovered::Recoveries;
 use crate::visitor::Visitor;
 use crate::{order, promises};
 use fastrand::Rng as Random;
@@ -137,7 +137,7 @@ impl Judge {
     }
 
     fn try_judge(&mut self, fork: &Fork, model: &Model, question: Question) -> Option<Verdict> {
-        if fork.nesting.is_some() {
+        if fork.nesting().is_some() {
             return self.judge_nested(fork, model, question);
         }
         let mapped_behind = match question {
@@ -187,7 +187,7 @@ impl Judge {
             Ok(inner) => inner?,
             Err(error) => return Some(outside(unmountable(&error.to_string()))),
         };
-        let is_shown = fork.nesting.as_ref().is_some_and(|n| n.is_shown());
+        let is_shown = fork.nesting().is_some_and(|n| n.is_shown());
         let verdict = match is_shown {
             true => self.judge_tree(fork, &inner, model, question),
             false => self.try_judge(&inner, model, question),

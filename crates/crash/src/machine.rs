@@ -5,6 +5,10 @@ mod lives;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use backstitch_crash_core::image::Fork;
+use backstitch_crash_core::mount::{Engine, Mount, Nobody, Watcher};
+use backstitch_crash_core::nesting::Nesting;
+use backstitch_crash_core::operation::{Data, Operation, Path};
 use backstitch_layout::{
     Allocate, Attributes, DirectoryEntry, Error, FileSystem, FileType, InodeNumber, NewInode,
     Rename, RenameMode, Result, SetAttributes, SetXattrMode, Timestamp,
@@ -13,11 +17,7 @@ use backstitch_ordering::rules::heed_flush;
 use backstitch_ordering::{GroupError, MechanismKind, Operation as Scope, Volume};
 
 use crate::contents::Contents;
-use crate::image::Fork;
 use crate::model::{Model, New, ObjectId, ROOT};
-use crate::mount::{Engine, Mount, Nobody, Watcher};
-use crate::nested::Nesting;
-use crate::operation::{Data, Operation, Path};
 use crate::promises::read_file;
 pub(crate) use lives::prepared;
 
@@ -47,7 +47,7 @@ impl Machine {
     /// # Errors
     /// Where it cannot be mounted.
     pub(crate) fn new(fork: Fork, engine: Engine, watcher: &mut dyn Watcher) -> Result<Machine> {
-        let nesting = fork.nesting.clone();
+        let nesting = fork.nesting().cloned();
         let mount = Mount::open(fork, engine, false, watcher)?;
         let mut machine = Machine::with(mount, engine);
         machine.learn_all_of(nesting.as_deref(), watcher)?;
@@ -709,7 +709,7 @@ impl Machine {
             self.engine.ordering,
             MechanismKind::Soft | MechanismKind::Sync
         );
-        if kind != FileType::Regular || !is_ordered || fork.nesting.is_some() {
+        if kind != FileType::Regular || !is_ordered || fork.nesting().is_some() {
             return false;
         }
         let Ok(here) = self.attributes(inode) else {

@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+use backstitch_crash_core::operation::Path;
 use backstitch_layout::flags::SETTABLE;
 use backstitch_layout::{Attributes, FileType, InodeNumber};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::contents::Contents;
-use crate::operation::Path;
 
 /// A file, directory or symlink, for as long as the workload runs.
 pub(crate) type ObjectId = usize;

@@ -8,13 +8,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use backstitch_crash_core::mount::{Mount, Nobody};
 use backstitch_layout::{DirectoryEntry, FileType, InodeNumber, Result};
 use backstitch_ordering::Operation;
 use rustc_hash::FxHashMap;
 
 use crate::contents::Contents;
 use crate::model::{History, Model, Object, ObjectId, ROOT};
-use crate::mount::{Mount, Nobody};
 use crate::promises::read_file;
 
 /// What of the order between patchgroups is broken, in words.

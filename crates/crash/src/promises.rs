@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use backstitch_crash_core::mount::{Mount, Nobody, START_SECONDS};
 use backstitch_layout::flags::{APPEND, IMMUTABLE, SETTABLE};
 use backstitch_layout::{
     Attributes, DirectoryEntry, Error, FileSystem, FileType, InodeNumber, Piece, Result,
@@ -11,7 +12,6 @@ use backstitch_ordering::{Operation, Volume};
 
 use crate::contents::{Contents, PIECE};
 use crate::model::{Model, Object, ObjectId, Owner, ROOT, Times};
-use crate::mount::{Mount, Nobody, START_SECONDS};
 use twox_hash::xxhash3_128::Hasher;
 
 /// More findings than this are not collected.

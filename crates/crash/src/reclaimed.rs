@@ -9,18 +9,16 @@
 //! is assumed of what a verdict hangs on.
 
 use std::rc::Rc;
-use std::sync::Arc;
 
+use backstitch_crash_core::closed::{self, Bounds, Coverage};
+use backstitch_crash_core::frontier::Frontier;
+use backstitch_crash_core::image::Fork;
+use backstitch_crash_core::mount::{Engine, Mount, Watcher};
+use backstitch_crash_core::reads::{ByReads, Reads};
 use backstitch_device::Buffer;
 use backstitch_store::Batch;
 use fastrand::Rng as Random;
 use rustc_hash::{FxHashMap, FxHashSet};
-
-use crate::closed::{self, Bounds, Coverage};
-use crate::frontier::Frontier;
-use crate::image::{Base, Fork};
-use crate::mount::{Engine, Mount, Watcher};
-use crate::reads::{ByReads, Reads};
 
 /// The sets of patches tried at each moment.
 pub(crate) const INSIDE: Bounds = Bounds {
@@ -171,7 +169,8 @@ type Promises = (u32, u64);
 /// What is known of reclaims, of all states of one base.
 #[derive(Debug, Default)]
 pub(crate) struct Reclaims {
-    base: Option<Arc<Base>>,
+    /// The image that they are states of.
+    base: Option<Fork>,
     runs: ByReads<Reclaimed>,
     /// States that a crash left, and whether some file of theirs maps blocks behind its end:
     /// whether it may depends on the promises.
@@ -189,10 +188,13 @@ impl Reclaims {
 
     /// What comes of a state, and whether that was known from another one.
     pub(crate) fn of(&mut self, start: &Fork, engine: Engine) -> (Rc<Reclaimed>, bool) {
-        let is_base = |base: &Arc<Base>| Arc::ptr_eq(base, &start.base);
-        if !self.base.as_ref().is_some_and(is_base) {
+        if !self
+            .base
+            .as_ref()
+            .is_some_and(|base| base.has_base_of(start))
+        {
             *self = Reclaims {
-                base: Some(start.base.clone()),
+                base: Some(start.base_fork()),
                 workload: self.workload,
                 ..Reclaims::default()
             };
@@ -200,7 +202,7 @@ impl Reclaims {
         if let Some(known) = self.runs.get(start) {
             return (known, true);
         }
-        if self.runs.len() >= MOST_RUNS {
+        if self.runs.count() >= MOST_RUNS {
             self.runs = ByReads::default();
         }
         let (reads, reclaimed) = reclaim(start, engine);
@@ -251,10 +253,10 @@ impl Reclaims {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::campaign::ImageOptions;
     use crate::machine::Machine;
-    use crate::mount::Nobody;
-    use crate::operation::parse_script;
+    use backstitch_crash_core::formatted::ImageOptions;
+    use backstitch_crash_core::mount::Nobody;
+    use backstitch_crash_core::operation::parse_script;
     use backstitch_ordering::MechanismKind;
     use backstitch_store::Optimisations;
 

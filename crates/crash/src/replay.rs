@@ -6,18 +6,19 @@ use std::fmt;
 use std::rc::Rc;
 use std::str::FromStr;
 
+use backstitch_crash_core::frontier::Frontier;
+use backstitch_crash_core::image::Fork;
+use backstitch_crash_core::mount::{Engine, Mount, Watcher};
+use backstitch_crash_core::operation::Operation;
+use backstitch_crash_core::schedule::Schedule;
 use backstitch_layout::Error;
 use backstitch_store::Batch;
 
 use crate::ace::Workload;
 use crate::arrival::{arrive, arriving};
-use crate::explore::{Cut, Found, Known, Plan, Schedule, Spectator, explore, run};
-use crate::frontier::Frontier;
-use crate::image::Fork;
+use crate::explore::{Cut, Found, Known, Plan, Spectator, explore, run};
 use crate::judge::{Judge, Question, Verdict};
 use crate::model::Model;
-use crate::mount::{Engine, Mount, Watcher};
-use crate::operation::Operation;
 
 /// The most states that are tried to see whether a smaller workload fails too.
 const STATES_TO_SHRINK: u64 = 200_000;

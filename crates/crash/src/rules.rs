@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use backstitch_crash_core::report::RuleCounts;
 use backstitch_rules::Site;
 use backstitch_rules::watch::Counts;
-
-use crate::report::RuleCounts;
 
 /// Every site, in the order of the layers.
 pub fn sites() -> impl Iterator<Item = &'static Site> {

@@ -4,20 +4,20 @@ use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
+use backstitch_crash_core::closed;
+use backstitch_crash_core::frontier::Frontier;
+use backstitch_crash_core::image::Fork;
+use backstitch_crash_core::mount::{Engine, Mount, Nobody, Watcher};
+use backstitch_crash_core::operation::Operation;
 use backstitch_layout::Error;
 use backstitch_ordering::rules::{count_rolled_back, forget_followed};
 use backstitch_rules::watch::{self, Counts};
 use backstitch_store::Batch;
 use fastrand::Rng as Random;
 
-use crate::closed;
 use crate::explore::{Plan, Spectator, run};
-use crate::frontier::Frontier;
-use crate::image::Fork;
 use crate::judge::panic_message;
 use crate::model::Model;
-use crate::mount::{Engine, Mount, Nobody, Watcher};
-use crate::operation::Operation;
 use crate::visitor::Visitor;
 
 /// What a run came by.

@@ -3,8 +3,8 @@
 //! explored by default.
 
 use crate::ace::Workload;
-use crate::operation::{Operation, parse_script};
 use crate::provoking::{self, long};
+use backstitch_crash_core::operation::{Operation, parse_script};
 
 /// Enough deferred work, with nothing to do, for a second of the file system's clock: then it looks
 /// for inodes with nothing under way.

@@ -1,12 +1,13 @@
 //! The workloads that are explored where none are named: by `crash ablate`, and in part by
 //! `crash fs`.
 
+use backstitch_crash_core::formatted::ImageOptions;
+use backstitch_crash_core::schedule::Schedule;
 use backstitch_ordering::MechanismKind;
 use backstitch_store::Optimisations;
 
 use crate::ace::Workload;
-use crate::campaign::{Campaign, ImageOptions};
-use crate::explore::Schedule;
+use crate::campaign::Campaign;
 use crate::{generate, scripts};
 
 /// Workloads taken of ACE's, and of our own of one operation: those that differ from them by a name

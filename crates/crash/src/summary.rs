@@ -1,29 +1,16 @@
 //! What a campaign found, as a report; and a state of it again.
 
+use backstitch_crash_core::geography::Blocks;
+use backstitch_crash_core::image::Fork;
+use backstitch_crash_core::operation::{Operation, script};
+use backstitch_crash_core::report::{Block, BlockState, Failure as Reported, Kind, Report};
+use backstitch_crash_core::schedule::Schedule;
 use backstitch_ordering::MechanismKind;
 use backstitch_store::Optimisations;
 
 use crate::campaign::{Campaign, CampaignError, Failure, Results};
-use crate::explore::{Cut, Found, Plan, Schedule};
-use crate::geography::Blocks;
-use crate::image::Fork;
-use crate::operation::{Operation, script};
+use crate::explore::{Cut, Found, Plan};
 use crate::replay::{Place, again};
-use crate::report::{Block, BlockState, Failure as Reported, Kind, Report};
-
-impl Schedule {
-    /// All of them.
-    pub const ALL: [Schedule; 3] = [Schedule::Nothing, Schedule::Everything, Schedule::Partial];
-
-    /// Its name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Schedule::Nothing => "nothing",
-            Schedule::Everything => "everything",
-            Schedule::Partial => "partial",
-        }
-    }
-}
 
 /// A state that was made again.
 pub struct Replayed {

@@ -1,14 +1,13 @@
 //! Somebody who uses a file system while what a crash left of it is reclaimed: random operations on
 //! whatever is there.
 
+use backstitch_crash_core::mount::{Mount, Watcher};
 use backstitch_layout::{
     DirectoryEntry, Error, FileSystem, FileType, InodeNumber, NewInode, Rename, RenameMode, Result,
     SetAttributes, SetXattrMode, Timestamp,
 };
 use backstitch_ordering::{Operation, Volume};
 use fastrand::Rng as Random;
-
-use crate::mount::{Mount, Watcher};
 
 /// How deep it goes into the tree.
 const DEPTH: u32 = 4;

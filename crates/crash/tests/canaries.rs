@@ -30,7 +30,7 @@ struct Graph(backstitch_patch::Planted);
 
 impl Observer for Graph {
     fn thread_starts(&self) {
-        backstitch_crash::planted::plant(Some(self.0));
+        backstitch_crash_core::planted::plant(Some(self.0));
     }
 }
 

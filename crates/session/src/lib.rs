@@ -9,7 +9,7 @@
 //!
 //! * `vfs` has one lock over the session and many threads, each with a task of its own. It polls
 //!   under the lock, and does what it is asked for without it;
-//! * `crash` has one thread and a fork of an image, and looks at every moment before, in and after
+//! * `crash-core` has one thread and a fork of an image, and looks at every moment before, in and after
 //!   each batch.
 //!
 //! The crate is above `layout` and `ordering`, and knows no particular layout.

@@ -15,6 +15,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Mutex;
 
+use backstitch_crash_core::frontier::{Frontier, Node, States};
+use backstitch_crash_core::image::Fork;
+use backstitch_crash_core::mount::{Engine, Mount, Watcher};
+use backstitch_crash_core::operation::Operation;
 use backstitch_layout::Error;
 use backstitch_ordering::MechanismKind;
 use backstitch_ordering::rules::forget_followed;
@@ -26,11 +30,7 @@ use super::worlds::World;
 use super::{Ablation, Cut, ROUNDS};
 use crate::arrival::arriving;
 use crate::explore::{Plan, Spectator, run};
-use crate::frontier::{Frontier, Node, States};
-use crate::image::Fork;
 use crate::model::Model;
-use crate::mount::{Engine, Mount, Watcher};
-use crate::operation::Operation;
 
 /// Runs that come by a rule and are looked at, of all lengths.
 const RUNS: usize = 400;
@@ -205,9 +205,9 @@ impl Spectator for Moments {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::campaign::ImageOptions;
-    use crate::explore::Schedule;
-    use crate::operation::parse_script;
+    use backstitch_crash_core::formatted::ImageOptions;
+    use backstitch_crash_core::operation::parse_script;
+    use backstitch_crash_core::schedule::Schedule;
     use backstitch_ext::rules::Rule;
     use backstitch_ordering::JournalMode;
     use backstitch_rules::watch::Form;

@@ -1,6 +1,9 @@
 //! What else rules depend on than the mechanism: whether blocks are torn, how long operations are
 //! cut, when inodes are forgotten, what the journal can do.
 
+use backstitch_crash_core::formatted::ImageOptions;
+use backstitch_crash_core::image::Fork;
+use backstitch_crash_core::schedule::Schedule;
 use backstitch_journal::format::Features;
 use backstitch_layout::steps::{self, Steps};
 use backstitch_ordering::MechanismKind;
@@ -8,9 +11,8 @@ use backstitch_store::Optimisations;
 
 use super::{Ablation, ROUNDS, Round};
 use crate::ace::Workload;
-use crate::campaign::{CampaignError, ImageOptions, after};
-use crate::explore::{Plan, Schedule};
-use crate::image::Fork;
+use crate::campaign::{CampaignError, after};
+use crate::explore::Plan;
 use crate::scripts;
 
 /// One of them.

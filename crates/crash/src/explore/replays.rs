@@ -2,11 +2,11 @@
 
 use super::{Cut, Explorer, Spectator, note, question_of};
 use crate::arrival::Pieces;
-use crate::classes::{self, Choices, State};
-use crate::closed;
-use crate::frontier::{Moment, Node, States};
-use crate::image::Fork;
 use crate::judge::{Question, Verdict};
+use backstitch_crash_core::classes::{self, Choices, State};
+use backstitch_crash_core::closed;
+use backstitch_crash_core::frontier::{Moment, Node, States};
+use backstitch_crash_core::image::Fork;
 use backstitch_rules::watch;
 use fastrand::Rng as Random;
 

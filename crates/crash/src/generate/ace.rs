@@ -3,9 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use backstitch_crash_core::operation::{Data, Operation, Path};
 use backstitch_layout::{Allocate, FileType};
-
-use crate::operation::{Data, Operation, Path};
 
 /// The workloads of `length` operations, 1 or 2, as ACE enumerates them.
 pub(super) fn workloads(length: usize) -> Vec<Vec<Operation>> {

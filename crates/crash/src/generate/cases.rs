@@ -6,7 +6,7 @@
 //! triple one.
 
 use crate::ace::Workload;
-use crate::operation::parse_script;
+use backstitch_crash_core::operation::parse_script;
 
 /// A family: its name, what it is about, and its scripts.
 pub struct Family {
@@ -614,7 +614,7 @@ mod tests {
         let all = cases();
         let scripts: BTreeSet<String> = all
             .iter()
-            .map(|workload| crate::operation::script(&workload.operations))
+            .map(|workload| backstitch_crash_core::operation::script(&workload.operations))
             .collect();
         assert_eq!(scripts.len(), all.len());
         let names: BTreeSet<&str> = all.iter().map(|workload| workload.name.as_str()).collect();

@@ -11,7 +11,7 @@ use fastrand::Rng as Random;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::mutate::{Image, Mutator};
-use crate::operation::{Operation, script};
+use backstitch_crash_core::operation::{Operation, script};
 
 /// What a run came by: a rule, how it was come by, and how often, in a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,5 +1,6 @@
 //! Draws workloads of all operations that there are, and changes them.
 
+use backstitch_crash_core::operation::{Data, Operation, Path, parse_script};
 use backstitch_layout::{Allocate, flags};
 use backstitch_ordering::{JournalMode, MechanismKind};
 use fastrand::Rng as Random;
@@ -7,7 +8,6 @@ use fastrand::Rng as Random;
 use super::guided::Candidate;
 use super::random::Grown;
 use super::tree;
-use crate::operation::{Data, Operation, Path, parse_script};
 
 /// What a workload is for: sizes and offsets are near the borders that these numbers make.
 #[derive(Clone, Copy, Debug)]

@@ -1,9 +1,8 @@
 //! Random workloads: operations on what is probably there.
 
+use backstitch_crash_core::operation::{Data, Operation, Path};
 use backstitch_layout::{Allocate, flags};
 use fastrand::Rng as Random;
-
-use crate::operation::{Data, Operation, Path};
 
 const NAMES: [&str; 6] = ["foo", "bar", "baz", "D", "A", "x"];
 

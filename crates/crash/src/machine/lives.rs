@@ -3,6 +3,12 @@
 
 use std::ops::Range;
 
+use backstitch_crash_core::closed;
+use backstitch_crash_core::device::ForkDevice;
+use backstitch_crash_core::frontier::Frontier;
+use backstitch_crash_core::image::Fork;
+use backstitch_crash_core::mount::{Engine, Nobody, Watcher};
+use backstitch_crash_core::operation::Operation;
 use backstitch_device::BlockDevice;
 use backstitch_formats::usual;
 use backstitch_layout::tools::{CheckOptions, Code, DeviceSource};
@@ -12,11 +18,6 @@ use backstitch_session::journal;
 use fastrand::Rng as Random;
 
 use super::Machine;
-use crate::closed;
-use crate::frontier::Frontier;
-use crate::image::{Fork, ForkDevice};
-use crate::mount::{Engine, Nobody, Watcher};
-use crate::operation::Operation;
 
 impl Machine {
     /// Cuts the power: some of what is in memory is on the disk. What that comes to is mounted, and
@@ -163,7 +164,8 @@ fn with_journal(mut image: Fork, change: impl FnOnce(&mut [u8])) -> Result<Fork>
     let device = ForkDevice::new(image.clone());
     let (home, other) = device.parts();
     let other = other.as_ref().map(|other| other as &dyn BlockDevice);
-    let Ok(setup) = journal::setup(&home, other, image.kind.journal_host()).map_err(failed)? else {
+    let Ok(setup) = journal::setup(&home, other, image.kind().journal_host()).map_err(failed)?
+    else {
         return Ok(image);
     };
     let position = setup.map.superblock();

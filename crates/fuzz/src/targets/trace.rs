@@ -1,7 +1,7 @@
 //! The trace that `crash app` records, and the scripts of `crash fs`. The input is the text.
 
-use backstitch_crash::app::Trace;
-use backstitch_crash::{parse_script, script};
+use backstitch_crash_app::Trace;
+use backstitch_crash_core::operation::{parse_script, script};
 
 /// What is read is written as it was.
 pub fn run(bytes: &[u8]) {

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use backstitch_crash::schedule::Recording;
+use backstitch_crash_device::Recording;
 use backstitch_device::write_log::LogReader;
 use tempfile::TempDir;
 

@@ -5,10 +5,10 @@ use super::print::{Output, progress_bar, quoted, stop_on_signals};
 use crate::error::{Error, Result};
 use crate::foreign;
 use crate::size;
-use backstitch_crash::app::{
-    AppError, Check, Geometry, Options, Program, Progress, Start, Trace, explore, replay,
-};
-use backstitch_crash::report::Report;
+use backstitch_crash_app::{AppError, Geometry, Options, Program, Start, Trace, explore, replay};
+use backstitch_crash_core::check::Check;
+use backstitch_crash_core::error::StepError;
+use backstitch_crash_core::report::{Progress, Report};
 use backstitch_vfs::Ordering;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -211,7 +211,7 @@ fn failed(error: AppError) -> Error {
         AppError::NoState { .. } => {
             shown.hint("take the state from a report on the same trace, with the same --ordering")
         }
-        AppError::Step(backstitch_crash::schedule::ScheduleError::Check { .. }) => {
+        AppError::Step(StepError::Check { .. }) => {
             shown.hint("CMD is run by `sh -c` in the mounted state, which is also in $1")
         }
         _ => shown,

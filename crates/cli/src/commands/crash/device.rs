@@ -3,9 +3,11 @@
 use super::overlay;
 use super::print::{Output, progress_bar, quoted, stop_on_signals};
 use crate::error::{Error, Result};
-use backstitch_crash::report::Report;
-use backstitch_crash::schedule::{
-    CANNOT_SHOW, Check, Options, Progress, Recording, ScheduleError, Show, explore, replay,
+use backstitch_crash_core::check::Check;
+use backstitch_crash_core::error::StepError;
+use backstitch_crash_core::report::{Progress, Report};
+use backstitch_crash_device::{
+    CANNOT_SHOW, Options, Recording, ScheduleError, Show, explore, replay,
 };
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -100,10 +102,10 @@ fn failed(error: ScheduleError) -> Error {
     let (place, why) = text.split_once(": ").unwrap_or((&text, ""));
     let shown = Error::failed(WHAT, place, why);
     match error {
-        ScheduleError::Check { .. } => {
+        ScheduleError::Step(StepError::Check { .. }) => {
             shown.hint("CMD is run by `sh -c`; it finds the state in $1")
         }
-        ScheduleError::Host { what, .. } if what == CANNOT_SHOW => {
+        ScheduleError::Step(StepError::Host { what, .. }) if what == CANNOT_SHOW => {
             shown.hint("--copy does without a FUSE mount")
         }
         ScheduleError::NoState { .. } => shown.hint("take CUT:HEX from a report on the same log"),

@@ -4,11 +4,11 @@ use super::print::{Output, progress_bar, quoted, verdict};
 use crate::error::{Error, FAILED, Result, host};
 use crate::options::AtomicUnit;
 use crate::{show, size};
-use backstitch_crash::report::Report;
 use backstitch_crash::{
     Campaign, Foreign, Fork, ImageOptions, Observer, Operation, ReplayError, Replayed, Results,
     Schedule, Workload, ace, generate, parse_script, scripts,
 };
+use backstitch_crash_core::report::Report;
 use backstitch_journal::format::Features as JournalFeatures;
 use backstitch_vfs::{Optimisations, Ordering};
 use indicatif::ProgressBar;

@@ -1,6 +1,6 @@
 //! States shown through a FUSE mount.
 
-use backstitch_crash::schedule::{OverlayDevice, Shown};
+use backstitch_crash_device::{OverlayDevice, Shown};
 use backstitch_device::{BlockDevice, DeviceError, Result, WriteRequest};
 use backstitch_fuse::Unmounter;
 use backstitch_fuse::disk::{self, Disk, MountedDisk};

@@ -3,7 +3,7 @@
 use crate::error::{Error, FAILED, Result, host};
 use crate::foreign;
 use crate::show;
-use backstitch_crash::report::{Block, BlockState, Failure, Kind, Report, RuleCounts};
+use backstitch_crash_core::report::{Block, BlockState, Failure, Kind, Report, RuleCounts};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::path::{Path, PathBuf};

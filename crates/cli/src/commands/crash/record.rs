@@ -117,7 +117,7 @@ fn open(args: &Args, image: &Path, log: &Path) -> Result<Arc<LoggingDevice>> {
     if let Some(base) = &args.base {
         refuse_same(base, log)?;
         refuse_same(image, base)?;
-        backstitch_crash::schedule::copy_sparse(image, base)
+        backstitch_crash_device::copy_sparse(image, base)
             .map_err(|error| Error::at_path(WHAT, base, host(&error)))?;
     }
     let writer = LogWriter::create(log).map_err(|error| Error::at_path(WHAT, log, error))?;

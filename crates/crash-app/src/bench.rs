@@ -1,0 +1,216 @@
+//! A mount point on which states are judged, one after the other.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering as Atomic;
+use std::time::Duration;
+
+use backstitch_crash_core::check::Verdict;
+use backstitch_crash_core::device::ForkDevice;
+use backstitch_crash_core::error::{StepError, at};
+use backstitch_crash_core::image::{Fork, Kind as ImageKind};
+use backstitch_crash_core::mount::replayed;
+use backstitch_formats::usual;
+use backstitch_fuse::{AccessPolicy, FrontOptions, MountError, Mounted, spawn};
+use backstitch_layout::tools::{CheckOptions, Finding, Kind};
+use backstitch_ordering::MechanismKind;
+use backstitch_vfs::{Engine, MountOptions};
+
+use crate::error::AppResult;
+use crate::options::Options;
+
+/// What is said of a file system that a check finds corrupt.
+pub(crate) const DAMAGED: &str = "the file system is damaged";
+
+/// A directory with a mount point, and the file of what the program had said beside it.
+pub(crate) struct Bench<'a> {
+    options: &'a Options,
+    dir: tempfile::TempDir,
+    /// The most leaks that a check found in a state.
+    pub(crate) leaks_max: u64,
+}
+
+impl<'a> Bench<'a> {
+    pub(crate) fn new(options: &'a Options) -> AppResult<Bench<'a>> {
+        let dir = scratch()?;
+        let mount = dir.path().join("mnt");
+        std::fs::create_dir(&mount).map_err(at("cannot make a directory", &mount))?;
+        Ok(Bench {
+            options,
+            dir,
+            leaks_max: 0,
+        })
+    }
+
+    /// Recovers a state as a user does after a crash, and asks the check about it. The state itself
+    /// stays as it is.
+    pub(crate) fn judge(&mut self, state: &Fork, said: &[u8]) -> AppResult<Verdict> {
+        if self.options.stop.load(Atomic::Relaxed) {
+            return Err(StepError::Stopped.into());
+        }
+        let is_raw = state.kind() != ImageKind::FileSystem;
+        if let Some(damage) = (!is_raw).then(|| self.damage(state)).flatten() {
+            return Ok(damage);
+        }
+        let output = self.dir.path().join("output");
+        std::fs::write(&output, said).map_err(at("cannot write what was said", &output))?;
+        let state = match is_raw {
+            // What its blocks mean nobody knows but the check.
+            true => state.clone(),
+            false => repaired(state.clone()),
+        };
+        let kind = state.kind();
+        let device = Arc::new(ForkDevice::new(state));
+        let options = MountOptions {
+            ordering: self.options.ordering,
+            ..MountOptions::default()
+        };
+        let engine = match Engine::mount(device, kind.layout(), &options) {
+            Ok(engine) => engine,
+            Err(error) => return Ok(unmountable(error.to_string())),
+        };
+        if let Some(reason) = engine.read_only_reason() {
+            return Ok(unmountable(reason));
+        }
+        let stage = Stage::new(engine, self.dir.path().join("mnt"))?;
+        let mount = &stage.dir;
+        let verdict = self.options.check.run_on(
+            mount,
+            |command| {
+                command.current_dir(mount);
+            },
+            &[
+                ("BACKSTITCH_DIR", mount),
+                ("BACKSTITCH_OUTPUT", output.as_path()),
+            ],
+        );
+        stage.end()?;
+        Ok(verdict?)
+    }
+
+    /// What fsck finds that no recovery may leave as it is.
+    fn damage(&mut self, state: &Fork) -> Option<Verdict> {
+        let replayed = match self.options.ordering {
+            MechanismKind::Journal(_) => match replayed(state) {
+                Ok(replayed) => Some(replayed),
+                Err(error) => return Some(unmountable(error.to_string())),
+            },
+            _ => None,
+        };
+        let state = replayed.as_ref().unwrap_or(state);
+        let report = match usual().check(state, &CheckOptions::QUICK) {
+            Ok(report) => report,
+            Err(error) => return Some(unmountable(error.to_string())),
+        };
+        self.leaks_max = self.leaks_max.max(report.count(Kind::Leak) as u64);
+        let corrupt = |finding: &&Finding| finding.kind == Kind::Corruption;
+        let found: Vec<String> = report
+            .findings
+            .iter()
+            .filter(corrupt)
+            .take(8)
+            .map(Finding::to_string)
+            .collect();
+        (!found.is_empty()).then(|| Verdict::Failed {
+            how: format!("{DAMAGED}: fsck would have to guess, and the check was not run"),
+            output: found.join("\n"),
+        })
+    }
+}
+
+fn unmountable(reason: String) -> Verdict {
+    Verdict::Failed {
+        how: "the file system cannot be mounted".to_owned(),
+        output: reason,
+    }
+}
+
+/// A directory that goes away with its owner.
+pub(crate) fn scratch() -> Result<tempfile::TempDir, StepError> {
+    tempfile::Builder::new()
+        .prefix("backstitch-crash-")
+        .tempdir()
+        .map_err(at("cannot make a directory", &std::env::temp_dir()))
+}
+
+/// What `fsck -p` makes of a state in which it finds no corruption: one that may be mounted. What
+/// is left of space that nobody uses and of counts that are too high, the mount recovers, as after
+/// a crash under soft updates.
+fn repaired(mut state: Fork) -> Fork {
+    if let Some((offset, bytes)) = usual().trusted(&state) {
+        // It was read from there.
+        let _ = state.write(offset, &bytes);
+    }
+    state
+}
+
+/// An engine that is mounted at a directory. It comes off when this goes.
+pub(crate) struct Stage {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) dir: PathBuf,
+    mounted: Option<Mounted>,
+}
+
+/// How long a mount may stay busy before it is taken out of the tree with whatever uses it.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+impl Stage {
+    pub(crate) fn new(engine: Arc<Engine>, dir: PathBuf) -> Result<Stage, MountError> {
+        let is_root = rustix::process::geteuid().is_root();
+        let front = FrontOptions {
+            image: "backstitch crash app".into(),
+            // Others than root can use it where root can let them; where only one user can, nothing
+            // need be checked.
+            allow_other: is_root,
+            check_permissions: is_root,
+            access_times: AccessPolicy {
+                rule: None,
+                ..AccessPolicy::default()
+            },
+            threads: 2,
+            ..FrontOptions::default()
+        };
+        let mounted = spawn(engine.clone(), &dir, &front)?;
+        Ok(Stage {
+            engine,
+            dir,
+            mounted: Some(mounted),
+        })
+    }
+
+    /// Unmounts. What is in memory only is lost: nobody looks at the state again.
+    pub(crate) fn end(mut self) -> Result<(), MountError> {
+        self.take_off()
+    }
+
+    fn take_off(&mut self) -> Result<(), MountError> {
+        let Some(mounted) = self.mounted.take() else {
+            return Ok(());
+        };
+        let unmounter = mounted.unmounter();
+        unmounter
+            .unmount_within(PATIENCE)
+            .or_else(|_| unmounter.detach())
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        // Somebody failed before; that is what is told.
+        let _ = self.take_off();
+    }
+}
+
+/// Lets this process have as many open files as it may: every mount that ever was keeps one.
+pub(crate) fn raise_file_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // It is enough for some hundred mounts as it is.
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
+/// Writes an image to a file.
+pub(crate) fn keep(state: &Fork, path: &Path) -> Result<(), StepError> {
+    std::fs::write(path, state.to_bytes()).map_err(at("cannot keep the image", path))
+}

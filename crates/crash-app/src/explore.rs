@@ -1,0 +1,520 @@
+//! Has the chosen states checked, makes the failing ones small, and reports.
+
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::Instant;
+
+use backstitch_crash_core::check::Verdict;
+use backstitch_crash_core::error::StepError;
+use backstitch_crash_core::fewest;
+use backstitch_crash_core::frontier::{Frontier, Node, States};
+use backstitch_crash_core::image::Fork;
+use backstitch_crash_core::operation::Operation;
+use backstitch_crash_core::report::{Failure, Kind, Progress, Report};
+use parking_lot::Mutex;
+
+use crate::bench::{self, Bench, DAMAGED};
+use crate::choose::{Choice, Job, choose};
+use crate::error::{AppError, AppResult};
+use crate::explain::{self, Images};
+use crate::options::Options;
+use crate::place::{Cut, Place};
+use crate::player::{Moment, play};
+use crate::trace::Trace;
+
+/// The most failures that are described. The others are counted.
+const FAILURES: usize = 3;
+/// The most states that are checked to make one small.
+const QUESTIONS: u32 = 200;
+
+/// A state on its way to a check.
+struct Errand {
+    job: usize,
+    state: Fork,
+    said: usize,
+}
+
+/// What the checks said.
+#[derive(Default)]
+struct Found {
+    /// By the job's number, so that it does not matter who came first.
+    failed: Vec<(usize, Verdict)>,
+    checked: u64,
+    leaks_max: u64,
+}
+
+/// Explores a trace.
+///
+/// # Errors
+/// What keeps states from being made or checked. A failing check is none: it is in the report.
+pub fn explore(
+    trace: &Trace,
+    options: &Options,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> AppResult<Report> {
+    bench::raise_file_limit();
+    let image = trace
+        .geometry
+        .image(options.image.as_deref(), options.ordering)?;
+    let said = said(trace);
+    let choice = choose(&image, trace, options)?;
+    if options.is_stopped() {
+        return Err(StepError::Stopped.into());
+    }
+    let started = Instant::now();
+    let mut found = visit(&image, trace, options, &said, &choice.jobs, progress)?;
+    let seconds = started.elapsed().as_secs_f64();
+    found.failed.sort_unstable_by_key(|(job, _)| *job);
+    let mut bench = Bench::new(options)?;
+    let mut failures: Vec<Failure> = Vec::new();
+    for (job, verdict) in of_each_kind(&found.failed) {
+        let mut again = Again {
+            bench: &mut bench,
+            options,
+            trace,
+            said: &said,
+            place: choice.jobs[job].place.clone(),
+            keep: options.keep.as_deref().filter(|_| failures.is_empty()),
+        };
+        let failure = again.smallest(&image, &verdict)?;
+        // Made small, it may be one that is known.
+        let same =
+            |known: &Failure| without_numbers(&known.verdict) == without_numbers(&failure.verdict);
+        if !failures.iter().any(same) {
+            failures.push(failure);
+        }
+    }
+    let mut report = report(trace, options, &choice, &found);
+    report.failures = failures;
+    report.states_per_second = Some(found.checked as f64 / seconds.max(1e-9));
+    Ok(report)
+}
+
+/// Everything the program said.
+fn said(trace: &Trace) -> Vec<u8> {
+    let mut said = Vec::new();
+    for operation in &trace.operations {
+        if let Operation::Said(bytes) = operation {
+            said.extend_from_slice(bytes);
+        }
+    }
+    said
+}
+
+fn visit(
+    image: &Fork,
+    trace: &Trace,
+    options: &Options,
+    said: &[u8],
+    jobs: &[Job],
+    progress: &(dyn Fn(Progress) + Sync),
+) -> AppResult<Found> {
+    let (sender, receiver) = sync_channel::<Errand>(4);
+    let receiver = Mutex::new(Some(receiver));
+    let found = Mutex::new(Found::default());
+    let of = jobs.len() as u64;
+    let work = || -> AppResult<()> {
+        let mut bench = Bench::new(options)?;
+        while let Some(errand) = next(&receiver) {
+            let verdict = bench.judge(&errand.state, &said[..errand.said])?;
+            let mut found = found.lock();
+            found.checked += 1;
+            if verdict != Verdict::Good {
+                found.failed.push((errand.job, verdict));
+            }
+            progress(Progress {
+                done: found.checked,
+                of,
+                failed: found.failed.len() as u64,
+            });
+        }
+        let mut found = found.lock();
+        found.leaks_max = found.leaks_max.max(bench.leaks_max);
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let run = || {
+            // A thread that gives up lets go of the errands, so that nobody goes on making them.
+            work().inspect_err(|_| drop(receiver.lock().take()))
+        };
+        let workers: Vec<_> = (0..options.jobs.max(1)).map(|_| scope.spawn(run)).collect();
+        let sent = send(image, trace, options, jobs, &|errand| {
+            sender.send(errand).is_ok()
+        });
+        drop(sender);
+        for worker in workers {
+            match worker.join() {
+                Ok(done) => done?,
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        sent
+    })?;
+    Ok(found.into_inner())
+}
+
+fn next(receiver: &Mutex<Option<Receiver<Errand>>>) -> Option<Errand> {
+    receiver.lock().as_ref()?.recv().ok()
+}
+
+/// Makes the states, variant after variant, and hands them over.
+fn send(
+    image: &Fork,
+    trace: &Trace,
+    options: &Options,
+    jobs: &[Job],
+    hand_over: &dyn Fn(Errand) -> bool,
+) -> AppResult<()> {
+    let mut at = 0;
+    while at < jobs.len() {
+        let variant = jobs[at].place.variant;
+        let end = at + jobs[at..].partition_point(|job| job.place.variant == variant);
+        let mut audience = |moment: &Moment<'_>| {
+            let here = |at: usize| at < end && jobs[at].place.moment == moment.number;
+            if !here(at) {
+                return at < end;
+            }
+            let Frontier { nodes, mut states } =
+                Frontier::new(&moment.mount.store, moment.mount.fork());
+            while here(at) {
+                if let Some(included) = jobs[at].place.cut.included(&nodes) {
+                    let errand = Errand {
+                        job: at,
+                        state: states.fork(&nodes, &included),
+                        said: moment.said,
+                    };
+                    if !hand_over(errand) {
+                        return false;
+                    }
+                }
+                at += 1;
+            }
+            at < end
+        };
+        play(image, trace, options.ordering, &variant, &mut audience)?;
+        if at < end {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// The first failure of each kind: those with the same first line but for numbers are of one. What
+/// fsck cannot repair comes last.
+fn of_each_kind(failed: &[(usize, Verdict)]) -> Vec<(usize, Verdict)> {
+    let mut kinds: Vec<String> = Vec::new();
+    let mut chosen = Vec::new();
+    for (job, verdict) in failed {
+        let kind = kind(verdict);
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+            chosen.push((*job, verdict.clone()));
+        }
+    }
+    let (mut programs, mut damage): (Vec<_>, Vec<_>) = chosen
+        .into_iter()
+        .partition(|(_, verdict)| !is_damage(verdict));
+    programs.truncate(FAILURES);
+    damage.truncate(1);
+    programs.append(&mut damage);
+    programs
+}
+
+fn is_damage(verdict: &Verdict) -> bool {
+    matches!(verdict, Verdict::Failed { how, .. } if how.starts_with(DAMAGED))
+}
+
+fn kind(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Good => String::new(),
+        Verdict::Failed { how, .. } if how.starts_with(DAMAGED) => how.clone(),
+        Verdict::Failed { how, output } => without_numbers(&format!("{how}\n{output}")),
+    }
+}
+
+/// The first two lines of a verdict.
+fn without_numbers(verdict: &str) -> String {
+    let lines: Vec<&str> = verdict.lines().take(2).collect();
+    let text = lines.join("\n");
+    text.chars().filter(|c| !c.is_ascii_digit()).collect()
+}
+
+/// One state again.
+struct Again<'a, 'b> {
+    bench: &'a mut Bench<'b>,
+    options: &'a Options,
+    trace: &'a Trace,
+    said: &'a [u8],
+    place: Place,
+    keep: Option<&'a std::path::Path>,
+}
+
+impl Again<'_, '_> {
+    /// Goes to the moment and does something there.
+    fn there<T>(
+        &mut self,
+        image: &Fork,
+        mut act: impl FnMut(&mut Self, &Moment<'_>, Vec<Node>, States) -> AppResult<T>,
+    ) -> AppResult<T> {
+        let (trace, ordering) = (self.trace, self.options.ordering);
+        let variant = self.place.variant;
+        let mut done = None;
+        let mut audience = |moment: &Moment<'_>| {
+            if moment.number < self.place.moment {
+                return true;
+            }
+            let Frontier { nodes, states } =
+                Frontier::new(&moment.mount.store, moment.mount.fork());
+            done = Some(act(self, moment, nodes, states));
+            false
+        };
+        play(image, trace, ordering, &variant, &mut audience)?;
+        done.unwrap_or_else(|| {
+            Err(AppError::NoState {
+                place: self.place.to_string(),
+                why: format!("the trace has no moment {}", self.place.moment),
+            })
+        })
+    }
+
+    fn judge(
+        &mut self,
+        moment: &Moment<'_>,
+        nodes: &[Node],
+        states: &mut States,
+        included: &[bool],
+    ) -> AppResult<Verdict> {
+        let state = states.fork(nodes, included);
+        self.bench.judge(&state, &self.said[..moment.said])
+    }
+
+    /// Looks for the fewest changes that are missing, or there, and still fail in such a way.
+    fn smallest(&mut self, image: &Fork, first: &Verdict) -> AppResult<Failure> {
+        self.there(image, |again, moment, nodes, mut states| {
+            let Some(included) = again.place.cut.included(&nodes) else {
+                return Err(again.no_state(nodes.len()));
+            };
+            let mut left = QUESTIONS;
+            let mut fails = |cut: &Cut| -> AppResult<bool> {
+                if left == 0 {
+                    return Ok(false);
+                }
+                left -= 1;
+                let Some(included) = cut.included(&nodes) else {
+                    return Ok(false);
+                };
+                let verdict = again.judge(moment, &nodes, &mut states, &included)?;
+                Ok(verdict != Verdict::Good && is_damage(&verdict) == is_damage(first))
+            };
+            let list = |wanted: bool| -> Vec<u32> {
+                let all = 0..nodes.len() as u32;
+                all.filter(|at| included[*at as usize] == wanted).collect()
+            };
+            let missing = fewest(&list(false), &mut |m| fails(&Cut::But(m.to_vec())))?;
+            let there = fewest(&list(true), &mut |p| fails(&Cut::Only(p.to_vec())))?;
+            let minimised = left > 0;
+            let small = match missing.len() <= there.len() + 4 {
+                true => Cut::But(missing),
+                false => Cut::Only(there),
+            };
+            let before = std::mem::replace(&mut again.place.cut, small);
+            let small = again
+                .place
+                .cut
+                .included(&nodes)
+                .unwrap_or_else(|| included.clone());
+            // Its verdict, which may be another one; a check that changes its mind keeps the first.
+            let verdict = again.judge(moment, &nodes, &mut states, &small)?;
+            let (chosen, verdict, minimised) = match verdict {
+                Verdict::Good => {
+                    again.place.cut = before;
+                    (included, first.clone(), false)
+                }
+                verdict => (small, verdict, minimised),
+            };
+            let mut failure = again.describe(moment, &nodes, &mut states, &chosen, &verdict);
+            failure.minimised = minimised;
+            again.keep(&nodes, &mut states, &chosen)?;
+            Ok(failure)
+        })
+    }
+
+    fn no_state(&self, patches: usize) -> AppError {
+        AppError::NoState {
+            place: self.place.to_string(),
+            why: format!("that moment has {patches} changes in memory"),
+        }
+    }
+
+    fn keep(&self, nodes: &[Node], states: &mut States, included: &[bool]) -> AppResult<()> {
+        match self.keep {
+            Some(path) => Ok(bench::keep(&states.fork(nodes, included), path)?),
+            None => Ok(()),
+        }
+    }
+
+    fn describe(
+        &self,
+        moment: &Moment<'_>,
+        nodes: &[Node],
+        states: &mut States,
+        included: &[bool],
+        verdict: &Verdict,
+    ) -> Failure {
+        let numbers: Vec<u64> = states
+            .blocks(nodes, included)
+            .iter()
+            .map(|(block, _, _)| *block)
+            .collect();
+        let images = Images {
+            disk: states.fork(nodes, &vec![false; nodes.len()]),
+            state: states.fork(nodes, included),
+            newest: states.fork(nodes, &vec![true; nodes.len()]),
+        };
+        let (blocks, reasons) = explain::blocks(&images, &numbers, moment.tree);
+        let missing = included.iter().filter(|is| !**is).count();
+        let operations = explain::operations(self.trace, moment.begun);
+        let last = operations.last().map_or("the setup", String::as_str);
+        let mut cut = format!(
+            "after {last} (operation {} of {}), {missing} of {} changes in memory had not reached the disk",
+            moment.begun,
+            self.trace.operations.len(),
+            nodes.len(),
+        );
+        for reason in reasons {
+            cut += &format!(". Reason: {reason}");
+        }
+        Failure {
+            verdict: words(verdict),
+            operations,
+            cut,
+            blocks,
+            replay: format!("{} --replay {}", self.options.replay_command, self.place),
+            minimised: false,
+        }
+    }
+}
+
+fn words(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Good => "good".to_owned(),
+        Verdict::Failed { how, output } if output.is_empty() => how.clone(),
+        Verdict::Failed { how, output } => format!("{how}\n{output}"),
+    }
+}
+
+/// Makes one state again and has it checked.
+///
+/// # Errors
+/// As [`explore`]; also if there is no such state.
+pub fn replay(trace: &Trace, options: &Options, place: &str) -> AppResult<Report> {
+    bench::raise_file_limit();
+    let image = trace
+        .geometry
+        .image(options.image.as_deref(), options.ordering)?;
+    let place: Place = place.parse().map_err(|why| AppError::NoState {
+        place: place.to_owned(),
+        why,
+    })?;
+    let said = said(trace);
+    let mut bench = Bench::new(options)?;
+    let mut again = Again {
+        bench: &mut bench,
+        options,
+        trace,
+        said: &said,
+        place: place.clone(),
+        keep: options.keep.as_deref(),
+    };
+    let failure = again.there(&image, |again, moment, nodes, mut states| {
+        let Some(included) = again.place.cut.included(&nodes) else {
+            return Err(again.no_state(nodes.len()));
+        };
+        let verdict = again.judge(moment, &nodes, &mut states, &included)?;
+        again.keep(&nodes, &mut states, &included)?;
+        let described = again.describe(moment, &nodes, &mut states, &included, &verdict);
+        Ok((verdict != Verdict::Good).then_some(described))
+    })?;
+    let found = Found {
+        checked: 1,
+        leaks_max: bench.leaks_max,
+        ..Found::default()
+    };
+    let choice = Choice::default();
+    let mut report = report(trace, options, &choice, &found);
+    report.exhaustive = false;
+    report.explored = format!("replayed: state {place} alone");
+    (report.states, report.distinct) = (1, 1);
+    report.coverage.clear();
+    report.failures = failure.into_iter().collect();
+    Ok(report)
+}
+
+fn report(trace: &Trace, options: &Options, choice: &Choice, found: &Found) -> Report {
+    let mut report = Report::new(Kind::App, options.command.clone(), options.seed);
+    report.states = choice.jobs.len() as u64;
+    report.distinct = choice.jobs.len() as u64;
+    report.exhaustive = choice.is_exhaustive();
+    report.leaks_max = Some(found.leaks_max);
+    report.explored = explored(options, choice);
+    let damaged = found.failed.iter().filter(|(_, v)| is_damage(v)).count();
+    for (name, count) in [
+        ("operations", trace.operations.len() - trace.setup),
+        ("operations_of_the_setup", trace.setup),
+        ("states_that_failed", found.failed.len()),
+        ("states_that_fsck_cannot_repair_unasked", damaged),
+    ] {
+        report.coverage.insert(name.to_owned(), count as u64);
+    }
+    for (name, count) in [
+        ("moments", choice.moments),
+        ("moments_visited", choice.visited_moments),
+        (
+            "moments_of_which_every_set_was_visited",
+            choice.whole_moments,
+        ),
+        ("sets_of_changes_that_were_visited", choice.sets),
+        ("different_states_among_them", choice.distinct),
+    ] {
+        report.coverage.insert(name.to_owned(), count);
+    }
+    for (name, count) in &choice.coverage {
+        report.coverage.insert((*name).to_owned(), *count);
+    }
+    report.notes = notes(trace, choice);
+    report
+}
+
+fn explored(options: &Options, choice: &Choice) -> String {
+    let ordering = options.ordering;
+    if choice.is_exhaustive() {
+        return format!(
+            "exhaustive: every set of changes that {ordering} allows at all {} moments, under six schedules of write-back",
+            choice.moments
+        );
+    }
+    let (all, visited, whole) = (choice.moments, choice.visited_moments, choice.whole_moments);
+    format!(
+        "sampled with seed {}: {} of {} different states, from sets of changes that {ordering} allows, at {visited} of {all} moments \
+         ({whole} of them with every set) under six schedules of write-back",
+        options.seed,
+        choice.jobs.len(),
+        choice.distinct
+    )
+}
+
+fn notes(trace: &Trace, choice: &Choice) -> Vec<String> {
+    let mut notes = trace.notes.clone();
+    if !choice.refused.is_empty() {
+        let shown = choice.refused[..choice.refused.len().min(3)].join("; ");
+        notes.push(format!(
+            "{} operations could not be done again: {shown}",
+            choice.refused.len()
+        ));
+    }
+    notes.push(
+        "The program ran once; what it would have done under another timing is not known. Its sync(2) and syncfs(2) do not reach a \
+         mount of FUSE; its fsync(2) does."
+            .to_owned(),
+    );
+    notes
+}

@@ -1,0 +1,59 @@
+//! `crash app`: does a program survive a power cut at any time?
+//!
+//! It is above `crash-core`, which has the states of a moment, and above `vfs` and `fuse`, since the
+//! program and the user's check run on real mounts. It knows no layout by name.
+//!
+//! # How
+//!
+//! 1. [`Program::record`] runs the program once on a mount, and `record` writes down what of it
+//!    reaches the file system, and what the program says meanwhile: a [`Trace`].
+//! 2. `player` does the trace again, in this process and as often as wanted, under several
+//!    schedules of write-back. At every moment it knows the dependency graph, so every set of
+//!    changes is known that a power cut could have left on the disk: each that holds, for every
+//!    patch in it, the patches that must be there before. `choose` picks as many of these states as
+//!    are wanted.
+//! 3. `bench` recovers each of them as a user does: mounted, over a copy that is thrown away. The
+//!    user's check looks at it, and is told what the program had said before the power went.
+//! 4. Of a state that fails, `explore` looks for the fewest changes that are missing, or there, and
+//!    still fail; `explain` tells what they are.
+//!
+//! # What is fair
+//!
+//! Under an ordering that keeps the file system consistent, a state is mounted as it is: recovery
+//! is what the mount does. Under `async` nothing is promised; users run fsck before they mount.
+//! Where fsck finds no more than leaks and counts, which `fsck -p` repairs without a question, the
+//! state is mounted as if it had. Where it finds corruption, that is a failure of its own, and the
+//! check does not run: no program can be blamed for that. It is reported behind the failures of the
+//! program.
+//!
+//! Any block is stored wholly or not at all.
+//!
+//! # Invariants
+//!
+//! * The same trace, options and seed choose the same states and give the same report, on any number
+//!   of threads, as far as the check says the same of the same state.
+//! * A state can be made again from the trace, the ordering and its name.
+//! * When an exploration ends, or is stopped, nothing stays mounted and no temporary file is left.
+
+mod bench;
+mod choose;
+mod error;
+mod explain;
+mod explore;
+mod options;
+mod place;
+mod player;
+mod record;
+mod run;
+#[cfg(test)]
+mod tests;
+mod trace;
+mod tree;
+mod variant;
+
+pub use error::{AppError, AppResult};
+pub use explore::{explore, replay};
+pub use options::Options;
+pub use record::{Recorder, TracingLayout};
+pub use run::Program;
+pub use trace::{Geometry, Start, Trace};

@@ -1,0 +1,270 @@
+//! Recording and doing again, without a mount.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use backstitch_crash::{Workload, standard};
+use backstitch_crash_core::check::Check;
+use backstitch_crash_core::closed::{self, Bounds};
+use backstitch_crash_core::device::ForkDevice;
+use backstitch_crash_core::frontier::Frontier;
+use backstitch_crash_core::image::Fork;
+use backstitch_crash_core::schedule::Schedule;
+use backstitch_formats::usual;
+use backstitch_layout::tools::{CheckOptions, Kind};
+use backstitch_ordering::MechanismKind;
+use backstitch_store::Optimisations;
+use backstitch_vfs::{
+    Engine, FileType, InodeNumber, MountOptions, NewInode, RenameMode, SetAttributes, SetXattrMode,
+    flags,
+};
+
+use crate::choose::choose;
+use crate::options::Options;
+use crate::place::Cut;
+use crate::player::{Moment, play};
+use crate::record::{Recorder, TracingLayout};
+use crate::trace::{Geometry, Start, Trace};
+use crate::variant::Variant;
+
+const GEOMETRY: Geometry = Geometry {
+    size_bytes: 8 << 20,
+    block_bytes: 1024,
+    uid: 0,
+    gid: 0,
+    start: Start::Empty,
+};
+
+fn mounted(image: Fork, recorder: &Recorder) -> Arc<Engine> {
+    let layout = TracingLayout {
+        inner: usual().layout(),
+        recorder: recorder.clone(),
+    };
+    let device = Arc::new(ForkDevice::new(image));
+    Engine::mount(device, &layout, &MountOptions::default()).unwrap()
+}
+
+fn new(file_type: FileType, target: &[u8]) -> NewInode<'_> {
+    NewInode {
+        file_type,
+        permissions: 0o640,
+        umask: 0,
+        uid: 7,
+        gid: 8,
+        device_number: 0,
+        target,
+    }
+}
+
+/// A little of everything, through the engine.
+fn work(engine: &Engine) {
+    let root = engine.root();
+    let make = |dir: InodeNumber, name: &str, file_type: FileType| {
+        engine
+            .create(dir, name.as_bytes(), &new(file_type, b""))
+            .unwrap()
+            .inode
+    };
+    let dir = make(root, "d", FileType::Directory);
+    let file = make(dir, "new", FileType::Regular);
+    let old = make(root, "name", FileType::Regular);
+    engine.write(old, 0, &[1; 3000]).unwrap();
+    engine.write(file, 0, &[2; 5000]).unwrap();
+    engine.fsync(file, false).unwrap();
+    let set = SetAttributes {
+        size_bytes: Some(4000),
+        permissions: Some(0o600),
+        uid: Some(9),
+        ..SetAttributes::default()
+    };
+    engine.set_attributes(file, &set).unwrap();
+    engine
+        .rename(dir, b"new", root, b"name", RenameMode::Replace)
+        .unwrap();
+    // It has no name any more, but somebody has it open.
+    engine.write(old, 3000, &[3; 100]).unwrap();
+    engine.forget(old, 1);
+    let other = make(root, "other", FileType::Regular);
+    engine.write(other, 2000, b"behind a hole").unwrap();
+    engine
+        .rename(root, b"name", root, b"other", RenameMode::Exchange)
+        .unwrap();
+    engine.link(file, root, b"second name").unwrap();
+    engine
+        .create(root, b"link", &new(FileType::Symlink, b"d/other"))
+        .unwrap();
+    engine
+        .set_xattr(file, b"user.a", b"value", SetXattrMode::Any)
+        .unwrap();
+    let set = SetAttributes {
+        flags: Some(flags::APPEND | flags::NODUMP),
+        ..SetAttributes::default()
+    };
+    engine.set_attributes(file, &set).unwrap();
+    make(root, "gone", FileType::Regular);
+    engine.unlink(root, b"gone").unwrap();
+    assert!(engine.unlink(root, b"never was").is_err());
+    engine.sync().unwrap();
+}
+
+fn recorded() -> (Trace, Arc<Engine>) {
+    let recorder = Recorder::default();
+    let engine = mounted(
+        GEOMETRY.image(None, MechanismKind::Soft).unwrap(),
+        &recorder,
+    );
+    recorder.start(None);
+    work(&engine);
+    recorder.stop();
+    let (operations, notes) = recorder.operations();
+    assert_eq!(notes, [""; 0]);
+    let trace = Trace {
+        geometry: GEOMETRY,
+        setup: 0,
+        operations,
+        notes,
+    };
+    (trace, engine)
+}
+
+/// Everything below a directory: permissions, owners, contents.
+fn tree(engine: &Engine) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let mut stack = vec![(engine.root(), String::new())];
+    while let Some((dir, path)) = stack.pop() {
+        let mut children = Vec::new();
+        engine
+            .read_directory(dir, 0, &mut |entry| {
+                if entry.name != b"." && entry.name != b".." {
+                    let name = String::from_utf8_lossy(entry.name);
+                    children.push((entry.inode, format!("{path}/{name}")));
+                }
+                true
+            })
+            .unwrap();
+        for (inode, path) in children {
+            let attributes = engine.attributes(inode).unwrap();
+            let mut bytes = Vec::new();
+            match attributes.file_type {
+                FileType::Directory => stack.push((inode, path.clone())),
+                FileType::Symlink => bytes = engine.read_link(inode).unwrap(),
+                _ => engine.read(inode, 0, 1 << 20, &mut bytes).unwrap(),
+            }
+            let (mode, flags) = (attributes.permissions, attributes.flags);
+            let links = attributes.links;
+            let (uid, gid) = (attributes.uid, attributes.gid);
+            let xattrs = engine.list_xattrs(inode).unwrap();
+            found.insert(
+                path,
+                format!("{mode:o} {flags:x} {links} {uid} {gid} {xattrs:?} {bytes:?}"),
+            );
+        }
+    }
+    found
+}
+
+fn everything(optimisations: Optimisations) -> Variant {
+    Variant {
+        schedule: Schedule::Everything,
+        optimisations,
+        seed: 0,
+    }
+}
+
+#[test]
+fn what_was_recorded_is_done_again() {
+    let (trace, engine) = recorded();
+    let text = trace.to_text();
+    let wanted = tree(&engine);
+    assert_eq!(wanted.len(), 6, "{wanted:?}");
+    let image = GEOMETRY.image(None, MechanismKind::Soft).unwrap();
+    for optimisations in [Optimisations::BOTH, Optimisations::NONE] {
+        let mut last = None;
+        let mut keep = |moment: &Moment<'_>| {
+            last = Some(moment.mount.fork());
+            true
+        };
+        let variant = everything(optimisations);
+        let refused = play(&image, &trace, MechanismKind::Soft, &variant, &mut keep).unwrap();
+        assert_eq!(refused, [""; 0], "{text}");
+        let left = last.unwrap();
+        let report = usual().check(&left, &CheckOptions::default()).unwrap();
+        assert_eq!(report.count(Kind::Corruption), 0);
+        assert_eq!(tree(&mounted(left, &Recorder::default())), wanted, "{text}");
+    }
+}
+
+#[test]
+fn the_explorer_of_the_file_system_reads_a_trace_too() {
+    let (trace, engine) = recorded();
+    let workload = Workload {
+        name: "trace".to_owned(),
+        operations: trace.operations.clone(),
+        setup: 0,
+    };
+    let mut campaign = standard::campaign(MechanismKind::Soft, 1, 1);
+    campaign.base = Some(GEOMETRY.image(None, MechanismKind::Soft).unwrap());
+    let left = campaign.after(&workload).unwrap();
+    let text = trace.to_text();
+    assert_eq!(
+        tree(&mounted(left, &Recorder::default())),
+        tree(&engine),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_cut_is_the_set_that_it_was_made_of() {
+    let (trace, _engine) = recorded();
+    let image = GEOMETRY.image(None, MechanismKind::Soft).unwrap();
+    let mut compared = 0;
+    for variant in Variant::all(3) {
+        let mut visit = |moment: &Moment<'_>| {
+            let Frontier { nodes, .. } = Frontier::new(&moment.mount.store, moment.mount.fork());
+            let bounds = Bounds {
+                exhaustive: 64,
+                samples: 16,
+            };
+            let mut random = fastrand::Rng::with_seed(moment.number as u64);
+            closed::visit(&nodes, bounds, &mut random, &mut |included| {
+                compared += 1;
+                let cut = Cut::of(&nodes, included);
+                assert_eq!(cut.included(&nodes).as_deref(), Some(included), "{cut:?}");
+            });
+            assert_eq!(Cut::Only(vec![nodes.len() as u32]).included(&nodes), None);
+            true
+        };
+        play(&image, &trace, MechanismKind::Soft, &variant, &mut visit).unwrap();
+    }
+    assert!(compared > 1000, "{compared}");
+}
+
+#[test]
+fn the_same_seed_chooses_the_same_states() {
+    let (trace, _engine) = recorded();
+    let image = GEOMETRY.image(None, MechanismKind::Soft).unwrap();
+    let chosen = |seed: u64| {
+        let options = Options {
+            ordering: MechanismKind::Soft,
+            check: Check {
+                command: "true".into(),
+                timeout: Duration::from_secs(1),
+            },
+            states: 100,
+            seed,
+            jobs: 1,
+            image: None,
+            command: String::new(),
+            replay_command: String::new(),
+            keep: None,
+            stop: Arc::new(AtomicBool::new(false)),
+        };
+        choose(&image, &trace, &options).unwrap().jobs
+    };
+    let first = chosen(1);
+    assert_eq!(first.len(), 100);
+    assert_eq!(first, chosen(1));
+    assert_ne!(first, chosen(2));
+}

@@ -1,0 +1,294 @@
+//! Every state of a moment where a journal is replayed, those that recovery makes the same of once.
+//!
+//! Of the copies of a transaction that has no commit record, and of the homes of one that has,
+//! every combination may be on the disk; but recovery does not look at the former, and writes the
+//! latter whatever they hold. So choices are made only for what concerns recovery: it runs with
+//! what was chosen so far, and as long as something that it read, or that it left as it is, is
+//! open, that is tried both ways. What is left open in the end makes no difference: whatever is
+//! chosen for it, recovery reads the same, does the same, and leaves the same bytes. Every set of
+//! patches that may be on the disk belongs to exactly one of the classes that are visited.
+//!
+//! Contents of files are taken one at a time, as in [`closed`](crate::closed).
+
+use std::rc::Rc;
+
+use crate::image::Fork;
+use crate::recovered::{Recovered, Recoveries};
+
+/// What of a moment may be on the disk or not.
+pub trait Choices {
+    /// How many pieces there are.
+    fn count(&self) -> usize;
+
+    /// Which must be there before one: earlier ones.
+    fn befores(&self, piece: usize) -> &[usize];
+
+    /// Which block one is of.
+    fn block(&self, piece: usize) -> u64;
+
+    /// Whether it is a file's contents.
+    fn is_contents(&self, piece: usize) -> bool;
+
+    /// The image with these, and its fingerprint.
+    fn state(&mut self, included: &[bool]) -> (Fork, u128);
+
+    /// The fingerprint alone.
+    fn fingerprint(&mut self, included: &[bool]) -> u128 {
+        self.state(included).1
+    }
+}
+
+/// A state that stands for its class.
+pub struct State {
+    /// Which pieces are there.
+    pub included: Vec<bool>,
+    /// What identifies the image.
+    pub fingerprint: u128,
+    /// What recovery does to it.
+    pub recovered: Rc<Recovered>,
+}
+
+impl State {
+    /// The state with these pieces.
+    pub fn of(
+        choices: &mut dyn Choices,
+        recoveries: &mut Recoveries,
+        included: Vec<bool>,
+    ) -> State {
+        let fingerprint = choices.fingerprint(&included);
+        // Most of what is looked at was seen at a moment before.
+        let known = recoveries.known(fingerprint);
+        State {
+            recovered: known.unwrap_or_else(|| recoveries.of(&choices.state(&included).0)),
+            included,
+            fingerprint,
+        }
+    }
+}
+
+/// Looks at a state, whose image the choices make; false where no more are wanted.
+pub type Emit<'a> = &'a mut dyn FnMut(State, &mut dyn Choices) -> bool;
+
+/// Visits one state of each class, until `emit` says no or there were more than `limit` classes.
+/// False where not all were visited.
+pub fn visit(
+    choices: &mut dyn Choices,
+    recoveries: &mut Recoveries,
+    limit: usize,
+    emit: Emit<'_>,
+) -> bool {
+    let open = vec![None; choices.count()];
+    let mut visitor = Visitor {
+        choices,
+        recoveries,
+        left: limit,
+        emit,
+    };
+    let start = visitor.look(&open);
+    visitor.descend(open, start)
+}
+
+struct Visitor<'v> {
+    choices: &'v mut dyn Choices,
+    recoveries: &'v mut Recoveries,
+    left: usize,
+    emit: Emit<'v>,
+}
+
+/// For each piece whether it is there; `None` where that is open.
+type Chosen = Vec<Option<bool>>;
+
+impl Visitor<'_> {
+    /// The state with what was chosen to be there, and nothing else.
+    fn look(&mut self, chosen: &Chosen) -> State {
+        let included: Vec<bool> = chosen.iter().map(|is| *is == Some(true)).collect();
+        State::of(self.choices, self.recoveries, included)
+    }
+
+    /// Everything that may follow from what was chosen. False where that is to end.
+    fn descend(&mut self, mut chosen: Chosen, state: State) -> bool {
+        loop {
+            let is_next = |piece: &usize| {
+                chosen[*piece].is_none()
+                    && !self.choices.is_contents(*piece)
+                    && state.recovered.concerns(self.choices.block(*piece))
+            };
+            let Some(piece) = (0..chosen.len()).find(is_next) else {
+                return self.end(&chosen, state);
+            };
+            let with = self.with(&chosen, piece);
+            let next = self.look(&with);
+            if !self.descend(with, next) {
+                return false;
+            }
+            // Without it the image is the one that was looked at.
+            self.leave_out(&mut chosen, piece);
+        }
+    }
+
+    /// The choices with an open piece there, and what it needs. That is open or there, for what
+    /// needs something left out is left out.
+    fn with(&self, chosen: &Chosen, piece: usize) -> Chosen {
+        let mut with = chosen.clone();
+        let mut stack = vec![piece];
+        while let Some(piece) = stack.pop() {
+            debug_assert_ne!(with[piece], Some(false), "left out with what needs it");
+            if with[piece].replace(true).is_none() {
+                stack.extend(self.choices.befores(piece));
+            }
+        }
+        with
+    }
+
+    /// Leaves an open piece out, and what needs it. Nothing that is there does.
+    fn leave_out(&self, chosen: &mut Chosen, piece: usize) {
+        chosen[piece] = Some(false);
+        for after in piece + 1..chosen.len() {
+            let mut befores = self.choices.befores(after).iter();
+            if befores.any(|before| chosen[*before] == Some(false)) {
+                debug_assert_ne!(chosen[after], Some(true), "there without what it needs");
+                chosen[after] = Some(false);
+            }
+        }
+    }
+
+    /// The state of a class, and those with contents that are still open.
+    fn end(&mut self, chosen: &Chosen, state: State) -> bool {
+        if self.left == 0 {
+            return false;
+        }
+        self.left -= 1;
+        let recovered = state.recovered.clone();
+        if !(self.emit)(state, self.choices) {
+            return false;
+        }
+        let free: Vec<usize> = (0..chosen.len())
+            .filter(|piece| chosen[*piece].is_none() && self.choices.is_contents(*piece))
+            .filter(|piece| recovered.concerns(self.choices.block(*piece)))
+            .collect();
+        if free.is_empty() {
+            return true;
+        }
+        let mut all = chosen.clone();
+        for piece in &free {
+            all = self.with(&all, *piece);
+        }
+        let mut sets = vec![all];
+        for piece in free.iter().filter(|_| free.len() > 1) {
+            let mut missing = chosen.clone();
+            self.leave_out(&mut missing, *piece);
+            for other in &free {
+                if missing[*other].is_none() {
+                    missing = self.with(&missing, *other);
+                }
+            }
+            sets.push(missing);
+            sets.push(self.with(chosen, *piece));
+        }
+        sets.iter().all(|set| {
+            let state = self.look(set);
+            (self.emit)(state, self.choices)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    use backstitch_device::BlockDevice;
+    use fastrand::Rng as Random;
+
+    use crate::formatted::ImageOptions;
+
+    /// Blocks that are zeros or not, of a file system with a journal in which nothing needs to be
+    /// recovered.
+    struct Blocks {
+        base: Fork,
+        blocks: Vec<u64>,
+        befores: Vec<Vec<usize>>,
+    }
+
+    impl Choices for Blocks {
+        fn count(&self) -> usize {
+            self.blocks.len()
+        }
+
+        fn befores(&self, piece: usize) -> &[usize] {
+            &self.befores[piece]
+        }
+
+        fn block(&self, piece: usize) -> u64 {
+            self.blocks[piece]
+        }
+
+        fn is_contents(&self, _: usize) -> bool {
+            false
+        }
+
+        fn state(&mut self, included: &[bool]) -> (Fork, u128) {
+            let mut state = self.base.clone();
+            for (block, _) in self.blocks.iter().zip(included).filter(|(_, is)| **is) {
+                let bytes = vec![*block as u8 | 1; state.block_bytes() as usize];
+                state.set_block(*block, bytes.into());
+            }
+            let fingerprint = state.fingerprint();
+            (state, fingerprint)
+        }
+    }
+
+    fn is_closed(befores: &[Vec<usize>], set: &[bool]) -> bool {
+        (0..set.len()).all(|at| !set[at] || befores[at].iter().all(|before| set[*before]))
+    }
+
+    /// Every closed set belongs to one class, with the same result of the recovery; and no two
+    /// classes are of one result.
+    #[test]
+    fn classes_are_what_recovery_tells_apart() {
+        let base = ImageOptions::default().make_journaled().unwrap();
+        let device = crate::device::ForkDevice::new(base.clone());
+        let (home, _) = device.parts();
+        let setup =
+            backstitch_session::journal::setup(&home, None, backstitch_formats::journal_host());
+        let setup = setup.unwrap().unwrap();
+        let log = |position: u32| setup.map.block(position).unwrap();
+        let free = home.size_bytes() / u64::from(base.block_bytes()) - 9;
+        let mut random = Random::with_seed(3);
+        for _ in 0..20 {
+            let mut places = vec![log(5), log(6), log(9), free, free + 1, free + 3, free + 5];
+            random.shuffle(&mut places);
+            let befores: Vec<Vec<usize>> = (0..places.len())
+                .map(|at| (0..at).filter(|_| random.usize(..3) == 0).collect())
+                .collect();
+            let mut blocks = Blocks {
+                base: base.clone(),
+                blocks: places,
+                befores: befores.clone(),
+            };
+            let count = blocks.count();
+            let expected: BTreeSet<u128> = (0..1_u32 << count)
+                .map(|bits| (0..count).map(|at| bits & (1 << at) != 0).collect())
+                .filter(|set: &Vec<bool>| is_closed(&befores, set))
+                .map(|set| {
+                    let (state, _) = blocks.state(&set);
+                    Recoveries::default()
+                        .of(&state)
+                        .result(&state)
+                        .fingerprint()
+                })
+                .collect();
+            let mut found = Vec::new();
+            let mut recoveries = Recoveries::default();
+            let all = visit(&mut blocks, &mut recoveries, 1000, &mut |state, blocks| {
+                assert!(is_closed(&befores, &state.included));
+                let (image, _) = blocks.state(&state.included);
+                found.push(state.recovered.result(&image).fingerprint());
+                true
+            });
+            assert!(all);
+            assert_eq!(found.len(), expected.len(), "a class twice");
+            assert_eq!(found.into_iter().collect::<BTreeSet<_>>(), expected);
+        }
+    }
+}

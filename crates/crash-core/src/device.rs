@@ -1,0 +1,192 @@
+//! Forks as devices: of one device or of two, noting what is read where that is asked for.
+
+use std::ops::Range;
+
+use backstitch_device::{BlockDevice, DeviceError, WriteRequest, check_range};
+use backstitch_layout::tools::Source;
+use parking_lot::Mutex;
+
+use crate::image::Fork;
+use crate::reads::Reads;
+
+/// A fork as a device. What is submitted is at once as stable as it will ever be.
+#[derive(Debug)]
+pub struct ForkDevice(Mutex<Shown>);
+
+#[derive(Debug)]
+struct Shown {
+    fork: Fork,
+    /// What was read, where that is noted.
+    reads: Option<Reads>,
+}
+
+impl Shown {
+    /// A part of a block is looked at, in one way or another.
+    fn note(&mut self, offset_bytes: u64, len_bytes: u64) {
+        if let Some(reads) = &mut self.reads {
+            let size = self.fork.base.block_bytes as u64;
+            for block in offset_bytes / size..(offset_bytes + len_bytes).div_ceil(size) {
+                reads.note(&self.fork, block);
+            }
+        }
+    }
+}
+
+impl ForkDevice {
+    /// A device that holds the image.
+    pub fn new(fork: Fork) -> ForkDevice {
+        ForkDevice(Mutex::new(Shown { fork, reads: None }))
+    }
+
+    /// The same, that notes what is read.
+    pub(crate) fn noting(fork: Fork) -> ForkDevice {
+        let reads = Some(Reads::default());
+        ForkDevice(Mutex::new(Shown { fork, reads }))
+    }
+
+    /// What was read, where that is noted, and the image of now. Nothing is noted any more.
+    pub(crate) fn take_reads(&self) -> (Reads, Fork) {
+        let mut shown = self.0.lock();
+        let reads = shown.reads.take().unwrap_or_default();
+        (reads, shown.fork.clone())
+    }
+
+    /// What the device holds now.
+    pub fn fork(&self) -> Fork {
+        self.0.lock().fork.clone()
+    }
+
+    /// What identifies the image of now.
+    pub(crate) fn fingerprint(&self) -> u128 {
+        self.0.lock().fork.fingerprint()
+    }
+
+    /// The file system's device, and its journal's where that has one of its own.
+    pub fn parts(&self) -> (Part<'_>, Option<Part<'_>>) {
+        let (home, all) = {
+            let fork = &self.0.lock().fork;
+            (fork.home_bytes(), fork.all_bytes())
+        };
+        parts_of(self, home, all)
+    }
+}
+
+/// Devices as one, the journal's behind the file system's.
+pub(crate) trait Joint: BlockDevice {
+    /// What was written before between these offsets is stable.
+    fn flush_part(&self, bytes: Range<u64>) -> Result<(), DeviceError>;
+}
+
+impl Joint for ForkDevice {
+    fn flush_part(&self, _bytes: Range<u64>) -> Result<(), DeviceError> {
+        Ok(())
+    }
+}
+
+/// The file system's device, and its journal's where that has one of its own, as they see them who
+/// know nothing of each other.
+pub(crate) fn parts_of(
+    device: &dyn Joint,
+    home_bytes: u64,
+    all_bytes: u64,
+) -> (Part<'_>, Option<Part<'_>>) {
+    let part = |start_bytes: u64, end_bytes: u64| Part {
+        device,
+        start_bytes,
+        len_bytes: end_bytes - start_bytes,
+    };
+    let other = (home_bytes < all_bytes).then(|| part(home_bytes, all_bytes));
+    (part(0, home_bytes), other)
+}
+
+/// A part of a fork as a device.
+pub struct Part<'d> {
+    device: &'d dyn Joint,
+    start_bytes: u64,
+    len_bytes: u64,
+}
+
+impl BlockDevice for Part<'_> {
+    fn size_bytes(&self) -> u64 {
+        self.len_bytes
+    }
+
+    fn atomic_unit_bytes(&self) -> u32 {
+        self.device.atomic_unit_bytes()
+    }
+
+    fn name(&self) -> String {
+        self.device.name()
+    }
+
+    fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        let len_bytes = buffer.len() as u64;
+        check_range("part of a fork", self.len_bytes, offset_bytes, len_bytes)?;
+        self.device.read(self.start_bytes + offset_bytes, buffer)
+    }
+
+    fn submit(&self, batch: &[WriteRequest]) -> Result<(), DeviceError> {
+        for request in batch {
+            let (offset_bytes, len_bytes) = (request.offset_bytes, request.len_bytes());
+            check_range("part of a fork", self.len_bytes, offset_bytes, len_bytes)?;
+            self.device.submit(&[WriteRequest {
+                offset_bytes: self.start_bytes + offset_bytes,
+                buffers: request.buffers.clone(),
+            }])?;
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        let end_bytes = self.start_bytes + self.len_bytes;
+        self.device.flush_part(self.start_bytes..end_bytes)
+    }
+}
+
+impl BlockDevice for ForkDevice {
+    fn size_bytes(&self) -> u64 {
+        self.0.lock().fork.size_bytes()
+    }
+
+    fn atomic_unit_bytes(&self) -> u32 {
+        self.0.lock().fork.block_bytes()
+    }
+
+    fn name(&self) -> String {
+        "fork".to_owned()
+    }
+
+    fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        let mut shown = self.0.lock();
+        shown.fork.check(offset_bytes, buffer.len() as u64)?;
+        shown.note(offset_bytes, buffer.len() as u64);
+        shown.fork.read(offset_bytes, buffer)
+    }
+
+    fn submit(&self, batch: &[WriteRequest]) -> Result<(), DeviceError> {
+        let mut shown = self.0.lock();
+        for request in batch {
+            let mut at = request.offset_bytes;
+            for buffer in &request.buffers {
+                let len = buffer.len() as u64;
+                shown.fork.check(at, len)?;
+                if buffer.len() == shown.fork.base.block_bytes && at.is_multiple_of(len) {
+                    if let Some(reads) = &mut shown.reads {
+                        reads.overwrite(at / len);
+                    }
+                    shown.fork.set_block(at / len, buffer.clone());
+                } else {
+                    // What is written in part keeps the rest.
+                    shown.note(at, len);
+                    shown.fork.write(at, buffer)?;
+                }
+                at += len;
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+}

@@ -1,0 +1,125 @@
+//! New images: what a run starts from where nobody gives it an image.
+
+use backstitch_formats::usual;
+use backstitch_journal::format::Features as JournalFeatures;
+use backstitch_layout::tools::{Mkfs, MkfsError, MkfsJournal};
+
+use crate::device::ForkDevice;
+use crate::image::Fork;
+
+/// The image that runs start from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageOptions {
+    /// Its size.
+    pub size_bytes: u64,
+    /// The size of a block.
+    pub block_bytes: u32,
+    /// The journal, under the orderings that have one, is on a device of its own.
+    pub journal_device: bool,
+    /// What that journal uses.
+    pub journal_features: JournalFeatures,
+}
+
+impl Default for ImageOptions {
+    fn default() -> ImageOptions {
+        ImageOptions {
+            size_bytes: 8 << 20,
+            block_bytes: 1024,
+            journal_device: false,
+            journal_features: JournalFeatures::default(),
+        }
+    }
+}
+
+impl ImageOptions {
+    /// Makes the image: an empty file system of two groups.
+    ///
+    /// # Errors
+    /// Where no file system can be made with these numbers.
+    pub fn make(&self) -> Result<Fork, MkfsError> {
+        self.make_with(false)
+    }
+
+    /// The same with the smallest journal that there is.
+    ///
+    /// # Errors
+    /// As [`make`](Self::make).
+    pub fn make_journaled(&self) -> Result<Fork, MkfsError> {
+        self.make_with(true)
+    }
+
+    fn make_with(&self, has_journal: bool) -> Result<Fork, MkfsError> {
+        let blocks = (self.size_bytes / u64::from(self.block_bytes)) as u32;
+        let mkfs = Mkfs {
+            block_size: Some(self.block_bytes),
+            blocks_per_group: Some((blocks / 2).next_multiple_of(8)),
+            // Small tables, and none kept for growing: what never changes is looked at in every
+            // state all the same.
+            inodes: Some(256),
+            features: features(has_journal),
+            device_is_zero: true,
+            journal_features: self.journal_features,
+            ..Mkfs::new([7; 16], [9; 16], 1_600_000_000)
+        };
+        let (size_bytes, block_bytes) = (self.size_bytes, self.block_bytes);
+        let journal_bytes = 1024 * u64::from(block_bytes);
+        Ok(if has_journal && self.journal_device {
+            Fork::formatted_with_journal_device(&mkfs, size_bytes, block_bytes, journal_bytes)?
+        } else {
+            let mkfs = Mkfs {
+                journal_bytes: has_journal.then_some(journal_bytes),
+                ..mkfs
+            };
+            Fork::formatted(&mkfs, size_bytes, block_bytes)?
+        })
+    }
+}
+
+fn features(has_journal: bool) -> Vec<String> {
+    let journal = has_journal.then_some("has_journal");
+    let words = ["^resize_inode"].into_iter().chain(journal);
+    words.map(str::to_owned).collect()
+}
+
+impl Fork {
+    /// A new file system in an image of its own.
+    ///
+    /// # Errors
+    /// Where no file system can be made with these options.
+    pub fn formatted(mkfs: &Mkfs, size_bytes: u64, block_bytes: u32) -> Result<Fork, MkfsError> {
+        let device = ForkDevice::new(Fork::new(vec![0; size_bytes as usize], block_bytes));
+        usual().make(mkfs, &device)?;
+        // A base of its own, so that what mkfs wrote does not count as changed in every fork.
+        Ok(Fork::new(device.fork().to_bytes(), block_bytes))
+    }
+
+    /// The same with the journal on a device of `journal_bytes` of its own.
+    ///
+    /// # Errors
+    /// As [`formatted`](Self::formatted).
+    pub(crate) fn formatted_with_journal_device(
+        mkfs: &Mkfs,
+        size_bytes: u64,
+        block_bytes: u32,
+        journal_bytes: u64,
+    ) -> Result<Fork, MkfsError> {
+        let journal = MkfsJournal {
+            block_size: Some(block_bytes),
+            features: mkfs.journal_features,
+            device_is_zero: true,
+            ..MkfsJournal::new([11; 16], mkfs.time_seconds)
+        };
+        let elsewhere = ForkDevice::new(Fork::new(vec![0; journal_bytes as usize], block_bytes));
+        let made = usual().make_journal(&journal, &elsewhere)?;
+        let mkfs = Mkfs {
+            journal_uuid: Some(made.uuid),
+            journal_features: JournalFeatures::default(),
+            ..mkfs.clone()
+        };
+        let home = Fork::formatted(&mkfs, size_bytes, block_bytes)?;
+        usual().attach_journal(&elsewhere, mkfs.uuid)?;
+        let mut bytes = home.to_bytes();
+        bytes.extend(elsewhere.fork().to_bytes());
+        Ok(Fork::split(bytes, size_bytes as usize, block_bytes))
+    }
+}

@@ -1,0 +1,70 @@
+//! What each block of an image is for, as far as its layout can tell.
+
+use backstitch_formats::usual;
+use backstitch_layout::tools::{Geography, Use};
+
+use crate::image::Fork;
+
+/// The blocks of some images of one volume.
+pub struct Blocks(Vec<Box<dyn Geography>>);
+
+impl Blocks {
+    /// Of the first image that knows a block, the later ones where it does not.
+    pub fn of(images: &[&Fork]) -> Blocks {
+        let read = images.iter().filter_map(|image| {
+            let read = usual().geography(*image)?;
+            (read.block_bytes() == image.block_bytes()).then_some(read)
+        });
+        Blocks(read.collect())
+    }
+
+    /// What a block is for; `None` of what is no file system.
+    pub fn what(&self, block: u64) -> Option<Use> {
+        let mut found = self.0.iter().map(|image| image.what(block));
+        let known = found.find(|what| *what != Use::Unknown);
+        known.or_else(|| self.0.first().map(|_| Use::Unknown))
+    }
+
+    /// How the blocks are read; `None` of what is no file system.
+    pub fn reader(&self) -> Option<&dyn Geography> {
+        self.0.first().map(|first| &**first)
+    }
+
+    /// A block in words; what is not the file system's own is a file's or a directory's.
+    pub fn describe(&self, block: u64) -> String {
+        let (Some(what), Some(reader)) = (self.what(block), self.reader()) else {
+            return "block".to_owned();
+        };
+        match what {
+            Use::Superblock | Use::Descriptors | Use::Backup => {
+                "superblock or group descriptors".to_owned()
+            }
+            Use::BlockBitmap(group) => format!("block bitmap of group {group}"),
+            Use::InodeBitmap(group) => format!("inode bitmap of group {group}"),
+            Use::Inodes(first) => {
+                let count = reader.block_bytes() / reader.inode_bytes();
+                format!("inodes {first} to {}", first + count - 1)
+            }
+            _ => "names, pointers, attributes or contents".to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formatted::ImageOptions;
+
+    #[test]
+    fn blocks_of_a_new_image() {
+        let image = ImageOptions::default().make().unwrap();
+        let blocks = Blocks::of(&[&image]);
+        let all: Vec<String> = (0..8192).map(|block| blocks.describe(block)).collect();
+        let count = |what: &str| all.iter().filter(|text| text.starts_with(what)).count();
+        assert_eq!(count("block bitmap of group"), 2);
+        assert_eq!(count("inode bitmap of group"), 2);
+        assert_eq!(count("inodes "), 64);
+        assert_eq!(count("inodes 9 to 12"), 1);
+        assert_eq!(count("superblock"), 5);
+    }
+}

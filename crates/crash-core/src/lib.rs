@@ -1,0 +1,54 @@
+//! What the explorations of crashes have in common, whatever it is that is explored.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`operation`] | what is done on a file system, as workloads and traces write it |
+//! | `base`, [`image`], [`device`] | forks that cost the blocks in which they differ, and forks as devices |
+//! | [`formatted`] | new images |
+//! | [`nesting`], `nested` | images that hold the one that is explored |
+//! | [`mount`] | a session over a fork, in one thread, with somebody who looks at each moment |
+//! | [`schedule`] | when the engine of a run writes back |
+//! | [`frontier`], [`closed`] | the states that a crash can leave at a moment |
+//! | [`recovered`], [`classes`], [`parts`] | those that the replay of a journal makes the same, once |
+//! | [`reads`] | what a deterministic function comes to, by the blocks that it reads |
+//! | [`geography`] | what blocks are for, in the words of their layout |
+//! | [`check`], [`fewest`] | a user's command as the judge, and the smallest failure |
+//! | [`report`] | what an exploration found |
+//!
+//! Above it are `crash` (our own file system, judged against a model), `crash-app` (a program, by
+//! its user's check) and `crash-device` (the recorded writes of any device, likewise); it knows
+//! none of them, and none of them uses another. It may depend on everything below the command line
+//! but FUSE, and reaches layouts through the registry only.
+//!
+//! # Invariants
+//!
+//! * The same fork and the same calls come to the same: no clock, no randomness but by a seed that
+//!   is given, no thread. (A check is a command of the user's, which may do what it wants.)
+//! * A state costs what differs in it, and not the size of the image.
+//! * Nothing here is known to the crates below: what it needs of them is public, and the errors
+//!   that tests plant cost nothing without their feature.
+
+mod base;
+pub mod check;
+pub mod classes;
+pub mod closed;
+pub mod device;
+pub mod error;
+mod fewest;
+pub mod formatted;
+pub mod frontier;
+pub mod geography;
+pub mod image;
+pub mod mount;
+mod nested;
+pub mod nesting;
+pub mod operation;
+pub mod parts;
+#[cfg(feature = "planted-errors")]
+pub mod planted;
+pub mod reads;
+pub mod recovered;
+pub mod report;
+pub mod schedule;
+
+pub use fewest::fewest;

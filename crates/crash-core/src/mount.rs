@@ -1,0 +1,466 @@
+//! A file system in this thread: a session over a fork, with somebody who looks at each moment of
+//! its tasks.
+
+mod groups;
+mod log;
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::time::Duration;
+
+use backstitch_device::{BlockDevice, DeviceError};
+use backstitch_layout::{
+    Error, FileSystem, LayoutKind, OpenRequest, ReclaimStep, Result, Timestamp,
+};
+use backstitch_ordering::{GroupId, JournalMode, MechanismKind, Operation, Volume};
+use backstitch_session::{
+    BATCH_BYTES, Clock, Error as EngineError, NextTry, Outcome, Poll, Session, Task, Until,
+};
+use backstitch_store::{Batch, BlockClass, Goal, Limits, Optimisations, PatchId, Store, drive};
+
+use crate::device::ForkDevice;
+use crate::image::{Fork, Kind};
+use crate::nesting::Nesting;
+use crate::reads::Reads;
+use log::mechanism;
+pub(crate) use log::replay;
+pub use log::replayed;
+use rustc_hash::FxHashMap;
+
+/// How the engine is to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Engine {
+    /// The mechanism.
+    pub ordering: MechanismKind,
+    /// The optimisations of the patch graph.
+    pub optimisations: Optimisations,
+    /// What is taken to be written wholly or not at all; the block where `None`.
+    pub unit_bytes: Option<u32>,
+}
+
+/// Sees the moments at which a crash may come.
+pub trait Watcher {
+    /// A batch is on its way: each of its blocks may arrive or not.
+    fn in_flight(&mut self, mount: &Mount, batch: &Batch);
+
+    /// Nothing is on its way: what is in memory may be there in any way that its dependencies
+    /// allow.
+    fn at_rest(&mut self, mount: &Mount);
+}
+
+/// Nobody who looks.
+pub struct Nobody;
+
+impl Watcher for Nobody {
+    fn in_flight(&mut self, _mount: &Mount, _batch: &Batch) {}
+
+    fn at_rest(&mut self, _mount: &Mount) {}
+}
+
+/// An open file system over a fork. What its methods fail with is what the engine fails with, in
+/// the words of the file system.
+pub struct Mount {
+    session: Session,
+    clock: Steps,
+    device: Arc<ForkDevice>,
+    devices: [Arc<dyn BlockDevice>; 1],
+    /// Contents that were not synced may be anything after a crash.
+    pub contents_may_be_stale: bool,
+    /// A file has its old size with all that it had then, or the new one.
+    pub cuts_are_atomic: bool,
+    /// The patchgroups, by the workload's numbers, and those that the caller has engaged.
+    numbered: FxHashMap<u32, GroupId>,
+    engaged: Vec<GroupId>,
+    /// What the mechanism wants on stable storage before operations are answered.
+    waiting: Vec<PatchId>,
+}
+
+impl Deref for Mount {
+    type Target = Session;
+
+    fn deref(&self) -> &Session {
+        &self.session
+    }
+}
+
+impl DerefMut for Mount {
+    fn deref_mut(&mut self) -> &mut Session {
+        &mut self.session
+    }
+}
+
+/// A time that goes on with each step.
+struct Steps(u64);
+
+impl Clock for Steps {
+    fn now(&self) -> Duration {
+        Duration::from_millis(self.0 * 20)
+    }
+
+    fn stamp(&mut self) -> (Duration, Timestamp) {
+        self.0 += 1;
+        self.last_stamp()
+    }
+}
+
+impl Steps {
+    fn last_stamp(&self) -> (Duration, Timestamp) {
+        let seconds = START_SECONDS + (self.0 / STEPS_A_SECOND) as i64;
+        let nanoseconds = 7;
+        (
+            self.now(),
+            Timestamp {
+                seconds,
+                nanoseconds,
+            },
+        )
+    }
+
+    fn not_endless(&self) -> Result<()> {
+        match self.0 > STEPS_MAX {
+            true => Err(Error::corrupt("engine", "it does not come to an end")),
+            false => Ok(()),
+        }
+    }
+}
+
+/// The steps of a mount's life: no workload takes a thousandth of them, and an engine that takes
+/// more never ends.
+const STEPS_MAX: u64 = 1 << 20;
+
+/// Steps of 20 milliseconds in a second.
+const STEPS_A_SECOND: u64 = 50;
+
+/// The first moment of a run, in seconds since 1970.
+pub const START_SECONDS: i64 = 1_700_000_000;
+
+/// The time of an unmount for the reclaim: more than there is.
+const RECLAIM_WAIT: Duration = Duration::from_secs(1 << 32);
+
+impl Mount {
+    /// Opens the file system of an image, as a mount does, recovering it where a crash left it.
+    ///
+    /// # Errors
+    /// Where it cannot be recovered or mounted.
+    pub fn open(
+        fork: Fork,
+        engine: Engine,
+        read_only: bool,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Mount> {
+        let (stack, kind) = (fork.nesting.clone(), fork.kind);
+        let device = ForkDevice::new(fork);
+        Mount::open_device(device, stack, kind, engine, read_only, watcher)
+    }
+
+    /// The same, not read-only, over a device that notes what is read.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_noting(fork: Fork, engine: Engine, watcher: &mut dyn Watcher) -> Result<Mount> {
+        let (stack, kind) = (fork.nesting.clone(), fork.kind);
+        let device = ForkDevice::noting(fork);
+        Mount::open_device(device, stack, kind, engine, false, watcher)
+    }
+
+    /// What was read of a device that notes it, and what it holds.
+    pub fn take_reads(&self) -> (Reads, Fork) {
+        self.device.take_reads()
+    }
+
+    fn open_device(
+        device: ForkDevice,
+        nesting: Option<Arc<Nesting>>,
+        kind: Kind,
+        engine: Engine,
+        read_only: bool,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Mount> {
+        let block_bytes = device.atomic_unit_bytes();
+        // What is made in one life is not taken for what was made in another one: that hangs on the
+        // moment of the mount.
+        let nanoseconds = (device.fingerprint() % 1_000_000_000) as u32;
+        // What holds the file system is under soft updates.
+        let stack = nesting.map(|n| n.stack(engine.ordering));
+        let (layout, below): (&dyn LayoutKind, _) = match &stack {
+            Some(stack) => (stack, MechanismKind::Soft),
+            None => (kind.layout(), engine.ordering),
+        };
+        let device = Arc::new(device);
+        let devices: [Arc<dyn BlockDevice>; 1] = [device.clone()];
+        let mut store = Store::new(Limits::default(), engine.optimisations);
+        #[cfg(feature = "planted-errors")]
+        crate::planted::plant_into(store.graph_mut());
+        let unit_bytes = match below {
+            // What a journal has not at home yet it writes there again.
+            MechanismKind::Journal(_) | MechanismKind::Async => block_bytes,
+            _ => engine.unit_bytes.unwrap_or(block_bytes).min(block_bytes),
+        };
+        let volume = store.add_volume_with_units(block_bytes, unit_bytes);
+        let mut mechanism = mechanism(&device, kind.journal_host(), below, read_only)?;
+        let request = OpenRequest {
+            read_only,
+            now: Timestamp {
+                seconds: START_SECONDS,
+                nanoseconds,
+            },
+            without_journal: false,
+            journaled: mechanism.log().is_some(),
+            unwritable_journal: None,
+        };
+        let (session, found) = Session::open(
+            store,
+            mechanism,
+            volume,
+            layout,
+            &*devices[0],
+            &request,
+            |store| drive::read_wanted(store, &devices).map(drop),
+        )
+        .map_err(to_layout)?;
+        let mut mount = Mount {
+            session,
+            clock: Steps(0),
+            device,
+            devices,
+            contents_may_be_stale: engine.ordering
+                == MechanismKind::Journal(JournalMode::Writeback),
+            cuts_are_atomic: matches!(engine.ordering, MechanismKind::Journal(_)),
+            numbered: FxHashMap::default(),
+            engaged: Vec::new(),
+            waiting: Vec::new(),
+        };
+        if !read_only {
+            mount.drive(Task::start(found.first), watcher)?;
+        }
+        Ok(mount)
+    }
+
+    /// What the device holds.
+    pub fn fork(&self) -> Fork {
+        self.device.fork()
+    }
+
+    /// The size of a block.
+    pub fn block_bytes(&self) -> u32 {
+        self.store.block_bytes(self.volume)
+    }
+
+    /// Whether a block in memory holds a file's contents.
+    pub fn holds_contents(&self, block: u64) -> bool {
+        self.store.class_at(self.volume, block) == Some(BlockClass::Data)
+    }
+
+    /// Bytes that are nowhere newer than on the device.
+    pub fn read_device(&self, offset_bytes: u64, into: &mut [u8]) -> Result<()> {
+        Ok(self.device.read(offset_bytes, into)?)
+    }
+
+    /// It is later than this, in seconds since 1970, unless that is no time that a mount's life
+    /// could have come to.
+    pub fn come_after(&mut self, seconds: i64) {
+        let steps = (seconds - START_SECONDS + 1) * STEPS_A_SECOND as i64;
+        if let Ok(steps) = u64::try_from(steps)
+            && steps < STEPS_MAX
+        {
+            self.clock.0 = self.clock.0.max(steps);
+        }
+    }
+
+    /// Has a task of the engine come to its end, and the watcher see each moment of it.
+    fn drive(&mut self, mut task: Task, watcher: &mut dyn Watcher) -> Result<Outcome> {
+        loop {
+            self.clock.not_endless()?;
+            let polled = task.poll(&mut self.session, &mut self.clock);
+            match polled.map_err(to_layout)? {
+                Poll::Done(outcome) => return Ok(outcome),
+                Poll::Changed | Poll::Turn => watcher.at_rest(self),
+                Poll::Read => {
+                    if let Err(error) = self.read_wanted() {
+                        task.failed(error);
+                    }
+                }
+                Poll::Write(batch) => self.write(batch, watcher),
+                Poll::Rest(_) => {}
+                Poll::Wait => return Err(Error::corrupt("engine", "it waits for nobody")),
+            }
+        }
+    }
+
+    fn read_wanted(&mut self) -> std::result::Result<(), DeviceError> {
+        drive::read_wanted(&mut self.session.store, &self.devices).map(drop)
+    }
+
+    /// Writes a batch. What comes of it is told to the engine.
+    fn write(&mut self, batch: Batch, watcher: &mut dyn Watcher) {
+        watcher.in_flight(self, &batch);
+        let result = drive::perform(&self.devices, &batch.writes);
+        self.session.written(batch, result, self.clock.now());
+        if self.latched.is_none() {
+            watcher.at_rest(self);
+        }
+    }
+
+    /// One operation: again after each miss, and after the frees that it waits for. What the
+    /// mechanism wants on stable storage before the caller is answered is put there by
+    /// [`settle_waiting`](Self::settle_waiting).
+    pub fn run<T>(
+        &mut self,
+        operation: Operation,
+        watcher: &mut dyn Watcher,
+        mut body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Result<T>,
+    ) -> Result<T> {
+        loop {
+            if let Some(done) = self.run_step(operation, watcher, &mut body)? {
+                return Ok(done);
+            }
+            // Others may come between the steps of a long operation, and so may the end of a
+            // transaction.
+            self.tend_log(self.clock.0, watcher)?;
+        }
+    }
+
+    /// One step of an operation; `None` where that was not the last one.
+    pub fn run_step<T>(
+        &mut self,
+        operation: Operation,
+        watcher: &mut dyn Watcher,
+        mut body: &mut impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Result<T>,
+    ) -> Result<Option<T>> {
+        loop {
+            if !self.has_room() {
+                self.drive(Task::make_room(), watcher)?;
+            }
+            self.clock.not_endless()?;
+            let at = self.clock.stamp();
+            let error = match self.step(operation, at, &mut body) {
+                Err(error) => error,
+                done => return done.map(Some),
+            };
+            match NextTry::after(error, &self.session)? {
+                NextTry::Read => self.read_wanted()?,
+                NextTry::Turn => return Ok(None),
+                NextTry::Task(task) => drop(self.drive(task, watcher)?),
+            }
+        }
+    }
+
+    /// What a file system says that changes nothing: no moment comes between it and the operation
+    /// before it, and no time goes by.
+    pub fn look<T>(
+        &mut self,
+        mut body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Result<T>,
+    ) -> Result<T> {
+        loop {
+            let at = self.clock.last_stamp();
+            match self.step(Operation::Administration, at, &mut body) {
+                Err(Error::Miss) => self.read_wanted()?,
+                other => return other,
+            }
+        }
+    }
+
+    fn step<T>(
+        &mut self,
+        operation: Operation,
+        at: (Duration, Timestamp),
+        body: &mut impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Result<T>,
+    ) -> Result<T> {
+        let (engaged, waiting) = (&self.engaged, &mut self.waiting);
+        (self.session).step(Some(operation), at, engaged, waiting, body)
+    }
+
+    /// Decides which of two names that a crash left is the right one.
+    pub fn settle_names(&mut self, watcher: &mut dyn Watcher) -> Result<()> {
+        self.drive(Task::reclaim(Until::Settled), watcher).map(drop)
+    }
+
+    /// Some steps of the reclaim, or as many as there are until it waits for something.
+    pub fn reclaim_steps(&mut self, steps: u32, watcher: &mut dyn Watcher) -> Result<()> {
+        for _ in 0..steps {
+            let is_running = self.fs.reclaim_progress().running;
+            if !is_running || self.reclaim_step(watcher)? != ReclaimStep::More {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// One step of the reclaim.
+    pub fn reclaim_step(&mut self, watcher: &mut dyn Watcher) -> Result<ReclaimStep> {
+        Ok(match self.drive(Task::reclaim(Until::Step), watcher)? {
+            Outcome::Reclaim(step) => step,
+            Outcome::Idle | Outcome::Worked => ReclaimStep::Done,
+        })
+    }
+
+    /// Puts what the operations since the last call want before they are answered onto stable
+    /// storage.
+    pub fn settle_waiting(&mut self, watcher: &mut dyn Watcher) -> Result<()> {
+        let waiting = std::mem::take(&mut self.waiting);
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        self.sync(&waiting, watcher)
+    }
+
+    /// Does the deferred work whose time has come. True where there was any.
+    pub fn work(&mut self, watcher: &mut dyn Watcher) -> Result<bool> {
+        Ok(self.drive(Task::work(), watcher)? == Outcome::Worked)
+    }
+
+    /// Puts patches and what they depend on onto stable storage, and nothing else.
+    pub fn sync(&mut self, targets: &[PatchId], watcher: &mut dyn Watcher) -> Result<()> {
+        let task = Task::make_stable(targets.to_vec());
+        self.drive(task, watcher).map(drop)
+    }
+
+    /// Writes batch after batch until there is nothing more for the goal. True where anything was
+    /// written.
+    pub fn write_out(&mut self, goal: Goal<'_>, watcher: &mut dyn Watcher) -> Result<bool> {
+        let mut wrote = false;
+        while self.write_batch(goal, watcher)? {
+            wrote = true;
+        }
+        Ok(wrote)
+    }
+
+    /// Writes one batch for the goal; false where there is nothing more.
+    fn write_batch(&mut self, goal: Goal<'_>, watcher: &mut dyn Watcher) -> Result<bool> {
+        let batch = (self.session.store).next_batch(goal, self.clock.now(), BATCH_BYTES);
+        let Some(batch) = self.hand_out(batch) else {
+            return Ok(false);
+        };
+        self.write(batch, watcher);
+        match &self.latched {
+            Some(error) => Err(error.clone().into()),
+            None => Ok(true),
+        }
+    }
+
+    /// Writes what need not wait for anything else: one batch, and of a journal none of the
+    /// transaction that is running.
+    pub fn round(&mut self, watcher: &mut dyn Watcher) -> Result<()> {
+        self.write_batch(Goal::All, watcher).map(drop)
+    }
+
+    /// Puts everything onto stable storage and does all deferred work, as soon as its time has
+    /// come.
+    pub fn drain(&mut self, watcher: &mut dyn Watcher) -> Result<()> {
+        self.drive(Task::drain(), watcher).map(drop)
+    }
+
+    /// Reclaims what a crash left, and marks the image clean.
+    pub fn unmount(&mut self, watcher: &mut dyn Watcher) -> Result<()> {
+        self.drive(Task::unmount(RECLAIM_WAIT), watcher).map(drop)
+    }
+}
+
+/// What the engine failed with, in the words of the file system.
+pub(crate) fn to_layout(error: EngineError) -> Error {
+    match error {
+        EngineError::Layout(error) => error,
+        EngineError::Latched(error) => error.into(),
+        stuck @ EngineError::Stuck { .. } => Error::corrupt("engine", stuck.to_string()),
+    }
+}

@@ -1,0 +1,84 @@
+//! Which blocks of a batch on its way have arrived.
+
+use fastrand::Rng as Random;
+
+/// The most blocks that are not contents of a batch that is tried in every way.
+const ALL_SUBSETS: usize = 8;
+
+/// The parts of a batch, each as whether a block of it has arrived, and whether they are all.
+/// `contents` says which blocks are files' contents: of those not every combination is taken, but
+/// to each of the others none, all, each one missing and each one alone.
+pub fn parts(contents: &[bool], samples: usize, random: &mut Random) -> (Vec<Vec<bool>>, bool) {
+    let (data, rest): (Vec<usize>, Vec<usize>) =
+        (0..contents.len()).partition(|block| contents[*block]);
+    let mut parts = Vec::new();
+    if rest.len() <= ALL_SUBSETS {
+        for set in 0..1u32 << rest.len() {
+            let mut arrived = vec![false; contents.len()];
+            for (bit, block) in rest.iter().enumerate() {
+                arrived[*block] = set & (1 << bit) != 0;
+            }
+            with_contents(&data, &arrived, &mut parts);
+        }
+        return (parts, true);
+    }
+    for one in 0..contents.len() {
+        for arrived in [true, false] {
+            parts.push(
+                (0..contents.len())
+                    .map(|at| (at == one) == arrived)
+                    .collect(),
+            );
+        }
+    }
+    for _ in 0..samples {
+        parts.push((0..contents.len()).map(|_| random.bool()).collect());
+    }
+    (parts, false)
+}
+
+fn with_contents(data: &[usize], arrived: &[bool], parts: &mut Vec<Vec<bool>>) {
+    let with = |there: &dyn Fn(usize) -> bool| {
+        let mut arrived = arrived.to_vec();
+        data.iter()
+            .for_each(|block| arrived[*block] = there(*block));
+        arrived
+    };
+    parts.push(with(&|_| false));
+    if !data.is_empty() {
+        parts.push(with(&|_| true));
+    }
+    if data.len() > 1 {
+        for one in data {
+            parts.push(with(&|block| block == *one));
+            parts.push(with(&|block| block != *one));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_part_of_a_small_batch() {
+        let (found, complete) = parts(&[false; 5], 0, &mut Random::with_seed(1));
+        assert!(complete);
+        assert_eq!(found.iter().collect::<BTreeSet<_>>().len(), 32);
+        let (found, complete) = parts(
+            &[true, false, true, true, false],
+            0,
+            &mut Random::with_seed(1),
+        );
+        assert!(complete);
+        assert_eq!(found.iter().collect::<BTreeSet<_>>().len(), 4 * 8);
+    }
+
+    #[test]
+    fn a_large_batch_is_sampled() {
+        let (found, complete) = parts(&[false; 20], 30, &mut Random::with_seed(1));
+        assert!(!complete);
+        assert!(found.len() > 60);
+    }
+}

@@ -1,0 +1,292 @@
+//! What the recovery of a journal makes of states, of all those that it does the same to at once.
+//!
+//! Recovery is a function of the blocks that it reads. So it runs over a device that notes what is
+//! read and what is written, and every state that shows the same bytes in the blocks that were read
+//! is brought home by the same writes, whatever else differs. What is judged is that result,
+//! without what lies in the log, which is empty then. States with the same result have the same
+//! verdict, for the verdict is found by looking at nothing else.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use backstitch_device::{BlockDevice, Buffer, DeviceError, WriteRequest};
+use backstitch_layout::JournalHost;
+use backstitch_session::journal;
+use fastrand::Rng as Random;
+use parking_lot::Mutex;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::device::{Joint, parts_of};
+use crate::image::Fork;
+use crate::mount::replay;
+use crate::parts::parts;
+use crate::reads::{ByReads, Reads};
+
+/// Recoveries that are remembered at once; the memory of one is some 30 KB.
+const MOST_RECOVERIES: usize = 4096;
+
+/// States that are remembered at once, of 32 bytes each.
+const MOST_STATES: usize = 1 << 20;
+
+/// A step of a recovery.
+#[derive(Clone, Debug)]
+enum Step {
+    /// A block gets these bytes, which add this to the fingerprint.
+    Write(u64, Buffer, u128),
+    /// What was written before to one of these blocks is stable.
+    Flush(Range<u64>),
+}
+
+/// What a recovery does to the states that show it the same.
+#[derive(Debug)]
+pub struct Recovered {
+    /// Why it gives up.
+    pub error: Option<String>,
+    /// What it does, in this order.
+    steps: Vec<Step>,
+    read: FxHashSet<u64>,
+    written: FxHashMap<u64, (Buffer, u128)>,
+    /// Where the log is.
+    log: Vec<Range<u64>>,
+}
+
+impl Recovered {
+    /// Whether it makes a difference what a block holds before: it is read, or it stays as it is.
+    pub(crate) fn concerns(&self, block: u64) -> bool {
+        self.read.contains(&block)
+            || self.error.is_none() && !self.written.contains_key(&block) && !self.is_log(block)
+    }
+
+    fn is_log(&self, block: u64) -> bool {
+        self.log.iter().any(|run| run.contains(&block))
+    }
+
+    /// The states that a crash may leave before each flush of it: up to `samples` random ones,
+    /// where they are many.
+    pub fn cuts(
+        &self,
+        state: &Fork,
+        samples: usize,
+        random: &mut Random,
+        emit: &mut dyn FnMut(Fork),
+    ) {
+        let mut stable = state.clone();
+        let mut pending: Vec<(u64, &Buffer, u128)> = Vec::new();
+        let everything = Step::Flush(0..u64::MAX);
+        for step in self.steps.iter().chain([&everything]) {
+            let flushed = match step {
+                Step::Write(block, bytes, adds) => {
+                    pending.push((*block, bytes, *adds));
+                    continue;
+                }
+                Step::Flush(blocks) => blocks,
+            };
+            let (cuts, _) = parts(&vec![false; pending.len()], samples, random);
+            for cut in cuts {
+                let mut left = stable.clone();
+                for ((block, bytes, adds), _) in pending.iter().zip(cut).filter(|(_, is)| *is) {
+                    left.set_known(*block, (*bytes).clone(), *adds);
+                }
+                emit(left);
+            }
+            pending.retain(|(block, bytes, adds)| {
+                if flushed.contains(block) {
+                    stable.set_known(*block, (*bytes).clone(), *adds);
+                }
+                !flushed.contains(block)
+            });
+        }
+    }
+
+    /// What it makes of a state, with the log as the base has it.
+    pub fn result(&self, state: &Fork) -> Fork {
+        let mut result = state.clone();
+        for (block, (bytes, adds)) in &self.written {
+            result.set_known(*block, bytes.clone(), *adds);
+        }
+        result.reset(|block| self.is_log(block));
+        result
+    }
+}
+
+/// Writes and flushes of one recovery: no image of the explorer takes a hundredth of them, and a
+/// recovery that takes more never ends.
+const STEPS_MAX: usize = 1 << 16;
+
+/// The recoveries of some states.
+#[derive(Default)]
+pub struct Recoveries {
+    runs: ByReads<Recovered>,
+    /// Those of states that were asked about, by fingerprint.
+    states: FxHashMap<u128, Rc<Recovered>>,
+}
+
+impl Recoveries {
+    /// What recovery does to a state that was asked about.
+    pub(crate) fn known(&self, fingerprint: u128) -> Option<Rc<Recovered>> {
+        self.states.get(&fingerprint).cloned()
+    }
+
+    /// What recovery does to a state.
+    pub fn of(&mut self, state: &Fork) -> Rc<Recovered> {
+        let found = self.runs.get(state);
+        let is_full = self.states.len() >= MOST_STATES
+            || found.is_none() && self.runs.count() >= MOST_RECOVERIES;
+        if is_full {
+            *self = Recoveries::default();
+        }
+        let recovered = found.unwrap_or_else(|| {
+            let (reads, recovered) = recover(state);
+            self.runs.insert(reads, recovered)
+        });
+        self.states.insert(state.fingerprint(), recovered.clone());
+        recovered
+    }
+}
+
+/// Recovers a state. What was read, and what was done.
+fn recover(state: &Fork) -> (Reads, Recovered) {
+    let device = Tracing {
+        home_bytes: state.home_bytes(),
+        all_bytes: state.all_bytes(),
+        block_bytes: state.block_bytes(),
+        traced: Mutex::new(Traced {
+            fork: state.clone(),
+            reads: Reads::default(),
+            written: FxHashSet::default(),
+            steps: Vec::new(),
+        }),
+    };
+    let done = {
+        let (home, other) = parts_of(&device, device.home_bytes, device.all_bytes);
+        let other = other.as_ref().map(|other| other as &dyn BlockDevice);
+        let host = state.kind.journal_host();
+        replay(&home, other, host).map(|()| log_of(&home, other, host))
+    };
+    let traced = device.traced.into_inner();
+    let written = (traced.written.iter())
+        .map(|block| (*block, traced.fork.shared(*block)))
+        .collect();
+    let recovered = Recovered {
+        error: done.as_ref().err().map(ToString::to_string),
+        steps: traced.steps,
+        read: traced.reads.blocks().collect(),
+        written,
+        log: done.unwrap_or_default(),
+    };
+    (traced.reads, recovered)
+}
+
+/// Where the log of a file system is whose journal was replayed, but for the superblock; nowhere
+/// where it cannot be written.
+fn log_of(
+    home: &dyn BlockDevice,
+    other: Option<&dyn BlockDevice>,
+    host: &dyn JournalHost,
+) -> Vec<Range<u64>> {
+    let Ok(Ok(setup)) = journal::setup(home, other, host) else {
+        return Vec::new();
+    };
+    let (first, end) = (setup.superblock.first, setup.superblock.end);
+    let runs = setup.map.runs().iter().map(|run| {
+        let start = run.position.max(first);
+        let end = (run.position + run.blocks).min(end);
+        let at = |position: u32| run.block + u64::from(position - run.position);
+        at(start)..at(end.max(start))
+    });
+    runs.filter(|run| !run.is_empty()).collect()
+}
+
+/// A fork as a device that notes which blocks are looked at before they are written.
+struct Tracing {
+    home_bytes: u64,
+    all_bytes: u64,
+    block_bytes: u32,
+    traced: Mutex<Traced>,
+}
+
+struct Traced {
+    fork: Fork,
+    reads: Reads,
+    written: FxHashSet<u64>,
+    steps: Vec<Step>,
+}
+
+impl Traced {
+    fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        let size = u64::from(self.fork.block_bytes());
+        let end = offset_bytes + bytes.len() as u64;
+        if self.steps.len() > STEPS_MAX {
+            return Err(DeviceError::Write {
+                device: "fork".to_owned(),
+                offset_bytes,
+                len_bytes: bytes.len() as u64,
+                reason: "the recovery does not come to an end".to_owned(),
+            });
+        }
+        for block in offset_bytes / size..end.div_ceil(size) {
+            // What is written in part keeps the rest.
+            if block * size < offset_bytes || end < (block + 1) * size {
+                self.reads.note(&self.fork, block);
+            }
+        }
+        self.fork.write(offset_bytes, bytes)?;
+        for block in offset_bytes / size..end.div_ceil(size) {
+            self.reads.overwrite(block);
+            self.written.insert(block);
+            let (bytes, adds) = self.fork.shared(block);
+            self.steps.push(Step::Write(block, bytes, adds));
+        }
+        Ok(())
+    }
+}
+
+impl BlockDevice for Tracing {
+    fn size_bytes(&self) -> u64 {
+        self.all_bytes
+    }
+
+    fn atomic_unit_bytes(&self) -> u32 {
+        self.block_bytes
+    }
+
+    fn name(&self) -> String {
+        "fork".to_owned()
+    }
+
+    fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<(), DeviceError> {
+        let mut traced = self.traced.lock();
+        let Traced { fork, reads, .. } = &mut *traced;
+        let size = u64::from(self.block_bytes);
+        let end = offset_bytes + buffer.len() as u64;
+        for block in offset_bytes / size..end.div_ceil(size) {
+            reads.note(fork, block);
+        }
+        fork.read(offset_bytes, buffer)
+    }
+
+    fn submit(&self, batch: &[WriteRequest]) -> Result<(), DeviceError> {
+        let mut traced = self.traced.lock();
+        for request in batch {
+            let mut offset_bytes = request.offset_bytes;
+            for buffer in &request.buffers {
+                traced.write(offset_bytes, buffer)?;
+                offset_bytes += buffer.len() as u64;
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        self.flush_part(0..self.all_bytes)
+    }
+}
+
+impl Joint for Tracing {
+    fn flush_part(&self, bytes: Range<u64>) -> Result<(), DeviceError> {
+        let size = u64::from(self.block_bytes);
+        let blocks = bytes.start / size..bytes.end / size;
+        self.traced.lock().steps.push(Step::Flush(blocks));
+        Ok(())
+    }
+}

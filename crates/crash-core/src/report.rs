@@ -1,0 +1,187 @@
+//! What an exploration found: the same for a file system, a program and a device.
+//!
+//! A report serialises to JSON, and [`Report::to_html`] makes a page of it. The page is the same
+//! for the same seed, byte for byte: rates are in the JSON only.
+
+mod html;
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What was explored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Our own file system.
+    Fs,
+    /// A program on a mount.
+    App,
+    /// The recorded writes of any device.
+    Device,
+}
+
+/// How far an exploration has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// States that were visited.
+    pub done: u64,
+    /// States to visit.
+    pub of: u64,
+    /// Those that failed so far.
+    pub failed: u64,
+}
+
+/// What became of a block in a failing state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BlockState {
+    /// It reached the disk.
+    #[serde(rename = "on disk")]
+    OnDisk,
+    /// It did not.
+    #[serde(rename = "missing")]
+    Missing,
+    /// Some of its sectors did.
+    #[serde(rename = "torn")]
+    Torn,
+}
+
+impl BlockState {
+    /// The word that JSON and people see.
+    pub fn word(self) -> &'static str {
+        match self {
+            BlockState::OnDisk => "on disk",
+            BlockState::Missing => "missing",
+            BlockState::Torn => "torn",
+        }
+    }
+}
+
+/// A block that was in flight.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Block {
+    /// Its number; of a device, the number of the 4,096 bytes in which the write starts.
+    pub block: u64,
+    /// What it was to hold, or which write it was.
+    pub what: String,
+    /// What became of it.
+    pub state: BlockState,
+}
+
+/// A state that is not right.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// What is wrong, in the judge's words.
+    pub verdict: String,
+    /// What was done before the cut.
+    pub operations: Vec<String>,
+    /// When the power went.
+    pub cut: String,
+    /// What was in flight, and what became of it.
+    pub blocks: Vec<Block>,
+    /// The command that makes this state again.
+    pub replay: String,
+    /// Whether nothing smaller was found to fail.
+    pub minimised: bool,
+}
+
+/// How often a rule was come by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleCounts {
+    /// At all.
+    pub reached: u64,
+    /// With something to wait for that was not on stable storage.
+    pub pending: u64,
+    /// With something that was left out of a write for it.
+    pub rolled_back: u64,
+    /// After a crash: in recovery, and in the life after it.
+    pub after_remount: u64,
+    /// Where the code says that others imply it, and it was so.
+    pub implied: u64,
+    /// Where the code says so, and it was not: the code is wrong.
+    pub not_implied: u64,
+}
+
+impl RuleCounts {
+    /// Adds what another exploration counted.
+    pub fn add(&mut self, more: &RuleCounts) {
+        self.reached += more.reached;
+        self.pending += more.pending;
+        self.rolled_back += more.rolled_back;
+        self.after_remount += more.after_remount;
+        self.implied += more.implied;
+        self.not_implied += more.not_implied;
+    }
+}
+
+/// What an exploration found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// What was explored.
+    pub kind: Kind,
+    /// The command that makes this report.
+    pub command: String,
+    /// What chose the samples.
+    pub seed: u64,
+    /// States that were looked at.
+    pub states: u64,
+    /// Those that differed and were checked.
+    pub distinct: u64,
+    /// Whether these are all there are.
+    pub exhaustive: bool,
+    /// A sentence: exhaustive or sampled, and of what.
+    pub explored: String,
+    /// The states that are not right, the smallest ones that were found.
+    pub failures: Vec<Failure>,
+    /// The most that any state leaked, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leaks_max: Option<u64>,
+    /// How fast it went. Not on the page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub states_per_second: Option<f64>,
+    /// How often something was seen, by names with underscores between words.
+    pub coverage: BTreeMap<String, u64>,
+    /// How often each rule of the file system was come by, by its name; `None` where they were not
+    /// counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rules: Option<BTreeMap<String, RuleCounts>>,
+    /// What a reader has to know about these results.
+    pub notes: Vec<String>,
+}
+
+impl Report {
+    /// An empty report.
+    pub fn new(kind: Kind, command: String, seed: u64) -> Self {
+        Self {
+            kind,
+            command,
+            seed,
+            states: 0,
+            distinct: 0,
+            exhaustive: false,
+            explored: String::new(),
+            failures: Vec::new(),
+            leaks_max: None,
+            states_per_second: None,
+            coverage: BTreeMap::new(),
+            rules: None,
+            notes: Vec::new(),
+        }
+    }
+
+    /// How many states failed. Where many failed, only one of each kind is among the failures.
+    pub fn failed_states(&self) -> u64 {
+        let counted = self.coverage.get("states_that_failed").copied();
+        let shown = self.failures.len() as u64;
+        counted.map_or(shown, |counted| counted.max(shown))
+    }
+
+    /// Whether every state is right.
+    pub fn is_good(&self) -> bool {
+        self.failures.is_empty()
+    }
+
+    /// One page, with everything it needs in itself.
+    pub fn to_html(&self) -> String {
+        html::page(self)
+    }
+}

@@ -289,6 +289,13 @@ const SCRIPTS: &[(&str, &str)] = &[
         "listed-keep-their-link",
         "creat f #1; open f; write f 0 5000; sync; truncate-step f 0; log-close; unlink f; log-close; creat h; log-close; creat k",
     ),
+    // A file that is made and removed in one transaction is open until later, when the log has no
+    // copy of its indirect block any more: that block must not hold anything else before the disk
+    // no longer lists the file.
+    (
+        "listed-were-alive",
+        "creat f #1; open #1; write f 16384 1000; unlink f; sync; log-tail; log-tail; close #1; work; creat g; write g 0 3000; fsync g",
+    ),
     // Logs: blocks of directories become those of files and the other way round, growth and
     // removal.
     (

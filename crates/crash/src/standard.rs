@@ -15,7 +15,9 @@ use crate::{generate, scripts};
 const OF_EACH: usize = 120;
 
 /// The workloads of an ablation: short ones of every sort, some random ones, the cases and the
-/// scripts.
+/// scripts. Those that are found by feedback are not among them: they are found for one image, and
+/// an ablation has several; nor would a rule then be shown by the same workload once another rule
+/// has come or gone.
 pub fn workloads(seed: u64) -> Vec<Workload> {
     let mut all = Vec::new();
     for mut short in [generate::ace(1), generate::sequences(1)] {

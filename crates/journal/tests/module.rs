@@ -762,10 +762,30 @@ fn contents_of_a_logged_block_go_through_the_log() {
     assert!(is_logged(&mut bench));
 }
 
+/// A directory whose block the running transaction has changed is removed in it. That makes up for
+/// nothing: the block goes through the log like all that a transaction changes.
+#[test]
+fn what_a_transaction_changed_is_not_made_up_for_by_the_transaction() {
+    let mut bench = Bench::new(JournalMode::Ordered);
+    bench.step(|v| v.initialise(20, BlockClass::Directory, &[1; BLOCK], &[]));
+    let by = bench.metadata(0, 1, &[]);
+    bench.step(|v| v.supersede(20, by));
+    let closed = bench.close();
+    bench.write_out(closed);
+    assert!(bench.is_pending(20), "it has yet to go home");
+    // Behind the superblock and the descriptor are the copies, in the order of their blocks.
+    let copy = bench.store.peek(bench.volume, JOURNAL.0 + 3).unwrap();
+    assert!(copy.iter().all(|byte| *byte == 1));
+}
+
 /// Each of these rules is off in turn, and the test that is about it fails.
 #[test]
 fn without_each_rule_a_test_fails() {
-    let tests: [(Rule, fn()); 8] = [
+    let tests: [(Rule, fn()); 9] = [
+        (
+            Rule::FreedCountAsLogged,
+            a_commit_record_does_not_wait_for_what_its_transaction_logged_and_freed,
+        ),
         (
             Rule::CommitAfterReusedContents,
             a_commit_record_waits_for_contents_of_blocks_freed_and_used_again,

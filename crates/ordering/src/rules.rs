@@ -44,9 +44,9 @@ backstitch_rules::registry! {
     Condition {
         /// A block whose place is new is forgotten with what it is to hold.
         NewPlaceIsNotForgotten,
-        /// Removals in a directory that a journal holds, or whose place is new, count as made up
-        /// for.
-        SupersedeOnlyBySoftOrder,
+        /// What is to be in a block whose place is new counts as made up for: the file outside
+        /// shows what the disk held there before.
+        NewPlaceIsNotSuperseded,
     }
 }
 

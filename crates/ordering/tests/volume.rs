@@ -5,11 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use backstitch_device::{BlockDevice, Buffer, MemoryDevice};
+use backstitch_ordering::rules::Rule;
 use backstitch_ordering::{
     Async, BlockClass, BlockKind, GroupError, GroupId, Groups, JournalMode, Mechanism,
     MechanismKind, NewObject, Operation, PatchId, PatchSpec, Soft, SyncMechanism, Volume, VolumeId,
 };
 use backstitch_patch::PatchKind;
+use backstitch_rules::watch::{self, Form};
 use backstitch_store::{Goal, Limits, Optimisations, Store};
 
 const METADATA: BlockKind = BlockKind::metadata(0);
@@ -390,7 +392,7 @@ fn what_makes_up_for_a_change_takes_its_place() {
     for (kind, class, is_superseded) in [
         (MechanismKind::Soft, BlockClass::Directory, true),
         (MechanismKind::Soft, BlockClass::Metadata, false),
-        (MechanismKind::Async, BlockClass::Directory, false),
+        (MechanismKind::Async, BlockClass::Directory, true),
     ] {
         let mut bench = Bench::new(kind);
         let removed = |v: &mut Volume<'_>| v.initialise(30, class, &[1; BLOCK as usize], &[]);
@@ -403,6 +405,49 @@ fn what_makes_up_for_a_change_takes_its_place() {
             "{kind:?} {class:?}"
         );
     }
+}
+
+/// A hole of a file gets a place, where the disk holds what somebody removed. Nobody inside needs
+/// the block any more before it was written: it is written all the same before the file outside
+/// leads to it.
+#[test]
+fn a_new_place_is_written_before_it_shows_though_something_makes_up_for_it() {
+    let mut bench = Bench::new(MechanismKind::Soft);
+    let mut upper_mechanism = Async;
+    let zeros = |v: &mut Volume<'_>| v.initialise(30, BlockClass::Data, &[0; BLOCK as usize], &[]);
+    let (zeros, _) = bench.step(Operation::Contents, zeros);
+    let shown_by = bench.metadata(1, 0, &[zeros]);
+    let mut lower = bench.volume();
+    let upper_id = lower.add_volume();
+    lower.place_blocks(upper_id, 0, 8, 1);
+    lower.place_blocks(upper_id, 1, 30, 1);
+    lower.show_blocks_by(upper_id, 1, 1, &[shown_by]);
+    let mut upper = lower.enter(&mut upper_mechanism, upper_id, 1);
+    upper.begin(Operation::Names);
+    upper.initialise(1, BlockClass::Directory, &[1; BLOCK as usize], &[]);
+    let by = upper.write(0, METADATA, 0, &[1; 4], &[]);
+    upper.supersede(1, by);
+    drop(upper);
+    let mut written = Vec::new();
+    while bench.store.graph().is_live(shown_by) {
+        let goal = Goal::Patches(&[shown_by]);
+        let batch = bench.store.next_batch(goal, NOW, u64::MAX);
+        let requests = batch.writes.iter().flat_map(|(_, requests)| requests);
+        written.extend(requests.map(|r| r.offset_bytes / u64::from(BLOCK)));
+        bench.store.complete(batch, NOW);
+    }
+    assert_eq!(written, [30, 1]);
+}
+
+#[test]
+fn without_the_rule_a_new_place_shows_what_it_held() {
+    let rule = Rule::NewPlaceIsNotSuperseded;
+    watch::switch_off(Some((rule.into(), Form::Whole)));
+    let done = std::panic::catch_unwind(
+        a_new_place_is_written_before_it_shows_though_something_makes_up_for_it,
+    );
+    watch::switch_off(None);
+    assert!(done.is_err(), "nothing shows that {rule:?} is off");
 }
 
 /// A mechanism that notes what it is told.

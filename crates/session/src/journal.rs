@@ -456,9 +456,8 @@ pub fn prepare(
     let Some(place) = host.place(&*device)? else {
         return Ok(Prepared::without_journal(device));
     };
-    let is_read_only = access.read_only
-        || device.is_read_only()
-        || host.check_replayable(&*device).is_err();
+    let is_read_only =
+        access.read_only || device.is_read_only() || host.check_replayable(&*device).is_err();
     let (device, journal_device) = match is_read_only {
         false => (device, journal_device),
         // Orphans need not be dealt with where nothing is written, but it does no harm either.

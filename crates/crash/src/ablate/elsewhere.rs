@@ -5,6 +5,7 @@
 
 use backstitch_formats::Rule as Ext;
 use backstitch_journal::rules::Rule as Journal;
+use backstitch_ordering::rules::Rule as Ordering;
 use backstitch_rules::Id;
 
 /// Where the tests are, and the rules of the layout that each of them switches off.
@@ -29,6 +30,7 @@ const OF_JOURNAL: &[(&str, &[Journal])] = &[
             Journal::SpaceIsFreeOnceTailMoved,
             Journal::OriginalsArePartedFromRuns,
             Journal::CommitAfterRevokeBlocks,
+            Journal::FreedCountAsLogged,
         ],
     ),
     (
@@ -50,9 +52,17 @@ const OF_JOURNAL: &[(&str, &[Journal])] = &[
     ),
 ];
 
+/// The same, of what all mechanisms share.
+const OF_ORDERING: &[(&str, &[Ordering])] = &[(
+    "crates/ordering/tests/volume.rs",
+    &[Ordering::NewPlaceIsNotSuperseded],
+)];
+
 /// The file with the test that shows a rule's absence.
 pub fn test_of(rule: Id) -> Option<&'static str> {
-    find(OF_LAYOUT, rule).or_else(|| find(OF_JOURNAL, rule))
+    find(OF_LAYOUT, rule)
+        .or_else(|| find(OF_JOURNAL, rule))
+        .or_else(|| find(OF_ORDERING, rule))
 }
 
 fn find<R: Copy + Into<Id>>(tests: &[(&'static str, &[R])], rule: Id) -> Option<&'static str> {

@@ -443,7 +443,7 @@ fn reuse() -> Vec<String> {
 
 fn orphans() -> Vec<String> {
     own(&[
-        "creat f; write f 0 20000; sync;; open f; unlink f; fsync /; close f; work; creat g; write g 0 9000; fsync g",
+        "creat f #1; write f 0 20000; sync;; open f; unlink f; fsync /; close #1; work; creat g; write g 0 9000; fsync g",
         "mkdir A; creat A/f; creat A/g; write A/g 0 9000; sync;; open A/f; open A/g; unlink A/f; unlink A/g; rmdir A; sync; creat h; write h 0 3000; fsync h",
         "creat f; creat g; write g 0 3000; sync;; open g; rename f g; fsync g; creat h; write h 0 3000; fsync h",
         "creat a; creat b; creat c; sync;; open a; open b; open c; unlink b; sync; unlink a; unlink c; sync; creat d; fsync d",

@@ -290,12 +290,13 @@ impl Volume<'_> {
 
     /// What a directory block has not written yet need not be, for `by` makes up for it: what waits
     /// for it waits for `by` instead (see `Graph::supersede`). Nothing happens where that cannot
-    /// be, or where the block is something else.
+    /// be, or where the block is something else. (Under a journal it never can be: `by` is the
+    /// transaction's hold, which is no change of a block.)
     pub fn supersede(&mut self, block: u64, by: PatchId) {
+        // As with `discard`. Where order is kept `by` comes after the new place, and so cannot make
+        // up for what is in it; without any order it would.
         let is_new = self.store.shown_by(self.id, block).is_some();
-        let is_soft =
-            self.mechanism.keeps_order() && !self.mechanism.scopes_are_atomic() && !is_new;
-        if is_soft || !holds(Rule::SupersedeOnlyBySoftOrder) {
+        if !(is_new && holds(Rule::NewPlaceIsNotSuperseded)) {
             let class = BlockClass::Directory;
             self.store.supersede(self.id, block, class, by);
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering as Atomic;
 use std::time::Duration;
 
-use backstitch_crash_core::check::Verdict;
+use backstitch_crash_core::check::{Verdict, scratch_directory};
 use backstitch_crash_core::device::ForkDevice;
 use backstitch_crash_core::error::{StepError, at};
 use backstitch_crash_core::image::{Fork, Kind as ImageKind};
@@ -32,7 +32,7 @@ pub(crate) struct Bench<'a> {
 
 impl<'a> Bench<'a> {
     pub(crate) fn new(options: &'a Options) -> AppResult<Bench<'a>> {
-        let dir = scratch()?;
+        let dir = scratch_directory()?;
         let mount = dir.path().join("mnt");
         std::fs::create_dir(&mount).map_err(at("cannot make a directory", &mount))?;
         Ok(Bench {
@@ -123,14 +123,6 @@ fn unmountable(reason: String) -> Verdict {
         how: "the file system cannot be mounted".to_owned(),
         output: reason,
     }
-}
-
-/// A directory that goes away with its owner.
-pub(crate) fn scratch() -> Result<tempfile::TempDir, StepError> {
-    tempfile::Builder::new()
-        .prefix("backstitch-crash-")
-        .tempdir()
-        .map_err(at("cannot make a directory", &std::env::temp_dir()))
 }
 
 /// What `fsck -p` makes of a state in which it finds no corruption: one that may be mounted. What

@@ -6,6 +6,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering as Atomic};
 
+use backstitch_crash_core::check::scratch_directory;
 use backstitch_crash_core::device::ForkDevice;
 use backstitch_crash_core::error::{StepError, at};
 use backstitch_ordering::MechanismKind;
@@ -14,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
-use crate::bench::{Stage, scratch};
+use crate::bench::Stage;
 use crate::error::{AppError, AppResult};
 use crate::record::{Recorder, TracingLayout};
 use crate::trace::{Geometry, Trace};
@@ -54,7 +55,7 @@ impl Program {
             ..MountOptions::default()
         };
         let engine = Engine::mount(Arc::new(ForkDevice::new(image)), &layout, &options)?;
-        let dir = scratch()?;
+        let dir = scratch_directory()?;
         let mount = dir.path().join("mnt");
         std::fs::create_dir(&mount).map_err(at("cannot make a directory", &mount))?;
         let stage = Stage::new(engine, mount)?;

@@ -10,12 +10,24 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 /// How much of the beginning, and of the end, of a check's output is kept.
 const OUTPUT_BYTES: usize = 4096;
 /// How long output may still come when the check has ended: something that it left behind may hold
 /// the pipe open.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// A directory for a state and what its check is given, which goes away with its owner.
+///
+/// # Errors
+/// [`StepError::Host`] where none can be made.
+pub fn scratch_directory() -> StepResult<TempDir> {
+    tempfile::Builder::new()
+        .prefix("backstitch-crash-")
+        .tempdir()
+        .map_err(at("cannot make a directory", &std::env::temp_dir()))
+}
 
 /// A command that judges states.
 #[derive(Clone, Debug)]

@@ -8,8 +8,8 @@ use crate::recording::{Moment, Recording};
 use crate::scratch::{Scratch, Stage, copy_sparse};
 use crate::shrink::{Judge, shrink};
 use crate::variant::StateId;
-use backstitch_crash_core::check::{Check, Verdict};
-use backstitch_crash_core::error::{StepError, StepResult, at};
+use backstitch_crash_core::check::{Check, Verdict, scratch_directory};
+use backstitch_crash_core::error::{StepError, at};
 use backstitch_crash_core::report::{Failure, Kind, Progress, Report};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -145,7 +145,7 @@ fn visit(
         wrote: 0,
     });
     let work = || -> ScheduleResult<()> {
-        let dir = scratch_dir()?;
+        let dir = scratch_directory()?;
         let mut bench = Bench::new(dir.path(), recording, options)?;
         while !stop.load(Ordering::Relaxed) {
             let number = next.fetch_add(1, Ordering::Relaxed);
@@ -201,13 +201,6 @@ fn state_of(job: &Job) -> StateId {
     }
 }
 
-fn scratch_dir() -> StepResult<tempfile::TempDir> {
-    tempfile::Builder::new()
-        .prefix("backstitch-crash-")
-        .tempdir()
-        .map_err(at("cannot make a directory", &std::env::temp_dir()))
-}
-
 /// Describes the first failing state of each moment, each as small as it can be made.
 fn minimise(
     recording: &Arc<Recording>,
@@ -227,7 +220,7 @@ fn minimise(
     if chosen.is_empty() {
         return Ok(Vec::new());
     }
-    let dir = scratch_dir()?;
+    let dir = scratch_directory()?;
     let mut bench = Bench::new(dir.path(), recording, options)?;
     let mut failures: Vec<Failure> = Vec::new();
     for (job, verdict) in chosen {
@@ -280,7 +273,7 @@ pub fn replay(
     state: &str,
 ) -> ScheduleResult<Report> {
     let state = StateId::parse(state, recording)?;
-    let dir = scratch_dir()?;
+    let dir = scratch_directory()?;
     let mut bench = Bench::new(dir.path(), recording, options)?;
     let (verdict, wrote) = bench.judge(&state, options.keep.as_deref())?;
     let plan = Plan {

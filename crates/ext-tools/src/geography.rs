@@ -2,9 +2,8 @@
 //! can be read.
 
 use backstitch_ext::format::directory;
-use backstitch_ext::format::features::INCOMPAT_EXTENTS;
 use backstitch_ext::format::group::{self, GroupDescriptor};
-use backstitch_ext::format::inode::{DIRECT_POINTERS, FLAG_EXTENTS, Inode};
+use backstitch_ext::format::inode::{DIRECT_POINTERS, Inode};
 use backstitch_ext::format::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use backstitch_layout::InodeNumber;
 use backstitch_layout::tools::{Geography, Source, Use};
@@ -62,9 +61,7 @@ impl Blocks {
             let attributes = Use::Attributes(number);
             self.owners.entry(inode.file_acl).or_insert(attributes);
         }
-        let has_extents =
-            self.sb.features.has_incompat(INCOMPAT_EXTENTS) && inode.flags & FLAG_EXTENTS != 0;
-        if has_extents || !inode.has_block_map(self.sb.block_size) {
+        if inode.has_extents(&self.sb.features) || !inode.has_block_map(self.sb.block_size) {
             return;
         }
         let mut next = 0;

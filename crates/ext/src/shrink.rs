@@ -364,14 +364,11 @@ impl Ext {
             None
         };
         let (mapped, mut end) = self.part_to_unmap(v, inode, first, last)?;
-        let mut plan = self
-            .changeable_map(inode)
-            .plan_cut(v, first..end, Owner::Lives)?;
+        let map = self.changeable_map(inode);
+        let mut plan = map.plan_cut(v, first..end, Owner::Lives)?;
         while end > mapped + 1 && !self.fits(v, &plan.freed) {
             end = mapped + (end - mapped) / 2;
-            plan = self
-                .changeable_map(inode)
-                .plan_cut(v, first..end, Owner::Lives)?;
+            plan = map.plan_cut(v, first..end, Owner::Lives)?;
         }
         self.gather_freeing(v, &plan.freed)?;
         for zeroing in head.into_iter().chain(tail) {

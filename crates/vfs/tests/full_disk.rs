@@ -9,11 +9,11 @@
 mod support;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use backstitch_device::{BlockDevice, Loss, SlowFlushDevice, WriteRequest};
+use backstitch_device::{BlockDevice, Loss, SlowFlushDevice};
 use backstitch_vfs::{DirectoryEntry, Engine, FileSystemStatistics, FileType};
+use support::gate::{Gate, Held};
 use support::workload::{OPERATIONS, OnError, Workload, remove_everything};
 use support::{Disk, check, mount, new_image, new_inode, read_all, write_new};
 
@@ -202,62 +202,13 @@ fn filled_by_the_nameless(block_hungry: bool) -> Vec<u8> {
     crashed
 }
 
-/// A device that lets the thread of the reclaim read and flush only once it is told to: until then
-/// nothing has been reclaimed, however late the test looks.
-struct HeldReclaim {
-    below: SlowFlushDevice,
-    is_held: AtomicBool,
-}
-
-impl HeldReclaim {
-    fn let_go(&self) {
-        self.is_held.store(false, Ordering::Release);
-    }
-
-    fn wait(&self) {
-        let is_reclaim = std::thread::current().name() == Some("backstitch-reclaim");
-        while is_reclaim && self.is_held.load(Ordering::Acquire) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-}
-
-impl BlockDevice for HeldReclaim {
-    fn size_bytes(&self) -> u64 {
-        self.below.size_bytes()
-    }
-
-    fn name(&self) -> String {
-        self.below.name()
-    }
-
-    fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> backstitch_device::Result<()> {
-        self.wait();
-        self.below.read(offset_bytes, buffer)
-    }
-
-    fn submit(&self, batch: &[WriteRequest]) -> backstitch_device::Result<()> {
-        self.below.submit(batch)
-    }
-
-    fn flush(&self) -> backstitch_device::Result<()> {
-        self.wait();
-        self.below.flush()
-    }
-
-    fn reset_after_failure(&self) {
-        self.below.reset_after_failure();
-    }
-}
-
-/// Mounts with a reclaim that waits until it is let go, and whose flushes take a while, so that it
-/// does not end before it is waited for.
-fn mount_slow(disk: &Disk) -> (Arc<Engine>, Arc<HeldReclaim>) {
+/// Mounts with a reclaim that reads and flushes only once the gate is open: until then nothing has
+/// been reclaimed, however late the test looks. Its flushes take a while, so that it does not end
+/// before it is waited for.
+fn mount_slow(disk: &Disk) -> (Arc<Engine>, Arc<Gate>) {
     let flush = Duration::from_millis(40);
-    let device = Arc::new(HeldReclaim {
-        below: SlowFlushDevice::new(disk.fault.clone(), flush),
-        is_held: AtomicBool::new(true),
-    });
+    let slow = SlowFlushDevice::new(disk.fault.clone(), flush);
+    let device = Gate::new(Arc::new(slow), Held::Thread("backstitch-reclaim"), true);
     (mount(device.clone()).unwrap(), device)
 }
 
@@ -268,7 +219,7 @@ fn space_that_a_crash_lost_is_waited_for() {
     let before = statistics(&engine).free_blocks;
     assert!(before < 100, "{before} blocks are free already");
     assert!(engine.stats().reclaim.running);
-    device.let_go();
+    device.set(false);
     // More than there is before the reclaim has given anything back.
     let data = vec![3; 1 << 20];
     let file = write_new(&engine, engine.root(), "large", &data);
@@ -295,7 +246,7 @@ fn inodes_that_a_crash_lost_are_waited_for() {
     let (engine, device) = mount_slow(&disk);
     assert!(statistics(&engine).free_inodes < 4);
     assert!(engine.stats().reclaim.running);
-    device.let_go();
+    device.set(false);
     for number in 0..40 {
         write_new(&engine, engine.root(), &number.to_string(), b"new");
     }
@@ -326,7 +277,7 @@ fn space_that_cannot_be_reclaimed_is_not_waited_for_without_end() {
     let at = indirect.unwrap() as u64 * 1024;
     disk.fault.spoil(at..at + 1024);
     let (engine, device) = mount_slow(&disk);
-    device.let_go();
+    device.set(false);
     let new = new_inode(FileType::Regular);
     let file = engine.create(engine.root(), b"large", &new).unwrap().inode;
     let (data, mut done) = (vec![3; 1 << 20], 0);

@@ -4,15 +4,14 @@
 mod support;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use backstitch_device::{
-    BlockDevice, FaultKind, FaultLength, Loss, MemoryDevice, Result as DeviceResult, WriteRequest,
-};
+use backstitch_device::{BlockDevice, FaultKind, FaultLength, Loss, MemoryDevice};
 use backstitch_formats::usual;
 use backstitch_ordering::MechanismKind;
 use backstitch_vfs::{Engine, Error, FileType, GroupError, InodeNumber, MountOptions, NewInode};
+use support::gate::{Gate, Held};
 use support::{Disk, after, check, new_image, new_inode, read_all, write_new};
 
 fn disk() -> Disk {
@@ -163,44 +162,6 @@ fn a_group_is_for_the_operations_it_was_engaged_for() {
     assert_eq!(disk.memory.size_bytes(), 8 << 20);
 }
 
-/// A device whose flushes wait while it is closed.
-struct Gate {
-    memory: MemoryDevice,
-    is_closed: Mutex<bool>,
-    opened: Condvar,
-}
-
-impl Gate {
-    fn set(&self, closed: bool) {
-        *self.is_closed.lock().unwrap() = closed;
-        self.opened.notify_all();
-    }
-}
-
-impl BlockDevice for Gate {
-    fn size_bytes(&self) -> u64 {
-        self.memory.size_bytes()
-    }
-
-    fn name(&self) -> String {
-        self.memory.name()
-    }
-
-    fn read(&self, offset_bytes: u64, buffer: &mut [u8]) -> DeviceResult<()> {
-        self.memory.read(offset_bytes, buffer)
-    }
-
-    fn submit(&self, batch: &[WriteRequest]) -> DeviceResult<()> {
-        self.memory.submit(batch)
-    }
-
-    fn flush(&self) -> DeviceResult<()> {
-        let closed = self.is_closed.lock().unwrap();
-        drop(self.opened.wait_while(closed, |closed| *closed).unwrap());
-        self.memory.flush()
-    }
-}
-
 /// Writes into two files in turn, a group for each write that comes after the one before it, until
 /// it is told to stop.
 fn chain_without_end(engine: &Engine, files: [InodeNumber; 2], is_over: &AtomicBool) {
@@ -219,11 +180,8 @@ fn chain_without_end(engine: &Engine, files: [InodeNumber; 2], is_over: &AtomicB
 #[test]
 fn an_endless_chain_of_groups_holds_up_nobody_else() {
     const PATIENCE: Duration = Duration::from_secs(60);
-    let device = Arc::new(Gate {
-        memory: MemoryDevice::from_bytes(new_image(8 << 20, 512)),
-        is_closed: Mutex::new(false),
-        opened: Condvar::new(),
-    });
+    let memory = Arc::new(MemoryDevice::from_bytes(new_image(8 << 20, 512)));
+    let device = Gate::new(memory.clone(), Held::Flushes, false);
     let engine = support::mount(device.clone()).unwrap();
     let root = engine.root();
     let files = ["a", "b"].map(|name| write_new(&engine, root, name, &[1; 100]));
@@ -261,7 +219,7 @@ fn an_endless_chain_of_groups_holds_up_nobody_else() {
     let stats = engine.stats();
     assert_eq!((stats.patches.live, stats.patchgroups.engaged), (0, 0));
     engine.unmount().unwrap();
-    assert!(check(&device.memory).findings.is_empty());
+    assert!(check(&*memory).findings.is_empty());
 }
 
 /// A chain of groups that goes back and forth between the names of a directory and a file

@@ -5,8 +5,8 @@ use super::state::Context;
 use backstitch_ext::format::features::{
     COMPAT_DIR_INDEX, COMPAT_DIR_PREALLOC, COMPAT_EXT_ATTR, COMPAT_HAS_JOURNAL,
     COMPAT_IMAGIC_INODES, COMPAT_RESIZE_INODE, COMPAT_SPARSE_SUPER2, COMPAT_STABLE_INODES,
-    INCOMPAT_FILETYPE, INCOMPAT_LARGE_DIR, RO_COMPAT_DIR_NLINK, RO_COMPAT_EXTRA_ISIZE,
-    RO_COMPAT_HUGE_FILE, RO_COMPAT_LARGE_FILE, RO_COMPAT_SPARSE_SUPER,
+    INCOMPAT_WRITABLE, RO_COMPAT_DIR_NLINK, RO_COMPAT_EXTRA_ISIZE, RO_COMPAT_HUGE_FILE,
+    RO_COMPAT_LARGE_FILE, RO_COMPAT_SPARSE_SUPER,
 };
 use backstitch_ext::format::group::{self, RawGroupDescriptor};
 use backstitch_ext::format::superblock::{
@@ -28,8 +28,6 @@ const KNOWN_COMPAT: u32 = COMPAT_DIR_PREALLOC
     | COMPAT_DIR_INDEX
     | COMPAT_SPARSE_SUPER2
     | COMPAT_STABLE_INODES;
-/// The same for incompat.
-const KNOWN_INCOMPAT: u32 = INCOMPAT_FILETYPE | INCOMPAT_LARGE_DIR;
 /// The same for ro_compat.
 const KNOWN_RO_COMPAT: u32 = RO_COMPAT_SPARSE_SUPER
     | RO_COMPAT_LARGE_FILE
@@ -80,7 +78,7 @@ pub(crate) fn read<S: Source + ?Sized>(
 pub(crate) fn unknown_features(sb: &Superblock) -> Vec<String> {
     let rest = Features {
         compat: sb.features.compat & !KNOWN_COMPAT,
-        incompat: sb.features.incompat & !KNOWN_INCOMPAT,
+        incompat: sb.features.incompat & !INCOMPAT_WRITABLE,
         ro_compat: sb.features.ro_compat & !KNOWN_RO_COMPAT,
     };
     let mut names = rest.names();

@@ -53,6 +53,20 @@ pub struct RawExtentIndex {
     pub ei_unused: U16,
 }
 
+impl RawExtent {
+    /// Where its first block is.
+    pub fn physical(&self) -> u64 {
+        u64::from(self.ee_start_hi.get()) << 32 | u64::from(self.ee_start_lo.get())
+    }
+}
+
+impl RawExtentIndex {
+    /// Where the node below is.
+    pub fn node(&self) -> u64 {
+        u64::from(self.ei_leaf_hi.get()) << 32 | u64::from(self.ei_leaf_lo.get())
+    }
+}
+
 /// What is wrong with a node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)]
@@ -101,7 +115,7 @@ impl Extent {
         Extent {
             logical: raw.ee_block.get().into(),
             len: len.into(),
-            physical: u64::from(raw.ee_start_hi.get()) << 32 | u64::from(raw.ee_start_lo.get()),
+            physical: raw.physical(),
             is_unwritten,
         }
     }
@@ -252,7 +266,7 @@ impl<'b> Node<'b> {
         }
         let raw: RawExtentIndex = zerocopy::transmute!(*bytes);
         Found::Below(Child {
-            block: u64::from(raw.ei_leaf_hi.get()) << 32 | u64::from(raw.ei_leaf_lo.get()),
+            block: raw.node(),
             depth: self.depth - 1,
             within: range,
         })

@@ -78,8 +78,8 @@ const COMPAT_WRITABLE: u32 = COMPAT_DIR_PREALLOC
     | COMPAT_RESIZE_INODE
     | COMPAT_DIR_INDEX;
 const RO_COMPAT_WRITABLE: u32 = RO_COMPAT_SPARSE_SUPER | RO_COMPAT_LARGE_FILE;
-/// The ones that change what is where for the one who writes, and that a checker must know.
-const INCOMPAT_WRITABLE: u32 = INCOMPAT_FILETYPE | INCOMPAT_LARGE_DIR;
+/// The incompat features that we write, and that the check knows.
+pub const INCOMPAT_WRITABLE: u32 = INCOMPAT_FILETYPE | INCOMPAT_LARGE_DIR;
 /// What ext4 images have beside these. Reading needs no checksums, so it needs no seed either.
 const INCOMPAT_READABLE: u32 =
     INCOMPAT_WRITABLE | INCOMPAT_EXTENTS | INCOMPAT_64BIT | INCOMPAT_FLEX_BG | INCOMPAT_CSUM_SEED;

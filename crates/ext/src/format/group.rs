@@ -106,22 +106,28 @@ impl GroupDescriptor {
         bytes: &[u8],
     ) -> Result<GroupDescriptor, FormatError> {
         let where_ = || format!("descriptor of group {group}");
-        let short = || FormatError::corrupt(where_(), "the table is too short");
-        let Ok((raw, rest)) = RawGroupDescriptor::read_from_prefix(bytes) else {
-            return Err(short());
+        let Some(descriptor) = GroupDescriptor::unchecked(sb, bytes) else {
+            return Err(FormatError::corrupt(where_(), "the table is too short"));
         };
-        let mut descriptor = GroupDescriptor::from_raw(&raw);
-        if sb.features.has_incompat(INCOMPAT_64BIT) {
-            let high = RawGroupDescriptorHigh::read_from_prefix(rest);
-            descriptor.widen(&high.map_err(|_| short())?.0);
-        }
         match descriptor.misplaced(sb, group) {
             None => Ok(descriptor),
             Some(what) => Err(FormatError::corrupt(where_(), what)),
         }
     }
 
-    /// The fields without any check.
+    /// The fields, of both halves where the file system has them, without any check; `None` where
+    /// there are too few bytes.
+    pub fn unchecked(sb: &Superblock, bytes: &[u8]) -> Option<GroupDescriptor> {
+        let (raw, rest) = RawGroupDescriptor::read_from_prefix(bytes).ok()?;
+        let mut descriptor = GroupDescriptor::from_raw(&raw);
+        if sb.features.has_incompat(INCOMPAT_64BIT) {
+            let (high, _) = RawGroupDescriptorHigh::read_from_prefix(rest).ok()?;
+            descriptor.widen(&high);
+        }
+        Some(descriptor)
+    }
+
+    /// The fields of the first half without any check.
     pub fn from_raw(raw: &RawGroupDescriptor) -> GroupDescriptor {
         GroupDescriptor {
             block_bitmap: raw.bg_block_bitmap_lo.get().into(),

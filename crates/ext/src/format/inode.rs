@@ -1,6 +1,7 @@
 //! Inodes: 128 bytes, and further fields where the file system has larger ones.
 
 use super::FormatError;
+use super::features::{Features, INCOMPAT_EXTENTS};
 use super::superblock::Superblock;
 use backstitch_layout::{FileType, Timestamp};
 use zerocopy::little_endian::{U16, U32};
@@ -286,6 +287,12 @@ impl Inode {
             chunk.copy_from_slice(&word.to_le_bytes());
         }
         bytes
+    }
+
+    /// Whether the pointers are the root of an extent tree. In an image without the feature the flag
+    /// means nothing.
+    pub fn has_extents(&self, features: &Features) -> bool {
+        self.flags & FLAG_EXTENTS != 0 && features.has_incompat(INCOMPAT_EXTENTS)
     }
 
     /// Whether the pointers are pointers: regular files, directories and slow symlinks.

@@ -16,18 +16,15 @@ use backstitch_layout::{
 use core::mem::offset_of;
 use zerocopy::IntoBytes;
 
+use crate::format::GroupDescriptor;
 use crate::format::features::{INCOMPAT_RECOVER, RO_COMPAT_METADATA_CSUM};
-use crate::format::group;
+use crate::format::group::descriptor_location;
 use crate::format::superblock::{
     MAGIC, RawSuperblock, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
 };
 use crate::image::{Ext2, from_format, read_superblock, refuse_unreadable, refuse_with};
 
 pub use place::{BACKUP_BLOCKS, Copy, Faults, map, superblock_copy, superblock_names_journal};
-
-/// Where a group descriptor of 64 bytes has the high halves of its counts.
-const OFFSET_FREE_BLOCKS_COUNT_HIGH: usize = 0x2c;
-const OFFSET_FREE_INODES_COUNT_HIGH: usize = 0x2e;
 
 impl HomeContents for Ext2 {
     /// The superblock has its magic number; nothing is known of other blocks.
@@ -117,22 +114,12 @@ fn free_in_groups(device: &dyn BlockDevice) -> Result<(u64, u64)> {
     let sb = read_superblock(device)?;
     let (mut blocks, mut inodes) = (0, 0);
     for group in 0..sb.groups {
-        let (block, at) = group::descriptor_location(&sb, group);
+        let (block, at) = descriptor_location(&sb, group);
         let bytes = read_block(device, &sb, block)?;
-        let wide = sb.desc_size as usize >= OFFSET_FREE_INODES_COUNT_HIGH + 2;
-        let half = |offset: usize| {
-            let part = bytes.get(at + offset..at + offset + 2).unwrap_or(&[0, 0]);
-            u64::from(u16::from_le_bytes([part[0], part[1]]))
-        };
-        let count = |low: usize, high: usize| half(low) | if wide { half(high) << 16 } else { 0 };
-        blocks += count(
-            group::OFFSET_FREE_BLOCKS_COUNT,
-            OFFSET_FREE_BLOCKS_COUNT_HIGH,
-        );
-        inodes += count(
-            group::OFFSET_FREE_INODES_COUNT,
-            OFFSET_FREE_INODES_COUNT_HIGH,
-        );
+        let bytes = bytes.get(at..).unwrap_or_default();
+        let counted = GroupDescriptor::unchecked(&sb, bytes);
+        blocks += counted.map_or(0, |g| u64::from(g.free_blocks));
+        inodes += counted.map_or(0, |g| u64::from(g.free_inodes));
     }
     Ok((blocks, inodes))
 }
@@ -166,13 +153,9 @@ fn read_block(device: &dyn BlockDevice, sb: &Superblock, block: u64) -> Result<V
 }
 
 /// A group's descriptor.
-fn descriptor(
-    device: &dyn BlockDevice,
-    sb: &Superblock,
-    group: u32,
-) -> Result<crate::format::GroupDescriptor> {
-    let (block, offset) = crate::format::group::descriptor_location(sb, group);
+fn descriptor(device: &dyn BlockDevice, sb: &Superblock, group: u32) -> Result<GroupDescriptor> {
+    let (block, offset) = descriptor_location(sb, group);
     let bytes = read_block(device, sb, block)?;
     let bytes = bytes.get(offset..).unwrap_or_default();
-    crate::format::GroupDescriptor::parse(sb, group, bytes).map_err(from_format)
+    GroupDescriptor::parse(sb, group, bytes).map_err(from_format)
 }

@@ -7,8 +7,10 @@ use std::sync::Arc;
 use backstitch_device::BlockDevice;
 use backstitch_journal::{JournalMap, JournalRun};
 use backstitch_layout::{Error, FileType, JournalLocation, JournalPlace, Result};
+use zerocopy::FromBytes;
 
 use super::{descriptor, read_block};
+use crate::format::extent::{self, RawExtent, RawExtentHeader, RawExtentIndex};
 use crate::format::features::{COMPAT_HAS_JOURNAL, INCOMPAT_RECOVER};
 use crate::format::inode::{DIRECT_POINTERS, Inode, POINTERS};
 use crate::format::superblock::{RawSuperblock, Superblock};
@@ -17,12 +19,8 @@ use crate::image::from_format;
 
 /// `s_jnl_backup_type`: `s_jnl_blocks` is a copy of the inode's pointers and size.
 pub const BACKUP_BLOCKS: u8 = 1;
-/// What a node of an extent tree begins with.
-const EXTENT_MAGIC: u16 = 0xf30a;
 /// Entries for which an inode has room.
 const EXTENTS_IN_INODE: u16 = 4;
-/// No extent tree is deeper.
-const EXTENT_DEPTH_MAX: u16 = 5;
 /// Backups of the first group's descriptor that are looked at to find the journal's inode.
 const TRIED_BACKUPS: usize = 3;
 /// Journals have fewer blocks than this by far; a hostile inode must not make the map larger.
@@ -236,8 +234,11 @@ pub fn map(
         .collect();
     // A block's number can look like the magic number; the room in an inode's node is always the
     // same.
-    if half(&words, 0) == EXTENT_MAGIC && half(&words, 4) == EXTENTS_IN_INODE {
-        walk.extents(&words, EXTENT_DEPTH_MAX)?;
+    let head = RawExtentHeader::ref_from_prefix(&words);
+    if head.is_ok_and(|(head, _)| {
+        head.eh_magic.get() == extent::MAGIC && head.eh_max.get() == EXTENTS_IN_INODE
+    }) {
+        walk.extents(&words, extent::DEPTH_MAX)?;
     } else {
         for (index, pointer) in pointers.iter().enumerate() {
             let depth = index.saturating_sub(DIRECT_POINTERS - 1);
@@ -409,32 +410,38 @@ impl Walk<'_> {
     /// A node of an extent tree: a header of 12 bytes, and entries of 12 bytes that are extents or
     /// lead to nodes below.
     fn extents(&mut self, node: &[u8], depth_max: u16) -> Result<()> {
-        let (entries, depth) = (half(node, 2), half(node, 6));
-        let fits = 12 + usize::from(entries) * 12 <= node.len();
-        if half(node, 0) != EXTENT_MAGIC || depth > depth_max || !fits {
+        let node = RawExtentHeader::ref_from_prefix(node).ok();
+        let node = node.and_then(|(header, rest)| {
+            let (all, _) = rest.as_chunks::<{ size_of::<RawExtent>() }>();
+            let is_sane =
+                header.eh_magic.get() == extent::MAGIC && header.eh_depth.get() <= depth_max;
+            let entries = all.get(..header.eh_entries.get().into())?;
+            is_sane.then(|| (header.eh_depth.get(), entries))
+        });
+        let Some((depth, entries)) = node else {
             return self.corrupt("a node of its extent tree makes no sense".into());
-        }
-        for index in 1..=usize::from(entries) {
+        };
+        for entry in entries {
             if self.next >= self.blocks {
                 return Ok(());
             }
-            let at = index * 12;
-            if u64::from(word(node, at)) != self.next {
+            // Both kinds of entry begin with the file's block.
+            let found: RawExtent = zerocopy::transmute!(*entry);
+            if u64::from(found.ee_block.get()) != self.next {
                 let next = self.next;
                 return self.corrupt(format!("its block {next} is missing in its extent tree"));
             }
             if depth == 0 {
-                let first = u64::from(half(node, at + 6)) << 32 | u64::from(word(node, at + 8));
                 // Longer ones are not written yet, which a journal's blocks always are.
-                let length = half(node, at + 4);
-                if length == 0 || length > 0x8000 {
+                let length = found.ee_len.get();
+                if length == 0 || length > extent::WRITTEN_MAX {
                     return self.corrupt(format!("an extent of length {length}"));
                 }
-                self.add(first, length.into())?;
+                self.add(found.physical(), length.into())?;
                 continue;
             }
-            let child = u64::from(half(node, at + 8)) << 32 | u64::from(word(node, at + 4));
-            let bytes = (self.read)(child)?;
+            let index: RawExtentIndex = zerocopy::transmute!(*entry);
+            let bytes = (self.read)(index.node())?;
             // One level less in every step: a node that leads to itself ends.
             self.extents(&bytes, depth - 1)?;
         }

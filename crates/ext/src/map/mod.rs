@@ -15,8 +15,6 @@ use backstitch_layout::{Error, Result};
 use backstitch_ordering::Volume;
 
 use crate::format::Inode;
-use crate::format::features::INCOMPAT_EXTENTS;
-use crate::format::inode::FLAG_EXTENTS;
 use crate::state::Ext;
 use crate::state::runs::Run;
 use block_map::BlockMap;
@@ -38,7 +36,7 @@ impl Ext {
         logical: u64,
         max: u64,
     ) -> Result<Mapped> {
-        match self.has_extents(inode) {
+        match inode.has_extents(&self.sb.features) {
             true => Extents { fs: self, inode }.map(v, logical, max),
             false => Pointers { fs: self, inode }.map(v, logical, max),
         }
@@ -46,13 +44,8 @@ impl Ext {
 
     /// The map of a file that is changed: an image with extents is mounted read-only.
     pub(crate) fn changeable_map<'m>(&'m self, inode: &'m Inode) -> Pointers<'m> {
-        debug_assert!(!self.has_extents(inode));
+        debug_assert!(!inode.has_extents(&self.sb.features));
         Pointers { fs: self, inode }
-    }
-
-    /// Whether an inode has extents. In an image without the feature the flag means nothing.
-    fn has_extents(&self, inode: &Inode) -> bool {
-        inode.flags & FLAG_EXTENTS != 0 && self.sb.features.has_incompat(INCOMPAT_EXTENTS)
     }
 
     /// A pointer that may be followed, or 0.

@@ -2,6 +2,7 @@
 
 #![allow(dead_code)] // Each test uses its part.
 
+pub(crate) mod gate;
 pub(crate) mod workload;
 
 use std::path::PathBuf;

@@ -151,11 +151,7 @@ impl Fork {
 
     /// The base alone.
     pub fn base_fork(&self) -> Fork {
-        Fork {
-            changed: FxHashMap::default(),
-            fingerprint: 0,
-            ..self.clone()
-        }
+        Fork::of_base(self.base.clone(), self.nesting.clone(), self.kind)
     }
 
     /// The bytes of the file system's device, and of its journal's where that has one of its own.

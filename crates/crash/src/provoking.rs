@@ -4,7 +4,8 @@
 //! The explorer's own workloads must find a rule that is switched off without these; they tell a
 //! rule that no workload reaches from one that nothing needs.
 
-use backstitch_formats::Rule;
+use backstitch_formats::{ExtRule, Rule};
+use backstitch_rules::{Id, Site};
 
 /// A small tree with shared attributes, a part of which is not on the disk.
 macro_rules! tree {
@@ -101,9 +102,9 @@ macro_rules! crossing {
 
 /// The scripts, by rule.
 macro_rules! scripts {
-    ($($rule:ident => $script:expr;)*) => {
+    ($($registry:ident :: $rule:ident => $script:expr;)*) => {
         /// All of them.
-        pub const ALL: &[Provoking] = &[$(Provoking { rule: Rule::$rule, script: $script },)*];
+        pub const ALL: &[Provoking] = &[$(Provoking { rule: $registry::$rule.id(), script: $script },)*];
     };
 }
 
@@ -111,7 +112,7 @@ macro_rules! scripts {
 #[derive(Clone, Copy, Debug)]
 pub struct Provoking {
     /// The rule.
-    pub rule: Rule,
+    pub rule: Id,
     /// Operations on an empty file system of 1024-byte blocks, separated by `;`, as
     /// `crash fs --script` takes them. `index` has a foreign checker give the directories an index
     /// on the disk, with nothing mounted; what comes before `blocks` is done while blocks are
@@ -122,276 +123,275 @@ pub struct Provoking {
 impl Provoking {
     /// The rule's name for people.
     pub fn name(&self) -> String {
-        let mut sites = Rule::SITES.iter();
-        let site = sites.find(|site| site.id == self.rule.into());
-        site.map(backstitch_rules::Site::name).unwrap_or_default()
+        let site = crate::rules::sites().find(|site| site.id == self.rule);
+        site.map(Site::name).unwrap_or_default()
     }
 
     /// Whether it shows where the power fails again while the reclaim is at work on what a crash
     /// left.
     pub fn is_in_recovery(&self) -> bool {
-        matches!(
-            self.rule,
-            Rule::ReclaimOrphansAfterParents
-                | Rule::ReclaimHeedsMarks
-                | Rule::ReclaimClearsAfterDotDot
-                | Rule::ReclaimKillsAfterClearings
-                | Rule::ReclaimKillsChildrenFirst
-                | Rule::ReclaimCorrectsAfterDeaths
-                | Rule::ReclaimFreesAfterUnmapping
-                | Rule::ReclaimToldOfNewName
-                | Rule::ReclaimToldOfRemovedName
-                | Rule::ReclaimToldOfNewInode
-                | Rule::ReclaimToldOfLastName
-                | Rule::ReclaimToldOfBlocks
-                | Rule::ReclaimToldOfAttributes
-                | Rule::DirectoriesWaitForNames
-                | Rule::ParentsWaitForReclaim
-        )
+        [
+            Rule::ReclaimOrphansAfterParents.id(),
+            Rule::ReclaimHeedsMarks.id(),
+            Rule::ReclaimClearsAfterDotDot.id(),
+            Rule::ReclaimKillsAfterClearings.id(),
+            Rule::ReclaimKillsChildrenFirst.id(),
+            Rule::ReclaimCorrectsAfterDeaths.id(),
+            Rule::ReclaimFreesAfterUnmapping.id(),
+            Rule::ReclaimToldOfNewName.id(),
+            Rule::ReclaimToldOfRemovedName.id(),
+            Rule::ReclaimToldOfNewInode.id(),
+            Rule::ReclaimToldOfLastName.id(),
+            Rule::ReclaimToldOfBlocks.id(),
+            Rule::ReclaimToldOfAttributes.id(),
+            Rule::DirectoriesWaitForNames.id(),
+            Rule::ParentsWaitForReclaim.id(),
+        ]
+        .contains(&self.rule)
     }
 
     /// Whether it shows only where inodes are forgotten at once, or in more states than an
     /// exhaustive exploration has time for: the ablation has worlds and rounds for that.
     pub fn is_for_ablation(&self) -> bool {
-        matches!(
-            self.rule,
-            Rule::RememberedWhileNamed
-                | Rule::RememberedWhileCleared
-                | Rule::NameIsPendingUntilReach
-        )
+        [
+            Rule::RememberedWhileNamed.id(),
+            Rule::RememberedWhileCleared.id(),
+            Rule::NameIsPendingUntilReach.id(),
+        ]
+        .contains(&self.rule)
     }
 
     /// Whether the states that a crash leaves are right, and only what the reclaim makes of them is
     /// not.
     pub fn needs_reclaim(&self) -> bool {
-        let leaves_no_hint = matches!(
-            self.rule,
-            Rule::ReplacingAfterMark
-                | Rule::MarkUntilOldNameGone
-                | Rule::MovingAfterEarlierNames
-                | Rule::MovingAgainAfterMark
-        );
+        let leaves_no_hint = [
+            Rule::ReplacingAfterMark.id(),
+            Rule::MarkUntilOldNameGone.id(),
+            Rule::MovingAfterEarlierNames.id(),
+            Rule::MovingAgainAfterMark.id(),
+        ]
+        .contains(&self.rule);
         leaves_no_hint || self.is_in_recovery()
     }
 
     /// Whether it is in what is done only where scopes are atomic, as they are under a journal.
     pub fn needs_atomic_scopes(&self) -> bool {
-        matches!(
-            self.rule,
-            Rule::SplitGetsEntry
-                | Rule::SplitAtBorder
-                | Rule::IndexEntryInOrder
-                | Rule::ExchangeBoth
-        )
+        [
+            ExtRule::SplitGetsEntry.id(),
+            ExtRule::SplitAtBorder.id(),
+            ExtRule::IndexEntryInOrder.id(),
+            Rule::ExchangeBoth.id(),
+        ]
+        .contains(&self.rule)
     }
 
     /// Whether it is in what is done only where sectors are written wholly or not at all, and not
     /// blocks.
     pub fn needs_torn_blocks(&self) -> bool {
-        matches!(
-            self.rule,
-            Rule::TailCutAfterHead
-                | Rule::NameAfterTailCut
-                | Rule::TailHeadAfterPending
-                | Rule::TypeUnknownBeforeNumber
-                | Rule::TypeAfterNumber
-                | Rule::MoveWithinUnit
-                | Rule::ExchangeWithinUnit
-                | Rule::AttributesChangedWhole
-                | Rule::AttributesSharedWhole
-        )
+        [
+            Rule::TailCutAfterHead.id(),
+            Rule::NameAfterTailCut.id(),
+            Rule::TailHeadAfterPending.id(),
+            Rule::TypeUnknownBeforeNumber.id(),
+            Rule::TypeAfterNumber.id(),
+            Rule::MoveWithinUnit.id(),
+            Rule::ExchangeWithinUnit.id(),
+            ExtRule::AttributesChangedWhole.id(),
+            ExtRule::AttributesSharedWhole.id(),
+        ]
+        .contains(&self.rule)
     }
 
     /// Whether it takes more use of the file system while the reclaim is under way than an
     /// exhaustive exploration has time for.
     pub fn needs_much_use(&self) -> bool {
-        matches!(
-            self.rule,
-            Rule::ReclaimToldOfAttributes
-                | Rule::DirectoriesWaitForNames
-                | Rule::ParentsWaitForReclaim
-        )
+        [
+            Rule::ReclaimToldOfAttributes.id(),
+            Rule::DirectoriesWaitForNames.id(),
+            Rule::ParentsWaitForReclaim.id(),
+        ]
+        .contains(&self.rule)
     }
 }
 
 scripts! {
     // Blocks of files and directories.
-    PointerAfterBit => "mkdir A; creat A/f; sync; write A/f 0 5000";
-    PointerAfterContents => "mkdir A; creat A/old; write A/old 0 8192; sync; unlink A/old; sync; creat A/f; sync; \
+    Rule::PointerAfterBit => "mkdir A; creat A/f; sync; write A/f 0 5000";
+    Rule::PointerAfterContents => "mkdir A; creat A/old; write A/old 0 8192; sync; unlink A/old; sync; creat A/f; sync; \
          write A/f 0 5000";
-    IndirectEntryAfterBit => "mkdir A; creat A/f; write A/f 0 14336; sync; append A/f 1024";
-    IndirectEntryAfterContents => "mkdir A; creat A/old; write A/old 0 30000; sync; unlink A/old; sync; creat A/f; write A/f \
+    Rule::IndirectEntryAfterBit => "mkdir A; creat A/f; write A/f 0 14336; sync; append A/f 1024";
+    Rule::IndirectEntryAfterContents => "mkdir A; creat A/old; write A/old 0 30000; sync; unlink A/old; sync; creat A/f; write A/f \
          0 14336; sync; append A/f 1024";
-    UnbornMeansNotOnDisk => "mkdir A; creat A/old; write A/old 0 30000; sync; unlink A/old; sync; creat A/f; write A/f \
+    Rule::UnbornMeansNotOnDisk => "mkdir A; creat A/old; write A/old 0 30000; sync; unlink A/old; sync; creat A/f; write A/f \
          0 14336; sync; append A/f 1024";
-    IndirectPointerAfterBlock => "mkdir A; creat A/old; write A/old 0 30000; sync; unlink A/old; sync; creat A/f; sync; \
+    Rule::IndirectPointerAfterBlock => "mkdir A; creat A/old; write A/old 0 30000; sync; unlink A/old; sync; creat A/f; sync; \
          write A/f 0 20000";
-    IndirectPointerAfterBelow => "mkdir A; creat A/old; write A/old 0 30000; sync; unlink A/old; sync; creat A/f; sync; \
+    Rule::IndirectPointerAfterBelow => "mkdir A; creat A/old; write A/old 0 30000; sync; unlink A/old; sync; creat A/f; sync; \
          write A/f 16384 1000";
-    IndirectEntryAfterBlock => "mkdir A; creat A/old; write A/old 0 30000; sync; unlink A/old; sync; creat A/f; sync; \
+    Rule::IndirectEntryAfterBlock => "mkdir A; creat A/old; write A/old 0 30000; sync; unlink A/old; sync; creat A/f; sync; \
          write A/f 274432 1000";
-    SizeAfterIndirectEntry => "mkdir A; creat A/f; write A/f 0 14336; sync; append A/f 1024";
-    SizeAfterContents => "mkdir A; creat A/f; write A/f 0 300; sync; append A/f 300";
-    SizeAfterFilledEnd => "mkdir A; creat A/f; sync; truncate A/f 500; write A/f 100 50; append A/f 100";
-    SizeAfterHole => "mkdir A; creat A/f; write A/f 0 6000; punch A/f 1024 5000; truncate A/f 1024";
-    SizeAfterZeroedTail => "mkdir A; creat A/f; write A/f 0 3000; sync; truncate A/f 100; truncate A/f 5000";
+    Rule::SizeAfterIndirectEntry => "mkdir A; creat A/f; write A/f 0 14336; sync; append A/f 1024";
+    Rule::SizeAfterContents => "mkdir A; creat A/f; write A/f 0 300; sync; append A/f 300";
+    Rule::SizeAfterFilledEnd => "mkdir A; creat A/f; sync; truncate A/f 500; write A/f 100 50; append A/f 100";
+    Rule::SizeAfterHole => "mkdir A; creat A/f; write A/f 0 6000; punch A/f 1024 5000; truncate A/f 1024";
+    Rule::SizeAfterZeroedTail => "mkdir A; creat A/f; write A/f 0 3000; sync; truncate A/f 100; truncate A/f 5000";
 
-    UnbornInodeAfterEntries => "creat old; write old 0 60000; sync; unlink old; sync; creat f; write f 0 14336; round; \
+    Rule::UnbornInodeAfterEntries => "creat old; write old 0 60000; sync; unlink old; sync; creat f; write f 0 14336; round; \
          append f 1024; round; append f 3072";
-    LeftPlaceAfterPointer => "creat log; append log 13000; sync; append log 300; fsync log; append log 900; fsync log; \
+    Rule::LeftPlaceAfterPointer => "creat log; append log 13000; sync; append log 300; fsync log; append log 900; fsync log; \
          append log 1500; round; append log 1500";
-    LeftPlaceFreedAfterPointer => "creat log; append log 13000; sync; append log 300; fsync log; append log 900; fsync log; \
+    Rule::LeftPlaceFreedAfterPointer => "creat log; append log 13000; sync; append log 300; fsync log; append log 900; fsync log; \
          append log 1500; unlink log; work";
-    MovedOnlyInOneLeaf => "creat log; append log 13000; append log 260000; sync; append log 100; fsync log; append log 100; \
+    Rule::MovedOnlyInOneLeaf => "creat log; append log 13000; append log 260000; sync; append log 100; fsync log; append log 100; \
          fsync log; append log 5000; fsync log";
 
     // New names.
-    NameAfterInode => "mkdir A; sync; creat A/f";
-    InodeAfterBit => "mkdir A; sync; creat A/f";
-    SpareInodeAfterBit => "mkdir A; creat A/f; fsync A/f; creat A/g; creat A/h";
-    InodeAfterBlockBit => "mkdir A; sync; mkdir A/d";
-    InodeAfterDirectoryBlock => "mkdir A; sync; mkdir A/d";
-    InodeAfterSymlinkTarget => "mkdir A; sync; symlink \
+    Rule::NameAfterInode => "mkdir A; sync; creat A/f";
+    Rule::InodeAfterBit => "mkdir A; sync; creat A/f";
+    Rule::SpareInodeAfterBit => "mkdir A; creat A/f; fsync A/f; creat A/g; creat A/h";
+    Rule::InodeAfterBlockBit => "mkdir A; sync; mkdir A/d";
+    Rule::InodeAfterDirectoryBlock => "mkdir A; sync; mkdir A/d";
+    Rule::InodeAfterSymlinkTarget => "mkdir A; sync; symlink \
          tttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttt \
          A/s";
-    InodeAfterInheritedAttributes => "mkdir A; setacl A; sync; mkdir A/d; creat A/f";
-    InodeAfterParentLink => "mkdir A; sync; mkdir A/d";
-    LinkedNameAfterCount => "mkdir A; mkdir B; creat A/f; sync; link A/f B/g";
-    NameAfterEarlierRemoval => "mkdir A; creat A/x; creat A/y; creat A/f; sync; unlink A/x; unlink A/f; creat A/f";
-    NameAfterIndexFlag => concat!(
+    ExtRule::InodeAfterInheritedAttributes => "mkdir A; setacl A; sync; mkdir A/d; creat A/f";
+    Rule::InodeAfterParentLink => "mkdir A; sync; mkdir A/d";
+    Rule::LinkedNameAfterCount => "mkdir A; mkdir B; creat A/f; sync; link A/f B/g";
+    Rule::NameAfterEarlierRemoval => "mkdir A; creat A/x; creat A/y; creat A/f; sync; unlink A/x; unlink A/f; creat A/f";
+    Rule::NameAfterIndexFlag => concat!(
             "mkdir A; creat A/", long!(), "1; creat A/", long!(), "2; creat A/", long!(),
             "3; creat A/", long!(), "4; index A; creat A/f",
         );
-    NewDirectoryBlockIsNoted => concat!(full_b!(), "; mkdir A; creat A/g; sync; creat B/", long!(), "4; link A/g B/", long!(), "5; unlink A/g");
-    MovedDirectoryReachIsNoted => "mkdir A; mkdir B; sync; mkdir A/d; creat A/d/f; rename A/d B/d; fsync B/d/f";
+    Rule::NewDirectoryBlockIsNoted => concat!(full_b!(), "; mkdir A; creat A/g; sync; creat B/", long!(), "4; link A/g B/", long!(), "5; unlink A/g");
+    Rule::MovedDirectoryReachIsNoted => "mkdir A; mkdir B; sync; mkdir A/d; creat A/d/f; rename A/d B/d; fsync B/d/f";
 
     // Names that can be reached.
-    ReachIncludesPointer => concat!(full_b!(), "; mkdir A; creat A/f; sync; link A/f B/", long!(), "4; unlink A/f");
-    ReachIncludesParents => "mkdir A; creat A/f; sync; mkdir D; mkdir D/e; link A/f D/e/g; unlink A/f";
-    ClearingAfterOtherReach => "mkdir A; mkdir B; creat A/f; sync; link A/f B/g; unlink A/f";
-    NameIsPendingUntilPointer => concat!(full_b!(), "; mkdir A; creat A/g; sync; link A/g B/", long!(), "4; link A/g h; unlink A/g; unlink h");
-    NameIsPendingUntilReach => "mkdir A; creat A/f; sync; mkdir D; link A/f D/g; link A/f h; unlink A/f; unlink h";
+    Rule::ReachIncludesPointer => concat!(full_b!(), "; mkdir A; creat A/f; sync; link A/f B/", long!(), "4; unlink A/f");
+    Rule::ReachIncludesParents => "mkdir A; creat A/f; sync; mkdir D; mkdir D/e; link A/f D/e/g; unlink A/f";
+    Rule::ClearingAfterOtherReach => "mkdir A; mkdir B; creat A/f; sync; link A/f B/g; unlink A/f";
+    Rule::NameIsPendingUntilPointer => concat!(full_b!(), "; mkdir A; creat A/g; sync; link A/g B/", long!(), "4; link A/g h; unlink A/g; unlink h");
+    Rule::NameIsPendingUntilReach => "mkdir A; creat A/f; sync; mkdir D; link A/f D/g; link A/f h; unlink A/f; unlink h";
 
     // Removed names.
-    CountAfterClearings => "mkdir A; mkdir B; creat A/f; link A/f B/g; sync; unlink A/f";
-    FreeingAfterClearings => "mkdir A; creat A/f; sync; unlink A/f";
-    CountFollowsClearing => "mkdir A; mkdir B; creat A/f; link A/f B/g; sync; unlink A/f";
-    NamesGoWithInode => "mkdir A; mkdir A/d; creat f; rename f A/d/f; sync; unlink A/d/f; rmdir A/d";
-    ParentLinkAfterFreeing => "mkdir A; mkdir A/d; sync; rmdir A/d";
-    ClearingAfterDepartures => "mkdir A; mkdir D; creat D/f; sync; rename D/f A/f; rmdir D";
-    RemovalIsDeparture => "mkdir A; mkdir D; creat D/f; sync; link D/f A/g; unlink D/f; rmdir D";
-    ReplacementIsDeparture => "mkdir A; mkdir D; creat D/t; creat D/f; sync; link D/t A/u; rename D/f D/t; unlink D/t; \
+    Rule::CountAfterClearings => "mkdir A; mkdir B; creat A/f; link A/f B/g; sync; unlink A/f";
+    Rule::FreeingAfterClearings => "mkdir A; creat A/f; sync; unlink A/f";
+    Rule::CountFollowsClearing => "mkdir A; mkdir B; creat A/f; link A/f B/g; sync; unlink A/f";
+    Rule::NamesGoWithInode => "mkdir A; mkdir A/d; creat f; rename f A/d/f; sync; unlink A/d/f; rmdir A/d";
+    Rule::ParentLinkAfterFreeing => "mkdir A; mkdir A/d; sync; rmdir A/d";
+    Rule::ClearingAfterDepartures => "mkdir A; mkdir D; creat D/f; sync; rename D/f A/f; rmdir D";
+    Rule::RemovalIsDeparture => "mkdir A; mkdir D; creat D/f; sync; link D/f A/g; unlink D/f; rmdir D";
+    Rule::ReplacementIsDeparture => "mkdir A; mkdir D; creat D/t; creat D/f; sync; link D/t A/u; rename D/f D/t; unlink D/t; \
          rmdir D";
-    MoveIsDeparture => "mkdir A; mkdir D; creat D/f; sync; rename D/f A/f; rmdir D";
-    ClearingAfterEarlierNames => "mkdir A; mkdir B; mkdir A/d; sync; rename A/d B/d; rmdir B/d";
-    RemovalIsNoted => "mkdir A; creat A/x; creat A/y; creat A/f; unlink A/x; sync; unlink A/f; creat A/f";
+    Rule::MoveIsDeparture => "mkdir A; mkdir D; creat D/f; sync; rename D/f A/f; rmdir D";
+    Rule::ClearingAfterEarlierNames => "mkdir A; mkdir B; mkdir A/d; sync; rename A/d B/d; rmdir B/d";
+    Rule::RemovalIsNoted => "mkdir A; creat A/x; creat A/y; creat A/f; unlink A/x; sync; unlink A/f; creat A/f";
 
     // Moved names.
-    NewNameAfterCount => "mkdir A; mkdir B; creat A/f; sync; rename A/f B/g";
-    OldNameAfterNew => "mkdir A; mkdir B; creat A/f; sync; rename A/f B/g";
-    OldNameAfterReach => "mkdir A; creat A/f; sync; mkdir D; rename A/f D/f";
-    OldNameAfterPointer => concat!(full_b!(), "; mkdir A; creat A/f; sync; rename A/f B/", long!(), "4");
-    CountAfterOldName => "mkdir A; mkdir B; creat A/f; sync; rename A/f B/g";
-    TargetAfterNewName => "mkdir A; mkdir B; creat A/f; creat B/g; sync; rename A/f B/g";
-    ReplacingAfterReach => "mkdir A; mkdir B; creat A/t; creat A/f; sync; link A/t B/u; rename A/f A/t";
-    ReplacingAfterDepartures => "mkdir A; mkdir B; mkdir A/t; creat A/t/x; mkdir A/d; sync; rename A/t/x B/x; rename A/d \
+    Rule::NewNameAfterCount => "mkdir A; mkdir B; creat A/f; sync; rename A/f B/g";
+    Rule::OldNameAfterNew => "mkdir A; mkdir B; creat A/f; sync; rename A/f B/g";
+    Rule::OldNameAfterReach => "mkdir A; creat A/f; sync; mkdir D; rename A/f D/f";
+    Rule::OldNameAfterPointer => concat!(full_b!(), "; mkdir A; creat A/f; sync; rename A/f B/", long!(), "4");
+    Rule::CountAfterOldName => "mkdir A; mkdir B; creat A/f; sync; rename A/f B/g";
+    Rule::TargetAfterNewName => "mkdir A; mkdir B; creat A/f; creat B/g; sync; rename A/f B/g";
+    Rule::ReplacingAfterReach => "mkdir A; mkdir B; creat A/t; creat A/f; sync; link A/t B/u; rename A/f A/t";
+    Rule::ReplacingAfterDepartures => "mkdir A; mkdir B; mkdir A/t; creat A/t/x; mkdir A/d; sync; rename A/t/x B/x; rename A/d \
          A/t";
-    ReplacingAfterEarlierNames => "mkdir A; mkdir B; mkdir A/t; mkdir B/d; sync; rename A/t B/t; rename B/d B/t";
-    MoveWithinBlockIsClearing => "mkdir A; creat A/f; sync; rename A/f A/g; unlink A/g";
-    OldNameFollowsNew => "mkdir A; mkdir B; creat A/f; sync; rename A/f B/g";
-    MoveIsClearing => "mkdir A; mkdir B; mkdir A/d; sync; rename A/d B/d; rmdir B/d";
-    MoveIsRemoval => "mkdir A; mkdir B; creat A/x; creat A/y; creat A/f; unlink A/x; sync; rename A/f B/g; creat A/f";
+    Rule::ReplacingAfterEarlierNames => "mkdir A; mkdir B; mkdir A/t; mkdir B/d; sync; rename A/t B/t; rename B/d B/t";
+    Rule::MoveWithinBlockIsClearing => "mkdir A; creat A/f; sync; rename A/f A/g; unlink A/g";
+    Rule::OldNameFollowsNew => "mkdir A; mkdir B; creat A/f; sync; rename A/f B/g";
+    Rule::MoveIsClearing => "mkdir A; mkdir B; mkdir A/d; sync; rename A/d B/d; rmdir B/d";
+    Rule::MoveIsRemoval => "mkdir A; mkdir B; creat A/x; creat A/y; creat A/f; unlink A/x; sync; rename A/f B/g; creat A/f";
 
     // Moved directories.
-    DotDotAfterName => "mkdir A; mkdir B; mkdir A/d; sync; rename A/d B/d";
-    DotDotAfterPointer => concat!(full_b!(), "; mkdir A; mkdir A/d; sync; rename A/d B/", long!(), "4");
-    MovedAfterParentLink => "mkdir A; mkdir B; mkdir A/d; sync; rename A/d B/d";
-    OldNameAfterDotDot => "mkdir A; mkdir B; mkdir A/d; sync; rename A/d B/d";
-    OldParentLinkAfterMove => "mkdir A; mkdir B; mkdir A/d; sync; rename A/d B/d";
-    OldParentLinkAfterOldName => "mkdir A; mkdir A/d; sync; mkdir B; rename A/d B/d";
-    NewNameAfterPendingOldName => "mkdir A; mkdir B; sync; mkdir A/d; rename A/d B/d";
-    NewNameAfterNamesAbove => "mkdir outer; mkdir outer/middle; mkdir outer/middle/inner; mkdir outer/middle/inner/sub; \
+    Rule::DotDotAfterName => "mkdir A; mkdir B; mkdir A/d; sync; rename A/d B/d";
+    Rule::DotDotAfterPointer => concat!(full_b!(), "; mkdir A; mkdir A/d; sync; rename A/d B/", long!(), "4");
+    Rule::MovedAfterParentLink => "mkdir A; mkdir B; mkdir A/d; sync; rename A/d B/d";
+    Rule::OldNameAfterDotDot => "mkdir A; mkdir B; mkdir A/d; sync; rename A/d B/d";
+    Rule::OldParentLinkAfterMove => "mkdir A; mkdir B; mkdir A/d; sync; rename A/d B/d";
+    Rule::OldParentLinkAfterOldName => "mkdir A; mkdir A/d; sync; mkdir B; rename A/d B/d";
+    Rule::NewNameAfterPendingOldName => "mkdir A; mkdir B; sync; mkdir A/d; rename A/d B/d";
+    Rule::NewNameAfterNamesAbove => "mkdir outer; mkdir outer/middle; mkdir outer/middle/inner; mkdir outer/middle/inner/sub; \
          mkdir other; sync; rename outer/middle/inner other/inner; rename outer \
          other/inner/sub/outer";
 
     // A directory that takes an empty one's name.
-    ReplacingAfterMark => concat!("mkdir B; mkdir B/C; creat B/", long!(), "1; creat B/", long!(), "2; creat B/", long!(), "3; mkdir B/", long!(),
+    Rule::ReplacingAfterMark => concat!("mkdir B; mkdir B/C; creat B/", long!(), "1; creat B/", long!(), "2; creat B/", long!(), "3; mkdir B/", long!(),
             "4; sync; rename B/C B/", long!(), "4");
-    MarkUntilOldNameGone => "mkdir A; mkdir B; mkdir B/foo; mkdir B/foo/D; sync; rename A B/foo/D";
-    MovingAfterEarlierNames => "mkdir A; mkdir B; mkdir B/C; mkdir B/D; sync; rename A B/C; rename B/C B/D";
-    MovingAgainAfterMark => "mkdir A; mkdir B; mkdir B/D; mkdir B/1; mkdir B/2; mkdir B/3; mkdir B/4; mkdir B/5; mkdir B/6; mkdir B/7; \
+    Rule::MarkUntilOldNameGone => "mkdir A; mkdir B; mkdir B/foo; mkdir B/foo/D; sync; rename A B/foo/D";
+    Rule::MovingAfterEarlierNames => "mkdir A; mkdir B; mkdir B/C; mkdir B/D; sync; rename A B/C; rename B/C B/D";
+    Rule::MovingAgainAfterMark => "mkdir A; mkdir B; mkdir B/D; mkdir B/1; mkdir B/2; mkdir B/3; mkdir B/4; mkdir B/5; mkdir B/6; mkdir B/7; \
          mkdir B/8; sync; rename A B/D; mkdir A; fsync A; rename B/D A";
-    RemovalOfReplacementIsNoted => concat!(full_b!(), "; creat B/", long!(), "4; creat B/", long!(), "5; sync; unlink B/", long!(), "1; sync; rename B/", long!(),
+    Rule::RemovalOfReplacementIsNoted => concat!(full_b!(), "; creat B/", long!(), "4; creat B/", long!(), "5; sync; unlink B/", long!(), "1; sync; rename B/", long!(),
             "5 B/", long!(), "4; unlink B/", long!(), "4; creat B/", long!(), "4");
 
     // Truncation and holes.
-    SizeAfterNullification => "mkdir A; creat A/f; write A/f 0 20000; sync; truncate A/f 13000";
-    TailZeroedAfterSize => "mkdir A; creat A/f; write A/f 0 3000; sync; truncate A/f 100";
-    BlocksFreedAfterUnmapping => "mkdir A; creat A/f; write A/f 0 20000; sync; truncate A/f 5000; work";
+    Rule::SizeAfterNullification => "mkdir A; creat A/f; write A/f 0 20000; sync; truncate A/f 13000";
+    Rule::TailZeroedAfterSize => "mkdir A; creat A/f; write A/f 0 3000; sync; truncate A/f 100";
+    Rule::BlocksFreedAfterUnmapping => "mkdir A; creat A/f; write A/f 0 20000; sync; truncate A/f 5000; work";
 
     // Attributes.
-    AttributePointerAfterReference => "mkdir A; creat A/f; creat A/g; setxattr A/f user.a one; sync; setxattr A/g user.a one";
-    AttributePointerAfterContents => "mkdir A; creat A/f; sync; setxattr A/f user.a one";
-    AttributeBlockAfterBit => "mkdir A; creat A/f; sync; setxattr A/f user.a one";
-    AttributeReleaseAfterPointer => "mkdir A; creat A/f; setxattr A/f user.a one; sync; removexattr A/f user.a; work";
+    ExtRule::AttributePointerAfterReference => "mkdir A; creat A/f; creat A/g; setxattr A/f user.a one; sync; setxattr A/g user.a one";
+    ExtRule::AttributePointerAfterContents => "mkdir A; creat A/f; sync; setxattr A/f user.a one";
+    ExtRule::AttributeBlockAfterBit => "mkdir A; creat A/f; sync; setxattr A/f user.a one";
+    ExtRule::AttributeReleaseAfterPointer => "mkdir A; creat A/f; setxattr A/f user.a one; sync; removexattr A/f user.a; work";
 
     // Deferred work.
-    InodeFreedAfterDeath => "mkdir A; creat A/f; write A/f 0 3000; sync; unlink A/f; work";
-    DeferredWorkWaits => "mkdir A; creat A/f; setxattr A/f user.a one; write A/f 0 20000; sync; punch A/f 1024 \
+    Rule::InodeFreedAfterDeath => "mkdir A; creat A/f; write A/f 0 3000; sync; unlink A/f; work";
+    Rule::DeferredWorkWaits => "mkdir A; creat A/f; setxattr A/f user.a one; write A/f 0 20000; sync; punch A/f 1024 \
          2048; truncate A/f 5000; unlink A/f; work";
-    DeferredWorkWaitsForAll => "mkdir A; mkdir B; creat A/x; creat A/y; creat A/f; creat B/g; write B/g 0 3000; sync; \
+    Rule::DeferredWorkWaitsForAll => "mkdir A; mkdir B; creat A/x; creat A/y; creat A/f; creat B/g; write B/g 0 3000; sync; \
          unlink A/f; unlink B/g; work; creat A/h; fsync A/h; append A/h 100; fsync A/h; work";
 
     // What is remembered of an inode, and of a directory.
-    RememberedWhileNamed => "mkdir A; mkdir B; creat A/f; sync; link A/f B/g; round; work; work; unlink A/f";
-    RememberedWhileCleared => "mkdir A; mkdir B; mkdir A/d; sync; rename A/d B/d; round; round; round; work; rmdir B/d";
-    RecentKeptWhileLive => "mkdir A; creat A/x; creat A/y; creat A/f; sync; unlink A/f; unlink A/x; creat A/f";
+    Rule::RememberedWhileNamed => "mkdir A; mkdir B; creat A/f; sync; link A/f B/g; round; work; work; unlink A/f";
+    Rule::RememberedWhileCleared => "mkdir A; mkdir B; mkdir A/d; sync; rename A/d B/d; round; round; round; work; rmdir B/d";
+    Rule::RecentKeptWhileLive => "mkdir A; creat A/x; creat A/y; creat A/f; sync; unlink A/f; unlink A/x; creat A/f";
 
     // The index on the disk, which only an ordering with atomic scopes keeps.
-    SplitGetsEntry => concat!(full_b!(), "; sync; ", more_b!());
-    SplitAtBorder => concat!(full_b!(), "; sync; ", more_b!());
-    IndexEntryInOrder => concat!(full_b!(), "; sync; ", more_b!());
-    ExchangeBoth => "mkdir A; mkdir B; creat A/f; creat B/g; sync; exchange A/f B/g";
+    ExtRule::SplitGetsEntry => concat!(full_b!(), "; sync; ", more_b!());
+    ExtRule::SplitAtBorder => concat!(full_b!(), "; sync; ", more_b!());
+    ExtRule::IndexEntryInOrder => concat!(full_b!(), "; sync; ", more_b!());
+    Rule::ExchangeBoth => "mkdir A; mkdir B; creat A/f; creat B/g; sync; exchange A/f B/g";
 
     // Order between the sectors of a block, where these are what is written wholly or not at all.
-    TailCutAfterHead => concat!("creat ", long!(), "1; creat ", long!(), "2");
-    NameAfterTailCut => concat!("creat ", long!(), "1; creat ", long!(), "2; fsync ", long!(), "2");
-    TailHeadAfterPending => concat!(crossing!(), "; blocks; unlink B/", long!(), "2; creat B/", long!(), "3");
-    RenameAfterContents => "creat a; write a 0 3000; sync; creat b; append b 100; fsync b; creat c; append c 700; rename c a";
-    TypeUnknownBeforeNumber => concat!(crossing!(), "; blocks; rename A/s A/", crosses!());
-    TypeAfterNumber => concat!(crossing!(), "; blocks; rename A/s A/", crosses!());
-    MoveWithinUnit => concat!("mkdir A; creat A/", long!(), "1; creat A/", long!(), "2; creat A/f; sync; rename A/", long!(), "1 A/f");
-    ExchangeWithinUnit => concat!("mkdir A; creat A/", long!(), "1; creat A/", long!(), "2; creat A/", long!(), "3; sync; exchange A/", long!(),
+    Rule::TailCutAfterHead => concat!("creat ", long!(), "1; creat ", long!(), "2");
+    Rule::NameAfterTailCut => concat!("creat ", long!(), "1; creat ", long!(), "2; fsync ", long!(), "2");
+    Rule::TailHeadAfterPending => concat!(crossing!(), "; blocks; unlink B/", long!(), "2; creat B/", long!(), "3");
+    Rule::RenameAfterContents => "creat a; write a 0 3000; sync; creat b; append b 100; fsync b; creat c; append c 700; rename c a";
+    Rule::TypeUnknownBeforeNumber => concat!(crossing!(), "; blocks; rename A/s A/", crosses!());
+    Rule::TypeAfterNumber => concat!(crossing!(), "; blocks; rename A/s A/", crosses!());
+    Rule::MoveWithinUnit => concat!("mkdir A; creat A/", long!(), "1; creat A/", long!(), "2; creat A/f; sync; rename A/", long!(), "1 A/f");
+    Rule::ExchangeWithinUnit => concat!("mkdir A; creat A/", long!(), "1; creat A/", long!(), "2; creat A/", long!(), "3; sync; exchange A/", long!(),
             "1 A/", long!(), "3");
-    AttributesChangedWhole => "mkdir A; creat A/f; setxattr A/f user.a one; sync; setxattr A/f user.a two";
-    AttributesSharedWhole => "mkdir A; creat A/f; creat A/g; sync; setxattr A/f user.a one; setxattr A/g user.a one";
+    ExtRule::AttributesChangedWhole => "mkdir A; creat A/f; setxattr A/f user.a one; sync; setxattr A/f user.a two";
+    ExtRule::AttributesSharedWhole => "mkdir A; creat A/f; creat A/g; sync; setxattr A/f user.a one; setxattr A/g user.a one";
 
     // What a sync waits for.
-    FsyncWaitsForChanges => "mkdir A; creat A/f; sync; write A/f 0 3000; fsync A/f";
-    FsyncWaitsForFlags => "mkdir A; creat A/f; sync; chattr A/f id; fsync A/f";
-    FsyncWaitsForOverwrites => "mkdir A; creat A/f; write A/f 0 3000; sync; overwrite A/f 0 1000; fsync A/f";
-    FsyncWaitsForName => "mkdir A; sync; creat A/f; fsync A/f";
-    FsyncWaitsForPointer => concat!(full_b!(), "; sync; creat B/", long!(), "4; fsync B/", long!(), "4");
-    FsyncWaitsForReach => "mkdir A; creat A/f; fsync A/f";
-    FsyncWaitsForZeroedTail => "mkdir A; creat A/f; write A/f 0 3000; sync; truncate A/f 100; fsync A/f";
-    FsyncWaits => "mkdir A; creat A/f; write A/f 0 3000; fsync A/f";
-    FsyncOfDirectoryWaitsForOldName => "mkdir A; mkdir B; creat A/f; sync; rename A/f B/f; fsync A";
+    Rule::FsyncWaitsForChanges => "mkdir A; creat A/f; sync; write A/f 0 3000; fsync A/f";
+    Rule::FsyncWaitsForFlags => "mkdir A; creat A/f; sync; chattr A/f id; fsync A/f";
+    Rule::FsyncWaitsForOverwrites => "mkdir A; creat A/f; write A/f 0 3000; sync; overwrite A/f 0 1000; fsync A/f";
+    Rule::FsyncWaitsForName => "mkdir A; sync; creat A/f; fsync A/f";
+    Rule::FsyncWaitsForPointer => concat!(full_b!(), "; sync; creat B/", long!(), "4; fsync B/", long!(), "4");
+    Rule::FsyncWaitsForReach => "mkdir A; creat A/f; fsync A/f";
+    Rule::FsyncWaitsForZeroedTail => "mkdir A; creat A/f; write A/f 0 3000; sync; truncate A/f 100; fsync A/f";
+    Rule::FsyncWaits => "mkdir A; creat A/f; write A/f 0 3000; fsync A/f";
+    Rule::FsyncOfDirectoryWaitsForOldName => "mkdir A; mkdir B; creat A/f; sync; rename A/f B/f; fsync A";
 
     // Mounting and reclaiming.
-    ChangesAfterMark => "mkdir A; creat A/f";
-    ReclaimOrphansAfterParents => "mkdir A; mkdir A/d; sync; mkdir B; rename A/d B/d";
-    ReclaimHeedsMarks => "mkdir A; mkdir B; mkdir B/foo; mkdir B/foo/D; sync; rename A B/foo/D";
-    ReclaimClearsAfterDotDot => "mkdir A; mkdir B; mkdir B/foo; mkdir B/foo/D; sync; rename A B/foo/D";
-    ReclaimKillsAfterClearings => "mkdir A; sync; mkdir A/d; mkdir A/d/e";
-    ReclaimKillsChildrenFirst => "mkdir A; sync; mkdir A/d; mkdir A/d/e";
-    ReclaimCorrectsAfterDeaths => "mkdir A; sync; mkdir A/d";
-    ReclaimFreesAfterUnmapping => "mkdir A; creat A/f; write A/f 0 14336; sync; append A/f 1024";
-    ReclaimToldOfNewName => tree!();
-    ReclaimToldOfRemovedName => tree!();
-    ReclaimToldOfNewInode => tree!();
-    ReclaimToldOfLastName => tree!();
-    ReclaimToldOfBlocks => tree!();
-    ReclaimToldOfAttributes => tree!();
-    DirectoriesWaitForNames => "mkdir A; mkdir A/d; mkdir B; sync; rename A/d B/d";
-    ParentsWaitForReclaim => tree!();
+    ExtRule::ChangesAfterMark => "mkdir A; creat A/f";
+    Rule::ReclaimOrphansAfterParents => "mkdir A; mkdir A/d; sync; mkdir B; rename A/d B/d";
+    Rule::ReclaimHeedsMarks => "mkdir A; mkdir B; mkdir B/foo; mkdir B/foo/D; sync; rename A B/foo/D";
+    Rule::ReclaimClearsAfterDotDot => "mkdir A; mkdir B; mkdir B/foo; mkdir B/foo/D; sync; rename A B/foo/D";
+    Rule::ReclaimKillsAfterClearings => "mkdir A; sync; mkdir A/d; mkdir A/d/e";
+    Rule::ReclaimKillsChildrenFirst => "mkdir A; sync; mkdir A/d; mkdir A/d/e";
+    Rule::ReclaimCorrectsAfterDeaths => "mkdir A; sync; mkdir A/d";
+    Rule::ReclaimFreesAfterUnmapping => "mkdir A; creat A/f; write A/f 0 14336; sync; append A/f 1024";
+    Rule::ReclaimToldOfNewName => tree!();
+    Rule::ReclaimToldOfRemovedName => tree!();
+    Rule::ReclaimToldOfNewInode => tree!();
+    Rule::ReclaimToldOfLastName => tree!();
+    Rule::ReclaimToldOfBlocks => tree!();
+    Rule::ReclaimToldOfAttributes => tree!();
+    Rule::DirectoriesWaitForNames => "mkdir A; mkdir A/d; mkdir B; sync; rename A/d B/d";
+    Rule::ParentsWaitForReclaim => tree!();
 }

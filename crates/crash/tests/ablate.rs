@@ -4,7 +4,7 @@
 
 use backstitch_crash::ablate::{Ablation, Fate};
 use backstitch_crash::{Campaign, Observer, Results, rules, scripts, standard};
-use backstitch_formats::Rule;
+use backstitch_formats::{ExtRule, Rule};
 use backstitch_journal::rules::Rule as JournalRule;
 use backstitch_ordering::{JournalMode, MechanismKind};
 use backstitch_rules::Id;
@@ -99,11 +99,11 @@ fn scripts_show_the_rules_that_they_are_about() {
         ("deep-leaf", Rule::DeepEntryAfterContents.into()),
         (
             "attributes-in-place",
-            Rule::FsyncWaitsForAttributesInPlace.into(),
+            ExtRule::FsyncWaitsForAttributesInPlace.into(),
         ),
         (
             "attributes-shared",
-            Rule::AttributePointerAfterReference.into(),
+            ExtRule::AttributePointerAfterReference.into(),
         ),
     ];
     for (name, rule) in about {
@@ -123,14 +123,14 @@ fn scripts_show_the_rules_that_they_are_about() {
 fn what_was_come_by_is_counted() {
     let results = explored(MechanismKind::Soft, "attributes", None);
     assert!(results.failures.is_empty());
-    let of = |rule: Rule| results.rules.get(&rule.into()).copied().unwrap_or_default();
-    let pointer = of(Rule::AttributePointerAfterContents);
+    let of = |rule: Id| results.rules.get(&rule).copied().unwrap_or_default();
+    let pointer = of(ExtRule::AttributePointerAfterContents.id());
     assert!(pointer.reached > 0 && pointer.pending > 0, "{pointer:?}");
     assert!(pointer.pending <= pointer.reached);
     // Recovery marks the image as in use, and waits for that.
-    assert!(of(Rule::ChangesAfterMark).remounted > 0);
+    assert!(of(ExtRule::ChangesAfterMark.id()).remounted > 0);
     // Only blocks that may be torn ask for it.
-    assert_eq!(of(Rule::TailCutAfterHead).reached, 0);
+    assert_eq!(of(Rule::TailCutAfterHead.id()).reached, 0);
 }
 
 /// What the code says to be implied by other rules is, wherever the scripts come by; and with every

@@ -11,7 +11,7 @@ use backstitch_crash::{
     generate, parse_script, script,
 };
 use backstitch_device::BlockDevice;
-use backstitch_ext::rules::Rule;
+use backstitch_formats::Rule;
 use backstitch_ordering::{JournalMode, MechanismKind};
 use backstitch_rules::watch::{self, Form};
 use backstitch_store::Optimisations;
@@ -21,7 +21,7 @@ struct Without(Provoking);
 
 impl Observer for Without {
     fn thread_starts(&self) {
-        watch::switch_off(Some((self.0.rule.into(), Form::Whole)));
+        watch::switch_off(Some((self.0.rule, Form::Whole)));
     }
 }
 
@@ -171,7 +171,7 @@ fn every_rule_of_the_layout_that_is_off_is_found() {
 /// No ablation comes by an index that another program made and we do not keep.
 #[test]
 fn a_name_that_a_foreign_index_does_not_lead_to_is_found() {
-    let about = |known: &&Provoking| known.rule == Rule::NameAfterIndexFlag;
+    let about = |known: &&Provoking| known.rule == Rule::NameAfterIndexFlag.id();
     let rule = provoking::ALL.iter().find(about).expect("its script");
     let results = explored(&provoking(rule), &Without(*rule));
     assert!(!results.failures.is_empty(), "{} states", results.states);

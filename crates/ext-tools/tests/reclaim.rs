@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use backstitch_crash::unexpected_of_e2fsck as judge;
 use backstitch_device::{BlockDevice, MemoryDevice};
-use backstitch_ext::rules::Rule;
 use backstitch_ext_tools::fsck::{self, Kind, Options, SliceSource};
 use backstitch_layout::{Error, FileType, InodeNumber, Piece, ReclaimStep};
 use backstitch_ordering::MechanismKind;
 use backstitch_rules::watch::{self, Form};
 use backstitch_store::{Optimisations, drive};
+use backstitch_unixfs::rules::Rule;
 use crash::{Machine, Random, check, our_check, scratch, seeds, what_no_crash_leaves};
 
 /// What can be reached: the names, and of each inode its type, its size and its contents.

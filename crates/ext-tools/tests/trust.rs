@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backstitch_device::MemoryDevice;
-use backstitch_ext::rules::Rule;
+use backstitch_ext::rules::Rule as ExtRule;
 use backstitch_ordering::MechanismKind;
 use backstitch_rules::watch::{self, Form};
 use backstitch_store::{Optimisations, drive};
@@ -21,7 +21,7 @@ const STATE: usize = 1024 + 0x3a;
 const CLEAN: u8 = 1;
 
 /// What a body comes to, with a rule or without it.
-fn with_rule<T>(rule: Rule, holds: bool, body: impl FnOnce() -> T) -> T {
+fn with_rule<T>(rule: ExtRule, holds: bool, body: impl FnOnce() -> T) -> T {
     watch::switch_off((!holds).then_some((rule.into(), Form::Whole)));
     let done = body();
     watch::switch_off(None);
@@ -59,7 +59,7 @@ fn believes_in_another_mount() -> bool {
 
 #[test]
 fn the_record_of_an_earlier_mount_is_not_believed() {
-    let rule = Rule::RecordIsOfThisMount;
+    let rule = ExtRule::RecordIsOfThisMount;
     assert!(!with_rule(rule, true, believes_in_another_mount));
     assert!(with_rule(rule, false, believes_in_another_mount));
 }
@@ -81,7 +81,7 @@ fn is_called_clean(is_reclaimed: bool) -> bool {
 
 #[test]
 fn an_image_with_what_a_crash_left_is_not_called_clean() {
-    let rule = Rule::CleanOnlyWithoutLeaks;
+    let rule = ExtRule::CleanOnlyWithoutLeaks;
     assert!(with_rule(rule, true, || is_called_clean(true)));
     assert!(!with_rule(rule, true, || is_called_clean(false)));
     assert!(with_rule(rule, false, || is_called_clean(false)));

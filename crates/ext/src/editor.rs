@@ -8,7 +8,7 @@ use crate::format::inode::{self, BASE_SIZE, encode_time, offset};
 
 /// How much of an inode an editor can change: the base and the extra fields, whatever the inode's
 /// size.
-pub(crate) const EDITABLE: usize = 256;
+const EDITABLE: usize = 256;
 
 /// The bytes of an inode that change whenever its map does: from its block count to its last
 /// pointer.
@@ -24,7 +24,7 @@ const HALVES: [(usize, Range<usize>); 3] = [
     (offset::GID, offset::GID_HIGH..offset::GID_HIGH + 2),
 ];
 
-/// Changes fields of an inode; [`Ext::edit_inode`] makes one patch of what differs afterwards.
+/// Changes fields of an inode; what differs afterwards becomes one patch.
 pub(crate) struct InodeEditor {
     bytes: [u8; EDITABLE],
     len: usize,
@@ -32,18 +32,6 @@ pub(crate) struct InodeEditor {
 }
 
 impl InodeEditor {
-    /// Begins with an inode as it is.
-    pub(crate) fn of_inode(old: &[u8]) -> InodeEditor {
-        let len = old.len().min(EDITABLE);
-        let mut editor = InodeEditor {
-            bytes: [0; EDITABLE],
-            len,
-            extra_end: extra_end(&old[..len]),
-        };
-        editor.bytes[..len].copy_from_slice(&old[..len]);
-        editor
-    }
-
     /// Begins with an inode of `size` bytes that has nothing in it, and `extra` bytes of extra
     /// fields.
     pub(crate) fn of_new(size: usize, extra: u16) -> InodeEditor {
@@ -58,90 +46,12 @@ impl InodeEditor {
         editor
     }
 
-    /// The inode as it is now.
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
-
-    /// What differs from `old`, from the first field to the last. Whole fields: of two changes of a
-    /// field the later one comes after the earlier one whatever bytes they change, or a crash would
-    /// leave a value that the field never had.
-    pub(crate) fn differing(&self, old: &[u8]) -> Option<Range<usize>> {
-        let (first, last) = differing(self.bytes(), &old[..self.len])?;
-        let fields = field_at(first).start..field_at(last).end.min(self.len);
-        let is_other =
-            |at: &Range<usize>| at.end <= self.len && self.bytes[at.clone()] != old[at.clone()];
-        let halves = HALVES.iter().filter(|(_, high)| is_other(high));
-        let first = halves.map(|(low, _)| *low).fold(fields.start, usize::min);
-        Some(first..fields.end)
-    }
-
-    /// Whether the inode leads to other blocks than `old`, or to more or less of them.
-    pub(crate) fn changes_map(&self, old: &[u8]) -> bool {
-        self.bytes[MAP_FIELDS] != old[MAP_FIELDS]
-    }
-
     fn put(&mut self, at: usize, bytes: &[u8]) {
         self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    pub(crate) fn set_mode(&mut self, mode: u16) {
-        self.put(offset::MODE, &mode.to_le_bytes());
-    }
-
-    pub(crate) fn set_owner(&mut self, uid: u32) {
-        self.put(offset::UID, &(uid as u16).to_le_bytes());
-        self.put(offset::UID_HIGH, &((uid >> 16) as u16).to_le_bytes());
-    }
-
-    pub(crate) fn set_group(&mut self, gid: u32) {
-        self.put(offset::GID, &(gid as u16).to_le_bytes());
-        self.put(offset::GID_HIGH, &((gid >> 16) as u16).to_le_bytes());
-    }
-
-    pub(crate) fn set_size(&mut self, size: u64) {
-        self.put(offset::SIZE, &(size as u32).to_le_bytes());
-        if u16::from_le_bytes([self.bytes[offset::MODE], self.bytes[offset::MODE + 1]]) & 0o170_000
-            == 0o100_000
-        {
-            self.put(offset::SIZE_HIGH, &((size >> 32) as u32).to_le_bytes());
-        }
-    }
-
-    pub(crate) fn set_links(&mut self, links: u16) {
-        self.put(offset::LINKS, &links.to_le_bytes());
-    }
-
-    pub(crate) fn set_sectors(&mut self, sectors: u32) {
-        self.put(offset::BLOCKS, &sectors.to_le_bytes());
-    }
-
-    pub(crate) fn set_flags(&mut self, flags: u32) {
-        self.put(offset::FLAGS, &flags.to_le_bytes());
-    }
-
-    pub(crate) fn set_version(&mut self, version: u32) {
-        self.put(offset::VERSION, &version.to_le_bytes());
-    }
-
-    pub(crate) fn set_dtime(&mut self, seconds: u32) {
-        self.put(offset::DTIME, &seconds.to_le_bytes());
-    }
-
-    pub(crate) fn set_pointer(&mut self, index: usize, block: u32) {
-        self.put(offset::pointer(index), &block.to_le_bytes());
-    }
-
     pub(crate) fn set_inline(&mut self, bytes: &[u8]) {
         self.put(offset::BLOCK, bytes);
-    }
-
-    pub(crate) fn set_generation(&mut self, generation: u32) {
-        self.put(offset::GENERATION, &generation.to_le_bytes());
-    }
-
-    pub(crate) fn set_attribute_block(&mut self, block: u32) {
-        self.put(offset::FILE_ACL, &block.to_le_bytes());
     }
 
     fn set_time(&mut self, low_at: usize, extra_at: usize, time: Timestamp) {
@@ -153,28 +63,116 @@ impl InodeEditor {
         }
     }
 
-    pub(crate) fn set_accessed(&mut self, time: Timestamp) {
-        self.set_time(offset::ATIME, offset::ATIME_EXTRA, time);
-    }
-
-    pub(crate) fn set_modified(&mut self, time: Timestamp) {
-        self.set_time(offset::MTIME, offset::MTIME_EXTRA, time);
-    }
-
-    pub(crate) fn set_changed(&mut self, time: Timestamp) {
-        self.set_time(offset::CTIME, offset::CTIME_EXTRA, time);
-    }
-
-    pub(crate) fn set_created(&mut self, time: Timestamp) {
-        if offset::CRTIME + 4 <= self.extra_end {
-            self.set_time(offset::CRTIME, offset::CRTIME_EXTRA, time);
-        }
-    }
-
     /// The bytes behind the extra fields: attributes in the inode's body.
     pub(crate) fn body(&mut self) -> &mut [u8] {
         let from = self.extra_end.min(self.len);
         &mut self.bytes[from..self.len]
+    }
+}
+
+impl backstitch_unixfs::format::InodeEditor for InodeEditor {
+    fn of_inode(old: &[u8]) -> Self {
+        let len = old.len().min(EDITABLE);
+        let mut editor = InodeEditor {
+            bytes: [0; EDITABLE],
+            len,
+            extra_end: extra_end(&old[..len]),
+        };
+        editor.bytes[..len].copy_from_slice(&old[..len]);
+        editor
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    fn differing(&self, old: &[u8]) -> Option<Range<usize>> {
+        let (first, last) = differing(self.bytes(), &old[..self.len])?;
+        let fields = field_at(first).start..field_at(last).end.min(self.len);
+        let is_other =
+            |at: &Range<usize>| at.end <= self.len && self.bytes[at.clone()] != old[at.clone()];
+        let halves = HALVES.iter().filter(|(_, high)| is_other(high));
+        let first = halves.map(|(low, _)| *low).fold(fields.start, usize::min);
+        Some(first..fields.end)
+    }
+
+    fn changes_map(&self, old: &[u8]) -> bool {
+        self.bytes[MAP_FIELDS] != old[MAP_FIELDS]
+    }
+
+    fn set_mode(&mut self, mode: u16) {
+        self.put(offset::MODE, &mode.to_le_bytes());
+    }
+
+    fn set_owner(&mut self, uid: u32) {
+        self.put(offset::UID, &(uid as u16).to_le_bytes());
+        self.put(offset::UID_HIGH, &((uid >> 16) as u16).to_le_bytes());
+    }
+
+    fn set_group(&mut self, gid: u32) {
+        self.put(offset::GID, &(gid as u16).to_le_bytes());
+        self.put(offset::GID_HIGH, &((gid >> 16) as u16).to_le_bytes());
+    }
+
+    fn set_size(&mut self, size: u64) {
+        self.put(offset::SIZE, &(size as u32).to_le_bytes());
+        if u16::from_le_bytes([self.bytes[offset::MODE], self.bytes[offset::MODE + 1]]) & 0o170_000
+            == 0o100_000
+        {
+            self.put(offset::SIZE_HIGH, &((size >> 32) as u32).to_le_bytes());
+        }
+    }
+
+    fn set_links(&mut self, links: u16) {
+        self.put(offset::LINKS, &links.to_le_bytes());
+    }
+
+    fn set_sectors(&mut self, sectors: u64) {
+        let sectors = u32::try_from(sectors).unwrap_or(u32::MAX);
+        self.put(offset::BLOCKS, &sectors.to_le_bytes());
+    }
+
+    fn set_flags(&mut self, flags: u32) {
+        self.put(offset::FLAGS, &flags.to_le_bytes());
+    }
+
+    fn set_generation(&mut self, generation: u32) {
+        self.put(offset::GENERATION, &generation.to_le_bytes());
+    }
+
+    fn set_mark(&mut self, mark: u32) {
+        self.put(offset::VERSION, &mark.to_le_bytes());
+    }
+
+    fn set_deleted(&mut self, now: Timestamp) {
+        let seconds = now.seconds.clamp(1, u32::MAX.into()) as u32;
+        self.put(offset::DTIME, &seconds.to_le_bytes());
+    }
+
+    fn set_pointer(&mut self, index: usize, block: u64) {
+        self.put(offset::pointer(index), &(block as u32).to_le_bytes());
+    }
+
+    fn set_attribute_block(&mut self, block: u64) {
+        self.put(offset::FILE_ACL, &(block as u32).to_le_bytes());
+    }
+
+    fn set_accessed(&mut self, time: Timestamp) {
+        self.set_time(offset::ATIME, offset::ATIME_EXTRA, time);
+    }
+
+    fn set_modified(&mut self, time: Timestamp) {
+        self.set_time(offset::MTIME, offset::MTIME_EXTRA, time);
+    }
+
+    fn set_changed(&mut self, time: Timestamp) {
+        self.set_time(offset::CTIME, offset::CTIME_EXTRA, time);
+    }
+
+    fn set_created(&mut self, time: Timestamp) {
+        if offset::CRTIME + 4 <= self.extra_end {
+            self.set_time(offset::CRTIME, offset::CRTIME_EXTRA, time);
+        }
     }
 }
 
@@ -229,6 +227,7 @@ fn extra_end(bytes: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::{InodeEditor, differing, offset};
+    use backstitch_unixfs::format::InodeEditor as _;
 
     #[test]
     fn a_field_changes_as_a_whole() {

@@ -1,257 +1,170 @@
-//! Block groups: bitmaps on the disk, counters in memory.
-//!
-//! The counters of the superblock and the descriptors are not kept up to date on the disk: they
-//! have no dependencies and are recomputed after a crash, so writing them with every allocation
-//! would buy nothing. They are written when unmounting.
+//! What is known of block groups: where their bitmaps and tables are, and how much is free in them.
 
-use backstitch_layout::{Error, FreeSpaceReader, Result};
-use backstitch_ordering::{PatchId, Volume};
-use smallvec::SmallVec;
+use crate::format::{GroupDescriptor, Superblock};
 
-use crate::format::bitmap;
-use crate::kinds;
-use crate::rules::{Rule, holds};
-use crate::state::Ext;
-use crate::state::PatchIds;
-use crate::state::runs::Run;
+/// Runs of 1, 2, 4, … free blocks are told apart; those of the last length and longer are not.
+pub(crate) const RUN_CLASSES: usize = 7;
 
-impl Ext {
-    /// Finds the runs of free blocks by the bitmaps that a device holds.
-    pub(crate) fn free_space_reader(&self) -> FreeSpaceReader {
-        let block_bytes = self.sb.block_size as usize;
-        let groups: Vec<(u64, u64, usize)> = (self.groups.list.iter().zip(0..))
-            .filter(|(group, _)| group.has_block_bitmap)
-            .map(|(group, number)| {
-                let first = self.sb.group_first_block(number);
-                let count = self.sb.blocks_in_group(number) as usize;
-                (group.block_bitmap, first, count)
-            })
-            .collect();
-        Box::new(move |device| {
-            let mut runs = Vec::new();
-            let mut bits = vec![0; block_bytes];
-            for (bitmap_block, first, count) in groups {
-                device.read(bitmap_block * block_bytes as u64, &mut bits)?;
-                let mut bit = 0;
-                while let Some(free) = bitmap::find_zero(&bits, bit, count) {
-                    bit = bitmap::find_set(&bits, free, count).unwrap_or(count);
-                    runs.push(first + free as u64..first + bit as u64);
-                }
-            }
-            Ok(runs)
-        })
-    }
+/// What is known of one group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Group {
+    pub(crate) block_bitmap: u64,
+    pub(crate) inode_bitmap: u64,
+    pub(crate) inode_table: u64,
+    /// The block bitmap was written: it tells what is free.
+    pub(crate) has_block_bitmap: bool,
+    /// From here on to the group's end no block is a superblock, descriptor, bitmap or inode table
+    /// of the group.
+    pub(crate) data_from: u64,
+    pub(crate) free_blocks: u32,
+    pub(crate) free_inodes: u32,
+    pub(crate) directories: u32,
+    /// No block before this one (counted in the group) is free.
+    pub(crate) first_free_hint: u32,
+    /// Between the blocks kept for metadata and the block at `[k]` no run of 2^k free ones begins.
+    pub(crate) first_run_hints: [u32; RUN_CLASSES],
+    /// No inode before this one (counted in the group) is free.
+    pub(crate) first_free_inode_hint: u32,
+    /// No inode between those kept for directories and this one is free.
+    pub(crate) first_free_file_hint: u32,
+}
 
-    /// The bits of one group's block bitmap.
-    pub(crate) fn block_bits<'v>(&self, v: &'v mut Volume<'_>, group: usize) -> Result<&'v [u8]> {
-        Ok(v.read(self.groups.list[group].block_bitmap)?)
-    }
+/// All groups.
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    pub(crate) list: Vec<Group>,
+    free_blocks: u64,
+    free_inodes: u32,
+    directories: u64,
+    overhead_blocks: u64,
+}
 
-    /// Whether all blocks of the run are inside the file system and none of them is a superblock,
-    /// descriptor, bitmap, inode table or the journal's: what a pointer may name.
-    pub(crate) fn is_data_run(&self, run: Run) -> bool {
-        let Some(end) = run.start.checked_add(run.len) else {
-            return false;
+/// See [`Group::data_from`]. What lies in other groups does not count.
+fn data_from(sb: &Superblock, group: u32, d: &GroupDescriptor) -> u64 {
+    let first = sb.group_first_block(group);
+    let end = first + u64::from(sb.blocks_in_group(group));
+    let supers = match sb.has_super(group) {
+        true => 1 + u64::from(sb.descriptor_blocks),
+        false => 0,
+    };
+    let own = [
+        (first, supers),
+        (d.block_bitmap, 1),
+        (d.inode_bitmap, 1),
+        (d.inode_table, sb.inode_table_blocks.into()),
+    ];
+    let ends = own.iter().filter(|(start, len)| *len > 0 && *start < end);
+    let ends = ends.map(|(start, len)| start.saturating_add(*len).clamp(first, end));
+    ends.max().unwrap_or(first)
+}
+
+impl Groups {
+    /// Takes the descriptors' counters for true.
+    pub(crate) fn new(sb: &Superblock, descriptors: &[GroupDescriptor]) -> Groups {
+        let mut groups = Groups {
+            overhead_blocks: overhead(sb),
+            ..Groups::default()
         };
-        if run.start < self.sb.first_data_block || end > self.sb.blocks_count {
-            return false;
+        for (index, d) in descriptors.iter().enumerate() {
+            let free_blocks = d.free_blocks.min(sb.blocks_in_group(index as u32));
+            let free_inodes = d.free_inodes.min(sb.inodes_per_group);
+            groups.free_blocks += u64::from(free_blocks);
+            groups.free_inodes += free_inodes;
+            groups.directories += u64::from(d.used_directories);
+            groups.list.push(Group {
+                block_bitmap: d.block_bitmap,
+                inode_bitmap: d.inode_bitmap,
+                inode_table: d.inode_table,
+                has_block_bitmap: d.has_block_bitmap(sb),
+                data_from: data_from(sb, index as u32, d),
+                free_blocks,
+                free_inodes,
+                directories: d.used_directories,
+                first_free_hint: 0,
+                first_run_hints: [0; RUN_CLASSES],
+                first_free_inode_hint: 0,
+                first_free_file_hint: 0,
+            });
         }
-        let journal = self.journal.as_ref();
-        if journal.is_some_and(|journal| journal.owns_any(run.start, run.len)) {
-            return false;
+        groups
+    }
+
+    /// Sets a group's counters to what its bitmaps say.
+    pub(crate) fn recount(&mut self, group: usize, free_blocks: u32, free_inodes: u32) {
+        let g = &mut self.list[group];
+        self.free_blocks = self.free_blocks - u64::from(g.free_blocks) + u64::from(free_blocks);
+        self.free_inodes = self.free_inodes - g.free_inodes + free_inodes;
+        g.free_blocks = free_blocks;
+        g.free_inodes = free_inodes;
+    }
+
+    pub(crate) fn free_blocks(&self) -> u64 {
+        self.free_blocks
+    }
+
+    pub(crate) fn free_inodes(&self) -> u32 {
+        self.free_inodes
+    }
+
+    /// Blocks that files can never have: superblocks, descriptors, bitmaps, inode tables.
+    pub(crate) fn overhead_blocks(&self) -> u64 {
+        self.overhead_blocks
+    }
+
+    pub(crate) fn directories(&self) -> u64 {
+        self.directories
+    }
+
+    pub(crate) fn take_blocks(&mut self, group: usize, count: u32) {
+        let g = &mut self.list[group];
+        g.free_blocks = g.free_blocks.saturating_sub(count);
+        self.free_blocks = self.free_blocks.saturating_sub(count.into());
+    }
+
+    pub(crate) fn give_blocks(&mut self, group: usize, count: u32, first: u32) {
+        let g = &mut self.list[group];
+        g.free_blocks += count;
+        g.first_free_hint = g.first_free_hint.min(first);
+        for (class, hint) in g.first_run_hints.iter_mut().enumerate() {
+            // A run that is long enough only now begins no earlier than this, or the free blocks
+            // before it had been a run already.
+            *hint = (*hint).min(first.saturating_sub((1 << class) - 1));
         }
-        let mut block = run.start;
-        while block < end {
-            let group = self.sb.group_of_block(block);
-            let first = self.sb.group_first_block(group);
-            let group_end = first + u64::from(self.sb.blocks_in_group(group));
-            let part = Run {
-                start: block,
-                len: group_end.min(end) - block,
-            };
-            if self.touches_metadata(group, part) {
-                return false;
-            }
-            block = part.end();
-        }
-        true
+        self.free_blocks += u64::from(count);
     }
 
-    fn touches_metadata(&self, group: u32, run: Run) -> bool {
-        let g = &self.groups.list[group as usize];
-        if run.start >= g.data_from {
-            return false;
-        }
-        let first = self.sb.group_first_block(group);
-        let hits = |start: u64, len: u64| run.start < start + len && start < run.end();
-        let supers = if self.sb.has_super(group) {
-            1 + u64::from(self.sb.descriptor_blocks)
-        } else {
-            0
-        };
-        hits(first, supers)
-            || hits(g.block_bitmap, 1)
-            || hits(g.inode_bitmap, 1)
-            || hits(g.inode_table, self.sb.inode_table_blocks.into())
+    pub(crate) fn take_inode(&mut self, group: usize, directory: bool) {
+        self.directories += u64::from(directory);
+        let g = &mut self.list[group];
+        g.free_inodes = g.free_inodes.saturating_sub(1);
+        g.directories += u32::from(directory);
+        self.free_inodes = self.free_inodes.saturating_sub(1);
     }
 
-    /// Marks free blocks as used; the bitmaps must be in memory. Appends the patches.
-    pub(crate) fn set_block_bits(&mut self, v: &mut Volume<'_>, run: Run, patches: &mut PatchIds) {
-        self.track_blocks(run);
-        self.noted_free.cross_off(run);
-        self.flip_block_bits(v, run, patches);
-        for (group, _, count) in self.parts(run) {
-            self.groups.take_blocks(group, count);
-        }
+    /// An inode of the group that is marked as used already becomes a directory.
+    pub(crate) fn note_directory(&mut self, group: usize) {
+        self.directories += 1;
+        self.list[group].directories += 1;
     }
 
-    /// Marks used blocks as free; the bitmaps must be in memory.
-    pub(crate) fn clear_block_bits(&mut self, v: &mut Volume<'_>, run: Run) {
-        self.track_blocks(run);
-        self.flip_block_bits(v, run, &mut PatchIds::new());
-        for (group, first, count) in self.parts(run) {
-            self.groups.give_blocks(group, count, first);
-        }
-        self.free_epoch += 1;
+    pub(crate) fn give_inode(&mut self, group: usize, index: u32, directory: bool) {
+        self.directories = self.directories.saturating_sub(directory.into());
+        let g = &mut self.list[group];
+        g.free_inodes += 1;
+        g.first_free_inode_hint = g.first_free_inode_hint.min(index);
+        g.first_free_file_hint = g.first_free_file_hint.min(index);
+        g.directories = g.directories.saturating_sub(directory.into());
+        self.free_inodes += 1;
     }
+}
 
-    /// A run cut at group borders: (group, first block in the group, count).
-    fn parts(&self, run: Run) -> SmallVec<[(usize, u32, u32); 2]> {
-        let mut parts = SmallVec::new();
-        let mut block = run.start;
-        while block < run.end() {
-            let group = self.sb.group_of_block(block);
-            let first = (block - self.sb.group_first_block(group)) as u32;
-            let count =
-                (u64::from(self.sb.blocks_in_group(group) - first)).min(run.end() - block) as u32;
-            parts.push((group as usize, first, count));
-            block += u64::from(count);
-        }
-        parts
-    }
-
-    fn flip_block_bits(&mut self, v: &mut Volume<'_>, run: Run, patches: &mut PatchIds) {
-        for (group, first, count) in self.parts(run) {
-            let bitmap_block = self.groups.list[group].block_bitmap;
-            let (mut bit, end) = (first, first + count);
-            while bit < end {
-                let in_word = (end - bit).min(32 - bit % 32);
-                let mask = (u32::MAX >> (32 - in_word)) << (bit % 32);
-                let id = v.flip(
-                    bitmap_block,
-                    kinds::BITMAP,
-                    (bit / 32 * 4) as usize,
-                    mask,
-                    &[],
-                );
-                if patches.last() != Some(&id) {
-                    patches.push(id);
-                }
-                bit += in_word;
-            }
-        }
-    }
-
-    /// Checks that all blocks of a run are marked as used, reading the bitmaps.
-    pub(crate) fn check_blocks_used(&mut self, v: &mut Volume<'_>, run: Run) -> Result<()> {
-        for (group, first, count) in self.parts(run) {
-            let bits = self.block_bits(v, group)?;
-            if bitmap::find_zero(bits, first as usize, (first + count) as usize).is_some() {
-                return Err(Error::corrupt(
-                    format!("block bitmap of group {group}"),
-                    format!(
-                        "blocks {}..{} are in use but some are marked as free",
-                        run.start,
-                        run.end()
-                    ),
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    /// Marks a free inode as used; its bitmap must be in memory.
-    pub(crate) fn set_inode_bit(
-        &mut self,
-        v: &mut Volume<'_>,
-        inode: u32,
-        directory: bool,
-    ) -> PatchId {
-        let group = self.sb.group_of_inode(inode) as usize;
-        self.groups.take_inode(group, directory);
-        self.flip_inode_bit(v, inode)
-    }
-
-    /// Marks a used inode as free; its bitmap must be in memory.
-    pub(crate) fn clear_inode_bit(&mut self, v: &mut Volume<'_>, inode: u32, directory: bool) {
-        let group = self.sb.group_of_inode(inode) as usize;
-        self.groups
-            .give_inode(group, self.sb.index_in_group(inode), directory);
-        self.track_inode_freed(inode);
-        self.flip_inode_bit(v, inode);
-    }
-
-    fn flip_inode_bit(&mut self, v: &mut Volume<'_>, inode: u32) -> PatchId {
-        let group = self.sb.group_of_inode(inode) as usize;
-        let bit = self.sb.index_in_group(inode);
-        let block = self.groups.list[group].inode_bitmap;
-        v.flip(
-            block,
-            kinds::BITMAP,
-            (bit / 32 * 4) as usize,
-            1 << (bit % 32),
-            &[],
-        )
-    }
-
-    /// Whether an inode is marked as used.
-    pub(crate) fn inode_is_marked(&self, v: &mut Volume<'_>, inode: u32) -> Result<bool> {
-        let group = self.sb.group_of_inode(inode) as usize;
-        let bits = v.read(self.groups.list[group].inode_bitmap)?;
-        Ok(bitmap::test(bits, self.sb.index_in_group(inode) as usize))
-    }
-
-    /// Drops what is not written yet of blocks of the inode table in which an inode was freed and
-    /// none is in use any more.
-    ///
-    /// Not when they are freed: where files come and go one after the other the next one is made in
-    /// the same block, which would have to be read again.
-    ///
-    /// What the disk shows of such inodes may stay. An inode's bit is cleared only where the
-    /// clearing of the inode is on the disk, or where its making was merged with its clearing, and
-    /// then the disk still shows what was there before it was made: an inode that was free.
-    pub(crate) fn forget_unused_table_blocks(&mut self, v: &mut Volume<'_>) {
-        let in_block = (self.sb.block_size / self.sb.inode_size) as usize;
-        for inode in self.deferred.take_freed_in() {
-            // A number that is not in the table, or a bitmap that was let go: then the block is
-            // written, no more.
-            let Ok((block, _)) = self.inode_place(inode) else {
-                continue;
-            };
-            let group = self.sb.group_of_inode(inode) as usize;
-            let first = self.sb.index_in_group(inode) as usize;
-            let end = (first + in_block).min(self.sb.inodes_per_group as usize);
-            let bits = v.peek(self.groups.list[group].inode_bitmap);
-            let is_unused = |bits: &[u8]| {
-                bitmap::find_set(bits, first, end).is_none()
-                    || !holds(Rule::TableBlockForgottenOnlyIfUnused)
-            };
-            if bits.is_some_and(|bits| is_unused(bits)) {
-                v.discard(block);
-            }
-        }
-    }
-
-    /// An inode was freed: its block of the table may have none in use any more.
-    pub(crate) fn note_freed_in_table(&mut self, v: &Volume<'_>, inode: u32) {
-        // Under a journal the block is in a transaction with others, and all of them are there or
-        // none.
-        let is_journaled = v.scopes_are_atomic() && holds(Rule::TableBlockKeptUnderJournal);
-        if !v.keeps_order() || is_journaled {
-            return;
-        }
-        let in_block = self.sb.block_size / self.sb.inode_size;
-        let first = inode - self.sb.index_in_group(inode) % in_block;
-        self.deferred.note_freed_in(first);
-    }
+/// What `statfs` leaves out: the kernel's ext2 counts the superblock backups, descriptors, bitmaps
+/// and inode tables.
+fn overhead(sb: &Superblock) -> u64 {
+    let per_group = 2 + u64::from(sb.inode_table_blocks);
+    let backups: u64 = (0..sb.groups)
+        .filter(|g| sb.has_super(*g))
+        .map(|_| 1 + u64::from(sb.descriptor_blocks))
+        .sum();
+    sb.first_data_block + backups + u64::from(sb.groups) * per_group
 }

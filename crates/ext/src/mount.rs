@@ -17,6 +17,8 @@ use backstitch_layout::{
     Timestamp,
 };
 use backstitch_ordering::{PatchId, Volume};
+use backstitch_unixfs::format::Format;
+use backstitch_unixfs::{Windows, bitmap};
 
 use crate::format::features::{COMPAT_HAS_JOURNAL, INCOMPAT_RECOVER, RO_COMPAT_LARGE_FILE};
 use crate::format::group::{FLAG_INODES_UNINITIALISED, OFFSET_FLAGS, OFFSET_UNUSED_INODES};
@@ -25,17 +27,12 @@ use crate::format::superblock::{
     OFFSET_FREE_BLOCKS_COUNT, OFFSET_FREE_INODES_COUNT, OFFSET_MNT_COUNT, OFFSET_MTIME,
     OFFSET_RECORD, OFFSET_STATE, OFFSET_WTIME, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET,
 };
-use crate::format::{
-    GroupDescriptor, Mechanism, MountRecord, ROOT_INODE, Superblock, bitmap, group,
-};
+use crate::format::{GroupDescriptor, Mechanism, MountRecord, ROOT_INODE, Superblock, group};
+use crate::groups::Groups;
 use crate::image::{Ext2, from_format, read_superblock, refuse_unreadable};
 use crate::kinds;
+use crate::opened::{Ext, ExtFormat};
 use crate::rules::{Rule, holds, wait_for};
-use crate::state::Ext;
-use crate::state::deferred::Deferred;
-use crate::state::groups::Groups;
-use crate::state::reclaim::Reclaim;
-use crate::state::windows::Windows;
 
 impl LayoutKind for Ext2 {
     fn block_bytes(&self, device: &dyn BlockDevice) -> Result<u32> {
@@ -74,51 +71,32 @@ impl LayoutKind for Ext2 {
         let descriptors = group::parse_table(&sb, &table).map_err(from_format)?;
         let (trust, read_only) = judge(&sb, request);
         let max_file_bytes = sb.max_file_size();
-        let mut ext = Ext {
+        let mut format = ExtFormat {
             groups: Groups::new(&sb, &descriptors),
             journal: self.own_journal(device, request)?,
-            spares: Default::default(),
-            left_places: Default::default(),
             windows: Windows::default(),
-            references: Default::default(),
-            inodes: Default::default(),
-            index_bytes: 0,
-            deferred: Deferred::default(),
             hashed: Default::default(),
             shared_blocks: Default::default(),
-            read_only,
-            has_leaks: trust == Trust::AfterCrash,
-            reclaim: None,
-            reclaimed: (0, 0),
-            changed: Vec::new(),
-            orphans: Vec::new(),
-            free_epoch: 0,
             max_file_bytes,
-            partial_block: Vec::new(),
-            noted_free: Default::default(),
-            freed: None,
-            next_generation: (request.now.seconds as u32).wrapping_mul(0x9e37_79b9)
-                ^ request.now.nanoseconds,
             sb,
         };
-        ext.check_root(v)?;
+        format.check_root(v)?;
+        let has_leaks = trust == Trust::AfterCrash;
         let mut actions = Vec::new();
-        if trust == Trust::AfterCrash && holds(Rule::FreeSpaceIsRecounted) {
-            actions.push(ext.recount(v)?);
-        }
-        if ext.has_leaks && ext.read_only.is_none() {
-            ext.reclaim = Some(Box::new(Reclaim::new(&ext.sb, &ext.groups)));
+        if has_leaks && holds(Rule::FreeSpaceIsRecounted) {
+            actions.push(format.recount(v)?);
         }
         let mut first = Vec::new();
-        if ext.read_only.is_none() {
-            let recorded = ext.write_record(v, request.now)?;
+        if read_only.is_none() {
+            let recorded = format.write_record(v, has_leaks, request.now)?;
             first.extend(
                 recorded
                     .into_iter()
                     .map(|id| wait_for(Rule::MarkAfterRecord, id)),
             );
-            ext.forget_unused_inodes(v, &descriptors, &mut first)?;
+            format.forget_unused_inodes(v, &descriptors, &mut first)?;
         }
+        let ext = Ext::new(format, read_only, has_leaks, request.now);
         let recovery_needed = trust == Trust::AfterCrash;
         Ok(Opened {
             file_system: Box::new(ext),
@@ -129,10 +107,10 @@ impl LayoutKind for Ext2 {
     }
 }
 
-impl Ext {
+impl ExtFormat {
     /// A mount whose root cannot be read would be of no use to anybody.
     fn check_root(&mut self, v: &mut Volume<'_>) -> Result<()> {
-        let inode = self.read_any_inode(v, ROOT_INODE)?;
+        let inode = self.read_inode(v, ROOT_INODE)?;
         match inode.file_type() {
             _ if inode.links == 0 => Err(Error::corrupt(
                 "the root directory",
@@ -208,7 +186,7 @@ impl Ext2 {
     }
 }
 
-impl Ext {
+impl ExtFormat {
     /// The block that holds the superblock, and its offset therein.
     fn superblock_place(&self) -> (u64, usize) {
         let bs = u64::from(self.sb.block_size);
@@ -240,7 +218,8 @@ impl Ext {
         }
         for index in 0..self.groups.list.len() {
             let blocks = self.sb.blocks_in_group(index as u32) as usize;
-            let free_blocks = bitmap::count_zeros(self.block_bits(v, index)?, blocks) as u32;
+            let bits = v.read(self.groups.list[index].block_bitmap)?;
+            let free_blocks = bitmap::count_zeros(bits, blocks) as u32;
             let bits = v.read(self.groups.list[index].inode_bitmap)?;
             let free_inodes = bitmap::count_zeros(bits, self.sb.inodes_per_group as usize) as u32;
             self.groups.recount(index, free_blocks, free_inodes);
@@ -277,8 +256,13 @@ impl Ext {
     /// The record of this mount. An image that a crash left keeps the time and the count that it
     /// has: with others, a crash between the record and the superblock's first sector would leave
     /// the two at odds, and the image not to be trusted.
-    fn write_record(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<Vec<PatchId>> {
-        if !self.has_leaks {
+    fn write_record(
+        &mut self,
+        v: &mut Volume<'_>,
+        has_leaks: bool,
+        now: Timestamp,
+    ) -> Result<Vec<PatchId>> {
+        if !has_leaks {
             self.sb.mount_count = self.sb.mount_count.wrapping_add(1);
             self.sb.mtime = now.seconds.max(0) as u32;
         }
@@ -308,10 +292,7 @@ impl Ext {
     /// Says "not clean", with the time and the count that the record has.
     ///
     /// The commit point of a mount for writing.
-    pub(crate) fn take_clean_mark(&mut self, v: &mut Volume<'_>) -> Result<Vec<PatchId>> {
-        if self.read_only.is_some() {
-            return Ok(Vec::new());
-        }
+    pub(crate) fn say_in_use(&mut self, v: &mut Volume<'_>) -> Result<Vec<PatchId>> {
         // Time, count and state are within twelve bytes of each other: one patch.
         let (block, base) = self.superblock_place();
         let start = OFFSET_MTIME;
@@ -335,10 +316,7 @@ impl Ext {
     }
 
     /// Writes the counters: groups, then the totals.
-    pub(crate) fn write_counters(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<()> {
-        if self.read_only.is_some() {
-            return Ok(());
-        }
+    pub(crate) fn write_free_counts(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<()> {
         let mut missing = false;
         for index in 0..self.sb.groups {
             let (block, _) = group::descriptor_location(&self.sb, index);
@@ -374,14 +352,11 @@ impl Ext {
     /// checker looks at it.
     ///
     /// The commit point of an unmount.
-    pub(crate) fn write_clean_mark(&mut self, v: &mut Volume<'_>) -> Result<()> {
-        if self.read_only.is_some() {
-            return Ok(());
-        }
+    pub(crate) fn say_clean(&mut self, v: &mut Volume<'_>, has_leaks: bool) -> Result<()> {
         if v.scopes_are_atomic() {
             self.set_recover_mark(v, false)?;
         }
-        if self.has_leaks && holds(Rule::CleanOnlyWithoutLeaks) {
+        if has_leaks && holds(Rule::CleanOnlyWithoutLeaks) {
             return Ok(());
         }
         let state = (self.sb.state | STATE_VALID).to_le_bytes();

@@ -5,12 +5,12 @@ use std::ops::Range;
 
 use backstitch_layout::{Error, Result};
 use backstitch_ordering::Volume;
-use smallvec::SmallVec;
+use backstitch_unixfs::format::{Picks, Purpose, Space};
+use backstitch_unixfs::{Run, bitmap};
 
-use crate::format::{ROOT_INODE, bitmap};
-use crate::state::Ext;
-use crate::state::groups::RUN_CLASSES;
-use crate::state::runs::Run;
+use crate::format::ROOT_INODE;
+use crate::groups::RUN_CLASSES;
+use crate::opened::ExtFormat;
 
 /// The smallest and the largest reservation.
 const WINDOW_BLOCKS: (u64, u64) = (8, 1024);
@@ -30,37 +30,6 @@ const INODES_FOR_DIRECTORIES: (u32, u32) = (1024, 16);
 /// which otherwise are one run, into pieces.
 const BLOCKS_FOR_METADATA: (u64, u64) = (4096, 32);
 
-/// What blocks are wanted for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// Contents of files.
-    Contents,
-    /// Directories, indirect blocks, attribute blocks.
-    Metadata,
-}
-
-/// What has been picked in this operation already, and must not be picked again.
-#[derive(Debug, Default)]
-pub(crate) struct Picks(pub(crate) SmallVec<[Run; 4]>);
-
-impl Picks {
-    fn end_if_taken(&self, block: u64) -> Option<u64> {
-        self.0
-            .iter()
-            .find(|r| (r.start..r.end()).contains(&block))
-            .map(|r| r.end())
-    }
-
-    fn next_start(&self, block: u64) -> u64 {
-        self.0
-            .iter()
-            .map(|r| r.start)
-            .filter(|s| *s > block)
-            .min()
-            .unwrap_or(u64::MAX)
-    }
-}
-
 /// A search for free blocks.
 struct Search {
     /// The file that they are for; 0 where they are for none that has space reserved.
@@ -77,19 +46,17 @@ struct Search {
     keeps_out: bool,
 }
 
-impl Ext {
+impl ExtFormat {
     /// Picks free blocks: one run of at most `want` blocks, at `goal` or as near as can be. `grows`
     /// says that the file has grown before, and space after the run is worth reserving. Empty where
     /// nothing is free.
-    #[allow(clippy::too_many_arguments)]
-    pub(crate) fn pick_run(
+    pub(crate) fn place_run(
         &mut self,
         v: &mut Volume<'_>,
-        inode: u32,
+        (inode, grows): (u32, bool),
         purpose: Purpose,
         goal: u64,
         want: u64,
-        grows: bool,
         picks: &Picks,
     ) -> Result<Run> {
         if let Some(window) = self.windows.of(inode) {
@@ -119,7 +86,7 @@ impl Ext {
     }
 
     /// The run was taken for `inode`: what lies behind it is reserved if the file grows.
-    pub(crate) fn note_taken(&mut self, inode: u32, run: Run, grows: bool) {
+    pub(crate) fn reserve_behind(&mut self, inode: u32, run: Run, grows: bool) {
         let window = self.windows.of(inode);
         match window {
             Some(w) if w.start == run.start && w.len > run.len => {
@@ -154,7 +121,7 @@ impl Ext {
     /// Picks one free block for an indirect or attribute block: near, but not where contents are
     /// about to go. Of the blocks kept for metadata these take the second half: they can be written
     /// before the directories in the first one, which between them would make a request of each.
-    pub(crate) fn pick_single(
+    pub(crate) fn place_single(
         &mut self,
         v: &mut Volume<'_>,
         inode: u32,
@@ -386,7 +353,7 @@ impl Ext {
         if picks.end_if_taken(start).is_some() || limit <= start {
             return Ok(Run { start, len: 0 });
         }
-        let bits = self.block_bits(v, group)?;
+        let bits = v.read(self.groups.list[group].block_bitmap)?;
         let from = (start - first) as usize;
         let to = (limit - first) as usize;
         let used = bitmap::find_set(bits, from, to).unwrap_or(to);
@@ -397,7 +364,7 @@ impl Ext {
     }
 
     /// Picks a free inode; `None` where there is none.
-    pub(crate) fn pick_inode(
+    pub(crate) fn place_inode(
         &mut self,
         v: &mut Volume<'_>,
         parent: u32,
@@ -412,21 +379,21 @@ impl Ext {
         let first = if directory {
             self.group_for_directory(parent, home, name)
         } else {
-            self.group_for_file(home, name)
+            self.place_file(home, name)
         };
         for step in 0..groups {
             let group = (first + step) % groups;
             if self.groups.list[group].free_inodes == 0 {
                 continue;
             }
-            if let Some(inode) = self.free_inode_in(v, group, directory)? {
+            if let Some(inode) = self.place_inode_in(v, group, directory)? {
                 return Ok(Some(inode));
             }
         }
         Ok(None)
     }
 
-    pub(crate) fn free_inode_in(
+    pub(crate) fn place_inode_in(
         &mut self,
         v: &mut Volume<'_>,
         group: usize,
@@ -469,7 +436,7 @@ impl Ext {
 
     /// A file goes where its directory is; where that is full, to groups at doubling distances, as
     /// FFS does it.
-    pub(crate) fn group_for_file(&self, home: usize, name: &[u8]) -> usize {
+    pub(crate) fn place_file(&self, home: usize, name: &[u8]) -> usize {
         let groups = self.groups.list.len();
         let good =
             |g: usize| self.groups.list[g].free_inodes > 0 && self.groups.list[g].free_blocks > 0;

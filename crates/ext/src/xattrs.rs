@@ -5,8 +5,12 @@
 //! counts its references: one more before a pointer to it is on the disk, one less only after a
 //! pointer is gone from there.
 
+use std::ops::{Deref, DerefMut};
+
 use backstitch_layout::{Error, FileType, NewInode, Result, SetXattrMode, Timestamp};
 use backstitch_ordering::Volume;
+use backstitch_unixfs::format::{Format, Inode as _, InodeEditor as _, Picks, Space};
+use backstitch_unixfs::{PatchIds, Run};
 
 use crate::format::Inode;
 use crate::format::features::COMPAT_EXT_ATTR;
@@ -18,12 +22,8 @@ use crate::format::xattr::{
     value_len,
 };
 use crate::kinds;
-use crate::place::Picks;
+use crate::opened::{Ext, ExtFormat};
 use crate::rules::{Rule, holds, note_by, wait_for, wait_for_all};
-use crate::state::Ext;
-use crate::state::PatchIds;
-use crate::state::deferred::Item;
-use crate::state::runs::Run;
 
 /// The largest inode whose body's attributes we can change.
 const BODY_EDITABLE: usize = 256;
@@ -73,19 +73,51 @@ pub(crate) struct Inheritance {
 /// rest of the image is none the worse.
 const BAD_LIST: Error = Error::Invalid;
 
-impl Ext {
-    fn corrupt_attributes(number: u32, what: impl std::fmt::Display) -> Error {
-        Error::corrupt(format!("attributes of inode {number}"), what.to_string())
-    }
+fn corrupt_attributes(number: u32, what: impl std::fmt::Display) -> Error {
+    Error::corrupt(format!("attributes of inode {number}"), what.to_string())
+}
 
+/// An attribute block that may be one.
+pub(crate) fn checked_attribute_block(format: &ExtFormat, number: u32, block: u64) -> Result<u64> {
+    if format.is_data_run(Run {
+        start: block,
+        len: 1,
+    }) {
+        Ok(block)
+    } else {
+        Err(corrupt_attributes(
+            number,
+            format!("block {block} cannot be an attribute block"),
+        ))
+    }
+}
+
+/// The attributes of a file system's inodes.
+pub(crate) struct Attributes<'f>(pub(crate) &'f mut Ext);
+
+impl Deref for Attributes<'_> {
+    type Target = Ext;
+
+    fn deref(&self) -> &Ext {
+        self.0
+    }
+}
+
+impl DerefMut for Attributes<'_> {
+    fn deref_mut(&mut self) -> &mut Ext {
+        self.0
+    }
+}
+
+impl Attributes<'_> {
     fn body_attributes(
         &mut self,
         v: &mut Volume<'_>,
         number: u32,
         inode: &Inode,
     ) -> Result<Vec<Owned>> {
-        let (block, at) = self.inode_place(number)?;
-        let size = self.sb.inode_size as usize;
+        let (block, at) = self.format.inode_place(number)?;
+        let size = self.format.sb.inode_size as usize;
         let bytes = &v.read(block)?[at..at + size];
         match inode_attributes(bytes, inode.extra_isize) {
             Some(attributes) => collect(number, attributes),
@@ -102,26 +134,12 @@ impl Ext {
         if inode.file_acl == 0 {
             return Ok(Vec::new());
         }
-        let block = self.checked_attribute_block(number, inode.file_acl)?;
+        let block = checked_attribute_block(&self.format, number, inode.file_acl)?;
         let bytes = v.read(block)?;
         collect(
             number,
-            block_attributes(bytes).map_err(|e| Self::corrupt_attributes(number, e))?,
+            block_attributes(bytes).map_err(|e| corrupt_attributes(number, e))?,
         )
-    }
-
-    pub(crate) fn checked_attribute_block(&self, number: u32, block: u64) -> Result<u64> {
-        if self.is_data_run(Run {
-            start: block,
-            len: 1,
-        }) {
-            Ok(block)
-        } else {
-            Err(Self::corrupt_attributes(
-                number,
-                format!("block {block} cannot be an attribute block"),
-            ))
-        }
     }
 
     fn find_attribute(
@@ -140,12 +158,7 @@ impl Ext {
             .map(|a| a.value))
     }
 
-    pub(crate) fn read_xattr(
-        &mut self,
-        v: &mut Volume<'_>,
-        number: u32,
-        name: &[u8],
-    ) -> Result<Vec<u8>> {
+    pub(crate) fn read(&mut self, v: &mut Volume<'_>, number: u32, name: &[u8]) -> Result<Vec<u8>> {
         let (index, rest) = split_name(name).ok_or(Error::NotSupported)?;
         let inode = self.read_inode(v, number)?;
         let value = self
@@ -158,7 +171,7 @@ impl Ext {
         Ok(acl.to_linux())
     }
 
-    pub(crate) fn list_xattr_names(&mut self, v: &mut Volume<'_>, number: u32) -> Result<Vec<u8>> {
+    pub(crate) fn list(&mut self, v: &mut Volume<'_>, number: u32) -> Result<Vec<u8>> {
         let inode = self.read_inode(v, number)?;
         let mut all = self.body_attributes(v, number, &inode)?;
         all.extend(self.block_attributes_of(v, number, &inode)?);
@@ -172,13 +185,12 @@ impl Ext {
         Ok(names)
     }
 
-    pub(crate) fn change_xattr(
+    pub(crate) fn change(
         &mut self,
         v: &mut Volume<'_>,
         number: u32,
         name: &[u8],
-        value: Option<&[u8]>,
-        mode: SetXattrMode,
+        (value, mode): (Option<&[u8]>, SetXattrMode),
         now: Timestamp,
     ) -> Result<()> {
         let (index, rest) = split_name(name).ok_or(Error::NotSupported)?;
@@ -202,10 +214,10 @@ impl Ext {
             (Some(value), true) => acl_for_disk(&inode, index, value)?,
             (value, _) => (value.map(<[u8]>::to_vec), None),
         };
-        self.gather_compat_feature(v, COMPAT_EXT_ATTR)?;
+        self.format.gather_compat_feature(v, COMPAT_EXT_ATTR)?;
         let mut plan = self.gather_change(v, number, &inode, index, rest, value)?;
         plan.permissions = permissions;
-        self.apply_attribute_plan(v, number, plan, now);
+        self.apply(v, number, plan, now);
         Ok(())
     }
 
@@ -237,7 +249,7 @@ impl Ext {
         }));
         // Rewritten it would look like the end of the list, and hide what comes behind it.
         if new.iter().any(|a| a.index == 0 && a.name.is_empty()) {
-            return Err(Self::corrupt_attributes(number, "one has no name"));
+            return Err(corrupt_attributes(number, "one has no name"));
         }
         if new != old {
             plan.block = self.gather_block(v, number, inode.file_acl, &new, &Picks::default())?;
@@ -248,7 +260,7 @@ impl Ext {
     /// The bytes behind an inode's extra fields that hold these attributes: fewer than they held
     /// before.
     fn build_body(&self, number: u32, inode: &Inode, attributes: &[Owned]) -> Result<Vec<u8>> {
-        let size = self.sb.inode_size as usize;
+        let size = self.format.sb.inode_size as usize;
         if size > BODY_EDITABLE {
             return Err(Error::NotSupported);
         }
@@ -261,7 +273,7 @@ impl Ext {
             .map(|a| entry_len(a.name.len()) + value_len(a.value.len()));
         // Values of a damaged inode may have lain one upon the other.
         if 4 + needed.sum::<usize>() + 4 > body.len() {
-            return Err(Self::corrupt_attributes(number, "they overlap"));
+            return Err(corrupt_attributes(number, "they overlap"));
         }
         body[..4].copy_from_slice(&xattr::XATTR_MAGIC.to_le_bytes());
         let (mut offset, mut value_at) = (4, body.len());
@@ -298,7 +310,7 @@ impl Ext {
             .map(|a| (a.index, a.name.as_slice(), a.value.as_slice()))
             .collect();
         let contents = build_block(self.block_size(), &list, 1).ok_or(Error::NoSpace)?;
-        if let Some(block) = self.shared_blocks.get(&hash_of(&contents)).copied()
+        if let Some(block) = self.format.shared_blocks.get(&hash_of(&contents)).copied()
             && block != old
         {
             let bytes = v.read(block)?;
@@ -314,14 +326,14 @@ impl Ext {
         if old != 0 && is_atomic && is_own(v.read(old)?) {
             return Ok(BlockPlan::InPlace(contents));
         }
-        match self.pick_single(v, number, picks)? {
+        match self.format.pick_single(v, number, picks)? {
             Some(block) => Ok(BlockPlan::Fresh(block, contents)),
             None => Err(self.no_blocks()),
         }
     }
 
     /// Applies a plan: pointer, body and permissions are one patch of the inode.
-    pub(crate) fn apply_attribute_plan(
+    pub(crate) fn apply(
         &mut self,
         v: &mut Volume<'_>,
         number: u32,
@@ -338,7 +350,7 @@ impl Ext {
             BlockPlan::InPlace(contents) => {
                 // Who would share it compares all of it: this only keeps the table small.
                 self.forget_shared(v, old);
-                self.shared_blocks.insert(hash_of(contents), old);
+                self.format.shared_blocks.insert(hash_of(contents), old);
                 let id = v.write(old, kinds::ATTRIBUTES, 0, contents, &[]);
                 let noted = note_by(Rule::FsyncWaitsForAttributesInPlace, id);
                 self.note_change(v, number, noted);
@@ -346,14 +358,14 @@ impl Ext {
             }
             other => self.place_block(v, other, &mut after),
         };
-        let per_block = self.sectors_per_block();
+        let (sectors, per_block) = (inode.sectors(), self.sectors_per_block());
         let sectors = match (old != 0, pointer != 0) {
-            (false, true) => inode.sectors.saturating_add(per_block),
-            (true, false) => inode.sectors.saturating_sub(per_block),
-            _ => inode.sectors,
+            (false, true) => sectors.saturating_add(per_block),
+            (true, false) => sectors.saturating_sub(per_block),
+            _ => sectors,
         };
         let changed = self.change_inode(v, number, &after, |e| {
-            e.set_attribute_block(pointer as u32);
+            e.set_attribute_block(pointer);
             e.set_sectors(sectors);
             if let Some(permissions) = plan.permissions {
                 e.set_mode(inode.mode & !0o777 | permissions);
@@ -366,7 +378,7 @@ impl Ext {
         self.track_attributes(number, old, pointer);
         if old != 0 && old != pointer {
             let after = wait_for(Rule::AttributeReleaseAfterPointer, changed);
-            self.defer(v, Item::AttributeBlock(old), &[after]);
+            self.defer_attribute_release(v, old, after);
         }
     }
 
@@ -410,7 +422,7 @@ impl Ext {
                 let after = wait_for_all(Rule::AttributeBlockAfterBit, &marked);
                 let filled = v.initialise(*block, kinds::ATTRIBUTES, contents, after);
                 before_pointer.push(wait_for(Rule::AttributePointerAfterContents, filled));
-                self.shared_blocks.insert(hash_of(contents), *block);
+                self.format.shared_blocks.insert(hash_of(contents), *block);
                 *block
             }
             BlockPlan::Keep | BlockPlan::Remove | BlockPlan::InPlace(_) => 0,
@@ -418,12 +430,8 @@ impl Ext {
     }
 
     /// Looks up what releasing an attribute block needs.
-    pub(crate) fn gather_attribute_release(
-        &mut self,
-        v: &mut Volume<'_>,
-        block: u64,
-    ) -> Result<()> {
-        if !self.is_data_run(Run {
+    pub(crate) fn gather_release(&mut self, v: &mut Volume<'_>, block: u64) -> Result<()> {
+        if !self.format.is_data_run(Run {
             start: block,
             len: 1,
         }) {
@@ -433,7 +441,7 @@ impl Ext {
             ));
         }
         v.read(block)?;
-        self.check_blocks_used(
+        self.format.check_blocks_used(
             v,
             Run {
                 start: block,
@@ -444,13 +452,13 @@ impl Ext {
 
     /// One reference less to an attribute block, to which no pointer is left on the disk; the last
     /// one frees it. The reference was given up before, or is given up with the inode `of`.
-    pub(crate) fn release_attribute_block(
+    pub(crate) fn release(
         &mut self,
         v: &mut Volume<'_>,
         block: u64,
         of: Option<u32>,
     ) -> Result<()> {
-        self.gather_attribute_release(v, block)?;
+        self.gather_release(v, block)?;
         self.track_reference_dropped(block, of);
         let bytes = v.read(block)?;
         let (count, hash) = (refcount(bytes), hash_of(bytes));
@@ -463,10 +471,10 @@ impl Ext {
                 &[],
             );
         } else {
-            if self.shared_blocks.get(&hash) == Some(&block)
+            if self.format.shared_blocks.get(&hash) == Some(&block)
                 && holds(Rule::FreedAttributesAreNotShared)
             {
-                self.shared_blocks.remove(&hash);
+                self.format.shared_blocks.remove(&hash);
             }
             self.track_attribute_block_freed(block);
             self.free_runs(
@@ -480,11 +488,37 @@ impl Ext {
         Ok(())
     }
 
+    /// Sets the reference count of a block, which is in memory, to what was counted. Where that is
+    /// nothing, nobody is to share it.
+    pub(crate) fn correct_references(
+        &mut self,
+        v: &mut Volume<'_>,
+        block: u64,
+        references: u32,
+    ) -> Result<()> {
+        let place = || format!("attribute block {block}");
+        let count = header(v.read(block)?)
+            .map_err(|e| Error::corrupt(place(), e.to_string()))?
+            .h_refcount
+            .get();
+        if count < references {
+            let what = format!("its count is {count}, but {references} inodes have it");
+            return Err(Error::corrupt(place(), what));
+        }
+        if references == 0 {
+            self.forget_shared(v, block);
+        } else if count > references {
+            let bytes = references.to_le_bytes();
+            v.write(block, kinds::ATTRIBUTES, OFFSET_REFCOUNT, &bytes, &[]);
+        }
+        Ok(())
+    }
+
     /// Nobody is to share a block any more.
-    pub(crate) fn forget_shared(&mut self, v: &Volume<'_>, block: u64) {
+    fn forget_shared(&mut self, v: &Volume<'_>, block: u64) {
         let hash = v.peek(block).map_or(0, |bytes| hash_of(bytes));
-        if self.shared_blocks.get(&hash) == Some(&block) {
-            self.shared_blocks.remove(&hash);
+        if self.format.shared_blocks.get(&hash) == Some(&block) {
+            self.format.shared_blocks.remove(&hash);
         }
     }
 
@@ -493,8 +527,7 @@ impl Ext {
     pub(crate) fn gather_inheritance(
         &mut self,
         v: &mut Volume<'_>,
-        directory: u32,
-        parent: &Inode,
+        (directory, parent): (u32, &Inode),
         number: u32,
         new: &NewInode<'_>,
         picks: &Picks,
@@ -607,7 +640,7 @@ fn collect(number: u32, attributes: xattr::Attributes<'_>) -> Result<Vec<Owned>>
                 name: a.name.to_vec(),
                 value: a.value.to_vec(),
             })
-            .map_err(|e| Ext::corrupt_attributes(number, e))
+            .map_err(|e| corrupt_attributes(number, e))
         })
         .collect()
 }

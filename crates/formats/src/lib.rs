@@ -12,14 +12,15 @@ use backstitch_layout::JournalHost;
 use backstitch_layout::tools::Tools;
 use backstitch_rules::Site;
 
-pub use backstitch_ext::rules::Rule;
+pub use backstitch_ext::rules::Rule as ExtRule;
 pub use backstitch_raw::Raw;
+pub use backstitch_unixfs::rules::Rule;
 
 /// The tools of every layout that has some; the first is [`usual`].
 pub const ALL: &[&dyn Tools] = &[&ExtTools];
 
-/// The order rules that each layout states.
-pub const RULES: &[&[Site]] = &[Rule::SITES];
+/// The order rules that layouts share, and those that each of them states.
+pub const RULES: &[&[Site]] = &[Rule::SITES, ExtRule::SITES];
 
 /// The layout of file systems for which nobody names a type.
 pub fn usual() -> &'static dyn Tools {

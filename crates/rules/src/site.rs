@@ -109,12 +109,17 @@ macro_rules! registry {
                     without: concat!($($without),+),
                 },
             )*)*];
+
+            /// The number of its site.
+            pub const fn id(self) -> $crate::Id {
+                $crate::Id($base + self as u16)
+            }
         }
 
         impl From<Rule> for $crate::Id {
             #[inline(always)]
             fn from(rule: Rule) -> $crate::Id {
-                $crate::Id($base + rule as u16)
+                rule.id()
             }
         }
     };

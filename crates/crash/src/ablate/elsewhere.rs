@@ -3,18 +3,24 @@
 //! had, or that are unmounted with leaks. Each of these tests switches the rule off and sees what
 //! comes of it.
 
-use backstitch_formats::Rule as Ext;
+use backstitch_formats::{ExtRule, Rule};
 use backstitch_journal::rules::Rule as Journal;
 use backstitch_ordering::rules::Rule as Ordering;
 use backstitch_rules::Id;
 
-/// Where the tests are, and the rules of the layout that each of them switches off.
-const OF_LAYOUT: &[(&str, &[Ext])] = &[
+/// Where the tests are, and the rules of layouts that each of them switches off.
+const OF_LAYOUTS: &[(&str, &[Id])] = &[
     (
         "crates/ext-tools/tests/trust.rs",
-        &[Ext::RecordIsOfThisMount, Ext::CleanOnlyWithoutLeaks],
+        &[
+            ExtRule::RecordIsOfThisMount.id(),
+            ExtRule::CleanOnlyWithoutLeaks.id(),
+        ],
     ),
-    ("crates/crash/tests/canaries.rs", &[Ext::NameAfterIndexFlag]),
+    (
+        "crates/crash/tests/canaries.rs",
+        &[Rule::NameAfterIndexFlag.id()],
+    ),
 ];
 
 /// The same, of the journal.
@@ -60,7 +66,7 @@ const OF_ORDERING: &[(&str, &[Ordering])] = &[(
 
 /// The file with the test that shows a rule's absence.
 pub fn test_of(rule: Id) -> Option<&'static str> {
-    find(OF_LAYOUT, rule)
+    find(OF_LAYOUTS, rule)
         .or_else(|| find(OF_JOURNAL, rule))
         .or_else(|| find(OF_ORDERING, rule))
 }

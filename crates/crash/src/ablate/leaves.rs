@@ -208,7 +208,7 @@ mod tests {
     use backstitch_crash_core::formatted::ImageOptions;
     use backstitch_crash_core::operation::parse_script;
     use backstitch_crash_core::schedule::Schedule;
-    use backstitch_ext::rules::Rule;
+    use backstitch_formats::Rule;
     use backstitch_ordering::JournalMode;
     use backstitch_rules::watch::Form;
     use backstitch_store::Optimisations;

@@ -9,7 +9,7 @@
 //! Numbers: blocks are `u64` (so that the 64-bit variants fit later), inodes and groups are `u32`.
 //! Sizes are in bytes unless a name says otherwise.
 
-pub mod bitmap;
+pub use backstitch_unixfs::{bitmap, replaced};
 pub mod directory;
 pub mod extent;
 pub mod features;
@@ -18,7 +18,6 @@ pub mod htree;
 pub mod inode;
 pub mod posix_acl;
 pub mod record;
-pub mod replaced;
 pub mod superblock;
 pub mod xattr;
 

@@ -2,22 +2,20 @@
 
 use backstitch_layout::{Error, Result, Timestamp};
 use backstitch_ordering::Volume;
+use backstitch_unixfs::block_edit::find_gap;
+use backstitch_unixfs::format::InodeEditor as _;
+use backstitch_unixfs::map::Growth;
+use backstitch_unixfs::{NewContents, PatchIds, Room, corrupt_directory};
 
 use super::leaf::{self, Item};
-use super::{ByIndex, Level, Path, Stop};
-use crate::block_edit::find_gap;
-use crate::extend::NewContents;
+use super::{ByIndex, Indexes, Level, Path, Stop};
 use crate::format::Inode;
-use crate::format::directory::{entries, required_len};
+use crate::format::directory::{ExtEntries, entries, required_len};
 use crate::format::htree::block::{IndexBlock, IndexEntries};
 use crate::format::htree::{HASH_TEA, effective_version, max_indirect_levels};
 use crate::format::inode::FLAG_INDEX;
-use crate::index::{Room, corrupt_directory};
 use crate::kinds;
-use crate::map::Growth;
 use crate::rules::{Rule, holds};
-use crate::state::Ext;
-use crate::state::PatchIds;
 
 /// A directory that a name goes into, in one step.
 struct Target<'a> {
@@ -26,13 +24,13 @@ struct Target<'a> {
     now: Timestamp,
 }
 
-impl Ext {
+impl Indexes<'_> {
     /// Room for a new name where its hash belongs, by splits where there is none. `None` where the
     /// directory has no index that is kept, and gets none.
     ///
     /// # Errors
     /// [`Error::NoSpace`] where the index is full.
-    pub(crate) fn hashed_room(
+    pub(crate) fn room(
         &mut self,
         v: &mut Volume<'_>,
         number: u32,
@@ -74,7 +72,7 @@ impl Ext {
         let path = self.way_to_name(v, target.inode, name)?;
         let (logical, block) = (path.leaf, path.physical);
         let bytes = v.read_shared(block)?;
-        let gap = find_gap(&bytes, name.len(), v.atomic_bytes())
+        let gap = find_gap::<ExtEntries>(&bytes, name.len(), v.atomic_bytes())
             .map_err(|e| corrupt_directory(number, logical, e))?;
         if let Some(gap) = gap {
             return Ok(Some(Room {
@@ -90,7 +88,7 @@ impl Ext {
             self.join_gaps(v, target, &path, &bytes, items);
             return Ok(None);
         }
-        let most = usize::from(max_indirect_levels(&self.sb)) + 1;
+        let most = usize::from(max_indirect_levels(&self.format.sb)) + 1;
         match path.levels.iter().rposition(|l| l.count < l.limit) {
             Some(level) if level + 1 == path.levels.len() => {
                 self.split_leaf(v, target, &path, &bytes, &items)?;
@@ -199,8 +197,8 @@ impl Ext {
         now: Timestamp,
     ) -> Result<bool> {
         let wanted = self.can_keep_indexes(v)
-            && self.sb.default_hash <= HASH_TEA
-            && !self.hashed.is_distrusted(number)
+            && self.format.sb.default_hash <= HASH_TEA
+            && !self.format.hashed.is_distrusted(number)
             && self.directory_blocks(parent) == 1;
         if !wanted {
             return Ok(false);
@@ -210,14 +208,14 @@ impl Ext {
         };
         let bytes = v.read_shared(first)?;
         let corrupt = |e| corrupt_directory(number, 0, e);
-        if find_gap(&bytes, name.len(), v.atomic_bytes())
+        if find_gap::<ExtEntries>(&bytes, name.len(), v.atomic_bytes())
             .map_err(corrupt)?
             .is_some()
             || !starts_with_dots(&bytes)
         {
             return Ok(false);
         }
-        let version = effective_version(&self.sb, self.sb.default_hash);
+        let version = effective_version(&self.format.sb, self.format.sb.default_hash);
         let mut items =
             leaf::items(&bytes, true, |name| self.name_hash(version, name)).map_err(corrupt)?;
         if items.is_empty() {
@@ -235,11 +233,11 @@ impl Ext {
             Err(Stop::Layout(error)) => return Err(error),
             Err(Stop::Fault(_)) => return Ok(false),
         };
-        let root = IndexBlock::new_root(&bytes, self.sb.default_hash, extension.logical);
+        let root = IndexBlock::new_root(&bytes, self.format.sb.default_hash, extension.logical);
         self.add_block(v, &target, &extension, &packed);
         self.rewrite(v, number, first, root.bytes());
         self.change_inode(v, number, &[], |e| e.set_flags(parent.flags | FLAG_INDEX));
-        self.hashed.note(number, true);
+        self.format.hashed.note(number, true);
         Ok(true)
     }
 
@@ -268,8 +266,7 @@ impl Ext {
         let (Target { number, inode, now }, none) = (target, PatchIds::new());
         let (id, pointer) = self.extend(v, *number, inode, extension, contents, end, none, *now);
         self.note_change(v, *number, id);
-        let names = self.state(*number).names_in_mut();
-        names.new_blocks.add(v, extension.run.start, pointer);
+        self.note_new_block(v, *number, extension.run.start, pointer);
     }
 
     /// Replaces what differs of a block of the directory.

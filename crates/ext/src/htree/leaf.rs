@@ -87,7 +87,7 @@ pub(super) fn border(items: &[Item], kept: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::block_edit::BlockEdit;
+    use crate::BlockEdit;
     use crate::format::directory::{empty_block, find};
 
     fn block(names: &[&[u8]]) -> Vec<u8> {

@@ -1,15 +1,13 @@
 //! Listing a hashed directory in the order of its hashes: splits move names from block to block
 //! while a directory is read, but never past another hash.
 
-use backstitch_layout::{DirectoryEntry, InodeNumber, Result};
+use backstitch_layout::{DirectoryEntry, Result};
 use backstitch_ordering::Volume;
+use backstitch_unixfs::{corrupt_directory, name_hash};
 
-use super::{ByIndex, Path};
+use super::{ByIndex, Indexes, Path};
 use crate::format::Inode;
-use crate::format::directory::{Entry, entries, entry_at, type_of_code};
-use crate::index::corrupt_directory;
-use crate::state::Ext;
-use crate::state::directory_index::hash;
+use crate::format::directory::{entries, entry_at};
 
 /// Positions from here on tell a hash, smaller ones an offset.
 const HASH_ORDER: u64 = 1 << 62;
@@ -20,14 +18,14 @@ const OWN_BITS: u32 = 31;
 
 /// Where a name comes in the order: by its hash, then by one of ours.
 fn position(dx_hash: u32, name: &[u8]) -> u64 {
-    let own = hash(name) >> (64 - OWN_BITS);
+    let own = name_hash(name) >> (64 - OWN_BITS);
     HASH_ORDER | u64::from(dx_hash >> 1) << OWN_BITS | own
 }
 
-impl Ext {
+impl Indexes<'_> {
     /// As `list_names`, in the order of hashes. False, and nothing emitted, where the index turned
     /// out to be wrong.
-    pub(crate) fn list_by_hash(
+    pub(crate) fn list(
         &mut self,
         v: &mut Volume<'_>,
         number: u32,
@@ -65,7 +63,8 @@ impl Ext {
                 if at < from {
                     continue;
                 }
-                let Ok(entry) = entry_at(v.read(block)?, offset, self.sb.inodes_count) else {
+                let Ok(entry) = entry_at(v.read(block)?, offset, self.format.sb.inodes_count)
+                else {
                     continue;
                 };
                 if !emit(&self.shown(&entry, at + 1)) {
@@ -89,7 +88,7 @@ impl Ext {
     ) -> ByIndex<bool> {
         let block = self.index_block(v, inode, 0, 0)?;
         let places = [(0, BEHIND_DOT), (BEHIND_DOT, HASH_ORDER)];
-        let dots = entries(v.read(block)?, self.sb.inodes_count);
+        let dots = entries(v.read(block)?, self.format.sb.inodes_count);
         for (entry, (at, next)) in dots.zip(places) {
             let entry = entry.map_err(|e| corrupt_directory(number, 0, e))?;
             if at >= cookie && entry.inode != 0 && !emit(&self.shown(&entry, next)) {
@@ -111,7 +110,7 @@ impl Ext {
         let mut names = Vec::new();
         loop {
             let (version, block) = (path.version, path.physical);
-            for entry in entries(v.read(block)?, self.sb.inodes_count) {
+            for entry in entries(v.read(block)?, self.format.sb.inodes_count) {
                 let entry = entry.map_err(|e| corrupt_directory(number, path.leaf, e))?;
                 if entry.inode != 0 {
                     let at = position(self.name_hash(version, entry.name), entry.name);
@@ -125,18 +124,5 @@ impl Ext {
         }
         names.sort_unstable();
         Ok(names)
-    }
-
-    pub(crate) fn shown<'e>(&self, entry: &Entry<'e>, next_cookie: u64) -> DirectoryEntry<'e> {
-        let file_type = match self.has_file_types() {
-            true => type_of_code(entry.file_type),
-            false => None,
-        };
-        DirectoryEntry {
-            inode: InodeNumber(entry.inode),
-            file_type,
-            name: entry.name,
-            next_cookie,
-        }
     }
 }

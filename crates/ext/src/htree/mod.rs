@@ -27,22 +27,23 @@
 //! of a border; then the lowest bit of the border is set, and a search for that hash goes on behind
 //! it.
 
+pub(crate) mod hashed;
 mod insert;
 mod leaf;
 mod list;
 mod verify;
 
+use std::ops::{Deref, DerefMut};
+
 use backstitch_layout::{Error, Result};
 use backstitch_ordering::Volume;
+use backstitch_unixfs::Found;
 
 use crate::format::Inode;
-use crate::format::features::{COMPAT_DIR_INDEX, RO_COMPAT_METADATA_CSUM};
+use crate::format::features::RO_COMPAT_METADATA_CSUM;
 use crate::format::htree;
 use crate::format::htree::block::{IndexEntries, IndexFault, Root, is_unused};
-use crate::format::inode::FLAG_INDEX;
-use crate::format::superblock::{FLAG_SIGNED_HASH, FLAG_UNSIGNED_HASH};
-use crate::index::Found;
-use crate::state::Ext;
+use crate::opened::Ext;
 
 /// Linux keeps the hash above this one for the end of a directory, and puts its names here.
 const LAST_HASH: u32 = 0xffff_fffc;
@@ -103,44 +104,33 @@ struct Path {
     physical: u64,
 }
 
-impl Ext {
-    /// Whether the on-disk index of a directory may be used for finding names.
-    pub(crate) fn uses_index(&self, directory: u32, inode: &Inode) -> bool {
-        inode.flags & FLAG_INDEX != 0
-            && self.sb.features.has_compat(COMPAT_DIR_INDEX)
-            && !self.hashed.is_distrusted(directory)
-            && self
-                .inodes
-                .get(&directory)
-                .is_none_or(|s| s.index.is_none())
-    }
+/// The indexes of a file system's directories.
+pub(crate) struct Indexes<'f>(pub(crate) &'f mut Ext);
 
-    /// Whether indexes can be made and changed on this volume.
-    pub(crate) fn can_keep_indexes(&self, v: &Volume<'_>) -> bool {
-        let signedness = self.sb.flags & (FLAG_SIGNED_HASH | FLAG_UNSIGNED_HASH);
-        v.scopes_are_atomic()
-            && self.read_only.is_none()
-            && self.reclaim.is_none()
-            && self.sb.features.has_compat(COMPAT_DIR_INDEX)
-            && !self.sb.features.has_ro_compat(RO_COMPAT_METADATA_CSUM)
-            // Otherwise it depends on the machine what the hash of a name is.
-            && matches!(signedness, FLAG_SIGNED_HASH | FLAG_UNSIGNED_HASH)
-    }
+impl Deref for Indexes<'_> {
+    type Target = Ext;
 
-    /// Whether new names go into the directory's index on the disk.
-    pub(crate) fn keeps_index(&self, v: &Volume<'_>, directory: u32, inode: &Inode) -> bool {
-        self.can_keep_indexes(v) && self.uses_index(directory, inode)
+    fn deref(&self) -> &Ext {
+        self.0
     }
+}
 
+impl DerefMut for Indexes<'_> {
+    fn deref_mut(&mut self) -> &mut Ext {
+        self.0
+    }
+}
+
+impl Indexes<'_> {
     /// Finds a name by the index on the disk. `None` where that cannot tell.
-    pub(crate) fn find_by_index(
+    pub(crate) fn find(
         &mut self,
         v: &mut Volume<'_>,
         number: u32,
         inode: &Inode,
         name: &[u8],
     ) -> Result<Option<Option<Found>>> {
-        if self.hashed.is_absent(number, name) {
+        if self.format.hashed.is_absent(number, name) {
             return Ok(Some(None));
         }
         let found = match self.search(v, number, inode, name) {
@@ -148,7 +138,7 @@ impl Ext {
             other => other,
         };
         if let Ok(None) = found {
-            self.hashed.absent = Some((number, name.into()));
+            self.format.hashed.absent = Some((number, name.into()));
         }
         self.unless_fault(number, found)
     }
@@ -162,7 +152,7 @@ impl Ext {
                 tracing::warn!(
                     "directory {number}: its index cannot be used: {fault}; names are looked for without it"
                 );
-                self.hashed.note(number, false);
+                self.format.hashed.note(number, false);
                 Ok(None)
             }
         }
@@ -190,19 +180,23 @@ impl Ext {
     }
 
     fn tail_bytes(&self) -> usize {
-        let has_checksums = self.sb.features.has_ro_compat(RO_COMPAT_METADATA_CSUM);
+        let has_checksums = self
+            .format
+            .sb
+            .features
+            .has_ro_compat(RO_COMPAT_METADATA_CSUM);
         if has_checksums { TAIL_BYTES } else { 0 }
     }
 
     fn read_root(&self, v: &mut Volume<'_>, inode: &Inode) -> ByIndex<Root> {
         let block = self.index_block(v, inode, 0, 0)?;
-        let most = htree::max_indirect_levels(&self.sb);
+        let most = htree::max_indirect_levels(&self.format.sb);
         Ok(Root::parse(v.read(block)?, most)?)
     }
 
     /// The hash of a name under a version that the root has.
     fn name_hash(&self, version: u8, name: &[u8]) -> u32 {
-        let hash = htree::hash(version, &self.sb.hash_seed, name);
+        let hash = htree::hash(version, &self.format.sb.hash_seed, name);
         hash.unwrap_or(0).min(LAST_HASH)
     }
 
@@ -227,7 +221,7 @@ impl Ext {
 
     fn way_to_name(&mut self, v: &mut Volume<'_>, inode: &Inode, name: &[u8]) -> ByIndex<Path> {
         let root = self.read_root(v, inode)?;
-        let version = htree::effective_version(&self.sb, root.hash_version);
+        let version = htree::effective_version(&self.format.sb, root.hash_version);
         let hash = self.name_hash(version, name);
         self.way_to(v, inode, root, hash)
     }
@@ -242,7 +236,7 @@ impl Ext {
     ) -> ByIndex<Path> {
         let mut path = Path {
             levels: Vec::with_capacity(usize::from(root.levels) + 1),
-            version: htree::effective_version(&self.sb, root.hash_version),
+            version: htree::effective_version(&self.format.sb, root.hash_version),
             hash,
             leaf: 0,
             physical: self.index_block(v, inode, 0, 0)?,

@@ -1,14 +1,13 @@
 //! Looking at an index as a whole, once, before it is believed.
 
 use backstitch_ordering::Volume;
+use backstitch_unixfs::corrupt_directory;
 
-use super::{ByIndex, Stop};
+use super::{ByIndex, Indexes, Stop};
 use crate::format::Inode;
 use crate::format::directory::entries;
 use crate::format::htree::block::{IndexEntries, IndexFault};
 use crate::format::htree::effective_version;
-use crate::index::corrupt_directory;
-use crate::state::Ext;
 
 /// A block of the directory that an entry leads to.
 #[derive(Clone, Copy)]
@@ -20,7 +19,7 @@ struct Reached {
     high: u64,
 }
 
-impl Ext {
+impl Indexes<'_> {
     /// Makes sure that the index leads to every name, unless that is known.
     ///
     /// Reads the whole directory.
@@ -30,7 +29,7 @@ impl Ext {
         number: u32,
         inode: &Inode,
     ) -> ByIndex<()> {
-        if self.hashed.is_trusted(number) {
+        if self.format.hashed.is_trusted(number) {
             return Ok(());
         }
         self.want_directory(v, inode)?;
@@ -48,11 +47,11 @@ impl Ext {
         if let Some(lost) = seen.iter().position(|seen| !seen) {
             return Err(IndexFault::NotOnce(lost as u64).into());
         }
-        let version = effective_version(&self.sb, root.hash_version);
+        let version = effective_version(&self.format.sb, root.hash_version);
         for leaf in blocks {
             self.verify_leaf(v, number, inode, version, leaf)?;
         }
-        self.hashed.note(number, true);
+        self.format.hashed.note(number, true);
         Ok(())
     }
 
@@ -101,7 +100,7 @@ impl Ext {
         leaf: Reached,
     ) -> ByIndex<()> {
         let physical = self.index_block(v, inode, 0, leaf.logical)?;
-        for entry in entries(v.read(physical)?, self.sb.inodes_count) {
+        for entry in entries(v.read(physical)?, self.format.sb.inodes_count) {
             let entry =
                 entry.map_err(|e| Stop::Layout(corrupt_directory(number, leaf.logical, e)))?;
             if entry.inode == 0 {

@@ -1,0 +1,500 @@
+//! An open ext file system: how it looks on the disk, to the rules that all formats share.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use backstitch_journal::JournalMap;
+use backstitch_layout::{
+    DirectoryEntry, Error, FileType, NewInode, Result, SetXattrMode, Timestamp, flags,
+};
+use backstitch_ordering::{PatchId, Volume};
+use backstitch_unixfs::format::{Format, InodeEditor as _, Picks};
+use backstitch_unixfs::map::Mapped;
+use backstitch_unixfs::{
+    Found, PatchIds, READ_AHEAD_BLOCKS, Reclaim, Room, UnixFs, Windows, want_ahead,
+};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use crate::editor::InodeEditor;
+use crate::extents::Extents;
+use crate::format::directory::ExtEntries;
+use crate::format::features::{
+    COMPAT_DIR_INDEX, COMPAT_EXT_ATTR, INCOMPAT_64BIT, INCOMPAT_FILETYPE, RO_COMPAT_METADATA_CSUM,
+};
+use crate::format::inode::{
+    FAST_SYMLINK_MAX, FLAG_EXTENTS, FLAG_INDEX, FLAG_INLINE_DATA, encode_device, new_extra_isize,
+    offset,
+};
+use crate::format::superblock::{FLAG_SIGNED_HASH, FLAG_UNSIGNED_HASH, OFFSET_LAST_ORPHAN};
+use crate::format::{Inode, LINK_MAX, ROOT_INODE, Superblock};
+use crate::groups::Groups;
+use crate::htree::Indexes;
+use crate::htree::hashed::HashedDirectories;
+use crate::kinds;
+use crate::reserved;
+use crate::xattrs::{AttributePlan, Attributes, Inheritance, checked_attribute_block};
+
+/// Attribute blocks by the hash of what they hold, to find one to share.
+pub(crate) type SharedBlocks = FxHashMap<u32, u64>;
+
+/// How an open ext file system looks on the disk.
+pub(crate) struct ExtFormat {
+    pub(crate) sb: Superblock,
+    pub(crate) groups: Groups,
+    /// The journal's blocks, where it is among the file system's own.
+    pub(crate) journal: Option<Arc<JournalMap>>,
+    pub(crate) windows: Windows,
+    /// What is known of the indexes of directories on the disk.
+    pub(crate) hashed: HashedDirectories,
+    pub(crate) shared_blocks: SharedBlocks,
+    /// The superblock's, which takes a search.
+    pub(crate) max_file_bytes: u64,
+}
+
+/// An open ext file system.
+pub(crate) type Ext = UnixFs<ExtFormat>;
+
+impl Format for ExtFormat {
+    type Inode = Inode;
+    type Editor = InodeEditor;
+    type Entries = ExtEntries;
+    type AttributePlan = AttributePlan;
+    type Inheritance = Inheritance;
+
+    const ROOT_INODE: u32 = ROOT_INODE;
+    const LINK_MAX: u16 = LINK_MAX;
+    const POINTER_BYTES: usize = size_of::<u32>();
+    const SECTORS_MAX: u64 = u32::MAX as u64;
+    // The size of a directory has 32 bits.
+    const DIRECTORY_BYTES_MAX: u64 = u32::MAX as u64 / 2;
+    const INDEX_FLAG: u32 = FLAG_INDEX;
+
+    fn type_name(&self) -> &'static str {
+        self.sb.type_name()
+    }
+
+    fn max_file_bytes(&self) -> u64 {
+        self.max_file_bytes
+    }
+
+    /// One of revision 0 cannot be said to have larger files.
+    fn max_file_bytes_at_once(&self) -> u64 {
+        match self.sb.revision {
+            0 => self.max_file_bytes.min(i32::MAX as u64),
+            _ => self.max_file_bytes,
+        }
+    }
+
+    fn fast_symlink_max(&self) -> usize {
+        FAST_SYMLINK_MAX
+    }
+
+    fn has_file_types(&self) -> bool {
+        self.sb.features.has_incompat(INCOMPAT_FILETYPE)
+    }
+
+    fn is_valid_inode(&self, inode: u32) -> bool {
+        self.sb.is_valid_inode(inode)
+    }
+
+    fn inode_place(&self, inode: u32) -> Result<(u64, usize)> {
+        if !self.sb.is_valid_inode(inode) {
+            return Err(Error::corrupt(
+                format!("inode {inode}"),
+                format!("the numbers end at {}", self.sb.inodes_count),
+            ));
+        }
+        let group = self.sb.group_of_inode(inode) as usize;
+        let (block, at) = self.sb.inode_position(inode);
+        Ok((self.groups.list[group].inode_table + block, at))
+    }
+
+    fn inode_bytes(&self) -> usize {
+        self.sb.inode_size as usize
+    }
+
+    fn read_inode(&self, v: &mut Volume<'_>, inode: u32) -> Result<Inode> {
+        let (block, at) = self.inode_place(inode)?;
+        let size = self.sb.inode_size as usize;
+        let Ok(data) = v.read(block) else {
+            self.want_neighbours(v, inode, block);
+            return Err(Error::Miss);
+        };
+        let bytes = &data[at..at + size];
+        let mut parsed = Inode::parse(bytes)
+            .map_err(|e| Error::corrupt(format!("inode {inode}"), e.to_string()))?;
+        if self.sb.features.has_incompat(INCOMPAT_64BIT) {
+            parsed.widen(bytes);
+        }
+        Ok(parsed)
+    }
+
+    fn new_inode(&self) -> InodeEditor {
+        InodeEditor::of_new(self.inode_bytes(), new_extra_isize(&self.sb))
+    }
+
+    fn fill_new(
+        &self,
+        e: &mut InodeEditor,
+        parent: &Inode,
+        new: &NewInode<'_>,
+        block: Option<u64>,
+    ) {
+        e.set_flags(flags::inherited(parent.flags, new.file_type));
+        match new.file_type {
+            FileType::Directory => {
+                e.set_size(self.sb.block_size.into());
+                e.set_pointer(0, block.unwrap_or(0));
+            }
+            FileType::Symlink => {
+                e.set_size(new.target.len() as u64);
+                match block {
+                    Some(block) => e.set_pointer(0, block),
+                    None => e.set_inline(new.target),
+                }
+            }
+            FileType::BlockDevice | FileType::CharacterDevice => {
+                let [first, second] = encode_device(new.device_number);
+                e.set_pointer(0, first.into());
+                e.set_pointer(1, second.into());
+            }
+            FileType::Regular | FileType::Fifo | FileType::Socket => {}
+        }
+    }
+
+    #[inline]
+    fn pointer_at(bytes: &[u8], index: usize) -> u64 {
+        match bytes.get(index * 4..index * 4 + 4) {
+            Some(b) => u32::from_le_bytes([b[0], b[1], b[2], b[3]]).into(),
+            None => 0,
+        }
+    }
+
+    fn encode_pointers(blocks: &Range<u64>) -> SmallVec<[u8; 64]> {
+        let pointers = blocks.clone().map(|block| block as u32);
+        pointers.flat_map(u32::to_le_bytes).collect()
+    }
+
+    fn foreign_map(
+        &self,
+        v: &mut Volume<'_>,
+        inode: &Inode,
+        logical: u64,
+        max: u64,
+    ) -> Option<Result<Mapped>> {
+        let is_foreign = inode.has_extents(&self.sb.features);
+        is_foreign.then(|| Extents { fs: self, inode }.map(v, logical, max))
+    }
+
+    fn can_keep_indexes(&self) -> bool {
+        let signedness = self.sb.flags & (FLAG_SIGNED_HASH | FLAG_UNSIGNED_HASH);
+        self.sb.features.has_compat(COMPAT_DIR_INDEX)
+            && !self.sb.features.has_ro_compat(RO_COMPAT_METADATA_CSUM)
+            // Otherwise it depends on the machine what the hash of a name is.
+            && matches!(signedness, FLAG_SIGNED_HASH | FLAG_UNSIGNED_HASH)
+    }
+
+    fn has_index(&self, directory: u32, inode: &Inode) -> bool {
+        inode.flags & FLAG_INDEX != 0
+            && self.sb.features.has_compat(COMPAT_DIR_INDEX)
+            && !self.hashed.is_distrusted(directory)
+    }
+
+    fn note_name_added(&mut self) {
+        self.hashed.name_added();
+    }
+
+    fn forget_directory(&mut self, directory: u32) {
+        self.hashed.forget(directory);
+    }
+
+    fn find_by_index(
+        fs: &mut Ext,
+        v: &mut Volume<'_>,
+        directory: u32,
+        inode: &Inode,
+        name: &[u8],
+    ) -> Result<Option<Option<Found>>> {
+        Indexes(fs).find(v, directory, inode, name)
+    }
+
+    fn list_by_index(
+        fs: &mut Ext,
+        v: &mut Volume<'_>,
+        directory: u32,
+        inode: &Inode,
+        cookie: u64,
+        emit: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
+    ) -> Result<bool> {
+        Indexes(fs).list(v, directory, inode, cookie, emit)
+    }
+
+    fn room_by_index(
+        fs: &mut Ext,
+        v: &mut Volume<'_>,
+        directory: u32,
+        inode: &Inode,
+        name: &[u8],
+        now: Timestamp,
+    ) -> Result<Option<Room>> {
+        Indexes(fs).room(v, directory, inode, name, now)
+    }
+
+    fn gather_inheritance(
+        fs: &mut Ext,
+        v: &mut Volume<'_>,
+        directory: (u32, &Inode),
+        inode: u32,
+        new: &NewInode<'_>,
+        picks: &Picks,
+    ) -> Result<Inheritance> {
+        Attributes(fs).gather_inheritance(v, directory, inode, new, picks)
+    }
+
+    fn inherited_permissions(inherited: &Inheritance) -> u16 {
+        inherited.permissions
+    }
+
+    fn apply_inheritance(
+        fs: &mut Ext,
+        v: &mut Volume<'_>,
+        inherited: &Inheritance,
+        before: &mut PatchIds,
+    ) -> u64 {
+        Attributes(fs).apply_inheritance(v, inherited, before)
+    }
+
+    fn gather_permissions(
+        fs: &mut Ext,
+        v: &mut Volume<'_>,
+        (number, inode): (u32, &Inode),
+        permissions: u16,
+    ) -> Result<Option<AttributePlan>> {
+        Attributes(fs).gather_acl_mode(v, number, inode, permissions)
+    }
+
+    fn apply_attributes(
+        fs: &mut Ext,
+        v: &mut Volume<'_>,
+        inode: u32,
+        plan: AttributePlan,
+        now: Timestamp,
+    ) {
+        Attributes(fs).apply(v, inode, plan, now);
+    }
+
+    fn read_xattr(fs: &mut Ext, v: &mut Volume<'_>, inode: u32, name: &[u8]) -> Result<Vec<u8>> {
+        Attributes(fs).read(v, inode, name)
+    }
+
+    fn list_xattrs(fs: &mut Ext, v: &mut Volume<'_>, inode: u32) -> Result<Vec<u8>> {
+        Attributes(fs).list(v, inode)
+    }
+
+    fn change_xattr(
+        fs: &mut Ext,
+        v: &mut Volume<'_>,
+        inode: u32,
+        name: &[u8],
+        (value, mode): (Option<&[u8]>, SetXattrMode),
+        now: Timestamp,
+    ) -> Result<()> {
+        Attributes(fs).change(v, inode, name, (value, mode), now)
+    }
+
+    fn gather_attribute_release(fs: &mut Ext, v: &mut Volume<'_>, block: u64) -> Result<()> {
+        Attributes(fs).gather_release(v, block)
+    }
+
+    fn release_attribute_block(
+        fs: &mut Ext,
+        v: &mut Volume<'_>,
+        block: u64,
+        of: Option<u32>,
+    ) -> Result<()> {
+        Attributes(fs).release(v, block, of)
+    }
+
+    fn correct_references(
+        fs: &mut Ext,
+        v: &mut Volume<'_>,
+        block: u64,
+        references: u32,
+    ) -> Result<()> {
+        Attributes(fs).correct_references(v, block, references)
+    }
+
+    fn retain_shared(&mut self, is_in_use: &dyn Fn(u64) -> bool) {
+        self.shared_blocks.retain(|_, block| is_in_use(*block));
+    }
+
+    fn gather_size(&mut self, v: &mut Volume<'_>, size: u64) -> Result<()> {
+        self.gather_large_file(v, size)
+    }
+
+    /// Features that the superblock has to name: the crash may have come before it did.
+    fn gather_features(&mut self, v: &mut Volume<'_>, number: u32, inode: &Inode) -> Result<()> {
+        if inode.file_type() == Some(FileType::Regular) {
+            self.gather_large_file(v, inode.size)?;
+        }
+        if inode.file_acl != 0 {
+            checked_attribute_block(self, number, inode.file_acl)?;
+            self.gather_compat_feature(v, COMPAT_EXT_ATTR)?;
+        }
+        Ok(())
+    }
+
+    fn map_fault(&self, inode: &Inode) -> Option<&'static str> {
+        let is_foreign = inode.flags & (FLAG_EXTENTS | FLAG_INLINE_DATA) != 0;
+        is_foreign.then_some("its contents are mapped in a foreign way")
+    }
+
+    fn mark_reserved(
+        fs: &mut Ext,
+        v: &mut Volume<'_>,
+        reclaim: &mut Reclaim,
+        number: u32,
+        inode: &Inode,
+    ) -> Result<()> {
+        reserved::mark(fs, v, reclaim, number, inode)
+    }
+
+    /// From the superblock on, through the field in which other inodes have the time of their
+    /// deletion.
+    fn write_orphans(
+        &mut self,
+        v: &mut Volume<'_>,
+        list: &[u32],
+        gone: &[u32],
+        now: Timestamp,
+    ) -> Result<()> {
+        let deleted = now.seconds.clamp(1, u32::MAX.into()) as u32;
+        let mut fields = Vec::new();
+        for inode in gone {
+            fields.push((self.inode_place(*inode)?, None));
+        }
+        for (index, inode) in list.iter().enumerate() {
+            let next = list.get(index + 1).copied().unwrap_or(0);
+            fields.push((self.inode_place(*inode)?, Some(next)));
+        }
+        let missing = fields
+            .iter()
+            .filter(|((block, _), _)| !v.want(*block))
+            .count();
+        if missing > 0 {
+            return Err(Error::Miss);
+        }
+        let head = list.first().copied().unwrap_or(0);
+        self.write_superblock(v, OFFSET_LAST_ORPHAN, &head.to_le_bytes(), &[])?;
+        for ((block, inode), next) in fields {
+            let at = inode + offset::DTIME;
+            let links = inode + offset::LINKS;
+            // Off the list it is deleted, or it lives on, truncated.
+            let lives = v.read(block)?[links..links + 2] != [0, 0];
+            let value = next.unwrap_or(if lives { 0 } else { deleted });
+            if v.read(block)?[at..at + 4] != value.to_le_bytes() {
+                v.write(block, kinds::INODES, at, &value.to_le_bytes(), &[]);
+            }
+        }
+        Ok(())
+    }
+
+    fn write_counters(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<()> {
+        self.write_free_counts(v, now)
+    }
+
+    fn take_clean_mark(&mut self, v: &mut Volume<'_>) -> Result<Vec<PatchId>> {
+        self.say_in_use(v)
+    }
+
+    fn write_clean_mark(&mut self, v: &mut Volume<'_>, has_leaks: bool) -> Result<()> {
+        self.say_clean(v, has_leaks)
+    }
+}
+
+impl ExtFormat {
+    /// A block of an inode table is missing: who looks at one file of a directory looks at the
+    /// others too, and their inodes are near.
+    #[cold]
+    fn want_neighbours(&self, v: &mut Volume<'_>, inode: u32, block: u64) {
+        let table = self.groups.list[self.sb.group_of_inode(inode) as usize].inode_table;
+        let len = u64::from(self.sb.inode_table_blocks);
+        let first = (block - table) / READ_AHEAD_BLOCKS * READ_AHEAD_BLOCKS;
+        want_ahead(v, table + first, table + len);
+    }
+}
+
+impl backstitch_unixfs::format::Inode for Inode {
+    fn mode(&self) -> u16 {
+        self.mode
+    }
+
+    fn uid(&self) -> u32 {
+        self.uid
+    }
+
+    fn gid(&self) -> u32 {
+        self.gid
+    }
+
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn links(&self) -> u16 {
+        self.links
+    }
+
+    fn sectors(&self) -> u64 {
+        self.sectors.into()
+    }
+
+    fn flags(&self) -> u32 {
+        self.flags
+    }
+
+    fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    fn mark(&self) -> u32 {
+        self.version
+    }
+
+    fn accessed(&self) -> Timestamp {
+        self.accessed
+    }
+
+    fn modified(&self) -> Timestamp {
+        self.modified
+    }
+
+    fn changed(&self) -> Timestamp {
+        self.changed
+    }
+
+    fn created(&self) -> Option<Timestamp> {
+        self.created
+    }
+
+    fn device_number(&self) -> u32 {
+        Inode::device_number(self)
+    }
+
+    fn attribute_block(&self) -> u64 {
+        self.file_acl
+    }
+
+    fn pointer(&self, index: usize) -> u64 {
+        self.block[index].into()
+    }
+
+    fn is_fast_symlink(&self, block_size: u32) -> bool {
+        Inode::is_fast_symlink(self, block_size)
+    }
+
+    fn inline_bytes(&self) -> Vec<u8> {
+        Inode::inline_bytes(self).to_vec()
+    }
+}

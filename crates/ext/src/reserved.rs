@@ -1,0 +1,95 @@
+//! The inodes below the first one for files, which have no names: what they map is in use.
+
+use backstitch_layout::{Error, FileType, Result};
+use backstitch_ordering::Volume;
+use backstitch_unixfs::Reclaim;
+use backstitch_unixfs::format::{Format, Space};
+
+use crate::format::inode::DOUBLE_INDIRECT;
+use crate::format::{Inode, RESIZE_INODE};
+use crate::opened::{Ext, ExtFormat};
+
+fn corrupt(number: u32, what: impl Into<String>) -> Error {
+    Error::corrupt(format!("inode {number}"), what.into())
+}
+
+/// Marks what a reserved inode maps. Nothing in it is corrected.
+pub(crate) fn mark(
+    fs: &mut Ext,
+    v: &mut Volume<'_>,
+    r: &mut Reclaim,
+    number: u32,
+    inode: &Inode,
+) -> Result<()> {
+    if number == RESIZE_INODE {
+        return mark_resize_tree(&fs.format, v, r, inode);
+    }
+    if inode.block.iter().all(|pointer| *pointer == 0) {
+        return Ok(());
+    }
+    if !matches!(inode.file_type(), None | Some(FileType::Regular)) {
+        return Err(corrupt(
+            number,
+            "a reserved inode of a type that it cannot have",
+        ));
+    }
+    // To itself the journal's blocks are none that a pointer must not name.
+    let journal = match number == fs.format.sb.journal_inode {
+        true => fs.format.journal.take(),
+        false => None,
+    };
+    let mapped = fs.runs_of(v, inode);
+    fs.format.journal = fs.format.journal.take().or(journal);
+    let mut runs = mapped?.into_iter();
+    runs.try_for_each(|run| r.mark(number, run, false))
+}
+
+/// The resize inode maps the blocks kept for descriptors, which are marked already, by a block of
+/// its own.
+fn mark_resize_tree(
+    format: &ExtFormat,
+    v: &mut Volume<'_>,
+    r: &mut Reclaim,
+    inode: &Inode,
+) -> Result<()> {
+    let tree = u64::from(inode.block[DOUBLE_INDIRECT]);
+    if tree == 0 {
+        return Ok(());
+    }
+    let pointers = format.block_size() as usize / ExtFormat::POINTER_BYTES;
+    let checked = |block: u64| {
+        if format.sb.is_valid_pointer(block) {
+            Ok(block)
+        } else {
+            Err(corrupt(
+                RESIZE_INODE,
+                format!("block {block} does not exist"),
+            ))
+        }
+    };
+    let pointers_in = |bytes: &[u8]| -> Vec<u64> {
+        let all = (0..pointers).map(|i| ExtFormat::pointer_at(bytes, i));
+        all.filter(|block| *block != 0).collect()
+    };
+    let mut all = vec![checked(tree)?];
+    for child in pointers_in(v.read(tree)?) {
+        all.push(checked(child)?);
+    }
+    let mut missing = false;
+    for child in &all[1..] {
+        missing |= !v.want(*child);
+    }
+    if missing {
+        return Err(Error::Miss);
+    }
+    let first_level: Vec<u64> = all[1..].into();
+    for child in first_level {
+        for block in pointers_in(v.read(child)?) {
+            all.push(checked(block)?);
+        }
+    }
+    for block in all {
+        r.mark_again(block, 1);
+    }
+    Ok(())
+}

@@ -1,0 +1,558 @@
+//! Finding names in directories: a linear scan of small ones, the index on the disk where there is
+//! one that can be believed, an index in memory for other large ones.
+//!
+//! The index on the disk, where a format has one, is kept in step with the names only where scopes are atomic.
+//! Elsewhere a directory that has one loses the flag with its first new name, and is linear from
+//! then on, as every ext2 driver without the feature leaves it.
+
+use std::ops::Range;
+
+use backstitch_layout::{DirectoryEntry, Error, InodeNumber, Result};
+use backstitch_ordering::{PatchId, Volume};
+
+use crate::UnixFs;
+use crate::block_edit::{Gap, find_gap, largest_gap};
+use crate::directory::{DirectoryError, Entry, EntryLayout, entries, entry_at, required_len};
+use crate::format::{Format, Inode, InodeEditor};
+use crate::inodes::{READ_AHEAD_BLOCKS, want_ahead};
+use crate::map::Mapped;
+use crate::rules::{Rule, wait_for};
+use crate::state::directory_index::DirectoryIndex;
+use crate::state::name_table::{self, NameTable};
+use crate::state::room::RoomSummary;
+
+/// Directories of more blocks than this get an index in memory.
+const LINEAR_BLOCKS: u64 = 2;
+
+/// A name that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// What it stands for.
+    pub inode: u32,
+    /// The physical block.
+    pub block: u64,
+    /// Where in the block its entry begins.
+    pub offset: usize,
+    /// The directory's block.
+    pub logical: u64,
+}
+
+/// Where a new name can go.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// The directory's block.
+    pub logical: u64,
+    /// The physical block.
+    pub block: u64,
+    /// Where in the block.
+    pub gap: Gap,
+}
+
+impl<F: Format> UnixFs<F> {
+    /// A directory's inode.
+    ///
+    /// # Errors
+    /// [`Error::NotADirectory`] for another inode; where it is missing or damaged.
+    pub fn read_directory_inode(&mut self, v: &mut Volume<'_>, number: u32) -> Result<F::Inode> {
+        let inode = self.read_inode(v, number)?;
+        if !inode.is_directory() {
+            return Err(Error::NotADirectory);
+        }
+        if !inode.size().is_multiple_of(self.format.block_size().into()) {
+            return Err(Error::corrupt(
+                format!("directory {number}"),
+                format!(
+                    "its size, {}, is no multiple of the block size",
+                    inode.size()
+                ),
+            ));
+        }
+        Ok(inode)
+    }
+
+    /// How many blocks a directory has.
+    pub fn directory_blocks(&self, inode: &F::Inode) -> u64 {
+        inode.size() / u64::from(self.format.block_size())
+    }
+
+    /// The physical block of a directory's block; `None` for a hole, which holds no names.
+    ///
+    /// # Errors
+    /// Where blocks of its map are missing or damaged.
+    pub fn directory_block(
+        &self,
+        v: &mut Volume<'_>,
+        inode: &F::Inode,
+        logical: u64,
+    ) -> Result<Option<u64>> {
+        match self.map_blocks(v, inode, logical, 1)? {
+            Mapped::Blocks(run) => Ok(Some(run.start)),
+            Mapped::Hole(_) => Ok(None),
+        }
+    }
+
+    /// The first block of a directory from `from` on that is mapped: its number in the directory
+    /// and the one on the disk. Holes are passed over as wholes: a damaged size may make millions
+    /// of them.
+    fn mapped_from(
+        &self,
+        v: &mut Volume<'_>,
+        inode: &F::Inode,
+        mut from: u64,
+    ) -> Result<Option<(u64, u64)>> {
+        let end = self.directory_blocks(inode);
+        while from < end {
+            if let Some(block) = self.directory_block(v, inode, from)? {
+                return Ok(Some((from, block)));
+            }
+            match self.map_blocks(v, inode, from, end - from)? {
+                Mapped::Hole(len) => from += len,
+                Mapped::Blocks(_) => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// Finds a name in a directory.
+    pub(crate) fn find_name(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        name: &[u8],
+    ) -> Result<Option<Found>> {
+        let inode = self.read_directory_inode(v, number)?;
+        if inode.links() == 0 {
+            return Ok(None);
+        }
+        self.find_in(v, number, &inode, name)
+    }
+
+    pub(crate) fn find_in(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        inode: &F::Inode,
+        name: &[u8],
+    ) -> Result<Option<Found>> {
+        if self.directory_blocks(inode) <= LINEAR_BLOCKS {
+            return self.scan(v, number, inode, name);
+        }
+        if self.uses_index(number, inode)
+            && let Some(answer) = F::find_by_index(self, v, number, inode, name)?
+        {
+            return answer
+                .map(|found| {
+                    Ok(Found {
+                        inode: self.checked_inode(number, found.inode)?,
+                        ..found
+                    })
+                })
+                .transpose();
+        }
+        self.build_index(v, number, inode)?;
+        let Some(index) = self.inodes.get(&number).and_then(|s| s.index.as_ref()) else {
+            return self.scan(v, number, inode, name);
+        };
+        for (logical, offset) in index.find(name) {
+            let Some(block) = self.directory_block(v, inode, logical)? else {
+                continue;
+            };
+            // The index knows where entries start.
+            let found = entry_at::<F::Entries>(v.read(block)?, offset, u32::MAX)
+                .ok()
+                .filter(|e| e.inode != 0 && e.name == name);
+            if let Some(entry) = found {
+                let (inode, offset) = (entry.inode, entry.offset);
+                return Ok(Some(Found {
+                    inode: self.checked_inode(number, inode)?,
+                    block,
+                    offset,
+                    logical,
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn scan(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        inode: &F::Inode,
+        name: &[u8],
+    ) -> Result<Option<Found>> {
+        let mut next = 0;
+        while let Some((logical, block)) = self.mapped_from(v, inode, next)? {
+            next = logical + 1;
+            let Ok(bytes) = v.read(block) else {
+                // All that is missing, in one round.
+                self.want_directory(v, inode)?;
+                return Err(Error::Miss);
+            };
+            let found = self.find_in_block(bytes, number, (logical, block), name)?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Finds a name in the bytes of one of a directory's blocks.
+    ///
+    /// # Errors
+    /// Where a wrong entry comes first.
+    pub fn find_in_block(
+        &self,
+        bytes: &[u8],
+        number: u32,
+        (logical, block): (u64, u64),
+        name: &[u8],
+    ) -> Result<Option<Found>> {
+        let found = entries::<F::Entries>(bytes, self.format.inodes_count())
+            .find_name(name)
+            .map_err(|e| corrupt_directory(number, logical, e))?;
+        Ok(found.map(|entry| Found {
+            inode: entry.inode,
+            block,
+            offset: entry.offset,
+            logical,
+        }))
+    }
+
+    /// Brings a whole directory into memory, with one round of reads.
+    ///
+    /// # Errors
+    /// [`Error::Miss`] where any of it was missing.
+    pub fn want_directory(&mut self, v: &mut Volume<'_>, inode: &F::Inode) -> Result<()> {
+        self.want_blocks(v, inode, 0..self.directory_blocks(inode))
+    }
+
+    /// The same of some of its blocks.
+    fn want_blocks(&self, v: &mut Volume<'_>, inode: &F::Inode, of: Range<u64>) -> Result<()> {
+        let (mut at, end) = (of.start, of.end);
+        let mut missing = false;
+        while at < end {
+            match self.map_blocks(v, inode, at, end - at)? {
+                Mapped::Hole(len) => at += len,
+                Mapped::Blocks(run) => {
+                    for block in run.start..run.end() {
+                        if !v.want(block) {
+                            missing = true;
+                            self.want_directories_near(v, block);
+                        }
+                    }
+                    at += run.len;
+                }
+            }
+        }
+        if missing { Err(Error::Miss) } else { Ok(()) }
+    }
+
+    /// A directory's block is missing: those of others lie beside it, where nothing but metadata
+    /// does.
+    fn want_directories_near(&self, v: &mut Volume<'_>, block: u64) {
+        if let Some(end) = self.format.directories_end(block) {
+            want_ahead(v, block / READ_AHEAD_BLOCKS * READ_AHEAD_BLOCKS, end);
+        }
+    }
+
+    fn checked_inode(&self, directory: u32, inode: u32) -> Result<u32> {
+        if self.format.is_valid_inode(inode) {
+            return Ok(inode);
+        }
+        Err(Error::corrupt(
+            format!("directory {directory}"),
+            format!("a name stands for inode {inode}, which does not exist"),
+        ))
+    }
+
+    fn build_index(&mut self, v: &mut Volume<'_>, number: u32, inode: &F::Inode) -> Result<()> {
+        if self.inodes.get(&number).is_some_and(|s| s.index.is_some()) {
+            return Ok(());
+        }
+        if inode.size() > name_table::MOST_BYTES {
+            return Ok(());
+        }
+        self.want_directory(v, inode)?;
+        let unit = v.atomic_bytes();
+        let mut index = DirectoryIndex {
+            places: NameTable::default(),
+            room: RoomSummary::new(),
+            block_size: self.format.block_size().into(),
+        };
+        let mut next = 0;
+        while let Some((logical, block)) = self.mapped_from(v, inode, next)? {
+            next = logical + 1;
+            let bytes = v.read(block)?;
+            for entry in entries::<F::Entries>(bytes, self.format.inodes_count()) {
+                let entry = entry.map_err(|e| corrupt_directory(number, logical, e))?;
+                if entry.inode != 0 {
+                    index.add(entry.name, logical, entry.offset);
+                }
+            }
+            index.set_room(logical, largest_gap::<F::Entries>(bytes, unit));
+        }
+        self.index_bytes += index.bytes();
+        self.state(number).index = Some(Box::new(index));
+        Ok(())
+    }
+
+    /// Finds room for a name in a directory's blocks; `None` where it needs another block.
+    pub(crate) fn find_room(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        inode: &F::Inode,
+        name: &[u8],
+    ) -> Result<Option<Room>> {
+        let needed = required_len(name.len());
+        let blocks = self.directory_blocks(inode);
+        if blocks <= LINEAR_BLOCKS {
+            for logical in 0..blocks {
+                if let Some(room) = self.room_in(v, number, inode, logical, name)? {
+                    return Ok(Some(room));
+                }
+            }
+            return Ok(None);
+        }
+        self.build_index(v, number, inode)?;
+        let unit = v.atomic_bytes();
+        loop {
+            let candidate = self
+                .inodes
+                .get(&number)
+                .and_then(|s| s.index.as_ref())
+                // The last blocks are where there was room last time.
+                .and_then(|index| index.room.last_with(needed));
+            let Some(logical) = candidate else {
+                return Ok(None);
+            };
+            if let Some(room) = self.room_in(v, number, inode, logical as u64, name)? {
+                return Ok(Some(room));
+            }
+            // The bound was too high: now it is exact.
+            let exact = match self.directory_block(v, inode, logical as u64)? {
+                Some(block) => largest_gap::<F::Entries>(v.read(block)?, unit).min(needed - 1),
+                None => 0,
+            };
+            if let Some(index) = self.state(number).index.as_mut() {
+                index.set_room(logical as u64, exact);
+            }
+        }
+    }
+
+    fn room_in(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        inode: &F::Inode,
+        logical: u64,
+        name: &[u8],
+    ) -> Result<Option<Room>> {
+        let Some(block) = self.directory_block(v, inode, logical)? else {
+            return Ok(None);
+        };
+        let unit = v.atomic_bytes();
+        let found = find_gap::<F::Entries>(v.read(block)?, name.len(), unit)
+            .map_err(|e| corrupt_directory(number, logical, e))?;
+        Ok(found.map(|gap| Room {
+            logical,
+            block,
+            gap,
+        }))
+    }
+
+    /// A directory with an on-disk index that is not kept loses the flag before its first new name:
+    /// the index would not lead to it.
+    pub(crate) fn drop_index(
+        &mut self,
+        v: &mut Volume<'_>,
+        directory: u32,
+        parent: &F::Inode,
+    ) -> Option<PatchId> {
+        if parent.flags() & F::INDEX_FLAG == 0 || self.keeps_index(v, directory, parent) {
+            return None;
+        }
+        let cleared = self.change_inode(v, directory, &[], |e| {
+            e.set_flags(parent.flags() & !F::INDEX_FLAG)
+        });
+        Some(wait_for(Rule::NameAfterIndexFlag, cleared))
+    }
+
+    /// Whether the index on the disk of a directory may be used for finding names.
+    pub(crate) fn uses_index(&self, directory: u32, inode: &F::Inode) -> bool {
+        self.format.has_index(directory, inode)
+            && self
+                .inodes
+                .get(&directory)
+                .is_none_or(|s| s.index.is_none())
+    }
+
+    /// Whether indexes on the disk can be made and changed on this volume. Not while leaks of an
+    /// earlier crash are looked for: a split moves names under the search.
+    pub fn can_keep_indexes(&self, v: &Volume<'_>) -> bool {
+        v.scopes_are_atomic()
+            && self.read_only.is_none()
+            && self.reclaim.is_none()
+            && self.format.can_keep_indexes()
+    }
+
+    /// Whether new names go into the directory's index on the disk.
+    pub fn keeps_index(&self, v: &Volume<'_>, directory: u32, inode: &F::Inode) -> bool {
+        self.can_keep_indexes(v) && self.uses_index(directory, inode)
+    }
+
+    /// An entry as it is listed.
+    pub fn shown<'e>(&self, entry: &Entry<'e>, next_cookie: u64) -> DirectoryEntry<'e> {
+        let file_type = match self.format.has_file_types() {
+            true => F::Entries::type_of_code(entry.file_type),
+            false => None,
+        };
+        DirectoryEntry {
+            inode: InodeNumber(entry.inode),
+            file_type,
+            name: entry.name,
+            next_cookie,
+        }
+    }
+
+    /// Keeps the index in step: a name was added.
+    pub(crate) fn index_added(&mut self, directory: u32, name: &[u8], logical: u64, offset: usize) {
+        self.format.note_name_added();
+        if let Some(index) = self
+            .inodes
+            .get_mut(&directory)
+            .and_then(|s| s.index.as_mut())
+        {
+            let before = index.bytes();
+            index.add(name, logical, offset);
+            self.index_bytes += index.bytes() - before;
+            // What was known of a block's room is too much now, and is put right when it is relied
+            // upon.
+            if !index.room.knows(logical as usize) {
+                index.set_room(logical, self.format.block_size() as usize);
+            }
+        }
+    }
+
+    /// Keeps the index in step: a name was removed.
+    pub(crate) fn index_removed(&mut self, directory: u32, name: &[u8], found: &Found) {
+        if let Some(index) = self
+            .inodes
+            .get_mut(&directory)
+            .and_then(|s| s.index.as_mut())
+        {
+            let before = index.bytes();
+            index.remove(name, found.logical, found.offset);
+            self.index_bytes -= before - index.bytes();
+            // How much the removal joins is found out when it is relied upon.
+            index.set_room(found.logical, self.format.block_size() as usize);
+        }
+    }
+
+    /// The names in a directory that stand for an inode, `.` and `..` apart.
+    pub(crate) fn find_by_inode(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        inode: &F::Inode,
+        wanted: u32,
+    ) -> Result<Vec<(Found, Vec<u8>)>> {
+        self.want_directory(v, inode)?;
+        let mut names = Vec::new();
+        let mut next = 0;
+        while let Some((logical, block)) = self.mapped_from(v, inode, next)? {
+            next = logical + 1;
+            for entry in entries::<F::Entries>(v.read(block)?, self.format.inodes_count()) {
+                let entry = entry.map_err(|e| corrupt_directory(number, logical, e))?;
+                if entry.inode == wanted && entry.name != b"." && entry.name != b".." {
+                    let found = Found {
+                        inode: wanted,
+                        block,
+                        offset: entry.offset,
+                        logical,
+                    };
+                    names.push((found, entry.name.to_vec()));
+                }
+            }
+        }
+        Ok(names)
+    }
+
+    /// Whether a directory has no names but `.` and `..`.
+    pub(crate) fn is_empty_directory(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        inode: &F::Inode,
+    ) -> Result<bool> {
+        self.want_directory(v, inode)?;
+        let mut next = 0;
+        while let Some((logical, block)) = self.mapped_from(v, inode, next)? {
+            next = logical + 1;
+            for entry in entries::<F::Entries>(v.read(block)?, self.format.inodes_count()) {
+                let entry = entry.map_err(|e| corrupt_directory(number, logical, e))?;
+                if entry.inode != 0 && entry.name != b"." && entry.name != b".." {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    pub(crate) fn list_names(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        cookie: u64,
+        emit: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
+    ) -> Result<()> {
+        let inode = self.read_directory_inode(v, number)?;
+        if inode.links() == 0 {
+            // Somebody has it open still. Its blocks may hold names that are gone: nobody writes
+            // them any more.
+            return Ok(());
+        }
+        if self.keeps_index(v, number, &inode)
+            && F::list_by_index(self, v, number, &inode, cookie, emit)?
+        {
+            return Ok(());
+        }
+        // A position in an index that is no more: from the start, rather a name twice than never.
+        let cookie = if cookie > u64::from(u32::MAX) {
+            0
+        } else {
+            cookie
+        };
+        let bs = self.block_size() as u64;
+        let blocks = self.directory_blocks(&inode);
+        let mut next = cookie / bs;
+        while let Some((logical, block)) = self.mapped_from(v, &inode, next)? {
+            next = logical + 1;
+            let Ok(bytes) = v.read(block) else {
+                let end = blocks.min(logical + READ_AHEAD_BLOCKS);
+                self.want_blocks(v, &inode, logical..end)?;
+                return Err(Error::Miss);
+            };
+            for entry in entries::<F::Entries>(bytes, self.format.inodes_count()) {
+                let entry = entry.map_err(|e| corrupt_directory(number, logical, e))?;
+                let position = logical * bs + entry.offset as u64;
+                if position < cookie || entry.inode == 0 {
+                    continue;
+                }
+                if !emit(&self.shown(&entry, position + entry.rec_len as u64)) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The error for a directory's block that is wrong.
+pub fn corrupt_directory(number: u32, logical: u64, error: DirectoryError) -> Error {
+    Error::corrupt(
+        format!("directory {number}, block {logical}"),
+        error.to_string(),
+    )
+}

@@ -1,0 +1,406 @@
+//! The file system as the layers above see it.
+
+use std::ops::Range;
+
+use backstitch_layout::{
+    AccessTimes, Allocate, Attributes, Changed, DeferredStatistics, DirectoryEntry, Error,
+    FileSystem, FileSystemStatistics, FreeSpaceReader, InodeNumber, NewInode, Piece,
+    ReclaimProgress, ReclaimStep, Rename, Result, Seek, SetAttributes, SetXattrMode, Timestamp,
+};
+use backstitch_ordering::{PatchId, Volume};
+
+use crate::UnixFs;
+use crate::directory::NAME_MAX_BYTES;
+use crate::format::Format;
+use crate::state::free_runs::{FreeRuns, Freed};
+
+impl<F: Format> UnixFs<F> {
+    fn write_counters(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<()> {
+        match self.read_only {
+            Some(_) => Ok(()),
+            None => self.format.write_counters(v, now),
+        }
+    }
+}
+
+impl<F: Format> FileSystem for UnixFs<F> {
+    fn name(&self) -> &'static str {
+        self.format.type_name()
+    }
+
+    fn root(&self) -> InodeNumber {
+        InodeNumber(F::ROOT_INODE)
+    }
+
+    fn read_only_reason(&self) -> Option<String> {
+        self.read_only.clone()
+    }
+
+    fn mark_in_use(&mut self, v: &mut Volume<'_>) -> Result<Vec<PatchId>> {
+        match self.read_only {
+            Some(_) => Ok(Vec::new()),
+            None => self.format.take_clean_mark(v),
+        }
+    }
+
+    fn become_read_only(&mut self, reason: &str) {
+        self.read_only.get_or_insert_with(|| reason.to_string());
+    }
+
+    fn statistics(&self) -> FileSystemStatistics {
+        // What waits for its turn to be freed is as good as free: who needs it waits for it.
+        let kept = self.left_places.count() as u64;
+        let free = self.format.free_blocks() + self.deferred.pending_blocks() + kept;
+        FileSystemStatistics {
+            block_size_bytes: self.format.block_size(),
+            blocks: self
+                .format
+                .blocks_count()
+                .saturating_sub(self.format.overhead_blocks()),
+            free_blocks: free,
+            available_blocks: free.saturating_sub(self.format.reserved_blocks()),
+            inodes: self.format.inodes_count().into(),
+            free_inodes: u64::from(self.format.free_inodes())
+                + self.deferred.pending_inodes()
+                + self.spares.count() as u64,
+            name_max_bytes: NAME_MAX_BYTES as u32,
+        }
+    }
+
+    fn attributes(&mut self, v: &mut Volume<'_>, inode: InodeNumber) -> Result<Attributes> {
+        self.show_attributes(v, inode.0)
+    }
+
+    fn find(&mut self, v: &mut Volume<'_>, inode: InodeNumber) -> Result<Attributes> {
+        let is_root = inode.0 == F::ROOT_INODE;
+        if !self.format.is_valid_inode(inode.0) || inode.0 < self.format.first_inode() && !is_root {
+            return Err(Error::NotFound);
+        }
+        let attributes = self.show_attributes(v, inode.0)?;
+        match attributes.links {
+            0 => Err(Error::NotFound),
+            _ => Ok(attributes),
+        }
+    }
+
+    fn set_attributes(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: InodeNumber,
+        set: &SetAttributes,
+        now: Timestamp,
+    ) -> Result<Attributes> {
+        self.check_writable()?;
+        self.change_attributes(v, inode.0, set, now)?;
+        self.note_reached(v, inode.0);
+        self.show_attributes(v, inode.0)
+    }
+
+    fn touch_accessed(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: InodeNumber,
+        rule: AccessTimes,
+        now: Timestamp,
+    ) -> Result<()> {
+        self.check_writable()?;
+        self.note_read(v, inode.0, rule, now)
+    }
+
+    fn lookup(
+        &mut self,
+        v: &mut Volume<'_>,
+        directory: InodeNumber,
+        name: &[u8],
+    ) -> Result<InodeNumber> {
+        if name.len() > NAME_MAX_BYTES {
+            return Err(Error::NameTooLong);
+        }
+        let found = self.find_name(v, directory.0, name)?;
+        found.map(|f| InodeNumber(f.inode)).ok_or(Error::NotFound)
+    }
+
+    fn read_directory(
+        &mut self,
+        v: &mut Volume<'_>,
+        directory: InodeNumber,
+        cookie: u64,
+        emit: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
+    ) -> Result<()> {
+        self.list_names(v, directory.0, cookie, emit)
+    }
+
+    fn create(
+        &mut self,
+        v: &mut Volume<'_>,
+        directory: InodeNumber,
+        name: &[u8],
+        new: &NewInode<'_>,
+        now: Timestamp,
+    ) -> Result<InodeNumber> {
+        self.check_writable()?;
+        self.make(v, directory.0, name, new, now).map(InodeNumber)
+    }
+
+    fn link(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: InodeNumber,
+        directory: InodeNumber,
+        name: &[u8],
+        now: Timestamp,
+    ) -> Result<()> {
+        self.check_writable()?;
+        self.add_link(v, inode.0, directory.0, name, now)
+    }
+
+    fn unlink(
+        &mut self,
+        v: &mut Volume<'_>,
+        directory: InodeNumber,
+        name: &[u8],
+        now: Timestamp,
+    ) -> Result<InodeNumber> {
+        self.check_writable()?;
+        self.remove_name(v, directory.0, name, false, now)
+            .map(InodeNumber)
+    }
+
+    fn remove_directory(
+        &mut self,
+        v: &mut Volume<'_>,
+        directory: InodeNumber,
+        name: &[u8],
+        now: Timestamp,
+    ) -> Result<InodeNumber> {
+        self.check_writable()?;
+        self.remove_name(v, directory.0, name, true, now)
+            .map(InodeNumber)
+    }
+
+    fn rename(
+        &mut self,
+        v: &mut Volume<'_>,
+        rename: &Rename<'_>,
+        now: Timestamp,
+    ) -> Result<Option<InodeNumber>> {
+        self.check_writable()?;
+        Ok(self.move_name(v, rename, now)?.map(InodeNumber))
+    }
+
+    fn read_link(&mut self, v: &mut Volume<'_>, inode: InodeNumber) -> Result<Vec<u8>> {
+        self.symlink_target(v, inode.0)
+    }
+
+    fn map(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: InodeNumber,
+        offset_bytes: u64,
+        len_bytes: usize,
+        pieces: &mut Vec<Piece>,
+    ) -> Result<()> {
+        self.map_for_reading(v, inode.0, offset_bytes, len_bytes, pieces)
+    }
+
+    fn extent(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: InodeNumber,
+        first: u64,
+        count: u64,
+    ) -> Result<(Option<u64>, u64)> {
+        self.extent_at(v, inode.0, first, count)
+    }
+
+    fn free_epoch(&self) -> u64 {
+        self.free_epoch
+    }
+
+    fn write(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: InodeNumber,
+        offset_bytes: u64,
+        data: &[u8],
+        now: Timestamp,
+    ) -> Result<usize> {
+        self.check_writable()?;
+        let written = self.write_step(v, inode.0, offset_bytes, data, now)?;
+        self.note_reached(v, inode.0);
+        Ok(written)
+    }
+
+    fn is_sure_to_fit(&self, _inode: InodeNumber, end_bytes: u64, len_bytes: u64) -> bool {
+        /// What others may take at the same time, directories for example.
+        const BESIDES: u64 = 1024;
+        // Each block may need indirect blocks, in a file full of holes.
+        let blocks = 4 * len_bytes.div_ceil(u64::from(self.format.block_size())) + BESIDES;
+        let most_bytes = self.format.max_file_bytes_at_once();
+        self.read_only.is_none() && end_bytes <= most_bytes && self.format.free_blocks() >= blocks
+    }
+
+    fn allocate(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: InodeNumber,
+        how: Allocate,
+        offset_bytes: u64,
+        len_bytes: u64,
+        now: Timestamp,
+    ) -> Result<()> {
+        self.check_writable()?;
+        let done = self.allocate_step(v, inode.0, how, offset_bytes, len_bytes, now);
+        self.note_reached(v, inode.0);
+        done
+    }
+
+    fn seek(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: InodeNumber,
+        offset_bytes: u64,
+        what: Seek,
+    ) -> Result<u64> {
+        self.find_data_or_hole(v, inode.0, offset_bytes, what)
+    }
+
+    fn xattr(&mut self, v: &mut Volume<'_>, inode: InodeNumber, name: &[u8]) -> Result<Vec<u8>> {
+        F::read_xattr(self, v, inode.0, name)
+    }
+
+    fn list_xattrs(&mut self, v: &mut Volume<'_>, inode: InodeNumber) -> Result<Vec<u8>> {
+        F::list_xattrs(self, v, inode.0)
+    }
+
+    fn set_xattr(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: InodeNumber,
+        name: &[u8],
+        value: Option<&[u8]>,
+        mode: SetXattrMode,
+        now: Timestamp,
+    ) -> Result<()> {
+        self.check_writable()?;
+        F::change_xattr(self, v, inode.0, name, (value, mode), now)?;
+        self.note_reached(v, inode.0);
+        Ok(())
+    }
+
+    fn sync_targets(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: InodeNumber,
+        data_only: bool,
+        targets: &mut Vec<PatchId>,
+    ) {
+        self.collect_sync_targets(v, inode.0, data_only, targets);
+    }
+
+    fn flush_targets(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: InodeNumber,
+        data_only: bool,
+        targets: &mut Vec<PatchId>,
+    ) {
+        self.collect_sync_targets(v, inode.0, data_only, targets);
+        self.note_flushed(v, inode.0, targets);
+    }
+
+    fn prepare_commit(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<()> {
+        self.write_orphans(v, now)?;
+        self.write_counters(v, now)?;
+        self.defer_rest(v);
+        Ok(())
+    }
+
+    fn hold(&mut self, inode: InodeNumber) {
+        self.references.add(inode.0);
+    }
+
+    fn release(&mut self, inode: InodeNumber) {
+        self.drop_reference(inode.0);
+    }
+
+    fn release_all(&mut self) {
+        self.drop_all_references();
+    }
+
+    fn background(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<bool> {
+        self.do_deferred(v, now)
+    }
+
+    fn free_ready(&mut self, v: &mut Volume<'_>) -> Result<bool> {
+        self.free_ready_items(v)
+    }
+
+    fn put_reclaim_aside(&mut self) -> bool {
+        self.reclaim.as_deref_mut().is_some_and(|r| r.put_aside())
+    }
+
+    fn put_deferred_aside(&mut self) -> bool {
+        self.deferred.put_aside()
+    }
+
+    fn retry_deferred(&mut self) {
+        self.deferred.take_up_again();
+        self.left_places.ask_back();
+        self.spares.ask_back();
+    }
+
+    fn free_space(&self) -> FreeSpaceReader {
+        self.format.free_space_reader()
+    }
+
+    fn note_free(&mut self, v: &mut Volume<'_>, blocks: Range<u64>) -> Result<u64> {
+        self.note_free_blocks(v, blocks)
+    }
+
+    fn take_free(&mut self, most: u64) -> Option<Range<u64>> {
+        self.take_free_run(most)
+    }
+
+    fn forget_free(&mut self) {
+        self.noted_free = FreeRuns::default();
+    }
+
+    fn remember_freed(&mut self, remember: bool) {
+        self.freed = remember.then(Freed::default);
+    }
+
+    fn take_freed(&mut self) -> Vec<Range<u64>> {
+        self.freed.as_mut().map(Freed::take).unwrap_or_default()
+    }
+
+    fn deferred(&self) -> DeferredStatistics {
+        DeferredStatistics {
+            index_bytes: self.index_bytes,
+            ..self.deferred.statistics()
+        }
+    }
+
+    fn reclaim(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<ReclaimStep> {
+        self.reclaim_step(v, now)
+    }
+
+    fn reclaim_progress(&self) -> ReclaimProgress {
+        self.show_reclaim()
+    }
+
+    fn take_changed(&mut self, into: &mut Vec<Changed>) {
+        into.append(&mut self.changed);
+    }
+
+    fn settle(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<()> {
+        self.write_counters(v, now)
+    }
+
+    fn mark_clean(&mut self, v: &mut Volume<'_>, _now: Timestamp) -> Result<()> {
+        match self.read_only {
+            Some(_) => Ok(()),
+            None => self.format.write_clean_mark(v, self.has_leaks),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What inode file systems of the Unix family share: names, files and freed space, under the rules
+//! of soft updates.
+//!
+//! [`UnixFs`] is an open file system; it implements
+//! [`FileSystem`](backstitch_layout::FileSystem) over any [`Format`](format::Format). It states
+//! every change with soft-updates dependencies, as the table in the design documents has them, and
+//! never asks which mechanism is at work. How things look on the disk, and which space is free, is
+//! the format's business alone.
+//!
+//! | module | what |
+//! |---|---|
+//! | `format` | what a format is |
+//! | `directory`, `bitmap` | entries and bits, as all formats have them |
+//! | `replaced` | the mark of a directory that another one replaces |
+//! | `state` | what an open file system keeps in memory: plain data without operations on the disk |
+//! | `inodes` | reading and changing inodes, `pending` what of them is under way to the disk |
+//! | `space` | blocks and inodes are given and taken back |
+//! | `map` | logical to physical blocks, `contents` reading and writing, `extend` adding blocks, `shrink` truncation and holes |
+//! | `reach` | which names can be reached, and what must not go before that |
+//! | `index` | finding names in directories, `names` the operations on them, `rename`, `exchange` |
+//! | `deferred` | freeing what nothing on the disk refers to any more |
+//! | `orphans` | the list of inodes without names and of truncations under way, for mechanisms whose scopes are atomic |
+//! | `steps` | how much one step of a long operation takes on |
+//! | `reclaim` | freeing what a crash left |
+//! | `rules` | the rules that it states, by name |
+//! | `layout` | the file system as the layers above see it |
+//!
+//! Depends on `layout`, `ordering` and what is below them; knows no format and no mechanism.
+//! Dependencies among the modules go one way: `directory` and `rules` are at the bottom, `state`
+//! above them, the operations on the state above that, `layout` at the top.
+
+pub mod bitmap;
+pub mod block_edit;
+mod contents;
+mod deferred;
+pub mod directory;
+mod exchange;
+mod extend;
+pub mod format;
+mod index;
+mod inodes;
+pub mod kinds;
+mod layout;
+pub mod map;
+mod moved;
+mod names;
+mod orphans;
+mod pending;
+mod reach;
+mod reclaim;
+mod removal;
+mod rename;
+mod replace;
+pub mod replaced;
+pub mod rules;
+mod shrink;
+mod space;
+mod spares;
+mod state;
+mod steps;
+
+pub use extend::NewContents;
+pub use index::{Found, Room, corrupt_directory};
+pub use inodes::{READ_AHEAD_BLOCKS, want_ahead};
+pub use space::{checked_block, checked_run};
+pub use state::directory_index::hash as name_hash;
+pub use state::reclaim::Reclaim;
+pub use state::runs::Run;
+pub use state::windows::Windows;
+pub use state::{PatchIds, UnixFs};

@@ -1,0 +1,68 @@
+//! A part of a file that is mapped to nothing: the plan, and how it is carried out.
+
+use backstitch_ordering::{PatchId, Volume};
+
+use crate::format::{Format, InodeEditor};
+use crate::kinds;
+use crate::state::runs::Run;
+
+/// What has to change so that a part of a file is mapped to nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Cut {
+    /// Pointers of the inode to nullify.
+    pub(super) roots: Vec<usize>,
+    /// Entries of indirect blocks to nullify.
+    pub(super) entries: Vec<Entries>,
+    /// What nothing points to then, contents and indirect blocks: free once that is on the disk.
+    pub(crate) freed: Vec<Run>,
+    /// How many blocks that is.
+    pub(crate) count: u64,
+}
+
+/// Entries of an indirect block, one after the other.
+#[derive(Debug)]
+pub(super) struct Entries {
+    pub(super) block: u64,
+    pub(super) first: usize,
+    pub(super) count: usize,
+}
+
+/// What becomes of an inode some of whose blocks are freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// It lives on without them: pointers to them are nullified, and an indirect block goes with
+    /// the last block that it maps.
+    Lives,
+    /// It was freed, and its pointers stay. Its blocks go part by part: an indirect block counts to
+    /// the part in which the first block lies that it can map.
+    Freed,
+}
+
+impl Cut {
+    /// Whether no pointer changes.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.roots.is_empty()
+    }
+
+    /// Nullifies entries of indirect blocks. Returns the patches.
+    pub(crate) fn nullify_entries<F: Format>(&self, v: &mut Volume<'_>) -> Vec<PatchId> {
+        let nullify = |entries: &Entries| {
+            let zeros = vec![0; entries.count * F::POINTER_BYTES];
+            v.write(
+                entries.block,
+                kinds::INDIRECT,
+                entries.first * F::POINTER_BYTES,
+                &zeros,
+                &[],
+            )
+        };
+        self.entries.iter().map(nullify).collect()
+    }
+
+    /// Nullifies pointers of the inode.
+    pub(crate) fn nullify_pointers(&self, e: &mut impl InodeEditor) {
+        for root in &self.roots {
+            e.set_pointer(*root, 0);
+        }
+    }
+}

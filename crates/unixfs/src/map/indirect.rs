@@ -1,0 +1,406 @@
+//! The map of ext2 and ext3: the tree of direct, indirect, double and triple indirect pointers.
+
+use std::ops::Range;
+
+use backstitch_layout::{Error, Result};
+use backstitch_ordering::{PatchId, Volume};
+
+use super::block_map::{BlockMap, ChangeableMap, Mapped};
+use super::cut::{Cut, Entries, Owner};
+use super::growth::{Growth, Links, Path, Places};
+use super::{DIRECT_POINTERS, INDIRECT};
+use crate::UnixFs;
+use crate::format::{Format, Inode};
+use crate::rules::{Rule, wait_for_all};
+use crate::space::checked_run;
+use crate::state::PatchIds;
+use crate::state::runs::{Run, push_run};
+
+/// The pointers of an inode, and what is below them.
+pub(crate) struct Pointers<'m, F: Format> {
+    pub(crate) fs: &'m UnixFs<F>,
+    pub(crate) inode: &'m F::Inode,
+}
+
+impl<F: Format> BlockMap for Pointers<'_, F> {
+    fn map(&self, v: &mut Volume<'_>, logical: u64, max: u64) -> Result<Mapped> {
+        let (fs, inode) = (self.fs, self.inode);
+        let Some(path) = fs.path_of(logical) else {
+            return Ok(Mapped::Hole(max));
+        };
+        if path.depth == 0 {
+            let pointers = (path.root..DIRECT_POINTERS).map(|root| inode.pointer(root));
+            return fs.run_of(pointers, max);
+        }
+        let (indirects, block) = fs.resolve(v, inode, &path)?;
+        let n = fs.pointers_per_block();
+        if block == 0
+            && let Some(missing) = (0..path.depth).find(|l| indirects[*l] == 0)
+        {
+            // Nothing is mapped as far as the missing indirect block (or the missing root) reaches.
+            let below: u64 = n.pow((path.depth - missing) as u32);
+            let within = path.indices[missing..path.depth]
+                .iter()
+                .fold(0, |at, index| at * n + *index as u64);
+            return Ok(Mapped::Hole((below - within).min(max)));
+        }
+        let bytes = v.read(indirects[path.depth - 1])?;
+        let pointers =
+            (path.indices[path.depth - 1]..n as usize).map(|index| F::pointer_at(bytes, index));
+        fs.run_of(pointers, max)
+    }
+}
+
+impl<F: Format> UnixFs<F> {
+    /// Pointers in an indirect block.
+    pub(crate) fn pointers_per_block(&self) -> u64 {
+        self.block_size() as u64 / F::POINTER_BYTES as u64
+    }
+
+    /// The most blocks that a file can map.
+    pub(crate) fn blocks_max(&self) -> u64 {
+        let n = self.pointers_per_block();
+        DIRECT_POINTERS as u64 + n + n * n + n * n * n
+    }
+
+    pub(crate) fn path_of(&self, logical: u64) -> Option<Path> {
+        let n = self.pointers_per_block();
+        let mut rest = logical;
+        if rest < DIRECT_POINTERS as u64 {
+            return Some(Path {
+                root: rest as usize,
+                indices: [0; 3],
+                depth: 0,
+            });
+        }
+        rest -= DIRECT_POINTERS as u64;
+        if rest < n {
+            return Some(Path {
+                root: INDIRECT,
+                indices: [rest as usize, 0, 0],
+                depth: 1,
+            });
+        }
+        rest -= n;
+        if rest < n * n {
+            return Some(Path {
+                root: INDIRECT + 1,
+                indices: [(rest / n) as usize, (rest % n) as usize, 0],
+                depth: 2,
+            });
+        }
+        rest -= n * n;
+        if rest < n * n * n {
+            let indices = [
+                (rest / (n * n)) as usize,
+                (rest / n % n) as usize,
+                (rest % n) as usize,
+            ];
+            return Some(Path {
+                root: INDIRECT + 2,
+                indices,
+                depth: 3,
+            });
+        }
+        None
+    }
+
+    /// The blocks of a range at which another leaf of the tree begins, and the first.
+    pub(crate) fn leaf_starts(&self, logical: u64, len: u64) -> impl Iterator<Item = u64> + use<F> {
+        let n = self.pointers_per_block();
+        let direct = DIRECT_POINTERS as u64;
+        let end = logical + len;
+        let mut next = Some(logical);
+        std::iter::from_fn(move || {
+            let at = next?;
+            let following = if at < direct {
+                direct
+            } else {
+                direct + ((at - direct) / n + 1) * n
+            };
+            next = (following < end).then_some(following);
+            Some(at)
+        })
+    }
+
+    fn entry(&self, v: &mut Volume<'_>, indirect: u64, index: usize) -> Result<u64> {
+        let bytes = v.read(indirect)?;
+        self.checked_pointer(F::pointer_at(bytes, index))
+    }
+
+    /// The indirect blocks on the way to a block, as far as they exist (0 from the first missing
+    /// one on), and the block.
+    pub(crate) fn resolve(
+        &self,
+        v: &mut Volume<'_>,
+        inode: &F::Inode,
+        path: &Path,
+    ) -> Result<([u64; 3], u64)> {
+        let mut indirects = [0; 3];
+        let mut block = self.checked_pointer(inode.pointer(path.root))?;
+        for level in 0..path.depth {
+            if block == 0 {
+                return Ok((indirects, 0));
+            }
+            indirects[level] = block;
+            block = self.entry(v, block, path.indices[level])?;
+        }
+        Ok((indirects, block))
+    }
+
+    fn run_of(&self, mut pointers: impl Iterator<Item = u64>, max: u64) -> Result<Mapped> {
+        let Some(first) = pointers.next() else {
+            return Ok(Mapped::Hole(1));
+        };
+        let mut len = 1;
+        let rest = pointers.take(max.saturating_sub(1) as usize);
+        if first == 0 {
+            len += rest.take_while(|p| *p == 0).count() as u64;
+            return Ok(Mapped::Hole(len));
+        }
+        let mut next = first;
+        for pointer in rest {
+            next = next.wrapping_add(1);
+            if pointer != next {
+                break;
+            }
+            len += 1;
+        }
+        let run = Run { start: first, len };
+        Ok(Mapped::Blocks(checked_run(&self.format, run)?))
+    }
+}
+
+impl<F: Format> ChangeableMap for Pointers<'_, F> {
+    fn blocks_needed(&self, v: &mut Volume<'_>, logical: u64, len: u64) -> Result<usize> {
+        let (fs, inode) = (self.fs, self.inode);
+        let mut missing = 0;
+        let mut previous: Option<Path> = None;
+        for at in fs.leaf_starts(logical, len) {
+            let Some(path) = fs.path_of(at) else { break };
+            let (indirects, _) = fs.resolve(v, inode, &path)?;
+            for (level, indirect) in indirects.iter().enumerate().take(path.depth) {
+                if *indirect == 0 && !previous.is_some_and(|p| p.shares(&path, level)) {
+                    missing += 1;
+                }
+            }
+            previous = Some(path);
+        }
+        Ok(missing)
+    }
+
+    fn link(
+        &self,
+        v: &mut Volume<'_>,
+        growth: &Growth,
+        data: &[PatchId],
+        before_inode: &mut PatchIds,
+    ) -> Links {
+        let (fs, inode) = (self.fs, self.inode);
+        let mut fresh = growth.indirects.iter().copied();
+        let mut links = Links::default();
+        let end = growth.logical + growth.run.len;
+        let mut starts = fs.leaf_starts(growth.logical, growth.run.len).peekable();
+        while let Some(at) = starts.next() {
+            let Some(path) = fs.path_of(at) else { break };
+            let leaf_end = starts.peek().copied().unwrap_or(end);
+            let offset = (at - growth.logical) as usize;
+            let count = (leaf_end - at) as usize;
+            let physical = growth.run.start + offset as u64;
+            if path.depth == 0 {
+                for k in 0..count {
+                    links.pointers[path.root + k] = Some(physical + k as u64);
+                }
+                let data = &data[offset..offset + count];
+                before_inode.extend_from_slice(wait_for_all(Rule::PointerAfterContents, data));
+                continue;
+            }
+            // The gather phase looked all of these blocks up.
+            let Ok((existing, _)) = fs.resolve(v, inode, &path) else {
+                continue;
+            };
+            let mut places = Places {
+                fresh: &mut fresh,
+                moves: &growth.moves,
+            };
+            let leaf = links.leaf_for(&path, &existing, &mut places);
+            let data = &data[offset..offset + count];
+            let rule = match (links.nodes[leaf].is_new, path.depth) {
+                (true, _) => Rule::NewLeafAfterContents,
+                (_, 1) => Rule::IndirectEntryAfterContents,
+                _ => Rule::DeepEntryAfterContents,
+            };
+            let after = wait_for_all(rule, data);
+            let index = path.indices[path.depth - 1];
+            let blocks = physical..physical + count as u64;
+            links.nodes[leaf].entries.push((index, blocks));
+            links.nodes[leaf].after.extend_from_slice(after);
+        }
+        links
+    }
+
+    fn end(&self, v: &mut Volume<'_>, below: u64) -> Result<u64> {
+        let (fs, inode) = (self.fs, self.inode);
+        let n = fs.pointers_per_block();
+        let mut base = fs.blocks_max();
+        for depth in (1..=3).rev() {
+            base -= n.pow(depth as u32);
+            if base >= below {
+                continue;
+            }
+            let block = fs.checked_pointer(inode.pointer(INDIRECT + depth - 1))?;
+            if block != 0 {
+                // An empty tree maps nothing, but its blocks are there to be freed.
+                return Ok(fs
+                    .last_in_tree(v, block, depth, base, below)?
+                    .map_or(base + 1, |last| last + 1));
+            }
+        }
+        let mut direct = (0..DIRECT_POINTERS).rev();
+        let last = direct.find(|i| inode.pointer(*i) != 0 && (*i as u64) < below);
+        Ok(last.map_or(0, |i| i as u64 + 1))
+    }
+
+    fn plan_cut(&self, v: &mut Volume<'_>, part: Range<u64>, owner: Owner) -> Result<Cut> {
+        let (fs, inode) = (self.fs, self.inode);
+        let mut plan = Cut::default();
+        fs.for_each_tree(|root, depth, base, span| {
+            if inode.pointer(root) == 0 || base + span <= part.start || base >= part.end {
+                return Ok(());
+            }
+            let block = fs.checked_pointer(inode.pointer(root))?;
+            if fs.walk_tree(v, block, depth, base, &part, owner, &mut plan)?
+                && owner == Owner::Lives
+            {
+                plan.roots.push(root);
+            }
+            Ok(())
+        })?;
+        Ok(plan)
+    }
+}
+
+impl<F: Format> UnixFs<F> {
+    fn for_each_tree(
+        &self,
+        mut visit: impl FnMut(usize, usize, u64, u64) -> Result<()>,
+    ) -> Result<()> {
+        let n = self.pointers_per_block();
+        for root in 0..DIRECT_POINTERS {
+            visit(root, 0, root as u64, 1)?;
+        }
+        let mut base = DIRECT_POINTERS as u64;
+        for depth in 1..=3 {
+            let span = n.pow(depth as u32);
+            visit(INDIRECT + depth - 1, depth, base, span)?;
+            base += span;
+        }
+        Ok(())
+    }
+
+    /// Visits a block and what is below it. Returns whether it goes.
+    #[allow(clippy::too_many_arguments)]
+    fn walk_tree(
+        &self,
+        v: &mut Volume<'_>,
+        block: u64,
+        depth: usize,
+        base: u64,
+        part: &Range<u64>,
+        owner: Owner,
+        plan: &mut Cut,
+    ) -> Result<bool> {
+        let mut goes = true;
+        if depth > 0 {
+            let n = self.pointers_per_block();
+            let child_span = n.pow(depth as u32 - 1);
+            let first = (part.start.saturating_sub(base) / child_span).min(n) as usize;
+            let end = part.end.saturating_sub(base);
+            let last = end.div_ceil(child_span).min(n) as usize;
+            let (entries, others): (Vec<u64>, bool) = {
+                let bytes = v.read(block)?;
+                let mapped = |index| F::pointer_at(bytes, index) != 0;
+                (
+                    (first..last)
+                        .map(|index| F::pointer_at(bytes, index))
+                        .collect(),
+                    (0..first).any(mapped) || (last..n as usize).any(mapped),
+                )
+            };
+            let mut gone = Vec::new();
+            let mut stay = others;
+            let mut missing = false;
+            for (index, entry) in (first..last).zip(entries) {
+                if entry == 0 {
+                    continue;
+                }
+                let child = self.checked_pointer(entry)?;
+                let child_base = base + index as u64 * child_span;
+                match self.walk_tree(v, child, depth - 1, child_base, part, owner, plan) {
+                    // Ask for all the indirect blocks of this level before giving up.
+                    Err(Error::Miss) => missing = true,
+                    Ok(true) => push_entry(&mut gone, block, index),
+                    Ok(false) => stay = true,
+                    Err(other) => return Err(other),
+                }
+            }
+            if missing {
+                return Err(Error::Miss);
+            }
+            goes = match owner {
+                Owner::Lives => !stay,
+                Owner::Freed => part.contains(&base),
+            };
+            if owner == Owner::Lives && !goes {
+                plan.entries.append(&mut gone);
+            }
+        }
+        if goes {
+            push_run(&mut plan.freed, block, 1);
+            plan.count += 1;
+        }
+        Ok(goes)
+    }
+
+    fn last_in_tree(
+        &self,
+        v: &mut Volume<'_>,
+        block: u64,
+        depth: usize,
+        base: u64,
+        below: u64,
+    ) -> Result<Option<u64>> {
+        if depth == 0 {
+            return Ok(Some(base));
+        }
+        let n = self.pointers_per_block();
+        let span = n.pow(depth as u32 - 1);
+        let mut index = (below - base).div_ceil(span).min(n) as usize;
+        while index > 0 {
+            index -= 1;
+            let entry = F::pointer_at(v.read(block)?, index);
+            if entry == 0 {
+                continue;
+            }
+            let child_base = base + index as u64 * span;
+            let child = self.checked_pointer(entry)?;
+            // An empty indirect block still counts: it has to be freed with what it could map.
+            return Ok(Some(
+                self.last_in_tree(v, child, depth - 1, child_base, below)?
+                    .unwrap_or(child_base),
+            ));
+        }
+        Ok(None)
+    }
+}
+
+fn push_entry(entries: &mut Vec<Entries>, block: u64, index: usize) {
+    match entries.last_mut() {
+        Some(last) if last.block == block && last.first + last.count == index => last.count += 1,
+        _ => entries.push(Entries {
+            block,
+            first: index,
+            count: 1,
+        }),
+    }
+}

@@ -1,0 +1,66 @@
+//! From a file's blocks to the disk's.
+//!
+//! How a file's blocks are mapped is the business of its [`BlockMap`]. The one that files are
+//! written with is the tree of direct, indirect, double and triple indirect pointers that all
+//! formats of this family have ([`indirect`]); a format may have another one, which is read and
+//! never changed ([`Format::foreign_map`]). All that reads files, directories and links goes through
+//! [`UnixFs::map_blocks`] and knows of neither.
+
+mod block_map;
+mod cut;
+mod growth;
+mod indirect;
+
+use backstitch_layout::Result;
+use backstitch_ordering::Volume;
+
+use crate::UnixFs;
+use crate::format::Format;
+use crate::state::runs::Run;
+use block_map::BlockMap;
+use indirect::Pointers;
+
+pub use block_map::Mapped;
+pub use growth::Growth;
+
+pub(crate) use block_map::ChangeableMap;
+pub(crate) use cut::{Cut, Owner};
+pub(crate) use growth::{Moved, Moves};
+
+/// The number of pointers in an inode.
+pub const POINTERS: usize = 15;
+/// Pointers to data.
+pub const DIRECT_POINTERS: usize = 12;
+/// The pointer to the single indirect block; the double and the triple one follow.
+pub const INDIRECT: usize = 12;
+
+impl<F: Format> UnixFs<F> {
+    /// What a file's blocks from `logical` on are mapped to, at most `max` of them: one run of
+    /// either kind.
+    pub(crate) fn map_blocks(
+        &self,
+        v: &mut Volume<'_>,
+        inode: &F::Inode,
+        logical: u64,
+        max: u64,
+    ) -> Result<Mapped> {
+        match self.format.foreign_map(v, inode, logical, max) {
+            Some(mapped) => mapped,
+            None => Pointers { fs: self, inode }.map(v, logical, max),
+        }
+    }
+
+    /// All blocks that an inode's pointers lead to, indirect ones among them.
+    ///
+    /// # Errors
+    /// Where one is missing, or cannot be a file's.
+    pub fn runs_of(&self, v: &mut Volume<'_>, inode: &F::Inode) -> Result<Vec<Run>> {
+        let map = self.changeable_map(inode);
+        Ok(map.plan_cut(v, 0..self.blocks_max(), Owner::Freed)?.freed)
+    }
+
+    /// The map of a file that is changed: nobody changes one that only the format knows.
+    pub(crate) fn changeable_map<'m>(&'m self, inode: &'m F::Inode) -> Pointers<'m, F> {
+        Pointers { fs: self, inode }
+    }
+}

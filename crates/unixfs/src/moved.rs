@@ -1,0 +1,173 @@
+//! Appends that somebody flushes: indirect blocks go to new places.
+//!
+//! Behind the twelfth block an append takes three rounds of writing by the rules of soft updates,
+//! each with a flush: the contents, the entry of an indirect block, the size. Where each append is
+//! flushed, two do: the indirect block is written to another place, with the new entry, beside the
+//! contents that it leads to, for nothing leads to it. Then the inode shows both, the block's new
+//! place and the size, in one patch. (Shadow pages, as far as one inode reaches.)
+//!
+//! The place that it leaves is where it goes the next time, once the inode that leaves it is on the
+//! disk. Until then, and after a crash, it is marked as used and is not.
+
+use backstitch_layout::{Error, Result, Timestamp};
+use backstitch_ordering::{PatchId, Volume};
+
+use crate::UnixFs;
+use crate::format::{Format, Inode, Picks};
+use crate::map::{Moved, Moves};
+use crate::rules::{Rule, holds, wait_for};
+use crate::state::left_places::Left;
+use crate::state::runs::Run;
+
+/// The most places that are kept.
+const PLACES_MAX: usize = 64;
+/// Nor are any taken where no more than this part of all blocks is free: who finds no space asks
+/// them back, and must not be kept waiting by new ones.
+const SCARCE_PART: u64 = 64;
+
+impl<F: Format> UnixFs<F> {
+    /// The new places for all indirect blocks on the way to blocks that a file gets at its end;
+    /// none where they stay.
+    pub(crate) fn gather_moves(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        inode: &F::Inode,
+        run: Run,
+        logical: u64,
+    ) -> Result<Moves> {
+        let stay = Moves::new();
+        if !self.left_places.expected.holds() || !self.can_look_ahead(v) || inode.is_directory() {
+            return Ok(stay);
+        }
+        let is_append = logical * self.block_size() as u64 >= inode.size();
+        let are_scarce = self.format.free_blocks() <= self.format.blocks_count() / SCARCE_PART;
+        let is_in_one = self.leaf_starts(logical, run.len).nth(1).is_none();
+        if !is_append || are_scarce || !is_in_one && holds(Rule::MovedOnlyInOneLeaf) {
+            return Ok(stay);
+        }
+        let Some(path) = self.path_of(logical).filter(|path| path.depth > 0) else {
+            return Ok(stay);
+        };
+        let (indirects, _) = self.resolve(v, inode, &path)?;
+        let mut picks = Picks(smallvec::smallvec![run]);
+        let mut moves = Moves::new();
+        for from in &indirects[..path.depth] {
+            let mut pending = Vec::new();
+            if *from != 0 {
+                v.pending(*from, &mut pending);
+            }
+            // What has yet to be written where it is would be written in both places, and by each
+            // append that nobody flushes.
+            if *from == 0 || !pending.is_empty() {
+                return Ok(stay);
+            }
+            // No append fails for a bitmap that it has no need of.
+            let group = self.format.group_of_block(*from);
+            let is_there = group < self.format.groups_count();
+            if !is_there || v.peek(self.format.block_bitmap(group)).is_none() {
+                return Ok(stay);
+            }
+            // Of a damaged file: a block that is its own, or marked as free, cannot be given away.
+            let run = Run {
+                start: *from,
+                len: 1,
+            };
+            match self.format.check_blocks_used(v, run) {
+                Ok(()) if moves.iter().all(|m: &Moved| m.from != *from) => {}
+                Ok(()) | Err(Error::Corrupt { .. }) => return Ok(stay),
+                Err(error) => return Err(error),
+            }
+            let left = self.left_places.list.iter().find(|place| {
+                place.inode == number
+                    && !v.is_live_by(Rule::LeftPlaceAfterPointer, place.left)
+                    && !moves.iter().any(|m| m.to == place.block)
+            });
+            let (to, is_marked) = match left {
+                Some(place) => (place.block, true),
+                None => match self.format.pick_single(v, number, &picks)? {
+                    Some(block) => (block, false),
+                    None => return Ok(stay),
+                },
+            };
+            picks.0.push(Run { start: to, len: 1 });
+            moves.push(Moved {
+                from: *from,
+                to,
+                is_marked,
+            });
+        }
+        Ok(moves)
+    }
+
+    /// Has the new places marked as used. Appends the patches.
+    pub(crate) fn mark_moves(
+        &mut self,
+        v: &mut Volume<'_>,
+        moves: &[Moved],
+        bits: &mut crate::state::PatchIds,
+    ) {
+        for moved in moves {
+            if moved.is_marked {
+                self.left_places
+                    .list
+                    .retain(|place| place.block != moved.to);
+            } else {
+                let run = Run {
+                    start: moved.to,
+                    len: 1,
+                };
+                self.set_block_bits(v, run, bits);
+            }
+        }
+    }
+
+    /// The indirect blocks are in their new places once `shown` is on the disk.
+    pub(crate) fn note_moves(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        moves: &[Moved],
+        shown: PatchId,
+    ) {
+        for moved in moves {
+            if self.left_places.list.len() >= PLACES_MAX {
+                let oldest = self.left_places.list.remove(0);
+                self.give_place_back(v, oldest);
+            }
+            self.left_places.list.push(Left {
+                inode: number,
+                block: moved.from,
+                left: shown,
+            });
+        }
+    }
+
+    fn give_place_back(&mut self, v: &mut Volume<'_>, place: Left) {
+        let run = Run {
+            start: place.block,
+            len: 1,
+        };
+        let left = wait_for(Rule::LeftPlaceFreedAfterPointer, place.left);
+        self.defer_blocks(v, vec![run], &[left]);
+    }
+
+    /// Has all places freed that indirect blocks have left for nothing, or that were asked back.
+    pub(crate) fn give_places_back(&mut self, v: &mut Volume<'_>, now: Timestamp) {
+        let is_asked = std::mem::take(&mut self.left_places.is_asked_back);
+        if !is_asked && !self.left_places.expected.is_over(now) {
+            return;
+        }
+        for place in std::mem::take(&mut self.left_places.list) {
+            self.give_place_back(v, place);
+        }
+    }
+
+    /// Has those of a file freed, which has no name any more.
+    pub(crate) fn give_places_of(&mut self, v: &mut Volume<'_>, inode: u32) {
+        while let Some(at) = (self.left_places.list.iter()).position(|place| place.inode == inode) {
+            let place = self.left_places.list.swap_remove(at);
+            self.give_place_back(v, place);
+        }
+    }
+}

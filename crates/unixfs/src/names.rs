@@ -1,0 +1,528 @@
+//! Making names, and the inodes they stand for.
+
+use backstitch_layout::{Error, FileType, NewInode, Result, Timestamp, flags};
+use backstitch_ordering::{BlockClass, PatchId, Volume};
+use smallvec::smallvec;
+
+use crate::UnixFs;
+use crate::block_edit::{cut_into_units, entry_bytes, unused_head};
+use crate::directory::{
+    EntryLayout, NAME_MAX_BYTES, OFFSET_INODE, OFFSET_REC_LEN, TYPE_UNKNOWN, encode_entry,
+    new_directory_block,
+};
+use crate::extend::NewContents;
+use crate::format::{Format, Inode, InodeEditor, Picks, Purpose};
+use crate::index::Room;
+use crate::kinds;
+use crate::map::{Growth, Mapped};
+use crate::rules::{Rule, holds, note_by, wait_for, wait_for_all};
+use crate::state::PatchIds;
+use crate::state::inode::PendingName;
+use crate::state::runs::Run;
+use crate::state::spares::Spare;
+
+/// Where a new name goes.
+pub(crate) enum Place {
+    /// Into a block that the directory has.
+    Room(Room),
+    /// Into a block that it gets.
+    NewBlock(Growth),
+}
+
+impl Place {
+    fn picks(&self) -> Picks {
+        match self {
+            Place::Room(_) => Picks::default(),
+            Place::NewBlock(e) => {
+                let mut runs = smallvec![e.run];
+                runs.extend(e.indirects.iter().map(|b| Run { start: *b, len: 1 }));
+                Picks(runs)
+            }
+        }
+    }
+}
+
+/// A new inode that was decided on.
+struct Plan<'a, F: Format> {
+    number: u32,
+    /// Where it is marked as used already.
+    spare: Option<Spare>,
+    new: &'a NewInode<'a>,
+    mode: u16,
+    gid: u32,
+    /// The block of a directory or a slow symlink.
+    block: Option<u64>,
+    inherited: F::Inheritance,
+}
+
+/// A name as POSIX allows it.
+pub(crate) fn check_name(name: &[u8]) -> Result<()> {
+    if name.len() > NAME_MAX_BYTES {
+        Err(Error::NameTooLong)
+    } else if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
+        Err(Error::Invalid)
+    } else {
+        Ok(())
+    }
+}
+
+impl<F: Format> UnixFs<F> {
+    pub(crate) fn type_code(&self, file_type: FileType) -> u8 {
+        if self.format.has_file_types() {
+            F::Entries::type_code(file_type)
+        } else {
+            TYPE_UNKNOWN
+        }
+    }
+
+    /// A directory that names can be added to.
+    pub(crate) fn read_parent(&mut self, v: &mut Volume<'_>, number: u32) -> Result<F::Inode> {
+        let parent = self.read_directory_inode(v, number)?;
+        if parent.links() == 0 {
+            return Err(Error::NotFound);
+        }
+        if parent.flags() & flags::IMMUTABLE != 0 {
+            return Err(Error::NotPermitted);
+        }
+        Ok(parent)
+    }
+
+    /// Where a new name goes. A directory with an index that is kept may grow for it.
+    pub(crate) fn gather_place(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        parent: &F::Inode,
+        name: &[u8],
+        now: Timestamp,
+    ) -> Result<Place> {
+        if let Some(room) = F::room_by_index(self, v, number, parent, name, now)? {
+            return Ok(Place::Room(room));
+        }
+        let grown;
+        let parent = match self.can_keep_indexes(v) {
+            // Its index may have turned out to be wrong when the directory had grown already.
+            true => {
+                grown = self.read_directory_inode(v, number)?;
+                &grown
+            }
+            false => parent,
+        };
+        if let Some(room) = self.find_room(v, number, parent, name)? {
+            return Ok(Place::Room(room));
+        }
+        let blocks = self.directory_blocks(parent);
+        self.check_directory_size(blocks + 1)?;
+        Ok(Place::NewBlock(
+            self.gather_extension(v, number, parent, blocks, 1)?,
+        ))
+    }
+
+    /// Whether a directory may have `blocks` blocks.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] where it may not.
+    pub fn check_directory_size(&self, blocks: u64) -> Result<()> {
+        if blocks * u64::from(self.format.block_size()) > F::DIRECTORY_BYTES_MAX {
+            return Err(Error::NoSpace);
+        }
+        Ok(())
+    }
+
+    /// Makes an inode of any type and its name.
+    pub(crate) fn make(
+        &mut self,
+        v: &mut Volume<'_>,
+        directory: u32,
+        name: &[u8],
+        new: &NewInode<'_>,
+        now: Timestamp,
+    ) -> Result<u32> {
+        check_name(name)?;
+        let parent = self.read_parent(v, directory)?;
+        if name == b"." || name == b".." || self.find_in(v, directory, &parent, name)?.is_some() {
+            return Err(Error::Exists);
+        }
+        if new.file_type == FileType::Directory && parent.links() >= F::LINK_MAX {
+            return Err(Error::TooManyLinks);
+        }
+        if new.file_type == FileType::Symlink && new.target.len() >= self.block_size() {
+            return Err(Error::NameTooLong);
+        }
+        let place = self.gather_place(v, directory, &parent, name, now)?;
+        let plan = self.gather_inode(v, directory, &parent, name, new, &place)?;
+        let number = plan.number;
+        let before_name = self.apply_inode(v, directory, &parent, plan, now);
+        let parent = match new.file_type {
+            // It has a link more.
+            FileType::Directory => self.read_directory_inode(v, directory)?,
+            _ => parent,
+        };
+        let pending = self.insert_name(
+            v,
+            directory,
+            &parent,
+            place,
+            name,
+            (number, Some(new.file_type)),
+            &before_name,
+            now,
+        );
+        if new.file_type == FileType::Directory && holds(Rule::NewDirectoryReachIsNoted) {
+            self.note_reach(v, number, &pending);
+        }
+        self.note_name(v, number, pending);
+        if new.file_type == FileType::Regular {
+            self.note_made(v, number, now);
+        }
+        Ok(number)
+    }
+
+    fn gather_inode<'a>(
+        &mut self,
+        v: &mut Volume<'_>,
+        directory: u32,
+        parent: &F::Inode,
+        name: &[u8],
+        new: &'a NewInode<'a>,
+        place: &Place,
+    ) -> Result<Plan<'a, F>> {
+        let is_directory = new.file_type == FileType::Directory;
+        let mut spare = self.spare_for(directory, name, new.file_type);
+        let number = match spare {
+            Some(spare) => spare.inode,
+            None => match self.format.pick_inode(v, directory, name, is_directory)? {
+                Some(number) => number,
+                None => {
+                    // What is marked ahead is all that is left.
+                    spare = self.spares.any();
+                    spare.ok_or_else(|| self.nothing_free())?.inode
+                }
+            },
+        };
+        let (block, _) = self.format.inode_place(number)?;
+        v.read(block)?;
+        let mut picks = place.picks();
+        let slow_symlink =
+            new.file_type == FileType::Symlink && new.target.len() > self.format.fast_symlink_max();
+        let block = if is_directory || slow_symlink {
+            let goal = self.format.goal_near(number);
+            let purpose = if is_directory {
+                Purpose::Metadata
+            } else {
+                Purpose::Contents
+            };
+            let run = self
+                .format
+                .pick_run(v, number, purpose, goal, 1, false, &picks)?;
+            if run.len == 0 {
+                return Err(self.no_blocks());
+            }
+            picks.0.push(run);
+            Some(run.start)
+        } else {
+            None
+        };
+        let inherited = F::gather_inheritance(self, v, (directory, parent), number, new, &picks)?;
+        let setgid = parent.mode() & 0o2000 != 0;
+        let mut permissions = F::inherited_permissions(&inherited) & 0o7777;
+        if setgid && is_directory {
+            permissions |= 0o2000;
+        }
+        Ok(Plan {
+            number,
+            spare,
+            new,
+            mode: new.file_type.mode_bits() as u16 | permissions,
+            gid: if setgid { parent.gid() } else { new.gid },
+            block,
+            inherited,
+        })
+    }
+
+    /// Writes the inode and what belongs to it. Returns what its name must come after.
+    fn apply_inode(
+        &mut self,
+        v: &mut Volume<'_>,
+        directory: u32,
+        parent: &F::Inode,
+        plan: Plan<'_, F>,
+        now: Timestamp,
+    ) -> PatchIds {
+        let Plan {
+            number,
+            spare,
+            new,
+            mode,
+            gid,
+            block,
+            inherited,
+        } = plan;
+        let is_directory = new.file_type == FileType::Directory;
+        let marked = match spare {
+            Some(spare) => {
+                let group = self.format.group_of_inode(number);
+                self.spares.remove(group, spare);
+                if is_directory {
+                    self.format.note_directory(group);
+                }
+                wait_for(Rule::SpareInodeAfterBit, spare.marked)
+            }
+            None => self.set_inode_bit(v, number, is_directory),
+        };
+        let mut before: PatchIds = smallvec![wait_for(Rule::InodeAfterBit, marked)];
+        let mut before_name = PatchIds::new();
+        let bs = self.block_size();
+        if let Some(block) = block {
+            let run = Run {
+                start: block,
+                len: 1,
+            };
+            let mut bits = PatchIds::new();
+            self.set_block_bits(v, run, &mut bits);
+            before.extend_from_slice(wait_for_all(Rule::InodeAfterBlockBit, &bits));
+        }
+        if is_directory {
+            let parent_link =
+                self.change_inode(v, directory, &[], |e| e.set_links(parent.links() + 1));
+            before_name.push(parent_link);
+            let code = self.type_code(FileType::Directory);
+            let mut contents = new_directory_block::<F::Entries>(bs, number, directory, code);
+            cut_into_units::<F::Entries>(&mut contents, v.atomic_bytes());
+            // The child's `..` counts once the child's inode shows it, and not before: the block
+            // itself waits for nothing, or the blocks of a new tree could only be written level by
+            // level.
+            let filled = block.map(|b| v.initialise(b, kinds::DIRECTORY, &contents, &[]));
+            before.extend(filled.map(|f| wait_for(Rule::InodeAfterDirectoryBlock, f)));
+            before.push(wait_for(Rule::InodeAfterParentLink, parent_link));
+        } else if let Some(block) = block {
+            let mut contents = new.target.to_vec();
+            contents.resize(bs, 0);
+            // Where changes are journaled a symlink's target is as much a part of the tree as a
+            // name.
+            let kind = match v.scopes_are_atomic() {
+                true => kinds::TARGET,
+                false => BlockClass::Data.into(),
+            };
+            let filled = v.initialise(block, kind, &contents, &[]);
+            before.push(wait_for(Rule::InodeAfterSymlinkTarget, filled));
+        }
+        let attribute_block = F::apply_inheritance(self, v, &inherited, &mut before);
+        self.track_new_inode(number, is_directory, attribute_block);
+        if is_directory {
+            self.track_new_directory(number, directory);
+        }
+        let blocks = u64::from(block.is_some()) + u64::from(attribute_block != 0);
+        let sectors = blocks * self.sectors_per_block();
+        let generation = self.next_generation;
+        self.next_generation = self
+            .next_generation
+            .wrapping_mul(0x0019_660d)
+            .wrapping_add(0x3c6e_f35f);
+        let made = self.initialise_inode(v, number, &before, now, |format, e| {
+            e.set_mode(mode);
+            e.set_owner(new.uid);
+            e.set_group(gid);
+            e.set_links(if is_directory { 2 } else { 1 });
+            e.set_generation(generation);
+            e.set_sectors(sectors);
+            e.set_attribute_block(attribute_block);
+            format.fill_new(e, parent, new, block);
+        });
+        let state = self.state(number);
+        state.made = Some(made);
+        state.freed = None;
+        state.never_alive = false;
+        state.apart = None;
+        before_name.push(wait_for(Rule::NameAfterInode, made));
+        before_name
+    }
+
+    /// Writes a name into its place, after everything it needs. The directory changes with it.
+    ///
+    /// The entry is the commit point of making a name.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn insert_name(
+        &mut self,
+        v: &mut Volume<'_>,
+        directory: u32,
+        parent: &F::Inode,
+        place: Place,
+        name: &[u8],
+        (inode, file_type): (u32, Option<FileType>),
+        after: &[PatchId],
+        now: Timestamp,
+    ) -> PendingName {
+        let kind = file_type.map_or(TYPE_UNKNOWN, |t| self.type_code(t));
+        let is_directory = file_type == Some(FileType::Directory);
+        let mut after = PatchIds::from_slice(after);
+        after.extend(self.drop_index(v, directory, parent));
+        after.extend(self.removal_of(v, directory, name));
+        let (block, logical, offset, id, pointer) = match place {
+            Place::Room(room) => {
+                let id = self.write_entry(v, &room, inode, kind, name, &after);
+                let pointer = self.pointer_of(v, directory, room.block);
+                (room.block, room.logical, room.gap.offset, id, pointer)
+            }
+            Place::NewBlock(extension) => {
+                let bs = self.block_size();
+                let mut contents = encode_entry::<F::Entries>(inode, kind, name, bs);
+                contents.resize(bs, 0);
+                cut_into_units::<F::Entries>(&mut contents, v.atomic_bytes());
+                let contents = NewContents {
+                    kind: kinds::DIRECTORY,
+                    bytes: &contents,
+                    within: 0,
+                    after: &after,
+                };
+                let end = (extension.logical + 1) * bs as u64;
+                let (id, pointer) = self.extend(
+                    v,
+                    directory,
+                    parent,
+                    &extension,
+                    contents,
+                    end,
+                    PatchIds::new(),
+                    now,
+                );
+                if holds(Rule::NewDirectoryBlockIsNoted) {
+                    self.note_new_block(v, directory, extension.run.start, pointer);
+                }
+                (extension.run.start, extension.logical, 0, id, pointer)
+            }
+        };
+        let noted = note_by(Rule::FsyncOfDirectoryWaitsForName, id);
+        self.note_change(v, directory, noted);
+        self.touch_modified(v, directory, now);
+        self.index_added(directory, name, logical, offset);
+        self.track_name_added(directory, logical, inode, is_directory);
+        PendingName {
+            directory,
+            block,
+            offset,
+            name: id,
+            pointer,
+        }
+    }
+
+    /// One patch: the entry that gives up its tail, the new one in it, and the heads of those that
+    /// it swallows. Where the entry that gives up its tail does so in another unit, the tail
+    /// becomes an unused entry first.
+    fn write_entry(
+        &mut self,
+        v: &mut Volume<'_>,
+        room: &Room,
+        inode: u32,
+        kind: u8,
+        name: &[u8],
+        after: &[PatchId],
+    ) -> PatchId {
+        let (block, mut gap) = (room.block, room.gap);
+        let mut after = PatchIds::from_slice(after);
+        if let Some(before) = gap.shortened.filter(|_| gap.is_apart(v.atomic_bytes())) {
+            // On the disk the space may still be an entry's, or a name's that crosses the border.
+            let mut pending = Vec::new();
+            v.pending(block, &mut pending);
+            let pending = wait_for_all(Rule::TailHeadAfterPending, &pending);
+            let class = kinds::DIRECTORY;
+            let head = unused_head::<F::Entries>(gap.end - gap.offset);
+            let headed = v.write(block, class, gap.offset, &head, pending);
+            let headed = wait_for(Rule::TailCutAfterHead, headed);
+            let shorter = self.shorter_entry(v, block, before, gap.offset);
+            let at = before + OFFSET_REC_LEN;
+            let cut = v.write(block, class, at, &shorter, &[headed]);
+            after.push(wait_for(Rule::NameAfterTailCut, cut));
+            gap = gap.as_unused();
+        }
+        let Some(bytes) = v.peek(block) else {
+            return PatchId::COMMITTED;
+        };
+        let (from, bytes) = entry_bytes::<F::Entries>(bytes, &gap, inode, kind, name);
+        v.write(block, kinds::DIRECTORY, from, &bytes, &after)
+    }
+
+    /// What changes of an entry that now ends earlier: its length, and where it is unused the name
+    /// that is left in it.
+    fn shorter_entry(&self, v: &Volume<'_>, block: u64, at: usize, end: usize) -> Vec<u8> {
+        let is_used = v
+            .peek(block)
+            .is_some_and(|b| b[at + OFFSET_INODE..][..4] != [0; 4]);
+        let head = unused_head::<F::Entries>(end - at);
+        match is_used {
+            true => head[OFFSET_REC_LEN..][..2].to_vec(),
+            false => head[OFFSET_REC_LEN..].to_vec(),
+        }
+    }
+
+    /// Gives an inode another name.
+    pub(crate) fn add_link(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        directory: u32,
+        name: &[u8],
+        now: Timestamp,
+    ) -> Result<()> {
+        check_name(name)?;
+        let inode = self.read_inode(v, number)?;
+        if inode.is_directory() || inode.flags() & (flags::IMMUTABLE | flags::APPEND) != 0 {
+            return Err(Error::NotPermitted);
+        }
+        if inode.links() == 0 {
+            return Err(Error::NotFound);
+        }
+        let parent = self.read_parent(v, directory)?;
+        if name == b"." || name == b".." || self.find_in(v, directory, &parent, name)?.is_some() {
+            return Err(Error::Exists);
+        }
+        if inode.links() >= F::LINK_MAX {
+            return Err(Error::TooManyLinks);
+        }
+        let place = self.gather_place(v, directory, &parent, name, now)?;
+        let parent = self.read_directory_inode(v, directory)?;
+        let counted = self.change_inode(v, number, &[], |e| {
+            e.set_links(inode.links() + 1);
+            e.set_changed(now);
+        });
+        let pending = self.insert_name(
+            v,
+            directory,
+            &parent,
+            place,
+            name,
+            (number, inode.file_type()),
+            &[wait_for(Rule::LinkedNameAfterCount, counted)],
+            now,
+        );
+        self.note_name(v, number, pending);
+        Ok(())
+    }
+
+    pub(crate) fn symlink_target(&mut self, v: &mut Volume<'_>, number: u32) -> Result<Vec<u8>> {
+        let inode = self.read_inode(v, number)?;
+        if inode.file_type() != Some(FileType::Symlink) {
+            return Err(Error::Invalid);
+        }
+        let len = usize::try_from(inode.size()).unwrap_or(usize::MAX);
+        if inode.is_fast_symlink(self.format.block_size()) {
+            let bytes = inode.inline_bytes();
+            return match bytes.get(..len) {
+                Some(target) => Ok(target.to_vec()),
+                None => Err(Error::corrupt(
+                    format!("symlink {number}"),
+                    format!("{len} bytes do not fit into its inode"),
+                )),
+            };
+        }
+        match self.map_blocks(v, &inode, 0, 1)? {
+            Mapped::Blocks(run) if len <= self.block_size() => {
+                Ok(v.read(run.start)?[..len].to_vec())
+            }
+            _ => Err(Error::corrupt(
+                format!("symlink {number}"),
+                format!("{len} bytes do not fit into its block"),
+            )),
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Which names can be reached on the disk, and what must be there before one may go: no inode with
+//! a name may ever be without one that can be reached.
+
+use backstitch_ordering::{PatchId, Volume};
+
+use crate::UnixFs;
+use crate::format::{Format, Inode};
+use crate::index::Found;
+use crate::rules::{Rule, holds};
+use crate::state::directory_index::hash;
+use crate::state::inode::PendingName;
+
+impl<F: Format> UnixFs<F> {
+    /// Remembers that a name is gone from a directory once `cleared` is on the disk.
+    pub(crate) fn note_removal(
+        &mut self,
+        v: &Volume<'_>,
+        directory: u32,
+        name: &[u8],
+        cleared: PatchId,
+    ) {
+        if !holds(Rule::RemovalIsNoted) {
+            return;
+        }
+        let names = self.state(directory).names_in_mut();
+        names.removed.add(v, hash(name), cleared);
+    }
+
+    /// A name whose inode lives on elsewhere is gone from a directory once `cleared` is on the
+    /// disk.
+    pub(crate) fn note_departure(&mut self, v: &Volume<'_>, directory: u32, cleared: PatchId) {
+        let names = self.state(directory).names_in_mut();
+        names.departures.push(v, cleared);
+    }
+
+    /// What must be on the disk before an empty directory may lose its name.
+    pub(crate) fn departures_of(&self, v: &Volume<'_>, directory: u32) -> Vec<PatchId> {
+        let names = self.inodes.get(&directory).and_then(|s| s.names_in());
+        let all = names.into_iter().flat_map(|n| n.departures.iter());
+        all.filter(|p| v.is_live(*p)).collect()
+    }
+
+    /// What must be on the disk before a name is there (again), or a crash could leave the
+    /// directory with two entries of that name: the removal of the earlier one.
+    pub(crate) fn removal_of(
+        &mut self,
+        v: &Volume<'_>,
+        directory: u32,
+        name: &[u8],
+    ) -> Option<PatchId> {
+        let names = self.inodes.get(&directory)?.names_in()?;
+        let found = names.removed.find(v, hash(name))?;
+        (holds(Rule::NameAfterEarlierRemoval)).then_some(found)
+    }
+
+    /// A block is part of a directory once `pointer` is on the disk.
+    pub fn note_new_block(&mut self, v: &Volume<'_>, directory: u32, block: u64, pointer: PatchId) {
+        let names = self.state(directory).names_in_mut();
+        names.new_blocks.add(v, block, pointer);
+    }
+
+    /// The patch that makes a block part of its directory, while that is not on the disk.
+    pub(crate) fn pointer_of(&mut self, v: &Volume<'_>, directory: u32, block: u64) -> PatchId {
+        let names = self.inodes.get(&directory).and_then(|s| s.names_in());
+        let pointer = names.and_then(|n| n.new_blocks.find(v, block));
+        pointer.unwrap_or(PatchId::COMMITTED)
+    }
+
+    /// From now on `directory` is reachable once this name of it is.
+    pub(crate) fn note_reach(&mut self, v: &mut Volume<'_>, directory: u32, name: &PendingName) {
+        let mut of = Vec::new();
+        self.reach_of_name(name, &mut of);
+        let reach = v.empty(&of);
+        self.state(directory).reach = Some(reach);
+    }
+
+    /// What the removal of a directory's name must come after: that its earlier names are gone, for
+    /// its `..` agrees with none of them.
+    pub(crate) fn earlier_names_gone(
+        &self,
+        v: &Volume<'_>,
+        directory: u32,
+        after: &mut Vec<PatchId>,
+    ) {
+        if let Some(state) = self.inodes.get(&directory) {
+            after.extend(state.clearings.iter().filter(|c| v.is_live(**c)));
+        }
+    }
+
+    /// What the removal of one of several names must come after: that another one is reachable.
+    /// Nothing where one that is not pending is left, for that one is on the disk.
+    pub(crate) fn reach_of_another_name(
+        &mut self,
+        v: &Volume<'_>,
+        target: &F::Inode,
+        found: &Found,
+        after: &mut Vec<PatchId>,
+    ) {
+        self.prune_names(v, found.inode);
+        let Some(state) = self.inodes.get(&found.inode) else {
+            return;
+        };
+        let others: Vec<PendingName> = state
+            .names
+            .iter()
+            .filter(|n| (n.block, n.offset) != (found.block, found.offset))
+            .copied()
+            .collect();
+        // A crash leaves link counts that are too high: until the reclaim has been there, a count
+        // tells of no name on the disk.
+        let is_another_there =
+            others.len() + 1 < usize::from(target.links()) && self.reclaim.is_none();
+        if !is_another_there && let Some(other) = others.first() {
+            self.reach_of_name(other, after);
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! The bitmaps: what is marked as used but is not.
+
+use backstitch_layout::{Error, ReclaimStep, Result};
+use backstitch_ordering::Volume;
+
+use crate::UnixFs;
+use crate::bitmap;
+use crate::format::Format;
+use crate::rules::{Rule, holds};
+use crate::state::reclaim::DIRECTORY;
+use crate::state::reclaim::{Phase, Reclaim, kind};
+use crate::state::runs::{Run, push_run};
+
+/// How many attribute blocks one step looks at.
+const ATTRIBUTE_BLOCKS_PER_STEP: usize = 64;
+/// How many groups' bitmaps are asked for at once.
+const GROUPS_AHEAD: u32 = 16;
+
+/// What is known of the blocks of a group.
+struct Part<'r> {
+    used: &'r [u8],
+    touched: &'r [u8],
+    blocks: usize,
+}
+
+impl<F: Format> UnixFs<F> {
+    /// Sets the reference counts of attribute blocks to what refers to them.
+    pub(super) fn correct_references(
+        &mut self,
+        v: &mut Volume<'_>,
+        r: &mut Reclaim,
+        at: usize,
+    ) -> Result<ReclaimStep> {
+        let to = r.attribute_list.len().min(at + ATTRIBUTE_BLOCKS_PER_STEP);
+        let part = r.attribute_list[at..to].to_vec();
+        let missing = part.iter().fold(false, |m, block| !v.want(*block) | m);
+        if missing {
+            return Err(Error::Miss);
+        }
+        for block in &part {
+            // It may have been freed since the list was made.
+            let Some(references) = r.attribute_blocks.get(block).copied() else {
+                continue;
+            };
+            let references = references.counted + references.leaving;
+            F::correct_references(self, v, *block, references)?;
+            if references == 0 {
+                r.give_up(*block);
+            }
+        }
+        r.phase = if to < r.attribute_list.len() {
+            Phase::Attributes(to)
+        } else {
+            Phase::Verify(0)
+        };
+        Ok(ReclaimStep::More)
+    }
+
+    fn want_bitmaps(&mut self, v: &mut Volume<'_>, group: u32) -> Result<()> {
+        let to = self.format.groups_count().min(group + GROUPS_AHEAD);
+        for g in group..to {
+            v.want(self.format.block_bitmap(g));
+            v.want(self.format.inode_bitmap(g));
+        }
+        v.read(self.format.block_bitmap(group))?;
+        v.read(self.format.inode_bitmap(group))?;
+        Ok(())
+    }
+
+    /// What is known of a group's blocks.
+    fn used_part<'r>(&self, r: &'r Reclaim, group: u32) -> Part<'r> {
+        let bytes = self.format.blocks_per_group() as usize / 8;
+        let range = group as usize * bytes..(group as usize + 1) * bytes;
+        Part {
+            used: &r.used[range.clone()],
+            touched: &r.touched[range],
+            blocks: self.format.blocks_in_group(group) as usize,
+        }
+    }
+
+    /// Everything in use must be marked. Checked for all groups before anything is freed.
+    pub(super) fn verify_group(
+        &mut self,
+        v: &mut Volume<'_>,
+        r: &mut Reclaim,
+        group: u32,
+    ) -> Result<ReclaimStep> {
+        if group >= self.format.groups_count() {
+            // Blocks of what others are freeing are not marked, nor touched as long as nobody has
+            // begun.
+            let gone = |inode: &u32| !matches!(r.kind(*inode), kind::HELD | kind::HELD_DIRECTORY);
+            if !r.leaving.iter().all(gone) && holds(Rule::ReclaimWaitsForFrees) {
+                return Ok(ReclaimStep::WaitForFrees);
+            }
+            r.phase = Phase::Free(0);
+            return Ok(ReclaimStep::More);
+        }
+        self.want_bitmaps(v, group)?;
+        let Part {
+            used,
+            touched,
+            blocks,
+        } = self.used_part(r, group);
+        let first = self.format.group_first_block(group);
+        let marked = v.read(self.format.block_bitmap(group))?;
+        let lost = (used.iter().zip(touched).zip(marked)).any(|((u, t), m)| u & !t & !m != 0);
+        let is_lost = |bit: &usize| {
+            bitmap::test(used, *bit) && !bitmap::test(touched, *bit) && !bitmap::test(marked, *bit)
+        };
+        if lost && let Some(bit) = (0..blocks).find(is_lost) {
+            return Err(Error::corrupt(
+                format!("block bitmap of group {group}"),
+                format!("block {} is in use but marked as free", first + bit as u64),
+            ));
+        }
+        r.phase = Phase::Verify(group + 1);
+        Ok(ReclaimStep::More)
+    }
+
+    /// Frees what is marked in a group but not in use.
+    pub(super) fn free_rest_of_group(
+        &mut self,
+        v: &mut Volume<'_>,
+        r: &mut Reclaim,
+        group: u32,
+    ) -> Result<ReclaimStep> {
+        if group >= self.format.groups_count() {
+            let first = self.format.first_data_block();
+            self.format.retain_shared(&|block| {
+                let bit = (block - first) as usize;
+                bitmap::test(&r.used, bit) || bitmap::test(&r.touched, bit)
+            });
+            r.end_of_frees();
+            return Ok(ReclaimStep::More);
+        }
+        self.want_bitmaps(v, group)?;
+        let Part {
+            used,
+            touched,
+            blocks,
+        } = self.used_part(r, group);
+        let first = self.format.group_first_block(group);
+        let marked = v.read(self.format.block_bitmap(group))?;
+        let mut runs: Vec<Run> = Vec::new();
+        for bit in 0..blocks {
+            let is_leaked = bitmap::test(marked, bit)
+                && !bitmap::test(used, bit)
+                && !bitmap::test(touched, bit);
+            if is_leaked {
+                push_run(&mut runs, first + bit as u64, 1);
+            }
+        }
+        let bits = v.read_shared(self.format.inode_bitmap(group))?;
+        self.free_runs(v, &runs);
+        r.freed_blocks += runs.iter().map(|run| run.len).sum::<u64>();
+        let mut directories = 0;
+        for index in 0..self.format.inodes_per_group() {
+            let number = self.format.group_first_inode(group) + index;
+            let code = r.kind(number);
+            directories += u32::from(matches!(
+                code,
+                DIRECTORY | kind::NEW_DIRECTORY | kind::HELD_DIRECTORY
+            ));
+            if number >= self.format.first_inode()
+                && self.format.is_valid_inode(number)
+                && code == kind::FREE
+                && bitmap::test(&bits, index as usize)
+            {
+                self.clear_inode_bit(v, number, false);
+                self.forget_state(number);
+                self.references.forget(number);
+                self.format.drop_window(number);
+                r.freed_inodes += 1;
+            }
+        }
+        self.format.set_directories(group, directories);
+        r.phase = Phase::Free(group + 1);
+        Ok(ReclaimStep::More)
+    }
+}

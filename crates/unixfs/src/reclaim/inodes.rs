@@ -1,0 +1,239 @@
+//! The inodes: which are in use, which have no name, and how many the others count.
+
+use backstitch_layout::{Changed, Error, InodeNumber, ReclaimStep, Result, Timestamp};
+use backstitch_ordering::{PatchId, Volume};
+
+use crate::UnixFs;
+use crate::bitmap;
+use crate::format::{Format, Inode, InodeEditor};
+use crate::rules::{Rule, wait_for_all};
+use crate::state::reclaim::DIRECTORY;
+use crate::state::reclaim::{Phase, Reclaim, code_of, kind};
+
+/// How many blocks of an inode table one step looks at.
+const TABLE_BLOCKS_PER_STEP: usize = 32;
+/// How many inodes one step changes at most.
+const INODES_PER_STEP: u32 = 256;
+/// Inodes without names that are marked as dead before that is on the disk and more are marked.
+const KILLED_TOGETHER: u32 = 4096;
+fn corrupt(number: u32, what: impl Into<String>) -> Error {
+    Error::corrupt(format!("inode {number}"), what.into())
+}
+
+impl<F: Format> UnixFs<F> {
+    /// Notes what the inodes are, in a few blocks of a group's table. Blocks without a marked inode
+    /// are passed over.
+    pub(super) fn scan_inodes(
+        &mut self,
+        v: &mut Volume<'_>,
+        r: &mut Reclaim,
+        group: u32,
+        from: u64,
+    ) -> Result<ReclaimStep> {
+        if group >= self.format.groups_count() {
+            r.end_of_scan();
+            return Ok(ReclaimStep::More);
+        }
+        let per_block = u64::from(self.format.inodes_per_block());
+        let bits = v.read_shared(self.format.inode_bitmap(group))?;
+        let per_group = self.format.inodes_per_group() as usize;
+        let (mut blocks, mut missing) = (Vec::new(), false);
+        let mut at = (from * per_block) as usize;
+        while blocks.len() < TABLE_BLOCKS_PER_STEP
+            && let Some(found) = bitmap::find_set(&bits, at, per_group)
+        {
+            let block = found as u64 / per_block;
+            let first = (block * per_block) as usize;
+            at = (first + per_block as usize).min(per_group);
+            let number = self.format.group_first_inode(group) + first as u32;
+            missing |= !v.want(self.format.inode_place(number)?.0);
+            blocks.push((first, at));
+        }
+        let is_over = blocks.len() < TABLE_BLOCKS_PER_STEP;
+        if missing {
+            return Err(Error::Miss);
+        }
+        for (first, end) in blocks {
+            for index in first..end {
+                let number = self.format.group_first_inode(group) + index as u32;
+                // What was made or lost its last name since the crash is known already.
+                if r.kind(number) == kind::FREE {
+                    let found = self.kind_of(v, number, bitmap::test(&bits, index))?;
+                    r.set_kind(number, found);
+                }
+            }
+        }
+        r.phase = match is_over {
+            true => Phase::Scan {
+                group: group + 1,
+                block: 0,
+            },
+            false => Phase::Scan {
+                group,
+                block: at as u64 / per_block,
+            },
+        };
+        Ok(ReclaimStep::More)
+    }
+
+    fn kind_of(&mut self, v: &mut Volume<'_>, number: u32, is_marked: bool) -> Result<u8> {
+        if number < self.format.first_inode() && number != F::ROOT_INODE {
+            return Ok(kind::RESERVED);
+        }
+        let inode = self.read_any_inode(v, number)?;
+        if inode.links() == 0 {
+            return Ok(kind::FREE);
+        }
+        if !is_marked {
+            return Err(corrupt(number, "it is in use but marked as free"));
+        }
+        if let Some(fault) = self.format.map_fault(&inode) {
+            return Err(corrupt(number, fault));
+        }
+        let file_type = inode
+            .file_type()
+            .ok_or_else(|| corrupt(number, format!("mode {:#o} is of no type", inode.mode())))?;
+        Ok(code_of(file_type))
+    }
+
+    /// Marks directories that cannot be reached as deleted: each before the one that its `..` leads
+    /// to, for no `..` on the disk may stand for what is dead.
+    pub(super) fn kill_orphans(
+        &mut self,
+        v: &mut Volume<'_>,
+        r: &mut Reclaim,
+        at: usize,
+        now: Timestamp,
+    ) -> Result<ReclaimStep> {
+        let to = r.orphans.len().min(at + INODES_PER_STEP as usize);
+        let part = r.orphans[at..to].to_vec();
+        self.want_inodes(v, part.iter().map(|(orphan, _)| *orphan))?;
+        for (orphan, parent) in part {
+            let after = r.deaths.remove(&orphan).unwrap_or_default();
+            let after = wait_for_all(Rule::ReclaimKillsChildrenFirst, &after);
+            self.state(orphan).clearings.extend_from_slice(after);
+            let death = self.kill(v, r, orphan, now)?;
+            r.deaths.entry(parent).or_default().push(death);
+        }
+        r.phase = if to < r.orphans.len() {
+            Phase::KillOrphans(to)
+        } else {
+            Phase::Kill(1)
+        };
+        Ok(ReclaimStep::More)
+    }
+
+    /// Takes an inode that no name stands for for one that lost its last one: it goes with the last
+    /// reference, or at once.
+    fn kill(
+        &mut self,
+        v: &mut Volume<'_>,
+        r: &mut Reclaim,
+        number: u32,
+        now: Timestamp,
+    ) -> Result<PatchId> {
+        let inode = self.read_any_inode(v, number)?;
+        r.hold(number, inode.is_directory());
+        let death = self.free_inode(v, number, now);
+        r.note_change(v, death);
+        r.freed_inodes += 1;
+        r.freed_blocks += inode.sectors() / self.sectors_per_block();
+        Ok(death)
+    }
+
+    /// Marks inodes without names as deleted.
+    pub(super) fn kill_inodes(
+        &mut self,
+        v: &mut Volume<'_>,
+        r: &mut Reclaim,
+        from: u32,
+        now: Timestamp,
+    ) -> Result<ReclaimStep> {
+        let is_dead = |i: &u32| {
+            !matches!(r.kind(*i), kind::FREE | DIRECTORY | kind::NEW..) && r.names_of(*i) == 0
+        };
+        let dead: Vec<u32> = (from..=self.format.inodes_count())
+            .filter(is_dead)
+            .take(INODES_PER_STEP as usize)
+            .collect();
+        self.want_inodes(v, dead.iter().copied())?;
+        for number in &dead {
+            self.kill(v, r, *number, now)?;
+        }
+        r.killed += dead.len() as u32;
+        match dead.last() {
+            None => r.end_phase(v, Phase::Correct(1), Rule::ReclaimCorrectsAfterDeaths),
+            // What they have is free once they are dead on the disk.
+            Some(last) if r.killed >= KILLED_TOGETHER => {
+                r.killed = 0;
+                r.end_phase(v, Phase::Kill(last + 1), Rule::ReclaimCorrectsAfterDeaths);
+            }
+            Some(last) => r.phase = Phase::Kill(last + 1),
+        }
+        Ok(ReclaimStep::More)
+    }
+
+    pub(super) fn want_inodes(
+        &mut self,
+        v: &mut Volume<'_>,
+        inodes: impl Iterator<Item = u32>,
+    ) -> Result<()> {
+        let mut missing = false;
+        for number in inodes {
+            let (block, _) = self.format.inode_place(number)?;
+            missing |= !v.want(block);
+        }
+        if missing { Err(Error::Miss) } else { Ok(()) }
+    }
+
+    /// Corrects the link counts of live inodes, from one on. A count that is too low is not what
+    /// soft updates leave: somebody could free what has a name.
+    pub(super) fn correct_links(
+        &mut self,
+        v: &mut Volume<'_>,
+        r: &mut Reclaim,
+        from: u32,
+        now: Timestamp,
+    ) -> Result<ReclaimStep> {
+        let live: Vec<u32> = (from..=self.format.inodes_count())
+            .filter(|i| r.may_count_wrong(*i))
+            .take(INODES_PER_STEP as usize)
+            .collect();
+        self.want_inodes(v, live.iter().copied())?;
+        for number in &live {
+            self.correct_links_of(v, r, *number, now)?;
+        }
+        match live.last() {
+            Some(last) => r.phase = Phase::Correct(last + 1),
+            None => return Ok(ReclaimStep::Done),
+        }
+        Ok(ReclaimStep::More)
+    }
+
+    fn correct_links_of(
+        &mut self,
+        v: &mut Volume<'_>,
+        r: &mut Reclaim,
+        number: u32,
+        now: Timestamp,
+    ) -> Result<()> {
+        let directory = r.directories.get(&number);
+        let links = directory.map_or(r.names_of(number), |d| d.children.saturating_add(2));
+        if links == 0 {
+            // It lost its last name after the others without one were found.
+            r.hold(number, false);
+            self.free_inode(v, number, now);
+            return Ok(());
+        }
+        let found = self.read_any_inode(v, number)?.links();
+        if found < links {
+            let what = format!("its link count is {found}, but it has {links} links");
+            return Err(corrupt(number, what));
+        }
+        if found > links {
+            self.edit_inode(v, number, &[], |e| e.set_links(links));
+            self.changed.push(Changed::Attributes(InodeNumber(number)));
+        }
+        Ok(())
+    }
+}

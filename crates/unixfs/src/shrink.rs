@@ -1,0 +1,424 @@
+//! Making files shorter (and longer without contents), and holes.
+
+use backstitch_layout::{Allocate, Error, FileType, Result, Timestamp, flags};
+use backstitch_ordering::{BlockClass, PatchId, Volume};
+
+use crate::UnixFs;
+use crate::format::{Format, Inode, InodeEditor};
+use crate::map::{ChangeableMap, Cut, Mapped, Owner};
+use crate::rules::{Rule, holds, note_by, wait_for, wait_for_all};
+use crate::state::PatchIds;
+use crate::state::runs::Run;
+use crate::steps;
+
+/// How many leaf indirect blocks one step may look at.
+const LEAVES_PER_STEP: u64 = 256;
+
+/// Zeroing a part of a mapped block.
+#[derive(Clone, Copy, Debug)]
+struct Zeroing {
+    block: u64,
+    from: usize,
+    to: usize,
+}
+
+impl<F: Format> UnixFs<F> {
+    /// Changes a file's size. A long shrink is done in steps: [`Error::Again`] after each but the
+    /// last.
+    pub(crate) fn resize(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        inode: &F::Inode,
+        size: u64,
+        now: Timestamp,
+    ) -> Result<()> {
+        match inode.file_type() {
+            Some(FileType::Regular) => {}
+            Some(FileType::Directory) => return Err(Error::IsADirectory),
+            _ => return Err(Error::Invalid),
+        }
+        if inode.flags() & flags::APPEND != 0 {
+            return Err(Error::NotPermitted);
+        }
+        if size > self.format.max_file_bytes() {
+            return Err(Error::FileTooLarge);
+        }
+        self.format.gather_size(v, size)?;
+        if size > inode.size() {
+            return self.grow(v, number, inode, size, now);
+        }
+        self.shrink(v, number, inode, size, now)
+    }
+
+    /// Before a file grows: a crash, or a truncation under way, may have left blocks mapped behind
+    /// its end, with bytes that it was given then. They must not come to light. A step of its own,
+    /// where there are any.
+    pub(crate) fn drop_leftovers(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        inode: &F::Inode,
+        now: Timestamp,
+    ) -> Result<()> {
+        let is_truncating = self.inodes.get(&number).is_some_and(|s| s.is_truncating);
+        if !self.has_leaks && !is_truncating || !holds(Rule::GrowthDropsLeftovers) {
+            return Ok(());
+        }
+        let blocks = inode.size().div_ceil(self.block_size() as u64);
+        if self.changeable_map(inode).end(v, u64::MAX)? <= blocks {
+            return Ok(());
+        }
+        self.shrink(v, number, inode, inode.size(), now)?;
+        Err(Error::Again)
+    }
+
+    /// A larger size, nothing else. What the last block holds beyond the old size must be zero on
+    /// the disk first.
+    fn grow(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        inode: &F::Inode,
+        size: u64,
+        now: Timestamp,
+    ) -> Result<()> {
+        self.drop_leftovers(v, number, inode, now)?;
+        let stale = self.gather_stale_tail(v, inode)?;
+        let after = self.zero_stale_tail(v, number, stale);
+        self.change_inode(v, number, &after, |e| {
+            e.set_size(size);
+            e.set_modified(now);
+            e.set_changed(now);
+        });
+        Ok(())
+    }
+
+    /// Bytes of the last block beyond the size that are not zero.
+    pub(crate) fn gather_stale_tail(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: &F::Inode,
+    ) -> Result<Option<(u64, usize)>> {
+        let bs = self.block_size();
+        let within = (inode.size() % bs as u64) as usize;
+        if within == 0 {
+            return Ok(None);
+        }
+        let Mapped::Blocks(run) = self.map_blocks(v, inode, inode.size() / bs as u64, 1)? else {
+            return Ok(None);
+        };
+        let bytes = v.read(run.start)?;
+        let is_stale = bytes[within..].iter().any(|b| *b != 0) && holds(Rule::StaleTailIsZeroed);
+        Ok(is_stale.then_some((run.start, within)))
+    }
+
+    /// Zeroes a stale tail, and returns what must come before a larger size.
+    pub(crate) fn zero_stale_tail(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        stale: Option<(u64, usize)>,
+    ) -> PatchIds {
+        let mut after: PatchIds = self
+            .inodes
+            .get(&number)
+            .and_then(|s| s.tail_zeroed)
+            .map(|zeroed| wait_for(Rule::SizeAfterZeroedTail, zeroed))
+            .into_iter()
+            .collect();
+        if let Some((block, within)) = stale {
+            let zeros = vec![0; self.block_size() - within];
+            let id = v.write(block, BlockClass::Data, within, &zeros, &[]);
+            after.push(wait_for(Rule::SizeAfterStaleTail, id));
+        }
+        after
+    }
+
+    /// One step of making a file shorter. The patch of the inode with the smaller size is its
+    /// commit point.
+    fn shrink(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        inode: &F::Inode,
+        size: u64,
+        now: Timestamp,
+    ) -> Result<()> {
+        let bs = self.block_size() as u64;
+        let keep = size.div_ceil(bs);
+        let (cut, plan) = self.gather_cut(v, inode, keep)?;
+        let is_last = cut == keep;
+        // Where a step may be the last one that the disk has seen, the file ends there. Where the
+        // disk lists what is under way (see `orphans`), it has its new end from the first step on,
+        // and the replay of the journal does the rest.
+        let is_listed = v.scopes_are_atomic();
+        let step_size = match is_last || is_listed {
+            true => size,
+            false => inode.size().min(cut * bs),
+        };
+        self.gather_freeing(v, &plan.freed)?;
+        let tail = match is_last {
+            // Under a journal even where it is zeros already: what is written there next comes
+            // after the cut with it.
+            true => self.gather_zeroing(v, inode, size, bs * keep, is_listed)?,
+            false => None,
+        };
+        let shrunk = self.apply_unmapping(v, number, inode, plan, step_size, now);
+        let state = self.state(number);
+        state.shrunk = Some(shrunk);
+        state.is_truncating = is_listed && !is_last && holds(Rule::LongTruncationIsListed);
+        if let Some(zeroing) = tail {
+            // Only once the size hides them, or a crash in between would show zeros where there was
+            // something.
+            let after = wait_for(Rule::TailZeroedAfterSize, shrunk);
+            let id = self.zero(v, zeroing, &[after]);
+            self.state(number).tail_zeroed = Some(id);
+            self.note_change(v, number, note_by(Rule::FsyncWaitsForZeroedTail, id));
+        }
+        self.state(number).goal = 0;
+        self.format.drop_window(number);
+        if is_last { Ok(()) } else { Err(Error::Again) }
+    }
+
+    /// The last part of a file, of a bounded size, as far as it lies behind `keep` blocks: where it
+    /// begins, and what maps it. At the border of an indirect block, unless the transaction has no
+    /// room for so much.
+    fn gather_cut(&self, v: &mut Volume<'_>, inode: &F::Inode, keep: u64) -> Result<(u64, Cut)> {
+        let map = self.changeable_map(inode);
+        let end = map.end(v, u64::MAX)?;
+        let mut cut = keep.max(steps::begins(
+            end,
+            LEAVES_PER_STEP,
+            self.pointers_per_block(),
+        ));
+        loop {
+            let plan = map.plan_cut(v, cut..self.blocks_max(), Owner::Lives)?;
+            let blocks = end.saturating_sub(cut);
+            if blocks <= 1 || self.fits(v, &plan.freed) {
+                return Ok((cut, plan));
+            }
+            cut += blocks / 2;
+        }
+    }
+
+    /// The part `from..to` (bytes, within one block) of a file, where it is mapped and, unless
+    /// `anyway`, not zero already.
+    fn gather_zeroing(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: &F::Inode,
+        from: u64,
+        to: u64,
+        anyway: bool,
+    ) -> Result<Option<Zeroing>> {
+        let bs = self.block_size() as u64;
+        if from >= to {
+            return Ok(None);
+        }
+        let Mapped::Blocks(run) = self.map_blocks(v, inode, from / bs, 1)? else {
+            return Ok(None);
+        };
+        let (start, end) = ((from % bs) as usize, ((to - 1) % bs + 1) as usize);
+        let bytes = v.read(run.start)?;
+        let is_wanted = anyway || bytes[start..end].iter().any(|b| *b != 0);
+        Ok(is_wanted.then_some(Zeroing {
+            block: run.start,
+            from: start,
+            to: end,
+        }))
+    }
+
+    fn zero(&mut self, v: &mut Volume<'_>, zeroing: Zeroing, after: &[PatchId]) -> PatchId {
+        let zeros = vec![0; zeroing.to - zeroing.from];
+        v.write(zeroing.block, BlockClass::Data, zeroing.from, &zeros, after)
+    }
+
+    /// Nullifies the pointers of a plan, the smaller size after all of them, and the frees after
+    /// that.
+    fn apply_unmapping(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        inode: &F::Inode,
+        plan: Cut,
+        size: u64,
+        now: Timestamp,
+    ) -> PatchId {
+        let mut after = plan.nullify_entries::<F>(v);
+        let sectors = inode
+            .sectors()
+            .saturating_sub(plan.count * self.sectors_per_block());
+        let mut before_size =
+            PatchIds::from_slice(wait_for_all(Rule::SizeAfterNullification, &after));
+        // What was unmapped before, by a hole, may lie behind the new end.
+        let unmapped = self.inodes.get(&number).and_then(|s| s.unmapped);
+        before_size.extend(unmapped.map(|id| wait_for(Rule::SizeAfterHole, id)));
+        let shrunk = self.change_inode(v, number, &before_size, |e| {
+            plan.nullify_pointers(e);
+            e.set_sectors(sectors);
+            e.set_size(size);
+            e.set_modified(now);
+            e.set_changed(now);
+        });
+        if !plan.freed.is_empty() {
+            self.state(number).unmapped = Some(shrunk);
+            let never = self
+                .inodes
+                .get(&number)
+                .and_then(|s| s.made)
+                .is_some_and(|made| {
+                    v.merged(made, shrunk) || !holds(Rule::BlocksNeverMappedOnlyIfMerged)
+                });
+            after.push(shrunk);
+            let after = wait_for_all(Rule::BlocksFreedAfterUnmapping, &after);
+            self.defer_blocks(v, plan.freed, if never { &[] } else { after });
+        }
+        shrunk
+    }
+
+    /// One step of `fallocate`.
+    pub(crate) fn allocate_step(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        how: Allocate,
+        offset: u64,
+        len: u64,
+        now: Timestamp,
+    ) -> Result<()> {
+        let inode = self.read_inode(v, number)?;
+        match inode.file_type() {
+            Some(FileType::Regular) => {}
+            Some(FileType::Directory) => return Err(Error::IsADirectory),
+            _ => return Err(Error::Invalid),
+        }
+        let only_adds = matches!(how, Allocate::Reserve { .. });
+        if inode.flags() & flags::IMMUTABLE != 0
+            || (inode.flags() & flags::APPEND != 0 && !only_adds)
+        {
+            return Err(Error::NotPermitted);
+        }
+        let end = offset.checked_add(len).ok_or(Error::FileTooLarge)?;
+        if len == 0 {
+            return Err(Error::Invalid);
+        }
+        if end > self.format.max_file_bytes() {
+            return Err(Error::FileTooLarge);
+        }
+        if let Allocate::Reserve { keep_size: false } | Allocate::ZeroRange { keep_size: false } =
+            how
+        {
+            self.format.gather_size(v, end)?;
+        }
+        match how {
+            Allocate::PunchHole => {
+                self.punch(v, number, &inode, offset, end.min(inode.size()), now)
+            }
+            Allocate::ZeroRange { keep_size } => {
+                self.punch(v, number, &inode, offset, end.min(inode.size()), now)?;
+                if !keep_size && end > inode.size() {
+                    self.grow(v, number, &inode, end, now)
+                } else {
+                    Ok(())
+                }
+            }
+            Allocate::Reserve { keep_size } => {
+                // Blocks behind the end of a file have no place in this format: a checker takes
+                // them for damage.
+                let end = if keep_size {
+                    end.min(inode.size())
+                } else {
+                    end
+                };
+                self.reserve_step(v, number, &inode, offset, end, now)
+            }
+        }
+    }
+
+    /// Makes a hole of what lies in `from..to`: whole blocks are unmapped, parts of blocks zeroed.
+    fn punch(
+        &mut self,
+        v: &mut Volume<'_>,
+        number: u32,
+        inode: &F::Inode,
+        from: u64,
+        to: u64,
+        now: Timestamp,
+    ) -> Result<()> {
+        if from >= to {
+            // As on the kernel's: the file counts as modified wherever the hole is.
+            self.change_inode(v, number, &[], |e| {
+                e.set_modified(now);
+                e.set_changed(now);
+            });
+            return Ok(());
+        }
+        let bs = self.block_size() as u64;
+        // The last block of the file goes whole: nothing of it is behind the hole.
+        let last = if to >= inode.size() {
+            to.div_ceil(bs)
+        } else {
+            to / bs
+        };
+        let first = from.div_ceil(bs);
+        let head = self.gather_zeroing(v, inode, from, to.min(first * bs), false)?;
+        let tail = if last >= first && to > last * bs {
+            self.gather_zeroing(v, inode, last * bs, to, false)?
+        } else {
+            None
+        };
+        let (mapped, mut end) = self.part_to_unmap(v, inode, first, last)?;
+        let map = self.changeable_map(inode);
+        let mut plan = map.plan_cut(v, first..end, Owner::Lives)?;
+        while end > mapped + 1 && !self.fits(v, &plan.freed) {
+            end = mapped + (end - mapped) / 2;
+            plan = map.plan_cut(v, first..end, Owner::Lives)?;
+        }
+        self.gather_freeing(v, &plan.freed)?;
+        for zeroing in head.into_iter().chain(tail) {
+            let id = self.zero(v, zeroing, &[]);
+            self.note_change(v, number, note_by(Rule::FsyncWaitsForPunchedZeros, id));
+        }
+        self.apply_unmapping(v, number, inode, plan, inode.size(), now);
+        if end < last {
+            Err(Error::Again)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// A part of `first..last` from its start on, long enough to hold something mapped, and of a
+    /// bounded number of indirect blocks that are: the first mapped block, and where the part ends.
+    /// It always starts at `first`, so that indirect blocks that map nothing go too.
+    fn part_to_unmap(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: &F::Inode,
+        first: u64,
+        last: u64,
+    ) -> Result<(u64, u64)> {
+        let mut at = first;
+        while at < last {
+            match self.map_blocks(v, inode, at, last - at)? {
+                Mapped::Hole(len) => at += len,
+                Mapped::Blocks(_) => break,
+            }
+        }
+        let border = at.saturating_add(LEAVES_PER_STEP * self.pointers_per_block());
+        Ok((at, border.min(last).max(first)))
+    }
+
+    /// Checks that blocks about to be freed are marked as used, and brings their bitmaps into
+    /// memory.
+    pub(crate) fn gather_freeing(&mut self, v: &mut Volume<'_>, runs: &[Run]) -> Result<()> {
+        let mut missing = false;
+        for run in runs {
+            match self.format.check_blocks_used(v, *run) {
+                Err(Error::Miss) => missing = true,
+                other => other?,
+            }
+        }
+        if missing { Err(Error::Miss) } else { Ok(()) }
+    }
+}

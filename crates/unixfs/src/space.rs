@@ -1,0 +1,177 @@
+//! Blocks and inodes are given and taken back: what has to be known of that besides the format's
+//! bits.
+
+use std::ops::Range;
+
+use backstitch_layout::{Error, Result};
+use backstitch_ordering::{PatchId, Volume};
+
+use crate::UnixFs;
+use crate::bitmap;
+use crate::format::Format;
+use crate::rules::{Rule, holds};
+use crate::state::PatchIds;
+use crate::state::runs::Run;
+
+impl<F: Format> UnixFs<F> {
+    /// Marks free blocks as used; the bitmaps must be in memory. Appends the patches.
+    pub fn set_block_bits(&mut self, v: &mut Volume<'_>, run: Run, patches: &mut PatchIds) {
+        self.track_blocks(run);
+        self.noted_free.cross_off(run);
+        self.format.set_block_bits(v, run, patches);
+    }
+
+    /// Marks used blocks as free; the bitmaps must be in memory.
+    pub(crate) fn clear_block_bits(&mut self, v: &mut Volume<'_>, run: Run) {
+        self.track_blocks(run);
+        self.format.clear_block_bits(v, run);
+        self.free_epoch += 1;
+    }
+
+    /// Marks a free inode as used; its bitmap must be in memory.
+    pub(crate) fn set_inode_bit(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: u32,
+        directory: bool,
+    ) -> PatchId {
+        self.format.set_inode_bit(v, inode, directory)
+    }
+
+    /// Marks a used inode as free; its bitmap must be in memory.
+    pub(crate) fn clear_inode_bit(&mut self, v: &mut Volume<'_>, inode: u32, directory: bool) {
+        self.track_inode_freed(inode);
+        self.format.clear_inode_bit(v, inode, directory);
+    }
+
+    /// Whether an inode is marked as used.
+    pub(crate) fn inode_is_marked(&self, v: &mut Volume<'_>, inode: u32) -> Result<bool> {
+        let (block, bit) = self.bit_of_inode(inode);
+        Ok(bitmap::test(v.read(block)?, bit))
+    }
+
+    /// The bitmap that has an inode's bit, and which it is.
+    fn bit_of_inode(&self, inode: u32) -> (u64, usize) {
+        let group = self.format.group_of_inode(inode);
+        let bit = inode - self.format.group_first_inode(group);
+        (self.format.inode_bitmap(group), bit as usize)
+    }
+
+    /// Drops what is not written yet of blocks of the inode table in which an inode was freed and
+    /// none is in use any more.
+    ///
+    /// Not when they are freed: where files come and go one after the other the next one is made in
+    /// the same block, which would have to be read again.
+    ///
+    /// What the disk shows of such inodes may stay. An inode's bit is cleared only where the
+    /// clearing of the inode is on the disk, or where its making was merged with its clearing, and
+    /// then the disk still shows what was there before it was made: an inode that was free.
+    pub(crate) fn forget_unused_table_blocks(&mut self, v: &mut Volume<'_>) {
+        let in_block = self.format.inodes_per_block() as usize;
+        for inode in self.deferred.take_freed_in() {
+            // A number that is not in the table, or a bitmap that was let go: then the block is
+            // written, no more.
+            let Ok((block, _)) = self.format.inode_place(inode) else {
+                continue;
+            };
+            let (bitmap_block, first) = self.bit_of_inode(inode);
+            let end = (first + in_block).min(self.format.inodes_per_group() as usize);
+            let bits = v.peek(bitmap_block);
+            let is_unused = |bits: &[u8]| {
+                bitmap::find_set(bits, first, end).is_none()
+                    || !holds(Rule::TableBlockForgottenOnlyIfUnused)
+            };
+            if bits.is_some_and(|bits| is_unused(bits)) {
+                v.discard(block);
+            }
+        }
+    }
+
+    /// An inode was freed: its block of the table may have none in use any more.
+    pub(crate) fn note_freed_in_table(&mut self, v: &Volume<'_>, inode: u32) {
+        // Under a journal the block is in a transaction with others, and all of them are there or
+        // none.
+        let is_journaled = v.scopes_are_atomic() && holds(Rule::TableBlockKeptUnderJournal);
+        if !v.keeps_order() || is_journaled {
+            return;
+        }
+        let (_, bit) = self.bit_of_inode(inode);
+        let first = inode - bit as u32 % self.format.inodes_per_block();
+        self.deferred.note_freed_in(first);
+    }
+
+    /// Notes the free blocks of a range as far as one group goes. Returns where that ends.
+    pub(crate) fn note_free_blocks(
+        &mut self,
+        v: &mut Volume<'_>,
+        range: Range<u64>,
+    ) -> Result<u64> {
+        let first = range.start.max(self.format.first_data_block());
+        if first >= self.format.blocks_count() {
+            return Ok(range.end);
+        }
+        let group = self.format.group_of_block(first);
+        let start = self.format.group_first_block(group);
+        let count = self.format.blocks_in_group(group) as usize;
+        let stop = range.end.min(start + count as u64);
+        let bits = v.read(self.format.block_bitmap(group))?;
+        let mut found = Vec::new();
+        let mut bit = (first - start) as usize;
+        while let Some(free) = bitmap::find_zero(bits, bit, count) {
+            bit = bitmap::find_set(bits, free, count).unwrap_or(count);
+            found.push(start + free as u64..(start + bit as u64).min(stop));
+        }
+        for run in found {
+            self.noted_free.note(run);
+        }
+        Ok(stop)
+    }
+
+    /// The next run that was noted and has been free ever since.
+    pub(crate) fn take_free_run(&mut self, most: u64) -> Option<Range<u64>> {
+        self.noted_free.take(most)
+    }
+
+    /// A block of a map, or one that it leads to, that may be a file's.
+    pub(crate) fn checked_pointer(&self, block: u64) -> Result<u64> {
+        match block {
+            0 => Ok(block),
+            _ => checked_block(&self.format, block),
+        }
+    }
+}
+
+/// A block of a map, or one that it leads to, that may be a file's.
+///
+/// # Errors
+/// [`Error::Corrupt`] for any other.
+pub fn checked_block(format: &impl Format, block: u64) -> Result<u64> {
+    if format.is_data_run(Run {
+        start: block,
+        len: 1,
+    }) {
+        return Ok(block);
+    }
+    Err(Error::corrupt(
+        "block map",
+        format!("block {block} is outside of the file system or belongs to its metadata"),
+    ))
+}
+
+/// A run of a file's blocks.
+///
+/// # Errors
+/// [`Error::Corrupt`] where one of them cannot be a file's.
+pub fn checked_run(format: &impl Format, run: Run) -> Result<Run> {
+    if format.is_data_run(run) {
+        return Ok(run);
+    }
+    Err(Error::corrupt(
+        "block map",
+        format!(
+            "blocks {}..{} are outside of the file system or its metadata",
+            run.start,
+            run.end()
+        ),
+    ))
+}

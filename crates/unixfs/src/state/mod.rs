@@ -1,0 +1,140 @@
+//! The state of an open file system: plain data, which the operations in the modules above change.
+//!
+//! Nothing here reads or writes a block.
+
+pub(crate) mod deferred;
+pub(crate) mod directory_index;
+pub(crate) mod free_runs;
+pub(crate) mod inode;
+pub(crate) mod left_places;
+pub(crate) mod name_table;
+pub(crate) mod recent;
+pub(crate) mod reclaim;
+pub(crate) mod references;
+pub(crate) mod room;
+pub(crate) mod runs;
+pub(crate) mod spares;
+pub(crate) mod windows;
+
+use backstitch_layout::{Changed, Error, Result, Timestamp};
+use backstitch_ordering::PatchId;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+use crate::format::Format;
+use deferred::Deferred;
+use free_runs::{FreeRuns, Freed};
+use inode::InodeState;
+use left_places::LeftPlaces;
+use reclaim::Reclaim;
+use references::References;
+use spares::Spares;
+
+/// Patches that something waits for, or that it is made of: rarely more than a few, and no
+/// operation is to allocate for them.
+pub type PatchIds = SmallVec<[PatchId; 6]>;
+
+/// An open file system.
+pub struct UnixFs<F: Format> {
+    /// How it looks on the disk, where it has free space, and what only its format keeps in memory.
+    pub format: F,
+    pub(crate) spares: Spares,
+    pub(crate) left_places: LeftPlaces,
+    /// How often somebody above refers to an inode; 0 is not in here. Apart from the rest, for the
+    /// kernel refers to many.
+    pub(crate) references: References,
+    /// What is known in memory of inodes with changes not yet on disk, or that have no name any
+    /// more.
+    pub(crate) inodes: FxHashMap<u32, Box<InodeState>>,
+    /// What the indexes in `inodes` take.
+    pub(crate) index_bytes: u64,
+    pub(crate) deferred: Deferred,
+    pub(crate) read_only: Option<String>,
+    /// A crash left leaks that nobody has looked for yet: the image must not be called clean.
+    pub(crate) has_leaks: bool,
+    /// The search for them, until it is over.
+    pub(crate) reclaim: Option<Box<Reclaim>>,
+    /// How many blocks and inodes it has freed when it was over.
+    pub(crate) reclaimed: (u64, u64),
+    /// What it changed and nobody above has been told yet.
+    pub(crate) changed: Vec<Changed>,
+    /// The inodes without names, or with a truncation under way, that the disk lists, the first one
+    /// first.
+    pub(crate) orphans: Vec<u32>,
+    pub(crate) free_epoch: u64,
+    /// Where contents that fill a part of a new block only are put together.
+    pub(crate) partial_block: Vec<u8>,
+    /// What has been free since somebody asked.
+    pub(crate) noted_free: FreeRuns,
+    /// What was freed since somebody asked, where that is remembered.
+    pub(crate) freed: Option<Freed>,
+    /// Makes generations that differ.
+    pub(crate) next_generation: u32,
+}
+
+impl<F: Format> UnixFs<F> {
+    /// A file system of which nothing was changed. Its format was read; `read_only` says why it must
+    /// not be changed. Where a crash `has_leaks` left in it they are looked for.
+    pub fn new(format: F, read_only: Option<String>, has_leaks: bool, now: Timestamp) -> UnixFs<F> {
+        let reclaim = (has_leaks && read_only.is_none()).then(|| Box::new(Reclaim::new(&format)));
+        UnixFs {
+            format,
+            spares: Default::default(),
+            left_places: Default::default(),
+            references: Default::default(),
+            inodes: Default::default(),
+            index_bytes: 0,
+            deferred: Deferred::default(),
+            read_only,
+            has_leaks,
+            reclaim,
+            reclaimed: (0, 0),
+            changed: Vec::new(),
+            orphans: Vec::new(),
+            free_epoch: 0,
+            partial_block: Vec::new(),
+            noted_free: Default::default(),
+            freed: None,
+            next_generation: (now.seconds as u32).wrapping_mul(0x9e37_79b9) ^ now.nanoseconds,
+        }
+    }
+
+    /// Bytes of a block.
+    pub fn block_size(&self) -> usize {
+        self.format.block_size() as usize
+    }
+
+    /// Units of 512 bytes of a block.
+    pub fn sectors_per_block(&self) -> u64 {
+        u64::from(self.format.block_size() / 512)
+    }
+
+    /// Refuses changes to what is read-only.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.read_only.is_some() {
+            Err(Error::ReadOnly)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// There is no space for blocks: final, or is some on its way? What is kept ready is asked
+    /// back.
+    pub fn no_blocks(&mut self) -> Error {
+        match self.left_places.ask_back() {
+            true => Error::WaitForFrees,
+            false => self.nothing_free(),
+        }
+    }
+
+    /// There is no free inode or block: final, or is one on its way?
+    pub(crate) fn nothing_free(&self) -> Error {
+        if !self.deferred.is_empty() {
+            Error::WaitForFrees
+        } else if self.reclaim.is_some() {
+            Error::WaitForReclaim
+        } else {
+            Error::NoSpace
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! Runs of physical blocks.
+
+/// A run of physical blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The first one.
+    pub start: u64,
+    /// How many there are.
+    pub len: u64,
+}
+
+impl Run {
+    /// One more than the last one.
+    pub fn end(self) -> u64 {
+        self.start + self.len
+    }
+}
+
+/// Adds blocks to a list of runs, joining what is adjacent.
+pub(crate) fn push_run(runs: &mut Vec<Run>, start: u64, len: u64) {
+    match runs.last_mut() {
+        Some(last) if last.end() == start => last.len += len,
+        _ => runs.push(Run { start, len }),
+    }
+}

@@ -2,12 +2,11 @@
 
 use backstitch_layout::{Error, Result};
 use backstitch_ordering::Volume;
-use backstitch_unixfs::map::Mapped;
-use backstitch_unixfs::{Run, checked_block, checked_run};
+use backstitch_unixfs::{Mapped, Run, checked_block, checked_run};
 
 use crate::format::Inode;
 use crate::format::extent::{self, Extent, ExtentFault, Found, Node};
-use crate::opened::ExtFormat;
+use crate::state::ExtFormat;
 
 /// The extents of an inode.
 pub(crate) struct Extents<'m> {

@@ -8,8 +8,9 @@
 //! |---|---|
 //! | `image` | recognising an image |
 //! | `mount` | opening, recovery, the clean mark |
+//! | `state` | what an open file system keeps in memory, `groups` of groups, `hashed` of indexes |
 //! | `opened` | an open file system as a [`Format`](backstitch_unixfs::format::Format), `editor` an inode's fields |
-//! | `space` | bitmaps and counters, `groups` what is known of groups, `place` where new things go |
+//! | `space` | bitmaps and counters, `place` where new things go |
 //! | `extents` | the map of ext4's files |
 //! | `htree` | the index of directories on the disk |
 //! | `xattrs` | attributes, in inodes and in blocks that inodes share |
@@ -17,13 +18,14 @@
 //! | `journal` | where a journal is, the list of orphans |
 //! | `rules` | the rules that only ext states, by name |
 //!
-//! Dependencies among the modules go one way: `format` and `rules` are at the bottom, `opened`
-//! above what implements it, `mount` at the top.
+//! Dependencies among the modules go one way: `format` and `rules` are at the bottom, `state`
+//! above them, `opened` above what implements it, `mount` at the top.
 
 mod editor;
 mod extents;
 pub mod format;
 mod groups;
+mod hashed;
 mod htree;
 mod image;
 pub mod journal;
@@ -34,6 +36,7 @@ mod place;
 mod reserved;
 pub mod rules;
 mod space;
+mod state;
 mod xattrs;
 
 pub use image::Ext2;

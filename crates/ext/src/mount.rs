@@ -31,8 +31,8 @@ use crate::format::{GroupDescriptor, Mechanism, MountRecord, ROOT_INODE, Superbl
 use crate::groups::Groups;
 use crate::image::{Ext2, from_format, read_superblock, refuse_unreadable};
 use crate::kinds;
-use crate::opened::{Ext, ExtFormat};
 use crate::rules::{Rule, holds, wait_for};
+use crate::state::{Ext, ExtFormat};
 
 impl LayoutKind for Ext2 {
     fn block_bytes(&self, device: &dyn BlockDevice) -> Result<u32> {

@@ -1,19 +1,13 @@
 //! An open ext file system: how it looks on the disk, to the rules that all formats share.
 
 use std::ops::Range;
-use std::sync::Arc;
 
-use backstitch_journal::JournalMap;
 use backstitch_layout::{
     DirectoryEntry, Error, FileType, NewInode, Result, SetXattrMode, Timestamp, flags,
 };
 use backstitch_ordering::{PatchId, Volume};
 use backstitch_unixfs::format::{Format, InodeEditor as _, Picks};
-use backstitch_unixfs::map::Mapped;
-use backstitch_unixfs::{
-    Found, PatchIds, READ_AHEAD_BLOCKS, Reclaim, Room, UnixFs, Windows, want_ahead,
-};
-use rustc_hash::FxHashMap;
+use backstitch_unixfs::{Found, Mapped, PatchIds, READ_AHEAD_BLOCKS, Reclaim, Room, want_ahead};
 use smallvec::SmallVec;
 
 use crate::editor::InodeEditor;
@@ -27,33 +21,12 @@ use crate::format::inode::{
     offset,
 };
 use crate::format::superblock::{FLAG_SIGNED_HASH, FLAG_UNSIGNED_HASH, OFFSET_LAST_ORPHAN};
-use crate::format::{Inode, LINK_MAX, ROOT_INODE, Superblock};
-use crate::groups::Groups;
+use crate::format::{Inode, LINK_MAX, ROOT_INODE};
 use crate::htree::Indexes;
-use crate::htree::hashed::HashedDirectories;
 use crate::kinds;
 use crate::reserved;
+use crate::state::{Ext, ExtFormat};
 use crate::xattrs::{AttributePlan, Attributes, Inheritance, checked_attribute_block};
-
-/// Attribute blocks by the hash of what they hold, to find one to share.
-pub(crate) type SharedBlocks = FxHashMap<u32, u64>;
-
-/// How an open ext file system looks on the disk.
-pub(crate) struct ExtFormat {
-    pub(crate) sb: Superblock,
-    pub(crate) groups: Groups,
-    /// The journal's blocks, where it is among the file system's own.
-    pub(crate) journal: Option<Arc<JournalMap>>,
-    pub(crate) windows: Windows,
-    /// What is known of the indexes of directories on the disk.
-    pub(crate) hashed: HashedDirectories,
-    pub(crate) shared_blocks: SharedBlocks,
-    /// The superblock's, which takes a search.
-    pub(crate) max_file_bytes: u64,
-}
-
-/// An open ext file system.
-pub(crate) type Ext = UnixFs<ExtFormat>;
 
 impl Format for ExtFormat {
     type Inode = Inode;

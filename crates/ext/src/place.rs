@@ -10,7 +10,7 @@ use backstitch_unixfs::{Run, bitmap};
 
 use crate::format::ROOT_INODE;
 use crate::groups::RUN_CLASSES;
-use crate::opened::ExtFormat;
+use crate::state::ExtFormat;
 
 /// The smallest and the largest reservation.
 const WINDOW_BLOCKS: (u64, u64) = (8, 1024);

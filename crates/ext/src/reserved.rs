@@ -7,7 +7,7 @@ use backstitch_unixfs::format::{Format, Space};
 
 use crate::format::inode::DOUBLE_INDIRECT;
 use crate::format::{Inode, RESIZE_INODE};
-use crate::opened::{Ext, ExtFormat};
+use crate::state::{Ext, ExtFormat};
 
 fn corrupt(number: u32, what: impl Into<String>) -> Error {
     Error::corrupt(format!("inode {number}"), what.into())

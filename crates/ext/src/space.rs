@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use crate::format::group::descriptor_location;
 use crate::kinds;
-use crate::opened::ExtFormat;
+use crate::state::ExtFormat;
 
 impl Space for ExtFormat {
     fn block_size(&self) -> u32 {

@@ -22,8 +22,8 @@ use crate::format::xattr::{
     value_len,
 };
 use crate::kinds;
-use crate::opened::{Ext, ExtFormat};
 use crate::rules::{Rule, holds, note_by, wait_for, wait_for_all};
+use crate::state::{Ext, ExtFormat};
 
 /// The largest inode whose body's attributes we can change.
 const BODY_EDITABLE: usize = 256;

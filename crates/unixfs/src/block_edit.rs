@@ -37,6 +37,17 @@ pub struct Gap {
     pub swallowed_to: usize,
 }
 
+/// Where a new name can go.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// The directory's block.
+    pub logical: u64,
+    /// The physical block.
+    pub block: u64,
+    /// Where in the block.
+    pub gap: Gap,
+}
+
 impl Gap {
     fn len(&self) -> usize {
         self.end - self.offset

@@ -3,13 +3,13 @@
 use backstitch_layout::{Error, FileType, Piece, Result, Seek, Timestamp, flags, pieces_of_blocks};
 use backstitch_ordering::{PatchId, Volume};
 
-use crate::UnixFs;
 use crate::extend::NewContents;
 use crate::format::{Format, Inode, InodeEditor};
-use crate::map::{Growth, Mapped};
+use crate::map::Growth;
 use crate::rules::{Rule, note_by, wait_for, wait_for_all};
-use crate::state::PatchIds;
-use crate::state::runs::Run;
+use crate::state::UnixFs;
+use crate::state::patches::PatchIds;
+use crate::state::runs::{Mapped, Run};
 
 /// What stands before a write of a part of a file.
 enum Stretch {

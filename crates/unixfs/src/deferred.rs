@@ -7,10 +7,10 @@
 use backstitch_layout::{Error, Result, Timestamp};
 use backstitch_ordering::{PatchId, Volume};
 
-use crate::UnixFs;
 use crate::format::{Format, Inode, InodeEditor};
 use crate::map::{ChangeableMap, Cut, Owner};
 use crate::rules::{Rule, holds, wait_for_all};
+use crate::state::UnixFs;
 use crate::state::deferred::{BUSY_PART, BUSY_PER_CALL, DeadInode, Gathering, Item};
 use crate::state::runs::Run;
 use crate::steps;

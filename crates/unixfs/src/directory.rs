@@ -92,6 +92,19 @@ impl Entry<'_> {
     }
 }
 
+/// A name that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// What it stands for.
+    pub inode: u32,
+    /// The physical block.
+    pub block: u64,
+    /// Where in the block its entry begins.
+    pub offset: usize,
+    /// The directory's block.
+    pub logical: u64,
+}
+
 /// What is wrong with an entry.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("directory entry at offset {offset}: {fault}")]

@@ -8,14 +8,14 @@ use backstitch_layout::{Error, Rename, Result, Timestamp, flags};
 use backstitch_ordering::{PatchId, Volume};
 use smallvec::SmallVec;
 
-use crate::UnixFs;
 use crate::block_edit::BlockEdit;
+use crate::directory::Found;
 use crate::directory::{EntryLayout, HEADER_SIZE, OFFSET_INODE, TYPE_UNKNOWN};
 use crate::format::{Format, Inode, InodeEditor};
-use crate::index::Found;
 use crate::kinds;
 use crate::rename::write_edit;
 use crate::rules::{Rule, holds, note_by, wait_for};
+use crate::state::UnixFs;
 use crate::state::inode::PendingName;
 
 /// One of the two names, and what it stands for so far.

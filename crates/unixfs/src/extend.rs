@@ -8,12 +8,12 @@ use backstitch_ordering::{BlockClass, PatchId, Volume};
 use backstitch_store::BlockKind;
 use smallvec::{SmallVec, smallvec};
 
-use crate::UnixFs;
 use crate::format::{Format, Inode, InodeEditor, Picks, Purpose};
-use crate::map::{ChangeableMap, Growth, Mapped};
+use crate::map::{ChangeableMap, Growth};
 use crate::rules::{Rule, holds, wait_for_all};
-use crate::state::PatchIds;
-use crate::state::runs::Run;
+use crate::state::UnixFs;
+use crate::state::patches::PatchIds;
+use crate::state::runs::{Mapped, Run};
 
 /// What new blocks are to hold.
 #[derive(Clone, Copy)]

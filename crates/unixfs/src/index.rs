@@ -10,43 +10,21 @@ use std::ops::Range;
 use backstitch_layout::{DirectoryEntry, Error, InodeNumber, Result};
 use backstitch_ordering::{PatchId, Volume};
 
-use crate::UnixFs;
-use crate::block_edit::{Gap, find_gap, largest_gap};
-use crate::directory::{DirectoryError, Entry, EntryLayout, entries, entry_at, required_len};
+use crate::block_edit::{Room, find_gap, largest_gap};
+use crate::directory::{
+    DirectoryError, Entry, EntryLayout, Found, entries, entry_at, required_len,
+};
 use crate::format::{Format, Inode, InodeEditor};
 use crate::inodes::{READ_AHEAD_BLOCKS, want_ahead};
-use crate::map::Mapped;
 use crate::rules::{Rule, wait_for};
+use crate::state::UnixFs;
 use crate::state::directory_index::DirectoryIndex;
 use crate::state::name_table::{self, NameTable};
 use crate::state::room::RoomSummary;
+use crate::state::runs::Mapped;
 
 /// Directories of more blocks than this get an index in memory.
 const LINEAR_BLOCKS: u64 = 2;
-
-/// A name that was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// What it stands for.
-    pub inode: u32,
-    /// The physical block.
-    pub block: u64,
-    /// Where in the block its entry begins.
-    pub offset: usize,
-    /// The directory's block.
-    pub logical: u64,
-}
-
-/// Where a new name can go.
-#[derive(Clone, Copy, Debug)]
-pub struct Room {
-    /// The directory's block.
-    pub logical: u64,
-    /// The physical block.
-    pub block: u64,
-    /// Where in the block.
-    pub gap: Gap,
-}
 
 impl<F: Format> UnixFs<F> {
     /// A directory's inode.

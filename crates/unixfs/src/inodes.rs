@@ -8,10 +8,10 @@ use backstitch_layout::{
 use backstitch_ordering::{NewObject, PatchId, Volume};
 use smallvec::SmallVec;
 
-use crate::UnixFs;
 use crate::format::{Format, Inode, InodeEditor};
 use crate::kinds;
 use crate::rules::{Rule, holds, note_by};
+use crate::state::UnixFs;
 use crate::state::inode::InodeState;
 
 /// Blocks of a window in which inode tables and directories are read ahead.

@@ -9,9 +9,9 @@ use backstitch_layout::{
 };
 use backstitch_ordering::{PatchId, Volume};
 
-use crate::UnixFs;
 use crate::directory::NAME_MAX_BYTES;
 use crate::format::Format;
+use crate::state::UnixFs;
 use crate::state::free_runs::{FreeRuns, Freed};
 
 impl<F: Format> UnixFs<F> {

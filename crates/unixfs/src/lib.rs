@@ -9,7 +9,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `format` | what a format is |
+//! | `format` | what a format is: inodes, space, and the rest |
 //! | `directory`, `bitmap` | entries and bits, as all formats have them |
 //! | `replaced` | the mark of a directory that another one replaces |
 //! | `state` | what an open file system keeps in memory: plain data without operations on the disk |
@@ -41,7 +41,7 @@ mod index;
 mod inodes;
 pub mod kinds;
 mod layout;
-pub mod map;
+mod map;
 mod moved;
 mod names;
 mod orphans;
@@ -59,12 +59,16 @@ mod spares;
 mod state;
 mod steps;
 
+pub use block_edit::Room;
+pub use directory::Found;
 pub use extend::NewContents;
-pub use index::{Found, Room, corrupt_directory};
+pub use index::corrupt_directory;
 pub use inodes::{READ_AHEAD_BLOCKS, want_ahead};
+pub use map::Growth;
 pub use space::{checked_block, checked_run};
+pub use state::UnixFs;
 pub use state::directory_index::hash as name_hash;
+pub use state::patches::PatchIds;
 pub use state::reclaim::Reclaim;
-pub use state::runs::Run;
+pub use state::runs::{Mapped, Run};
 pub use state::windows::Windows;
-pub use state::{PatchIds, UnixFs};

@@ -12,11 +12,12 @@
 use backstitch_layout::{Error, Result, Timestamp};
 use backstitch_ordering::{PatchId, Volume};
 
-use crate::UnixFs;
 use crate::format::{Format, Inode, Picks};
 use crate::map::{Moved, Moves};
 use crate::rules::{Rule, holds, wait_for};
+use crate::state::UnixFs;
 use crate::state::left_places::Left;
+use crate::state::patches::PatchIds;
 use crate::state::runs::Run;
 
 /// The most places that are kept.
@@ -101,12 +102,7 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// Has the new places marked as used. Appends the patches.
-    pub(crate) fn mark_moves(
-        &mut self,
-        v: &mut Volume<'_>,
-        moves: &[Moved],
-        bits: &mut crate::state::PatchIds,
-    ) {
+    pub(crate) fn mark_moves(&mut self, v: &mut Volume<'_>, moves: &[Moved], bits: &mut PatchIds) {
         for moved in moves {
             if moved.is_marked {
                 self.left_places

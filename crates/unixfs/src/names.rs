@@ -4,7 +4,7 @@ use backstitch_layout::{Error, FileType, NewInode, Result, Timestamp, flags};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 use smallvec::smallvec;
 
-use crate::UnixFs;
+use crate::block_edit::Room;
 use crate::block_edit::{cut_into_units, entry_bytes, unused_head};
 use crate::directory::{
     EntryLayout, NAME_MAX_BYTES, OFFSET_INODE, OFFSET_REC_LEN, TYPE_UNKNOWN, encode_entry,
@@ -12,13 +12,13 @@ use crate::directory::{
 };
 use crate::extend::NewContents;
 use crate::format::{Format, Inode, InodeEditor, Picks, Purpose};
-use crate::index::Room;
 use crate::kinds;
-use crate::map::{Growth, Mapped};
+use crate::map::Growth;
 use crate::rules::{Rule, holds, note_by, wait_for, wait_for_all};
-use crate::state::PatchIds;
+use crate::state::UnixFs;
 use crate::state::inode::PendingName;
-use crate::state::runs::Run;
+use crate::state::patches::PatchIds;
+use crate::state::runs::{Mapped, Run};
 use crate::state::spares::Spare;
 
 /// Where a new name goes.

@@ -12,9 +12,9 @@ use std::collections::BTreeSet;
 use backstitch_layout::{Result, Timestamp};
 use backstitch_ordering::Volume;
 
-use crate::UnixFs;
 use crate::format::Format;
 use crate::rules::{Rule, holds};
+use crate::state::UnixFs;
 
 impl<F: Format> UnixFs<F> {
     /// Makes the list on the disk what it should be. May miss, before anything is changed.

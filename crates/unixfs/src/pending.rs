@@ -3,9 +3,9 @@
 use backstitch_ordering::{PatchId, Volume};
 use smallvec::SmallVec;
 
-use crate::UnixFs;
 use crate::format::Format;
 use crate::rules::{Rule, holds, note_by, wait_for};
+use crate::state::UnixFs;
 use crate::state::inode::PendingName;
 
 impl<F: Format> UnixFs<F> {

@@ -3,10 +3,10 @@
 
 use backstitch_ordering::{PatchId, Volume};
 
-use crate::UnixFs;
+use crate::directory::Found;
 use crate::format::{Format, Inode};
-use crate::index::Found;
 use crate::rules::{Rule, holds};
+use crate::state::UnixFs;
 use crate::state::directory_index::hash;
 use crate::state::inode::PendingName;
 

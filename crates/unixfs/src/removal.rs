@@ -3,13 +3,13 @@
 use backstitch_layout::{Error, Result, Timestamp, flags};
 use backstitch_ordering::{PatchId, Volume};
 
-use crate::UnixFs;
+use crate::directory::Found;
 use crate::directory::{NAME_MAX_BYTES, OFFSET_INODE};
+use crate::format::DIRECT_POINTERS;
 use crate::format::{Format, Inode, InodeEditor};
-use crate::index::Found;
 use crate::kinds;
-use crate::map::DIRECT_POINTERS;
 use crate::rules::{Rule, holds, note_by, wait_for, wait_for_all};
+use crate::state::UnixFs;
 use crate::state::inode::PendingName;
 
 impl<F: Format> UnixFs<F> {

@@ -7,16 +7,16 @@
 use backstitch_layout::{Error, Rename, RenameMode, Result, Timestamp, flags};
 use backstitch_ordering::{PatchId, Volume};
 
-use crate::UnixFs;
 use crate::block_edit::BlockEdit;
+use crate::directory::Found;
 use crate::directory::{EntryLayout, HEADER_SIZE, OFFSET_INODE, TYPE_UNKNOWN, entries};
 use crate::format::{Format, Inode, InodeEditor};
-use crate::index::Found;
 use crate::kinds;
 use crate::names::{Place, check_name};
 use crate::rules::{Rule, holds, note_by, wait_for, wait_for_all};
-use crate::state::PatchIds;
+use crate::state::UnixFs;
 use crate::state::inode::PendingName;
+use crate::state::patches::PatchIds;
 
 /// A move whose checks have passed.
 struct Move<'a, F: Format> {

@@ -3,11 +3,11 @@
 
 use backstitch_ordering::{PatchId, Volume};
 
-use crate::UnixFs;
+use crate::directory::Found;
 use crate::format::{Format, Inode, InodeEditor};
-use crate::index::Found;
 use crate::replaced::{self, Place};
 use crate::rules::{Rule, wait_for};
+use crate::state::UnixFs;
 
 impl<F: Format> UnixFs<F> {
     /// Where a name is, as marks have it.

@@ -3,12 +3,12 @@
 use backstitch_layout::{Allocate, Error, FileType, Result, Timestamp, flags};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 
-use crate::UnixFs;
 use crate::format::{Format, Inode, InodeEditor};
-use crate::map::{ChangeableMap, Cut, Mapped, Owner};
+use crate::map::{ChangeableMap, Cut, Owner};
 use crate::rules::{Rule, holds, note_by, wait_for, wait_for_all};
-use crate::state::PatchIds;
-use crate::state::runs::Run;
+use crate::state::UnixFs;
+use crate::state::patches::PatchIds;
+use crate::state::runs::{Mapped, Run};
 use crate::steps;
 
 /// How many leaf indirect blocks one step may look at.

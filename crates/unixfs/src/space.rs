@@ -6,11 +6,11 @@ use std::ops::Range;
 use backstitch_layout::{Error, Result};
 use backstitch_ordering::{PatchId, Volume};
 
-use crate::UnixFs;
 use crate::bitmap;
 use crate::format::Format;
 use crate::rules::{Rule, holds};
-use crate::state::PatchIds;
+use crate::state::UnixFs;
+use crate::state::patches::PatchIds;
 use crate::state::runs::Run;
 
 impl<F: Format> UnixFs<F> {

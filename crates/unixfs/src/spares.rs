@@ -20,8 +20,8 @@ use std::collections::VecDeque;
 use backstitch_layout::{FileType, Timestamp};
 use backstitch_ordering::{PatchId, Volume};
 
-use crate::UnixFs;
 use crate::format::Format;
+use crate::state::UnixFs;
 use crate::state::inode::InodeState;
 use crate::state::spares::Spare;
 

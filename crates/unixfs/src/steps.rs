@@ -8,8 +8,8 @@ pub(crate) use backstitch_layout::steps::are_forgetful;
 use backstitch_layout::steps::are_small;
 use backstitch_ordering::Volume;
 
-use crate::UnixFs;
 use crate::format::Format;
+use crate::state::UnixFs;
 use crate::state::runs::Run;
 
 /// What a step changes besides bitmaps: the inode, indirect blocks, a bitmap of inodes, descriptors

@@ -4,8 +4,7 @@ use backstitch_layout::{Error, Result, Timestamp};
 use backstitch_ordering::Volume;
 use backstitch_unixfs::block_edit::find_gap;
 use backstitch_unixfs::format::InodeEditor as _;
-use backstitch_unixfs::map::Growth;
-use backstitch_unixfs::{NewContents, PatchIds, Room, corrupt_directory};
+use backstitch_unixfs::{Growth, NewContents, PatchIds, Room, corrupt_directory};
 
 use super::leaf::{self, Item};
 use super::{ByIndex, Indexes, Level, Path, Stop};

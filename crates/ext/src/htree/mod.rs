@@ -27,7 +27,6 @@
 //! of a border; then the lowest bit of the border is set, and a search for that hash goes on behind
 //! it.
 
-pub(crate) mod hashed;
 mod insert;
 mod leaf;
 mod list;
@@ -43,7 +42,7 @@ use crate::format::Inode;
 use crate::format::features::RO_COMPAT_METADATA_CSUM;
 use crate::format::htree;
 use crate::format::htree::block::{IndexEntries, IndexFault, Root, is_unused};
-use crate::opened::Ext;
+use crate::state::Ext;
 
 /// Linux keeps the hash above this one for the end of a directory, and puts its names here.
 const LAST_HASH: u32 = 0xffff_fffc;

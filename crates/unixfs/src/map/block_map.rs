@@ -7,17 +7,8 @@ use backstitch_ordering::{PatchId, Volume};
 
 use super::cut::{Cut, Owner};
 use super::growth::{Growth, Links};
-use crate::state::PatchIds;
-use crate::state::runs::Run;
-
-/// What a stretch of a file is mapped to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mapped {
-    /// Adjacent blocks on the disk.
-    Blocks(Run),
-    /// A number of blocks of nothing (at least; more may follow).
-    Hole(u64),
-}
+use crate::state::patches::PatchIds;
+use crate::state::runs::Mapped;
 
 /// The map of a file's blocks, to be read.
 pub(crate) trait BlockMap {

@@ -10,11 +10,10 @@ use std::ops::Range;
 use backstitch_ordering::{PatchId, Volume};
 use smallvec::{SmallVec, smallvec};
 
-use super::POINTERS;
-use crate::format::{Format, InodeEditor};
+use crate::format::{Format, InodeEditor, POINTERS};
 use crate::kinds;
 use crate::rules::{Rule, wait_for, wait_for_all};
-use crate::state::PatchIds;
+use crate::state::patches::PatchIds;
 use crate::state::runs::Run;
 
 /// A run of blocks to be added to a file, and the indirect blocks that it needs.

@@ -5,16 +5,15 @@ use std::ops::Range;
 use backstitch_layout::{Error, Result};
 use backstitch_ordering::{PatchId, Volume};
 
-use super::block_map::{BlockMap, ChangeableMap, Mapped};
+use super::block_map::{BlockMap, ChangeableMap};
 use super::cut::{Cut, Entries, Owner};
 use super::growth::{Growth, Links, Path, Places};
-use super::{DIRECT_POINTERS, INDIRECT};
-use crate::UnixFs;
-use crate::format::{Format, Inode};
+use crate::format::{DIRECT_POINTERS, Format, INDIRECT, Inode};
 use crate::rules::{Rule, wait_for_all};
 use crate::space::checked_run;
-use crate::state::PatchIds;
-use crate::state::runs::{Run, push_run};
+use crate::state::UnixFs;
+use crate::state::patches::PatchIds;
+use crate::state::runs::{Mapped, Run, push_run};
 
 /// The pointers of an inode, and what is below them.
 pub(crate) struct Pointers<'m, F: Format> {

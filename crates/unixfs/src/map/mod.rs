@@ -2,7 +2,7 @@
 //!
 //! How a file's blocks are mapped is the business of its [`BlockMap`]. The one that files are
 //! written with is the tree of direct, indirect, double and triple indirect pointers that all
-//! formats of this family have ([`indirect`]); a format may have another one, which is read and
+//! formats of this family have (`indirect`); a format may have another one, which is read and
 //! never changed ([`Format::foreign_map`]). All that reads files, directories and links goes through
 //! [`UnixFs::map_blocks`] and knows of neither.
 
@@ -14,25 +14,17 @@ mod indirect;
 use backstitch_layout::Result;
 use backstitch_ordering::Volume;
 
-use crate::UnixFs;
 use crate::format::Format;
-use crate::state::runs::Run;
+use crate::state::UnixFs;
+use crate::state::runs::{Mapped, Run};
 use block_map::BlockMap;
 use indirect::Pointers;
 
-pub use block_map::Mapped;
 pub use growth::Growth;
 
 pub(crate) use block_map::ChangeableMap;
 pub(crate) use cut::{Cut, Owner};
 pub(crate) use growth::{Moved, Moves};
-
-/// The number of pointers in an inode.
-pub const POINTERS: usize = 15;
-/// Pointers to data.
-pub const DIRECT_POINTERS: usize = 12;
-/// The pointer to the single indirect block; the double and the triple one follow.
-pub const INDIRECT: usize = 12;
 
 impl<F: Format> UnixFs<F> {
     /// What a file's blocks from `logical` on are mapped to, at most `max` of them: one run of

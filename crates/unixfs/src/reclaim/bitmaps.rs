@@ -3,10 +3,10 @@
 use backstitch_layout::{Error, ReclaimStep, Result};
 use backstitch_ordering::Volume;
 
-use crate::UnixFs;
 use crate::bitmap;
 use crate::format::Format;
 use crate::rules::{Rule, holds};
+use crate::state::UnixFs;
 use crate::state::reclaim::DIRECTORY;
 use crate::state::reclaim::{Phase, Reclaim, kind};
 use crate::state::runs::{Run, push_run};

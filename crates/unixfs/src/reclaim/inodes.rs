@@ -3,10 +3,10 @@
 use backstitch_layout::{Changed, Error, InodeNumber, ReclaimStep, Result, Timestamp};
 use backstitch_ordering::{PatchId, Volume};
 
-use crate::UnixFs;
 use crate::bitmap;
 use crate::format::{Format, Inode, InodeEditor};
 use crate::rules::{Rule, wait_for_all};
+use crate::state::UnixFs;
 use crate::state::reclaim::DIRECTORY;
 use crate::state::reclaim::{Phase, Reclaim, code_of, kind};
 

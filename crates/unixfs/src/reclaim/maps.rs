@@ -3,10 +3,10 @@
 use backstitch_layout::{Changed, Error, InodeNumber, ReclaimStep, Result};
 use backstitch_ordering::Volume;
 
-use crate::UnixFs;
-use crate::format::{Format, Inode, InodeEditor};
-use crate::map::{ChangeableMap, INDIRECT, Owner};
+use crate::format::{Format, INDIRECT, Inode, InodeEditor};
+use crate::map::{ChangeableMap, Owner};
 use crate::rules::{Rule, wait_for_all};
+use crate::state::UnixFs;
 use crate::state::reclaim::{Part, Phase, Reclaim, kind};
 use crate::state::runs::Run;
 

@@ -60,8 +60,8 @@ mod tracking;
 use backstitch_layout::{Error, ReclaimProgress, ReclaimStep, Result, Timestamp};
 use backstitch_ordering::Volume;
 
-use crate::UnixFs;
 use crate::format::Format;
+use crate::state::UnixFs;
 use crate::state::reclaim::{Phase, Reclaim};
 
 impl<F: Format> UnixFs<F> {

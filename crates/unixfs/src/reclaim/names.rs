@@ -6,13 +6,14 @@ use backstitch_layout::{Changed, Error, InodeNumber, ReclaimStep, Result};
 use backstitch_ordering::{PatchId, Volume};
 use rustc_hash::FxHashMap;
 
-use crate::UnixFs;
+use crate::directory::Found;
 use crate::directory::{EntryLayout, OFFSET_INODE, TYPE_UNKNOWN, entries};
 use crate::format::{Format, Inode};
-use crate::index::{Found, corrupt_directory};
+use crate::index::corrupt_directory;
 use crate::kinds;
 use crate::replaced::{Place, name_to_keep};
 use crate::rules::{Rule, holds, note_by, wait_for};
+use crate::state::UnixFs;
 use crate::state::reclaim::{DIRECTORY, Phase, Reclaim, code_of, kind};
 
 /// How many blocks of a directory one step looks at.

@@ -3,10 +3,10 @@
 
 use backstitch_layout::{Error, Result};
 
-use crate::UnixFs;
 use crate::bitmap;
 use crate::format::{Format, Inode};
 use crate::rules::{Rule, holds};
+use crate::state::UnixFs;
 use crate::state::reclaim::{Directory, Reclaim, kind};
 use crate::state::runs::Run;
 

@@ -4,6 +4,7 @@ use backstitch_ordering::{PatchId, Volume};
 use smallvec::SmallVec;
 
 use super::directory_index::DirectoryIndex;
+use super::patches::PatchList;
 use super::recent::Recent;
 use crate::rules::{Rule, holds};
 
@@ -134,34 +135,5 @@ impl InodeState {
 impl NamesIn {
     fn any_live(&self, v: &Volume<'_>) -> bool {
         self.new_blocks.any_live(v) || self.removed.any_live(v) || self.departures.any_live(v)
-    }
-}
-
-/// Patches that somebody may want to wait for. What has committed leaves as the list grows.
-#[derive(Debug, Default)]
-pub(crate) struct PatchList {
-    ids: SmallVec<[PatchId; 2]>,
-    prune_at: usize,
-}
-
-impl PatchList {
-    pub(crate) fn push(&mut self, v: &Volume<'_>, id: PatchId) {
-        if self.ids.last() == Some(&id) || id == PatchId::COMMITTED {
-            return;
-        }
-        if self.ids.len() >= self.prune_at.max(16) {
-            self.ids
-                .retain(|id| v.is_live_by(Rule::ChangesKeptWhileLive, *id));
-            self.prune_at = self.ids.len() * 2;
-        }
-        self.ids.push(id);
-    }
-
-    fn any_live(&self, v: &Volume<'_>) -> bool {
-        self.ids.iter().any(|id| v.is_live(*id))
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = PatchId> + '_ {
-        self.ids.iter().copied()
     }
 }

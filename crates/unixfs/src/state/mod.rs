@@ -8,6 +8,7 @@ pub(crate) mod free_runs;
 pub(crate) mod inode;
 pub(crate) mod left_places;
 pub(crate) mod name_table;
+pub(crate) mod patches;
 pub(crate) mod recent;
 pub(crate) mod reclaim;
 pub(crate) mod references;
@@ -17,9 +18,7 @@ pub(crate) mod spares;
 pub(crate) mod windows;
 
 use backstitch_layout::{Changed, Error, Result, Timestamp};
-use backstitch_ordering::PatchId;
 use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
 
 use crate::format::Format;
 use deferred::Deferred;
@@ -29,10 +28,6 @@ use left_places::LeftPlaces;
 use reclaim::Reclaim;
 use references::References;
 use spares::Spares;
-
-/// Patches that something waits for, or that it is made of: rarely more than a few, and no
-/// operation is to allocate for them.
-pub type PatchIds = SmallVec<[PatchId; 6]>;
 
 /// An open file system.
 pub struct UnixFs<F: Format> {

@@ -1,4 +1,4 @@
-//! Runs of physical blocks.
+//! Runs of physical blocks, and what is mapped to them.
 
 /// A run of physical blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +14,15 @@ impl Run {
     pub fn end(self) -> u64 {
         self.start + self.len
     }
+}
+
+/// What a stretch of a file is mapped to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mapped {
+    /// Adjacent blocks on the disk.
+    Blocks(Run),
+    /// A number of blocks of nothing (at least; more may follow).
+    Hole(u64),
 }
 
 /// Adds blocks to a list of runs, joining what is adjacent.

@@ -1,0 +1,337 @@
+//! What a format is to what all formats share.
+//!
+//! A [`Format`] says how inodes, space, maps and directories look on the disk; [`UnixFs`] says what
+//! must be on the disk before what. Reads and plans may miss blocks that are not in memory
+//! ([`Error::Miss`](backstitch_layout::Error::Miss)) and change nothing; what marks, clears and
+//! writes comes after them and cannot fail.
+//!
+//! Functions that take the whole file system (`fs`) are those by which a format adds what only it
+//! has, an index of directories on the disk or attributes; they state their own rules.
+
+mod inode;
+mod space;
+
+use std::ops::Range;
+
+use backstitch_layout::{DirectoryEntry, NewInode, Result, SetXattrMode, Timestamp};
+use backstitch_ordering::{PatchId, Volume};
+use smallvec::SmallVec;
+
+use crate::block_edit::Room;
+use crate::directory::{EntryLayout, Found};
+use crate::state::UnixFs;
+use crate::state::patches::PatchIds;
+use crate::state::reclaim::Reclaim;
+use crate::state::runs::Mapped;
+
+pub use inode::{DIRECT_POINTERS, INDIRECT, Inode, InodeEditor, POINTERS};
+pub use space::{Picks, Purpose, Space};
+
+/// How a file system's structures look on the disk, and what only it has.
+pub trait Format: Space + Sized + Send + 'static {
+    /// An inode, read.
+    type Inode: Inode;
+    /// An inode, to be changed.
+    type Editor: InodeEditor;
+    /// The entries of directories.
+    type Entries: EntryLayout;
+    /// A change of attributes that was decided on.
+    type AttributePlan;
+    /// What a new inode gets from its directory.
+    type Inheritance;
+
+    /// The root directory's inode.
+    const ROOT_INODE: u32;
+    /// The most names of an inode.
+    const LINK_MAX: u16;
+    /// The bytes of a pointer in an indirect block.
+    const POINTER_BYTES: usize;
+    /// The most units of 512 bytes that an inode can count.
+    const SECTORS_MAX: u64;
+    /// The most bytes of a directory.
+    const DIRECTORY_BYTES_MAX: u64;
+    /// The flag of directories with an [index](Self::has_index) on the disk; 0 where there are none.
+    const INDEX_FLAG: u32 = 0;
+
+    /// What its type is called (`mount -t`).
+    fn type_name(&self) -> &'static str;
+    /// The most bytes of a file.
+    fn max_file_bytes(&self) -> u64;
+    /// The most bytes of a file that the superblock can be made to allow.
+    fn max_file_bytes_at_once(&self) -> u64 {
+        self.max_file_bytes()
+    }
+    /// The longest target of a symbolic link that lies in its inode, in bytes.
+    fn fast_symlink_max(&self) -> usize;
+    /// Whether entries of directories tell the types of their inodes.
+    fn has_file_types(&self) -> bool;
+
+    /// The block and the offset of an inode.
+    ///
+    /// # Errors
+    /// [`Corrupt`](backstitch_layout::Error::Corrupt) for a number that does not exist.
+    fn inode_place(&self, inode: u32) -> Result<(u64, usize)>;
+    /// Bytes of an inode.
+    fn inode_bytes(&self) -> usize;
+    /// Whether a number is that of an inode.
+    fn is_valid_inode(&self, inode: u32) -> bool {
+        (1..=self.inodes_count()).contains(&inode)
+    }
+    /// An inode as it is, in use or not.
+    ///
+    /// # Errors
+    /// Where its block is missing, or it cannot exist.
+    fn read_inode(&self, v: &mut Volume<'_>, inode: u32) -> Result<Self::Inode>;
+    /// Begins an inode that has nothing in it.
+    fn new_inode(&self) -> Self::Editor;
+    /// What a new inode of a type has beside owner, links and times: flags, length, pointers.
+    fn fill_new(
+        &self,
+        editor: &mut Self::Editor,
+        parent: &Self::Inode,
+        new: &NewInode<'_>,
+        block: Option<u64>,
+    );
+
+    /// A pointer of an indirect block; 0 behind its end.
+    fn pointer_at(bytes: &[u8], index: usize) -> u64;
+    /// Pointers to blocks one after the other.
+    fn encode_pointers(blocks: &Range<u64>) -> SmallVec<[u8; 64]>;
+    /// The map of an inode that has no pointers, which is read and never changed;
+    /// `None` where it has some.
+    fn foreign_map(
+        &self,
+        _v: &mut Volume<'_>,
+        _inode: &Self::Inode,
+        _logical: u64,
+        _max: u64,
+    ) -> Option<Result<Mapped>> {
+        None
+    }
+
+    /// Whether indexes of directories on the disk can be made and changed, where the mechanism
+    /// allows it.
+    fn can_keep_indexes(&self) -> bool {
+        false
+    }
+    /// Whether a directory has an index on the disk that may be used for finding names.
+    fn has_index(&self, _directory: u32, _inode: &Self::Inode) -> bool {
+        false
+    }
+    /// Some directory has another name.
+    fn note_name_added(&mut self) {}
+    /// A directory is gone.
+    fn forget_directory(&mut self, _directory: u32) {}
+    /// Finds a name by the index on the disk. `None` where that cannot tell.
+    ///
+    /// # Errors
+    /// Where blocks are missing or damaged.
+    fn find_by_index(
+        _fs: &mut UnixFs<Self>,
+        _v: &mut Volume<'_>,
+        _directory: u32,
+        _inode: &Self::Inode,
+        _name: &[u8],
+    ) -> Result<Option<Option<Found>>> {
+        Ok(None)
+    }
+    /// Lists a directory in the order of its index. False, and nothing emitted, where that cannot
+    /// tell.
+    ///
+    /// # Errors
+    /// Where blocks are missing or damaged.
+    fn list_by_index(
+        _fs: &mut UnixFs<Self>,
+        _v: &mut Volume<'_>,
+        _directory: u32,
+        _inode: &Self::Inode,
+        _cookie: u64,
+        _emit: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
+    ) -> Result<bool> {
+        Ok(false)
+    }
+    /// Room for a new name where its index has it. `None` where the directory has no index that is
+    /// kept, and gets none.
+    ///
+    /// # Errors
+    /// [`NoSpace`](backstitch_layout::Error::NoSpace) where the index is full.
+    fn room_by_index(
+        _fs: &mut UnixFs<Self>,
+        _v: &mut Volume<'_>,
+        _directory: u32,
+        _inode: &Self::Inode,
+        _name: &[u8],
+        _now: Timestamp,
+    ) -> Result<Option<Room>> {
+        Ok(None)
+    }
+
+    /// Decides on what a new inode gets from its directory.
+    ///
+    /// # Errors
+    /// Where blocks are missing, or there is no space.
+    fn gather_inheritance(
+        fs: &mut UnixFs<Self>,
+        v: &mut Volume<'_>,
+        directory: (u32, &Self::Inode),
+        inode: u32,
+        new: &NewInode<'_>,
+        picks: &Picks,
+    ) -> Result<Self::Inheritance>;
+    /// The permissions of the new inode.
+    fn inherited_permissions(inherited: &Self::Inheritance) -> u16;
+    /// Makes what a new inode inherits. Appends what its inode comes after; returns its attribute
+    /// block, 0 for none.
+    fn apply_inheritance(
+        fs: &mut UnixFs<Self>,
+        v: &mut Volume<'_>,
+        inherited: &Self::Inheritance,
+        before: &mut PatchIds,
+    ) -> u64;
+    /// What becomes of an access control list as the permissions change.
+    ///
+    /// # Errors
+    /// Where blocks are missing, or there is no space.
+    fn gather_permissions(
+        fs: &mut UnixFs<Self>,
+        v: &mut Volume<'_>,
+        inode: (u32, &Self::Inode),
+        permissions: u16,
+    ) -> Result<Option<Self::AttributePlan>>;
+    /// Applies a change of attributes.
+    fn apply_attributes(
+        fs: &mut UnixFs<Self>,
+        v: &mut Volume<'_>,
+        inode: u32,
+        plan: Self::AttributePlan,
+        now: Timestamp,
+    );
+    /// The value of an attribute.
+    ///
+    /// # Errors
+    /// [`NoAttribute`](backstitch_layout::Error::NoAttribute) where there is none of this name.
+    fn read_xattr(
+        fs: &mut UnixFs<Self>,
+        v: &mut Volume<'_>,
+        inode: u32,
+        name: &[u8],
+    ) -> Result<Vec<u8>>;
+    /// The names of the attributes, each with a zero behind it.
+    ///
+    /// # Errors
+    /// Where blocks are missing or damaged.
+    fn list_xattrs(fs: &mut UnixFs<Self>, v: &mut Volume<'_>, inode: u32) -> Result<Vec<u8>>;
+    /// Sets an attribute, or removes it where `value` is `None`.
+    ///
+    /// # Errors
+    /// As `setxattr(2)`.
+    fn change_xattr(
+        fs: &mut UnixFs<Self>,
+        v: &mut Volume<'_>,
+        inode: u32,
+        name: &[u8],
+        value: (Option<&[u8]>, SetXattrMode),
+        now: Timestamp,
+    ) -> Result<()>;
+    /// Looks up what releasing an attribute block needs.
+    ///
+    /// # Errors
+    /// Where blocks are missing or damaged.
+    fn gather_attribute_release(
+        fs: &mut UnixFs<Self>,
+        v: &mut Volume<'_>,
+        block: u64,
+    ) -> Result<()>;
+    /// One reference less to an attribute block, to which no pointer is left on the disk; the last
+    /// one frees it. The reference was given up before, or is given up with the inode `of`.
+    ///
+    /// # Errors
+    /// As [`gather_attribute_release`](Self::gather_attribute_release).
+    fn release_attribute_block(
+        fs: &mut UnixFs<Self>,
+        v: &mut Volume<'_>,
+        block: u64,
+        of: Option<u32>,
+    ) -> Result<()>;
+    /// Sets the reference count of an attribute block, which is in memory, to what was counted.
+    ///
+    /// # Errors
+    /// [`Corrupt`](backstitch_layout::Error::Corrupt) where it counts fewer.
+    fn correct_references(
+        fs: &mut UnixFs<Self>,
+        v: &mut Volume<'_>,
+        block: u64,
+        references: u32,
+    ) -> Result<()>;
+    /// Only attribute blocks that `is_in_use` are to be shared from now on.
+    fn retain_shared(&mut self, _is_in_use: &dyn Fn(u64) -> bool) {}
+
+    /// Says on the disk what a file of this length needs said.
+    ///
+    /// # Errors
+    /// [`FileTooLarge`](backstitch_layout::Error::FileTooLarge) where that cannot be said.
+    fn gather_size(&mut self, _v: &mut Volume<'_>, _size: u64) -> Result<()> {
+        Ok(())
+    }
+    /// Says on the disk what a file that a crash left needs said.
+    ///
+    /// # Errors
+    /// Where it cannot be what it is.
+    fn gather_features(
+        &mut self,
+        _v: &mut Volume<'_>,
+        _number: u32,
+        _inode: &Self::Inode,
+    ) -> Result<()> {
+        Ok(())
+    }
+    /// What is wrong with the map of an inode that a crash left, if anything.
+    fn map_fault(&self, _inode: &Self::Inode) -> Option<&'static str> {
+        None
+    }
+    /// Marks what an inode maps that is below the first one for files. It has no name, and nothing
+    /// in it is corrected.
+    ///
+    /// # Errors
+    /// Where blocks are missing, or it maps what it cannot.
+    fn mark_reserved(
+        fs: &mut UnixFs<Self>,
+        v: &mut Volume<'_>,
+        reclaim: &mut Reclaim,
+        number: u32,
+        inode: &Self::Inode,
+    ) -> Result<()>;
+
+    /// Writes the list of inodes without names or with a truncation under way; `gone` are no longer
+    /// in it. May miss, before anything is changed.
+    ///
+    /// # Errors
+    /// Where blocks are missing.
+    fn write_orphans(
+        &mut self,
+        v: &mut Volume<'_>,
+        list: &[u32],
+        gone: &[u32],
+        now: Timestamp,
+    ) -> Result<()>;
+    /// Writes the counters: groups, then the totals.
+    ///
+    /// # Errors
+    /// Where blocks are missing.
+    fn write_counters(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<()>;
+    /// Says "not clean", with what the record of the mount has. Returns what every change comes
+    /// after.
+    ///
+    /// The commit point of a mount for writing.
+    ///
+    /// # Errors
+    /// Where the superblock is missing.
+    fn take_clean_mark(&mut self, v: &mut Volume<'_>) -> Result<Vec<PatchId>>;
+    /// The very last write: the image is clean again, unless a crash left leaks in it.
+    ///
+    /// The commit point of an unmount.
+    ///
+    /// # Errors
+    /// Where the superblock is missing.
+    fn write_clean_mark(&mut self, v: &mut Volume<'_>, has_leaks: bool) -> Result<()>;
+}

@@ -1,0 +1,176 @@
+//! Where blocks and inodes are, and which are free.
+
+use backstitch_layout::{FreeSpaceReader, Result};
+use backstitch_ordering::{PatchId, Volume};
+use smallvec::SmallVec;
+
+use crate::state::patches::PatchIds;
+use crate::state::runs::Run;
+
+/// What blocks are wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Contents of files.
+    Contents,
+    /// Directories, indirect blocks, attribute blocks.
+    Metadata,
+}
+
+/// What has been picked in this operation already, and must not be picked again.
+#[derive(Debug, Default)]
+pub struct Picks(pub SmallVec<[Run; 4]>);
+
+impl Picks {
+    /// The end of the picked run that a block is in.
+    pub fn end_if_taken(&self, block: u64) -> Option<u64> {
+        self.0
+            .iter()
+            .find(|r| (r.start..r.end()).contains(&block))
+            .map(|r| r.end())
+    }
+
+    /// Where the next picked run begins, behind a block.
+    pub fn next_start(&self, block: u64) -> u64 {
+        self.0
+            .iter()
+            .map(|r| r.start)
+            .filter(|s| *s > block)
+            .min()
+            .unwrap_or(u64::MAX)
+    }
+}
+
+/// Where blocks and inodes are, and which are free.
+///
+/// Blocks and inodes lie in groups. What is picked is not marked: that comes once all of an
+/// operation is known to succeed, and cannot fail.
+pub trait Space {
+    /// Bytes of a block.
+    fn block_size(&self) -> u32;
+    /// The first block that can be a file's.
+    fn first_data_block(&self) -> u64;
+    /// One more than the last block's number.
+    fn blocks_count(&self) -> u64;
+    /// Blocks that only root may use.
+    fn reserved_blocks(&self) -> u64;
+    /// Blocks that files can never have.
+    fn overhead_blocks(&self) -> u64;
+    /// The last inode's number.
+    fn inodes_count(&self) -> u32;
+    /// The first inode that a file can have.
+    fn first_inode(&self) -> u32;
+    /// Free blocks, as far as is known in memory.
+    fn free_blocks(&self) -> u64;
+    /// Free inodes, as far as is known in memory.
+    fn free_inodes(&self) -> u32;
+
+    /// How many groups there are.
+    fn groups_count(&self) -> u32;
+    /// The group of a block.
+    fn group_of_block(&self, block: u64) -> u32;
+    /// The first block of a group.
+    fn group_first_block(&self, group: u32) -> u64;
+    /// The blocks of a group.
+    fn blocks_in_group(&self, group: u32) -> u32;
+    /// The blocks of all groups but the last one, a multiple of eight.
+    fn blocks_per_group(&self) -> u32;
+    /// The group of an inode.
+    fn group_of_inode(&self, inode: u32) -> u32;
+    /// The first inode of a group.
+    fn group_first_inode(&self, group: u32) -> u32;
+    /// The inodes of a group.
+    fn inodes_per_group(&self) -> u32;
+    /// The free inodes of a group.
+    fn free_inodes_in(&self, group: u32) -> u32;
+    /// The block with the bits of a group's blocks, bit 0 the first one; a set bit is a used block.
+    fn block_bitmap(&self, group: u32) -> u64;
+    /// The same of its inodes.
+    fn inode_bitmap(&self, group: u32) -> u64;
+    /// How many inodes a block of the inode table holds.
+    fn inodes_per_block(&self) -> u32;
+    /// The blocks that are the format's own: first and length of each run.
+    fn own_runs(&self, visit: &mut dyn FnMut(u64, u64));
+    /// A group has so many directories.
+    fn set_directories(&mut self, group: u32, directories: u32);
+    /// An inode of the group that is marked as used already becomes a directory.
+    fn note_directory(&mut self, group: u32);
+
+    /// Whether all blocks of the run may be a file's: what a pointer may name.
+    fn is_data_run(&self, run: Run) -> bool;
+    /// The place that is near to an inode.
+    fn goal_near(&self, inode: u32) -> u64;
+    /// Where a part of a group ends in which directories lie one beside the other, if a block is in
+    /// one.
+    fn directories_end(&self, block: u64) -> Option<u64>;
+    /// Picks free blocks: one run of at most `want` blocks, at `goal` or as near as can be. `grows`
+    /// says that the file has grown before, and space after the run is worth reserving. Empty where
+    /// nothing is free.
+    ///
+    /// # Errors
+    /// Where a bitmap is missing, or contradicts what is known.
+    #[allow(clippy::too_many_arguments)]
+    fn pick_run(
+        &mut self,
+        v: &mut Volume<'_>,
+        inode: u32,
+        purpose: Purpose,
+        goal: u64,
+        want: u64,
+        grows: bool,
+        picks: &Picks,
+    ) -> Result<Run>;
+    /// Picks one free block for an indirect or attribute block.
+    ///
+    /// # Errors
+    /// As [`pick_run`](Self::pick_run).
+    fn pick_single(&mut self, v: &mut Volume<'_>, inode: u32, picks: &Picks)
+    -> Result<Option<u64>>;
+    /// The run was taken for `inode`: what lies behind it is reserved if the file grows.
+    fn note_taken(&mut self, inode: u32, run: Run, grows: bool);
+    /// Whether space is reserved for an inode.
+    fn has_window(&self, inode: u32) -> bool;
+    /// Nothing is reserved for an inode any more.
+    fn drop_window(&mut self, inode: u32);
+    /// Marks free blocks as used; their bitmaps are in memory. Appends the patches.
+    fn set_block_bits(&mut self, v: &mut Volume<'_>, run: Run, patches: &mut PatchIds);
+    /// Marks used blocks as free; their bitmaps are in memory.
+    fn clear_block_bits(&mut self, v: &mut Volume<'_>, run: Run);
+    /// Checks that all blocks of a run are marked as used.
+    ///
+    /// # Errors
+    /// [`Corrupt`](backstitch_layout::Error::Corrupt) where one is not.
+    fn check_blocks_used(&self, v: &mut Volume<'_>, run: Run) -> Result<()>;
+    /// The transaction keeps a place for what freeing blocks of a group will change.
+    fn expect_freeing(&self, v: &mut Volume<'_>, group: u32);
+
+    /// Picks a free inode for a name in a directory; `None` where there is none.
+    ///
+    /// # Errors
+    /// Where a bitmap is missing.
+    fn pick_inode(
+        &mut self,
+        v: &mut Volume<'_>,
+        parent: u32,
+        name: &[u8],
+        directory: bool,
+    ) -> Result<Option<u32>>;
+    /// Picks a free inode of a group.
+    ///
+    /// # Errors
+    /// Where its bitmap is missing.
+    fn free_inode_in(
+        &mut self,
+        v: &mut Volume<'_>,
+        group: u32,
+        directory: bool,
+    ) -> Result<Option<u32>>;
+    /// The group into which a file of this name goes, of a directory in group `home`.
+    fn group_for_file(&self, home: u32, name: &[u8]) -> u32;
+    /// Marks a free inode as used; its bitmap is in memory.
+    fn set_inode_bit(&mut self, v: &mut Volume<'_>, inode: u32, directory: bool) -> PatchId;
+    /// Marks a used inode as free; its bitmap is in memory.
+    fn clear_inode_bit(&mut self, v: &mut Volume<'_>, inode: u32, directory: bool);
+
+    /// Finds the runs of free blocks by the bitmaps that a device holds.
+    fn free_space_reader(&self) -> FreeSpaceReader;
+}

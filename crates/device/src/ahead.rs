@@ -13,7 +13,7 @@
 //! without being told of them.
 
 use crate::WriteRequest;
-use crate::file::next_data;
+use crate::host::next_data;
 use parking_lot::{Mutex, RwLock};
 use rustix::fs::{FallocateFlags, fallocate, fstatfs, fstatvfs};
 use std::fs::File;

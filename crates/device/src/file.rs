@@ -9,10 +9,11 @@
 use crate::ahead::Ahead;
 use crate::direct::{Direct, write_all_at};
 use crate::holder::writer;
+use crate::host::{next_data, reason_of};
 use crate::lock::Lock;
 use crate::{BlockDevice, Buffer, DeviceError, Result, WriteRequest, check_range};
 use parking_lot::Mutex;
-use rustix::fs::{Advice, FallocateFlags, OFlags, SeekFrom as At, seek};
+use rustix::fs::{Advice, FallocateFlags, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut, Seek, SeekFrom};
@@ -311,25 +312,6 @@ fn in_the_kernel(name: &str) -> DeviceError {
     DeviceError::Busy {
         device: name.to_owned(),
         holder: "the kernel (mounted, or part of another device)".to_owned(),
-    }
-}
-
-/// The host's words without the number that the standard library adds.
-pub(crate) fn reason_of(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    match text.find(" (os error") {
-        Some(at) => text[..at].to_owned(),
-        None => text,
-    }
-}
-
-/// The first stretch from there on that a file has contents for, as far as its host can tell.
-pub(crate) fn next_data(file: &File, offset_bytes: u64) -> rustix::io::Result<Option<Range<u64>>> {
-    // Reads and writes say where; nobody goes by the file's position.
-    match seek(file, At::Data(offset_bytes)) {
-        Ok(start) => Ok(Some(start..seek(file, At::Hole(start))?)),
-        Err(Errno::NXIO) => Ok(None),
-        Err(error) => Err(error),
     }
 }
 

@@ -1,10 +1,12 @@
 //! Who holds a file that could not be locked: a message that names the other side saves a search.
 
-use crate::lock::RANGES_AT;
 use std::fs;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+/// Where the lock of a file's first byte lies.
+pub(crate) const RANGES_AT: u64 = 1 << 62;
 
 /// Describes the process that holds a `flock` on the file, as well as the host lets us find out.
 pub(crate) fn lock_holder(file: &fs::Metadata) -> String {

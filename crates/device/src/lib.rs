@@ -41,6 +41,7 @@ mod error;
 mod fault;
 mod file;
 mod holder;
+mod host;
 mod joined;
 mod lock;
 mod memory;

@@ -13,7 +13,7 @@
 //! A host without such locks has the `flock` only. Then somebody who uses a part takes that as if
 //! he used the whole.
 
-use crate::holder::{lock_holder, loop_device_over, range_holder};
+use crate::holder::{RANGES_AT, lock_holder, loop_device_over, range_holder};
 use crate::{DeviceError, Result};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
@@ -22,8 +22,6 @@ use rustix::io::Errno;
 use std::fs::File;
 use std::ops::Range;
 
-/// Where the lock of a file's first byte lies.
-pub(crate) const RANGES_AT: u64 = 1 << 62;
 /// Held for writing by somebody for whom the kernel keeps others off a block device of which parts
 /// are used.
 const CLAIM_AT: u64 = RANGES_AT - 1;
@@ -138,7 +136,7 @@ impl Lock<'_> {
     fn cannot(self, error: std::io::Error) -> DeviceError {
         DeviceError::Open {
             device: self.name.to_owned(),
-            reason: format!("cannot lock it: {}", crate::file::reason_of(&error)),
+            reason: format!("cannot lock it: {}", crate::host::reason_of(&error)),
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::ops::ControlFlow;
 
+use crate::graph::LOOK;
 use crate::graph::{Graph, NIL, Patch, PatchId, Standing, State, Stating, Zones};
-use crate::links::LOOK;
 use crate::planted::Planted;
 use crate::search::{SEARCH_LIMIT, Target};
 use crate::{BlockId, Event};

@@ -5,6 +5,10 @@ use crate::settle::Flights;
 use crate::undo::{Undo, UndoStore};
 use crate::{Counters, Event, Hook, Optimisations};
 
+/// How many of a patch's newest dependencies, and of the newest that wait for what is looked for, a
+/// short look goes through.
+pub(crate) const LOOK: usize = 16;
+
 /// The end of an intrusive list; no patch, edge or block.
 pub(crate) const NIL: u32 = u32::MAX;
 

@@ -4,10 +4,6 @@ use crate::BlockId;
 use crate::graph::{DEPTH_OF_TRANSACTION, Edge, Graph, NIL, State};
 use crate::planted::Planted;
 
-/// How many of a patch's newest dependencies, and of the newest that wait for what is looked for, a
-/// short look goes through.
-pub(crate) const LOOK: usize = 16;
-
 /// The number of dependencies at which a patch is looked at for duplicates among them; again at
 /// twice as many, and so on.
 const FIRST_THINNED: u32 = 16;

@@ -2,8 +2,8 @@
 
 use std::ops::ControlFlow;
 
+use crate::graph::LOOK;
 use crate::graph::{Graph, NIL, State, Zones};
-use crate::links::LOOK;
 use crate::planted::Planted;
 use crate::search::Target;
 use crate::undo::{Packed, Undo};

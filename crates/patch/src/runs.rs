@@ -21,8 +21,8 @@
 //! else. So that is a run too: it waits for the empty patch, none of its blocks is ready before
 //! that commits, and a block joins it without a new edge.
 
+use crate::graph::LOOK;
 use crate::graph::{Graph, NIL, PatchId, Standing, State, Stating};
-use crate::links::LOOK;
 use crate::planted::Planted;
 use crate::undo::Undo;
 use crate::{BlockId, Change, Event};

@@ -17,8 +17,7 @@
 //! PostMark's inodes would be written 14,000 times with a rollback then.
 
 use crate::PatchId;
-use crate::graph::{DEPTH_OF_TRANSACTION, Graph, NIL, State};
-use crate::links::LOOK;
+use crate::graph::{DEPTH_OF_TRANSACTION, Graph, LOOK, NIL, State};
 
 /// Batches with which something that a patch waits for may go in flight while it takes on more to
 /// wait for.

@@ -1,7 +1,7 @@
 //! Choosing what of a block may be written, and what happens when it is on disk.
 
+use crate::graph::LOOK;
 use crate::graph::{Graph, NIL, State, Zones};
-use crate::links::LOOK;
 use crate::planted::Planted;
 use crate::{BlockId, Event, PatchId, create};
 

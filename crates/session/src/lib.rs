@@ -39,6 +39,7 @@ mod life;
 mod reclaim;
 mod stable;
 mod task;
+mod tasks;
 
 use std::time::Duration;
 
@@ -51,7 +52,8 @@ use backstitch_store::{Batch, Rounds, Store};
 
 pub use error::{Error, Result};
 pub use reclaim::Until;
-pub use task::{NextTry, Outcome, Poll, Task};
+pub use task::{Outcome, Poll, Task};
+pub use tasks::NextTry;
 
 /// The largest batch that a task puts together: enough for long runs, little enough that who waits
 /// for something else is soon served.

@@ -5,8 +5,9 @@ use std::time::Duration;
 use backstitch_device::{Buffer, WriteRequest};
 use backstitch_patch::{BlockId, PatchId, Version, Wanted};
 
+use crate::kind::VolumeId;
 use crate::queue::Part;
-use crate::store::{Slot, Store, VolumeId};
+use crate::store::{Slot, Store};
 
 /// How often a block that would need a rollback is passed over before it is written with one.
 const PASSES_BEFORE_ROLLBACK: u8 = 2;

@@ -1,8 +1,9 @@
 //! What stays in memory: clean blocks leave by the clock algorithm, dirty ones are the throttle's
 //! business.
 
+use crate::kind::{BlockClass, Key};
 use crate::spare::kept_bytes;
-use crate::store::{BlockClass, Key, Slot, Store};
+use crate::store::{Slot, Store};
 
 /// This part of the memory is for buffers whatever else there is.
 const CLEAN_PART: u64 = 4;

@@ -28,6 +28,8 @@
 mod batch;
 mod cache;
 pub mod drive;
+mod kind;
+mod places;
 mod queue;
 mod seal;
 mod space;
@@ -42,6 +44,7 @@ pub use backstitch_patch::{
     SnapshotPatch, Standing, Stating, UndoData,
 };
 pub use batch::{Batch, Goal, Rounds};
-pub use seal::{BlockKind, BlockSeal, Seal};
+pub use kind::{BlockClass, BlockKind, VolumeId};
+pub use seal::{BlockSeal, Seal};
 pub use stats::StoreStats;
-pub use store::{BlockClass, Limits, Miss, Store, VolumeId};
+pub use store::{Limits, Miss, Store};

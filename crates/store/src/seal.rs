@@ -23,41 +23,8 @@ use std::sync::Arc;
 
 use backstitch_device::Buffer;
 
-use crate::store::{BlockClass, Store, VolumeId};
-
-/// What a block is: its class, which mechanisms and the cache care for, and its layout's own number
-/// for what it holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct BlockKind {
-    /// Its class.
-    pub class: BlockClass,
-    /// The layout's number for it; 0 for a kind that is never sealed.
-    pub number: u8,
-}
-
-impl BlockKind {
-    /// A kind of metadata.
-    pub const fn metadata(number: u8) -> BlockKind {
-        BlockKind {
-            class: BlockClass::Metadata,
-            number,
-        }
-    }
-
-    /// A kind of directory block.
-    pub const fn directory(number: u8) -> BlockKind {
-        BlockKind {
-            class: BlockClass::Directory,
-            number,
-        }
-    }
-}
-
-impl From<BlockClass> for BlockKind {
-    fn from(class: BlockClass) -> BlockKind {
-        BlockKind { class, number: 0 }
-    }
-}
+use crate::kind::{BlockKind, VolumeId};
+use crate::store::Store;
 
 /// Closes the bytes of one kind of block for the disk.
 pub trait Seal: Send + Sync {

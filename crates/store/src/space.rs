@@ -15,28 +15,9 @@ use backstitch_device::Buffer;
 use backstitch_patch::PatchId;
 use rustc_hash::FxHashMap;
 
-use crate::store::{Key, Store, VolumeId};
-
-/// Where the blocks of a volume are.
-pub(crate) struct Space {
-    /// The volume that they are in.
-    on: VolumeId,
-    /// Runs by their first block: the first block there, and how many.
-    runs: BTreeMap<u64, (u64, u64)>,
-    /// What must be on stable storage before somebody who has only the disk finds what is in a
-    /// block.
-    shown: FxHashMap<u64, PatchId>,
-    /// Blocks without a place that somebody wants to change.
-    wanted: Vec<u64>,
-    zeros: Buffer,
-}
-
-impl Space {
-    fn place(&self, block: u64) -> Option<u64> {
-        let (first, (there, count)) = self.runs.range(..=block).next_back()?;
-        (block - first < *count).then(|| there + (block - first))
-    }
-}
+use crate::kind::{Key, VolumeId};
+use crate::places::Space;
+use crate::store::Store;
 
 impl Store {
     /// Adds a block space whose blocks are blocks of another volume, none of which has a place at

@@ -10,18 +10,15 @@ use rustc_hash::FxHashMap;
 use thiserror::Error;
 
 use crate::StoreStats;
+use crate::kind::{BlockClass, BlockKind, Key, VolumeId};
+use crate::places::Space;
 use crate::queue::{Part, Queue};
-use crate::seal::{BlockKind, BlockSeal, Seals};
-use crate::space::Space;
+use crate::seal::{BlockSeal, Seals};
 use crate::spare::{self, Spare};
 use crate::units::{Numbering, Sizes};
 
 /// Runs that are remembered because they will probably be wanted soon.
 const SOON_MAX: usize = 64;
-
-/// A block space as a layout sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct VolumeId(pub u32);
 
 /// A block is not in memory. The store has noted that it is wanted.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
@@ -31,19 +28,6 @@ pub struct Miss {
     pub volume: VolumeId,
     /// The block's number in it.
     pub block: u64,
-}
-
-/// What a block holds, as far as mechanisms and the cache care.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum BlockClass {
-    /// File contents.
-    Data,
-    /// Inodes, bitmaps, pointers, attributes.
-    Metadata,
-    /// Names.
-    Directory,
-    /// A journal's own blocks.
-    Journal,
 }
 
 /// How much memory and how much time the store may take.
@@ -84,12 +68,6 @@ impl Limits {
     pub fn most_bytes(&self) -> u64 {
         (self.memory_bytes - self.memory_bytes / 2).saturating_add(self.most_dirty_bytes())
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Key {
-    pub(crate) volume: VolumeId,
-    pub(crate) block: u64,
 }
 
 /// A block that somebody reads from its device.

@@ -14,8 +14,8 @@ use std::ops::Range;
 
 use backstitch_patch::{BlockId, Change, PatchId, Stating};
 
-use crate::seal::BlockKind;
-use crate::store::{BlockClass, Slot, Store, VolumeId};
+use crate::kind::{BlockClass, BlockKind, VolumeId};
+use crate::store::{Slot, Store};
 
 /// How a store numbers units.
 #[derive(Clone, Copy, Debug, Default)]

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use backstitch_device::BlockDevice;
-use backstitch_layout::{Error as LayoutError, FileSystem, InodeNumber, Timestamp};
+use backstitch_layout::{Changed, Error as LayoutError, FileSystem, InodeNumber, Timestamp};
 use backstitch_ordering::{Operation, PatchId, Volume};
 use backstitch_session::{NextTry, Session};
 use backstitch_store::Slabs;
@@ -15,22 +15,25 @@ use nix::time::ClockId;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustc_hash::FxHashSet;
 
-use crate::gather::Gathered;
+use crate::gathered::Gathered;
 use crate::high_water::HighWater;
 use crate::options::{now, read_clock};
 use crate::persist::Retrier;
-use crate::reclaim::OnChange;
 use crate::snapshot::Snapshot;
 use crate::stats::GroupStats;
 use crate::stream::Streams;
-use crate::{RecoveryReport, Result, Stats, groups};
+use crate::under::{self, Listener};
+use crate::{RecoveryReport, Result, Stats};
+
+/// Is told of changes that did not pass through the cache of the front.
+pub(crate) type OnChange = Box<dyn Fn(&[Changed]) + Send + Sync>;
 
 /// Everything under the one lock.
 pub(crate) struct Core {
     /// What is mounted.
     pub(crate) session: Session,
     /// Who waits to hear of patchgroups.
-    pub(crate) listeners: Vec<groups::Listener>,
+    pub(crate) listeners: Vec<Listener>,
     /// The files of which somebody was told, since the device failed, that their changes are lost.
     pub(crate) told_of_loss: FxHashSet<InodeNumber>,
     pub(crate) stopping: bool,
@@ -91,6 +94,15 @@ pub struct Engine {
 /// is just about to let go.
 const LATE_FREES: u32 = 4;
 const LATE_FREE: Duration = Duration::from_millis(5);
+
+impl Core {
+    /// Blocks of a file have been written.
+    pub(crate) fn note_written(&mut self, inode: InodeNumber, start_bytes: u64, len_bytes: usize) {
+        self.streams.note(inode, start_bytes, len_bytes as u64);
+        let is_any_long = self.streams.is_any_long();
+        self.store.note_streaming(is_any_long);
+    }
+}
 
 impl Engine {
     /// What is taken to reach the disk wholly or not at all: the block, or the unit that was asked
@@ -367,7 +379,7 @@ impl Core {
             Timestamp,
         ) -> backstitch_layout::Result<T>,
     ) -> backstitch_layout::Result<T> {
-        let under = groups::under();
+        let under = under::under();
         let under = under.as_deref().unwrap_or_default();
         (self.session).step(operation, (clock, now), under, wait_for, body)
     }

@@ -12,87 +12,20 @@
 
 use std::time::Duration;
 
-use backstitch_layout::{InodeNumber, Timestamp};
+use backstitch_layout::InodeNumber;
 use backstitch_ordering::Operation;
 use parking_lot::MutexGuard;
-use rustc_hash::FxHashMap;
 
 use crate::engine::{Core, Engine};
 use crate::options::now;
 use crate::taken::Taken;
 use crate::transfer::LONG_BYTES;
-use crate::{Error, Result, groups};
+use crate::{Error, Result, under};
 
 /// Bytes that are gathered before they are written: they stay in the processor's caches until then.
 const MOST_BYTES: usize = 128 << 10;
 /// How long it stays gathered at most, until the writer's next turn.
 const MOST_TIME: Duration = Duration::from_millis(500);
-
-/// What was written and is not yet in any block.
-#[derive(Default)]
-pub(crate) struct Gathered {
-    /// The file, and where in it a write has to begin to follow the one before.
-    follows: Option<(InodeNumber, u64)>,
-    /// What has been written last, or a place for what will be.
-    taken: Option<Taken>,
-    /// When the first of it came, by the engine's clock, and when the last, by the file system's.
-    since: Duration,
-    last: Timestamp,
-    /// Files that lost what was gathered of them, and why.
-    lost: FxHashMap<InodeNumber, Error>,
-}
-
-impl Gathered {
-    /// Whether some of it belongs to this file.
-    pub(crate) fn is_of(&self, inode: InodeNumber) -> bool {
-        self.len() > 0 && self.follows.is_some_and(|(of, _)| of == inode)
-    }
-
-    /// A write was done at once: what follows it may be gathered, unless somebody else's is.
-    pub(crate) fn begin_after(&mut self, inode: InodeNumber, end_bytes: u64) {
-        if self.len() == 0 {
-            self.follows = Some((inode, end_bytes));
-        }
-    }
-
-    /// Whether the next write may be gathered, or some were.
-    pub(crate) fn is_under_way(&self) -> bool {
-        self.follows.is_some()
-    }
-
-    /// The file that the gathered bytes belong to, and where in it they begin.
-    fn place(&self) -> Option<(InodeNumber, u64)> {
-        let (inode, end_bytes) = self.follows?;
-        Some((inode, end_bytes.checked_sub(self.len() as u64)?))
-    }
-
-    fn bytes(&self) -> &[u8] {
-        self.taken.as_ref().map_or(&[], Taken::bytes)
-    }
-
-    fn len(&self) -> usize {
-        self.bytes().len()
-    }
-
-    /// The number is a new file's.
-    pub(crate) fn forget_loss(&mut self, inode: InodeNumber) {
-        if !self.lost.is_empty() {
-            self.lost.remove(&inode);
-        }
-    }
-
-    /// What became of what was gathered of a file: told once, but each time where the device failed
-    /// for good.
-    pub(crate) fn take_loss(&mut self, inode: InodeNumber) -> Result<()> {
-        if self.lost.is_empty() {
-            return Ok(());
-        }
-        match self.lost.get(&inode) {
-            Some(error @ Error::Latched(_)) => Err(error.clone()),
-            _ => self.lost.remove(&inode).map_or(Ok(()), Err),
-        }
-    }
-}
 
 impl Engine {
     /// Takes a small write that follows the one before it. False where it has to be done at once.
@@ -113,7 +46,7 @@ impl Engine {
                 || data.len() >= LONG_BYTES.min(most)
                 || core.latched.is_some()
                 || core.unmounted
-                || groups::under().is_some()
+                || under::under().is_some()
                 || !core.fs.is_sure_to_fit(inode, end_bytes, len as u64)
             {
                 return false;
@@ -227,7 +160,7 @@ impl Core {
         });
         let lent = moved.as_ref().or(is_long.then_some(&taken));
         // It is of who wrote it, under no patchgroup, not of who is here now.
-        let written = groups::without(|| {
+        let written = under::without(|| {
             self.step(
                 Some(Operation::Contents),
                 clock,

@@ -5,67 +5,18 @@
 //! an operation runs in its caller's thread from beginning to end, so the groups are the thread's
 //! for as long ([`Engine::under`]), and no operation needs one more argument.
 
-use std::cell::RefCell;
-use std::marker::PhantomData;
-use std::sync::Arc;
-
 use backstitch_ordering::{GroupError, GroupId, PatchId};
 use backstitch_session::Session;
 use parking_lot::MutexGuard;
 
 use crate::engine::{Core, Engine};
+use crate::under::{Listener, Under, enter, under};
 use crate::{Error, InodeNumber, Result};
 
 /// The flushes, about, that a chain of groups may make other users of a directory wait for.
 const LONGEST_SHARED_CHAIN: u8 = 64;
 /// Its group or anybody may write: of an access list the former says what anyone named there may.
 const OTHERS_WRITE: u16 = 0o022;
-
-thread_local! {
-    /// The groups that this thread's operations run under.
-    static UNDER: RefCell<Option<Arc<[GroupId]>>> = const { RefCell::new(None) };
-}
-
-/// The groups of the thread; `None` where it has none.
-pub(crate) fn under() -> Option<Arc<[GroupId]>> {
-    UNDER.with_borrow(Option::clone)
-}
-
-/// As long as it lives, this thread's operations run under groups: set back when it is dropped,
-/// whatever happens in between.
-#[must_use]
-pub struct Under {
-    before: Option<Arc<[GroupId]>>,
-    /// The groups are the thread's.
-    of_this_thread: PhantomData<*const ()>,
-}
-
-impl Drop for Under {
-    fn drop(&mut self) {
-        UNDER.set(self.before.take());
-    }
-}
-
-fn enter(groups: Option<Arc<[GroupId]>>) -> Under {
-    Under {
-        before: UNDER.replace(groups),
-        of_this_thread: PhantomData,
-    }
-}
-
-/// Runs `body` with the thread's operations under no groups.
-pub(crate) fn without<T>(body: impl FnOnce() -> T) -> T {
-    let _under = enter(None);
-    body()
-}
-
-/// Somebody who wants to hear that a group is on stable storage.
-pub(crate) struct Listener {
-    group: GroupId,
-    /// What is still missing.
-    targets: Vec<PatchId>,
-    tell: Box<dyn FnOnce() + Send>,
-}
 
 impl Engine {
     /// Makes a patchgroup.

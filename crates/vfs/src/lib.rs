@@ -45,6 +45,7 @@ mod ending;
 mod engine;
 mod error;
 mod gather;
+mod gathered;
 mod groups;
 mod high_water;
 mod mounting;
@@ -60,6 +61,7 @@ mod stream;
 mod taken;
 mod transfer;
 mod trim;
+mod under;
 mod writer;
 
 pub use backstitch_layout::{
@@ -72,7 +74,6 @@ pub use backstitch_session::journal;
 pub use backstitch_store::Optimisations;
 pub use engine::Engine;
 pub use error::{Error, Result};
-pub use groups::Under;
 pub use open_file::OpenFile;
 pub use options::{LEAST_CACHE_BYTES, MountOptions, RecoveryReport, now};
 pub use stats::{
@@ -80,3 +81,4 @@ pub use stats::{
     SyncerStats, UndoStats,
 };
 pub use transfer::Unsynced;
+pub use under::Under;

@@ -7,7 +7,7 @@ use backstitch_layout::{
 use backstitch_ordering::Operation;
 
 use crate::engine::Engine;
-use crate::{Result, groups};
+use crate::{Result, under};
 
 impl Engine {
     /// Looks a name up, and takes a reference on its inode.
@@ -74,7 +74,7 @@ impl Engine {
     /// could not be done.
     pub fn touch_accessed(&self, inode: InodeNumber, rule: AccessTimes) {
         // Nobody orders what is read.
-        let moved = groups::without(|| {
+        let moved = under::without(|| {
             self.run(Some(Operation::Attributes), |fs, v, now| {
                 fs.touch_accessed(v, inode, rule, now)
             })

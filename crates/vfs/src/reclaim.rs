@@ -22,9 +22,6 @@ const NAP: Duration = Duration::from_millis(500);
 /// How long it waits before it asks again for what could not be read.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Is told of changes that did not pass through the cache of the front.
-pub(crate) type OnChange = Box<dyn Fn(&[Changed]) + Send + Sync>;
-
 /// Starts the reclaim, where there is anything to reclaim. It holds the engine only while it works,
 /// so that dropping the engine ends it.
 pub(crate) fn spawn(engine: &Arc<Engine>) -> Option<JoinHandle<()>> {

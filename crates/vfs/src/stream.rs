@@ -9,8 +9,6 @@ use std::collections::VecDeque;
 
 use backstitch_layout::InodeNumber;
 
-use crate::engine::Core;
-
 /// Bytes from which on it is a long stream.
 const LONG_STREAM_BYTES: u64 = 64 << 20;
 
@@ -32,7 +30,7 @@ struct Stream {
 }
 
 impl Streams {
-    fn note(&mut self, inode: InodeNumber, start_bytes: u64, len_bytes: u64) {
+    pub(crate) fn note(&mut self, inode: InodeNumber, start_bytes: u64, len_bytes: u64) {
         let known = self.of_files.iter().position(|of| of.inode == inode);
         let before = match known.and_then(|at| self.of_files.remove(at)) {
             Some(before) if before.end_bytes == start_bytes => before.len_bytes,
@@ -47,17 +45,8 @@ impl Streams {
         self.of_files.push_front(stream);
     }
 
-    fn is_any_long(&self) -> bool {
+    pub(crate) fn is_any_long(&self) -> bool {
         (self.of_files.iter()).any(|of| of.len_bytes >= LONG_STREAM_BYTES)
-    }
-}
-
-impl Core {
-    /// Blocks of a file have been written.
-    pub(crate) fn note_written(&mut self, inode: InodeNumber, start_bytes: u64, len_bytes: usize) {
-        self.streams.note(inode, start_bytes, len_bytes as u64);
-        let is_any_long = self.streams.is_any_long();
-        self.store.note_streaming(is_any_long);
     }
 }
 

@@ -9,7 +9,7 @@ use backstitch_store::{Batch, Goal};
 use parking_lot::MutexGuard;
 
 use crate::engine::{Core, Engine};
-use crate::{MemoryStats, Result, groups};
+use crate::{MemoryStats, Result, under};
 
 /// No batch is larger than this part of the bound on memory: its versions stay in memory beside
 /// newer ones.
@@ -139,7 +139,7 @@ impl Engine {
     /// else's changes have to wait for somebody's endless chain of groups.
     pub(crate) fn throttle(&self, core: &mut MutexGuard<'_, Core>) {
         self.note_held(core);
-        let may_be_slow = groups::under().is_some() && !core.mechanism.scopes_are_atomic();
+        let may_be_slow = under::under().is_some() && !core.mechanism.scopes_are_atomic();
         let must_wait = |core: &Core| match may_be_slow {
             true => core.store.is_nearly_crowded(),
             false => core.store.is_crowded(),

@@ -4,7 +4,7 @@ use super::raw::{
     COMPAT_FS_OFFSET, KEYS_MAGIC, MAGIC, OURS, RawHeader, RawKey, RawKeys, STATE_FINISHED, crc,
 };
 use super::{MOST_STRETCH_BLOCKS, SECTOR_BYTES, SUPERBLOCK, disguised};
-use crate::file::reason_of;
+use crate::host::reason_of;
 use crate::{BlockDevice, DeviceError};
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -5,7 +5,7 @@ use super::raw::{
     crc,
 };
 use super::{BLOCK_BYTES, KEY_UNIT_BYTES, MOST_STRETCH_BYTES, SECTOR_BYTES, SUPERBLOCK, disguised};
-use crate::file::reason_of;
+use crate::host::reason_of;
 use crate::{BlockDevice, DeviceError, Result, StagedDevice};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;

@@ -24,7 +24,20 @@ macro_rules! long {
     };
 }
 
-pub(crate) use long;
+/// Enough deferred work, with nothing to do, for a second of the file system's clock: then it looks
+/// for inodes with nothing under way.
+macro_rules! a_second {
+    () => {
+        "work; work; work; work; work; work; work; work; work; work; \
+         work; work; work; work; work; work; work; work; work; work; \
+         work; work; work; work; work; work; work; work; work; work; \
+         work; work; work; work; work; work; work; work; work; work; \
+         work; work; work; work; work; work; work; work; work; work; \
+         work; work; work; work; work; work; work; work; work; work; "
+    };
+}
+
+pub(crate) use {a_second, long};
 
 /// A directory without room for a further long name in its block.
 macro_rules! full_b {
@@ -155,9 +168,7 @@ impl Provoking {
     pub fn is_for_ablation(&self) -> bool {
         matches!(
             self.rule,
-            Rule::RememberedWhileNamed
-                | Rule::RememberedWhileCleared
-                | Rule::NameIsPendingUntilReach
+            Rule::RememberedWhileNamed | Rule::NameIsPendingUntilReach
         )
     }
 
@@ -170,6 +181,7 @@ impl Provoking {
                 | Rule::MarkUntilOldNameGone
                 | Rule::MovingAfterEarlierNames
                 | Rule::MovingAgainAfterMark
+                | Rule::RememberedWhileCleared
         );
         leaves_no_hint || self.is_in_recovery()
     }
@@ -344,7 +356,10 @@ scripts! {
 
     // What is remembered of an inode, and of a directory.
     RememberedWhileNamed => "mkdir A; mkdir B; creat A/f; sync; link A/f B/g; round; work; work; unlink A/f";
-    RememberedWhileCleared => "mkdir A; mkdir B; mkdir A/d; sync; rename A/d B/d; round; round; round; work; rmdir B/d";
+    // All that is the moved directory's own is on the disk, and is forgotten; the one that it
+    // replaced, in another block of inodes, still has its mark there when it moves on.
+    RememberedWhileCleared => concat!("mkdir A; mkdir B; mkdir B/1; mkdir B/2; mkdir B/3; mkdir B/4; mkdir B/5; mkdir B/6; mkdir B/7; mkdir B/8; \
+         mkdir B/D; sync; rename A B/D; mkdir A; fsync A; fsync B/D; ", a_second!(), "rename B/D A");
     RecentKeptWhileLive => "mkdir A; creat A/x; creat A/y; creat A/f; sync; unlink A/f; unlink A/x; creat A/f";
 
     // The index on the disk, which only an ordering with atomic scopes keeps.

@@ -3,29 +3,8 @@
 //! explored by default.
 
 use crate::ace::Workload;
-use crate::provoking::{self, long};
+use crate::provoking::{self, a_second, long};
 use backstitch_crash_core::operation::{Operation, parse_script};
-
-/// Enough deferred work, with nothing to do, for a second of the file system's clock: then it looks
-/// for inodes with nothing under way.
-macro_rules! a_second {
-    () => {
-        concat!(
-            ten_works!(),
-            ten_works!(),
-            ten_works!(),
-            ten_works!(),
-            ten_works!(),
-            ten_works!()
-        )
-    };
-}
-
-macro_rules! ten_works {
-    () => {
-        "work; work; work; work; work; work; work; work; work; work; "
-    };
-}
 
 /// A name, and operations on an empty file system of 1024-byte blocks. What comes before the first
 /// `sync` only prepares.

@@ -12,7 +12,8 @@ use backstitch_journal::format::{BlockKind, Features, Header, Superblock};
 use backstitch_journal::rules::Rule;
 use backstitch_journal::{JournalMap, JournalMechanism, JournalRun, Setup};
 use backstitch_ordering::{
-    BlockClass, Groups, JournalMode, Log, Operation, PatchId, Volume, VolumeId,
+    BlockClass, GroupId, Groups, JournalMode, Log, MechanismKind, Operation, PatchId, Volume,
+    VolumeId,
 };
 use backstitch_rules::watch::{self, Form};
 use backstitch_store::{Change, Goal, Limits, Optimisations, Store};
@@ -298,6 +299,91 @@ fn what_a_closed_transaction_freed_keeps_the_tail_until_that_is_committed() {
     bench.write_out(later);
     let moved = bench.journal.move_tail(&mut bench.store, bench.volume, NOW);
     bench.write_out(moved.expect("the first transaction is at home"));
+}
+
+/// What a step does under a patchgroup, on a volume under a journal beside one without a log.
+struct Grouped {
+    bench: Bench,
+    elsewhere: VolumeId,
+    groups: Groups,
+}
+
+impl Grouped {
+    fn new() -> Grouped {
+        let mut bench = Bench::new(JournalMode::Ordered);
+        let elsewhere = bench.store.add_volume(BLOCK as u32);
+        for block in 0..3 {
+            let zeros: Buffer = vec![0; BLOCK].into();
+            (bench.store).insert(elsewhere, block, BlockClass::Metadata, zeros);
+        }
+        Grouped {
+            bench,
+            elsewhere,
+            groups: Groups::default(),
+        }
+    }
+
+    /// A new group after `earlier`, which is engaged.
+    fn group_after(&mut self, earlier: Option<GroupId>) -> GroupId {
+        let group = self.groups.create().unwrap();
+        let graph = self.bench.store.graph_mut();
+        if let Some(earlier) = earlier {
+            self.groups.depend(graph, group, earlier).unwrap();
+        }
+        self.groups.engage(graph, group).unwrap();
+        group
+    }
+
+    fn change_elsewhere(&mut self, block: u64, group: GroupId) -> PatchId {
+        let mut soft = MechanismKind::Soft.make().unwrap();
+        let store = &mut self.bench.store;
+        let volume = Volume::new(store, &mut *soft, self.elsewhere, NOW);
+        let engaged = [group];
+        let mut volume = volume.under(&mut self.groups, &engaged);
+        volume.begin(Operation::Names);
+        let id = volume.write(block, BlockClass::Metadata, 0, &[1], &[]);
+        volume.end(&mut Vec::new());
+        self.groups.disengage(group).unwrap();
+        id
+    }
+
+    /// Whether the running transaction may have what is done under the group; then something is.
+    fn change_here(&mut self, at: usize, group: GroupId) -> bool {
+        let Bench {
+            store,
+            volume,
+            journal,
+        } = &mut self.bench;
+        let engaged = [group];
+        let volume = Volume::new(store, journal, *volume, NOW);
+        let mut volume = volume.under(&mut self.groups, &engaged);
+        volume.begin(Operation::Names);
+        let may = volume.come_after_groups();
+        if may {
+            volume.write(INODES, BlockClass::Metadata, at, &[1], &[]);
+        }
+        volume.end(&mut Vec::new());
+        may
+    }
+}
+
+#[test]
+fn a_step_under_a_group_has_its_transaction_come_after_the_earlier_groups() {
+    let mut grouped = Grouped::new();
+    let first = grouped.group_after(None);
+    let there = grouped.change_elsewhere(0, first);
+    let second = grouped.group_after(Some(first));
+    assert!(grouped.change_here(0, second));
+    grouped.groups.disengage(second).unwrap();
+    // What waits for the running transaction cannot be waited for by it.
+    let third = grouped.group_after(Some(second));
+    grouped.change_elsewhere(1, third);
+    let fourth = grouped.group_after(Some(third));
+    assert!(!grouped.change_here(1, fourth));
+    let closed = grouped.bench.close();
+    grouped.bench.write_out(closed);
+    assert!(!grouped.bench.is_live(there));
+    assert!(grouped.change_here(1, fourth));
 }
 
 /// Programs that go back and forth between a volume without a log and this one, in groups one after

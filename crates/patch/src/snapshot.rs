@@ -1,7 +1,6 @@
 //! A copy of the graph's shape at one moment, for explorers that ask what of it may be on disk.
 
 use crate::graph::{Graph, NIL, State};
-use crate::undo::Undo;
 use crate::{BlockId, PatchKind};
 
 /// How a patch is taken back.
@@ -151,14 +150,15 @@ impl Graph {
 
     fn undo_data(&self, index: u32) -> UndoData {
         let p = &self.patches[index as usize];
-        match (p.state, p.undo) {
+        match p.state {
+            // Its undo data are gone.
             _ if p.in_flight => UndoData::None,
-            (State::Bits, _) => UndoData::Flip {
+            State::Bits => UndoData::Flip {
                 offset_bytes: p.offset,
                 mask: p.len,
             },
-            (State::Soft, undo) if !matches!(undo, Undo::None) => {
-                let pieces = self.undo.pieces(undo, p.len as usize).into_iter();
+            State::Soft => {
+                let pieces = self.undo.pieces(p.undo, p.len as usize).into_iter();
                 UndoData::Bytes(
                     pieces
                         .map(|(at, bytes)| (p.offset + at as u32, bytes))

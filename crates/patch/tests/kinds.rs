@@ -2,7 +2,8 @@
 //! how much of them.
 
 use backstitch_patch::{
-    BlockId, Change, Graph, Optimisations, PatchId, PatchKind, Standing, Stating,
+    BlockId, Change, DependencyError, Graph, Optimisations, PatchId, PatchKind, Standing, Stating,
+    UndoData,
 };
 
 const BLOCK_BYTES: usize = 1024;
@@ -494,6 +495,15 @@ fn a_change_that_another_makes_up_for_is_not_written() {
     assert!(supersede(&mut disk, 0, by));
     assert!(disk.graph.is_same(removed, by) && !disk.graph.has_uncommitted(BlockId(0)));
     assert!(disk.graph.waits_directly(waits, by));
+    // Somebody asked about one of them.
+    for watches_removed in [true, false] {
+        let removed = disk.write(0, 0, &[]);
+        let by = disk.write(6 + u32::from(watches_removed), 0, &[]);
+        let watched = if watches_removed { removed } else { by };
+        assert_eq!(disk.graph.watch(watched, 7), Some(7));
+        assert!(supersede(&mut disk, 0, by), "{watches_removed}");
+        assert_eq!(disk.graph.watch(by, 8), Some(7), "its token went along");
+    }
     // Not in a circle, by a patch of the same block, one with undo data or on its way, nor two
     // patches.
     let removed = disk.write(0, 0, &[]);
@@ -534,4 +544,42 @@ fn a_change_that_the_bytes_show_already_joins_a_run() {
         None
     );
     assert_eq!(graph.run_at(BlockId(1)), Some(run));
+}
+
+#[test]
+fn a_released_patch_takes_no_further_dependency() {
+    let mut disk = Disk::new("both");
+    let (first, second) = (disk.write(0, 0, &[]), disk.write(1, 0, &[]));
+    let empty = disk.graph.create_empty(&[first], None, true);
+    assert_eq!(disk.graph.add_dependency(empty, second), Ok(()));
+    let third = disk.write(2, 0, &[]);
+    disk.graph.release(empty);
+    for released in [empty, first] {
+        let refused = Err(DependencyError::Released { empty: released });
+        assert_eq!(disk.graph.add_dependency(released, third), refused);
+    }
+    assert!(!disk.graph.waits_directly(empty, third));
+}
+
+#[test]
+fn a_snapshot_says_how_what_is_pending_is_taken_back() {
+    let mut disk = Disk::new("none");
+    disk.write(0, 0, &[]);
+    disk.flip(1, 3, &[]);
+    disk.hold();
+    let undo_of = |disk: &Disk| -> Vec<UndoData> {
+        let snapshot = disk.graph.snapshot();
+        snapshot.into_iter().map(|shown| shown.undo).collect()
+    };
+    let old = (0, vec![0xee; 8].into_boxed_slice());
+    let flip = UndoData::Flip {
+        offset_bytes: 4,
+        mask: 3,
+    };
+    let bytes = UndoData::Bytes([old].into());
+    assert_eq!(undo_of(&disk), [bytes, flip, UndoData::None]);
+    // What is on its way is in every later version of its block.
+    disk.start(0);
+    disk.start(1);
+    assert_eq!(undo_of(&disk), [const { UndoData::None }; 3]);
 }

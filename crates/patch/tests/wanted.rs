@@ -80,3 +80,20 @@ fn what_is_remembered_finds_what_a_search_finds() {
     assert!(rounds >= 1000, "{rounds} rounds: the chain is too short");
     assert!(disk.graph.has_ready(BlockId(BLOCKS - 1)));
 }
+
+#[test]
+fn as_much_is_remembered_as_there_is() {
+    for patches in 1..=130 {
+        let mut disk = Disk {
+            graph: Graph::new(Optimisations::NONE),
+            bytes: vec![vec![0; 4096]; BLOCKS as usize],
+        };
+        let all: Vec<PatchId> = (0..patches).map(|at| disk.write(0, at * 8, &[])).collect();
+        let only = [all[all.len() - 1]];
+        let (_, wanted) = disk.graph.closure_remembered(&only, &mut Vec::new());
+        assert!(
+            disk.graph.has_wanted_ready(BlockId(0), &wanted),
+            "{patches}"
+        );
+    }
+}

@@ -29,8 +29,8 @@ use backstitch_layout::flags::SETTABLE;
 use backstitch_layout::{
     AccessTimes, Allocate, Attributes, Changed, DeferredStatistics, DirectoryEntry, FileSystem,
     FileSystemStatistics, FileType, FreeSpaceReader, InodeNumber, JournalHost, LayoutKind,
-    NewInode, OpenRequest, Opened, Piece, ReclaimProgress, ReclaimStep, Rename, RenameMode, Result,
-    Seek, SetAttributes, SetXattrMode, Timestamp,
+    NewInode, OpenRequest, Opened, Piece, ReclaimProgress, ReclaimStep, Rename, RenameMode, Seek,
+    SetAttributes, SetXattrMode, Step, Timestamp,
 };
 use backstitch_ordering::{GroupId, Volume};
 use backstitch_store::PatchId;
@@ -222,7 +222,7 @@ pub struct TracingLayout<'a> {
 }
 
 impl LayoutKind for TracingLayout<'_> {
-    fn block_bytes(&self, device: &dyn BlockDevice) -> Result<u32> {
+    fn block_bytes(&self, device: &dyn BlockDevice) -> backstitch_layout::Result<u32> {
         self.inner.block_bytes(device)
     }
 
@@ -235,7 +235,7 @@ impl LayoutKind for TracingLayout<'_> {
         volume: &mut Volume<'_>,
         device: &dyn BlockDevice,
         request: &OpenRequest,
-    ) -> Result<Opened> {
+    ) -> Step<Opened> {
         let opened = self.inner.open(volume, device, request)?;
         let recording = self.recorder.0.clone();
         recording.lock().root = Some(opened.file_system.root());
@@ -281,7 +281,7 @@ impl FileSystem for Tracing {
         self.inner.read_only_reason()
     }
 
-    fn mark_in_use(&mut self, volume: &mut Volume<'_>) -> Result<Vec<PatchId>> {
+    fn mark_in_use(&mut self, volume: &mut Volume<'_>) -> Step<Vec<PatchId>> {
         self.inner.mark_in_use(volume)
     }
 
@@ -293,11 +293,11 @@ impl FileSystem for Tracing {
         self.inner.statistics()
     }
 
-    fn attributes(&mut self, volume: &mut Volume<'_>, inode: InodeNumber) -> Result<Attributes> {
+    fn attributes(&mut self, volume: &mut Volume<'_>, inode: InodeNumber) -> Step<Attributes> {
         self.inner.attributes(volume, inode)
     }
 
-    fn find(&mut self, volume: &mut Volume<'_>, inode: InodeNumber) -> Result<Attributes> {
+    fn find(&mut self, volume: &mut Volume<'_>, inode: InodeNumber) -> Step<Attributes> {
         self.inner.find(volume, inode)
     }
 
@@ -307,7 +307,7 @@ impl FileSystem for Tracing {
         inode: InodeNumber,
         set: &SetAttributes,
         now: Timestamp,
-    ) -> Result<Attributes> {
+    ) -> Step<Attributes> {
         let changed = self.inner.set_attributes(volume, inode, set, now)?;
         let mut recording = self.recording.lock();
         recording.enter(volume.engaged());
@@ -322,7 +322,7 @@ impl FileSystem for Tracing {
         inode: InodeNumber,
         rule: AccessTimes,
         now: Timestamp,
-    ) -> Result<()> {
+    ) -> Step<()> {
         self.inner.touch_accessed(volume, inode, rule, now)
     }
 
@@ -331,7 +331,7 @@ impl FileSystem for Tracing {
         volume: &mut Volume<'_>,
         directory: InodeNumber,
         name: &[u8],
-    ) -> Result<InodeNumber> {
+    ) -> Step<InodeNumber> {
         self.inner.lookup(volume, directory, name)
     }
 
@@ -341,7 +341,7 @@ impl FileSystem for Tracing {
         directory: InodeNumber,
         cookie: u64,
         emit: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
-    ) -> Result<()> {
+    ) -> Step<()> {
         self.inner.read_directory(volume, directory, cookie, emit)
     }
 
@@ -352,7 +352,7 @@ impl FileSystem for Tracing {
         name: &[u8],
         new: &NewInode<'_>,
         now: Timestamp,
-    ) -> Result<InodeNumber> {
+    ) -> Step<InodeNumber> {
         let made = self.inner.create(volume, directory, name, new, now)?;
         let mut recording = self.recording.lock();
         recording.enter(volume.engaged());
@@ -368,7 +368,7 @@ impl FileSystem for Tracing {
         directory: InodeNumber,
         name: &[u8],
         now: Timestamp,
-    ) -> Result<()> {
+    ) -> Step<()> {
         self.inner.link(volume, inode, directory, name, now)?;
         self.changed(volume, |r| {
             Operation::Link(r.file(inode), r.entry(directory, name))
@@ -382,7 +382,7 @@ impl FileSystem for Tracing {
         directory: InodeNumber,
         name: &[u8],
         now: Timestamp,
-    ) -> Result<InodeNumber> {
+    ) -> Step<InodeNumber> {
         let removed = self.inner.unlink(volume, directory, name, now)?;
         self.changed(volume, |r| Operation::Unlink(r.entry(directory, name)));
         Ok(removed)
@@ -394,7 +394,7 @@ impl FileSystem for Tracing {
         directory: InodeNumber,
         name: &[u8],
         now: Timestamp,
-    ) -> Result<InodeNumber> {
+    ) -> Step<InodeNumber> {
         let removed = self.inner.remove_directory(volume, directory, name, now)?;
         self.changed(volume, |r| Operation::Rmdir(r.entry(directory, name)));
         Ok(removed)
@@ -405,7 +405,7 @@ impl FileSystem for Tracing {
         volume: &mut Volume<'_>,
         rename: &Rename<'_>,
         now: Timestamp,
-    ) -> Result<Option<InodeNumber>> {
+    ) -> Step<Option<InodeNumber>> {
         let replaced = self.inner.rename(volume, rename, now)?;
         self.changed(volume, |r| {
             let from = r.entry(rename.from, rename.from_name);
@@ -418,7 +418,7 @@ impl FileSystem for Tracing {
         Ok(replaced)
     }
 
-    fn read_link(&mut self, volume: &mut Volume<'_>, inode: InodeNumber) -> Result<Vec<u8>> {
+    fn read_link(&mut self, volume: &mut Volume<'_>, inode: InodeNumber) -> Step<Vec<u8>> {
         self.inner.read_link(volume, inode)
     }
 
@@ -429,7 +429,7 @@ impl FileSystem for Tracing {
         offset_bytes: u64,
         len_bytes: usize,
         pieces: &mut Vec<Piece>,
-    ) -> Result<()> {
+    ) -> Step<()> {
         self.inner
             .map(volume, inode, offset_bytes, len_bytes, pieces)
     }
@@ -445,7 +445,7 @@ impl FileSystem for Tracing {
         offset_bytes: u64,
         data: &[u8],
         now: Timestamp,
-    ) -> Result<usize> {
+    ) -> Step<usize> {
         let written = self.inner.write(volume, inode, offset_bytes, data, now)?;
         let bytes = Data::Bytes(data[..written].into());
         self.changed(volume, |r| {
@@ -463,7 +463,7 @@ impl FileSystem for Tracing {
         offset_bytes: u64,
         len_bytes: u64,
         now: Timestamp,
-    ) -> Result<()> {
+    ) -> Step<()> {
         self.inner
             .allocate(volume, inode, how, offset_bytes, len_bytes, now)?;
         self.changed(volume, |r| {
@@ -478,20 +478,15 @@ impl FileSystem for Tracing {
         inode: InodeNumber,
         offset_bytes: u64,
         what: Seek,
-    ) -> Result<u64> {
+    ) -> Step<u64> {
         self.inner.seek(volume, inode, offset_bytes, what)
     }
 
-    fn xattr(
-        &mut self,
-        volume: &mut Volume<'_>,
-        inode: InodeNumber,
-        name: &[u8],
-    ) -> Result<Vec<u8>> {
+    fn xattr(&mut self, volume: &mut Volume<'_>, inode: InodeNumber, name: &[u8]) -> Step<Vec<u8>> {
         self.inner.xattr(volume, inode, name)
     }
 
-    fn list_xattrs(&mut self, volume: &mut Volume<'_>, inode: InodeNumber) -> Result<Vec<u8>> {
+    fn list_xattrs(&mut self, volume: &mut Volume<'_>, inode: InodeNumber) -> Step<Vec<u8>> {
         self.inner.list_xattrs(volume, inode)
     }
 
@@ -503,7 +498,7 @@ impl FileSystem for Tracing {
         value: Option<&[u8]>,
         mode: SetXattrMode,
         now: Timestamp,
-    ) -> Result<()> {
+    ) -> Step<()> {
         self.inner
             .set_xattr(volume, inode, name, value, mode, now)?;
         let name = name.to_vec();
@@ -557,7 +552,7 @@ impl FileSystem for Tracing {
         recording.append(Operation::SyncGroup(number));
     }
 
-    fn prepare_commit(&mut self, volume: &mut Volume<'_>, now: Timestamp) -> Result<()> {
+    fn prepare_commit(&mut self, volume: &mut Volume<'_>, now: Timestamp) -> Step<()> {
         self.inner.prepare_commit(volume, now)
     }
 
@@ -606,15 +601,15 @@ impl FileSystem for Tracing {
         self.inner.release_all();
     }
 
-    fn background(&mut self, volume: &mut Volume<'_>, now: Timestamp) -> Result<bool> {
+    fn background(&mut self, volume: &mut Volume<'_>, now: Timestamp) -> Step<bool> {
         self.inner.background(volume, now)
     }
 
-    fn free_ready(&mut self, volume: &mut Volume<'_>) -> Result<bool> {
+    fn free_ready(&mut self, volume: &mut Volume<'_>) -> Step<bool> {
         self.inner.free_ready(volume)
     }
 
-    fn note_free(&mut self, volume: &mut Volume<'_>, blocks: Range<u64>) -> Result<u64> {
+    fn note_free(&mut self, volume: &mut Volume<'_>, blocks: Range<u64>) -> Step<u64> {
         self.inner.note_free(volume, blocks)
     }
 
@@ -638,7 +633,7 @@ impl FileSystem for Tracing {
         self.inner.deferred()
     }
 
-    fn reclaim(&mut self, volume: &mut Volume<'_>, now: Timestamp) -> Result<ReclaimStep> {
+    fn reclaim(&mut self, volume: &mut Volume<'_>, now: Timestamp) -> Step<ReclaimStep> {
         self.inner.reclaim(volume, now)
     }
 
@@ -650,11 +645,11 @@ impl FileSystem for Tracing {
         self.inner.take_changed(into);
     }
 
-    fn settle(&mut self, volume: &mut Volume<'_>, now: Timestamp) -> Result<()> {
+    fn settle(&mut self, volume: &mut Volume<'_>, now: Timestamp) -> Step<()> {
         self.inner.settle(volume, now)
     }
 
-    fn mark_clean(&mut self, volume: &mut Volume<'_>, now: Timestamp) -> Result<()> {
+    fn mark_clean(&mut self, volume: &mut Volume<'_>, now: Timestamp) -> Step<()> {
         self.inner.mark_clean(volume, now)
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use backstitch_device::{BlockDevice, DeviceError};
 use backstitch_layout::{
-    Error, FileSystem, LayoutKind, OpenRequest, ReclaimStep, Result, Timestamp,
+    Error, FileSystem, LayoutKind, OpenRequest, ReclaimStep, Result, Step, Stop, Timestamp,
 };
 use backstitch_ordering::{GroupId, JournalMode, MechanismKind, Operation, Volume};
 use backstitch_session::{
@@ -308,7 +308,7 @@ impl Mount {
         &mut self,
         operation: Operation,
         watcher: &mut dyn Watcher,
-        mut body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Result<T>,
+        mut body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Step<T>,
     ) -> Result<T> {
         loop {
             if let Some(done) = self.run_step(operation, watcher, &mut body)? {
@@ -325,7 +325,7 @@ impl Mount {
         &mut self,
         operation: Operation,
         watcher: &mut dyn Watcher,
-        mut body: &mut impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Result<T>,
+        mut body: &mut impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Step<T>,
     ) -> Result<Option<T>> {
         loop {
             if !self.has_room() {
@@ -333,11 +333,11 @@ impl Mount {
             }
             self.clock.not_endless()?;
             let at = self.clock.stamp();
-            let error = match self.step(operation, at, &mut body) {
-                Err(error) => error,
-                done => return done.map(Some),
+            let stop = match self.step(operation, at, &mut body) {
+                Ok(done) => return Ok(Some(done)),
+                Err(stop) => stop,
             };
-            match NextTry::after(error, &self.session)? {
+            match NextTry::after(stop, &self.session)? {
                 NextTry::Read => self.read_wanted()?,
                 NextTry::Turn => return Ok(None),
                 NextTry::Task(task) => drop(self.drive(task, watcher)?),
@@ -349,13 +349,13 @@ impl Mount {
     /// before it, and no time goes by.
     pub fn look<T>(
         &mut self,
-        mut body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Result<T>,
+        mut body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Step<T>,
     ) -> Result<T> {
         loop {
             let at = self.clock.last_stamp();
             match self.step(Operation::Administration, at, &mut body) {
-                Err(Error::Miss) => self.read_wanted()?,
-                other => return other,
+                Err(Stop::Miss) => self.read_wanted()?,
+                other => return other.map_err(Stop::into_error),
             }
         }
     }
@@ -364,8 +364,8 @@ impl Mount {
         &mut self,
         operation: Operation,
         at: (Duration, Timestamp),
-        body: &mut impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Result<T>,
-    ) -> Result<T> {
+        body: &mut impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Step<T>,
+    ) -> Step<T> {
         let (engaged, waiting) = (&self.engaged, &mut self.waiting);
         (self.session).step(Some(operation), at, engaged, waiting, body)
     }
@@ -461,6 +461,7 @@ pub(crate) fn to_layout(error: EngineError) -> Error {
     match error {
         EngineError::Layout(error) => error,
         EngineError::Latched(error) => error.into(),
+        EngineError::Unfinished(stop) => stop.into_error(),
         stuck @ EngineError::Stuck { .. } => Error::corrupt("engine", stuck.to_string()),
     }
 }

@@ -11,7 +11,7 @@ use backstitch_crash_core::nesting::Nesting;
 use backstitch_crash_core::operation::{Data, Operation, Path};
 use backstitch_layout::{
     Allocate, Attributes, DirectoryEntry, Error, FileSystem, FileType, InodeNumber, NewInode,
-    Rename, RenameMode, Result, SetAttributes, SetXattrMode, Timestamp,
+    Rename, RenameMode, Result, SetAttributes, SetXattrMode, Stop, Timestamp,
 };
 use backstitch_ordering::rules::heed_flush;
 use backstitch_ordering::{GroupError, MechanismKind, Operation as Scope, Volume};
@@ -463,7 +463,7 @@ impl Machine {
             let inode = fs.create(v, parent, name, &new, now)?;
             Ok((inode, fs.attributes(v, inode)))
         })?;
-        let attributes = attributes?;
+        let attributes = attributes.map_err(Stop::into_error)?;
         let new = New {
             xattrs: self.xattrs(inode)?,
             attributes,

@@ -88,7 +88,7 @@ impl Check<'_> {
 
     fn run<T>(
         &mut self,
-        body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Result<T>,
+        body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> backstitch_layout::Step<T>,
     ) -> Result<T> {
         self.mount.run(Operation::Administration, &mut Nobody, body)
     }

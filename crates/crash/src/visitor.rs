@@ -215,7 +215,7 @@ fn run(
     mount: &mut Mount,
     watcher: &mut dyn Watcher,
     operation: Operation,
-    body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Result<()>,
+    body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> backstitch_layout::Step<()>,
 ) -> Result<()> {
     mount.run(operation, watcher, body)?;
     mount.settle_waiting(watcher)

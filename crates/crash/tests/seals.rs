@@ -10,7 +10,7 @@ use backstitch_ext::{Ext2, kinds};
 use backstitch_journal::recovery::HomeContents;
 use backstitch_layout::{
     Error, JournalHost, JournalPlace, LayoutKind, OpenRequest, Opened, Orphans, RecoveryMark,
-    Result, Timestamp,
+    Result, Step, Stop, Timestamp,
 };
 use backstitch_ordering::{JournalMode, MechanismKind, Seal, Volume};
 
@@ -122,7 +122,7 @@ impl LayoutKind for Checked {
         v: &mut Volume<'_>,
         device: &dyn BlockDevice,
         request: &OpenRequest,
-    ) -> Result<Opened> {
+    ) -> Step<Opened> {
         if self.is_sealed {
             v.register_seal(kinds::INODES, Arc::new(TableSeal));
         }
@@ -132,14 +132,12 @@ impl LayoutKind for Checked {
         // What is asked for together is read together.
         let missing = blocks.iter().filter(|block| !v.want(**block)).count();
         if missing > 0 {
-            return Err(Error::Miss);
+            return Err(Stop::Miss);
         }
         for block in blocks {
             let bytes = v.read(block)?;
             if bytes[CHECKSUM] != checksum(block, bytes) {
-                return Err(Error::Unsupported(format!(
-                    "block {block}: a wrong checksum"
-                )));
+                return Err(Error::Unsupported(format!("block {block}: a wrong checksum")).into());
             }
         }
         Ext2.open(v, device, request)

@@ -1,6 +1,6 @@
 //! The map of ext4: a tree of extents, which is read and never changed.
 
-use backstitch_layout::{Error, Result};
+use backstitch_layout::{Error, Step};
 use backstitch_ordering::Volume;
 use backstitch_unixfs::{Mapped, Run, checked_block, checked_run};
 
@@ -17,7 +17,7 @@ pub(crate) struct Extents<'m> {
 impl Extents<'_> {
     /// What the file's blocks from `logical` on are mapped to, at most `max` of them: one run of
     /// blocks or of a hole. Blocks that belong to the file and were never written are a hole: they read as zeros.
-    pub(crate) fn map(&self, v: &mut Volume<'_>, logical: u64, max: u64) -> Result<Mapped> {
+    pub(crate) fn map(&self, v: &mut Volume<'_>, logical: u64, max: u64) -> Step<Mapped> {
         if !extent::BLOCKS.contains(&logical) {
             return Ok(Mapped::Hole(max));
         }
@@ -42,7 +42,7 @@ impl Extents<'_> {
 
 impl Extents<'_> {
     /// The part of an extent that begins with one of the file's blocks.
-    fn from(&self, extent: Extent, logical: u64, max: u64) -> Result<Mapped> {
+    fn from(&self, extent: Extent, logical: u64, max: u64) -> Step<Mapped> {
         let before = logical - extent.logical;
         let len = (extent.len - before).min(max);
         if extent.is_unwritten {

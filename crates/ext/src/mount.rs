@@ -13,7 +13,7 @@ use std::sync::Arc;
 use backstitch_device::BlockDevice;
 use backstitch_journal::JournalMap;
 use backstitch_layout::{
-    Error, FileType, JournalHost, JournalLocation, LayoutKind, OpenRequest, Opened, Result,
+    Error, FileType, JournalHost, JournalLocation, LayoutKind, OpenRequest, Opened, Step, Stop,
     Timestamp,
 };
 use backstitch_ordering::{PatchId, Volume};
@@ -35,7 +35,7 @@ use crate::rules::{Rule, holds, wait_for};
 use crate::state::{Ext, ExtFormat};
 
 impl LayoutKind for Ext2 {
-    fn block_bytes(&self, device: &dyn BlockDevice) -> Result<u32> {
+    fn block_bytes(&self, device: &dyn BlockDevice) -> backstitch_layout::Result<u32> {
         Ok(read_superblock(device)?.block_size)
     }
 
@@ -48,7 +48,7 @@ impl LayoutKind for Ext2 {
         v: &mut Volume<'_>,
         device: &dyn BlockDevice,
         request: &OpenRequest,
-    ) -> Result<Opened> {
+    ) -> Step<Opened> {
         let sb = read_superblock(device)?;
         refuse_unreadable(&sb)?;
         if v.atomic_bytes() < sb.inode_size as usize {
@@ -58,7 +58,7 @@ impl LayoutKind for Ext2 {
                 v.atomic_bytes(),
                 sb.inode_size,
                 sb.inode_size
-            )));
+            )).into());
         }
         let mut table = Vec::new();
         let first = group::descriptor_table_block(&sb);
@@ -109,18 +109,14 @@ impl LayoutKind for Ext2 {
 
 impl ExtFormat {
     /// A mount whose root cannot be read would be of no use to anybody.
-    fn check_root(&mut self, v: &mut Volume<'_>) -> Result<()> {
+    fn check_root(&mut self, v: &mut Volume<'_>) -> Step<()> {
         let inode = self.read_inode(v, ROOT_INODE)?;
         match inode.file_type() {
-            _ if inode.links == 0 => Err(Error::corrupt(
-                "the root directory",
-                "its inode is not in use",
-            )),
+            _ if inode.links == 0 => {
+                Err(Error::corrupt("the root directory", "its inode is not in use").into())
+            }
             Some(FileType::Directory) => Ok(()),
-            _ => Err(Error::corrupt(
-                "the root directory",
-                "its inode is not a directory's",
-            )),
+            _ => Err(Error::corrupt("the root directory", "its inode is not a directory's").into()),
         }
     }
 }
@@ -175,7 +171,7 @@ impl Ext2 {
         &self,
         device: &dyn BlockDevice,
         request: &OpenRequest,
-    ) -> Result<Option<Arc<JournalMap>>> {
+    ) -> Step<Option<Arc<JournalMap>>> {
         if request.read_only {
             return Ok(None);
         }
@@ -199,7 +195,7 @@ impl ExtFormat {
         at: usize,
         bytes: &[u8],
         after: &[PatchId],
-    ) -> Result<PatchId> {
+    ) -> Step<PatchId> {
         let (block, base) = self.superblock_place();
         v.read(block)?;
         Ok(v.write(block, kinds::SUPERBLOCK, base + at, bytes, after))
@@ -207,14 +203,14 @@ impl ExtFormat {
 
     /// Counts what the bitmaps say is free: the counters on the disk are not kept up to date while
     /// mounted.
-    fn recount(&mut self, v: &mut Volume<'_>) -> Result<String> {
+    fn recount(&mut self, v: &mut Volume<'_>) -> Step<String> {
         let mut missing = false;
         for g in &self.groups.list {
             missing |= !v.want(g.block_bitmap);
             missing |= !v.want(g.inode_bitmap);
         }
         if missing {
-            return Err(Error::Miss);
+            return Err(Stop::Miss);
         }
         for index in 0..self.groups.list.len() {
             let blocks = self.sb.blocks_in_group(index as u32) as usize;
@@ -237,7 +233,7 @@ impl ExtFormat {
         v: &mut Volume<'_>,
         descriptors: &[GroupDescriptor],
         first: &mut Vec<PatchId>,
-    ) -> Result<()> {
+    ) -> Step<()> {
         for (number, descriptor) in (0..).zip(descriptors) {
             let flags = descriptor.flags & !FLAG_INODES_UNINITIALISED;
             if flags == descriptor.flags && descriptor.unused_inodes == 0 {
@@ -261,7 +257,7 @@ impl ExtFormat {
         v: &mut Volume<'_>,
         has_leaks: bool,
         now: Timestamp,
-    ) -> Result<Vec<PatchId>> {
+    ) -> Step<Vec<PatchId>> {
         if !has_leaks {
             self.sb.mount_count = self.sb.mount_count.wrapping_add(1);
             self.sb.mtime = now.seconds.max(0) as u32;
@@ -292,7 +288,7 @@ impl ExtFormat {
     /// Says "not clean", with the time and the count that the record has.
     ///
     /// The commit point of a mount for writing.
-    pub(crate) fn say_in_use(&mut self, v: &mut Volume<'_>) -> Result<Vec<PatchId>> {
+    pub(crate) fn say_in_use(&mut self, v: &mut Volume<'_>) -> Step<Vec<PatchId>> {
         // Time, count and state are within twelve bytes of each other: one patch.
         let (block, base) = self.superblock_place();
         let start = OFFSET_MTIME;
@@ -316,14 +312,14 @@ impl ExtFormat {
     }
 
     /// Writes the counters: groups, then the totals.
-    pub(crate) fn write_free_counts(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<()> {
+    pub(crate) fn write_free_counts(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Step<()> {
         let mut missing = false;
         for index in 0..self.sb.groups {
             let (block, _) = group::descriptor_location(&self.sb, index);
             missing |= !v.want(block);
         }
         if missing {
-            return Err(Error::Miss);
+            return Err(Stop::Miss);
         }
         for (index, g) in self.groups.list.iter().enumerate() {
             let (block, at) = group::descriptor_location(&self.sb, index as u32);
@@ -352,7 +348,7 @@ impl ExtFormat {
     /// checker looks at it.
     ///
     /// The commit point of an unmount.
-    pub(crate) fn say_clean(&mut self, v: &mut Volume<'_>, has_leaks: bool) -> Result<()> {
+    pub(crate) fn say_clean(&mut self, v: &mut Volume<'_>, has_leaks: bool) -> Step<()> {
         if v.scopes_are_atomic() {
             self.set_recover_mark(v, false)?;
         }
@@ -365,7 +361,7 @@ impl ExtFormat {
     }
 
     /// Says whether the journal must be replayed before the image is used.
-    fn set_recover_mark(&mut self, v: &mut Volume<'_>, needed: bool) -> Result<()> {
+    fn set_recover_mark(&mut self, v: &mut Volume<'_>, needed: bool) -> Step<()> {
         let others = self.sb.features.incompat & !INCOMPAT_RECOVER;
         let incompat = others | if needed { INCOMPAT_RECOVER } else { 0 };
         self.write_superblock(v, OFFSET_FEATURE_INCOMPAT, &incompat.to_le_bytes(), &[])?;
@@ -374,12 +370,12 @@ impl ExtFormat {
     }
 
     /// A file of 2 GiB or more makes the image one with large files.
-    pub(crate) fn gather_large_file(&mut self, v: &mut Volume<'_>, size: u64) -> Result<()> {
+    pub(crate) fn gather_large_file(&mut self, v: &mut Volume<'_>, size: u64) -> Step<()> {
         if size <= i32::MAX as u64 || self.sb.features.has_ro_compat(RO_COMPAT_LARGE_FILE) {
             return Ok(());
         }
         if self.sb.revision == 0 {
-            return Err(Error::FileTooLarge);
+            return Err(Error::FileTooLarge.into());
         }
         let ro_compat = self.sb.features.ro_compat | RO_COMPAT_LARGE_FILE;
         self.write_superblock(v, OFFSET_FEATURE_RO_COMPAT, &ro_compat.to_le_bytes(), &[])?;
@@ -388,12 +384,12 @@ impl ExtFormat {
     }
 
     /// Sets a compatible feature in the superblock where an image lacks it and is about to need it.
-    pub(crate) fn gather_compat_feature(&mut self, v: &mut Volume<'_>, bit: u32) -> Result<()> {
+    pub(crate) fn gather_compat_feature(&mut self, v: &mut Volume<'_>, bit: u32) -> Step<()> {
         if self.sb.features.has_compat(bit) {
             return Ok(());
         }
         if self.sb.revision == 0 {
-            return Err(Error::NotSupported);
+            return Err(Error::NotSupported.into());
         }
         let compat = self.sb.features.compat | bit;
         self.write_superblock(v, OFFSET_FEATURE_COMPAT, &compat.to_le_bytes(), &[])?;

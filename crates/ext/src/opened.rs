@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use backstitch_layout::{
-    DirectoryEntry, Error, FileType, NewInode, Result, SetXattrMode, Timestamp, flags,
+    DirectoryEntry, Error, FileType, NewInode, SetXattrMode, Step, Stop, Timestamp, flags,
 };
 use backstitch_ordering::{PatchId, Volume};
 use backstitch_unixfs::format::{Format, InodeEditor as _, Picks};
@@ -71,12 +71,13 @@ impl Format for ExtFormat {
         self.sb.is_valid_inode(inode)
     }
 
-    fn inode_place(&self, inode: u32) -> Result<(u64, usize)> {
+    fn inode_place(&self, inode: u32) -> Step<(u64, usize)> {
         if !self.sb.is_valid_inode(inode) {
             return Err(Error::corrupt(
                 format!("inode {inode}"),
                 format!("the numbers end at {}", self.sb.inodes_count),
-            ));
+            )
+            .into());
         }
         let group = self.sb.group_of_inode(inode) as usize;
         let (block, at) = self.sb.inode_position(inode);
@@ -87,12 +88,12 @@ impl Format for ExtFormat {
         self.sb.inode_size as usize
     }
 
-    fn read_inode(&self, v: &mut Volume<'_>, inode: u32) -> Result<Inode> {
+    fn read_inode(&self, v: &mut Volume<'_>, inode: u32) -> Step<Inode> {
         let (block, at) = self.inode_place(inode)?;
         let size = self.sb.inode_size as usize;
         let Ok(data) = v.read(block) else {
             self.want_neighbours(v, inode, block);
-            return Err(Error::Miss);
+            return Err(Stop::Miss);
         };
         let bytes = &data[at..at + size];
         let mut parsed = Inode::parse(bytes)
@@ -155,7 +156,7 @@ impl Format for ExtFormat {
         inode: &Inode,
         logical: u64,
         max: u64,
-    ) -> Option<Result<Mapped>> {
+    ) -> Option<Step<Mapped>> {
         let is_foreign = inode.has_extents(&self.sb.features);
         is_foreign.then(|| Extents { fs: self, inode }.map(v, logical, max))
     }
@@ -188,7 +189,7 @@ impl Format for ExtFormat {
         directory: u32,
         inode: &Inode,
         name: &[u8],
-    ) -> Result<Option<Option<Found>>> {
+    ) -> Step<Option<Option<Found>>> {
         Indexes(fs).find(v, directory, inode, name)
     }
 
@@ -199,7 +200,7 @@ impl Format for ExtFormat {
         inode: &Inode,
         cookie: u64,
         emit: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
-    ) -> Result<bool> {
+    ) -> Step<bool> {
         Indexes(fs).list(v, directory, inode, cookie, emit)
     }
 
@@ -210,7 +211,7 @@ impl Format for ExtFormat {
         inode: &Inode,
         name: &[u8],
         now: Timestamp,
-    ) -> Result<Option<Room>> {
+    ) -> Step<Option<Room>> {
         Indexes(fs).room(v, directory, inode, name, now)
     }
 
@@ -221,7 +222,7 @@ impl Format for ExtFormat {
         inode: u32,
         new: &NewInode<'_>,
         picks: &Picks,
-    ) -> Result<Inheritance> {
+    ) -> Step<Inheritance> {
         Attributes(fs).gather_inheritance(v, directory, inode, new, picks)
     }
 
@@ -243,7 +244,7 @@ impl Format for ExtFormat {
         v: &mut Volume<'_>,
         (number, inode): (u32, &Inode),
         permissions: u16,
-    ) -> Result<Option<AttributePlan>> {
+    ) -> Step<Option<AttributePlan>> {
         Attributes(fs).gather_acl_mode(v, number, inode, permissions)
     }
 
@@ -257,11 +258,11 @@ impl Format for ExtFormat {
         Attributes(fs).apply(v, inode, plan, now);
     }
 
-    fn read_xattr(fs: &mut Ext, v: &mut Volume<'_>, inode: u32, name: &[u8]) -> Result<Vec<u8>> {
+    fn read_xattr(fs: &mut Ext, v: &mut Volume<'_>, inode: u32, name: &[u8]) -> Step<Vec<u8>> {
         Attributes(fs).read(v, inode, name)
     }
 
-    fn list_xattrs(fs: &mut Ext, v: &mut Volume<'_>, inode: u32) -> Result<Vec<u8>> {
+    fn list_xattrs(fs: &mut Ext, v: &mut Volume<'_>, inode: u32) -> Step<Vec<u8>> {
         Attributes(fs).list(v, inode)
     }
 
@@ -272,11 +273,11 @@ impl Format for ExtFormat {
         name: &[u8],
         (value, mode): (Option<&[u8]>, SetXattrMode),
         now: Timestamp,
-    ) -> Result<()> {
+    ) -> Step<()> {
         Attributes(fs).change(v, inode, name, (value, mode), now)
     }
 
-    fn gather_attribute_release(fs: &mut Ext, v: &mut Volume<'_>, block: u64) -> Result<()> {
+    fn gather_attribute_release(fs: &mut Ext, v: &mut Volume<'_>, block: u64) -> Step<()> {
         Attributes(fs).gather_release(v, block)
     }
 
@@ -285,7 +286,7 @@ impl Format for ExtFormat {
         v: &mut Volume<'_>,
         block: u64,
         of: Option<u32>,
-    ) -> Result<()> {
+    ) -> Step<()> {
         Attributes(fs).release(v, block, of)
     }
 
@@ -294,7 +295,7 @@ impl Format for ExtFormat {
         v: &mut Volume<'_>,
         block: u64,
         references: u32,
-    ) -> Result<()> {
+    ) -> Step<()> {
         Attributes(fs).correct_references(v, block, references)
     }
 
@@ -302,12 +303,12 @@ impl Format for ExtFormat {
         self.shared_blocks.retain(|_, block| is_in_use(*block));
     }
 
-    fn gather_size(&mut self, v: &mut Volume<'_>, size: u64) -> Result<()> {
+    fn gather_size(&mut self, v: &mut Volume<'_>, size: u64) -> Step<()> {
         self.gather_large_file(v, size)
     }
 
     /// Features that the superblock has to name: the crash may have come before it did.
-    fn gather_features(&mut self, v: &mut Volume<'_>, number: u32, inode: &Inode) -> Result<()> {
+    fn gather_features(&mut self, v: &mut Volume<'_>, number: u32, inode: &Inode) -> Step<()> {
         if inode.file_type() == Some(FileType::Regular) {
             self.gather_large_file(v, inode.size)?;
         }
@@ -329,7 +330,7 @@ impl Format for ExtFormat {
         reclaim: &mut Reclaim,
         number: u32,
         inode: &Inode,
-    ) -> Result<()> {
+    ) -> Step<()> {
         reserved::mark(fs, v, reclaim, number, inode)
     }
 
@@ -341,7 +342,7 @@ impl Format for ExtFormat {
         list: &[u32],
         gone: &[u32],
         now: Timestamp,
-    ) -> Result<()> {
+    ) -> Step<()> {
         let deleted = now.seconds.clamp(1, u32::MAX.into()) as u32;
         let mut fields = Vec::new();
         for inode in gone {
@@ -356,7 +357,7 @@ impl Format for ExtFormat {
             .filter(|((block, _), _)| !v.want(*block))
             .count();
         if missing > 0 {
-            return Err(Error::Miss);
+            return Err(Stop::Miss);
         }
         let head = list.first().copied().unwrap_or(0);
         self.write_superblock(v, OFFSET_LAST_ORPHAN, &head.to_le_bytes(), &[])?;
@@ -373,15 +374,15 @@ impl Format for ExtFormat {
         Ok(())
     }
 
-    fn write_counters(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<()> {
+    fn write_counters(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Step<()> {
         self.write_free_counts(v, now)
     }
 
-    fn take_clean_mark(&mut self, v: &mut Volume<'_>) -> Result<Vec<PatchId>> {
+    fn take_clean_mark(&mut self, v: &mut Volume<'_>) -> Step<Vec<PatchId>> {
         self.say_in_use(v)
     }
 
-    fn write_clean_mark(&mut self, v: &mut Volume<'_>, has_leaks: bool) -> Result<()> {
+    fn write_clean_mark(&mut self, v: &mut Volume<'_>, has_leaks: bool) -> Step<()> {
         self.say_clean(v, has_leaks)
     }
 }

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use backstitch_layout::{Error, Result};
+use backstitch_layout::{Error, Step};
 use backstitch_ordering::Volume;
 use backstitch_unixfs::format::{Picks, Purpose, Space};
 use backstitch_unixfs::{Run, bitmap};
@@ -58,7 +58,7 @@ impl ExtFormat {
         goal: u64,
         want: u64,
         picks: &Picks,
-    ) -> Result<Run> {
+    ) -> Step<Run> {
         if let Some(window) = self.windows.of(inode) {
             let run = self.free_run_at(v, window.start, want.min(window.len), inode, picks)?;
             if run.len > 0 {
@@ -126,7 +126,7 @@ impl ExtFormat {
         v: &mut Volume<'_>,
         inode: u32,
         picks: &Picks,
-    ) -> Result<Option<u64>> {
+    ) -> Step<Option<u64>> {
         // No file has inode number 0: every window is somebody else's.
         let kept = self.metadata_blocks(self.sb.group_of_inode(inode) as usize);
         let goal = kept.end - (kept.end - kept.start) / 2;
@@ -146,7 +146,7 @@ impl ExtFormat {
         goal: u64,
         (need, wish): (u64, u64),
         picks: &Picks,
-    ) -> Result<Run> {
+    ) -> Step<Run> {
         let goal = goal.clamp(self.sb.first_data_block, self.sb.blocks_count - 1);
         let first_group = self.sb.group_of_block(goal) as usize;
         for keeps_out in [true, false] {
@@ -178,7 +178,7 @@ impl ExtFormat {
 
     /// What a bitmap says is free may not be the file system's own: what was written there would be
     /// lost with it.
-    fn check_free_run(&self, run: Run) -> Result<()> {
+    fn check_free_run(&self, run: Run) -> Step<()> {
         if self.is_data_run(run) {
             return Ok(());
         }
@@ -190,7 +190,7 @@ impl ExtFormat {
                 run.start,
                 run.end()
             ),
-        ))
+        ).into())
     }
 
     /// The best run of some groups, or of all of them where one block is enough.
@@ -200,7 +200,7 @@ impl ExtFormat {
         search: &Search,
         first_group: usize,
         picks: &Picks,
-    ) -> Result<Run> {
+    ) -> Step<Run> {
         let groups = self.groups.list.len();
         let mut best = Run { start: 0, len: 0 };
         let mut looked_into = 0;
@@ -240,7 +240,7 @@ impl ExtFormat {
         from: u64,
         search: &Search,
         picks: &Picks,
-    ) -> Result<Run> {
+    ) -> Step<Run> {
         let first = self.sb.group_first_block(group as u32);
         let end = self.sb.blocks_in_group(group as u32) as usize;
         let contents = (self.contents_start(group) - first) as usize;
@@ -342,7 +342,7 @@ impl ExtFormat {
         want: u64,
         inode: u32,
         picks: &Picks,
-    ) -> Result<Run> {
+    ) -> Step<Run> {
         let group = self.sb.group_of_block(start) as usize;
         let first = self.sb.group_first_block(group as u32);
         let end = u64::from(self.sb.blocks_in_group(group as u32)) + first;
@@ -370,7 +370,7 @@ impl ExtFormat {
         parent: u32,
         name: &[u8],
         directory: bool,
-    ) -> Result<Option<u32>> {
+    ) -> Step<Option<u32>> {
         if self.groups.free_inodes() == 0 {
             return Ok(None);
         }
@@ -398,7 +398,7 @@ impl ExtFormat {
         v: &mut Volume<'_>,
         group: usize,
         directory: bool,
-    ) -> Result<Option<u32>> {
+    ) -> Step<Option<u32>> {
         let first_for_files = self.first_inode_for_files();
         let reserved = if group == 0 {
             self.sb.first_inode - 1

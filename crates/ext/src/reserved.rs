@@ -1,6 +1,6 @@
 //! The inodes below the first one for files, which have no names: what they map is in use.
 
-use backstitch_layout::{Error, FileType, Result};
+use backstitch_layout::{Error, FileType, Step, Stop};
 use backstitch_ordering::Volume;
 use backstitch_unixfs::Reclaim;
 use backstitch_unixfs::format::{Format, Space};
@@ -20,7 +20,7 @@ pub(crate) fn mark(
     r: &mut Reclaim,
     number: u32,
     inode: &Inode,
-) -> Result<()> {
+) -> Step<()> {
     if number == RESIZE_INODE {
         return mark_resize_tree(&fs.format, v, r, inode);
     }
@@ -28,10 +28,7 @@ pub(crate) fn mark(
         return Ok(());
     }
     if !matches!(inode.file_type(), None | Some(FileType::Regular)) {
-        return Err(corrupt(
-            number,
-            "a reserved inode of a type that it cannot have",
-        ));
+        return Err(corrupt(number, "a reserved inode of a type that it cannot have").into());
     }
     // To itself the journal's blocks are none that a pointer must not name.
     let journal = match number == fs.format.sb.journal_inode {
@@ -51,7 +48,7 @@ fn mark_resize_tree(
     v: &mut Volume<'_>,
     r: &mut Reclaim,
     inode: &Inode,
-) -> Result<()> {
+) -> Step<()> {
     let tree = u64::from(inode.block[DOUBLE_INDIRECT]);
     if tree == 0 {
         return Ok(());
@@ -80,7 +77,7 @@ fn mark_resize_tree(
         missing |= !v.want(*child);
     }
     if missing {
-        return Err(Error::Miss);
+        return Err(Stop::Miss);
     }
     let first_level: Vec<u64> = all[1..].into();
     for child in first_level {

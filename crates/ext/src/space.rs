@@ -4,7 +4,7 @@
 //! have no dependencies and are recomputed after a crash, so writing them with every allocation
 //! would buy nothing. They are written when unmounting.
 
-use backstitch_layout::{Error, FreeSpaceReader, Result};
+use backstitch_layout::{Error, FreeSpaceReader, Step};
 use backstitch_ordering::{PatchId, Volume};
 use backstitch_unixfs::format::{Picks, Purpose, Space};
 use backstitch_unixfs::{PatchIds, Run, bitmap};
@@ -167,16 +167,11 @@ impl Space for ExtFormat {
         want: u64,
         grows: bool,
         picks: &Picks,
-    ) -> Result<Run> {
+    ) -> Step<Run> {
         self.place_run(v, (inode, grows), purpose, goal, want, picks)
     }
 
-    fn pick_single(
-        &mut self,
-        v: &mut Volume<'_>,
-        inode: u32,
-        picks: &Picks,
-    ) -> Result<Option<u64>> {
+    fn pick_single(&mut self, v: &mut Volume<'_>, inode: u32, picks: &Picks) -> Step<Option<u64>> {
         self.place_single(v, inode, picks)
     }
 
@@ -206,7 +201,7 @@ impl Space for ExtFormat {
         }
     }
 
-    fn check_blocks_used(&self, v: &mut Volume<'_>, run: Run) -> Result<()> {
+    fn check_blocks_used(&self, v: &mut Volume<'_>, run: Run) -> Step<()> {
         for (group, first, count) in self.parts(run) {
             let bits = v.read(self.groups.list[group].block_bitmap)?;
             if bitmap::find_zero(bits, first as usize, (first + count) as usize).is_some() {
@@ -217,7 +212,8 @@ impl Space for ExtFormat {
                         run.start,
                         run.end()
                     ),
-                ));
+                )
+                .into());
             }
         }
         Ok(())
@@ -234,7 +230,7 @@ impl Space for ExtFormat {
         parent: u32,
         name: &[u8],
         directory: bool,
-    ) -> Result<Option<u32>> {
+    ) -> Step<Option<u32>> {
         self.place_inode(v, parent, name, directory)
     }
 
@@ -243,7 +239,7 @@ impl Space for ExtFormat {
         v: &mut Volume<'_>,
         group: u32,
         directory: bool,
-    ) -> Result<Option<u32>> {
+    ) -> Step<Option<u32>> {
         self.place_inode_in(v, group as usize, directory)
     }
 

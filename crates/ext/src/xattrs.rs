@@ -7,7 +7,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-use backstitch_layout::{Error, FileType, NewInode, Result, SetXattrMode, Timestamp};
+use backstitch_layout::{Error, FileType, NewInode, SetXattrMode, Step, Timestamp};
 use backstitch_ordering::Volume;
 use backstitch_unixfs::format::{Format, Inode as _, InodeEditor as _, Picks, Space};
 use backstitch_unixfs::{PatchIds, Run};
@@ -78,7 +78,7 @@ fn corrupt_attributes(number: u32, what: impl std::fmt::Display) -> Error {
 }
 
 /// An attribute block that may be one.
-pub(crate) fn checked_attribute_block(format: &ExtFormat, number: u32, block: u64) -> Result<u64> {
+pub(crate) fn checked_attribute_block(format: &ExtFormat, number: u32, block: u64) -> Step<u64> {
     if format.is_data_run(Run {
         start: block,
         len: 1,
@@ -88,7 +88,8 @@ pub(crate) fn checked_attribute_block(format: &ExtFormat, number: u32, block: u6
         Err(corrupt_attributes(
             number,
             format!("block {block} cannot be an attribute block"),
-        ))
+        )
+        .into())
     }
 }
 
@@ -115,7 +116,7 @@ impl Attributes<'_> {
         v: &mut Volume<'_>,
         number: u32,
         inode: &Inode,
-    ) -> Result<Vec<Owned>> {
+    ) -> Step<Vec<Owned>> {
         let (block, at) = self.format.inode_place(number)?;
         let size = self.format.sb.inode_size as usize;
         let bytes = &v.read(block)?[at..at + size];
@@ -130,7 +131,7 @@ impl Attributes<'_> {
         v: &mut Volume<'_>,
         number: u32,
         inode: &Inode,
-    ) -> Result<Vec<Owned>> {
+    ) -> Step<Vec<Owned>> {
         if inode.file_acl == 0 {
             return Ok(Vec::new());
         }
@@ -149,7 +150,7 @@ impl Attributes<'_> {
         inode: &Inode,
         index: u8,
         name: &[u8],
-    ) -> Result<Option<Vec<u8>>> {
+    ) -> Step<Option<Vec<u8>>> {
         let mut all = self.body_attributes(v, number, inode)?;
         all.extend(self.block_attributes_of(v, number, inode)?);
         Ok(all
@@ -158,7 +159,7 @@ impl Attributes<'_> {
             .map(|a| a.value))
     }
 
-    pub(crate) fn read(&mut self, v: &mut Volume<'_>, number: u32, name: &[u8]) -> Result<Vec<u8>> {
+    pub(crate) fn read(&mut self, v: &mut Volume<'_>, number: u32, name: &[u8]) -> Step<Vec<u8>> {
         let (index, rest) = split_name(name).ok_or(Error::NotSupported)?;
         let inode = self.read_inode(v, number)?;
         let value = self
@@ -171,7 +172,7 @@ impl Attributes<'_> {
         Ok(acl.to_linux())
     }
 
-    pub(crate) fn list(&mut self, v: &mut Volume<'_>, number: u32) -> Result<Vec<u8>> {
+    pub(crate) fn list(&mut self, v: &mut Volume<'_>, number: u32) -> Step<Vec<u8>> {
         let inode = self.read_inode(v, number)?;
         let mut all = self.body_attributes(v, number, &inode)?;
         all.extend(self.block_attributes_of(v, number, &inode)?);
@@ -192,22 +193,22 @@ impl Attributes<'_> {
         name: &[u8],
         (value, mode): (Option<&[u8]>, SetXattrMode),
         now: Timestamp,
-    ) -> Result<()> {
+    ) -> Step<()> {
         let (index, rest) = split_name(name).ok_or(Error::NotSupported)?;
         if rest.len() > usize::from(u8::MAX) {
-            return Err(Error::Range);
+            return Err(Error::Range.into());
         }
         let inode = self.read_inode(v, number)?;
         if inode.flags & (FLAG_IMMUTABLE | FLAG_APPEND) != 0 {
-            return Err(Error::NotPermitted);
+            return Err(Error::NotPermitted.into());
         }
         let exists = self
             .find_attribute(v, number, &inode, index, rest)?
             .is_some();
         match (value, mode) {
-            (None, _) if !exists => return Err(Error::NoAttribute),
-            (Some(_), SetXattrMode::Create) if exists => return Err(Error::Exists),
-            (Some(_), SetXattrMode::Replace) if !exists => return Err(Error::NoAttribute),
+            (None, _) if !exists => return Err(Error::NoAttribute.into()),
+            (Some(_), SetXattrMode::Create) if exists => return Err(Error::Exists.into()),
+            (Some(_), SetXattrMode::Replace) if !exists => return Err(Error::NoAttribute.into()),
             _ => {}
         }
         let (value, permissions) = match (value, is_acl(index)) {
@@ -230,7 +231,7 @@ impl Attributes<'_> {
         index: u8,
         name: &[u8],
         value: Option<Vec<u8>>,
-    ) -> Result<AttributePlan> {
+    ) -> Step<AttributePlan> {
         let is_it = |a: &Owned| a.index == index && a.name == name;
         let mut body = self.body_attributes(v, number, inode)?;
         let in_body = body.iter().any(is_it);
@@ -249,7 +250,7 @@ impl Attributes<'_> {
         }));
         // Rewritten it would look like the end of the list, and hide what comes behind it.
         if new.iter().any(|a| a.index == 0 && a.name.is_empty()) {
-            return Err(corrupt_attributes(number, "one has no name"));
+            return Err(corrupt_attributes(number, "one has no name").into());
         }
         if new != old {
             plan.block = self.gather_block(v, number, inode.file_acl, &new, &Picks::default())?;
@@ -259,10 +260,10 @@ impl Attributes<'_> {
 
     /// The bytes behind an inode's extra fields that hold these attributes: fewer than they held
     /// before.
-    fn build_body(&self, number: u32, inode: &Inode, attributes: &[Owned]) -> Result<Vec<u8>> {
+    fn build_body(&self, number: u32, inode: &Inode, attributes: &[Owned]) -> Step<Vec<u8>> {
         let size = self.format.sb.inode_size as usize;
         if size > BODY_EDITABLE {
-            return Err(Error::NotSupported);
+            return Err(Error::NotSupported.into());
         }
         let mut body = vec![0; size - BASE_SIZE - usize::from(inode.extra_isize)];
         if attributes.is_empty() {
@@ -273,7 +274,7 @@ impl Attributes<'_> {
             .map(|a| entry_len(a.name.len()) + value_len(a.value.len()));
         // Values of a damaged inode may have lain one upon the other.
         if 4 + needed.sum::<usize>() + 4 > body.len() {
-            return Err(corrupt_attributes(number, "they overlap"));
+            return Err(corrupt_attributes(number, "they overlap").into());
         }
         body[..4].copy_from_slice(&xattr::XATTR_MAGIC.to_le_bytes());
         let (mut offset, mut value_at) = (4, body.len());
@@ -301,7 +302,7 @@ impl Attributes<'_> {
         old: u64,
         attributes: &[Owned],
         picks: &Picks,
-    ) -> Result<BlockPlan> {
+    ) -> Step<BlockPlan> {
         if attributes.is_empty() {
             return Ok(BlockPlan::Remove);
         }
@@ -430,15 +431,14 @@ impl Attributes<'_> {
     }
 
     /// Looks up what releasing an attribute block needs.
-    pub(crate) fn gather_release(&mut self, v: &mut Volume<'_>, block: u64) -> Result<()> {
+    pub(crate) fn gather_release(&mut self, v: &mut Volume<'_>, block: u64) -> Step<()> {
         if !self.format.is_data_run(Run {
             start: block,
             len: 1,
         }) {
-            return Err(Error::corrupt(
-                "attribute block",
-                format!("block {block} cannot be one"),
-            ));
+            return Err(
+                Error::corrupt("attribute block", format!("block {block} cannot be one")).into(),
+            );
         }
         v.read(block)?;
         self.format.check_blocks_used(
@@ -452,12 +452,7 @@ impl Attributes<'_> {
 
     /// One reference less to an attribute block, to which no pointer is left on the disk; the last
     /// one frees it. The reference was given up before, or is given up with the inode `of`.
-    pub(crate) fn release(
-        &mut self,
-        v: &mut Volume<'_>,
-        block: u64,
-        of: Option<u32>,
-    ) -> Result<()> {
+    pub(crate) fn release(&mut self, v: &mut Volume<'_>, block: u64, of: Option<u32>) -> Step<()> {
         self.gather_release(v, block)?;
         self.track_reference_dropped(block, of);
         let bytes = v.read(block)?;
@@ -495,7 +490,7 @@ impl Attributes<'_> {
         v: &mut Volume<'_>,
         block: u64,
         references: u32,
-    ) -> Result<()> {
+    ) -> Step<()> {
         let place = || format!("attribute block {block}");
         let count = header(v.read(block)?)
             .map_err(|e| Error::corrupt(place(), e.to_string()))?
@@ -503,7 +498,7 @@ impl Attributes<'_> {
             .get();
         if count < references {
             let what = format!("its count is {count}, but {references} inodes have it");
-            return Err(Error::corrupt(place(), what));
+            return Err(Error::corrupt(place(), what).into());
         }
         if references == 0 {
             self.forget_shared(v, block);
@@ -531,7 +526,7 @@ impl Attributes<'_> {
         number: u32,
         new: &NewInode<'_>,
         picks: &Picks,
-    ) -> Result<Inheritance> {
+    ) -> Step<Inheritance> {
         let plain = Inheritance {
             permissions: new.permissions & !new.umask,
             block: BlockPlan::Keep,
@@ -591,7 +586,7 @@ impl Attributes<'_> {
         number: u32,
         inode: &Inode,
         permissions: u16,
-    ) -> Result<Option<AttributePlan>> {
+    ) -> Step<Option<AttributePlan>> {
         let Some(value) = self.find_attribute(v, number, inode, INDEX_POSIX_ACL_ACCESS, b"")?
         else {
             return Ok(None);
@@ -613,12 +608,12 @@ fn is_acl(index: u8) -> bool {
 
 /// An access control list as it is stored (not at all where the mode says the same), and the
 /// permission bits that go with it.
-fn acl_for_disk(inode: &Inode, index: u8, value: &[u8]) -> Result<(Option<Vec<u8>>, Option<u16>)> {
+fn acl_for_disk(inode: &Inode, index: u8, value: &[u8]) -> Step<(Option<Vec<u8>>, Option<u16>)> {
     if inode.file_type() == Some(FileType::Symlink) {
-        return Err(Error::NotSupported);
+        return Err(Error::NotSupported.into());
     }
     if index == INDEX_POSIX_ACL_DEFAULT && !inode.is_directory() {
-        return Err(Error::AccessDenied);
+        return Err(Error::AccessDenied.into());
     }
     let acl = Acl::from_linux(value).ok_or(Error::Invalid)?;
     if index == INDEX_POSIX_ACL_DEFAULT {
@@ -632,7 +627,7 @@ fn acl_for_disk(inode: &Inode, index: u8, value: &[u8]) -> Result<(Option<Vec<u8
     Ok((stored, Some(acl.mode_bits())))
 }
 
-fn collect(number: u32, attributes: xattr::Attributes<'_>) -> Result<Vec<Owned>> {
+fn collect(number: u32, attributes: xattr::Attributes<'_>) -> Step<Vec<Owned>> {
     attributes
         .map(|a| {
             a.map(|a| Owned {
@@ -640,7 +635,7 @@ fn collect(number: u32, attributes: xattr::Attributes<'_>) -> Result<Vec<Owned>>
                 name: a.name.to_vec(),
                 value: a.value.to_vec(),
             })
-            .map_err(|e| corrupt_attributes(number, e))
+            .map_err(|e| corrupt_attributes(number, e).into())
         })
         .collect()
 }

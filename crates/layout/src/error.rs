@@ -1,34 +1,82 @@
-//! Errors of a layout's operations, as POSIX and a person need them.
+//! Errors of a layout's operations, as POSIX and a person need them; and why a step of one did not
+//! come to its end, which nobody outside sees.
 
 use backstitch_device::DeviceError;
 use thiserror::Error;
 
-/// The result of a layout's operation.
+/// The result of what is done as a whole.
 pub type Result<T> = std::result::Result<T, Error>;
+
+/// The result of a step of an operation.
+pub type Step<T> = std::result::Result<T, Stop>;
+
+/// Why a step did not come to its end. But for [`Again`](Stop::Again), nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// Blocks are needed that are not in memory: read what the store wants, then call again.
+    Miss,
+    /// The step was done, and there is more: call again (long truncations).
+    Again,
+    /// Something has to come first: see to it, then call again.
+    WaitFor(Awaited),
+    /// The operation cannot be done.
+    Failed(Error),
+}
+
+/// What has to come before a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// Deferred work, by which space may become free: write out.
+    Frees,
+    /// The names of directories, settled by the reclaim: a crash may have left a directory with
+    /// two.
+    Names,
+    /// The reclaim of what a crash left, by which space may become free.
+    Reclaim,
+    /// The end of the running transaction.
+    Transaction,
+}
+
+impl Stop {
+    /// What it is to who can have nothing done first: space that may become free is none.
+    pub fn into_error(self) -> Error {
+        match self {
+            Stop::Failed(error) => error,
+            Stop::WaitFor(Awaited::Frees | Awaited::Reclaim) => Error::NoSpace,
+            Stop::WaitFor(Awaited::Names | Awaited::Transaction) | Stop::Miss | Stop::Again => {
+                Error::Busy
+            }
+        }
+    }
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Stop {
+        Stop::Failed(error)
+    }
+}
+
+impl From<DeviceError> for Stop {
+    fn from(error: DeviceError) -> Stop {
+        Stop::Failed(error.into())
+    }
+}
+
+impl From<backstitch_ordering::Miss> for Stop {
+    fn from(_: backstitch_ordering::Miss) -> Stop {
+        Stop::Miss
+    }
+}
+
+impl From<Awaited> for Stop {
+    fn from(awaited: Awaited) -> Stop {
+        Stop::WaitFor(awaited)
+    }
+}
 
 /// Why an operation could not be done. Nothing was changed.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Error {
-    /// Blocks are needed that are not in memory: read what the store wants, then call again.
-    #[error("blocks are missing from the cache")]
-    Miss,
-    /// Space may become free: deferred work is under way. Write out, then call again.
-    #[error("waiting for deferred frees")]
-    WaitForFrees,
-    /// A crash may have left a directory with two names: call again once the reclaim has settled
-    /// the names.
-    #[error("waiting for the names to be settled after a crash")]
-    WaitForNames,
-    /// Space may become free: a crash left some that is not reclaimed yet. Call again once it is.
-    #[error("waiting for the reclaim of what a crash left")]
-    WaitForReclaim,
-    /// The running transaction is to come after something that waits for it: call again once it is
-    /// ended.
-    #[error("waiting for the running transaction to end")]
-    WaitForTransaction,
-    /// The step was done, and there is more: call again (long truncations).
-    #[error("more steps to do")]
-    Again,
     /// `ENOENT`
     #[error("no such file or directory")]
     NotFound,
@@ -112,11 +160,5 @@ impl Error {
             where_: where_.into(),
             what: what.into(),
         }
-    }
-}
-
-impl From<backstitch_ordering::Miss> for Error {
-    fn from(_: backstitch_ordering::Miss) -> Error {
-        Error::Miss
     }
 }

@@ -7,7 +7,7 @@ use backstitch_ordering::{GroupId, Log, PatchId, Volume, VolumeId};
 
 use crate::{
     AccessTimes, Allocate, Attributes, DirectoryEntry, FileSystemStatistics, InodeNumber, NewInode,
-    Piece, RenameMode, Result, Seek, SetAttributes, SetXattrMode, Timestamp,
+    Piece, RenameMode, Seek, SetAttributes, SetXattrMode, Step, Timestamp,
 };
 
 /// Deferred work, in items.
@@ -29,7 +29,8 @@ pub struct DeferredStatistics {
 }
 
 /// Finds the free blocks of a file system that a device holds: runs of them, in the store's blocks.
-pub type FreeSpaceReader = Box<dyn FnOnce(&dyn BlockDevice) -> Result<Vec<Range<u64>>> + Send>;
+pub type FreeSpaceReader =
+    Box<dyn FnOnce(&dyn BlockDevice) -> crate::Result<Vec<Range<u64>>> + Send>;
 
 /// What a step of the reclaim asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +117,7 @@ pub trait LayoutKind: Send + Sync {
     ///
     /// # Errors
     /// Where the device holds no file system of this kind, or one that cannot be read.
-    fn block_bytes(&self, device: &dyn BlockDevice) -> Result<u32>;
+    fn block_bytes(&self, device: &dyn BlockDevice) -> crate::Result<u32>;
 
     /// How file systems of this kind host a journal; `None` where they never do.
     fn journal_host(&self) -> Option<&dyn crate::JournalHost> {
@@ -132,7 +133,7 @@ pub trait LayoutKind: Send + Sync {
         volume: &mut Volume<'_>,
         device: &dyn BlockDevice,
         request: &OpenRequest,
-    ) -> Result<Opened>;
+    ) -> Step<Opened>;
 }
 
 /// An open file system: operations on inodes, each *gather, then apply* (see the crate's
@@ -156,7 +157,7 @@ pub trait FileSystem: Send {
     ///
     /// # Errors
     /// `Miss` as any operation.
-    fn mark_in_use(&mut self, volume: &mut Volume<'_>) -> Result<Vec<PatchId>>;
+    fn mark_in_use(&mut self, volume: &mut Volume<'_>) -> Step<Vec<PatchId>>;
 
     /// From now on nothing can be changed, because of an error that is described.
     fn become_read_only(&mut self, reason: &str);
@@ -173,19 +174,19 @@ pub trait FileSystem: Send {
     ///
     /// # Errors
     /// `NotFound` where the inode is not in use.
-    fn attributes(&mut self, volume: &mut Volume<'_>, inode: InodeNumber) -> Result<Attributes>;
+    fn attributes(&mut self, volume: &mut Volume<'_>, inode: InodeNumber) -> Step<Attributes>;
 
     /// The attributes of an inode that a caller names by a number that he remembers (a file
     /// handle), which may be any.
     ///
     /// # Errors
     /// `NotFound` where the number is of no inode that names can lead to.
-    fn find(&mut self, volume: &mut Volume<'_>, inode: InodeNumber) -> Result<Attributes> {
+    fn find(&mut self, volume: &mut Volume<'_>, inode: InodeNumber) -> Step<Attributes> {
         self.attributes(volume, inode)
     }
 
     /// Changes attributes. A long truncation is done in steps, each ending with
-    /// [`Error::Again`](crate::Error::Again).
+    /// [`Stop::Again`](crate::Stop::Again).
     ///
     /// # Errors
     /// `FileTooLarge`, `IsADirectory` for the size of what has none, `ReadOnly`; `NotPermitted`
@@ -196,7 +197,7 @@ pub trait FileSystem: Send {
         inode: InodeNumber,
         set: &SetAttributes,
         now: Timestamp,
-    ) -> Result<Attributes>;
+    ) -> Step<Attributes>;
 
     /// The inode was read: moves its access time where `rule` and its flags say so.
     ///
@@ -208,7 +209,7 @@ pub trait FileSystem: Send {
         inode: InodeNumber,
         rule: AccessTimes,
         now: Timestamp,
-    ) -> Result<()>;
+    ) -> Step<()>;
 
     /// The inode that a name in a directory stands for.
     ///
@@ -219,7 +220,7 @@ pub trait FileSystem: Send {
         volume: &mut Volume<'_>,
         directory: InodeNumber,
         name: &[u8],
-    ) -> Result<InodeNumber>;
+    ) -> Step<InodeNumber>;
 
     /// Names of a directory from `cookie` on (0 at first), `.` and `..` among them, until `emit`
     /// returns false.
@@ -232,7 +233,7 @@ pub trait FileSystem: Send {
         directory: InodeNumber,
         cookie: u64,
         emit: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
-    ) -> Result<()>;
+    ) -> Step<()>;
 
     /// Makes an inode of any type and its name.
     ///
@@ -245,7 +246,7 @@ pub trait FileSystem: Send {
         _name: &[u8],
         _new: &NewInode<'_>,
         _now: Timestamp,
-    ) -> Result<InodeNumber> {
+    ) -> Step<InodeNumber> {
         no_names(self.read_only_reason())
     }
 
@@ -260,7 +261,7 @@ pub trait FileSystem: Send {
         _directory: InodeNumber,
         _name: &[u8],
         _now: Timestamp,
-    ) -> Result<()> {
+    ) -> Step<()> {
         no_names(self.read_only_reason())
     }
 
@@ -274,7 +275,7 @@ pub trait FileSystem: Send {
         _directory: InodeNumber,
         _name: &[u8],
         _now: Timestamp,
-    ) -> Result<InodeNumber> {
+    ) -> Step<InodeNumber> {
         no_names(self.read_only_reason())
     }
 
@@ -288,7 +289,7 @@ pub trait FileSystem: Send {
         _directory: InodeNumber,
         _name: &[u8],
         _now: Timestamp,
-    ) -> Result<InodeNumber> {
+    ) -> Step<InodeNumber> {
         no_names(self.read_only_reason())
     }
 
@@ -302,7 +303,7 @@ pub trait FileSystem: Send {
         _volume: &mut Volume<'_>,
         _rename: &Rename<'_>,
         _now: Timestamp,
-    ) -> Result<Option<InodeNumber>> {
+    ) -> Step<Option<InodeNumber>> {
         no_names(self.read_only_reason())
     }
 
@@ -310,8 +311,8 @@ pub trait FileSystem: Send {
     ///
     /// # Errors
     /// `Invalid` where it is none.
-    fn read_link(&mut self, _volume: &mut Volume<'_>, _inode: InodeNumber) -> Result<Vec<u8>> {
-        Err(crate::Error::Invalid)
+    fn read_link(&mut self, _volume: &mut Volume<'_>, _inode: InodeNumber) -> Step<Vec<u8>> {
+        Err(crate::Error::Invalid.into())
     }
 
     /// Where a part of a file is. Appends its pieces in order, short at the end of the file. What
@@ -327,7 +328,7 @@ pub trait FileSystem: Send {
         offset_bytes: u64,
         len_bytes: usize,
         pieces: &mut Vec<Piece>,
-    ) -> Result<()>;
+    ) -> Step<()>;
 
     /// Where `count` blocks of a file are from its block `first` on: how many of them are together,
     /// and the first one's number in the volume; `None` in its stead where they are a hole. For a
@@ -341,8 +342,8 @@ pub trait FileSystem: Send {
         _inode: InodeNumber,
         _first: u64,
         _count: u64,
-    ) -> Result<(Option<u64>, u64)> {
-        Err(crate::Error::NotSupported)
+    ) -> Step<(Option<u64>, u64)> {
+        Err(crate::Error::NotSupported.into())
     }
 
     /// The log of a volume that this file system holds and serves with it, and that volume; `None`
@@ -365,7 +366,7 @@ pub trait FileSystem: Send {
         offset_bytes: u64,
         data: &[u8],
         now: Timestamp,
-    ) -> Result<usize>;
+    ) -> Step<usize>;
 
     /// Whether a write of `len_bytes` to a file that was just written to, ending at `end_bytes`,
     /// finds its place whenever it is done: so that it may be put off.
@@ -374,7 +375,7 @@ pub trait FileSystem: Send {
     }
 
     /// Reserves, punches or zeroes a range, in steps that end with
-    /// [`Error::Again`](crate::Error::Again).
+    /// [`Stop::Again`](crate::Stop::Again).
     ///
     /// # Errors
     /// `NoSpace`, `FileTooLarge`, `NotSupported`.
@@ -386,7 +387,7 @@ pub trait FileSystem: Send {
         offset_bytes: u64,
         len_bytes: u64,
         now: Timestamp,
-    ) -> Result<()>;
+    ) -> Step<()>;
 
     /// The next data or hole from an offset on.
     ///
@@ -398,7 +399,7 @@ pub trait FileSystem: Send {
         inode: InodeNumber,
         offset_bytes: u64,
         what: Seek,
-    ) -> Result<u64>;
+    ) -> Step<u64>;
 
     /// An extended attribute's value.
     ///
@@ -409,15 +410,15 @@ pub trait FileSystem: Send {
         _volume: &mut Volume<'_>,
         _inode: InodeNumber,
         _name: &[u8],
-    ) -> Result<Vec<u8>> {
-        Err(crate::Error::NoAttribute)
+    ) -> Step<Vec<u8>> {
+        Err(crate::Error::NoAttribute.into())
     }
 
     /// The names of all extended attributes, each ended by a zero byte.
     ///
     /// # Errors
     /// `Corrupt` where the attribute block is.
-    fn list_xattrs(&mut self, _volume: &mut Volume<'_>, _inode: InodeNumber) -> Result<Vec<u8>> {
+    fn list_xattrs(&mut self, _volume: &mut Volume<'_>, _inode: InodeNumber) -> Step<Vec<u8>> {
         Ok(Vec::new())
     }
 
@@ -433,9 +434,9 @@ pub trait FileSystem: Send {
         _value: Option<&[u8]>,
         _mode: SetXattrMode,
         _now: Timestamp,
-    ) -> Result<()> {
+    ) -> Step<()> {
         writable(self.read_only_reason())?;
-        Err(crate::Error::NotSupported)
+        Err(crate::Error::NotSupported.into())
     }
 
     /// What must be on stable storage for the inode to be: appends patches. `data_only` leaves out
@@ -467,7 +468,7 @@ pub trait FileSystem: Send {
     ///
     /// # Errors
     /// `Miss` as any operation.
-    fn prepare_commit(&mut self, _volume: &mut Volume<'_>, _now: Timestamp) -> Result<()> {
+    fn prepare_commit(&mut self, _volume: &mut Volume<'_>, _now: Timestamp) -> Step<()> {
         Ok(())
     }
 
@@ -497,14 +498,14 @@ pub trait FileSystem: Send {
     ///
     /// # Errors
     /// `Miss` as any operation; others end the item that caused them.
-    fn background(&mut self, volume: &mut Volume<'_>, now: Timestamp) -> Result<bool>;
+    fn background(&mut self, volume: &mut Volume<'_>, now: Timestamp) -> Step<bool>;
 
     /// Does a bounded amount of the deferred work that waits for nothing, without looking for more.
     /// True where there was any.
     ///
     /// # Errors
     /// As [`background`](Self::background).
-    fn free_ready(&mut self, volume: &mut Volume<'_>) -> Result<bool>;
+    fn free_ready(&mut self, volume: &mut Volume<'_>) -> Step<bool>;
 
     /// A block that the last [`background`](Self::background) missed cannot be read: puts the work
     /// that needs it aside, so that what is behind it gets its turn. False where there is none.
@@ -532,8 +533,8 @@ pub trait FileSystem: Send {
     ///
     /// # Errors
     /// `Miss` as any operation; `NotSupported` where the layout cannot tell.
-    fn note_free(&mut self, _volume: &mut Volume<'_>, _blocks: Range<u64>) -> Result<u64> {
-        Err(crate::Error::NotSupported)
+    fn note_free(&mut self, _volume: &mut Volume<'_>, _blocks: Range<u64>) -> Step<u64> {
+        Err(crate::Error::NotSupported.into())
     }
 
     /// Takes a run of at most `most` blocks off what [`note_free`](Self::note_free) noted: blocks
@@ -564,7 +565,7 @@ pub trait FileSystem: Send {
     /// # Errors
     /// `Miss` as any operation; `Corrupt` where something was found that no crash can have left.
     /// Nothing more is reclaimed then, and a check is called for.
-    fn reclaim(&mut self, volume: &mut Volume<'_>, now: Timestamp) -> Result<ReclaimStep>;
+    fn reclaim(&mut self, volume: &mut Volume<'_>, now: Timestamp) -> Step<ReclaimStep>;
 
     /// How far the reclaim is.
     fn reclaim_progress(&self) -> ReclaimProgress;
@@ -578,27 +579,27 @@ pub trait FileSystem: Send {
     ///
     /// # Errors
     /// `Miss` as any operation.
-    fn settle(&mut self, volume: &mut Volume<'_>, now: Timestamp) -> Result<()>;
+    fn settle(&mut self, volume: &mut Volume<'_>, now: Timestamp) -> Step<()>;
 
     /// Everything, [`settle`](Self::settle) included, is on stable storage: marks the image clean.
     ///
     /// # Errors
     /// `Miss` as any operation.
-    fn mark_clean(&mut self, volume: &mut Volume<'_>, now: Timestamp) -> Result<()>;
+    fn mark_clean(&mut self, volume: &mut Volume<'_>, now: Timestamp) -> Step<()>;
 }
 
 /// Nothing is changed where nothing may be, whatever else there is to say about the change.
-fn writable(read_only_reason: Option<String>) -> Result<()> {
+fn writable(read_only_reason: Option<String>) -> Step<()> {
     match read_only_reason {
-        Some(_) => Err(crate::Error::ReadOnly),
+        Some(_) => Err(crate::Error::ReadOnly.into()),
         None => Ok(()),
     }
 }
 
 /// The answer to a change of names where there are no names to change.
-fn no_names<T>(read_only_reason: Option<String>) -> Result<T> {
+fn no_names<T>(read_only_reason: Option<String>) -> Step<T> {
     writable(read_only_reason)?;
-    Err(crate::Error::NotPermitted)
+    Err(crate::Error::NotPermitted.into())
 }
 
 /// A move of a name.

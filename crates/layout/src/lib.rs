@@ -10,7 +10,7 @@
 //! # Gather, then apply
 //!
 //! Every operation of [`FileSystem`] first *gathers*: it reads what it needs and decides what it
-//! will do, changing nothing. A block that is not in memory ends it with [`Error::Miss`]; the
+//! will do, changing nothing. A block that is not in memory ends it with [`Stop::Miss`]; the
 //! caller reads the wanted blocks without holding the lock, and calls again. Once everything is in
 //! memory the operation *applies*: it creates its patches and cannot fail. So an error means that
 //! nothing was changed.
@@ -25,7 +25,7 @@ pub mod steps;
 pub mod tools;
 mod types;
 
-pub use error::{Error, Result};
+pub use error::{Awaited, Error, Result, Step, Stop};
 pub use format_error::FormatError;
 pub use fs::{
     Changed, DeferredStatistics, FileSystem, FreeSpaceReader, LayoutKind, OpenRequest, Opened,

@@ -24,7 +24,7 @@
 mod volume;
 
 use backstitch_device::BlockDevice;
-use backstitch_layout::{Error, LayoutKind, OpenRequest, Opened, Result};
+use backstitch_layout::{Error, LayoutKind, OpenRequest, Opened, Step};
 use backstitch_ordering::Volume;
 
 pub use volume::VOLUME_NAME;
@@ -46,7 +46,7 @@ const LEAST_BLOCK_BYTES: u64 = 512;
 impl LayoutKind for Raw {
     /// The largest block of which the device holds a whole number. What is behind the last whole
     /// sector is not shown.
-    fn block_bytes(&self, device: &dyn BlockDevice) -> Result<u32> {
+    fn block_bytes(&self, device: &dyn BlockDevice) -> backstitch_layout::Result<u32> {
         let sectors = device.size_bytes() / LEAST_BLOCK_BYTES;
         if sectors == 0 {
             let what = format!("{} is smaller than a sector", device.name());
@@ -61,7 +61,7 @@ impl LayoutKind for Raw {
         volume: &mut Volume<'_>,
         device: &dyn BlockDevice,
         request: &OpenRequest,
-    ) -> Result<Opened> {
+    ) -> Step<Opened> {
         let block_bytes = u64::from(volume.block_bytes());
         let blocks = device.size_bytes() / block_bytes;
         Ok(Opened {

@@ -3,7 +3,7 @@
 use backstitch_layout::{
     AccessTimes, Allocate, Attributes, Changed, DeferredStatistics, DirectoryEntry, Error,
     FileSystem, FileSystemStatistics, FileType, InodeNumber, OpenRequest, Piece, ReclaimProgress,
-    ReclaimStep, Result, Seek, SetAttributes, Timestamp, pieces_of_blocks,
+    ReclaimStep, Seek, SetAttributes, Step, Timestamp, pieces_of_blocks,
 };
 use backstitch_ordering::{PatchId, Volume};
 
@@ -67,34 +67,34 @@ impl RawVolume {
         self.blocks * self.block_bytes
     }
 
-    fn node(&mut self, inode: InodeNumber) -> Result<&mut Node> {
+    fn node(&mut self, inode: InodeNumber) -> Step<&mut Node> {
         match inode {
             ROOT => Ok(&mut self.root),
             FILE => Ok(&mut self.file),
-            _ => Err(Error::NotFound),
+            _ => Err(Error::NotFound.into()),
         }
     }
 
     /// The inode is the volume's.
-    fn check_file(inode: InodeNumber) -> Result<()> {
+    fn check_file(inode: InodeNumber) -> Step<()> {
         match inode {
             FILE => Ok(()),
-            ROOT => Err(Error::IsADirectory),
-            _ => Err(Error::NotFound),
+            ROOT => Err(Error::IsADirectory.into()),
+            _ => Err(Error::NotFound.into()),
         }
     }
 
-    fn check_directory(inode: InodeNumber) -> Result<()> {
+    fn check_directory(inode: InodeNumber) -> Step<()> {
         match inode {
             ROOT => Ok(()),
-            FILE => Err(Error::NotADirectory),
-            _ => Err(Error::NotFound),
+            FILE => Err(Error::NotADirectory.into()),
+            _ => Err(Error::NotFound.into()),
         }
     }
 
-    fn check_writable(&self) -> Result<()> {
+    fn check_writable(&self) -> Step<()> {
         match self.read_only {
-            Some(_) => Err(Error::ReadOnly),
+            Some(_) => Err(Error::ReadOnly.into()),
             None => Ok(()),
         }
     }
@@ -124,7 +124,7 @@ impl FileSystem for RawVolume {
         self.read_only.clone()
     }
 
-    fn mark_in_use(&mut self, _v: &mut Volume<'_>) -> Result<Vec<PatchId>> {
+    fn mark_in_use(&mut self, _v: &mut Volume<'_>) -> Step<Vec<PatchId>> {
         Ok(Vec::new())
     }
 
@@ -142,7 +142,7 @@ impl FileSystem for RawVolume {
         }
     }
 
-    fn attributes(&mut self, _v: &mut Volume<'_>, inode: InodeNumber) -> Result<Attributes> {
+    fn attributes(&mut self, _v: &mut Volume<'_>, inode: InodeNumber) -> Step<Attributes> {
         let (size_bytes, block_bytes) = (self.size_bytes(), self.block_bytes);
         let node = *self.node(inode)?;
         let is_file = inode == FILE;
@@ -175,16 +175,16 @@ impl FileSystem for RawVolume {
         inode: InodeNumber,
         set: &SetAttributes,
         now: Timestamp,
-    ) -> Result<Attributes> {
+    ) -> Step<Attributes> {
         self.check_writable()?;
         if let Some(size_bytes) = set.size_bytes {
             Self::check_file(inode)?;
             if size_bytes != self.size_bytes() {
-                return Err(Error::NotPermitted);
+                return Err(Error::NotPermitted.into());
             }
         }
         if set.flags.is_some_and(|flags| flags != 0) {
-            return Err(Error::NotSupported);
+            return Err(Error::NotSupported.into());
         }
         let node = self.node(inode)?;
         node.permissions = set.permissions.unwrap_or(node.permissions);
@@ -202,7 +202,7 @@ impl FileSystem for RawVolume {
         inode: InodeNumber,
         _rule: AccessTimes,
         now: Timestamp,
-    ) -> Result<()> {
+    ) -> Step<()> {
         self.node(inode)?.accessed = now;
         Ok(())
     }
@@ -212,12 +212,12 @@ impl FileSystem for RawVolume {
         _v: &mut Volume<'_>,
         directory: InodeNumber,
         name: &[u8],
-    ) -> Result<InodeNumber> {
+    ) -> Step<InodeNumber> {
         Self::check_directory(directory)?;
         match name {
             b"." | b".." => Ok(ROOT),
             name if name == VOLUME_NAME.as_bytes() => Ok(FILE),
-            _ => Err(Error::NotFound),
+            _ => Err(Error::NotFound.into()),
         }
     }
 
@@ -227,7 +227,7 @@ impl FileSystem for RawVolume {
         directory: InodeNumber,
         cookie: u64,
         emit: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
-    ) -> Result<()> {
+    ) -> Step<()> {
         Self::check_directory(directory)?;
         let entries = [
             (ROOT, FileType::Directory, "."),
@@ -255,7 +255,7 @@ impl FileSystem for RawVolume {
         offset_bytes: u64,
         len_bytes: usize,
         pieces: &mut Vec<Piece>,
-    ) -> Result<()> {
+    ) -> Step<()> {
         Self::check_file(inode)?;
         let end = offset_bytes.saturating_add(len_bytes as u64);
         let end = end.min(self.size_bytes());
@@ -275,7 +275,7 @@ impl FileSystem for RawVolume {
         inode: InodeNumber,
         first: u64,
         count: u64,
-    ) -> Result<(Option<u64>, u64)> {
+    ) -> Step<(Option<u64>, u64)> {
         Self::check_file(inode)?;
         match self.blocks.checked_sub(first) {
             Some(rest @ 1..) => Ok((Some(first), count.min(rest))),
@@ -294,7 +294,7 @@ impl FileSystem for RawVolume {
         offset_bytes: u64,
         data: &[u8],
         now: Timestamp,
-    ) -> Result<usize> {
+    ) -> Step<usize> {
         self.check_writable()?;
         Self::check_file(inode)?;
         let room = self.size_bytes().saturating_sub(offset_bytes);
@@ -303,7 +303,7 @@ impl FileSystem for RawVolume {
         }
         if room == 0 {
             // As at the end of a disk.
-            return Err(Error::NoSpace);
+            return Err(Error::NoSpace.into());
         }
         let data = &data[..data.len().min(room.min(usize::MAX as u64) as usize)];
         let bs = self.block_bytes;
@@ -336,16 +336,16 @@ impl FileSystem for RawVolume {
         offset_bytes: u64,
         len_bytes: u64,
         _now: Timestamp,
-    ) -> Result<()> {
+    ) -> Step<()> {
         self.check_writable()?;
         Self::check_file(inode)?;
         match how {
             // It is all there.
             Allocate::Reserve { .. } => match offset_bytes.checked_add(len_bytes) {
                 Some(end) if end <= self.size_bytes() => Ok(()),
-                _ => Err(Error::NoSpace),
+                _ => Err(Error::NoSpace.into()),
             },
-            Allocate::PunchHole | Allocate::ZeroRange { .. } => Err(Error::NotSupported),
+            Allocate::PunchHole | Allocate::ZeroRange { .. } => Err(Error::NotSupported.into()),
         }
     }
 
@@ -355,10 +355,10 @@ impl FileSystem for RawVolume {
         inode: InodeNumber,
         offset_bytes: u64,
         what: Seek,
-    ) -> Result<u64> {
+    ) -> Step<u64> {
         Self::check_file(inode)?;
         match what {
-            _ if offset_bytes >= self.size_bytes() => Err(Error::NoSuchAddress),
+            _ if offset_bytes >= self.size_bytes() => Err(Error::NoSuchAddress.into()),
             Seek::Data => Ok(offset_bytes),
             Seek::Hole => Ok(self.size_bytes()),
         }
@@ -382,11 +382,11 @@ impl FileSystem for RawVolume {
 
     fn release_all(&mut self) {}
 
-    fn background(&mut self, _v: &mut Volume<'_>, _now: Timestamp) -> Result<bool> {
+    fn background(&mut self, _v: &mut Volume<'_>, _now: Timestamp) -> Step<bool> {
         Ok(false)
     }
 
-    fn free_ready(&mut self, _v: &mut Volume<'_>) -> Result<bool> {
+    fn free_ready(&mut self, _v: &mut Volume<'_>) -> Step<bool> {
         Ok(false)
     }
 
@@ -394,7 +394,7 @@ impl FileSystem for RawVolume {
         DeferredStatistics::default()
     }
 
-    fn reclaim(&mut self, _v: &mut Volume<'_>, _now: Timestamp) -> Result<ReclaimStep> {
+    fn reclaim(&mut self, _v: &mut Volume<'_>, _now: Timestamp) -> Step<ReclaimStep> {
         Ok(ReclaimStep::Done)
     }
 
@@ -408,11 +408,11 @@ impl FileSystem for RawVolume {
 
     fn take_changed(&mut self, _into: &mut Vec<Changed>) {}
 
-    fn settle(&mut self, _v: &mut Volume<'_>, _now: Timestamp) -> Result<()> {
+    fn settle(&mut self, _v: &mut Volume<'_>, _now: Timestamp) -> Step<()> {
         Ok(())
     }
 
-    fn mark_clean(&mut self, _v: &mut Volume<'_>, _now: Timestamp) -> Result<()> {
+    fn mark_clean(&mut self, _v: &mut Volume<'_>, _now: Timestamp) -> Step<()> {
         Ok(())
     }
 }

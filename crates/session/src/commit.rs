@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use backstitch_device::DeviceError;
-use backstitch_layout::Error as LayoutError;
+use backstitch_layout::{Error as LayoutError, Stop};
 use backstitch_ordering::{CloseError, LogState, Operation};
 
 use crate::drain::Work;
@@ -116,7 +116,7 @@ impl Commit {
         let prepare = s.own_step(Operation::Administration, at, |fs, v, now| {
             fs.prepare_commit(v, now)
         });
-        if let Err(LayoutError::Miss) = prepare {
+        if let Err(Stop::Miss) = prepare {
             self.at = AtCommit::Read;
             return Ok(Flow::Need(Poll::Read));
         }

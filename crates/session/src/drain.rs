@@ -1,6 +1,6 @@
 //! Deferred work, and everything onto stable storage.
 
-use backstitch_layout::Error as LayoutError;
+use backstitch_layout::Stop;
 use backstitch_ordering::Operation;
 use backstitch_store::Goal;
 
@@ -34,7 +34,7 @@ impl Call for Work {
         match s.own_step(Operation::Background, cx.clock.stamp(), |fs, v, now| {
             fs.background(v, now)
         }) {
-            Err(LayoutError::Miss) => Ok(Flow::Need(Poll::Read)),
+            Err(Stop::Miss) => Ok(Flow::Need(Poll::Read)),
             Ok(false) if self.worked => Ok(Flow::Return(Outcome::Worked)),
             Ok(false) => Ok(Flow::Return(Outcome::Idle)),
             Ok(true) => {

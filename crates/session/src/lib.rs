@@ -44,7 +44,7 @@ mod tasks;
 use std::time::Duration;
 
 use backstitch_device::{BlockDevice, DeviceError};
-use backstitch_layout::{Error as LayoutError, FileSystem, LayoutKind, OpenRequest, Timestamp};
+use backstitch_layout::{FileSystem, LayoutKind, OpenRequest, Stop, Timestamp};
 use backstitch_ordering::{
     GroupId, Groups, Log, LogState, Mechanism, MechanismKind, Operation, PatchId, Volume, VolumeId,
 };
@@ -163,7 +163,7 @@ impl Session {
             let mut v = Volume::new(&mut store, &mut *mechanism, volume, Duration::ZERO);
             v.begin(Operation::Administration);
             match layout.open(&mut v, device, request) {
-                Err(LayoutError::Miss) => read(&mut store)?,
+                Err(Stop::Miss) => read(&mut store)?,
                 done => break done?,
             }
         };
@@ -216,8 +216,8 @@ impl Session {
             &mut dyn FileSystem,
             &mut Volume<'_>,
             Timestamp,
-        ) -> backstitch_layout::Result<T>,
-    ) -> backstitch_layout::Result<T> {
+        ) -> backstitch_layout::Step<T>,
+    ) -> backstitch_layout::Step<T> {
         let is_asked_for = matches!(
             operation,
             Some(Operation::Names | Operation::Attributes | Operation::Contents)
@@ -245,8 +245,8 @@ impl Session {
             &mut dyn FileSystem,
             &mut Volume<'_>,
             Timestamp,
-        ) -> backstitch_layout::Result<T>,
-    ) -> backstitch_layout::Result<T> {
+        ) -> backstitch_layout::Step<T>,
+    ) -> backstitch_layout::Step<T> {
         let mut wait_for = Vec::new();
         self.step(Some(operation), at, &[], &mut wait_for, &mut body)
     }
@@ -255,16 +255,16 @@ impl Session {
     /// more.
     ///
     /// # Errors
-    /// [`LayoutError::Miss`]: the rest needs a block from the device, or nothing is freed now.
-    pub fn free_ready(&mut self, clock: &mut dyn Clock) -> backstitch_layout::Result<bool> {
+    /// [`Stop::Miss`]: the rest needs a block from the device, or nothing is freed now.
+    pub fn free_ready(&mut self, clock: &mut dyn Clock) -> backstitch_layout::Step<bool> {
         if self.latched.is_some() || self.is_committing {
-            return Err(LayoutError::Miss);
+            return Err(Stop::Miss);
         }
         let freed = self.own_step(Operation::Background, clock.stamp(), |fs, v, _| {
             fs.free_ready(v)
         });
         match &freed {
-            Ok(_) | Err(LayoutError::Miss) => {}
+            Ok(_) | Err(Stop::Miss) => {}
             Err(error) => drop(self.deferred_work_failed(error.clone())),
         }
         freed
@@ -348,9 +348,10 @@ impl Session {
     }
 
     /// What could not be freed makes the file system read-only.
-    fn deferred_work_failed(&mut self, error: LayoutError) -> Error {
+    fn deferred_work_failed(&mut self, stop: Stop) -> Error {
+        let error = Error::from(stop);
         tracing::error!("deferred work: {error}");
         self.fs.become_read_only(&error.to_string());
-        error.into()
+        error
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use backstitch_layout::{Error as LayoutError, FileSystem, Timestamp};
+use backstitch_layout::{FileSystem, Stop, Timestamp};
 use backstitch_ordering::{Operation, PatchId, Volume};
 
 use crate::drain::Drain;
@@ -130,7 +130,7 @@ impl Call for Life {
 }
 
 type Body =
-    fn(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> backstitch_layout::Result<Vec<PatchId>>;
+    fn(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> backstitch_layout::Step<Vec<PatchId>>;
 
 /// A step of its own, again after each miss; what it returns is on stable storage afterwards.
 struct Step {
@@ -155,7 +155,7 @@ impl Call for Step {
         }
         let at = cx.clock.stamp();
         match (cx.session).own_step(Operation::Administration, at, self.body) {
-            Err(LayoutError::Miss) => Ok(Flow::Need(Poll::Read)),
+            Err(Stop::Miss) => Ok(Flow::Need(Poll::Read)),
             targets => {
                 (self.is_done, cx.session.has_changed) = (true, true);
                 call(Settle::new(targets?))

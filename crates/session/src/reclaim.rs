@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use backstitch_layout::{Error as LayoutError, ReclaimStep};
+use backstitch_layout::{ReclaimStep, Stop};
 use backstitch_ordering::Operation;
 use backstitch_store::Goal;
 
 use crate::drain::Drain;
 use crate::stable::Stable;
 use crate::task::{Call, Context, Flow, Outcome, Poll, call};
-use crate::{BATCH_BYTES, Result, Session};
+use crate::{BATCH_BYTES, Error, Result, Session};
 
 /// How far the reclaim goes on, unless it comes to its end before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,13 +112,14 @@ impl Reclaim {
         match s.own_step(Operation::Background, cx.clock.stamp(), |fs, v, now| {
             fs.reclaim(v, now)
         }) {
-            Err(LayoutError::Miss) => Ok(Flow::Need(Poll::Read)),
+            Err(Stop::Miss) => Ok(Flow::Need(Poll::Read)),
             Ok(step) => {
                 s.store.trim();
                 s.has_changed = true;
                 self.after(step, cx)
             }
-            Err(error) => {
+            Err(stop) => {
+                let error = Error::from(stop);
                 let reason = format!("what a crash left cannot be reclaimed, run fsck: {error}");
                 tracing::error!("{reason}");
                 s.fs.become_read_only(&reason);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use backstitch_layout::Error as LayoutError;
+use backstitch_layout::{Awaited, Stop};
 use backstitch_ordering::PatchId;
 
 use crate::Session;
@@ -75,22 +75,25 @@ pub enum NextTry {
 }
 
 impl NextTry {
-    /// After a step that came to `error`.
+    /// After a step that stopped.
     ///
     /// # Errors
     /// Where it need not run again, and why.
-    pub fn after(error: LayoutError, session: &Session) -> backstitch_layout::Result<NextTry> {
-        Ok(NextTry::Task(match error {
-            LayoutError::Miss => return Ok(NextTry::Read),
-            LayoutError::Again => return Ok(NextTry::Turn),
-            LayoutError::WaitForFrees => Task::drain(),
-            LayoutError::WaitForTransaction => Task::commit(),
-            LayoutError::WaitForNames => Task::reclaim(Until::Settled),
+    pub fn after(stop: Stop, session: &Session) -> backstitch_layout::Result<NextTry> {
+        let awaited = match stop {
+            Stop::Miss => return Ok(NextTry::Read),
+            Stop::Again => return Ok(NextTry::Turn),
+            Stop::WaitFor(awaited) => awaited,
+            Stop::Failed(error) => return Err(error),
+        };
+        Ok(NextTry::Task(match awaited {
+            Awaited::Frees => Task::drain(),
+            Awaited::Transaction => Task::commit(),
+            Awaited::Names => Task::reclaim(Until::Settled),
             // What was given back by then may be enough.
-            LayoutError::WaitForReclaim => {
+            Awaited::Reclaim => {
                 Task::reclaim(Until::FreedMoreThan(session.fs.reclaim_progress().freed()))
             }
-            error => return Err(error),
         }))
     }
 }

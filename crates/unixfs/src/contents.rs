@@ -1,6 +1,8 @@
 //! Reading and writing the contents of files.
 
-use backstitch_layout::{Error, FileType, Piece, Result, Seek, Timestamp, flags, pieces_of_blocks};
+use backstitch_layout::{
+    Error, FileType, Piece, Seek, Step, Stop, Timestamp, flags, pieces_of_blocks,
+};
 use backstitch_ordering::{PatchId, Volume};
 
 use crate::extend::NewContents;
@@ -25,12 +27,12 @@ impl<F: Format> UnixFs<F> {
         offset: u64,
         len: usize,
         pieces: &mut Vec<Piece>,
-    ) -> Result<()> {
+    ) -> Step<()> {
         let inode = self.read_inode(v, number)?;
         match inode.file_type() {
             Some(FileType::Regular) => {}
-            Some(FileType::Directory) => return Err(Error::IsADirectory),
-            _ => return Err(Error::Invalid),
+            Some(FileType::Directory) => return Err(Error::IsADirectory.into()),
+            _ => return Err(Error::Invalid.into()),
         }
         let bs = self.block_size() as u64;
         let end = inode.size().min(offset.saturating_add(len as u64));
@@ -65,19 +67,19 @@ impl<F: Format> UnixFs<F> {
         offset: u64,
         data: &[u8],
         now: Timestamp,
-    ) -> Result<usize> {
+    ) -> Step<usize> {
         let inode = self.read_inode(v, number)?;
         if inode.file_type() != Some(FileType::Regular) {
-            return Err(Error::Invalid);
+            return Err(Error::Invalid.into());
         }
         if inode.flags() & flags::IMMUTABLE != 0
             || (inode.flags() & flags::APPEND != 0 && offset != inode.size())
         {
-            return Err(Error::NotPermitted);
+            return Err(Error::NotPermitted.into());
         }
         let max = self.format.max_file_bytes();
         if offset >= max {
-            return Err(Error::FileTooLarge);
+            return Err(Error::FileTooLarge.into());
         }
         let most = self.contents_in_step(v);
         let most = most.saturating_mul(self.block_size() as u64);
@@ -148,10 +150,10 @@ impl<F: Format> UnixFs<F> {
         number: u32,
         first: u64,
         count: u64,
-    ) -> Result<(Option<u64>, u64)> {
+    ) -> Step<(Option<u64>, u64)> {
         let inode = self.read_inode(v, number)?;
         if inode.file_type() != Some(FileType::Regular) {
-            return Err(Error::Invalid);
+            return Err(Error::Invalid.into());
         }
         Ok(match self.map_blocks(v, &inode, first, count)? {
             Mapped::Hole(len) => (None, len.min(count)),
@@ -168,7 +170,7 @@ impl<F: Format> UnixFs<F> {
         from: u64,
         to: u64,
         now: Timestamp,
-    ) -> Result<()> {
+    ) -> Step<()> {
         let bs = self.block_size() as u64;
         let (mut at, end) = (from / bs, to.div_ceil(bs));
         if to > inode.size() {
@@ -199,7 +201,7 @@ impl<F: Format> UnixFs<F> {
                         before,
                         now,
                     );
-                    return Err(Error::Again);
+                    return Err(Stop::Again);
                 }
             }
         }
@@ -217,7 +219,7 @@ impl<F: Format> UnixFs<F> {
         inode: &F::Inode,
         first: u64,
         count: u64,
-    ) -> Result<Stretch> {
+    ) -> Step<Stretch> {
         match self.map_blocks(v, inode, first, count)? {
             Mapped::Blocks(run) => Ok(Stretch::Mapped(Run {
                 len: run.len.min(count),
@@ -245,7 +247,7 @@ impl<F: Format> UnixFs<F> {
         run: Run,
         offset: u64,
         end: u64,
-    ) -> Result<()> {
+    ) -> Step<()> {
         let bs = self.block_size() as u64;
         if !offset.is_multiple_of(bs) {
             v.read(run.start)?;
@@ -346,15 +348,15 @@ impl<F: Format> UnixFs<F> {
         number: u32,
         offset: u64,
         what: Seek,
-    ) -> Result<u64> {
+    ) -> Step<u64> {
         let inode = self.read_inode(v, number)?;
         // A short symlink has its target where others have their map.
         if inode.file_type() != Some(FileType::Regular) {
-            return Err(Error::Invalid);
+            return Err(Error::Invalid.into());
         }
         let bs = self.block_size() as u64;
         if offset >= inode.size() {
-            return Err(Error::NoSuchAddress);
+            return Err(Error::NoSuchAddress.into());
         }
         let end = inode.size().div_ceil(bs);
         let mut at = offset / bs;
@@ -369,7 +371,7 @@ impl<F: Format> UnixFs<F> {
             at += len;
         }
         match what {
-            Seek::Data => Err(Error::NoSuchAddress),
+            Seek::Data => Err(Error::NoSuchAddress.into()),
             Seek::Hole => Ok(inode.size()),
         }
     }

@@ -4,7 +4,7 @@
 //! storage (rule 2 of soft updates). Then clearing their bits depends on nothing, and their next
 //! user needs no dependency either. What never was on the disk is given back at once.
 
-use backstitch_layout::{Error, Result, Timestamp};
+use backstitch_layout::{Error, Step, Stop, Timestamp};
 use backstitch_ordering::{PatchId, Volume};
 
 use crate::format::{Format, Inode, InodeEditor};
@@ -160,7 +160,7 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// Does what has become due. True where there was anything.
-    pub(crate) fn do_deferred(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<bool> {
+    pub(crate) fn do_deferred(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Step<bool> {
         self.give_back(v, now);
         self.forget_unused_table_blocks(v);
         self.end_gathering(v);
@@ -180,7 +180,7 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// Frees what waits for nothing, a bounded part of it. True where there was anything.
-    pub(crate) fn free_ready_items(&mut self, v: &mut Volume<'_>) -> Result<bool> {
+    pub(crate) fn free_ready_items(&mut self, v: &mut Volume<'_>) -> Step<bool> {
         self.deferred.missed_dead = true;
         let mut worked = self.take_up_dead(v)?;
         self.deferred.missed_dead = false;
@@ -192,9 +192,9 @@ impl<F: Format> UnixFs<F> {
                 Ok(Progress::Done) => self.deferred.done += 1,
                 Ok(Progress::Part(rest)) => self.deferred.due.push_front(rest),
                 Ok(Progress::NoRoom) => self.deferred.later.push(item),
-                Err(Error::Miss) => {
+                Err(Stop::Miss) => {
                     self.deferred.due.push_front(item);
-                    return Err(Error::Miss);
+                    return Err(Stop::Miss);
                 }
                 Err(error) => return Err(error),
             }
@@ -204,7 +204,7 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// Starts freeing inodes that have neither names nor references.
-    fn take_up_dead(&mut self, v: &mut Volume<'_>) -> Result<bool> {
+    fn take_up_dead(&mut self, v: &mut Volume<'_>) -> Step<bool> {
         let mut any = false;
         while let Some(number) = self.deferred.dead.front().copied() {
             let inode = self.read_any_inode(v, number)?;
@@ -296,7 +296,7 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// Does one item, or a part of it.
-    fn do_item(&mut self, v: &mut Volume<'_>, item: &Item) -> Result<Progress> {
+    fn do_item(&mut self, v: &mut Volume<'_>, item: &Item) -> Step<Progress> {
         match item {
             Item::Blocks(runs) => {
                 self.gather_freeing(v, runs)?;
@@ -316,7 +316,8 @@ impl<F: Format> UnixFs<F> {
                         return Err(Error::corrupt(
                             format!("inode {inode}"),
                             "it was marked as used and is marked as free",
-                        ));
+                        )
+                        .into());
                     }
                 }
                 for inode in inodes {
@@ -345,7 +346,7 @@ impl<F: Format> UnixFs<F> {
 
     /// Frees an inode's blocks from the end on, a bounded part at a time, then its attributes, then
     /// the inode itself.
-    fn free_part_of_inode(&mut self, v: &mut Volume<'_>, dead: DeadInode) -> Result<Progress> {
+    fn free_part_of_inode(&mut self, v: &mut Volume<'_>, dead: DeadInode) -> Step<Progress> {
         let DeadInode {
             number,
             done_from,
@@ -361,7 +362,8 @@ impl<F: Format> UnixFs<F> {
             return Err(Error::corrupt(
                 format!("inode {number}"),
                 "it is in use but marked as free",
-            ));
+            )
+            .into());
         }
         let mut left = blocks;
         // Without sectors it has no blocks: nothing to look for.
@@ -413,7 +415,7 @@ impl<F: Format> UnixFs<F> {
         v: &mut Volume<'_>,
         inode: &F::Inode,
         done_from: u64,
-    ) -> Result<Option<Part>> {
+    ) -> Step<Option<Part>> {
         let map = self.changeable_map(inode);
         let end = map.end(v, done_from)?;
         let mut from = steps::begins(end, LEAVES_PER_STEP, self.pointers_per_block());

@@ -4,7 +4,7 @@
 //! its names. Within one block, or what of it is written at once, one patch does it under any
 //! mechanism; elsewhere only where scopes are atomic, and all others refuse it.
 
-use backstitch_layout::{Error, Rename, Result, Timestamp, flags};
+use backstitch_layout::{Error, Rename, Step, Timestamp, flags};
 use backstitch_ordering::{PatchId, Volume};
 use smallvec::SmallVec;
 
@@ -41,7 +41,7 @@ impl<F: Format> UnixFs<F> {
         old: Found,
         other: Found,
         now: Timestamp,
-    ) -> Result<()> {
+    ) -> Step<()> {
         if old.inode == other.inode {
             return Ok(());
         }
@@ -50,7 +50,7 @@ impl<F: Format> UnixFs<F> {
             && old.block == other.block
             && (v.is_atomic(from..to + HEADER_SIZE) || !holds(Rule::ExchangeWithinUnit));
         if !within_block && !v.scopes_are_atomic() {
-            return Err(Error::Invalid);
+            return Err(Error::Invalid.into());
         }
         let moves = rename.from != rename.to;
         let first = self.gather_side(v, rename.from.0, old, moves)?;
@@ -64,7 +64,7 @@ impl<F: Format> UnixFs<F> {
             for (side, comes) in [(&first, &second.inode), (&second, &first.inode)] {
                 let gains = comes.is_directory() && !side.inode.is_directory();
                 if gains && side.parent.links() >= F::LINK_MAX {
-                    return Err(Error::TooManyLinks);
+                    return Err(Error::TooManyLinks.into());
                 }
             }
         }
@@ -96,13 +96,13 @@ impl<F: Format> UnixFs<F> {
         directory: u32,
         found: Found,
         moves: bool,
-    ) -> Result<Side<F>> {
+    ) -> Step<Side<F>> {
         let parent = self.read_parent(v, directory)?;
         let inode = self.read_named(v, directory, found.inode)?;
         if inode.flags() & (flags::IMMUTABLE | flags::APPEND) != 0
             || parent.flags() & flags::APPEND != 0
         {
-            return Err(Error::NotPermitted);
+            return Err(Error::NotPermitted.into());
         }
         let mut dotdot = None;
         if inode.is_directory() {

@@ -3,7 +3,7 @@
 //! What is pointed to is on the disk before what leads to it; how that is stated for the blocks
 //! between inode and contents is the map's business (`map`).
 
-use backstitch_layout::{Error, Result, Timestamp};
+use backstitch_layout::{Error, Step, Timestamp};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 use backstitch_store::BlockKind;
 use smallvec::{SmallVec, smallvec};
@@ -52,10 +52,10 @@ impl<F: Format> UnixFs<F> {
         inode: &F::Inode,
         logical: u64,
         want: u64,
-    ) -> Result<Growth> {
+    ) -> Step<Growth> {
         let mut want = want.min(self.blocks_max().saturating_sub(logical));
         if want == 0 {
-            return Err(Error::FileTooLarge);
+            return Err(Error::FileTooLarge.into());
         }
         let goal = self.goal_for(v, number, inode, logical)?;
         let grows = self.has_grown(number);
@@ -116,7 +116,7 @@ impl<F: Format> UnixFs<F> {
         number: u32,
         inode: &F::Inode,
         logical: u64,
-    ) -> Result<u64> {
+    ) -> Step<u64> {
         if logical > 0
             && let Mapped::Blocks(run) = self.map_blocks(v, inode, logical - 1, 1)?
         {

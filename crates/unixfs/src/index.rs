@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use backstitch_layout::{DirectoryEntry, Error, InodeNumber, Result};
+use backstitch_layout::{DirectoryEntry, Error, InodeNumber, Step, Stop};
 use backstitch_ordering::{PatchId, Volume};
 
 use crate::block_edit::{Room, find_gap, largest_gap};
@@ -31,10 +31,10 @@ impl<F: Format> UnixFs<F> {
     ///
     /// # Errors
     /// [`Error::NotADirectory`] for another inode; where it is missing or damaged.
-    pub fn read_directory_inode(&mut self, v: &mut Volume<'_>, number: u32) -> Result<F::Inode> {
+    pub fn read_directory_inode(&mut self, v: &mut Volume<'_>, number: u32) -> Step<F::Inode> {
         let inode = self.read_inode(v, number)?;
         if !inode.is_directory() {
-            return Err(Error::NotADirectory);
+            return Err(Error::NotADirectory.into());
         }
         if !inode.size().is_multiple_of(self.format.block_size().into()) {
             return Err(Error::corrupt(
@@ -43,7 +43,8 @@ impl<F: Format> UnixFs<F> {
                     "its size, {}, is no multiple of the block size",
                     inode.size()
                 ),
-            ));
+            )
+            .into());
         }
         Ok(inode)
     }
@@ -62,7 +63,7 @@ impl<F: Format> UnixFs<F> {
         v: &mut Volume<'_>,
         inode: &F::Inode,
         logical: u64,
-    ) -> Result<Option<u64>> {
+    ) -> Step<Option<u64>> {
         match self.map_blocks(v, inode, logical, 1)? {
             Mapped::Blocks(run) => Ok(Some(run.start)),
             Mapped::Hole(_) => Ok(None),
@@ -77,7 +78,7 @@ impl<F: Format> UnixFs<F> {
         v: &mut Volume<'_>,
         inode: &F::Inode,
         mut from: u64,
-    ) -> Result<Option<(u64, u64)>> {
+    ) -> Step<Option<(u64, u64)>> {
         let end = self.directory_blocks(inode);
         while from < end {
             if let Some(block) = self.directory_block(v, inode, from)? {
@@ -97,7 +98,7 @@ impl<F: Format> UnixFs<F> {
         v: &mut Volume<'_>,
         number: u32,
         name: &[u8],
-    ) -> Result<Option<Found>> {
+    ) -> Step<Option<Found>> {
         let inode = self.read_directory_inode(v, number)?;
         if inode.links() == 0 {
             return Ok(None);
@@ -111,7 +112,7 @@ impl<F: Format> UnixFs<F> {
         number: u32,
         inode: &F::Inode,
         name: &[u8],
-    ) -> Result<Option<Found>> {
+    ) -> Step<Option<Found>> {
         if self.directory_blocks(inode) <= LINEAR_BLOCKS {
             return self.scan(v, number, inode, name);
         }
@@ -158,14 +159,14 @@ impl<F: Format> UnixFs<F> {
         number: u32,
         inode: &F::Inode,
         name: &[u8],
-    ) -> Result<Option<Found>> {
+    ) -> Step<Option<Found>> {
         let mut next = 0;
         while let Some((logical, block)) = self.mapped_from(v, inode, next)? {
             next = logical + 1;
             let Ok(bytes) = v.read(block) else {
                 // All that is missing, in one round.
                 self.want_directory(v, inode)?;
-                return Err(Error::Miss);
+                return Err(Stop::Miss);
             };
             let found = self.find_in_block(bytes, number, (logical, block), name)?;
             if found.is_some() {
@@ -185,7 +186,7 @@ impl<F: Format> UnixFs<F> {
         number: u32,
         (logical, block): (u64, u64),
         name: &[u8],
-    ) -> Result<Option<Found>> {
+    ) -> Step<Option<Found>> {
         let found = entries::<F::Entries>(bytes, self.format.inodes_count())
             .find_name(name)
             .map_err(|e| corrupt_directory(number, logical, e))?;
@@ -200,13 +201,13 @@ impl<F: Format> UnixFs<F> {
     /// Brings a whole directory into memory, with one round of reads.
     ///
     /// # Errors
-    /// [`Error::Miss`] where any of it was missing.
-    pub fn want_directory(&mut self, v: &mut Volume<'_>, inode: &F::Inode) -> Result<()> {
+    /// [`Stop::Miss`] where any of it was missing.
+    pub fn want_directory(&mut self, v: &mut Volume<'_>, inode: &F::Inode) -> Step<()> {
         self.want_blocks(v, inode, 0..self.directory_blocks(inode))
     }
 
     /// The same of some of its blocks.
-    fn want_blocks(&self, v: &mut Volume<'_>, inode: &F::Inode, of: Range<u64>) -> Result<()> {
+    fn want_blocks(&self, v: &mut Volume<'_>, inode: &F::Inode, of: Range<u64>) -> Step<()> {
         let (mut at, end) = (of.start, of.end);
         let mut missing = false;
         while at < end {
@@ -223,7 +224,7 @@ impl<F: Format> UnixFs<F> {
                 }
             }
         }
-        if missing { Err(Error::Miss) } else { Ok(()) }
+        if missing { Err(Stop::Miss) } else { Ok(()) }
     }
 
     /// A directory's block is missing: those of others lie beside it, where nothing but metadata
@@ -234,17 +235,18 @@ impl<F: Format> UnixFs<F> {
         }
     }
 
-    fn checked_inode(&self, directory: u32, inode: u32) -> Result<u32> {
+    fn checked_inode(&self, directory: u32, inode: u32) -> Step<u32> {
         if self.format.is_valid_inode(inode) {
             return Ok(inode);
         }
         Err(Error::corrupt(
             format!("directory {directory}"),
             format!("a name stands for inode {inode}, which does not exist"),
-        ))
+        )
+        .into())
     }
 
-    fn build_index(&mut self, v: &mut Volume<'_>, number: u32, inode: &F::Inode) -> Result<()> {
+    fn build_index(&mut self, v: &mut Volume<'_>, number: u32, inode: &F::Inode) -> Step<()> {
         if self.inodes.get(&number).is_some_and(|s| s.index.is_some()) {
             return Ok(());
         }
@@ -282,7 +284,7 @@ impl<F: Format> UnixFs<F> {
         number: u32,
         inode: &F::Inode,
         name: &[u8],
-    ) -> Result<Option<Room>> {
+    ) -> Step<Option<Room>> {
         let needed = required_len(name.len());
         let blocks = self.directory_blocks(inode);
         if blocks <= LINEAR_BLOCKS {
@@ -326,7 +328,7 @@ impl<F: Format> UnixFs<F> {
         inode: &F::Inode,
         logical: u64,
         name: &[u8],
-    ) -> Result<Option<Room>> {
+    ) -> Step<Option<Room>> {
         let Some(block) = self.directory_block(v, inode, logical)? else {
             return Ok(None);
         };
@@ -435,7 +437,7 @@ impl<F: Format> UnixFs<F> {
         number: u32,
         inode: &F::Inode,
         wanted: u32,
-    ) -> Result<Vec<(Found, Vec<u8>)>> {
+    ) -> Step<Vec<(Found, Vec<u8>)>> {
         self.want_directory(v, inode)?;
         let mut names = Vec::new();
         let mut next = 0;
@@ -463,7 +465,7 @@ impl<F: Format> UnixFs<F> {
         v: &mut Volume<'_>,
         number: u32,
         inode: &F::Inode,
-    ) -> Result<bool> {
+    ) -> Step<bool> {
         self.want_directory(v, inode)?;
         let mut next = 0;
         while let Some((logical, block)) = self.mapped_from(v, inode, next)? {
@@ -484,7 +486,7 @@ impl<F: Format> UnixFs<F> {
         number: u32,
         cookie: u64,
         emit: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
-    ) -> Result<()> {
+    ) -> Step<()> {
         let inode = self.read_directory_inode(v, number)?;
         if inode.links() == 0 {
             // Somebody has it open still. Its blocks may hold names that are gone: nobody writes
@@ -510,7 +512,7 @@ impl<F: Format> UnixFs<F> {
             let Ok(bytes) = v.read(block) else {
                 let end = blocks.min(logical + READ_AHEAD_BLOCKS);
                 self.want_blocks(v, &inode, logical..end)?;
-                return Err(Error::Miss);
+                return Err(Stop::Miss);
             };
             for entry in entries::<F::Entries>(bytes, self.format.inodes_count()) {
                 let entry = entry.map_err(|e| corrupt_directory(number, logical, e))?;

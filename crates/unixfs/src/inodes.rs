@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use backstitch_layout::{
-    AccessTimes, Attributes, Error, FileType, InodeNumber, Result, SetAttributes, Timestamp, flags,
+    AccessTimes, Attributes, Error, FileType, InodeNumber, SetAttributes, Step, Timestamp, flags,
 };
 use backstitch_ordering::{NewObject, PatchId, Volume};
 use smallvec::SmallVec;
@@ -67,7 +67,7 @@ impl<F: Format> UnixFs<F> {
     ///
     /// # Errors
     /// Where its block is missing, or it cannot exist.
-    pub fn read_any_inode(&mut self, v: &mut Volume<'_>, inode: u32) -> Result<F::Inode> {
+    pub fn read_any_inode(&mut self, v: &mut Volume<'_>, inode: u32) -> Step<F::Inode> {
         self.format.read_inode(v, inode)
     }
 
@@ -75,16 +75,17 @@ impl<F: Format> UnixFs<F> {
     ///
     /// # Errors
     /// [`Error::NotFound`] for one that is not in use.
-    pub fn read_inode(&mut self, v: &mut Volume<'_>, number: u32) -> Result<F::Inode> {
+    pub fn read_inode(&mut self, v: &mut Volume<'_>, number: u32) -> Step<F::Inode> {
         let inode = self.read_any_inode(v, number)?;
         if inode.links() == 0 && !self.is_referenced(number) {
-            return Err(Error::NotFound);
+            return Err(Error::NotFound.into());
         }
         if inode.file_type().is_none() {
             return Err(Error::corrupt(
                 format!("inode {number}"),
                 format!("mode {:#o} is of no file type", inode.mode()),
-            ));
+            )
+            .into());
         }
         Ok(inode)
     }
@@ -292,11 +293,7 @@ impl<F: Format> UnixFs<F> {
         })
     }
 
-    pub(crate) fn show_attributes(
-        &mut self,
-        v: &mut Volume<'_>,
-        number: u32,
-    ) -> Result<Attributes> {
+    pub(crate) fn show_attributes(&mut self, v: &mut Volume<'_>, number: u32) -> Step<Attributes> {
         let inode = self.read_inode(v, number)?;
         let file_type = inode.file_type().ok_or(Error::NotFound)?;
         let is_device = matches!(file_type, FileType::BlockDevice | FileType::CharacterDevice);
@@ -326,14 +323,14 @@ impl<F: Format> UnixFs<F> {
         number: u32,
         set: &SetAttributes,
         now: Timestamp,
-    ) -> Result<()> {
+    ) -> Step<()> {
         let inode = self.read_inode(v, number)?;
         let only_flags = SetAttributes {
             flags: set.flags,
             ..SetAttributes::default()
         };
         if inode.flags() & flags::IMMUTABLE != 0 && *set != only_flags {
-            return Err(Error::NotPermitted);
+            return Err(Error::NotPermitted.into());
         }
         let acl = match set.permissions {
             Some(permissions) => F::gather_permissions(self, v, (number, &inode), permissions)?,
@@ -379,7 +376,7 @@ impl<F: Format> UnixFs<F> {
         number: u32,
         rule: AccessTimes,
         now: Timestamp,
-    ) -> Result<()> {
+    ) -> Step<()> {
         const DAY_SECONDS: i64 = 86_400;
         let inode = self.read_inode(v, number)?;
         let accessed = inode.accessed();

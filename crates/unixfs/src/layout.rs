@@ -5,7 +5,7 @@ use std::ops::Range;
 use backstitch_layout::{
     AccessTimes, Allocate, Attributes, Changed, DeferredStatistics, DirectoryEntry, Error,
     FileSystem, FileSystemStatistics, FreeSpaceReader, InodeNumber, NewInode, Piece,
-    ReclaimProgress, ReclaimStep, Rename, Result, Seek, SetAttributes, SetXattrMode, Timestamp,
+    ReclaimProgress, ReclaimStep, Rename, Seek, SetAttributes, SetXattrMode, Step, Timestamp,
 };
 use backstitch_ordering::{PatchId, Volume};
 
@@ -15,7 +15,7 @@ use crate::state::UnixFs;
 use crate::state::free_runs::{FreeRuns, Freed};
 
 impl<F: Format> UnixFs<F> {
-    fn write_counters(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<()> {
+    fn write_counters(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Step<()> {
         match self.read_only {
             Some(_) => Ok(()),
             None => self.format.write_counters(v, now),
@@ -36,7 +36,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
         self.read_only.clone()
     }
 
-    fn mark_in_use(&mut self, v: &mut Volume<'_>) -> Result<Vec<PatchId>> {
+    fn mark_in_use(&mut self, v: &mut Volume<'_>) -> Step<Vec<PatchId>> {
         match self.read_only {
             Some(_) => Ok(Vec::new()),
             None => self.format.take_clean_mark(v),
@@ -67,18 +67,18 @@ impl<F: Format> FileSystem for UnixFs<F> {
         }
     }
 
-    fn attributes(&mut self, v: &mut Volume<'_>, inode: InodeNumber) -> Result<Attributes> {
+    fn attributes(&mut self, v: &mut Volume<'_>, inode: InodeNumber) -> Step<Attributes> {
         self.show_attributes(v, inode.0)
     }
 
-    fn find(&mut self, v: &mut Volume<'_>, inode: InodeNumber) -> Result<Attributes> {
+    fn find(&mut self, v: &mut Volume<'_>, inode: InodeNumber) -> Step<Attributes> {
         let is_root = inode.0 == F::ROOT_INODE;
         if !self.format.is_valid_inode(inode.0) || inode.0 < self.format.first_inode() && !is_root {
-            return Err(Error::NotFound);
+            return Err(Error::NotFound.into());
         }
         let attributes = self.show_attributes(v, inode.0)?;
         match attributes.links {
-            0 => Err(Error::NotFound),
+            0 => Err(Error::NotFound.into()),
             _ => Ok(attributes),
         }
     }
@@ -89,7 +89,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
         inode: InodeNumber,
         set: &SetAttributes,
         now: Timestamp,
-    ) -> Result<Attributes> {
+    ) -> Step<Attributes> {
         self.check_writable()?;
         self.change_attributes(v, inode.0, set, now)?;
         self.note_reached(v, inode.0);
@@ -102,7 +102,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
         inode: InodeNumber,
         rule: AccessTimes,
         now: Timestamp,
-    ) -> Result<()> {
+    ) -> Step<()> {
         self.check_writable()?;
         self.note_read(v, inode.0, rule, now)
     }
@@ -112,12 +112,13 @@ impl<F: Format> FileSystem for UnixFs<F> {
         v: &mut Volume<'_>,
         directory: InodeNumber,
         name: &[u8],
-    ) -> Result<InodeNumber> {
+    ) -> Step<InodeNumber> {
         if name.len() > NAME_MAX_BYTES {
-            return Err(Error::NameTooLong);
+            return Err(Error::NameTooLong.into());
         }
         let found = self.find_name(v, directory.0, name)?;
-        found.map(|f| InodeNumber(f.inode)).ok_or(Error::NotFound)
+        let found = found.ok_or(Error::NotFound)?;
+        Ok(InodeNumber(found.inode))
     }
 
     fn read_directory(
@@ -126,7 +127,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
         directory: InodeNumber,
         cookie: u64,
         emit: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
-    ) -> Result<()> {
+    ) -> Step<()> {
         self.list_names(v, directory.0, cookie, emit)
     }
 
@@ -137,7 +138,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
         name: &[u8],
         new: &NewInode<'_>,
         now: Timestamp,
-    ) -> Result<InodeNumber> {
+    ) -> Step<InodeNumber> {
         self.check_writable()?;
         self.make(v, directory.0, name, new, now).map(InodeNumber)
     }
@@ -149,7 +150,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
         directory: InodeNumber,
         name: &[u8],
         now: Timestamp,
-    ) -> Result<()> {
+    ) -> Step<()> {
         self.check_writable()?;
         self.add_link(v, inode.0, directory.0, name, now)
     }
@@ -160,7 +161,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
         directory: InodeNumber,
         name: &[u8],
         now: Timestamp,
-    ) -> Result<InodeNumber> {
+    ) -> Step<InodeNumber> {
         self.check_writable()?;
         self.remove_name(v, directory.0, name, false, now)
             .map(InodeNumber)
@@ -172,7 +173,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
         directory: InodeNumber,
         name: &[u8],
         now: Timestamp,
-    ) -> Result<InodeNumber> {
+    ) -> Step<InodeNumber> {
         self.check_writable()?;
         self.remove_name(v, directory.0, name, true, now)
             .map(InodeNumber)
@@ -183,12 +184,12 @@ impl<F: Format> FileSystem for UnixFs<F> {
         v: &mut Volume<'_>,
         rename: &Rename<'_>,
         now: Timestamp,
-    ) -> Result<Option<InodeNumber>> {
+    ) -> Step<Option<InodeNumber>> {
         self.check_writable()?;
         Ok(self.move_name(v, rename, now)?.map(InodeNumber))
     }
 
-    fn read_link(&mut self, v: &mut Volume<'_>, inode: InodeNumber) -> Result<Vec<u8>> {
+    fn read_link(&mut self, v: &mut Volume<'_>, inode: InodeNumber) -> Step<Vec<u8>> {
         self.symlink_target(v, inode.0)
     }
 
@@ -199,7 +200,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
         offset_bytes: u64,
         len_bytes: usize,
         pieces: &mut Vec<Piece>,
-    ) -> Result<()> {
+    ) -> Step<()> {
         self.map_for_reading(v, inode.0, offset_bytes, len_bytes, pieces)
     }
 
@@ -209,7 +210,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
         inode: InodeNumber,
         first: u64,
         count: u64,
-    ) -> Result<(Option<u64>, u64)> {
+    ) -> Step<(Option<u64>, u64)> {
         self.extent_at(v, inode.0, first, count)
     }
 
@@ -224,7 +225,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
         offset_bytes: u64,
         data: &[u8],
         now: Timestamp,
-    ) -> Result<usize> {
+    ) -> Step<usize> {
         self.check_writable()?;
         let written = self.write_step(v, inode.0, offset_bytes, data, now)?;
         self.note_reached(v, inode.0);
@@ -248,7 +249,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
         offset_bytes: u64,
         len_bytes: u64,
         now: Timestamp,
-    ) -> Result<()> {
+    ) -> Step<()> {
         self.check_writable()?;
         let done = self.allocate_step(v, inode.0, how, offset_bytes, len_bytes, now);
         self.note_reached(v, inode.0);
@@ -261,15 +262,15 @@ impl<F: Format> FileSystem for UnixFs<F> {
         inode: InodeNumber,
         offset_bytes: u64,
         what: Seek,
-    ) -> Result<u64> {
+    ) -> Step<u64> {
         self.find_data_or_hole(v, inode.0, offset_bytes, what)
     }
 
-    fn xattr(&mut self, v: &mut Volume<'_>, inode: InodeNumber, name: &[u8]) -> Result<Vec<u8>> {
+    fn xattr(&mut self, v: &mut Volume<'_>, inode: InodeNumber, name: &[u8]) -> Step<Vec<u8>> {
         F::read_xattr(self, v, inode.0, name)
     }
 
-    fn list_xattrs(&mut self, v: &mut Volume<'_>, inode: InodeNumber) -> Result<Vec<u8>> {
+    fn list_xattrs(&mut self, v: &mut Volume<'_>, inode: InodeNumber) -> Step<Vec<u8>> {
         F::list_xattrs(self, v, inode.0)
     }
 
@@ -281,7 +282,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
         value: Option<&[u8]>,
         mode: SetXattrMode,
         now: Timestamp,
-    ) -> Result<()> {
+    ) -> Step<()> {
         self.check_writable()?;
         F::change_xattr(self, v, inode.0, name, (value, mode), now)?;
         self.note_reached(v, inode.0);
@@ -309,7 +310,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
         self.note_flushed(v, inode.0, targets);
     }
 
-    fn prepare_commit(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<()> {
+    fn prepare_commit(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Step<()> {
         self.write_orphans(v, now)?;
         self.write_counters(v, now)?;
         self.defer_rest(v);
@@ -328,11 +329,11 @@ impl<F: Format> FileSystem for UnixFs<F> {
         self.drop_all_references();
     }
 
-    fn background(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<bool> {
+    fn background(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Step<bool> {
         self.do_deferred(v, now)
     }
 
-    fn free_ready(&mut self, v: &mut Volume<'_>) -> Result<bool> {
+    fn free_ready(&mut self, v: &mut Volume<'_>) -> Step<bool> {
         self.free_ready_items(v)
     }
 
@@ -354,7 +355,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
         self.format.free_space_reader()
     }
 
-    fn note_free(&mut self, v: &mut Volume<'_>, blocks: Range<u64>) -> Result<u64> {
+    fn note_free(&mut self, v: &mut Volume<'_>, blocks: Range<u64>) -> Step<u64> {
         self.note_free_blocks(v, blocks)
     }
 
@@ -381,7 +382,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
         }
     }
 
-    fn reclaim(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<ReclaimStep> {
+    fn reclaim(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Step<ReclaimStep> {
         self.reclaim_step(v, now)
     }
 
@@ -393,11 +394,11 @@ impl<F: Format> FileSystem for UnixFs<F> {
         into.append(&mut self.changed);
     }
 
-    fn settle(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<()> {
+    fn settle(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Step<()> {
         self.write_counters(v, now)
     }
 
-    fn mark_clean(&mut self, v: &mut Volume<'_>, _now: Timestamp) -> Result<()> {
+    fn mark_clean(&mut self, v: &mut Volume<'_>, _now: Timestamp) -> Step<()> {
         match self.read_only {
             Some(_) => Ok(()),
             None => self.format.write_clean_mark(v, self.has_leaks),

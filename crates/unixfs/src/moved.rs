@@ -9,7 +9,7 @@
 //! The place that it leaves is where it goes the next time, once the inode that leaves it is on the
 //! disk. Until then, and after a crash, it is marked as used and is not.
 
-use backstitch_layout::{Error, Result, Timestamp};
+use backstitch_layout::{Error, Step, Stop, Timestamp};
 use backstitch_ordering::{PatchId, Volume};
 
 use crate::format::{Format, Inode, Picks};
@@ -36,7 +36,7 @@ impl<F: Format> UnixFs<F> {
         inode: &F::Inode,
         run: Run,
         logical: u64,
-    ) -> Result<Moves> {
+    ) -> Step<Moves> {
         let stay = Moves::new();
         if !self.left_places.expected.holds() || !self.can_look_ahead(v) || inode.is_directory() {
             return Ok(stay);
@@ -76,7 +76,7 @@ impl<F: Format> UnixFs<F> {
             };
             match self.format.check_blocks_used(v, run) {
                 Ok(()) if moves.iter().all(|m: &Moved| m.from != *from) => {}
-                Ok(()) | Err(Error::Corrupt { .. }) => return Ok(stay),
+                Ok(()) | Err(Stop::Failed(Error::Corrupt { .. })) => return Ok(stay),
                 Err(error) => return Err(error),
             }
             let left = self.left_places.list.iter().find(|place| {

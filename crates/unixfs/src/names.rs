@@ -1,6 +1,6 @@
 //! Making names, and the inodes they stand for.
 
-use backstitch_layout::{Error, FileType, NewInode, Result, Timestamp, flags};
+use backstitch_layout::{Error, FileType, NewInode, Step, Timestamp, flags};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 use smallvec::smallvec;
 
@@ -56,11 +56,11 @@ struct Plan<'a, F: Format> {
 }
 
 /// A name as POSIX allows it.
-pub(crate) fn check_name(name: &[u8]) -> Result<()> {
+pub(crate) fn check_name(name: &[u8]) -> Step<()> {
     if name.len() > NAME_MAX_BYTES {
-        Err(Error::NameTooLong)
+        Err(Error::NameTooLong.into())
     } else if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
-        Err(Error::Invalid)
+        Err(Error::Invalid.into())
     } else {
         Ok(())
     }
@@ -76,13 +76,13 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// A directory that names can be added to.
-    pub(crate) fn read_parent(&mut self, v: &mut Volume<'_>, number: u32) -> Result<F::Inode> {
+    pub(crate) fn read_parent(&mut self, v: &mut Volume<'_>, number: u32) -> Step<F::Inode> {
         let parent = self.read_directory_inode(v, number)?;
         if parent.links() == 0 {
-            return Err(Error::NotFound);
+            return Err(Error::NotFound.into());
         }
         if parent.flags() & flags::IMMUTABLE != 0 {
-            return Err(Error::NotPermitted);
+            return Err(Error::NotPermitted.into());
         }
         Ok(parent)
     }
@@ -95,7 +95,7 @@ impl<F: Format> UnixFs<F> {
         parent: &F::Inode,
         name: &[u8],
         now: Timestamp,
-    ) -> Result<Place> {
+    ) -> Step<Place> {
         if let Some(room) = F::room_by_index(self, v, number, parent, name, now)? {
             return Ok(Place::Room(room));
         }
@@ -122,9 +122,9 @@ impl<F: Format> UnixFs<F> {
     ///
     /// # Errors
     /// [`Error::NoSpace`] where it may not.
-    pub fn check_directory_size(&self, blocks: u64) -> Result<()> {
+    pub fn check_directory_size(&self, blocks: u64) -> Step<()> {
         if blocks * u64::from(self.format.block_size()) > F::DIRECTORY_BYTES_MAX {
-            return Err(Error::NoSpace);
+            return Err(Error::NoSpace.into());
         }
         Ok(())
     }
@@ -137,17 +137,17 @@ impl<F: Format> UnixFs<F> {
         name: &[u8],
         new: &NewInode<'_>,
         now: Timestamp,
-    ) -> Result<u32> {
+    ) -> Step<u32> {
         check_name(name)?;
         let parent = self.read_parent(v, directory)?;
         if name == b"." || name == b".." || self.find_in(v, directory, &parent, name)?.is_some() {
-            return Err(Error::Exists);
+            return Err(Error::Exists.into());
         }
         if new.file_type == FileType::Directory && parent.links() >= F::LINK_MAX {
-            return Err(Error::TooManyLinks);
+            return Err(Error::TooManyLinks.into());
         }
         if new.file_type == FileType::Symlink && new.target.len() >= self.block_size() {
-            return Err(Error::NameTooLong);
+            return Err(Error::NameTooLong.into());
         }
         let place = self.gather_place(v, directory, &parent, name, now)?;
         let plan = self.gather_inode(v, directory, &parent, name, new, &place)?;
@@ -186,7 +186,7 @@ impl<F: Format> UnixFs<F> {
         name: &[u8],
         new: &'a NewInode<'a>,
         place: &Place,
-    ) -> Result<Plan<'a, F>> {
+    ) -> Step<Plan<'a, F>> {
         let is_directory = new.file_type == FileType::Directory;
         let mut spare = self.spare_for(directory, name, new.file_type);
         let number = match spare {
@@ -463,21 +463,21 @@ impl<F: Format> UnixFs<F> {
         directory: u32,
         name: &[u8],
         now: Timestamp,
-    ) -> Result<()> {
+    ) -> Step<()> {
         check_name(name)?;
         let inode = self.read_inode(v, number)?;
         if inode.is_directory() || inode.flags() & (flags::IMMUTABLE | flags::APPEND) != 0 {
-            return Err(Error::NotPermitted);
+            return Err(Error::NotPermitted.into());
         }
         if inode.links() == 0 {
-            return Err(Error::NotFound);
+            return Err(Error::NotFound.into());
         }
         let parent = self.read_parent(v, directory)?;
         if name == b"." || name == b".." || self.find_in(v, directory, &parent, name)?.is_some() {
-            return Err(Error::Exists);
+            return Err(Error::Exists.into());
         }
         if inode.links() >= F::LINK_MAX {
-            return Err(Error::TooManyLinks);
+            return Err(Error::TooManyLinks.into());
         }
         let place = self.gather_place(v, directory, &parent, name, now)?;
         let parent = self.read_directory_inode(v, directory)?;
@@ -499,10 +499,10 @@ impl<F: Format> UnixFs<F> {
         Ok(())
     }
 
-    pub(crate) fn symlink_target(&mut self, v: &mut Volume<'_>, number: u32) -> Result<Vec<u8>> {
+    pub(crate) fn symlink_target(&mut self, v: &mut Volume<'_>, number: u32) -> Step<Vec<u8>> {
         let inode = self.read_inode(v, number)?;
         if inode.file_type() != Some(FileType::Symlink) {
-            return Err(Error::Invalid);
+            return Err(Error::Invalid.into());
         }
         let len = usize::try_from(inode.size()).unwrap_or(usize::MAX);
         if inode.is_fast_symlink(self.format.block_size()) {
@@ -512,7 +512,8 @@ impl<F: Format> UnixFs<F> {
                 None => Err(Error::corrupt(
                     format!("symlink {number}"),
                     format!("{len} bytes do not fit into its inode"),
-                )),
+                )
+                .into()),
             };
         }
         match self.map_blocks(v, &inode, 0, 1)? {
@@ -522,7 +523,8 @@ impl<F: Format> UnixFs<F> {
             _ => Err(Error::corrupt(
                 format!("symlink {number}"),
                 format!("{len} bytes do not fit into its block"),
-            )),
+            )
+            .into()),
         }
     }
 }

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 
-use backstitch_layout::{Result, Timestamp};
+use backstitch_layout::{Step, Timestamp};
 use backstitch_ordering::Volume;
 
 use crate::format::Format;
@@ -18,7 +18,7 @@ use crate::state::UnixFs;
 
 impl<F: Format> UnixFs<F> {
     /// Makes the list on the disk what it should be. May miss, before anything is changed.
-    pub(crate) fn write_orphans(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<()> {
+    pub(crate) fn write_orphans(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Step<()> {
         let held = self.inodes.iter().filter_map(|(number, state)| {
             let is_dead = state.freed.is_some() && holds(Rule::DeadAreListed);
             let is_orphan = is_dead || state.is_truncating;

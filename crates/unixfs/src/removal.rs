@@ -1,6 +1,6 @@
 //! Removing names, and what goes with the last one.
 
-use backstitch_layout::{Error, Result, Timestamp, flags};
+use backstitch_layout::{Error, Step, Timestamp, flags};
 use backstitch_ordering::{PatchId, Volume};
 
 use crate::directory::Found;
@@ -21,16 +21,16 @@ impl<F: Format> UnixFs<F> {
         name: &[u8],
         of_directory: bool,
         now: Timestamp,
-    ) -> Result<u32> {
+    ) -> Step<u32> {
         if name == b"." || name == b".." {
             return Err(if of_directory && name == b".." {
-                Error::NotEmpty
+                Error::NotEmpty.into()
             } else {
-                Error::Invalid
+                Error::Invalid.into()
             });
         }
         if name.len() > NAME_MAX_BYTES {
-            return Err(Error::NameTooLong);
+            return Err(Error::NameTooLong.into());
         }
         let parent = self.read_parent(v, directory)?;
         let found = self
@@ -38,20 +38,20 @@ impl<F: Format> UnixFs<F> {
             .ok_or(Error::NotFound)?;
         let target = self.read_named(v, directory, found.inode)?;
         match (of_directory, target.is_directory()) {
-            (true, false) => return Err(Error::NotADirectory),
-            (false, true) => return Err(Error::IsADirectory),
+            (true, false) => return Err(Error::NotADirectory.into()),
+            (false, true) => return Err(Error::IsADirectory.into()),
             _ => {}
         }
         if target.flags() & (flags::IMMUTABLE | flags::APPEND) != 0
             || parent.flags() & flags::APPEND != 0
         {
-            return Err(Error::NotPermitted);
+            return Err(Error::NotPermitted.into());
         }
         if of_directory {
             self.check_settled(found.inode)?;
         }
         if of_directory && !self.is_empty_directory(v, found.inode, &target)? {
-            return Err(Error::NotEmpty);
+            return Err(Error::NotEmpty.into());
         }
         if of_directory {
             self.check_childless(found.inode, &target)?;
@@ -114,13 +114,14 @@ impl<F: Format> UnixFs<F> {
         v: &mut Volume<'_>,
         directory: u32,
         inode: u32,
-    ) -> Result<F::Inode> {
+    ) -> Step<F::Inode> {
         let target = self.read_any_inode(v, inode)?;
         if target.links() == 0 || target.file_type().is_none() {
             return Err(Error::corrupt(
                 format!("directory {directory}"),
                 format!("a name stands for inode {inode}, which is not in use"),
-            ));
+            )
+            .into());
         }
         Ok(target)
     }

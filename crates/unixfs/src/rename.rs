@@ -4,7 +4,7 @@
 //! move is atomic. Elsewhere the object has both names for a while: link count +1, new name, old
 //! name cleared, link count −1, each on the disk no earlier than the one before.
 
-use backstitch_layout::{Error, Rename, RenameMode, Result, Timestamp, flags};
+use backstitch_layout::{Error, Rename, RenameMode, Step, Timestamp, flags};
 use backstitch_ordering::{PatchId, Volume};
 
 use crate::block_edit::BlockEdit;
@@ -40,10 +40,10 @@ impl<F: Format> UnixFs<F> {
         v: &mut Volume<'_>,
         rename: &Rename<'_>,
         now: Timestamp,
-    ) -> Result<Option<u32>> {
+    ) -> Step<Option<u32>> {
         let special = |name: &[u8]| name == b"." || name == b"..";
         if special(rename.from_name) || special(rename.to_name) {
-            return Err(Error::Invalid);
+            return Err(Error::Invalid.into());
         }
         check_name(rename.to_name)?;
         let (from, to) = (rename.from.0, rename.to.0);
@@ -62,14 +62,14 @@ impl<F: Format> UnixFs<F> {
         let target = match target {
             Some(found) => {
                 if rename.mode == RenameMode::NoReplace {
-                    return Err(Error::Exists);
+                    return Err(Error::Exists.into());
                 }
                 if found.inode == old.inode {
                     return Ok(None);
                 }
                 let target = self.read_named(v, to, found.inode)?;
                 if to_parent.flags() & flags::APPEND != 0 {
-                    return Err(Error::NotPermitted);
+                    return Err(Error::NotPermitted.into());
                 }
                 self.check_replaceable(v, &inode, &found, &target)?;
                 Some((found, target))
@@ -83,13 +83,13 @@ impl<F: Format> UnixFs<F> {
         if inode.flags() & (flags::IMMUTABLE | flags::APPEND) != 0
             || from_parent.flags() & flags::APPEND != 0
         {
-            return Err(Error::NotPermitted);
+            return Err(Error::NotPermitted.into());
         }
         let mut names_above = Vec::new();
         if is_directory && from != to {
             names_above = self.check_not_inside(v, old.inode, to)?;
             if to_parent.links() >= F::LINK_MAX {
-                return Err(Error::TooManyLinks);
+                return Err(Error::TooManyLinks.into());
             }
         }
         let place = match &target {
@@ -129,17 +129,17 @@ impl<F: Format> UnixFs<F> {
         inode: &F::Inode,
         found: &Found,
         target: &F::Inode,
-    ) -> Result<()> {
+    ) -> Step<()> {
         if target.flags() & (flags::IMMUTABLE | flags::APPEND) != 0 {
-            return Err(Error::NotPermitted);
+            return Err(Error::NotPermitted.into());
         }
         match (inode.is_directory(), target.is_directory()) {
-            (true, false) => Err(Error::NotADirectory),
-            (false, true) => Err(Error::IsADirectory),
+            (true, false) => Err(Error::NotADirectory.into()),
+            (false, true) => Err(Error::IsADirectory.into()),
             (true, true) => {
                 self.check_settled(found.inode)?;
                 if !self.is_empty_directory(v, found.inode, target)? {
-                    return Err(Error::NotEmpty);
+                    return Err(Error::NotEmpty.into());
                 }
                 self.check_childless(found.inode, target)
             }
@@ -155,14 +155,14 @@ impl<F: Format> UnixFs<F> {
         v: &mut Volume<'_>,
         moved: u32,
         into: u32,
-    ) -> Result<Vec<PatchId>> {
+    ) -> Step<Vec<PatchId>> {
         let mut at = into;
         let mut names_above = Vec::new();
         // A cycle on a damaged image must not hold us: no path is longer than there are
         // directories.
         for _ in 0..=self.format.inodes_count().min(1 << 20) {
             if at == moved {
-                return Err(Error::Invalid);
+                return Err(Error::Invalid.into());
             }
             self.earlier_names_gone(v, at, &mut names_above);
             if at == F::ROOT_INODE {
@@ -174,7 +174,8 @@ impl<F: Format> UnixFs<F> {
         Err(Error::corrupt(
             format!("directory {into}"),
             "its parents never lead to the root",
-        ))
+        )
+        .into())
     }
 
     pub(crate) fn find_dotdot(
@@ -182,11 +183,11 @@ impl<F: Format> UnixFs<F> {
         v: &mut Volume<'_>,
         number: u32,
         inode: &F::Inode,
-    ) -> Result<Found> {
+    ) -> Step<Found> {
         let missing = || Error::corrupt(format!("directory {number}"), "it has no '..'");
         let block = self.directory_block(v, inode, 0)?.ok_or_else(missing)?;
         let inodes_count = self.format.inodes_count();
-        entries::<F::Entries>(v.read(block)?, inodes_count)
+        let found = entries::<F::Entries>(v.read(block)?, inodes_count)
             .map_while(std::result::Result::ok)
             .find(|e| e.name == b".." && e.inode != 0)
             .map(|e| Found {
@@ -195,7 +196,8 @@ impl<F: Format> UnixFs<F> {
                 offset: e.offset,
                 logical: 0,
             })
-            .ok_or_else(missing)
+            .ok_or_else(missing)?;
+        Ok(found)
     }
 
     fn apply_move(
@@ -206,7 +208,7 @@ impl<F: Format> UnixFs<F> {
         place: Option<Place>,
         dotdot: Option<Found>,
         now: Timestamp,
-    ) -> Result<()> {
+    ) -> Step<()> {
         let number = m.old.inode;
         let edit = self.edit_within_unit(v, m, place.as_ref());
         let atomic = edit.is_some();
@@ -395,7 +397,7 @@ impl<F: Format> UnixFs<F> {
         place: Option<Place>,
         after: &[PatchId],
         now: Timestamp,
-    ) -> Result<PendingName> {
+    ) -> Step<PendingName> {
         let kind = m
             .inode
             .file_type()
@@ -403,7 +405,7 @@ impl<F: Format> UnixFs<F> {
         let Some((found, _)) = &m.target else {
             let parent = self.read_directory_inode(v, m.to)?;
             let Some(place) = place else {
-                return Err(Error::Invalid);
+                return Err(Error::Invalid.into());
             };
             return Ok(self.insert_name(
                 v,
@@ -532,7 +534,7 @@ impl<F: Format> UnixFs<F> {
         offset: usize,
         before: &[PatchId],
         now: Timestamp,
-    ) -> Result<PendingName> {
+    ) -> Step<PendingName> {
         let parent = self.read_directory_inode(v, m.to)?;
         let mut after = PatchIds::from_iter(self.drop_index(v, m.to, &parent));
         after.extend(self.removal_of(v, m.to, m.to_name));

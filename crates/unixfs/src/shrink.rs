@@ -1,6 +1,6 @@
 //! Making files shorter (and longer without contents), and holes.
 
-use backstitch_layout::{Allocate, Error, FileType, Result, Timestamp, flags};
+use backstitch_layout::{Allocate, Error, FileType, Step, Stop, Timestamp, flags};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 
 use crate::format::{Format, Inode, InodeEditor};
@@ -23,7 +23,7 @@ struct Zeroing {
 }
 
 impl<F: Format> UnixFs<F> {
-    /// Changes a file's size. A long shrink is done in steps: [`Error::Again`] after each but the
+    /// Changes a file's size. A long shrink is done in steps: [`Stop::Again`] after each but the
     /// last.
     pub(crate) fn resize(
         &mut self,
@@ -32,17 +32,17 @@ impl<F: Format> UnixFs<F> {
         inode: &F::Inode,
         size: u64,
         now: Timestamp,
-    ) -> Result<()> {
+    ) -> Step<()> {
         match inode.file_type() {
             Some(FileType::Regular) => {}
-            Some(FileType::Directory) => return Err(Error::IsADirectory),
-            _ => return Err(Error::Invalid),
+            Some(FileType::Directory) => return Err(Error::IsADirectory.into()),
+            _ => return Err(Error::Invalid.into()),
         }
         if inode.flags() & flags::APPEND != 0 {
-            return Err(Error::NotPermitted);
+            return Err(Error::NotPermitted.into());
         }
         if size > self.format.max_file_bytes() {
-            return Err(Error::FileTooLarge);
+            return Err(Error::FileTooLarge.into());
         }
         self.format.gather_size(v, size)?;
         if size > inode.size() {
@@ -60,7 +60,7 @@ impl<F: Format> UnixFs<F> {
         number: u32,
         inode: &F::Inode,
         now: Timestamp,
-    ) -> Result<()> {
+    ) -> Step<()> {
         let is_truncating = self.inodes.get(&number).is_some_and(|s| s.is_truncating);
         if !self.has_leaks && !is_truncating || !holds(Rule::GrowthDropsLeftovers) {
             return Ok(());
@@ -70,7 +70,7 @@ impl<F: Format> UnixFs<F> {
             return Ok(());
         }
         self.shrink(v, number, inode, inode.size(), now)?;
-        Err(Error::Again)
+        Err(Stop::Again)
     }
 
     /// A larger size, nothing else. What the last block holds beyond the old size must be zero on
@@ -82,7 +82,7 @@ impl<F: Format> UnixFs<F> {
         inode: &F::Inode,
         size: u64,
         now: Timestamp,
-    ) -> Result<()> {
+    ) -> Step<()> {
         self.drop_leftovers(v, number, inode, now)?;
         let stale = self.gather_stale_tail(v, inode)?;
         let after = self.zero_stale_tail(v, number, stale);
@@ -99,7 +99,7 @@ impl<F: Format> UnixFs<F> {
         &mut self,
         v: &mut Volume<'_>,
         inode: &F::Inode,
-    ) -> Result<Option<(u64, usize)>> {
+    ) -> Step<Option<(u64, usize)>> {
         let bs = self.block_size();
         let within = (inode.size() % bs as u64) as usize;
         if within == 0 {
@@ -144,7 +144,7 @@ impl<F: Format> UnixFs<F> {
         inode: &F::Inode,
         size: u64,
         now: Timestamp,
-    ) -> Result<()> {
+    ) -> Step<()> {
         let bs = self.block_size() as u64;
         let keep = size.div_ceil(bs);
         let (cut, plan) = self.gather_cut(v, inode, keep)?;
@@ -178,13 +178,13 @@ impl<F: Format> UnixFs<F> {
         }
         self.state(number).goal = 0;
         self.format.drop_window(number);
-        if is_last { Ok(()) } else { Err(Error::Again) }
+        if is_last { Ok(()) } else { Err(Stop::Again) }
     }
 
     /// The last part of a file, of a bounded size, as far as it lies behind `keep` blocks: where it
     /// begins, and what maps it. At the border of an indirect block, unless the transaction has no
     /// room for so much.
-    fn gather_cut(&self, v: &mut Volume<'_>, inode: &F::Inode, keep: u64) -> Result<(u64, Cut)> {
+    fn gather_cut(&self, v: &mut Volume<'_>, inode: &F::Inode, keep: u64) -> Step<(u64, Cut)> {
         let map = self.changeable_map(inode);
         let end = map.end(v, u64::MAX)?;
         let mut cut = keep.max(steps::begins(
@@ -211,7 +211,7 @@ impl<F: Format> UnixFs<F> {
         from: u64,
         to: u64,
         anyway: bool,
-    ) -> Result<Option<Zeroing>> {
+    ) -> Step<Option<Zeroing>> {
         let bs = self.block_size() as u64;
         if from >= to {
             return Ok(None);
@@ -286,25 +286,25 @@ impl<F: Format> UnixFs<F> {
         offset: u64,
         len: u64,
         now: Timestamp,
-    ) -> Result<()> {
+    ) -> Step<()> {
         let inode = self.read_inode(v, number)?;
         match inode.file_type() {
             Some(FileType::Regular) => {}
-            Some(FileType::Directory) => return Err(Error::IsADirectory),
-            _ => return Err(Error::Invalid),
+            Some(FileType::Directory) => return Err(Error::IsADirectory.into()),
+            _ => return Err(Error::Invalid.into()),
         }
         let only_adds = matches!(how, Allocate::Reserve { .. });
         if inode.flags() & flags::IMMUTABLE != 0
             || (inode.flags() & flags::APPEND != 0 && !only_adds)
         {
-            return Err(Error::NotPermitted);
+            return Err(Error::NotPermitted.into());
         }
         let end = offset.checked_add(len).ok_or(Error::FileTooLarge)?;
         if len == 0 {
-            return Err(Error::Invalid);
+            return Err(Error::Invalid.into());
         }
         if end > self.format.max_file_bytes() {
-            return Err(Error::FileTooLarge);
+            return Err(Error::FileTooLarge.into());
         }
         if let Allocate::Reserve { keep_size: false } | Allocate::ZeroRange { keep_size: false } =
             how
@@ -345,7 +345,7 @@ impl<F: Format> UnixFs<F> {
         from: u64,
         to: u64,
         now: Timestamp,
-    ) -> Result<()> {
+    ) -> Step<()> {
         if from >= to {
             // As on the kernel's: the file counts as modified wherever the hole is.
             self.change_inode(v, number, &[], |e| {
@@ -381,11 +381,7 @@ impl<F: Format> UnixFs<F> {
             self.note_change(v, number, note_by(Rule::FsyncWaitsForPunchedZeros, id));
         }
         self.apply_unmapping(v, number, inode, plan, inode.size(), now);
-        if end < last {
-            Err(Error::Again)
-        } else {
-            Ok(())
-        }
+        if end < last { Err(Stop::Again) } else { Ok(()) }
     }
 
     /// A part of `first..last` from its start on, long enough to hold something mapped, and of a
@@ -397,7 +393,7 @@ impl<F: Format> UnixFs<F> {
         inode: &F::Inode,
         first: u64,
         last: u64,
-    ) -> Result<(u64, u64)> {
+    ) -> Step<(u64, u64)> {
         let mut at = first;
         while at < last {
             match self.map_blocks(v, inode, at, last - at)? {
@@ -411,14 +407,14 @@ impl<F: Format> UnixFs<F> {
 
     /// Checks that blocks about to be freed are marked as used, and brings their bitmaps into
     /// memory.
-    pub(crate) fn gather_freeing(&mut self, v: &mut Volume<'_>, runs: &[Run]) -> Result<()> {
+    pub(crate) fn gather_freeing(&mut self, v: &mut Volume<'_>, runs: &[Run]) -> Step<()> {
         let mut missing = false;
         for run in runs {
             match self.format.check_blocks_used(v, *run) {
-                Err(Error::Miss) => missing = true,
+                Err(Stop::Miss) => missing = true,
                 other => other?,
             }
         }
-        if missing { Err(Error::Miss) } else { Ok(()) }
+        if missing { Err(Stop::Miss) } else { Ok(()) }
     }
 }

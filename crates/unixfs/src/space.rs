@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use backstitch_layout::{Error, Result};
+use backstitch_layout::{Error, Step};
 use backstitch_ordering::{PatchId, Volume};
 
 use crate::bitmap;
@@ -45,7 +45,7 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// Whether an inode is marked as used.
-    pub(crate) fn inode_is_marked(&self, v: &mut Volume<'_>, inode: u32) -> Result<bool> {
+    pub(crate) fn inode_is_marked(&self, v: &mut Volume<'_>, inode: u32) -> Step<bool> {
         let (block, bit) = self.bit_of_inode(inode);
         Ok(bitmap::test(v.read(block)?, bit))
     }
@@ -101,11 +101,7 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// Notes the free blocks of a range as far as one group goes. Returns where that ends.
-    pub(crate) fn note_free_blocks(
-        &mut self,
-        v: &mut Volume<'_>,
-        range: Range<u64>,
-    ) -> Result<u64> {
+    pub(crate) fn note_free_blocks(&mut self, v: &mut Volume<'_>, range: Range<u64>) -> Step<u64> {
         let first = range.start.max(self.format.first_data_block());
         if first >= self.format.blocks_count() {
             return Ok(range.end);
@@ -133,7 +129,7 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// A block of a map, or one that it leads to, that may be a file's.
-    pub(crate) fn checked_pointer(&self, block: u64) -> Result<u64> {
+    pub(crate) fn checked_pointer(&self, block: u64) -> Step<u64> {
         match block {
             0 => Ok(block),
             _ => checked_block(&self.format, block),
@@ -145,7 +141,7 @@ impl<F: Format> UnixFs<F> {
 ///
 /// # Errors
 /// [`Error::Corrupt`] for any other.
-pub fn checked_block(format: &impl Format, block: u64) -> Result<u64> {
+pub fn checked_block(format: &impl Format, block: u64) -> Step<u64> {
     if format.is_data_run(Run {
         start: block,
         len: 1,
@@ -155,14 +151,15 @@ pub fn checked_block(format: &impl Format, block: u64) -> Result<u64> {
     Err(Error::corrupt(
         "block map",
         format!("block {block} is outside of the file system or belongs to its metadata"),
-    ))
+    )
+    .into())
 }
 
 /// A run of a file's blocks.
 ///
 /// # Errors
 /// [`Error::Corrupt`] where one of them cannot be a file's.
-pub fn checked_run(format: &impl Format, run: Run) -> Result<Run> {
+pub fn checked_run(format: &impl Format, run: Run) -> Step<Run> {
     if format.is_data_run(run) {
         return Ok(run);
     }
@@ -173,5 +170,6 @@ pub fn checked_run(format: &impl Format, run: Run) -> Result<Run> {
             run.start,
             run.end()
         ),
-    ))
+    )
+    .into())
 }

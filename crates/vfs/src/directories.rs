@@ -2,9 +2,7 @@
 
 use std::ops::Range;
 
-use backstitch_layout::{
-    Attributes, DirectoryEntry, Error as LayoutError, FileSystem, FileType, InodeNumber,
-};
+use backstitch_layout::{Attributes, DirectoryEntry, FileSystem, FileType, InodeNumber, Stop};
 use backstitch_ordering::Volume;
 
 use crate::Result;
@@ -49,12 +47,12 @@ impl Engine {
             for listed in &listing.listed {
                 // Ask for every inode before giving up, so that one round of reads brings them all.
                 match fs.attributes(v, listed.inode) {
-                    Err(LayoutError::Miss) => missing = true,
+                    Err(Stop::Miss) => missing = true,
                     other => found.push(other.ok()),
                 }
             }
             if missing {
-                return Err(LayoutError::Miss);
+                return Err(Stop::Miss);
             }
             for (entry, attributes) in listing.entries().zip(&found) {
                 let Some(attributes) = attributes else {
@@ -97,7 +95,7 @@ impl Listing {
         v: &mut Volume<'_>,
         directory: InodeNumber,
         cookie: u64,
-    ) -> backstitch_layout::Result<Listing> {
+    ) -> backstitch_layout::Step<Listing> {
         let mut listing = Listing::default();
         fs.read_directory(v, directory, cookie, &mut |entry| {
             let start = listing.names.len();

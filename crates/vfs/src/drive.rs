@@ -119,6 +119,7 @@ impl From<backstitch_session::Error> for Error {
         match error {
             E::Layout(error) => Error::Layout(error),
             E::Latched(error) => Error::Latched(error),
+            E::Unfinished(stop) => Error::Unfinished(stop),
             E::Stuck { patches } => Error::Stuck { patches },
         }
     }

@@ -1,6 +1,6 @@
 //! Ending what is under way: what was removed while it was open, and the mount.
 
-use backstitch_layout::Error as LayoutError;
+use backstitch_layout::Stop;
 use backstitch_session::Task;
 use parking_lot::MutexGuard;
 
@@ -45,12 +45,12 @@ impl Engine {
     pub(crate) fn free_ready(&self, core: &mut MutexGuard<'_, Core>) {
         while core.fs.deferred().ready > 0 {
             let freed = match core.unmounted {
-                true => Err(LayoutError::Miss),
+                true => Err(Stop::Miss),
                 false => core.session.free_ready(&mut &*self),
             };
             match freed {
                 Ok(true) => continue,
-                Err(LayoutError::Miss) => drop(self.wake_writer.notify_one()),
+                Err(Stop::Miss) => drop(self.wake_writer.notify_one()),
                 Ok(false) | Err(_) => {}
             }
             return;

@@ -7,7 +7,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use backstitch_device::BlockDevice;
-use backstitch_layout::{Changed, Error as LayoutError, FileSystem, InodeNumber, Timestamp};
+use backstitch_layout::{
+    Awaited, Changed, Error as LayoutError, FileSystem, InodeNumber, Stop, Timestamp,
+};
 use backstitch_ordering::{Operation, PatchId, Volume};
 use backstitch_session::{NextTry, Session};
 use backstitch_store::Slabs;
@@ -172,11 +174,7 @@ impl Engine {
     pub(crate) fn run<T>(
         &self,
         operation: Option<Operation>,
-        body: impl FnMut(
-            &mut dyn FileSystem,
-            &mut Volume<'_>,
-            Timestamp,
-        ) -> backstitch_layout::Result<T>,
+        body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> backstitch_layout::Step<T>,
     ) -> Result<T> {
         let mut core = self.core.lock();
         self.end_gathering(&mut core);
@@ -192,7 +190,7 @@ impl Engine {
             &mut dyn FileSystem,
             &mut Volume<'_>,
             Timestamp,
-        ) -> backstitch_layout::Result<T>,
+        ) -> backstitch_layout::Step<T>,
     ) -> Result<T> {
         core.operations += 1;
         let mut wait_for = Vec::new();
@@ -218,7 +216,7 @@ impl Engine {
                     self.after_step(core, &mut wait_for)?;
                     return Ok(value);
                 }
-                Err(error) => self.before_next_try(core, error, &mut wait_for, &mut asked_again)?,
+                Err(stop) => self.before_next_try(core, stop, &mut wait_for, &mut asked_again)?,
             }
         }
     }
@@ -240,12 +238,12 @@ impl Engine {
     pub(crate) fn before_next_try(
         &self,
         core: &mut MutexGuard<'_, Core>,
-        error: LayoutError,
+        stop: Stop,
         wait_for: &mut Vec<PatchId>,
         asked_again: &mut u32,
     ) -> Result<()> {
-        let is_for_reclaim = matches!(error, LayoutError::WaitForReclaim);
-        match NextTry::after(error, &core.session) {
+        let is_for_reclaim = stop == Stop::WaitFor(Awaited::Reclaim);
+        match NextTry::after(stop, &core.session) {
             Ok(NextTry::Read) => self.read_wanted(core)?,
             Ok(NextTry::Turn) => {
                 self.after_step(core, wait_for)?;
@@ -377,8 +375,8 @@ impl Core {
             &mut dyn FileSystem,
             &mut Volume<'_>,
             Timestamp,
-        ) -> backstitch_layout::Result<T>,
-    ) -> backstitch_layout::Result<T> {
+        ) -> backstitch_layout::Step<T>,
+    ) -> backstitch_layout::Step<T> {
         let under = under::under();
         let under = under.as_deref().unwrap_or_default();
         (self.session).step(operation, (clock, now), under, wait_for, body)

@@ -31,6 +31,9 @@ pub enum Error {
     /// A copy of the mounted file system could not be made.
     #[error("{0}")]
     Snapshot(String),
+    /// A step asks for what cannot be done for it here: a fault of this program.
+    #[error("a step did not come to its end: {0:?}")]
+    Unfinished(backstitch_layout::Stop),
     /// Patches are left that nothing can write: a fault of this program.
     #[error("{patches} patches are left that cannot be written")]
     Stuck {
@@ -44,7 +47,9 @@ impl Error {
     pub fn errno(&self) -> i32 {
         use backstitch_layout::Error as E;
         match self {
-            Error::Latched(_) | Error::Stuck { .. } | Error::Snapshot(_) => 5,
+            Error::Latched(_) | Error::Stuck { .. } | Error::Unfinished(_) | Error::Snapshot(_) => {
+                5
+            }
             Error::Group(e) => {
                 use backstitch_ordering::GroupError as G;
                 match e {
@@ -58,13 +63,7 @@ impl Error {
             Error::Layout(e) => match e {
                 E::NotPermitted => 1,
                 E::NotFound => 2,
-                E::Device(_)
-                | E::Miss
-                | E::WaitForFrees
-                | E::WaitForNames
-                | E::WaitForReclaim
-                | E::WaitForTransaction
-                | E::Again => 5,
+                E::Device(_) => 5,
                 E::NoSuchAddress => 6,
                 E::AccessDenied => 13,
                 E::Busy => 16,

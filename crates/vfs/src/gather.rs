@@ -122,9 +122,7 @@ impl Engine {
             let tried = match before(core) {
                 Ok(true) => match core.write_some_gathered(self.clock_of_step(), &mut wait_for) {
                     Ok(()) => self.after_step(core, &mut wait_for),
-                    Err(error) => {
-                        self.before_next_try(core, error, &mut wait_for, &mut asked_again)
-                    }
+                    Err(stop) => self.before_next_try(core, stop, &mut wait_for, &mut asked_again),
                 },
                 Ok(false) => return,
                 Err(error) => Err(error),
@@ -145,7 +143,7 @@ impl Core {
         &mut self,
         clock: Duration,
         wait_for: &mut Vec<backstitch_ordering::PatchId>,
-    ) -> backstitch_layout::Result<()> {
+    ) -> backstitch_layout::Step<()> {
         let place = self.gathered.place();
         let (Some((inode, start)), Some(taken)) = (place, self.gathered.taken.take()) else {
             return Ok(());

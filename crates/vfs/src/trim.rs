@@ -156,7 +156,7 @@ impl Engine {
     fn begin_noting(&self) -> Result<()> {
         self.run(None, |fs, _, _| {
             if fs.read_only_reason().is_some() {
-                return Err(LayoutError::ReadOnly);
+                return Err(LayoutError::ReadOnly.into());
             }
             fs.forget_free();
             Ok(())

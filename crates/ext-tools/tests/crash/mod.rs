@@ -13,8 +13,9 @@ use backstitch_ext::Ext2;
 use backstitch_ext_tools::fsck::{self, Finding, Kind, Options, SliceSource};
 use backstitch_ext_tools::mkfs;
 use backstitch_layout::{
-    Error, FileSystem, FileType, InodeNumber, LayoutKind, NewInode, OpenRequest, ReclaimProgress,
-    ReclaimStep, Rename, RenameMode, Result, SetAttributes, SetXattrMode, Timestamp,
+    Awaited, Error, FileSystem, FileType, InodeNumber, LayoutKind as _, NewInode, OpenRequest,
+    ReclaimProgress, ReclaimStep, Rename, RenameMode, Result, SetAttributes, SetXattrMode, Step,
+    Stop, Timestamp,
 };
 use backstitch_ordering::{Mechanism, MechanismKind, Operation, Volume, VolumeId};
 use backstitch_store::{Goal, Limits, Optimisations, Store, drive};
@@ -117,10 +118,10 @@ impl Machine {
             let mut v = Volume::new(&mut store, &mut *mechanism, volume, Duration::ZERO);
             match Ext2.open(&mut v, &*devices[0], &request) {
                 Ok(opened) => break opened,
-                Err(Error::Miss) => {
+                Err(Stop::Miss) => {
                     drive::read_wanted(&mut store, &devices).unwrap();
                 }
-                Err(error) => panic!("{error}"),
+                Err(error) => panic!("{error:?}"),
             }
         };
         drive::sync(&mut store, &devices, &opened.first, Duration::ZERO).unwrap();
@@ -142,14 +143,18 @@ impl Machine {
 
     pub(crate) fn run<T>(
         &mut self,
-        mut body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Result<T>,
+        mut body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Step<T>,
     ) -> Result<T> {
         loop {
             match self.attempt(&mut body) {
-                Err(Error::WaitForFrees) => self.drain(),
-                Err(Error::WaitForNames) => self.reclaim_until(|progress| progress.is_settled),
-                Err(Error::WaitForReclaim) => self.reclaim_until(|progress| !progress.running),
-                other => return other,
+                Err(Stop::WaitFor(Awaited::Frees)) => self.drain(),
+                Err(Stop::WaitFor(Awaited::Names)) => {
+                    self.reclaim_until(|progress| progress.is_settled)
+                }
+                Err(Stop::WaitFor(Awaited::Reclaim)) => {
+                    self.reclaim_until(|progress| !progress.running)
+                }
+                other => return other.map_err(Stop::into_error),
             }
         }
     }
@@ -167,14 +172,14 @@ impl Machine {
     /// As [`run`](Self::run), without waiting for frees.
     pub(crate) fn attempt<T>(
         &mut self,
-        mut body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Result<T>,
-    ) -> Result<T> {
+        mut body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Step<T>,
+    ) -> Step<T> {
         loop {
             match self.step(&mut body) {
-                Err(Error::Miss) => {
+                Err(Stop::Miss) => {
                     drive::read_wanted(&mut self.store, &self.devices).unwrap();
                 }
-                Err(Error::Again) => {}
+                Err(Stop::Again) => {}
                 other => return other,
             }
         }
@@ -182,8 +187,8 @@ impl Machine {
 
     fn step<T>(
         &mut self,
-        body: impl FnOnce(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Result<T>,
-    ) -> Result<T> {
+        body: impl FnOnce(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Step<T>,
+    ) -> Step<T> {
         self.clock += 1;
         let now = Timestamp {
             seconds: 1_700_000_000 + self.clock as i64 / 50,
@@ -257,11 +262,11 @@ impl Machine {
     pub(crate) fn background_until_miss(&mut self) -> bool {
         match self.step(|fs, v, now| fs.background(v, now)) {
             Ok(worked) => !worked,
-            Err(Error::Miss) => {
+            Err(Stop::Miss) => {
                 drive::read_wanted(&mut self.store, &self.devices).unwrap();
                 false
             }
-            Err(error) => panic!("{error}"),
+            Err(error) => panic!("{error:?}"),
         }
     }
 

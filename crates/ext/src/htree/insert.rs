@@ -1,13 +1,13 @@
 //! Making room for a name in a hashed directory.
 
-use backstitch_layout::{Error, Result, Timestamp};
+use backstitch_layout::{Error, Step, Timestamp};
 use backstitch_ordering::Volume;
 use backstitch_unixfs::block_edit::find_gap;
 use backstitch_unixfs::format::InodeEditor as _;
 use backstitch_unixfs::{Growth, NewContents, PatchIds, Room, corrupt_directory};
 
 use super::leaf::{self, Item};
-use super::{ByIndex, Indexes, Level, Path, Stop};
+use super::{ByIndex, Halt, Indexes, Level, Path};
 use crate::format::Inode;
 use crate::format::directory::{ExtEntries, entries, required_len};
 use crate::format::htree::block::{IndexBlock, IndexEntries};
@@ -36,7 +36,7 @@ impl Indexes<'_> {
         parent: &Inode,
         name: &[u8],
         now: Timestamp,
-    ) -> Result<Option<Room>> {
+    ) -> Step<Option<Room>> {
         if parent.flags & FLAG_INDEX == 0 && !self.make_index(v, number, parent, name, now)? {
             return Ok(None);
         }
@@ -194,7 +194,7 @@ impl Indexes<'_> {
         parent: &Inode,
         name: &[u8],
         now: Timestamp,
-    ) -> Result<bool> {
+    ) -> Step<bool> {
         let wanted = self.can_keep_indexes(v)
             && self.format.sb.default_hash <= HASH_TEA
             && !self.format.hashed.is_distrusted(number)
@@ -229,8 +229,8 @@ impl Indexes<'_> {
         };
         let extension = match self.gather_index_block(v, &target) {
             Ok(extension) => extension,
-            Err(Stop::Layout(error)) => return Err(error),
-            Err(Stop::Fault(_)) => return Ok(false),
+            Err(Halt::Step(stop)) => return Err(stop),
+            Err(Halt::Fault(_)) => return Ok(false),
         };
         let root = IndexBlock::new_root(&bytes, self.format.sb.default_hash, extension.logical);
         self.add_block(v, &target, &extension, &packed);

@@ -1,7 +1,7 @@
 //! Listing a hashed directory in the order of its hashes: splits move names from block to block
 //! while a directory is read, but never past another hash.
 
-use backstitch_layout::{DirectoryEntry, Result};
+use backstitch_layout::{DirectoryEntry, Step};
 use backstitch_ordering::Volume;
 use backstitch_unixfs::{corrupt_directory, name_hash};
 
@@ -32,7 +32,7 @@ impl Indexes<'_> {
         inode: &Inode,
         cookie: u64,
         emit: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
-    ) -> Result<bool> {
+    ) -> Step<bool> {
         // What is emitted cannot be taken back: the index is looked at first.
         let verified = self.verify_once(v, number, inode);
         if self.unless_fault(number, verified)?.is_none() {

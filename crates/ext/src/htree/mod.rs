@@ -34,7 +34,7 @@ mod verify;
 
 use std::ops::{Deref, DerefMut};
 
-use backstitch_layout::{Error, Result};
+use backstitch_layout::{Error, Step, Stop};
 use backstitch_ordering::Volume;
 use backstitch_unixfs::Found;
 
@@ -51,32 +51,38 @@ const TAIL_BYTES: usize = 8;
 
 /// Why something could not be done by the index.
 #[derive(Debug)]
-enum Stop {
+enum Halt {
     /// The operation ends.
-    Layout(Error),
+    Step(Stop),
     /// The index is wrong.
     Fault(IndexFault),
 }
 
-impl From<Error> for Stop {
-    fn from(error: Error) -> Stop {
-        Stop::Layout(error)
+impl From<Stop> for Halt {
+    fn from(stop: Stop) -> Halt {
+        Halt::Step(stop)
     }
 }
 
-impl From<backstitch_store::Miss> for Stop {
-    fn from(_: backstitch_store::Miss) -> Stop {
-        Stop::Layout(Error::Miss)
+impl From<Error> for Halt {
+    fn from(error: Error) -> Halt {
+        Halt::Step(error.into())
     }
 }
 
-impl From<IndexFault> for Stop {
-    fn from(fault: IndexFault) -> Stop {
-        Stop::Fault(fault)
+impl From<backstitch_store::Miss> for Halt {
+    fn from(_: backstitch_store::Miss) -> Halt {
+        Halt::Step(Stop::Miss)
     }
 }
 
-type ByIndex<T> = std::result::Result<T, Stop>;
+impl From<IndexFault> for Halt {
+    fn from(fault: IndexFault) -> Halt {
+        Halt::Fault(fault)
+    }
+}
+
+type ByIndex<T> = std::result::Result<T, Halt>;
 
 /// An index block on the way to a leaf.
 #[derive(Clone, Copy, Debug)]
@@ -128,7 +134,7 @@ impl Indexes<'_> {
         number: u32,
         inode: &Inode,
         name: &[u8],
-    ) -> Result<Option<Option<Found>>> {
+    ) -> Step<Option<Option<Found>>> {
         if self.format.hashed.is_absent(number, name) {
             return Ok(Some(None));
         }
@@ -143,11 +149,11 @@ impl Indexes<'_> {
     }
 
     /// What the index said; `None` where it turned out to be wrong, which the log is told.
-    fn unless_fault<T>(&mut self, number: u32, result: ByIndex<T>) -> Result<Option<T>> {
+    fn unless_fault<T>(&mut self, number: u32, result: ByIndex<T>) -> Step<Option<T>> {
         match result {
             Ok(value) => Ok(Some(value)),
-            Err(Stop::Layout(error)) => Err(error),
-            Err(Stop::Fault(fault)) => {
+            Err(Halt::Step(stop)) => Err(stop),
+            Err(Halt::Fault(fault)) => {
                 tracing::warn!(
                     "directory {number}: its index cannot be used: {fault}; names are looked for without it"
                 );

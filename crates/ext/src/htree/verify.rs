@@ -3,7 +3,7 @@
 use backstitch_ordering::Volume;
 use backstitch_unixfs::corrupt_directory;
 
-use super::{ByIndex, Indexes, Stop};
+use super::{ByIndex, Indexes};
 use crate::format::Inode;
 use crate::format::directory::entries;
 use crate::format::htree::block::{IndexEntries, IndexFault};
@@ -101,8 +101,7 @@ impl Indexes<'_> {
     ) -> ByIndex<()> {
         let physical = self.index_block(v, inode, 0, leaf.logical)?;
         for entry in entries(v.read(physical)?, self.format.sb.inodes_count) {
-            let entry =
-                entry.map_err(|e| Stop::Layout(corrupt_directory(number, leaf.logical, e)))?;
+            let entry = entry.map_err(|e| corrupt_directory(number, leaf.logical, e))?;
             if entry.inode == 0 {
                 continue;
             }

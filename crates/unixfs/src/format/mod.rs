@@ -2,7 +2,7 @@
 //!
 //! A [`Format`] says how inodes, space, maps and directories look on the disk; [`UnixFs`] says what
 //! must be on the disk before what. Reads and plans may miss blocks that are not in memory
-//! ([`Error::Miss`](backstitch_layout::Error::Miss)) and change nothing; what marks, clears and
+//! ([`Stop::Miss`](backstitch_layout::Stop::Miss)) and change nothing; what marks, clears and
 //! writes comes after them and cannot fail.
 //!
 //! Functions that take the whole file system (`fs`) are those by which a format adds what only it
@@ -13,7 +13,7 @@ mod space;
 
 use std::ops::Range;
 
-use backstitch_layout::{DirectoryEntry, NewInode, Result, SetXattrMode, Timestamp};
+use backstitch_layout::{DirectoryEntry, NewInode, SetXattrMode, Step, Timestamp};
 use backstitch_ordering::{PatchId, Volume};
 use smallvec::SmallVec;
 
@@ -70,7 +70,7 @@ pub trait Format: Space + Sized + Send + 'static {
     ///
     /// # Errors
     /// [`Corrupt`](backstitch_layout::Error::Corrupt) for a number that does not exist.
-    fn inode_place(&self, inode: u32) -> Result<(u64, usize)>;
+    fn inode_place(&self, inode: u32) -> Step<(u64, usize)>;
     /// Bytes of an inode.
     fn inode_bytes(&self) -> usize;
     /// Whether a number is that of an inode.
@@ -81,7 +81,7 @@ pub trait Format: Space + Sized + Send + 'static {
     ///
     /// # Errors
     /// Where its block is missing, or it cannot exist.
-    fn read_inode(&self, v: &mut Volume<'_>, inode: u32) -> Result<Self::Inode>;
+    fn read_inode(&self, v: &mut Volume<'_>, inode: u32) -> Step<Self::Inode>;
     /// Begins an inode that has nothing in it.
     fn new_inode(&self) -> Self::Editor;
     /// What a new inode of a type has beside owner, links and times: flags, length, pointers.
@@ -105,7 +105,7 @@ pub trait Format: Space + Sized + Send + 'static {
         _inode: &Self::Inode,
         _logical: u64,
         _max: u64,
-    ) -> Option<Result<Mapped>> {
+    ) -> Option<Step<Mapped>> {
         None
     }
 
@@ -132,7 +132,7 @@ pub trait Format: Space + Sized + Send + 'static {
         _directory: u32,
         _inode: &Self::Inode,
         _name: &[u8],
-    ) -> Result<Option<Option<Found>>> {
+    ) -> Step<Option<Option<Found>>> {
         Ok(None)
     }
     /// Lists a directory in the order of its index. False, and nothing emitted, where that cannot
@@ -147,7 +147,7 @@ pub trait Format: Space + Sized + Send + 'static {
         _inode: &Self::Inode,
         _cookie: u64,
         _emit: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
-    ) -> Result<bool> {
+    ) -> Step<bool> {
         Ok(false)
     }
     /// Room for a new name where its index has it. `None` where the directory has no index that is
@@ -162,7 +162,7 @@ pub trait Format: Space + Sized + Send + 'static {
         _inode: &Self::Inode,
         _name: &[u8],
         _now: Timestamp,
-    ) -> Result<Option<Room>> {
+    ) -> Step<Option<Room>> {
         Ok(None)
     }
 
@@ -177,7 +177,7 @@ pub trait Format: Space + Sized + Send + 'static {
         inode: u32,
         new: &NewInode<'_>,
         picks: &Picks,
-    ) -> Result<Self::Inheritance>;
+    ) -> Step<Self::Inheritance>;
     /// The permissions of the new inode.
     fn inherited_permissions(inherited: &Self::Inheritance) -> u16;
     /// Makes what a new inode inherits. Appends what its inode comes after; returns its attribute
@@ -197,7 +197,7 @@ pub trait Format: Space + Sized + Send + 'static {
         v: &mut Volume<'_>,
         inode: (u32, &Self::Inode),
         permissions: u16,
-    ) -> Result<Option<Self::AttributePlan>>;
+    ) -> Step<Option<Self::AttributePlan>>;
     /// Applies a change of attributes.
     fn apply_attributes(
         fs: &mut UnixFs<Self>,
@@ -215,12 +215,12 @@ pub trait Format: Space + Sized + Send + 'static {
         v: &mut Volume<'_>,
         inode: u32,
         name: &[u8],
-    ) -> Result<Vec<u8>>;
+    ) -> Step<Vec<u8>>;
     /// The names of the attributes, each with a zero behind it.
     ///
     /// # Errors
     /// Where blocks are missing or damaged.
-    fn list_xattrs(fs: &mut UnixFs<Self>, v: &mut Volume<'_>, inode: u32) -> Result<Vec<u8>>;
+    fn list_xattrs(fs: &mut UnixFs<Self>, v: &mut Volume<'_>, inode: u32) -> Step<Vec<u8>>;
     /// Sets an attribute, or removes it where `value` is `None`.
     ///
     /// # Errors
@@ -232,16 +232,12 @@ pub trait Format: Space + Sized + Send + 'static {
         name: &[u8],
         value: (Option<&[u8]>, SetXattrMode),
         now: Timestamp,
-    ) -> Result<()>;
+    ) -> Step<()>;
     /// Looks up what releasing an attribute block needs.
     ///
     /// # Errors
     /// Where blocks are missing or damaged.
-    fn gather_attribute_release(
-        fs: &mut UnixFs<Self>,
-        v: &mut Volume<'_>,
-        block: u64,
-    ) -> Result<()>;
+    fn gather_attribute_release(fs: &mut UnixFs<Self>, v: &mut Volume<'_>, block: u64) -> Step<()>;
     /// One reference less to an attribute block, to which no pointer is left on the disk; the last
     /// one frees it. The reference was given up before, or is given up with the inode `of`.
     ///
@@ -252,7 +248,7 @@ pub trait Format: Space + Sized + Send + 'static {
         v: &mut Volume<'_>,
         block: u64,
         of: Option<u32>,
-    ) -> Result<()>;
+    ) -> Step<()>;
     /// Sets the reference count of an attribute block, which is in memory, to what was counted.
     ///
     /// # Errors
@@ -262,7 +258,7 @@ pub trait Format: Space + Sized + Send + 'static {
         v: &mut Volume<'_>,
         block: u64,
         references: u32,
-    ) -> Result<()>;
+    ) -> Step<()>;
     /// Only attribute blocks that `is_in_use` are to be shared from now on.
     fn retain_shared(&mut self, _is_in_use: &dyn Fn(u64) -> bool) {}
 
@@ -270,7 +266,7 @@ pub trait Format: Space + Sized + Send + 'static {
     ///
     /// # Errors
     /// [`FileTooLarge`](backstitch_layout::Error::FileTooLarge) where that cannot be said.
-    fn gather_size(&mut self, _v: &mut Volume<'_>, _size: u64) -> Result<()> {
+    fn gather_size(&mut self, _v: &mut Volume<'_>, _size: u64) -> Step<()> {
         Ok(())
     }
     /// Says on the disk what a file that a crash left needs said.
@@ -282,7 +278,7 @@ pub trait Format: Space + Sized + Send + 'static {
         _v: &mut Volume<'_>,
         _number: u32,
         _inode: &Self::Inode,
-    ) -> Result<()> {
+    ) -> Step<()> {
         Ok(())
     }
     /// What is wrong with the map of an inode that a crash left, if anything.
@@ -300,7 +296,7 @@ pub trait Format: Space + Sized + Send + 'static {
         reclaim: &mut Reclaim,
         number: u32,
         inode: &Self::Inode,
-    ) -> Result<()>;
+    ) -> Step<()>;
 
     /// Writes the list of inodes without names or with a truncation under way; `gone` are no longer
     /// in it. May miss, before anything is changed.
@@ -313,12 +309,12 @@ pub trait Format: Space + Sized + Send + 'static {
         list: &[u32],
         gone: &[u32],
         now: Timestamp,
-    ) -> Result<()>;
+    ) -> Step<()>;
     /// Writes the counters: groups, then the totals.
     ///
     /// # Errors
     /// Where blocks are missing.
-    fn write_counters(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<()>;
+    fn write_counters(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Step<()>;
     /// Says "not clean", with what the record of the mount has. Returns what every change comes
     /// after.
     ///
@@ -326,12 +322,12 @@ pub trait Format: Space + Sized + Send + 'static {
     ///
     /// # Errors
     /// Where the superblock is missing.
-    fn take_clean_mark(&mut self, v: &mut Volume<'_>) -> Result<Vec<PatchId>>;
+    fn take_clean_mark(&mut self, v: &mut Volume<'_>) -> Step<Vec<PatchId>>;
     /// The very last write: the image is clean again, unless a crash left leaks in it.
     ///
     /// The commit point of an unmount.
     ///
     /// # Errors
     /// Where the superblock is missing.
-    fn write_clean_mark(&mut self, v: &mut Volume<'_>, has_leaks: bool) -> Result<()>;
+    fn write_clean_mark(&mut self, v: &mut Volume<'_>, has_leaks: bool) -> Step<()>;
 }

@@ -1,6 +1,6 @@
 //! Where blocks and inodes are, and which are free.
 
-use backstitch_layout::{FreeSpaceReader, Result};
+use backstitch_layout::{FreeSpaceReader, Step};
 use backstitch_ordering::{PatchId, Volume};
 use smallvec::SmallVec;
 
@@ -118,13 +118,12 @@ pub trait Space {
         want: u64,
         grows: bool,
         picks: &Picks,
-    ) -> Result<Run>;
+    ) -> Step<Run>;
     /// Picks one free block for an indirect or attribute block.
     ///
     /// # Errors
     /// As [`pick_run`](Self::pick_run).
-    fn pick_single(&mut self, v: &mut Volume<'_>, inode: u32, picks: &Picks)
-    -> Result<Option<u64>>;
+    fn pick_single(&mut self, v: &mut Volume<'_>, inode: u32, picks: &Picks) -> Step<Option<u64>>;
     /// The run was taken for `inode`: what lies behind it is reserved if the file grows.
     fn note_taken(&mut self, inode: u32, run: Run, grows: bool);
     /// Whether space is reserved for an inode.
@@ -139,7 +138,7 @@ pub trait Space {
     ///
     /// # Errors
     /// [`Corrupt`](backstitch_layout::Error::Corrupt) where one is not.
-    fn check_blocks_used(&self, v: &mut Volume<'_>, run: Run) -> Result<()>;
+    fn check_blocks_used(&self, v: &mut Volume<'_>, run: Run) -> Step<()>;
     /// The transaction keeps a place for what freeing blocks of a group will change.
     fn expect_freeing(&self, v: &mut Volume<'_>, group: u32);
 
@@ -153,7 +152,7 @@ pub trait Space {
         parent: u32,
         name: &[u8],
         directory: bool,
-    ) -> Result<Option<u32>>;
+    ) -> Step<Option<u32>>;
     /// Picks a free inode of a group.
     ///
     /// # Errors
@@ -163,7 +162,7 @@ pub trait Space {
         v: &mut Volume<'_>,
         group: u32,
         directory: bool,
-    ) -> Result<Option<u32>>;
+    ) -> Step<Option<u32>>;
     /// The group into which a file of this name goes, of a directory in group `home`.
     fn group_for_file(&self, home: u32, name: &[u8]) -> u32;
     /// Marks a free inode as used; its bitmap is in memory.

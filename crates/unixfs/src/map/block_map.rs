@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use backstitch_layout::Result;
+use backstitch_layout::Step;
 use backstitch_ordering::{PatchId, Volume};
 
 use super::cut::{Cut, Owner};
@@ -17,16 +17,16 @@ pub(crate) trait BlockMap {
     ///
     /// # Errors
     ///
-    /// [`Miss`](backstitch_layout::Error::Miss) where blocks of the map are missing; [`Corrupt`](backstitch_layout::Error::Corrupt) for a map that leads
+    /// [`Miss`](backstitch_layout::Stop::Miss) where blocks of the map are missing; [`Corrupt`](backstitch_layout::Error::Corrupt) for a map that leads
     /// where no file's blocks are, or to itself.
-    fn map(&self, v: &mut Volume<'_>, logical: u64, max: u64) -> Result<Mapped>;
+    fn map(&self, v: &mut Volume<'_>, logical: u64, max: u64) -> Step<Mapped>;
 }
 
 /// A map that can also be changed, in two halves: a plan, which may miss blocks and changes nothing,
 /// and what it gives ([`Cut`], [`Links`]), which cannot fail.
 pub(crate) trait ChangeableMap: BlockMap {
     /// How many blocks of its own the map needs for a run of new blocks at a hole.
-    fn blocks_needed(&self, v: &mut Volume<'_>, logical: u64, len: u64) -> Result<usize>;
+    fn blocks_needed(&self, v: &mut Volume<'_>, logical: u64, len: u64) -> Step<usize>;
 
     /// What links the run of a growth to the file, whose blocks `data` writes. Appends to
     /// `before_inode` what the inode's change must wait for because of pointers in it. All blocks of
@@ -42,8 +42,8 @@ pub(crate) trait ChangeableMap: BlockMap {
     /// One more than the last mapped block before block `below`; 0 where nothing is mapped. Of a
     /// freed inode whose blocks from `below` on are free already nothing is looked at that may be
     /// somebody else's by now.
-    fn end(&self, v: &mut Volume<'_>, below: u64) -> Result<u64>;
+    fn end(&self, v: &mut Volume<'_>, below: u64) -> Step<u64>;
 
     /// What has to change so that a part of the file is mapped to nothing.
-    fn plan_cut(&self, v: &mut Volume<'_>, part: Range<u64>, owner: Owner) -> Result<Cut>;
+    fn plan_cut(&self, v: &mut Volume<'_>, part: Range<u64>, owner: Owner) -> Step<Cut>;
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use backstitch_layout::{Error, Result};
+use backstitch_layout::{Step, Stop};
 use backstitch_ordering::{PatchId, Volume};
 
 use super::block_map::{BlockMap, ChangeableMap};
@@ -22,7 +22,7 @@ pub(crate) struct Pointers<'m, F: Format> {
 }
 
 impl<F: Format> BlockMap for Pointers<'_, F> {
-    fn map(&self, v: &mut Volume<'_>, logical: u64, max: u64) -> Result<Mapped> {
+    fn map(&self, v: &mut Volume<'_>, logical: u64, max: u64) -> Step<Mapped> {
         let (fs, inode) = (self.fs, self.inode);
         let Some(path) = fs.path_of(logical) else {
             return Ok(Mapped::Hole(max));
@@ -122,7 +122,7 @@ impl<F: Format> UnixFs<F> {
         })
     }
 
-    fn entry(&self, v: &mut Volume<'_>, indirect: u64, index: usize) -> Result<u64> {
+    fn entry(&self, v: &mut Volume<'_>, indirect: u64, index: usize) -> Step<u64> {
         let bytes = v.read(indirect)?;
         self.checked_pointer(F::pointer_at(bytes, index))
     }
@@ -134,7 +134,7 @@ impl<F: Format> UnixFs<F> {
         v: &mut Volume<'_>,
         inode: &F::Inode,
         path: &Path,
-    ) -> Result<([u64; 3], u64)> {
+    ) -> Step<([u64; 3], u64)> {
         let mut indirects = [0; 3];
         let mut block = self.checked_pointer(inode.pointer(path.root))?;
         for level in 0..path.depth {
@@ -147,7 +147,7 @@ impl<F: Format> UnixFs<F> {
         Ok((indirects, block))
     }
 
-    fn run_of(&self, mut pointers: impl Iterator<Item = u64>, max: u64) -> Result<Mapped> {
+    fn run_of(&self, mut pointers: impl Iterator<Item = u64>, max: u64) -> Step<Mapped> {
         let Some(first) = pointers.next() else {
             return Ok(Mapped::Hole(1));
         };
@@ -171,7 +171,7 @@ impl<F: Format> UnixFs<F> {
 }
 
 impl<F: Format> ChangeableMap for Pointers<'_, F> {
-    fn blocks_needed(&self, v: &mut Volume<'_>, logical: u64, len: u64) -> Result<usize> {
+    fn blocks_needed(&self, v: &mut Volume<'_>, logical: u64, len: u64) -> Step<usize> {
         let (fs, inode) = (self.fs, self.inode);
         let mut missing = 0;
         let mut previous: Option<Path> = None;
@@ -238,7 +238,7 @@ impl<F: Format> ChangeableMap for Pointers<'_, F> {
         links
     }
 
-    fn end(&self, v: &mut Volume<'_>, below: u64) -> Result<u64> {
+    fn end(&self, v: &mut Volume<'_>, below: u64) -> Step<u64> {
         let (fs, inode) = (self.fs, self.inode);
         let n = fs.pointers_per_block();
         let mut base = fs.blocks_max();
@@ -260,7 +260,7 @@ impl<F: Format> ChangeableMap for Pointers<'_, F> {
         Ok(last.map_or(0, |i| i as u64 + 1))
     }
 
-    fn plan_cut(&self, v: &mut Volume<'_>, part: Range<u64>, owner: Owner) -> Result<Cut> {
+    fn plan_cut(&self, v: &mut Volume<'_>, part: Range<u64>, owner: Owner) -> Step<Cut> {
         let (fs, inode) = (self.fs, self.inode);
         let mut plan = Cut::default();
         fs.for_each_tree(|root, depth, base, span| {
@@ -280,10 +280,7 @@ impl<F: Format> ChangeableMap for Pointers<'_, F> {
 }
 
 impl<F: Format> UnixFs<F> {
-    fn for_each_tree(
-        &self,
-        mut visit: impl FnMut(usize, usize, u64, u64) -> Result<()>,
-    ) -> Result<()> {
+    fn for_each_tree(&self, mut visit: impl FnMut(usize, usize, u64, u64) -> Step<()>) -> Step<()> {
         let n = self.pointers_per_block();
         for root in 0..DIRECT_POINTERS {
             visit(root, 0, root as u64, 1)?;
@@ -308,7 +305,7 @@ impl<F: Format> UnixFs<F> {
         part: &Range<u64>,
         owner: Owner,
         plan: &mut Cut,
-    ) -> Result<bool> {
+    ) -> Step<bool> {
         let mut goes = true;
         if depth > 0 {
             let n = self.pointers_per_block();
@@ -337,14 +334,14 @@ impl<F: Format> UnixFs<F> {
                 let child_base = base + index as u64 * child_span;
                 match self.walk_tree(v, child, depth - 1, child_base, part, owner, plan) {
                     // Ask for all the indirect blocks of this level before giving up.
-                    Err(Error::Miss) => missing = true,
+                    Err(Stop::Miss) => missing = true,
                     Ok(true) => push_entry(&mut gone, block, index),
                     Ok(false) => stay = true,
                     Err(other) => return Err(other),
                 }
             }
             if missing {
-                return Err(Error::Miss);
+                return Err(Stop::Miss);
             }
             goes = match owner {
                 Owner::Lives => !stay,
@@ -368,7 +365,7 @@ impl<F: Format> UnixFs<F> {
         depth: usize,
         base: u64,
         below: u64,
-    ) -> Result<Option<u64>> {
+    ) -> Step<Option<u64>> {
         if depth == 0 {
             return Ok(Some(base));
         }

@@ -11,7 +11,7 @@ mod cut;
 mod growth;
 mod indirect;
 
-use backstitch_layout::Result;
+use backstitch_layout::Step;
 use backstitch_ordering::Volume;
 
 use crate::format::Format;
@@ -35,7 +35,7 @@ impl<F: Format> UnixFs<F> {
         inode: &F::Inode,
         logical: u64,
         max: u64,
-    ) -> Result<Mapped> {
+    ) -> Step<Mapped> {
         match self.format.foreign_map(v, inode, logical, max) {
             Some(mapped) => mapped,
             None => Pointers { fs: self, inode }.map(v, logical, max),
@@ -46,7 +46,7 @@ impl<F: Format> UnixFs<F> {
     ///
     /// # Errors
     /// Where one is missing, or cannot be a file's.
-    pub fn runs_of(&self, v: &mut Volume<'_>, inode: &F::Inode) -> Result<Vec<Run>> {
+    pub fn runs_of(&self, v: &mut Volume<'_>, inode: &F::Inode) -> Step<Vec<Run>> {
         let map = self.changeable_map(inode);
         Ok(map.plan_cut(v, 0..self.blocks_max(), Owner::Freed)?.freed)
     }

@@ -1,6 +1,6 @@
 //! The bitmaps: what is marked as used but is not.
 
-use backstitch_layout::{Error, ReclaimStep, Result};
+use backstitch_layout::{Error, ReclaimStep, Step, Stop};
 use backstitch_ordering::Volume;
 
 use crate::bitmap;
@@ -30,12 +30,12 @@ impl<F: Format> UnixFs<F> {
         v: &mut Volume<'_>,
         r: &mut Reclaim,
         at: usize,
-    ) -> Result<ReclaimStep> {
+    ) -> Step<ReclaimStep> {
         let to = r.attribute_list.len().min(at + ATTRIBUTE_BLOCKS_PER_STEP);
         let part = r.attribute_list[at..to].to_vec();
         let missing = part.iter().fold(false, |m, block| !v.want(*block) | m);
         if missing {
-            return Err(Error::Miss);
+            return Err(Stop::Miss);
         }
         for block in &part {
             // It may have been freed since the list was made.
@@ -56,7 +56,7 @@ impl<F: Format> UnixFs<F> {
         Ok(ReclaimStep::More)
     }
 
-    fn want_bitmaps(&mut self, v: &mut Volume<'_>, group: u32) -> Result<()> {
+    fn want_bitmaps(&mut self, v: &mut Volume<'_>, group: u32) -> Step<()> {
         let to = self.format.groups_count().min(group + GROUPS_AHEAD);
         for g in group..to {
             v.want(self.format.block_bitmap(g));
@@ -84,7 +84,7 @@ impl<F: Format> UnixFs<F> {
         v: &mut Volume<'_>,
         r: &mut Reclaim,
         group: u32,
-    ) -> Result<ReclaimStep> {
+    ) -> Step<ReclaimStep> {
         if group >= self.format.groups_count() {
             // Blocks of what others are freeing are not marked, nor touched as long as nobody has
             // begun.
@@ -111,7 +111,8 @@ impl<F: Format> UnixFs<F> {
             return Err(Error::corrupt(
                 format!("block bitmap of group {group}"),
                 format!("block {} is in use but marked as free", first + bit as u64),
-            ));
+            )
+            .into());
         }
         r.phase = Phase::Verify(group + 1);
         Ok(ReclaimStep::More)
@@ -123,7 +124,7 @@ impl<F: Format> UnixFs<F> {
         v: &mut Volume<'_>,
         r: &mut Reclaim,
         group: u32,
-    ) -> Result<ReclaimStep> {
+    ) -> Step<ReclaimStep> {
         if group >= self.format.groups_count() {
             let first = self.format.first_data_block();
             self.format.retain_shared(&|block| {

@@ -1,6 +1,6 @@
 //! The inodes: which are in use, which have no name, and how many the others count.
 
-use backstitch_layout::{Changed, Error, InodeNumber, ReclaimStep, Result, Timestamp};
+use backstitch_layout::{Changed, Error, InodeNumber, ReclaimStep, Step, Stop, Timestamp};
 use backstitch_ordering::{PatchId, Volume};
 
 use crate::bitmap;
@@ -29,7 +29,7 @@ impl<F: Format> UnixFs<F> {
         r: &mut Reclaim,
         group: u32,
         from: u64,
-    ) -> Result<ReclaimStep> {
+    ) -> Step<ReclaimStep> {
         if group >= self.format.groups_count() {
             r.end_of_scan();
             return Ok(ReclaimStep::More);
@@ -51,7 +51,7 @@ impl<F: Format> UnixFs<F> {
         }
         let is_over = blocks.len() < TABLE_BLOCKS_PER_STEP;
         if missing {
-            return Err(Error::Miss);
+            return Err(Stop::Miss);
         }
         for (first, end) in blocks {
             for index in first..end {
@@ -76,7 +76,7 @@ impl<F: Format> UnixFs<F> {
         Ok(ReclaimStep::More)
     }
 
-    fn kind_of(&mut self, v: &mut Volume<'_>, number: u32, is_marked: bool) -> Result<u8> {
+    fn kind_of(&mut self, v: &mut Volume<'_>, number: u32, is_marked: bool) -> Step<u8> {
         if number < self.format.first_inode() && number != F::ROOT_INODE {
             return Ok(kind::RESERVED);
         }
@@ -85,10 +85,10 @@ impl<F: Format> UnixFs<F> {
             return Ok(kind::FREE);
         }
         if !is_marked {
-            return Err(corrupt(number, "it is in use but marked as free"));
+            return Err(corrupt(number, "it is in use but marked as free").into());
         }
         if let Some(fault) = self.format.map_fault(&inode) {
-            return Err(corrupt(number, fault));
+            return Err(corrupt(number, fault).into());
         }
         let file_type = inode
             .file_type()
@@ -104,7 +104,7 @@ impl<F: Format> UnixFs<F> {
         r: &mut Reclaim,
         at: usize,
         now: Timestamp,
-    ) -> Result<ReclaimStep> {
+    ) -> Step<ReclaimStep> {
         let to = r.orphans.len().min(at + INODES_PER_STEP as usize);
         let part = r.orphans[at..to].to_vec();
         self.want_inodes(v, part.iter().map(|(orphan, _)| *orphan))?;
@@ -131,7 +131,7 @@ impl<F: Format> UnixFs<F> {
         r: &mut Reclaim,
         number: u32,
         now: Timestamp,
-    ) -> Result<PatchId> {
+    ) -> Step<PatchId> {
         let inode = self.read_any_inode(v, number)?;
         r.hold(number, inode.is_directory());
         let death = self.free_inode(v, number, now);
@@ -148,7 +148,7 @@ impl<F: Format> UnixFs<F> {
         r: &mut Reclaim,
         from: u32,
         now: Timestamp,
-    ) -> Result<ReclaimStep> {
+    ) -> Step<ReclaimStep> {
         let is_dead = |i: &u32| {
             !matches!(r.kind(*i), kind::FREE | DIRECTORY | kind::NEW..) && r.names_of(*i) == 0
         };
@@ -177,13 +177,13 @@ impl<F: Format> UnixFs<F> {
         &mut self,
         v: &mut Volume<'_>,
         inodes: impl Iterator<Item = u32>,
-    ) -> Result<()> {
+    ) -> Step<()> {
         let mut missing = false;
         for number in inodes {
             let (block, _) = self.format.inode_place(number)?;
             missing |= !v.want(block);
         }
-        if missing { Err(Error::Miss) } else { Ok(()) }
+        if missing { Err(Stop::Miss) } else { Ok(()) }
     }
 
     /// Corrects the link counts of live inodes, from one on. A count that is too low is not what
@@ -194,7 +194,7 @@ impl<F: Format> UnixFs<F> {
         r: &mut Reclaim,
         from: u32,
         now: Timestamp,
-    ) -> Result<ReclaimStep> {
+    ) -> Step<ReclaimStep> {
         let live: Vec<u32> = (from..=self.format.inodes_count())
             .filter(|i| r.may_count_wrong(*i))
             .take(INODES_PER_STEP as usize)
@@ -216,7 +216,7 @@ impl<F: Format> UnixFs<F> {
         r: &mut Reclaim,
         number: u32,
         now: Timestamp,
-    ) -> Result<()> {
+    ) -> Step<()> {
         let directory = r.directories.get(&number);
         let links = directory.map_or(r.names_of(number), |d| d.children.saturating_add(2));
         if links == 0 {
@@ -228,7 +228,7 @@ impl<F: Format> UnixFs<F> {
         let found = self.read_any_inode(v, number)?.links();
         if found < links {
             let what = format!("its link count is {found}, but it has {links} links");
-            return Err(corrupt(number, what));
+            return Err(corrupt(number, what).into());
         }
         if found > links {
             self.edit_inode(v, number, &[], |e| e.set_links(links));

@@ -1,6 +1,6 @@
 //! The maps of inodes: which blocks are in use, and what is wrong with how many an inode counts.
 
-use backstitch_layout::{Changed, Error, InodeNumber, ReclaimStep, Result};
+use backstitch_layout::{Changed, Error, InodeNumber, ReclaimStep, Step, Stop};
 use backstitch_ordering::Volume;
 
 use crate::format::{Format, INDIRECT, Inode, InodeEditor};
@@ -32,7 +32,7 @@ impl<F: Format> UnixFs<F> {
         &mut self,
         v: &mut Volume<'_>,
         r: &mut Reclaim,
-    ) -> Result<ReclaimStep> {
+    ) -> Step<ReclaimStep> {
         let Phase::Map { inode: first, .. } = r.phase else {
             return Ok(ReclaimStep::More);
         };
@@ -67,7 +67,7 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// Asks for the outermost indirect blocks of many inodes at once.
-    fn want_maps(&mut self, v: &mut Volume<'_>, inodes: &[u32]) -> Result<()> {
+    fn want_maps(&mut self, v: &mut Volume<'_>, inodes: &[u32]) -> Step<()> {
         self.want_inodes(v, inodes.iter().copied())?;
         let mut missing = false;
         for number in inodes {
@@ -81,7 +81,7 @@ impl<F: Format> UnixFs<F> {
                 missing |= block != 0 && !v.want(block);
             }
         }
-        if missing { Err(Error::Miss) } else { Ok(()) }
+        if missing { Err(Stop::Miss) } else { Ok(()) }
     }
 
     fn look_at_map(
@@ -90,7 +90,7 @@ impl<F: Format> UnixFs<F> {
         r: &mut Reclaim,
         number: u32,
         part: Part,
-    ) -> Result<Corrected> {
+    ) -> Step<Corrected> {
         let code = r.kind(number);
         let is_held = matches!(code, kind::HELD | kind::HELD_DIRECTORY);
         if r.was_disturbed(number) && part.from > 0 {
@@ -151,10 +151,10 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// A symlink's target is where its size says, or nobody knows what its pointers are.
-    fn check_symlink(&self, number: u32, inode: &F::Inode) -> Result<()> {
+    fn check_symlink(&self, number: u32, inode: &F::Inode) -> Step<()> {
         let is_fast = inode.is_fast_symlink(self.format.block_size());
         if is_fast && inode.size() > self.format.fast_symlink_max() as u64 {
-            return Err(corrupt(number, "a symlink whose target has no block"));
+            return Err(corrupt(number, "a symlink whose target has no block").into());
         }
         Ok(())
     }
@@ -166,10 +166,10 @@ impl<F: Format> UnixFs<F> {
         number: u32,
         inode: &F::Inode,
         blocks: u64,
-    ) -> Result<()> {
+    ) -> Step<()> {
         let sectors = blocks * self.sectors_per_block();
         if sectors > F::SECTORS_MAX {
-            return Err(corrupt(number, format!("{blocks} blocks are too many")));
+            return Err(corrupt(number, format!("{blocks} blocks are too many")).into());
         }
         if inode.sectors() != sectors {
             self.edit_inode(v, number, &[], |e| e.set_sectors(sectors));
@@ -188,17 +188,14 @@ impl<F: Format> UnixFs<F> {
         inode: &F::Inode,
         keep: u64,
         end: u64,
-    ) -> Result<()> {
+    ) -> Step<()> {
         let n = self.pointers_per_block();
         let cut = keep.max(((end - 1) / n * n).saturating_sub(LEAVES_PER_STEP * n));
         let plan =
             (self.changeable_map(inode)).plan_cut(v, cut..self.blocks_max(), Owner::Lives)?;
         self.gather_freeing(v, &plan.freed)?;
         if plan.is_empty() {
-            return Err(corrupt(
-                number,
-                "blocks beyond its size cannot be taken out",
-            ));
+            return Err(corrupt(number, "blocks beyond its size cannot be taken out").into());
         }
         let mut after = plan.nullify_entries::<F>(v);
         after.push(self.edit_inode(v, number, &[], |e| plan.nullify_pointers(e)));
@@ -210,12 +207,12 @@ impl<F: Format> UnixFs<F> {
     }
 }
 
-fn mark_runs(r: &mut Reclaim, number: u32, runs: &[Run], again: bool) -> Result<()> {
+fn mark_runs(r: &mut Reclaim, number: u32, runs: &[Run], again: bool) -> Step<()> {
     runs.iter().try_for_each(|run| r.mark(number, *run, again))
 }
 
 /// Counts an inode's reference to its attribute block, which others may share, and marks that.
-fn mark_attributes(r: &mut Reclaim, number: u32, inode: &impl Inode) -> Result<()> {
+fn mark_attributes(r: &mut Reclaim, number: u32, inode: &impl Inode) -> Step<()> {
     let block = inode.attribute_block();
     if block != 0 {
         let references = r.attribute_blocks.get(&block);

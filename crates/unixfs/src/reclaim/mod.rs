@@ -57,7 +57,7 @@ mod maps;
 mod names;
 mod tracking;
 
-use backstitch_layout::{Error, ReclaimProgress, ReclaimStep, Result, Timestamp};
+use backstitch_layout::{ReclaimProgress, ReclaimStep, Step, Stop, Timestamp};
 use backstitch_ordering::Volume;
 
 use crate::format::Format;
@@ -66,11 +66,7 @@ use crate::state::reclaim::{Phase, Reclaim};
 
 impl<F: Format> UnixFs<F> {
     /// One step of the reclaim.
-    pub(crate) fn reclaim_step(
-        &mut self,
-        v: &mut Volume<'_>,
-        now: Timestamp,
-    ) -> Result<ReclaimStep> {
+    pub(crate) fn reclaim_step(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Step<ReclaimStep> {
         // Out of its place, so that it and the file system can be changed side by side. What it
         // changes itself it need not be told.
         let Some(mut state) = self.reclaim.take() else {
@@ -90,7 +86,7 @@ impl<F: Format> UnixFs<F> {
                 self.has_leaks = false;
                 self.reclaimed = (state.freed_blocks, state.freed_inodes);
             }
-            Ok(_) | Err(Error::Miss) => self.reclaim = Some(state),
+            Ok(_) | Err(Stop::Miss) => self.reclaim = Some(state),
             Err(_) => {}
         }
         step
@@ -122,7 +118,7 @@ impl<F: Format> UnixFs<F> {
         v: &mut Volume<'_>,
         r: &mut Reclaim,
         now: Timestamp,
-    ) -> Result<ReclaimStep> {
+    ) -> Step<ReclaimStep> {
         match r.phase {
             Phase::Scan { group, block } => self.scan_inodes(v, r, group, block),
             Phase::Map { .. } => self.look_at_maps(v, r),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use backstitch_layout::{Changed, Error, InodeNumber, ReclaimStep, Result};
+use backstitch_layout::{Changed, Error, InodeNumber, ReclaimStep, Step, Stop};
 use backstitch_ordering::{PatchId, Volume};
 use rustc_hash::FxHashMap;
 
@@ -48,7 +48,7 @@ impl<F: Format> UnixFs<F> {
         &mut self,
         v: &mut Volume<'_>,
         r: &mut Reclaim,
-    ) -> Result<ReclaimStep> {
+    ) -> Step<ReclaimStep> {
         let Some(number) = r.stack.last().copied() else {
             if r.is_settled {
                 return self.end_of_asides(r);
@@ -71,7 +71,7 @@ impl<F: Format> UnixFs<F> {
             return Ok(ReclaimStep::More);
         }
         if r.kind(number) != DIRECTORY {
-            return Err(corrupt(number, "it is not a directory, or not in use"));
+            return Err(corrupt(number, "it is not a directory, or not in use").into());
         }
         let inode = self.read_directory_inode(v, number)?;
         r.walking = (number, inode.links());
@@ -96,10 +96,10 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// What could not be read at first was walked.
-    fn end_of_asides(&self, r: &mut Reclaim) -> Result<ReclaimStep> {
+    fn end_of_asides(&self, r: &mut Reclaim) -> Step<ReclaimStep> {
         if let Some(child) = r.further.keys().next() {
             let what = "it has a second name in a directory that does not count it";
-            return Err(corrupt(*child, what));
+            return Err(corrupt(*child, what).into());
         }
         r.find_strays();
         Ok(ReclaimStep::More)
@@ -113,7 +113,7 @@ impl<F: Format> UnixFs<F> {
         number: u32,
         inode: &F::Inode,
         from: u64,
-    ) -> Result<(Vec<Seen>, u64)> {
+    ) -> Step<(Vec<Seen>, u64)> {
         let to = self.directory_blocks(inode).min(from + BLOCKS_PER_STEP);
         let (mut blocks, mut missing) = (Vec::new(), false);
         for logical in from..to {
@@ -123,7 +123,7 @@ impl<F: Format> UnixFs<F> {
             }
         }
         if missing {
-            return Err(Error::Miss);
+            return Err(Stop::Miss);
         }
         let mut seen = Vec::new();
         for (logical, block) in blocks {
@@ -141,7 +141,7 @@ impl<F: Format> UnixFs<F> {
                 if expected.is_some_and(|name| name != entry.name || logical > 0)
                     || expected.is_none() && (is_special || entry.name.is_empty())
                 {
-                    return Err(corrupt(number, "'.' and '..' are not its first two names"));
+                    return Err(corrupt(number, "'.' and '..' are not its first two names").into());
                 }
                 seen.push(Seen {
                     inode: entry.inode,
@@ -153,13 +153,13 @@ impl<F: Format> UnixFs<F> {
             }
         }
         if from == 0 && (seen.len() < 2 || seen[0].inode != number) {
-            return Err(corrupt(number, "its '.' or its '..' is missing or wrong"));
+            return Err(corrupt(number, "its '.' or its '..' is missing or wrong").into());
         }
         Ok((seen, to))
     }
 
     /// A name stands for what is in use, and says what that is.
-    fn check_name(&self, r: &Reclaim, number: u32, entry: &Seen) -> Result<()> {
+    fn check_name(&self, r: &Reclaim, number: u32, entry: &Seen) -> Step<()> {
         let child = entry.inode;
         let code = r.kind(child);
         if matches!(
@@ -168,7 +168,7 @@ impl<F: Format> UnixFs<F> {
         ) || child == F::ROOT_INODE
         {
             let what = format!("a name stands for inode {child}, which no name may stand for");
-            return Err(corrupt(number, what));
+            return Err(corrupt(number, what).into());
         }
         let is_new = matches!(code, kind::NEW | kind::NEW_DIRECTORY);
         if self.format.has_file_types()
@@ -177,7 +177,7 @@ impl<F: Format> UnixFs<F> {
             && !is_new
         {
             let what = format!("a name says that inode {child} is of another type");
-            return Err(corrupt(number, what));
+            return Err(corrupt(number, what).into());
         }
         Ok(())
     }
@@ -190,7 +190,7 @@ impl<F: Format> UnixFs<F> {
         v: &mut Volume<'_>,
         r: &mut Reclaim,
         at: usize,
-    ) -> Result<ReclaimStep> {
+    ) -> Step<ReclaimStep> {
         let Some(child) = r.doubles.get(at).copied() else {
             r.find_strays();
             return Ok(ReclaimStep::More);
@@ -242,7 +242,7 @@ impl<F: Format> UnixFs<F> {
         r: &Reclaim,
         child: u32,
         names: &[NameOf],
-    ) -> Result<Option<usize>> {
+    ) -> Step<Option<usize>> {
         let generation = self.read_directory_inode(v, child)?.generation();
         let places: Vec<Place> = names
             .iter()
@@ -260,7 +260,7 @@ impl<F: Format> UnixFs<F> {
         v: &mut Volume<'_>,
         r: &mut Reclaim,
         from: u32,
-    ) -> Result<ReclaimStep> {
+    ) -> Step<ReclaimStep> {
         let is_orphan = |i: &u32| r.kind(*i) == DIRECTORY && !r.directories.contains_key(i);
         let part: Vec<u32> = (from..=self.format.inodes_count())
             .filter(is_orphan)
@@ -279,7 +279,7 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// All names that a directory has in others.
-    fn names_of(&mut self, v: &mut Volume<'_>, holders: &[u32], child: u32) -> Result<Vec<NameOf>> {
+    fn names_of(&mut self, v: &mut Volume<'_>, holders: &[u32], child: u32) -> Step<Vec<NameOf>> {
         let mut all = Vec::new();
         let once: BTreeSet<u32> = holders.iter().copied().collect();
         for holder in once {
@@ -287,7 +287,7 @@ impl<F: Format> UnixFs<F> {
             let names = self.find_by_inode(v, holder, &inode, child)?;
             if names.is_empty() {
                 let what = format!("its name of inode {child} is gone");
-                return Err(corrupt(holder, what));
+                return Err(corrupt(holder, what).into());
             }
             all.extend(names.into_iter().map(|(found, name)| NameOf {
                 holder,
@@ -336,7 +336,7 @@ impl<F: Format> UnixFs<F> {
         v: &mut Volume<'_>,
         r: &mut Reclaim,
         at: usize,
-    ) -> Result<ReclaimStep> {
+    ) -> Step<ReclaimStep> {
         let Some(number) = r.strays.get(at).copied() else {
             // A name that `..` agrees with stays until `..` is corrected, even where nobody can
             // reach it.
@@ -365,7 +365,7 @@ impl<F: Format> UnixFs<F> {
         r: &mut Reclaim,
         number: u32,
         parent: u32,
-    ) -> Result<PatchId> {
+    ) -> Step<PatchId> {
         let inode = self.read_directory_inode(v, number)?;
         let dotdot = self.find_dotdot(v, number, &inode)?;
         r.set_dotdot(number, parent);
@@ -392,7 +392,7 @@ impl<F: Format> UnixFs<F> {
         r: &mut Reclaim,
         inode: u32,
         block: u64,
-    ) -> Result<ReclaimStep> {
+    ) -> Step<ReclaimStep> {
         let is_orphan = |i: &u32| r.kind(*i) == DIRECTORY && !r.directories.contains_key(i);
         let Some(number) = (inode..=self.format.inodes_count()).find(is_orphan) else {
             r.orphans = children_first(&r.orphans);

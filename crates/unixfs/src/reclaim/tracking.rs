@@ -1,7 +1,7 @@
 //! What operations tell the reclaim while it is under way: everything that they change of what it
 //! has looked at, or will.
 
-use backstitch_layout::{Error, Result};
+use backstitch_layout::{Awaited, Step, Stop};
 
 use crate::bitmap;
 use crate::format::{Format, Inode};
@@ -155,7 +155,7 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// Whether the names of a directory from before the crash must wait: it may have another one.
-    pub(crate) fn check_settled(&mut self, directory: u32) -> Result<()> {
+    pub(crate) fn check_settled(&mut self, directory: u32) -> Step<()> {
         match self.reclaim.as_deref_mut() {
             Some(r)
                 if !r.is_settled
@@ -163,7 +163,7 @@ impl<F: Format> UnixFs<F> {
                     && holds(Rule::DirectoriesWaitForNames) =>
             {
                 r.names_come_first();
-                Err(Error::WaitForNames)
+                Err(Stop::WaitFor(Awaited::Names))
             }
             _ => Ok(()),
         }
@@ -172,14 +172,14 @@ impl<F: Format> UnixFs<F> {
     /// Whether an empty directory from before the crash must stay for now: one that counts more
     /// than its own two links may be what `..` of a directory without a name leads to, and that
     /// dies first.
-    pub(crate) fn check_childless(&self, directory: u32, inode: &F::Inode) -> Result<()> {
+    pub(crate) fn check_childless(&self, directory: u32, inode: &F::Inode) -> Step<()> {
         match self.reclaim.as_deref() {
             Some(r)
                 if inode.links() > 2
                     && r.kind(directory) != kind::NEW_DIRECTORY
                     && holds(Rule::ParentsWaitForReclaim) =>
             {
-                Err(Error::WaitForReclaim)
+                Err(Stop::WaitFor(Awaited::Reclaim))
             }
             _ => Ok(()),
         }

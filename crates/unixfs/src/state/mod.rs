@@ -17,7 +17,7 @@ pub(crate) mod runs;
 pub(crate) mod spares;
 pub(crate) mod windows;
 
-use backstitch_layout::{Changed, Error, Result, Timestamp};
+use backstitch_layout::{Awaited, Changed, Error, Step, Stop, Timestamp};
 use rustc_hash::FxHashMap;
 
 use crate::format::Format;
@@ -105,9 +105,9 @@ impl<F: Format> UnixFs<F> {
     }
 
     /// Refuses changes to what is read-only.
-    pub(crate) fn check_writable(&self) -> Result<()> {
+    pub(crate) fn check_writable(&self) -> Step<()> {
         if self.read_only.is_some() {
-            Err(Error::ReadOnly)
+            Err(Error::ReadOnly.into())
         } else {
             Ok(())
         }
@@ -115,21 +115,21 @@ impl<F: Format> UnixFs<F> {
 
     /// There is no space for blocks: final, or is some on its way? What is kept ready is asked
     /// back.
-    pub fn no_blocks(&mut self) -> Error {
+    pub fn no_blocks(&mut self) -> Stop {
         match self.left_places.ask_back() {
-            true => Error::WaitForFrees,
+            true => Stop::WaitFor(Awaited::Frees),
             false => self.nothing_free(),
         }
     }
 
     /// There is no free inode or block: final, or is one on its way?
-    pub(crate) fn nothing_free(&self) -> Error {
+    pub(crate) fn nothing_free(&self) -> Stop {
         if !self.deferred.is_empty() {
-            Error::WaitForFrees
+            Stop::WaitFor(Awaited::Frees)
         } else if self.reclaim.is_some() {
-            Error::WaitForReclaim
+            Stop::WaitFor(Awaited::Reclaim)
         } else {
-            Error::NoSpace
+            Error::NoSpace.into()
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What the reclaim has found out so far.
 
-use backstitch_layout::{Error, FileType, Result};
+use backstitch_layout::{Error, FileType, Step};
 use backstitch_ordering::{PatchId, Volume};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -289,7 +289,7 @@ impl Reclaim {
     ///
     /// # Errors
     /// [`Error::Corrupt`] for one that belongs to something else too.
-    pub fn mark(&mut self, inode: u32, run: Run, again: bool) -> Result<()> {
+    pub fn mark(&mut self, inode: u32, run: Run, again: bool) -> Step<()> {
         for block in run.start..run.end() {
             let bit = (block - self.first_data_block) as usize;
             if bitmap::test(&self.touched, bit) {
@@ -299,7 +299,8 @@ impl Reclaim {
                 return Err(Error::corrupt(
                     format!("inode {inode}"),
                     format!("block {block} belongs to something else too"),
-                ));
+                )
+                .into());
             }
             bitmap::set(&mut self.used, bit);
         }
@@ -455,7 +456,7 @@ impl Reclaim {
         directory: u32,
         child: u32,
         is_directory: bool,
-    ) -> Result<()> {
+    ) -> Step<()> {
         let too_many = |inode: u32| Error::corrupt(format!("inode {inode}"), "too many names");
         if !is_directory {
             let names = self.names.get_mut(child as usize - 1);

@@ -3,8 +3,8 @@
 use backstitch_layout::{
     AccessTimes, Allocate, Attributes, Changed, DeferredStatistics, DirectoryEntry, Error,
     FileSystem, FileSystemStatistics, FreeSpaceReader, InodeNumber, NewInode, Piece,
-    ReclaimProgress, ReclaimStep, Rename, RenameMode, Result, Seek, SetAttributes, SetXattrMode,
-    Timestamp,
+    ReclaimProgress, ReclaimStep, Rename, RenameMode, Seek, SetAttributes, SetXattrMode, Step,
+    Stop, Timestamp,
 };
 use backstitch_ordering::{GroupId, Log, PatchId, Volume, VolumeId};
 
@@ -30,8 +30,8 @@ impl Stacked {
         &mut self,
         v: &mut Volume<'_>,
         inode: InodeNumber,
-        mut body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, InodeNumber) -> Result<T>,
-    ) -> Result<T> {
+        mut body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, InodeNumber) -> Step<T>,
+    ) -> Step<T> {
         let (member, inode) = self.members.split(inode)?;
         self.members.call(member, v, |fs, v| body(fs, v, inode))
     }
@@ -41,11 +41,11 @@ impl Stacked {
         &mut self,
         v: &mut Volume<'_>,
         inode: InodeNumber,
-        body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, InodeNumber) -> Result<T>,
-    ) -> Result<T> {
+        body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, InodeNumber) -> Step<T>,
+    ) -> Step<T> {
         let (member, own) = self.members.split(inode)?;
         match self.members.is_in_use(member, own) {
-            true => Err(Error::Busy),
+            true => Err(Error::Busy.into()),
             false => self.at(v, inode, body),
         }
     }
@@ -54,8 +54,8 @@ impl Stacked {
     fn each(
         &mut self,
         v: &mut Volume<'_>,
-        mut body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>) -> Result<()>,
-    ) -> Result<()> {
+        mut body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>) -> Step<()>,
+    ) -> Step<()> {
         let mut members = (0..self.members.all.len()).rev();
         members.try_for_each(|member| self.members.call(member, v, &mut body))
     }
@@ -68,8 +68,8 @@ impl Stacked {
         directory: InodeNumber,
         name: &[u8],
         now: Timestamp,
-        mut body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, InodeNumber) -> Result<InodeNumber>,
-    ) -> Result<InodeNumber> {
+        mut body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, InodeNumber) -> Step<InodeNumber>,
+    ) -> Step<InodeNumber> {
         self.members.now = now;
         self.check_name(v, directory, name)?;
         let (member, own) = self.members.split(directory)?;
@@ -78,12 +78,7 @@ impl Stacked {
     }
 
     /// Refuses to take a name away from what is in use.
-    fn check_name(
-        &mut self,
-        v: &mut Volume<'_>,
-        directory: InodeNumber,
-        name: &[u8],
-    ) -> Result<()> {
+    fn check_name(&mut self, v: &mut Volume<'_>, directory: InodeNumber, name: &[u8]) -> Step<()> {
         let (member, own) = self.members.split(directory)?;
         if !self.members.has_uses(member) {
             return Ok(());
@@ -93,13 +88,13 @@ impl Stacked {
             .call(member, v, |fs, v| fs.lookup(v, own, name))
         {
             Ok(inode) => self.members.check_free(member, inode),
-            Err(Error::Miss) => Err(Error::Miss),
+            Err(Stop::Miss) => Err(Stop::Miss),
             // The operation itself will say it.
             Err(_) => Ok(()),
         }
     }
 
-    fn attributes_in(&self, like: InodeNumber, attributes: Attributes) -> Result<Attributes> {
+    fn attributes_in(&self, like: InodeNumber, attributes: Attributes) -> Step<Attributes> {
         let (member, _) = self.members.split(like)?;
         Ok(Attributes {
             inode: self.members.join(member, attributes.inode),
@@ -128,7 +123,7 @@ impl FileSystem for Stacked {
         all.flatten()
     }
 
-    fn mark_in_use(&mut self, _v: &mut Volume<'_>) -> Result<Vec<PatchId>> {
+    fn mark_in_use(&mut self, _v: &mut Volume<'_>) -> Step<Vec<PatchId>> {
         // Each was when it was opened.
         Ok(Vec::new())
     }
@@ -150,12 +145,12 @@ impl FileSystem for Stacked {
         }
     }
 
-    fn attributes(&mut self, v: &mut Volume<'_>, inode: InodeNumber) -> Result<Attributes> {
+    fn attributes(&mut self, v: &mut Volume<'_>, inode: InodeNumber) -> Step<Attributes> {
         let found = self.at(v, inode, |fs, v, inode| fs.attributes(v, inode))?;
         self.attributes_in(inode, found)
     }
 
-    fn find(&mut self, v: &mut Volume<'_>, inode: InodeNumber) -> Result<Attributes> {
+    fn find(&mut self, v: &mut Volume<'_>, inode: InodeNumber) -> Step<Attributes> {
         let found = self.at(v, inode, |fs, v, inode| fs.find(v, inode))?;
         self.attributes_in(inode, found)
     }
@@ -166,7 +161,7 @@ impl FileSystem for Stacked {
         inode: InodeNumber,
         set: &SetAttributes,
         now: Timestamp,
-    ) -> Result<Attributes> {
+    ) -> Step<Attributes> {
         self.members.now = now;
         let change = |fs: &mut dyn FileSystem, v: &mut Volume<'_>, inode| {
             fs.set_attributes(v, inode, set, now)
@@ -184,7 +179,7 @@ impl FileSystem for Stacked {
         inode: InodeNumber,
         rule: AccessTimes,
         now: Timestamp,
-    ) -> Result<()> {
+    ) -> Step<()> {
         self.members.now = now;
         self.at(v, inode, |fs, v, inode| {
             fs.touch_accessed(v, inode, rule, now)
@@ -196,7 +191,7 @@ impl FileSystem for Stacked {
         v: &mut Volume<'_>,
         directory: InodeNumber,
         name: &[u8],
-    ) -> Result<InodeNumber> {
+    ) -> Step<InodeNumber> {
         let (member, own) = self.members.split(directory)?;
         let found = self
             .members
@@ -210,7 +205,7 @@ impl FileSystem for Stacked {
         directory: InodeNumber,
         cookie: u64,
         emit: &mut dyn FnMut(&DirectoryEntry<'_>) -> bool,
-    ) -> Result<()> {
+    ) -> Step<()> {
         let (member, own) = self.members.split(directory)?;
         let mut entries: Vec<(DirectoryEntry<'static>, Vec<u8>)> = Vec::new();
         self.members.call(member, v, |fs, v| {
@@ -259,7 +254,7 @@ impl FileSystem for Stacked {
         name: &[u8],
         new: &NewInode<'_>,
         now: Timestamp,
-    ) -> Result<InodeNumber> {
+    ) -> Step<InodeNumber> {
         self.members.now = now;
         let (member, own) = self.members.split(directory)?;
         let made = self
@@ -275,12 +270,12 @@ impl FileSystem for Stacked {
         directory: InodeNumber,
         name: &[u8],
         now: Timestamp,
-    ) -> Result<()> {
+    ) -> Step<()> {
         self.members.now = now;
         let (member, inode) = self.members.split(inode)?;
         let (other, directory) = self.members.split(directory)?;
         if member != other {
-            return Err(Error::OtherFileSystem);
+            return Err(Error::OtherFileSystem.into());
         }
         self.members
             .call(member, v, |fs, v| fs.link(v, inode, directory, name, now))
@@ -292,7 +287,7 @@ impl FileSystem for Stacked {
         directory: InodeNumber,
         name: &[u8],
         now: Timestamp,
-    ) -> Result<InodeNumber> {
+    ) -> Step<InodeNumber> {
         self.take_away(v, directory, name, now, |fs, v, own| {
             fs.unlink(v, own, name, now)
         })
@@ -304,7 +299,7 @@ impl FileSystem for Stacked {
         directory: InodeNumber,
         name: &[u8],
         now: Timestamp,
-    ) -> Result<InodeNumber> {
+    ) -> Step<InodeNumber> {
         self.take_away(v, directory, name, now, |fs, v, own| {
             fs.remove_directory(v, own, name, now)
         })
@@ -315,12 +310,12 @@ impl FileSystem for Stacked {
         v: &mut Volume<'_>,
         rename: &Rename<'_>,
         now: Timestamp,
-    ) -> Result<Option<InodeNumber>> {
+    ) -> Step<Option<InodeNumber>> {
         self.members.now = now;
         let (member, from) = self.members.split(rename.from)?;
         let (other, to) = self.members.split(rename.to)?;
         if member != other {
-            return Err(Error::OtherFileSystem);
+            return Err(Error::OtherFileSystem.into());
         }
         // A file that holds a volume may get another name; a directory that is covered, and what is
         // replaced, may not.
@@ -339,11 +334,11 @@ impl FileSystem for Stacked {
                 .call(member, v, |fs, v| fs.lookup(v, from, rename.from_name))
             {
                 Ok(inode) => self.members.covers.contains_key(&(member, inode)),
-                Err(Error::Miss) => return Err(Error::Miss),
+                Err(Stop::Miss) => return Err(Stop::Miss),
                 Err(_) => false,
             };
         if is_covered {
-            return Err(Error::Busy);
+            return Err(Error::Busy.into());
         }
         let gone = self
             .members
@@ -351,7 +346,7 @@ impl FileSystem for Stacked {
         Ok(gone.map(|inode| self.members.join(member, inode)))
     }
 
-    fn read_link(&mut self, v: &mut Volume<'_>, inode: InodeNumber) -> Result<Vec<u8>> {
+    fn read_link(&mut self, v: &mut Volume<'_>, inode: InodeNumber) -> Step<Vec<u8>> {
         self.at(v, inode, |fs, v, inode| fs.read_link(v, inode))
     }
 
@@ -362,7 +357,7 @@ impl FileSystem for Stacked {
         offset_bytes: u64,
         len_bytes: usize,
         pieces: &mut Vec<Piece>,
-    ) -> Result<()> {
+    ) -> Step<()> {
         let block_bytes = self.members.block_bytes;
         let start = pieces.len();
         self.at(v, inode, |fs, v, inode| {
@@ -387,7 +382,7 @@ impl FileSystem for Stacked {
         inode: InodeNumber,
         first: u64,
         count: u64,
-    ) -> Result<(Option<u64>, u64)> {
+    ) -> Step<(Option<u64>, u64)> {
         self.at(v, inode, |fs, v, inode| fs.extent(v, inode, first, count))
     }
 
@@ -406,7 +401,7 @@ impl FileSystem for Stacked {
         offset_bytes: u64,
         data: &[u8],
         now: Timestamp,
-    ) -> Result<usize> {
+    ) -> Step<usize> {
         self.members.now = now;
         self.at_contents(v, inode, |fs, v, inode| {
             fs.write(v, inode, offset_bytes, data, now)
@@ -421,7 +416,7 @@ impl FileSystem for Stacked {
         offset_bytes: u64,
         len_bytes: u64,
         now: Timestamp,
-    ) -> Result<()> {
+    ) -> Step<()> {
         self.members.now = now;
         self.at_contents(v, inode, |fs, v, inode| {
             fs.allocate(v, inode, how, offset_bytes, len_bytes, now)
@@ -434,17 +429,17 @@ impl FileSystem for Stacked {
         inode: InodeNumber,
         offset_bytes: u64,
         what: Seek,
-    ) -> Result<u64> {
+    ) -> Step<u64> {
         self.at(v, inode, |fs, v, inode| {
             fs.seek(v, inode, offset_bytes, what)
         })
     }
 
-    fn xattr(&mut self, v: &mut Volume<'_>, inode: InodeNumber, name: &[u8]) -> Result<Vec<u8>> {
+    fn xattr(&mut self, v: &mut Volume<'_>, inode: InodeNumber, name: &[u8]) -> Step<Vec<u8>> {
         self.at(v, inode, |fs, v, inode| fs.xattr(v, inode, name))
     }
 
-    fn list_xattrs(&mut self, v: &mut Volume<'_>, inode: InodeNumber) -> Result<Vec<u8>> {
+    fn list_xattrs(&mut self, v: &mut Volume<'_>, inode: InodeNumber) -> Step<Vec<u8>> {
         self.at(v, inode, |fs, v, inode| fs.list_xattrs(v, inode))
     }
 
@@ -456,7 +451,7 @@ impl FileSystem for Stacked {
         value: Option<&[u8]>,
         mode: SetXattrMode,
         now: Timestamp,
-    ) -> Result<()> {
+    ) -> Step<()> {
         self.members.now = now;
         self.at(v, inode, |fs, v, inode| {
             fs.set_xattr(v, inode, name, value, mode, now)
@@ -491,7 +486,7 @@ impl FileSystem for Stacked {
         debug_assert!(collected.is_ok(), "nothing is read for this");
     }
 
-    fn prepare_commit(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<()> {
+    fn prepare_commit(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Step<()> {
         self.members.now = now;
         for member in 0..self.members.all.len() {
             let above = self.members.all[member].above.as_mut();
@@ -539,7 +534,7 @@ impl FileSystem for Stacked {
         }
     }
 
-    fn background(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<bool> {
+    fn background(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Step<bool> {
         self.members.now = now;
         for member in 0..self.members.all.len() {
             self.last_worked = member;
@@ -553,7 +548,7 @@ impl FileSystem for Stacked {
         Ok(false)
     }
 
-    fn free_ready(&mut self, v: &mut Volume<'_>) -> Result<bool> {
+    fn free_ready(&mut self, v: &mut Volume<'_>) -> Step<bool> {
         for member in 0..self.members.all.len() {
             if self.members.call(member, v, |fs, v| fs.free_ready(v))? {
                 return Ok(true);
@@ -590,7 +585,7 @@ impl FileSystem for Stacked {
         })
     }
 
-    fn reclaim(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<ReclaimStep> {
+    fn reclaim(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Step<ReclaimStep> {
         self.members.now = now;
         let is_running = |member: &super::members::Member| member.fs.reclaim_progress().running;
         let Some(member) = self.members.all.iter().position(is_running) else {
@@ -640,12 +635,12 @@ impl FileSystem for Stacked {
         }
     }
 
-    fn settle(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<()> {
+    fn settle(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Step<()> {
         self.members.now = now;
         self.each(v, |fs, v| fs.settle(v, now))
     }
 
-    fn mark_clean(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Result<()> {
+    fn mark_clean(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Step<()> {
         self.members.now = now;
         self.each(v, |fs, v| fs.mark_clean(v, now))
     }

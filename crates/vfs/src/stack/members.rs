@@ -1,6 +1,8 @@
 //! The file systems of an open stack, and what an operation on one of them takes.
 
-use backstitch_layout::{Error, FileSystem, FileSystemStatistics, InodeNumber, Result, Timestamp};
+use backstitch_layout::{
+    Awaited, Error, FileSystem, FileSystemStatistics, InodeNumber, Step, Stop, Timestamp,
+};
 use backstitch_ordering::{Log, Mechanism, Volume, VolumeId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -52,10 +54,10 @@ pub(super) struct Members {
 
 impl Members {
     /// Which file system an inode of the stack is in, and its number there.
-    pub(super) fn split(&self, inode: InodeNumber) -> Result<(usize, InodeNumber)> {
+    pub(super) fn split(&self, inode: InodeNumber) -> Step<(usize, InodeNumber)> {
         let member = self.swap((inode.0 >> OWN_BITS) as usize);
         if member >= self.all.len() {
-            return Err(Error::NotFound);
+            return Err(Error::NotFound.into());
         }
         Ok((member, InodeNumber(inode.0 & ((1 << OWN_BITS) - 1))))
     }
@@ -84,7 +86,10 @@ impl Members {
     }
 
     /// Refuses a file system with inodes whose numbers do not fit.
-    pub(super) fn check_numbers(name: &str, statistics: &FileSystemStatistics) -> Result<()> {
+    pub(super) fn check_numbers(
+        name: &str,
+        statistics: &FileSystemStatistics,
+    ) -> backstitch_layout::Result<()> {
         if statistics.inodes < 1 << OWN_BITS {
             return Ok(());
         }
@@ -101,8 +106,8 @@ impl Members {
         &mut self,
         member: usize,
         v: &mut Volume<'_>,
-        mut body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>) -> Result<T>,
-    ) -> Result<T> {
+        mut body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>) -> Step<T>,
+    ) -> Step<T> {
         loop {
             let Member { fs, above, .. } = &mut self.all[member];
             let done = match above {
@@ -111,14 +116,14 @@ impl Members {
                     let mut inner = v.enter(&mut *above.mechanism, above.volume, member as u8);
                     let done = match inner.come_after_groups() {
                         true => body(&mut **fs, &mut inner),
-                        false => Err(Error::WaitForTransaction),
+                        false => Err(Stop::WaitFor(Awaited::Transaction)),
                     };
                     let wait_for = inner.leave();
                     v.answer_after(wait_for);
                     done
                 }
             };
-            let is_miss = matches!(done, Err(Error::Miss));
+            let is_miss = matches!(done, Err(Stop::Miss));
             if !(is_miss && self.give_places(member, v)?) {
                 return done;
             }
@@ -127,7 +132,7 @@ impl Members {
 
     /// Gives blocks that a step wanted to change a place in the files that hold the volume. False
     /// where it wanted none.
-    fn give_places(&mut self, member: usize, v: &mut Volume<'_>) -> Result<bool> {
+    fn give_places(&mut self, member: usize, v: &mut Volume<'_>) -> Step<bool> {
         let Some(above) = &self.all[member].above else {
             return Ok(false);
         };
@@ -141,9 +146,9 @@ impl Members {
         Ok(!wanted.is_empty())
     }
 
-    fn fill(&mut self, member: usize, v: &mut Volume<'_>, first: u64, count: u64) -> Result<()> {
+    fn fill(&mut self, member: usize, v: &mut Volume<'_>, first: u64, count: u64) -> Step<()> {
         let Some(above) = &self.all[member].above else {
-            return Err(Error::Invalid);
+            return Err(Error::Invalid.into());
         };
         let (parts, volume) = (above.parts.clone(), above.volume);
         self.fill_parts(&parts, volume, v, first, count)
@@ -157,7 +162,7 @@ impl Members {
         v: &mut Volume<'_>,
         first: u64,
         count: u64,
-    ) -> Result<()> {
+    ) -> Step<()> {
         let (mut at, end) = (first, first + count);
         while at < end {
             let is_in = |part: &&Part| (part.first..part.first + part.blocks).contains(&at);
@@ -184,7 +189,7 @@ impl Members {
         v: &mut Volume<'_>,
         within: u64,
         blocks: u64,
-    ) -> Result<()> {
+    ) -> Step<()> {
         let (now, block_bytes) = (self.now, self.block_bytes);
         let zeros = vec![0; (blocks * block_bytes) as usize];
         let mut done = 0;
@@ -208,7 +213,7 @@ impl Members {
         volume: VolumeId,
         within: u64,
         blocks: u64,
-    ) -> Result<()> {
+    ) -> Step<()> {
         let (mut at, end) = (within, within + blocks);
         while at < end {
             let (there, count) =
@@ -241,10 +246,10 @@ impl Members {
 
     /// Refuses what would take away a file that holds a volume, or a directory in whose place one
     /// shows.
-    pub(super) fn check_free(&self, member: usize, inode: InodeNumber) -> Result<()> {
+    pub(super) fn check_free(&self, member: usize, inode: InodeNumber) -> Step<()> {
         let is_covered = self.covers.contains_key(&(member, inode));
         match is_covered || self.is_in_use(member, inode) {
-            true => Err(Error::Busy),
+            true => Err(Error::Busy.into()),
             false => Ok(()),
         }
     }

@@ -38,7 +38,7 @@ mod open;
 use std::time::Duration;
 
 use backstitch_device::BlockDevice;
-use backstitch_layout::{JournalHost, LayoutKind, OpenRequest, Opened, Result, Timestamp};
+use backstitch_layout::{JournalHost, LayoutKind, OpenRequest, Opened, Result, Step, Timestamp};
 use backstitch_ordering::{MechanismKind, Operation, Soft, Volume};
 use backstitch_store::{Limits, Optimisations, Store};
 
@@ -129,12 +129,12 @@ impl LayoutKind for Stack {
         volume: &mut Volume<'_>,
         device: &dyn BlockDevice,
         request: &OpenRequest,
-    ) -> Result<Opened> {
+    ) -> Step<Opened> {
         self.check()?;
         volume.begin(Operation::Administration);
         let opened = open::Opening::new(self, volume, device, request).run();
         let mut nobody_waits = Vec::new();
         volume.end(&mut nobody_waits);
-        opened
+        Ok(opened?)
     }
 }

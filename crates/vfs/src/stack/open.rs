@@ -3,7 +3,9 @@
 use backstitch_device::BlockDevice;
 use backstitch_journal::JournalMechanism;
 use backstitch_journal::recovery::Damage;
-use backstitch_layout::{Error, FileSystem, FileType, InodeNumber, OpenRequest, Opened, Result};
+use backstitch_layout::{
+    Error, FileSystem, FileType, InodeNumber, OpenRequest, Opened, Result, Step, Stop,
+};
 use backstitch_ordering::{Mechanism, MechanismKind, Soft, Volume};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -144,14 +146,14 @@ impl<'o, 'v> Opening<'o, 'v> {
     /// Has the steps of `body` again until what they read is in memory.
     fn settled<T>(
         &mut self,
-        mut body: impl FnMut(&mut Members, &mut Volume<'_>) -> Result<T>,
+        mut body: impl FnMut(&mut Members, &mut Volume<'_>) -> Step<T>,
     ) -> Result<T> {
         loop {
             match body(&mut self.members, self.v) {
-                Err(Error::Miss) => {
+                Err(Stop::Miss) => {
                     self.v.read_missing(self.device)?;
                 }
-                done => return done,
+                done => return done.map_err(Stop::into_error),
             }
         }
     }
@@ -308,13 +310,13 @@ impl<'o, 'v> Opening<'o, 'v> {
             let wait_for = inner.leave();
             self.v.answer_after(wait_for);
             match opened {
-                Err(Error::Miss) => {
+                Err(Stop::Miss) => {
                     // Like any step; but the file system that it is a step of is not there yet.
                     let wanted = self.v.take_places_wanted(volume);
                     self.give_places(index, plan, &above, &wanted)?;
                     self.v.read_missing(self.device)?;
                 }
-                opened => break opened?,
+                opened => break opened.map_err(Stop::into_error)?,
             }
         };
         let block_bytes = self.members.block_bytes as u32;

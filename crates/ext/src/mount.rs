@@ -16,7 +16,7 @@ use backstitch_layout::{
     Error, FileType, JournalHost, JournalLocation, LayoutKind, OpenRequest, Opened, Result,
     Timestamp,
 };
-use backstitch_ordering::{PatchId, Volume};
+use backstitch_ordering::{CrashRecord, PatchId, Volume};
 
 use crate::format::features::{COMPAT_HAS_JOURNAL, INCOMPAT_RECOVER, RO_COMPAT_LARGE_FILE};
 use crate::format::group::{FLAG_INODES_UNINITIALISED, OFFSET_FLAGS, OFFSET_UNUSED_INODES};
@@ -25,9 +25,7 @@ use crate::format::superblock::{
     OFFSET_FREE_BLOCKS_COUNT, OFFSET_FREE_INODES_COUNT, OFFSET_MNT_COUNT, OFFSET_MTIME,
     OFFSET_RECORD, OFFSET_STATE, OFFSET_WTIME, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET,
 };
-use crate::format::{
-    GroupDescriptor, Mechanism, MountRecord, ROOT_INODE, Superblock, bitmap, group,
-};
+use crate::format::{GroupDescriptor, MountRecord, ROOT_INODE, Superblock, bitmap, group};
 use crate::image::{Ext2, from_format, read_superblock, refuse_unreadable};
 use crate::kinds;
 use crate::rules::{Rule, holds, wait_for};
@@ -164,7 +162,7 @@ fn judge(sb: &Superblock, request: &OpenRequest) -> (Trust, Option<String>) {
         Trust::Clean
     } else if sb.record.is_some_and(|r| {
         let is_of_this = r.matches(sb.mtime, sb.mount_count);
-        r.mechanism.is_ordered() && (is_of_this || !holds(Rule::RecordIsOfThisMount))
+        r.mechanism.is_trusted() && (is_of_this || !holds(Rule::RecordIsOfThisMount))
     }) {
         Trust::AfterCrash
     } else {
@@ -289,13 +287,8 @@ impl Ext {
             v.read(self.superblock_place().0)?;
             return Ok(Vec::new());
         }
-        let mechanism = match v.crash_record() {
-            Some(1) => Mechanism::Soft,
-            Some(2) => Mechanism::Sync,
-            _ => Mechanism::Async,
-        };
         let entry = MountRecord {
-            mechanism,
+            mechanism: v.crash_record().unwrap_or(CrashRecord::ANYTHING),
             mount_count: self.sb.mount_count,
             mount_time_seconds: self.sb.mtime.into(),
             atomic_unit_bytes: v.atomic_bytes() as u32,

@@ -10,10 +10,8 @@ use backstitch_journal::format::features::{
 };
 use backstitch_journal::format::{BlockKind, Features, Header, Superblock};
 use backstitch_journal::rules::Rule;
-use backstitch_journal::{JournalMap, JournalMechanism, JournalRun, Setup};
-use backstitch_ordering::{
-    BlockClass, Groups, JournalMode, Log, Operation, PatchId, Volume, VolumeId,
-};
+use backstitch_journal::{JournalMap, JournalMechanism, JournalMode, JournalRun, Setup};
+use backstitch_ordering::{BlockClass, Groups, Log, Operation, PatchId, Volume, VolumeId};
 use backstitch_rules::watch::{self, Form};
 use backstitch_store::{Change, Goal, Limits, Optimisations, Store};
 

@@ -16,7 +16,8 @@ use backstitch_layout::{
     Error, FileSystem, FileType, InodeNumber, LayoutKind, NewInode, OpenRequest, ReclaimProgress,
     ReclaimStep, Rename, RenameMode, Result, SetAttributes, SetXattrMode, Timestamp,
 };
-use backstitch_ordering::{Mechanism, MechanismKind, Operation, Volume, VolumeId};
+use backstitch_mechanisms::Ordering;
+use backstitch_ordering::{Mechanism, Operation, Volume, VolumeId};
 use backstitch_store::{Goal, Limits, Optimisations, Store, drive};
 
 /// Marsaglia's xorshift: repeatable from its seed.
@@ -80,7 +81,7 @@ fn new_inode(file_type: FileType) -> NewInode<'static> {
 
 impl Machine {
     pub(crate) fn new(
-        ordering: MechanismKind,
+        ordering: Ordering,
         block_size: u32,
         optimisations: Optimisations,
     ) -> Machine {
@@ -94,14 +95,14 @@ impl Machine {
     /// Opens what is there, as a mount does.
     pub(crate) fn open(
         memory: Arc<MemoryDevice>,
-        ordering: MechanismKind,
+        ordering: Ordering,
         block_size: u32,
         optimisations: Optimisations,
     ) -> Machine {
         let device: Arc<dyn BlockDevice> = memory.clone();
         let mut store = Store::new(Limits::default(), optimisations);
         let volume = store.add_volume(block_size);
-        let mut mechanism = ordering.make().expect("no journal here");
+        let mut mechanism = ordering.make(None).expect("no journal here");
         let request = OpenRequest {
             read_only: false,
             now: Timestamp {

@@ -138,7 +138,7 @@ fn explore(name: &str, ordering: Ordering, moments: u64) -> (u64, Option<String>
 #[test]
 fn soft_leaves_only_leaks_at_any_moment() {
     require!("root", "fuse", "mke2fs", "e2fsck");
-    let (bad, first) = explore("recorded_soft", Ordering::Soft, setting("MOMENTS", 60));
+    let (bad, first) = explore("recorded_soft", Ordering::SOFT, setting("MOMENTS", 60));
     assert_eq!(bad, 0, "{}", first.unwrap_or_default());
 }
 
@@ -146,13 +146,13 @@ fn soft_leaves_only_leaks_at_any_moment() {
 fn sync_leaves_only_leaks_at_any_moment() {
     require!("root", "fuse", "mke2fs", "e2fsck");
     let moments = setting("MOMENTS", 60) / 4;
-    let (bad, first) = explore("recorded_sync", Ordering::Sync, moments);
+    let (bad, first) = explore("recorded_sync", Ordering::SYNC, moments);
     assert_eq!(bad, 0, "{}", first.unwrap_or_default());
 }
 
 #[test]
 fn async_leaves_damage() {
     require!("root", "fuse", "mke2fs", "e2fsck");
-    let (bad, _) = explore("recorded_async", Ordering::Async, 8);
+    let (bad, _) = explore("recorded_async", Ordering::ASYNC, 8);
     assert!(bad > 0, "this test finds nothing");
 }

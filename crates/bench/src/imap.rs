@@ -62,7 +62,7 @@ impl ImapVariant {
 
     /// Whether it loses no message in a crash under this mechanism.
     pub fn is_safe(self, ordering: Ordering) -> bool {
-        self != ImapVariant::FsyncDurable || matches!(ordering, Ordering::Journal(_))
+        self != ImapVariant::FsyncDurable || ordering.has_log()
     }
 }
 
@@ -112,14 +112,13 @@ impl ImapSpec {
 
     /// What figure 11 has for it.
     fn paper(&self) -> Option<PaperFigure> {
-        use backstitch_vfs::JournalMode::Full;
-        let value = match (self.ordering, self.variant) {
-            (Ordering::Soft, ImapVariant::Fsync) => 8083.0,
-            (Ordering::Soft, ImapVariant::Patchgroups) => 3015.0,
-            (Ordering::Journal(Full), ImapVariant::Fsync) => 7114.0,
-            (Ordering::Journal(Full), ImapVariant::Patchgroups) => 32.0,
+        let value = match (self.ordering.name(), self.variant) {
+            ("soft", ImapVariant::Fsync) => 8083.0,
+            ("soft", ImapVariant::Patchgroups) => 3015.0,
+            ("journal=full", ImapVariant::Fsync) => 7114.0,
+            ("journal=full", ImapVariant::Patchgroups) => 32.0,
             // Linux's ext3; the prototype is said to be similar.
-            (Ordering::Journal(Full), ImapVariant::FsyncDurable) => 26.0,
+            ("journal=full", ImapVariant::FsyncDurable) => 26.0,
             _ => return None,
         };
         self.is_full().then_some(PaperFigure {
@@ -355,15 +354,14 @@ impl Server<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use backstitch_vfs::JournalMode;
 
     #[test]
     fn every_way_moves_all_messages_and_patchgroups_wait_least() {
         for ordering in [
-            Ordering::Soft,
-            Ordering::Journal(JournalMode::Writeback),
-            Ordering::Journal(JournalMode::Ordered),
-            Ordering::Journal(JournalMode::Full),
+            Ordering::SOFT,
+            Ordering::JOURNAL_WRITEBACK,
+            Ordering::JOURNAL_ORDERED,
+            Ordering::JOURNAL_FULL,
         ] {
             let flushes = ImapVariant::ALL
                 .into_iter()

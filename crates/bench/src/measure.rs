@@ -7,6 +7,7 @@ use std::time::Instant;
 use backstitch_device::{BlockDevice, FileDevice, MemoryDevice, OpenOptions};
 use backstitch_formats::usual;
 use backstitch_layout::tools::{CheckOptions, DeviceSource, Mkfs, MkfsJournal};
+use backstitch_mechanisms::usual_for;
 use backstitch_vfs::{Engine, MountOptions, Optimisations, Ordering, Stats};
 
 use crate::files::{EngineFiles, Files, HostFiles, Node};
@@ -123,7 +124,7 @@ pub(crate) fn make(
     device_is_zero: bool,
     ordering: Ordering,
 ) -> Result<()> {
-    let wanted = wanted(device_is_zero, matches!(ordering, Ordering::Journal(_)));
+    let wanted = wanted(device_is_zero, ordering.has_log());
     usual().make(&wanted, device)?;
     Ok(())
 }
@@ -303,7 +304,11 @@ pub(crate) fn check_image(workload: &'static str, path: &Path) -> Result<()> {
         read_only: true,
         ..OpenOptions::default()
     };
-    check(workload, Ordering::Soft, &FileDevice::open(path, options)?)
+    check(
+        workload,
+        usual_for(false),
+        &FileDevice::open(path, options)?,
+    )
 }
 
 pub(crate) fn check(

@@ -1,6 +1,5 @@
 //! What the papers measured, and what the original prototype measured on a machine of our time.
 
-use backstitch_vfs::Ordering;
 use serde::Serialize;
 
 use crate::workload::file_bytes;
@@ -96,11 +95,11 @@ pub(crate) fn figure(spec: &Spec) -> Option<PaperFigure> {
         return None;
     }
     if spec.workload == Workload::Zero {
-        let value = match spec.ordering {
-            Ordering::Sync => 80.4,
-            Ordering::Async => 10_782.8,
-            Ordering::Soft => 4_962.0,
-            Ordering::Journal(_) => return None,
+        let value = match spec.ordering.name() {
+            "sync" => 80.4,
+            "async" => 10_782.8,
+            "soft" => 4_962.0,
+            _ => return None,
         };
         return Some(PaperFigure {
             source: "Seltzer et al. 2000, table 4",
@@ -108,7 +107,7 @@ pub(crate) fn figure(spec: &Spec) -> Option<PaperFigure> {
             unit: "operations_per_second",
         });
     }
-    if spec.ordering != Ordering::Soft {
+    if spec.ordering.name() != "soft" {
         return None;
     }
     let opt = spec.optimisations.to_string();
@@ -131,10 +130,10 @@ fn micro_figure(spec: &Spec) -> Option<PaperFigure> {
     let is_small = file_bytes(&spec.scale) <= 64 << 10;
     (scale.is_full() && is_small).then_some(PaperFigure {
         source: "Ganger et al. 2000, figure 6",
-        value: match spec.ordering {
-            Ordering::Sync => 3.1,
-            Ordering::Soft | Ordering::Async => 1.1,
-            Ordering::Journal(_) => return None,
+        value: match spec.ordering.name() {
+            "sync" => 3.1,
+            "soft" | "async" => 1.1,
+            _ => return None,
         },
         unit: "writes_per_file",
     })

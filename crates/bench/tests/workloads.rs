@@ -8,7 +8,7 @@ use backstitch_bench::{
     EngineFigures, Run, Scale, Series, Spec, Target, Workload, document, measure,
     optimisation_specs, optimisation_tables, plot_optimisations, plot_runs, run_series, run_table,
 };
-use backstitch_vfs::{JournalMode, Optimisations, Ordering};
+use backstitch_vfs::{Optimisations, Ordering};
 
 fn small(workload: Workload) -> Scale {
     let files = |files, megabytes| Scale {
@@ -94,7 +94,7 @@ fn assert_alike(one: &Run, two: &Run) {
 #[test]
 fn every_workload_leaves_a_clean_image_under_every_ordering() {
     for workload in Workload::ALL {
-        for ordering in [Ordering::Soft, Ordering::Async, Ordering::Sync] {
+        for ordering in [Ordering::SOFT, Ordering::ASYNC, Ordering::SYNC] {
             let run = measure(&spec(workload, ordering)).unwrap();
             assert_eq!(run.workload, workload.name());
             assert_eq!(run.ordering, Some(ordering.to_string()));
@@ -111,7 +111,7 @@ fn write_back_under_way_does_no_harm() {
         let crowded = Spec {
             cache_bytes: 1 << 20,
             expire_seconds: 0.0,
-            ..spec(workload, Ordering::Soft)
+            ..spec(workload, Ordering::SOFT)
         };
         measure(&crowded).unwrap();
     }
@@ -122,14 +122,14 @@ fn the_same_seed_gives_the_same_counters() {
     // Which writers share a flush is up to the host.
     let is_alone = |workload: &Workload| *workload != Workload::Fsync;
     for workload in Workload::ALL.into_iter().filter(is_alone) {
-        let [one, two] = [(); 2].map(|()| measure(&spec(workload, Ordering::Soft)).unwrap());
+        let [one, two] = [(); 2].map(|()| measure(&spec(workload, Ordering::SOFT)).unwrap());
         assert_alike(&one, &two);
     }
 }
 
 #[test]
 fn memory_is_measured_before_anything_is_written() {
-    let base = spec(Workload::Untar, Ordering::Soft);
+    let base = spec(Workload::Untar, Ordering::SOFT);
     for spec in optimisation_specs(&base) {
         let small = Spec {
             scale: small(spec.workload),
@@ -144,7 +144,7 @@ fn memory_is_measured_before_anything_is_written() {
 /// undo data are left even of small workloads.
 #[test]
 fn the_optimisations_save_under_a_journal_too() {
-    let ordering = Ordering::Journal(JournalMode::Ordered);
+    let ordering = Ordering::JOURNAL_ORDERED;
     for of_none in optimisation_specs(&spec(Workload::Untar, ordering)).chunks(4) {
         let [none, both] = [&of_none[0], &of_none[3]].map(|spec| {
             let small = Spec {
@@ -163,7 +163,7 @@ fn the_optimisations_save_under_a_journal_too() {
 
 #[test]
 fn the_optimisations_save_patches_and_undo_data_everywhere() {
-    let base = spec(Workload::Untar, Ordering::Soft);
+    let base = spec(Workload::Untar, Ordering::SOFT);
     let specs: Vec<Spec> = optimisation_specs(&base)
         .into_iter()
         .map(|spec| Spec {
@@ -200,7 +200,7 @@ fn the_optimisations_save_patches_and_undo_data_everywhere() {
 fn the_document_has_the_keys_of_the_contract() {
     let zero = Spec {
         scale: Scale::default(),
-        ..spec(Workload::Zero, Ordering::Async)
+        ..spec(Workload::Zero, Ordering::ASYNC)
     };
     let all = run_series(&[zero], 1, |_, _, _| {}).unwrap();
     let document = document(&all, 1);
@@ -248,7 +248,7 @@ fn the_document_has_the_keys_of_the_contract() {
 
 #[test]
 fn several_runs_are_reported_as_a_spread() {
-    let zero = spec(Workload::Zero, Ordering::Soft);
+    let zero = spec(Workload::Zero, Ordering::SOFT);
     let mut told = 0;
     let all = run_series(&[zero], 3, |_, _, run| told += usize::from(run.is_some())).unwrap();
     assert_eq!(told, 3);
@@ -267,7 +267,7 @@ fn an_image_is_made_anew_for_every_run() {
             path: directory.path().join("x.img"),
             size_bytes: 64 << 20,
         },
-        ..spec(Workload::Delete, Ordering::Soft)
+        ..spec(Workload::Delete, Ordering::SOFT)
     };
     let all = run_series(&[image], 2, |_, _, _| {}).unwrap();
     let series: &Series = &all[0];
@@ -280,7 +280,7 @@ fn a_journal_on_a_device_of_its_own_is_made_anew_too() {
     let path = directory.path().join("journal.img");
     let apart = Spec {
         journal_device: Some(path.clone()),
-        ..spec(Workload::Untar, Ordering::Journal(JournalMode::Ordered))
+        ..spec(Workload::Untar, Ordering::JOURNAL_ORDERED)
     };
     let all = run_series(&[apart], 2, |_, _, _| {}).unwrap();
     assert_alike(&all[0].runs[0], &all[0].runs[1]);
@@ -298,10 +298,10 @@ fn a_journal_on_a_device_of_its_own_is_made_anew_too() {
 fn system_calls_do_the_same_work() {
     let directory = tempfile::tempdir().unwrap();
     for workload in Workload::ALL {
-        let ours = measure(&spec(workload, Ordering::Soft)).unwrap();
+        let ours = measure(&spec(workload, Ordering::SOFT)).unwrap();
         let host = Spec {
             target: Target::Directory(directory.path().to_owned()),
-            ..spec(workload, Ordering::Soft)
+            ..spec(workload, Ordering::SOFT)
         };
         let host = measure(&host).unwrap();
         assert_eq!(host.operations, ours.operations, "{workload}");

@@ -5,6 +5,7 @@ use crate::foreign;
 use crate::named::Named;
 use crate::pattern;
 use backstitch_device::{BlockDevice, OpenOptions, SlowFlushDevice, VolatileDevice};
+use backstitch_mechanisms::usual_for;
 use backstitch_vfs::{
     Attributes, Engine, FileType, InodeNumber, LayoutError, MountOptions, Ordering, Timestamp,
     journal,
@@ -241,7 +242,7 @@ pub(crate) fn default_ordering(
 ) -> Result<Ordering> {
     let layout = backstitch_formats::of(device).layout();
     match journal::default_ordering(device, journal_device, layout) {
-        Err(_) if layout.block_bytes(device).is_err() => Ok(Ordering::Soft),
+        Err(_) if layout.block_bytes(device).is_err() => Ok(usual_for(false)),
         found => found.map_err(|error| foreign::explained(what, name, device, error)),
     }
 }
@@ -256,7 +257,7 @@ pub(crate) fn on_fresh_device<T>(
     work: impl FnOnce(&Image) -> Result<T>,
 ) -> Result<T> {
     let ordering = match without_journal || access == Access::Read {
-        true => Ordering::Soft,
+        true => usual_for(false),
         false => default_ordering(what, name, &*device, journal_device.as_deref())?,
     };
     let options = MountOptions {

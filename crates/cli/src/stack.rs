@@ -91,7 +91,7 @@ fn parse(text: &str, directory: &Path) -> std::result::Result<Described, String>
             layout: backstitch_formats::usual().layout(),
             file: inner(&entry.file)?,
             journal: inner(&entry.journal)?,
-            ordering: ordering.transpose().map_err(|e| wrong(&e))?,
+            ordering: ordering.transpose().map_err(|e| wrong(&e.to_string()))?,
             at: inner(&entry.at)?,
         });
         names.push(name.clone());

@@ -13,7 +13,7 @@ use backstitch_crash_core::mount::replayed;
 use backstitch_formats::usual;
 use backstitch_fuse::{AccessPolicy, FrontOptions, MountError, Mounted, spawn};
 use backstitch_layout::tools::{CheckOptions, Finding, Kind};
-use backstitch_ordering::MechanismKind;
+use backstitch_mechanisms::usual_for;
 use backstitch_vfs::{Engine, MountOptions};
 
 use crate::error::AppResult;
@@ -90,12 +90,12 @@ impl<'a> Bench<'a> {
 
     /// What fsck finds that no recovery may leave as it is.
     fn damage(&mut self, state: &Fork) -> Option<Verdict> {
-        let replayed = match self.options.ordering {
-            MechanismKind::Journal(_) => match replayed(state) {
+        let replayed = match self.options.ordering.has_log() {
+            true => match replayed(state) {
                 Ok(replayed) => Some(replayed),
                 Err(error) => return Some(unmountable(error.to_string())),
             },
-            _ => None,
+            false => None,
         };
         let state = replayed.as_ref().unwrap_or(state);
         let report = match usual().check(state, &CheckOptions::QUICK) {
@@ -129,7 +129,8 @@ fn unmountable(reason: String) -> Verdict {
 /// is left of space that nobody uses and of counts that are too high, the mount recovers, as after
 /// a crash under soft updates.
 fn repaired(mut state: Fork) -> Fork {
-    if let Some((offset, bytes)) = usual().trusted(&state) {
+    let record = usual_for(false).crash_record();
+    if let Some((offset, bytes)) = record.and_then(|record| usual().trusted(&state, record)) {
         // It was read from there.
         let _ = state.write(offset, &bytes);
     }

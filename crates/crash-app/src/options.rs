@@ -1,17 +1,17 @@
 //! What a user says of an exploration.
 
+use backstitch_mechanisms::Ordering;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering as Atomic};
 
 use backstitch_crash_core::check::Check;
-use backstitch_ordering::MechanismKind;
 
 /// How a trace is to be explored.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The mechanism under which the trace is done again.
-    pub ordering: MechanismKind,
+    pub ordering: Ordering,
     /// The judge: finds the mounted state in `$1`, `$BACKSTITCH_DIR` and as its directory, and in
     /// `$BACKSTITCH_OUTPUT` the path of a file with what the program had said.
     pub check: Check,

@@ -12,7 +12,8 @@ use backstitch_layout::{
     DirectoryEntry, Error, FileType, InodeNumber, NewInode, Rename, RenameMode, Result,
     SetAttributes, SetXattrMode,
 };
-use backstitch_ordering::{MechanismKind, Operation as Scope};
+use backstitch_mechanisms::Ordering;
+use backstitch_ordering::Operation as Scope;
 use backstitch_store::{Batch, Goal};
 use rustc_hash::FxHashMap;
 
@@ -43,7 +44,7 @@ pub(crate) type Audience<'a> = &'a mut dyn FnMut(&Moment<'_>) -> bool;
 pub(crate) fn play(
     image: &Fork,
     trace: &Trace,
-    ordering: MechanismKind,
+    ordering: Ordering,
     variant: &Variant,
     audience: Audience<'_>,
 ) -> AppResult<Vec<String>> {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering as Atomic};
 use backstitch_crash_core::check::scratch_directory;
 use backstitch_crash_core::device::ForkDevice;
 use backstitch_crash_core::error::{StepError, at};
-use backstitch_ordering::MechanismKind;
+use backstitch_mechanisms::Ordering;
 use backstitch_vfs::{Engine, MountOptions};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
@@ -28,7 +28,7 @@ pub struct Program {
     /// What runs before, is on the disk when the program begins, and is not explored.
     pub setup: Option<String>,
     /// The mechanism of the mount.
-    pub ordering: MechanismKind,
+    pub ordering: Ordering,
     /// The image that it runs on.
     pub geometry: Geometry,
     /// Where that is the user's own.

@@ -14,7 +14,7 @@ use backstitch_crash_core::image::Fork;
 use backstitch_crash_core::schedule::Schedule;
 use backstitch_formats::usual;
 use backstitch_layout::tools::{CheckOptions, Kind};
-use backstitch_ordering::MechanismKind;
+use backstitch_mechanisms::Ordering;
 use backstitch_store::Optimisations;
 use backstitch_vfs::{
     Engine, FileType, InodeNumber, MountOptions, NewInode, RenameMode, SetAttributes, SetXattrMode,
@@ -111,10 +111,7 @@ fn work(engine: &Engine) {
 
 fn recorded() -> (Trace, Arc<Engine>) {
     let recorder = Recorder::default();
-    let engine = mounted(
-        GEOMETRY.image(None, MechanismKind::Soft).unwrap(),
-        &recorder,
-    );
+    let engine = mounted(GEOMETRY.image(None, Ordering::SOFT).unwrap(), &recorder);
     recorder.start(None);
     work(&engine);
     recorder.stop();
@@ -179,7 +176,7 @@ fn what_was_recorded_is_done_again() {
     let text = trace.to_text();
     let wanted = tree(&engine);
     assert_eq!(wanted.len(), 6, "{wanted:?}");
-    let image = GEOMETRY.image(None, MechanismKind::Soft).unwrap();
+    let image = GEOMETRY.image(None, Ordering::SOFT).unwrap();
     for optimisations in [Optimisations::BOTH, Optimisations::NONE] {
         let mut last = None;
         let mut keep = |moment: &Moment<'_>| {
@@ -187,7 +184,7 @@ fn what_was_recorded_is_done_again() {
             true
         };
         let variant = everything(optimisations);
-        let refused = play(&image, &trace, MechanismKind::Soft, &variant, &mut keep).unwrap();
+        let refused = play(&image, &trace, Ordering::SOFT, &variant, &mut keep).unwrap();
         assert_eq!(refused, [""; 0], "{text}");
         let left = last.unwrap();
         let report = usual().check(&left, &CheckOptions::default()).unwrap();
@@ -204,8 +201,8 @@ fn the_explorer_of_the_file_system_reads_a_trace_too() {
         operations: trace.operations.clone(),
         setup: 0,
     };
-    let mut campaign = standard::campaign(MechanismKind::Soft, 1, 1);
-    campaign.base = Some(GEOMETRY.image(None, MechanismKind::Soft).unwrap());
+    let mut campaign = standard::campaign(Ordering::SOFT, 1, 1);
+    campaign.base = Some(GEOMETRY.image(None, Ordering::SOFT).unwrap());
     let left = campaign.after(&workload).unwrap();
     let text = trace.to_text();
     assert_eq!(
@@ -218,7 +215,7 @@ fn the_explorer_of_the_file_system_reads_a_trace_too() {
 #[test]
 fn a_cut_is_the_set_that_it_was_made_of() {
     let (trace, _engine) = recorded();
-    let image = GEOMETRY.image(None, MechanismKind::Soft).unwrap();
+    let image = GEOMETRY.image(None, Ordering::SOFT).unwrap();
     let mut compared = 0;
     for variant in Variant::all(3) {
         let mut visit = |moment: &Moment<'_>| {
@@ -236,7 +233,7 @@ fn a_cut_is_the_set_that_it_was_made_of() {
             assert_eq!(Cut::Only(vec![nodes.len() as u32]).included(&nodes), None);
             true
         };
-        play(&image, &trace, MechanismKind::Soft, &variant, &mut visit).unwrap();
+        play(&image, &trace, Ordering::SOFT, &variant, &mut visit).unwrap();
     }
     assert!(compared > 1000, "{compared}");
 }
@@ -244,10 +241,10 @@ fn a_cut_is_the_set_that_it_was_made_of() {
 #[test]
 fn the_same_seed_chooses_the_same_states() {
     let (trace, _engine) = recorded();
-    let image = GEOMETRY.image(None, MechanismKind::Soft).unwrap();
+    let image = GEOMETRY.image(None, Ordering::SOFT).unwrap();
     let chosen = |seed: u64| {
         let options = Options {
-            ordering: MechanismKind::Soft,
+            ordering: Ordering::SOFT,
             check: Check {
                 command: "true".into(),
                 timeout: Duration::from_secs(1),

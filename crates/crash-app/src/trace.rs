@@ -8,6 +8,7 @@
 //! # setup ends
 //! ```
 
+use backstitch_mechanisms::Ordering;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -16,7 +17,6 @@ use backstitch_crash_core::image::Fork;
 use backstitch_crash_core::operation::{Operation, parse_script};
 use backstitch_device::BlockDevice;
 use backstitch_layout::tools::Mkfs;
-use backstitch_ordering::MechanismKind;
 
 use crate::error::{AppError, AppResult};
 
@@ -70,7 +70,7 @@ impl Geometry {
     /// # Errors
     /// Where no file system can be made with these numbers, or the user's image is missing or
     /// another one.
-    pub fn image(&self, given: Option<&Path>, ordering: MechanismKind) -> AppResult<Fork> {
+    pub fn image(&self, given: Option<&Path>, ordering: Ordering) -> AppResult<Fork> {
         match (self.start, given) {
             (Start::Given, Some(path)) => {
                 let image = read_image(path)?;
@@ -83,7 +83,7 @@ impl Geometry {
                 place: "the trace".into(),
                 why: "it was recorded on an image of its own: --image FILE is needed".into(),
             }),
-            (Start::Empty, _) => self.make(matches!(ordering, MechanismKind::Journal(_))),
+            (Start::Empty, _) => self.make(ordering.has_log()),
             (Start::Raw, _) => {
                 let zeros = vec![0; self.size_bytes as usize];
                 Ok(Fork::new(zeros, self.block_bytes).raw((self.uid, self.gid)))

@@ -12,7 +12,8 @@ use backstitch_device::{BlockDevice, DeviceError};
 use backstitch_layout::{
     Error, FileSystem, LayoutKind, OpenRequest, ReclaimStep, Result, Step, Stop, Timestamp,
 };
-use backstitch_ordering::{GroupId, JournalMode, MechanismKind, Operation, Volume};
+use backstitch_mechanisms::{Ordering, usual_for};
+use backstitch_ordering::{GroupId, Operation, Volume};
 use backstitch_session::{
     BATCH_BYTES, Clock, Error as EngineError, NextTry, Outcome, Poll, Session, Task, Until,
 };
@@ -31,7 +32,7 @@ use rustc_hash::FxHashMap;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Engine {
     /// The mechanism.
-    pub ordering: MechanismKind,
+    pub ordering: Ordering,
     /// The optimisations of the patch graph.
     pub optimisations: Optimisations,
     /// What is taken to be written wholly or not at all; the block where `None`.
@@ -180,10 +181,10 @@ impl Mount {
         // What is made in one life is not taken for what was made in another one: that hangs on the
         // moment of the mount.
         let nanoseconds = (device.fingerprint() % 1_000_000_000) as u32;
-        // What holds the file system is under soft updates.
+        // What holds the file system is under the usual mechanism without a log.
         let stack = nesting.map(|n| n.stack(engine.ordering));
         let (layout, below): (&dyn LayoutKind, _) = match &stack {
-            Some(stack) => (stack, MechanismKind::Soft),
+            Some(stack) => (stack, usual_for(false)),
             None => (kind.layout(), engine.ordering),
         };
         let device = Arc::new(device);
@@ -191,10 +192,10 @@ impl Mount {
         let mut store = Store::new(Limits::default(), engine.optimisations);
         #[cfg(feature = "planted-errors")]
         crate::planted::plant_into(store.graph_mut());
-        let unit_bytes = match below {
+        let unit_bytes = match below.promises().keeps_order_in_place() {
+            true => engine.unit_bytes.unwrap_or(block_bytes).min(block_bytes),
             // What a journal has not at home yet it writes there again.
-            MechanismKind::Journal(_) | MechanismKind::Async => block_bytes,
-            _ => engine.unit_bytes.unwrap_or(block_bytes).min(block_bytes),
+            false => block_bytes,
         };
         let volume = store.add_volume_with_units(block_bytes, unit_bytes);
         let mut mechanism = mechanism(&device, kind.journal_host(), below, read_only)?;
@@ -223,9 +224,8 @@ impl Mount {
             clock: Steps(0),
             device,
             devices,
-            contents_may_be_stale: engine.ordering
-                == MechanismKind::Journal(JournalMode::Writeback),
-            cuts_are_atomic: matches!(engine.ordering, MechanismKind::Journal(_)),
+            contents_may_be_stale: engine.ordering.promises().contents_may_be_stale,
+            cuts_are_atomic: engine.ordering.has_log(),
             numbered: FxHashMap::default(),
             engaged: Vec::new(),
             waiting: Vec::new(),

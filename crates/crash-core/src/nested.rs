@@ -9,7 +9,8 @@ use std::sync::Arc;
 use backstitch_device::Buffer;
 use backstitch_layout::tools::Mkfs;
 use backstitch_layout::{Error, FileType, InodeNumber, NewInode, Result, SetAttributes};
-use backstitch_ordering::{MechanismKind, Operation};
+use backstitch_mechanisms::usual_for;
+use backstitch_ordering::Operation;
 use backstitch_store::Optimisations;
 
 use crate::image::Fork;
@@ -47,7 +48,7 @@ impl Fork {
     pub fn stacked() -> Result<Fork> {
         let inner = small(INSIDE_BLOCKS)?.to_bytes();
         let engine = Engine {
-            ordering: MechanismKind::Soft,
+            ordering: usual_for(false),
             optimisations: Optimisations::BOTH,
             unit_bytes: None,
         };
@@ -163,7 +164,7 @@ impl Fork {
     /// many these are.
     fn places(&self, nesting: &Nesting) -> Result<(Vec<Option<u64>>, usize)> {
         let engine = Engine {
-            ordering: MechanismKind::Soft,
+            ordering: usual_for(false),
             optimisations: Optimisations::BOTH,
             unit_bytes: None,
         };

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use backstitch_formats::usual;
-use backstitch_ordering::MechanismKind;
+use backstitch_mechanisms::{Ordering, usual_for};
 use backstitch_vfs::stack::{InnerPath, Stack, StackVolume};
 
 use crate::base::Base;
@@ -70,7 +70,7 @@ impl Nesting {
 
     /// What opens all of it, with the innermost file system under this mechanism, and in front
     /// unless it shows in another one.
-    pub(crate) fn stack(&self, ordering: MechanismKind) -> Stack {
+    pub(crate) fn stack(&self, ordering: Ordering) -> Stack {
         let levels = usize::from(self.levels);
         let path = |volume: usize, name: &str| InnerPath {
             volume,
@@ -85,11 +85,7 @@ impl Nesting {
                 layout: usual().layout(),
                 file: host.map(|host| path(host, INNER)),
                 journal: log.map(|host| path(host, JOURNAL)),
-                ordering: Some(if is_last {
-                    ordering
-                } else {
-                    MechanismKind::Soft
-                }),
+                ordering: Some(if is_last { ordering } else { usual_for(false) }),
                 at: (is_last && self.is_shown).then(|| path(0, PLACE)),
             }
         });

@@ -1,11 +1,11 @@
 //! What a workload does, one operation a line; what is written is also read.
 
+use backstitch_mechanisms::Ordering;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use backstitch_layout::{Allocate, flags};
-use backstitch_ordering::MechanismKind;
 use thiserror::Error;
 
 /// A place in the tree: names from the root on, or from the file that a trace gave a number.
@@ -113,7 +113,7 @@ pub enum Operation {
     Cut,
     /// Everything is unmounted, and mounted again, with this mechanism if it is given and the image
     /// can have it.
-    Remount(Option<MechanismKind>),
+    Remount(Option<Ordering>),
     /// The running transaction ends, and nothing of it is written. Nothing where there is none.
     LogClose,
     /// The log's tail is moved, or what keeps it where it is is brought home: what is done when a
@@ -480,7 +480,10 @@ fn parse(line: &str) -> Result<Operation, String> {
             Operation::Crash(number.map_err(|_| "a number expected after 'crash'")?)
         }
         "cut" => Operation::Cut,
-        "remount" => Operation::Remount(words.0.next().map(str::parse).transpose()?),
+        "remount" => {
+            let ordering = words.0.next().map(str::parse::<Ordering>).transpose();
+            Operation::Remount(ordering.map_err(|unknown| unknown.to_string())?)
+        }
         "log-close" => Operation::LogClose,
         "log-tail" => Operation::LogTail,
         "log-blocks" => Operation::LogBlocks(words.id("a number of blocks")?),

@@ -20,10 +20,10 @@ mod scout;
 mod worlds;
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
-use backstitch_ordering::MechanismKind;
+use backstitch_mechanisms::Ordering;
 use backstitch_rules::watch::{self, Form};
 use backstitch_rules::{Id, Site};
 use serde::Serialize;
@@ -41,7 +41,7 @@ use worlds::World;
 #[derive(Clone, Debug)]
 pub struct Ablation {
     /// The mechanism.
-    pub ordering: MechanismKind,
+    pub ordering: Ordering,
     /// The workloads.
     pub workloads: Vec<Workload>,
     /// Which sites: those whose names, with their forms, contain one of these; all where there is
@@ -217,7 +217,7 @@ impl Ablation {
             for _ in 0..self.threads.max(1) {
                 scope.spawn(|| {
                     loop {
-                        let number = next.fetch_add(1, Ordering::Relaxed);
+                        let number = next.fetch_add(1, Relaxed);
                         let Some(cut) = picked.get(number) else {
                             return;
                         };
@@ -337,7 +337,7 @@ impl Ablation {
         let Some(script) = World::script_of(&self.workloads[run.workload]) else {
             return false;
         };
-        let is_soft = !matches!(self.ordering, MechanismKind::Journal(_));
+        let is_soft = !self.ordering.has_log();
         match cut.site.layer {
             "journal" => script.starts_with("log-of") && !is_soft,
             "ordering" => script.starts_with("group") || script.starts_with("stack"),

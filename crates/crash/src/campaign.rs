@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc;
 
 use backstitch_crash_core::formatted::ImageOptions;
@@ -13,7 +13,7 @@ use backstitch_crash_core::operation::Operation;
 use backstitch_crash_core::schedule::Schedule;
 use backstitch_layout::Error as LayoutError;
 use backstitch_layout::tools::MkfsError;
-use backstitch_ordering::MechanismKind;
+use backstitch_mechanisms::Ordering;
 use backstitch_rules::watch::Counts;
 use backstitch_store::Optimisations;
 use rustc_hash::FxHashSet;
@@ -28,7 +28,7 @@ use crate::replay::minimise;
 #[derive(Clone, Debug)]
 pub struct Campaign {
     /// The mechanism.
-    pub ordering: MechanismKind,
+    pub ordering: Ordering,
     /// The workloads.
     pub workloads: Vec<Workload>,
     /// Under which optimisations and schedules each of them runs.
@@ -197,9 +197,7 @@ impl Campaign {
     pub(crate) fn start(&self) -> Result<Fork, CampaignError> {
         Ok(match &self.base {
             Some(base) => base.clone(),
-            None if matches!(self.ordering, MechanismKind::Journal(_)) => {
-                self.image.make_journaled()?
-            }
+            None if self.ordering.has_log() => self.image.make_journaled()?,
             None => self.image.make()?,
         })
     }
@@ -279,8 +277,8 @@ impl Campaign {
                 let (next, stop, image, chunks) = (&next, &stop, &image, &chunks);
                 scope.spawn(move || {
                     observer.thread_starts();
-                    while !stop.load(Ordering::Relaxed) {
-                        let number = next.fetch_add(1, Ordering::Relaxed);
+                    while !stop.load(Relaxed) {
+                        let number = next.fetch_add(1, Relaxed);
                         let Some(chunk) = chunks.get(number) else {
                             return;
                         };
@@ -293,7 +291,7 @@ impl Campaign {
             }
             drop(sender);
             let results = self.gather(&receiver, &chunks, observer);
-            stop.store(true, Ordering::Relaxed);
+            stop.store(true, Relaxed);
             results
         })
     }
@@ -318,7 +316,7 @@ impl Campaign {
             failures += usize::from(outcome.found.is_some());
             let ended = states >= self.most_states || failures >= self.most_failures;
             outcomes.push(outcome);
-            if ended || stop.load(Ordering::Relaxed) {
+            if ended || stop.load(Relaxed) {
                 break;
             }
         }

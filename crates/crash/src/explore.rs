@@ -13,7 +13,7 @@ use backstitch_crash_core::parts::parts;
 use backstitch_crash_core::recovered::Recoveries;
 use backstitch_crash_core::schedule::Schedule;
 use backstitch_layout::Error;
-use backstitch_ordering::MechanismKind;
+use backstitch_mechanisms::Ordering;
 use backstitch_ordering::rules::{count_rolled_back, forget_followed};
 use backstitch_rules::watch::{self, Counts};
 use backstitch_store::{Batch, BlockClass, Goal, Optimisations, PatchKind};
@@ -36,7 +36,7 @@ use fastrand::Rng as Random;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     /// The mechanism.
-    pub ordering: MechanismKind,
+    pub ordering: Ordering,
     /// The optimisations of the patch graph.
     pub optimisations: Optimisations,
     /// The write-back.
@@ -398,7 +398,7 @@ impl<'a> Explorer<'a> {
         Explorer {
             plan: *plan,
             setup,
-            replays: matches!(plan.ordering, MechanismKind::Journal(_)),
+            replays: plan.ordering.has_log(),
             judge: Judge::new(plan.engine(), plan.in_use_every),
             random: Random::with_seed(plan.seed),
             model: None,

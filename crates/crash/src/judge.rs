@@ -14,7 +14,6 @@ use backstitch_crash_core::recovered::Recoveries;
 use backstitch_formats::usual;
 use backstitch_layout::tools::{CheckOptions, Code, Finding, Kind};
 use backstitch_layout::{Error, ReclaimStep};
-use backstitch_ordering::MechanismKind;
 use backstitch_store::Batch;
 use rustc_hash::FxHashSet;
 
@@ -148,7 +147,7 @@ impl Judge {
             },
         };
         self.maps_behind = !mapped_behind.is_empty();
-        let read_only = self.engine.ordering == MechanismKind::Async;
+        let read_only = !self.engine.ordering.promises().keeps_order();
         let mut mount = match Mount::open(fork.clone(), self.engine, read_only, &mut Nobody) {
             Ok(mount) => mount,
             Err(error) => return Some(unmountable(&error.to_string())),
@@ -255,7 +254,7 @@ impl Judge {
             Ok(None) => {}
             Err(error) => return Err(outside(unmountable(&error.to_string()))),
         }
-        if !matches!(self.engine.ordering, MechanismKind::Journal(_)) {
+        if !self.engine.ordering.has_log() {
             return self.check(fork, false);
         }
         match replayed(fork) {
@@ -303,7 +302,7 @@ impl Judge {
     /// Crashes inside the replay of a journal: each leaves a state that must be replayed to one as
     /// good.
     fn crash_in_replay(&mut self, fork: &Fork, model: &Model) -> Option<Verdict> {
-        if !matches!(self.engine.ordering, MechanismKind::Journal(_)) {
+        if !self.engine.ordering.has_log() {
             return None;
         }
         let mut recoveries = Recoveries::default();

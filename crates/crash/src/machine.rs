@@ -14,7 +14,7 @@ use backstitch_layout::{
     Rename, RenameMode, Result, SetAttributes, SetXattrMode, Stop, Timestamp,
 };
 use backstitch_ordering::rules::heed_flush;
-use backstitch_ordering::{GroupError, MechanismKind, Operation as Scope, Volume};
+use backstitch_ordering::{GroupError, Operation as Scope, Volume};
 
 use crate::contents::Contents;
 use crate::model::{Model, New, ObjectId, ROOT};
@@ -397,8 +397,7 @@ impl Machine {
             }
             _ => {}
         }
-        // Conventional FFS answers once the metadata is on stable storage.
-        if self.engine.ordering == MechanismKind::Sync {
+        if self.engine.ordering.promises().answers_once_stable {
             self.model.borrow_mut().promise_metadata();
         }
         if self.is_unsettled {
@@ -705,10 +704,7 @@ impl Machine {
             (model.object(id).kind, model.inode(id))
         };
         let fork = self.mount.fork();
-        let is_ordered = matches!(
-            self.engine.ordering,
-            MechanismKind::Soft | MechanismKind::Sync
-        );
+        let is_ordered = self.engine.ordering.promises().keeps_order_in_place();
         if kind != FileType::Regular || !is_ordered || fork.nesting().is_some() {
             return false;
         }

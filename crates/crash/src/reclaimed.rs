@@ -257,7 +257,7 @@ mod tests {
     use backstitch_crash_core::formatted::ImageOptions;
     use backstitch_crash_core::mount::Nobody;
     use backstitch_crash_core::operation::parse_script;
-    use backstitch_ordering::MechanismKind;
+    use backstitch_mechanisms::Ordering;
     use backstitch_store::Optimisations;
 
     /// What crashes of the moments of a run leave, some of them.
@@ -284,7 +284,7 @@ mod tests {
         let text = "mkdir A; creat A/f; sync; mkdir B; write A/f 0 9000; creat B/g; write B/g 3000 20000; rename A/f B/h; \
              overwrite B/g 4000 2000; unlink B/g";
         let engine = Engine {
-            ordering: MechanismKind::Soft,
+            ordering: Ordering::SOFT,
             optimisations: Optimisations::NONE,
             unit_bytes: None,
         };

@@ -3,7 +3,7 @@
 
 use backstitch_crash_core::formatted::ImageOptions;
 use backstitch_crash_core::schedule::Schedule;
-use backstitch_ordering::MechanismKind;
+use backstitch_mechanisms::Ordering;
 use backstitch_store::Optimisations;
 
 use crate::ace::Workload;
@@ -33,7 +33,7 @@ pub fn workloads(seed: u64) -> Vec<Workload> {
 }
 
 /// A campaign without workloads, as `crash fs` has it where it is given no options.
-pub fn campaign(ordering: MechanismKind, seed: u64, threads: usize) -> Campaign {
+pub fn campaign(ordering: Ordering, seed: u64, threads: usize) -> Campaign {
     let variants = [Optimisations::BOTH, Optimisations::NONE]
         .into_iter()
         .flat_map(|opt| Schedule::ALL.map(|schedule| (opt, schedule)));

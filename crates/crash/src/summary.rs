@@ -5,7 +5,6 @@ use backstitch_crash_core::image::Fork;
 use backstitch_crash_core::operation::{Operation, script};
 use backstitch_crash_core::report::{Block, BlockState, Failure as Reported, Kind, Report};
 use backstitch_crash_core::schedule::Schedule;
-use backstitch_ordering::MechanismKind;
 use backstitch_store::Optimisations;
 
 use crate::campaign::{Campaign, CampaignError, Failure, Results};
@@ -57,7 +56,7 @@ impl Campaign {
         report
             .coverage
             .extend(counts.map(|(what, count)| (what.to_owned(), count)));
-        if matches!(self.ordering, MechanismKind::Journal(_)) {
+        if self.ordering.has_log() {
             let count = (
                 "states_different_once_replayed".to_owned(),
                 results.recovered,
@@ -122,7 +121,7 @@ impl Campaign {
         if self.torn {
             text.push_str(", with blocks torn at sectors");
         }
-        let keeps_order = [MechanismKind::Soft, MechanismKind::Sync].contains(&self.ordering);
+        let keeps_order = self.ordering.promises().keeps_order_in_place();
         match self.unit_bytes.filter(|_| keeps_order) {
             Some(bytes) => text.push_str(&format!(", order kept between units of {bytes} bytes.")),
             None => text.push('.'),

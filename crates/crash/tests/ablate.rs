@@ -6,11 +6,12 @@ use backstitch_crash::ablate::{Ablation, Fate};
 use backstitch_crash::{Campaign, Observer, Results, rules, scripts, standard};
 use backstitch_formats::{ExtRule, Rule};
 use backstitch_journal::rules::Rule as JournalRule;
-use backstitch_ordering::{JournalMode, MechanismKind};
+
+use backstitch_mechanisms::Ordering;
 use backstitch_rules::Id;
 use backstitch_rules::watch::{self, Form};
 
-fn ablated(ordering: MechanismKind, patterns: &[&str]) -> Vec<backstitch_crash::ablate::Row> {
+fn ablated(ordering: Ordering, patterns: &[&str]) -> Vec<backstitch_crash::ablate::Row> {
     // The sample takes scripts and a few others: running all of them once takes longer than the
     // search.
     let all = standard::workloads(1).into_iter();
@@ -33,7 +34,7 @@ fn ablated(ordering: MechanismKind, patterns: &[&str]) -> Vec<backstitch_crash::
 fn a_sample_of_rules_is_found() {
     let samples = [
         (
-            MechanismKind::Soft,
+            Ordering::SOFT,
             vec![
                 "deep-entry-after-contents",
                 "fsync-waits-for-attributes-in-place",
@@ -42,7 +43,7 @@ fn a_sample_of_rules_is_found() {
             ],
         ),
         (
-            MechanismKind::Journal(JournalMode::Ordered),
+            Ordering::JOURNAL_ORDERED,
             vec!["commit-after-contents", "reuse-after-freeing"],
         ),
     ];
@@ -71,13 +72,13 @@ impl Observer for Without {
     }
 }
 
-fn explored(ordering: MechanismKind, name: &str, off: Option<Id>) -> Results {
+fn explored(ordering: Ordering, name: &str, off: Option<Id>) -> Results {
     explored_up_to(20_000, ordering, name, off)
 }
 
 fn explored_up_to(
     most_states_each: u64,
-    ordering: MechanismKind,
+    ordering: Ordering,
     name: &str,
     off: Option<Id>,
 ) -> Results {
@@ -107,10 +108,10 @@ fn scripts_show_the_rules_that_they_are_about() {
         ),
     ];
     for (name, rule) in about {
-        let results = explored(MechanismKind::Soft, name, Some(rule));
+        let results = explored(Ordering::SOFT, name, Some(rule));
         assert!(!results.failures.is_empty(), "{name} does not show it");
     }
-    let ordered = MechanismKind::Journal(JournalMode::Ordered);
+    let ordered = Ordering::JOURNAL_ORDERED;
     let rule = JournalRule::FreedAreRevoked.into();
     let results = explored(ordered, "log-of-reuse", Some(rule));
     assert!(
@@ -121,7 +122,7 @@ fn scripts_show_the_rules_that_they_are_about() {
 
 #[test]
 fn what_was_come_by_is_counted() {
-    let results = explored(MechanismKind::Soft, "attributes", None);
+    let results = explored(Ordering::SOFT, "attributes", None);
     assert!(results.failures.is_empty());
     let of = |rule: Id| results.rules.get(&rule).copied().unwrap_or_default();
     let pointer = of(ExtRule::AttributePointerAfterContents.id());
@@ -137,11 +138,7 @@ fn what_was_come_by_is_counted() {
 /// rule none of them fails.
 #[test]
 fn what_is_said_to_be_implied_is() {
-    let orderings = [
-        MechanismKind::Soft,
-        MechanismKind::Sync,
-        MechanismKind::Journal(JournalMode::Ordered),
-    ];
+    let orderings = [Ordering::SOFT, Ordering::SYNC, Ordering::JOURNAL_ORDERED];
     for ordering in orderings {
         let results = explored_up_to(100, ordering, "", None);
         let failed: Vec<_> = results

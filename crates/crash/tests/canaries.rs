@@ -12,7 +12,7 @@ use backstitch_crash::{
 };
 use backstitch_device::BlockDevice;
 use backstitch_formats::Rule;
-use backstitch_ordering::{JournalMode, MechanismKind};
+use backstitch_mechanisms::Ordering;
 use backstitch_rules::watch::{self, Form};
 use backstitch_store::Optimisations;
 
@@ -40,7 +40,7 @@ fn campaign(workloads: Vec<Workload>) -> Campaign {
         .flat_map(|optimisations| Schedule::ALL.map(|schedule| (optimisations, schedule)))
         .collect();
     Campaign {
-        ordering: MechanismKind::Soft,
+        ordering: Ordering::SOFT,
         workloads,
         variants,
         image: ImageOptions::default(),
@@ -68,7 +68,7 @@ fn provoking(rule: &Provoking) -> Campaign {
         (campaign.torn, campaign.unit_bytes) = (true, Some(512));
     }
     let ordering = match rule.needs_atomic_scopes() {
-        true => MechanismKind::Journal(JournalMode::Ordered),
+        true => Ordering::JOURNAL_ORDERED,
         false => campaign.ordering,
     };
     Campaign {

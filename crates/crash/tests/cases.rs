@@ -3,12 +3,13 @@
 use backstitch_crash::{
     Campaign, ImageOptions, NoObserver, Results, Schedule, Workload, generate, parse_script, script,
 };
-use backstitch_ordering::{JournalMode, MechanismKind};
+
+use backstitch_mechanisms::Ordering;
 use backstitch_store::Optimisations;
 
-const ORDERED: MechanismKind = MechanismKind::Journal(JournalMode::Ordered);
+const ORDERED: Ordering = Ordering::JOURNAL_ORDERED;
 
-fn campaign(ordering: MechanismKind, workloads: Vec<Workload>) -> Campaign {
+fn campaign(ordering: Ordering, workloads: Vec<Workload>) -> Campaign {
     let variants = Schedule::ALL.map(|schedule| (Optimisations::BOTH, schedule));
     Campaign {
         ordering,
@@ -50,8 +51,8 @@ fn passes(campaign: &Campaign) -> Results {
 /// The first states of every script, under all mechanisms that keep order.
 #[test]
 fn no_state_of_the_cases_is_wrong() {
-    let kept = |kind: &MechanismKind| *kind != MechanismKind::Async;
-    for ordering in MechanismKind::ALL.into_iter().filter(kept) {
+    let kept = |kind: &Ordering| *kind != Ordering::ASYNC;
+    for ordering in Ordering::ALL.into_iter().filter(kept) {
         let mut campaign = campaign(ordering, generate::cases());
         campaign.most_states_each = 25;
         let results = passes(&campaign);
@@ -85,7 +86,7 @@ fn a_log_wraps_three_times_over_the_end_of_its_numbers() {
             .any(|o| o.to_string().starts_with(what))
     };
     assert!(has("log-blocks 64") && has("log-sequence 4294967"));
-    let mut campaign = campaign(MechanismKind::Journal(JournalMode::Full), vec![last]);
+    let mut campaign = campaign(Ordering::JOURNAL_FULL, vec![last]);
     campaign.most_states_each = 400;
     passes(&campaign);
 }
@@ -97,7 +98,7 @@ fn a_name_does_not_go_because_of_a_count_that_a_crash_left() {
     let text =
         "mkdir A; creat A/f; link A/f g; sync; unlink A/f; link g A/h; crash; link g A/i; unlink g";
     for optimisations in [Optimisations::NONE, Optimisations::BOTH] {
-        let mut campaign = campaign(MechanismKind::Soft, scripted(text));
+        let mut campaign = campaign(Ordering::SOFT, scripted(text));
         campaign.variants = Schedule::ALL.map(|s| (optimisations, s)).to_vec();
         for way in 0..12 {
             let text = text.replace("crash;", &format!("crash {way};"));
@@ -125,7 +126,7 @@ fn what_is_written_behind_a_cut_into_zeros_comes_after_it() {
 fn lives_follow_each_other() {
     let text = "mkdir A; creat A/f; write A/f 0 3000; fsync A/f; creat g; crash; rename A/f h; fsync h; remount sync; unlink h; crash";
     let states = |seed| {
-        let mut campaign = campaign(MechanismKind::Soft, scripted(text));
+        let mut campaign = campaign(Ordering::SOFT, scripted(text));
         campaign.seed = seed;
         passes(&campaign).states
     };

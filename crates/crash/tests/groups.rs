@@ -7,8 +7,9 @@ use backstitch_crash::{
     parse_script,
 };
 use backstitch_journal::rules::Rule as JournalRule;
+use backstitch_mechanisms::Ordering;
 use backstitch_ordering::rules::Rule;
-use backstitch_ordering::{JournalMode, MechanismKind};
+
 use backstitch_rules::watch::{self, Form};
 use backstitch_store::Optimisations;
 
@@ -56,12 +57,12 @@ const SCRIPTS: [(&str, &str); 6] = [
     ("new files", NEW_FILES),
 ];
 
-const MECHANISMS: [MechanismKind; 5] = [
-    MechanismKind::Soft,
-    MechanismKind::Sync,
-    MechanismKind::Journal(JournalMode::Writeback),
-    MechanismKind::Journal(JournalMode::Ordered),
-    MechanismKind::Journal(JournalMode::Full),
+const MECHANISMS: [Ordering; 5] = [
+    Ordering::SOFT,
+    Ordering::SYNC,
+    Ordering::JOURNAL_WRITEBACK,
+    Ordering::JOURNAL_ORDERED,
+    Ordering::JOURNAL_FULL,
 ];
 
 /// Switches a rule off in every thread that explores.
@@ -84,7 +85,7 @@ impl Observer for BrokenJournal {
 
 fn explore(
     (name, script): (&str, &str),
-    ordering: MechanismKind,
+    ordering: Ordering,
     seed: u64,
     observer: &dyn Observer,
 ) -> Results {
@@ -142,7 +143,7 @@ fn the_order_holds_in_every_state_under_every_mechanism() {
     }
 }
 
-fn is_found(script: (&str, &str), ordering: MechanismKind, observer: &dyn Observer) -> bool {
+fn is_found(script: (&str, &str), ordering: Ordering, observer: &dyn Observer) -> bool {
     (1..=4).any(|seed| {
         let results = explore(script, ordering, seed, observer);
         let found = results.failures.first();
@@ -167,16 +168,12 @@ fn is_found(script: (&str, &str), ordering: MechanismKind, observer: &dyn Observ
 fn without_groups_each_program_loses_something() {
     for script in SCRIPTS {
         let without = Broken(Rule::GroupAfterEarlierGroups);
-        assert!(
-            is_found(script, MechanismKind::Soft, &without),
-            "{}",
-            script.0
-        );
+        assert!(is_found(script, Ordering::SOFT, &without), "{}", script.0);
     }
     // Contents that are overwritten in place do not go through these journals but for the group's
     // sake.
-    for mode in [JournalMode::Writeback, JournalMode::Ordered] {
-        let ordering = MechanismKind::Journal(mode);
+    for mode in [Ordering::JOURNAL_WRITEBACK, Ordering::JOURNAL_ORDERED] {
+        let ordering = mode;
         let corners = ("corners", CORNERS);
         assert!(is_found(corners, ordering, &BrokenJournal), "{ordering}");
     }
@@ -195,7 +192,7 @@ fn every_rule_left_out_is_found() {
     for rule in RULES {
         let found = SCRIPTS
             .iter()
-            .any(|script| is_found(*script, MechanismKind::Soft, &Broken(rule)));
+            .any(|script| is_found(*script, Ordering::SOFT, &Broken(rule)));
         assert!(found, "{rule:?} was not found");
     }
 }

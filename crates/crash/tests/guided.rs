@@ -2,18 +2,19 @@
 //! fails in them.
 
 use backstitch_crash::{Campaign, NoObserver, Workload, generate, standard};
-use backstitch_ordering::{JournalMode, MechanismKind};
+
+use backstitch_mechanisms::Ordering;
 use backstitch_rules::watch::Passes;
 
-const ORDERED: MechanismKind = MechanismKind::Journal(JournalMode::Ordered);
+const ORDERED: Ordering = Ordering::JOURNAL_ORDERED;
 
-fn guided(ordering: MechanismKind, count: usize, threads: usize) -> Vec<Workload> {
+fn guided(ordering: Ordering, count: usize, threads: usize) -> Vec<Workload> {
     let campaign = standard::campaign(ordering, 1, threads);
     campaign.guided(count).expect("the image can be made")
 }
 
 /// Rules that were reached, reached with something pending, and in a rollback.
-fn reach(ordering: MechanismKind, workloads: Vec<Workload>) -> [usize; 3] {
+fn reach(ordering: Ordering, workloads: Vec<Workload>) -> [usize; 3] {
     let campaign = Campaign {
         workloads,
         ..standard::campaign(ordering, 1, 2)
@@ -29,7 +30,7 @@ fn reach(ordering: MechanismKind, workloads: Vec<Workload>) -> [usize; 3] {
 
 #[test]
 fn the_same_on_any_number_of_threads() {
-    for ordering in [MechanismKind::Soft, ORDERED] {
+    for ordering in [Ordering::SOFT, ORDERED] {
         let one = guided(ordering, 12, 1);
         assert_eq!(one.len(), 12);
         assert_eq!(one, guided(ordering, 12, 3));
@@ -40,7 +41,7 @@ fn the_same_on_any_number_of_threads() {
 
 #[test]
 fn they_come_by_more_than_random_ones() {
-    for ordering in [MechanismKind::Soft, ORDERED] {
+    for ordering in [Ordering::SOFT, ORDERED] {
         let [reached, pending, rolled_back] = reach(ordering, guided(ordering, 20, 2));
         let random = reach(ordering, generate::random(20, 1));
         // More is what feedback is for; by how much depends on rules that come and go.
@@ -52,7 +53,7 @@ fn they_come_by_more_than_random_ones() {
 
 #[test]
 fn nothing_fails_in_them() {
-    for ordering in [MechanismKind::Soft, ORDERED] {
+    for ordering in [Ordering::SOFT, ORDERED] {
         let campaign = Campaign {
             workloads: guided(ordering, 24, 2),
             exhaustive: 200,

@@ -6,7 +6,8 @@ use backstitch_crash::{
 };
 use backstitch_journal::format::Features;
 use backstitch_journal::rules::Rule;
-use backstitch_ordering::{JournalMode, MechanismKind};
+
+use backstitch_mechanisms::Ordering;
 use backstitch_rules::watch::{self, Form};
 use backstitch_store::Optimisations;
 
@@ -37,17 +38,17 @@ const AT_ONCE: ImageOptions = ImageOptions {
     journal_features: Features::ASYNC_COMMIT,
 };
 
-fn campaign(seed: u64, mode: JournalMode, image: ImageOptions) -> Campaign {
+fn campaign(seed: u64, mode: Ordering, image: ImageOptions) -> Campaign {
     campaign_of(SCRIPT, seed, mode, image)
 }
 
-fn campaign_of(script: &str, seed: u64, mode: JournalMode, image: ImageOptions) -> Campaign {
+fn campaign_of(script: &str, seed: u64, mode: Ordering, image: ImageOptions) -> Campaign {
     let variants = Schedule::ALL
         .into_iter()
         .map(|schedule| (Optimisations::BOTH, schedule))
         .collect();
     Campaign {
-        ordering: MechanismKind::Journal(mode),
+        ordering: mode,
         workloads: vec![Workload {
             name: "script".to_owned(),
             operations: parse_script(script).expect("a script of our own"),
@@ -73,10 +74,15 @@ fn campaign_of(script: &str, seed: u64, mode: JournalMode, image: ImageOptions) 
 #[test]
 fn the_module_as_it_is_passes() {
     passes(
-        campaign(1, JournalMode::Ordered, ImageOptions::default()),
+        campaign(1, Ordering::JOURNAL_ORDERED, ImageOptions::default()),
         1000,
     );
-    let reusing = campaign_of(REUSING, 1, JournalMode::Ordered, ImageOptions::default());
+    let reusing = campaign_of(
+        REUSING,
+        1,
+        Ordering::JOURNAL_ORDERED,
+        ImageOptions::default(),
+    );
     passes(reusing, 100);
 }
 
@@ -85,9 +91,9 @@ fn the_module_as_it_is_passes() {
 #[test]
 fn the_module_passes_where_commit_records_do_not_wait() {
     for mode in [
-        JournalMode::Ordered,
-        JournalMode::Writeback,
-        JournalMode::Full,
+        Ordering::JOURNAL_ORDERED,
+        Ordering::JOURNAL_WRITEBACK,
+        Ordering::JOURNAL_FULL,
     ] {
         passes(
             Campaign {
@@ -105,9 +111,9 @@ fn the_module_passes_where_commit_records_do_not_wait() {
 #[test]
 fn commit_records_that_do_not_wait_stand_torn_sectors() {
     for (mode, journal_device) in [
-        (JournalMode::Ordered, false),
-        (JournalMode::Writeback, true),
-        (JournalMode::Full, true),
+        (Ordering::JOURNAL_ORDERED, false),
+        (Ordering::JOURNAL_WRITEBACK, true),
+        (Ordering::JOURNAL_FULL, true),
     ] {
         let image = ImageOptions {
             journal_device,
@@ -161,7 +167,7 @@ fn every_rule_left_out_is_found() {
                 Rule::CommitAfterReusedContents => REUSING,
                 _ => SCRIPT,
             };
-            let campaign = campaign_of(script, seed, JournalMode::Ordered, image);
+            let campaign = campaign_of(script, seed, Ordering::JOURNAL_ORDERED, image);
             let results = campaign.run(&Without(rule)).ok()?;
             let failure = results.failures.first()?;
             Some(format!("state {}: {}", results.states, failure.verdict()))

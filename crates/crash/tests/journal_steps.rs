@@ -9,7 +9,8 @@ use backstitch_crash::{
 };
 use backstitch_formats::Rule;
 use backstitch_layout::steps::{self, Steps};
-use backstitch_ordering::{JournalMode, MechanismKind};
+
+use backstitch_mechanisms::Ordering;
 use backstitch_rules::watch::{self, Form};
 use backstitch_store::Optimisations;
 
@@ -39,13 +40,13 @@ const SCRIPT: &str = "creat f; write f 0 16000; sync; truncate f 1500; fsync f; 
      write A/g 275000 3000; write A/g 12000 2000; sync; truncate A/g 12100; creat h; write h 0 15000; fsync h; unlink h; \
      truncate A/g 0; unlink f; sync; unlink A/g; creat k; write k 0 9000; fsync k";
 
-fn explore(mode: JournalMode, observer: &dyn Observer) -> Results {
+fn explore(mode: Ordering, observer: &dyn Observer) -> Results {
     let variants = Schedule::ALL
         .into_iter()
         .map(|schedule| (Optimisations::BOTH, schedule))
         .collect();
     let campaign = Campaign {
-        ordering: MechanismKind::Journal(mode),
+        ordering: mode,
         workloads: vec![Workload {
             name: "script".to_owned(),
             operations: parse_script(SCRIPT).expect("a script of our own"),
@@ -72,9 +73,9 @@ fn explore(mode: JournalMode, observer: &dyn Observer) -> Results {
 #[test]
 fn a_crash_between_the_steps_leaves_nothing() {
     for mode in [
-        JournalMode::Ordered,
-        JournalMode::Writeback,
-        JournalMode::Full,
+        Ordering::JOURNAL_ORDERED,
+        Ordering::JOURNAL_WRITEBACK,
+        Ordering::JOURNAL_FULL,
     ] {
         let usual = explore(mode, &NoObserver);
         let small = explore(mode, &Cut(Steps::Small));
@@ -89,7 +90,7 @@ fn a_crash_between_the_steps_leaves_nothing() {
 
 #[test]
 fn steps_that_are_not_listed_are_found() {
-    let results = explore(JournalMode::Ordered, &Unlisted);
+    let results = explore(Ordering::JOURNAL_ORDERED, &Unlisted);
     let failure = results.failures.first();
     eprintln!("{}", failure.expect("a failure").verdict());
 }

@@ -12,8 +12,9 @@ use backstitch_device::MemoryDevice;
 use backstitch_formats::usual;
 use backstitch_journal::rules::Rule as JournalRule;
 use backstitch_layout::tools::{Mkfs, MkfsJournal};
+use backstitch_mechanisms::Ordering;
 use backstitch_ordering::rules::Rule;
-use backstitch_ordering::{JournalMode, MechanismKind};
+
 use backstitch_rules::watch::{self, Form};
 use backstitch_store::Optimisations;
 use backstitch_vfs::{Engine, FileType, MountOptions, NewInode, SetAttributes};
@@ -165,7 +166,7 @@ fn effort() -> u64 {
 fn explore(
     base: &Fork,
     script: (&str, &str),
-    ordering: MechanismKind,
+    ordering: Ordering,
     observer: &dyn Observer,
 ) -> Results {
     explore_up_to(120, base, script, ordering, observer)
@@ -176,7 +177,7 @@ fn explore_up_to(
     most: u64,
     base: &Fork,
     (name, script): (&str, &str),
-    ordering: MechanismKind,
+    ordering: Ordering,
     observer: &dyn Observer,
 ) -> Results {
     let operations = parse_script(script).expect("a script of our own");
@@ -237,7 +238,7 @@ fn soft_updates_hold_through_every_level() {
     for (levels, is_sparse) in [(1, false), (1, true), (2, false), (3, true)] {
         let base = nested(levels, is_sparse);
         for script in SCRIPTS {
-            let results = explore(&base, script, MechanismKind::Soft, &NoObserver);
+            let results = explore(&base, script, Ordering::SOFT, &NoObserver);
             let what = format!("{} {levels} deep, holes: {is_sparse}", script.0);
             assert_good(&results, &what);
         }
@@ -248,11 +249,11 @@ fn soft_updates_hold_through_every_level() {
 fn a_journal_in_a_file_is_as_good_as_one_on_a_device() {
     let base = figure_8();
     for mode in [
-        JournalMode::Writeback,
-        JournalMode::Ordered,
-        JournalMode::Full,
+        Ordering::JOURNAL_WRITEBACK,
+        Ordering::JOURNAL_ORDERED,
+        Ordering::JOURNAL_FULL,
     ] {
-        let ordering = MechanismKind::Journal(mode);
+        let ordering = mode;
         let results = explore(&base, SCRIPTS[2], ordering, &NoObserver);
         assert_good(&results, &format!("{ordering}"));
     }
@@ -260,12 +261,7 @@ fn a_journal_in_a_file_is_as_good_as_one_on_a_device() {
 
 #[test]
 fn patchgroups_hold_inside() {
-    let results = explore(
-        &nested(1, true),
-        COMPRESSOR,
-        MechanismKind::Soft,
-        &NoObserver,
-    );
+    let results = explore(&nested(1, true), COMPRESSOR, Ordering::SOFT, &NoObserver);
     assert_good(&results, COMPRESSOR.0);
 }
 
@@ -299,14 +295,14 @@ impl Observer for BrokenJournal {
 #[test]
 fn patchgroups_hold_between_file_systems_of_a_stack() {
     let orderings = [
-        MechanismKind::Journal(JournalMode::Writeback),
-        MechanismKind::Journal(JournalMode::Ordered),
-        MechanismKind::Journal(JournalMode::Full),
+        Ordering::JOURNAL_WRITEBACK,
+        Ordering::JOURNAL_ORDERED,
+        Ordering::JOURNAL_FULL,
     ];
     let base = figure_8_in_tree();
     for ordering in orderings {
         let mut runs = vec![(BETWEEN, JournalRule::CommitAfterOtherVolumes, 3_000)];
-        if ordering == MechanismKind::Journal(JournalMode::Ordered) {
+        if ordering == Ordering::JOURNAL_ORDERED {
             runs.push((IN_BOTH, JournalRule::PartsOfGroupsCount, 40_000));
         }
         for (script, rule, most) in runs {
@@ -326,7 +322,7 @@ fn patchgroups_hold_between_file_systems_of_a_stack() {
 fn e2fsck_says_the_same_of_each_level() {
     let foreign = Foreign::new(6, 0).expect("a directory for images");
     let base = nested(2, true);
-    let results = explore(&base, SCRIPTS[1], MechanismKind::Soft, &foreign);
+    let results = explore(&base, SCRIPTS[1], Ordering::SOFT, &foreign);
     assert_good(&results, "e2fsck");
     let checked = foreign.checked.load(std::sync::atomic::Ordering::Relaxed);
     assert!(
@@ -351,7 +347,7 @@ fn without_the_order_of_the_inside_the_loss_is_found() {
     for is_sparse in [false, true] {
         let base = nested(1, is_sparse);
         for script in SCRIPTS {
-            let results = explore(&base, script, MechanismKind::Soft, &broken);
+            let results = explore(&base, script, Ordering::SOFT, &broken);
             let name = script.0;
             assert!(!results.failures.is_empty(), "{name}: nothing was found");
         }
@@ -362,7 +358,7 @@ fn without_the_order_of_the_inside_the_loss_is_found() {
 fn what_has_no_place_on_the_disk_yet_is_not_there() {
     let broken = Broken(Rule::ContentsCountOncePlaced);
     for script in SCRIPTS {
-        let results = explore(&nested(1, true), script, MechanismKind::Soft, &broken);
+        let results = explore(&nested(1, true), script, Ordering::SOFT, &broken);
         let name = script.0;
         assert!(!results.failures.is_empty(), "{name}: nothing was found");
     }

@@ -12,7 +12,8 @@ use backstitch_layout::{
     Error, JournalHost, JournalPlace, LayoutKind, OpenRequest, Opened, Orphans, RecoveryMark,
     Result, Step, Stop, Timestamp,
 };
-use backstitch_ordering::{JournalMode, MechanismKind, Seal, Volume};
+use backstitch_mechanisms::Ordering;
+use backstitch_ordering::{Seal, Volume};
 
 /// Where the first inode of a block has four bytes that ext2 does not use, for the checksum of the
 /// block.
@@ -146,9 +147,9 @@ impl LayoutKind for Checked {
 
 /// The image of a campaign, with checksums.
 fn image(campaign: &Campaign, layout: &'static Checked) -> Fork {
-    let mut image = match campaign.ordering {
-        MechanismKind::Journal(_) => campaign.image.make_journaled(),
-        _ => campaign.image.make(),
+    let mut image = match campaign.ordering.has_log() {
+        true => campaign.image.make_journaled(),
+        false => campaign.image.make(),
     }
     .expect("an image");
     let blocks = tables(image.block(1), image.block(2));
@@ -160,7 +161,7 @@ fn image(campaign: &Campaign, layout: &'static Checked) -> Fork {
     Fork::new(image.to_bytes(), BLOCK_BYTES as u32).opened_as(layout)
 }
 
-fn explored(ordering: MechanismKind, is_torn: bool, layout: &'static Checked) -> Results {
+fn explored(ordering: Ordering, is_torn: bool, layout: &'static Checked) -> Results {
     let mut campaign = standard::campaign(ordering, 1, 2);
     campaign.base = Some(image(&campaign, layout));
     campaign.workloads = generate::random(8, 1);
@@ -179,11 +180,11 @@ fn failures(results: &Results) -> Vec<&str> {
 #[test]
 fn every_state_has_right_checksums() {
     for ordering in [
-        MechanismKind::Soft,
-        MechanismKind::Sync,
-        MechanismKind::Journal(JournalMode::Writeback),
-        MechanismKind::Journal(JournalMode::Ordered),
-        MechanismKind::Journal(JournalMode::Full),
+        Ordering::SOFT,
+        Ordering::SYNC,
+        Ordering::JOURNAL_WRITEBACK,
+        Ordering::JOURNAL_ORDERED,
+        Ordering::JOURNAL_FULL,
     ] {
         let results = explored(ordering, false, &CHECKED);
         assert_eq!(failures(&results), [""; 0], "{ordering}");
@@ -195,14 +196,14 @@ fn every_state_has_right_checksums() {
 #[test]
 fn a_journal_mends_torn_ones() {
     for mode in [
-        JournalMode::Writeback,
-        JournalMode::Ordered,
-        JournalMode::Full,
+        Ordering::JOURNAL_WRITEBACK,
+        Ordering::JOURNAL_ORDERED,
+        Ordering::JOURNAL_FULL,
     ] {
-        let results = explored(MechanismKind::Journal(mode), true, &CHECKED);
+        let results = explored(mode, true, &CHECKED);
         assert_eq!(failures(&results), [""; 0], "{mode:?}");
     }
-    let results = explored(MechanismKind::Soft, true, &CHECKED);
+    let results = explored(Ordering::SOFT, true, &CHECKED);
     assert!(
         failures(&results)
             .iter()
@@ -213,10 +214,7 @@ fn a_journal_mends_torn_ones() {
 /// Without the seal the first block that is written is found.
 #[test]
 fn what_is_not_sealed_is_found() {
-    for ordering in [
-        MechanismKind::Soft,
-        MechanismKind::Journal(JournalMode::Ordered),
-    ] {
+    for ordering in [Ordering::SOFT, Ordering::JOURNAL_ORDERED] {
         let results = explored(ordering, false, &UNSEALED);
         let found = failures(&results);
         assert!(

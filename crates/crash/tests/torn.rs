@@ -4,7 +4,8 @@
 use backstitch_crash::{
     Campaign, ImageOptions, NoObserver, Results, Schedule, Workload, generate, parse_script, script,
 };
-use backstitch_ordering::{JournalMode, MechanismKind};
+
+use backstitch_mechanisms::Ordering;
 use backstitch_store::Optimisations;
 
 fn campaign(workloads: Vec<Workload>) -> Campaign {
@@ -13,7 +14,7 @@ fn campaign(workloads: Vec<Workload>) -> Campaign {
         .flat_map(|optimisations| Schedule::ALL.map(|schedule| (optimisations, schedule)))
         .collect();
     Campaign {
-        ordering: MechanismKind::Soft,
+        ordering: Ordering::SOFT,
         workloads,
         variants,
         image: ImageOptions::default(),
@@ -84,10 +85,10 @@ fn order_between_sectors_is() {
 #[test]
 fn single_operations_and_random_ones_stand_torn_blocks() {
     for (block_bytes, ordering) in [
-        (1024, MechanismKind::Soft),
-        (2048, MechanismKind::Soft),
-        (4096, MechanismKind::Soft),
-        (1024, MechanismKind::Sync),
+        (1024, Ordering::SOFT),
+        (2048, Ordering::SOFT),
+        (4096, Ordering::SOFT),
+        (1024, Ordering::SYNC),
     ] {
         let mut workloads = generate::sequences(1);
         workloads.truncate(24);
@@ -101,11 +102,7 @@ fn single_operations_and_random_ones_stand_torn_blocks() {
             },
             // Crashes inside the recovery are left out under `sync`: a rename over an empty
             // directory fails there whether blocks are torn or not.
-            whole_every: if ordering == MechanismKind::Sync {
-                0
-            } else {
-                64
-            },
+            whole_every: if ordering == Ordering::SYNC { 0 } else { 64 },
             most_states_each: 2_000,
             ..campaign(workloads)
         };
@@ -116,9 +113,9 @@ fn single_operations_and_random_ones_stand_torn_blocks() {
 /// What is not at home yet is written there again from the journal, whatever is there.
 #[test]
 fn a_journal_needs_no_order_between_sectors() {
-    for mode in [JournalMode::Ordered, JournalMode::Full] {
+    for mode in [Ordering::JOURNAL_ORDERED, Ordering::JOURNAL_FULL] {
         let campaign = Campaign {
-            ordering: MechanismKind::Journal(mode),
+            ordering: mode,
             most_states_each: 1_000,
             ..campaign(generate::random(8, 3))
         };

@@ -38,7 +38,7 @@ pub fn of(sb: &Superblock) -> Info {
             (false, false) => State::Dirty,
         },
         record: sb.record.map(|record| LastMount {
-            ordering: record.mechanism.name(),
+            mechanism: record.mechanism,
             mounted_seconds: record.mount_time_seconds,
             atomic_unit_bytes: record.atomic_unit_bytes,
         }),

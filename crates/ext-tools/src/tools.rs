@@ -5,13 +5,14 @@ use backstitch_ext::Ext2;
 use backstitch_ext::format::superblock::{
     MAGIC, OFFSET_RECORD, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
 };
-use backstitch_ext::format::{Features, JOURNAL_INODE, Mechanism};
+use backstitch_ext::format::{Features, JOURNAL_INODE, MountRecord};
 use backstitch_journal::format::ExternalJournal;
 use backstitch_layout::LayoutKind;
 use backstitch_layout::tools::{
     CheckError, CheckOptions, Geography, Info, Location, Mkfs, MkfsError, MkfsJournal, Outcome,
     RepairOptions, ReplaySuperblock, Report, Source, Tools, Tune, TuneError,
 };
+use backstitch_ordering::CrashRecord;
 use core::mem::offset_of;
 
 use crate::{fsck, geography, info, mkfs, repair, tune};
@@ -126,12 +127,14 @@ impl Tools for ExtTools {
         Some(Box::new(read))
     }
 
-    fn trusted(&self, source: &dyn Source) -> Option<(u64, Vec<u8>)> {
+    fn trusted(&self, source: &dyn Source, record: CrashRecord) -> Option<(u64, Vec<u8>)> {
         let superblock = geography::superblock(source)?;
-        let record = superblock.record.filter(|r| !r.mechanism.is_ordered());
-        let mut record = record?;
-        record.mechanism = Mechanism::Soft;
+        let found = superblock.record.filter(|r| !r.mechanism.is_trusted())?;
+        let entry = MountRecord {
+            mechanism: record,
+            ..found
+        };
         let offset = SUPERBLOCK_OFFSET + OFFSET_RECORD as u64;
-        Some((offset, record.encode(&superblock.uuid).to_vec()))
+        Some((offset, entry.encode(&superblock.uuid).to_vec()))
     }
 }

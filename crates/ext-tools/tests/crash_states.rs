@@ -10,13 +10,13 @@ use std::time::Duration;
 use backstitch_crash::unexpected_of_e2fsck as judge;
 use backstitch_device::MemoryDevice;
 use backstitch_layout::{Allocate, InodeNumber, SetAttributes, SetXattrMode};
-use backstitch_ordering::MechanismKind;
+use backstitch_mechanisms::Ordering;
 use backstitch_store::{Optimisations, drive};
 use crash::{Machine, Random, check, images, our_check, seeds, what_no_crash_leaves};
 
 /// Runs a history; returns the number of states looked at and those found bad.
 fn explore(
-    ordering: MechanismKind,
+    ordering: Ordering,
     block_size: u32,
     seed: u64,
     operations: usize,
@@ -66,7 +66,7 @@ fn explore(
     machine.drain();
     let report = check(&machine.memory.snapshot(), &path);
     if let Some((report, ours)) = report
-        && ordering != MechanismKind::Async
+        && ordering != Ordering::ASYNC
     {
         let mut found = judge(&report);
         found.extend(ours);
@@ -93,7 +93,7 @@ fn soft_updates_leave_nothing_but_leaks_and_counts() {
     let mut states = 0;
     for seed in seeds() {
         for block_size in [1024, 4096] {
-            let (looked_at, bad) = explore(MechanismKind::Soft, block_size, seed, 400);
+            let (looked_at, bad) = explore(Ordering::SOFT, block_size, seed, 400);
             states += looked_at;
             assert!(bad.is_empty(), "blocks of {block_size}: {}", bad.join("\n"));
         }
@@ -107,7 +107,7 @@ fn no_order_leaves_damage() {
         eprintln!("SKIPPED: e2fsck is missing (Debian package e2fsprogs)");
         return;
     }
-    let found = (1..=6).any(|seed| !explore(MechanismKind::Async, 1024, seed, 400).1.is_empty());
+    let found = (1..=6).any(|seed| !explore(Ordering::ASYNC, 1024, seed, 400).1.is_empty());
     assert!(
         found,
         "a crash without order left no damage: this test does not look"
@@ -117,7 +117,7 @@ fn no_order_leaves_damage() {
 #[test]
 fn an_attribute_block_is_marked_before_its_second_user_is_on_the_disk() {
     let path = images().join(format!("backstitch-shared-{}", std::process::id()));
-    let mut machine = Machine::new(MechanismKind::Soft, 1024, Optimisations::BOTH);
+    let mut machine = Machine::new(Ordering::SOFT, 1024, Optimisations::BOTH);
     let mut random = Random(77);
     for number in 0..12 {
         machine.create(&mut random, number, 0);
@@ -139,7 +139,7 @@ fn an_attribute_block_is_marked_before_its_second_user_is_on_the_disk() {
 
 #[test]
 fn a_removed_file_is_not_looked_at_where_it_is_freed_already() {
-    let mut machine = Machine::new(MechanismKind::Soft, 1024, Optimisations::BOTH);
+    let mut machine = Machine::new(Ordering::SOFT, 1024, Optimisations::BOTH);
     let root = machine.fs.root();
     // Far apart, so that it is freed in several parts, each with indirect blocks of its own.
     let sparse = machine.make(root, "sparse");
@@ -156,7 +156,7 @@ fn a_removed_file_is_not_looked_at_where_it_is_freed_already() {
     machine.drain();
     // With nothing in memory every part has to wait for reads; meanwhile others take what is free.
     let memory = machine.memory.clone();
-    let mut machine = Machine::open(memory, MechanismKind::Soft, 1024, Optimisations::BOTH);
+    let mut machine = Machine::open(memory, Ordering::SOFT, 1024, Optimisations::BOTH);
     machine
         .run(|fs, v, now| fs.unlink(v, root, b"sparse", now))
         .unwrap();
@@ -183,7 +183,7 @@ fn a_removed_file_is_not_looked_at_where_it_is_freed_already() {
 
 /// Moves a directory out of a tree, and the tree into it.
 fn turned_inside_out() -> Machine {
-    let mut machine = Machine::new(MechanismKind::Soft, 1024, Optimisations::BOTH);
+    let mut machine = Machine::new(Ordering::SOFT, 1024, Optimisations::BOTH);
     let root = machine.fs.root();
     let mut directories = vec![root];
     for (above, name) in [
@@ -221,7 +221,7 @@ fn no_directory_is_below_itself_on_the_disk() {
         let now = Duration::ZERO;
         drive::sync(&mut machine.store, &machine.devices, &[*change], now).unwrap();
         let memory = machine.memory.clone();
-        let mut machine = Machine::open(memory, MechanismKind::Soft, 1024, Optimisations::BOTH);
+        let mut machine = Machine::open(memory, Ordering::SOFT, 1024, Optimisations::BOTH);
         let mut directory = machine.fs.root();
         let mut path = Vec::new();
         while path.len() < 12 {
@@ -256,7 +256,7 @@ fn inode_at(image: &[u8], inode: InodeNumber) -> usize {
 /// and the machine's clock stands still for fifty steps. So nothing of the inode changes where the
 /// hole takes blocks that only an indirect block pointed to.
 fn hole_and_truncation_of_a_damaged_file() -> (Machine, InodeNumber) {
-    let mut machine = Machine::new(MechanismKind::Soft, 1024, Optimisations::BOTH);
+    let mut machine = Machine::new(Ordering::SOFT, 1024, Optimisations::BOTH);
     let root = machine.fs.root();
     let file = machine.make(root, "file");
     machine.write_at(file, 0, &[1; 40 << 10]).unwrap();
@@ -266,7 +266,7 @@ fn hole_and_truncation_of_a_damaged_file() -> (Machine, InodeNumber) {
     assert_eq!(word(&image, sectors), 82);
     image[sectors..sectors + 4].fill(0);
     let memory = Arc::new(MemoryDevice::from_bytes(image));
-    let mut machine = Machine::open(memory, MechanismKind::Soft, 1024, Optimisations::BOTH);
+    let mut machine = Machine::open(memory, Ordering::SOFT, 1024, Optimisations::BOTH);
     machine.write_at(file, 0, b"a change of times").unwrap();
     machine.write_out();
     let hole = Allocate::PunchHole;
@@ -321,7 +321,7 @@ fn a_size_waits_for_a_hole_that_did_not_change_the_inode() {
 /// below an indirect block that is there, through one that is not. Blocks are of 1 KiB: those from
 /// 268 on are mapped by two levels, 256 by each of the lower one. Free blocks hold rubbish.
 fn settled_and_extended() -> (Machine, InodeNumber) {
-    let mut machine = Machine::new(MechanismKind::Soft, 1024, Optimisations::BOTH);
+    let mut machine = Machine::new(Ordering::SOFT, 1024, Optimisations::BOTH);
     let root = machine.fs.root();
     let rubbish = machine.make(root, "rubbish");
     machine.write_at(rubbish, 0, &[0xee; 1 << 20]).unwrap();

@@ -8,7 +8,7 @@ mod crash;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use backstitch_ordering::MechanismKind;
+use backstitch_mechanisms::Ordering;
 use backstitch_store::{Change, Event, Hook, Optimisations, PatchId, PatchKind};
 use crash::Machine;
 
@@ -73,7 +73,7 @@ fn name_of(image: &[u8], block: u64) -> String {
 }
 
 fn figure(optimisations: Optimisations) -> Figure {
-    let mut machine = Machine::new(MechanismKind::Soft, BLOCK, optimisations);
+    let mut machine = Machine::new(Ordering::SOFT, BLOCK, optimisations);
     let root = machine.fs.root();
     let file = machine.make(root, "file");
     machine.drain();

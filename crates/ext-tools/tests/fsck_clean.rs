@@ -3,9 +3,10 @@
 mod support;
 
 use backstitch_device::{BlockDevice, MemoryDevice};
-use backstitch_ext::format::{Mechanism, MountRecord, superblock};
+use backstitch_ext::format::{MountRecord, superblock};
 use backstitch_ext_tools::fsck::{self, Options, Report};
 use backstitch_ext_tools::mkfs::{self, Mkfs};
+use backstitch_ordering::CrashRecord;
 use std::path::Path;
 use support::{debugfs, e2fsck, filled_image, have, open, run, source_tree, sparse_file};
 
@@ -171,7 +172,7 @@ fn our_record_in_the_superblock_does_not_disturb_e2fsck() {
         let device = open(&image, false);
         mkfs::write(&Mkfs::new(uuid, [2; 16], 1 << 30), &device).unwrap();
         let record = MountRecord {
-            mechanism: Mechanism::Soft,
+            mechanism: CrashRecord::from_code(1).unwrap(),
             mount_count: 1,
             mount_time_seconds: 1 << 30,
             atomic_unit_bytes: 4096,
@@ -191,7 +192,7 @@ fn our_record_in_the_superblock_does_not_disturb_e2fsck() {
     let sb = superblock::Superblock::parse(&bytes, 8 * MIB).unwrap();
     assert_eq!(
         sb.record.map(|record| record.mechanism),
-        Some(Mechanism::Soft)
+        CrashRecord::from_code(1)
     );
 }
 

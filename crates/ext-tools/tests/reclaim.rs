@@ -15,7 +15,7 @@ use backstitch_crash::unexpected_of_e2fsck as judge;
 use backstitch_device::{BlockDevice, MemoryDevice};
 use backstitch_ext_tools::fsck::{self, Kind, Options, SliceSource};
 use backstitch_layout::{Error, FileType, InodeNumber, Piece, ReclaimStep};
-use backstitch_ordering::MechanismKind;
+use backstitch_mechanisms::Ordering;
 use backstitch_rules::watch::{self, Form};
 use backstitch_store::{Optimisations, drive};
 use backstitch_unixfs::rules::Rule;
@@ -162,12 +162,8 @@ impl Trial<'_> {
     /// Mounts the state, reclaims, unmounts, and checks.
     fn run(&self, state: &[u8], random: &mut Random) {
         let memory = Arc::new(MemoryDevice::from_bytes(state.to_vec()));
-        let mut machine = Machine::open(
-            memory,
-            MechanismKind::Soft,
-            self.block_size,
-            Optimisations::BOTH,
-        );
+        let mut machine =
+            Machine::open(memory, Ordering::SOFT, self.block_size, Optimisations::BOTH);
         assert_eq!(machine.fs.read_only_reason(), None, "{}", self.what);
         let before = Tree::of(&mut machine);
         for inode in self.safe.borrow().iter() {
@@ -206,7 +202,7 @@ impl Trial<'_> {
         assert!(ours.is_clean(), "{}: {:?}", self.what, ours.findings);
         let mut again = Machine::open(
             Arc::new(MemoryDevice::from_bytes(after)),
-            MechanismKind::Soft,
+            Ordering::SOFT,
             self.block_size,
             Optimisations::BOTH,
         );
@@ -353,7 +349,7 @@ fn explore(block_size: u32, seed: u64, operations: usize, in_use: bool) -> usize
     let path = folder.path().join("image");
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut random_trial = Random(seed | 0x1000);
-    let mut machine = Machine::new(MechanismKind::Soft, block_size, Optimisations::BOTH);
+    let mut machine = Machine::new(Ordering::SOFT, block_size, Optimisations::BOTH);
     let mut states = 0;
     // What was on the disk at some time and has never been without a name since: no crash may lose
     // it.
@@ -442,7 +438,7 @@ fn what_the_reclaim_is_not_told_is_found() {
 
 #[test]
 fn a_clean_image_needs_no_reclaim() {
-    let mut machine = Machine::new(MechanismKind::Soft, 1024, Optimisations::BOTH);
+    let mut machine = Machine::new(Ordering::SOFT, 1024, Optimisations::BOTH);
     let step = machine.run(|fs, v, now| fs.reclaim(v, now)).unwrap();
     assert_eq!(step, ReclaimStep::Done);
     let progress = machine.fs.reclaim_progress();
@@ -451,7 +447,7 @@ fn a_clean_image_needs_no_reclaim() {
 
 #[test]
 fn what_no_crash_can_leave_ends_the_reclaim() {
-    let machine = Machine::new(MechanismKind::Soft, 1024, Optimisations::BOTH);
+    let machine = Machine::new(Ordering::SOFT, 1024, Optimisations::BOTH);
     let mut image = machine.memory.snapshot();
     // The root directory's inode says that it has one link: too few, so somebody else has written
     // here.
@@ -460,7 +456,7 @@ fn what_no_crash_can_leave_ends_the_reclaim() {
     let links = table * 1024 + inode_size + 26;
     image[links..links + 2].copy_from_slice(&1u16.to_le_bytes());
     let memory = Arc::new(MemoryDevice::from_bytes(image));
-    let mut machine = Machine::open(memory, MechanismKind::Soft, 1024, Optimisations::BOTH);
+    let mut machine = Machine::open(memory, Ordering::SOFT, 1024, Optimisations::BOTH);
     let error = loop {
         match machine.run(|fs, v, now| fs.reclaim(v, now)) {
             Ok(ReclaimStep::More) => {}
@@ -491,7 +487,7 @@ fn with_one_change(machine: &mut Machine, number: usize) -> Option<Vec<u8>> {
 
 /// A directory moves into another one that is not on the disk yet.
 fn moved_out_of_reach() -> Machine {
-    let mut machine = Machine::new(MechanismKind::Soft, 1024, Optimisations::NONE);
+    let mut machine = Machine::new(Ordering::SOFT, 1024, Optimisations::NONE);
     let root = machine.fs.root();
     let old = machine.make_directory(root, "old");
     machine.make_directory(old, "moved");
@@ -506,7 +502,7 @@ fn moved_out_of_reach() -> Machine {
 fn remove_above_a_nameless_directory() -> usize {
     let mut tried = 0;
     for number in 0.. {
-        let mut machine = Machine::new(MechanismKind::Soft, 1024, Optimisations::NONE);
+        let mut machine = Machine::new(Ordering::SOFT, 1024, Optimisations::NONE);
         let root = machine.fs.root();
         let above = machine.make_directory(root, "above");
         machine.drain();
@@ -515,7 +511,7 @@ fn remove_above_a_nameless_directory() -> usize {
             return tried;
         };
         let memory = Arc::new(MemoryDevice::from_bytes(state));
-        let mut machine = Machine::open(memory, MechanismKind::Soft, 1024, Optimisations::NONE);
+        let mut machine = Machine::open(memory, Ordering::SOFT, 1024, Optimisations::NONE);
         let links = machine
             .run(|fs, v, _| fs.attributes(v, above))
             .unwrap()
@@ -562,7 +558,7 @@ fn a_name_that_dotdot_agrees_with_stays_until_dotdot_is_corrected() {
         };
         for cut in 0.. {
             let memory = Arc::new(MemoryDevice::from_bytes(state.clone()));
-            let mut machine = Machine::open(memory, MechanismKind::Soft, 1024, Optimisations::NONE);
+            let mut machine = Machine::open(memory, Ordering::SOFT, 1024, Optimisations::NONE);
             while machine.run(|fs, v, now| fs.reclaim(v, now)).unwrap() == ReclaimStep::More {}
             let Some(image) = with_one_change(&mut machine, cut) else {
                 break;

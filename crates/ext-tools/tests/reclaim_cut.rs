@@ -11,7 +11,7 @@ use backstitch_device::MemoryDevice;
 use backstitch_ext_tools::fsck::{self, Options, SliceSource};
 use backstitch_ext_tools::mkfs::{self, Mkfs};
 use backstitch_layout::{FileType, InodeNumber, ReclaimStep};
-use backstitch_ordering::MechanismKind;
+use backstitch_mechanisms::Ordering;
 use backstitch_store::{Optimisations, drive};
 use crash::Machine;
 
@@ -21,12 +21,7 @@ const FILE_BYTES: usize = 30 * BLOCK;
 
 fn open(image: Vec<u8>) -> Machine {
     let memory = Arc::new(MemoryDevice::from_bytes(image));
-    Machine::open(
-        memory,
-        MechanismKind::Soft,
-        BLOCK as u32,
-        Optimisations::BOTH,
-    )
+    Machine::open(memory, Ordering::SOFT, BLOCK as u32, Optimisations::BOTH)
 }
 
 /// What a crash may leave of files in three groups: a third is in order, a third lost its names but

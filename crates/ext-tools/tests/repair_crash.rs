@@ -7,7 +7,7 @@ use backstitch_device::MemoryDevice;
 use backstitch_ext_tools::fsck::{self, Code, Kind, Report, SliceSource};
 use backstitch_ext_tools::repair::{Mode, Options, Outcome, repair};
 use backstitch_layout::{InodeNumber, Rename, RenameMode};
-use backstitch_ordering::MechanismKind;
+use backstitch_mechanisms::Ordering;
 use backstitch_store::{Optimisations, drive};
 use crash::{Machine, scratch, seeds};
 use std::path::Path;
@@ -87,7 +87,7 @@ fn preening_what_crashes_leave() {
         for block_size in [1024, 4096] {
             let mut random = crash::Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
             let mut pick = Random::new(seed);
-            let mut machine = Machine::new(MechanismKind::Soft, block_size, Optimisations::BOTH);
+            let mut machine = Machine::new(Ordering::SOFT, block_size, Optimisations::BOTH);
             for number in 0..400 {
                 machine.operation(&mut random, number);
                 if random.below(4) == 0 {
@@ -165,7 +165,7 @@ struct Replacement {
 /// One that is about to happen: in another directory, or in another block of its own, there or
 /// back.
 fn replacement(within: Option<bool>) -> Replacement {
-    let mut machine = Machine::new(MechanismKind::Soft, 1024, Optimisations::NONE);
+    let mut machine = Machine::new(Ordering::SOFT, 1024, Optimisations::NONE);
     let root = machine.fs.root();
     let from = machine.make_directory(root, "from");
     let mut to = from;
@@ -235,7 +235,7 @@ fn preening_keeps_the_name_that_was_another_ones() {
             let outcome = repaired(&device, Mode::Preen);
             assert!(outcome.after.is_some(), "{found:?}");
             let memory = Arc::new(MemoryDevice::from_bytes(device.snapshot()));
-            let mut machine = Machine::open(memory, MechanismKind::Soft, 1024, Optimisations::NONE);
+            let mut machine = Machine::open(memory, Ordering::SOFT, 1024, Optimisations::NONE);
             let named = machine.run(|fs, v, _| fs.lookup(v, to, name.as_bytes()));
             assert!(named.is_ok(), "within one: {within:?}, {number}: {named:?}");
         }
@@ -246,7 +246,7 @@ fn preening_keeps_the_name_that_was_another_ones() {
 /// A new file's inode without its name, as a crash may leave it.
 fn without_a_name() -> Vec<u8> {
     for number in 0.. {
-        let mut machine = Machine::new(MechanismKind::Soft, 1024, Optimisations::BOTH);
+        let mut machine = Machine::new(Ordering::SOFT, 1024, Optimisations::BOTH);
         let root = machine.fs.root();
         machine.make(root, "kept");
         machine.drain();

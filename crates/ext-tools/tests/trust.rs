@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use backstitch_device::MemoryDevice;
 use backstitch_ext::rules::Rule as ExtRule;
-use backstitch_ordering::MechanismKind;
+use backstitch_mechanisms::Ordering;
 use backstitch_rules::watch::{self, Form};
 use backstitch_store::{Optimisations, drive};
 use crash::Machine;
@@ -30,12 +30,12 @@ fn with_rule<T>(rule: ExtRule, holds: bool, body: impl FnOnce() -> T) -> T {
 
 fn opened(image: Vec<u8>) -> Machine {
     let memory = Arc::new(MemoryDevice::from_bytes(image));
-    Machine::open(memory, MechanismKind::Soft, 1024, Optimisations::BOTH)
+    Machine::open(memory, Ordering::SOFT, 1024, Optimisations::BOTH)
 }
 
 /// An image in use, as the power fails: a file has its inode, and no name yet.
 fn cut() -> Vec<u8> {
-    let mut machine = Machine::new(MechanismKind::Soft, 1024, Optimisations::NONE);
+    let mut machine = Machine::new(Ordering::SOFT, 1024, Optimisations::NONE);
     let root = machine.fs.root();
     machine.make_directory(root, "directory");
     let mut changes = Vec::new();

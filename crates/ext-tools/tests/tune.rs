@@ -5,10 +5,11 @@ mod support;
 use backstitch_device::{BlockDevice, MemoryDevice, Result, WriteRequest};
 use backstitch_ext::format::superblock::OFFSET_RECORD;
 use backstitch_ext::format::superblock::SUPERBLOCK_OFFSET;
-use backstitch_ext::format::{Mechanism, MountRecord, Superblock};
+use backstitch_ext::format::{MountRecord, Superblock};
 use backstitch_ext_tools::fsck::{self, SliceSource};
 use backstitch_ext_tools::mkfs::{self, Mkfs};
 use backstitch_ext_tools::tune::{self, Reserved, Tune, TuneError};
+use backstitch_ordering::CrashRecord;
 use std::sync::Mutex;
 use support::{e2fsck, have};
 
@@ -67,7 +68,7 @@ fn image() -> Vec<u8> {
     mkfs.device_is_zero = true;
     mkfs::write(&mkfs, &device).unwrap();
     let record = MountRecord {
-        mechanism: Mechanism::Soft,
+        mechanism: CrashRecord::from_code(1).unwrap(),
         mount_time_seconds: 1_700_000_001,
         mount_count: 1,
         atomic_unit_bytes: 1024,

@@ -16,7 +16,7 @@ use backstitch_layout::{
     Error, FileType, JournalHost, JournalLocation, LayoutKind, OpenRequest, Opened, Step, Stop,
     Timestamp,
 };
-use backstitch_ordering::{PatchId, Volume};
+use backstitch_ordering::{CrashRecord, PatchId, Volume};
 use backstitch_unixfs::format::Format;
 use backstitch_unixfs::{Windows, bitmap};
 
@@ -27,7 +27,7 @@ use crate::format::superblock::{
     OFFSET_FREE_BLOCKS_COUNT, OFFSET_FREE_INODES_COUNT, OFFSET_MNT_COUNT, OFFSET_MTIME,
     OFFSET_RECORD, OFFSET_STATE, OFFSET_WTIME, STATE_ERROR, STATE_VALID, SUPERBLOCK_OFFSET,
 };
-use crate::format::{GroupDescriptor, Mechanism, MountRecord, ROOT_INODE, Superblock, group};
+use crate::format::{GroupDescriptor, MountRecord, ROOT_INODE, Superblock, group};
 use crate::groups::Groups;
 use crate::image::{Ext2, from_format, read_superblock, refuse_unreadable};
 use crate::kinds;
@@ -138,7 +138,7 @@ fn judge(sb: &Superblock, request: &OpenRequest) -> (Trust, Option<String>) {
         Trust::Clean
     } else if sb.record.is_some_and(|r| {
         let is_of_this = r.matches(sb.mtime, sb.mount_count);
-        r.mechanism.is_ordered() && (is_of_this || !holds(Rule::RecordIsOfThisMount))
+        r.mechanism.is_trusted() && (is_of_this || !holds(Rule::RecordIsOfThisMount))
     }) {
         Trust::AfterCrash
     } else {
@@ -269,13 +269,8 @@ impl ExtFormat {
             v.read(self.superblock_place().0)?;
             return Ok(Vec::new());
         }
-        let mechanism = match v.crash_record() {
-            Some(1) => Mechanism::Soft,
-            Some(2) => Mechanism::Sync,
-            _ => Mechanism::Async,
-        };
         let entry = MountRecord {
-            mechanism,
+            mechanism: v.crash_record().unwrap_or(CrashRecord::ANYTHING),
             mount_count: self.sb.mount_count,
             mount_time_seconds: self.sb.mtime.into(),
             atomic_unit_bytes: v.atomic_bytes() as u32,

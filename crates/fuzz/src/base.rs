@@ -22,7 +22,8 @@ use backstitch_journal::format::{
 };
 use backstitch_layout::RecoveryMark;
 use backstitch_layout::tools::{Info, Mkfs};
-use backstitch_ordering::{JournalMode, MechanismKind};
+
+use backstitch_mechanisms::Ordering;
 use backstitch_vfs::{
     Engine, FileType, InodeNumber, MountOptions, NewInode, SetXattrMode, Timestamp,
 };
@@ -150,7 +151,7 @@ fn with_journal(features: JournalFeatures) -> impl FnOnce(&mut Mkfs) {
 }
 
 /// How base images, and those with damages, are mounted: nothing happens because of the time.
-pub fn mount_options(ordering: MechanismKind) -> MountOptions {
+pub fn mount_options(ordering: Ordering) -> MountOptions {
     MountOptions {
         ordering,
         cache_bytes: 4 << 20,
@@ -173,8 +174,8 @@ fn filled(mkfs: &Mkfs, size_bytes: usize) -> MemoryDevice {
     let has_journal = has(&made, "has_journal");
     // Indexes of directories are made under journals only.
     let ordering = match has_journal {
-        true => MechanismKind::Journal(JournalMode::Full),
-        false => MechanismKind::Async,
+        true => Ordering::JOURNAL_FULL,
+        false => Ordering::ASYNC,
     };
     let engine = Engine::mount(device.clone(), usual().layout(), &mount_options(ordering));
     let engine = engine.expect("a new file system");
@@ -447,7 +448,7 @@ fn crashed(device: MemoryDevice) -> MemoryDevice {
     let mounted = Engine::mount(
         shared.clone(),
         usual().layout(),
-        &mount_options(MechanismKind::Soft),
+        &mount_options(Ordering::SOFT),
     );
     drop(mounted.expect("a sound image"));
     let device = MemoryDevice::from_bytes(shared.snapshot());
@@ -528,23 +529,19 @@ fn logged(device: MemoryDevice) -> MemoryDevice {
 }
 
 /// The mechanism that an input's byte chooses: journals only where there is one.
-pub fn ordering(choice: u8, has_journal: bool) -> MechanismKind {
-    let plain = [
-        MechanismKind::Soft,
-        MechanismKind::Async,
-        MechanismKind::Sync,
-    ];
+pub fn ordering(choice: u8, has_journal: bool) -> Ordering {
+    let plain = [Ordering::SOFT, Ordering::ASYNC, Ordering::SYNC];
     let modes = [
-        JournalMode::Ordered,
-        JournalMode::Full,
-        JournalMode::Writeback,
+        Ordering::JOURNAL_ORDERED,
+        Ordering::JOURNAL_FULL,
+        Ordering::JOURNAL_WRITEBACK,
     ];
     let choice = usize::from(choice);
     match has_journal {
         false => plain[choice % plain.len()],
         true => match modes.get(choice % (modes.len() + 1)) {
-            Some(mode) => MechanismKind::Journal(*mode),
-            None => MechanismKind::Soft,
+            Some(mode) => *mode,
+            None => Ordering::SOFT,
         },
     }
 }
@@ -570,7 +567,7 @@ mod tests {
                 &*device,
                 None,
                 journal_host(),
-                mount_options(MechanismKind::Soft).mount_time,
+                mount_options(Ordering::SOFT).mount_time,
                 backstitch_journal::recovery::Damage::Refuse,
             );
             let done = recovered.unwrap().map(|report| report.actions());

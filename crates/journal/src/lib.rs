@@ -41,6 +41,6 @@ mod transaction;
 
 pub use device::{JournalDevice, JournalMap, JournalRun};
 pub use error::{Error, Result};
-pub use module::{JournalMechanism, Setup};
+pub use module::{JournalMechanism, JournalMode, Setup};
 pub use recovery::Journal;
 pub use transaction::Transaction;

@@ -10,10 +10,11 @@ use backstitch_journal::format::superblock::SUPERBLOCK_BYTES;
 use backstitch_journal::format::{Features, Sequence, Superblock};
 use backstitch_journal::recovery::{Damage, Home, HomeContents, Revoked};
 use backstitch_journal::{
-    Journal, JournalDevice, JournalMap, JournalMechanism, JournalRun, Setup, Transaction,
+    Journal, JournalDevice, JournalMap, JournalMechanism, JournalMode, JournalRun, Setup,
+    Transaction,
 };
 use backstitch_ordering::{
-    BlockClass, JournalMode, Log, LogState, Mechanism, Operation, PatchId, Volume, VolumeId,
+    BlockClass, Log, LogState, Mechanism, MechanismKind, Operation, PatchId, Volume, VolumeId,
 };
 use backstitch_store::{Goal, Limits, Optimisations, Store};
 
@@ -136,10 +137,11 @@ fn a_journal_is_a_mechanism_from_its_start_to_its_stop() {
     ] {
         let mut bench = Bench::before_start(1024, mode);
         assert_eq!(
-            (bench.journal.name(), bench.journal.crash_record()),
-            (name, None)
+            (mode.name(), mode.kind().name(), mode.crash_record()),
+            (name, name, None)
         );
-        assert!(bench.journal.scopes_are_atomic() && bench.journal.log().is_some());
+        assert_eq!(bench.journal.kind().name(), name);
+        assert!(mode.promises().scopes_are_atomic() && bench.journal.log().is_some());
         assert_eq!(bench.journal.room(), usize::MAX);
         assert!(!bench.journal.watch(1), "nothing is put off yet");
         assert!(!bench.state().is_dirty);

@@ -10,9 +10,9 @@ use backstitch_journal::format::features::{
 };
 use backstitch_journal::format::{BlockKind, Features, Header, Superblock};
 use backstitch_journal::rules::Rule;
-use backstitch_journal::{JournalMap, JournalMechanism, JournalRun, Setup};
+use backstitch_journal::{JournalMap, JournalMechanism, JournalMode, JournalRun, Setup};
 use backstitch_ordering::{
-    BlockClass, GroupId, Groups, JournalMode, Log, MechanismKind, Operation, PatchId, Volume,
+    BlockClass, GroupId, Groups, Log, MechanismKind as _, Operation, PatchId, SOFT, Volume,
     VolumeId,
 };
 use backstitch_rules::watch::{self, Form};
@@ -335,7 +335,7 @@ impl Grouped {
     }
 
     fn change_elsewhere(&mut self, block: u64, group: GroupId) -> PatchId {
-        let mut soft = MechanismKind::Soft.make().unwrap();
+        let mut soft = SOFT.make(None).unwrap();
         let store = &mut self.bench.store;
         let volume = Volume::new(store, &mut *soft, self.elsewhere, NOW);
         let engaged = [group];

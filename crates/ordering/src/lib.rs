@@ -8,9 +8,9 @@
 //!
 //! | mechanism | dependencies | an operation returns |
 //! |---|---|---|
-//! | [`Soft`] | kept | at once |
-//! | [`Async`] | dropped | at once |
-//! | [`Sync`](SyncMechanism) | kept | when its metadata writes are on stable storage, in the order that they state |
+//! | [`SOFT`] | kept | at once |
+//! | [`ASYNC`] | dropped | at once |
+//! | [`SYNC`] | kept | when its metadata writes are on stable storage, in the order that they state |
 //!
 //! [`Groups`] are order that is stated from above the layout, between sets of operations; they hold
 //! under every mechanism.
@@ -19,20 +19,21 @@
 //! one graph keeps the order of both.
 //!
 //! A mechanism with a log of transactions ([`Log`]) is in a crate of its own (`journal`), and is
-//! driven by the mount.
+//! driven by the mount. What others may know of a mechanism is its [`MechanismKind`]; the crate
+//! `mechanisms` lists them all, and nobody but it names one.
 
 mod below;
 mod groups;
+mod kind;
 mod log;
 mod mechanism;
 pub mod rules;
 mod volume;
 
 pub use groups::{GroupError, GroupId, Groups};
+pub use kind::{CrashLeaves, CrashRecord, LogPlace, MechanismKind, NoLog, Promises};
 pub use log::{CloseError, Log, LogState, NoRoom};
-pub use mechanism::{
-    Async, JournalMode, Mechanism, MechanismKind, Operation, PatchSpec, Soft, SyncMechanism,
-};
+pub use mechanism::{ASYNC, Mechanism, Operation, PatchSpec, SOFT, SYNC};
 pub use volume::{NewObject, Volume};
 
 pub use backstitch_store::{BlockClass, BlockKind, Change, Miss, PatchId, Seal, VolumeId};

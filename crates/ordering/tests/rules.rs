@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use backstitch_ordering::rules::{self, Order, Rule};
-use backstitch_ordering::{BlockClass, Operation, PatchId, Soft, Volume};
+use backstitch_ordering::{BlockClass, MechanismKind, Operation, PatchId, SOFT, Volume};
 use backstitch_patch::{BlockId, Change, Graph, Optimisations, Standing, Stating};
 use backstitch_rules::Id;
 use backstitch_rules::watch::{self, Form, Passes};
@@ -100,8 +100,8 @@ fn what_was_merged_counts_as_committed_where_a_rule_says_so() {
     let mut store = Store::new(Limits::default(), Optimisations::BOTH);
     let id = store.add_volume(1024);
     let [part, whole] = merged(store.graph_mut(), 0);
-    let mut mechanism = Soft;
-    let volume = Volume::new(&mut store, &mut mechanism, id, Duration::ZERO);
+    let mut mechanism = SOFT.make(None).unwrap();
+    let volume = Volume::new(&mut store, &mut *mechanism, id, Duration::ZERO);
     for (off, live) in [
         (None, [true, true]),
         (Some((RULE, Form::Whole)), [false, false]),
@@ -224,7 +224,7 @@ fn what_is_left_out_of_a_write_is_counted() {
     for block in 0..2 {
         store.insert(id, block, BlockClass::Metadata, vec![0; 1024].into());
     }
-    let mut mechanism = Soft;
+    let mut mechanism = SOFT.make(None).unwrap();
     let rolled_back = |graph: &Graph| {
         watch::pass(RULE.into());
         rules::count_rolled_back(graph);
@@ -233,7 +233,7 @@ fn what_is_left_out_of_a_write_is_counted() {
     for remounted in [false, true] {
         watch::record(true);
         watch::set_remounted(remounted);
-        let mut volume = Volume::new(&mut store, &mut mechanism, id, Duration::ZERO);
+        let mut volume = Volume::new(&mut store, &mut *mechanism, id, Duration::ZERO);
         volume.begin(Operation::Names);
         let class = BlockClass::Metadata;
         let first = volume.write(0, class, 0, &[1; 4], &[]);

@@ -7,12 +7,15 @@ use std::time::Duration;
 use backstitch_device::{BlockDevice, Buffer, MemoryDevice};
 use backstitch_ordering::rules::Rule;
 use backstitch_ordering::{
-    Async, BlockClass, BlockKind, GroupError, GroupId, Groups, JournalMode, Mechanism,
-    MechanismKind, NewObject, Operation, PatchId, PatchSpec, Soft, SyncMechanism, Volume, VolumeId,
+    ASYNC, BlockClass, BlockKind, CrashLeaves, CrashRecord, GroupError, GroupId, Groups, LogPlace,
+    Mechanism, MechanismKind, NewObject, NoLog, Operation, PatchId, PatchSpec, Promises, SOFT,
+    SYNC, Volume, VolumeId,
 };
 use backstitch_patch::PatchKind;
 use backstitch_rules::watch::{self, Form};
 use backstitch_store::{Goal, Limits, Optimisations, Store};
+
+type Kind = &'static dyn MechanismKind;
 
 const METADATA: BlockKind = BlockKind::metadata(0);
 const BLOCK: u32 = 1024;
@@ -28,12 +31,12 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(kind: MechanismKind) -> Bench {
+    fn new(kind: Kind) -> Bench {
         Bench::with_units(kind, BLOCK)
     }
 
-    fn with_units(kind: MechanismKind, unit_bytes: u32) -> Bench {
-        Bench::over(kind.make().unwrap(), unit_bytes)
+    fn with_units(kind: Kind, unit_bytes: u32) -> Bench {
+        Bench::over(kind.make(None).unwrap(), unit_bytes)
     }
 
     fn over(mechanism: Box<dyn Mechanism>, unit_bytes: u32) -> Bench {
@@ -97,33 +100,19 @@ impl Bench {
 }
 
 #[test]
-fn mechanisms_have_names_and_tell_the_next_mount_what_a_crash_leaves() {
-    let names = [
-        "soft",
-        "async",
-        "sync",
-        "journal=writeback",
-        "journal=ordered",
-        "journal=full",
-    ];
-    for (kind, name) in MechanismKind::ALL.into_iter().zip(names) {
-        assert_eq!((kind.name(), name.parse()), (name, Ok(kind)));
-        assert_eq!(kind.to_string(), name);
-        let made = kind.make();
-        assert_eq!(made.is_none(), matches!(kind, MechanismKind::Journal(_)));
-        assert!(made.is_none_or(|m| m.name() == name && m.room() == usize::MAX));
-    }
-    assert!("journal".parse::<MechanismKind>().is_err());
-    assert!(MechanismKind::Journal(JournalMode::Full).make().is_none());
+fn a_volume_has_its_mechanisms_promises() {
     for (kind, record, keeps_order) in [
-        (MechanismKind::Soft, Some(1), true),
-        (MechanismKind::Async, None, false),
-        (MechanismKind::Sync, Some(2), true),
+        (&SOFT as Kind, 1, true),
+        (&ASYNC, 0, false),
+        (&SYNC, 2, true),
     ] {
         let mut bench = Bench::new(kind);
         let volume = bench.volume();
-        assert_eq!(volume.crash_record(), record, "{kind:?}");
-        assert_eq!(volume.keeps_order(), keeps_order, "{kind:?}");
+        let name = kind.name();
+        let recorded = volume.crash_record().map(CrashRecord::code);
+        assert_eq!(recorded, Some(record), "{name}");
+        assert_eq!(volume.keeps_order(), keeps_order, "{name}");
+        assert_eq!(volume.keeps_order_in_place(), keeps_order, "{name}");
         assert!(!volume.scopes_are_atomic() && volume.room() == usize::MAX);
         assert_eq!(
             (volume.block_bytes(), volume.atomic_bytes()),
@@ -134,12 +123,8 @@ fn mechanisms_have_names_and_tell_the_next_mount_what_a_crash_leaves() {
 
 #[test]
 fn order_is_kept_or_dropped() {
-    for kind in [
-        MechanismKind::Soft,
-        MechanismKind::Sync,
-        MechanismKind::Async,
-    ] {
-        let keeps = kind != MechanismKind::Async;
+    for kind in [&SOFT as Kind, &SYNC, &ASYNC] {
+        let keeps = kind.promises().keeps_order();
         let mut bench = Bench::new(kind);
         let first = bench.metadata(0, 0, &[]);
         let later = bench.metadata(1, 0, &[first]);
@@ -165,7 +150,7 @@ fn a_call_under_sync_waits_for_its_metadata() {
     use Operation::{Administration, Attributes, Background, Contents, Names};
     for operation in [Names, Attributes, Administration, Contents, Background] {
         let waits = !matches!(operation, Contents | Background);
-        let mut bench = Bench::new(MechanismKind::Sync);
+        let mut bench = Bench::new(&SYNC);
         let mut made = None;
         let (name, wait_for) = bench.step(operation, |v| {
             made = Some(v.write(0, BlockClass::Data, 0, &[1; 4], &[]));
@@ -185,7 +170,7 @@ fn a_call_under_sync_waits_for_its_metadata() {
         assert!(wait_for.is_empty());
         let (_, wait_for) = bench.step(Contents, |v| v.write(3, BlockClass::Data, 0, &[1], &[]));
         assert!(wait_for.is_empty());
-        let mut bench = Bench::new(MechanismKind::Soft);
+        let mut bench = Bench::new(&SOFT);
         let write = |v: &mut Volume<'_>| v.write(2, BlockClass::Directory, 0, &[1; 4], &[]);
         let (name, wait_for) = bench.step(operation, write);
         assert!(wait_for.is_empty());
@@ -198,7 +183,7 @@ fn a_call_under_sync_waits_for_its_metadata() {
 
 #[test]
 fn a_change_stands_apart_where_it_is_to() {
-    let mut bench = Bench::new(MechanismKind::Soft);
+    let mut bench = Bench::new(&SOFT);
     let other = bench.metadata(1, 0, &[]);
     let beside = |v: &mut Volume<'_>| v.write_apart(0, BlockClass::Metadata, 8, &[1; 4], &[other]);
     let (beside, _) = bench.step(Operation::Names, beside);
@@ -221,7 +206,7 @@ fn a_change_stands_apart_where_it_is_to() {
 
 #[test]
 fn an_atomic_unit_has_borders() {
-    let mut bench = Bench::with_units(MechanismKind::Soft, 512);
+    let mut bench = Bench::with_units(&SOFT, 512);
     let volume = bench.volume();
     assert_eq!(volume.atomic_bytes(), 512);
     for (range, is_atomic) in [
@@ -242,7 +227,7 @@ fn an_atomic_unit_has_borders() {
 
 #[test]
 fn blocks_are_read_as_they_are_in_memory() {
-    let mut bench = Bench::new(MechanismKind::Soft);
+    let mut bench = Bench::new(&SOFT);
     let id = bench.metadata(3, 5, &[]);
     let mut expected = vec![3; BLOCK as usize];
     expected[5..9].fill(1);
@@ -283,9 +268,9 @@ fn blocks_are_read_as_they_are_in_memory() {
 /// Tokens of two volumes of one store, of which one is on the other.
 #[test]
 fn tokens_are_told_to_who_asked() {
-    let mut bench = Bench::new(MechanismKind::Soft);
+    let mut bench = Bench::new(&SOFT);
     let id = bench.metadata(0, 0, &[]);
-    let mut upper_mechanism = Soft;
+    let mut upper_mechanism = SOFT.make(None).unwrap();
     let mut lower = bench.volume();
     let upper_id = lower.add_volume();
     assert_eq!(lower.watch_one(id, 5), Some(5));
@@ -293,7 +278,7 @@ fn tokens_are_told_to_who_asked() {
     let empty = lower.empty(&[id]);
     assert_eq!(lower.watch_one(empty, 6), None);
     lower.watch(&[id], 7);
-    let mut upper = lower.enter(&mut upper_mechanism, upper_id, 3);
+    let mut upper = lower.enter(&mut *upper_mechanism, upper_id, 3);
     assert_eq!(upper.watch_one(id, 8), None, "another volume's token");
     upper.watch(&[id], (1 << 56) - 1);
     assert!(upper.leave().is_empty());
@@ -304,10 +289,10 @@ fn tokens_are_told_to_who_asked() {
     below.sort_unstable();
     assert_eq!(below, [5, 7, 99]);
     lower
-        .enter(&mut upper_mechanism, upper_id, 3)
+        .enter(&mut *upper_mechanism, upper_id, 3)
         .take_fired(&mut above);
     assert_eq!(above, [98, (1 << 56) - 1]);
-    let mut bench = Bench::new(MechanismKind::Async);
+    let mut bench = Bench::new(&ASYNC);
     let id = bench.metadata(0, 0, &[]);
     assert_eq!(bench.volume().watch_one(id, 5), None, "no order is kept");
 }
@@ -317,13 +302,13 @@ fn tokens_are_told_to_who_asked() {
 #[test]
 fn a_call_waits_for_the_volume_above() {
     for only_reads in [false, true] {
-        let mut bench = Bench::new(MechanismKind::Soft);
-        let mut upper_mechanism = SyncMechanism::default();
+        let mut bench = Bench::new(&SOFT);
+        let mut upper_mechanism = SYNC.make(None).unwrap();
         let mut lower = bench.volume();
         let upper_id = lower.add_volume();
         lower.place_blocks(upper_id, 0, 8, 4);
         lower.begin(Operation::Names);
-        let mut upper = lower.enter(&mut upper_mechanism, upper_id, 1);
+        let mut upper = lower.enter(&mut *upper_mechanism, upper_id, 1);
         let id = upper.write(0, BlockClass::Directory, 0, &[1; 4], &[]);
         if only_reads {
             upper.only_read();
@@ -339,8 +324,8 @@ fn a_call_waits_for_the_volume_above() {
 
 #[test]
 fn blocks_of_a_volume_on_another_one_have_places() {
-    let mut bench = Bench::new(MechanismKind::Soft);
-    let mut upper_mechanism = Soft;
+    let mut bench = Bench::new(&SOFT);
+    let mut upper_mechanism = SOFT.make(None).unwrap();
     let shown_by = bench.metadata(1, 0, &[]);
     let mut lower = bench.volume();
     let upper_id = lower.add_volume();
@@ -348,7 +333,7 @@ fn blocks_of_a_volume_on_another_one_have_places() {
     assert!(lower.has_place_here(upper_id, 11) && !lower.has_place_here(upper_id, 12));
     assert_eq!(lower.place_of(upper_id, 11), Some(9));
     assert_eq!(lower.place_of(upper_id, 9), None);
-    let mut upper = lower.enter(&mut upper_mechanism, upper_id, 1);
+    let mut upper = lower.enter(&mut *upper_mechanism, upper_id, 1);
     assert_eq!((upper.place(10), upper.place(12)), (Some(8), None));
     // Who only reads sees zeros; who would change it wants a place.
     let zeros = [0; BLOCK as usize];
@@ -370,7 +355,7 @@ fn blocks_of_a_volume_on_another_one_have_places() {
     // What is written into a new place counts once the place is known on the disk.
     lower.place_blocks(upper_id, 12, 12, 1);
     lower.show_blocks_by(upper_id, 12, 1, &[shown_by]);
-    let mut upper = lower.enter(&mut upper_mechanism, upper_id, 1);
+    let mut upper = lower.enter(&mut *upper_mechanism, upper_id, 1);
     upper.begin(Operation::Contents);
     let hidden = upper.write(12, BlockClass::Data, 0, &[1; 4], &[]);
     let shown = upper.write(10, BlockClass::Data, 0, &[1; 4], &[]);
@@ -390,9 +375,9 @@ fn blocks_of_a_volume_on_another_one_have_places() {
 #[test]
 fn what_makes_up_for_a_change_takes_its_place() {
     for (kind, class, is_superseded) in [
-        (MechanismKind::Soft, BlockClass::Directory, true),
-        (MechanismKind::Soft, BlockClass::Metadata, false),
-        (MechanismKind::Async, BlockClass::Directory, true),
+        (&SOFT as Kind, BlockClass::Directory, true),
+        (&SOFT, BlockClass::Metadata, false),
+        (&ASYNC, BlockClass::Directory, true),
     ] {
         let mut bench = Bench::new(kind);
         let removed = |v: &mut Volume<'_>| v.initialise(30, class, &[1; BLOCK as usize], &[]);
@@ -412,8 +397,8 @@ fn what_makes_up_for_a_change_takes_its_place() {
 /// leads to it.
 #[test]
 fn a_new_place_is_written_before_it_shows_though_something_makes_up_for_it() {
-    let mut bench = Bench::new(MechanismKind::Soft);
-    let mut upper_mechanism = Async;
+    let mut bench = Bench::new(&SOFT);
+    let mut upper_mechanism = ASYNC.make(None).unwrap();
     let zeros = |v: &mut Volume<'_>| v.initialise(30, BlockClass::Data, &[0; BLOCK as usize], &[]);
     let (zeros, _) = bench.step(Operation::Contents, zeros);
     let shown_by = bench.metadata(1, 0, &[zeros]);
@@ -422,7 +407,7 @@ fn a_new_place_is_written_before_it_shows_though_something_makes_up_for_it() {
     lower.place_blocks(upper_id, 0, 8, 1);
     lower.place_blocks(upper_id, 1, 30, 1);
     lower.show_blocks_by(upper_id, 1, 1, &[shown_by]);
-    let mut upper = lower.enter(&mut upper_mechanism, upper_id, 1);
+    let mut upper = lower.enter(&mut *upper_mechanism, upper_id, 1);
     upper.begin(Operation::Names);
     upper.initialise(1, BlockClass::Directory, &[1; BLOCK as usize], &[]);
     let by = upper.write(0, METADATA, 0, &[1; 4], &[]);
@@ -454,8 +439,8 @@ fn without_the_rule_a_new_place_shows_what_it_held() {
 struct Told(Arc<Mutex<(Vec<PatchSpec>, Vec<u64>)>>);
 
 impl Mechanism for Told {
-    fn name(&self) -> &'static str {
-        "told"
+    fn kind(&self) -> Kind {
+        &SOFT
     }
 
     fn transform(&mut self, _: &mut Store, spec: &PatchSpec, _: &mut Vec<PatchId>) {
@@ -464,10 +449,6 @@ impl Mechanism for Told {
 
     fn expect(&mut self, block: u64) {
         self.0.lock().unwrap().1.push(block);
-    }
-
-    fn crash_record(&self) -> Option<u32> {
-        None
     }
 }
 
@@ -510,32 +491,42 @@ fn a_mechanism_is_told_of_changes_before_they_are_made() {
 /// A mechanism whose scopes are atomic, as a journal's, and that keeps no order in the graph.
 struct Atomic;
 
-impl Mechanism for Atomic {
+impl MechanismKind for Atomic {
     fn name(&self) -> &'static str {
         "atomic"
     }
 
+    fn promises(&self) -> Promises {
+        Promises::leaving(CrashLeaves::Log)
+    }
+
+    fn crash_record(&self) -> Option<CrashRecord> {
+        None
+    }
+
+    fn make(&self, _: Option<LogPlace>) -> Result<Box<dyn Mechanism>, NoLog> {
+        Ok(Box::new(Atomic))
+    }
+}
+
+impl Mechanism for Atomic {
+    fn kind(&self) -> Kind {
+        &Atomic
+    }
+
     fn transform(&mut self, _: &mut Store, _: &PatchSpec, dependencies: &mut Vec<PatchId>) {
         dependencies.clear();
-    }
-
-    fn scopes_are_atomic(&self) -> bool {
-        true
-    }
-
-    fn crash_record(&self) -> Option<u32> {
-        None
     }
 }
 
 #[test]
 fn what_a_group_holds_is_what_a_reader_of_the_disk_could_see() {
     for (mechanism, counts_hidden) in [
-        (Box::new(Soft) as Box<dyn Mechanism>, false),
-        (Box::new(Async), true),
-        (Box::new(Atomic), true),
+        (SOFT.make(None).unwrap(), false),
+        (ASYNC.make(None).unwrap(), true),
+        (Atomic.make(None).unwrap(), true),
     ] {
-        let name = mechanism.name();
+        let name = mechanism.kind().name();
         let mut bench = Bench::over(mechanism, BLOCK);
         assert!(!bench.volume().is_grouped() && bench.volume().engaged().is_empty());
         let [first, second] = [(); 2].map(|()| bench.groups.create().unwrap());
@@ -592,10 +583,10 @@ fn what_a_group_holds_is_what_a_reader_of_the_disk_could_see() {
 #[test]
 fn changes_of_a_new_object_hide_behind_its_names() {
     for (kind, names, is_hidden) in [
-        (MechanismKind::Soft, 2, true),
-        (MechanismKind::Soft, 1, false),
-        (MechanismKind::Soft, 0, false),
-        (MechanismKind::Async, 2, false),
+        (&SOFT as Kind, 2, true),
+        (&SOFT, 1, false),
+        (&SOFT, 0, false),
+        (&ASYNC, 2, false),
     ] {
         let mut bench = Bench::new(kind);
         let [first, second] = [(); 2].map(|()| bench.groups.create().unwrap());
@@ -640,7 +631,7 @@ fn changes_of_a_new_object_hide_behind_its_names() {
 
 #[test]
 fn contents_of_a_new_object_hide_where_its_making_waits_for_them() {
-    let mut bench = Bench::new(MechanismKind::Soft);
+    let mut bench = Bench::new(&SOFT);
     let [first, second] = [(); 2].map(|()| bench.groups.create().unwrap());
     bench.groups.engage(bench.store.graph_mut(), first).unwrap();
     bench.engaged = vec![first];
@@ -670,12 +661,12 @@ fn contents_of_a_new_object_hide_where_its_making_waits_for_them() {
 #[test]
 fn a_change_joins_the_patch_that_made_the_object() {
     for (mechanism, is_grouped, joins) in [
-        (Box::new(Soft) as Box<dyn Mechanism>, false, true),
-        (Box::new(Soft), true, false),
-        (Box::new(Async), false, false),
+        (SOFT.make(None).unwrap(), false, true),
+        (SOFT.make(None).unwrap(), true, false),
+        (ASYNC.make(None).unwrap(), false, false),
         (Box::new(Atomic), false, false),
     ] {
-        let name = mechanism.name();
+        let name = mechanism.kind().name();
         let mut bench = Bench::over(mechanism, BLOCK);
         let made = bench.metadata(1, 0, &[]);
         if is_grouped {
@@ -690,13 +681,13 @@ fn a_change_joins_the_patch_that_made_the_object() {
             "another block"
         );
     }
-    let mut bench = Bench::new(MechanismKind::Soft);
-    let mut mechanism = Soft;
+    let mut bench = Bench::new(&SOFT);
+    let mut mechanism = SOFT.make(None).unwrap();
     let made = bench.metadata(1, 0, &[]);
     let mut lower = bench.volume();
     let upper_id = lower.add_volume();
     lower.place_blocks(upper_id, 0, 1, 1);
-    let mut upper = lower.enter(&mut mechanism, upper_id, 1);
+    let mut upper = lower.enter(&mut *mechanism, upper_id, 1);
     assert!(
         !upper.joins(0, 16, &[1; 4], &[], made),
         "blocks need places"
@@ -706,7 +697,7 @@ fn a_change_joins_the_patch_that_made_the_object() {
 #[test]
 fn a_group_comes_after_a_bounded_number_of_others() {
     const MOST: u64 = 1 << 12;
-    let mut bench = Bench::new(MechanismKind::Soft);
+    let mut bench = Bench::new(&SOFT);
     let after = bench.groups.create().unwrap();
     let hold = bench.store.graph_mut().create_empty(&[], None, true);
     for n in 0..=MOST {

@@ -18,16 +18,15 @@ use std::sync::Arc;
 use backstitch_device::{BlockDevice, JoinedDevice, OverlayDevice};
 use backstitch_journal::format::ExternalJournal;
 use backstitch_journal::recovery::{Damage, Ending, Home, Outcome};
-use backstitch_journal::{
-    Error as JournalError, Journal, JournalDevice, JournalMechanism, Setup, Transaction,
-};
+use backstitch_journal::{Error as JournalError, Journal, JournalDevice, Setup, Transaction};
 use backstitch_layout::tools::uuid_text;
 use backstitch_layout::{
     Error as LayoutError, JournalHost, JournalLocation, JournalPlace, LayoutKind, RecoveryMark,
     Timestamp,
 };
 
-use backstitch_ordering::{JournalMode, Mechanism, MechanismKind, Soft};
+use backstitch_mechanisms::{Ordering, usual_for};
+use backstitch_ordering::{LogPlace, Mechanism};
 
 use crate::{Access, Result};
 
@@ -487,7 +486,7 @@ pub fn prepare(
         actions.push("in memory only: the image stays as it is".to_string());
     }
     let setup = setup(&*device, other, host)?;
-    let is_written = matches!(access.ordering, MechanismKind::Journal(_)) && !is_read_only;
+    let is_written = access.ordering.has_log() && !is_read_only;
     let device = match (&place.location, journal_device) {
         (JournalLocation::Outside(_), Some(journal_device)) if is_written => {
             Arc::new(joined(device, journal_device, place.block_bytes))
@@ -560,16 +559,19 @@ pub fn mechanism(
     is_read_only: bool,
     setup: std::result::Result<Setup, String>,
 ) -> Result<Box<dyn Mechanism>> {
-    match (access.ordering, setup) {
-        (MechanismKind::Journal(_), _) if is_read_only => Ok(Box::new(Soft)),
-        (MechanismKind::Journal(_), _) if access.without_journal => Err(unsupported(
+    let ordering = access.ordering;
+    if is_read_only || !ordering.has_log() {
+        return Ok(ordering.make_read_only());
+    }
+    match setup {
+        _ if access.without_journal => Err(unsupported(
             "-o nojournal excludes an ordering that writes the journal".to_string(),
         )),
-        (MechanismKind::Journal(mode), Ok(setup)) => {
-            Ok(Box::new(JournalMechanism::new(setup, mode)))
+        Ok(setup) => {
+            let made = ordering.make(Some(LogPlace::new(setup)));
+            made.map_err(|error| unsupported(error.to_string()))
         }
-        (MechanismKind::Journal(_), Err(reason)) => Err(unsupported(reason)),
-        (kind, _) => Ok(kind.make().unwrap_or_else(|| Box::new(Soft))),
+        Err(reason) => Err(unsupported(reason)),
     }
 }
 
@@ -582,9 +584,9 @@ pub fn default_ordering(
     device: &dyn BlockDevice,
     journal_device: Option<&dyn BlockDevice>,
     layout: &dyn LayoutKind,
-) -> Result<MechanismKind> {
+) -> Result<Ordering> {
     let Some(host) = layout.journal_host() else {
-        return Ok(MechanismKind::Soft);
+        return Ok(usual_for(false));
     };
     let is_writable = match host.place(device)? {
         Some(place)
@@ -595,8 +597,5 @@ pub fn default_ordering(
         }
         _ => false,
     };
-    Ok(match is_writable {
-        true => MechanismKind::Journal(JournalMode::Ordered),
-        false => MechanismKind::Soft,
-    })
+    Ok(usual_for(is_writable))
 }

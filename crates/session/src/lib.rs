@@ -45,8 +45,9 @@ use std::time::Duration;
 
 use backstitch_device::{BlockDevice, DeviceError};
 use backstitch_layout::{FileSystem, LayoutKind, OpenRequest, Stop, Timestamp};
+use backstitch_mechanisms::Ordering;
 use backstitch_ordering::{
-    GroupId, Groups, Log, LogState, Mechanism, MechanismKind, Operation, PatchId, Volume, VolumeId,
+    GroupId, Groups, Log, LogState, Mechanism, Operation, PatchId, Volume, VolumeId,
 };
 use backstitch_store::{Batch, Rounds, Store};
 
@@ -81,7 +82,7 @@ pub struct Access {
     /// Write a file system that has a journal without it.
     pub without_journal: bool,
     /// The consistency mechanism.
-    pub ordering: MechanismKind,
+    pub ordering: Ordering,
 }
 
 /// What was found where a file system was opened.

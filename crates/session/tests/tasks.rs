@@ -8,7 +8,7 @@ use backstitch_device::{BlockDevice, DeviceError, MemoryDevice};
 use backstitch_ext::Ext2;
 use backstitch_ext_tools::mkfs;
 use backstitch_layout::{FileType, InodeNumber, NewInode, OpenRequest, Timestamp};
-use backstitch_ordering::{Operation, PatchId, Soft};
+use backstitch_ordering::{Operation, PatchId};
 use backstitch_session::{Clock, Error, Found, Outcome, Poll, Session, Task};
 use backstitch_store::{Batch, Limits, Optimisations, Store, drive};
 
@@ -65,7 +65,7 @@ impl Life {
         };
         let devices = [device.clone()];
         let read = |store: &mut Store| drive::read_wanted(store, &devices).map(drop);
-        let soft = Box::new(Soft);
+        let soft = backstitch_mechanisms::make_without_log();
         let opened = Session::open(store, soft, volume, &Ext2, &*device, &request, read);
         let (session, found) = opened.unwrap();
         let life = Life {

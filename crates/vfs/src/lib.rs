@@ -69,7 +69,8 @@ pub use backstitch_layout::{
     FileSystemStatistics, FileType, InodeNumber, LayoutKind, NewInode, RenameMode, Seek,
     SetAttributes, SetXattrMode, Timestamp, flags,
 };
-pub use backstitch_ordering::{GroupError, GroupId, JournalMode, MechanismKind as Ordering};
+pub use backstitch_mechanisms::Ordering;
+pub use backstitch_ordering::{GroupError, GroupId};
 pub use backstitch_session::journal;
 pub use backstitch_store::Optimisations;
 pub use engine::Engine;

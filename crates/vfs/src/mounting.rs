@@ -66,8 +66,9 @@ impl Engine {
         let is_read_only = options.read_only || device.is_read_only();
         let unwritable_journal = setup.as_ref().err().cloned();
         let mut mechanism = journal::mechanism(&access, is_read_only, setup)?;
-        let needs_units = mechanism.keeps_order() && !mechanism.scopes_are_atomic();
-        let write_step_bytes = step_bytes(limits.memory_bytes, mechanism.scopes_are_atomic());
+        let promises = mechanism.kind().promises();
+        let needs_units = promises.keeps_order_in_place();
+        let write_step_bytes = step_bytes(limits.memory_bytes, promises.scopes_are_atomic());
         let asked_for = options.atomic_bytes.filter(|_| needs_units);
         let atomic_bytes = atomic_unit(asked_for, block_bytes)?;
         let volume = store.add_volume_with_units(block_bytes, atomic_bytes);
@@ -78,7 +79,7 @@ impl Engine {
             journaled: mechanism.log().is_some(),
             unwritable_journal,
         };
-        let ordering_name = mechanism.name();
+        let ordering_name = mechanism.kind().name();
         let (mut session, found) = Session::open(
             store,
             mechanism,

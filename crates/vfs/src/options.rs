@@ -1,7 +1,7 @@
 //! How a file system is mounted, and what the mount found.
 
 use backstitch_layout::Timestamp;
-use backstitch_ordering::MechanismKind;
+use backstitch_mechanisms::{Ordering, usual_for};
 use backstitch_store::Optimisations;
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_gettime};
@@ -24,7 +24,7 @@ pub struct MountOptions {
     /// How long a change may stay in memory only.
     pub expire_seconds: f64,
     /// The consistency mechanism.
-    pub ordering: MechanismKind,
+    pub ordering: Ordering,
     /// How long a change may stay in a journal's running transaction, in seconds.
     pub commit_seconds: f64,
     /// Which of the patch engine's optimisations are on: all, but for measuring what they are
@@ -54,7 +54,7 @@ impl Default for MountOptions {
             cache_bytes: 256 << 20,
             dirty_bytes: 0,
             expire_seconds: 30.0,
-            ordering: MechanismKind::Soft,
+            ordering: usual_for(false),
             commit_seconds: 5.0,
             optimisations: Optimisations::BOTH,
             mount_time: now(),

@@ -139,7 +139,8 @@ impl Engine {
     /// else's changes have to wait for somebody's endless chain of groups.
     pub(crate) fn throttle(&self, core: &mut MutexGuard<'_, Core>) {
         self.note_held(core);
-        let may_be_slow = under::under().is_some() && !core.mechanism.scopes_are_atomic();
+        let may_be_slow =
+            under::under().is_some() && !core.mechanism.kind().promises().scopes_are_atomic();
         let must_wait = |core: &Core| match may_be_slow {
             true => core.store.is_nearly_crowded(),
             false => core.store.is_crowded(),

@@ -159,7 +159,7 @@ fn per_file_in_units(
 
 #[test]
 fn a_small_file_takes_little_more_than_its_block() {
-    for ordering in [Ordering::Soft, Ordering::Async] {
+    for ordering in [Ordering::SOFT, Ordering::ASYNC] {
         for file_bytes in [2048, 4096] {
             let (blocks, requests) = per_file(ordering, 4000, file_bytes, 256 << 20);
             assert!((1.0..=1.1).contains(&blocks), "{ordering}: {blocks}");
@@ -172,7 +172,7 @@ fn a_small_file_takes_little_more_than_its_block() {
 fn order_between_sectors_costs_little() {
     for unit in [512, 1024] {
         let (blocks, requests) =
-            per_file_in_units(Ordering::Soft, 4000, 4096, 256 << 20, Some(unit));
+            per_file_in_units(Ordering::SOFT, 4000, 4096, 256 << 20, Some(unit));
         // A round more for the names, of which some sectors of a block wait and others do not.
         assert!((1.0..=1.12).contains(&blocks), "{blocks}");
         assert!(requests < 0.1, "{requests}");
@@ -182,7 +182,7 @@ fn order_between_sectors_costs_little() {
 #[test]
 fn writing_back_meanwhile_costs_hardly_more() {
     // When the writer has its turns is the host's business: a bitmap is written more often or less.
-    let (blocks, requests) = per_file(Ordering::Soft, 12_000, 4096, 32 << 20);
+    let (blocks, requests) = per_file(Ordering::SOFT, 12_000, 4096, 32 << 20);
     assert!((1.0..=1.12).contains(&blocks), "{blocks}");
     assert!(requests < 0.1, "{requests}");
 }
@@ -191,7 +191,7 @@ fn writing_back_meanwhile_costs_hardly_more() {
 fn waiting_for_each_call_costs_several_times_as_much() {
     // The paper's 3.1 are the inode, the name, the contents and parts of what is delayed. Ours also
     // has the inode's bit on the disk before the inode, so that no checker is needed after a crash.
-    let (blocks, _) = per_file(Ordering::Sync, 1000, 2048, 256 << 20);
+    let (blocks, _) = per_file(Ordering::SYNC, 1000, 2048, 256 << 20);
     assert!((3.0..4.3).contains(&blocks), "{blocks}");
 }
 
@@ -199,7 +199,7 @@ fn waiting_for_each_call_costs_several_times_as_much() {
 fn what_is_created_and_deleted_is_hardly_written() {
     const PAIRS: u64 = 50_000;
     let device = Counting::new(64 << 20);
-    let engine = mount(&device, Ordering::Soft, 256 << 20);
+    let engine = mount(&device, Ordering::SOFT, 256 << 20);
     let directory = make_directory(&engine, "zero");
     let counts = device.cost(&engine, || {
         for number in 0..PAIRS {
@@ -219,7 +219,7 @@ fn what_is_created_and_deleted_is_hardly_written() {
 #[test]
 fn a_tree_that_was_just_made_is_removed_without_writing_it() {
     let device = Counting::new(64 << 20);
-    let engine = mount(&device, Ordering::Soft, 256 << 20);
+    let engine = mount(&device, Ordering::SOFT, 256 << 20);
     let counts = device.cost(&engine, || {
         create_files(&engine, 2000, 4096);
         for first in (0..2000).step_by(50) {

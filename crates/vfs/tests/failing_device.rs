@@ -438,7 +438,7 @@ fn what_an_unmount_does_not_reclaim_is_the_next_mounts() {
 fn a_call_that_was_to_be_on_the_disk_when_it_returns_tells_of_the_failure() {
     let disk = disk();
     let options = MountOptions {
-        ordering: Ordering::Sync,
+        ordering: Ordering::SYNC,
         ..MountOptions::default()
     };
     let engine = Engine::mount(disk.fault.clone(), usual().layout(), &options).unwrap();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use backstitch_device::{BlockDevice, Loss, MemoryDevice, WriteRequest};
 use backstitch_formats::usual;
-use backstitch_vfs::{Engine, InodeNumber, JournalMode, MountOptions, Ordering};
+use backstitch_vfs::{Engine, InodeNumber, MountOptions, Ordering};
 use support::{Disk, new_image, new_image_with_journal, write_new};
 
 fn disk() -> Disk {
@@ -129,7 +129,7 @@ fn whatever_is_asked_for_sees_them() {
 fn an_operation_that_is_on_the_disk_has_what_came_before_it_with_it() {
     let image = new_image_with_journal(8 << 20, 64);
     let options = MountOptions {
-        ordering: Ordering::Journal(JournalMode::Full),
+        ordering: Ordering::JOURNAL_FULL,
         ..MountOptions::default()
     };
     let disk = Disk::new(image, Loss::Everything);

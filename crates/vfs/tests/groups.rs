@@ -3,13 +3,13 @@
 
 mod support;
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use backstitch_device::{BlockDevice, FaultKind, FaultLength, Loss, MemoryDevice};
 use backstitch_formats::usual;
-use backstitch_ordering::MechanismKind;
+use backstitch_mechanisms::Ordering;
 use backstitch_vfs::{Engine, Error, FileType, GroupError, InodeNumber, MountOptions, NewInode};
 use support::gate::{Gate, Held};
 use support::{Disk, after, check, new_image, new_inode, read_all, write_new};
@@ -29,7 +29,7 @@ fn a_chain_of_appends_costs_no_more_than_one() {
     // Enough memory that nothing is written before it is asked for.
     let options = MountOptions {
         cache_bytes: MountOptions::default().cache_bytes,
-        ..support::options(MechanismKind::Soft)
+        ..support::options(Ordering::SOFT)
     };
     let engine = Engine::mount(disk.fault.clone(), usual().layout(), &options).unwrap();
     let root = engine.root();
@@ -102,7 +102,7 @@ fn those_who_listen_hear_when_it_is_there_or_will_never_be() {
     let counts = || {
         let count = count.clone();
         move || {
-            count.fetch_add(1, Ordering::SeqCst);
+            count.fetch_add(1, SeqCst);
         }
     };
     let closed = after(&engine, None, || {
@@ -110,7 +110,7 @@ fn those_who_listen_hear_when_it_is_there_or_will_never_be() {
     });
     engine.group_listen(closed, counts()).unwrap();
     engine.group_close(closed);
-    assert_eq!(count.load(Ordering::SeqCst), 1);
+    assert_eq!(count.load(SeqCst), 1);
     let lost = after(&engine, None, || {
         write_new(&engine, root, "c", &[1; 3000]);
     });
@@ -123,7 +123,7 @@ fn those_who_listen_hear_when_it_is_there_or_will_never_be() {
     assert_eq!(engine.group_sync(lost).unwrap_err().errno(), 5);
     assert_eq!(engine.group_is_durable(lost).unwrap_err().errno(), 5);
     assert_eq!(engine.group_wait(lost).unwrap_err().errno(), 5);
-    assert_eq!(count.load(Ordering::SeqCst), 2);
+    assert_eq!(count.load(SeqCst), 2);
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn chain_without_end(engine: &Engine, files: [InodeNumber; 2], is_over: &AtomicB
     let mut last = None;
     let mut turns = files.into_iter().cycle();
     while let Some(file) = turns.next()
-        && !is_over.load(Ordering::Relaxed)
+        && !is_over.load(Relaxed)
     {
         last = Some(after(engine, last, || {
             assert_eq!(engine.write(file, 0, b"mine").unwrap(), 4);
@@ -211,7 +211,7 @@ fn an_endless_chain_of_groups_holds_up_nobody_else() {
         let made = others_work.recv_timeout(PATIENCE);
         device.set(false);
         let synced = others_work.recv_timeout(PATIENCE);
-        is_over.store(true, Ordering::Relaxed);
+        is_over.store(true, Relaxed);
         assert_eq!(made, Ok(1), "only the chain has waited");
         assert_eq!(synced, Ok(0), "what others want on the disk gets there");
     });
@@ -243,7 +243,7 @@ fn a_name_beside_those_of_a_long_chain_waits_for_little_of_it_where_others_may_w
     let disk = Disk::new(new_image(8 << 20, 1024), Loss::Everything);
     let options = MountOptions {
         cache_bytes: MountOptions::default().cache_bytes,
-        ..support::options(MechanismKind::Soft)
+        ..support::options(Ordering::SOFT)
     };
     let engine = Engine::mount(disk.fault.clone(), usual().layout(), &options).unwrap();
     let root = engine.root();

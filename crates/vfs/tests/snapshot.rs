@@ -3,11 +3,12 @@
 mod support;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use backstitch_device::{Fault, FaultDevice, FaultKind, FaultLength, Loss, MemoryDevice};
-use backstitch_ordering::{JournalMode, MechanismKind};
+
+use backstitch_mechanisms::Ordering;
 use backstitch_vfs::{Engine, FileType, InodeNumber, RenameMode};
 use support::{
     Disk, check, mount, mount_under, new_image, new_image_with_journal, new_inode, read_all,
@@ -40,7 +41,7 @@ impl Writer {
     /// One step: a line at the end of the log, a new file instead of the one before the last, and
     /// now and then a rename.
     fn step(&self, engine: &Engine) {
-        let step = self.done.load(Ordering::SeqCst) + 1;
+        let step = self.done.load(SeqCst) + 1;
         let log = engine.lookup(self.directory, b"log").unwrap();
         let line = format!("{step:07}\n");
         engine
@@ -67,7 +68,7 @@ impl Writer {
             let again = write_new(engine, at, &from, &[step as u8; 10]);
             engine.forget(again, 1);
         }
-        self.done.store(step, Ordering::SeqCst);
+        self.done.store(step, SeqCst);
     }
 }
 
@@ -102,7 +103,7 @@ fn shown(engine: &Engine, number: usize) -> u64 {
 }
 
 /// Recovers a copy, as the command does, and returns what each writer is seen to have done.
-fn recovered(copy: &Arc<MemoryDevice>, ordering: MechanismKind) -> Vec<u64> {
+fn recovered(copy: &Arc<MemoryDevice>, ordering: Ordering) -> Vec<u64> {
     let engine = mount_under(copy.clone(), ordering).unwrap();
     assert_eq!(engine.read_only_reason(), None);
     assert!(engine.recovery().needed);
@@ -120,9 +121,9 @@ fn with_writers(engine: &Engine, work: impl FnOnce(&[Writer])) {
         for writer in &writers {
             let stop = &stop;
             scope.spawn(move || {
-                while !stop.load(Ordering::SeqCst) {
+                while !stop.load(SeqCst) {
                     writer.step(engine);
-                    if writer.done.load(Ordering::SeqCst) % 50 == 0 {
+                    if writer.done.load(SeqCst) % 50 == 0 {
                         engine.sync().unwrap();
                     }
                 }
@@ -138,38 +139,35 @@ struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
+        self.0.store(true, SeqCst);
     }
 }
 
 fn done(writers: &[Writer]) -> Vec<u64> {
-    writers
-        .iter()
-        .map(|w| w.done.load(Ordering::SeqCst))
-        .collect()
+    writers.iter().map(|w| w.done.load(SeqCst)).collect()
 }
 
 #[test]
 fn it_shows_one_moment_while_writers_go_on() {
-    one_moment(new_image(SIZE_BYTES, 512), MechanismKind::Soft);
+    one_moment(new_image(SIZE_BYTES, 512), Ordering::SOFT);
 }
 
 #[test]
 fn it_shows_one_moment_of_a_mount_with_a_journal() {
-    for mode in [JournalMode::Ordered, JournalMode::Full] {
+    for mode in [Ordering::JOURNAL_ORDERED, Ordering::JOURNAL_FULL] {
         let image = new_image_with_journal(SIZE_BYTES, 512);
-        one_moment(image, MechanismKind::Journal(mode));
+        one_moment(image, mode);
     }
 }
 
-fn one_moment(image: Vec<u8>, ordering: MechanismKind) {
+fn one_moment(image: Vec<u8>, ordering: Ordering) {
     let disk = Disk::new(image, Loss::Half);
     let engine = mount_under(disk.fault.clone(), ordering).unwrap();
     with_writers(&engine, |writers| {
         let wait_for_steps = |more: u64| {
-            let goal = writers[0].done.load(Ordering::SeqCst) + more;
+            let goal = writers[0].done.load(SeqCst) + more;
             let started = Instant::now();
-            while writers[0].done.load(Ordering::SeqCst) < goal {
+            while writers[0].done.load(SeqCst) < goal {
                 assert!(started.elapsed().as_secs() < 20, "the writers are stuck");
                 std::thread::sleep(Duration::from_micros(100));
             }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use backstitch_device::{BlockDevice, Loss, MemoryDevice};
 use backstitch_formats::usual;
 use backstitch_layout::tools::{Mkfs, MkfsJournal};
-use backstitch_ordering::MechanismKind;
+use backstitch_mechanisms::Ordering;
 use backstitch_vfs::stack::{InnerPath, Stack, StackVolume};
 use backstitch_vfs::{
     Allocate, Engine, Error, FileType, InodeNumber, LayoutError, MountOptions, RenameMode,
@@ -82,7 +82,7 @@ fn nested(levels: usize) -> Stack {
 }
 
 fn mount_stack(device: Arc<dyn BlockDevice>, stack: &Stack) -> backstitch_vfs::Result<Arc<Engine>> {
-    Engine::mount(device, stack, &options(MechanismKind::Soft))
+    Engine::mount(device, stack, &options(Ordering::SOFT))
 }
 
 /// The directory at the end of `levels` names `mnt`.

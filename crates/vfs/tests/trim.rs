@@ -4,11 +4,12 @@
 mod support;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use backstitch_device::{BlockDevice, MemoryDevice, Result, WriteRequest};
 use backstitch_layout::Error as LayoutError;
-use backstitch_ordering::{JournalMode, MechanismKind};
+
+use backstitch_mechanisms::Ordering;
 use backstitch_vfs::{Engine, Error, InodeNumber, MountOptions};
 use parking_lot::Mutex;
 use support::{check, mount_under, new_image, new_image_with_journal, read_all, write_new};
@@ -68,7 +69,7 @@ impl BlockDevice for Thin {
         self.memory.write(offset_bytes, &vec![GARBAGE; len])?;
         let start = offset_bytes as usize;
         self.stable.lock()[start..start + len].fill(GARBAGE);
-        self.discarded.fetch_add(len_bytes, Ordering::Relaxed);
+        self.discarded.fetch_add(len_bytes, Relaxed);
         Ok(true)
     }
 }
@@ -97,7 +98,7 @@ fn look_through(engine: &Engine) -> u64 {
 fn keep_changing(engine: &Engine, is_over: &AtomicBool) {
     let mut there: Vec<Option<InodeNumber>> = vec![None; FILES as usize];
     let mut random = 1_u64;
-    while !is_over.load(Ordering::Relaxed) {
+    while !is_over.load(Relaxed) {
         random = random
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1);
@@ -124,11 +125,11 @@ struct EndsAll<'a>(&'a AtomicBool);
 
 impl Drop for EndsAll<'_> {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.0.store(true, Relaxed);
     }
 }
 
-fn trim_beside_changes(image: Vec<u8>, ordering: MechanismKind) {
+fn trim_beside_changes(image: Vec<u8>, ordering: Ordering) {
     let device = Thin::new(image);
     let engine = mount_under(device.clone(), ordering).unwrap();
     let is_over = AtomicBool::new(false);
@@ -147,24 +148,24 @@ fn trim_beside_changes(image: Vec<u8>, ordering: MechanismKind) {
     look_through(&engine);
     engine.unmount().unwrap();
     assert!(check(&device.memory).is_clean());
-    assert!(device.discarded.load(Ordering::Relaxed) > 0);
+    assert!(device.discarded.load(Relaxed) > 0);
 }
 
 #[test]
 fn trimming_beside_changes_takes_nothing_from_a_file() {
-    trim_beside_changes(new_image(8 << 20, 128), MechanismKind::Soft);
+    trim_beside_changes(new_image(8 << 20, 128), Ordering::SOFT);
 }
 
 #[test]
 fn nor_under_a_journal() {
-    for mode in [JournalMode::Ordered, JournalMode::Full] {
+    for mode in [Ordering::JOURNAL_ORDERED, Ordering::JOURNAL_FULL] {
         let image = new_image_with_journal(8 << 20, 128);
-        trim_beside_changes(image, MechanismKind::Journal(mode));
+        trim_beside_changes(image, mode);
     }
 }
 
 /// The same with discarding while in use: nobody asks for it.
-fn discard_beside_changes(image: Vec<u8>, ordering: MechanismKind) {
+fn discard_beside_changes(image: Vec<u8>, ordering: Ordering) {
     let device = Thin::new(image);
     let options = MountOptions {
         ordering,
@@ -185,7 +186,7 @@ fn discard_beside_changes(image: Vec<u8>, ordering: MechanismKind) {
         let mut seen = 0;
         for _ in 0..12 {
             let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-            while device.discarded.load(Ordering::Relaxed) <= seen {
+            while device.discarded.load(Relaxed) <= seen {
                 assert!(std::time::Instant::now() < deadline, "nothing is discarded");
                 std::thread::yield_now();
             }
@@ -194,7 +195,7 @@ fn discard_beside_changes(image: Vec<u8>, ordering: MechanismKind) {
             look_through(&after);
             after.unmount().unwrap();
             assert!(check(&*left).is_clean());
-            seen = device.discarded.load(Ordering::Relaxed);
+            seen = device.discarded.load(Relaxed);
         }
     });
     look_through(&engine);
@@ -204,10 +205,10 @@ fn discard_beside_changes(image: Vec<u8>, ordering: MechanismKind) {
 
 #[test]
 fn discarding_while_in_use_takes_nothing_from_a_file() {
-    discard_beside_changes(new_image(8 << 20, 128), MechanismKind::Soft);
-    for mode in [JournalMode::Ordered, JournalMode::Full] {
+    discard_beside_changes(new_image(8 << 20, 128), Ordering::SOFT);
+    for mode in [Ordering::JOURNAL_ORDERED, Ordering::JOURNAL_FULL] {
         let image = new_image_with_journal(8 << 20, 128);
-        discard_beside_changes(image, MechanismKind::Journal(mode));
+        discard_beside_changes(image, mode);
     }
 }
 
@@ -238,12 +239,12 @@ fn only_what_was_freed_is_discarded_and_only_where_it_is_asked_for() {
             engine.unlink(engine.root(), name.as_bytes()).unwrap();
         }
         engine.unmount().unwrap();
-        let after = mount_under(device.clone(), MechanismKind::Soft).unwrap();
+        let after = mount_under(device.clone(), Ordering::SOFT).unwrap();
         assert_eq!(look_through(&after), FILES / 2);
         let statistics = after.statistics().unwrap();
         let freed = (statistics.free_blocks - free_before) * u64::from(statistics.block_size_bytes);
         after.unmount().unwrap();
-        let discarded = device.discarded.load(Ordering::Relaxed);
+        let discarded = device.discarded.load(Relaxed);
         assert_eq!(discarded, if discard { freed } else { 0 });
     }
 }
@@ -251,7 +252,7 @@ fn only_what_was_freed_is_discarded_and_only_where_it_is_asked_for() {
 #[test]
 fn all_that_is_free_is_discarded_and_what_was_removed_just_now_is_free() {
     let device = Thin::new(new_image(8 << 20, 128));
-    let engine = mount_under(device.clone(), MechanismKind::Soft).unwrap();
+    let engine = mount_under(device.clone(), Ordering::SOFT).unwrap();
     for number in 0..FILES {
         let file = write_new(
             &engine,
@@ -285,7 +286,7 @@ fn all_that_is_free_is_discarded_and_what_was_removed_just_now_is_free() {
 #[test]
 fn what_cannot_be_discarded_is_refused() {
     let memory = Arc::new(MemoryDevice::from_bytes(new_image(2 << 20, 64)));
-    let engine = mount_under(memory.clone(), MechanismKind::Soft).unwrap();
+    let engine = mount_under(memory.clone(), Ordering::SOFT).unwrap();
     let refused = engine.trim(0..u64::MAX, 0).unwrap_err();
     assert_eq!(refused, Error::Layout(LayoutError::NotSupported));
     engine.unmount().unwrap();

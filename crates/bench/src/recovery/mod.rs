@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 
 use backstitch_device::{BlockDevice, FileDevice, OpenOptions};
 use backstitch_formats::usual;
-use backstitch_vfs::{Allocate, Engine, MountOptions, Ordering};
+use backstitch_mechanisms::{fastest, usual_for};
+use backstitch_vfs::{Allocate, Engine, MountOptions};
 use serde::Serialize;
 
 use crate::files::{EngineFiles, Files, Node};
@@ -192,7 +193,7 @@ fn run(
     let elapsed_seconds = started.elapsed().as_secs_f64();
     Ok(Run {
         workload: "recovery",
-        ordering: Some(Ordering::Soft.to_string()),
+        ordering: Some(usual_for(false).to_string()),
         opt: Some("both".to_owned()),
         variant: None,
         target: format!("image {}", spec.image.display()),
@@ -229,10 +230,10 @@ fn build(spec: &RecoverySpec, path: &Path, files: u64) -> Result<RecoveryFigures
     drop(FileDevice::create(path, 0)?);
     let device = FileDevice::create(path, spec.size_bytes)?;
     let device: Arc<dyn BlockDevice> = Arc::new(SparseDevice::over_zeros(device));
-    make(&*device, true, Ordering::Soft)?;
+    make(&*device, true, usual_for(false))?;
     let options = MountOptions {
         cache_bytes: spec.cache_bytes,
-        ordering: Ordering::Async,
+        ordering: fastest(),
         ..MountOptions::default()
     };
     let engine = Engine::mount(device.clone(), usual().layout(), &options)?;

@@ -16,6 +16,7 @@ use backstitch_bench::{
     run_table,
 };
 use backstitch_device::BlockDevice;
+use backstitch_mechanisms::{Unknown, usual_for};
 use backstitch_vfs::{Optimisations, Ordering, Stats};
 use clap::ArgGroup;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -140,7 +141,7 @@ pub(crate) struct Args {
 impl Args {
     fn orderings(&self) -> &[Ordering] {
         match self.ordering[..] {
-            [] => &[Ordering::Soft],
+            [] => const { &[usual_for(false)] },
             _ => &self.ordering,
         }
     }
@@ -162,7 +163,7 @@ const LATER: &[&str] = &[
 const OPTIMISATIONS: &str = "optimisations";
 
 fn ordering(text: &str) -> std::result::Result<Ordering, String> {
-    text.parse()
+    text.parse().map_err(|error: Unknown| error.to_string())
 }
 
 fn optimisations(text: &str) -> std::result::Result<Optimisations, String> {
@@ -243,7 +244,7 @@ fn recovery(args: &Args) -> Result<()> {
             "is about images on a device: --image FILE, or none for one in the directory for temporary files",
         );
     }
-    if args.orderings() != [Ordering::Soft] || args.opt != [Optimisations::BOTH] {
+    if args.orderings() != [usual_for(false)] || args.opt != [Optimisations::BOTH] {
         return refuse("is about soft updates, with all optimisations");
     }
     let unfit = [
@@ -453,7 +454,7 @@ fn target(args: &Args) -> Result<Target> {
 
 /// Where the journals are to be: only journals can be on a device of their own.
 fn journal_device(args: &Args) -> Result<Option<PathBuf>> {
-    let has_none = |ordering: &&Ordering| !matches!(ordering, Ordering::Journal(_));
+    let has_none = |ordering: &&Ordering| !ordering.has_log();
     match (&args.journal_dev, args.orderings().iter().find(has_none)) {
         (Some(_), Some(other)) => {
             let why = format!("--journal-dev is for journals: {other} has none");

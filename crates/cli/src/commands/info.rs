@@ -7,6 +7,8 @@ use crate::image::{DeviceOptions, open_device};
 use crate::{show, size, stack};
 use backstitch_device::BlockDevice;
 use backstitch_layout::tools::{CheckError, Info, uuid_text};
+use backstitch_mechanisms::recorded;
+use backstitch_ordering::CrashRecord;
 use backstitch_vfs::Timestamp;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -132,6 +134,14 @@ fn obstacles(mut features: Vec<String>, journal: &Value) -> Vec<String> {
     features
 }
 
+/// The mechanism of the last mount, as `--ordering` takes it.
+fn ordering_name(record: CrashRecord) -> String {
+    match recorded(record) {
+        Some(ordering) => ordering.to_string(),
+        None => format!("number {}", record.code()),
+    }
+}
+
 fn document(
     image: &Path,
     s: &Info,
@@ -140,7 +150,7 @@ fn document(
 ) -> Value {
     let record = s.record.as_ref().map(|record| {
         json!({
-            "ordering": record.ordering,
+            "ordering": ordering_name(record.mechanism),
             "mounted": time(record.mounted_seconds),
             "atomic_unit_bytes": record.atomic_unit_bytes,
         })

@@ -9,6 +9,7 @@ use crate::options::{self, Options};
 use crate::{show, stack};
 use backstitch_formats::Raw;
 use backstitch_fuse::{AccessPolicy, FrontOptions, MountError};
+use backstitch_mechanisms::{named, usual_for};
 use backstitch_vfs::{Engine, LayoutKind, MountOptions, Ordering};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -221,11 +222,8 @@ fn check_memory(options: &Options) -> Result<()> {
 }
 
 fn parse_ordering(text: &str) -> Result<Ordering> {
-    text.parse().map_err(|_| {
-        let known = Ordering::ALL.map(Ordering::name).join(", ");
-        let why = format!("unknown ordering '{text}': this version has {known}");
-        Error::usage("mount", why).exit(USAGE)
-    })
+    let parsed = text.parse::<Ordering>();
+    parsed.map_err(|why| Error::usage("mount", why.to_string()).exit(USAGE))
 }
 
 fn mount_engine(
@@ -267,12 +265,12 @@ fn mount_engine(
     let of_first = described.as_ref().and_then(|d| d.stack.volumes[0].ordering);
     let ordering = match ordering.or(of_first) {
         Some(ordering) => ordering,
-        None if options.without_journal || options.raw => Ordering::Soft,
+        None if options.without_journal || options.raw => usual_for(false),
         None => default_ordering("mount", image, &*device, journal.as_deref())?,
     };
     let ordering = match (&options.data, ordering) {
         (None, ordering) => ordering,
-        (Some(mode), Ordering::Journal(_)) => parse_ordering(mode)?,
+        (Some(mode), ordering) if ordering.has_log() => parse_ordering(mode)?,
         (Some(_), _) => {
             let why = "option 'data': it has no journal";
             return Err(Error::at_path("mount", image, why).exit(USAGE));
@@ -323,7 +321,7 @@ fn mount_engine(
 /// What only file systems have is refused.
 fn check_raw(ordering: Option<Ordering>, options: &Options) -> Result<()> {
     let wrong = match ordering {
-        Some(Ordering::Journal(_)) => Some("journals: soft, sync or async expected"),
+        Some(ordering) if ordering.has_log() => Some("journals: soft, sync or async expected"),
         _ if options.stack.is_some() => Some("stacks"),
         _ if options.journal_device.is_some() || options.without_journal => Some("journals"),
         _ => None,
@@ -445,13 +443,14 @@ pub(super) fn announce(report: &serde_json::Value, json: bool) -> Result<()> {
         let line = format!("{image} on {dir}: {layout}, read-only\n");
         return show::print_bytes("mount", line.as_bytes());
     }
-    let order = match ordering.as_str() {
-        // The others keep none between blocks, or whole transactions.
-        "soft" | "sync" => format!(
+    let promises = named(&ordering).map(Ordering::promises);
+    let order = match promises.is_some_and(|p| p.keeps_order_in_place()) {
+        true => format!(
             ", order between units of {} bytes",
             report["atomic_unit_bytes"]
         ),
-        _ => String::new(),
+        // The others keep none between blocks, or whole transactions.
+        false => String::new(),
     };
     let line = format!("{image} on {dir}: {layout}, {ordering}{order}\n");
     show::print_bytes("mount", line.as_bytes())

@@ -8,7 +8,7 @@ use backstitch_device::{FileDevice, OpenOptions};
 use backstitch_fuse::SnapshotProgress;
 use backstitch_layout::tools::{CheckOptions, Mode, RepairOptions};
 use backstitch_vfs::stack::Stack;
-use backstitch_vfs::{Engine, LayoutKind, MountOptions, Ordering as Mechanism};
+use backstitch_vfs::{Engine, LayoutKind, MountOptions, Ordering};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -16,7 +16,7 @@ use std::io::IsTerminal;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 const COMMAND: &str = "snapshot";
@@ -167,7 +167,7 @@ fn copy(args: &Args, path: &Path, interrupted: &AtomicBool) -> Result<()> {
     })?;
     let bar = bar();
     loop {
-        if interrupted.load(Ordering::Relaxed) {
+        if interrupted.load(Relaxed) {
             return Err(Error::at_path(COMMAND, &args.out, "interrupted"));
         }
         let progress = backstitch_fuse::snapshot_progress(&args.dir)
@@ -207,10 +207,10 @@ fn bar() -> ProgressBar {
 fn recover(path: &Path, stack: Option<&Stack>, ordering: &str) -> std::result::Result<(), String> {
     let device = FileDevice::open(path, OpenOptions::default()).map_err(|e| e.to_string())?;
     let tools = backstitch_formats::of(&device);
-    let ordering: Mechanism = ordering
+    let ordering: Ordering = ordering
         .parse()
         .map_err(|_| format!("the mount has an unknown ordering: '{ordering}'"))?;
-    if ordering == Mechanism::Async {
+    if !ordering.promises().keeps_order() {
         // Such an image is trusted by nobody after a crash; this one is in order, for nothing of it
         // is missing.
         let options = RepairOptions {
@@ -228,7 +228,7 @@ fn recover(path: &Path, stack: Option<&Stack>, ordering: &str) -> std::result::R
     let options = MountOptions {
         ordering,
         // Without a journal this changes nothing; with one it is how the original is mounted.
-        without_journal: !matches!(ordering, Mechanism::Journal(_)),
+        without_journal: !ordering.has_log(),
         mount_time: now(),
         ..MountOptions::default()
     };

@@ -1,10 +1,10 @@
 //! Mounts with a journal: its recovery, and what the engine's writer does there between operations.
 
 use backstitch_device::BlockDevice;
-use backstitch_journal::JournalMechanism;
 use backstitch_journal::recovery::Damage;
 use backstitch_layout::{Error, JournalHost, Result, Timestamp};
-use backstitch_ordering::{Mechanism, MechanismKind, Soft};
+use backstitch_mechanisms::Ordering;
+use backstitch_ordering::{LogPlace, Mechanism};
 use backstitch_session::{Outcome, Task, journal};
 
 use super::{Mount, START_SECONDS, Watcher};
@@ -15,21 +15,22 @@ use crate::image::Fork;
 pub(super) fn mechanism(
     device: &ForkDevice,
     host: &dyn JournalHost,
-    ordering: MechanismKind,
+    ordering: Ordering,
     read_only: bool,
 ) -> Result<Box<dyn Mechanism>> {
-    let MechanismKind::Journal(mode) = ordering else {
-        return ordering.make().ok_or(Error::Invalid);
-    };
+    if !ordering.has_log() {
+        return ordering.make(None).map_err(|_| Error::Invalid);
+    }
     let (home, journal) = device.parts();
     let journal = journal.as_ref().map(|journal| journal as &dyn BlockDevice);
     replay(&home, journal, host)?;
     if read_only {
-        return Ok(Box::new(Soft));
+        return Ok(ordering.make_read_only());
     }
     let setup = journal::setup(&home, journal, host).map_err(from_engine)?;
     let setup = setup.map_err(Error::Unsupported)?;
-    Ok(Box::new(JournalMechanism::new(setup, mode)))
+    let made = ordering.make(Some(LogPlace::new(setup)));
+    made.map_err(|error| Error::Unsupported(error.to_string()))
 }
 
 /// The image with everything that its journal holds at home.

@@ -20,7 +20,6 @@ use backstitch_crash_core::image::Fork;
 use backstitch_crash_core::mount::{Engine, Mount, Watcher};
 use backstitch_crash_core::operation::Operation;
 use backstitch_layout::Error;
-use backstitch_ordering::MechanismKind;
 use backstitch_ordering::rules::forget_followed;
 use backstitch_rules::watch;
 use backstitch_store::Batch;
@@ -52,7 +51,7 @@ impl Leaves {
         cut: &Cut,
         runs: &[Run],
     ) -> Option<u64> {
-        let is_journal = matches!(ablation.ordering, MechanismKind::Journal(_));
+        let is_journal = ablation.ordering.has_log();
         if !is_journal || cut.site.layer == "journal" || runs.is_empty() {
             return None;
         }
@@ -209,12 +208,12 @@ mod tests {
     use backstitch_crash_core::operation::parse_script;
     use backstitch_crash_core::schedule::Schedule;
     use backstitch_formats::Rule;
-    use backstitch_ordering::JournalMode;
+    use backstitch_mechanisms::Ordering;
     use backstitch_rules::watch::Form;
     use backstitch_store::Optimisations;
 
     /// What a script may leave, without a rule where one is given.
-    fn left_without(rule: Option<Rule>, ordering: MechanismKind, script: &str) -> u64 {
+    fn left_without(rule: Option<Rule>, ordering: Ordering, script: &str) -> u64 {
         let plan = Plan {
             ordering,
             optimisations: Optimisations::NONE,
@@ -229,8 +228,8 @@ mod tests {
             most_states: 1,
             most_new: 1,
         };
-        let image = match ordering {
-            MechanismKind::Journal(_) => ImageOptions::default().make_journaled(),
+        let image = match ordering.has_log() {
+            true => ImageOptions::default().make_journaled(),
             _ => ImageOptions::default().make(),
         };
         watch::switch_off(rule.map(|rule| (rule.into(), Form::Whole)));
@@ -241,12 +240,12 @@ mod tests {
 
     #[test]
     fn runs_leave_the_same_but_where_a_rule_has_an_effect() {
-        let ordered = MechanismKind::Journal(JournalMode::Ordered);
+        let ordered = Ordering::JOURNAL_ORDERED;
         let linked = "mkdir A; mkdir B; creat A/f; sync; link A/f B/g; unlink A/f; fsync B/g";
-        let every = left_without(None, MechanismKind::Soft, linked);
+        let every = left_without(None, Ordering::SOFT, linked);
         let rule = Some(Rule::NameIsPendingUntilWritten);
-        assert_eq!(left_without(None, MechanismKind::Soft, linked), every);
-        assert_ne!(left_without(rule, MechanismKind::Soft, linked), every);
+        assert_eq!(left_without(None, Ordering::SOFT, linked), every);
+        assert_ne!(left_without(rule, Ordering::SOFT, linked), every);
         // The order of transactions takes its place.
         let every = left_without(None, ordered, linked);
         assert_eq!(left_without(rule, ordered, linked), every);

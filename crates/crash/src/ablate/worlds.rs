@@ -6,7 +6,7 @@ use backstitch_crash_core::image::Fork;
 use backstitch_crash_core::schedule::Schedule;
 use backstitch_journal::format::Features;
 use backstitch_layout::steps::{self, Steps};
-use backstitch_ordering::MechanismKind;
+use backstitch_mechanisms::{Ordering, usual_for};
 use backstitch_store::Optimisations;
 
 use super::{Ablation, ROUNDS, Round};
@@ -18,7 +18,7 @@ use crate::scripts;
 /// One of them.
 pub(super) struct World {
     name: &'static str,
-    ordering: MechanismKind,
+    ordering: Ordering,
     image: Fork,
     is_torn: bool,
     steps: Steps,
@@ -46,7 +46,7 @@ impl World {
     ///
     /// What is explored in one of them only is added to the workloads.
     pub(super) fn all(ablation: &mut Ablation) -> Result<Vec<World>, CampaignError> {
-        let is_journal = matches!(ablation.ordering, MechanismKind::Journal(_));
+        let is_journal = ablation.ordering.has_log();
         let made = |features: Features| {
             let options = ImageOptions {
                 journal_features: features,
@@ -72,7 +72,7 @@ impl World {
             world("torn", &plain, true, Steps::Usual),
             world("forgetful", &plain, false, Steps::Forgetful),
         ];
-        if ablation.ordering == MechanismKind::Soft {
+        if ablation.ordering == usual_for(false) {
             let stacked = Fork::stacked().map_err(|error| CampaignError::Engine {
                 workload: STACK.to_owned(),
                 error,

@@ -2,7 +2,8 @@
 
 use backstitch_crash_core::operation::{Data, Operation, Path, parse_script};
 use backstitch_layout::{Allocate, flags};
-use backstitch_ordering::{JournalMode, MechanismKind};
+use backstitch_mechanisms::{Ordering, interchangeable};
+
 use fastrand::Rng as Random;
 
 use super::guided::Candidate;
@@ -14,7 +15,7 @@ use super::tree;
 pub(crate) struct Image {
     pub(crate) block_bytes: u64,
     pub(crate) size_bytes: u64,
-    pub(crate) ordering: MechanismKind,
+    pub(crate) ordering: Ordering,
 }
 
 /// Operations of a workload that are looked at, at most.
@@ -82,7 +83,7 @@ pub(crate) struct Mutator {
 impl Mutator {
     pub(crate) fn new(image: Image) -> Mutator {
         let mut setups = Vec::new();
-        let is_journal = matches!(image.ordering, MechanismKind::Journal(_));
+        let is_journal = image.ordering.has_log();
         for journal in JOURNALS
             .iter()
             .take(if is_journal { JOURNALS.len() } else { 1 })
@@ -383,21 +384,10 @@ impl Mutator {
 
     /// The end of a life, and the beginning of the next.
     fn of_lives(&self, random: &mut Random) -> Operation {
-        let modes = [
-            JournalMode::Ordered,
-            JournalMode::Full,
-            JournalMode::Writeback,
-        ];
-        let orderings = match self.image.ordering {
-            MechanismKind::Journal(_) => modes.map(MechanismKind::Journal),
-            _ => [
-                MechanismKind::Soft,
-                MechanismKind::Sync,
-                MechanismKind::Soft,
-            ],
-        };
+        let orderings = interchangeable(self.image.ordering);
         match random.usize(..3) {
-            0 => Operation::Remount(Some(orderings[random.usize(..3)])),
+            // A third each of three; of two the usual one twice as often.
+            0 => Operation::Remount(Some(orderings[random.usize(..3) % orderings.len()])),
             1 => Operation::Remount(None),
             _ => Operation::Crash(random.u32(..8)),
         }

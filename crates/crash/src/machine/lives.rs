@@ -13,7 +13,7 @@ use backstitch_device::BlockDevice;
 use backstitch_formats::usual;
 use backstitch_layout::tools::{CheckOptions, Code, DeviceSource};
 use backstitch_layout::{Error, Result};
-use backstitch_ordering::MechanismKind;
+use backstitch_mechanisms::Ordering;
 use backstitch_session::journal;
 use fastrand::Rng as Random;
 
@@ -95,15 +95,13 @@ impl Machine {
     /// The engine's.
     pub(crate) fn remounted(
         &mut self,
-        ordering: Option<MechanismKind>,
+        ordering: Option<Ordering>,
         watcher: &mut dyn Watcher,
     ) -> Result<Machine> {
         self.mount.unmount(watcher)?;
-        let is_journal = |kind| matches!(kind, MechanismKind::Journal(_));
         let before = self.engine.ordering;
-        let is_possible = |kind: &MechanismKind| {
-            is_journal(*kind) == is_journal(before) && before != MechanismKind::Async
-        };
+        let is_possible =
+            |next: &Ordering| next.has_log() == before.has_log() && before.promises().keeps_order();
         let engine = Engine {
             ordering: ordering.filter(is_possible).unwrap_or(before),
             ..self.engine

@@ -183,7 +183,7 @@ fn is_trusted(sb: &Superblock) -> bool {
     let is_unclean = sb.state & (STATE_VALID | STATE_ERROR) == 0;
     is_unclean
         && sb.record.is_some_and(|record| {
-            record.mechanism.is_ordered() && record.matches(sb.mtime, sb.mount_count)
+            record.mechanism.is_trusted() && record.matches(sb.mtime, sb.mount_count)
         })
 }
 

@@ -17,7 +17,8 @@ use backstitch_layout::{
     ReclaimProgress, ReclaimStep, Rename, RenameMode, Result, SetAttributes, SetXattrMode, Step,
     Stop, Timestamp,
 };
-use backstitch_ordering::{Mechanism, MechanismKind, Operation, Volume, VolumeId};
+use backstitch_mechanisms::Ordering;
+use backstitch_ordering::{Mechanism, Operation, Volume, VolumeId};
 use backstitch_store::{Goal, Limits, Optimisations, Store, drive};
 
 /// Marsaglia's xorshift: repeatable from its seed.
@@ -81,7 +82,7 @@ fn new_inode(file_type: FileType) -> NewInode<'static> {
 
 impl Machine {
     pub(crate) fn new(
-        ordering: MechanismKind,
+        ordering: Ordering,
         block_size: u32,
         optimisations: Optimisations,
     ) -> Machine {
@@ -95,14 +96,14 @@ impl Machine {
     /// Opens what is there, as a mount does.
     pub(crate) fn open(
         memory: Arc<MemoryDevice>,
-        ordering: MechanismKind,
+        ordering: Ordering,
         block_size: u32,
         optimisations: Optimisations,
     ) -> Machine {
         let device: Arc<dyn BlockDevice> = memory.clone();
         let mut store = Store::new(Limits::default(), optimisations);
         let volume = store.add_volume(block_size);
-        let mut mechanism = ordering.make().expect("no journal here");
+        let mut mechanism = ordering.make(None).expect("no journal here");
         let request = OpenRequest {
             read_only: false,
             now: Timestamp {

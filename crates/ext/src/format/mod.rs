@@ -26,7 +26,7 @@ pub use directory::DirectoryError;
 pub use features::Features;
 pub use group::{GroupDescriptor, RawGroupDescriptor};
 pub use inode::{Inode, RawInode, RawInodeExtra};
-pub use record::{Mechanism, MountRecord};
+pub use record::MountRecord;
 pub use superblock::{RawSuperblock, Superblock};
 
 /// The inode that lists bad blocks.

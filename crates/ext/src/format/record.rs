@@ -9,7 +9,7 @@
 //! | offset | size | field | meaning |
 //! |---|---|---|---|
 //! | 0x3e4 | 4 | `r_magic` | 0x55535342, "BSSU" |
-//! | 0x3e8 | 1 | `r_mechanism` | [`Mechanism`] |
+//! | 0x3e8 | 1 | `r_mechanism` | [`CrashRecord`] |
 //! | 0x3e9 | 1 | `r_version` | 1 |
 //! | 0x3ea | 2 | `r_mount_count` | `s_mnt_count` of that mount |
 //! | 0x3ec | 8 | `r_mount_time` | seconds since 1970; its low 32 bits are `s_mtime` of that mount |
@@ -25,6 +25,7 @@
 //! (the kernel, fuse2fs) changes time and count, and the record no longer matches: the image is not
 //! trusted.
 
+use backstitch_ordering::CrashRecord;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -49,72 +50,11 @@ pub struct RawMountRecord {
     pub r_check: U32,
 }
 
-/// The mechanisms that can have had an image mounted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Mechanism {
-    /// No order at all: never trusted.
-    Async,
-    /// Soft updates.
-    Soft,
-    /// Synchronous writes in FFS's order.
-    Sync,
-    /// The device queue keeps the order.
-    Scheduler,
-    /// Block-level dependencies.
-    Interbuffer,
-    /// Batches of operations in a ring.
-    Amom,
-}
-
-impl Mechanism {
-    /// The code on the disk.
-    pub fn code(self) -> u8 {
-        match self {
-            Mechanism::Async => 0,
-            Mechanism::Soft => 1,
-            Mechanism::Sync => 2,
-            Mechanism::Scheduler => 3,
-            Mechanism::Interbuffer => 4,
-            Mechanism::Amom => 5,
-        }
-    }
-
-    /// The mechanism of a code; `None` for one that this version does not know.
-    pub fn from_code(code: u8) -> Option<Mechanism> {
-        Some(match code {
-            0 => Mechanism::Async,
-            1 => Mechanism::Soft,
-            2 => Mechanism::Sync,
-            3 => Mechanism::Scheduler,
-            4 => Mechanism::Interbuffer,
-            5 => Mechanism::Amom,
-            _ => return None,
-        })
-    }
-
-    /// The name, as `--ordering` takes it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Mechanism::Async => "async",
-            Mechanism::Soft => "soft",
-            Mechanism::Sync => "sync",
-            Mechanism::Scheduler => "scheduler",
-            Mechanism::Interbuffer => "interbuffer",
-            Mechanism::Amom => "amom",
-        }
-    }
-
-    /// Whether a crash under this mechanism leaves only what a trusted recovery may find.
-    pub fn is_ordered(self) -> bool {
-        self != Mechanism::Async
-    }
-}
-
 /// Which mechanism had the image mounted, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MountRecord {
-    /// The mechanism.
-    pub mechanism: Mechanism,
+    /// The mechanism's record.
+    pub mechanism: CrashRecord,
     /// `s_mnt_count` of that mount.
     pub mount_count: u16,
     /// When, in seconds since 1970.
@@ -134,7 +74,7 @@ impl MountRecord {
             return None;
         }
         Some(MountRecord {
-            mechanism: Mechanism::from_code(record.r_mechanism)?,
+            mechanism: CrashRecord::from_code(record.r_mechanism)?,
             mount_count: record.r_mount_count.get(),
             mount_time_seconds: record.r_mount_time.get(),
             atomic_unit_bytes: record.r_atomic_unit.get(),
@@ -179,7 +119,7 @@ mod tests {
     fn record_survives_and_is_bound_to_its_image() {
         assert_eq!(RECORD_SIZE, 24);
         let record = MountRecord {
-            mechanism: Mechanism::Soft,
+            mechanism: CrashRecord::from_code(1).unwrap(),
             mount_count: 7,
             mount_time_seconds: 0x1_2345_6789,
             atomic_unit_bytes: 512,
@@ -193,8 +133,9 @@ mod tests {
         assert_eq!(MountRecord::parse(&raw, &uuid), Some(record));
         assert!(record.matches(0x2345_6789, 7) && !record.matches(0x2345_6789, 8));
         assert_eq!(MountRecord::parse(&raw, &[4; 16]), None);
-        for mechanism in (0..=255).filter_map(Mechanism::from_code) {
-            assert_eq!(Mechanism::from_code(mechanism.code()), Some(mechanism));
+        for code in 0..=255 {
+            let known = CrashRecord::from_code(code).map(CrashRecord::code);
+            assert_eq!(known, (code <= 5).then_some(code));
         }
     }
 }

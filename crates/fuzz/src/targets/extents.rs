@@ -13,7 +13,7 @@ use backstitch_ext::format::superblock::{
     OFFSET_FEATURE_INCOMPAT, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
 };
 use backstitch_formats::usual;
-use backstitch_ordering::MechanismKind;
+use backstitch_mechanisms::Ordering;
 use backstitch_vfs::{Engine, FileType, InodeNumber, Seek};
 
 use crate::Input;
@@ -38,7 +38,7 @@ pub fn run(bytes: &[u8]) {
     let (base, number) = base_file();
     let device = base.device();
     plant(&mut input, *number, &device);
-    let mut options = mount_options(MechanismKind::Soft);
+    let mut options = mount_options(Ordering::SOFT);
     options.read_only = true;
     let engine = Engine::mount(device, usual().layout(), &options)
         .expect("an image with extents can be mounted");

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use backstitch_formats::usual;
 use backstitch_fuse::Control;
-use backstitch_ordering::MechanismKind;
+use backstitch_mechanisms::Ordering;
 use backstitch_vfs::Engine;
 use patchgroup::protocol::{Op, decode_answer, send_request};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -34,7 +34,7 @@ const PATIENCE_SECONDS: i64 = 10;
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let _ = decode_answer(bytes);
-    let options = mount_options(MechanismKind::Soft);
+    let options = mount_options(Ordering::SOFT);
     let engine = Engine::mount(base::all()[0].device(), usual().layout(), &options);
     let engine = engine.expect("a sound image");
     let control = Control::new(engine.clone(), false);

@@ -51,6 +51,7 @@
 //! contents that nothing leads to yet, under `ordered`: those are there before the transaction that
 //! makes them show.
 
+mod kind;
 mod log;
 mod runs;
 mod tail;
@@ -59,7 +60,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use backstitch_ordering::{
-    BlockClass, JournalMode, Log, Mechanism, MechanismKind, PatchId, PatchSpec, VolumeId,
+    BlockClass, Log, Mechanism, MechanismKind, PatchId, PatchSpec, VolumeId,
 };
 use backstitch_store::Store;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -69,6 +70,8 @@ use crate::format::features::INCOMPAT_REVOKE;
 use crate::format::superblock::SUPERBLOCK_BYTES;
 use crate::format::{Features, Superblock};
 use crate::rules::{Rule, holds, wait_for_now};
+
+pub use kind::JournalMode;
 
 /// Where a mechanism's journal is.
 #[derive(Clone, Debug)]
@@ -314,8 +317,8 @@ impl JournalMechanism {
 }
 
 impl Mechanism for JournalMechanism {
-    fn name(&self) -> &'static str {
-        MechanismKind::Journal(self.mode).name()
+    fn kind(&self) -> &'static dyn MechanismKind {
+        self.mode.kind()
     }
 
     fn transform(&mut self, store: &mut Store, spec: &PatchSpec, dependencies: &mut Vec<PatchId>) {
@@ -413,10 +416,6 @@ impl Mechanism for JournalMechanism {
         }
     }
 
-    fn scopes_are_atomic(&self) -> bool {
-        true
-    }
-
     fn room(&self) -> usize {
         match self.stage {
             Stage::Past => usize::MAX,
@@ -432,10 +431,6 @@ impl Mechanism for JournalMechanism {
 
     fn log(&mut self) -> Option<&mut dyn Log> {
         Some(self)
-    }
-
-    fn crash_record(&self) -> Option<u32> {
-        None
     }
 }
 

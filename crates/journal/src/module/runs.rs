@@ -13,10 +13,10 @@
 //! * *It held contents, and goes through the log now.* Its patch waits for the hold, so the commit
 //!   record must not wait for a run that it is in: it waits for each of the other blocks instead.
 
-use backstitch_ordering::{JournalMode, PatchId};
+use backstitch_ordering::PatchId;
 use backstitch_store::Store;
 
-use super::JournalMechanism;
+use super::{JournalMechanism, JournalMode};
 use crate::rules::{Rule, holds};
 
 impl JournalMechanism {

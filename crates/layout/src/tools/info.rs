@@ -1,5 +1,7 @@
 //! What is known of a file system without mounting it.
 
+use backstitch_ordering::CrashRecord;
+
 /// What a superblock says. Counts may be wrong for an image that is in use or was left by a crash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
@@ -98,8 +100,8 @@ impl State {
 /// The record of our last mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastMount {
-    /// The mechanism, as `--ordering` takes it.
-    pub ordering: &'static str,
+    /// The mechanism's record.
+    pub mechanism: CrashRecord,
     /// When it was mounted.
     pub mounted_seconds: u64,
     /// The unit that the mechanism took for atomic.

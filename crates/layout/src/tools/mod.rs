@@ -25,6 +25,7 @@ pub use tune::{Reserved, Tune, TuneError};
 
 use backstitch_device::{BlockDevice, DeviceError};
 use backstitch_journal::format::ExternalJournal;
+use backstitch_ordering::CrashRecord;
 
 use crate::{InodeNumber, LayoutKind};
 
@@ -165,8 +166,9 @@ pub trait Tools: Send + Sync {
     fn geography(&self, source: &dyn Source) -> Option<Box<dyn Geography>>;
 
     /// What must be written, and where, for a mount to trust an image that a crash left under a
-    /// mechanism without order, as it trusts what soft updates leave; `None` where nothing must.
-    fn trusted(&self, source: &dyn Source) -> Option<(u64, Vec<u8>)>;
+    /// mechanism without order, as it trusts what one with this record leaves; `None` where nothing
+    /// must.
+    fn trusted(&self, source: &dyn Source, record: CrashRecord) -> Option<(u64, Vec<u8>)>;
 }
 
 /// What a block is for.

@@ -116,7 +116,7 @@ impl Volume<'_> {
             .run(self.store, spec, offered, &self.scratch)?;
         // Where a block without a place gets one, others wait for what is written into it.
         let is_new = self.store.shown_by(self.id, spec.block).is_some();
-        (!is_new || !self.mechanism.scopes_are_atomic()).then_some(found)
+        (!is_new || !self.promises.scopes_are_atomic()).then_some(found)
     }
 
     fn patch_alone(&mut self, spec: &PatchSpec, change: Change<'_>) -> PatchId {
@@ -148,7 +148,7 @@ impl Volume<'_> {
         let id = match self.store.shown_by(self.id, spec.block) {
             // Nobody finds it on the disk before the place is known there.
             Some(shown_by)
-                if self.mechanism.keeps_order() && holds(Rule::ContentsCountOncePlaced) =>
+                if self.promises.keeps_order() && holds(Rule::ContentsCountOncePlaced) =>
             {
                 self.store
                     .graph_mut()
@@ -236,10 +236,10 @@ impl Volume<'_> {
     /// Works out what a patch is to come after; `shows` says whether a reader of the disk could see
     /// it.
     fn state_dependencies(&mut self, spec: PatchSpec, shows: bool, after: &[PatchId]) -> PatchSpec {
-        let is_atomic = self.mechanism.scopes_are_atomic();
+        let is_atomic = self.promises.scopes_are_atomic();
         let is_hidden = self.is_hidden || !shows || !holds(Rule::OnlyHiddenIsUngrouped);
         // What makes hidden patches show comes after them only where the layout's order is kept.
-        let counts = !is_hidden || is_atomic || !self.mechanism.keeps_order();
+        let counts = !is_hidden || is_atomic || !self.promises.keeps_order();
         let spec = PatchSpec {
             is_grouped: self.groups.is_some() && counts,
             is_hidden,

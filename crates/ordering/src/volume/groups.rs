@@ -93,8 +93,8 @@ impl<'a> Volume<'a> {
         after: &[PatchId],
         made: PatchId,
     ) -> bool {
-        let is_layouts = self.mechanism.keeps_order()
-            && !self.mechanism.scopes_are_atomic()
+        let is_layouts = self.promises.keeps_order()
+            && !self.promises.scopes_are_atomic()
             && self.groups.is_none()
             && !self.store.is_on_another(self.id);
         let change = Change::Bytes {
@@ -140,7 +140,7 @@ impl<'a> Volume<'a> {
         let Some((groups, engaged)) = &self.groups else {
             return false;
         };
-        if self.mechanism.scopes_are_atomic() || !self.mechanism.keeps_order() {
+        if self.promises.scopes_are_atomic() || !self.promises.keeps_order() {
             return false;
         }
         let graph = self.store.graph();

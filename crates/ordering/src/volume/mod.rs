@@ -12,6 +12,7 @@ use backstitch_device::Slab;
 use backstitch_store::{BlockKind, PatchId, Seal, Store, VolumeId};
 
 use crate::groups::{GroupId, Groups};
+use crate::kind::{CrashRecord, Promises};
 use crate::mechanism::{Mechanism, Operation};
 use crate::rules;
 
@@ -28,6 +29,8 @@ pub struct NewObject {
 pub struct Volume<'a> {
     pub(crate) store: &'a mut Store,
     mechanism: &'a mut dyn Mechanism,
+    /// The mechanism's.
+    promises: Promises,
     pub(crate) id: VolumeId,
     pub(crate) now: Duration,
     /// What the change under way comes after; lent by the store, so that no step allocates.
@@ -60,6 +63,7 @@ impl<'a> Volume<'a> {
     ) -> Self {
         Volume {
             store,
+            promises: mechanism.kind().promises(),
             mechanism,
             id,
             now,
@@ -88,6 +92,7 @@ impl<'a> Volume<'a> {
         let groups = self.groups.as_mut();
         Volume {
             store: self.store,
+            promises: mechanism.kind().promises(),
             mechanism,
             id,
             now: self.now,
@@ -152,8 +157,8 @@ impl<'a> Volume<'a> {
     }
 
     /// What the next mount is told about crashes under this mechanism.
-    pub fn crash_record(&self) -> Option<u32> {
-        self.mechanism.crash_record()
+    pub fn crash_record(&self) -> Option<CrashRecord> {
+        self.mechanism.kind().crash_record()
     }
 
     /// From now on blocks of this kind are sealed as they are written; see `Store::register_seal`.
@@ -183,7 +188,7 @@ impl<'a> Volume<'a> {
     pub fn empty(&mut self, of: &[PatchId]) -> PatchId {
         let heeded = self.heeded(of);
         let of = heeded.as_deref().unwrap_or(of);
-        if self.mechanism.keeps_order() {
+        if self.promises.keeps_order() {
             self.store.graph_mut().create_empty(of, None, false)
         } else {
             PatchId::COMMITTED
@@ -199,7 +204,7 @@ impl<'a> Volume<'a> {
         if self.mechanism.watch(token) {
             return;
         }
-        let keeps_order = self.mechanism.keeps_order();
+        let keeps_order = self.promises.keeps_order();
         let of = if keeps_order { of } else { &[] };
         let token = Some(self.tagged(token));
         self.store.graph_mut().create_empty(of, token, false);
@@ -209,7 +214,7 @@ impl<'a> Volume<'a> {
     /// will be reported, `token` or the one that was asked for earlier. `None` where it would take
     /// one.
     pub fn watch_one(&mut self, on: PatchId, token: u64) -> Option<u64> {
-        if !self.mechanism.keeps_order() {
+        if !self.promises.keeps_order() {
             return None;
         }
         let token = self.tagged(token);
@@ -265,12 +270,17 @@ impl<'a> Volume<'a> {
     /// Whether the mechanism keeps dependencies: where not, what was waited for need not be on
     /// stable storage.
     pub fn keeps_order(&self) -> bool {
-        self.mechanism.keeps_order()
+        self.promises.keeps_order()
     }
 
     /// Whether what a scope changes reaches the disk as a whole or not at all.
     pub fn scopes_are_atomic(&self) -> bool {
-        self.mechanism.scopes_are_atomic()
+        self.promises.scopes_are_atomic()
+    }
+
+    /// Whether the blocks themselves reach the disk in the order that is stated for them.
+    pub fn keeps_order_in_place(&self) -> bool {
+        self.promises.keeps_order_in_place()
     }
 
     /// Blocks that the scope under way may change, or what is put off until the end of a

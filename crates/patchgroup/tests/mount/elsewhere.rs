@@ -64,7 +64,7 @@ fn where_the_kernel_gathers_writes_order_is_kept_by_waiting() {
         writeback_cache: true,
         ..FrontOptions::default()
     };
-    let Some(bench) = Bench::under(Ordering::Soft, &front) else {
+    let Some(bench) = Bench::under(Ordering::SOFT, &front) else {
         return;
     };
     assert!(!supported(bench.dir.path()));

@@ -109,7 +109,7 @@ fn a_user_s_group_is_nobody_else_s_even_where_they_have_its_descriptor() {
         check_permissions: true,
         ..FrontOptions::default()
     };
-    let Some(bench) = Bench::under(Ordering::Soft, &front) else {
+    let Some(bench) = Bench::under(Ordering::SOFT, &front) else {
         return;
     };
     fs::create_dir(bench.path("theirs")).unwrap();

@@ -20,7 +20,7 @@ use backstitch_device::{BlockDevice, MemoryDevice, Result as DeviceResult, Write
 use backstitch_formats::usual;
 use backstitch_fuse::{Engine, FrontOptions, Mounted, spawn};
 use backstitch_layout::tools::Mkfs;
-use backstitch_vfs::{JournalMode, MountOptions, Ordering};
+use backstitch_vfs::{MountOptions, Ordering};
 use patchgroup::{Group, protocol, supported};
 
 /// A device in memory that counts flushes.
@@ -72,7 +72,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 impl Bench {
     /// `None` where FUSE mounts cannot be made.
     fn new() -> Option<Bench> {
-        Bench::under(Ordering::Soft, &FrontOptions::default())
+        Bench::under(Ordering::SOFT, &FrontOptions::default())
     }
 
     fn under(ordering: Ordering, front: &FrontOptions) -> Option<Bench> {
@@ -86,7 +86,7 @@ impl Bench {
             flushes: 0.into(),
         });
         let mut mkfs = Mkfs::new([1; 16], [2; 16], 1_700_000_000);
-        if matches!(ordering, Ordering::Journal(_)) {
+        if ordering.has_log() {
             mkfs.features.push("has_journal".to_owned());
         }
         usual().make(&mkfs, &device.memory).expect("mkfs");
@@ -228,12 +228,12 @@ fn what_is_done_after_an_advance_comes_after_what_was_done_before() {
 #[test]
 fn groups_keep_their_order_under_every_journal() {
     for mode in [
-        JournalMode::Writeback,
-        JournalMode::Ordered,
-        JournalMode::Full,
+        Ordering::JOURNAL_WRITEBACK,
+        Ordering::JOURNAL_ORDERED,
+        Ordering::JOURNAL_FULL,
     ] {
         let front = FrontOptions::default();
-        let Some(bench) = Bench::under(Ordering::Journal(mode), &front) else {
+        let Some(bench) = Bench::under(mode, &front) else {
             return;
         };
         fs::write(bench.path("in"), vec![7; 9000]).unwrap();

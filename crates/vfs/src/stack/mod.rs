@@ -39,7 +39,8 @@ use std::time::Duration;
 
 use backstitch_device::BlockDevice;
 use backstitch_layout::{JournalHost, LayoutKind, OpenRequest, Opened, Result, Step, Timestamp};
-use backstitch_ordering::{MechanismKind, Operation, Soft, Volume};
+use backstitch_mechanisms::{Ordering, make_without_log};
+use backstitch_ordering::{Operation, Volume};
 use backstitch_store::{Limits, Optimisations, Store};
 
 /// A path inside one of the file systems before.
@@ -64,7 +65,7 @@ pub struct StackVolume {
     pub journal: Option<InnerPath>,
     /// Its mechanism: through its journal where it has one that can be written, else soft updates,
     /// where none is stated. That of the first is the engine's.
-    pub ordering: Option<MechanismKind>,
+    pub ordering: Option<Ordering>,
     /// The directory in whose place it shows.
     pub at: Option<InnerPath>,
 }
@@ -84,7 +85,7 @@ pub struct VolumeInfo {
     /// Its layout.
     pub layout: &'static str,
     /// The mechanism that a mount would have.
-    pub ordering: MechanismKind,
+    pub ordering: Ordering,
     /// Its size in blocks, without its journal's file.
     pub blocks: u64,
     /// The size of a block.
@@ -103,8 +104,8 @@ impl Stack {
     pub fn inspect(&self, device: &dyn BlockDevice, now: Timestamp) -> Result<Vec<VolumeInfo>> {
         let mut store = Store::new(Limits::default(), Optimisations::BOTH);
         let volume = store.add_volume(self.block_bytes(device)?);
-        let mut mechanism = Soft;
-        let mut v = Volume::new(&mut store, &mut mechanism, volume, Duration::ZERO);
+        let mut mechanism = make_without_log();
+        let mut v = Volume::new(&mut store, &mut *mechanism, volume, Duration::ZERO);
         let request = OpenRequest {
             read_only: true,
             now,

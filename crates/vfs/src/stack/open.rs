@@ -1,12 +1,12 @@
 //! Opening the file systems of a stack, one after the other.
 
 use backstitch_device::BlockDevice;
-use backstitch_journal::JournalMechanism;
 use backstitch_journal::recovery::Damage;
 use backstitch_layout::{
     Error, FileSystem, FileType, InodeNumber, OpenRequest, Opened, Result, Step, Stop,
 };
-use backstitch_ordering::{Mechanism, MechanismKind, Soft, Volume};
+use backstitch_mechanisms::{Ordering, make_without_log, usual_for};
+use backstitch_ordering::{LogPlace, Mechanism, NoLog, Volume};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::device::{FileDevice, Run};
@@ -251,7 +251,7 @@ impl<'o, 'v> Opening<'o, 'v> {
         plan: &StackVolume,
         file: &InnerPath,
     ) -> Result<(Box<dyn FileSystem>, Option<Above>)> {
-        let keeps_order = self.v.keeps_order() && !self.v.scopes_are_atomic();
+        let keeps_order = self.v.keeps_order_in_place();
         for path in [Some(file), plan.journal.as_ref()].into_iter().flatten() {
             self.check_host(path.volume, keeps_order)?;
         }
@@ -279,17 +279,17 @@ impl<'o, 'v> Opening<'o, 'v> {
             self.settled(|members, v| members.learn(&part, v, volume, 0, part.blocks))?;
         }
         let mut above = Above {
-            mechanism: Box::new(Soft),
+            mechanism: make_without_log(),
             volume,
             parts,
         };
         self.check_block_bytes(plan, &above, is_read_only)?;
         let wanted = self.ordering(plan, &above)?;
         let kind = match is_read_only {
-            true => MechanismKind::Soft,
+            true => usual_for(false),
             false => wanted,
         };
-        if let MechanismKind::Journal(_) = kind {
+        if kind.has_log() {
             self.make_whole(index, plan, &above)?;
         }
         if is_read_only && self.needs_replay(plan, &above)? {
@@ -344,7 +344,7 @@ impl<'o, 'v> Opening<'o, 'v> {
         let member = &self.members.all[host];
         let keeps_order = match &member.above {
             None => engine_keeps_order,
-            Some(above) => above.mechanism.keeps_order() && !above.mechanism.scopes_are_atomic(),
+            Some(above) => above.mechanism.kind().promises().keeps_order_in_place(),
         };
         match keeps_order || self.request.read_only {
             true => Ok(()),
@@ -426,7 +426,7 @@ impl<'o, 'v> Opening<'o, 'v> {
         }
     }
 
-    fn ordering(&mut self, plan: &StackVolume, above: &Above) -> Result<MechanismKind> {
+    fn ordering(&mut self, plan: &StackVolume, above: &Above) -> Result<Ordering> {
         let kind = match plan.ordering {
             Some(kind) => kind,
             None => {
@@ -436,7 +436,7 @@ impl<'o, 'v> Opening<'o, 'v> {
                 journal::default_ordering(&home, log, plan.layout).map_err(to_layout)?
             }
         };
-        let is_second = matches!(kind, MechanismKind::Journal(_)) && self.members.log().is_some();
+        let is_second = kind.has_log() && self.members.log().is_some();
         match is_second {
             true => Err(Error::Unsupported(
                 "only one file system of a stack can have a journal".to_owned(),
@@ -472,12 +472,12 @@ impl<'o, 'v> Opening<'o, 'v> {
         &mut self,
         plan: &StackVolume,
         above: &Above,
-        kind: MechanismKind,
+        kind: Ordering,
         is_read_only: bool,
     ) -> Result<Box<dyn Mechanism>> {
-        let MechanismKind::Journal(mode) = kind else {
-            return Ok(kind.make().unwrap_or_else(|| Box::new(Soft)));
-        };
+        if !kind.has_log() {
+            return kind.make(None).map_err(unsupported);
+        }
         let Some(host) = plan.layout.journal_host() else {
             let what = "its layout has no journals".to_owned();
             return Err(Error::Unsupported(what));
@@ -496,7 +496,7 @@ impl<'o, 'v> Opening<'o, 'v> {
         }
         let setup = journal::setup(&home, log, host).map_err(to_layout)?;
         let setup = setup.map_err(Error::Unsupported)?;
-        Ok(Box::new(JournalMechanism::new(setup, mode)))
+        kind.make(Some(LogPlace::new(setup))).map_err(unsupported)
     }
 
     /// Gives every block of a volume a place that is on stable storage.
@@ -561,4 +561,8 @@ fn to_layout(error: backstitch_session::Error) -> Error {
         backstitch_session::Error::Layout(error) => error,
         other => Error::corrupt("journal", other.to_string()),
     }
+}
+
+fn unsupported(error: NoLog) -> Error {
+    Error::Unsupported(error.to_string())
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use backstitch_device::{BlockDevice, FaultDevice, Loss, MemoryDevice};
 use backstitch_formats::usual;
 use backstitch_layout::tools::{CheckOptions, DeviceSource, Mkfs, Report};
-use backstitch_ordering::MechanismKind;
+use backstitch_mechanisms::Ordering;
 use backstitch_vfs::{Engine, FileType, GroupId, InodeNumber, MountOptions, NewInode};
 
 /// Where the images of a test are, until it ends.
@@ -92,19 +92,19 @@ impl Disk {
 /// Mounts with little memory, so that blocks are read again, and with a writer that leaves writing
 /// to fsync. The unit of writing is what `BACKSTITCH_ATOMIC` says, if anything.
 pub(crate) fn mount(device: Arc<dyn BlockDevice>) -> backstitch_vfs::Result<Arc<Engine>> {
-    mount_under(device, MechanismKind::Soft)
+    mount_under(device, Ordering::SOFT)
 }
 
 /// As [`mount`], under this mechanism.
 pub(crate) fn mount_under(
     device: Arc<dyn BlockDevice>,
-    ordering: MechanismKind,
+    ordering: Ordering,
 ) -> backstitch_vfs::Result<Arc<Engine>> {
     Engine::mount(device, usual().layout(), &options(ordering))
 }
 
 /// How [`mount`] mounts, under this mechanism.
-pub(crate) fn options(ordering: MechanismKind) -> MountOptions {
+pub(crate) fn options(ordering: Ordering) -> MountOptions {
     MountOptions {
         ordering,
         cache_bytes: 1 << 20,

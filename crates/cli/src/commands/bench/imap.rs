@@ -3,7 +3,8 @@
 use backstitch_bench::{
     ImapSpec, ImapVariant, Series, document, imap_table, measure_imap, run_line,
 };
-use backstitch_vfs::{JournalMode, Ordering};
+use backstitch_mechanisms::in_order;
+use backstitch_vfs::Ordering;
 
 use super::{Args, bar};
 use crate::error::{Error, Result};
@@ -11,15 +12,6 @@ use crate::show;
 
 /// Its name.
 pub(super) const IMAP: &str = "imap";
-
-/// The mechanisms that it runs under by default: under others one of the ways is unsafe, or costs
-/// nothing.
-const ORDERINGS: [Ordering; 4] = [
-    Ordering::Soft,
-    Ordering::Journal(JournalMode::Writeback),
-    Ordering::Journal(JournalMode::Ordered),
-    Ordering::Journal(JournalMode::Full),
-];
 
 pub(super) fn run(args: &Args) -> Result<()> {
     let specs = specs(args)?;
@@ -64,9 +56,12 @@ fn specs(args: &Args) -> Result<Vec<ImapSpec>> {
             "runs in memory, on a device that charges for flushes: it takes no {option}"
         ));
     }
-    let orderings = match args.ordering[..] {
-        [] => &ORDERINGS[..],
-        _ => &args.ordering[..],
+    let orderings: Vec<Ordering> = match args.ordering[..] {
+        // Under others one of the ways is unsafe, or costs nothing.
+        [] => in_order()
+            .filter(|o| !o.promises().answers_once_stable)
+            .collect(),
+        _ => args.ordering.clone(),
     };
     let pairs = orderings
         .iter()

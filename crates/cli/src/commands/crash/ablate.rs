@@ -5,6 +5,7 @@ use crate::error::{Error, FAILED, Result};
 use crate::show;
 use backstitch_crash::ablate::{Ablation, Fate, Row};
 use backstitch_crash::standard;
+use backstitch_mechanisms::usual_for;
 use backstitch_rules::watch::Form;
 use backstitch_vfs::Ordering;
 use std::collections::BTreeMap;
@@ -33,7 +34,7 @@ pub(crate) struct Args {
         long,
         value_name = "MODE,…",
         value_delimiter = ',',
-        default_value = "soft"
+        default_values_t = [usual_for(false)]
     )]
     ordering: Vec<Ordering>,
     /// Only rules whose names contain one of these

@@ -9,6 +9,7 @@ use backstitch_crash_app::{AppError, Geometry, Options, Program, Start, Trace, e
 use backstitch_crash_core::check::Check;
 use backstitch_crash_core::error::StepError;
 use backstitch_crash_core::report::{Progress, Report};
+use backstitch_mechanisms::usual_for;
 use backstitch_vfs::Ordering;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -49,7 +50,7 @@ Examples:
 pub(crate) struct Args {
     /// The consistency mechanism: soft, async, sync, journal=ordered, journal=writeback or
     /// journal=full
-    #[arg(long, value_name = "MODE", default_value = "soft", value_parser = ordering)]
+    #[arg(long, value_name = "MODE", default_value_t = usual_for(false), value_parser = ordering)]
     ordering: Ordering,
     /// The program
     #[arg(long, value_name = "CMD", required_unless_present = "trace")]
@@ -183,7 +184,7 @@ fn recorded(args: &Args, command: &str, stop: &Arc<AtomicBool>) -> Result<Trace>
             "the size must be a whole number of blocks",
         ));
     }
-    if args.raw && matches!(args.ordering, Ordering::Journal(_)) {
+    if args.raw && args.ordering.has_log() {
         return Err(Error::usage(
             WHAT,
             "a raw volume has no journal: --ordering soft, sync or async",

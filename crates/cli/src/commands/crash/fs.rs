@@ -10,6 +10,7 @@ use backstitch_crash::{
 };
 use backstitch_crash_core::report::Report;
 use backstitch_journal::format::Features as JournalFeatures;
+use backstitch_mechanisms::{in_order, usual_for};
 use backstitch_vfs::{Optimisations, Ordering};
 use indicatif::ProgressBar;
 use std::path::Path;
@@ -221,7 +222,7 @@ fn under(args: &Args, ordering: Ordering, workloads: Vec<Workload>) -> Result<Re
         failures += report.failures.len();
         reports.push(report);
     }
-    if is_whole && failures == 0 && matches!(ordering, Ordering::Journal(_)) {
+    if is_whole && failures == 0 && ordering.has_log() {
         reports.push(elsewhere(args, ordering, &cases)?);
     }
     if is_whole && !args.torn && reports.iter().all(|report| report.failures.is_empty()) {
@@ -369,11 +370,8 @@ fn from_file(path: &Path) -> Result<Vec<Workload>> {
 fn orderings(args: &Args) -> Vec<Ordering> {
     let is_all = args.ordering.is_empty() && args.workload.is_empty() && args.script.is_none();
     match (is_all, args.ordering.is_empty()) {
-        (true, _) => {
-            let all = Ordering::ALL.into_iter();
-            all.filter(|kind| *kind != Ordering::Async).collect()
-        }
-        (false, true) => vec![Ordering::Soft],
+        (true, _) => in_order().collect(),
+        (false, true) => vec![usual_for(false)],
         (false, false) => args.ordering.clone(),
     }
 }

@@ -1,0 +1,57 @@
+//! The three journals as the registry lists them.
+
+use backstitch_ordering::{
+    CrashLeaves, CrashRecord, LogPlace, Mechanism, MechanismKind, NoLog, Promises,
+};
+
+use super::{JournalMechanism, Setup};
+
+/// What of a file's contents goes through a journal, and when the rest is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JournalMode {
+    /// Metadata only; contents at any time.
+    Writeback,
+    /// Metadata only; contents before the transaction that refers to them.
+    Ordered,
+    /// Contents too.
+    Full,
+}
+
+impl JournalMode {
+    /// The mechanism with this mode.
+    pub const fn kind(self) -> &'static dyn MechanismKind {
+        match self {
+            JournalMode::Writeback => &JournalMode::Writeback,
+            JournalMode::Ordered => &JournalMode::Ordered,
+            JournalMode::Full => &JournalMode::Full,
+        }
+    }
+}
+
+impl MechanismKind for JournalMode {
+    fn name(&self) -> &'static str {
+        match self {
+            JournalMode::Writeback => "journal=writeback",
+            JournalMode::Ordered => "journal=ordered",
+            JournalMode::Full => "journal=full",
+        }
+    }
+
+    fn promises(&self) -> Promises {
+        Promises {
+            contents_may_be_stale: *self == JournalMode::Writeback,
+            ..Promises::leaving(CrashLeaves::Log)
+        }
+    }
+
+    fn crash_record(&self) -> Option<CrashRecord> {
+        None
+    }
+
+    /// `log`: a [`Setup`].
+    fn make(&self, log: Option<LogPlace>) -> Result<Box<dyn Mechanism>, NoLog> {
+        let setup = log.and_then(LogPlace::into_place::<Setup>);
+        let setup = setup.ok_or(NoLog(self.name()))?;
+        Ok(Box::new(JournalMechanism::new(setup, *self)))
+    }
+}

@@ -1,0 +1,228 @@
+//! The registry of consistency mechanisms: the one place that names them.
+//!
+//! A mechanism is one file or crate: a [`MechanismKind`], which says what it is called and what it
+//! promises, and the [`Mechanism`] that it makes. It is registered here by a line in
+//! [`Ordering::ALL`]. Those above choose one by the name that a user gives, by what an image has
+//! recorded, or by what they need, and then go by its [`Promises`]. Depends on all mechanisms; they
+//! know nothing of it.
+//!
+//! The constants of [`Ordering`] are for tests and measurements, which are about one mechanism.
+//! Other code asks for what it needs: [`usual_for`], [`fastest`], [`in_order`], [`interchangeable`].
+
+use std::fmt;
+use std::str::FromStr;
+
+use backstitch_journal::JournalMode;
+use backstitch_ordering::{
+    ASYNC, CrashRecord, LogPlace, Mechanism, MechanismKind, NoLog, Promises, SOFT, SYNC,
+};
+use thiserror::Error;
+
+/// A registered mechanism.
+#[derive(Clone, Copy, Debug)]
+pub struct Ordering(&'static dyn MechanismKind);
+
+/// There is no mechanism of this name.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("unknown ordering '{name}': this version has {}", Ordering::ALL.map(Ordering::name).join(", "))]
+pub struct Unknown {
+    /// The name.
+    pub name: String,
+}
+
+impl Ordering {
+    /// Soft updates.
+    pub const SOFT: Ordering = Ordering(&SOFT);
+    /// No order.
+    pub const ASYNC: Ordering = Ordering(&ASYNC);
+    /// Conventional FFS.
+    pub const SYNC: Ordering = Ordering(&SYNC);
+    /// A journal of metadata.
+    pub const JOURNAL_WRITEBACK: Ordering = Ordering(JournalMode::Writeback.kind());
+    /// A journal of metadata, contents first.
+    pub const JOURNAL_ORDERED: Ordering = Ordering(JournalMode::Ordered.kind());
+    /// A journal of metadata and contents.
+    pub const JOURNAL_FULL: Ordering = Ordering(JournalMode::Full.kind());
+
+    /// All of them.
+    pub const ALL: [Ordering; 6] = [
+        Ordering::SOFT,
+        Ordering::ASYNC,
+        Ordering::SYNC,
+        Ordering::JOURNAL_WRITEBACK,
+        Ordering::JOURNAL_ORDERED,
+        Ordering::JOURNAL_FULL,
+    ];
+
+    /// A mechanism that is not registered, for a test of one.
+    pub const fn unregistered(kind: &'static dyn MechanismKind) -> Ordering {
+        Ordering(kind)
+    }
+
+    /// Its name, as `--ordering` takes it.
+    pub fn name(self) -> &'static str {
+        self.0.name()
+    }
+
+    /// What it promises.
+    pub fn promises(self) -> Promises {
+        self.0.promises()
+    }
+
+    /// Whether it cannot be made without a log.
+    pub fn has_log(self) -> bool {
+        self.promises().has_log()
+    }
+
+    /// What is recorded in an image that is mounted with it; see [`MechanismKind::crash_record`].
+    pub fn crash_record(self) -> Option<CrashRecord> {
+        self.0.crash_record()
+    }
+
+    /// Makes one for a volume. `log`: where its log is.
+    ///
+    /// # Errors
+    /// [`NoLog`]: it has one, and `log` is none of its kind.
+    pub fn make(self, log: Option<LogPlace>) -> Result<Box<dyn Mechanism>, NoLog> {
+        self.0.make(log)
+    }
+
+    /// Makes one for a volume that nothing is changed of: there it needs no log.
+    pub fn make_read_only(self) -> Box<dyn Mechanism> {
+        self.make(None).unwrap_or_else(|_| make_without_log())
+    }
+}
+
+impl PartialEq for Ordering {
+    fn eq(&self, other: &Ordering) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for Ordering {}
+
+impl fmt::Display for Ordering {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Ordering {
+    type Err = Unknown;
+
+    fn from_str(name: &str) -> Result<Self, Unknown> {
+        named(name).ok_or_else(|| Unknown { name: name.into() })
+    }
+}
+
+/// The mechanism of this name.
+pub fn named(name: &str) -> Option<Ordering> {
+    Ordering::ALL.into_iter().find(|o| o.name() == name)
+}
+
+/// The mechanism that has this record in an image.
+pub fn recorded(record: CrashRecord) -> Option<Ordering> {
+    let is_of = |o: &Ordering| o.crash_record() == Some(record);
+    Ordering::ALL.into_iter().find(is_of)
+}
+
+/// The mechanism where nobody names one: of a file system that has a log that can be written, or
+/// that has none.
+pub const fn usual_for(has_log: bool) -> Ordering {
+    match has_log {
+        true => Ordering::JOURNAL_ORDERED,
+        false => Ordering::SOFT,
+    }
+}
+
+/// The [`usual_for`] mechanism without a log.
+pub fn make_without_log() -> Box<dyn Mechanism> {
+    let made = usual_for(false).make(None);
+    made.expect("the usual mechanism needs no log")
+}
+
+/// The mechanism that costs nothing, for images that nobody needs after a crash.
+pub fn fastest() -> Ordering {
+    Ordering::ASYNC
+}
+
+/// The mechanisms after which a crash leaves what can be trusted.
+pub fn in_order() -> impl Iterator<Item = Ordering> {
+    let keeps = |o: &Ordering| o.promises().keeps_order();
+    Ordering::ALL.into_iter().filter(keeps)
+}
+
+/// The mechanisms with which an image can be mounted that was unmounted from this one, the
+/// [`usual_for`] one first.
+pub fn interchangeable(with: Ordering) -> Vec<Ordering> {
+    let usual = usual_for(with.has_log());
+    let others = in_order().filter(|o| o.has_log() == with.has_log() && *o != usual);
+    let mut all: Vec<Ordering> = others.chain([usual]).collect();
+    all.reverse();
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_are_those_of_the_command_line_and_lead_back() {
+        let names = Ordering::ALL.map(Ordering::name);
+        assert_eq!(
+            names,
+            [
+                "soft",
+                "async",
+                "sync",
+                "journal=writeback",
+                "journal=ordered",
+                "journal=full"
+            ]
+        );
+        for ordering in Ordering::ALL {
+            assert_eq!(ordering.name().parse(), Ok(ordering));
+            assert_eq!(ordering.to_string(), ordering.name());
+        }
+        let error = "journal".parse::<Ordering>().unwrap_err().to_string();
+        assert!(error.contains("'journal'") && error.contains("sync, journal=writeback"));
+    }
+
+    #[test]
+    fn records_are_told_apart_and_trusted_where_order_is_kept() {
+        let mut codes = BTreeSet::new();
+        for ordering in Ordering::ALL {
+            let promises = ordering.promises();
+            assert_eq!(ordering.crash_record().is_none(), promises.has_log());
+            if let Some(record) = ordering.crash_record() {
+                assert!(codes.insert(record.code()), "{ordering}");
+                assert_eq!(record.is_trusted(), promises.keeps_order());
+                assert_eq!(recorded(record), Some(ordering));
+            }
+        }
+        assert_eq!(codes, BTreeSet::from([0, 1, 2]));
+    }
+
+    #[test]
+    fn a_log_is_needed_by_those_that_have_one_and_only_for_changes() {
+        for ordering in Ordering::ALL {
+            assert_eq!(ordering.make(None).is_err(), ordering.has_log());
+            let foreign = LogPlace::new(7_u32);
+            assert_eq!(ordering.make(Some(foreign)).is_err(), ordering.has_log());
+            assert!(ordering.make_read_only().log().is_none());
+        }
+    }
+
+    #[test]
+    fn what_can_follow_on_an_image_has_a_log_or_not_as_before() {
+        let after = |with| interchangeable(with).into_iter().map(Ordering::name);
+        assert!(after(Ordering::SYNC).eq(["soft", "sync"]));
+        assert!(after(Ordering::JOURNAL_FULL).eq([
+            "journal=ordered",
+            "journal=full",
+            "journal=writeback"
+        ]));
+        assert!(!in_order().any(|o| o == fastest()));
+    }
+}

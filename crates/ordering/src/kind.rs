@@ -1,0 +1,147 @@
+//! What a mechanism says of itself before there is one: its name, its promises, its record.
+
+use std::any::Any;
+use std::fmt;
+
+use thiserror::Error;
+
+use crate::mechanism::Mechanism;
+
+/// What a crash may leave, once the recovery that belongs to the mechanism has run. A judge of
+/// crash states holds the mechanism to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CrashLeaves {
+    /// Anything: no order is kept.
+    Anything,
+    /// What soft updates may leave, and nothing else: space, inodes and link counts that are marked
+    /// used or too high. The file system can be used at once; the excess is reclaimed meanwhile.
+    Excess,
+    /// What a log brings back: each scope as a whole or not at all, and no excess.
+    Log,
+}
+
+/// What a mechanism promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Promises {
+    /// What a crash may leave.
+    pub crash_leaves: CrashLeaves,
+    /// What an operation changed of the metadata is on stable storage when its caller is answered.
+    pub answers_once_stable: bool,
+    /// Beside that, a new file may show bytes that it was not given.
+    pub contents_may_be_stale: bool,
+}
+
+impl Promises {
+    /// Those of a mechanism after which a crash leaves this, and that promises nothing more.
+    pub const fn leaving(crash_leaves: CrashLeaves) -> Promises {
+        Promises {
+            crash_leaves,
+            answers_once_stable: false,
+            contents_may_be_stale: false,
+        }
+    }
+
+    /// Whether it cannot be made without a log, and a mount that finds one replays it.
+    pub fn has_log(&self) -> bool {
+        self.crash_leaves == CrashLeaves::Log
+    }
+
+    /// Whether what a scope changes reaches the disk as a whole or not at all.
+    pub fn scopes_are_atomic(&self) -> bool {
+        self.crash_leaves == CrashLeaves::Log
+    }
+
+    /// Whether what is to be on stable storage earlier is there earlier. Where not, empty patches
+    /// are dead at once, and deferred work starts at once.
+    pub fn keeps_order(&self) -> bool {
+        self.crash_leaves != CrashLeaves::Anything
+    }
+
+    /// Whether the blocks themselves reach the disk in the layout's order: then the unit that the
+    /// device writes as a whole matters, and volumes can lie in files.
+    pub fn keeps_order_in_place(&self) -> bool {
+        self.crash_leaves == CrashLeaves::Excess
+    }
+}
+
+/// What a mounted image has in its superblock, so that the next mount knows what a crash may have
+/// left there.
+///
+/// The codes are part of the image formats (`docs/FORMAT.md`): giving one out is a change of those,
+/// as a new feature bit is. All but [`ANYTHING`](Self::ANYTHING) stand for mechanisms after which
+/// a crash leaves [`CrashLeaves::Excess`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CrashRecord(u8);
+
+/// The last code that was given out.
+const LAST_CODE: u8 = 5;
+
+impl CrashRecord {
+    /// A crash may have left anything: such an image is never trusted.
+    pub const ANYTHING: CrashRecord = CrashRecord(0);
+
+    /// The record with this code; `None` where this version knows of none.
+    pub const fn from_code(code: u8) -> Option<CrashRecord> {
+        match code {
+            0..=LAST_CODE => Some(CrashRecord(code)),
+            _ => None,
+        }
+    }
+
+    /// The code on the disk.
+    pub const fn code(self) -> u8 {
+        self.0
+    }
+
+    /// Whether a crash left only what a trusted recovery may find.
+    pub fn is_trusted(self) -> bool {
+        self != CrashRecord::ANYTHING
+    }
+}
+
+/// Where a mechanism's log is. Each kind of log has its own description of that: only the code that
+/// finds such a log and the mechanism that writes it know what is in here.
+pub struct LogPlace(Box<dyn Any + Send>);
+
+impl LogPlace {
+    /// A place, as the log's own crate describes it.
+    pub fn new<T: Any + Send>(place: T) -> LogPlace {
+        LogPlace(Box::new(place))
+    }
+
+    /// The place, where it is one of a log of this kind.
+    pub fn into_place<T: Any>(self) -> Option<T> {
+        self.0.downcast().ok().map(|place| *place)
+    }
+}
+
+/// The mechanism cannot be made without a log of its kind.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("the ordering {0} needs a log of its own kind")]
+pub struct NoLog(pub &'static str);
+
+/// A mechanism as the registry lists it: everything that others may know of it. A mechanism is this
+/// and a [`Mechanism`], in one file or crate, and a line in the registry.
+pub trait MechanismKind: Sync {
+    /// Its name, as `--ordering` takes it.
+    fn name(&self) -> &'static str;
+
+    /// What it promises.
+    fn promises(&self) -> Promises;
+
+    /// What is recorded in the image while it is mounted. `None` where that is no record of the
+    /// mount: a log that has something in it speaks for itself.
+    fn crash_record(&self) -> Option<CrashRecord>;
+
+    /// Makes one for a volume. `log`: where its log is.
+    ///
+    /// # Errors
+    /// [`NoLog`]: it has one, and `log` is none of its kind.
+    fn make(&self, log: Option<LogPlace>) -> Result<Box<dyn Mechanism>, NoLog>;
+}
+
+impl fmt::Debug for dyn MechanismKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,138 @@
+//! The trait that every mechanism implements; the modules are the mechanisms that need no disk space
+//! of their own.
+
+mod soft;
+mod sync;
+mod unordered;
+
+use backstitch_store::{BlockKind, PatchId, Store};
+
+use crate::kind::MechanismKind;
+use crate::log::Log;
+
+pub use soft::SOFT;
+pub use sync::SYNC;
+pub use unordered::ASYNC;
+
+/// What an operation is about, for mechanisms that log operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// A change of one or more names (create, link, unlink, rename).
+    Names,
+    /// A change of an inode's attributes.
+    Attributes,
+    /// A change of a file's contents or length.
+    Contents,
+    /// Deferred frees and other work that nobody waits for.
+    Background,
+    /// Mounting, recovery, unmounting.
+    Administration,
+}
+
+/// A patch that is about to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PatchSpec {
+    /// The block, in the volume.
+    pub block: u64,
+    /// What the block holds.
+    pub kind: BlockKind,
+    /// It changes nothing but times that move along with something else: nobody asked for them.
+    pub is_implied_times: bool,
+    /// It is made under a patchgroup, whose order must hold.
+    pub is_grouped: bool,
+    /// Nothing on the disk leads to it yet.
+    pub is_hidden: bool,
+    /// It is to stand apart from others of its block.
+    pub is_apart: bool,
+}
+
+impl PatchSpec {
+    pub(crate) fn new(block: u64, kind: impl Into<BlockKind>) -> PatchSpec {
+        PatchSpec {
+            block,
+            kind: kind.into(),
+            is_implied_times: false,
+            is_grouped: false,
+            is_hidden: false,
+            is_apart: false,
+        }
+    }
+}
+
+/// A consistency mechanism of one volume.
+pub trait Mechanism: Send {
+    /// What it is one of: its name and its promises.
+    fn kind(&self) -> &'static dyn MechanismKind;
+
+    /// An operation begins to change things.
+    fn begin(&mut self, _operation: Operation) {}
+
+    /// A patch is about to be made; `dependencies` are the layout's and may be changed.
+    fn transform(
+        &mut self,
+        _store: &mut Store,
+        _spec: &PatchSpec,
+        _dependencies: &mut Vec<PatchId>,
+    ) {
+    }
+
+    /// The run that a change which depends on `dependencies` is to join (`PatchId::COMMITTED`: a
+    /// new one), or `None` where it is to be a patch of its own; see `Graph::create_in_run`.
+    /// `offered`: the layout makes what depends on it depend on this run anyhow.
+    fn run(
+        &mut self,
+        _store: &Store,
+        _spec: &PatchSpec,
+        offered: Option<PatchId>,
+        dependencies: &[PatchId],
+    ) -> Option<PatchId> {
+        offered.filter(|_| dependencies.is_empty())
+    }
+
+    /// Whether the patch keeps its undo data where it could do without: its block can then be
+    /// written without it, and without what it depends on. Worth it where some changes of a block
+    /// are waited for and others are not.
+    fn keeps_undo(&self, _spec: &PatchSpec) -> bool {
+        false
+    }
+
+    /// The patch was made (or the change merged into a patch that existed). Returns what the layout
+    /// is to know it by: whatever is on stable storage only once the change is there *for good*.
+    fn created(&mut self, _spec: &PatchSpec, id: PatchId) -> PatchId {
+        id
+    }
+
+    /// The layout puts something off, under this token. True where the mechanism will report it
+    /// itself, by [`take_fired`](Self::take_fired).
+    fn watch(&mut self, _token: u64) -> bool {
+        false
+    }
+
+    /// The tokens of [`watch`](Self::watch) whose time has come.
+    fn take_fired(&mut self, _into: &mut Vec<u64>) {}
+
+    /// Blocks that the scope under way may change, where what reaches the disk as a whole is
+    /// bounded; when that is being ended, what was put off until then.
+    fn room(&self) -> usize {
+        usize::MAX
+    }
+
+    /// What was put off until the end of what reaches the disk as a whole will change this block.
+    fn expect(&mut self, _block: u64) {}
+
+    /// The mechanism's log, for the driver of its commits; `None` where it has none.
+    fn log(&mut self) -> Option<&mut dyn Log> {
+        None
+    }
+
+    /// The operation ends. Appends what must be on stable storage before its caller may be
+    /// answered.
+    fn end(&mut self, _wait_for: &mut Vec<PatchId>) {}
+
+    /// A block was freed, and mechanisms that copied it must not bring it back. Whether nothing of
+    /// it is worth writing any more; not so where the disk may come to show what was freed without
+    /// showing that it was.
+    fn forget(&mut self, _block: u64) -> bool {
+        true
+    }
+}

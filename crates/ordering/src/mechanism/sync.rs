@@ -1,0 +1,73 @@
+//! Conventional FFS: what an operation changed of the metadata is on stable storage, in the order
+//! that the layout states, before the operation returns. Contents are delayed, as they are there,
+//! and so are the pointers to them, the size, frees, and the times that move along with something
+//! else.
+
+use backstitch_store::{BlockClass, PatchId};
+
+use super::{Mechanism, Operation, PatchSpec};
+use crate::kind::{CrashLeaves, CrashRecord, LogPlace, MechanismKind, NoLog, Promises};
+use crate::rules::{Rule, holds};
+
+/// `sync`.
+pub static SYNC: SyncKind = SyncKind;
+
+/// The kind of [`SYNC`].
+pub struct SyncKind;
+
+#[derive(Default)]
+struct Sync {
+    made: Vec<PatchId>,
+    delayed: bool,
+}
+
+impl MechanismKind for SyncKind {
+    fn name(&self) -> &'static str {
+        "sync"
+    }
+
+    fn promises(&self) -> Promises {
+        Promises {
+            answers_once_stable: true,
+            ..Promises::leaving(CrashLeaves::Excess)
+        }
+    }
+
+    fn crash_record(&self) -> Option<CrashRecord> {
+        CrashRecord::from_code(2)
+    }
+
+    fn make(&self, _log: Option<LogPlace>) -> Result<Box<dyn Mechanism>, NoLog> {
+        Ok(Box::<Sync>::default())
+    }
+}
+
+impl Mechanism for Sync {
+    fn kind(&self) -> &'static dyn MechanismKind {
+        &SYNC
+    }
+
+    fn begin(&mut self, operation: Operation) {
+        self.made.clear();
+        self.delayed = matches!(operation, Operation::Background | Operation::Contents);
+    }
+
+    fn created(&mut self, spec: &PatchSpec, id: PatchId) -> PatchId {
+        if spec.kind.class != BlockClass::Data && !spec.is_implied_times && !self.delayed {
+            self.made.push(id);
+        }
+        id
+    }
+
+    /// Creating a file waits for its inode, not for the contents of the one beside it in the table,
+    /// which the other's pointers wait for.
+    fn keeps_undo(&self, spec: &PatchSpec) -> bool {
+        spec.kind.class != BlockClass::Data
+    }
+
+    fn end(&mut self, wait_for: &mut Vec<PatchId>) {
+        if holds(Rule::SyncAnswersOnceStable) {
+            wait_for.append(&mut self.made);
+        }
+    }
+}

@@ -209,6 +209,11 @@ impl Fork {
         self.changed.get(&block).map_or(0, |changed| changed.adds)
     }
 
+    /// What the blocks that were written since add to the fingerprint.
+    pub(crate) fn changed_adds(&self) -> impl Iterator<Item = (u64, u128)> {
+        (self.changed.iter()).map(|(block, changed)| (*block, changed.adds))
+    }
+
     /// Makes blocks what they are in the base again.
     pub(crate) fn reset(&mut self, is_reset: impl Fn(u64) -> bool) {
         let fingerprint = &mut self.fingerprint;

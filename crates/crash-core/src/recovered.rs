@@ -62,16 +62,16 @@ impl Recovered {
     }
 
     /// The states that a crash may leave before each flush of it: up to `samples` random ones,
-    /// where they are many.
+    /// where they are many. One comes again for each flush that adds nothing to it.
     pub fn cuts(
         &self,
         state: &Fork,
         samples: usize,
         random: &mut Random,
-        emit: &mut dyn FnMut(Fork),
+        emit: &mut dyn FnMut(Left<'_>),
     ) {
         let mut stable = state.clone();
-        let mut pending: Vec<(u64, &Buffer, u128)> = Vec::new();
+        let mut pending: Vec<Write<'_>> = Vec::new();
         let everything = Step::Flush(0..u64::MAX);
         for step in self.steps.iter().chain([&everything]) {
             let flushed = match step {
@@ -83,11 +83,11 @@ impl Recovered {
             };
             let (cuts, _) = parts(&vec![false; pending.len()], samples, random);
             for cut in cuts {
-                let mut left = stable.clone();
-                for ((block, bytes, adds), _) in pending.iter().zip(cut).filter(|(_, is)| *is) {
-                    left.set_known(*block, (*bytes).clone(), *adds);
-                }
-                emit(left);
+                let arrived = pending.iter().zip(cut).filter(|(_, is)| *is);
+                emit(Left {
+                    stable: &stable,
+                    arrived: arrived.map(|(write, _)| *write).collect(),
+                });
             }
             pending.retain(|(block, bytes, adds)| {
                 if flushed.contains(block) {
@@ -98,6 +98,23 @@ impl Recovered {
         }
     }
 
+    /// The fingerprint of what it makes of a state: most results are known, and copying an image
+    /// costs more than what is asked of it.
+    pub fn result_fingerprint(&self, state: &Fork) -> u128 {
+        let mut sum = state.fingerprint();
+        for (block, (_, adds)) in &self.written {
+            if !self.is_log(*block) {
+                sum = sum.wrapping_sub(state.adds(*block)).wrapping_add(*adds);
+            }
+        }
+        for (block, adds) in state.changed_adds() {
+            if self.is_log(block) {
+                sum = sum.wrapping_sub(adds);
+            }
+        }
+        sum
+    }
+
     /// What it makes of a state, with the log as the base has it.
     pub fn result(&self, state: &Fork) -> Fork {
         let mut result = state.clone();
@@ -106,6 +123,40 @@ impl Recovered {
         }
         result.reset(|block| self.is_log(block));
         result
+    }
+}
+
+/// A block, the bytes that are written into it, and what they add to the fingerprint.
+type Write<'a> = (u64, &'a Buffer, u128);
+
+/// What a crash leaves inside a recovery.
+pub struct Left<'a> {
+    stable: &'a Fork,
+    /// What has arrived since the last flush, in the order in which it was written.
+    arrived: Vec<Write<'a>>,
+}
+
+impl Left<'_> {
+    /// What identifies it.
+    pub fn fingerprint(&self) -> u128 {
+        let mut sum = self.stable.fingerprint();
+        for (at, (block, _, adds)) in self.arrived.iter().enumerate() {
+            let earlier = self.arrived[..at].iter().rev();
+            let before = { earlier }.find(|(other, ..)| other == block);
+            let before = before.map_or_else(|| self.stable.adds(*block), |(_, _, adds)| *adds);
+            sum = sum.wrapping_sub(before).wrapping_add(*adds);
+        }
+        sum
+    }
+
+    /// The image.
+    pub fn fork(&self) -> Fork {
+        let mut fork = self.stable.clone();
+        for (block, bytes, adds) in &self.arrived {
+            fork.set_known(*block, (*bytes).clone(), *adds);
+        }
+        debug_assert_eq!(fork.fingerprint(), self.fingerprint());
+        fork
     }
 }
 

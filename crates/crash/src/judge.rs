@@ -4,18 +4,19 @@
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
 
 use backstitch_crash_core::closed::{self, Bounds, Coverage};
 use backstitch_crash_core::frontier::Frontier;
 use backstitch_crash_core::image::Fork;
 use backstitch_crash_core::mount::{Engine, Mount, Nobody, Watcher, replayed};
 use backstitch_crash_core::operation::{Operation, script};
-use backstitch_crash_core::recovered::Recoveries;
+use backstitch_crash_core::recovered::{Left, Recoveries};
 use backstitch_formats::usual;
 use backstitch_layout::tools::{CheckOptions, Code, Finding, Kind};
 use backstitch_layout::{Error, ReclaimStep};
 use backstitch_store::Batch;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::generate;
 use crate::machine::Machine;
@@ -308,31 +309,39 @@ impl Judge {
         let mut recoveries = Recoveries::default();
         let recovered = recoveries.of(fork);
         // That one was judged.
-        let mut seen = FxHashSet::from_iter([recovered.result(fork).fingerprint()]);
+        let mut seen = FxHashSet::from_iter([recovered.result_fingerprint(fork)]);
         let mut random = Random::with_seed(fork.fingerprint() as u64);
+        // Many leave the same, which is looked at once.
+        let mut forks: FxHashMap<u128, Rc<Fork>> = FxHashMap::default();
+        let mut keep = |left: Left<'_>| {
+            let made = forks.entry(left.fingerprint());
+            made.or_insert_with(|| Rc::new(left.fork())).clone()
+        };
         let mut left = Vec::new();
-        let emit = &mut |state| left.push(state);
+        let emit = &mut |state: Left<'_>| left.push(keep(state));
         recovered.cuts(fork, INSIDE.samples, &mut random, emit);
         // And inside the replay of some of these.
         for _ in 0..REPLAYS_OF_REPLAYS.min(left.len()) {
             let first = left[random.usize(..left.len())].clone();
             let again = recoveries.of(&first);
             let mut inside = Vec::new();
-            again.cuts(&first, 1, &mut random, &mut |state| inside.push(state));
+            let emit = &mut |state: Left<'_>| inside.push(keep(state));
+            again.cuts(&first, 1, &mut random, emit);
             random.shuffle(&mut inside);
             inside.truncate(REPLAYS_OF_REPLAYS);
             left.append(&mut inside);
         }
         self.tally.second += left.len() as u64;
+        let mut looked_at = FxHashSet::default();
+        left.retain(|state| looked_at.insert(state.fingerprint()));
         left.iter().find_map(|state| {
             let again = recoveries.of(state);
             let verdict = match &again.error {
                 Some(error) => unmountable(error),
                 None => {
-                    let result = again.result(state);
-                    let is_new = seen.insert(result.fingerprint());
+                    let is_new = seen.insert(again.result_fingerprint(state));
                     let question = Question::Consistency;
-                    is_new.then(|| self.judge(&result, model, question))??
+                    is_new.then(|| self.judge(&again.result(state), model, question))??
                 }
             };
             let what = format!("after a crash inside the replay: {}", verdict.what);

@@ -7,8 +7,8 @@ use std::process::Command;
 
 use backstitch_crash::provoking::{self, Provoking};
 use backstitch_crash::{
-    Campaign, Fork, ForkDevice, ImageOptions, NoObserver, Observer, Results, Schedule, Workload,
-    generate, parse_script, script,
+    Campaign, Fork, ForkDevice, ImageOptions, NoObserver, Observer, Operation, Results, Schedule,
+    Workload, generate, parse_script, script,
 };
 use backstitch_device::BlockDevice;
 use backstitch_formats::Rule;
@@ -61,7 +61,7 @@ fn campaign(workloads: Vec<Workload>) -> Campaign {
 
 /// The script of an error as a workload. What stands before an `index` is done first, and the
 /// directories of the image then get an index. Crashes inside the recovery are many: for errors
-/// that show there, those before the first `sync` are left out.
+/// that show there, those before the last `sync`, or the last deferred work, are left out.
 fn provoking(rule: &Provoking) -> Campaign {
     let mut campaign = provoking_softly(rule);
     if rule.needs_torn_blocks() {
@@ -81,12 +81,12 @@ fn provoking_softly(rule: &Provoking) -> Campaign {
     let text = rule.script;
     let workload = |text: &str| {
         let operations = parse_script(text).expect("a script of our own");
-        let synced = operations.iter().position(|o| o.to_string() == "sync");
-        let synced = synced.map(|at| at + 1);
+        let prepares = |o: &Operation| matches!(o, Operation::Sync | Operation::Work);
+        let prepared = operations.iter().rposition(prepares).map(|at| at + 1);
         Workload {
             name: "script".to_owned(),
             operations,
-            setup: synced.filter(|_| rule.needs_reclaim()).unwrap_or(0),
+            setup: prepared.filter(|_| rule.needs_reclaim()).unwrap_or(0),
         }
     };
     if let Some((before, after)) = text.split_once("blocks; ") {

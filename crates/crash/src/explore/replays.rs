@@ -46,13 +46,14 @@ impl Explorer<'_> {
             return Some((Question::Consistency, Verdict { kind, what }));
         }
         let model = self.model.clone()?;
-        let result = state.recovered.result(image);
-        let recovered = result.fingerprint();
+        let recovered = state.recovered.result_fingerprint(image);
         let now = self.now();
         let known = &mut *self.known;
         let (question, _) = question_of(&mut known.recovered, &known.shown, recovered, now)?;
         self.outcome.recovered.insert(recovered as u64);
         self.outcome.judged += 1;
+        let result = state.recovered.result(image);
+        debug_assert_eq!(result.fingerprint(), recovered);
         let before = watch::set_remounted(true);
         let verdict = self.judge.judge(&result, &model.borrow(), question);
         watch::set_remounted(before);

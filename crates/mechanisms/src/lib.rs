@@ -71,7 +71,7 @@ impl Ordering {
 
     /// Whether it cannot be made without a log.
     pub fn has_log(self) -> bool {
-        self.promises().has_log()
+        self.promises().has_log
     }
 
     /// What is recorded in an image that is mounted with it; see [`MechanismKind::crash_record`].
@@ -87,7 +87,8 @@ impl Ordering {
         self.0.make(log)
     }
 
-    /// Makes one for a volume that nothing is changed of: there it needs no log.
+    /// Makes one for a volume that is only read. Where this one needs a log it is the
+    /// [usual](usual_for) one without: nothing is changed, and all are the same then.
     pub fn make_read_only(self) -> Box<dyn Mechanism> {
         self.make(None).unwrap_or_else(|_| make_without_log())
     }
@@ -194,7 +195,7 @@ mod tests {
         let mut codes = BTreeSet::new();
         for ordering in Ordering::ALL {
             let promises = ordering.promises();
-            assert_eq!(ordering.crash_record().is_none(), promises.has_log());
+            assert_eq!(ordering.crash_record().is_none(), promises.has_log);
             if let Some(record) = ordering.crash_record() {
                 assert!(codes.insert(record.code()), "{ordering}");
                 assert_eq!(record.is_trusted(), promises.keeps_order());

@@ -16,8 +16,8 @@ pub enum CrashLeaves {
     /// What soft updates may leave, and nothing else: space, inodes and link counts that are marked
     /// used or too high. The file system can be used at once; the excess is reclaimed meanwhile.
     Excess,
-    /// What a log brings back: each scope as a whole or not at all, and no excess.
-    Log,
+    /// Each scope as a whole or not at all, and no excess.
+    WholeScopes,
 }
 
 /// What a mechanism promises.
@@ -25,9 +25,11 @@ pub enum CrashLeaves {
 pub struct Promises {
     /// What a crash may leave.
     pub crash_leaves: CrashLeaves,
+    /// It cannot be made without a log, and a mount that finds one replays it.
+    pub has_log: bool,
     /// What an operation changed of the metadata is on stable storage when its caller is answered.
     pub answers_once_stable: bool,
-    /// Beside that, a new file may show bytes that it was not given.
+    /// Beside what `crash_leaves` says, a new file may show bytes that it was not given.
     pub contents_may_be_stale: bool,
 }
 
@@ -36,19 +38,15 @@ impl Promises {
     pub const fn leaving(crash_leaves: CrashLeaves) -> Promises {
         Promises {
             crash_leaves,
+            has_log: false,
             answers_once_stable: false,
             contents_may_be_stale: false,
         }
     }
 
-    /// Whether it cannot be made without a log, and a mount that finds one replays it.
-    pub fn has_log(&self) -> bool {
-        self.crash_leaves == CrashLeaves::Log
-    }
-
     /// Whether what a scope changes reaches the disk as a whole or not at all.
     pub fn scopes_are_atomic(&self) -> bool {
-        self.crash_leaves == CrashLeaves::Log
+        self.crash_leaves == CrashLeaves::WholeScopes
     }
 
     /// Whether what is to be on stable storage earlier is there earlier. Where not, empty patches
@@ -60,7 +58,7 @@ impl Promises {
     /// Whether the blocks themselves reach the disk in the layout's order: then the unit that the
     /// device writes as a whole matters, and volumes can lie in files.
     pub fn keeps_order_in_place(&self) -> bool {
-        self.crash_leaves == CrashLeaves::Excess
+        self.crash_leaves == CrashLeaves::Excess && !self.has_log
     }
 }
 
@@ -68,12 +66,13 @@ impl Promises {
 /// left there.
 ///
 /// The codes are part of the image formats (`docs/FORMAT.md`): giving one out is a change of those,
-/// as a new feature bit is. All but [`ANYTHING`](Self::ANYTHING) stand for mechanisms after which
+/// as a new feature bit is. 0 is `async`, 1 `soft`, 2 `sync`; 3, 4 and 5 are kept for `scheduler`,
+/// `interbuffer` and `amom`. All but [`ANYTHING`](Self::ANYTHING) stand for mechanisms after which
 /// a crash leaves [`CrashLeaves::Excess`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CrashRecord(u8);
 
-/// The last code that was given out.
+/// The last code that has a meaning, or is kept for one.
 const LAST_CODE: u8 = 5;
 
 impl CrashRecord {
@@ -129,8 +128,8 @@ pub trait MechanismKind: Sync {
     /// What it promises.
     fn promises(&self) -> Promises;
 
-    /// What is recorded in the image while it is mounted. `None` where that is no record of the
-    /// mount: a log that has something in it speaks for itself.
+    /// What is recorded in the image while it is mounted with it. `None` for a mechanism that needs
+    /// no record: an image with something in its log tells by that how it was left.
     fn crash_record(&self) -> Option<CrashRecord>;
 
     /// Makes one for a volume. `log`: where its log is.

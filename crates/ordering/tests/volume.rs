@@ -497,7 +497,7 @@ impl MechanismKind for Atomic {
     }
 
     fn promises(&self) -> Promises {
-        Promises::leaving(CrashLeaves::Log)
+        Promises::leaving(CrashLeaves::WholeScopes)
     }
 
     fn crash_record(&self) -> Option<CrashRecord> {

@@ -560,8 +560,12 @@ pub fn mechanism(
     setup: std::result::Result<Setup, String>,
 ) -> Result<Box<dyn Mechanism>> {
     let ordering = access.ordering;
-    if is_read_only || !ordering.has_log() {
+    if is_read_only {
         return Ok(ordering.make_read_only());
+    }
+    if !ordering.has_log() {
+        let made = ordering.make(None);
+        return made.map_err(|error| unsupported(error.to_string()));
     }
     match setup {
         _ if access.without_journal => Err(unsupported(

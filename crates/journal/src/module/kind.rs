@@ -40,7 +40,8 @@ impl MechanismKind for JournalMode {
     fn promises(&self) -> Promises {
         Promises {
             contents_may_be_stale: *self == JournalMode::Writeback,
-            ..Promises::leaving(CrashLeaves::Log)
+            has_log: true,
+            ..Promises::leaving(CrashLeaves::WholeScopes)
         }
     }
 

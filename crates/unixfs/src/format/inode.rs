@@ -78,8 +78,8 @@ pub trait InodeEditor: Sized {
     fn of_inode(old: &[u8]) -> Self;
     /// The inode as it is now, or the part of it that can be changed.
     fn bytes(&self) -> &[u8];
-    /// What differs from `old`, from the first field to the last: whole fields, for of two changes
-    /// of a field the later one comes after the earlier one whatever bytes they change.
+    /// The bytes that differ from `old`, from the first field that does to the last. Always whole
+    /// fields: two patches of one field must overlap, or the disk could show a mixture of their values.
     fn differing(&self, old: &[u8]) -> Option<Range<usize>>;
     /// Whether the inode leads to other blocks than `old`, or to more or fewer of them.
     fn changes_map(&self, old: &[u8]) -> bool;

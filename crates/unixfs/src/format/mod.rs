@@ -1,9 +1,10 @@
 //! What a format is to what all formats share.
 //!
 //! A [`Format`] says how inodes, space, maps and directories look on the disk; [`UnixFs`] says what
-//! must be on the disk before what. Reads and plans may miss blocks that are not in memory
-//! ([`Stop::Miss`](backstitch_layout::Stop::Miss)) and change nothing; what marks, clears and
-//! writes comes after them and cannot fail.
+//! must be on the disk before what. Methods that return a
+//! [`Step`](backstitch_layout::Step) read and plan: they may miss blocks that are not in memory
+//! ([`Stop::Miss`](backstitch_layout::Stop::Miss)), and then have changed nothing. The others mark,
+//! clear and write what was planned, with every block in memory, and cannot fail.
 //!
 //! Functions that take the whole file system (`fs`) are those by which a format adds what only it
 //! has, an index of directories on the disk or attributes; they state their own rules.
@@ -239,7 +240,8 @@ pub trait Format: Space + Sized + Send + 'static {
     /// Where blocks are missing or damaged.
     fn gather_attribute_release(fs: &mut UnixFs<Self>, v: &mut Volume<'_>, block: u64) -> Step<()>;
     /// One reference less to an attribute block, to which no pointer is left on the disk; the last
-    /// one frees it. The reference was given up before, or is given up with the inode `of`.
+    /// one frees it. Either an inode lost its pointer to the block earlier and lives on (`of` is
+    /// `None`), or the inode `of` is freed now and had one.
     ///
     /// # Errors
     /// As [`gather_attribute_release`](Self::gather_attribute_release).
@@ -262,14 +264,16 @@ pub trait Format: Space + Sized + Send + 'static {
     /// Only attribute blocks that `is_in_use` are to be shared from now on.
     fn retain_shared(&mut self, _is_in_use: &dyn Fn(u64) -> bool) {}
 
-    /// Says on the disk what a file of this length needs said.
+    /// Before a file gets this length: sets the feature in the superblock that a file of such a
+    /// length needs, if it is not set.
     ///
     /// # Errors
     /// [`FileTooLarge`](backstitch_layout::Error::FileTooLarge) where that cannot be said.
     fn gather_size(&mut self, _v: &mut Volume<'_>, _size: u64) -> Step<()> {
         Ok(())
     }
-    /// Says on the disk what a file that a crash left needs said.
+    /// The same for all features that an inode needs which a crash left: the crash may have come
+    /// before they were set.
     ///
     /// # Errors
     /// Where it cannot be what it is.
@@ -285,8 +289,8 @@ pub trait Format: Space + Sized + Send + 'static {
     fn map_fault(&self, _inode: &Self::Inode) -> Option<&'static str> {
         None
     }
-    /// Marks what an inode maps that is below the first one for files. It has no name, and nothing
-    /// in it is corrected.
+    /// Tells the reclaim which blocks a reserved inode maps, one with a lower number than any file
+    /// has ([`Reclaim::mark`], [`Reclaim::mark_again`]). It has no name, and nothing in it is corrected.
     ///
     /// # Errors
     /// Where blocks are missing, or it maps what it cannot.
@@ -315,8 +319,8 @@ pub trait Format: Space + Sized + Send + 'static {
     /// # Errors
     /// Where blocks are missing.
     fn write_counters(&mut self, v: &mut Volume<'_>, now: Timestamp) -> Step<()>;
-    /// Says "not clean", with what the record of the mount has. Returns what every change comes
-    /// after.
+    /// Says in the superblock that the image is not clean, with the time and the count of this mount.
+    /// Returns what every change comes after.
     ///
     /// The commit point of a mount for writing.
     ///

@@ -99,8 +99,8 @@ pub trait Space {
     fn is_data_run(&self, run: Run) -> bool;
     /// The place that is near to an inode.
     fn goal_near(&self, inode: u32) -> u64;
-    /// Where a part of a group ends in which directories lie one beside the other, if a block is in
-    /// one.
+    /// If the block lies in a part of its group that is kept for directories: where that part ends.
+    /// Who reads one directory there reads the others ahead.
     fn directories_end(&self, block: u64) -> Option<u64>;
     /// Picks free blocks: one run of at most `want` blocks, at `goal` or as near as can be. `grows`
     /// says that the file has grown before, and space after the run is worth reserving. Empty where
@@ -124,7 +124,8 @@ pub trait Space {
     /// # Errors
     /// As [`pick_run`](Self::pick_run).
     fn pick_single(&mut self, v: &mut Volume<'_>, inode: u32, picks: &Picks) -> Step<Option<u64>>;
-    /// The run was taken for `inode`: what lies behind it is reserved if the file grows.
+    /// The run that was picked was taken for `inode`. `grows` as in [`pick_run`](Self::pick_run): then
+    /// the space behind it may be reserved in memory for the file.
     fn note_taken(&mut self, inode: u32, run: Run, grows: bool);
     /// Whether space is reserved for an inode.
     fn has_window(&self, inode: u32) -> bool;
@@ -139,7 +140,8 @@ pub trait Space {
     /// # Errors
     /// [`Corrupt`](backstitch_layout::Error::Corrupt) where one is not.
     fn check_blocks_used(&self, v: &mut Volume<'_>, run: Run) -> Step<()>;
-    /// The transaction keeps a place for what freeing blocks of a group will change.
+    /// Blocks of a group will be freed: calls `v.expect` for each block that this will change, so
+    /// that a running transaction keeps a place for it (without transactions that does nothing).
     fn expect_freeing(&self, v: &mut Volume<'_>, group: u32);
 
     /// Picks a free inode for a name in a directory; `None` where there is none.

@@ -13,7 +13,7 @@
 //! the entry before. Unused entries are joined within one unit only. Blocks that we make have an
 //! entry at the start of each unit, used or not, so that no later change concerns two of them.
 //! Others (of `mke2fs`, the kernel, a mount whose unit was the block) get theirs when a name first
-//! needs a place behind a border: see [`Gap::is_apart`].
+//! needs a place behind a border: see `Gap::is_apart`.
 
 use std::marker::PhantomData;
 

@@ -197,7 +197,9 @@ impl<F: Format> UnixFs<F> {
         Some(write(v, edited.block, edited.at, edited.bytes()))
     }
 
-    /// As [`edit_inode`](Self::edit_inode), and fsync of the inode waits for it.
+    /// Changes an inode: one patch over what differs, for which `fsync` of the inode waits. Where
+    /// nothing differs, what is returned stands for what the change would have come after. Its block
+    /// must be in memory.
     pub fn change_inode(
         &mut self,
         v: &mut Volume<'_>,

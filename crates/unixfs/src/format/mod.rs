@@ -2,7 +2,7 @@
 //!
 //! A [`Format`] says how inodes, space, maps and directories look on the disk; [`UnixFs`] says what
 //! must be on the disk before what. Methods that return a
-//! [`Step`](backstitch_layout::Step) read and plan: they may miss blocks that are not in memory
+//! [`Step`] read and plan: they may miss blocks that are not in memory
 //! ([`Stop::Miss`](backstitch_layout::Stop::Miss)), and then have changed nothing. The others mark,
 //! clear and write what was planned, with every block in memory, and cannot fail.
 //!

@@ -33,7 +33,7 @@ mod volume;
 pub use groups::{GroupError, GroupId, Groups};
 pub use kind::{CrashLeaves, CrashRecord, LogPlace, MechanismKind, NoLog, Promises};
 pub use log::{CloseError, Log, LogState, NoRoom};
-pub use mechanism::{ASYNC, Mechanism, Operation, PatchSpec, SOFT, SYNC};
+pub use mechanism::{ASYNC, Decision, Mechanism, Operation, PatchSpec, SOFT, SYNC};
 pub use volume::{NewObject, Volume};
 
 pub use backstitch_store::{BlockClass, BlockKind, Change, Miss, PatchId, Seal, VolumeId};

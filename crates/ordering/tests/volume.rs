@@ -7,9 +7,9 @@ use std::time::Duration;
 use backstitch_device::{BlockDevice, Buffer, MemoryDevice};
 use backstitch_ordering::rules::Rule;
 use backstitch_ordering::{
-    ASYNC, BlockClass, BlockKind, CrashLeaves, CrashRecord, GroupError, GroupId, Groups, LogPlace,
-    Mechanism, MechanismKind, NewObject, NoLog, Operation, PatchId, PatchSpec, Promises, SOFT,
-    SYNC, Volume, VolumeId,
+    ASYNC, BlockClass, BlockKind, Change, CrashLeaves, CrashRecord, Decision, GroupError, GroupId,
+    Groups, LogPlace, Mechanism, MechanismKind, NewObject, NoLog, Operation, PatchId, PatchSpec,
+    Promises, SOFT, SYNC, Volume, VolumeId,
 };
 use backstitch_patch::PatchKind;
 use backstitch_rules::watch::{self, Form};
@@ -436,15 +436,27 @@ fn without_the_rule_a_new_place_shows_what_it_held() {
 }
 
 /// A mechanism that notes what it is told.
-struct Told(Arc<Mutex<(Vec<PatchSpec>, Vec<u64>)>>);
+type Heard = (Vec<(u64, BlockKind, [bool; 4], u32, u32)>, Vec<u64>);
+
+struct Told(Arc<Mutex<Heard>>);
 
 impl Mechanism for Told {
     fn kind(&self) -> Kind {
         &SOFT
     }
 
-    fn transform(&mut self, _: &mut Store, spec: &PatchSpec, _: &mut Vec<PatchId>) {
-        self.0.lock().unwrap().0.push(*spec);
+    fn transform(&mut self, _: &mut Store, s: &PatchSpec<'_>, _: &mut Vec<PatchId>) -> Decision {
+        let flags = [s.is_apart, s.is_implied_times, s.is_hidden, s.is_grouped];
+        let (at, what) = match s.change {
+            Change::Bytes {
+                offset_bytes,
+                bytes,
+            } => (offset_bytes, u32::from(bytes[0])),
+            Change::Flip { offset_bytes, mask } => (offset_bytes, mask),
+        };
+        let heard = &mut self.0.lock().unwrap().0;
+        heard.push((s.block, s.kind, flags, at, what));
+        Decision::IN_PLACE
     }
 
     fn expect(&mut self, block: u64) {
@@ -458,31 +470,22 @@ fn a_mechanism_is_told_of_changes_before_they_are_made() {
     let mut bench = Bench::over(Box::new(Told(told.clone())), BLOCK);
     let changes = |v: &mut Volume<'_>| {
         v.write_apart(1, METADATA, 0, &[1; 4], &[]);
-        v.write_implied_times(2, METADATA, 0, &[1; 4]);
-        v.hidden(true, |v| v.write(3, BlockClass::Data, 0, &[1; 4], &[]));
+        v.write_implied_times(2, METADATA, 8, &[2; 4]);
+        v.hidden(true, |v| v.write(3, BlockClass::Data, 0, &[3; 4], &[]));
         v.expect(9);
-        v.flip(4, BlockClass::Directory, 0, 1, &[])
+        v.flip(4, BlockClass::Directory, 4, 4, &[])
     };
     bench.step(Operation::Names, changes);
     let (specs, expected) = std::mem::take(&mut *told.lock().unwrap());
-    let found: Vec<_> = specs
-        .iter()
-        .map(|s| {
-            (
-                s.block,
-                s.kind.class,
-                [s.is_apart, s.is_implied_times, s.is_hidden, s.is_grouped],
-            )
-        })
-        .collect();
-    let (metadata, data) = (BlockClass::Metadata, BlockClass::Data);
+    let (metadata, data) = (METADATA, BlockKind::from(BlockClass::Data));
+    let directory = BlockKind::from(BlockClass::Directory);
     assert_eq!(
-        found,
+        specs,
         [
-            (1, metadata, [true, false, false, false]),
-            (2, metadata, [false, true, false, false]),
-            (3, data, [false, false, true, false]),
-            (4, BlockClass::Directory, [false, false, true, false]),
+            (1, metadata, [true, false, false, false], 0, 1),
+            (2, metadata, [false, true, false, false], 8, 2),
+            (3, data, [false, false, true, false], 0, 3),
+            (4, directory, [false, false, true, false], 4, 4),
         ]
     );
     assert_eq!(expected, [9]);
@@ -514,8 +517,14 @@ impl Mechanism for Atomic {
         &Atomic
     }
 
-    fn transform(&mut self, _: &mut Store, _: &PatchSpec, dependencies: &mut Vec<PatchId>) {
+    fn transform(
+        &mut self,
+        _: &mut Store,
+        _: &PatchSpec<'_>,
+        dependencies: &mut Vec<PatchId>,
+    ) -> Decision {
         dependencies.clear();
+        Decision::IN_PLACE
     }
 }
 

@@ -60,7 +60,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use backstitch_ordering::{
-    BlockClass, Log, Mechanism, MechanismKind, PatchId, PatchSpec, VolumeId,
+    BlockClass, Decision, Log, Mechanism, MechanismKind, PatchId, PatchSpec, VolumeId,
 };
 use backstitch_store::Store;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -198,10 +198,6 @@ pub struct JournalMechanism {
     /// transaction.
     awaited: FxHashMap<u64, u64>,
     last: PatchId,
-    /// The patch that is being made goes into the log.
-    takes: bool,
-    /// What the layout will know it by, where that is not the hold.
-    known_by: PatchId,
     /// The last empty patch that the layout was told of for that, and what it depends on.
     known: (Vec<PatchId>, PatchId),
     commits: u64,
@@ -240,8 +236,6 @@ impl JournalMechanism {
             freed: FxHashMap::default(),
             awaited: FxHashMap::default(),
             last: PatchId::COMMITTED,
-            takes: false,
-            known_by: PatchId::COMMITTED,
             known: (Vec::new(), PatchId::COMMITTED),
             commits: 0,
             superblock,
@@ -274,10 +268,6 @@ impl JournalMechanism {
     /// the hold. Where contents may come after the commit record, what waits for the patch must
     /// wait for those among them too.
     fn known_by(&mut self, store: &mut Store, dependencies: &[PatchId]) -> PatchId {
-        let hold = self.running.hold.unwrap_or(PatchId::COMMITTED);
-        if !self.takes || self.mode != JournalMode::Writeback {
-            return hold;
-        }
         let hold = self.hold(store);
         let is_hold = |id: &PatchId| *id == hold || self.log.iter().any(|t| t.hold == *id);
         // What is known of a file's last change comes after the contents before it: they are waited
@@ -303,7 +293,8 @@ impl JournalMechanism {
         self.known.1
     }
 
-    fn takes(&self, spec: &PatchSpec, dependencies: &[PatchId]) -> bool {
+    /// Whether a change goes into the log.
+    fn takes(&self, spec: &PatchSpec<'_>, dependencies: &[PatchId]) -> bool {
         let on_running = |d: &PatchId| Some(*d) == self.running.hold;
         // Under `ordered` what nothing leads to yet is there before what will, and that is
         // journaled.
@@ -321,42 +312,56 @@ impl Mechanism for JournalMechanism {
         self.mode.kind()
     }
 
-    fn transform(&mut self, store: &mut Store, spec: &PatchSpec, dependencies: &mut Vec<PatchId>) {
+    fn transform(
+        &mut self,
+        store: &mut Store,
+        spec: &PatchSpec<'_>,
+        dependencies: &mut Vec<PatchId>,
+    ) -> Decision {
         if self.stage == Stage::Past {
-            return;
+            return Decision::IN_PLACE;
         }
-        self.takes = self.takes(spec, dependencies);
-        self.known_by = self.known_by(store, dependencies);
-        dependencies.clear();
-        if self.takes {
-            self.part_from_runs(store, spec.block);
-            let hold = self.hold(store);
-            if holds(Rule::OriginalsAfterCommit) {
-                dependencies.push(hold);
+        if !self.takes(spec, dependencies) {
+            dependencies.clear();
+            if let Some((_, hold)) = self.freed.get(&spec.block) {
+                dependencies.push(wait_for_now(store.graph(), Rule::ReuseAfterFreeing, *hold));
             }
-        } else if let Some((_, hold)) = self.freed.get(&spec.block) {
-            dependencies.push(wait_for_now(store.graph(), Rule::ReuseAfterFreeing, *hold));
+            return Decision::IN_PLACE;
+        }
+        let known_by = match self.mode {
+            JournalMode::Writeback => Some(self.known_by(store, dependencies)),
+            JournalMode::Ordered | JournalMode::Full => None,
+        };
+        dependencies.clear();
+        self.part_from_runs(store, spec.block);
+        let hold = self.hold(store);
+        if holds(Rule::OriginalsAfterCommit) {
+            dependencies.push(hold);
+        }
+        Decision {
+            is_logged: true,
+            known_by: known_by.or(Some(hold)),
         }
     }
 
     fn run(
         &mut self,
         store: &Store,
-        _spec: &PatchSpec,
+        decision: &Decision,
         offered: Option<PatchId>,
         dependencies: &[PatchId],
     ) -> Option<PatchId> {
-        match (self.stage, self.takes) {
+        match (self.stage, decision.is_logged) {
             (Stage::Past, _) => None,
             (Stage::Through, true) => self.run_of_changes(store, dependencies),
             (Stage::Through, false) => self.run_of_contents(offered, dependencies),
         }
     }
 
-    fn created(&mut self, spec: &PatchSpec, id: PatchId) -> PatchId {
-        match (self.stage, self.running.hold) {
-            (Stage::Past, _) => id,
-            (Stage::Through, Some(hold)) if self.takes => {
+    fn created(&mut self, spec: &PatchSpec<'_>, decision: &Decision, id: PatchId) {
+        match (self.stage, decision.is_logged) {
+            (Stage::Past, _) => {}
+            (Stage::Through, true) => {
                 self.running.newest = Some(id);
                 self.running.blocks.insert(spec.block, id);
                 if self.running.revokes.contains(&spec.block) && holds(Rule::LoggingTakesRevokeBack)
@@ -364,20 +369,14 @@ impl Mechanism for JournalMechanism {
                     self.running.revokes.remove(&spec.block);
                 }
                 self.running.expected.remove(&spec.block);
-                if self.mode == JournalMode::Writeback {
-                    self.known_by
-                } else {
-                    hold
-                }
             }
-            (Stage::Through, _) => {
+            (Stage::Through, false) => {
                 let entry = (spec.block, id);
                 if self.mode == JournalMode::Ordered && self.running.contents.last() != Some(&entry)
                 {
                     self.running.contents.push(entry);
                     self.note_run(id);
                 }
-                id
             }
         }
     }

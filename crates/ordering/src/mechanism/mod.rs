@@ -5,7 +5,7 @@ mod soft;
 mod sync;
 mod unordered;
 
-use backstitch_store::{BlockKind, PatchId, Store};
+use backstitch_store::{BlockKind, Change, PatchId, Store};
 
 use crate::kind::MechanismKind;
 use crate::log::Log;
@@ -30,12 +30,14 @@ pub enum Operation {
 }
 
 /// A patch that is about to be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PatchSpec {
+#[derive(Clone, Copy, Debug)]
+pub struct PatchSpec<'a> {
     /// The block, in the volume.
     pub block: u64,
     /// What the block holds.
     pub kind: BlockKind,
+    /// Where in the block, and the new bytes, or the bits that are flipped.
+    pub change: Change<'a>,
     /// It changes nothing but times that move along with something else: nobody asked for them.
     pub is_implied_times: bool,
     /// It is made under a patchgroup, whose order must hold.
@@ -46,17 +48,36 @@ pub struct PatchSpec {
     pub is_apart: bool,
 }
 
-impl PatchSpec {
-    pub(crate) fn new(block: u64, kind: impl Into<BlockKind>) -> PatchSpec {
+impl<'a> PatchSpec<'a> {
+    pub(crate) fn new(block: u64, kind: impl Into<BlockKind>, change: Change<'a>) -> Self {
         PatchSpec {
             block,
             kind: kind.into(),
+            change,
             is_implied_times: false,
             is_grouped: false,
             is_hidden: false,
             is_apart: false,
         }
     }
+}
+
+/// What a mechanism decides about a patch before it is made, and is given back once it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// The change goes through the mechanism's log.
+    pub is_logged: bool,
+    /// What the layout is to know the patch by: whatever is on stable storage only once the change
+    /// is there *for good*. `None`: by the patch itself.
+    pub known_by: Option<PatchId>,
+}
+
+impl Decision {
+    /// The change is made in its place, and is there for good once it is there.
+    pub const IN_PLACE: Decision = Decision {
+        is_logged: false,
+        known_by: None,
+    };
 }
 
 /// A consistency mechanism of one volume.
@@ -71,9 +92,10 @@ pub trait Mechanism: Send {
     fn transform(
         &mut self,
         _store: &mut Store,
-        _spec: &PatchSpec,
+        _spec: &PatchSpec<'_>,
         _dependencies: &mut Vec<PatchId>,
-    ) {
+    ) -> Decision {
+        Decision::IN_PLACE
     }
 
     /// The run that a change which depends on `dependencies` is to join (`PatchId::COMMITTED`: a
@@ -82,7 +104,7 @@ pub trait Mechanism: Send {
     fn run(
         &mut self,
         _store: &Store,
-        _spec: &PatchSpec,
+        _decision: &Decision,
         offered: Option<PatchId>,
         dependencies: &[PatchId],
     ) -> Option<PatchId> {
@@ -92,15 +114,12 @@ pub trait Mechanism: Send {
     /// Whether the patch keeps its undo data where it could do without: its block can then be
     /// written without it, and without what it depends on. Worth it where some changes of a block
     /// are waited for and others are not.
-    fn keeps_undo(&self, _spec: &PatchSpec) -> bool {
+    fn keeps_undo(&self, _spec: &PatchSpec<'_>) -> bool {
         false
     }
 
-    /// The patch was made (or the change merged into a patch that existed). Returns what the layout
-    /// is to know it by: whatever is on stable storage only once the change is there *for good*.
-    fn created(&mut self, _spec: &PatchSpec, id: PatchId) -> PatchId {
-        id
-    }
+    /// The patch was made as decided (or the change merged into a patch that existed).
+    fn created(&mut self, _spec: &PatchSpec<'_>, _decision: &Decision, _id: PatchId) {}
 
     /// The layout puts something off, under this token. True where the mechanism will report it
     /// itself, by [`take_fired`](Self::take_fired).

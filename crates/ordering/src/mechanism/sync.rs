@@ -5,7 +5,7 @@
 
 use backstitch_store::{BlockClass, PatchId};
 
-use super::{Mechanism, Operation, PatchSpec};
+use super::{Decision, Mechanism, Operation, PatchSpec};
 use crate::kind::{CrashLeaves, CrashRecord, LogPlace, MechanismKind, NoLog, Promises};
 use crate::rules::{Rule, holds};
 
@@ -52,16 +52,15 @@ impl Mechanism for Sync {
         self.delayed = matches!(operation, Operation::Background | Operation::Contents);
     }
 
-    fn created(&mut self, spec: &PatchSpec, id: PatchId) -> PatchId {
+    fn created(&mut self, spec: &PatchSpec<'_>, _decision: &Decision, id: PatchId) {
         if spec.kind.class != BlockClass::Data && !spec.is_implied_times && !self.delayed {
             self.made.push(id);
         }
-        id
     }
 
     /// Creating a file waits for its inode, not for the contents of the one beside it in the table,
     /// which the other's pointers wait for.
-    fn keeps_undo(&self, spec: &PatchSpec) -> bool {
+    fn keeps_undo(&self, spec: &PatchSpec<'_>) -> bool {
         spec.kind.class != BlockClass::Data
     }
 

@@ -2,7 +2,7 @@
 
 use backstitch_store::{PatchId, Store};
 
-use super::{Mechanism, PatchSpec};
+use super::{Decision, Mechanism, PatchSpec};
 use crate::kind::{CrashLeaves, CrashRecord, LogPlace, MechanismKind, NoLog, Promises};
 
 /// `async`.
@@ -39,9 +39,10 @@ impl Mechanism for Async {
     fn transform(
         &mut self,
         _store: &mut Store,
-        _spec: &PatchSpec,
+        _spec: &PatchSpec<'_>,
         dependencies: &mut Vec<PatchId>,
-    ) {
+    ) -> Decision {
         dependencies.clear();
+        Decision::IN_PLACE
     }
 }

@@ -3,8 +3,14 @@
 use backstitch_store::{BlockClass, BlockKind, Change, PatchId, Standing, Stating};
 
 use super::Volume;
-use crate::mechanism::PatchSpec;
+use crate::mechanism::{Decision, PatchSpec};
 use crate::rules::{self, Order, Rule, holds};
+
+/// A patch that is about to be made, and what the mechanism decided about it.
+pub(super) struct Stated<'a> {
+    spec: PatchSpec<'a>,
+    decision: Decision,
+}
 
 impl Volume<'_> {
     /// Writes bytes into a block in memory.
@@ -38,15 +44,15 @@ impl Volume<'_> {
         bytes: &[u8],
         after: &[PatchId],
     ) -> PatchId {
-        let spec = PatchSpec {
-            is_apart: true,
-            ..PatchSpec::new(block, kind)
-        };
         let change = Change::Bytes {
             offset_bytes: offset_bytes as u32,
             bytes,
         };
-        self.change_as(spec, change, after)
+        let spec = PatchSpec {
+            is_apart: true,
+            ..PatchSpec::new(block, kind, change)
+        };
+        self.change_as(spec, after)
     }
 
     /// Flips bits of a block in memory.
@@ -77,16 +83,15 @@ impl Volume<'_> {
         offset_bytes: usize,
         bytes: &[u8],
     ) -> PatchId {
-        let offset_bytes = offset_bytes as u32;
-        let spec = PatchSpec {
-            is_implied_times: true,
-            ..PatchSpec::new(block, kind)
-        };
         let change = Change::Bytes {
-            offset_bytes,
+            offset_bytes: offset_bytes as u32,
             bytes,
         };
-        self.change_as(spec, change, &[])
+        let spec = PatchSpec {
+            is_implied_times: true,
+            ..PatchSpec::new(block, kind, change)
+        };
+        self.change_as(spec, &[])
     }
 
     pub(super) fn change(
@@ -96,51 +101,52 @@ impl Volume<'_> {
         change: Change<'_>,
         after: &[PatchId],
     ) -> PatchId {
-        self.change_as(PatchSpec::new(block, kind), change, after)
+        self.change_as(PatchSpec::new(block, kind, change), after)
     }
 
-    fn change_as(&mut self, spec: PatchSpec, change: Change<'_>, after: &[PatchId]) -> PatchId {
-        let shows = !matches!(change, Change::Flip { .. });
-        let spec = self.state_dependencies(spec, shows, after);
-        let id = match self.run_of(&spec, None) {
-            Some(run) => self.patch_in_run(&spec, change, run),
-            None => self.patch_alone(&spec, change),
+    fn change_as(&mut self, spec: PatchSpec<'_>, after: &[PatchId]) -> PatchId {
+        let stated = self.state_dependencies(spec, after);
+        let id = match self.run_of(&stated, None) {
+            Some(run) => self.patch_in_run(&stated.spec, run),
+            None => self.patch_alone(&stated.spec),
         };
-        self.created(&spec, id)
+        self.created(&stated, id)
     }
 
     /// The run that the change is to join.
-    fn run_of(&mut self, spec: &PatchSpec, offered: Option<PatchId>) -> Option<PatchId> {
+    fn run_of(&mut self, stated: &Stated<'_>, offered: Option<PatchId>) -> Option<PatchId> {
+        let Stated { spec, decision } = stated;
         let found = self
             .mechanism
-            .run(self.store, spec, offered, &self.scratch)?;
+            .run(self.store, decision, offered, &self.scratch)?;
         // Where a block without a place gets one, others wait for what is written into it.
         let is_new = self.store.shown_by(self.id, spec.block).is_some();
         (!is_new || !self.promises.scopes_are_atomic()).then_some(found)
     }
 
-    fn patch_alone(&mut self, spec: &PatchSpec, change: Change<'_>) -> PatchId {
+    fn patch_alone(&mut self, spec: &PatchSpec<'_>) -> PatchId {
         let (id, now, standing) = (self.id, self.now, self.standing(spec));
         let stating = Stating {
             after: &self.scratch,
             standing,
         };
         self.store
-            .patch(id, spec.block, spec.kind, change, stating, now)
+            .patch(id, spec.block, spec.kind, spec.change, stating, now)
     }
 
-    fn patch_in_run(&mut self, spec: &PatchSpec, change: Change<'_>, run: PatchId) -> PatchId {
+    fn patch_in_run(&mut self, spec: &PatchSpec<'_>, run: PatchId) -> PatchId {
         let (id, now, standing) = (self.id, self.now, self.standing(spec));
         let stating = Stating {
             after: &self.scratch,
             standing,
         };
         self.store
-            .patch_in_run(id, spec.block, spec.kind, change, stating, run, now)
+            .patch_in_run(id, spec.block, spec.kind, spec.change, stating, run, now)
     }
 
     /// A patch was made: what the layout is to know it by.
-    fn created(&mut self, spec: &PatchSpec, id: PatchId) -> PatchId {
+    fn created(&mut self, stated: &Stated<'_>, id: PatchId) -> PatchId {
+        let Stated { spec, decision } = stated;
         self.store.give_scratch(std::mem::take(&mut self.scratch));
         if !self.stated_by.is_empty() {
             rules::note_stated(&std::mem::take(&mut self.stated_by), id);
@@ -156,7 +162,8 @@ impl Volume<'_> {
             }
             _ => id,
         };
-        let id = self.mechanism.created(spec, id);
+        self.mechanism.created(spec, decision, id);
+        let id = decision.known_by.unwrap_or(id);
         if spec.is_grouped
             && let Some((groups, engaged)) = &mut self.groups
         {
@@ -193,16 +200,16 @@ impl Volume<'_> {
         if contents.len() == self.block_bytes() as usize {
             return self.initialise_in_run(block, class, contents, &[], Some(run));
         }
-        let spec = self.state_dependencies(PatchSpec::new(block, class), true, &[]);
         let change = Change::Bytes {
             offset_bytes: offset_bytes as u32,
             bytes: contents,
         };
-        let id = match self.run_of(&spec, Some(run)) {
-            Some(run) => self.patch_in_run(&spec, change, run),
-            None => self.patch_alone(&spec, change),
+        let stated = self.state_dependencies(PatchSpec::new(block, class, change), &[]);
+        let id = match self.run_of(&stated, Some(run)) {
+            Some(run) => self.patch_in_run(&stated.spec, run),
+            None => self.patch_alone(&stated.spec),
         };
-        self.created(&spec, id)
+        self.created(&stated, id)
     }
 
     fn initialise_in_run(
@@ -214,15 +221,16 @@ impl Volume<'_> {
         offered: Option<PatchId>,
     ) -> PatchId {
         let kind = kind.into();
-        let spec = self.state_dependencies(PatchSpec::new(block, kind), true, after);
         let change = Change::Bytes {
             offset_bytes: 0,
             bytes: contents,
         };
-        let id = match self.run_of(&spec, offered) {
-            Some(run) => self.patch_in_run(&spec, change, run),
+        let stated = self.state_dependencies(PatchSpec::new(block, kind, change), after);
+        let id = match self.run_of(&stated, offered) {
+            Some(run) => self.patch_in_run(&stated.spec, run),
             None => {
-                let (id, now, standing) = (self.id, self.now, self.standing(&spec));
+                let standing = self.standing(&stated.spec);
+                let (id, now) = (self.id, self.now);
                 let stating = Stating {
                     after: &self.scratch,
                     standing,
@@ -230,12 +238,13 @@ impl Volume<'_> {
                 (self.store).initialise(id, block, kind, contents, stating, now)
             }
         };
-        self.created(&spec, id)
+        self.created(&stated, id)
     }
 
-    /// Works out what a patch is to come after; `shows` says whether a reader of the disk could see
-    /// it.
-    fn state_dependencies(&mut self, spec: PatchSpec, shows: bool, after: &[PatchId]) -> PatchSpec {
+    /// Works out what a patch is to come after, and has the mechanism decide about it.
+    fn state_dependencies<'s>(&mut self, spec: PatchSpec<'s>, after: &[PatchId]) -> Stated<'s> {
+        // Of bits alone a reader of the disk sees nothing.
+        let shows = !matches!(spec.change, Change::Flip { .. });
         let is_atomic = self.promises.scopes_are_atomic();
         let is_hidden = self.is_hidden || !shows || !holds(Rule::OnlyHiddenIsUngrouped);
         // What makes hidden patches show comes after them only where the layout's order is kept.
@@ -257,7 +266,8 @@ impl Volume<'_> {
             };
             self.stated_by = rules::heed(self.store.graph(), &mut self.scratch, order);
         }
-        self.mechanism
+        let decision = self
+            .mechanism
             .transform(self.store, &spec, &mut self.scratch);
         if spec.is_grouped
             && !is_atomic
@@ -265,11 +275,11 @@ impl Volume<'_> {
         {
             groups.heads(self.store.graph(), engaged, &mut self.scratch);
         }
-        spec
+        Stated { spec, decision }
     }
 
     /// How the patch is to stand to others of its block.
-    pub(super) fn standing(&self, spec: &PatchSpec) -> Standing {
+    pub(super) fn standing(&self, spec: &PatchSpec<'_>) -> Standing {
         match (spec.is_apart, self.mechanism.keeps_undo(spec)) {
             (true, _) => Standing::Apart,
             (false, true) => Standing::WithUndo,

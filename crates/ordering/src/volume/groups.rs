@@ -76,7 +76,7 @@ impl<'a> Volume<'a> {
             bytes,
         };
         let hides = self.names_come_after_heads(new)
-            && self.would_join(PatchSpec::new(block, kind), change, after, new.made);
+            && self.would_join(&PatchSpec::new(block, kind, change), after, new.made);
         let is_hidden = hides || self.is_hidden;
         self.hidden(is_hidden, |v| v.change(block, kind, change, after))
     }
@@ -101,28 +101,22 @@ impl<'a> Volume<'a> {
             offset_bytes: offset_bytes as u32,
             bytes,
         };
-        let spec = PatchSpec::new(block, BlockClass::Metadata);
-        is_layouts && self.would_join(spec, change, after, made)
+        let spec = PatchSpec::new(block, BlockClass::Metadata, change);
+        is_layouts && self.would_join(&spec, after, made)
     }
 
-    fn would_join(
-        &mut self,
-        spec: PatchSpec,
-        change: Change<'_>,
-        after: &[PatchId],
-        into: PatchId,
-    ) -> bool {
+    fn would_join(&mut self, spec: &PatchSpec<'_>, after: &[PatchId], into: PatchId) -> bool {
         self.scratch = self.store.take_scratch();
         self.scratch.extend_from_slice(after);
         self.mechanism
-            .transform(self.store, &spec, &mut self.scratch);
+            .transform(self.store, spec, &mut self.scratch);
         let stating = Stating {
             after: &self.scratch,
-            standing: self.standing(&spec),
+            standing: self.standing(spec),
         };
         let joins = self
             .store
-            .would_join(self.id, spec.block, &change, stating, into);
+            .would_join(self.id, spec.block, &spec.change, stating, into);
         self.store.give_scratch(std::mem::take(&mut self.scratch));
         joins
     }

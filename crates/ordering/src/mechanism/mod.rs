@@ -1,5 +1,40 @@
 //! The trait that every mechanism implements; the modules are the mechanisms that need no disk space
 //! of their own.
+//!
+//! # What a mechanism is told, and when
+//!
+//! ```text
+//!   begin(operation) ─▶ for each change:  transform ─▶ run ─▶ (the patch is made) ─▶ created ─▶ end
+//!                        frees: forget      deferred work: watch, expect, take_fired
+//!   between operations, where it has a log:  Log::state, close, home, move_tail;  last: finish, stop
+//! ```
+//!
+//! The layout states soft-updates dependencies for all of them. A mechanism changes those in
+//! [`transform`](Mechanism::transform), which is the only place where it must do anything. The store
+//! then writes a patch only after what it depends on: so what a mechanism wants to be written in
+//! order it states as dependencies, and what it wants to be waited for it returns from
+//! [`end`](Mechanism::end).
+//!
+//! # How each mechanism uses it
+//!
+//! The first six exist. The others are those of the papers that are to come; the last column names
+//! what they need beyond this trait.
+//!
+//! | mechanism | `begin` | `transform`, `run` | `created`, [`Decision`] | `end` | [`Log`] | promises | beyond |
+//! |---|---|---|---|---|---|---|---|
+//! | `soft` | — | keeps the dependencies | by itself | — | — | excess | |
+//! | `async` | — | drops them | by itself | — | — | anything | |
+//! | `sync` | notes whether it may be delayed | keeps them | collects metadata | waits for what it collected | — | excess, stable once answered | |
+//! | `journal=writeback` | — | metadata: one dependency, the transaction's hold | known by the hold, and by the contents before it | — | closes, brings home, moves its tail | log, contents may be stale | |
+//! | `journal=ordered` | — | the same | known by the hold; collects contents for the commit record | — | the same | log | |
+//! | `journal=full` | — | contents too | known by the hold | — | the same | log | |
+//! | `scheduler` | — | keeps them | collects metadata | hands it to the device at once, without waiting | — | excess | requests that carry what they follow (`submit`) |
+//! | `interbuffer` | — | keeps them, and notes block after block | by itself | waits where a cycle of blocks would have formed | — | excess | a word in write-back: this block never goes with a rollback |
+//! | `amom` | opens a list | adds the tail of the batch before | collects its list | closes the list | — | excess | a tick, which begins the next batch |
+//! | `lffs-file`, `lffs-wafs` | the kind of the record | the record comes before the block; the old and new bytes from [`PatchSpec::change`] for undo and redo | known by the record (`1async`: by nothing) | `sync`: waits for the record | checkpoints | log | the operation with its arguments; a recovery that asks the layout |
+//!
+//! A mechanism that makes every operation a batch, and writes batch after batch, is one file in
+//! `crates/crash/tests/toy`: `begin`, `transform` and `created`, and nothing else.
 
 mod soft;
 mod sync;

@@ -1,0 +1,106 @@
+//! A mechanism in one file: every operation is a batch, and batches reach the disk strictly one
+//! after the other.
+//!
+//! Each batch has a *tail*, an empty patch that stands for all of it and for the tail before it.
+//! Whatever the next operation changes comes after that, beside what the layout states. So what a
+//! crash leaves is some operations whole, in their order, and a part of the next one, which is in
+//! the layout's order.
+
+use backstitch_ordering::{
+    CrashLeaves, CrashRecord, Decision, LogPlace, Mechanism, MechanismKind, NoLog, Operation,
+    PatchId, PatchSpec, Promises,
+};
+use backstitch_store::Store;
+
+/// The mechanism.
+pub(crate) static BATCHES: Batches = Batches {
+    keeps_layouts_order: true,
+};
+
+/// The same without what the layout states: a batch may then be there in any part.
+pub(crate) static LOOSE: Batches = Batches {
+    keeps_layouts_order: false,
+};
+
+/// Batches of operations as the registry would list them.
+pub(crate) struct Batches {
+    keeps_layouts_order: bool,
+}
+
+struct Running {
+    kind: &'static Batches,
+    /// What the operation under way has changed.
+    made: Vec<PatchId>,
+    /// An operation has begun that has changed nothing yet.
+    is_new: bool,
+    /// The tail of the batch before it.
+    tail: PatchId,
+}
+
+impl Batches {
+    fn instance(&self) -> &'static Batches {
+        match self.keeps_layouts_order {
+            true => &BATCHES,
+            false => &LOOSE,
+        }
+    }
+}
+
+impl MechanismKind for Batches {
+    fn name(&self) -> &'static str {
+        match self.keeps_layouts_order {
+            true => "batches",
+            false => "loose batches",
+        }
+    }
+
+    fn promises(&self) -> Promises {
+        Promises::leaving(CrashLeaves::Excess)
+    }
+
+    /// The code that is kept for mechanisms of batches.
+    fn crash_record(&self) -> Option<CrashRecord> {
+        CrashRecord::from_code(5)
+    }
+
+    fn make(&self, _log: Option<LogPlace>) -> Result<Box<dyn Mechanism>, NoLog> {
+        Ok(Box::new(Running {
+            kind: self.instance(),
+            made: Vec::new(),
+            is_new: false,
+            tail: PatchId::COMMITTED,
+        }))
+    }
+}
+
+impl Mechanism for Running {
+    fn kind(&self) -> &'static dyn MechanismKind {
+        self.kind
+    }
+
+    fn begin(&mut self, _operation: Operation) {
+        self.is_new = true;
+    }
+
+    fn transform(
+        &mut self,
+        store: &mut Store,
+        _spec: &PatchSpec<'_>,
+        dependencies: &mut Vec<PatchId>,
+    ) -> Decision {
+        if std::mem::take(&mut self.is_new) && !self.made.is_empty() {
+            self.made.push(self.tail);
+            self.tail = store.graph_mut().create_empty(&self.made, None, false);
+            self.made.clear();
+        }
+        if !self.kind.keeps_layouts_order {
+            dependencies.clear();
+        }
+        dependencies.push(self.tail);
+        Decision::IN_PLACE
+    }
+
+    fn created(&mut self, _spec: &PatchSpec<'_>, _decision: &Decision, id: PatchId) {
+        self.made.push(id);
+    }
+}

@@ -17,6 +17,7 @@
 //! | `drive` | the machine: agenda, tags, trace |
 //! | `disk`, `geometry`, `track_buffer`, `write_cache` | the inside of a rotating disk |
 //! | `flash` | the inside of a flash drive |
+//! | `device`, `content` | a drive as a [`BlockDevice`](backstitch_device::BlockDevice) with bytes, and what a power cut leaves |
 //! | `trace` | requests as lines of JSON |
 //!
 //! # Invariants
@@ -25,6 +26,8 @@
 //! * The same calls come to the same completions.
 //! * Time never goes back.
 
+mod content;
+mod device;
 mod disk;
 mod drive;
 mod flash;
@@ -37,6 +40,7 @@ mod trace;
 mod track_buffer;
 mod write_cache;
 
+pub use device::{OpenWrite, PowerCut, SimulatedDevice, VirtualClock};
 pub use drive::Drive;
 pub use request::{Completion, Flag, Kind, Request, RequestId, SECTOR_BYTES, Service};
 pub use spec::{

@@ -1,0 +1,56 @@
+//! What a simulated request costs of the host's time: printed, and bounded above what it is without
+//! optimisation. `cargo test -p backstitch-drives --test speed --
+//! --ignored --nocapture` runs ten million.
+
+mod common;
+
+use backstitch_drives::{DriveSpec, Kind, Request};
+use common::{Random, drive, run};
+
+/// The processor's time of this thread so far, in seconds: what a loaded machine does besides does not
+/// count.
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    stat.split(' ').next().unwrap().parse::<f64>().unwrap() / 1e9
+}
+
+fn microseconds(preset: &str, depth: u32, requests: u32) -> f64 {
+    let mut drive = drive(preset);
+    let (mut random, blocks) = (Random(7), drive.capacity_sectors() / 8);
+    let next = || {
+        let kind = if random.below(3) == 0 {
+            Kind::Read
+        } else {
+            Kind::Write
+        };
+        Request::new(kind, random.below(blocks) * 8, 8)
+    };
+    let start = cpu_seconds();
+    let done = run(&mut drive, depth, requests, next);
+    assert_eq!(done.len(), requests as usize);
+    let each = (cpu_seconds() - start) * 1e6 / f64::from(requests);
+    println!("{preset:12} {depth:3} in the queue: {each:.2} µs a request");
+    each
+}
+
+#[test]
+fn a_request_is_cheap() {
+    for preset in DriveSpec::presets() {
+        for depth in [1, 32] {
+            let each = microseconds(preset, depth, 50_000);
+            assert!(each < 10.0, "{preset}: {each} µs");
+        }
+    }
+}
+
+#[test]
+#[ignore = "takes half a minute; a figure, not a check"]
+fn ten_million() {
+    let start = cpu_seconds();
+    for preset in ["viking", "st3320620as", "sata-ssd", "nvme"] {
+        microseconds(preset, 32, 2_500_000);
+    }
+    let seconds = cpu_seconds() - start;
+    println!("10 million requests in {seconds:.1} s");
+    assert!(seconds < 60.0);
+}

@@ -8,6 +8,7 @@ use backstitch_crash_core::image::Fork;
 use backstitch_crash_core::mount::{Engine, Mount, Nobody, Watcher};
 use backstitch_crash_core::operation::{Data, Operation, Path};
 use backstitch_crash_core::schedule::Schedule;
+use backstitch_layout::operations;
 use backstitch_layout::{
     DirectoryEntry, Error, FileType, InodeNumber, NewInode, Rename, RenameMode, Result,
     SetAttributes, SetXattrMode,
@@ -292,7 +293,8 @@ impl Player {
             }
             Operation::Allocate(path, how, at, len) => {
                 let inode = self.find(path)?;
-                self.mount.run(Scope::Contents, w, |fs, v, now| {
+                let scope = operations::allocate(inode, *how, *at, *len);
+                self.mount.run(scope, w, |fs, v, now| {
                     fs.allocate(v, inode, *how, *at, *len, now)
                 })
             }
@@ -385,7 +387,8 @@ impl Player {
             device_number: 0,
             target,
         };
-        let inode = self.mount.run(Scope::Names, w, |fs, v, now| {
+        let scope = operations::create(directory, name, &new);
+        let inode = self.mount.run(scope, w, |fs, v, now| {
             fs.create(v, directory, name, &new, now)
         })?;
         if let Some(label) = label {
@@ -399,7 +402,8 @@ impl Player {
         let inode = self.find(path)?;
         let mut done = 0;
         while done < bytes.len() {
-            done += self.mount.run(Scope::Contents, w, |fs, v, now| {
+            let scope = operations::write(inode, at + done as u64, &bytes[done..]);
+            done += self.mount.run(scope, w, |fs, v, now| {
                 fs.write(v, inode, at + done as u64, &bytes[done..], now)
             })?;
         }
@@ -414,7 +418,8 @@ impl Player {
     ) -> Result<()> {
         let mut set = SetAttributes::default();
         what(&mut set);
-        self.mount.run(Scope::Attributes, w, |fs, v, now| {
+        let scope = operations::set_attributes(inode, &set);
+        self.mount.run(scope, w, |fs, v, now| {
             fs.set_attributes(v, inode, &set, now).map(drop)
         })
     }
@@ -427,7 +432,8 @@ impl Player {
         w: &mut dyn Watcher,
     ) -> Result<()> {
         let inode = self.find(path)?;
-        self.mount.run(Scope::Attributes, w, |fs, v, now| {
+        let scope = operations::set_xattr(inode, name, value);
+        self.mount.run(scope, w, |fs, v, now| {
             fs.set_xattr(v, inode, name, value, SetXattrMode::Any, now)
         })
     }
@@ -435,7 +441,8 @@ impl Player {
     fn link(&mut self, from: &Path, to: &Path, w: &mut dyn Watcher) -> Result<()> {
         let inode = self.find(from)?;
         let (directory, name) = self.entry(to)?;
-        self.mount.run(Scope::Names, w, |fs, v, now| {
+        let scope = operations::link(inode, directory, name);
+        self.mount.run(scope, w, |fs, v, now| {
             fs.link(v, inode, directory, name, now)
         })?;
         self.tree.borrow_mut().enter(directory, name, inode);
@@ -444,7 +451,8 @@ impl Player {
 
     fn remove(&mut self, path: &Path, is_directory: bool, w: &mut dyn Watcher) -> Result<()> {
         let (directory, name) = self.entry(path)?;
-        self.mount.run(Scope::Names, w, |fs, v, now| {
+        let scope = operations::remove(directory, name, is_directory);
+        self.mount.run(scope, w, |fs, v, now| {
             match is_directory {
                 true => fs.remove_directory(v, directory, name, now),
                 false => fs.unlink(v, directory, name, now),
@@ -471,9 +479,10 @@ impl Player {
             to_name,
             mode,
         };
-        self.mount.run(Scope::Names, w, |fs, v, now| {
-            fs.rename(v, &rename, now).map(drop)
-        })?;
+        self.mount
+            .run(operations::rename(&rename), w, |fs, v, now| {
+                fs.rename(v, &rename, now).map(drop)
+            })?;
         self.tree.borrow_mut().moved(&rename);
         Ok(())
     }

@@ -306,7 +306,7 @@ impl Mount {
     /// [`settle_waiting`](Self::settle_waiting).
     pub fn run<T>(
         &mut self,
-        operation: Operation,
+        operation: Operation<'_>,
         watcher: &mut dyn Watcher,
         mut body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Step<T>,
     ) -> Result<T> {
@@ -323,7 +323,7 @@ impl Mount {
     /// One step of an operation; `None` where that was not the last one.
     pub fn run_step<T>(
         &mut self,
-        operation: Operation,
+        operation: Operation<'_>,
         watcher: &mut dyn Watcher,
         mut body: &mut impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Step<T>,
     ) -> Result<Option<T>> {
@@ -362,7 +362,7 @@ impl Mount {
 
     fn step<T>(
         &mut self,
-        operation: Operation,
+        operation: Operation<'_>,
         at: (Duration, Timestamp),
         body: &mut impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Step<T>,
     ) -> Step<T> {

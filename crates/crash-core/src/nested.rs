@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use backstitch_device::Buffer;
+use backstitch_layout::operations;
 use backstitch_layout::tools::Mkfs;
 use backstitch_layout::{Error, FileType, InodeNumber, NewInode, Result, SetAttributes};
 use backstitch_mechanisms::usual_for;
@@ -62,7 +63,8 @@ impl Fork {
             size_bytes: Some(inner.len() as u64),
             ..SetAttributes::default()
         };
-        mount.run(Operation::Attributes, &mut Nobody, |fs, v, now| {
+        let scope = operations::set_attributes(file, &set);
+        mount.run(scope, &mut Nobody, |fs, v, now| {
             fs.set_attributes(v, file, &set, now).map(drop)
         })?;
         let removed = mount.create("removed")?;
@@ -71,7 +73,8 @@ impl Fork {
             mount.write_at(removed, number * SMALL_BLOCK_BYTES as u64, &bytes)?;
         }
         mount.drain(&mut Nobody)?;
-        mount.run(Operation::Names, &mut Nobody, |fs, v, now| {
+        let scope = operations::remove(mount.fs.root(), b"removed", false);
+        mount.run(scope, &mut Nobody, |fs, v, now| {
             fs.unlink(v, fs.root(), b"removed", now)
         })?;
         mount.unmount(&mut Nobody)?;
@@ -214,16 +217,19 @@ impl Mount {
             device_number: 0,
             target: b"",
         };
-        self.run(Operation::Names, &mut Nobody, |fs, v, now| {
+        let scope = operations::create(self.fs.root(), name.as_bytes(), &new);
+        self.run(scope, &mut Nobody, |fs, v, now| {
             fs.create(v, fs.root(), name.as_bytes(), &new, now)
         })
     }
 
     /// Writes a block, which one step does.
     fn write_at(&mut self, inode: InodeNumber, offset: u64, block: &[u8]) -> Result<()> {
-        self.run(Operation::Contents, &mut Nobody, |fs, v, now| {
-            fs.write(v, inode, offset, block, now).map(drop)
-        })
+        self.run(
+            operations::write(inode, offset, block),
+            &mut Nobody,
+            |fs, v, now| fs.write(v, inode, offset, block, now).map(drop),
+        )
     }
 
     fn places_of(&mut self, name: &str, into: &mut Vec<Option<u64>>) -> Result<()> {

@@ -9,6 +9,7 @@ use backstitch_crash_core::image::Fork;
 use backstitch_crash_core::mount::{Engine, Mount, Nobody, Watcher};
 use backstitch_crash_core::nesting::Nesting;
 use backstitch_crash_core::operation::{Data, Operation, Path};
+use backstitch_layout::operations;
 use backstitch_layout::{
     Allocate, Attributes, DirectoryEntry, Error, FileSystem, FileType, InodeNumber, NewInode,
     Rename, RenameMode, Result, SetAttributes, SetXattrMode, Stop, Timestamp,
@@ -458,7 +459,8 @@ impl Machine {
             device_number: 0,
             target,
         };
-        let (inode, attributes) = self.mount.run(Scope::Names, watcher, |fs, v, now| {
+        let scope = operations::create(parent, name, &new);
+        let (inode, attributes) = self.mount.run(scope, watcher, |fs, v, now| {
             let inode = fs.create(v, parent, name, &new, now)?;
             Ok((inode, fs.attributes(v, inode)))
         })?;
@@ -488,7 +490,8 @@ impl Machine {
         let inode = self.model.borrow().inode(id);
         let mut done = 0;
         while done < bytes.len() {
-            let written = self.mount.run(Scope::Contents, watcher, |fs, v, now| {
+            let scope = operations::write(inode, at + done as u64, &bytes[done..]);
+            let written = self.mount.run(scope, watcher, |fs, v, now| {
                 fs.write(v, inode, at + done as u64, &bytes[done..], now)
             });
             match written {
@@ -537,11 +540,10 @@ impl Machine {
         let mut body = |fs: &mut dyn FileSystem, v: &mut Volume<'_>, now| {
             fs.set_attributes(v, inode, &set, now).map(drop)
         };
+        let scope = operations::set_attributes(inode, &set);
         let done = match is_whole {
-            true => self.mount.run(Scope::Attributes, watcher, body),
-            false => (self.mount)
-                .run_step(Scope::Attributes, watcher, &mut body)
-                .map(drop),
+            true => self.mount.run(scope, watcher, body),
+            false => (self.mount).run_step(scope, watcher, &mut body).map(drop),
         };
         if let Err(error) = done {
             self.model.borrow_mut().objects[id].contents = before;
@@ -599,7 +601,8 @@ impl Machine {
         // A long one is done in steps, and a crash may come between them.
         let end = (at + len).min(contents.len());
         self.model.borrow_mut().set_contents(id, contents);
-        let done = self.mount.run(Scope::Contents, watcher, |fs, v, now| {
+        let scope = operations::allocate(inode, how, at, len);
+        let done = self.mount.run(scope, watcher, |fs, v, now| {
             fs.allocate(v, inode, how, at, len, now)
         });
         let mut model = self.model.borrow_mut();
@@ -615,7 +618,8 @@ impl Machine {
         let id = self.find(from)?;
         let inode = self.model.borrow().inode(id);
         let (directory, parent, name) = self.parent(to)?;
-        self.mount.run(Scope::Names, watcher, |fs, v, now| {
+        let scope = operations::link(inode, parent, name);
+        self.mount.run(scope, watcher, |fs, v, now| {
             fs.link(v, inode, parent, name, now)
         })?;
         self.model.borrow_mut().enter(directory, name, id);
@@ -624,7 +628,8 @@ impl Machine {
 
     fn remove(&mut self, path: &Path, directory: bool, watcher: &mut dyn Watcher) -> Result<()> {
         let (parent, inode, name) = self.parent(path)?;
-        self.mount.run(Scope::Names, watcher, |fs, v, now| {
+        let scope = operations::remove(inode, name, directory);
+        self.mount.run(scope, watcher, |fs, v, now| {
             if directory {
                 fs.remove_directory(v, inode, name, now)
             } else {
@@ -642,7 +647,8 @@ impl Machine {
         watcher: &mut dyn Watcher,
     ) -> Result<()> {
         let inode = self.inode_at(path)?;
-        self.mount.run(Scope::Attributes, watcher, |fs, v, now| {
+        let scope = operations::set_attributes(inode, set);
+        self.mount.run(scope, watcher, |fs, v, now| {
             fs.set_attributes(v, inode, set, now).map(drop)
         })
     }
@@ -672,9 +678,9 @@ impl Machine {
                 None => false,
             };
         }
-        self.mount.run(Scope::Names, watcher, |fs, v, now| {
-            fs.rename(v, &rename, now)
-        })?;
+        let scope = operations::rename(&rename);
+        self.mount
+            .run(scope, watcher, |fs, v, now| fs.rename(v, &rename, now))?;
         // Two names of one file: a rename of the one to the other does nothing.
         let other = self.model.borrow().child(to_directory, to_name);
         if other != Some(id) {
@@ -727,7 +733,8 @@ impl Machine {
     ) -> Result<()> {
         let id = self.find(path)?;
         let inode = self.model.borrow().inode(id);
-        self.mount.run(Scope::Attributes, watcher, |fs, v, now| {
+        let scope = operations::set_xattr(inode, name, value);
+        self.mount.run(scope, watcher, |fs, v, now| {
             fs.set_xattr(v, inode, name, value, SetXattrMode::Any, now)
         })?;
         self.model.borrow_mut().set_xattr(id, name, value);
@@ -737,12 +744,12 @@ impl Machine {
     fn set_acl(&mut self, path: &Path, watcher: &mut dyn Watcher) -> Result<()> {
         let inode = self.inode_at(path)?;
         let acl = inherited_acl();
-        self.mount.run(Scope::Attributes, watcher, |fs, v, now| {
-            let any = SetXattrMode::Any;
-            fs.set_xattr(v, inode, b"system.posix_acl_default", Some(&acl), any, now)
+        let name = b"system.posix_acl_default";
+        let scope = operations::set_xattr(inode, name, Some(&acl));
+        self.mount.run(scope, watcher, |fs, v, now| {
+            fs.set_xattr(v, inode, name, Some(&acl), SetXattrMode::Any, now)
         })?;
         let id = self.find(path)?;
-        let name = b"system.posix_acl_default";
         self.model.borrow_mut().set_xattr(id, name, Some(&acl));
         Ok(())
     }

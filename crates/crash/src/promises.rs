@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use backstitch_crash_core::mount::{Mount, Nobody, START_SECONDS};
 use backstitch_layout::flags::{APPEND, IMMUTABLE, SETTABLE};
+use backstitch_layout::operations;
 use backstitch_layout::{
     Attributes, DirectoryEntry, Error, FileSystem, FileType, InodeNumber, Piece, Result,
     SetAttributes, Timestamp,
@@ -487,9 +488,11 @@ pub(crate) fn behind_the_ends(mount: &mut Mount, model: &Model) -> Vec<String> {
         }
         let size = attributes.size_bytes;
         let mut set = |set: &SetAttributes| {
-            mount.run(Operation::Attributes, &mut Nobody, |fs, v, now| {
-                fs.set_attributes(v, inode, set, now).map(drop)
-            })
+            mount.run(
+                operations::set_attributes(inode, set),
+                &mut Nobody,
+                |fs, v, now| fs.set_attributes(v, inode, set, now).map(drop),
+            )
         };
         let mut freed = Ok(());
         if attributes.flags & (IMMUTABLE | APPEND) != 0 {

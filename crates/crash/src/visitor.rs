@@ -2,6 +2,7 @@
 //! whatever is there.
 
 use backstitch_crash_core::mount::{Mount, Watcher};
+use backstitch_layout::operations;
 use backstitch_layout::{
     DirectoryEntry, Error, FileSystem, FileType, InodeNumber, NewInode, Rename, RenameMode, Result,
     SetAttributes, SetXattrMode, Timestamp,
@@ -74,7 +75,8 @@ impl Visitor {
             (8 | 9, Some(name)) => self.rename(mount, watcher, name),
             (10, Some(name)) => {
                 let new = self.new_name();
-                run(mount, watcher, Operation::Names, |fs, v, now| {
+                let scope = operations::link(name.inode, directory, &new);
+                run(mount, watcher, scope, |fs, v, now| {
                     fs.link(v, name.inode, directory, &new, now)
                 })
             }
@@ -130,7 +132,8 @@ impl Visitor {
             device_number: 0,
             target: &[],
         };
-        run(mount, watcher, Operation::Names, |fs, v, now| {
+        let scope = operations::create(directory, &name, &new);
+        run(mount, watcher, scope, |fs, v, now| {
             fs.create(v, directory, &name, &new, now).map(drop)
         })
     }
@@ -152,7 +155,7 @@ impl Visitor {
             to_name: &to_name,
             mode: RenameMode::Replace,
         };
-        run(mount, watcher, Operation::Names, |fs, v, now| {
+        run(mount, watcher, operations::rename(&rename), |fs, v, now| {
             fs.rename(v, &rename, now).map(drop)
         })
     }
@@ -165,7 +168,8 @@ impl Visitor {
     ) -> Result<()> {
         let offset = self.random.u64(0..40_000);
         let data = vec![b'v'; self.random.usize(1..6000)];
-        run(mount, watcher, Operation::Contents, |fs, v, now| {
+        let scope = operations::write(inode, offset, &data);
+        run(mount, watcher, scope, |fs, v, now| {
             fs.write(v, inode, offset, &data, now).map(drop)
         })
     }
@@ -176,11 +180,14 @@ impl Visitor {
         watcher: &mut dyn Watcher,
         inode: InodeNumber,
     ) -> Result<()> {
+        let size_bytes = self.random.u64(0..40_000);
         let set = SetAttributes {
-            size_bytes: Some(self.random.u64(0..40_000)),
+            size_bytes: Some(size_bytes),
             ..SetAttributes::default()
         };
-        run(mount, watcher, Operation::Contents, |fs, v, now| {
+        let object = inode.0.into();
+        let scope = Operation::Resize { object, size_bytes };
+        run(mount, watcher, scope, |fs, v, now| {
             fs.set_attributes(v, inode, &set, now).map(drop)
         })
     }
@@ -194,14 +201,16 @@ impl Visitor {
         // Few values, so that blocks are shared.
         let value = [b'0' + self.random.u8(0..3)];
         let value = self.random.bool().then_some(&value[..]);
-        run(mount, watcher, Operation::Attributes, |fs, v, now| {
+        let scope = operations::set_xattr(inode, b"user.a", value);
+        run(mount, watcher, scope, |fs, v, now| {
             fs.set_xattr(v, inode, b"user.a", value, SetXattrMode::Any, now)
         })
     }
 }
 
 fn remove(mount: &mut Mount, watcher: &mut dyn Watcher, name: &Name) -> Result<()> {
-    run(mount, watcher, Operation::Names, |fs, v, now| {
+    let scope = operations::remove(name.directory, &name.name, name.is_directory);
+    run(mount, watcher, scope, |fs, v, now| {
         if name.is_directory {
             fs.remove_directory(v, name.directory, &name.name, now)
         } else {

@@ -18,6 +18,12 @@ use backstitch_ordering::{
 };
 use backstitch_store::{Goal, Limits, Optimisations, Store};
 
+/// A change of contents.
+const CONTENTS: Operation<'static> = Operation::Resize {
+    object: 2,
+    size_bytes: 0,
+};
+
 const BLOCK: usize = 1024;
 const NOW: Duration = Duration::ZERO;
 /// The journal's first block; what is below it is the file system's.
@@ -58,7 +64,7 @@ impl Bench {
 
     fn step<T>(&mut self, body: impl FnOnce(&mut Volume<'_>) -> T) -> T {
         let mut volume = Volume::new(&mut self.store, &mut self.journal, self.volume, NOW);
-        volume.begin(Operation::Contents);
+        volume.begin(CONTENTS);
         let done = body(&mut volume);
         volume.end(&mut Vec::new());
         done

@@ -12,11 +12,25 @@ use backstitch_journal::format::{BlockKind, Features, Header, Superblock};
 use backstitch_journal::rules::Rule;
 use backstitch_journal::{JournalMap, JournalMechanism, JournalMode, JournalRun, Setup};
 use backstitch_ordering::{
-    BlockClass, GroupId, Groups, Log, MechanismKind as _, Operation, PatchId, SOFT, Volume,
+    BlockClass, GroupId, Groups, Log, MechanismKind as _, Operation, PatchId, Place, SOFT, Volume,
     VolumeId,
 };
 use backstitch_rules::watch::{self, Form};
 use backstitch_store::{Change, Goal, Limits, Optimisations, Store};
+
+/// A change of names.
+const NAMES: Operation<'static> = Operation::Remove {
+    at: Place {
+        directory: 2,
+        name: b"name",
+    },
+    is_directory: false,
+};
+/// A change of contents.
+const CONTENTS: Operation<'static> = Operation::Resize {
+    object: 2,
+    size_bytes: 0,
+};
 
 const BLOCK: usize = 1024;
 const NOW: Duration = Duration::ZERO;
@@ -64,7 +78,7 @@ impl Bench {
 
     fn step<T>(&mut self, body: impl FnOnce(&mut Volume<'_>) -> T) -> T {
         let mut volume = Volume::new(&mut self.store, &mut self.journal, self.volume, NOW);
-        volume.begin(Operation::Contents);
+        volume.begin(CONTENTS);
         let done = body(&mut volume);
         volume.end(&mut Vec::new());
         done
@@ -340,7 +354,7 @@ impl Grouped {
         let volume = Volume::new(store, &mut *soft, self.elsewhere, NOW);
         let engaged = [group];
         let mut volume = volume.under(&mut self.groups, &engaged);
-        volume.begin(Operation::Names);
+        volume.begin(NAMES);
         let id = volume.write(block, BlockClass::Metadata, 0, &[1], &[]);
         volume.end(&mut Vec::new());
         self.groups.disengage(group).unwrap();
@@ -357,7 +371,7 @@ impl Grouped {
         let engaged = [group];
         let volume = Volume::new(store, journal, *volume, NOW);
         let mut volume = volume.under(&mut self.groups, &engaged);
-        volume.begin(Operation::Names);
+        volume.begin(NAMES);
         let may = volume.come_after_groups();
         if may {
             volume.write(INODES, BlockClass::Metadata, at, &[1], &[]);
@@ -718,7 +732,7 @@ fn contents_under_a_group_go_through_the_log() {
         let engaged = if is_grouped { &engaged[..] } else { &[] };
         let volume = Volume::new(&mut bench.store, &mut bench.journal, bench.volume, NOW);
         let mut volume = volume.under(&mut groups, engaged);
-        volume.begin(Operation::Contents);
+        volume.begin(CONTENTS);
         volume.hidden(is_hidden, |v| {
             v.write_in_run(20, 0, &[1; BLOCK], PatchId::COMMITTED)
         });

@@ -20,6 +20,7 @@ pub mod flags;
 mod format_error;
 mod fs;
 mod journal;
+pub mod operations;
 mod pieces;
 pub mod steps;
 pub mod tools;

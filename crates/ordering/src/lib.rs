@@ -27,13 +27,15 @@ mod groups;
 mod kind;
 mod log;
 mod mechanism;
+mod operation;
 pub mod rules;
 mod volume;
 
 pub use groups::{GroupError, GroupId, Groups};
 pub use kind::{CrashLeaves, CrashRecord, LogPlace, MechanismKind, NoLog, Promises};
 pub use log::{CloseError, Log, LogState, NoRoom};
-pub use mechanism::{ASYNC, Decision, Mechanism, Operation, PatchSpec, SOFT, SYNC};
+pub use mechanism::{ASYNC, Decision, Mechanism, PatchSpec, SOFT, SYNC};
+pub use operation::{Moment, New, NewAttributes, Operation, Place, Range};
 pub use volume::{NewObject, Volume};
 
 pub use backstitch_store::{BlockClass, BlockKind, Change, Miss, PatchId, Seal, VolumeId};

@@ -3,11 +3,20 @@
 use std::time::Duration;
 
 use backstitch_ordering::rules::{self, Order, Rule};
-use backstitch_ordering::{BlockClass, MechanismKind, Operation, PatchId, SOFT, Volume};
+use backstitch_ordering::{BlockClass, MechanismKind, Operation, PatchId, Place, SOFT, Volume};
 use backstitch_patch::{BlockId, Change, Graph, Optimisations, Standing, Stating};
 use backstitch_rules::Id;
 use backstitch_rules::watch::{self, Form, Passes};
 use backstitch_store::{Limits, Store};
+
+/// A change of names.
+const NAMES: Operation<'static> = Operation::Remove {
+    at: Place {
+        directory: 2,
+        name: b"name",
+    },
+    is_directory: false,
+};
 
 const RULE: Rule = Rule::GroupAfterEarlierGroups;
 const OTHER: Rule = Rule::LaterGroupsAfterMembers;
@@ -234,7 +243,7 @@ fn what_is_left_out_of_a_write_is_counted() {
         watch::record(true);
         watch::set_remounted(remounted);
         let mut volume = Volume::new(&mut store, &mut *mechanism, id, Duration::ZERO);
-        volume.begin(Operation::Names);
+        volume.begin(NAMES);
         let class = BlockClass::Metadata;
         let first = volume.write(0, class, 0, &[1; 4], &[]);
         let goes = volume.write(1, class, 0, &[1; 4], &[]);

@@ -9,11 +9,25 @@ use backstitch_ordering::rules::Rule;
 use backstitch_ordering::{
     ASYNC, BlockClass, BlockKind, Change, CrashLeaves, CrashRecord, Decision, GroupError, GroupId,
     Groups, LogPlace, Mechanism, MechanismKind, NewObject, NoLog, Operation, PatchId, PatchSpec,
-    Promises, SOFT, SYNC, Volume, VolumeId,
+    Place, Promises, SOFT, SYNC, Volume, VolumeId,
 };
 use backstitch_patch::PatchKind;
 use backstitch_rules::watch::{self, Form};
 use backstitch_store::{Goal, Limits, Optimisations, Store};
+
+/// A change of names.
+const NAMES: Operation<'static> = Operation::Remove {
+    at: Place {
+        directory: 2,
+        name: b"name",
+    },
+    is_directory: false,
+};
+/// A change of contents.
+const CONTENTS: Operation<'static> = Operation::Resize {
+    object: 2,
+    size_bytes: 0,
+};
 
 type Kind = &'static dyn MechanismKind;
 
@@ -63,7 +77,7 @@ impl Bench {
     /// One operation; what its caller waits for.
     fn step(
         &mut self,
-        operation: Operation,
+        operation: Operation<'static>,
         body: impl FnOnce(&mut Volume<'_>) -> PatchId,
     ) -> (PatchId, Vec<PatchId>) {
         let mut volume = self.volume();
@@ -76,7 +90,7 @@ impl Bench {
 
     fn metadata(&mut self, block: u64, at: usize, after: &[PatchId]) -> PatchId {
         let write = |v: &mut Volume<'_>| v.write(block, BlockClass::Metadata, at, &[1; 4], after);
-        self.step(Operation::Names, write).0
+        self.step(NAMES, write).0
     }
 
     fn write_out(&mut self, target: PatchId) {
@@ -147,9 +161,10 @@ fn order_is_kept_or_dropped() {
 /// Under `sync` a caller waits for metadata that it asked for, and for nothing else.
 #[test]
 fn a_call_under_sync_waits_for_its_metadata() {
-    use Operation::{Administration, Attributes, Background, Contents, Names};
-    for operation in [Names, Attributes, Administration, Contents, Background] {
-        let waits = !matches!(operation, Contents | Background);
+    use Operation::{Administration, Background};
+    let touch = Operation::Touch { object: 2 };
+    for operation in [NAMES, touch, Administration, CONTENTS, Background] {
+        let waits = ![CONTENTS, Background].contains(&operation);
         let mut bench = Bench::new(&SYNC);
         let mut made = None;
         let (name, wait_for) = bench.step(operation, |v| {
@@ -168,7 +183,7 @@ fn a_call_under_sync_waits_for_its_metadata() {
         // The next operation does not wait for the one before.
         let (_, wait_for) = bench.step(operation, |_| PatchId::COMMITTED);
         assert!(wait_for.is_empty());
-        let (_, wait_for) = bench.step(Contents, |v| v.write(3, BlockClass::Data, 0, &[1], &[]));
+        let (_, wait_for) = bench.step(CONTENTS, |v| v.write(3, BlockClass::Data, 0, &[1], &[]));
         assert!(wait_for.is_empty());
         let mut bench = Bench::new(&SOFT);
         let write = |v: &mut Volume<'_>| v.write(2, BlockClass::Directory, 0, &[1; 4], &[]);
@@ -186,9 +201,9 @@ fn a_change_stands_apart_where_it_is_to() {
     let mut bench = Bench::new(&SOFT);
     let other = bench.metadata(1, 0, &[]);
     let beside = |v: &mut Volume<'_>| v.write_apart(0, BlockClass::Metadata, 8, &[1; 4], &[other]);
-    let (beside, _) = bench.step(Operation::Names, beside);
+    let (beside, _) = bench.step(NAMES, beside);
     let apart = |v: &mut Volume<'_>| v.write_apart(0, BlockClass::Metadata, 0, &[1; 4], &[]);
-    let (apart, _) = bench.step(Operation::Names, apart);
+    let (apart, _) = bench.step(NAMES, apart);
     let volume = bench.volume();
     assert!(!volume.merged(apart, beside) && volume.merged(apart, apart));
     assert!(!bench.comes_after(apart, other), "nor does it wait");
@@ -307,7 +322,7 @@ fn a_call_waits_for_the_volume_above() {
         let mut lower = bench.volume();
         let upper_id = lower.add_volume();
         lower.place_blocks(upper_id, 0, 8, 4);
-        lower.begin(Operation::Names);
+        lower.begin(NAMES);
         let mut upper = lower.enter(&mut *upper_mechanism, upper_id, 1);
         let id = upper.write(0, BlockClass::Directory, 0, &[1; 4], &[]);
         if only_reads {
@@ -340,7 +355,7 @@ fn blocks_of_a_volume_on_another_one_have_places() {
     assert_eq!(upper.read(12).unwrap(), zeros);
     assert_eq!(**upper.peek(12).unwrap(), zeros);
     assert!(upper.want(12));
-    upper.begin(Operation::Contents);
+    upper.begin(CONTENTS);
     assert!(upper.read(12).is_err() && upper.read_shared(13).is_err() && !upper.want(14));
     assert!(upper.expect_places(9, 2).is_err());
     assert!(upper.expect_places(10, 2).is_ok());
@@ -356,7 +371,7 @@ fn blocks_of_a_volume_on_another_one_have_places() {
     lower.place_blocks(upper_id, 12, 12, 1);
     lower.show_blocks_by(upper_id, 12, 1, &[shown_by]);
     let mut upper = lower.enter(&mut *upper_mechanism, upper_id, 1);
-    upper.begin(Operation::Contents);
+    upper.begin(CONTENTS);
     let hidden = upper.write(12, BlockClass::Data, 0, &[1; 4], &[]);
     let shown = upper.write(10, BlockClass::Data, 0, &[1; 4], &[]);
     // It is not forgotten, for a reader of the file outside sees it.
@@ -381,7 +396,7 @@ fn what_makes_up_for_a_change_takes_its_place() {
     ] {
         let mut bench = Bench::new(kind);
         let removed = |v: &mut Volume<'_>| v.initialise(30, class, &[1; BLOCK as usize], &[]);
-        let (removed, _) = bench.step(Operation::Names, removed);
+        let (removed, _) = bench.step(NAMES, removed);
         let by = bench.metadata(1, 0, &[]);
         bench.volume().supersede(30, by);
         assert_eq!(
@@ -400,7 +415,7 @@ fn a_new_place_is_written_before_it_shows_though_something_makes_up_for_it() {
     let mut bench = Bench::new(&SOFT);
     let mut upper_mechanism = ASYNC.make(None).unwrap();
     let zeros = |v: &mut Volume<'_>| v.initialise(30, BlockClass::Data, &[0; BLOCK as usize], &[]);
-    let (zeros, _) = bench.step(Operation::Contents, zeros);
+    let (zeros, _) = bench.step(CONTENTS, zeros);
     let shown_by = bench.metadata(1, 0, &[zeros]);
     let mut lower = bench.volume();
     let upper_id = lower.add_volume();
@@ -408,7 +423,7 @@ fn a_new_place_is_written_before_it_shows_though_something_makes_up_for_it() {
     lower.place_blocks(upper_id, 1, 30, 1);
     lower.show_blocks_by(upper_id, 1, 1, &[shown_by]);
     let mut upper = lower.enter(&mut *upper_mechanism, upper_id, 1);
-    upper.begin(Operation::Names);
+    upper.begin(NAMES);
     upper.initialise(1, BlockClass::Directory, &[1; BLOCK as usize], &[]);
     let by = upper.write(0, METADATA, 0, &[1; 4], &[]);
     upper.supersede(1, by);
@@ -475,7 +490,7 @@ fn a_mechanism_is_told_of_changes_before_they_are_made() {
         v.expect(9);
         v.flip(4, BlockClass::Directory, 4, 4, &[])
     };
-    bench.step(Operation::Names, changes);
+    bench.step(NAMES, changes);
     let (specs, expected) = std::mem::take(&mut *told.lock().unwrap());
     let (metadata, data) = (METADATA, BlockKind::from(BlockClass::Data));
     let directory = BlockKind::from(BlockClass::Directory);
@@ -546,22 +561,22 @@ fn what_a_group_holds_is_what_a_reader_of_the_disk_could_see() {
         assert_eq!(bench.groups.engaged(), 1);
         assert_eq!(bench.groups.is_blank(first), Ok(true));
         let flip = |v: &mut Volume<'_>| v.flip(4, BlockClass::Metadata, 0, 1, &[]);
-        let (bit, _) = bench.step(Operation::Names, flip);
+        let (bit, _) = bench.step(NAMES, flip);
         let hidden = |v: &mut Volume<'_>| {
             v.hidden(true, |v| v.write(5, BlockClass::Metadata, 0, &[1; 4], &[]))
         };
-        let (hidden, _) = bench.step(Operation::Names, hidden);
+        let (hidden, _) = bench.step(NAMES, hidden);
         let without = |v: &mut Volume<'_>| {
             v.without_groups(|v| {
                 assert!(!v.is_grouped());
                 v.write(6, BlockClass::Metadata, 0, &[1; 4], &[])
             })
         };
-        let (without, _) = bench.step(Operation::Names, without);
+        let (without, _) = bench.step(NAMES, without);
         assert_eq!(bench.groups.is_blank(first), Ok(!counts_hidden), "{name}");
         let shown = bench.metadata(0, 0, &[]);
         let times = |v: &mut Volume<'_>| v.write_implied_times(7, BlockClass::Metadata, 0, &[1; 4]);
-        let (times, _) = bench.step(Operation::Names, times);
+        let (times, _) = bench.step(NAMES, times);
         assert_eq!(bench.groups.is_blank(first), Ok(false));
         let mut targets = bench.groups.targets(bench.store.graph(), first).unwrap();
         let mut expected = vec![shown, times];
@@ -623,14 +638,14 @@ fn changes_of_a_new_object_hide_behind_its_names() {
         let members = |bench: &Bench| bench.groups.targets(bench.store.graph(), second).unwrap();
         let before = members(&bench);
         let into = |v: &mut Volume<'_>| v.write_into_new(1, METADATA, 16, &[1; 4], &[], &new);
-        let (id, _) = bench.step(Operation::Names, into);
+        let (id, _) = bench.step(NAMES, into);
         let noted = members(&bench).len() > before.len();
         assert_eq!(noted, !is_hidden, "{kind:?}, {names} names");
         assert!(!is_hidden || bench.volume().merged(id, made));
         // Where a change does not become a part of it, nothing is hidden.
         let before = members(&bench).len();
         let elsewhere = |v: &mut Volume<'_>| v.write_into_new(5, METADATA, 16, &[1; 4], &[], &new);
-        bench.step(Operation::Names, elsewhere);
+        bench.step(NAMES, elsewhere);
         assert!(members(&bench).len() > before);
         assert!(!bench.volume().is_contents_of_new(1, &new), "no contents");
         bench.volume().reached_by(&[early]);
@@ -652,7 +667,7 @@ fn contents_of_a_new_object_hide_where_its_making_waits_for_them() {
     bench.engaged.clear();
     let write =
         |v: &mut Volume<'_>| v.write_in_run(20, 0, &[1; BLOCK as usize], PatchId::COMMITTED);
-    let (contents, _) = bench.step(Operation::Contents, write);
+    let (contents, _) = bench.step(CONTENTS, write);
     let made = bench.metadata(1, 0, &[contents]);
     bench.engaged = vec![second];
     let name = bench.metadata(2, 0, &[made]);

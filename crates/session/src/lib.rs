@@ -209,7 +209,7 @@ impl Session {
     /// The layout's. [`NextTry::after`] says what is to be done before it runs again, if it is to.
     pub fn step<T>(
         &mut self,
-        operation: Option<Operation>,
+        operation: Option<Operation<'_>>,
         (clock, now): (Duration, Timestamp),
         engaged: &[GroupId],
         wait_for: &mut Vec<PatchId>,
@@ -219,10 +219,7 @@ impl Session {
             Timestamp,
         ) -> backstitch_layout::Step<T>,
     ) -> backstitch_layout::Step<T> {
-        let is_asked_for = matches!(
-            operation,
-            Some(Operation::Names | Operation::Attributes | Operation::Contents)
-        );
+        let is_asked_for = operation.is_some_and(|operation| operation.is_asked_for());
         let engaged = if is_asked_for { engaged } else { &[] };
         let mut volume = Volume::new(&mut self.store, &mut *self.mechanism, self.volume, clock)
             .under(&mut self.groups, engaged);
@@ -240,7 +237,7 @@ impl Session {
     /// with what it changes.
     fn own_step<T>(
         &mut self,
-        operation: Operation,
+        operation: Operation<'_>,
         at: (Duration, Timestamp),
         mut body: impl FnMut(
             &mut dyn FileSystem,

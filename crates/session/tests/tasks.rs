@@ -7,8 +7,9 @@ use std::time::Duration;
 use backstitch_device::{BlockDevice, DeviceError, MemoryDevice};
 use backstitch_ext::Ext2;
 use backstitch_ext_tools::mkfs;
+use backstitch_layout::operations;
 use backstitch_layout::{FileType, InodeNumber, NewInode, OpenRequest, Timestamp};
-use backstitch_ordering::{Operation, PatchId};
+use backstitch_ordering::PatchId;
 use backstitch_session::{Clock, Error, Found, Outcome, Poll, Session, Task};
 use backstitch_store::{Batch, Limits, Optimisations, Store, drive};
 
@@ -121,7 +122,7 @@ impl Life {
         while made.is_none() {
             let at = self.clock.stamp();
             let step = self.session.step(
-                Some(Operation::Names),
+                Some(operations::create(root, name.as_bytes(), &new)),
                 at,
                 &[],
                 &mut Vec::new(),

@@ -173,7 +173,7 @@ impl Engine {
     /// written before it comes before it.
     pub(crate) fn run<T>(
         &self,
-        operation: Option<Operation>,
+        operation: Option<Operation<'_>>,
         body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> backstitch_layout::Step<T>,
     ) -> Result<T> {
         let mut core = self.core.lock();
@@ -185,7 +185,7 @@ impl Engine {
     pub(crate) fn run_in<T>(
         &self,
         core: &mut MutexGuard<'_, Core>,
-        operation: Option<Operation>,
+        operation: Option<Operation<'_>>,
         mut body: impl FnMut(
             &mut dyn FileSystem,
             &mut Volume<'_>,
@@ -367,7 +367,7 @@ impl Core {
     /// One step of an operation.
     pub(crate) fn step<T>(
         &mut self,
-        operation: Option<Operation>,
+        operation: Option<Operation<'_>>,
         clock: Duration,
         now: Timestamp,
         wait_for: &mut Vec<PatchId>,

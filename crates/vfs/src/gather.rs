@@ -13,7 +13,7 @@
 use std::time::Duration;
 
 use backstitch_layout::InodeNumber;
-use backstitch_ordering::Operation;
+use backstitch_layout::operations;
 use parking_lot::MutexGuard;
 
 use crate::engine::{Core, Engine};
@@ -160,7 +160,7 @@ impl Core {
         // It is of who wrote it, under no patchgroup, not of who is here now.
         let written = under::without(|| {
             self.step(
-                Some(Operation::Contents),
+                Some(operations::write(inode, start, taken.bytes())),
                 clock,
                 last,
                 wait_for,

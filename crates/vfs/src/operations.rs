@@ -1,10 +1,10 @@
 //! The operations on names and inodes.
 
+use backstitch_layout::operations;
 use backstitch_layout::{
     AccessTimes, Attributes, FileSystemStatistics, InodeNumber, NewInode, Rename, RenameMode,
     SetAttributes, SetXattrMode,
 };
-use backstitch_ordering::Operation;
 
 use crate::engine::Engine;
 use crate::{Result, under};
@@ -65,9 +65,10 @@ impl Engine {
     /// # Errors
     /// `EFBIG`, `EROFS`, …
     pub fn set_attributes(&self, inode: InodeNumber, set: &SetAttributes) -> Result<Attributes> {
-        self.run(Some(Operation::Attributes), |fs, v, now| {
-            fs.set_attributes(v, inode, set, now)
-        })
+        self.run(
+            Some(operations::set_attributes(inode, set)),
+            |fs, v, now| fs.set_attributes(v, inode, set, now),
+        )
     }
 
     /// An inode was read: its access time moves where `rule` says so. Nobody is told where that
@@ -75,7 +76,7 @@ impl Engine {
     pub fn touch_accessed(&self, inode: InodeNumber, rule: AccessTimes) {
         // Nobody orders what is read.
         let moved = under::without(|| {
-            self.run(Some(Operation::Attributes), |fs, v, now| {
+            self.run(Some(operations::touch_accessed(inode)), |fs, v, now| {
                 fs.touch_accessed(v, inode, rule, now)
             })
         });
@@ -97,7 +98,8 @@ impl Engine {
         self.bound_chain(directory)?;
         let mut core = self.core.lock();
         self.end_gathering(&mut core);
-        let made = self.run_in(&mut core, Some(Operation::Names), |fs, v, now| {
+        let operation = Some(operations::create(directory, name, new));
+        let made = self.run_in(&mut core, operation, |fs, v, now| {
             let inode = fs.create(v, directory, name, new, now)?;
             fs.hold(inode);
             fs.attributes(v, inode)
@@ -118,11 +120,14 @@ impl Engine {
         name: &[u8],
     ) -> Result<Attributes> {
         self.bound_chain(directory)?;
-        self.run(Some(Operation::Names), |fs, v, now| {
-            fs.link(v, inode, directory, name, now)?;
-            fs.hold(inode);
-            fs.attributes(v, inode)
-        })
+        self.run(
+            Some(operations::link(inode, directory, name)),
+            |fs, v, now| {
+                fs.link(v, inode, directory, name, now)?;
+                fs.hold(inode);
+                fs.attributes(v, inode)
+            },
+        )
     }
 
     /// Takes a name away.
@@ -131,7 +136,8 @@ impl Engine {
     /// `ENOENT`, `EISDIR`, …
     pub fn unlink(&self, directory: InodeNumber, name: &[u8]) -> Result<()> {
         self.bound_chain(directory)?;
-        self.run(Some(Operation::Names), |fs, v, now| {
+        let operation = operations::remove(directory, name, false);
+        self.run(Some(operation), |fs, v, now| {
             fs.unlink(v, directory, name, now)
         })
         .map(drop)
@@ -143,7 +149,8 @@ impl Engine {
     /// `ENOENT`, `ENOTDIR`, `ENOTEMPTY`, …
     pub fn rmdir(&self, directory: InodeNumber, name: &[u8]) -> Result<()> {
         self.bound_chain(directory)?;
-        self.run(Some(Operation::Names), |fs, v, now| {
+        let operation = operations::remove(directory, name, true);
+        self.run(Some(operation), |fs, v, now| {
             fs.remove_directory(v, directory, name, now)
         })
         .map(drop)
@@ -170,7 +177,7 @@ impl Engine {
         };
         self.bound_chain(from)?;
         self.bound_chain(to)?;
-        self.run(Some(Operation::Names), |fs, v, now| {
+        self.run(Some(operations::rename(&rename)), |fs, v, now| {
             fs.rename(v, &rename, now)
         })
         .map(drop)
@@ -211,7 +218,8 @@ impl Engine {
         value: &[u8],
         mode: SetXattrMode,
     ) -> Result<()> {
-        self.run(Some(Operation::Attributes), |fs, v, now| {
+        let operation = operations::set_xattr(inode, name, Some(value));
+        self.run(Some(operation), |fs, v, now| {
             fs.set_xattr(v, inode, name, Some(value), mode, now)
         })
     }
@@ -222,7 +230,8 @@ impl Engine {
     /// `ENODATA`, `EOPNOTSUPP`.
     pub fn remove_xattr(&self, inode: InodeNumber, name: &[u8]) -> Result<()> {
         let mode = SetXattrMode::Replace;
-        self.run(Some(Operation::Attributes), |fs, v, now| {
+        let operation = operations::set_xattr(inode, name, None);
+        self.run(Some(operation), |fs, v, now| {
             fs.set_xattr(v, inode, name, None, mode, now)
         })
     }

@@ -4,8 +4,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use backstitch_device::{BlockDevice, Buffer, DeviceError};
+use backstitch_layout::operations;
 use backstitch_layout::{Allocate, InodeNumber, Piece, Seek};
-use backstitch_ordering::{Operation, PatchId, VolumeId};
+use backstitch_ordering::{PatchId, VolumeId};
 use backstitch_store::BlockClass;
 use parking_lot::MutexGuard;
 
@@ -130,7 +131,8 @@ impl Engine {
             let at = offset_bytes + done as u64;
             let rest = &data[done..];
             let step = &rest[..rest.len().min(self.write_step_bytes)];
-            let written = self.run_in(&mut core, Some(Operation::Contents), |fs, v, now| {
+            let operation = Some(operations::write(inode, at, step));
+            let written = self.run_in(&mut core, operation, |fs, v, now| {
                 if taken.is_none() && step.len() >= LONG_BYTES {
                     // Not before there is room for it.
                     taken = Some(Taken::new(&self.slabs, self.block_bytes, at, step, 0));
@@ -172,7 +174,8 @@ impl Engine {
         offset_bytes: u64,
         len_bytes: u64,
     ) -> Result<()> {
-        self.run(Some(Operation::Contents), |fs, v, now| {
+        let operation = operations::allocate(inode, how, offset_bytes, len_bytes);
+        self.run(Some(operation), |fs, v, now| {
             fs.allocate(v, inode, how, offset_bytes, len_bytes, now)
         })
     }

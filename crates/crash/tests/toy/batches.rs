@@ -78,7 +78,7 @@ impl Mechanism for Running {
         self.kind
     }
 
-    fn begin(&mut self, _operation: Operation) {
+    fn begin(&mut self, _operation: Operation<'_>) {
         self.is_new = true;
     }
 

@@ -55,7 +55,7 @@ fn a_batch_is_written_after_all_of_the_one_before() {
     let mut mechanism = BATCHES.make(None).expect("it has no log");
     let mut write = |store: &mut Store, block: u64, at: usize| {
         let mut volume = Volume::new(store, &mut *mechanism, id, Duration::ZERO);
-        volume.begin(Operation::Names);
+        volume.begin(Operation::Touch { object: 2 });
         let made = volume.write(block, BlockClass::Metadata, at, &[1; 4], &[]);
         let mut wait_for = Vec::new();
         volume.end(&mut wait_for);

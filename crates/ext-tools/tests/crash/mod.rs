@@ -18,8 +18,17 @@ use backstitch_layout::{
     Stop, Timestamp,
 };
 use backstitch_mechanisms::Ordering;
-use backstitch_ordering::{Mechanism, Operation, Volume, VolumeId};
+use backstitch_ordering::{Mechanism, Operation, Place, Volume, VolumeId};
 use backstitch_store::{Goal, Limits, Optimisations, Store, drive};
+
+/// A change of names.
+const NAMES: Operation<'static> = Operation::Remove {
+    at: Place {
+        directory: 2,
+        name: b"name",
+    },
+    is_directory: false,
+};
 
 /// Marsaglia's xorshift: repeatable from its seed.
 pub(crate) struct Random(pub(crate) u64);
@@ -201,7 +210,7 @@ impl Machine {
             self.volume,
             Duration::from_millis(self.clock * 20),
         );
-        v.begin(Operation::Names);
+        v.begin(NAMES);
         let result = body(&mut *self.fs, &mut v, now);
         let mut wait_for = Vec::new();
         v.end(&mut wait_for);

@@ -31,7 +31,7 @@
 //! | `scheduler` | — | keeps them | collects metadata | hands it to the device at once, without waiting | — | excess | requests that carry what they follow (`submit`) |
 //! | `interbuffer` | — | keeps them, and notes block after block | by itself | waits where a cycle of blocks would have formed | — | excess | a word in write-back: this block never goes with a rollback |
 //! | `amom` | opens a list | adds the tail of the batch before | collects its list | closes the list | — | excess | a tick, which begins the next batch |
-//! | `lffs-file`, `lffs-wafs` | the kind of the record | the record comes before the block; the old and new bytes from [`PatchSpec::change`] for undo and redo | known by the record (`1async`: by nothing) | `sync`: waits for the record | checkpoints | log | the operation with its arguments; a recovery that asks the layout |
+//! | `lffs-file`, `lffs-wafs` | the record, by the arguments | the record comes before the block; the old and new bytes from [`PatchSpec::change`] for undo and redo | known by the record (`1async`: by nothing) | `sync`: waits for the record | checkpoints | log | a recovery that asks the layout |
 //!
 //! A mechanism that makes every operation a batch, and writes batch after batch, is one file in
 //! `crates/crash/tests/toy`: `begin`, `transform` and `created`, and nothing else.
@@ -44,25 +44,11 @@ use backstitch_store::{BlockKind, Change, PatchId, Store};
 
 use crate::kind::MechanismKind;
 use crate::log::Log;
+use crate::operation::Operation;
 
 pub use soft::SOFT;
 pub use sync::SYNC;
 pub use unordered::ASYNC;
-
-/// What an operation is about, for mechanisms that log operations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    /// A change of one or more names (create, link, unlink, rename).
-    Names,
-    /// A change of an inode's attributes.
-    Attributes,
-    /// A change of a file's contents or length.
-    Contents,
-    /// Deferred frees and other work that nobody waits for.
-    Background,
-    /// Mounting, recovery, unmounting.
-    Administration,
-}
 
 /// A patch that is about to be made.
 #[derive(Clone, Copy, Debug)]
@@ -121,7 +107,7 @@ pub trait Mechanism: Send {
     fn kind(&self) -> &'static dyn MechanismKind;
 
     /// An operation begins to change things.
-    fn begin(&mut self, _operation: Operation) {}
+    fn begin(&mut self, _operation: Operation<'_>) {}
 
     /// A patch is about to be made; `dependencies` are the layout's and may be changed.
     fn transform(

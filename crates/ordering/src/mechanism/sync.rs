@@ -5,8 +5,9 @@
 
 use backstitch_store::{BlockClass, PatchId};
 
-use super::{Decision, Mechanism, Operation, PatchSpec};
+use super::{Decision, Mechanism, PatchSpec};
 use crate::kind::{CrashLeaves, CrashRecord, LogPlace, MechanismKind, NoLog, Promises};
+use crate::operation::Operation;
 use crate::rules::{Rule, holds};
 
 /// `sync`.
@@ -47,9 +48,9 @@ impl Mechanism for Sync {
         &SYNC
     }
 
-    fn begin(&mut self, operation: Operation) {
+    fn begin(&mut self, operation: Operation<'_>) {
         self.made.clear();
-        self.delayed = matches!(operation, Operation::Background | Operation::Contents);
+        self.delayed = operation == Operation::Background || operation.is_of_contents();
     }
 
     fn created(&mut self, spec: &PatchSpec<'_>, _decision: &Decision, id: PatchId) {

@@ -13,7 +13,8 @@ use backstitch_store::{BlockKind, PatchId, Seal, Store, VolumeId};
 
 use crate::groups::{GroupId, Groups};
 use crate::kind::{CrashRecord, Promises};
-use crate::mechanism::{Mechanism, Operation};
+use crate::mechanism::Mechanism;
+use crate::operation::Operation;
 use crate::rules;
 
 /// An object that is not on the disk yet.
@@ -39,7 +40,7 @@ pub struct Volume<'a> {
     groups: Option<(&'a mut Groups, &'a [GroupId])>,
     is_hidden: bool,
     /// What the step is about; `None` where it changes nothing.
-    operation: Option<Operation>,
+    operation: Option<Operation<'a>>,
     /// Which of several volumes of one store it is, in the tokens of what it watches.
     tag: u8,
     /// What the mechanisms of volumes on this one want on stable storage before the caller is
@@ -137,7 +138,7 @@ impl<'a> Volume<'a> {
     }
 
     /// Opens the scope of an operation: everything changed until [`end`](Self::end) belongs to it.
-    pub fn begin(&mut self, operation: Operation) {
+    pub fn begin(&mut self, operation: Operation<'a>) {
         self.operation = Some(operation);
         self.mechanism.begin(operation);
     }

@@ -1,0 +1,166 @@
+//! What an operation is about, for mechanisms that go by that: a logical log writes a record of it,
+//! others delay some kinds of it.
+//!
+//! Objects are inodes, by their number; the root, and whatever else has a number of its own, too. An
+//! operation is stated before it is known to be possible: where it fails nothing is changed.
+
+/// A moment: seconds since 1970, and nanoseconds.
+pub type Moment = (i64, u32);
+
+/// A name in a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place<'a> {
+    /// The directory.
+    pub directory: u64,
+    /// The name there.
+    pub name: &'a [u8],
+}
+
+/// What a new object is to be. Its number is in the patches: nobody knows it before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct New<'a> {
+    /// Its type and permissions, as `st_mode` has them.
+    pub mode: u32,
+    /// Its owner.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// The number of a device.
+    pub device_number: u32,
+    /// What a symlink points to.
+    pub target: &'a [u8],
+}
+
+/// What of an object's attributes changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NewAttributes {
+    /// The permissions.
+    pub permissions: Option<u16>,
+    /// The owner.
+    pub uid: Option<u32>,
+    /// The group.
+    pub gid: Option<u32>,
+    /// The length: the rest is cut off, or reads as zeros.
+    pub size_bytes: Option<u64>,
+    /// The access time.
+    pub accessed: Option<Moment>,
+    /// The modification time.
+    pub modified: Option<Moment>,
+    /// The flags.
+    pub flags: Option<u32>,
+}
+
+/// What becomes of a range of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Range {
+    /// It gets blocks, and reads as before.
+    Reserved,
+    /// It loses its blocks, and reads as zeros.
+    Punched,
+    /// It reads as zeros.
+    Zeroed,
+}
+
+/// An operation with its arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation<'a> {
+    /// An object is made.
+    Create {
+        /// Its name.
+        at: Place<'a>,
+        /// What it is to be.
+        new: New<'a>,
+    },
+    /// An object gets another name.
+    Link {
+        /// The object.
+        object: u64,
+        /// The name.
+        at: Place<'a>,
+    },
+    /// A name goes, and what has no other one.
+    Remove {
+        /// The name.
+        at: Place<'a>,
+        /// It is a directory's.
+        is_directory: bool,
+    },
+    /// A name moves.
+    Rename {
+        /// From here.
+        from: Place<'a>,
+        /// To here; what was there goes.
+        to: Place<'a>,
+        /// What was there moves to `from` instead.
+        is_exchange: bool,
+    },
+    /// Attributes change.
+    SetAttributes {
+        /// Whose.
+        object: u64,
+        /// To what.
+        set: NewAttributes,
+    },
+    /// The access time moves, for the object was read.
+    Touch {
+        /// The object.
+        object: u64,
+    },
+    /// An extended attribute changes.
+    SetXattr {
+        /// Whose.
+        object: u64,
+        /// Which one.
+        name: &'a [u8],
+        /// To what; `None`: it goes.
+        value: Option<&'a [u8]>,
+    },
+    /// Contents are written.
+    Write {
+        /// The file.
+        object: u64,
+        /// From here on.
+        offset_bytes: u64,
+        /// What.
+        bytes: &'a [u8],
+    },
+    /// A range of a file is reserved, punched or zeroed.
+    Allocate {
+        /// The file.
+        object: u64,
+        /// From here on.
+        offset_bytes: u64,
+        /// How much.
+        len_bytes: u64,
+        /// What becomes of it.
+        range: Range,
+        /// The file's length stays as it is.
+        keeps_size: bool,
+    },
+    /// The length of a file changes as that of what was written to it: nobody waits for it.
+    Resize {
+        /// The file.
+        object: u64,
+        /// The length.
+        size_bytes: u64,
+    },
+    /// Deferred frees and other work that nobody waits for.
+    Background,
+    /// Mounting, recovery, unmounting, and looking at what there is.
+    Administration,
+}
+
+impl Operation<'_> {
+    /// Whether a caller asked for a change: what is engaged for him holds for it.
+    pub fn is_asked_for(&self) -> bool {
+        !matches!(self, Operation::Background | Operation::Administration)
+    }
+
+    /// Whether it is about contents of a file, and the pointers to them.
+    pub fn is_of_contents(&self) -> bool {
+        matches!(
+            self,
+            Operation::Write { .. } | Operation::Allocate { .. } | Operation::Resize { .. }
+        )
+    }
+}

@@ -313,6 +313,10 @@ pub(crate) fn run(
             Err(error @ (Error::Corrupt { .. } | Error::Device(_))) => return Err(error),
             Err(error) => spectator.refused(operation, &error),
         }
+        // The reclaim, or deferred work, met what no crash may leave.
+        if let Some(reason) = machine.mount.fs.read_only_reason() {
+            return Err(Error::corrupt("the file system in use", reason));
+        }
         let next = match operation {
             Operation::Crash(number) => {
                 let seed = random.u64(..).wrapping_add((*number).into());

@@ -19,6 +19,18 @@ enum Stretch {
     New(Growth),
 }
 
+/// That an inode is a regular file's, which alone has contents that programs read and cut.
+///
+/// # Errors
+/// [`Error::IsADirectory`], and [`Error::Invalid`] for all others.
+pub(crate) fn check_regular(inode: &impl Inode) -> Result<(), Error> {
+    match inode.file_type() {
+        Some(FileType::Regular) => Ok(()),
+        Some(FileType::Directory) => Err(Error::IsADirectory),
+        _ => Err(Error::Invalid),
+    }
+}
+
 impl<F: Format> UnixFs<F> {
     pub(crate) fn map_for_reading(
         &mut self,
@@ -29,11 +41,7 @@ impl<F: Format> UnixFs<F> {
         pieces: &mut Vec<Piece>,
     ) -> Step<()> {
         let inode = self.read_inode(v, number)?;
-        match inode.file_type() {
-            Some(FileType::Regular) => {}
-            Some(FileType::Directory) => return Err(Error::IsADirectory.into()),
-            _ => return Err(Error::Invalid.into()),
-        }
+        check_regular(&inode)?;
         let bs = self.block_size() as u64;
         let end = inode.size().min(offset.saturating_add(len as u64));
         let mut at = offset;

@@ -268,7 +268,7 @@ impl<F: Format> UnixFs<F> {
                 }
                 wait_for(Rule::SpareInodeAfterBit, spare.marked)
             }
-            None => self.set_inode_bit(v, number, is_directory),
+            None => self.format.set_inode_bit(v, number, is_directory),
         };
         let mut before: PatchIds = smallvec![wait_for(Rule::InodeAfterBit, marked)];
         let mut before_name = PatchIds::new();

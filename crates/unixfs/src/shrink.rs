@@ -1,8 +1,9 @@
 //! Making files shorter (and longer without contents), and holes.
 
-use backstitch_layout::{Allocate, Error, FileType, Step, Stop, Timestamp, flags};
+use backstitch_layout::{Allocate, Error, Step, Stop, Timestamp, flags};
 use backstitch_ordering::{BlockClass, PatchId, Volume};
 
+use crate::contents::check_regular;
 use crate::format::{Format, Inode, InodeEditor};
 use crate::map::{ChangeableMap, Cut, Owner};
 use crate::rules::{Rule, holds, note_by, wait_for, wait_for_all};
@@ -33,11 +34,7 @@ impl<F: Format> UnixFs<F> {
         size: u64,
         now: Timestamp,
     ) -> Step<()> {
-        match inode.file_type() {
-            Some(FileType::Regular) => {}
-            Some(FileType::Directory) => return Err(Error::IsADirectory.into()),
-            _ => return Err(Error::Invalid.into()),
-        }
+        check_regular(inode)?;
         if inode.flags() & flags::APPEND != 0 {
             return Err(Error::NotPermitted.into());
         }
@@ -288,11 +285,7 @@ impl<F: Format> UnixFs<F> {
         now: Timestamp,
     ) -> Step<()> {
         let inode = self.read_inode(v, number)?;
-        match inode.file_type() {
-            Some(FileType::Regular) => {}
-            Some(FileType::Directory) => return Err(Error::IsADirectory.into()),
-            _ => return Err(Error::Invalid.into()),
-        }
+        check_regular(&inode)?;
         let only_adds = matches!(how, Allocate::Reserve { .. });
         if inode.flags() & flags::IMMUTABLE != 0
             || (inode.flags() & flags::APPEND != 0 && !only_adds)

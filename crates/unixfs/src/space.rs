@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use backstitch_layout::{Error, Step};
-use backstitch_ordering::{PatchId, Volume};
+use backstitch_ordering::Volume;
 
 use crate::bitmap;
 use crate::format::Format;
@@ -26,16 +26,6 @@ impl<F: Format> UnixFs<F> {
         self.track_blocks(run);
         self.format.clear_block_bits(v, run);
         self.free_epoch += 1;
-    }
-
-    /// Marks a free inode as used; its bitmap must be in memory.
-    pub(crate) fn set_inode_bit(
-        &mut self,
-        v: &mut Volume<'_>,
-        inode: u32,
-        directory: bool,
-    ) -> PatchId {
-        self.format.set_inode_bit(v, inode, directory)
     }
 
     /// Marks a used inode as free; its bitmap must be in memory.

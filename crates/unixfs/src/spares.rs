@@ -72,7 +72,7 @@ impl<F: Format> UnixFs<F> {
             let Ok(Some(inode)) = self.format.free_inode_in(v, group, false) else {
                 return;
             };
-            let marked = self.set_inode_bit(v, inode, false);
+            let marked = self.format.set_inode_bit(v, inode, false);
             self.spares
                 .of_group_mut(group)
                 .push_back(Spare { inode, marked });

@@ -438,6 +438,20 @@ impl Mount {
         }
     }
 
+    /// Writes what the mechanism wants to be written by now, though nobody waits for it.
+    ///
+    /// # Errors
+    /// What the device fails with.
+    pub fn write_issued(&mut self, watcher: &mut dyn Watcher) -> Result<()> {
+        while let Some(batch) = self.session.next_issued(self.clock.now(), false) {
+            self.write(batch, watcher);
+        }
+        match &self.latched {
+            Some(error) => Err(error.clone().into()),
+            None => Ok(()),
+        }
+    }
+
     /// Writes what need not wait for anything else: one batch, and of a journal none of the
     /// transaction that is running.
     pub fn round(&mut self, watcher: &mut dyn Watcher) -> Result<()> {

@@ -358,6 +358,7 @@ fn write_back(
             if machine.mount.has_log() {
                 machine.mount.tend_log(random.u64(..), spectator)?;
             }
+            machine.mount.write_issued(spectator)?;
             if random.usize(..2) == 0 {
                 machine.mount.work(spectator)?;
             }

@@ -14,7 +14,8 @@ use std::str::FromStr;
 
 use backstitch_journal::JournalMode;
 use backstitch_ordering::{
-    ASYNC, CrashRecord, LogPlace, Mechanism, MechanismKind, NoLog, Promises, SOFT, SYNC,
+    AMOM_DELAYED, AMOM_IMMEDIATE, AMOM_PERIODIC, ASYNC, AmomKind, CrashRecord, INTERBUFFER, LogPlace,
+    Mechanism, MechanismKind, NoLog, Promises, SCHEDULER, SOFT, SYNC,
 };
 use thiserror::Error;
 
@@ -24,7 +25,11 @@ pub struct Ordering(&'static dyn MechanismKind);
 
 /// There is no mechanism of this name.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("unknown ordering '{name}': this version has {}", Ordering::ALL.map(Ordering::name).join(", "))]
+#[error(
+    "unknown ordering '{name}': this version has {}, and amom=delayed:TICKS and amom=periodic:TICKS \
+     with 1 to 360000 ticks of 10 ms",
+    Ordering::ALL.map(Ordering::name).join(", ")
+)]
 pub struct Unknown {
     /// The name.
     pub name: String,
@@ -37,6 +42,16 @@ impl Ordering {
     pub const ASYNC: Ordering = Ordering(&ASYNC);
     /// Conventional FFS.
     pub const SYNC: Ordering = Ordering(&SYNC);
+    /// The device's queue keeps the order.
+    pub const SCHEDULER: Ordering = Ordering(&SCHEDULER);
+    /// Order between whole blocks.
+    pub const INTERBUFFER: Ordering = Ordering(&INTERBUFFER);
+    /// A ring of batches, each begun as soon as the one before is on stable storage.
+    pub const AMOM_IMMEDIATE: Ordering = Ordering(&AMOM_IMMEDIATE);
+    /// The same, each begun a second after that.
+    pub const AMOM_DELAYED: Ordering = Ordering(&AMOM_DELAYED);
+    /// The same, one begun every three seconds.
+    pub const AMOM_PERIODIC: Ordering = Ordering(&AMOM_PERIODIC);
     /// A journal of metadata.
     pub const JOURNAL_WRITEBACK: Ordering = Ordering(JournalMode::Writeback.kind());
     /// A journal of metadata, contents first.
@@ -44,11 +59,16 @@ impl Ordering {
     /// A journal of metadata and contents.
     pub const JOURNAL_FULL: Ordering = Ordering(JournalMode::Full.kind());
 
-    /// All of them.
-    pub const ALL: [Ordering; 6] = [
+    /// All of them; of those with a number in their names the ones that the papers measured most.
+    pub const ALL: [Ordering; 11] = [
         Ordering::SOFT,
         Ordering::ASYNC,
         Ordering::SYNC,
+        Ordering::SCHEDULER,
+        Ordering::INTERBUFFER,
+        Ordering::AMOM_IMMEDIATE,
+        Ordering::AMOM_DELAYED,
+        Ordering::AMOM_PERIODIC,
         Ordering::JOURNAL_WRITEBACK,
         Ordering::JOURNAL_ORDERED,
         Ordering::JOURNAL_FULL,
@@ -118,10 +138,11 @@ impl FromStr for Ordering {
 
 /// The mechanism of this name.
 pub fn named(name: &str) -> Option<Ordering> {
-    Ordering::ALL.into_iter().find(|o| o.name() == name)
+    let listed = Ordering::ALL.into_iter().find(|o| o.name() == name);
+    listed.or_else(|| AmomKind::named(name).map(|kind| Ordering(kind)))
 }
 
-/// The mechanism that has this record in an image.
+/// The mechanism that has this record in an image; one of several where they leave the same behind.
 pub fn recorded(record: CrashRecord) -> Option<Ordering> {
     let is_of = |o: &Ordering| o.crash_record() == Some(record);
     Ordering::ALL.into_iter().find(is_of)
@@ -177,6 +198,11 @@ mod tests {
                 "soft",
                 "async",
                 "sync",
+                "scheduler",
+                "interbuffer",
+                "amom=immediate",
+                "amom=delayed:100",
+                "amom=periodic:300",
                 "journal=writeback",
                 "journal=ordered",
                 "journal=full"
@@ -191,18 +217,37 @@ mod tests {
     }
 
     #[test]
+    fn policies_have_a_number_of_ticks_and_are_each_one_mechanism() {
+        for name in ["amom=delayed:3", "amom=periodic:4", "amom=delayed:360000"] {
+            let ordering = named(name).unwrap();
+            assert_eq!(ordering.name(), name);
+            assert_eq!(named(name), Some(ordering));
+            assert_eq!(ordering.crash_record(), Ordering::AMOM_DELAYED.crash_record());
+        }
+        assert_eq!(named("amom=delayed:100"), Some(Ordering::AMOM_DELAYED));
+        for name in ["amom", "amom=", "amom=delayed", "amom=delayed:0", "amom=delayed:-1"] {
+            assert_eq!(named(name), None, "{name}");
+        }
+        for name in ["amom=periodic:03", "amom=periodic:+3", "amom=immediate:3", "amom=delayed:360001"] {
+            assert_eq!(named(name), None, "{name}");
+        }
+    }
+
+    #[test]
     fn records_are_told_apart_and_trusted_where_order_is_kept() {
         let mut codes = BTreeSet::new();
         for ordering in Ordering::ALL {
             let promises = ordering.promises();
             assert_eq!(ordering.crash_record().is_none(), promises.has_log);
             if let Some(record) = ordering.crash_record() {
-                assert!(codes.insert(record.code()), "{ordering}");
                 assert_eq!(record.is_trusted(), promises.keeps_order());
-                assert_eq!(recorded(record), Some(ordering));
+                match codes.insert(record.code()) {
+                    true => assert_eq!(recorded(record), Some(ordering)),
+                    false => assert!(ordering.name().starts_with("amom="), "{ordering}"),
+                }
             }
         }
-        assert_eq!(codes, BTreeSet::from([0, 1, 2]));
+        assert_eq!(codes, BTreeSet::from([0, 1, 2, 3, 4, 5]));
     }
 
     #[test]
@@ -218,7 +263,15 @@ mod tests {
     #[test]
     fn what_can_follow_on_an_image_has_a_log_or_not_as_before() {
         let after = |with| interchangeable(with).into_iter().map(Ordering::name);
-        assert!(after(Ordering::SYNC).eq(["soft", "sync"]));
+        assert!(after(Ordering::SYNC).eq([
+            "soft",
+            "amom=periodic:300",
+            "amom=delayed:100",
+            "amom=immediate",
+            "interbuffer",
+            "scheduler",
+            "sync"
+        ]));
         assert!(after(Ordering::JOURNAL_FULL).eq([
             "journal=ordered",
             "journal=full",

@@ -31,6 +31,10 @@ pub struct Promises {
     pub answers_once_stable: bool,
     /// Beside what `crash_leaves` says, a new file may show bytes that it was not given.
     pub contents_may_be_stale: bool,
+    /// Order is kept between batches of blocks of this one volume, not between the changes that the
+    /// layout has stated it for: none of them can make up for another one, and no volume can lie on
+    /// another one, whose order would have to agree.
+    pub orders_by_batches: bool,
 }
 
 impl Promises {
@@ -41,6 +45,7 @@ impl Promises {
             has_log: false,
             answers_once_stable: false,
             contents_may_be_stale: false,
+            orders_by_batches: false,
         }
     }
 
@@ -55,8 +60,13 @@ impl Promises {
         self.crash_leaves != CrashLeaves::Anything
     }
 
-    /// Whether the blocks themselves reach the disk in the layout's order: then the unit that the
-    /// device writes as a whole matters, and volumes can lie in files.
+    /// Whether order is kept between volumes that lie in each other's files.
+    pub fn spans_volumes(&self) -> bool {
+        self.keeps_order_in_place() && !self.orders_by_batches
+    }
+
+    /// Whether the blocks themselves reach the disk in order: then the unit that the device writes
+    /// as a whole matters.
     pub fn keeps_order_in_place(&self) -> bool {
         self.crash_leaves == CrashLeaves::Excess && !self.has_log
     }
@@ -66,13 +76,13 @@ impl Promises {
 /// left there.
 ///
 /// The codes are part of the image formats (`docs/FORMAT.md`): giving one out is a change of those,
-/// as a new feature bit is. 0 is `async`, 1 `soft`, 2 `sync`; 3, 4 and 5 are kept for `scheduler`,
-/// `interbuffer` and `amom`. All but [`ANYTHING`](Self::ANYTHING) stand for mechanisms after which
+/// as a new feature bit is. 0 is `async`, 1 `soft`, 2 `sync`, 3 `scheduler`, 4 `interbuffer`,
+/// 5 `amom` under any policy. All but [`ANYTHING`](Self::ANYTHING) stand for mechanisms after which
 /// a crash leaves [`CrashLeaves::Excess`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CrashRecord(u8);
 
-/// The last code that has a meaning, or is kept for one.
+/// The last code that has a meaning.
 const LAST_CODE: u8 = 5;
 
 impl CrashRecord {

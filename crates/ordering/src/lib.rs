@@ -10,6 +10,9 @@
 //! |---|---|---|
 //! | [`SOFT`] | kept | at once |
 //! | [`ASYNC`] | dropped | at once |
+//! | [`SCHEDULER`] | kept | at once; what it changed is on its way |
+//! | [`INTERBUFFER`] | kept, between whole blocks | at once, or when a circle of blocks is broken |
+//! | [`AMOM_IMMEDIATE`] and others | replaced by a ring of batches | at once |
 //! | [`SYNC`] | kept | when its metadata writes are on stable storage, in the order that they state |
 //!
 //! [`Groups`] are order that is stated from above the layout, between sets of operations; they hold
@@ -34,7 +37,10 @@ mod volume;
 pub use groups::{GroupError, GroupId, Groups};
 pub use kind::{CrashLeaves, CrashRecord, LogPlace, MechanismKind, NoLog, Promises};
 pub use log::{CloseError, Log, LogState, NoRoom};
-pub use mechanism::{ASYNC, Decision, Mechanism, PatchSpec, SOFT, SYNC};
+pub use mechanism::{
+    AMOM_DELAYED, AMOM_IMMEDIATE, AMOM_PERIODIC, ASYNC, AmomKind, Decision, INTERBUFFER, Mechanism,
+    PatchSpec, SCHEDULER, SOFT, SYNC,
+};
 pub use operation::{Moment, New, NewAttributes, Operation, Place, Range};
 pub use volume::{NewObject, Volume};
 

@@ -33,6 +33,12 @@ backstitch_rules::registry! {
         /// What is done to a new file is taken to show no earlier than the groups before it,
         /// whenever the file was made.
         NewObjectAfterGroups,
+        /// Under `scheduler` a request goes without what it must follow.
+        RequestAfterPredecessors,
+        /// Under `amom` a change is written before its batch is begun.
+        BatchAfterGate,
+        /// Under `amom` a change goes into the batch of what it comes after.
+        BatchBehindPredecessors,
     }
     Fsync {
         /// Under `sync` a call returns before what it changed of the metadata is on the disk.
@@ -47,6 +53,21 @@ backstitch_rules::registry! {
         /// What is to be in a block whose place is new counts as made up for: the file outside
         /// shows what the disk held there before.
         NewPlaceIsNotSuperseded,
+        /// Under `amom` a change joins its block in the ring though what it comes after is behind
+        /// that.
+        HitOnlyBehindPredecessors,
+        /// Under `amom` a change joins a batch that is being written.
+        NobodyJoinsABegunBatch,
+        /// Under `amom` a batch is begun when only a part of the one before is on stable storage.
+        SensorWaitsForAll,
+        /// Under `amom` a change counts as made up for, on which the order of batches hangs.
+        BatchesAreNotSuperseded,
+        /// Under `interbuffer` a circle of blocks stays: none of them is ever written.
+        CircleIsBroken,
+        /// Under `interbuffer` blocks that nobody waits for go with a rollback.
+        WrittenWithoutRollback,
+        /// Under `scheduler` what was changed is not issued.
+        RequestsAreIssued,
     }
 }
 

@@ -126,7 +126,7 @@ fn a_volume_has_its_mechanisms_promises() {
         let recorded = volume.crash_record().map(CrashRecord::code);
         assert_eq!(recorded, Some(record), "{name}");
         assert_eq!(volume.keeps_order(), keeps_order, "{name}");
-        assert_eq!(volume.keeps_order_in_place(), keeps_order, "{name}");
+        assert_eq!(volume.spans_volumes(), keeps_order, "{name}");
         assert!(!volume.scopes_are_atomic() && volume.room() == usize::MAX);
         assert_eq!(
             (volume.block_bytes(), volume.atomic_bytes()),

@@ -174,6 +174,7 @@ impl Graph {
             Hardness::Alone | Hardness::No => {
                 self.optimisations.merge
                     && overlap.only == Some(target)
+                    && self.may_wait_for(target, &deps, standing)
                     && self.can_merge_into(target, change, &deps)
             }
         };
@@ -229,6 +230,7 @@ impl Graph {
         }
         if self.optimisations.merge {
             if let Some(target) = overlap.only
+                && self.may_wait_for(target, deps, standing)
                 && self.can_merge_into(target, &change, deps)
             {
                 self.merge_into_soft(target, bytes, change, deps);
@@ -244,6 +246,11 @@ impl Graph {
         }
         let soft = self.place_soft(block, bytes, change, deps, overlap.any);
         (soft, false)
+    }
+
+    /// Whether a patch may wait for what a change that stands so depends on.
+    fn may_wait_for(&self, target: u32, deps: &[u32], standing: Standing) -> bool {
+        standing != Standing::Apart || !self.brings_more_to_wait_for(target, deps)
     }
 
     /// How the change lies to the block's soft patches. A look at the block's zones answers for

@@ -123,7 +123,8 @@ impl Drain {
         let s = &mut *cx.session;
         s.not_latched()?;
         let batch = s.store.next_batch(Goal::All, cx.clock.now(), BATCH_BYTES);
-        if let Some(batch) = s.hand_out(batch) {
+        let batch = s.hand_out(batch);
+        if let Some(batch) = batch.or_else(|| s.next_issued(cx.clock.now(), true)) {
             return Ok(Some(Flow::Need(Poll::Write(batch))));
         }
         if self.worked {

@@ -26,6 +26,7 @@
 //! | `task` | what all tasks have in common: a stack of calls |
 //! | `commit` | when a transaction ends, and how the log gets room |
 //! | `stable` | flush rounds: what callers wait for, which they share |
+//! | `issue` | what the mechanism wants to be written though nobody waits |
 //! | `drain` | deferred work, and everything onto stable storage |
 //! | `reclaim` | the reclaim of what a crash left |
 //! | `life` | the first patches of a mount, and the order in which an unmount ends everything |
@@ -34,6 +35,7 @@
 mod commit;
 mod drain;
 mod error;
+mod issue;
 pub mod journal;
 mod life;
 mod reclaim;
@@ -118,6 +120,8 @@ pub struct Session {
     pub waited_batches: u64,
     /// How many blocks the batch on its way for them has.
     pub sync_blocks: usize,
+    /// What the mechanism wants to be written though nobody waits for it.
+    issued: Vec<PatchId>,
     /// Something has happened that a task may wait for, other than a batch.
     news: bool,
     /// A task has changed something.
@@ -168,6 +172,7 @@ impl Session {
                 done => break done?,
             }
         };
+        store.write_back_with_rollback(mechanism.writes_with_rollback());
         let session = Session {
             store,
             mechanism,
@@ -179,6 +184,7 @@ impl Session {
             waits: 0,
             waited_batches: 0,
             sync_blocks: 0,
+            issued: Vec::new(),
             news: false,
             has_changed: true,
             in_flight: 0,

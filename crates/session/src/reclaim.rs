@@ -144,7 +144,9 @@ impl Reclaim {
                 // Nobody else may be there to write.
                 let writes = s.store.is_filling() && s.latched.is_none();
                 let batch = writes.then(|| s.store.next_batch(Goal::Oldest, now, BATCH_BYTES));
-                if let Some(batch) = batch.and_then(|batch| s.hand_out(batch)) {
+                let batch = batch.and_then(|batch| s.hand_out(batch));
+                let issued = |s: &mut Session| s.next_issued(now, true);
+                if let Some(batch) = batch.or_else(|| writes.then(|| issued(s)).flatten()) {
                     self.at = AtReclaim::Turn;
                     return Ok(Flow::Need(Poll::Write(batch)));
                 }

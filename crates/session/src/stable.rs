@@ -143,6 +143,12 @@ impl Call for Settle {
             s.waited_batches += 1;
             return Ok(Flow::Need(Poll::Write(batch)));
         }
+        // What is waited for may come after what the mechanism puts off.
+        if let Some(batch) = s.next_issued(cx.clock.now(), true) {
+            (s.has_leader, self.is_leading) = (true, true);
+            s.waited_batches += 1;
+            return Ok(Flow::Need(Poll::Write(batch)));
+        }
         s.news = true;
         if s.in_flight > 0 || (s.is_committing && !cx.is_closing) {
             return Ok(Flow::Need(Poll::Wait));

@@ -81,6 +81,13 @@ struct Versions {
 }
 
 impl Store {
+    /// Whether blocks that nobody waits for may be written with some of their changes taken back.
+    /// Where not, they wait until all that they come after is on stable storage, which must not
+    /// need them for that. They may, unless told otherwise.
+    pub fn write_back_with_rollback(&mut self, may: bool) {
+        self.writes_with_rollback = may;
+    }
+
     /// Puts the next batch together, of at most about `max_bytes`. Its blocks are in flight until
     /// [`complete`](Self::complete).
     ///
@@ -216,12 +223,14 @@ impl Store {
         versions: &mut Versions,
     ) {
         let mut left = Vec::new();
+        let may = self.writes_with_rollback || wanted.is_some();
         let wanted = wanted.filter(|_| slots.len() < LARGE_CLOSURE);
         for index in slots {
             let mut leaves = false;
             versions.chosen.clear();
             for unit in self.units(*index) {
-                if !self.graph.must_roll_back(unit)
+                let must = may && self.graph.must_roll_back(unit);
+                if !must
                     && self.graph.would_roll_back(unit)
                     && wanted.is_none_or(|w| self.graph.has_wanted_waiting(unit, w))
                 {
@@ -235,9 +244,11 @@ impl Store {
             }
         }
         let taken = versions.slots.len();
-        let is_small =
-            slots.len() >= LARGE_CLOSURE && taken < SMALL_ROUND && 2 * left.len() >= taken;
-        if taken == 0 || is_small {
+        let is_small = self.writes_with_rollback
+            && slots.len() >= LARGE_CLOSURE
+            && taken < SMALL_ROUND
+            && 2 * left.len() >= taken;
+        if may && (taken == 0 || is_small) {
             for index in left {
                 self.take_up_all(index, versions);
             }
@@ -255,10 +266,10 @@ impl Store {
         for index in &candidates {
             let index = *index;
             let passes = self.slots[index as usize].passed_over;
-            if passes < PASSES_BEFORE_ROLLBACK
+            if (passes < PASSES_BEFORE_ROLLBACK || !self.writes_with_rollback)
                 && self.units(index).any(|u| self.graph.would_roll_back(u))
             {
-                self.slots[index as usize].passed_over += 1;
+                self.slots[index as usize].passed_over = passes.saturating_add(1);
                 self.stats.passed_over += 1;
                 continue;
             }
@@ -267,7 +278,8 @@ impl Store {
         // Callers wait for memory. A long chain has one link ready at a time, which passing over
         // would have wait for two batches of whatever else there is: each link would take three
         // flushes.
-        if versions.slots.len() < SMALL_ROUND && self.is_nearly_crowded() {
+        let may = self.writes_with_rollback;
+        if may && versions.slots.len() < SMALL_ROUND && self.is_nearly_crowded() {
             for index in candidates {
                 self.take_up_all(index, versions);
             }

@@ -134,6 +134,8 @@ pub struct Store {
     pub(crate) spaces: Vec<Option<Space>>,
     pub(crate) numbering: Numbering,
     pub(crate) orders_contents: bool,
+    /// What nobody waits for may be written with some of its changes taken back.
+    pub(crate) writes_with_rollback: bool,
     pub(crate) limits: Limits,
     pub(crate) wanted: Vec<Key>,
     /// Runs of blocks that will probably be wanted next, and the last ones that were.
@@ -176,6 +178,7 @@ impl Store {
             spaces: Vec::new(),
             numbering: Numbering::default(),
             orders_contents: false,
+            writes_with_rollback: true,
             limits,
             wanted: Vec::new(),
             soon: Vec::new(),

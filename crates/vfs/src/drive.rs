@@ -76,6 +76,10 @@ impl Engine {
         let clock = self.clock();
         core.session.written(batch, result, clock);
         self.batch_done.notify_all();
+        // What was issued may have waited for it.
+        if core.is_issue_due(clock) {
+            self.wake_writer.notify_one();
+        }
         self.tell_listeners(core);
     }
 

@@ -284,7 +284,8 @@ impl Engine {
         wait_for: &mut Vec<PatchId>,
     ) -> Result<()> {
         core.store.trim();
-        if core.store.graph().has_fired() || core.store.is_filling() {
+        let is_due = |core: &Core| core.is_issue_due(self.clock_of_step());
+        if core.store.graph().has_fired() || core.store.is_filling() || is_due(core) {
             self.wake_writer.notify_one();
         }
         if wait_for.is_empty() {

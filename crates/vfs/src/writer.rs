@@ -50,14 +50,19 @@ fn turn(engine: &Weak<Engine>) -> bool {
         tracing::error!("{error}");
     }
     engine.note_held(&mut core);
-    let wrote = !engine.leaves_it_to_a_sync(&core) && engine.write_oldest(&mut core);
+    let issued = engine.write_issued(&mut core);
+    let wrote = !engine.leaves_it_to_a_sync(&core) && engine.write_oldest(&mut core) || issued;
     core.store.trim();
     let gave_back = engine.give_back_memory(&mut core);
     // What the deferred work has changed can wait: spinning over it would take up one removed file
     // at a time. Nor is there anything to wait for where somebody may have called while the lock
     // was not held.
     if !wrote && !gave_back && !core.stopping && !core.store.graph().has_fired() {
-        engine.wake_writer.wait_for(&mut core, NAP);
+        let clock = engine.clock();
+        let issue = core.next_issue().map(|at| at.saturating_sub(clock));
+        // What is issued and could not be written waits for a batch on its way.
+        let nap = issue.filter(|time| !time.is_zero()).map_or(NAP, |time| time.min(NAP));
+        engine.wake_writer.wait_for(&mut core, nap);
     }
     !core.stopping
 }
@@ -94,6 +99,13 @@ impl Engine {
     /// Bits of it written beside it would each cost a flush that the large batch waits for as well.
     fn leaves_it_to_a_sync(&self, core: &Core) -> bool {
         core.sync_blocks >= LARGE_SYNC_BLOCKS && !core.store.is_crowded()
+    }
+
+    /// Writes what the mechanism wants to be written though nobody waits for it.
+    fn write_issued(&self, core: &mut MutexGuard<'_, Core>) -> bool {
+        let hurry = core.store.is_filling();
+        let batch = core.session.next_issued(self.clock(), hurry);
+        batch.map(|batch| self.write_out(core, batch)).is_some()
     }
 
     fn write_oldest(&self, core: &mut MutexGuard<'_, Core>) -> bool {

@@ -100,7 +100,13 @@ impl Mechanism for Running {
         Decision::IN_PLACE
     }
 
-    fn created(&mut self, _spec: &PatchSpec<'_>, _decision: &Decision, id: PatchId) {
+    fn created(
+        &mut self,
+        _store: &Store,
+        _spec: &PatchSpec<'_>,
+        _decision: &Decision,
+        id: PatchId,
+    ) {
         self.made.push(id);
     }
 }

@@ -340,6 +340,7 @@ impl Mechanism for JournalMechanism {
         }
         Decision {
             is_logged: true,
+            is_apart: false,
             known_by: known_by.or(Some(hold)),
         }
     }
@@ -358,7 +359,13 @@ impl Mechanism for JournalMechanism {
         }
     }
 
-    fn created(&mut self, spec: &PatchSpec<'_>, decision: &Decision, id: PatchId) {
+    fn created(
+        &mut self,
+        _store: &Store,
+        spec: &PatchSpec<'_>,
+        decision: &Decision,
+        id: PatchId,
+    ) {
         match (self.stage, decision.is_logged) {
             (Stage::Past, _) => {}
             (Stage::Through, true) => {

@@ -6,39 +6,44 @@
 //! ```text
 //!   begin(operation) ─▶ for each change:  transform ─▶ run ─▶ (the patch is made) ─▶ created ─▶ end
 //!                        frees: forget      deferred work: watch, expect, take_fired
-//!   between operations, where it has a log:  Log::state, close, home, move_tail;  last: finish, stop
+//!   between operations:  tick, at next_tick and after each batch
+//!   where it has a log:  Log::state, close, home, move_tail;  last: finish, stop
 //! ```
 //!
 //! The layout states soft-updates dependencies for all of them. A mechanism changes those in
 //! [`transform`](Mechanism::transform), which is the only place where it must do anything. The store
 //! then writes a patch only after what it depends on: so what a mechanism wants to be written in
-//! order it states as dependencies, and what it wants to be waited for it returns from
-//! [`end`](Mechanism::end).
+//! order it states as dependencies, what it wants to be waited for it returns from
+//! [`end`](Mechanism::end), and what it wants to be written soon from [`tick`](Mechanism::tick).
 //!
 //! # How each mechanism uses it
 //!
-//! The first six exist. The others are those of the papers that are to come; the last column names
-//! what they need beyond this trait.
+//! All but the last exist; the last column names what that one needs beyond this trait.
 //!
-//! | mechanism | `begin` | `transform`, `run` | `created`, [`Decision`] | `end` | [`Log`] | promises | beyond |
-//! |---|---|---|---|---|---|---|---|
-//! | `soft` | — | keeps the dependencies | by itself | — | — | excess | |
-//! | `async` | — | drops them | by itself | — | — | anything | |
-//! | `sync` | notes whether it may be delayed | keeps them | collects metadata | waits for what it collected | — | excess, stable once answered | |
-//! | `journal=writeback` | — | metadata: one dependency, the transaction's hold | known by the hold, and by the contents before it | — | closes, brings home, moves its tail | log, contents may be stale | |
-//! | `journal=ordered` | — | the same | known by the hold; collects contents for the commit record | — | the same | log | |
-//! | `journal=full` | — | contents too | known by the hold | — | the same | log | |
-//! | `scheduler` | — | keeps them | collects metadata | hands it to the device at once, without waiting | — | excess | requests that carry what they follow (`submit`) |
-//! | `interbuffer` | — | keeps them, and notes block after block | by itself | waits where a cycle of blocks would have formed | — | excess | a word in write-back: this block never goes with a rollback |
-//! | `amom` | opens a list | adds the tail of the batch before | collects its list | closes the list | — | excess | a tick, which begins the next batch |
-//! | `lffs-file`, `lffs-wafs` | the record, by the arguments | the record comes before the block; the old and new bytes from [`PatchSpec::change`] for undo and redo | known by the record (`1async`: by nothing) | `sync`: waits for the record | checkpoints | log | a recovery that asks the layout |
+//! | mechanism | `begin` | `transform`, `run` | `created`, [`Decision`] | `end` | `tick` | [`Log`] | promises | beyond |
+//! |---|---|---|---|---|---|---|---|---|
+//! | `soft` | — | keeps the dependencies | by itself | — | — | — | excess | |
+//! | `async` | — | drops them | by itself | — | — | — | anything | |
+//! | `sync` | notes whether it may be delayed | keeps them | collects metadata | waits for what it collected | — | — | excess, stable once answered | |
+//! | `scheduler` | the same | keeps them | collects metadata | — | issues what it collected | — | excess | |
+//! | `interbuffer` | notes whether anybody waits | keeps them | orders block behind block | waits for what would close a circle of blocks | issues that of deferred work | — | excess; no rollback in write-back | |
+//! | `amom` | — | metadata: one dependency, its batch's gate | apart, where its block is in an earlier batch | — | begins the next batch | — | excess | |
+//! | `journal=writeback` | — | metadata: one dependency, the transaction's hold | known by the hold, and by the contents before it | — | — | closes, brings home, moves its tail | log, contents may be stale | |
+//! | `journal=ordered` | — | the same | known by the hold; collects contents for the commit record | — | — | the same | log | |
+//! | `journal=full` | — | contents too | known by the hold | — | — | the same | log | |
+//! | `lffs-file`, `lffs-wafs` | the record, by the arguments | the record comes before the block; the old and new bytes from [`PatchSpec::change`] for undo and redo | known by the record (`1async`: by nothing) | `sync`: waits for the record | — | checkpoints | log | a recovery that asks the layout |
 //!
 //! A mechanism that makes every operation a batch, and writes batch after batch, is one file in
 //! `crates/crash/tests/toy`: `begin`, `transform` and `created`, and nothing else.
 
+mod amom;
+mod interbuffer;
+mod scheduler;
 mod soft;
 mod sync;
 mod unordered;
+
+use std::time::Duration;
 
 use backstitch_store::{BlockKind, Change, PatchId, Store};
 
@@ -46,6 +51,9 @@ use crate::kind::MechanismKind;
 use crate::log::Log;
 use crate::operation::Operation;
 
+pub use amom::{AMOM_DELAYED, AMOM_IMMEDIATE, AMOM_PERIODIC, AmomKind};
+pub use interbuffer::INTERBUFFER;
+pub use scheduler::SCHEDULER;
 pub use soft::SOFT;
 pub use sync::SYNC;
 pub use unordered::ASYNC;
@@ -88,6 +96,9 @@ impl<'a> PatchSpec<'a> {
 pub struct Decision {
     /// The change goes through the mechanism's log.
     pub is_logged: bool,
+    /// The patch is to stand apart from others of its block: neither waits for what the other waits
+    /// for.
+    pub is_apart: bool,
     /// What the layout is to know the patch by: whatever is on stable storage only once the change
     /// is there *for good*. `None`: by the patch itself.
     pub known_by: Option<PatchId>,
@@ -97,6 +108,7 @@ impl Decision {
     /// The change is made in its place, and is there for good once it is there.
     pub const IN_PLACE: Decision = Decision {
         is_logged: false,
+        is_apart: false,
         known_by: None,
     };
 }
@@ -140,7 +152,14 @@ pub trait Mechanism: Send {
     }
 
     /// The patch was made as decided (or the change merged into a patch that existed).
-    fn created(&mut self, _spec: &PatchSpec<'_>, _decision: &Decision, _id: PatchId) {}
+    fn created(
+        &mut self,
+        _store: &Store,
+        _spec: &PatchSpec<'_>,
+        _decision: &Decision,
+        _id: PatchId,
+    ) {
+    }
 
     /// The layout puts something off, under this token. True where the mechanism will report it
     /// itself, by [`take_fired`](Self::take_fired).
@@ -159,6 +178,34 @@ pub trait Mechanism: Send {
 
     /// What was put off until the end of what reaches the disk as a whole will change this block.
     fn expect(&mut self, _block: u64) {}
+
+    /// Between operations, and whenever something has reached stable storage: appends what is to be
+    /// written now though nobody waits for it. `hurry`: somebody waits for what the mechanism puts
+    /// off, or memory fills up; nothing is put off only for the sake of time then.
+    fn tick(
+        &mut self,
+        _store: &mut Store,
+        _now: Duration,
+        _hurry: bool,
+        _issue: &mut Vec<PatchId>,
+    ) {
+    }
+
+    /// When [`tick`](Self::tick) has something to do; `None`: not before an operation has changed
+    /// something, or something has reached stable storage.
+    fn next_tick(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Whether blocks that nobody waits for may be written with some of their changes taken back.
+    fn writes_with_rollback(&self) -> bool {
+        true
+    }
+
+    /// What it has counted, for the statistics: each with its name.
+    fn figures(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
 
     /// The mechanism's log, for the driver of its commits; `None` where it has none.
     fn log(&mut self) -> Option<&mut dyn Log> {

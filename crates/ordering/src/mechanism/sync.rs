@@ -3,7 +3,7 @@
 //! and so are the pointers to them, the size, frees, and the times that move along with something
 //! else.
 
-use backstitch_store::{BlockClass, PatchId};
+use backstitch_store::{BlockClass, PatchId, Store};
 
 use super::{Decision, Mechanism, PatchSpec};
 use crate::kind::{CrashLeaves, CrashRecord, LogPlace, MechanismKind, NoLog, Promises};
@@ -53,7 +53,13 @@ impl Mechanism for Sync {
         self.delayed = operation == Operation::Background || operation.is_of_contents();
     }
 
-    fn created(&mut self, spec: &PatchSpec<'_>, _decision: &Decision, id: PatchId) {
+    fn created(
+        &mut self,
+        _store: &Store,
+        spec: &PatchSpec<'_>,
+        _decision: &Decision,
+        id: PatchId,
+    ) {
         if spec.kind.class != BlockClass::Data && !spec.is_implied_times && !self.delayed {
             self.made.push(id);
         }

@@ -8,8 +8,8 @@ use crate::rules::{self, Order, Rule, holds};
 
 /// A patch that is about to be made, and what the mechanism decided about it.
 pub(super) struct Stated<'a> {
-    spec: PatchSpec<'a>,
-    decision: Decision,
+    pub(super) spec: PatchSpec<'a>,
+    pub(super) decision: Decision,
 }
 
 impl Volume<'_> {
@@ -107,8 +107,8 @@ impl Volume<'_> {
     fn change_as(&mut self, spec: PatchSpec<'_>, after: &[PatchId]) -> PatchId {
         let stated = self.state_dependencies(spec, after);
         let id = match self.run_of(&stated, None) {
-            Some(run) => self.patch_in_run(&stated.spec, run),
-            None => self.patch_alone(&stated.spec),
+            Some(run) => self.patch_in_run(&stated, run),
+            None => self.patch_alone(&stated),
         };
         self.created(&stated, id)
     }
@@ -124,22 +124,24 @@ impl Volume<'_> {
         (!is_new || !self.promises.scopes_are_atomic()).then_some(found)
     }
 
-    fn patch_alone(&mut self, spec: &PatchSpec<'_>) -> PatchId {
-        let (id, now, standing) = (self.id, self.now, self.standing(spec));
+    fn patch_alone(&mut self, stated: &Stated<'_>) -> PatchId {
+        let (id, now, standing) = (self.id, self.now, self.standing(stated));
         let stating = Stating {
             after: &self.scratch,
             standing,
         };
+        let spec = &stated.spec;
         self.store
             .patch(id, spec.block, spec.kind, spec.change, stating, now)
     }
 
-    fn patch_in_run(&mut self, spec: &PatchSpec<'_>, run: PatchId) -> PatchId {
-        let (id, now, standing) = (self.id, self.now, self.standing(spec));
+    fn patch_in_run(&mut self, stated: &Stated<'_>, run: PatchId) -> PatchId {
+        let (id, now, standing) = (self.id, self.now, self.standing(stated));
         let stating = Stating {
             after: &self.scratch,
             standing,
         };
+        let spec = &stated.spec;
         self.store
             .patch_in_run(id, spec.block, spec.kind, spec.change, stating, run, now)
     }
@@ -162,7 +164,7 @@ impl Volume<'_> {
             }
             _ => id,
         };
-        self.mechanism.created(spec, decision, id);
+        self.mechanism.created(self.store, spec, decision, id);
         let id = decision.known_by.unwrap_or(id);
         if spec.is_grouped
             && let Some((groups, engaged)) = &mut self.groups
@@ -206,8 +208,8 @@ impl Volume<'_> {
         };
         let stated = self.state_dependencies(PatchSpec::new(block, class, change), &[]);
         let id = match self.run_of(&stated, Some(run)) {
-            Some(run) => self.patch_in_run(&stated.spec, run),
-            None => self.patch_alone(&stated.spec),
+            Some(run) => self.patch_in_run(&stated, run),
+            None => self.patch_alone(&stated),
         };
         self.created(&stated, id)
     }
@@ -227,9 +229,9 @@ impl Volume<'_> {
         };
         let stated = self.state_dependencies(PatchSpec::new(block, kind, change), after);
         let id = match self.run_of(&stated, offered) {
-            Some(run) => self.patch_in_run(&stated.spec, run),
+            Some(run) => self.patch_in_run(&stated, run),
             None => {
-                let standing = self.standing(&stated.spec);
+                let standing = self.standing(&stated);
                 let (id, now) = (self.id, self.now);
                 let stating = Stating {
                     after: &self.scratch,
@@ -266,21 +268,34 @@ impl Volume<'_> {
             };
             self.stated_by = rules::heed(self.store.graph(), &mut self.scratch, order);
         }
+        // A mechanism that keeps order keeps that of groups with the layout's; of one that keeps
+        // none groups have their own.
+        let keeps_order = self.promises.keeps_order();
+        let is_ordered = spec.is_grouped && !is_atomic;
+        if is_ordered && keeps_order {
+            self.come_after_heads();
+        }
         let decision = self
             .mechanism
             .transform(self.store, &spec, &mut self.scratch);
-        if spec.is_grouped
-            && !is_atomic
-            && let Some((groups, engaged)) = &self.groups
-        {
-            groups.heads(self.store.graph(), engaged, &mut self.scratch);
+        if is_ordered && !keeps_order {
+            self.come_after_heads();
         }
         Stated { spec, decision }
     }
 
+    /// The change under way comes after what the groups that are engaged come after.
+    fn come_after_heads(&mut self) {
+        if let Some((groups, engaged)) = &self.groups {
+            groups.heads(self.store.graph(), engaged, &mut self.scratch);
+        }
+    }
+
     /// How the patch is to stand to others of its block.
-    pub(super) fn standing(&self, spec: &PatchSpec<'_>) -> Standing {
-        match (spec.is_apart, self.mechanism.keeps_undo(spec)) {
+    pub(super) fn standing(&self, stated: &Stated<'_>) -> Standing {
+        let Stated { spec, decision } = stated;
+        let is_apart = spec.is_apart || decision.is_apart;
+        match (is_apart, self.mechanism.keeps_undo(spec)) {
             (true, _) => Standing::Apart,
             (false, true) => Standing::WithUndo,
             (false, false) => Standing::Together,
@@ -306,7 +321,8 @@ impl Volume<'_> {
         // As with `discard`. Where order is kept `by` comes after the new place, and so cannot make
         // up for what is in it; without any order it would.
         let is_new = self.store.shown_by(self.id, block).is_some();
-        if !(is_new && holds(Rule::NewPlaceIsNotSuperseded)) {
+        let keeps = self.promises.orders_by_batches && holds(Rule::BatchesAreNotSuperseded);
+        if !keeps && !(is_new && holds(Rule::NewPlaceIsNotSuperseded)) {
             let class = BlockClass::Directory;
             self.store.supersede(self.id, block, class, by);
         }

@@ -2,6 +2,7 @@
 
 use backstitch_store::{BlockClass, BlockKind, Change, PatchId, Stating};
 
+use super::changes::Stated;
 use super::{NewObject, Volume};
 use crate::groups::{GroupId, Groups};
 use crate::mechanism::PatchSpec;
@@ -76,7 +77,7 @@ impl<'a> Volume<'a> {
             bytes,
         };
         let hides = self.names_come_after_heads(new)
-            && self.would_join(&PatchSpec::new(block, kind, change), after, new.made);
+            && self.would_join(PatchSpec::new(block, kind, change), after, new.made);
         let is_hidden = hides || self.is_hidden;
         self.hidden(is_hidden, |v| v.change(block, kind, change, after))
     }
@@ -102,21 +103,27 @@ impl<'a> Volume<'a> {
             bytes,
         };
         let spec = PatchSpec::new(block, BlockClass::Metadata, change);
-        is_layouts && self.would_join(&spec, after, made)
+        is_layouts && self.would_join(spec, after, made)
     }
 
-    fn would_join(&mut self, spec: &PatchSpec<'_>, after: &[PatchId], into: PatchId) -> bool {
+    fn would_join(&mut self, spec: PatchSpec<'_>, after: &[PatchId], into: PatchId) -> bool {
+        // It would enter the ring.
+        if self.promises.orders_by_batches {
+            return false;
+        }
         self.scratch = self.store.take_scratch();
         self.scratch.extend_from_slice(after);
-        self.mechanism
-            .transform(self.store, spec, &mut self.scratch);
+        let decision = self
+            .mechanism
+            .transform(self.store, &spec, &mut self.scratch);
+        let stated = Stated { spec, decision };
         let stating = Stating {
             after: &self.scratch,
-            standing: self.standing(spec),
+            standing: self.standing(&stated),
         };
         let joins = self
             .store
-            .would_join(self.id, spec.block, &spec.change, stating, into);
+            .would_join(self.id, stated.spec.block, &stated.spec.change, stating, into);
         self.store.give_scratch(std::mem::take(&mut self.scratch));
         joins
     }

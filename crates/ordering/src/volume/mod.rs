@@ -279,9 +279,9 @@ impl<'a> Volume<'a> {
         self.promises.scopes_are_atomic()
     }
 
-    /// Whether the blocks themselves reach the disk in the order that is stated for them.
-    pub fn keeps_order_in_place(&self) -> bool {
-        self.promises.keeps_order_in_place()
+    /// Whether order is kept between this volume and those that lie in its files.
+    pub fn spans_volumes(&self) -> bool {
+        self.promises.spans_volumes()
     }
 
     /// Blocks that the scope under way may change, or what is put off until the end of a

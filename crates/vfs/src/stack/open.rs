@@ -251,9 +251,9 @@ impl<'o, 'v> Opening<'o, 'v> {
         plan: &StackVolume,
         file: &InnerPath,
     ) -> Result<(Box<dyn FileSystem>, Option<Above>)> {
-        let keeps_order = self.v.keeps_order_in_place();
+        let spans_volumes = self.v.spans_volumes();
         for path in [Some(file), plan.journal.as_ref()].into_iter().flatten() {
-            self.check_host(path.volume, keeps_order)?;
+            self.check_host(path.volume, spans_volumes)?;
         }
         let is_read_only = self.request.read_only
             || self.members.all[file.volume]
@@ -289,6 +289,11 @@ impl<'o, 'v> Opening<'o, 'v> {
             true => usual_for(false),
             false => wanted,
         };
+        if kind.promises().orders_by_batches {
+            return Err(Error::Unsupported(format!(
+                "under --ordering {kind} a file system cannot lie in a file of another one: take soft"
+            )));
+        }
         if kind.has_log() {
             self.make_whole(index, plan, &above)?;
         }
@@ -340,13 +345,13 @@ impl<'o, 'v> Opening<'o, 'v> {
     }
 
     /// Whether the file system can hold volumes.
-    fn check_host(&self, host: usize, engine_keeps_order: bool) -> Result<()> {
+    fn check_host(&self, host: usize, engine_spans: bool) -> Result<()> {
         let member = &self.members.all[host];
-        let keeps_order = match &member.above {
-            None => engine_keeps_order,
-            Some(above) => above.mechanism.kind().promises().keeps_order_in_place(),
+        let spans_volumes = match &member.above {
+            None => engine_spans,
+            Some(above) => above.mechanism.kind().promises().spans_volumes(),
         };
-        match keeps_order || self.request.read_only {
+        match spans_volumes || self.request.read_only {
             true => Ok(()),
             false => Err(Error::Unsupported(format!(
                 "the file system that holds it, {}, must be mounted with soft updates",

@@ -63,6 +63,16 @@ fn sync_leaves_only_leaks_after_a_power_cut() {
 }
 
 #[test]
+fn systems_that_order_without_a_log_leave_only_leaks() {
+    let kills = setting("KILLS", 6).div_ceil(6);
+    only_leaks("kill_scheduler", "scheduler", false, kills);
+    only_leaks("power_cut_scheduler", "scheduler", true, kills);
+    only_leaks("power_cut_interbuffer", "interbuffer", true, kills);
+    only_leaks("kill_amom", "amom=immediate", false, kills);
+    only_leaks("power_cut_amom", "amom=delayed:3", true, kills);
+}
+
+#[test]
 fn a_reclaim_that_is_killed_loses_nothing_and_is_ended_by_the_next_mount() {
     require!("root", "fuse", "mke2fs", "e2fsck");
     let name = "kill_reclaim";

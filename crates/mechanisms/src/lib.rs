@@ -14,8 +14,8 @@ use std::str::FromStr;
 
 use backstitch_journal::JournalMode;
 use backstitch_ordering::{
-    AMOM_DELAYED, AMOM_IMMEDIATE, AMOM_PERIODIC, ASYNC, AmomKind, CrashRecord, INTERBUFFER, LogPlace,
-    Mechanism, MechanismKind, NoLog, Promises, SCHEDULER, SOFT, SYNC,
+    AMOM_DELAYED, AMOM_IMMEDIATE, AMOM_PERIODIC, ASYNC, AmomKind, CrashRecord, INTERBUFFER,
+    LogPlace, Mechanism, MechanismKind, NoLog, Promises, SCHEDULER, SOFT, SYNC,
 };
 use thiserror::Error;
 
@@ -213,7 +213,7 @@ mod tests {
             assert_eq!(ordering.to_string(), ordering.name());
         }
         let error = "journal".parse::<Ordering>().unwrap_err().to_string();
-        assert!(error.contains("'journal'") && error.contains("sync, journal=writeback"));
+        assert!(error.contains("'journal'") && error.contains("sync, scheduler, interbuffer"));
     }
 
     #[test]
@@ -222,13 +222,27 @@ mod tests {
             let ordering = named(name).unwrap();
             assert_eq!(ordering.name(), name);
             assert_eq!(named(name), Some(ordering));
-            assert_eq!(ordering.crash_record(), Ordering::AMOM_DELAYED.crash_record());
+            assert_eq!(
+                ordering.crash_record(),
+                Ordering::AMOM_DELAYED.crash_record()
+            );
         }
         assert_eq!(named("amom=delayed:100"), Some(Ordering::AMOM_DELAYED));
-        for name in ["amom", "amom=", "amom=delayed", "amom=delayed:0", "amom=delayed:-1"] {
+        for name in [
+            "amom",
+            "amom=",
+            "amom=delayed",
+            "amom=delayed:0",
+            "amom=delayed:-1",
+        ] {
             assert_eq!(named(name), None, "{name}");
         }
-        for name in ["amom=periodic:03", "amom=periodic:+3", "amom=immediate:3", "amom=delayed:360001"] {
+        for name in [
+            "amom=periodic:03",
+            "amom=periodic:+3",
+            "amom=immediate:3",
+            "amom=delayed:360001",
+        ] {
             assert_eq!(named(name), None, "{name}");
         }
     }

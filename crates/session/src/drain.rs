@@ -5,6 +5,7 @@ use backstitch_ordering::Operation;
 use backstitch_store::Goal;
 
 use crate::commit::{Commit, FreeLog};
+use crate::stable::Settle;
 use crate::task::{Call, Context, Flow, Outcome, Poll, call};
 use crate::{BATCH_BYTES, Result};
 
@@ -55,6 +56,8 @@ pub(crate) struct Drain {
     at: AtDrain,
     /// In this round.
     worked: bool,
+    /// Everything was waited for since the last round in which anything was done.
+    is_forced: bool,
     deferred: Result<()>,
 }
 
@@ -70,6 +73,7 @@ impl Default for Drain {
         Drain {
             at: AtDrain::Work,
             worked: false,
+            is_forced: false,
             deferred: Ok(()),
         }
     }
@@ -119,7 +123,7 @@ impl Call for Drain {
 
 impl Drain {
     /// The batch of a round; nothing where there is another round to come.
-    fn write(&self, cx: &mut Context<'_>) -> Result<Option<Flow>> {
+    fn write(&mut self, cx: &mut Context<'_>) -> Result<Option<Flow>> {
         let s = &mut *cx.session;
         s.not_latched()?;
         let batch = s.store.next_batch(Goal::All, cx.clock.now(), BATCH_BYTES);
@@ -128,6 +132,7 @@ impl Drain {
             return Ok(Some(Flow::Need(Poll::Write(batch))));
         }
         if self.worked {
+            self.is_forced = false;
             return Ok(None);
         }
         if s.in_flight > 0 {
@@ -137,9 +142,16 @@ impl Drain {
         if s.store.graph().counters().live == 0 && s.fs.deferred().pending == 0 {
             return Ok(Some(Flow::Return(Outcome::Worked)));
         }
-        match s.store.graph().has_fired() {
-            true => Ok(None),
-            false => Err(s.stuck()),
+        if s.store.graph().has_fired() {
+            return Ok(None);
         }
+        // Blocks wait for each other in a circle that the mechanism did not see coming: what nobody
+        // waits for is written without taking changes back, what somebody waits for is not.
+        if !std::mem::replace(&mut self.is_forced, true) && !s.mechanism.writes_with_rollback() {
+            let mut all = Vec::new();
+            s.store.uncommitted(&mut all);
+            return call(Settle::new(all)).map(Some);
+        }
+        Err(s.stuck())
     }
 }

@@ -278,7 +278,8 @@ impl Store {
         // Callers wait for memory. A long chain has one link ready at a time, which passing over
         // would have wait for two batches of whatever else there is: each link would take three
         // flushes.
-        let may = self.writes_with_rollback;
+        // Where nothing goes with a rollback callers would wait for ever if nothing goes at all.
+        let may = self.writes_with_rollback || versions.slots.is_empty();
         if may && versions.slots.len() < SMALL_ROUND && self.is_nearly_crowded() {
             for index in candidates {
                 self.take_up_all(index, versions);

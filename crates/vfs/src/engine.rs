@@ -308,6 +308,9 @@ impl Engine {
             write_retries: core.write_retries,
             memory: core.memory_stats(),
             bytes_read: self.bytes_read.load(Ordering::Relaxed),
+            mechanism: (core.mechanism.figures().into_iter())
+                .map(|(name, value)| (name.to_owned(), value))
+                .collect(),
             patchgroups: GroupStats {
                 open: core.groups.open() as u64,
                 engaged: core.groups.engaged(),

@@ -1,5 +1,6 @@
 //! What `backstitch stats` shows.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use backstitch_layout::{DeferredStatistics, ReclaimProgress};
@@ -51,6 +52,8 @@ pub struct Stats {
     pub deferred: DeferredStats,
     /// The reclaim of what a crash left.
     pub reclaim: ReclaimStats,
+    /// What the mechanism counts; which figures depends on it.
+    pub mechanism: BTreeMap<String, u64>,
     /// Patchgroups.
     pub patchgroups: GroupStats,
     /// Why nothing can be changed, if so.

@@ -61,7 +61,9 @@ fn turn(engine: &Weak<Engine>) -> bool {
         let clock = engine.clock();
         let issue = core.next_issue().map(|at| at.saturating_sub(clock));
         // What is issued and could not be written waits for a batch on its way.
-        let nap = issue.filter(|time| !time.is_zero()).map_or(NAP, |time| time.min(NAP));
+        let nap = issue
+            .filter(|time| !time.is_zero())
+            .map_or(NAP, |time| time.min(NAP));
         engine.wake_writer.wait_for(&mut core, nap);
     }
     !core.stopping

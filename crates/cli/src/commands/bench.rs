@@ -72,8 +72,7 @@ pub(crate) struct Args {
     /// Run on a simulated disk (not implemented)
     #[arg(long, value_name = "PRESET")]
     disk: Option<String>,
-    /// The orderings: soft (the default), async, sync, journal=writeback, journal=ordered,
-    /// journal=full; imap runs by default under soft and the journals
+    /// The orderings, as mount --ordering takes them: soft is the default; imap runs by default under soft and the journals
     #[arg(long, value_name = "MODE", value_delimiter = ',', value_parser = ordering)]
     ordering: Vec<Ordering>,
     /// The patch optimisations that are on: none, hard, merge, both

@@ -81,8 +81,10 @@ pub(crate) struct Args {
     image: PathBuf,
     /// Where to mount it: an empty directory, or any with -o nonempty
     dir: PathBuf,
-    /// The consistency mechanism: soft, async, sync, or journal=writeback, journal=ordered,
-    /// journal=full if the image has a journal (default: journal=ordered with a journal, else soft)
+    /// The consistency mechanism: soft, async, sync, scheduler, interbuffer, amom=immediate,
+    /// amom=delayed:TICKS, amom=periodic:TICKS (a tick is 10 ms), or journal=writeback,
+    /// journal=ordered, journal=full if the image has a journal (default: journal=ordered with a
+    /// journal, else soft)
     #[arg(long, value_name = "MODE")]
     ordering: Option<String>,
     /// Mount options

@@ -61,7 +61,7 @@ enum Unit {
 type Row = (&'static str, &'static str, Unit);
 
 /// What a person wants first comes first. A text that is null is left out.
-const SECTIONS: [(&str, &[Row]); 7] = [
+const SECTIONS: [(&str, &[Row]); 8] = [
     (
         "Mount",
         &[
@@ -184,6 +184,41 @@ const SECTIONS: [(&str, &[Row]); 7] = [
                 "blocks passed over to avoid one",
                 Unit::Count,
             ),
+        ],
+    ),
+    (
+        "Mechanism",
+        &[
+            (
+                "mechanism.changes_issued",
+                "changes issued at once",
+                Unit::Count,
+            ),
+            (
+                "mechanism.block_dependencies",
+                "dependencies between blocks",
+                Unit::Count,
+            ),
+            (
+                "mechanism.circles_broken",
+                "circles broken by a write",
+                Unit::Count,
+            ),
+            ("mechanism.blocks_in_order", "blocks in order", Unit::Count),
+            ("mechanism.batches_begun", "batches begun", Unit::Count),
+            (
+                "mechanism.elements",
+                "blocks put into the ring",
+                Unit::Count,
+            ),
+            ("mechanism.hits", "changes that joined one", Unit::Count),
+            ("mechanism.ring_length", "batches in the ring", Unit::Count),
+            (
+                "mechanism.ring_length_peak",
+                "most batches in the ring",
+                Unit::Count,
+            ),
+            ("mechanism.ring_bytes", "memory of the ring", Unit::Bytes),
         ],
     ),
     (

@@ -59,10 +59,20 @@ const OF_JOURNAL: &[(&str, &[Journal])] = &[
 ];
 
 /// The same, of what all mechanisms share.
-const OF_ORDERING: &[(&str, &[Ordering])] = &[(
-    "crates/ordering/tests/volume.rs",
-    &[Ordering::NewPlaceIsNotSuperseded],
-)];
+const OF_ORDERING: &[(&str, &[Ordering])] = &[
+    (
+        "crates/ordering/tests/volume.rs",
+        &[Ordering::NewPlaceIsNotSuperseded],
+    ),
+    (
+        "crates/ordering/tests/without_log.rs",
+        &[
+            Ordering::RequestsAreIssued,
+            Ordering::CircleIsBroken,
+            Ordering::WrittenWithoutRollback,
+        ],
+    ),
+];
 
 /// The file with the test that shows a rule's absence.
 pub fn test_of(rule: Id) -> Option<&'static str> {

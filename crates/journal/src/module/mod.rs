@@ -359,13 +359,7 @@ impl Mechanism for JournalMechanism {
         }
     }
 
-    fn created(
-        &mut self,
-        _store: &Store,
-        spec: &PatchSpec<'_>,
-        decision: &Decision,
-        id: PatchId,
-    ) {
+    fn created(&mut self, _store: &Store, spec: &PatchSpec<'_>, decision: &Decision, id: PatchId) {
         match (self.stage, decision.is_logged) {
             (Stage::Past, _) => {}
             (Stage::Through, true) => {

@@ -28,8 +28,8 @@ use super::{Decision, Mechanism, PatchSpec};
 use crate::kind::MechanismKind;
 use crate::rules::{Rule, holds};
 
-pub use kind::{AMOM_DELAYED, AMOM_IMMEDIATE, AMOM_PERIODIC, AmomKind};
 pub(crate) use kind::Policy;
+pub use kind::{AMOM_DELAYED, AMOM_IMMEDIATE, AMOM_PERIODIC, AmomKind};
 
 /// Blocks that are written in no order.
 struct Batch {
@@ -135,7 +135,8 @@ impl Amom {
         let element = self.elements.get(&block).copied();
         let last = element.filter(|element| element.batch >= self.first);
         let is_hit = |last: &Element| {
-            last.batch >= earliest || (last.batch >= open && !holds(Rule::HitOnlyBehindPredecessors))
+            last.batch >= earliest
+                || (last.batch >= open && !holds(Rule::HitOnlyBehindPredecessors))
         };
         let element = match last {
             Some(last) if is_hit(&last) => {
@@ -246,7 +247,7 @@ impl Mechanism for Amom {
         let (batch, is_split) = self.place(store, spec.block, level);
         self.chosen = Some(batch);
         // The order of the batches has these.
-        dependencies.retain(|id| self.batch_of.get(id).is_none_or(|of| *of >= batch));
+        dependencies.retain(|id| self.batch_of.get(id).is_none_or(|of| *of > batch));
         let gate = self.ring[(batch - self.first) as usize].gate;
         if holds(Rule::BatchAfterGate) {
             dependencies.push(gate);

@@ -12,7 +12,7 @@ mod order;
 
 use std::time::Duration;
 
-use backstitch_store::{BlockId, Graph, PatchId, Store};
+use backstitch_store::{BlockClass, BlockId, Graph, PatchId, Store};
 
 use super::{Decision, Mechanism, PatchSpec};
 use crate::kind::{CrashLeaves, CrashRecord, LogPlace, MechanismKind, NoLog, Promises};
@@ -60,9 +60,10 @@ impl MechanismKind for InterbufferKind {
 
 impl Interbuffer {
     /// Has a block come after those of what it was stated to come after.
-    fn order_behind(&mut self, graph: &Graph, block: BlockId, stated: PatchId) {
+    /// `others_wait`: others may come after a part of the block that they know by a run alone.
+    fn order_behind(&mut self, graph: &Graph, block: BlockId, stated: PatchId, others_wait: bool) {
         let mut stack = vec![(stated, false)];
-        let mut closes = false;
+        let mut closes = others_wait;
         while let Some((id, by_contents)) = stack.pop() {
             let Some(info) = graph.info(id) else {
                 continue;
@@ -111,18 +112,14 @@ impl Mechanism for Interbuffer {
         Decision::IN_PLACE
     }
 
-    fn created(
-        &mut self,
-        store: &Store,
-        _spec: &PatchSpec<'_>,
-        _decision: &Decision,
-        id: PatchId,
-    ) {
+    fn created(&mut self, store: &Store, spec: &PatchSpec<'_>, _decision: &Decision, id: PatchId) {
         let graph = store.graph();
+        let is_contents = spec.kind.class == BlockClass::Data;
         let stated = std::mem::take(&mut self.stated);
         if let Some(block) = graph.info(id).and_then(|info| info.block) {
+            let others_wait = is_contents && graph.uncommitted_count(block) > 1;
             for before in stated.iter().filter(|before| graph.is_live(**before)) {
-                self.order_behind(graph, block, *before);
+                self.order_behind(graph, block, *before, others_wait);
             }
         }
         self.stated = stated;

@@ -72,13 +72,7 @@ impl Mechanism for Scheduler {
         Decision::IN_PLACE
     }
 
-    fn created(
-        &mut self,
-        _store: &Store,
-        spec: &PatchSpec<'_>,
-        _decision: &Decision,
-        id: PatchId,
-    ) {
+    fn created(&mut self, _store: &Store, spec: &PatchSpec<'_>, _decision: &Decision, id: PatchId) {
         let is_metadata = spec.kind.class != BlockClass::Data;
         if is_metadata && !spec.is_implied_times && !self.is_delayed {
             self.made.push(id);

@@ -53,13 +53,7 @@ impl Mechanism for Sync {
         self.delayed = operation == Operation::Background || operation.is_of_contents();
     }
 
-    fn created(
-        &mut self,
-        _store: &Store,
-        spec: &PatchSpec<'_>,
-        _decision: &Decision,
-        id: PatchId,
-    ) {
+    fn created(&mut self, _store: &Store, spec: &PatchSpec<'_>, _decision: &Decision, id: PatchId) {
         if spec.kind.class != BlockClass::Data && !spec.is_implied_times && !self.delayed {
             self.made.push(id);
         }

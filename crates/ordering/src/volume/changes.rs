@@ -322,7 +322,7 @@ impl Volume<'_> {
         // up for what is in it; without any order it would.
         let is_new = self.store.shown_by(self.id, block).is_some();
         let keeps = self.promises.orders_by_batches && holds(Rule::BatchesAreNotSuperseded);
-        if !keeps && !(is_new && holds(Rule::NewPlaceIsNotSuperseded)) {
+        if !(keeps || is_new && holds(Rule::NewPlaceIsNotSuperseded)) {
             let class = BlockClass::Directory;
             self.store.supersede(self.id, block, class, by);
         }

@@ -121,9 +121,13 @@ impl<'a> Volume<'a> {
             after: &self.scratch,
             standing: self.standing(&stated),
         };
-        let joins = self
-            .store
-            .would_join(self.id, stated.spec.block, &stated.spec.change, stating, into);
+        let joins = self.store.would_join(
+            self.id,
+            stated.spec.block,
+            &stated.spec.change,
+            stating,
+            into,
+        );
         self.store.give_scratch(std::mem::take(&mut self.scratch));
         joins
     }

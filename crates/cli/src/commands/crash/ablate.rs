@@ -29,7 +29,7 @@ Examples:
   backstitch crash ablate --site name-after-inode --json"
 )]
 pub(crate) struct Args {
-    /// The mechanisms: soft, sync, journal=ordered, journal=full, journal=writeback
+    /// The mechanisms that keep order, as mount --ordering takes them
     #[arg(
         long,
         value_name = "MODE,…",

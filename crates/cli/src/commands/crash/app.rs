@@ -48,8 +48,7 @@ Examples:
   backstitch crash app --trace program.trace --check ./check --replay nothing/both/12/but-3 --keep state.img"
 )]
 pub(crate) struct Args {
-    /// The consistency mechanism: soft, async, sync, journal=ordered, journal=writeback or
-    /// journal=full
+    /// The consistency mechanism, as mount --ordering takes it
     #[arg(long, value_name = "MODE", default_value_t = usual_for(false), value_parser = ordering)]
     ordering: Ordering,
     /// The program
@@ -103,7 +102,7 @@ pub(crate) struct Args {
 
 fn ordering(text: &str) -> std::result::Result<Ordering, String> {
     text.parse()
-        .map_err(|_| "unknown ordering; one of soft, async, sync, journal=ordered, journal=writeback, journal=full expected".to_owned())
+        .map_err(|error: backstitch_mechanisms::Unknown| error.to_string())
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {

@@ -82,8 +82,7 @@ Examples:
   backstitch crash fs --ordering async --json
   backstitch crash fs --script 'creat foo; write foo 0 5000; fsync foo; rename foo bar'")]
 pub(crate) struct Args {
-    /// The mechanisms: soft, sync, async, journal=ordered, journal=full, journal=writeback. Without
-    /// this and without a workload or a script all but async; else soft
+    /// The mechanisms, as mount --ordering takes them. Without this and without a workload or a script all but async; else soft
     #[arg(long, value_name = "MODE,…", value_delimiter = ',')]
     ordering: Vec<Ordering>,
     /// The workloads, see below; scripts, cases, ace:1, seq:1, flushed:20 and random:60 where none

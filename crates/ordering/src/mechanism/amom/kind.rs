@@ -74,7 +74,9 @@ impl AmomKind {
         if let Some(known) = [&AMOM_DELAYED, &AMOM_PERIODIC].into_iter().find(is_it) {
             return Some(known);
         }
-        let mut others = OTHERS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut others = OTHERS
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some(known) = others.iter().copied().find(is_it) {
             return Some(known);
         }

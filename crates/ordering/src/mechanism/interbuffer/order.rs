@@ -22,12 +22,7 @@ impl Edge {
     }
 
     /// Notes in a list that the order with `to` is stated for `until` as well.
-    fn note(
-        edges: &mut Vec<Edge>,
-        to: BlockId,
-        until: PatchId,
-        is_live: &dyn Fn(PatchId) -> bool,
-    ) {
+    fn note(edges: &mut Vec<Edge>, to: BlockId, until: PatchId, is_live: &dyn Fn(PatchId) -> bool) {
         match edges.iter_mut().find(|edge| edge.to == to) {
             Some(edge) => {
                 if !is_live(edge.oldest) {

@@ -18,7 +18,6 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustc_hash::FxHashSet;
 
 use crate::gathered::Gathered;
-use crate::high_water::HighWater;
 use crate::options::{now, read_clock};
 use crate::persist::Retrier;
 use crate::snapshot::Snapshot;
@@ -49,7 +48,8 @@ pub(crate) struct Core {
     /// What was written and is to become patches together with what follows it.
     pub(crate) gathered: Gathered,
     pub(crate) streams: Streams,
-    pub(crate) high_water: HighWater,
+    /// The most that memory took since some was last given back to the host.
+    pub(crate) memory_high_bytes: u64,
 }
 
 /// A mounted file system, for any number of threads; see the crate's documentation.
@@ -145,8 +145,8 @@ impl Engine {
         let _ = self.on_wait.set(tell);
     }
 
-    /// What is to be called some seconds after much memory has become free, that the program may
-    /// give it back to the host. It is called without a lock. The first one given stays.
+    /// What is to be called after much memory has become free, so that the program may give it
+    /// back to the host. It is called without a lock. The first one given stays.
     pub fn on_memory_free(&self, give_back: fn()) {
         let _ = self.on_memory_free.set(give_back);
     }
@@ -360,7 +360,7 @@ impl Core {
             throttled_time: Duration::ZERO,
             gathered: Gathered::default(),
             streams: Streams::default(),
-            high_water: HighWater::default(),
+            memory_high_bytes: 0,
         }
     }
 

@@ -47,7 +47,6 @@ mod error;
 mod gather;
 mod gathered;
 mod groups;
-mod high_water;
 mod mounting;
 mod open_file;
 mod operations;

@@ -24,7 +24,7 @@ use crate::snapshot::Snapshot;
 use crate::stats::GroupStats;
 use crate::stream::Streams;
 use crate::under::{self, Listener};
-use crate::{RecoveryReport, Result, Stats};
+use crate::{Observer, RecoveryReport, Result, Stats};
 
 /// Is told of changes that did not pass through the cache of the front.
 pub(crate) type OnChange = Box<dyn Fn(&[Changed]) + Send + Sync>;
@@ -83,6 +83,7 @@ pub struct Engine {
     pub(crate) on_change: OnceLock<OnChange>,
     pub(crate) on_wait: OnceLock<fn()>,
     pub(crate) on_memory_free: OnceLock<fn()>,
+    pub(crate) observer: OnceLock<Box<dyn Observer>>,
     /// Somebody discards what is free.
     pub(crate) trimming: Mutex<()>,
     /// The thread that discards what is freed.
@@ -149,6 +150,11 @@ impl Engine {
     /// back to the host. It is called without a lock. The first one given stays.
     pub fn on_memory_free(&self, give_back: fn()) {
         let _ = self.on_memory_free.set(give_back);
+    }
+
+    /// From now on tells the observer what is asked for. The first one given stays.
+    pub fn observe(&self, observer: Box<dyn Observer>) {
+        let _ = self.observer.set(observer);
     }
 
     /// This thread is about to wait.

@@ -48,6 +48,7 @@ mod gather;
 mod gathered;
 mod groups;
 mod mounting;
+mod observer;
 mod open_file;
 mod operations;
 mod options;
@@ -74,6 +75,7 @@ pub use backstitch_session::journal;
 pub use backstitch_store::Optimisations;
 pub use engine::Engine;
 pub use error::{Error, Result};
+pub use observer::Observer;
 pub use open_file::OpenFile;
 pub use options::{LEAST_CACHE_BYTES, MountOptions, RecoveryReport, now};
 pub use stats::{

@@ -118,6 +118,7 @@ impl Engine {
             on_change: OnceLock::new(),
             on_wait: OnceLock::new(),
             on_memory_free: OnceLock::new(),
+            observer: OnceLock::new(),
             trimming: Mutex::new(()),
             discarder: Mutex::new(None),
             wake_discarder: Condvar::new(),

@@ -16,6 +16,7 @@ use backstitch_crash_core::device::ForkDevice;
 use backstitch_crash_core::image::Fork;
 use backstitch_crash_core::operation::{Operation, parse_script};
 use backstitch_device::BlockDevice;
+use backstitch_formats::usual;
 use backstitch_layout::tools::Mkfs;
 
 use crate::error::{AppError, AppResult};
@@ -104,7 +105,12 @@ impl Geometry {
             // Always the same, so that a state's name is good for ever.
             ..Mkfs::new([7; 16], [9; 16], 1_600_000_000)
         };
-        Ok(Fork::formatted(&mkfs, self.size_bytes, self.block_bytes)?)
+        Ok(Fork::formatted(
+            usual(),
+            &mkfs,
+            self.size_bytes,
+            self.block_bytes,
+        )?)
     }
 
     /// Of an image of the user's own.
@@ -142,13 +148,17 @@ fn read_image(path: &Path) -> AppResult<(u64, u32, Fork)> {
     bytes.resize(bytes.len().next_multiple_of(4096), 0);
     let size = bytes.len() as u64;
     let device = ForkDevice::new(Fork::new(bytes, 1024));
-    let block = backstitch_formats::of(&device)
-        .layout()
+    let layout = backstitch_formats::of(&device);
+    let block = (layout.layout())
         .block_bytes(&device)
         .map_err(|error| bad(path, error))?;
     let mut bytes = vec![0; size.next_multiple_of(block.into()) as usize];
     device.read(0, &mut bytes[..size as usize])?;
-    Ok((bytes.len() as u64, block, Fork::new(bytes, block)))
+    Ok((
+        bytes.len() as u64,
+        block,
+        Fork::new(bytes, block).of_layout(layout),
+    ))
 }
 
 impl Trace {

@@ -7,11 +7,11 @@ use crate::image::{DeviceOptions, now, open_device};
 use crate::show;
 use crate::undo_file::{self, Wanted};
 use backstitch_device::{BlockDevice, OverlayDevice, StagedDevice, Staging};
-use backstitch_formats::of;
+use backstitch_formats::{Layout, of};
 use backstitch_journal::recovery::Damage;
 use backstitch_layout::tools::{
     CheckError, CheckOptions, Code, DeviceSource, EXIT_OPERATIONAL, Finding, Kind, Losses, Mode,
-    Outcome, Repair, RepairOptions, ReplaySuperblock, Report, Tools,
+    Outcome, Repair, RepairOptions, ReplaySuperblock, Report,
 };
 use backstitch_layout::{FormatError, RecoveryMark};
 use backstitch_vfs::{LayoutError, journal};
@@ -360,7 +360,7 @@ fn only_look(args: &Args) -> Result<ExitCode> {
 }
 
 /// What is said of the journal.
-fn journal_finding(tools: &dyn Tools) -> Finding {
+fn journal_finding(tools: Layout) -> Finding {
     Finding {
         code: Code::JournalInvalid,
         kind: Code::JournalInvalid.kind(),

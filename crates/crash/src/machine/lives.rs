@@ -10,7 +10,6 @@ use backstitch_crash_core::image::Fork;
 use backstitch_crash_core::mount::{Engine, Nobody, Watcher};
 use backstitch_crash_core::operation::Operation;
 use backstitch_device::BlockDevice;
-use backstitch_formats::usual;
 use backstitch_layout::tools::{CheckOptions, Code, DeviceSource};
 use backstitch_layout::{Error, Result};
 use backstitch_mechanisms::Ordering;
@@ -80,8 +79,12 @@ impl Machine {
     /// Notes the files that the crash left with blocks behind their ends.
     fn note_maps_behind(&mut self) {
         let fork = self.mount.fork();
+        let kind = fork.kind();
         let device = ForkDevice::new(fork);
-        if let Ok(report) = usual().check(&DeviceSource(&device), &CheckOptions::QUICK) {
+        if let Ok(report) = kind
+            .tools()
+            .check(&DeviceSource(&device), &CheckOptions::QUICK)
+        {
             let behind = report.findings.iter();
             let behind = behind.filter(|finding| finding.code == Code::SizeBelowMapped);
             let inodes = behind.filter_map(|finding| finding.location.inode);

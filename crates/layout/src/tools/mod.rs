@@ -38,6 +38,12 @@ pub trait Tools: Send + Sync {
     /// layout's usual ones.
     fn types(&self) -> &'static [(&'static str, &'static [&'static str])];
 
+    /// The type by which the host's kernel mounts such images, those with features too that this
+    /// version cannot read; `None` where it has no driver for them.
+    fn kernel_type(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Whether a device has the layout's magic number. One that cannot be read has none.
     fn is_on(&self, device: &dyn BlockDevice) -> bool;
 

@@ -127,15 +127,14 @@ pub(crate) fn make(
     device_is_zero: bool,
     ordering: Ordering,
 ) -> Result<()> {
-    let wanted = wanted(device_is_zero, ordering.has_log());
+    let wanted = wanted(device_is_zero, ordering);
     layout.make(&wanted, device)?;
     Ok(())
 }
 
-fn wanted(device_is_zero: bool, has_journal: bool) -> Mkfs {
-    let journal = has_journal.then(|| "has_journal".to_owned());
+fn wanted(device_is_zero: bool, ordering: Ordering) -> Mkfs {
     Mkfs {
-        features: journal.into_iter().collect(),
+        features: ordering.image_features(),
         // As file systems of some size have it, whatever the size asked for.
         block_size: Some(BLOCK_BYTES),
         device_is_zero,
@@ -166,7 +165,7 @@ fn make_with_journal(
     let uuid = spec.layout.make_journal(&made, &journal)?.uuid;
     let wanted = Mkfs {
         journal_uuid: Some(uuid),
-        ..wanted(device_is_zero, true)
+        ..wanted(device_is_zero, spec.ordering)
     };
     spec.layout.make(&wanted, device)?;
     spec.layout.attach_journal(&journal, wanted.uuid)?;

@@ -84,7 +84,7 @@ impl Geometry {
                 place: "the trace".into(),
                 why: "it was recorded on an image of its own: --image FILE is needed".into(),
             }),
-            (Start::Empty, _) => self.make(ordering.has_log()),
+            (Start::Empty, _) => self.make(ordering),
             (Start::Raw, _) => {
                 let zeros = vec![0; self.size_bytes as usize];
                 Ok(Fork::new(zeros, self.block_bytes).raw((self.uid, self.gid)))
@@ -92,11 +92,12 @@ impl Geometry {
         }
     }
 
-    fn make(&self, has_journal: bool) -> AppResult<Fork> {
-        let journal = has_journal.then(|| "has_journal".to_owned());
+    fn make(&self, ordering: Ordering) -> AppResult<Fork> {
         let mkfs = Mkfs {
-            features: journal.into_iter().collect(),
-            journal_bytes: has_journal.then_some(1024 * u64::from(self.block_bytes)),
+            features: ordering.image_features(),
+            journal_bytes: ordering
+                .has_log()
+                .then_some(1024 * u64::from(self.block_bytes)),
             block_size: Some(self.block_bytes),
             bytes_per_inode: Some(16384),
             root_uid: self.uid,

@@ -1,8 +1,8 @@
 //! New images: what a run starts from where nobody gives it an image.
 
 use backstitch_formats::{Layout, usual};
-use backstitch_journal::format::Features as JournalFeatures;
-use backstitch_layout::tools::{Mkfs, MkfsError, MkfsJournal};
+use backstitch_layout::tools::{JournalFeatures, Mkfs, MkfsError, MkfsJournal};
+use backstitch_mechanisms::usual_for;
 
 use crate::device::ForkDevice;
 use crate::image::Fork;
@@ -85,9 +85,9 @@ impl ImageOptions {
 }
 
 fn features(has_journal: bool) -> Vec<String> {
-    let journal = has_journal.then_some("has_journal");
-    let words = ["^resize_inode"].into_iter().chain(journal);
-    words.map(str::to_owned).collect()
+    let mut features = usual_for(has_journal).image_features();
+    features.push("^resize_inode".to_owned());
+    features
 }
 
 impl Fork {

@@ -24,8 +24,8 @@ use crate::image::{Fork, Kind};
 use crate::nesting::Nesting;
 use crate::reads::Reads;
 use log::mechanism;
-pub(crate) use log::replay;
 pub use log::replayed;
+pub(crate) use log::{replay, site};
 use rustc_hash::FxHashMap;
 
 /// How the engine is to run.

@@ -71,7 +71,7 @@ pub use backstitch_layout::{
 };
 pub use backstitch_mechanisms::Ordering;
 pub use backstitch_ordering::{GroupError, GroupId};
-pub use backstitch_session::journal;
+pub use backstitch_session::log::default_ordering;
 pub use backstitch_store::Optimisations;
 pub use engine::Engine;
 pub use error::{Error, Result};

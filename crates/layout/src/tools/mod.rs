@@ -13,6 +13,7 @@ mod repair;
 mod source;
 mod tune;
 
+pub use backstitch_journal::format::Features as JournalFeatures;
 pub use check::{
     CheckError, CheckOptions, EXIT_CLEAN, EXIT_OPERATIONAL, EXIT_UNCORRECTED, Report, Summary,
 };

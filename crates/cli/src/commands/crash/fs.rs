@@ -10,7 +10,7 @@ use backstitch_crash::{
 };
 use backstitch_crash_core::report::Report;
 use backstitch_formats::{Layout, usual};
-use backstitch_journal::format::Features as JournalFeatures;
+use backstitch_layout::tools::JournalFeatures;
 use backstitch_mechanisms::{in_order, usual_for};
 use backstitch_vfs::{Optimisations, Ordering};
 use indicatif::ProgressBar;

@@ -1,20 +1,4 @@
-//! The memory allocator's settings: what glibc does not do well by itself. Other allocators keep
-//! their own ways.
-
-/// Has every thread of the process allocate from the same arena. To be called while there is one
-/// thread.
-///
-/// glibc gives each thread an arena of its own and extends all but the first by a system call for
-/// each block of a cache that fills up. One thread at a time does nearly all of our allocating,
-/// under the engine's lock.
-pub(crate) fn use_one_arena() {
-    #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    #[allow(unsafe_code)]
-    // SAFETY: it sets a number in the allocator.
-    unsafe {
-        libc::mallopt(libc::M_ARENA_MAX, 1);
-    }
-}
+//! What glibc does not do well by itself. Other allocators keep their own ways.
 
 /// Gives memory that is free back to the host.
 ///

@@ -192,7 +192,6 @@ fn fraction(text: &str) -> std::result::Result<f64, String> {
 const RECOVERY: &str = "recovery";
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    crate::allocator::use_one_arena();
     if args.workloads.iter().any(|name| name == RECOVERY) {
         return recovery(args);
     }

@@ -181,7 +181,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             json: args.json,
         });
     }
-    crate::allocator::use_one_arena();
     let engine = mount_engine(&image, &dir, ordering, &options)?;
     serve(args, &image, &dir, engine, &options)?;
     Ok(ExitCode::SUCCESS)

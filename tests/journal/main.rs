@@ -55,7 +55,7 @@ fn replay(device: &MemoryDevice) -> Outcome {
         .place(device)
         .expect("no place")
         .expect("no journal");
-    let mut journal = backstitch_vfs::journal::open(device, None, &place).expect("no journal");
+    let mut journal = backstitch_mechanisms::jbd2::open(device, None, &place).expect("no journal");
     let home = Home {
         device,
         blocks: place.home_blocks,
@@ -146,7 +146,7 @@ fn recover(what: &str, scratch: &Scratch, state: &[u8]) -> u64 {
         nanoseconds: 0,
     };
     let recovered =
-        backstitch_vfs::journal::recover(&device, None, journal_host(), now, Damage::Refuse);
+        backstitch_mechanisms::jbd2::recover(&device, None, journal_host(), now, Damage::Refuse);
     let report = recovered.expect("cannot recover").expect("no journal");
     let ours = scratch.path("ours.img");
     write(&ours, &device.snapshot());
@@ -243,7 +243,7 @@ fn write_journal(image: &mut Vec<u8>, random: &mut Random, features: Features) {
         panic!("the journal is elsewhere");
     };
     let view = JournalDevice::new(&device, place.block_bytes, map.clone());
-    let opened = backstitch_vfs::journal::open(&device, None, &place).expect("no journal");
+    let opened = backstitch_mechanisms::jbd2::open(&device, None, &place).expect("no journal");
     let mut sb = opened.superblock().clone();
     sb.set_features(features);
     let start = random.between(u64::from(sb.first), u64::from(sb.end)) as u32;
@@ -368,7 +368,7 @@ fn cut_recovery(scratch: &Scratch, state: &[u8], random: &mut Random) -> Option<
     };
     let recover_all = |device: &dyn BlockDevice| {
         let done =
-            backstitch_vfs::journal::recover(device, None, journal_host(), now, Damage::Refuse);
+            backstitch_mechanisms::jbd2::recover(device, None, journal_host(), now, Damage::Refuse);
         done.expect("cannot recover").expect("no journal")
     };
     let memory = Arc::new(MemoryDevice::from_bytes(state.to_vec()));

@@ -103,7 +103,7 @@ fn a_journal_on_a_device_of_its_own() {
         "written by a read-only mount, or nothing to replay"
     );
     let mut journal =
-        backstitch_vfs::journal::open(&ours, Some(&our_log), &place).expect("no journal");
+        backstitch_mechanisms::jbd2::open(&ours, Some(&our_log), &place).expect("no journal");
     let home = Home {
         device: &ours,
         blocks: place.home_blocks,
@@ -164,7 +164,7 @@ fn fsck_replays_or_gives_up() {
         .place(&device)
         .expect("no place")
         .expect("no journal");
-    let journal = backstitch_vfs::journal::open(&device, None, &place).expect("no journal");
+    let journal = backstitch_mechanisms::jbd2::open(&device, None, &place).expect("no journal");
     let scan = journal.scan(place.home_blocks).expect("cannot scan");
     // Nobody reads a copy that was revoked, or that there is a later one of; so the last one that
     // fsck misses.

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use backstitch_device::{BlockDevice, MemoryDevice, SlowFlushDevice};
-use backstitch_formats::usual;
+use backstitch_formats::{Layout, usual};
 use backstitch_vfs::{
     Engine, FileType, GroupId, InodeNumber, MountOptions, NewInode, Ordering, SetAttributes,
     Timestamp,
@@ -69,6 +69,8 @@ impl ImapVariant {
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct ImapSpec {
+    /// The layout of the file system.
+    pub layout: Layout,
     /// The mechanism.
     pub ordering: Ordering,
     /// The way.
@@ -93,6 +95,7 @@ impl ImapSpec {
     /// The paper's, under a mechanism in one of the ways.
     pub fn new(ordering: Ordering, variant: ImapVariant) -> ImapSpec {
         ImapSpec {
+            layout: usual(),
             ordering,
             variant,
             messages: 1000,
@@ -150,7 +153,7 @@ pub fn measure_imap(spec: &ImapSpec) -> Result<Run> {
     let memory = Arc::new(MemoryDevice::new(spec.size_bytes as usize));
     let flush = Duration::from_secs_f64(spec.flush_seconds.clamp(0.0, 60.0));
     let device: Arc<dyn BlockDevice> = Arc::new(SlowFlushDevice::new(memory.clone(), flush));
-    make(&*memory, true, spec.ordering)?;
+    make(spec.layout, &*memory, true, spec.ordering)?;
     let contents = Contents::new(spec.seed);
     let engine = mount(spec, &device)?;
     let source = create(&engine, "mailbox.src")?;
@@ -182,7 +185,7 @@ pub fn measure_imap(spec: &ImapSpec) -> Result<Run> {
     compare(&engine, spec, &contents, destination)?;
     engine.unmount()?;
     if spec.check {
-        check("imap", spec.ordering, &*memory)?;
+        check("imap", spec.layout, spec.ordering, &*memory)?;
     }
     Ok(Run {
         workload: "imap",
@@ -208,7 +211,11 @@ fn mount(spec: &ImapSpec, device: &Arc<dyn BlockDevice>) -> Result<Arc<Engine>> 
         ordering: spec.ordering,
         ..MountOptions::default()
     };
-    Ok(Engine::mount(device.clone(), usual().layout(), &options)?)
+    Ok(Engine::mount(
+        device.clone(),
+        spec.layout.layout(),
+        &options,
+    )?)
 }
 
 fn create(engine: &Engine, name: &str) -> Result<InodeNumber> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use backstitch_device::{BlockDevice, FileDevice, MemoryDevice, OpenOptions};
-use backstitch_formats::usual;
+use backstitch_formats::Layout;
 use backstitch_layout::tools::{CheckOptions, DeviceSource, Mkfs, MkfsJournal};
 use backstitch_mechanisms::usual_for;
 use backstitch_vfs::{Engine, MountOptions, Optimisations, Ordering, Stats};
@@ -50,6 +50,8 @@ pub struct Spec {
     pub workload: Workload,
     /// How large it is.
     pub scale: Scale,
+    /// The layout of the file systems that are made.
+    pub layout: Layout,
     /// The mechanism.
     pub ordering: Ordering,
     /// Which optimisations of the patch engine are on.
@@ -120,19 +122,19 @@ pub const JOURNAL_UUID: [u8; 16] = [0x1b; 16];
 
 /// A new file system, with a journal inside where the ordering is one.
 pub(crate) fn make(
+    layout: Layout,
     device: &dyn BlockDevice,
     device_is_zero: bool,
     ordering: Ordering,
 ) -> Result<()> {
-    let wanted = wanted(device_is_zero, ordering.has_log());
-    usual().make(&wanted, device)?;
+    let wanted = wanted(device_is_zero, ordering);
+    layout.make(&wanted, device)?;
     Ok(())
 }
 
-fn wanted(device_is_zero: bool, has_journal: bool) -> Mkfs {
-    let journal = has_journal.then(|| "has_journal".to_owned());
+fn wanted(device_is_zero: bool, ordering: Ordering) -> Mkfs {
     Mkfs {
-        features: journal.into_iter().collect(),
+        features: ordering.image_features(),
         // As file systems of some size have it, whatever the size asked for.
         block_size: Some(BLOCK_BYTES),
         device_is_zero,
@@ -149,7 +151,7 @@ fn make_with_journal(
     device_is_zero: bool,
 ) -> Result<Option<Arc<dyn BlockDevice>>> {
     let Some(path) = &spec.journal_device else {
-        make(device, device_is_zero, spec.ordering)?;
+        make(spec.layout, device, device_is_zero, spec.ordering)?;
         return Ok(None);
     };
     /// What mkfs gives a file system of 4 GiB, and what the paper's have.
@@ -160,13 +162,13 @@ fn make_with_journal(
         device_is_zero: journal_is_zero,
         ..MkfsJournal::new(JOURNAL_UUID, MADE_SECONDS)
     };
-    let uuid = usual().make_journal(&made, &journal)?.uuid;
+    let uuid = spec.layout.make_journal(&made, &journal)?.uuid;
     let wanted = Mkfs {
         journal_uuid: Some(uuid),
-        ..wanted(device_is_zero, true)
+        ..wanted(device_is_zero, spec.ordering)
     };
-    usual().make(&wanted, device)?;
-    usual().attach_journal(&journal, wanted.uuid)?;
+    spec.layout.make(&wanted, device)?;
+    spec.layout.attach_journal(&journal, wanted.uuid)?;
     Ok(Some(Arc::new(journal)))
 }
 
@@ -187,7 +189,7 @@ fn mount(
     Ok(Engine::mount_with_journal(
         device,
         journal,
-        usual().layout(),
+        spec.layout.layout(),
         &options,
     )?)
 }
@@ -219,7 +221,7 @@ fn on_device(
     };
     engine.unmount()?;
     if spec.check {
-        check(spec.workload.name(), spec.ordering, &*device)?;
+        check(spec.workload.name(), spec.layout, spec.ordering, &*device)?;
     }
     run.ordering = Some(spec.ordering.to_string());
     run.opt = Some(spec.optimisations.to_string());
@@ -299,13 +301,14 @@ fn timed(
 }
 
 /// Checks the image that a workload left under soft updates.
-pub(crate) fn check_image(workload: &'static str, path: &Path) -> Result<()> {
+pub(crate) fn check_image(workload: &'static str, layout: Layout, path: &Path) -> Result<()> {
     let options = OpenOptions {
         read_only: true,
         ..OpenOptions::default()
     };
     check(
         workload,
+        layout,
         usual_for(false),
         &FileDevice::open(path, options)?,
     )
@@ -313,10 +316,11 @@ pub(crate) fn check_image(workload: &'static str, path: &Path) -> Result<()> {
 
 pub(crate) fn check(
     workload: &'static str,
+    layout: Layout,
     ordering: Ordering,
     device: &dyn BlockDevice,
 ) -> Result<()> {
-    let report = usual().check(&DeviceSource(device), &CheckOptions::default())?;
+    let report = layout.check(&DeviceSource(device), &CheckOptions::default())?;
     match report.findings.first() {
         None if report.is_clean() => Ok(()),
         first => Err(Error::NotClean {

@@ -1,11 +1,13 @@
 //! `recovery` on small images: it measures, finds what the crash left, and leaves clean images.
 
 use backstitch_bench::{RecoverySpec, document, measure_recovery, recovery_table};
+use backstitch_formats::usual;
 
 #[test]
 fn recovery_is_measured_and_the_crashes_are_real() {
     let directory = tempfile::tempdir().unwrap();
     let spec = RecoverySpec {
+        layout: usual(),
         image: directory.path().join("full.img"),
         size_bytes: 256 << 20,
         files: 2000,
@@ -57,6 +59,7 @@ fn recovery_is_measured_and_the_crashes_are_real() {
 fn recovery_refuses_what_is_no_file() {
     let directory = tempfile::tempdir().unwrap();
     let spec = RecoverySpec {
+        layout: usual(),
         image: directory.path().into(),
         size_bytes: 64 << 20,
         files: 10,

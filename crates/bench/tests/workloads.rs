@@ -8,6 +8,7 @@ use backstitch_bench::{
     EngineFigures, Run, Scale, Series, Spec, Target, Workload, document, measure,
     optimisation_specs, optimisation_tables, plot_optimisations, plot_runs, run_series, run_table,
 };
+use backstitch_formats::usual;
 use backstitch_vfs::{Optimisations, Ordering};
 
 fn small(workload: Workload) -> Scale {
@@ -38,6 +39,7 @@ fn spec(workload: Workload, ordering: Ordering) -> Spec {
     Spec {
         workload,
         scale: small(workload),
+        layout: usual(),
         ordering,
         optimisations: Optimisations::BOTH,
         target: Target::Memory {

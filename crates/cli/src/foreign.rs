@@ -23,15 +23,15 @@ pub(crate) fn explained(
 ) -> Error {
     let shown = image.display().to_string();
     let plain = Error::at_path(what, image, error);
-    if let Some(tools) = backstitch_formats::found(device) {
+    if let Some(layout) = backstitch_formats::found(device) {
         // What is too short for a superblock has no feature that somebody else could read.
-        let info = tools.info(device);
+        let info = layout.info(device);
         let is_unread = info.is_ok_and(|info| !info.unreadable_features.is_empty());
-        return match is_unread {
-            true => plain.hint(format!(
-                "the kernel's ext4 driver reads it: mount -t ext4 {shown} DIR"
+        return match layout.kernel_type().filter(|_| is_unread) {
+            Some(driver) => plain.hint(format!(
+                "the kernel's {driver} driver reads it: mount -t {driver} {shown} DIR"
             )),
-            false => plain,
+            None => plain,
         };
     }
     let Some(found) = found(device) else {
@@ -39,7 +39,10 @@ pub(crate) fn explained(
     };
     let why = match found.kind {
         Kind::PartitionTable => format!("it is a disk with {}, not a file system", found.name),
-        _ => format!("not an ext2 or ext3 file system, but {}", found.name),
+        _ => {
+            let types = backstitch_formats::types().join(" or ");
+            format!("not an {types} file system, but {}", found.name)
+        }
     };
     Error::at_path(what, image, why).hint(found.reader_of(&shown))
 }

@@ -8,7 +8,6 @@ use backstitch_device::{BlockDevice, OpenOptions, SlowFlushDevice, VolatileDevic
 use backstitch_mechanisms::usual_for;
 use backstitch_vfs::{
     Attributes, Engine, FileType, InodeNumber, LayoutError, MountOptions, Ordering, Timestamp,
-    journal,
 };
 use std::collections::{HashSet, VecDeque};
 use std::ffi::{OsStr, OsString};
@@ -232,7 +231,7 @@ pub(crate) fn on_device<T>(
     on_fresh_device(what, name, (device, None), access, false, work)
 }
 
-/// The ordering where none is stated: see [`journal::default_ordering`]. What holds no readable
+/// The ordering where none is stated: see [`backstitch_vfs::default_ordering`]. What holds no readable
 /// file system is said when it is opened.
 pub(crate) fn default_ordering(
     what: &'static str,
@@ -241,7 +240,7 @@ pub(crate) fn default_ordering(
     journal_device: Option<&dyn BlockDevice>,
 ) -> Result<Ordering> {
     let layout = backstitch_formats::of(device).layout();
-    match journal::default_ordering(device, journal_device, layout) {
+    match backstitch_vfs::default_ordering(device, journal_device, layout) {
         Err(_) if layout.block_bytes(device).is_err() => Ok(usual_for(false)),
         found => found.map_err(|error| foreign::explained(what, name, device, error)),
     }

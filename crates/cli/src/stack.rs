@@ -18,6 +18,7 @@
 
 use crate::error::{Error, Result, host};
 use backstitch_device::BlockDevice;
+use backstitch_formats::Layout;
 use backstitch_vfs::Ordering;
 use backstitch_vfs::stack::{InnerPath, Stack, StackVolume, VolumeInfo};
 use serde::Deserialize;
@@ -42,6 +43,8 @@ struct Entry {
     journal: Option<String>,
     ordering: Option<String>,
     at: Option<String>,
+    #[serde(rename = "type")]
+    kind: Option<String>,
 }
 
 /// A stack, and what its file says beside.
@@ -86,9 +89,11 @@ fn parse(text: &str, directory: &Path) -> std::result::Result<Described, String>
             None => Ok(None),
         };
         let ordering = entry.ordering.as_ref().map(|text| text.parse::<Ordering>());
+        let layout = entry.kind.as_ref().map(|text| text.parse::<Layout>());
+        let layout = layout.transpose().map_err(|e| wrong(&e.to_string()))?;
         volumes.push(StackVolume {
             name: name.clone(),
-            layout: backstitch_formats::usual().layout(),
+            layout: layout.unwrap_or_default().layout(),
             file: inner(&entry.file)?,
             journal: inner(&entry.journal)?,
             ordering: ordering.transpose().map_err(|e| wrong(&e.to_string()))?,

@@ -353,25 +353,6 @@ fn a_dead_daemon_is_cleared_away() {
 }
 
 #[test]
-fn the_cache_asks_for_huge_pages() {
-    let modes = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
-    if !cfg!(target_env = "gnu") || !modes.is_ok_and(|modes| modes.contains("[madvise]")) {
-        return; // Nobody has to ask, or nobody gets any.
-    }
-    let Some(mount) = Mount::new("", "") else {
-        return;
-    };
-    let maps = std::fs::read_to_string(format!("/proc/{}/smaps", mount.pid())).unwrap();
-    let heap = &maps[maps.find("[heap]").expect("it has a heap")..];
-    let flags = heap.lines().find(|line| line.starts_with("VmFlags:"));
-    assert!(
-        flags.is_some_and(|flags| flags.contains(" hg")),
-        "{flags:?}"
-    );
-    mount.down();
-}
-
-#[test]
 fn memory_that_a_burst_of_changes_took_goes_back_to_the_host() {
     const FILES: u32 = 5_000;
     let Some(mount) = Mount::new("-s 256M", "").filter(|_| cfg!(target_env = "gnu")) else {

@@ -10,7 +10,6 @@ use backstitch_crash_core::device::ForkDevice;
 use backstitch_crash_core::error::{StepError, at};
 use backstitch_crash_core::image::{Fork, Kind as ImageKind};
 use backstitch_crash_core::mount::replayed;
-use backstitch_formats::usual;
 use backstitch_fuse::{AccessPolicy, FrontOptions, MountError, Mounted, spawn};
 use backstitch_layout::tools::{CheckOptions, Finding, Kind};
 use backstitch_mechanisms::usual_for;
@@ -48,7 +47,7 @@ impl<'a> Bench<'a> {
         if self.options.stop.load(Atomic::Relaxed) {
             return Err(StepError::Stopped.into());
         }
-        let is_raw = state.kind() != ImageKind::FileSystem;
+        let is_raw = !matches!(state.kind(), ImageKind::FileSystem(_));
         if let Some(damage) = (!is_raw).then(|| self.damage(state)).flatten() {
             return Ok(damage);
         }
@@ -98,7 +97,7 @@ impl<'a> Bench<'a> {
             false => None,
         };
         let state = replayed.as_ref().unwrap_or(state);
-        let report = match usual().check(state, &CheckOptions::QUICK) {
+        let report = match state.kind().tools().check(state, &CheckOptions::QUICK) {
             Ok(report) => report,
             Err(error) => return Some(unmountable(error.to_string())),
         };
@@ -130,7 +129,9 @@ fn unmountable(reason: String) -> Verdict {
 /// a crash under soft updates.
 fn repaired(mut state: Fork) -> Fork {
     let record = usual_for(false).crash_record();
-    if let Some((offset, bytes)) = record.and_then(|record| usual().trusted(&state, record)) {
+    if let Some((offset, bytes)) =
+        record.and_then(|record| state.kind().tools().trusted(&state, record))
+    {
         // It was read from there.
         let _ = state.write(offset, &bytes);
     }

@@ -1,7 +1,8 @@
 //! Records what a program does to a mounted file system, as it reaches the layout.
 //!
 //! [`TracingLayout`] wraps a kind of layout. The file systems that it opens do what the wrapped one
-//! does, and append every *successful* change to a trace that a [`Recorder`] shares. All of it
+//! does, and append every *successful* change to a trace that a [`Recorder`] shares. What is asked of
+//! the engine and reaches no layout, the recorder hears as the engine's [`Observer`]. All of it
 //! happens under the engine's lock, so a trace is one sequence, also of a program with many
 //! threads. Files are called by their inode's number (`#12`), which stays theirs until they are
 //! gone.
@@ -34,6 +35,7 @@ use backstitch_layout::{
 };
 use backstitch_ordering::{GroupId, Volume};
 use backstitch_store::PatchId;
+use backstitch_vfs::Observer;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
@@ -86,6 +88,22 @@ impl Recorder {
     pub fn operations(&self) -> (Vec<Operation>, Vec<String>) {
         let recording = self.0.lock();
         (recording.operations.clone(), recording.notes.clone())
+    }
+}
+
+impl Observer for Recorder {
+    fn sync_asked(&self) {
+        self.0.lock().append(Operation::Sync);
+    }
+
+    fn group_depends(&self, after: GroupId, before: GroupId) {
+        self.0.lock().depends(after, before);
+    }
+
+    fn group_sync_asked(&self, group: GroupId) {
+        let mut recording = self.0.lock();
+        let number = recording.group(group);
+        recording.append(Operation::SyncGroup(number));
     }
 }
 
@@ -533,23 +551,6 @@ impl FileSystem for Tracing {
             true => Operation::Fdatasync(r.file(inode)),
             false => Operation::Fsync(r.file(inode)),
         });
-    }
-
-    fn sync_asked(&mut self) {
-        self.inner.sync_asked();
-        self.append(|_| Operation::Sync);
-    }
-
-    fn group_depends(&mut self, after: GroupId, before: GroupId) {
-        self.inner.group_depends(after, before);
-        self.recording.lock().depends(after, before);
-    }
-
-    fn group_sync_asked(&mut self, group: GroupId) {
-        self.inner.group_sync_asked(group);
-        let mut recording = self.recording.lock();
-        let number = recording.group(group);
-        recording.append(Operation::SyncGroup(number));
     }
 
     fn prepare_commit(&mut self, volume: &mut Volume<'_>, now: Timestamp) -> Step<()> {

@@ -55,6 +55,7 @@ impl Program {
             ..MountOptions::default()
         };
         let engine = Engine::mount(Arc::new(ForkDevice::new(image)), &layout, &options)?;
+        engine.observe(Box::new(recorder.clone()));
         let dir = scratch_directory()?;
         let mount = dir.path().join("mnt");
         std::fs::create_dir(&mount).map_err(at("cannot make a directory", &mount))?;

@@ -43,7 +43,9 @@ fn mounted(image: Fork, recorder: &Recorder) -> Arc<Engine> {
         recorder: recorder.clone(),
     };
     let device = Arc::new(ForkDevice::new(image));
-    Engine::mount(device, &layout, &MountOptions::default()).unwrap()
+    let engine = Engine::mount(device, &layout, &MountOptions::default()).unwrap();
+    engine.observe(Box::new(recorder.clone()));
+    engine
 }
 
 fn new(file_type: FileType, target: &[u8]) -> NewInode<'_> {

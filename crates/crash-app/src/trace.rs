@@ -16,6 +16,7 @@ use backstitch_crash_core::device::ForkDevice;
 use backstitch_crash_core::image::Fork;
 use backstitch_crash_core::operation::{Operation, parse_script};
 use backstitch_device::BlockDevice;
+use backstitch_formats::usual;
 use backstitch_layout::tools::Mkfs;
 
 use crate::error::{AppError, AppResult};
@@ -83,7 +84,7 @@ impl Geometry {
                 place: "the trace".into(),
                 why: "it was recorded on an image of its own: --image FILE is needed".into(),
             }),
-            (Start::Empty, _) => self.make(ordering.has_log()),
+            (Start::Empty, _) => self.make(ordering),
             (Start::Raw, _) => {
                 let zeros = vec![0; self.size_bytes as usize];
                 Ok(Fork::new(zeros, self.block_bytes).raw((self.uid, self.gid)))
@@ -91,11 +92,12 @@ impl Geometry {
         }
     }
 
-    fn make(&self, has_journal: bool) -> AppResult<Fork> {
-        let journal = has_journal.then(|| "has_journal".to_owned());
+    fn make(&self, ordering: Ordering) -> AppResult<Fork> {
         let mkfs = Mkfs {
-            features: journal.into_iter().collect(),
-            journal_bytes: has_journal.then_some(1024 * u64::from(self.block_bytes)),
+            features: ordering.image_features(),
+            journal_bytes: ordering
+                .has_log()
+                .then_some(1024 * u64::from(self.block_bytes)),
             block_size: Some(self.block_bytes),
             bytes_per_inode: Some(16384),
             root_uid: self.uid,
@@ -104,7 +106,12 @@ impl Geometry {
             // Always the same, so that a state's name is good for ever.
             ..Mkfs::new([7; 16], [9; 16], 1_600_000_000)
         };
-        Ok(Fork::formatted(&mkfs, self.size_bytes, self.block_bytes)?)
+        Ok(Fork::formatted(
+            usual(),
+            &mkfs,
+            self.size_bytes,
+            self.block_bytes,
+        )?)
     }
 
     /// Of an image of the user's own.
@@ -142,13 +149,17 @@ fn read_image(path: &Path) -> AppResult<(u64, u32, Fork)> {
     bytes.resize(bytes.len().next_multiple_of(4096), 0);
     let size = bytes.len() as u64;
     let device = ForkDevice::new(Fork::new(bytes, 1024));
-    let block = backstitch_formats::of(&device)
-        .layout()
+    let layout = backstitch_formats::of(&device);
+    let block = (layout.layout())
         .block_bytes(&device)
         .map_err(|error| bad(path, error))?;
     let mut bytes = vec![0; size.next_multiple_of(block.into()) as usize];
     device.read(0, &mut bytes[..size as usize])?;
-    Ok((bytes.len() as u64, block, Fork::new(bytes, block)))
+    Ok((
+        bytes.len() as u64,
+        block,
+        Fork::new(bytes, block).of_layout(layout),
+    ))
 }
 
 impl Trace {

@@ -250,7 +250,7 @@ mod tests {
         let device = crate::device::ForkDevice::new(base.clone());
         let (home, _) = device.parts();
         let setup =
-            backstitch_session::journal::setup(&home, None, backstitch_formats::journal_host());
+            backstitch_mechanisms::jbd2::setup(&home, None, backstitch_formats::journal_host());
         let setup = setup.unwrap().unwrap();
         let log = |position: u32| setup.map.block(position).unwrap();
         let free = home.size_bytes() / u64::from(base.block_bytes()) - 9;

@@ -1,8 +1,8 @@
 //! New images: what a run starts from where nobody gives it an image.
 
-use backstitch_formats::usual;
-use backstitch_journal::format::Features as JournalFeatures;
-use backstitch_layout::tools::{Mkfs, MkfsError, MkfsJournal};
+use backstitch_formats::{Layout, usual};
+use backstitch_layout::tools::{JournalFeatures, Mkfs, MkfsError, MkfsJournal};
+use backstitch_mechanisms::usual_for;
 
 use crate::device::ForkDevice;
 use crate::image::Fork;
@@ -10,6 +10,8 @@ use crate::image::Fork;
 /// The image that runs start from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageOptions {
+    /// Its layout.
+    pub layout: Layout,
     /// Its size.
     pub size_bytes: u64,
     /// The size of a block.
@@ -23,6 +25,7 @@ pub struct ImageOptions {
 impl Default for ImageOptions {
     fn default() -> ImageOptions {
         ImageOptions {
+            layout: usual(),
             size_bytes: 8 << 20,
             block_bytes: 1024,
             journal_device: false,
@@ -64,40 +67,52 @@ impl ImageOptions {
         let (size_bytes, block_bytes) = (self.size_bytes, self.block_bytes);
         let journal_bytes = 1024 * u64::from(block_bytes);
         Ok(if has_journal && self.journal_device {
-            Fork::formatted_with_journal_device(&mkfs, size_bytes, block_bytes, journal_bytes)?
+            Fork::formatted_with_journal_device(
+                self.layout,
+                &mkfs,
+                size_bytes,
+                block_bytes,
+                journal_bytes,
+            )?
         } else {
             let mkfs = Mkfs {
                 journal_bytes: has_journal.then_some(journal_bytes),
                 ..mkfs
             };
-            Fork::formatted(&mkfs, size_bytes, block_bytes)?
+            Fork::formatted(self.layout, &mkfs, size_bytes, block_bytes)?
         })
     }
 }
 
 fn features(has_journal: bool) -> Vec<String> {
-    let journal = has_journal.then_some("has_journal");
-    let words = ["^resize_inode"].into_iter().chain(journal);
-    words.map(str::to_owned).collect()
+    let mut features = usual_for(has_journal).image_features();
+    features.push("^resize_inode".to_owned());
+    features
 }
 
 impl Fork {
-    /// A new file system in an image of its own.
+    /// A new file system of a layout, in an image of its own.
     ///
     /// # Errors
     /// Where no file system can be made with these options.
-    pub fn formatted(mkfs: &Mkfs, size_bytes: u64, block_bytes: u32) -> Result<Fork, MkfsError> {
+    pub fn formatted(
+        layout: Layout,
+        mkfs: &Mkfs,
+        size_bytes: u64,
+        block_bytes: u32,
+    ) -> Result<Fork, MkfsError> {
         let device = ForkDevice::new(Fork::new(vec![0; size_bytes as usize], block_bytes));
-        usual().make(mkfs, &device)?;
+        layout.make(mkfs, &device)?;
         // A base of its own, so that what mkfs wrote does not count as changed in every fork.
-        Ok(Fork::new(device.fork().to_bytes(), block_bytes))
+        Ok(Fork::new(device.fork().to_bytes(), block_bytes).of_layout(layout))
     }
 
     /// The same with the journal on a device of `journal_bytes` of its own.
     ///
     /// # Errors
     /// As [`formatted`](Self::formatted).
-    pub(crate) fn formatted_with_journal_device(
+    fn formatted_with_journal_device(
+        layout: Layout,
         mkfs: &Mkfs,
         size_bytes: u64,
         block_bytes: u32,
@@ -110,16 +125,16 @@ impl Fork {
             ..MkfsJournal::new([11; 16], mkfs.time_seconds)
         };
         let elsewhere = ForkDevice::new(Fork::new(vec![0; journal_bytes as usize], block_bytes));
-        let made = usual().make_journal(&journal, &elsewhere)?;
+        let made = layout.make_journal(&journal, &elsewhere)?;
         let mkfs = Mkfs {
             journal_uuid: Some(made.uuid),
             journal_features: JournalFeatures::default(),
             ..mkfs.clone()
         };
-        let home = Fork::formatted(&mkfs, size_bytes, block_bytes)?;
-        usual().attach_journal(&elsewhere, mkfs.uuid)?;
+        let home = Fork::formatted(layout, &mkfs, size_bytes, block_bytes)?;
+        layout.attach_journal(&elsewhere, mkfs.uuid)?;
         let mut bytes = home.to_bytes();
         bytes.extend(elsewhere.fork().to_bytes());
-        Ok(Fork::split(bytes, size_bytes as usize, block_bytes))
+        Ok(Fork::split(bytes, size_bytes as usize, block_bytes).of_layout(layout))
     }
 }

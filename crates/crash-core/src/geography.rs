@@ -1,6 +1,5 @@
 //! What each block of an image is for, as far as its layout can tell.
 
-use backstitch_formats::usual;
 use backstitch_layout::tools::{Geography, Use};
 
 use crate::image::Fork;
@@ -12,7 +11,7 @@ impl Blocks {
     /// Of the first image that knows a block, the later ones where it does not.
     pub fn of(images: &[&Fork]) -> Blocks {
         let read = images.iter().filter_map(|image| {
-            let read = usual().geography(*image)?;
+            let read = image.kind.tools().geography(*image)?;
             (read.block_bytes() == image.block_bytes()).then_some(read)
         });
         Blocks(read.collect())

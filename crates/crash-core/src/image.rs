@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::base::Base;
 use crate::nesting::Nesting;
 use backstitch_device::{Buffer, DeviceError, check_range};
-use backstitch_formats::{Raw, usual};
+use backstitch_formats::{Layout, Raw, usual};
 use backstitch_layout::tools::Source;
 use backstitch_layout::{JournalHost, LayoutKind};
 use rustc_hash::FxHashMap;
@@ -36,8 +36,8 @@ struct Changed {
 /// What an image is opened as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A file system.
-    FileSystem,
+    /// A file system of this layout.
+    FileSystem(Layout),
     /// A volume whose blocks programs write.
     Raw(Raw),
     /// A file system of somebody else's layout.
@@ -66,9 +66,17 @@ impl Kind {
     /// The layout that opens it.
     pub fn layout(&self) -> &dyn LayoutKind {
         match self {
-            Kind::FileSystem => usual().layout(),
+            Kind::FileSystem(layout) => layout.layout(),
             Kind::Raw(raw) => raw,
             Kind::Other(other) => other.0,
+        }
+    }
+
+    /// What checks it. Nobody but the [`usual`] layout's tools knows what is over that layout.
+    pub fn tools(self) -> Layout {
+        match self {
+            Kind::FileSystem(layout) => layout,
+            Kind::Raw(_) | Kind::Other(_) => usual(),
         }
     }
 
@@ -80,7 +88,7 @@ impl Kind {
 }
 
 impl Fork {
-    /// An image of its own.
+    /// An image of its own, opened as the [`usual`] layout unless [said otherwise](Self::of_layout).
     ///
     /// # Panics
     /// If the image is not a whole number of blocks.
@@ -107,8 +115,14 @@ impl Fork {
             changed: FxHashMap::default(),
             fingerprint: 0,
             nesting: None,
-            kind: Kind::FileSystem,
+            kind: Kind::FileSystem(usual()),
         }
+    }
+
+    /// The same, as a file system of this layout.
+    pub fn of_layout(mut self, layout: Layout) -> Fork {
+        self.kind = Kind::FileSystem(layout);
+        self
     }
 
     /// The same, as a volume of somebody whose blocks programs write.

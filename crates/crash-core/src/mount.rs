@@ -24,8 +24,8 @@ use crate::image::{Fork, Kind};
 use crate::nesting::Nesting;
 use crate::reads::Reads;
 use log::mechanism;
-pub(crate) use log::replay;
 pub use log::replayed;
+pub(crate) use log::{replay, site};
 use rustc_hash::FxHashMap;
 
 /// How the engine is to run.
@@ -182,7 +182,7 @@ impl Mount {
         // moment of the mount.
         let nanoseconds = (device.fingerprint() % 1_000_000_000) as u32;
         // What holds the file system is under the usual mechanism without a log.
-        let stack = nesting.map(|n| n.stack(engine.ordering));
+        let stack = nesting.map(|n| n.stack(kind.tools(), engine.ordering));
         let (layout, below): (&dyn LayoutKind, _) = match &stack {
             Some(stack) => (stack, usual_for(false)),
             None => (kind.layout(), engine.ordering),

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use backstitch_device::Buffer;
+use backstitch_formats::usual;
 use backstitch_layout::operations;
 use backstitch_layout::tools::Mkfs;
 use backstitch_layout::{Error, FileType, InodeNumber, NewInode, Result, SetAttributes};
@@ -199,6 +200,7 @@ fn small(blocks: u64) -> Result<Fork> {
         ..Mkfs::new([7; 16], [9; 16], 1_600_000_000)
     };
     Fork::formatted(
+        usual(),
         &mkfs,
         blocks * SMALL_BLOCK_BYTES as u64,
         SMALL_BLOCK_BYTES as u32,

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use backstitch_formats::usual;
+use backstitch_formats::Layout;
 use backstitch_mechanisms::{Ordering, usual_for};
 use backstitch_vfs::stack::{InnerPath, Stack, StackVolume};
 
@@ -68,9 +68,9 @@ impl Nesting {
         self.is_shown && [INNER, JOURNAL].iter().any(|file| file.as_bytes() == name)
     }
 
-    /// What opens all of it, with the innermost file system under this mechanism, and in front
-    /// unless it shows in another one.
-    pub(crate) fn stack(&self, ordering: Ordering) -> Stack {
+    /// What opens all of it, file systems of one layout, with the innermost under this mechanism,
+    /// and in front unless it shows in another one.
+    pub(crate) fn stack(&self, layout: Layout, ordering: Ordering) -> Stack {
         let levels = usize::from(self.levels);
         let path = |volume: usize, name: &str| InnerPath {
             volume,
@@ -82,7 +82,7 @@ impl Nesting {
             let log = host.filter(|_| is_last && self.has_journal);
             StackVolume {
                 name: format!("level {level}"),
-                layout: usual().layout(),
+                layout: layout.layout(),
                 file: host.map(|host| path(host, INNER)),
                 journal: log.map(|host| path(host, JOURNAL)),
                 ordering: Some(if is_last { ordering } else { usual_for(false) }),

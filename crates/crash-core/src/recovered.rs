@@ -10,15 +10,15 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use backstitch_device::{BlockDevice, Buffer, DeviceError, WriteRequest};
-use backstitch_layout::JournalHost;
-use backstitch_session::journal;
+use backstitch_layout::LogSite;
+use backstitch_mechanisms::LOGS;
 use fastrand::Rng as Random;
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::device::{Joint, parts_of};
 use crate::image::Fork;
-use crate::mount::replay;
+use crate::mount::{replay, site};
 use crate::parts::parts;
 use crate::reads::{ByReads, Reads};
 
@@ -210,9 +210,9 @@ fn recover(state: &Fork) -> (Reads, Recovered) {
     };
     let done = {
         let (home, other) = parts_of(&device, device.home_bytes, device.all_bytes);
-        let other = other.as_ref().map(|other| other as &dyn BlockDevice);
-        let host = state.kind.journal_host();
-        replay(&home, other, host).map(|()| log_of(&home, other, host))
+        let other = other.as_ref().map(|other| other as _);
+        let site = site(&home, other, state.kind.journal_host());
+        replay(site).map(|()| log_of(site))
     };
     let traced = device.traced.into_inner();
     let written = (traced.written.iter())
@@ -228,24 +228,9 @@ fn recover(state: &Fork) -> (Reads, Recovered) {
     (traced.reads, recovered)
 }
 
-/// Where the log of a file system is whose journal was replayed, but for the superblock; nowhere
-/// where it cannot be written.
-fn log_of(
-    home: &dyn BlockDevice,
-    other: Option<&dyn BlockDevice>,
-    host: &dyn JournalHost,
-) -> Vec<Range<u64>> {
-    let Ok(Ok(setup)) = journal::setup(home, other, host) else {
-        return Vec::new();
-    };
-    let (first, end) = (setup.superblock.first, setup.superblock.end);
-    let runs = setup.map.runs().iter().map(|run| {
-        let start = run.position.max(first);
-        let end = (run.position + run.blocks).min(end);
-        let at = |position: u32| run.block + u64::from(position - run.position);
-        at(start)..at(end.max(start))
-    });
-    runs.filter(|run| !run.is_empty()).collect()
+/// Where the logs of a recovered file system are, but for what describes them.
+fn log_of(site: LogSite<'_>) -> Vec<Range<u64>> {
+    LOGS.iter().flat_map(|kind| kind.blocks(site)).collect()
 }
 
 /// A fork as a device that notes which blocks are looked at before they are written.

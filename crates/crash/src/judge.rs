@@ -12,7 +12,6 @@ use backstitch_crash_core::image::Fork;
 use backstitch_crash_core::mount::{Engine, Mount, Nobody, Watcher, replayed};
 use backstitch_crash_core::operation::{Operation, script};
 use backstitch_crash_core::recovered::{Left, Recoveries};
-use backstitch_formats::usual;
 use backstitch_layout::tools::{CheckOptions, Code, Finding, Kind};
 use backstitch_layout::{Error, ReclaimStep};
 use backstitch_store::Batch;
@@ -267,7 +266,7 @@ impl Judge {
     /// What our own check finds that no crash may leave; `clean` where it may find nothing at all.
     /// Else the inodes that map blocks behind their end.
     fn check(&mut self, fork: &Fork, clean: bool) -> Result<Vec<u32>, Verdict> {
-        let report = match usual().check(fork, &CheckOptions::QUICK) {
+        let report = match fork.kind().tools().check(fork, &CheckOptions::QUICK) {
             Ok(report) => report,
             Err(error) => return Err(unmountable(&error.to_string())),
         };

@@ -8,14 +8,9 @@ use backstitch_rules::watch::Counts;
 
 /// Every site, in the order of the layers.
 pub fn sites() -> impl Iterator<Item = &'static Site> {
-    let lists = [
-        backstitch_ordering::rules::Rule::SITES,
-        backstitch_journal::rules::Rule::SITES,
-    ];
-    backstitch_formats::RULES
-        .iter()
-        .copied()
-        .chain(lists)
+    let mechanisms = backstitch_mechanisms::RULES.iter().copied();
+    (backstitch_formats::RULES.iter().copied())
+        .chain(mechanisms)
         .flatten()
 }
 

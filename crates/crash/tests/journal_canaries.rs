@@ -4,6 +4,7 @@
 use backstitch_crash::{
     Campaign, ImageOptions, NoObserver, Observer, Schedule, Workload, parse_script,
 };
+use backstitch_formats::usual;
 use backstitch_journal::format::Features;
 use backstitch_journal::rules::Rule;
 
@@ -32,6 +33,7 @@ const REUSING: &str = "creat k; write k 0 3000; unlink k; work; creat m; write m
 
 /// Has commit records written together with what they commit.
 const AT_ONCE: ImageOptions = ImageOptions {
+    layout: usual(),
     size_bytes: 8 << 20,
     block_bytes: 1024,
     journal_device: false,

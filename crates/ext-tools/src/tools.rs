@@ -30,6 +30,10 @@ impl Tools for ExtTools {
         &[("ext2", &[]), ("ext3", &["has_journal"])]
     }
 
+    fn kernel_type(&self) -> Option<&'static str> {
+        Some("ext4")
+    }
+
     fn is_on(&self, device: &dyn BlockDevice) -> bool {
         let mut magic = [0; 2];
         let offset = SUPERBLOCK_OFFSET + offset_of!(RawSuperblock, s_magic) as u64;

@@ -78,6 +78,7 @@ impl LayoutKind for Ext2 {
             hashed: Default::default(),
             shared_blocks: Default::default(),
             max_file_bytes,
+            is_journaled: request.journaled,
             sb,
         };
         format.check_root(v)?;
@@ -262,7 +263,7 @@ impl ExtFormat {
             self.sb.mount_count = self.sb.mount_count.wrapping_add(1);
             self.sb.mtime = now.seconds.max(0) as u32;
         }
-        if v.scopes_are_atomic() {
+        if self.is_journaled {
             // What a crash leaves is in the journal; a record of an earlier crash stays true until
             // its leaks are gone. The code that takes the clean mark away relies on the superblock
             // being in memory.
@@ -292,7 +293,7 @@ impl ExtFormat {
         bytes[..4].copy_from_slice(&self.sb.mtime.to_le_bytes());
         bytes[OFFSET_MNT_COUNT - start..OFFSET_MNT_COUNT - start + 2]
             .copy_from_slice(&self.sb.mount_count.to_le_bytes());
-        if v.scopes_are_atomic() {
+        if self.is_journaled {
             // As Linux: with a journal the image counts as clean at any time, once the journal is
             // replayed.
             if holds(Rule::RecoveryMarkWhileInUse) {
@@ -344,7 +345,7 @@ impl ExtFormat {
     ///
     /// The commit point of an unmount.
     pub(crate) fn say_clean(&mut self, v: &mut Volume<'_>, has_leaks: bool) -> Step<()> {
-        if v.scopes_are_atomic() {
+        if self.is_journaled {
             self.set_recover_mark(v, false)?;
         }
         if has_leaks && holds(Rule::CleanOnlyWithoutLeaks) {

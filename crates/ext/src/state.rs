@@ -23,6 +23,8 @@ pub(crate) struct ExtFormat {
     /// What is known of the indexes of directories on the disk.
     pub(crate) hashed: HashedDirectories,
     pub(crate) shared_blocks: SharedBlocks,
+    /// Changes go through the image's journal: what a crash leaves is in that.
+    pub(crate) is_journaled: bool,
     /// The superblock's, which takes a search.
     pub(crate) max_file_bytes: u64,
 }

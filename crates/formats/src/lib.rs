@@ -2,28 +2,100 @@
 //!
 //! A layout is a crate of its format and its write path, and one of its tools; it is registered
 //! here by a line in [`ALL`] and its rules in [`RULES`]. Those above ask for one by the type that a
-//! user names or by what a device holds, and use it through [`Tools`] and
-//! [`LayoutKind`](backstitch_layout::LayoutKind). [`Raw`] has no tools: it shows a volume as one
+//! user names or by what a device holds, hand it on as a [`Layout`], and use it through [`Tools`]
+//! and [`LayoutKind`]. [`Raw`] has no tools: it shows a volume as one
 //! file. Depends on all layouts; they know nothing of it.
+
+use std::fmt;
+use std::ops::Deref;
+use std::str::FromStr;
 
 use backstitch_device::BlockDevice;
 use backstitch_ext_tools::ExtTools;
-use backstitch_layout::JournalHost;
 use backstitch_layout::tools::Tools;
+use backstitch_layout::{JournalHost, LayoutKind};
 use backstitch_rules::Site;
+use thiserror::Error;
 
 pub use backstitch_ext::rules::Rule as ExtRule;
 pub use backstitch_raw::Raw;
 pub use backstitch_unixfs::rules::Rule;
 
-/// The tools of every layout that has some; the first is [`usual`].
-pub const ALL: &[&dyn Tools] = &[&ExtTools];
+/// Every layout that has tools; the first is [`usual`].
+pub const ALL: &[Layout] = &[Layout(&ExtTools)];
 
 /// The order rules that layouts share, and those that each of them states.
 pub const RULES: &[&[Site]] = &[Rule::SITES, ExtRule::SITES];
 
+/// A registered layout, by its tools.
+#[derive(Clone, Copy)]
+pub struct Layout(&'static dyn Tools);
+
+/// There is no layout that makes file systems of this type.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("unknown type '{name}': this version has {}", types().join(", "))]
+pub struct Unknown {
+    /// The type.
+    pub name: String,
+}
+
+impl Layout {
+    /// A layout that is not registered, for a test of one.
+    pub const fn unregistered(tools: &'static dyn Tools) -> Layout {
+        Layout(tools)
+    }
+
+    /// Its name: that of the first type that it makes.
+    pub fn name(self) -> &'static str {
+        self.0.types().first().map_or("", |(name, _)| name)
+    }
+
+    /// What mounts such an image.
+    pub fn layout(self) -> &'static dyn LayoutKind {
+        self.0.layout()
+    }
+}
+
+impl Deref for Layout {
+    type Target = dyn Tools;
+
+    fn deref(&self) -> &Self::Target {
+        self.0
+    }
+}
+
+impl Default for Layout {
+    fn default() -> Layout {
+        usual()
+    }
+}
+
+impl PartialEq for Layout {
+    fn eq(&self, other: &Layout) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for Layout {}
+
+impl fmt::Debug for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Layout {
+    type Err = Unknown;
+
+    /// The layout that makes file systems of this type.
+    fn from_str(name: &str) -> Result<Layout, Unknown> {
+        let found = named(name).map(|(layout, _)| layout);
+        found.ok_or_else(|| Unknown { name: name.into() })
+    }
+}
+
 /// The layout of file systems for which nobody names a type.
-pub fn usual() -> &'static dyn Tools {
+pub const fn usual() -> Layout {
     ALL[0]
 }
 
@@ -36,23 +108,29 @@ pub fn journal_host() -> &'static dyn JournalHost {
     host.expect("the usual layout hosts a journal")
 }
 
-/// The tools that make file systems of a type (`mkfs -t`), and the features that the type adds.
-pub fn named(name: &str) -> Option<(&'static dyn Tools, &'static [&'static str])> {
-    ALL.iter().find_map(|tools| {
-        let mut types = tools.types().iter();
+/// The types of file systems that can be made (`mkfs -t`).
+pub fn types() -> Vec<&'static str> {
+    let all = ALL.iter().flat_map(|layout| layout.types());
+    all.map(|(name, _)| *name).collect()
+}
+
+/// The layout that makes file systems of a type, and the features that the type adds.
+pub fn named(name: &str) -> Option<(Layout, &'static [&'static str])> {
+    ALL.iter().find_map(|layout| {
+        let mut types = layout.0.types().iter();
         let (_, features) = types.find(|(known, _)| *known == name)?;
-        Some((*tools, *features))
+        Some((*layout, *features))
     })
 }
 
-/// The tools for what a device holds, by its magic number; `None` where nobody knows that.
-pub fn found(device: &dyn BlockDevice) -> Option<&'static dyn Tools> {
-    ALL.iter().copied().find(|tools| tools.is_on(device))
+/// The layout of what a device holds, by its magic number; `None` where nobody knows that.
+pub fn found(device: &dyn BlockDevice) -> Option<Layout> {
+    ALL.iter().copied().find(|layout| layout.is_on(device))
 }
 
-/// The same, and where nobody knows it the [`usual`] ones, whose errors say what is missing.
-pub fn of(device: &dyn BlockDevice) -> &'static dyn Tools {
-    found(device).unwrap_or(usual())
+/// The same, and where nobody knows it the [`usual`] one, whose errors say what is missing.
+pub fn of(device: &dyn BlockDevice) -> Layout {
+    found(device).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -64,8 +142,8 @@ mod tests {
 
     #[test]
     fn what_is_made_by_name_is_found_by_its_magic_number() {
-        for tools in ALL {
-            for (name, features) in tools.types() {
+        for layout in ALL {
+            for (name, features) in layout.types() {
                 let device = MemoryDevice::new(8 << 20);
                 assert!(found(&device).is_none(), "{name}");
                 let (by_name, of_type) = named(name).unwrap();
@@ -79,13 +157,15 @@ mod tests {
                 assert_eq!((info.type_name, info.uuid), (*name, [1; 16]));
             }
         }
-        assert!(named("ext9").is_none());
+        let refused = "ext9".parse::<Layout>().unwrap_err().to_string();
+        assert!(
+            types().iter().all(|name| refused.contains(name)),
+            "{refused}"
+        );
     }
 
     #[test]
     fn no_type_is_claimed_twice() {
-        let types = || ALL.iter().flat_map(|tools| tools.types());
-        let names = BTreeSet::from_iter(types().map(|(name, _)| name));
-        assert_eq!(names.len(), types().count());
+        assert_eq!(BTreeSet::from_iter(types()).len(), types().len());
     }
 }

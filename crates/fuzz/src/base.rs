@@ -23,7 +23,7 @@ use backstitch_journal::format::{
 use backstitch_layout::RecoveryMark;
 use backstitch_layout::tools::{Info, Mkfs};
 
-use backstitch_mechanisms::Ordering;
+use backstitch_mechanisms::{Ordering, jbd2};
 use backstitch_vfs::{
     Engine, FileType, InodeNumber, MountOptions, NewInode, SetXattrMode, Timestamp,
 };
@@ -431,7 +431,7 @@ fn put_attributes_into_an_inode(device: &MemoryDevice) {
 fn empty_log(device: &MemoryDevice) {
     let place = journal_host().place(device).expect("a sound image");
     let place = place.expect("an image with a journal");
-    let mut journal = backstitch_vfs::journal::open(device, None, &place).expect("an empty one");
+    let mut journal = jbd2::open(device, None, &place).expect("an empty one");
     let sb = journal.superblock();
     let zeros = vec![0; sb.block_bytes as usize];
     for position in sb.first..sb.end {
@@ -505,7 +505,7 @@ fn logged(device: MemoryDevice) -> MemoryDevice {
             time: (TIME_SECONDS.into(), 3),
         },
     ];
-    let journal = backstitch_vfs::journal::open(&device, None, &place);
+    let journal = jbd2::open(&device, None, &place);
     let mut journal = journal.expect("a new journal");
     let (first, mut sequence) = (journal.superblock().first, journal.superblock().sequence);
     let mut at = first;
@@ -563,7 +563,7 @@ mod tests {
     fn images_are_sound_and_have_places_of_every_kind() {
         for base in all() {
             let device = base.device();
-            let recovered = backstitch_vfs::journal::recover(
+            let recovered = jbd2::recover(
                 &*device,
                 None,
                 journal_host(),

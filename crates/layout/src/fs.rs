@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use backstitch_device::BlockDevice;
-use backstitch_ordering::{GroupId, Log, PatchId, Volume, VolumeId};
+use backstitch_ordering::{Log, PatchId, Volume, VolumeId};
 
 use crate::{
     AccessTimes, Allocate, Attributes, DirectoryEntry, FileSystemStatistics, InodeNumber, NewInode,
@@ -471,18 +471,6 @@ pub trait FileSystem: Send {
     fn prepare_commit(&mut self, _volume: &mut Volume<'_>, _now: Timestamp) -> Step<()> {
         Ok(())
     }
-
-    /// Somebody asked for everything to be on stable storage, and it is about to be. Layouts need
-    /// not care; who records what is asked of one does.
-    fn sync_asked(&mut self) {}
-
-    /// The first patchgroup comes after the second from now on. For who records, as
-    /// [`sync_asked`](Self::sync_asked).
-    fn group_depends(&mut self, _after: GroupId, _before: GroupId) {}
-
-    /// Everything done under a patchgroup is about to be on stable storage. For who records, as
-    /// [`sync_asked`](Self::sync_asked).
-    fn group_sync_asked(&mut self, _group: GroupId) {}
 
     /// Somebody above refers to the inode (an open file, a name in the kernel's cache): it stays
     /// while it has no name.

@@ -20,6 +20,7 @@ pub mod flags;
 mod format_error;
 mod fs;
 mod journal;
+mod log;
 pub mod operations;
 mod pieces;
 pub mod steps;
@@ -35,5 +36,6 @@ pub use fs::{
 pub use journal::{
     ChangedBlock, JournalHost, JournalLocation, JournalPlace, Orphans, RecoveryMark,
 };
+pub use log::{Findable, FoundLog, LogKind, LogReport, LogSite};
 pub use pieces::{Piece, pieces_of_blocks};
 pub use types::*;

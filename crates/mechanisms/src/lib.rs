@@ -2,22 +2,36 @@
 //!
 //! A mechanism is one file or crate: a [`MechanismKind`], which says what it is called and what it
 //! promises, and the [`Mechanism`] that it makes. It is registered here by a line in
-//! [`Ordering::ALL`]. Those above choose one by the name that a user gives, by what an image has
+//! [`Ordering::ALL`]. The log of a mechanism that has one has a life before a mount, a [`LogKind`]:
+//! it is registered in [`LOGS`] and named by [`Ordering::log_kind`]. Those above choose one by the name that a user gives, by what an image has
 //! recorded, or by what they need, and then go by its [`Promises`]. Depends on all mechanisms; they
 //! know nothing of it.
 //!
 //! The constants of [`Ordering`] are for tests and measurements, which are about one mechanism.
 //! Other code asks for what it needs: [`usual_for`], [`fastest`], [`in_order`], [`interchangeable`].
 
+pub mod jbd2;
+
 use std::fmt;
 use std::str::FromStr;
 
 use backstitch_journal::JournalMode;
+use backstitch_layout::LogKind;
 use backstitch_ordering::{
     AMOM_DELAYED, AMOM_IMMEDIATE, AMOM_PERIODIC, ASYNC, AmomKind, CrashRecord, INTERBUFFER,
     LogPlace, Mechanism, MechanismKind, NoLog, Promises, SCHEDULER, SOFT, SYNC,
 };
+use backstitch_rules::Site;
 use thiserror::Error;
+
+pub use backstitch_journal::rules::Rule as JournalRule;
+pub use backstitch_ordering::rules::Rule as OrderingRule;
+
+/// The order rules of all mechanisms, and those that each of them states.
+pub const RULES: &[&[Site]] = &[OrderingRule::SITES, JournalRule::SITES];
+
+/// The kinds of logs that there are.
+pub const LOGS: &[&dyn LogKind] = &[&jbd2::Jbd2];
 
 /// A registered mechanism.
 #[derive(Clone, Copy, Debug)]
@@ -92,6 +106,18 @@ impl Ordering {
     /// Whether it cannot be made without a log.
     pub fn has_log(self) -> bool {
         self.promises().has_log
+    }
+
+    /// What finds, recovers and makes its log; `None` where it has none.
+    pub fn log_kind(self) -> Option<&'static dyn LogKind> {
+        // Those that have one write jbd2's.
+        self.has_log().then_some(&jbd2::Jbd2)
+    }
+
+    /// The features with which an image is made that has what the mechanism needs.
+    pub fn image_features(self) -> Vec<String> {
+        let words = self.log_kind().map_or(&[][..], |kind| kind.features());
+        words.iter().map(|word| (*word).to_owned()).collect()
     }
 
     /// What is recorded in an image that is mounted with it; see [`MechanismKind::crash_record`].

@@ -32,7 +32,6 @@ impl Graph {
         }
         self.blocks[block.0 as usize].zones = Zones::default();
         self.dissolve_crowd(block.0);
-        self.drop_edges_within_block(keep);
         if old_hard == NIL {
             self.counters.converted_to_hard += 1;
             self.drop_undo(keep);
@@ -92,19 +91,6 @@ impl Graph {
         let head = self.patches[to as usize].forwards;
         self.patches[last as usize].next_in_block = head;
         self.patches[to as usize].forwards = from;
-    }
-
-    fn drop_edges_within_block(&mut self, index: u32) {
-        let block = self.patches[index as usize].block;
-        let mut edge = self.patches[index as usize].befores;
-        while edge != NIL {
-            let next = self.edges[edge as usize].next_before;
-            let before = self.edges[edge as usize].before;
-            if self.patches[before as usize].block == block {
-                self.remove_edge(edge);
-            }
-            edge = next;
-        }
     }
 
     /// Merges into the block's hard patch, or makes it (with every soft patch of the block lying on

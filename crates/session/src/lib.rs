@@ -30,14 +30,14 @@
 //! | `drain` | deferred work, and everything onto stable storage |
 //! | `reclaim` | the reclaim of what a crash left |
 //! | `life` | the first patches of a mount, and the order in which an unmount ends everything |
-//! | [`journal`] | recovery of a journal before the file system is opened |
+//! | [`log`] | what a log holds is brought home before the file system is opened |
 
 mod commit;
 mod drain;
 mod error;
 mod issue;
-pub mod journal;
 mod life;
+pub mod log;
 mod reclaim;
 mod stable;
 mod task;

@@ -1,24 +1,30 @@
 //! What stays in memory: clean blocks leave by the clock algorithm, dirty ones are the throttle's
 //! business.
 
+use backstitch_device::Buffer;
+
 use crate::kind::{BlockClass, Key};
-use crate::spare::kept_bytes;
 use crate::store::{Slot, Store};
 
 /// This part of the memory is for buffers whatever else there is.
 const CLEAN_PART: u64 = 4;
-/// This part is what the allocator takes for itself: heads, gaps, ends of huge pages.
+/// This part is what the allocator takes for itself: heads and gaps.
 const ALLOCATOR_PART: u64 = 32;
 /// And no more than this part, where what waits has memory of its own.
 const ALLOCATOR_PART_MOST: u64 = 8;
+
+/// Bytes of slabs that are kept for writes to come, where memory has this bound.
+pub(crate) fn kept_slab_bytes(memory_bytes: u64) -> u64 {
+    (8 << 20).min(memory_bytes / 32)
+}
 
 impl Store {
     /// Lets clean blocks go until memory is within its bound (or only dirty ones are left). Call it
     /// between operations, never inside one: an operation relies on what it looked up.
     pub fn trim(&mut self) {
-        // Buffers kept for blocks to come have their room as well.
-        let spare_bytes = kept_bytes(self.limits.memory_bytes) as u64;
-        let bound = self.bound_bytes() - self.allocator_bytes() - spare_bytes;
+        // Slabs kept for writes to come have their room as well.
+        let kept_bytes = kept_slab_bytes(self.limits.memory_bytes);
+        let bound = self.bound_bytes() - self.allocator_bytes() - kept_bytes;
         if self.memory_bytes() <= bound || self.slots.is_empty() {
             return;
         }
@@ -72,7 +78,7 @@ impl Store {
             reading.stale = true;
         }
         slot.used = false;
-        self.spare.take_back(&mut slot.data);
+        slot.data = Buffer::default();
         self.free_slots.push(index);
     }
 

@@ -33,7 +33,6 @@ mod places;
 mod queue;
 mod seal;
 mod space;
-mod spare;
 mod stats;
 mod store;
 mod units;

@@ -10,11 +10,11 @@ use rustc_hash::FxHashMap;
 use thiserror::Error;
 
 use crate::StoreStats;
+use crate::cache::kept_slab_bytes;
 use crate::kind::{BlockClass, BlockKind, Key, VolumeId};
 use crate::places::Space;
 use crate::queue::{Part, Queue};
 use crate::seal::{BlockSeal, Seals};
-use crate::spare::{self, Spare};
 use crate::units::{Numbering, Sizes};
 
 /// Runs that are remembered because they will probably be wanted soon.
@@ -156,7 +156,6 @@ pub struct Store {
     /// And what they hold that writing does not bring back.
     pub(crate) kept_bytes: u64,
     pub(crate) became_ready: Vec<BlockId>,
-    pub(crate) spare: Spare,
     pub(crate) seals: Seals,
     slabs: Arc<Slabs>,
     /// What contents of files that are written now are parts of.
@@ -192,9 +191,8 @@ impl Store {
             held_bytes: 0,
             kept_bytes: 0,
             became_ready: Vec::new(),
-            spare: Spare::new(limits.memory_bytes),
             seals: Seals::default(),
-            slabs: Slabs::new(spare::kept_bytes(limits.memory_bytes) / 2),
+            slabs: Slabs::new(kept_slab_bytes(limits.memory_bytes) as usize),
             lent: None,
             part_bytes: 0,
             is_streaming: false,
@@ -415,7 +413,6 @@ impl Store {
     fn set_data(&mut self, index: u32, data: Buffer) {
         let slot = &mut self.slots[index as usize];
         self.part_bytes = self.part_bytes + data.part_bytes() - slot.data.part_bytes();
-        self.spare.take_back(&mut slot.data);
         slot.data = data;
     }
 
@@ -424,7 +421,7 @@ impl Store {
     pub(crate) fn leave_slab_of_few(&mut self, index: u32) {
         let data = &self.slots[index as usize].data;
         if data.is_part_of_few() {
-            let own = self.spare.filled(data);
+            let own = Buffer::from(&data[..]);
             self.set_data(index, own);
         }
     }
@@ -522,7 +519,7 @@ impl Store {
                 is_given = self.graph.goes_into_runs(stating);
                 let data = match (is_given, lent.take()) {
                     (true, Some(lent)) => lent,
-                    (true, None) => self.spare.filled(contents),
+                    (true, None) => contents.into(),
                     (false, _) => Buffer::zeroed(contents.len()),
                 };
                 self.new_slot(self.key(volume, block), kind.class, data)

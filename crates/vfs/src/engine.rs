@@ -18,14 +18,13 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustc_hash::FxHashSet;
 
 use crate::gathered::Gathered;
-use crate::high_water::HighWater;
 use crate::options::{now, read_clock};
 use crate::persist::Retrier;
 use crate::snapshot::Snapshot;
 use crate::stats::GroupStats;
 use crate::stream::Streams;
 use crate::under::{self, Listener};
-use crate::{RecoveryReport, Result, Stats};
+use crate::{Observer, RecoveryReport, Result, Stats};
 
 /// Is told of changes that did not pass through the cache of the front.
 pub(crate) type OnChange = Box<dyn Fn(&[Changed]) + Send + Sync>;
@@ -49,7 +48,8 @@ pub(crate) struct Core {
     /// What was written and is to become patches together with what follows it.
     pub(crate) gathered: Gathered,
     pub(crate) streams: Streams,
-    pub(crate) high_water: HighWater,
+    /// The most that memory took since some was last given back to the host.
+    pub(crate) memory_high_bytes: u64,
 }
 
 /// A mounted file system, for any number of threads; see the crate's documentation.
@@ -83,6 +83,7 @@ pub struct Engine {
     pub(crate) on_change: OnceLock<OnChange>,
     pub(crate) on_wait: OnceLock<fn()>,
     pub(crate) on_memory_free: OnceLock<fn()>,
+    pub(crate) observer: OnceLock<Box<dyn Observer>>,
     /// Somebody discards what is free.
     pub(crate) trimming: Mutex<()>,
     /// The thread that discards what is freed.
@@ -145,10 +146,15 @@ impl Engine {
         let _ = self.on_wait.set(tell);
     }
 
-    /// What is to be called some seconds after much memory has become free, that the program may
-    /// give it back to the host. It is called without a lock. The first one given stays.
+    /// What is to be called after much memory has become free, so that the program may give it
+    /// back to the host. It is called without a lock. The first one given stays.
     pub fn on_memory_free(&self, give_back: fn()) {
         let _ = self.on_memory_free.set(give_back);
+    }
+
+    /// From now on tells the observer what is asked for. The first one given stays.
+    pub fn observe(&self, observer: Box<dyn Observer>) {
+        let _ = self.observer.set(observer);
     }
 
     /// This thread is about to wait.
@@ -364,7 +370,7 @@ impl Core {
             throttled_time: Duration::ZERO,
             gathered: Gathered::default(),
             streams: Streams::default(),
-            high_water: HighWater::default(),
+            memory_high_bytes: 0,
         }
     }
 

@@ -44,11 +44,11 @@ impl Engine {
     /// [`GroupError`]: `after` was engaged, or is sealed; `before` is engaged.
     pub fn group_depend(&self, after: GroupId, before: GroupId) -> Result<()> {
         let mut core = self.core.lock();
-        let Session {
-            store, groups, fs, ..
-        } = &mut core.session;
+        let Session { store, groups, .. } = &mut core.session;
         groups.depend(store.graph_mut(), after, before)?;
-        fs.group_depends(after, before);
+        if let Some(observer) = self.observer.get() {
+            observer.group_depends(after, before);
+        }
         Ok(())
     }
 
@@ -78,9 +78,7 @@ impl Engine {
     /// As [`group_create`](Self::group_create) and [`group_depend`](Self::group_depend).
     pub fn group_advance(&self, group: GroupId, is_engaged: bool) -> Result<GroupId> {
         let mut core = self.core.lock();
-        let Session {
-            store, groups, fs, ..
-        } = &mut core.session;
+        let Session { store, groups, .. } = &mut core.session;
         if groups.is_blank(group)? {
             return Ok(group);
         }
@@ -89,7 +87,9 @@ impl Engine {
             groups.disengage(group)?;
         }
         groups.depend(store.graph_mut(), next, group)?;
-        fs.group_depends(next, group);
+        if let Some(observer) = self.observer.get() {
+            observer.group_depends(next, group);
+        }
         if is_engaged {
             groups.engage(store.graph_mut(), next)?;
         }
@@ -141,7 +141,9 @@ impl Engine {
     pub fn group_sync(&self, group: GroupId) -> Result<()> {
         let mut core = self.core.lock();
         let targets = core.group_targets(group)?;
-        core.fs.group_sync_asked(group);
+        if let Some(observer) = self.observer.get() {
+            observer.group_sync_asked(group);
+        }
         self.make_stable(&mut core, targets)
     }
 

@@ -47,8 +47,8 @@ mod error;
 mod gather;
 mod gathered;
 mod groups;
-mod high_water;
 mod mounting;
+mod observer;
 mod open_file;
 mod operations;
 mod options;
@@ -71,10 +71,11 @@ pub use backstitch_layout::{
 };
 pub use backstitch_mechanisms::Ordering;
 pub use backstitch_ordering::{GroupError, GroupId};
-pub use backstitch_session::journal;
+pub use backstitch_session::log::default_ordering;
 pub use backstitch_store::Optimisations;
 pub use engine::Engine;
 pub use error::{Error, Result};
+pub use observer::Observer;
 pub use open_file::OpenFile;
 pub use options::{LEAST_CACHE_BYTES, MountOptions, RecoveryReport, now};
 pub use stats::{

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use backstitch_device::{BlockDevice, DeviceError};
 use backstitch_layout::{LayoutKind, OpenRequest};
 use backstitch_ordering::VolumeId;
-use backstitch_session::{Access, Session, Task, journal};
+use backstitch_session::{Access, Session, Task, log};
 use backstitch_store::{BlockClass, Limits, Store};
 use nix::time::ClockId;
 use parking_lot::{Condvar, Mutex};
@@ -54,18 +54,18 @@ impl Engine {
             without_journal: options.without_journal,
             ordering: options.ordering,
         };
-        let journal::Prepared {
+        let log::Prepared {
             device,
-            actions: replayed,
-            setup,
-        } = journal::prepare(device, journal_device, layout, &access)?;
+            actions: recovered,
+            log: found_log,
+        } = log::prepare(device, journal_device, layout, &access)?;
         device.reads_are_scattered();
         let block_bytes = layout.block_bytes(&*device)?;
         let limits = limits(options);
         let mut store = Store::new(limits, options.optimisations);
         let is_read_only = options.read_only || device.is_read_only();
-        let unwritable_journal = setup.as_ref().err().cloned();
-        let mut mechanism = journal::mechanism(&access, is_read_only, setup)?;
+        let unwritable_journal = found_log.as_ref().err().cloned();
+        let mut mechanism = log::mechanism(&access, is_read_only, found_log)?;
         let promises = mechanism.kind().promises();
         let needs_units = promises.keeps_order_in_place();
         let write_step_bytes = step_bytes(limits.memory_bytes, promises.scopes_are_atomic());
@@ -94,9 +94,9 @@ impl Engine {
         let engine = Arc::new(Engine {
             slabs,
             recovery: RecoveryReport {
-                needed: found.recovery_needed || !replayed.is_empty(),
+                needed: found.recovery_needed || !recovered.is_empty(),
                 seconds: started.elapsed().as_secs_f64(),
-                actions: [replayed, found.actions].concat(),
+                actions: [recovered, found.actions].concat(),
             },
             layout_name: session.fs.name(),
             ordering_name,
@@ -118,6 +118,7 @@ impl Engine {
             on_change: OnceLock::new(),
             on_wait: OnceLock::new(),
             on_memory_free: OnceLock::new(),
+            observer: OnceLock::new(),
             trimming: Mutex::new(()),
             discarder: Mutex::new(None),
             wake_discarder: Condvar::new(),

@@ -273,7 +273,9 @@ impl Engine {
         const ROUNDS: usize = 3;
         let mut core = self.core.lock();
         self.end_gathering(&mut core);
-        core.fs.sync_asked();
+        if let Some(observer) = self.observer.get() {
+            observer.sync_asked();
+        }
         core.fs.retry_deferred();
         // What was removed before it ever reached the disk need not get there.
         self.try_deferred_work(&mut core);

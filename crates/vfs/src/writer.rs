@@ -19,6 +19,8 @@ const BATCH_PART: u64 = 4;
 const LARGE_SYNC_BLOCKS: usize = 4096;
 /// How long the writer sleeps at most: the resolution of expiry.
 const NAP: Duration = Duration::from_millis(500);
+/// Less free memory than this stays with the process: the next changes want it again.
+const WORTH_GIVING_BACK_BYTES: u64 = 64 << 20;
 
 /// Starts the writer. It holds the engine only while it works, so that dropping the engine ends it.
 pub(crate) fn spawn(engine: &Arc<Engine>) -> JoinHandle<()> {
@@ -53,7 +55,7 @@ fn turn(engine: &Weak<Engine>) -> bool {
     let issued = engine.write_issued(&mut core);
     let wrote = !engine.leaves_it_to_a_sync(&core) && engine.write_oldest(&mut core) || issued;
     core.store.trim();
-    let gave_back = engine.give_back_memory(&mut core);
+    let gave_back = !wrote && engine.give_back_memory(&mut core);
     // What the deferred work has changed can wait: spinning over it would take up one removed file
     // at a time. Nor is there anything to wait for where somebody may have called while the lock
     // was not held.
@@ -70,13 +72,14 @@ fn turn(engine: &Weak<Engine>) -> bool {
 }
 
 impl Engine {
-    /// Gives memory back that a burst of changes has left, if that was some time ago; whether it
-    /// did.
+    /// Gives memory back that a burst of changes has left; whether there was enough of it.
     fn give_back_memory(&self, core: &mut MutexGuard<'_, Core>) -> bool {
         let bytes = core.store.memory_bytes();
-        if !core.high_water.note(bytes, self.clock()) {
+        core.memory_high_bytes = core.memory_high_bytes.max(bytes);
+        if core.memory_high_bytes - bytes < WORTH_GIVING_BACK_BYTES {
             return false;
         }
+        core.memory_high_bytes = bytes;
         core.store.shrink();
         if let Some(give_back) = self.on_memory_free.get() {
             MutexGuard::unlocked(core, give_back);

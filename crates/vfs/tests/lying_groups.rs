@@ -9,7 +9,8 @@ use backstitch_device::{BlockDevice, MemoryDevice};
 use backstitch_formats::journal_host;
 use backstitch_journal::recovery::Damage;
 use backstitch_layout::JournalLocation;
-use backstitch_vfs::{Engine, FileType, InodeNumber, journal};
+use backstitch_mechanisms::jbd2;
+use backstitch_vfs::{Engine, FileType, InodeNumber};
 use support::{mount_under, new_image, new_image_with_journal, new_inode};
 
 const BLOCK: usize = 1024;
@@ -121,7 +122,7 @@ fn the_end_of_an_orphan_is_not_zeroed_in_metadata() {
     memory.write(1024 + 0xe8, &file.0.to_le_bytes()).unwrap();
     let before = memory.snapshot();
     let now = backstitch_vfs::now();
-    let recovered = journal::recover(&*memory, None, journal_host(), now, Damage::Refuse);
+    let recovered = jbd2::recover(&*memory, None, journal_host(), now, Damage::Refuse);
     assert!(recovered.is_err(), "{recovered:?}");
     let after = memory.snapshot();
     assert!(after[bitmap * BLOCK..][..BLOCK] == before[bitmap * BLOCK..][..BLOCK]);

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use backstitch_device::{BlockDevice, FileDevice, OpenOptions};
-use backstitch_formats::usual;
+use backstitch_formats::Layout;
 use backstitch_mechanisms::{fastest, usual_for};
 use backstitch_vfs::{Allocate, Engine, MountOptions};
 use serde::Serialize;
@@ -48,6 +48,8 @@ const LOOK: Duration = Duration::from_millis(2);
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct RecoverySpec {
+    /// The layout of both file systems.
+    pub layout: Layout,
     /// The full image, made anew; the empty one is beside it while this runs.
     pub image: PathBuf,
     /// The size of both file systems.
@@ -154,8 +156,8 @@ pub fn measure_recovery(spec: &RecoverySpec, mut tell: impl FnMut(&str)) -> Resu
         runs.push(run(spec, &empty, &full, built, round)?);
     }
     if spec.check {
-        check_image("recovery", &full.path)?;
-        check_image("recovery", &empty.path)?;
+        check_image("recovery", spec.layout, &full.path)?;
+        check_image("recovery", spec.layout, &empty.path)?;
     }
     Ok(Series { runs })
 }
@@ -230,13 +232,13 @@ fn build(spec: &RecoverySpec, path: &Path, files: u64) -> Result<RecoveryFigures
     drop(FileDevice::create(path, 0)?);
     let device = FileDevice::create(path, spec.size_bytes)?;
     let device: Arc<dyn BlockDevice> = Arc::new(SparseDevice::over_zeros(device));
-    make(&*device, true, usual_for(false))?;
+    make(spec.layout, &*device, true, usual_for(false))?;
     let options = MountOptions {
         cache_bytes: spec.cache_bytes,
         ordering: fastest(),
         ..MountOptions::default()
     };
-    let engine = Engine::mount(device.clone(), usual().layout(), &options)?;
+    let engine = Engine::mount(device.clone(), spec.layout.layout(), &options)?;
     let mut made = EngineFiles::new(engine.clone());
     fill(spec, &engine, &mut made, files)?;
     let used = engine.statistics()?;
@@ -309,7 +311,7 @@ fn mount(spec: &RecoverySpec, path: &Path) -> Result<Mounted> {
     };
     let started = Instant::now();
     let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(path, OpenOptions::default())?);
-    let engine = Engine::mount(device.clone(), usual().layout(), &options)?;
+    let engine = Engine::mount(device.clone(), spec.layout.layout(), &options)?;
     let found = engine.lookup(engine.root(), b"lost+found")?;
     let usable_seconds = started.elapsed().as_secs_f64();
     engine.forget(found.inode, 1);

@@ -16,6 +16,7 @@ use backstitch_bench::{
     run_table,
 };
 use backstitch_device::BlockDevice;
+use backstitch_formats::{Layout, usual};
 use backstitch_mechanisms::{Unknown, usual_for};
 use backstitch_vfs::{Optimisations, Ordering, Stats};
 use clap::ArgGroup;
@@ -66,7 +67,7 @@ pub(crate) struct Args {
     /// Run through system calls in this directory
     #[arg(
         long,
-        conflicts_with_all = ["ordering", "opt", "cache", "expire", "atomic", "size", "check"]
+        conflicts_with_all = ["layout", "ordering", "opt", "cache", "expire", "atomic", "size", "check"]
     )]
     dir: Option<PathBuf>,
     /// Run on a simulated disk (not implemented)
@@ -78,6 +79,9 @@ pub(crate) struct Args {
     /// The patch optimisations that are on: none, hard, merge, both
     #[arg(long, value_name = "OPT", value_delimiter = ',', default_value = "both", value_parser = optimisations)]
     opt: Vec<Optimisations>,
+    /// The type of the file systems that are made: one of those that mkfs makes. Their journals go by the ordering
+    #[arg(short = 't', long = "type", value_name = "TYPE", default_value = usual().name(), hide_default_value = true)]
+    layout: Layout,
     /// The size of the file system, with K, M, G or T behind the number; by default 4G, and 64G for
     /// recovery
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
@@ -187,7 +191,6 @@ fn fraction(text: &str) -> std::result::Result<f64, String> {
 const RECOVERY: &str = "recovery";
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    crate::allocator::set_up();
     if args.workloads.iter().any(|name| name == RECOVERY) {
         return recovery(args);
     }
@@ -265,6 +268,7 @@ fn recovery(args: &Args) -> Result<()> {
     let scratch = std::env::temp_dir().join(format!("backstitch-{}.img", std::process::id()));
     let image = args.image.clone().unwrap_or_else(|| scratch.clone());
     let spec = RecoverySpec {
+        layout: args.layout,
         image: image.clone(),
         size_bytes: args.size.unwrap_or_else(|| part(64 << 30)),
         files: args.files.unwrap_or_else(|| part(500_000)),
@@ -349,6 +353,7 @@ fn specs(args: &Args, is_table: bool) -> Result<Vec<Spec>> {
             writers: args.writers,
             fraction: args.scale,
         },
+        layout: args.layout,
         ordering: args.orderings()[0],
         optimisations: Optimisations::BOTH,
         target,

@@ -23,7 +23,7 @@ pub(super) fn show(image: &Path, device: &Arc<dyn BlockDevice>, as_json: bool) -
         .map(|found| found.signature.kind)
         .collect();
     let is_disk = kinds.contains(&Kind::PartitionTable) && kinds[0] != Kind::FileSystem;
-    if ext(&**device).is_some() || !is_disk {
+    if registered(&**device).is_some() || !is_disk {
         return Ok(false);
     }
     let table = PartitionTable::read(&**device);
@@ -101,7 +101,7 @@ fn row(partition: &Partition, disk: &Arc<dyn BlockDevice>) -> Value {
 /// What a device holds: the type of a file system that Backstitch reads, or the name of what it
 /// recognises.
 fn holds(device: &dyn BlockDevice) -> Option<String> {
-    if let Some(layout) = ext(device) {
+    if let Some(layout) = registered(device) {
         return Some(layout.to_owned());
     }
     let found = foreign::found(device)?;
@@ -116,8 +116,12 @@ fn holds(device: &dyn BlockDevice) -> Option<String> {
     })
 }
 
-/// The type of ext2, ext3 or ext4 on a device.
-fn ext(device: &dyn BlockDevice) -> Option<&'static str> {
-    let tools = backstitch_formats::found(device)?;
-    Some(tools.info(device).map_or("ext", |info| info.type_name))
+/// The type of the file system on a device that a registered layout knows.
+fn registered(device: &dyn BlockDevice) -> Option<&'static str> {
+    let layout = backstitch_formats::found(device)?;
+    Some(
+        layout
+            .info(device)
+            .map_or(layout.name(), |info| info.type_name),
+    )
 }

@@ -7,14 +7,15 @@ use crate::image::{DeviceOptions, now, open_device};
 use crate::show;
 use crate::undo_file::{self, Wanted};
 use backstitch_device::{BlockDevice, OverlayDevice, StagedDevice, Staging};
-use backstitch_formats::of;
+use backstitch_formats::{Layout, of};
 use backstitch_journal::recovery::Damage;
 use backstitch_layout::tools::{
     CheckError, CheckOptions, Code, DeviceSource, EXIT_OPERATIONAL, Finding, Kind, Losses, Mode,
-    Outcome, Repair, RepairOptions, ReplaySuperblock, Report, Tools,
+    Outcome, Repair, RepairOptions, ReplaySuperblock, Report,
 };
 use backstitch_layout::{FormatError, RecoveryMark};
-use backstitch_vfs::{LayoutError, journal};
+use backstitch_mechanisms::jbd2;
+use backstitch_vfs::LayoutError;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -360,7 +361,7 @@ fn only_look(args: &Args) -> Result<ExitCode> {
 }
 
 /// What is said of the journal.
-fn journal_finding(tools: &dyn Tools) -> Finding {
+fn journal_finding(tools: Layout) -> Finding {
     Finding {
         code: Code::JournalInvalid,
         kind: Code::JournalInvalid.kind(),
@@ -410,7 +411,7 @@ fn replay(
         return Ok(Vec::new());
     }
     let recovered = match host {
-        Some(host) if !is_unusable => journal::recover(below, journal_device, host, now(), damage),
+        Some(host) if !is_unusable => jbd2::recover(below, journal_device, host, now(), damage),
         _ => Ok(None),
     };
     let error = match recovered.map_err(backstitch_vfs::Error::from) {
@@ -472,7 +473,7 @@ fn replay_under_another(
     let replays = |on: &dyn BlockDevice, superblock: &ReplaySuperblock| {
         superblock.put(on)?;
         let report = match journal_host(on) {
-            Some(host) => journal::recover(on, None, host, now(), Damage::Skip)?,
+            Some(host) => jbd2::recover(on, None, host, now(), Damage::Skip)?,
             None => None,
         };
         superblock.settle(on)?;

@@ -10,7 +10,7 @@ use backstitch_journal::format::{ChecksumKind, ExternalJournal};
 use backstitch_journal::{Journal, JournalDevice};
 use backstitch_layout::tools::uuid_text;
 use backstitch_layout::{JournalHost, JournalLocation, JournalPlace};
-use backstitch_vfs::journal;
+use backstitch_mechanisms::jbd2;
 use serde_json::{Map, Value, json};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -119,10 +119,10 @@ fn found<'d>(
     device: &'d dyn BlockDevice,
     journal_device: Option<&'d dyn BlockDevice>,
 ) -> backstitch_vfs::Result<Option<Found<'d>>> {
-    let alone = ExternalJournal::read(device).map_err(journal::from_journal)?;
+    let alone = ExternalJournal::read(device).map_err(jbd2::from_journal)?;
     if let Some(alone) = alone {
         let blocks = JournalDevice::new(device, alone.block_bytes, Arc::new(alone.map));
-        let journal = Journal::open(blocks).map_err(journal::from_journal)?;
+        let journal = Journal::open(blocks).map_err(jbd2::from_journal)?;
         return Ok(Some(Found {
             journal,
             place: None,
@@ -132,7 +132,7 @@ fn found<'d>(
         return Ok(None);
     };
     Ok(Some(Found {
-        journal: journal::open(device, journal_device, &place)?,
+        journal: jbd2::open(device, journal_device, &place)?,
         place: Some(place),
     }))
 }

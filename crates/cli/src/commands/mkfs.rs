@@ -9,9 +9,9 @@ use crate::named::{Named, NamedPart, Part};
 use crate::tree::{Copy, CopyOptions, HostNode, HostTree, ImageTree, Preserve};
 use crate::{show, size};
 use backstitch_device::{BlockDevice, DeviceError, FileDevice, OpenOptions, signature};
-use backstitch_formats::usual;
+use backstitch_formats::{Layout, Unknown};
 use backstitch_journal::format::{ExternalJournal, Features as JournalFeatures};
-use backstitch_layout::tools::{Info, Mkfs, MkfsError, MkfsJournal, Tools, uuid_text};
+use backstitch_layout::tools::{Info, Mkfs, MkfsError, MkfsJournal, uuid_text};
 use serde_json::json;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -40,8 +40,7 @@ Examples:
 pub(crate) struct Args {
     /// The image: a file (created with -s if it does not exist) or a block device
     image: PathBuf,
-    /// The kind of file system: ext2, or ext3 with a journal (ext4, ufs1 and ufs2 are not
-    /// implemented)
+    /// The kind of file system: ext2, or ext3 with a journal
     #[arg(
         short = 't',
         long = "type",
@@ -116,14 +115,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if makes_journal_device(args) {
         return make_journal_device(args);
     }
-    let (tools, wanted) = wanted(args)?;
+    let (layout, wanted) = wanted(args)?;
     if let Some(dir) = &args.directory
         && !dir.is_dir()
     {
         return Err(Error::at_path("mkfs", dir, "not a directory"));
     }
     let target = Target::of(args)?;
-    let made = target.kept(make(args, (tools, wanted), &target))?;
+    let made = target.kept(make(args, (layout, wanted), &target))?;
     report(args, &made)
 }
 
@@ -256,7 +255,7 @@ fn erase_what_is_there(args: &Args, device: &dyn BlockDevice) -> Result<()> {
     Ok(())
 }
 
-fn make(args: &Args, (tools, mut wanted): (&dyn Tools, Mkfs), target: &Target) -> Result<Info> {
+fn make(args: &Args, (layout, mut wanted): (Layout, Mkfs), target: &Target) -> Result<Info> {
     let failed = |error: MkfsError| {
         let error = Error::at_path("mkfs", &args.image, error);
         match args.size {
@@ -266,15 +265,15 @@ fn make(args: &Args, (tools, mut wanted): (&dyn Tools, Mkfs), target: &Target) -
     };
     if let (true, Some(size)) = (target.is_new, args.size) {
         // Before there is a file: options that cannot be had leave nothing behind.
-        tools.can_make(&wanted, size).map_err(failed)?;
+        layout.can_make(&wanted, size).map_err(failed)?;
     }
     wanted.device_is_zero = target.is_new;
     let journal = journal_device(args, &mut wanted)?;
     // Options that cannot be had cost nobody what is there.
-    let device = target.open(args, |size| tools.can_make(&wanted, size).map_err(failed))?;
-    let made = tools.make(&wanted, &*device).map_err(failed)?;
+    let device = target.open(args, |size| layout.can_make(&wanted, size).map_err(failed))?;
+    let made = layout.make(&wanted, &*device).map_err(failed)?;
     if let Some(journal) = &journal {
-        let attached = tools.attach_journal(&**journal, made.uuid);
+        let attached = layout.attach_journal(&**journal, made.uuid);
         attached.map_err(|error| Error::at_path("mkfs", &args.image, error))?;
     }
     if let Some(dir) = &args.directory {
@@ -331,15 +330,18 @@ fn narrow(what: &str, value: Option<u64>) -> Result<Option<u32>> {
     narrow.map_err(|_| Error::usage("mkfs", format!("{what}: too large")))
 }
 
-/// The command line as the maker wants it.
-fn wanted(args: &Args) -> Result<(&'static dyn Tools, Mkfs)> {
-    let Some((tools, of_type)) = backstitch_formats::named(&args.kind) else {
-        let known = ["ext4", "ufs1", "ufs2"].contains(&args.kind.as_str());
-        return Err(match known {
-            true => Error::failed("mkfs", &args.kind, "this type is not implemented"),
-            false => Error::usage("mkfs", format!("unknown type '{}'", args.kind)),
-        });
+/// The layout of the type that is named, and the features that the type adds.
+fn type_of(args: &Args) -> Result<(Layout, &'static [&'static str])> {
+    let unknown = || {
+        let name = args.kind.clone();
+        Error::usage("mkfs", Unknown { name }.to_string())
     };
+    backstitch_formats::named(&args.kind).ok_or_else(unknown)
+}
+
+/// The command line as the maker wants it.
+fn wanted(args: &Args) -> Result<(Layout, Mkfs)> {
+    let (layout, of_type) = type_of(args)?;
     let [uuid, hash_seed] = random_ids(args)?;
     let (root_uid, root_gid) = root_owner(args.root_owner.as_deref())?;
     let wanted = Mkfs {
@@ -350,7 +352,7 @@ fn wanted(args: &Args) -> Result<(&'static dyn Tools, Mkfs)> {
         inodes: args.inodes,
         inode_size: narrow("inode size", args.inode_size)?,
         label: args.label.clone().unwrap_or_default().into_bytes(),
-        features: features(args, tools, of_type)?,
+        features: features(args, layout, of_type)?,
         journal_bytes: match args.journal {
             Some(JournalChoice::Bytes(bytes)) => Some(bytes),
             _ => None,
@@ -362,7 +364,7 @@ fn wanted(args: &Args) -> Result<(&'static dyn Tools, Mkfs)> {
         root_gid,
         ..Mkfs::new(uuid, hash_seed, making_time()?)
     };
-    Ok((tools, wanted))
+    Ok((layout, wanted))
 }
 
 /// What the journal is to use.
@@ -436,6 +438,7 @@ fn make_journal_device(args: &Args) -> Result<()> {
         return Err(Error::usage("mkfs", what));
     }
     let failed = |what: &dyn std::fmt::Display| Error::at_path("mkfs", &args.image, what);
+    let (layout, _) = type_of(args)?;
     let target = Target::of(args)?;
     let [uuid, _] = random_ids(args)?;
     let wanted = MkfsJournal {
@@ -449,7 +452,7 @@ fn make_journal_device(args: &Args) -> Result<()> {
     };
     let device = target.open(args, |_| Ok(()));
     let made = device.and_then(|device| {
-        usual()
+        layout
             .make_journal(&wanted, &*device)
             .map_err(|e| failed(&e))
     });
@@ -483,7 +486,7 @@ fn report_journal_device(args: &Args, made: &ExternalJournal) -> Result<()> {
 }
 
 /// The features that the type adds, and those that are asked for.
-fn features(args: &Args, tools: &dyn Tools, of_type: &[&str]) -> Result<Vec<String>> {
+fn features(args: &Args, layout: Layout, of_type: &[&str]) -> Result<Vec<String>> {
     let words = args.features.iter().flat_map(|list| list.split(','));
     let words: Vec<&str> = words
         .filter(|word| !word.is_empty() && *word != "^")
@@ -491,7 +494,7 @@ fn features(args: &Args, tools: &dyn Tools, of_type: &[&str]) -> Result<Vec<Stri
     let name = |word: &str| word.strip_prefix('^').unwrap_or(word).to_owned();
     let known = |word: &&&str| **word != "none" && **word != "^none";
     let mut names = words.iter().filter(known).map(|word| name(word));
-    if let Some(name) = names.find(|name| !tools.has_feature(name)) {
+    if let Some(name) = names.find(|name| !layout.has_feature(name)) {
         return Err(Error::usage("mkfs", format!("unknown feature '{name}'")));
     }
     let all = of_type.iter().chain(&words);

@@ -183,7 +183,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             json: args.json,
         });
     }
-    crate::allocator::set_up();
     let engine = mount_engine(&image, &dir, ordering, &options)?;
     serve(args, &image, &dir, engine, &options)?;
     Ok(ExitCode::SUCCESS)

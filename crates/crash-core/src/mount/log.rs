@@ -1,11 +1,10 @@
 //! Mounts with a journal: its recovery, and what the engine's writer does there between operations.
 
 use backstitch_device::BlockDevice;
-use backstitch_journal::recovery::Damage;
-use backstitch_layout::{Error, JournalHost, Result, Timestamp};
-use backstitch_mechanisms::Ordering;
-use backstitch_ordering::{LogPlace, Mechanism};
-use backstitch_session::{Outcome, Task, journal};
+use backstitch_layout::{Error, JournalHost, LogSite, Result, Timestamp};
+use backstitch_mechanisms::{LOGS, Ordering};
+use backstitch_ordering::Mechanism;
+use backstitch_session::{Outcome, Task};
 
 use super::{Mount, START_SECONDS, Watcher};
 use crate::device::ForkDevice;
@@ -18,18 +17,17 @@ pub(super) fn mechanism(
     ordering: Ordering,
     read_only: bool,
 ) -> Result<Box<dyn Mechanism>> {
-    if !ordering.has_log() {
+    let Some(kind) = ordering.log_kind() else {
         return ordering.make(None).map_err(|_| Error::Invalid);
-    }
-    let (home, journal) = device.parts();
-    let journal = journal.as_ref().map(|journal| journal as &dyn BlockDevice);
-    replay(&home, journal, host)?;
+    };
+    let (home, other) = device.parts();
+    let site = site(&home, other.as_ref().map(|other| other as _), host);
+    replay(site)?;
     if read_only {
         return Ok(ordering.make_read_only());
     }
-    let setup = journal::setup(&home, journal, host).map_err(from_engine)?;
-    let setup = setup.map_err(Error::Unsupported)?;
-    let made = ordering.make(Some(LogPlace::new(setup)));
+    let found = kind.find(site)?.map_err(Error::Unsupported)?;
+    let made = ordering.make(Some(found.place));
     made.map_err(|error| Error::Unsupported(error.to_string()))
 }
 
@@ -39,28 +37,36 @@ pub(super) fn mechanism(
 /// Where the journal cannot be replayed.
 pub fn replayed(fork: &Fork) -> Result<Fork> {
     let device = ForkDevice::new(fork.clone());
-    let (home, journal) = device.parts();
-    let journal = journal.as_ref().map(|journal| journal as &dyn BlockDevice);
-    replay(&home, journal, fork.kind.journal_host())?;
+    let (home, other) = device.parts();
+    let other = other.as_ref().map(|other| other as _);
+    replay(site(&home, other, fork.kind.journal_host()))?;
     Ok(device.fork())
 }
 
-/// Brings home what the journal of a file system holds.
-pub(crate) fn replay(
-    home: &dyn BlockDevice,
-    journal: Option<&dyn BlockDevice>,
-    host: &dyn JournalHost,
-) -> Result<()> {
+/// Where the log of a file system may be.
+pub(crate) fn site<'a>(
+    home: &'a dyn BlockDevice,
+    other: Option<&'a dyn BlockDevice>,
+    host: &'a dyn JournalHost,
+) -> LogSite<'a> {
+    LogSite {
+        device: home,
+        log_device: other,
+        host: Some(host),
+    }
+}
+
+/// Brings home what the logs of a file system hold.
+pub(crate) fn replay(site: LogSite<'_>) -> Result<()> {
     let now = Timestamp {
         seconds: START_SECONDS,
         nanoseconds: 0,
     };
-    let done = journal::recover(home, journal, host, now, Damage::Refuse);
-    done.map(drop).map_err(from_engine)
-}
-
-fn from_engine(error: backstitch_session::Error) -> Error {
-    Error::corrupt("journal", error.to_string())
+    for kind in LOGS {
+        let done = kind.recover(site, now);
+        done.map_err(|error| Error::corrupt("journal", error.to_string()))?;
+    }
+    Ok(())
 }
 
 impl Mount {

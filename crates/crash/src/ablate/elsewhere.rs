@@ -4,8 +4,7 @@
 //! comes of it.
 
 use backstitch_formats::{ExtRule, Rule};
-use backstitch_journal::rules::Rule as Journal;
-use backstitch_ordering::rules::Rule as Ordering;
+use backstitch_mechanisms::{JournalRule as Journal, OrderingRule as Ordering};
 use backstitch_rules::Id;
 
 /// Where the tests are, and the rules of layouts that each of them switches off.

@@ -4,8 +4,8 @@
 use backstitch_crash_core::formatted::ImageOptions;
 use backstitch_crash_core::image::Fork;
 use backstitch_crash_core::schedule::Schedule;
-use backstitch_journal::format::Features;
 use backstitch_layout::steps::{self, Steps};
+use backstitch_layout::tools::JournalFeatures;
 use backstitch_mechanisms::{Ordering, usual_for};
 use backstitch_store::Optimisations;
 
@@ -47,7 +47,7 @@ impl World {
     /// What is explored in one of them only is added to the workloads.
     pub(super) fn all(ablation: &mut Ablation) -> Result<Vec<World>, CampaignError> {
         let is_journal = ablation.ordering.has_log();
-        let made = |features: Features| {
+        let made = |features: JournalFeatures| {
             let options = ImageOptions {
                 journal_features: features,
                 ..ImageOptions::default()
@@ -66,7 +66,7 @@ impl World {
             steps,
             has_crossing_names: false,
         };
-        let plain = made(Features::default())?;
+        let plain = made(JournalFeatures::default())?;
         let mut worlds = vec![
             world("", &plain, false, Steps::Usual),
             world("torn", &plain, true, Steps::Usual),
@@ -80,7 +80,7 @@ impl World {
             worlds.push(world(STACK, &stacked, false, Steps::Usual));
         }
         if is_journal {
-            let at_once = made(Features::ASYNC_COMMIT)?;
+            let at_once = made(JournalFeatures::ASYNC_COMMIT)?;
             worlds.push(world("small steps", &plain, false, Steps::Small));
             worlds.push(world("async commit", &at_once, false, Steps::Usual));
             worlds.push(world("torn, async commit", &at_once, true, Steps::Usual));

@@ -10,11 +10,9 @@ use backstitch_crash_core::image::Fork;
 use backstitch_crash_core::mount::{Engine, Nobody, Watcher};
 use backstitch_crash_core::operation::Operation;
 use backstitch_device::BlockDevice;
-use backstitch_formats::usual;
+use backstitch_layout::Result;
 use backstitch_layout::tools::{CheckOptions, Code, DeviceSource};
-use backstitch_layout::{Error, Result};
-use backstitch_mechanisms::Ordering;
-use backstitch_session::journal;
+use backstitch_mechanisms::{Ordering, jbd2};
 use fastrand::Rng as Random;
 
 use super::Machine;
@@ -80,8 +78,12 @@ impl Machine {
     /// Notes the files that the crash left with blocks behind their ends.
     fn note_maps_behind(&mut self) {
         let fork = self.mount.fork();
+        let kind = fork.kind();
         let device = ForkDevice::new(fork);
-        if let Ok(report) = usual().check(&DeviceSource(&device), &CheckOptions::QUICK) {
+        if let Ok(report) = kind
+            .tools()
+            .check(&DeviceSource(&device), &CheckOptions::QUICK)
+        {
             let behind = report.findings.iter();
             let behind = behind.filter(|finding| finding.code == Code::SizeBelowMapped);
             let inodes = behind.filter_map(|finding| finding.location.inode);
@@ -158,12 +160,10 @@ fn with_log_blocks(image: Fork, blocks: u32) -> Result<Fork> {
 
 /// Changes the superblock of an image's journal, where it has one.
 fn with_journal(mut image: Fork, change: impl FnOnce(&mut [u8])) -> Result<Fork> {
-    let failed = |error: backstitch_session::Error| Error::corrupt("journal", error.to_string());
     let device = ForkDevice::new(image.clone());
     let (home, other) = device.parts();
     let other = other.as_ref().map(|other| other as &dyn BlockDevice);
-    let Ok(setup) = journal::setup(&home, other, image.kind().journal_host()).map_err(failed)?
-    else {
+    let Ok(setup) = jbd2::setup(&home, other, image.kind().journal_host())? else {
         return Ok(image);
     };
     let position = setup.map.superblock();

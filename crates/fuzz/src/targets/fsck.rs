@@ -9,7 +9,7 @@ use backstitch_layout::tools::{
     CheckOptions, DeviceSource, EXIT_UNCORRECTED, Mode, RepairOptions, Report,
 };
 use backstitch_layout::{RecoveryMark, Timestamp};
-use backstitch_vfs::journal;
+use backstitch_mechanisms::jbd2;
 
 use crate::base::{Base, TIME_SECONDS};
 use crate::{Input, damage};
@@ -74,7 +74,7 @@ fn replay(device: &dyn BlockDevice) {
         seconds: TIME_SECONDS.into(),
         nanoseconds: 0,
     };
-    if journal::recover(device, None, journal_host(), now, Damage::Skip).is_err() {
+    if jbd2::recover(device, None, journal_host(), now, Damage::Skip).is_err() {
         let mark = RecoveryMark {
             is_damaged: true,
             ..RecoveryMark::default()

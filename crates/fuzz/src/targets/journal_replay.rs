@@ -12,7 +12,7 @@ use backstitch_journal::format::{
 use backstitch_journal::recovery::Damage;
 use backstitch_journal::{Journal, Transaction, dump};
 use backstitch_layout::{JournalPlace, RecoveryMark, Timestamp};
-use backstitch_session::journal;
+use backstitch_mechanisms::jbd2;
 use zerocopy::IntoBytes;
 
 use super::fsck::contents;
@@ -66,17 +66,17 @@ pub fn run(bytes: &[u8]) {
 fn recover(
     device: &dyn BlockDevice,
     damage: Damage,
-) -> backstitch_session::Result<Option<journal::Report>> {
+) -> backstitch_layout::Result<Option<jbd2::Report>> {
     let now = Timestamp {
         seconds: TIME_SECONDS.into(),
         nanoseconds: 0,
     };
-    journal::recover(device, None, journal_host(), now, damage)
+    jbd2::recover(device, None, journal_host(), now, damage)
 }
 
 fn open(device: &dyn BlockDevice) -> Option<(JournalPlace, Journal<'_>)> {
     let place = journal_host().place(device).ok()??;
-    let journal = journal::open(device, None, &place).ok()?;
+    let journal = jbd2::open(device, None, &place).ok()?;
     Some((place, journal))
 }
 

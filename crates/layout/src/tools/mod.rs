@@ -13,6 +13,7 @@ mod repair;
 mod source;
 mod tune;
 
+pub use backstitch_journal::format::Features as JournalFeatures;
 pub use check::{
     CheckError, CheckOptions, EXIT_CLEAN, EXIT_OPERATIONAL, EXIT_UNCORRECTED, Report, Summary,
 };
@@ -37,6 +38,12 @@ pub trait Tools: Send + Sync {
     /// The types that it makes, as `mkfs -t` takes them, each with the features that it adds to the
     /// layout's usual ones.
     fn types(&self) -> &'static [(&'static str, &'static [&'static str])];
+
+    /// The type by which the host's kernel mounts such images, those with features too that this
+    /// version cannot read; `None` where it has no driver for them.
+    fn kernel_type(&self) -> Option<&'static str> {
+        None
+    }
 
     /// Whether a device has the layout's magic number. One that cannot be read has none.
     fn is_on(&self, device: &dyn BlockDevice) -> bool;

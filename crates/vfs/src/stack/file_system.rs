@@ -6,7 +6,7 @@ use backstitch_layout::{
     ReclaimProgress, ReclaimStep, Rename, RenameMode, Seek, SetAttributes, SetXattrMode, Step,
     Stop, Timestamp,
 };
-use backstitch_ordering::{GroupId, Log, PatchId, Volume, VolumeId};
+use backstitch_ordering::{Log, PatchId, Volume, VolumeId};
 
 use super::members::Members;
 
@@ -496,24 +496,6 @@ impl FileSystem for Stacked {
             }
         }
         Ok(())
-    }
-
-    fn sync_asked(&mut self) {
-        for member in &mut self.members.all {
-            member.fs.sync_asked();
-        }
-    }
-
-    fn group_depends(&mut self, after: GroupId, before: GroupId) {
-        for member in &mut self.members.all {
-            member.fs.group_depends(after, before);
-        }
-    }
-
-    fn group_sync_asked(&mut self, group: GroupId) {
-        for member in &mut self.members.all {
-            member.fs.group_sync_asked(group);
-        }
     }
 
     fn hold(&mut self, inode: InodeNumber) {

@@ -1,19 +1,18 @@
 //! Opening the file systems of a stack, one after the other.
 
 use backstitch_device::BlockDevice;
-use backstitch_journal::recovery::Damage;
 use backstitch_layout::{
-    Error, FileSystem, FileType, InodeNumber, OpenRequest, Opened, Result, Step, Stop,
+    Error, FileSystem, FileType, InodeNumber, LogSite, OpenRequest, Opened, Result, Step, Stop,
 };
-use backstitch_mechanisms::{Ordering, make_without_log, usual_for};
-use backstitch_ordering::{LogPlace, Mechanism, NoLog, Volume};
+use backstitch_mechanisms::{LOGS, Ordering, make_without_log, usual_for};
+use backstitch_ordering::{Mechanism, NoLog, Volume};
+use backstitch_session::log::default_ordering;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::device::{FileDevice, Run};
 use super::file_system::Stacked;
 use super::members::{Above, MOST_MEMBERS, Member, Members, Part};
 use super::{InnerPath, Stack, StackVolume, VolumeInfo};
-use crate::journal;
 
 impl Stack {
     pub(super) fn first(&self) -> Result<&StackVolume> {
@@ -165,7 +164,7 @@ impl<'o, 'v> Opening<'o, 'v> {
         let (device, request) = (self.device, self.request);
         let opened = self.settled(|_, v| plan.layout.open(v, device, request))?;
         let block_bytes = self.members.block_bytes;
-        let kind = journal::default_ordering(device, None, plan.layout).map_err(to_layout)?;
+        let kind = default_ordering(device, None, plan.layout)?;
         self.infos.push(VolumeInfo {
             layout: opened.file_system.name(),
             ordering: plan.ordering.unwrap_or(kind),
@@ -438,7 +437,7 @@ impl<'o, 'v> Opening<'o, 'v> {
                 let home = self.as_device(plan, above, 0, true)?;
                 let log = self.journal_device(plan, above, true)?;
                 let log = log.as_ref().map(|log| log as &dyn BlockDevice);
-                journal::default_ordering(&home, log, plan.layout).map_err(to_layout)?
+                default_ordering(&home, log, plan.layout)?
             }
         };
         let is_second = kind.has_log() && self.members.log().is_some();
@@ -462,17 +461,23 @@ impl<'o, 'v> Opening<'o, 'v> {
         }
     }
 
-    /// Whether the journal holds what is not at home.
+    /// Whether a log holds what is not at home.
     fn needs_replay(&mut self, plan: &StackVolume, above: &Above) -> Result<bool> {
         let home = self.as_device(plan, above, 0, true)?;
-        let place = match plan.layout.journal_host() {
-            Some(host) => host.place(&home)?,
-            None => None,
+        let site = LogSite {
+            device: &home,
+            log_device: None,
+            host: plan.layout.journal_host(),
         };
-        Ok(place.is_some_and(|place| place.needs_recovery))
+        for kind in LOGS {
+            if kind.needs_recovery(site)? == Some(true) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
-    /// Replays the journal, if that is what the file system goes through.
+    /// Recovers the log, if that is what the file system goes through.
     fn mechanism(
         &mut self,
         plan: &StackVolume,
@@ -480,28 +485,29 @@ impl<'o, 'v> Opening<'o, 'v> {
         kind: Ordering,
         is_read_only: bool,
     ) -> Result<Box<dyn Mechanism>> {
-        if !kind.has_log() {
+        let Some(log_kind) = kind.log_kind() else {
             return kind.make(None).map_err(unsupported);
-        }
-        let Some(host) = plan.layout.journal_host() else {
-            let what = "its layout has no journals".to_owned();
-            return Err(Error::Unsupported(what));
         };
         let home = self.as_device(plan, above, 0, is_read_only)?;
         let log = self.journal_device(plan, above, is_read_only)?;
         let log = log.as_ref().map(|log| log as &dyn BlockDevice);
-        match is_read_only {
-            true => host.check_mountable(&home)?,
-            false => host.check_replayable(&home)?,
+        let site = LogSite {
+            device: &home,
+            log_device: log,
+            host: plan.layout.journal_host(),
+        };
+        match (site.host, is_read_only) {
+            (Some(host), true) => host.check_mountable(&home)?,
+            (Some(host), false) => host.check_replayable(&home)?,
+            (None, _) => {}
         }
-        let report = journal::recover(&home, log, host, self.request.now, Damage::Refuse);
-        for action in report.map_err(to_layout)?.unwrap_or_default().actions() {
+        let report = log_kind.recover(site, self.request.now)?;
+        for action in report.unwrap_or_default().actions {
             self.recovery_needed = true;
             self.note(plan, &action);
         }
-        let setup = journal::setup(&home, log, host).map_err(to_layout)?;
-        let setup = setup.map_err(Error::Unsupported)?;
-        kind.make(Some(LogPlace::new(setup))).map_err(unsupported)
+        let found = log_kind.find(site)?.map_err(Error::Unsupported)?;
+        kind.make(Some(found.place)).map_err(unsupported)
     }
 
     /// Gives every block of a volume a place that is on stable storage.
@@ -558,13 +564,6 @@ impl<'o, 'v> Opening<'o, 'v> {
             rest = &rest[run..];
         }
         Ok(())
-    }
-}
-
-fn to_layout(error: backstitch_session::Error) -> Error {
-    match error {
-        backstitch_session::Error::Layout(error) => error,
-        other => Error::corrupt("journal", other.to_string()),
     }
 }
 

@@ -72,6 +72,7 @@ fn specs(args: &Args) -> Result<Vec<ImapSpec>> {
             let full = ImapSpec::new(ordering, variant);
             let part = |messages: u64| (messages as f64 * args.scale.unwrap_or(1.0)) as u64;
             ImapSpec {
+                layout: args.layout,
                 messages: part(full.messages).max(1),
                 message_bytes: args.min_bytes.unwrap_or(full.message_bytes).max(1),
                 flush_seconds: args.flush.unwrap_or(full.flush_seconds),

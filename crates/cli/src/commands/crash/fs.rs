@@ -9,7 +9,8 @@ use backstitch_crash::{
     Schedule, Workload, ace, generate, parse_script, scripts,
 };
 use backstitch_crash_core::report::Report;
-use backstitch_journal::format::Features as JournalFeatures;
+use backstitch_formats::{Layout, usual};
+use backstitch_layout::tools::JournalFeatures;
 use backstitch_mechanisms::{in_order, usual_for};
 use backstitch_vfs::{Optimisations, Ordering};
 use indicatif::ProgressBar;
@@ -136,6 +137,9 @@ pub(crate) struct Args {
     /// Stop after N failures
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     failures: u32,
+    /// The type of the file system: one of those that mkfs makes. Its journal goes by the ordering
+    #[arg(short = 't', long = "type", value_name = "TYPE", default_value = usual().name(), hide_default_value = true)]
+    layout: Layout,
     /// The size of a block
     #[arg(short, long, value_name = "BYTES", default_value = "1K", value_parser = size::parse)]
     block_size: u64,
@@ -410,6 +414,7 @@ fn campaign(args: &Args, ordering: Ordering, workloads: Vec<Workload>) -> Result
             .flat_map(|opt| schedules.map(|schedule| (*opt, schedule)))
             .collect(),
         image: ImageOptions {
+            layout: args.layout,
             size_bytes: args.size,
             block_bytes,
             journal_device: args.journal_dev,
@@ -503,6 +508,9 @@ fn explore(args: &Args, campaign: &Campaign) -> Result<Report> {
 fn commands(args: &Args, ordering: Ordering) -> (String, String) {
     let mut common = format!("backstitch crash fs --ordering {ordering}");
     let defaults = ImageOptions::default();
+    if args.layout != defaults.layout {
+        common += &format!(" --type {}", args.layout.name());
+    }
     if args.block_size != u64::from(defaults.block_bytes) {
         common += &format!(" --block-size {}", args.block_size);
     }

@@ -1,4 +1,4 @@
-//! Bringing a file system's journal home before the file system is opened.
+//! The journals of jbd2 behind [`LogKind`]: found, recovered, and handed to their mechanisms.
 //!
 //! Here a layout's [`JournalHost`], which knows where the journal is, meets the journal's own
 //! recovery, which knows what is in it.
@@ -13,26 +13,109 @@
 //!
 //! A crash at any point leaves an image that this brings to the same state.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use backstitch_device::{BlockDevice, JoinedDevice, OverlayDevice};
+use backstitch_device::BlockDevice;
 use backstitch_journal::format::ExternalJournal;
 use backstitch_journal::recovery::{Damage, Ending, Home, Outcome};
 use backstitch_journal::{Error as JournalError, Journal, JournalDevice, Setup, Transaction};
 use backstitch_layout::tools::uuid_text;
 use backstitch_layout::{
-    Error as LayoutError, JournalHost, JournalLocation, JournalPlace, LayoutKind, RecoveryMark,
-    Timestamp,
+    Error, Findable, FoundLog, JournalHost, JournalLocation, JournalPlace, LogKind, LogReport,
+    LogSite, RecoveryMark, Result, Timestamp,
 };
-
-use backstitch_mechanisms::{Ordering, usual_for};
-use backstitch_ordering::{LogPlace, Mechanism};
-
-use crate::{Access, Result};
+use backstitch_ordering::LogPlace;
 
 /// Blocks, about, that the orphans of one transaction change, or a quarter of what the journal
 /// holds.
 const ORPHAN_BLOCKS: usize = 1024;
+
+const NO_JOURNAL: &str =
+    "the image has no journal: make one with tune2fs -j, or choose another ordering";
+const NOT_EMPTY: &str = "its journal is not empty, though the superblock says so: run fsck";
+
+/// The journals of ext3, in the file system or on a device of their own.
+pub struct Jbd2;
+
+impl LogKind for Jbd2 {
+    fn features(&self) -> &'static [&'static str] {
+        &["has_journal"]
+    }
+
+    fn needs_recovery(&self, site: LogSite<'_>) -> Result<Option<bool>> {
+        Ok(place(site)?.map(|place| place.needs_recovery))
+    }
+
+    fn is_writable(&self, site: LogSite<'_>) -> Result<bool> {
+        match place(site)? {
+            Some(place) if !is_outside(&place) || site.log_device.is_some() => {
+                let journal = open(site.device, site.log_device, &place)?;
+                Ok(journal.superblock().features.unwritable().is_empty())
+            }
+            _ => Ok(false),
+        }
+    }
+
+    fn recover(&self, site: LogSite<'_>, now: Timestamp) -> Result<Option<LogReport>> {
+        let (Some(host), Some(place)) = (site.host, place(site)?) else {
+            return Ok(None);
+        };
+        let report = recover(site.device, site.log_device, host, now, Damage::Refuse)?;
+        let report = report.unwrap_or_default();
+        let is_missing = is_outside(&place) && site.log_device.is_none();
+        let why = match is_missing {
+            true => {
+                "its journal is on another device: -o nojournal needs journal_dev= to see that it \
+                 is empty"
+            }
+            false => NOT_EMPTY,
+        };
+        Ok(Some(LogReport {
+            actions: report.actions(),
+            not_empty: (!report.is_empty).then(|| why.to_owned()),
+        }))
+    }
+
+    fn find(&self, site: LogSite<'_>) -> Result<Findable> {
+        let Some(host) = site.host else {
+            return Ok(Err(NO_JOURNAL.to_owned()));
+        };
+        let is_on_log_device = host
+            .place(site.device)?
+            .is_some_and(|place| is_outside(&place));
+        let setup = setup(site.device, site.log_device, host)?;
+        Ok(setup.map(|setup| FoundLog {
+            place: LogPlace::new(setup),
+            is_on_log_device,
+        }))
+    }
+
+    fn blocks(&self, site: LogSite<'_>) -> Vec<Range<u64>> {
+        let setup = site
+            .host
+            .map(|host| setup(site.device, site.log_device, host));
+        let Some(Ok(Ok(setup))) = setup else {
+            return Vec::new();
+        };
+        let (first, end) = (setup.superblock.first, setup.superblock.end);
+        let runs = setup.map.runs().iter().map(|run| {
+            let start = run.position.max(first);
+            let end = (run.position + run.blocks).min(end);
+            let at = |position: u32| run.block + u64::from(position - run.position);
+            at(start)..at(end.max(start))
+        });
+        runs.filter(|run| !run.is_empty()).collect()
+    }
+}
+
+fn place(site: LogSite<'_>) -> Result<Option<JournalPlace>> {
+    site.host.map_or(Ok(None), |host| host.place(site.device))
+}
+
+fn is_outside(place: &JournalPlace) -> bool {
+    matches!(place.location, JournalLocation::Outside(_))
+}
 
 /// What was found and done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -152,18 +235,18 @@ fn external<'d>(
     Ok(JournalDevice::new(device, place.block_bytes, map))
 }
 
-fn unsupported(what: String) -> crate::Error {
-    LayoutError::Unsupported(what).into()
+fn unsupported(what: String) -> Error {
+    Error::Unsupported(what)
 }
 
 /// An error of the journal as one of the file system.
-pub fn from_journal(error: JournalError) -> crate::Error {
+pub fn from_journal(error: JournalError) -> Error {
     match error {
         JournalError::Device(error) => error.into(),
         JournalError::Corrupt { position, what } => {
-            LayoutError::corrupt(format!("journal block {position}"), what).into()
+            Error::corrupt(format!("journal block {position}"), what)
         }
-        JournalError::NotAJournal { what } => LayoutError::corrupt("journal", what).into(),
+        JournalError::NotAJournal { what } => Error::corrupt("journal", what),
         error @ JournalError::Incompatible { .. } => unsupported(error.to_string()),
     }
 }
@@ -380,13 +463,13 @@ impl Recovery<'_> {
         loop {
             let orphans = match self.host.next_orphans(self.device, self.now, most) {
                 Ok(orphans) => orphans,
-                Err(error @ LayoutError::Corrupt { .. }) if self.damage == Damage::Skip => {
+                Err(error @ Error::Corrupt { .. }) if self.damage == Damage::Skip => {
                     self.host.drop_orphans(self.device)?;
                     self.mark.is_damaged = true;
                     self.report.orphans_dropped = Some(error.to_string());
                     return Ok(());
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(error),
             };
             if orphans.blocks.is_empty() {
                 return Ok(());
@@ -413,105 +496,8 @@ impl Recovery<'_> {
     }
 }
 
-/// What [`prepare`] made of the devices.
-pub struct Prepared {
-    /// The device with everything at home; the journal's behind it, where that is another one.
-    pub device: Arc<dyn BlockDevice>,
-    /// What was done, in words.
-    pub actions: Vec<String>,
-    /// The journal, where one can be written, or why not.
-    pub setup: std::result::Result<Setup, String>,
-}
-
-impl Prepared {
-    fn without_journal(device: Arc<dyn BlockDevice>) -> Prepared {
-        Prepared {
-            device,
-            actions: Vec::new(),
-            setup: Err(
-                "the image has no journal: make one with tune2fs -j, or choose another \
-                        ordering"
-                    .to_string(),
-            ),
-        }
-    }
-}
-
-/// What a mount does first: gives the device with everything at home, in memory only where nothing
-/// may be written.
-///
-/// # Errors
-/// Where the file system must not be mounted, or its journal cannot be found or replayed.
-pub fn prepare(
-    device: Arc<dyn BlockDevice>,
-    journal_device: Option<Arc<dyn BlockDevice>>,
-    layout: &dyn LayoutKind,
-    access: &Access,
-) -> Result<Prepared> {
-    let Some(host) = layout.journal_host() else {
-        return Ok(Prepared::without_journal(device));
-    };
-    host.check_mountable(&*device)?;
-    let Some(place) = host.place(&*device)? else {
-        return Ok(Prepared::without_journal(device));
-    };
-    let is_read_only =
-        access.read_only || device.is_read_only() || host.check_replayable(&*device).is_err();
-    let (device, journal_device) = match is_read_only {
-        false => (device, journal_device),
-        // Orphans need not be dealt with where nothing is written, but it does no harm either.
-        true => {
-            let above = |below| Arc::new(OverlayDevice::new(below)) as Arc<dyn BlockDevice>;
-            (above(device), journal_device.map(above))
-        }
-    };
-    let now = access.now;
-    let other = journal_device.as_deref();
-    let report = recover(&*device, other, host, now, Damage::Refuse)?.unwrap_or_default();
-    if access.without_journal && !is_read_only && !report.is_empty {
-        let outside = matches!(place.location, JournalLocation::Outside(_)) && other.is_none();
-        return Err(unsupported(match outside {
-            true => {
-                "its journal is on another device: -o nojournal needs journal_dev= to see that \
-                     it is empty"
-                    .to_string()
-            }
-            false => {
-                "its journal is not empty, though the superblock says so: run fsck".to_string()
-            }
-        }));
-    }
-    let mut actions = report.actions();
-    if is_read_only && !actions.is_empty() {
-        actions.push("in memory only: the image stays as it is".to_string());
-    }
-    let setup = setup(&*device, other, host)?;
-    let is_written = access.ordering.has_log() && !is_read_only;
-    let device = match (&place.location, journal_device) {
-        (JournalLocation::Outside(_), Some(journal_device)) if is_written => {
-            Arc::new(joined(device, journal_device, place.block_bytes))
-        }
-        _ => device,
-    };
-    Ok(Prepared {
-        device,
-        actions,
-        setup,
-    })
-}
-
-/// A file system's device and that of its journal as one: the journal comes behind the last whole
-/// block of the file system's.
-pub fn joined(
-    device: Arc<dyn BlockDevice>,
-    journal_device: Arc<dyn BlockDevice>,
-    block_bytes: u32,
-) -> JoinedDevice {
-    JoinedDevice::new(vec![device, journal_device], block_bytes)
-}
-
 /// What a mechanism needs to write the journal of a file system, which was replayed; or why it
-/// cannot be written. A journal on another device is written through both as one, see [`joined`].
+/// cannot be written. A journal on another device is written through both as one.
 ///
 /// # Errors
 /// Where the journal cannot be found, or its superblock cannot be believed.
@@ -521,7 +507,7 @@ pub fn setup(
     host: &dyn JournalHost,
 ) -> Result<std::result::Result<Setup, String>> {
     let Some(place) = host.place(device)? else {
-        return Ok(Err("the image has no journal".to_string()));
+        return Ok(Err(NO_JOURNAL.to_string()));
     };
     if matches!(place.location, JournalLocation::Outside(_)) && journal_device.is_none() {
         let reason = "its journal is on another device: name it with -o journal_dev=";
@@ -537,8 +523,7 @@ pub fn setup(
         )));
     }
     if !superblock.is_empty() {
-        let reason = "its journal is not empty, though the superblock says so: run fsck";
-        return Ok(Err(reason.to_string()));
+        return Ok(Err(NOT_EMPTY.to_string()));
     }
     let map = match &place.location {
         JournalLocation::Inside(map) => map.clone(),
@@ -548,58 +533,4 @@ pub fn setup(
         }
     };
     Ok(Ok(Setup { superblock, map }))
-}
-
-/// The mechanism of a mount.
-///
-/// # Errors
-/// Where changes are to go through a journal that cannot be written.
-pub fn mechanism(
-    access: &Access,
-    is_read_only: bool,
-    setup: std::result::Result<Setup, String>,
-) -> Result<Box<dyn Mechanism>> {
-    let ordering = access.ordering;
-    if is_read_only {
-        return Ok(ordering.make_read_only());
-    }
-    if !ordering.has_log() {
-        let made = ordering.make(None);
-        return made.map_err(|error| unsupported(error.to_string()));
-    }
-    match setup {
-        _ if access.without_journal => Err(unsupported(
-            "-o nojournal excludes an ordering that writes the journal".to_string(),
-        )),
-        Ok(setup) => {
-            let made = ordering.make(Some(LogPlace::new(setup)));
-            made.map_err(|error| unsupported(error.to_string()))
-        }
-        Err(reason) => Err(unsupported(reason)),
-    }
-}
-
-/// The ordering of a mount that states none: through the journal where the image has one that can
-/// be written.
-///
-/// # Errors
-/// Where the image cannot be read.
-pub fn default_ordering(
-    device: &dyn BlockDevice,
-    journal_device: Option<&dyn BlockDevice>,
-    layout: &dyn LayoutKind,
-) -> Result<Ordering> {
-    let Some(host) = layout.journal_host() else {
-        return Ok(usual_for(false));
-    };
-    let is_writable = match host.place(device)? {
-        Some(place)
-            if matches!(place.location, JournalLocation::Inside(_)) || journal_device.is_some() =>
-        {
-            let journal = open(device, journal_device, &place)?;
-            journal.superblock().features.unwritable().is_empty()
-        }
-        _ => false,
-    };
-    Ok(usual_for(is_writable))
 }

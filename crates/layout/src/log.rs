@@ -1,0 +1,87 @@
+//! The life of a log outside a mount: how it is found, recovered and made.
+//!
+//! A mechanism that writes a log needs it in order before there is a mechanism: what an earlier
+//! mount left in it is brought home before the layout opens the file system. A [`LogKind`] does
+//! that, and stands in the registry beside the mechanisms that write such logs. It meets the layout
+//! as a [`JournalHost`], which knows where a log inside the file system is and nothing of what is in
+//! it; a log elsewhere (a file, a device of its own) needs none.
+//!
+//! A mount asks all registered kinds to [`recover`](LogKind::recover), whatever mechanism it will
+//! use: an image may come from another one. Then it has the mechanism's own kind
+//! [find](LogKind::find) the log that is to be written.
+
+use std::ops::Range;
+
+use backstitch_device::BlockDevice;
+use backstitch_ordering::LogPlace;
+
+use crate::{JournalHost, Result, Timestamp};
+
+/// Where a log may be: devices on which nothing is mounted, and what their layout says of a log.
+#[derive(Clone, Copy)]
+pub struct LogSite<'a> {
+    /// The file system's device.
+    pub device: &'a dyn BlockDevice,
+    /// The device of a log of its own, where one is given.
+    pub log_device: Option<&'a dyn BlockDevice>,
+    /// How the layout hosts a log inside the file system; `None` where it never does.
+    pub host: Option<&'a dyn JournalHost>,
+}
+
+/// What a recovery did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogReport {
+    /// What was done, in words.
+    pub actions: Vec<String>,
+    /// Why the log is not known to be empty now, in words; `None` where it is empty.
+    pub not_empty: Option<String>,
+}
+
+/// A log that a mechanism can write.
+pub struct FoundLog {
+    /// What the mechanism is made with.
+    pub place: LogPlace,
+    /// It is on the log's own device, whose blocks the place numbers behind the file system's: both
+    /// are to be used as one.
+    pub is_on_log_device: bool,
+}
+
+/// A log that can be written, or why it cannot be, in words.
+pub type Findable = std::result::Result<FoundLog, String>;
+
+/// A kind of log. All of it works on devices on which nothing is mounted.
+pub trait LogKind: Sync {
+    /// The features with which [`Tools::make`](crate::tools::Tools::make) makes such a log inside a
+    /// file system; none where it is made otherwise.
+    fn features(&self) -> &'static [&'static str];
+
+    /// Whether the log must be recovered before the file system is used; `None` where it has no such
+    /// log.
+    ///
+    /// # Errors
+    /// Where the log cannot be found.
+    fn needs_recovery(&self, site: LogSite<'_>) -> Result<Option<bool>>;
+
+    /// Whether there is such a log at hand that this version writes.
+    ///
+    /// # Errors
+    /// Where the log cannot be found, or cannot be believed.
+    fn is_writable(&self, site: LogSite<'_>) -> Result<bool>;
+
+    /// Brings home what the log holds, and ends what a crash interrupted; `None` where there is no
+    /// such log. A crash at any point leaves what a second call brings to the same state.
+    ///
+    /// # Errors
+    /// Where the log cannot be found or recovered; nothing was written then.
+    fn recover(&self, site: LogSite<'_>, now: Timestamp) -> Result<Option<LogReport>>;
+
+    /// The log of a file system that was recovered, for the mechanism that is to write it.
+    ///
+    /// # Errors
+    /// Where the log cannot be found, or cannot be believed.
+    fn find(&self, site: LogSite<'_>) -> Result<Findable>;
+
+    /// The blocks that writers of the log fill, those of the log's own device numbered behind the
+    /// file system's; none where it cannot be written.
+    fn blocks(&self, site: LogSite<'_>) -> Vec<Range<u64>>;
+}

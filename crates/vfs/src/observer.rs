@@ -1,0 +1,16 @@
+//! What is asked of the engine and reaches no layout, for somebody who records it.
+
+use backstitch_ordering::GroupId;
+
+/// Hears what callers ask for, in the order in which the engine does it. It is told under the
+/// engine's lock, and must not call the engine.
+pub trait Observer: Send + Sync {
+    /// Everything changed so far is about to be put onto stable storage.
+    fn sync_asked(&self);
+
+    /// The first patchgroup comes after the second from now on.
+    fn group_depends(&self, after: GroupId, before: GroupId);
+
+    /// Everything done under a patchgroup is about to be put onto stable storage.
+    fn group_sync_asked(&self, group: GroupId);
+}

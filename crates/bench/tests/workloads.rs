@@ -49,6 +49,7 @@ fn spec(workload: Workload, ordering: Ordering) -> Spec {
         expire_seconds: 1e6,
         atomic_bytes: None,
         seed: 1,
+        trace: false,
         check: true,
         mount_stats: None,
     }

@@ -9,7 +9,7 @@ mod zero;
 
 use std::fmt;
 use std::str::FromStr;
-use std::time::Instant;
+use std::sync::Arc;
 
 use crate::contents::Contents;
 use crate::files::{Files, Node};
@@ -120,7 +120,7 @@ impl Scale {
 /// A workload drawn from its seed: everything it will do.
 pub(crate) struct Plan {
     kind: PlanKind,
-    contents: Contents,
+    contents: Arc<Contents>,
 }
 
 enum PlanKind {
@@ -139,8 +139,9 @@ impl Plan {
             let (files, bytes) = (scale.count(scale.files, files), scale.tree_bytes(megabytes));
             PlannedDirectory::draw(name, seed, files, bytes)
         };
+        let contents = Arc::new(Contents::new(seed));
         Ok(Plan {
-            contents: Contents::new(seed),
+            contents: contents.clone(),
             kind: match workload {
                 Workload::Untar => PlanKind::Untar(tree("linux", 13_000, 265.0)?),
                 Workload::Delete => PlanKind::Delete(tree("linux", 13_000, 265.0)?),
@@ -148,7 +149,7 @@ impl Plan {
                 Workload::Andrew => PlanKind::Andrew(tree("ion", 200, 2.0)?),
                 Workload::Zero => PlanKind::Zero(scale.count(scale.files, 50_000)),
                 Workload::MicroCreate => PlanKind::MicroCreate(micro::Plan::of(scale)?),
-                Workload::Fsync => PlanKind::Fsync(fsync::Plan::of(scale)),
+                Workload::Fsync => PlanKind::Fsync(fsync::Plan::of(scale, contents)),
             },
         })
     }
@@ -183,7 +184,7 @@ impl Plan {
             PlanKind::Andrew(tree) => andrew::run(session, tree),
             PlanKind::Zero(files) => session.phase("create-delete", |s| zero::run(s, *files)),
             PlanKind::MicroCreate(plan) => session.phase("create", |s| micro::create(s, *plan)),
-            PlanKind::Fsync(plan) => session.phase("write", |s| fsync::run(s, *plan)),
+            PlanKind::Fsync(plan) => session.phase("write", |s| fsync::run(s, plan)),
         }
     }
 
@@ -219,11 +220,11 @@ impl<'a> Session<'a> {
         name: &'static str,
         work: impl FnOnce(&mut Self) -> Result<()>,
     ) -> Result<()> {
-        let (started, operations) = (Instant::now(), self.operations);
+        let (started, operations) = (self.files.now(), self.operations);
         work(self)?;
         self.phases.push(Phase {
             name,
-            elapsed_seconds: started.elapsed().as_secs_f64(),
+            elapsed_seconds: (self.files.now() - started).as_secs_f64(),
             operations: self.operations - operations,
         });
         Ok(())

@@ -7,13 +7,14 @@ use crate::image::{DeviceOptions, open_device};
 use crate::named::{Named, Part};
 use crate::options::AtomicUnit;
 use crate::{show, size};
+mod disk;
 mod imap;
 
 use backstitch_bench::{
     IMAGE_UUID, JOURNAL_UUID, RecoverySpec, Scale, Series, Spec, Target, Workload, document,
     fsync_specs, measure_recovery, micro_specs, micro_table, optimisation_specs,
-    optimisation_tables, plot_optimisations, plot_runs, recovery_table, run_line, run_series,
-    run_table,
+    optimisation_tables, plot_optimisations, plot_runs, plot_traces, recovery_table, run_line,
+    run_series, run_table,
 };
 use backstitch_device::BlockDevice;
 use backstitch_mechanisms::{Unknown, usual_for};
@@ -47,12 +48,17 @@ Examples:
   backstitch bench optimisations --ordering journal=ordered --memory
   backstitch bench recovery --image /tmp/x.img --runs 5    64 GiB (sparse) with 500,000 files
   backstitch bench imap --flush 0.005                       soft updates and the three journals, in memory
+  backstitch bench postmark --disk viking --ordering soft,sync,async
   backstitch bench zero --memory --json | jq '.runs[].operations_per_second'
   backstitch bench untar --files 1000 --megabytes 20 --dir /mnt"
 )]
 pub(crate) struct Args {
     /// The workloads
-    #[arg(required = true, value_name = "WORKLOAD", value_delimiter = ',')]
+    #[arg(
+        required_unless_present = "list_disks",
+        value_name = "WORKLOAD",
+        value_delimiter = ','
+    )]
     workloads: Vec<String>,
     /// Run on a device in memory
     #[arg(long)]
@@ -69,9 +75,12 @@ pub(crate) struct Args {
         conflicts_with_all = ["ordering", "opt", "cache", "expire", "atomic", "size", "check"]
     )]
     dir: Option<PathBuf>,
-    /// Run on a simulated disk (not implemented)
+    /// Run on a simulated disk, in virtual time: the name of a preset (--list-disks), or a file
+    /// that describes a drive and ends in .toml
     #[arg(long, value_name = "PRESET")]
     disk: Option<String>,
+    #[command(flatten)]
+    simulated: disk::Args,
     /// The orderings: soft (the default), async, sync, journal=writeback, journal=ordered,
     /// journal=full; imap runs by default under soft and the journals
     #[arg(long, value_name = "MODE", value_delimiter = ',', value_parser = ordering)]
@@ -189,6 +198,9 @@ const RECOVERY: &str = "recovery";
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     crate::allocator::set_up();
+    if args.simulated.list_disks {
+        return disk::list();
+    }
     if args.workloads.iter().any(|name| name == RECOVERY) {
         return recovery(args);
     }
@@ -197,6 +209,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let is_table = args.workloads.iter().any(|name| name == OPTIMISATIONS);
     let specs = specs(args, is_table)?;
+    args.simulated
+        .check(args.disk.is_some(), specs.len() * usize::from(args.runs))?;
     refuse_to_overwrite(args)?;
     if let Some(directory) = &args.plot {
         // Before the runs, which take a while.
@@ -222,6 +236,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     bar.finish_and_clear();
     let all = all.map_err(|error| Error::failed("bench", args.workloads.join(","), error))?;
     plot(args, &all, is_table)?;
+    args.simulated.write_trace(&all)?;
     if args.json {
         return show::print_json("bench", &document(&all, args.seed));
     }
@@ -326,12 +341,10 @@ fn plot(args: &Args, all: &[Series], is_table: bool) -> Result<()> {
         return Ok(());
     };
     let drawn = match is_table {
-        true => plot_optimisations(all, directory),
-        false => plot_runs(all, directory),
+        true => plot_optimisations(all, directory).map(drop),
+        false => plot_runs(all, directory).and_then(|_| plot_traces(all, directory)),
     };
-    drawn
-        .map(drop)
-        .map_err(|error| Error::at_path("bench", directory, error))
+    drawn.map_err(|error| Error::at_path("bench", directory, error))
 }
 
 fn specs(args: &Args, is_table: bool) -> Result<Vec<Spec>> {
@@ -359,6 +372,7 @@ fn specs(args: &Args, is_table: bool) -> Result<Vec<Spec>> {
         expire_seconds: args.expire.unwrap_or(30.0),
         atomic_bytes: args.atomic.and_then(AtomicUnit::bytes),
         seed: args.seed,
+        trace: args.disk.is_some() && (args.simulated.trace.is_some() || args.plot.is_some()),
         check: args.check,
         mount_stats: Some(mount_stats),
     };
@@ -434,9 +448,8 @@ fn check_table(args: &Args, base: &Spec) -> Result<()> {
 
 fn target(args: &Args) -> Result<Target> {
     let size_bytes = args.size.unwrap_or(4 << 30);
-    if let Some(preset) = &args.disk {
-        let why = "simulated disks are not implemented";
-        return Err(Error::failed("bench", preset, why));
+    if let Some(name) = &args.disk {
+        return args.simulated.target(name, size_bytes);
     }
     match (&args.image, &args.dir) {
         (Some(path), _) => Ok(Target::Image {
@@ -446,7 +459,8 @@ fn target(args: &Args) -> Result<Target> {
         (None, Some(dir)) => Ok(Target::Directory(dir.clone())),
         (None, None) if args.memory => Ok(Target::Memory { size_bytes }),
         (None, None) => {
-            let why = "nothing to run on: --memory, --image FILE or --dir DIR is missing";
+            let why =
+                "nothing to run on: --memory, --image FILE, --disk PRESET or --dir DIR is missing";
             Err(Error::usage("bench", why))
         }
     }

@@ -29,8 +29,8 @@ pub struct Run {
     /// `none`, `hard`, `merge` or `both`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opt: Option<String>,
-    /// Which of a workload's kinds: the size of a file of `micro-create`, in bytes; the writers of
-    /// `fsync`.
+    /// Which of a workload's kinds: the size of a file of `micro-…`, in bytes; the writers of `fsync`;
+    /// the scripts of `sdet`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,
     /// On what: `memory`, `image FILE`, `disk NAME` or `dir DIR`.

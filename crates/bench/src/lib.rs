@@ -52,7 +52,7 @@ pub use measure::{IMAGE_UUID, JOURNAL_UUID, Spec, Target, measure};
 pub use plot::{plot_optimisations, plot_runs};
 pub use recovery::{RecoveryFigures, RecoverySpec, measure_recovery};
 pub use report::document;
-pub use series::{Series, fsync_specs, micro_specs, optimisation_specs, run_series};
+pub use series::{Series, client_specs, micro_specs, optimisation_specs, run_series};
 pub use table::{
     imap_table, micro_table, optimisation_tables, recovery_table, run_line, run_table,
 };

@@ -13,7 +13,7 @@ use backstitch_vfs::{Engine, MountOptions, Optimisations, Ordering, Stats};
 use crate::disk::Disk;
 use crate::files::{EngineFiles, Files, HostFiles, Node};
 use crate::machine::{MachineFiles, START_SECONDS};
-use crate::workload::{Plan, Session, file_bytes};
+use crate::workload::{Plan, SCRIPTS, Session, file_bytes};
 use crate::{CpuTime, EngineFigures, Error, Result, Run, Scale, Workload, paper};
 
 /// What a workload runs on.
@@ -292,7 +292,11 @@ fn in_directory(spec: &Spec, plan: &Plan, path: &Path) -> Result<Run> {
     let stats = || spec.mount_stats.and_then(|of| of(path));
     let mut before = None;
     let mut before_sync = None;
-    let done = plan.prepare(&mut files, at).and_then(|_| {
+    let prepared = match plan.needs_preparation() {
+        true => plan.prepare(&mut files, at),
+        false => Ok(()),
+    };
+    let done = prepared.and_then(|()| {
         before = stats();
         timed(spec, plan, &mut files, at, || before_sync = stats())
     });
@@ -337,8 +341,9 @@ fn timed(
         ordering: None,
         opt: None,
         variant: match spec.workload {
-            Workload::MicroCreate => Some(file_bytes(&spec.scale).to_string()),
+            workload if workload.is_micro() => Some(file_bytes(&spec.scale).to_string()),
             Workload::Fsync => Some(format!("{} writers", spec.scale.writers.unwrap_or(1))),
+            Workload::Sdet => Some(format!("{} scripts", spec.scale.writers.unwrap_or(SCRIPTS))),
             _ => None,
         },
         target: spec.target.describe(),

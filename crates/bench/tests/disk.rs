@@ -63,10 +63,11 @@ fn all_of(run: Run) -> (String, Vec<u8>) {
 
 #[test]
 fn two_runs_are_the_same_to_the_last_byte() {
-    let workloads = [
-        (Workload::Postmark, postmark()),
-        (Workload::Fsync, writers(4)),
-    ];
+    let scripts = Scale {
+        fraction: Some(0.2),
+        ..Scale::default()
+    };
+    let workloads = [(Workload::Postmark, postmark()), (Workload::Sdet, scripts)];
     for (workload, scale) in workloads {
         for ordering in ORDERINGS {
             for disk in ["viking", "sata-ssd"] {
@@ -94,6 +95,39 @@ fn a_disk_makes_synchronous_updates_slow_and_hides_delayed_ones() {
     let none = elapsed(Ordering::ASYNC);
     assert!(sync > 3.0 * none, "sync {sync}, async {none}");
     assert!(soft < 1.2 * none, "soft {soft}, async {none}");
+}
+
+/// None of them asks the host for anything, and each leaves what it should.
+#[test]
+fn every_workload_runs_on_a_disk() {
+    for workload in Workload::ALL {
+        let small = Scale {
+            fraction: Some(0.005),
+            max_bytes: (workload == Workload::Postmark).then_some(64 << 10),
+            ..Scale::default()
+        };
+        let [one, two] = [(); 2].map(|()| {
+            let spec = spec(workload, small, Ordering::SOFT, "cheetah9");
+            measure(&spec).unwrap()
+        });
+        assert!(one.operations > 0 && one.elapsed_seconds > 0.0);
+        assert!(one == two, "{workload}");
+    }
+}
+
+#[test]
+fn scripts_use_the_processor_while_others_wait_for_the_disk() {
+    let by_hour = |count| {
+        let scale = Scale {
+            writers: Some(count),
+            fraction: Some(0.3),
+            ..Scale::default()
+        };
+        let spec = spec(Workload::Sdet, scale, Ordering::SYNC, "viking");
+        count as f64 / measure(&spec).unwrap().elapsed_seconds
+    };
+    let [one, five] = [1, 5].map(by_hour);
+    assert!(five > 1.1 * one, "one {one}, five {five}");
 }
 
 #[test]

@@ -11,10 +11,9 @@ mod disk;
 mod imap;
 
 use backstitch_bench::{
-    IMAGE_UUID, JOURNAL_UUID, RecoverySpec, Scale, Series, Spec, Target, Workload, document,
-    fsync_specs, measure_recovery, micro_specs, micro_table, optimisation_specs,
-    optimisation_tables, plot_optimisations, plot_runs, plot_traces, recovery_table, run_line,
-    run_series, run_table,
+    IMAGE_UUID, JOURNAL_UUID, RecoverySpec, Scale, Series, Spec, Target, Workload, client_specs,
+    document, measure_recovery, micro_specs, micro_table, optimisation_specs, optimisation_tables,
+    plot_optimisations, plot_runs, plot_traces, recovery_table, run_line, run_series, run_table,
 };
 use backstitch_device::BlockDevice;
 use backstitch_mechanisms::{Unknown, usual_for};
@@ -27,13 +26,15 @@ use std::time::Duration;
 
 /// Run the papers' workloads and measure what they cost.
 ///
-/// Workloads: untar, delete, postmark, andrew, zero, micro-create (a run for each size of file),
-/// fsync (2,000 files of 4 kB, each made durable, with one writer and with eight); recovery (the
-/// time to a usable mount after a crash, empty and 76 % full, and the reclaim's); or
-/// `optimisations`, figure 9 of Frost et al. 2007: the first four, or those of them that are named
-/// too, with every choice of patch optimisations; imap (1,000 messages of 2 kB moved from one
-/// mailbox to another, figure 11 of the same: fsync per operation, patchgroups, fsync per durable
-/// operation).
+/// Workloads: untar, delete, andrew, zero, postmark, postmark-small and postmark-large (the numbers
+/// of three papers), micro-create, micro-read, micro-write and micro-delete (a run for each size of
+/// file), sdet (scripts of user commands: 1, 5 and 10 at a time), ssh (unpack, configure, build),
+/// netnews, connectathon, fsync (2,000 files of 4 kB, each made durable, with one writer and with
+/// eight); recovery (the time to a usable mount after a crash, empty and 76 % full, and the
+/// reclaim's); or `optimisations`, figure 9 of Frost et al. 2007: untar, delete, postmark and andrew,
+/// or those of them that are named too, with every choice of patch optimisations; imap (1,000
+/// messages of 2 kB moved from one mailbox to another, figure 11 of the same: fsync per operation,
+/// patchgroups, fsync per durable operation).
 #[derive(Debug, clap::Args)]
 #[command(
     group = ArgGroup::new("target").args(["memory", "image", "dir", "disk"]),
@@ -111,8 +112,8 @@ pub(crate) struct Args {
     /// This part of the papers' numbers of files, transactions and megabytes
     #[arg(long, value_name = "FRACTION", value_parser = fraction)]
     scale: Option<f64>,
-    /// Files of the tree (untar, delete, andrew), of the pool (postmark), created (zero,
-    /// micro-create) or there (recovery)
+    /// Files of the tree (untar, delete, andrew, ssh), of the pool (postmark, netnews), created (zero,
+    /// micro-…) or there (recovery)
     #[arg(long, value_name = "N", conflicts_with = "scale")]
     files: Option<u64>,
     /// What the tree's files hold, in MiB
@@ -121,13 +122,14 @@ pub(crate) struct Args {
     /// PostMark's transactions
     #[arg(long, value_name = "N", conflicts_with = "scale")]
     transactions: Option<u64>,
-    /// PostMark's smallest file; the smallest of micro-create's sizes to run
+    /// PostMark's smallest file; the smallest of micro-…'s sizes to run
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     min_bytes: Option<u64>,
-    /// PostMark's largest file; the largest of micro-create's sizes to run
+    /// PostMark's largest file; the largest of micro-…'s sizes to run
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     max_bytes: Option<u64>,
-    /// How many writers fsync has at a time; by default 1, and then 8
+    /// How many writers fsync has at a time (by default 1, and then 8), or scripts sdet has (by default
+    /// 1, 5, 10)
     #[arg(long, value_name = "N", conflicts_with = "scale", value_parser = clap::value_parser!(u64).range(1..=1000))]
     writers: Option<u64>,
     /// How long each flush of the device takes; 0.005 by default (imap)
@@ -157,16 +159,7 @@ impl Args {
 }
 
 /// Workloads that have their names already.
-const LATER: &[&str] = &[
-    "micro-read",
-    "micro-write",
-    "micro-delete",
-    "connectathon",
-    "ssh",
-    "netnews",
-    "sdet",
-    "figures",
-];
+const LATER: &[&str] = &["figures"];
 
 /// What stands for the workloads of figure 9.
 const OPTIMISATIONS: &str = "optimisations";
@@ -393,15 +386,16 @@ fn specs(args: &Args, is_table: bool) -> Result<Vec<Spec>> {
                     ..base.clone()
                 };
                 match workload {
-                    Workload::MicroCreate => specs.extend(micro_specs(&spec)),
-                    Workload::Fsync => specs.extend(fsync_specs(&spec)),
+                    _ if workload.is_micro() => specs.extend(micro_specs(&spec)),
+                    _ if workload.has_clients() => specs.extend(client_specs(&spec)),
                     _ => specs.push(spec),
                 }
             }
         }
     }
     if specs.is_empty() {
-        let why = "micro-create: none of its sizes (2K, 4K … 4M) lies between --min-bytes and --max-bytes";
+        let why =
+            "micro-…: none of its sizes (2K, 4K … 4M) lies between --min-bytes and --max-bytes";
         return Err(Error::usage("bench", why));
     }
     Ok(specs)

@@ -61,6 +61,13 @@ pub enum Error {
     /// A reclaim ended before it was over.
     #[error("the reclaim: {0}")]
     Reclaim(String),
+    /// Everything on a simulated machine waits for something that never happens: a fault of this
+    /// program.
+    #[error("the simulated machine has come to a standstill")]
+    Standstill,
+    /// There is no such drive.
+    #[error(transparent)]
+    Drive(#[from] backstitch_drives::SpecError),
     /// A scale that makes no sense.
     #[error("{0}")]
     Scale(String),

@@ -1,5 +1,6 @@
 //! What a run did and what it took.
 
+use backstitch_drives::Completion;
 use backstitch_vfs::Stats;
 use serde::Serialize;
 
@@ -28,15 +29,22 @@ pub struct Run {
     /// `none`, `hard`, `merge` or `both`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opt: Option<String>,
-    /// Which of a workload's kinds: the size of a file of `micro-create`, in bytes; the writers of
-    /// `fsync`.
+    /// Which of a workload's kinds: the size of a file of `micro-…`, in bytes; the writers of `fsync`;
+    /// the scripts of `sdet`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,
-    /// On what: `memory`, `image FILE` or `dir DIR`.
+    /// On what: `memory`, `image FILE`, `disk NAME` or `dir DIR`.
     pub target: String,
+    /// The speed of a simulated host's processor, see [`Disk`](crate::Disk).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_speed: Option<f64>,
+    /// The requests of a simulated disk, where they were to be remembered.
+    #[serde(skip)]
+    pub trace: Vec<Completion>,
     /// From the first operation to the return of the final sync.
     pub elapsed_seconds: f64,
-    /// Time of the process outside the kernel, all its threads.
+    /// Time of the process outside the kernel, all its threads; on a simulated disk, how long the
+    /// simulated processor was busy.
     pub cpu_user_seconds: f64,
     /// The same in the kernel.
     pub cpu_sys_seconds: f64,

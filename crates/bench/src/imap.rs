@@ -193,6 +193,8 @@ pub fn measure_imap(spec: &ImapSpec) -> Result<Run> {
         opt: Some("both".to_owned()),
         variant: Some(spec.variant.name().to_owned()),
         target: format!("memory, {} ms a flush", spec.flush_seconds * 1e3),
+        host_speed: None,
+        trace: Vec::new(),
         elapsed_seconds,
         cpu_user_seconds: cpu.user_seconds,
         cpu_sys_seconds: cpu.sys_seconds,

@@ -1,12 +1,13 @@
 //! Workloads, and what they cost.
 //!
 //! A [`Workload`] is a list of file operations drawn from a seed. It runs through [`files::Files`],
-//! which has two implementations: the engine in this process, over a device in memory or an image,
-//! and system calls on any directory. [`measure()`] makes a fresh file system and a fresh engine
-//! for a run, counts what the run did and what it took, and returns a [`Run`].
+//! which has three implementations: the engine in this process, over a device in memory or an image;
+//! the same over a simulated disk in virtual time (`machine`); and system calls on any directory.
+//! [`measure()`] makes a fresh file system and a fresh engine for a run, counts what the run did and
+//! what it took, and returns a [`Run`].
 //!
-//! The crate depends on `vfs`, `formats` (to make images and to check them) and `device`. Only
-//! `cli` depends on it.
+//! The crate depends on `vfs`, `formats` (to make images and to check them), `session` and `drives`
+//! (for virtual time) and what is below them. Only `cli` depends on it.
 //!
 //! # Invariants
 //!
@@ -21,11 +22,14 @@
 //! * Runs of several mechanisms are interleaved, so that a host that gets slower or faster does not
 //!   favour one of them.
 
+mod client;
 mod contents;
+mod disk;
 mod error;
 mod figures;
 pub mod files;
 mod imap;
+mod machine;
 mod measure;
 pub mod paper;
 mod plot;
@@ -34,9 +38,13 @@ mod recovery;
 mod report;
 mod series;
 mod table;
+mod trace_plot;
 mod tree;
 mod workload;
 
+pub use backstitch_drives::{Policy, write_json_lines};
+pub use client::{Call, Clients};
+pub use disk::{Disk, DiskOptions, REFERENCE_HOST};
 pub use error::{Error, Result};
 pub use figures::{CpuTime, EngineFigures, Phase, Run};
 pub use imap::{ImapSpec, ImapVariant, measure_imap};
@@ -44,8 +52,9 @@ pub use measure::{IMAGE_UUID, JOURNAL_UUID, Spec, Target, measure};
 pub use plot::{plot_optimisations, plot_runs};
 pub use recovery::{RecoveryFigures, RecoverySpec, measure_recovery};
 pub use report::document;
-pub use series::{Series, fsync_specs, micro_specs, optimisation_specs, run_series};
+pub use series::{Series, client_specs, micro_specs, optimisation_specs, run_series};
 pub use table::{
     imap_table, micro_table, optimisation_tables, recovery_table, run_line, run_table,
 };
+pub use trace_plot::plot_traces;
 pub use workload::{Scale, Workload};

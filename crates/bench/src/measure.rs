@@ -2,20 +2,22 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 
 use backstitch_device::{BlockDevice, FileDevice, MemoryDevice, OpenOptions};
+use backstitch_drives::SimulatedDevice;
 use backstitch_formats::Layout;
 use backstitch_layout::tools::{CheckOptions, DeviceSource, Mkfs, MkfsJournal};
 use backstitch_mechanisms::usual_for;
 use backstitch_vfs::{Engine, MountOptions, Optimisations, Ordering, Stats};
 
+use crate::disk::Disk;
 use crate::files::{EngineFiles, Files, HostFiles, Node};
-use crate::workload::{Plan, Session, file_bytes};
+use crate::machine::{MachineFiles, START_SECONDS};
+use crate::workload::{Plan, SCRIPTS, Session, file_bytes};
 use crate::{CpuTime, EngineFigures, Error, Result, Run, Scale, Workload, paper};
 
 /// What a workload runs on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Target {
     /// The engine in this process over a device in memory.
     Memory {
@@ -29,6 +31,8 @@ pub enum Target {
         /// The file system's size; of a block device, the device's.
         size_bytes: u64,
     },
+    /// The engine over a simulated disk, in virtual time.
+    Disk(Box<Disk>),
     /// System calls in a directory of any mounted file system.
     Directory(PathBuf),
 }
@@ -38,6 +42,7 @@ impl Target {
         match self {
             Target::Memory { .. } => "memory".to_owned(),
             Target::Image { path, .. } => format!("image {}", path.display()),
+            Target::Disk(disk) => format!("disk {}", disk.drive.name),
             Target::Directory(path) => format!("dir {}", path.display()),
         }
     }
@@ -71,6 +76,8 @@ pub struct Spec {
     pub atomic_bytes: Option<u32>,
     /// What everything random is drawn from.
     pub seed: u64,
+    /// Remember each request of a simulated disk.
+    pub trace: bool,
     /// Check the image after the run.
     pub check: bool,
     /// The counters of the mount of ours that a directory is in, if it is in one.
@@ -95,6 +102,7 @@ pub fn measure(spec: &Spec) -> Result<Run> {
             let journal = make_with_journal(spec, &device, is_zero)?;
             on_device(spec, &plan, Arc::new(device), journal)
         }
+        Target::Disk(disk) => on_disk(spec, &plan, disk),
         Target::Directory(path) => in_directory(spec, &plan, path),
     }
 }
@@ -114,7 +122,7 @@ fn emptied(path: &Path, size_bytes: u64) -> Result<(FileDevice, bool)> {
 }
 
 /// When images are made: some moment, the same for all.
-const MADE_SECONDS: u64 = 1_200_000_000;
+const MADE_SECONDS: u64 = START_SECONDS as u64;
 /// The number of the file systems that benchmarks make.
 pub const IMAGE_UUID: [u8; 16] = [0xb5; 16];
 /// The number of the journals on devices of their own that benchmarks make.
@@ -177,7 +185,17 @@ fn mount(
     device: Arc<dyn BlockDevice>,
     journal: Option<Arc<dyn BlockDevice>>,
 ) -> Result<Arc<Engine>> {
-    let options = MountOptions {
+    let options = mount_options(spec);
+    Ok(Engine::mount_with_journal(
+        device,
+        journal,
+        spec.layout.layout(),
+        &options,
+    )?)
+}
+
+fn mount_options(spec: &Spec) -> MountOptions {
+    MountOptions {
         cache_bytes: spec.cache_bytes,
         dirty_bytes: spec.dirty_bytes,
         expire_seconds: spec.expire_seconds,
@@ -185,13 +203,7 @@ fn mount(
         ordering: spec.ordering,
         optimisations: spec.optimisations,
         ..MountOptions::default()
-    };
-    Ok(Engine::mount_with_journal(
-        device,
-        journal,
-        spec.layout.layout(),
-        &options,
-    )?)
+    }
 }
 
 fn on_device(
@@ -230,6 +242,50 @@ fn on_device(
     Ok(run)
 }
 
+fn on_disk(spec: &Spec, plan: &Plan, disk: &Disk) -> Result<Run> {
+    let clock = Arc::default();
+    let device = SimulatedDevice::new(&disk.drive, disk.size_bytes, clock);
+    let device = Arc::new(device);
+    make(spec.layout, &*device, true, spec.ordering)?;
+    let layout = spec.layout.layout();
+    let options = mount_options(spec);
+    let mount = || MachineFiles::mount(device.clone(), layout, &options, disk.host_speed);
+    if plan.needs_preparation() {
+        let mut files = mount()?;
+        let root = files.root();
+        plan.prepare(&mut files, root)?;
+        files.unmount()?;
+    }
+    let mut files = mount()?;
+    let (machine, root) = (files.machine().clone(), files.root());
+    let (before, busy_before) = (machine.stats(), machine.cpu_busy());
+    if spec.trace {
+        device.start_trace();
+    }
+    let mut before_sync = 0;
+    let mut run = timed(spec, plan, &mut files, root, || {
+        before_sync = machine.stats().blocks_written;
+    })?;
+    run.trace = device.take_trace();
+    run.host_speed = Some(disk.host_speed);
+    // The model does not tell the kernel's time from that of others.
+    run.cpu_user_seconds = (machine.cpu_busy() - busy_before).as_secs_f64();
+    run.cpu_sys_seconds = 0.0;
+    let figures = EngineFigures {
+        blocks_written_before_sync: before_sync - before.blocks_written,
+        ..EngineFigures::between(&before, &machine.stats())
+    };
+    files.unmount()?;
+    if spec.check {
+        check(spec.workload.name(), spec.layout, spec.ordering, &*device)?;
+    }
+    run.engine = Some(figures);
+    run.ordering = Some(spec.ordering.to_string());
+    run.opt = Some(spec.optimisations.to_string());
+    run.paper = paper::figure(spec);
+    Ok(run)
+}
+
 fn in_directory(spec: &Spec, plan: &Plan, path: &Path) -> Result<Run> {
     let mut files = HostFiles::new(path)?;
     let name = format!("backstitch-bench-{}", std::process::id());
@@ -238,7 +294,11 @@ fn in_directory(spec: &Spec, plan: &Plan, path: &Path) -> Result<Run> {
     let stats = || spec.mount_stats.and_then(|of| of(path));
     let mut before = None;
     let mut before_sync = None;
-    let done = plan.prepare(&mut files, at).and_then(|_| {
+    let prepared = match plan.needs_preparation() {
+        true => plan.prepare(&mut files, at),
+        false => Ok(()),
+    };
+    let done = prepared.and_then(|()| {
         before = stats();
         timed(spec, plan, &mut files, at, || before_sync = stats())
     });
@@ -269,11 +329,11 @@ fn timed(
     before_sync: impl FnOnce(),
 ) -> Result<Run> {
     let mut session = plan.session(files, at);
-    let (cpu, started) = (CpuTime::now(), Instant::now());
+    let (cpu, started) = (CpuTime::now(), session.files.now());
     plan.run(&mut session)?;
     before_sync();
     session.sync()?;
-    let elapsed_seconds = started.elapsed().as_secs_f64();
+    let elapsed_seconds = (session.files.now() - started).as_secs_f64();
     let cpu = CpuTime::now().since(cpu);
     let Session {
         operations, phases, ..
@@ -283,11 +343,14 @@ fn timed(
         ordering: None,
         opt: None,
         variant: match spec.workload {
-            Workload::MicroCreate => Some(file_bytes(&spec.scale).to_string()),
+            workload if workload.is_micro() => Some(file_bytes(&spec.scale).to_string()),
             Workload::Fsync => Some(format!("{} writers", spec.scale.writers.unwrap_or(1))),
+            Workload::Sdet => Some(format!("{} scripts", spec.scale.writers.unwrap_or(SCRIPTS))),
             _ => None,
         },
         target: spec.target.describe(),
+        host_speed: None,
+        trace: Vec::new(),
         elapsed_seconds,
         cpu_user_seconds: cpu.user_seconds,
         cpu_sys_seconds: cpu.sys_seconds,

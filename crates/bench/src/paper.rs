@@ -88,6 +88,18 @@ pub fn find(rows: &[OptimisationRow], workload: &str, opt: &str) -> Option<Optim
 
 /// The papers' figure for a run at full scale, where there is one.
 pub(crate) fn figure(spec: &Spec) -> Option<PaperFigure> {
+    if spec.workload == Workload::PostmarkSmall && spec.scale.is_full() {
+        return Some(PaperFigure {
+            source: "Ganger et al. 2000, tables I and IV",
+            value: match spec.ordering.name() {
+                "async" => 165.0,
+                "soft" => 170.0,
+                "sync" => 45.4,
+                _ => 155.0,
+            },
+            unit: "transactions_per_second",
+        });
+    }
     if spec.workload == Workload::MicroCreate {
         return micro_figure(spec);
     }

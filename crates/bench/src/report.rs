@@ -5,15 +5,20 @@ use serde_json::{Map, Value, json};
 use crate::series::{Series, median};
 
 /// The document of some series: `backstitch`, `host`, `seed`, `runs`. A series of more than one run
-/// is one entry, each of its figures as `median`, `min` and `max`.
+/// is one entry, each of its figures as `median`, `min` and `max`. Where all runs are on simulated
+/// disks, there is no `host`: it has no part in them.
 pub fn document(series: &[Series], seed: u64) -> Value {
     let runs: Vec<Value> = series.iter().map(run_value).collect();
-    json!({
+    let mut document = json!({
         "backstitch": env!("CARGO_PKG_VERSION"),
-        "host": host(),
         "seed": seed,
         "runs": runs,
-    })
+    });
+    let mut all = series.iter().flat_map(|series| &series.runs);
+    if !all.all(|run| run.host_speed.is_some()) {
+        document["host"] = host();
+    }
+    document
 }
 
 fn run_value(series: &Series) -> Value {

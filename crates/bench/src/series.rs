@@ -86,11 +86,13 @@ pub fn optimisation_specs(base: &Spec) -> Vec<Spec> {
     all.collect()
 }
 
-/// Small files that are fsynced, by one writer and by eight, unless `base` says how many.
-pub fn fsync_specs(base: &Spec) -> Vec<Spec> {
-    let writers = match base.scale.writers {
-        Some(writers) => vec![writers],
-        None => vec![1, 8],
+/// The runs of a workload with several clients: 1 and 8 writers of `fsync`, 1, 5 and 10 scripts of
+/// `sdet`, unless `base` says how many.
+pub fn client_specs(base: &Spec) -> Vec<Spec> {
+    let writers = match (base.scale.writers, base.workload) {
+        (Some(writers), _) => vec![writers],
+        (None, Workload::Sdet) => vec![1, 5, 10],
+        (None, _) => vec![1, 8],
     };
     let with = |writers: u64| Spec {
         scale: Scale {

@@ -129,7 +129,7 @@ pub fn run_table(all: &[Series]) -> String {
         let word = |word: &Option<String>| word.clone().unwrap_or_else(|| "–".to_owned());
         rows.push(vec![
             match &run.variant {
-                Some(variant) if run.workload == "fsync" => format!("fsync, {variant}"),
+                Some(variant) => format!("{}, {variant}", run.workload),
                 _ => run.workload.to_owned(),
             },
             word(&run.ordering),

@@ -25,11 +25,24 @@ fn small(workload: Workload) -> Scale {
             writers: Some(3),
             ..files(60, 0.0)
         },
-        Workload::MicroCreate => files(120, 0.0),
-        Workload::Postmark => Scale {
+        workload if workload.is_micro() => files(120, 0.0),
+        Workload::Ssh | Workload::Connectathon => Scale {
+            fraction: Some(0.02),
+            ..Scale::default()
+        },
+        Workload::Netnews => Scale {
+            fraction: Some(0.01),
+            ..Scale::default()
+        },
+        Workload::Sdet => Scale {
+            writers: Some(3),
+            fraction: Some(0.2),
+            ..Scale::default()
+        },
+        _ => Scale {
             files: Some(30),
             transactions: Some(60),
-            max_bytes: Some(200_000),
+            max_bytes: (workload == Workload::Postmark).then_some(200_000),
             ..Scale::default()
         },
     }
@@ -51,6 +64,7 @@ fn spec(workload: Workload, ordering: Ordering) -> Spec {
         expire_seconds: 1e6,
         atomic_bytes: None,
         seed: 1,
+        trace: false,
         check: true,
         mount_stats: None,
     }
@@ -76,7 +90,18 @@ fn assert_alike(one: &Run, two: &Run) {
     } else {
         assert!(near(a.patches_not_empty(), b.patches_not_empty()), "{name}");
     }
-    if !["delete", "postmark", "zero"].contains(&name) {
+    // Whether reading moves an access time hangs on the second in which it was set.
+    let hangs_on_time = [
+        "micro-read",
+        "delete",
+        "postmark",
+        "zero",
+        "micro-delete",
+        "ssh",
+        "netnews",
+        "connectathon",
+    ];
+    if !hangs_on_time.iter().any(|word| name.starts_with(word)) {
         let counts = |e: EngineFigures| {
             [
                 e.patches_created,
@@ -122,7 +147,7 @@ fn write_back_under_way_does_no_harm() {
 #[test]
 fn the_same_seed_gives_the_same_counters() {
     // Which writers share a flush is up to the host.
-    let is_alone = |workload: &Workload| *workload != Workload::Fsync;
+    let is_alone = |workload: &Workload| !workload.has_clients();
     for workload in Workload::ALL.into_iter().filter(is_alone) {
         let [one, two] = [(); 2].map(|()| measure(&spec(workload, Ordering::SOFT)).unwrap());
         assert_alike(&one, &two);

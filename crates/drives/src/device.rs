@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 
 use crate::content::Content;
 use crate::drive::Drive;
-use crate::request::{Completion, Flag, Kind, Request, RequestId, SECTOR_BYTES};
+use crate::request::{Completion, Flag, Request, RequestId, SECTOR_BYTES};
 use crate::spec::DriveSpec;
 
 /// The time that drives and host share.
@@ -87,8 +87,11 @@ struct State {
     longest: u64,
     /// Requests that are not done.
     pending: u64,
-    /// Reads and flushes that were done; a wait looks for its own here.
+    /// Requests that were done; a wait looks for its own here. Of writes, only where somebody asks
+    /// for them.
     done: Vec<Completion>,
+    /// Whether somebody [takes](SimulatedDevice::take_done) what was done.
+    notes_done: bool,
     /// Whether anything was written since the last flush of the drive's cache.
     is_cached: bool,
 }
@@ -165,6 +168,7 @@ impl SimulatedDevice {
                 longest: 0,
                 pending: 0,
                 done: Vec::new(),
+                notes_done: false,
                 is_cached: false,
             }),
         }
@@ -203,6 +207,60 @@ impl SimulatedDevice {
         let mut state = self.state.lock();
         state.settle(self.clock.now_ns());
         Ok(state.write(request, predecessors, flag, self.clock.now_ns()))
+    }
+
+    /// Asks for bytes, without waiting. They can be [looked at](Self::peek) once that is
+    /// [done](Self::take_done).
+    ///
+    /// # Errors
+    /// Where they do not lie inside the device.
+    ///
+    /// # Panics
+    /// If there are none.
+    pub fn submit_read(&self, offset_bytes: u64, len_bytes: u64) -> Result<RequestId> {
+        check_range(&self.name, self.size_bytes, offset_bytes, len_bytes)?;
+        Ok(self
+            .state
+            .lock()
+            .read(offset_bytes, len_bytes, self.clock.now_ns()))
+    }
+
+    /// Asks for everything that is done to be put onto the medium, without waiting; `None` where
+    /// the drive has no volatile cache, or all that was written is on the medium.
+    pub fn submit_flush(&self) -> Option<RequestId> {
+        let mut state = self.state.lock();
+        let now_ns = self.clock.now_ns();
+        state.settle(now_ns);
+        let is_needed = self.has_cache && !state.open.is_empty();
+        is_needed.then(|| state.flush(now_ns))
+    }
+
+    /// Notes from now on what was done, for [`take_done`](Self::take_done).
+    pub fn note_done(&self) {
+        self.state.lock().notes_done = true;
+    }
+
+    /// Lets the drive come to the clock's time. What was done since the last call, in that order.
+    pub fn take_done(&self) -> Vec<Completion> {
+        let mut state = self.state.lock();
+        state.settle(self.clock.now_ns());
+        std::mem::take(&mut state.done)
+    }
+
+    /// When something happens in the drive next, if nothing is submitted before.
+    pub fn next_event_ns(&self) -> Option<u64> {
+        self.state.lock().drive.next_event_ns()
+    }
+
+    /// What a reader would see, in no time: for what the host has in memory.
+    ///
+    /// # Errors
+    /// Where it does not lie inside the device.
+    pub fn peek(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<()> {
+        let len = buffer.len() as u64;
+        check_range(&self.name, self.size_bytes, offset_bytes, len)?;
+        self.state.lock().newest.read(offset_bytes, buffer);
+        Ok(())
     }
 
     /// Whether a write is on the medium by now.
@@ -287,7 +345,7 @@ impl State {
 
     fn note(&mut self, completion: Completion) {
         self.pending -= 1;
-        if !completion.kind.is_write() {
+        if self.notes_done || !completion.kind.is_write() {
             self.done.push(completion);
         }
     }
@@ -335,6 +393,20 @@ impl State {
         id
     }
 
+    fn read(&mut self, offset_bytes: u64, len_bytes: u64, now_ns: u64) -> RequestId {
+        let sector = offset_bytes / SECTOR_BYTES;
+        let sectors = (offset_bytes + len_bytes).div_ceil(SECTOR_BYTES) - sector;
+        self.settle(now_ns);
+        self.pending += 1;
+        let asked = Request::read(sector, sectors as u32);
+        self.drive.submit(&asked, now_ns)
+    }
+
+    fn flush(&mut self, now_ns: u64) -> RequestId {
+        self.pending += 1;
+        self.drive.submit(&Request::flush(), now_ns)
+    }
+
     /// Lets time go on until a request that changes nothing is done; when that was.
     fn wait_for(&mut self, id: RequestId) -> u64 {
         loop {
@@ -368,12 +440,7 @@ impl BlockDevice for SimulatedDevice {
         }
         let mut state = self.state.lock();
         state.newest.read(offset_bytes, buffer);
-        let sector = offset_bytes / SECTOR_BYTES;
-        let sectors = (offset_bytes + len).div_ceil(SECTOR_BYTES) - sector;
-        state.settle(self.clock.now_ns());
-        let asked = Request::read(sector, sectors as u32);
-        let id = state.drive.submit(&asked, self.clock.now_ns());
-        state.pending += 1;
+        let id = state.read(offset_bytes, len, self.clock.now_ns());
         let done_ns = state.wait_for(id);
         self.clock.reach(done_ns);
         Ok(())
@@ -405,8 +472,7 @@ impl BlockDevice for SimulatedDevice {
         state.note_stable();
         if self.has_cache && std::mem::take(&mut state.is_cached) {
             let now_ns = state.drive.now_ns();
-            let id = state.drive.submit(&Request::new(Kind::Flush, 0, 0), now_ns);
-            state.pending += 1;
+            let id = state.flush(now_ns);
             state.wait_for(id);
         }
         self.clock.reach(state.drive.now_ns());

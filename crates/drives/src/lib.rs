@@ -44,6 +44,6 @@ pub use device::{OpenWrite, PowerCut, SimulatedDevice, VirtualClock};
 pub use drive::Drive;
 pub use request::{Completion, Flag, Kind, Request, RequestId, SECTOR_BYTES, Service};
 pub use spec::{
-    DriveSpec, FlashSpec, Policy, Published, QueueSpec, RotatingSpec, SpecError, ZoneSpec,
+    DriveSpec, FlashSpec, HostSpec, Policy, Published, QueueSpec, RotatingSpec, SpecError, ZoneSpec,
 };
 pub use trace::write_json_lines;

@@ -1,5 +1,7 @@
 //! What is known of a drive: a document that a person can write, in TOML.
 
+use std::str::FromStr;
+
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -22,6 +24,14 @@ pub enum SpecError {
     },
 }
 
+/// The names of the [`Policy`]s.
+const POLICIES: [(&str, Policy); 4] = [
+    ("fifo", Policy::Fifo),
+    ("c-look", Policy::CLook),
+    ("fscan", Policy::Fscan),
+    ("sptf", Policy::Sptf),
+];
+
 /// In which order requests are taken from a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -36,6 +46,20 @@ pub enum Policy {
     Fscan,
     /// The shortest positioning time first: seek and rotation.
     Sptf,
+}
+
+impl FromStr for Policy {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Policy, String> {
+        // As people write it.
+        let text = if text == "clook" { "c-look" } else { text };
+        let found = POLICIES.iter().find(|(name, _)| *name == text);
+        let names = || POLICIES.map(|(name, _)| name).join(", ");
+        found
+            .map(|(_, policy)| *policy)
+            .ok_or_else(|| format!("one of {}", names()))
+    }
 }
 
 /// The queues of host and drive.
@@ -152,6 +176,16 @@ pub struct FlashSpec {
     pub seed: u64,
 }
 
+/// The computer that a paper had a drive in.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostSpec {
+    /// Its processor.
+    pub processor: String,
+    /// The speed of that, by one of our time for which the simulated host's costs are stated.
+    pub speed: f64,
+}
+
 /// What the maker or a paper says of a drive, and tests compare.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -187,6 +221,8 @@ pub struct DriveSpec {
     pub rotating: Option<RotatingSpec>,
     /// A flash drive.
     pub flash: Option<FlashSpec>,
+    /// The computer that it was measured in.
+    pub host: Option<HostSpec>,
     /// What it is compared with.
     #[serde(default)]
     pub published: Published,
@@ -245,6 +281,13 @@ impl DriveSpec {
         }
         if matches!(self.queue.scheduler, Policy::CLook | Policy::Fscan) {
             return Some("scheduler: drives choose by fifo or sptf");
+        }
+        if self
+            .host
+            .as_ref()
+            .is_some_and(|host| !is_positive(host.speed))
+        {
+            return Some("host speed: more than nothing");
         }
         match (&self.rotating, &self.flash) {
             (Some(_), Some(_)) => Some("it is either rotating or flash"),

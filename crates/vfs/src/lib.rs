@@ -82,5 +82,5 @@ pub use stats::{
     CacheStats, DeferredStats, GroupStats, MemoryStats, PatchStats, ReclaimStats, Stats,
     SyncerStats, UndoStats,
 };
-pub use transfer::Unsynced;
+pub use transfer::{Unsynced, step_bytes};
 pub use under::Under;

@@ -8,21 +8,15 @@ use backstitch_device::{BlockDevice, DeviceError};
 use backstitch_layout::{LayoutKind, OpenRequest};
 use backstitch_ordering::VolumeId;
 use backstitch_session::{Access, Session, Task, log};
-use backstitch_store::{BlockClass, Limits, Store};
+use backstitch_store::{BlockClass, Store};
 use nix::time::ClockId;
 use parking_lot::{Condvar, Mutex};
 
 use crate::engine::{Core, Engine, monotonic};
-use crate::options::LEAST_CACHE_BYTES;
+use crate::options::seconds;
 use crate::persist::Retrier;
 use crate::transfer::{read_blocks, step_bytes};
 use crate::{Error, MountOptions, RecoveryReport, Result};
-
-/// Bytes of the bound on memory that allow one more patch to be alive. One takes less; but a sync
-/// writes them all.
-const BYTES_PER_PATCH: u64 = 512;
-/// Patches that may be alive however little memory there is.
-const LEAST_PATCHES: u64 = 4096;
 
 impl Engine {
     /// Opens the file system on a device, recovers it where a crash left it, and starts the writer.
@@ -61,16 +55,14 @@ impl Engine {
         } = log::prepare(device, journal_device, layout, &access)?;
         device.reads_are_scattered();
         let block_bytes = layout.block_bytes(&*device)?;
-        let limits = limits(options);
+        let limits = options.limits();
         let mut store = Store::new(limits, options.optimisations);
         let is_read_only = options.read_only || device.is_read_only();
         let unwritable_journal = found_log.as_ref().err().cloned();
         let mut mechanism = log::mechanism(&access, is_read_only, found_log)?;
         let promises = mechanism.kind().promises();
-        let needs_units = promises.keeps_order_in_place();
         let write_step_bytes = step_bytes(limits.memory_bytes, promises.scopes_are_atomic());
-        let asked_for = options.atomic_bytes.filter(|_| needs_units);
-        let atomic_bytes = atomic_unit(asked_for, block_bytes)?;
+        let atomic_bytes = options.unit_bytes(promises, block_bytes)?;
         let volume = store.add_volume_with_units(block_bytes, atomic_bytes);
         let request = OpenRequest {
             read_only: is_read_only,
@@ -157,30 +149,4 @@ fn read(
         store.insert(volume, block, BlockClass::Metadata, data);
     }
     Ok(())
-}
-
-/// A time that an option states.
-fn seconds(seconds: f64) -> Duration {
-    Duration::from_secs_f64(seconds.clamp(0.0, 1e9))
-}
-
-fn limits(options: &MountOptions) -> Limits {
-    Limits {
-        memory_bytes: options.cache_bytes.max(LEAST_CACHE_BYTES),
-        dirty_bytes: options.dirty_bytes,
-        patches: (options.cache_bytes / BYTES_PER_PATCH).max(LEAST_PATCHES),
-        expire: seconds(options.expire_seconds),
-        ..Limits::default()
-    }
-}
-
-/// What is taken to reach the disk wholly or not at all: the block where nothing else was asked
-/// for.
-fn atomic_unit(asked_for: Option<u32>, block_bytes: u32) -> Result<u32> {
-    match asked_for {
-        Some(bytes) if bytes < 512 || bytes > block_bytes || !bytes.is_power_of_two() => {
-            Err(Error::AtomicUnit { bytes, block_bytes })
-        }
-        bytes => Ok(bytes.unwrap_or(block_bytes)),
-    }
 }

@@ -1,14 +1,24 @@
 //! How a file system is mounted, and what the mount found.
 
+use std::time::Duration;
+
 use backstitch_layout::Timestamp;
 use backstitch_mechanisms::{Ordering, usual_for};
-use backstitch_store::Optimisations;
+use backstitch_ordering::Promises;
+use backstitch_store::{Limits, Optimisations};
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
+use crate::{Error, Result};
+
 /// The least bound on memory: an operation needs several blocks at once.
 pub const LEAST_CACHE_BYTES: u64 = 1 << 20;
+/// Bytes of the bound on memory that allow one more patch to be alive. One takes less; but a sync
+/// writes them all.
+const BYTES_PER_PATCH: u64 = 512;
+/// Patches that may be alive however little memory there is.
+const LEAST_PATCHES: u64 = 4096;
 
 /// How a file system is to be mounted.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,6 +74,39 @@ impl Default for MountOptions {
             reclaim_wait_seconds: 20.0,
         }
     }
+}
+
+impl MountOptions {
+    /// What the store may take.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            memory_bytes: self.cache_bytes.max(LEAST_CACHE_BYTES),
+            dirty_bytes: self.dirty_bytes,
+            patches: (self.cache_bytes / BYTES_PER_PATCH).max(LEAST_PATCHES),
+            expire: seconds(self.expire_seconds),
+            ..Limits::default()
+        }
+    }
+
+    /// What is taken to reach the disk wholly or not at all under a mechanism of these promises:
+    /// the block where nothing else was asked for.
+    ///
+    /// # Errors
+    /// [`Error::AtomicUnit`] where there are no such units.
+    pub fn unit_bytes(&self, promises: Promises, block_bytes: u32) -> Result<u32> {
+        let needs_units = promises.keeps_order_in_place();
+        match self.atomic_bytes.filter(|_| needs_units) {
+            Some(bytes) if bytes < 512 || bytes > block_bytes || !bytes.is_power_of_two() => {
+                Err(Error::AtomicUnit { bytes, block_bytes })
+            }
+            bytes => Ok(bytes.unwrap_or(block_bytes)),
+        }
+    }
+}
+
+/// A time that an option states.
+pub(crate) fn seconds(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds.clamp(0.0, 1e9))
 }
 
 /// What the mount found, and did about it.

@@ -188,7 +188,9 @@ pub struct ReclaimStats {
 }
 
 impl Stats {
-    pub(crate) fn of(
+    /// What a store has counted, with the layout's figures, at a time of the store's clock. The
+    /// other figures are zero.
+    pub fn of(
         store: &Store,
         deferred: DeferredStatistics,
         reclaim: ReclaimProgress,

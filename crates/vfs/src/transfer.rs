@@ -35,7 +35,7 @@ pub struct Unsynced(Vec<PatchId>);
 
 /// What one step of a write may take. Where a step is there as a whole or not at all after a crash,
 /// memory is no reason for shorter ones.
-pub(crate) fn step_bytes(memory_bytes: u64, scopes_are_atomic: bool) -> usize {
+pub fn step_bytes(memory_bytes: u64, scopes_are_atomic: bool) -> usize {
     let most = match scopes_are_atomic {
         true => STEP_BYTES,
         false => (memory_bytes / STEP_PART).clamp(LEAST_STEP_BYTES, STEP_BYTES),

@@ -5,9 +5,11 @@ use std::collections::HashMap;
 use std::fs::{File, FileTimes, OpenOptions, Permissions};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::files::{Entry, Files, Found, Node};
+use crate::client::{Clients, on_threads};
+use crate::files::{Entry, Files, Found, Node, host_now, spin};
 use crate::{Error, Result};
 
 struct Open {
@@ -63,6 +65,15 @@ impl Files for HostFiles {
         ROOT
     }
 
+    fn now(&self) -> Duration {
+        host_now()
+    }
+
+    fn compute(&mut self, work: Duration) -> Result<()> {
+        spin(work);
+        Ok(())
+    }
+
     fn make_directory(&mut self, parent: Node, name: &str, permissions: u16) -> Result<Node> {
         let path = self.path(parent, name)?;
         std::fs::DirBuilder::new()
@@ -83,6 +94,34 @@ impl Files for HostFiles {
             .open(&path)
             .map_err(Error::at(&path))?;
         Ok(self.add(path, file))
+    }
+
+    fn symlink(&mut self, parent: Node, name: &str, target: &str) -> Result<()> {
+        let path = self.path(parent, name)?;
+        std::os::unix::fs::symlink(target, &path).map_err(Error::at(&path))
+    }
+
+    fn read_link(&mut self, parent: Node, name: &str) -> Result<Vec<u8>> {
+        let path = self.path(parent, name)?;
+        let target = std::fs::read_link(&path).map_err(Error::at(&path))?;
+        Ok(target.into_os_string().into_encoded_bytes())
+    }
+
+    fn link(&mut self, file: Node, parent: Node, name: &str) -> Result<()> {
+        let path = self.path(parent, name)?;
+        std::fs::hard_link(&self.get(file)?.path, &path).map_err(Error::at(&path))
+    }
+
+    fn rename(&mut self, parent: Node, from: &str, to: &str) -> Result<()> {
+        let (from, to) = (self.path(parent, from)?, self.path(parent, to)?);
+        std::fs::rename(&from, to).map_err(Error::at(&from))
+    }
+
+    fn free_blocks(&mut self) -> Result<u64> {
+        let root = self.get(ROOT)?;
+        let seen = rustix::fs::fstatvfs(&root.file);
+        let seen = seen.map_err(|error| Error::at(&root.path)(error.into()))?;
+        Ok(seen.f_bfree)
     }
 
     fn lookup(&mut self, parent: Node, name: &str) -> Result<Found> {
@@ -179,10 +218,6 @@ impl Files for HostFiles {
         open.file.sync_all().map_err(Error::at(&open.path))
     }
 
-    fn another(&self, root: Node) -> Result<Box<dyn Files + Send>> {
-        Ok(Box::new(HostFiles::new(&self.get(root)?.path)?))
-    }
-
     fn sync(&mut self) -> Result<()> {
         let root = self.get(ROOT)?;
         // Linux does not tell our mounts of syncfs; on others this fails.
@@ -194,5 +229,10 @@ impl Files for HostFiles {
             path: root.path.clone(),
             error: error.into(),
         })
+    }
+
+    fn run_clients(&mut self, root: Node, clients: &Arc<Clients>) -> Result<()> {
+        let path = &self.get(root)?.path;
+        on_threads(clients, || Ok(Box::new(HostFiles::new(path)?)))
     }
 }

@@ -2,13 +2,16 @@
 //! kernel in front of it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use backstitch_vfs::{
-    AccessTimes, Engine, FileType, InodeNumber, LayoutError, NewInode, SetAttributes, Timestamp,
+    AccessTimes, Engine, FileType, InodeNumber, LayoutError, NewInode, RenameMode, SetAttributes,
+    Timestamp,
 };
 
 use crate::Result;
-use crate::files::{Entry, Files, Found, Node};
+use crate::client::{Clients, on_threads};
+use crate::files::{Entry, Files, Found, Node, host_now, spin};
 
 /// Files of a mounted engine.
 pub struct EngineFiles {
@@ -36,6 +39,17 @@ impl EngineFiles {
         file_type: FileType,
         permissions: u16,
     ) -> Result<Node> {
+        self.make_with(parent, name, file_type, permissions, &[])
+    }
+
+    fn make_with(
+        &self,
+        parent: Node,
+        name: &str,
+        file_type: FileType,
+        permissions: u16,
+        target: &[u8],
+    ) -> Result<Node> {
         let new = NewInode {
             file_type,
             permissions,
@@ -43,7 +57,7 @@ impl EngineFiles {
             uid: 0,
             gid: 0,
             device_number: 0,
-            target: &[],
+            target,
         };
         let made = self.engine.create(inode(parent), name.as_bytes(), &new)?;
         Ok(Node(made.inode.0.into()))
@@ -64,12 +78,49 @@ impl Files for EngineFiles {
         self.root
     }
 
+    fn now(&self) -> Duration {
+        host_now()
+    }
+
+    fn compute(&mut self, work: Duration) -> Result<()> {
+        spin(work);
+        Ok(())
+    }
+
     fn make_directory(&mut self, parent: Node, name: &str, permissions: u16) -> Result<Node> {
         self.make(parent, name, FileType::Directory, permissions)
     }
 
     fn create(&mut self, parent: Node, name: &str, permissions: u16) -> Result<Node> {
         self.make(parent, name, FileType::Regular, permissions)
+    }
+
+    fn symlink(&mut self, parent: Node, name: &str, target: &str) -> Result<()> {
+        let target = target.as_bytes();
+        let made = self.make_with(parent, name, FileType::Symlink, 0o777, target)?;
+        self.close(made)
+    }
+
+    fn read_link(&mut self, parent: Node, name: &str) -> Result<Vec<u8>> {
+        let found = self.lookup(parent, name)?.node;
+        let target = self.engine.read_link(inode(found))?;
+        self.close(found)?;
+        Ok(target)
+    }
+
+    fn link(&mut self, file: Node, parent: Node, name: &str) -> Result<()> {
+        let linked = (self.engine).link(inode(file), inode(parent), name.as_bytes())?;
+        self.close(Node(linked.inode.0.into()))
+    }
+
+    fn rename(&mut self, parent: Node, from: &str, to: &str) -> Result<()> {
+        let (parent, from, to) = (inode(parent), from.as_bytes(), to.as_bytes());
+        let mode = RenameMode::default();
+        Ok(self.engine.rename(parent, from, parent, to, mode)?)
+    }
+
+    fn free_blocks(&mut self) -> Result<u64> {
+        Ok(self.engine.statistics()?.free_blocks)
     }
 
     fn lookup(&mut self, parent: Node, name: &str) -> Result<Found> {
@@ -182,14 +233,16 @@ impl Files for EngineFiles {
         Ok(self.engine.fsync(inode(node), false)?)
     }
 
-    fn another(&self, root: Node) -> Result<Box<dyn Files + Send>> {
-        Ok(Box::new(EngineFiles {
-            engine: self.engine.clone(),
-            root,
-        }))
-    }
-
     fn sync(&mut self) -> Result<()> {
         Ok(self.engine.sync()?)
+    }
+
+    fn run_clients(&mut self, root: Node, clients: &Arc<Clients>) -> Result<()> {
+        on_threads(clients, || {
+            Ok(Box::new(EngineFiles {
+                engine: self.engine.clone(),
+                root,
+            }))
+        })
     }
 }

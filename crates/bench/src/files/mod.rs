@@ -6,7 +6,11 @@ mod engine;
 pub use directory::HostFiles;
 pub use engine::EngineFiles;
 
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
 use crate::Result;
+use crate::client::Clients;
 
 /// An open file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,11 +46,33 @@ pub trait Files {
     /// Where the workload is to work; stays open.
     fn root(&self) -> Node;
 
+    /// The time by the clock that the workload's time is measured with.
+    fn now(&self) -> Duration;
+
+    /// A program of the workload computes what takes so long at
+    /// [reference speed](crate::REFERENCE_HOST).
+    fn compute(&mut self, work: Duration) -> Result<()>;
+
     /// Makes a directory.
     fn make_directory(&mut self, parent: Node, name: &str, permissions: u16) -> Result<Node>;
 
     /// Makes an empty file that must not be there yet.
     fn create(&mut self, parent: Node, name: &str, permissions: u16) -> Result<Node>;
+
+    /// Makes a symlink.
+    fn symlink(&mut self, parent: Node, name: &str, target: &str) -> Result<()>;
+
+    /// What a symlink points to.
+    fn read_link(&mut self, parent: Node, name: &str) -> Result<Vec<u8>>;
+
+    /// Gives a file another name.
+    fn link(&mut self, file: Node, parent: Node, name: &str) -> Result<()>;
+
+    /// Gives what has a name in a directory another one there, which may be somebody else's.
+    fn rename(&mut self, parent: Node, from: &str, to: &str) -> Result<()>;
+
+    /// How many blocks are free, as `statvfs` shows it.
+    fn free_blocks(&mut self) -> Result<u64>;
 
     /// Opens what is there.
     fn lookup(&mut self, parent: Node, name: &str) -> Result<Found>;
@@ -87,9 +113,24 @@ pub trait Files {
     /// Puts a file onto stable storage, so that it can be found there.
     fn fsync(&mut self, node: Node) -> Result<()>;
 
-    /// The same file system for another thread, whose root is a directory of this one's.
-    fn another(&self, root: Node) -> Result<Box<dyn Files + Send>>;
-
     /// Puts everything onto stable storage.
     fn sync(&mut self) -> Result<()>;
+
+    /// Runs clients beside each other, each in the directory `root`, until all have come to their
+    /// ends.
+    fn run_clients(&mut self, root: Node, clients: &Arc<Clients>) -> Result<()>;
+}
+
+/// This thread computes for so long.
+fn spin(work: Duration) {
+    let started = Instant::now();
+    while started.elapsed() < work {
+        std::hint::spin_loop();
+    }
+}
+
+/// The clock of targets that are not simulated: any beginning, the same for all.
+fn host_now() -> Duration {
+    static BEGINNING: OnceLock<Instant> = OnceLock::new();
+    BEGINNING.get_or_init(Instant::now).elapsed()
 }

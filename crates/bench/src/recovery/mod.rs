@@ -199,6 +199,8 @@ fn run(
         opt: Some("both".to_owned()),
         variant: None,
         target: format!("image {}", spec.image.display()),
+        host_speed: None,
+        trace: Vec::new(),
         elapsed_seconds,
         cpu_user_seconds: cpu.user_seconds,
         cpu_sys_seconds: cpu.sys_seconds,

@@ -3,72 +3,74 @@
 //!
 //! The writers share the files among them, each in a directory of its own.
 
+use std::sync::Arc;
+
+use crate::Result;
+use crate::client::{Call, Clients};
 use crate::contents::Contents;
-use crate::files::Files;
 use crate::workload::{Scale, Session};
-use crate::{Error, Result};
 
 /// What a file holds.
 const FILE_BYTES: u64 = 4096;
 /// How many files there are.
 const FILES: u64 = 2000;
 
-/// How many files, of how many writers.
-#[derive(Clone, Copy)]
+/// What each writer does.
 pub(super) struct Plan {
     files: u64,
-    writers: u64,
+    clients: Arc<Clients>,
 }
 
 impl Plan {
-    pub(super) fn of(scale: &Scale) -> Plan {
+    pub(super) fn of(scale: &Scale, contents: Arc<Contents>) -> Plan {
+        let files = scale.count(scale.files, FILES);
+        let writers = scale.writers.unwrap_or(1).max(1);
+        let scripts = (0..writers).map(|writer| script(files, writers, writer));
+        let scripts = scripts.collect();
         Plan {
-            files: scale.count(scale.files, FILES),
-            writers: scale.writers.unwrap_or(1).max(1),
+            files,
+            clients: Arc::new(Clients { scripts, contents }),
         }
     }
 }
 
-pub(super) fn run(session: &mut Session<'_>, plan: Plan) -> Result<()> {
-    let contents = session.contents;
-    let mut writers = Vec::new();
-    for writer in 0..plan.writers {
-        let name = format!("w{writer}");
-        let directory = session.files.make_directory(session.root, &name, 0o755)?;
-        writers.push(session.files.another(directory)?);
-        session.files.close(directory)?;
+/// The files of one writer, every so-manieth, in a directory of its own.
+fn script(files: u64, writers: u64, writer: u64) -> Vec<Call> {
+    const DIRECTORY: u32 = 1;
+    const FILE: u32 = 2;
+    let mut calls = vec![Call::Open {
+        parent: 0,
+        name: directory(writer),
+        node: DIRECTORY,
+    }];
+    for number in (writer..files).step_by(writers as usize) {
+        let (node, parent) = (FILE, DIRECTORY);
+        let name = format!("f{number:06}");
+        calls.push(Call::Create { parent, name, node });
+        calls.push(Call::Write {
+            node,
+            salt: number,
+            offset_bytes: 0,
+            len_bytes: FILE_BYTES,
+        });
+        calls.push(Call::Fsync { node });
+        calls.push(Call::Close { node });
     }
-    let ended: Vec<Result<()>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (writers.into_iter().zip(0..))
-            .map(|(files, writer)| scope.spawn(move || write(files, contents, plan, writer)))
-            .collect();
-        let join = |thread: std::thread::ScopedJoinHandle<'_, Result<()>>| {
-            let panicked = |_| Err(Error::Scale("a writer panicked".to_owned()));
-            thread.join().unwrap_or_else(panicked)
-        };
-        threads.into_iter().map(join).collect()
-    });
+    calls.push(Call::Close { node: DIRECTORY });
+    calls
+}
+
+fn directory(writer: u64) -> String {
+    format!("w{writer}")
+}
+
+pub(super) fn run(session: &mut Session<'_>, plan: &Plan) -> Result<()> {
+    for (writer, _) in (0..).zip(&plan.clients.scripts) {
+        let name = directory(writer);
+        let made = session.files.make_directory(session.root, &name, 0o755)?;
+        session.files.close(made)?;
+    }
+    session.files.run_clients(session.root, &plan.clients)?;
     session.operations += plan.files;
-    ended.into_iter().collect()
-}
-
-/// The files of one writer: every so-manieth.
-fn write(
-    mut files: Box<dyn Files + Send>,
-    contents: &Contents,
-    plan: Plan,
-    writer: u64,
-) -> Result<()> {
-    for number in (writer..plan.files).step_by(plan.writers as usize) {
-        let node = files.create(files.root(), &format!("f{number:06}"), 0o644)?;
-        let mut done = 0;
-        while done < FILE_BYTES {
-            let piece = contents.piece(number, done, FILE_BYTES - done);
-            files.write(node, done, piece)?;
-            done += piece.len() as u64;
-        }
-        files.fsync(node)?;
-        files.close(node)?;
-    }
     Ok(())
 }

@@ -1,6 +1,10 @@
-//! Many files of one size (Ganger et al. 2000, figures 3 and 6): at most 50 in a directory, 32 MiB
-//! together.
+//! Many files of one size: create, read, write, delete (Ganger et al. 2000, figures 3 to 6; Seltzer
+//! et al. 2000, §7.2): at most 50 in a directory, 32 MiB together.
+//!
+//! What is read, written or deleted was made before the measurement, and the file system mounted
+//! anew: nothing is in memory. Files are taken in the order in which they were made.
 
+use crate::files::Node;
 use crate::workload::{Scale, Session};
 use crate::{Error, Result};
 
@@ -17,7 +21,7 @@ pub(crate) const SIZES: [u64; 12] = {
 const FILES_PER_DIRECTORY: u64 = 50;
 /// What all files hold together, in MiB.
 const MEGABYTES: f64 = 32.0;
-/// What a program writes with one system call.
+/// What a program reads and writes with one system call.
 const PIECE_BYTES: u64 = 64 << 10;
 
 /// The size of each file.
@@ -25,40 +29,87 @@ pub(crate) fn file_bytes(scale: &Scale) -> u64 {
     scale.min_bytes.unwrap_or(SIZES[0])
 }
 
+/// What is done to each file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Action {
+    Create,
+    Read,
+    Write,
+    Delete,
+}
+
+impl Action {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Action::Create => "create",
+            Action::Read => "read",
+            Action::Write => "write",
+            Action::Delete => "delete",
+        }
+    }
+}
+
 /// How many files of which size.
 #[derive(Clone, Copy)]
 pub(super) struct Plan {
+    pub(super) action: Action,
     files: u64,
     file_bytes: u64,
 }
 
 impl Plan {
-    pub(super) fn of(scale: &Scale) -> Result<Plan> {
+    pub(super) fn of(scale: &Scale, action: Action) -> Result<Plan> {
         let file_bytes = file_bytes(scale);
         if file_bytes == 0 {
             return Err(Error::Scale("files of no bytes: see zero".to_owned()));
         }
         let fitting = scale.tree_bytes(MEGABYTES) / file_bytes;
         Ok(Plan {
+            action,
             files: scale.files.unwrap_or(fitting.max(1)),
             file_bytes,
         })
     }
-}
 
-pub(super) fn create(session: &mut Session<'_>, plan: Plan) -> Result<()> {
-    for first in (0..plan.files).step_by(FILES_PER_DIRECTORY as usize) {
-        let name = format!("d{:05}", first / FILES_PER_DIRECTORY);
-        let directory = session.files.make_directory(session.root, &name, 0o755)?;
-        for number in first..plan.files.min(first + FILES_PER_DIRECTORY) {
-            let node = session
-                .files
-                .create(directory, &format!("f{number:06}"), 0o644)?;
-            session.write_contents(node, number, 0, plan.file_bytes, PIECE_BYTES)?;
-            session.files.close(node)?;
-            session.operations += 1;
-        }
-        session.files.close(directory)?;
+    /// Makes the files.
+    pub(super) fn create(self, session: &mut Session<'_>) -> Result<()> {
+        let create = Plan {
+            action: Action::Create,
+            ..self
+        };
+        create.run(session)
     }
-    Ok(())
+
+    /// Does what is to be done to each file.
+    pub(super) fn run(self, session: &mut Session<'_>) -> Result<()> {
+        for first in (0..self.files).step_by(FILES_PER_DIRECTORY as usize) {
+            let name = format!("d{:05}", first / FILES_PER_DIRECTORY);
+            let directory = match self.action {
+                Action::Create => session.files.make_directory(session.root, &name, 0o755)?,
+                _ => session.files.lookup(session.root, &name)?.node,
+            };
+            for number in first..self.files.min(first + FILES_PER_DIRECTORY) {
+                self.act(session, directory, number)?;
+                session.operations += 1;
+            }
+            session.files.close(directory)?;
+        }
+        Ok(())
+    }
+
+    fn act(self, session: &mut Session<'_>, directory: Node, number: u64) -> Result<()> {
+        let name = format!("f{number:06}");
+        let node = match self.action {
+            Action::Delete => return session.files.unlink(directory, &name),
+            Action::Create => session.files.create(directory, &name, 0o644)?,
+            Action::Read | Action::Write => session.files.lookup(directory, &name)?.node,
+        };
+        match self.action {
+            Action::Read => {
+                session.read_file(node, &name, self.file_bytes, PIECE_BYTES as usize)?;
+            }
+            _ => session.write_contents(node, number, 0, self.file_bytes, PIECE_BYTES)?,
+        }
+        session.files.close(node)
+    }
 }

@@ -1,15 +1,22 @@
 //! The workloads: what each is, how large it is by default, and how it is drawn from a seed.
 
 mod andrew;
+mod connectathon;
 mod fsync;
 mod micro;
+mod netnews;
 mod postmark;
+mod sdet;
+mod ssh;
 mod tar;
 mod zero;
 
 use std::fmt;
 use std::str::FromStr;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::Duration;
+
+use backstitch_drives::DriveSpec;
 
 use crate::contents::Contents;
 use crate::files::{Files, Node};
@@ -17,6 +24,7 @@ use crate::tree::PlannedDirectory;
 use crate::{Error, Phase, Result};
 
 pub(crate) use micro::{SIZES, file_bytes};
+pub(crate) use sdet::SCRIPTS;
 
 /// A workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,27 +33,55 @@ pub enum Workload {
     Untar,
     /// Remove that tree after mounting anew, depth first, and sync.
     Delete,
-    /// Katcher's: a pool of small files, transactions on it, removal, sync.
+    /// Katcher's: a pool of small files, transactions on it, removal, sync; with the numbers of
+    /// Frost et al. 2007, §8.1.
     Postmark,
+    /// The same with those of Ganger et al. 2000, §4.3: small files in ten directories.
+    PostmarkSmall,
+    /// The same with those of Seltzer et al. 2000, §7.3.4: more than a cache of its time holds.
+    PostmarkLarge,
     /// The modified Andrew benchmark: directories, copy, stat, read, compile, sync.
     Andrew,
     /// Create and delete empty files, one after the other, and sync.
     Zero,
     /// Create files of one size, 50 in a directory, and sync.
     MicroCreate,
+    /// Read such files, none of which is in memory.
+    MicroRead,
+    /// Write over such files, likewise.
+    MicroWrite,
+    /// Delete such files, likewise.
+    MicroDelete,
+    /// Scripts of user commands, some at a time.
+    Sdet,
+    /// Unpack, configure and build a program.
+    Ssh,
+    /// Articles come into a news server's spool, and old ones go.
+    Netnews,
+    /// The nine basic tests of the Connectathon suite.
+    Connectathon,
     /// Create small files and fsync each, with some writers at a time.
     Fsync,
 }
 
 impl Workload {
     /// All that there are.
-    pub const ALL: [Workload; 7] = [
+    pub const ALL: [Workload; 16] = [
         Workload::Untar,
         Workload::Delete,
         Workload::Postmark,
+        Workload::PostmarkSmall,
+        Workload::PostmarkLarge,
         Workload::Andrew,
         Workload::Zero,
         Workload::MicroCreate,
+        Workload::MicroRead,
+        Workload::MicroWrite,
+        Workload::MicroDelete,
+        Workload::Sdet,
+        Workload::Ssh,
+        Workload::Netnews,
+        Workload::Connectathon,
         Workload::Fsync,
     ];
 
@@ -55,11 +91,30 @@ impl Workload {
             Workload::Untar => "untar",
             Workload::Delete => "delete",
             Workload::Postmark => "postmark",
+            Workload::PostmarkSmall => "postmark-small",
+            Workload::PostmarkLarge => "postmark-large",
             Workload::Andrew => "andrew",
             Workload::Zero => "zero",
             Workload::MicroCreate => "micro-create",
+            Workload::MicroRead => "micro-read",
+            Workload::MicroWrite => "micro-write",
+            Workload::MicroDelete => "micro-delete",
+            Workload::Sdet => "sdet",
+            Workload::Ssh => "ssh",
+            Workload::Netnews => "netnews",
+            Workload::Connectathon => "connectathon",
             Workload::Fsync => "fsync",
         }
+    }
+
+    /// Whether it is about files of one size, and runs for each of several.
+    pub fn is_micro(self) -> bool {
+        self.name().starts_with("micro-")
+    }
+
+    /// Whether several clients work at a time.
+    pub fn has_clients(self) -> bool {
+        matches!(self, Workload::Fsync | Workload::Sdet)
     }
 }
 
@@ -83,18 +138,20 @@ impl FromStr for Workload {
 /// How large a workload is. What is `None` is as the papers have it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Scale {
-    /// Files of the tree, of PostMark's pool, or to create and delete: 13,000, 500, 200 (`andrew`),
-    /// 50,000 (`zero`), 2,000 (`fsync`); as many as hold the megabytes (`micro-create`).
+    /// Files of the tree, of PostMark's pool, or to create and delete: 13,000, 500, 1,000
+    /// (`postmark-small`), 150,000 (`postmark-large`), 200 (`andrew`), 250 (`ssh`), 50,000 (`zero`),
+    /// 2,000 (`fsync`), 32,500 (`netnews`); as many as hold the megabytes (`micro-…`).
     pub files: Option<u64>,
-    /// What the files hold together, in MiB: 265, 2 (`andrew`), 32 (`micro-create`).
+    /// What the files hold together, in MiB: 265, 2 (`andrew`), 4.5 (`ssh`), 32 (`micro-…`).
     pub megabytes: Option<f64>,
-    /// PostMark's transactions: 500.
+    /// PostMark's transactions: 500, 30,000 (`postmark-small`), 20,000 (`postmark-large`).
     pub transactions: Option<u64>,
-    /// PostMark's smallest file: 500. The size of each file of `micro-create`: 2 KiB.
+    /// PostMark's smallest file: 500, 512 in its other scales. The size of each file of `micro-…`:
+    /// 2 KiB.
     pub min_bytes: Option<u64>,
-    /// PostMark's largest file: 4 MiB.
+    /// PostMark's largest file: 4 MiB, 16 KiB in its other scales.
     pub max_bytes: Option<u64>,
-    /// The writers of `fsync`: 1.
+    /// The writers of `fsync`: 1. The scripts of `sdet` at a time: 5.
     pub writers: Option<u64>,
     /// This part of the default numbers of files, transactions and megabytes.
     pub fraction: Option<f64>,
@@ -120,7 +177,7 @@ impl Scale {
 /// A workload drawn from its seed: everything it will do.
 pub(crate) struct Plan {
     kind: PlanKind,
-    contents: Contents,
+    contents: Arc<Contents>,
 }
 
 enum PlanKind {
@@ -129,7 +186,11 @@ enum PlanKind {
     Postmark(postmark::Plan),
     Andrew(PlannedDirectory),
     Zero(u64),
-    MicroCreate(micro::Plan),
+    Micro(micro::Plan),
+    Sdet(sdet::Plan),
+    Ssh(ssh::Plan),
+    Netnews(netnews::Plan),
+    Connectathon(connectathon::Plan),
     Fsync(fsync::Plan),
 }
 
@@ -139,37 +200,52 @@ impl Plan {
             let (files, bytes) = (scale.count(scale.files, files), scale.tree_bytes(megabytes));
             PlannedDirectory::draw(name, seed, files, bytes)
         };
+        let micro = |action| micro::Plan::of(scale, action).map(PlanKind::Micro);
+        let postmark = |full| postmark::Plan::draw(scale, full, seed).map(PlanKind::Postmark);
+        let contents = Arc::new(Contents::new(seed));
         Ok(Plan {
-            contents: Contents::new(seed),
+            contents: contents.clone(),
             kind: match workload {
                 Workload::Untar => PlanKind::Untar(tree("linux", 13_000, 265.0)?),
                 Workload::Delete => PlanKind::Delete(tree("linux", 13_000, 265.0)?),
-                Workload::Postmark => PlanKind::Postmark(postmark::Plan::draw(scale, seed)?),
+                Workload::Postmark => postmark(&postmark::FROST)?,
+                Workload::PostmarkSmall => postmark(&postmark::GANGER)?,
+                Workload::PostmarkLarge => postmark(&postmark::SELTZER)?,
                 Workload::Andrew => PlanKind::Andrew(tree("ion", 200, 2.0)?),
                 Workload::Zero => PlanKind::Zero(scale.count(scale.files, 50_000)),
-                Workload::MicroCreate => PlanKind::MicroCreate(micro::Plan::of(scale)?),
-                Workload::Fsync => PlanKind::Fsync(fsync::Plan::of(scale)),
+                Workload::MicroCreate => micro(micro::Action::Create)?,
+                Workload::MicroRead => micro(micro::Action::Read)?,
+                Workload::MicroWrite => micro(micro::Action::Write)?,
+                Workload::MicroDelete => micro(micro::Action::Delete)?,
+                Workload::Sdet => PlanKind::Sdet(sdet::Plan::draw(scale, seed, contents)?),
+                Workload::Ssh => PlanKind::Ssh(ssh::Plan::draw(scale, seed)?),
+                Workload::Netnews => PlanKind::Netnews(netnews::Plan::draw(scale, seed)?),
+                Workload::Connectathon => PlanKind::Connectathon(connectathon::Plan::of(scale)),
+                Workload::Fsync => PlanKind::Fsync(fsync::Plan::of(scale, contents)),
             },
         })
     }
 
-    /// What is to be there before a measurement: true where something was made, so that the file
-    /// system is to be mounted anew.
-    pub(crate) fn prepare(&self, files: &mut dyn Files, at: Node) -> Result<bool> {
+    /// Makes what is to be there before a measurement.
+    pub(crate) fn prepare(&self, files: &mut dyn Files, at: Node) -> Result<()> {
+        let mut session = Session::new(files, &self.contents, at);
         match &self.kind {
-            PlanKind::Delete(tree) => {
-                let mut session = Session::new(files, &self.contents, at);
-                tar::unpack(&mut session, tree)?;
-                session.files.sync()?;
-                Ok(true)
-            }
-            _ => Ok(false),
+            PlanKind::Delete(tree) => tar::unpack(&mut session, tree)?,
+            PlanKind::Micro(plan) => plan.create(&mut session)?,
+            PlanKind::Netnews(plan) => plan.prepare(&mut session)?,
+            _ => {}
         }
+        session.files.sync()
     }
 
-    /// Whether there is anything to [`prepare`](Self::prepare).
+    /// Whether there is anything to [`prepare`](Self::prepare), after which the file system is to be
+    /// mounted anew.
     pub(crate) fn needs_preparation(&self) -> bool {
-        matches!(self.kind, PlanKind::Delete(_))
+        match &self.kind {
+            PlanKind::Delete(_) | PlanKind::Netnews(_) => true,
+            PlanKind::Micro(plan) => plan.action != micro::Action::Create,
+            _ => false,
+        }
     }
 
     /// Does it all, but for the sync at the end.
@@ -182,14 +258,27 @@ impl Plan {
             PlanKind::Postmark(plan) => plan.run(session),
             PlanKind::Andrew(tree) => andrew::run(session, tree),
             PlanKind::Zero(files) => session.phase("create-delete", |s| zero::run(s, *files)),
-            PlanKind::MicroCreate(plan) => session.phase("create", |s| micro::create(s, *plan)),
-            PlanKind::Fsync(plan) => session.phase("write", |s| fsync::run(s, *plan)),
+            PlanKind::Micro(plan) => session.phase(plan.action.name(), |s| plan.run(s)),
+            PlanKind::Sdet(plan) => session.phase("scripts", |s| plan.run(s)),
+            PlanKind::Ssh(plan) => plan.run(session),
+            PlanKind::Netnews(plan) => plan.run(session),
+            PlanKind::Connectathon(plan) => plan.run(session),
+            PlanKind::Fsync(plan) => session.phase("write", |s| fsync::run(s, plan)),
         }
     }
 
     pub(crate) fn session<'a>(&'a self, files: &'a mut dyn Files, at: Node) -> Session<'a> {
         Session::new(files, &self.contents, at)
     }
+}
+
+/// How long the [reference](crate::REFERENCE_HOST) computes what took so long on the computer that
+/// a preset is from.
+fn reference_time(preset: &str, seconds: f64) -> Result<Duration> {
+    let speed = DriveSpec::preset(preset)?
+        .host
+        .map_or(1.0, |host| host.speed);
+    Ok(Duration::from_secs_f64(seconds * speed))
 }
 
 /// A run of a workload under way.
@@ -219,11 +308,11 @@ impl<'a> Session<'a> {
         name: &'static str,
         work: impl FnOnce(&mut Self) -> Result<()>,
     ) -> Result<()> {
-        let (started, operations) = (Instant::now(), self.operations);
+        let (started, operations) = (self.files.now(), self.operations);
         work(self)?;
         self.phases.push(Phase {
             name,
-            elapsed_seconds: started.elapsed().as_secs_f64(),
+            elapsed_seconds: (self.files.now() - started).as_secs_f64(),
             operations: self.operations - operations,
         });
         Ok(())
@@ -232,6 +321,12 @@ impl<'a> Session<'a> {
     /// The sync that every workload ends with.
     pub(crate) fn sync(&mut self) -> Result<()> {
         self.phase("sync", |s| s.files.sync())
+    }
+
+    /// Does something that counts as an operation.
+    fn counted<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.operations += 1;
+        work(self)
     }
 
     /// Writes `len_bytes` of the contents `salt` from `offset_bytes` on, in pieces of at most

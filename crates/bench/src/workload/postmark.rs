@@ -1,6 +1,5 @@
-//! Katcher's PostMark, as version 1.5 does it with its default settings, and Frost et al.'s numbers
-//! (2007, §8.1): 500 files of 500 B to 4 MB in one directory, 500 transactions, biases 5 and 5,
-//! buffered I/O.
+//! Katcher's PostMark, as version 1.5 does it with its default settings (biases 5 and 5, buffered
+//! I/O), with the numbers of three papers.
 
 use crate::files::Node;
 use crate::random::Random;
@@ -9,6 +8,41 @@ use crate::{Error, Result};
 
 /// stdio hands over a buffer at a time, from wherever the file ended.
 const STDIO_BYTES: u64 = 4096;
+
+/// What a paper sets of it.
+pub(super) struct Full {
+    files: u64,
+    transactions: u64,
+    least_bytes: u64,
+    largest_bytes: u64,
+    /// Files lie in so many directories below the pool's; in that itself where there are none.
+    directories: u64,
+}
+
+/// Frost et al. 2007, §8.1.
+pub(super) const FROST: Full = Full {
+    files: 500,
+    transactions: 500,
+    least_bytes: 500,
+    largest_bytes: 4 << 20,
+    directories: 0,
+};
+/// Ganger et al. 2000, §4.3.
+pub(super) const GANGER: Full = Full {
+    files: 1_000,
+    transactions: 30_000,
+    least_bytes: 512,
+    largest_bytes: 16 << 10,
+    directories: 10,
+};
+/// Seltzer et al. 2000, §7.3.4, the larger of theirs.
+pub(super) const SELTZER: Full = Full {
+    files: 150_000,
+    transactions: 20_000,
+    least_bytes: 512,
+    largest_bytes: 16 << 10,
+    directories: 0,
+};
 
 /// Something to do to one file; files are known by their number.
 enum Step {
@@ -20,6 +54,7 @@ enum Step {
 
 /// Everything a run does.
 pub(super) struct Plan {
+    directories: u64,
     create: Vec<Step>,
     transactions: Vec<Step>,
     delete: Vec<Step>,
@@ -73,10 +108,10 @@ impl Pool {
 }
 
 impl Plan {
-    pub(super) fn draw(scale: &Scale, seed: u64) -> Result<Plan> {
+    pub(super) fn draw(scale: &Scale, full: &Full, seed: u64) -> Result<Plan> {
         let sizes = (
-            scale.min_bytes.unwrap_or(500),
-            scale.max_bytes.unwrap_or(4 << 20),
+            scale.min_bytes.unwrap_or(full.least_bytes),
+            scale.max_bytes.unwrap_or(full.largest_bytes),
         );
         if sizes.0 > sizes.1 {
             let why = format!("files of {} bytes to {} bytes", sizes.0, sizes.1);
@@ -88,11 +123,11 @@ impl Plan {
             next: 0,
             sizes,
         };
-        let create = (0..scale.count(scale.files, 500))
+        let create = (0..scale.count(scale.files, full.files))
             .map(|_| pool.create())
             .collect();
         let mut transactions = Vec::new();
-        for _ in 0..scale.count(scale.transactions, 500) {
+        for _ in 0..scale.count(scale.transactions, full.transactions) {
             pool.transact(&mut transactions);
         }
         let delete = pool
@@ -100,6 +135,7 @@ impl Plan {
             .iter()
             .map(|(file, _)| Step::Delete { file: *file });
         Ok(Plan {
+            directories: full.directories,
             create,
             transactions,
             delete: delete.collect(),
@@ -110,18 +146,41 @@ impl Plan {
         let at = session
             .files
             .make_directory(session.root, "postmark", 0o755)?;
+        let mut places = vec![at];
+        for directory in 0..self.directories {
+            let name = format!("s{directory}");
+            places.push(session.files.make_directory(at, &name, 0o755)?);
+        }
+        let in_directories = if places.len() > 1 {
+            &places[1..]
+        } else {
+            &places
+        };
+        let place = |file: u64| in_directories[file as usize % in_directories.len()];
         for (name, steps) in [
             ("create", &self.create),
             ("transactions", &self.transactions),
             ("delete", &self.delete),
         ] {
-            session.phase(name, |s| steps.iter().try_for_each(|step| step.run(s, at)))?;
+            session.phase(name, |s| {
+                let run = |step: &Step| step.run(s, place(step.file()));
+                steps.iter().try_for_each(run)
+            })?;
         }
-        session.files.close(at)
+        (places.into_iter()).try_for_each(|place| session.files.close(place))
     }
 }
 
 impl Step {
+    fn file(&self) -> u64 {
+        match *self {
+            Step::Create { file, .. }
+            | Step::Delete { file }
+            | Step::Read { file, .. }
+            | Step::Append { file, .. } => file,
+        }
+    }
+
     fn run(&self, session: &mut Session<'_>, at: Node) -> Result<()> {
         session.operations += 1;
         match *self {

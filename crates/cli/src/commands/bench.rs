@@ -7,13 +7,13 @@ use crate::image::{DeviceOptions, open_device};
 use crate::named::{Named, Part};
 use crate::options::AtomicUnit;
 use crate::{show, size};
+mod disk;
 mod imap;
 
 use backstitch_bench::{
-    IMAGE_UUID, JOURNAL_UUID, RecoverySpec, Scale, Series, Spec, Target, Workload, document,
-    fsync_specs, measure_recovery, micro_specs, micro_table, optimisation_specs,
-    optimisation_tables, plot_optimisations, plot_runs, recovery_table, run_line, run_series,
-    run_table,
+    IMAGE_UUID, JOURNAL_UUID, RecoverySpec, Scale, Series, Spec, Target, Workload, client_specs,
+    document, measure_recovery, micro_specs, micro_table, optimisation_specs, optimisation_tables,
+    plot_optimisations, plot_runs, plot_traces, recovery_table, run_line, run_series, run_table,
 };
 use backstitch_device::BlockDevice;
 use backstitch_formats::{Layout, usual};
@@ -27,13 +27,15 @@ use std::time::Duration;
 
 /// Run the papers' workloads and measure what they cost.
 ///
-/// Workloads: untar, delete, postmark, andrew, zero, micro-create (a run for each size of file),
-/// fsync (2,000 files of 4 kB, each made durable, with one writer and with eight); recovery (the
-/// time to a usable mount after a crash, empty and 76 % full, and the reclaim's); or
-/// `optimisations`, figure 9 of Frost et al. 2007: the first four, or those of them that are named
-/// too, with every choice of patch optimisations; imap (1,000 messages of 2 kB moved from one
-/// mailbox to another, figure 11 of the same: fsync per operation, patchgroups, fsync per durable
-/// operation).
+/// Workloads: untar, delete, andrew, zero, postmark, postmark-small and postmark-large (the numbers
+/// of three papers), micro-create, micro-read, micro-write and micro-delete (a run for each size of
+/// file), sdet (scripts of user commands: 1, 5 and 10 at a time), ssh (unpack, configure, build),
+/// netnews, connectathon, fsync (2,000 files of 4 kB, each made durable, with one writer and with
+/// eight); recovery (the time to a usable mount after a crash, empty and 76 % full, and the
+/// reclaim's); or `optimisations`, figure 9 of Frost et al. 2007: untar, delete, postmark and andrew,
+/// or those of them that are named too, with every choice of patch optimisations; imap (1,000
+/// messages of 2 kB moved from one mailbox to another, figure 11 of the same: fsync per operation,
+/// patchgroups, fsync per durable operation).
 #[derive(Debug, clap::Args)]
 #[command(
     group = ArgGroup::new("target").args(["memory", "image", "dir", "disk"]),
@@ -48,12 +50,17 @@ Examples:
   backstitch bench optimisations --ordering journal=ordered --memory
   backstitch bench recovery --image /tmp/x.img --runs 5    64 GiB (sparse) with 500,000 files
   backstitch bench imap --flush 0.005                       soft updates and the three journals, in memory
+  backstitch bench postmark --disk viking --ordering soft,sync,async
   backstitch bench zero --memory --json | jq '.runs[].operations_per_second'
   backstitch bench untar --files 1000 --megabytes 20 --dir /mnt"
 )]
 pub(crate) struct Args {
     /// The workloads
-    #[arg(required = true, value_name = "WORKLOAD", value_delimiter = ',')]
+    #[arg(
+        required_unless_present = "list_disks",
+        value_name = "WORKLOAD",
+        value_delimiter = ','
+    )]
     workloads: Vec<String>,
     /// Run on a device in memory
     #[arg(long)]
@@ -70,10 +77,14 @@ pub(crate) struct Args {
         conflicts_with_all = ["layout", "ordering", "opt", "cache", "expire", "atomic", "size", "check"]
     )]
     dir: Option<PathBuf>,
-    /// Run on a simulated disk (not implemented)
+    /// Run on a simulated disk, in virtual time: the name of a preset (--list-disks), or a file
+    /// that describes a drive and ends in .toml
     #[arg(long, value_name = "PRESET")]
     disk: Option<String>,
-    /// The orderings, as mount --ordering takes them: soft is the default; imap runs by default under soft and the journals
+    #[command(flatten)]
+    simulated: disk::Args,
+    /// The orderings, as mount --ordering takes them: soft is the default; imap runs by default under
+    /// soft and the journals
     #[arg(long, value_name = "MODE", value_delimiter = ',', value_parser = ordering)]
     ordering: Vec<Ordering>,
     /// The patch optimisations that are on: none, hard, merge, both
@@ -105,8 +116,8 @@ pub(crate) struct Args {
     /// This part of the papers' numbers of files, transactions and megabytes
     #[arg(long, value_name = "FRACTION", value_parser = fraction)]
     scale: Option<f64>,
-    /// Files of the tree (untar, delete, andrew), of the pool (postmark), created (zero,
-    /// micro-create) or there (recovery)
+    /// Files of the tree (untar, delete, andrew, ssh), of the pool (postmark, netnews), created (zero,
+    /// micro-…) or there (recovery)
     #[arg(long, value_name = "N", conflicts_with = "scale")]
     files: Option<u64>,
     /// What the tree's files hold, in MiB
@@ -115,13 +126,14 @@ pub(crate) struct Args {
     /// PostMark's transactions
     #[arg(long, value_name = "N", conflicts_with = "scale")]
     transactions: Option<u64>,
-    /// PostMark's smallest file; the smallest of micro-create's sizes to run
+    /// PostMark's smallest file; the smallest of micro-…'s sizes to run
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     min_bytes: Option<u64>,
-    /// PostMark's largest file; the largest of micro-create's sizes to run
+    /// PostMark's largest file; the largest of micro-…'s sizes to run
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     max_bytes: Option<u64>,
-    /// How many writers fsync has at a time; by default 1, and then 8
+    /// How many writers fsync has at a time (by default 1, and then 8), or scripts sdet has (by default
+    /// 1, 5, 10)
     #[arg(long, value_name = "N", conflicts_with = "scale", value_parser = clap::value_parser!(u64).range(1..=1000))]
     writers: Option<u64>,
     /// How long each flush of the device takes; 0.005 by default (imap)
@@ -151,16 +163,7 @@ impl Args {
 }
 
 /// Workloads that have their names already.
-const LATER: &[&str] = &[
-    "micro-read",
-    "micro-write",
-    "micro-delete",
-    "connectathon",
-    "ssh",
-    "netnews",
-    "sdet",
-    "figures",
-];
+const LATER: &[&str] = &["figures"];
 
 /// What stands for the workloads of figure 9.
 const OPTIMISATIONS: &str = "optimisations";
@@ -191,6 +194,9 @@ fn fraction(text: &str) -> std::result::Result<f64, String> {
 const RECOVERY: &str = "recovery";
 
 pub(crate) fn run(args: &Args) -> Result<()> {
+    if args.simulated.list_disks {
+        return disk::list();
+    }
     if args.workloads.iter().any(|name| name == RECOVERY) {
         return recovery(args);
     }
@@ -199,6 +205,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let is_table = args.workloads.iter().any(|name| name == OPTIMISATIONS);
     let specs = specs(args, is_table)?;
+    args.simulated
+        .check(args.disk.is_some(), specs.len() * usize::from(args.runs))?;
     refuse_to_overwrite(args)?;
     if let Some(directory) = &args.plot {
         // Before the runs, which take a while.
@@ -224,6 +232,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     bar.finish_and_clear();
     let all = all.map_err(|error| Error::failed("bench", args.workloads.join(","), error))?;
     plot(args, &all, is_table)?;
+    args.simulated.write_trace(&all)?;
     if args.json {
         return show::print_json("bench", &document(&all, args.seed));
     }
@@ -329,12 +338,10 @@ fn plot(args: &Args, all: &[Series], is_table: bool) -> Result<()> {
         return Ok(());
     };
     let drawn = match is_table {
-        true => plot_optimisations(all, directory),
-        false => plot_runs(all, directory),
+        true => plot_optimisations(all, directory).map(drop),
+        false => plot_runs(all, directory).and_then(|_| plot_traces(all, directory)),
     };
-    drawn
-        .map(drop)
-        .map_err(|error| Error::at_path("bench", directory, error))
+    drawn.map_err(|error| Error::at_path("bench", directory, error))
 }
 
 fn specs(args: &Args, is_table: bool) -> Result<Vec<Spec>> {
@@ -363,6 +370,7 @@ fn specs(args: &Args, is_table: bool) -> Result<Vec<Spec>> {
         expire_seconds: args.expire.unwrap_or(30.0),
         atomic_bytes: args.atomic.and_then(AtomicUnit::bytes),
         seed: args.seed,
+        trace: args.disk.is_some() && (args.simulated.trace.is_some() || args.plot.is_some()),
         check: args.check,
         mount_stats: Some(mount_stats),
     };
@@ -383,15 +391,16 @@ fn specs(args: &Args, is_table: bool) -> Result<Vec<Spec>> {
                     ..base.clone()
                 };
                 match workload {
-                    Workload::MicroCreate => specs.extend(micro_specs(&spec)),
-                    Workload::Fsync => specs.extend(fsync_specs(&spec)),
+                    _ if workload.is_micro() => specs.extend(micro_specs(&spec)),
+                    _ if workload.has_clients() => specs.extend(client_specs(&spec)),
                     _ => specs.push(spec),
                 }
             }
         }
     }
     if specs.is_empty() {
-        let why = "micro-create: none of its sizes (2K, 4K … 4M) lies between --min-bytes and --max-bytes";
+        let why =
+            "micro-…: none of its sizes (2K, 4K … 4M) lies between --min-bytes and --max-bytes";
         return Err(Error::usage("bench", why));
     }
     Ok(specs)
@@ -438,9 +447,8 @@ fn check_table(args: &Args, base: &Spec) -> Result<()> {
 
 fn target(args: &Args) -> Result<Target> {
     let size_bytes = args.size.unwrap_or(4 << 30);
-    if let Some(preset) = &args.disk {
-        let why = "simulated disks are not implemented";
-        return Err(Error::failed("bench", preset, why));
+    if let Some(name) = &args.disk {
+        return args.simulated.target(name, size_bytes);
     }
     match (&args.image, &args.dir) {
         (Some(path), _) => Ok(Target::Image {
@@ -450,7 +458,8 @@ fn target(args: &Args) -> Result<Target> {
         (None, Some(dir)) => Ok(Target::Directory(dir.clone())),
         (None, None) if args.memory => Ok(Target::Memory { size_bytes }),
         (None, None) => {
-            let why = "nothing to run on: --memory, --image FILE or --dir DIR is missing";
+            let why =
+                "nothing to run on: --memory, --image FILE, --disk PRESET or --dir DIR is missing";
             Err(Error::usage("bench", why))
         }
     }

@@ -1,0 +1,97 @@
+//! Simulated disks to run on.
+
+use std::path::Path;
+
+use backstitch_drives::{DriveSpec, Policy};
+
+use crate::{Error, Result};
+
+/// The processor whose speed is 1: that on which the costs of the host's work were measured.
+pub const REFERENCE_HOST: &str = "one core of an Intel Xeon of 2023";
+
+/// A simulated disk, and the computer that it is in.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Disk {
+    /// The drive.
+    pub drive: DriveSpec,
+    /// The file system's size; the drive's where that is less.
+    pub size_bytes: u64,
+    /// The speed of the processor by that of [`REFERENCE_HOST`].
+    pub host_speed: f64,
+}
+
+/// What is to be other than a drive's description says.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct DiskOptions {
+    /// The host's elevator.
+    pub elevator: Option<Policy>,
+    /// How many requests the drive takes at once.
+    pub queue_depth: Option<u32>,
+    /// Whether a write is done once it is in the drive's memory.
+    pub write_cache: Option<bool>,
+    /// The speed of the processor by that of [`REFERENCE_HOST`].
+    pub host_speed: Option<f64>,
+}
+
+impl Disk {
+    /// The preset of a name, or the drive that a file describes (one whose name ends in `.toml`).
+    ///
+    /// # Errors
+    /// Where there is no such drive, or it cannot be as the options have it.
+    pub fn named(name: &str, size_bytes: u64, options: &DiskOptions) -> Result<Disk> {
+        let path = Path::new(name);
+        let mut drive = match path.extension().is_some_and(|end| end == "toml") {
+            true => {
+                let text = std::fs::read_to_string(path).map_err(Error::at(path))?;
+                DriveSpec::parse(&text)?
+            }
+            false => DriveSpec::preset(name)?,
+        };
+        if let Some(elevator) = options.elevator {
+            drive.queue.elevator = elevator;
+        }
+        if let Some(tags) = options.queue_depth {
+            drive.queue.tags = tags;
+        }
+        if let Some(write_cache) = options.write_cache {
+            switch_cache(&mut drive, write_cache)?;
+        }
+        let default_speed = drive.host.as_ref().map_or(1.0, |host| host.speed);
+        Ok(Disk {
+            host_speed: options.host_speed.unwrap_or(default_speed),
+            drive,
+            size_bytes,
+        })
+    }
+
+    /// The presets as a table: name, what each is, the computer that it is in.
+    ///
+    /// # Errors
+    /// None: all presets can be read.
+    pub fn table() -> Result<String> {
+        let mut text = String::new();
+        for name in DriveSpec::presets() {
+            let drive = DriveSpec::preset(name)?;
+            let host = match &drive.host {
+                Some(host) => format!("{} (speed {})", host.processor, host.speed),
+                None => "this engine's reference (speed 1)".to_owned(),
+            };
+            text.push_str(&format!("{name:<12} {}\n", drive.description));
+            text.push_str(&format!("{:<12} host: {host}\n", ""));
+        }
+        Ok(text)
+    }
+}
+
+fn switch_cache(drive: &mut DriveSpec, is_on: bool) -> Result<()> {
+    match (&mut drive.rotating, &mut drive.flash) {
+        (Some(rotating), _) => rotating.write_cache = is_on,
+        (None, Some(flash)) if !is_on => flash.cache_kib = 0,
+        (None, Some(flash)) if flash.cache_kib > 0 => {}
+        _ => {
+            let why = format!("{} has no write cache to switch on or off", drive.name);
+            return Err(Error::Scale(why));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,198 @@
+//! The session's tasks, polled with everything that they ask for done by the drive, and operations
+//! on the file system, step by step.
+
+use backstitch_device::DeviceError;
+use backstitch_layout::{Error as LayoutError, FileSystem, Step, Stop, Timestamp};
+use backstitch_ordering::{Operation, PatchId, Volume};
+use backstitch_session::{Clock, NextTry, Outcome, Poll, Task};
+use backstitch_store::{Batch, BlockClass};
+
+use super::cpu::Work;
+use super::schedule::Event;
+use super::{Machine, engine};
+use crate::Result;
+
+/// Blocks that one request reads at most.
+const RUN_BLOCKS: usize = 256;
+/// How long one who wants a block that another one reads waits before it looks again.
+const OTHERS_READ: std::time::Duration = std::time::Duration::from_millis(1);
+
+impl Machine {
+    /// Has a task come to its end.
+    pub(super) async fn drive(&self, mut task: Task) -> Result<Outcome> {
+        loop {
+            let polled = {
+                let session = &mut self.core.borrow_mut().session;
+                let polled = task.poll(session, &mut self.time());
+                if session.take_news() {
+                    self.schedule.tell(Event::News);
+                }
+                polled
+            };
+            match polled.map_err(engine)? {
+                Poll::Done(outcome) => return Ok(outcome),
+                Poll::Changed => {}
+                Poll::Read => {
+                    if let Err(error) = self.read_wanted().await {
+                        task.failed(error);
+                    }
+                }
+                Poll::Write(batch) => self.write_out(batch).await,
+                Poll::Wait => self.schedule.event(Event::News).await,
+                Poll::Rest(time) => self.schedule.sleep(time).await,
+                Poll::Turn => {
+                    if self.core.borrow().session.store.is_filling() {
+                        self.schedule.tell(Event::Writer);
+                    }
+                    self.schedule.turn().await;
+                }
+            }
+        }
+    }
+
+    /// Writes a batch that was handed out, and reports it done.
+    pub(super) async fn write_out(&self, batch: Batch) {
+        self.cpu
+            .work(&self.schedule, Work::Batch(batch.len()))
+            .await;
+        let result = self.write_through(&batch.writes).await;
+        let now = self.now();
+        let is_due = {
+            let session = &mut self.core.borrow_mut().session;
+            session.written(batch, result, now);
+            session.is_issue_due(now)
+        };
+        self.schedule.tell(Event::News);
+        // What was issued may have waited for it.
+        if is_due {
+            self.schedule.tell(Event::Writer);
+        }
+    }
+
+    /// Reads the blocks that steps missed, adjacent ones with one request.
+    pub(super) async fn read_wanted(&self) -> std::result::Result<(), DeviceError> {
+        let wanted = {
+            let store = &mut self.core.borrow_mut().session.store;
+            // Nobody reads ahead what lies somewhere else.
+            drop(store.take_wanted_soon());
+            store.take_wanted()
+        };
+        let Some((volume, _)) = wanted.first().copied() else {
+            // Another task reads what this one wants.
+            self.schedule.event_within(Event::News, OTHERS_READ).await;
+            return Ok(());
+        };
+        let block_bytes = u64::from(self.block_bytes);
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        for (_, block) in &wanted {
+            let at = block * block_bytes;
+            match ranges.last_mut() {
+                Some((start, len))
+                    if *start + *len == at && *len < RUN_BLOCKS as u64 * block_bytes =>
+                {
+                    *len += block_bytes;
+                }
+                _ => ranges.push((at, block_bytes)),
+            }
+        }
+        let read = self.read_ranges(&ranges).await;
+        let blocks = Work::Blocks(wanted.len());
+        self.cpu.work(&self.schedule, blocks).await;
+        let mut core = self.core.borrow_mut();
+        if let Err(error) = read {
+            core.session.store.abandon(&wanted);
+            return Err(error);
+        }
+        core.bytes_read += wanted.len() as u64 * block_bytes;
+        for (_, block) in wanted {
+            let mut data = backstitch_device::Buffer::zeroed(self.block_bytes as usize);
+            self.device.peek(block * block_bytes, data.make_unique())?;
+            (core.session.store).insert(volume, block, BlockClass::Metadata, data);
+        }
+        drop(core);
+        self.schedule.tell(Event::News);
+        Ok(())
+    }
+
+    /// One operation, after what was written before it.
+    pub(super) async fn run<T>(
+        &self,
+        work: Work,
+        operation: Option<Operation<'_>>,
+        body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Step<T>,
+    ) -> Result<T> {
+        self.cpu.work(&self.schedule, work).await;
+        self.end_gathering().await?;
+        self.operate(operation, body).await
+    }
+
+    /// One operation: again after each miss, each step, and each wait.
+    pub(super) async fn operate<T>(
+        &self,
+        operation: Option<Operation<'_>>,
+        mut body: impl FnMut(&mut dyn FileSystem, &mut Volume<'_>, Timestamp) -> Step<T>,
+    ) -> Result<T> {
+        self.core.borrow_mut().operations += 1;
+        let mut wait_for = Vec::new();
+        loop {
+            if operation.is_some() {
+                self.before_step().await?;
+            }
+            let at = self.time().stamp();
+            let step =
+                (self.core.borrow_mut().session).step(operation, at, &[], &mut wait_for, &mut body);
+            match step {
+                Ok(value) => {
+                    self.after_step(&mut wait_for).await?;
+                    return Ok(value);
+                }
+                Err(stop) => self.before_next_try(stop, &mut wait_for).await?,
+            }
+        }
+    }
+
+    async fn before_step(&self) -> Result<()> {
+        if self.core.borrow().session.latched.is_some() {
+            return Err(engine(LayoutError::ReadOnly));
+        }
+        self.throttle().await?;
+        if self.core.borrow_mut().session.has_room() {
+            return Ok(());
+        }
+        self.drive(Task::make_room()).await.map(drop)
+    }
+
+    async fn before_next_try(&self, stop: Stop, wait_for: &mut Vec<PatchId>) -> Result<()> {
+        let next = NextTry::after(stop, &self.core.borrow().session).map_err(engine)?;
+        match next {
+            NextTry::Read => self.read_wanted().await.map_err(engine),
+            NextTry::Turn => {
+                self.after_step(wait_for).await?;
+                self.schedule.turn().await;
+                Ok(())
+            }
+            NextTry::Task(task) => self.drive(task).await.map(drop),
+        }
+    }
+
+    async fn after_step(&self, wait_for: &mut Vec<PatchId>) -> Result<()> {
+        {
+            let (now, session) = (self.now(), &mut self.core.borrow_mut().session);
+            let is_due = session.is_issue_due(now);
+            let store = &mut session.store;
+            store.trim();
+            if is_due || store.graph().has_fired() || store.is_filling() {
+                self.schedule.tell(Event::Writer);
+            }
+        }
+        self.make_stable(std::mem::take(wait_for)).await
+    }
+
+    /// Waits until patches are on stable storage, writing what is needed.
+    pub(super) async fn make_stable(&self, targets: Vec<PatchId>) -> Result<()> {
+        if targets.is_empty() {
+            return Ok(());
+        }
+        self.drive(Task::make_stable(targets)).await.map(drop)
+    }
+}

@@ -1,0 +1,233 @@
+//! A machine in virtual time: the engine, one processor and a simulated drive, run by one thread.
+//!
+//! It is what `vfs` is for threads: it drives a [`Session`] and brings what that leaves out, the
+//! clock, the I/O and who does what when. Callers, and the writer that writes back what has been
+//! changed, are tasks ([`schedule`]). A call takes the processor for a time that a model states
+//! ([`cpu`]); what it reads, and what it has to wait for, stops it until the drive is done. What is
+//! written back in the background goes on meanwhile. Nothing asks the host for the time or anything
+//! else that differs from one run to the next.
+//!
+//! | module | what |
+//! |---|---|
+//! | `schedule` | tasks, and what they wait for |
+//! | `cpu` | what the host's work takes |
+//! | `requests` | where batches and reads become requests of the drive |
+//! | `drive` | the session's tasks, and operations, step by step |
+//! | `writer` | write-back, and who has to wait while memory is full |
+//! | `operations` | names and inodes |
+//! | `contents` | reading and writing files, and the host's cache of what was read |
+//! | `files` | all that as [`Files`](crate::files::Files), and clients that run beside each other |
+//!
+//! # What is as in a real mount, and what is not
+//!
+//! The writer, the throttle, gathering of small writes, `fsync` and `sync` do what those of `vfs`
+//! do, with the same times and bounds. A batch goes to the drive as a whole, and the writer waits
+//! for it; one who waits for something to be on stable storage leads batches beside that: so the
+//! drive has one of either at once, as it has in a mount. There is no reclaim: images are whole.
+
+mod contents;
+mod cpu;
+mod drive;
+mod files;
+mod operations;
+mod requests;
+mod schedule;
+mod writer;
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use backstitch_drives::{SimulatedDevice, VirtualClock};
+use backstitch_layout::{InodeNumber, LayoutKind, OpenRequest, Timestamp};
+use backstitch_session::{Access, Clock, Found, Session, Task, log};
+use backstitch_store::{Store, drive as store_drive};
+use backstitch_vfs::{MemoryStats, MountOptions, Stats};
+
+use crate::{Error, Result};
+use contents::{Gathered, HostCache};
+use cpu::Cpu;
+use schedule::{Event, Schedule};
+
+pub(crate) use files::MachineFiles;
+
+/// The first moment of every machine, in seconds since 1970.
+pub(crate) const START_SECONDS: i64 = 1_200_000_000;
+
+/// The engine's part of a machine.
+struct Core {
+    session: Session,
+    gathered: Gathered,
+    cached: HostCache,
+    operations: u64,
+    bytes_read: u64,
+    throttled: u64,
+    throttled_time: Duration,
+    /// The writer is to end.
+    is_stopping: bool,
+    has_stopped: bool,
+}
+
+/// A file system on a simulated drive, mounted.
+pub(crate) struct Machine {
+    core: RefCell<Core>,
+    schedule: Schedule,
+    cpu: Cpu,
+    device: Arc<SimulatedDevice>,
+    root: InodeNumber,
+    block_bytes: u32,
+    write_step_bytes: usize,
+    ordering_name: &'static str,
+}
+
+/// The drive's clock as the time of the engine.
+#[derive(Clone)]
+struct Time(Arc<VirtualClock>);
+
+impl Clock for Time {
+    fn now(&self) -> Duration {
+        self.0.now()
+    }
+
+    fn stamp(&mut self) -> (Duration, Timestamp) {
+        let now = self.0.now();
+        let world = Timestamp {
+            seconds: START_SECONDS + now.as_secs() as i64,
+            nanoseconds: now.subsec_nanos(),
+        };
+        (now, world)
+    }
+}
+
+impl Machine {
+    /// Opens the file system of a drive, with a processor of some speed. Its time does not count:
+    /// nothing else runs yet.
+    fn open(
+        device: Arc<SimulatedDevice>,
+        layout: &dyn LayoutKind,
+        options: &MountOptions,
+        host_speed: f64,
+    ) -> Result<(Machine, Found)> {
+        let mut time = Time(device.clock().clone());
+        let (_, now) = time.stamp();
+        let access = Access {
+            read_only: false,
+            now,
+            without_journal: false,
+            ordering: options.ordering,
+        };
+        let prepared = log::prepare(device.clone(), None, layout, &access).map_err(engine)?;
+        let block_bytes = layout.block_bytes(&*device).map_err(engine)?;
+        let limits = options.limits();
+        let mut store = Store::new(limits, options.optimisations);
+        let mut mechanism = log::mechanism(&access, false, prepared.log).map_err(engine)?;
+        let promises = mechanism.kind().promises();
+        let unit_bytes = options.unit_bytes(promises, block_bytes).map_err(engine)?;
+        let volume = store.add_volume_with_units(block_bytes, unit_bytes);
+        let request = OpenRequest {
+            now,
+            journaled: mechanism.log().is_some(),
+            ..OpenRequest::default()
+        };
+        let ordering_name = mechanism.kind().name();
+        let devices = [prepared.device];
+        let (mut session, found) = Session::open(
+            store,
+            mechanism,
+            volume,
+            layout,
+            &*devices[0],
+            &request,
+            |store| store_drive::read_wanted(store, &devices).map(drop),
+        )
+        .map_err(engine)?;
+        session.commit_interval = Duration::from_secs_f64(options.commit_seconds);
+        let machine = Machine {
+            root: session.fs.root(),
+            core: RefCell::new(Core {
+                session,
+                gathered: Gathered::default(),
+                cached: HostCache::new(limits.memory_bytes),
+                operations: 0,
+                bytes_read: 0,
+                throttled: 0,
+                throttled_time: Duration::ZERO,
+                is_stopping: false,
+                has_stopped: false,
+            }),
+            schedule: Schedule::new(device.clone()),
+            cpu: Cpu::new(host_speed),
+            device,
+            block_bytes,
+            write_step_bytes: backstitch_vfs::step_bytes(
+                limits.memory_bytes,
+                promises.scopes_are_atomic(),
+            ),
+            ordering_name,
+        };
+        Ok((machine, found))
+    }
+
+    fn time(&self) -> Time {
+        Time(self.device.clock().clone())
+    }
+
+    fn now(&self) -> Duration {
+        self.device.clock().now()
+    }
+
+    /// How long the processor was busy since the mount.
+    pub(crate) fn cpu_busy(&self) -> Duration {
+        self.cpu.busy()
+    }
+
+    /// What the engine has counted.
+    pub(crate) fn stats(&self) -> Stats {
+        let core = self.core.borrow();
+        let session = &core.session;
+        Stats {
+            ordering: self.ordering_name.to_owned(),
+            atomic_unit_bytes: self.block_bytes,
+            ops: core.operations,
+            read_only: session.fs.read_only_reason(),
+            waits: session.waits,
+            waited_batches: session.waited_batches,
+            bytes_read: core.bytes_read,
+            memory: MemoryStats {
+                throttled: core.throttled,
+                throttled_seconds: core.throttled_time.as_secs_f64(),
+                ..MemoryStats::default()
+            },
+            ..Stats::of(
+                &session.store,
+                session.fs.deferred(),
+                session.fs.reclaim_progress(),
+                self.now(),
+            )
+        }
+    }
+
+    /// Begins the life of the file system.
+    async fn start(&self, found: Found) -> Result<()> {
+        self.drive(Task::start(found.first)).await?;
+        let session = &mut self.core.borrow_mut().session;
+        (session.waits, session.waited_batches) = (0, 0);
+        Ok(())
+    }
+
+    /// Writes everything, marks the image clean, and has the writer end.
+    async fn end(&self) -> Result<()> {
+        self.end_gathering().await?;
+        self.core.borrow_mut().is_stopping = true;
+        self.schedule.tell(Event::Writer);
+        while !self.core.borrow().has_stopped {
+            self.schedule.event(Event::News).await;
+        }
+        self.drive(Task::unmount(Duration::ZERO)).await.map(drop)
+    }
+}
+
+/// What the engine fails with, in the words of a run.
+fn engine(error: impl Into<backstitch_vfs::Error>) -> Error {
+    Error::Engine(error.into())
+}

@@ -1,0 +1,277 @@
+//! Tasks in virtual time: futures that one thread polls, and what they wait for.
+//!
+//! A task runs until it waits; meanwhile no time passes. Where every task waits, the clock goes on
+//! to what happens next: a timer, or something in the drive. What happens at the same time happens
+//! in the order in which it was asked for. So the same tasks come to the same, on every machine.
+
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use backstitch_drives::{RequestId, SimulatedDevice};
+use rustc_hash::FxHashMap;
+
+use crate::{Error, Result};
+
+/// Something that tasks tell each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// A batch was written, blocks were read, or a task of the session says that it has news.
+    News,
+    /// The writer has something to do.
+    Writer,
+    /// A client has come to its end.
+    Client,
+}
+
+/// The place of a task among the others. The first one is that of the caller who has the machine
+/// run.
+type TaskId = usize;
+const CALLER: TaskId = 0;
+
+/// How often tasks may be polled without any time passing: far more than they ever need.
+const MOST_POLLS: u64 = 10_000_000;
+
+/// What a task waits for.
+enum Wait {
+    /// A time.
+    Time(u64),
+    /// All of these are done.
+    Requests(Vec<RequestId>),
+    /// An event, or a time if that comes before.
+    Event(Event, Option<u64>),
+    /// Whoever else can run has had a turn.
+    Turn,
+}
+
+/// How a task waits.
+#[derive(Clone, Copy, Default)]
+struct Waiting {
+    /// Counts its waits: a timer of an earlier one is nothing to it.
+    number: u64,
+    requests_left: usize,
+    event: Option<Event>,
+}
+
+#[derive(Default)]
+struct State {
+    ready: VecDeque<TaskId>,
+    waiting: Vec<Waiting>,
+    /// Time, order of asking, task, number of its wait.
+    timers: BinaryHeap<Reverse<(u64, u64, TaskId, u64)>>,
+    timers_asked: u64,
+    requests: FxHashMap<RequestId, TaskId>,
+}
+
+/// Who waits for what.
+pub(super) struct Schedule {
+    device: Arc<SimulatedDevice>,
+    running: Cell<TaskId>,
+    state: RefCell<State>,
+}
+
+impl Schedule {
+    pub(super) fn new(device: Arc<SimulatedDevice>) -> Schedule {
+        device.note_done();
+        let state = State {
+            waiting: vec![Waiting::default()],
+            ..State::default()
+        };
+        Schedule {
+            device,
+            running: Cell::new(CALLER),
+            state: RefCell::new(state),
+        }
+    }
+
+    pub(super) fn now_ns(&self) -> u64 {
+        self.device.clock().now_ns()
+    }
+
+    /// Waits until a time.
+    pub(super) async fn until(&self, at_ns: u64) {
+        self.wait(Wait::Time(at_ns)).await;
+    }
+
+    /// Waits for some time.
+    pub(super) async fn sleep(&self, time: Duration) {
+        self.until(self.now_ns() + time.as_nanos() as u64).await;
+    }
+
+    /// Waits until requests, which were submitted in this turn, are done.
+    pub(super) async fn requests(&self, ids: Vec<RequestId>) {
+        if !ids.is_empty() {
+            self.wait(Wait::Requests(ids)).await;
+        }
+    }
+
+    /// Waits until an event happens.
+    pub(super) async fn event(&self, event: Event) {
+        self.wait(Wait::Event(event, None)).await;
+    }
+
+    /// Waits until an event happens, or some time is over.
+    pub(super) async fn event_within(&self, event: Event, time: Duration) {
+        let at_ns = self.now_ns() + time.as_nanos() as u64;
+        self.wait(Wait::Event(event, Some(at_ns))).await;
+    }
+
+    /// Lets others have a turn.
+    pub(super) async fn turn(&self) {
+        self.wait(Wait::Turn).await;
+    }
+
+    fn wait(&self, wait: Wait) -> impl Future<Output = ()> + '_ {
+        let mut wait = Some(wait);
+        // A task is polled only when what it waits for has come.
+        std::future::poll_fn(move |_| match wait.take() {
+            Some(wait) => {
+                self.state.borrow_mut().begin_wait(self.running.get(), wait);
+                Poll::Pending
+            }
+            None => Poll::Ready(()),
+        })
+    }
+
+    /// An event happens.
+    pub(super) fn tell(&self, event: Event) {
+        let mut state = self.state.borrow_mut();
+        for task in 0..state.waiting.len() {
+            if state.waiting[task].event == Some(event) {
+                state.wake(task);
+            }
+        }
+    }
+
+    /// Lets time go on to what happens next. False where nothing will.
+    fn advance(&self) -> bool {
+        let mut state = self.state.borrow_mut();
+        let timer_ns = state.timers.peek().map(|Reverse((at_ns, ..))| *at_ns);
+        let next_ns = match (timer_ns, self.device.next_event_ns()) {
+            (Some(one), Some(other)) => one.min(other),
+            (one, other) => match one.or(other) {
+                Some(next_ns) => next_ns,
+                None => return false,
+            },
+        };
+        self.device.clock().reach(next_ns);
+        for done in self.device.take_done() {
+            state.request_done(done.id);
+        }
+        let now_ns = self.now_ns();
+        while let Some(Reverse((at_ns, _, task, number))) = state.timers.peek().copied()
+            && at_ns <= now_ns
+        {
+            state.timers.pop();
+            if state.waiting[task].number == number {
+                state.wake(task);
+            }
+        }
+        true
+    }
+}
+
+impl State {
+    fn begin_wait(&mut self, task: TaskId, wait: Wait) {
+        let waiting = &mut self.waiting[task];
+        let (event, at_ns) = match wait {
+            Wait::Time(at_ns) => (None, Some(at_ns)),
+            Wait::Event(event, at_ns) => (Some(event), at_ns),
+            Wait::Requests(ids) => {
+                waiting.requests_left = ids.len();
+                self.requests.extend(ids.into_iter().map(|id| (id, task)));
+                return;
+            }
+            Wait::Turn => return self.ready.push_back(task),
+        };
+        waiting.event = event;
+        let number = waiting.number;
+        if let Some(at_ns) = at_ns {
+            let timer = (at_ns, self.timers_asked, task, number);
+            self.timers.push(Reverse(timer));
+            self.timers_asked += 1;
+        }
+    }
+
+    fn request_done(&mut self, id: RequestId) {
+        let Some(task) = self.requests.remove(&id) else {
+            return;
+        };
+        self.waiting[task].requests_left -= 1;
+        if self.waiting[task].requests_left == 0 {
+            self.wake(task);
+        }
+    }
+
+    fn wake(&mut self, task: TaskId) {
+        let waiting = &mut self.waiting[task];
+        waiting.number += 1;
+        waiting.event = None;
+        self.ready.push_back(task);
+    }
+}
+
+/// Tasks in the background, while they last.
+#[derive(Default)]
+pub(super) struct Tasks {
+    /// By their numbers, from one on.
+    all: Vec<Option<Pin<Box<dyn Future<Output = ()>>>>>,
+}
+
+impl Tasks {
+    /// Begins a task, which runs whenever somebody has the machine [run](Self::run).
+    pub(super) fn spawn(&mut self, schedule: &Schedule, task: impl Future<Output = ()> + 'static) {
+        self.all.push(Some(Box::pin(task)));
+        let mut state = schedule.state.borrow_mut();
+        state.waiting.push(Waiting::default());
+        state.ready.push_back(self.all.len());
+    }
+
+    /// Has everything run until `caller` comes to its end.
+    ///
+    /// # Errors
+    /// [`Error::Standstill`] where it never will.
+    pub(super) fn run<T>(
+        &mut self,
+        schedule: &Schedule,
+        caller: impl Future<Output = T>,
+    ) -> Result<T> {
+        let mut caller = pin!(caller);
+        let mut context = Context::from_waker(Waker::noop());
+        schedule.state.borrow_mut().ready.push_back(CALLER);
+        let (mut polls, mut since_ns) = (0, schedule.now_ns());
+        loop {
+            while let Some(task) = {
+                let mut state = schedule.state.borrow_mut();
+                state.ready.pop_front()
+            } {
+                schedule.running.set(task);
+                polls += 1;
+                if polls > MOST_POLLS {
+                    return Err(Error::Standstill);
+                }
+                if task == CALLER {
+                    if let Poll::Ready(value) = caller.as_mut().poll(&mut context) {
+                        return Ok(value);
+                    }
+                } else if let Some(slot) = self.all.get_mut(task - 1)
+                    && let Some(background) = slot
+                    && background.as_mut().poll(&mut context).is_ready()
+                {
+                    *slot = None;
+                }
+            }
+            if !schedule.advance() {
+                return Err(Error::Standstill);
+            }
+            if std::mem::replace(&mut since_ns, schedule.now_ns()) != schedule.now_ns() {
+                polls = 0;
+            }
+        }
+    }
+}

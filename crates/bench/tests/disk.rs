@@ -1,0 +1,151 @@
+//! Workloads on simulated disks: the same on every machine, each ordering clean and as it is known.
+
+use backstitch_bench::{
+    Disk, DiskOptions, Run, Scale, Series, Spec, Target, Workload, document, measure,
+};
+use backstitch_formats::usual;
+use backstitch_vfs::{Optimisations, Ordering};
+
+const ORDERINGS: [Ordering; 11] = Ordering::ALL;
+
+fn spec(workload: Workload, scale: Scale, ordering: Ordering, disk: &str) -> Spec {
+    let disk = Disk::named(disk, 256 << 20, &DiskOptions::default()).unwrap();
+    Spec {
+        layout: usual(),
+        workload,
+        scale,
+        ordering,
+        optimisations: Optimisations::BOTH,
+        target: Target::Disk(Box::new(disk)),
+        journal_device: None,
+        cache_bytes: 32 << 20,
+        dirty_bytes: 0,
+        expire_seconds: 30.0,
+        atomic_bytes: None,
+        seed: 1,
+        trace: true,
+        check: true,
+        mount_stats: None,
+    }
+}
+
+fn postmark() -> Scale {
+    Scale {
+        files: Some(60),
+        transactions: Some(120),
+        min_bytes: Some(500),
+        max_bytes: Some(16 << 10),
+        ..Scale::default()
+    }
+}
+
+fn writers(writers: u64) -> Scale {
+    Scale {
+        files: Some(60),
+        writers: Some(writers),
+        ..Scale::default()
+    }
+}
+
+/// The JSON, and every request of the drive.
+fn all_of(run: Run) -> (String, Vec<u8>) {
+    let mut trace = Vec::new();
+    backstitch_bench::write_json_lines(&run.trace, &mut trace).unwrap();
+    assert!(!trace.is_empty());
+    let document = document(&[Series { runs: vec![run] }], 1);
+    (document.to_string(), trace)
+}
+
+#[test]
+fn two_runs_are_the_same_to_the_last_byte() {
+    let scripts = Scale {
+        fraction: Some(0.2),
+        ..Scale::default()
+    };
+    let workloads = [(Workload::Postmark, postmark()), (Workload::Sdet, scripts)];
+    for (workload, scale) in workloads {
+        for ordering in ORDERINGS {
+            for disk in ["viking", "sata-ssd"] {
+                let spec = spec(workload, scale, ordering, disk);
+                let [one, two] = [(); 2].map(|()| all_of(measure(&spec).unwrap()));
+                assert!(
+                    one == two,
+                    "{workload} {ordering} {disk}: {} {}",
+                    one.0,
+                    two.0
+                );
+                assert!(!one.0.contains("\"host\""), "{}", one.0);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_disk_makes_synchronous_updates_slow_and_hides_delayed_ones() {
+    let elapsed = |ordering| {
+        let spec = spec(Workload::Postmark, postmark(), ordering, "viking");
+        measure(&spec).unwrap().elapsed_seconds
+    };
+    let [soft, sync] = [Ordering::SOFT, Ordering::SYNC].map(elapsed);
+    let none = elapsed(Ordering::ASYNC);
+    assert!(sync > 3.0 * none, "sync {sync}, async {none}");
+    assert!(soft < 1.2 * none, "soft {soft}, async {none}");
+}
+
+/// None of them asks the host for anything, and each leaves what it should.
+#[test]
+fn every_workload_runs_on_a_disk() {
+    for workload in Workload::ALL {
+        let small = Scale {
+            fraction: Some(0.005),
+            max_bytes: (workload == Workload::Postmark).then_some(64 << 10),
+            ..Scale::default()
+        };
+        let [one, two] = [(); 2].map(|()| {
+            let spec = spec(workload, small, Ordering::SOFT, "cheetah9");
+            measure(&spec).unwrap()
+        });
+        assert!(one.operations > 0 && one.elapsed_seconds > 0.0);
+        assert!(one == two, "{workload}");
+    }
+}
+
+#[test]
+fn scripts_use_the_processor_while_others_wait_for_the_disk() {
+    let by_hour = |count| {
+        let scale = Scale {
+            writers: Some(count),
+            fraction: Some(0.3),
+            ..Scale::default()
+        };
+        let spec = spec(Workload::Sdet, scale, Ordering::SYNC, "viking");
+        count as f64 / measure(&spec).unwrap().elapsed_seconds
+    };
+    let [one, five] = [1, 5].map(by_hour);
+    assert!(five > 1.1 * one, "one {one}, five {five}");
+}
+
+#[test]
+fn clients_wait_for_the_disk_beside_each_other() {
+    let elapsed = |count| {
+        let spec = spec(Workload::Fsync, writers(count), Ordering::SOFT, "viking");
+        measure(&spec).unwrap().elapsed_seconds
+    };
+    let [one, four] = [1, 4].map(elapsed);
+    assert!(four < 0.7 * one, "one {one}, four {four}");
+}
+
+#[test]
+fn a_faster_host_is_faster_where_the_disk_is_none() {
+    let elapsed = |host_speed| {
+        let options = DiskOptions {
+            host_speed: Some(host_speed),
+            ..DiskOptions::default()
+        };
+        let mut spec = spec(Workload::Postmark, postmark(), Ordering::SOFT, "ideal");
+        spec.target = Target::Disk(Box::new(Disk::named("ideal", 256 << 20, &options).unwrap()));
+        measure(&spec).unwrap().elapsed_seconds
+    };
+    let [slow, fast] = [0.5, 1.0].map(elapsed);
+    assert!((slow / fast - 2.0).abs() < 0.02, "{slow} {fast}");
+}

@@ -1,0 +1,94 @@
+//! `--disk`: simulated disks.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+
+use backstitch_bench::{Disk, DiskOptions, Policy, Series, Target, write_json_lines};
+
+use crate::error::{Error, Result};
+use crate::show;
+
+/// What is said of a simulated disk.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// List the simulated disks
+    #[arg(long)]
+    pub(super) list_disks: bool,
+    /// The speed of the simulated disk's host, by that of the machine on which the costs of the
+    /// host's work were measured; by default that of the paper which the disk is from
+    #[arg(long, value_name = "FACTOR", requires = "disk", value_parser = super::seconds)]
+    host_speed: Option<f64>,
+    /// The elevator of the simulated disk's host: fifo, clook, fscan, sptf
+    #[arg(long, value_name = "POLICY", requires = "disk")]
+    elevator: Option<Policy>,
+    /// How many requests the simulated disk takes at once
+    #[arg(long, value_name = "N", requires = "disk", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    queue_depth: Option<u32>,
+    /// Whether the simulated disk answers writes from its memory
+    #[arg(long, value_name = "ON|OFF", requires = "disk", value_parser = on_or_off)]
+    write_cache: Option<bool>,
+    /// Write the simulated disk's requests, as lines of JSON, to this file
+    #[arg(long, value_name = "FILE", requires = "disk")]
+    pub(super) trace: Option<PathBuf>,
+}
+
+fn on_or_off(text: &str) -> std::result::Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("on or off".to_owned()),
+    }
+}
+
+/// `--list-disks`.
+pub(super) fn list() -> Result<()> {
+    let table = Disk::table().map_err(|error| Error::failed("bench", "disks", error))?;
+    show::print_bytes("bench", table.as_bytes())
+}
+
+impl Args {
+    /// What makes no sense for so many runs.
+    pub(super) fn check(&self, is_disk: bool, runs: usize) -> Result<()> {
+        match &self.trace {
+            Some(_) if is_disk && runs > 1 => {
+                let why = "--trace is of one run: one workload, one ordering, one of its sizes";
+                Err(Error::usage("bench", why))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The disk of a name.
+    pub(super) fn target(&self, name: &str, size_bytes: u64) -> Result<Target> {
+        if self.host_speed == Some(0.0) {
+            let why = "--host-speed: more than nothing";
+            return Err(Error::usage("bench", why));
+        }
+        let options = DiskOptions {
+            elevator: self.elevator,
+            queue_depth: self.queue_depth,
+            write_cache: self.write_cache,
+            host_speed: self.host_speed,
+        };
+        let disk = Disk::named(name, size_bytes, &options);
+        let disk = disk.map_err(|error| Error::failed("bench", name, error))?;
+        Ok(Target::Disk(Box::new(disk)))
+    }
+
+    /// Writes the trace where that was asked for.
+    pub(super) fn write_trace(&self, all: &[Series]) -> Result<()> {
+        let Some(path) = &self.trace else {
+            return Ok(());
+        };
+        let runs = all.iter().flat_map(|series| &series.runs);
+        let written = File::create(path).and_then(|file| {
+            let mut out = BufWriter::new(file);
+            for run in runs {
+                write_json_lines(&run.trace, &mut out)?;
+            }
+            out.flush()
+        });
+        written.map_err(|error| Error::at_path("bench", path, crate::error::host(&error)))
+    }
+}

@@ -43,7 +43,7 @@ fn a_failed_mkfs_leaves_nothing() {
         ("mkfs -s 1K a.img", 1),
         ("mkfs -s 8M -d nothing a.img", 1),
         ("mkfs -s 8M -b 3000 a.img", 1),
-        ("mkfs -s 8M -t ext4 a.img", 1),
+        ("mkfs -s 8M -t ext4 a.img", 2),
         ("mkfs -s 8M -t fat a.img", 2),
         ("mkfs -s 8M -O frobnicate a.img", 2),
         ("mkfs -s 8Q a.img", 2),

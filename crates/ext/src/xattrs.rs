@@ -79,10 +79,7 @@ fn corrupt_attributes(number: u32, what: impl std::fmt::Display) -> Error {
 
 /// An attribute block that may be one.
 pub(crate) fn checked_attribute_block(format: &ExtFormat, number: u32, block: u64) -> Step<u64> {
-    if format.is_data_run(Run {
-        start: block,
-        len: 1,
-    }) {
+    if format.is_data_run(Run::one(block)) {
         Ok(block)
     } else {
         Err(corrupt_attributes(
@@ -412,10 +409,7 @@ impl Attributes<'_> {
                 *block
             }
             BlockPlan::Fresh(block, contents) => {
-                let run = Run {
-                    start: *block,
-                    len: 1,
-                };
+                let run = Run::one(*block);
                 let mut marked = PatchIds::new();
                 self.set_block_bits(v, run, &mut marked);
                 // An inode that shares the block waits for its contents only, through the reference
@@ -432,22 +426,13 @@ impl Attributes<'_> {
 
     /// Looks up what releasing an attribute block needs.
     pub(crate) fn gather_release(&mut self, v: &mut Volume<'_>, block: u64) -> Step<()> {
-        if !self.format.is_data_run(Run {
-            start: block,
-            len: 1,
-        }) {
+        if !self.format.is_data_run(Run::one(block)) {
             return Err(
                 Error::corrupt("attribute block", format!("block {block} cannot be one")).into(),
             );
         }
         v.read(block)?;
-        self.format.check_blocks_used(
-            v,
-            Run {
-                start: block,
-                len: 1,
-            },
-        )
+        self.format.check_blocks_used(v, Run::one(block))
     }
 
     /// One reference less to an attribute block, to which no pointer is left on the disk; the last
@@ -472,13 +457,7 @@ impl Attributes<'_> {
                 self.format.shared_blocks.remove(&hash);
             }
             self.track_attribute_block_freed(block);
-            self.free_runs(
-                v,
-                &[Run {
-                    start: block,
-                    len: 1,
-                }],
-            );
+            self.free_runs(v, &[Run::one(block)]);
         }
         Ok(())
     }

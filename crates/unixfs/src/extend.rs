@@ -78,10 +78,7 @@ impl<F: Format> UnixFs<F> {
             for _ in 0..needed {
                 match self.format.pick_single(v, number, &picks)? {
                     Some(block) => {
-                        picks.0.push(Run {
-                            start: block,
-                            len: 1,
-                        });
+                        picks.0.push(Run::one(block));
                         indirects.push(block);
                     }
                     None => break,
@@ -149,14 +146,7 @@ impl<F: Format> UnixFs<F> {
         let mut bits = PatchIds::new();
         self.set_block_bits(v, run, &mut bits);
         for block in &extension.indirects {
-            self.set_block_bits(
-                v,
-                Run {
-                    start: *block,
-                    len: 1,
-                },
-                &mut bits,
-            );
+            self.set_block_bits(v, Run::one(*block), &mut bits);
         }
         self.mark_moves(v, &extension.moves, &mut bits);
         let data = v.hidden(true, |v| self.write_new_blocks(v, number, run, contents));

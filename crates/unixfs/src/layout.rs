@@ -51,12 +51,10 @@ impl<F: Format> FileSystem for UnixFs<F> {
         // What waits for its turn to be freed is as good as free: who needs it waits for it.
         let kept = self.left_places.count() as u64;
         let free = self.format.free_blocks() + self.deferred.pending_blocks() + kept;
+        let all = self.format.blocks_count();
         FileSystemStatistics {
             block_size_bytes: self.format.block_size(),
-            blocks: self
-                .format
-                .blocks_count()
-                .saturating_sub(self.format.overhead_blocks()),
+            blocks: all.saturating_sub(self.format.overhead_blocks()),
             free_blocks: free,
             available_blocks: free.saturating_sub(self.format.reserved_blocks()),
             inodes: self.format.inodes_count().into(),
@@ -360,7 +358,7 @@ impl<F: Format> FileSystem for UnixFs<F> {
     }
 
     fn take_free(&mut self, most: u64) -> Option<Range<u64>> {
-        self.take_free_run(most)
+        self.noted_free.take(most)
     }
 
     fn forget_free(&mut self) {

@@ -70,10 +70,7 @@ impl<F: Format> UnixFs<F> {
                 return Ok(stay);
             }
             // Of a damaged file: a block that is its own, or marked as free, cannot be given away.
-            let run = Run {
-                start: *from,
-                len: 1,
-            };
+            let run = Run::one(*from);
             match self.format.check_blocks_used(v, run) {
                 Ok(()) if moves.iter().all(|m: &Moved| m.from != *from) => {}
                 Ok(()) | Err(Stop::Failed(Error::Corrupt { .. })) => return Ok(stay),
@@ -91,7 +88,7 @@ impl<F: Format> UnixFs<F> {
                     None => return Ok(stay),
                 },
             };
-            picks.0.push(Run { start: to, len: 1 });
+            picks.0.push(Run::one(to));
             moves.push(Moved {
                 from: *from,
                 to,
@@ -109,10 +106,7 @@ impl<F: Format> UnixFs<F> {
                     .list
                     .retain(|place| place.block != moved.to);
             } else {
-                let run = Run {
-                    start: moved.to,
-                    len: 1,
-                };
+                let run = Run::one(moved.to);
                 self.set_block_bits(v, run, bits);
             }
         }
@@ -140,10 +134,7 @@ impl<F: Format> UnixFs<F> {
     }
 
     fn give_place_back(&mut self, v: &mut Volume<'_>, place: Left) {
-        let run = Run {
-            start: place.block,
-            len: 1,
-        };
+        let run = Run::one(place.block);
         let left = wait_for(Rule::LeftPlaceFreedAfterPointer, place.left);
         self.defer_blocks(v, vec![run], &[left]);
     }

@@ -35,7 +35,7 @@ impl Place {
             Place::Room(_) => Picks::default(),
             Place::NewBlock(e) => {
                 let mut runs = smallvec![e.run];
-                runs.extend(e.indirects.iter().map(|b| Run { start: *b, len: 1 }));
+                runs.extend(e.indirects.iter().map(|b| Run::one(*b)));
                 Picks(runs)
             }
         }
@@ -274,10 +274,7 @@ impl<F: Format> UnixFs<F> {
         let mut before_name = PatchIds::new();
         let bs = self.block_size();
         if let Some(block) = block {
-            let run = Run {
-                start: block,
-                len: 1,
-            };
+            let run = Run::one(block);
             let mut bits = PatchIds::new();
             self.set_block_bits(v, run, &mut bits);
             before.extend_from_slice(wait_for_all(Rule::InodeAfterBlockBit, &bits));
@@ -505,26 +502,19 @@ impl<F: Format> UnixFs<F> {
             return Err(Error::Invalid.into());
         }
         let len = usize::try_from(inode.size()).unwrap_or(usize::MAX);
+        let does_not_fit = |into: &str| {
+            let what = format!("{len} bytes do not fit into its {into}");
+            Error::corrupt(format!("symlink {number}"), what)
+        };
         if inode.is_fast_symlink(self.format.block_size()) {
-            let bytes = inode.inline_bytes();
-            return match bytes.get(..len) {
-                Some(target) => Ok(target.to_vec()),
-                None => Err(Error::corrupt(
-                    format!("symlink {number}"),
-                    format!("{len} bytes do not fit into its inode"),
-                )
-                .into()),
-            };
+            let target = inode.inline_bytes().get(..len).map(<[u8]>::to_vec);
+            return Ok(target.ok_or_else(|| does_not_fit("inode"))?);
         }
         match self.map_blocks(v, &inode, 0, 1)? {
             Mapped::Blocks(run) if len <= self.block_size() => {
                 Ok(v.read(run.start)?[..len].to_vec())
             }
-            _ => Err(Error::corrupt(
-                format!("symlink {number}"),
-                format!("{len} bytes do not fit into its block"),
-            )
-            .into()),
+            _ => Err(does_not_fit("block").into()),
         }
     }
 }

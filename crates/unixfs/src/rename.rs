@@ -102,10 +102,9 @@ impl<F: Format> UnixFs<F> {
             false => Some(old),
         };
         let old = old.ok_or(Error::NotFound)?;
-        let dotdot = if is_directory && from != to {
-            Some(self.find_dotdot(v, old.inode, &inode)?)
-        } else {
-            None
+        let dotdot = match is_directory && from != to {
+            true => Some(self.find_dotdot(v, old.inode, &inode)?),
+            false => None,
         };
         let lost = target.as_ref().map(|(found, _)| found.inode);
         let m = Move {

@@ -113,11 +113,6 @@ impl<F: Format> UnixFs<F> {
         Ok(stop)
     }
 
-    /// The next run that was noted and has been free ever since.
-    pub(crate) fn take_free_run(&mut self, most: u64) -> Option<Range<u64>> {
-        self.noted_free.take(most)
-    }
-
     /// A block of a map, or one that it leads to, that may be a file's.
     pub(crate) fn checked_pointer(&self, block: u64) -> Step<u64> {
         match block {
@@ -132,10 +127,7 @@ impl<F: Format> UnixFs<F> {
 /// # Errors
 /// [`Error::Corrupt`] for any other.
 pub fn checked_block(format: &impl Format, block: u64) -> Step<u64> {
-    if format.is_data_run(Run {
-        start: block,
-        len: 1,
-    }) {
+    if format.is_data_run(Run::one(block)) {
         return Ok(block);
     }
     Err(Error::corrupt(

@@ -217,14 +217,7 @@ fn mark_attributes(r: &mut Reclaim, number: u32, inode: &impl Inode) -> Step<()>
     if block != 0 {
         let references = r.attribute_blocks.get(&block);
         let again = references.is_some_and(|references| references.counted > 0);
-        r.mark(
-            number,
-            Run {
-                start: block,
-                len: 1,
-            },
-            again,
-        )?;
+        r.mark(number, Run::one(block), again)?;
     }
     r.count_attributes(number, block);
     Ok(())

@@ -106,10 +106,7 @@ mod tests {
         let scattered = (0..3 * MOST_FREED_RUNS as u64).map(|n| n * 7 % 1_000_003 * 3);
         let all: Vec<u64> = scattered.collect();
         for start in &all {
-            freed.add(Run {
-                start: *start,
-                len: 1,
-            });
+            freed.add(Run::one(*start));
             assert!(freed.runs.len() <= MOST_FREED_RUNS);
         }
         let taken = freed.take();

@@ -601,10 +601,9 @@ impl Reclaim {
 
     /// Others free the inode.
     pub(crate) fn hold(&mut self, inode: u32, is_directory: bool) {
-        let held = if is_directory {
-            kind::HELD_DIRECTORY
-        } else {
-            kind::HELD
+        let held = match is_directory {
+            true => kind::HELD_DIRECTORY,
+            false => kind::HELD,
         };
         self.set_kind(inode, held);
         if is_directory {

@@ -10,6 +10,14 @@ pub struct Run {
 }
 
 impl Run {
+    /// One block.
+    pub const fn one(block: u64) -> Run {
+        Run {
+            start: block,
+            len: 1,
+        }
+    }
+
     /// One more than the last one.
     pub fn end(self) -> u64 {
         self.start + self.len

@@ -149,3 +149,61 @@ fn a_faster_host_is_faster_where_the_disk_is_none() {
     let [slow, fast] = [0.5, 1.0].map(elapsed);
     assert!((slow / fast - 2.0).abs() < 0.02, "{slow} {fast}");
 }
+
+/// The figures of docs/MEASUREMENTS.md: `cargo test -p backstitch-bench --test disk -- --ignored
+/// --nocapture`.
+#[test]
+#[ignore = "prints figures, for minutes"]
+fn figures() {
+    let micro = |workload| {
+        (
+            workload,
+            4 << 10,
+            Scale {
+                min_bytes: Some(4 << 10),
+                ..Scale::default()
+            },
+        )
+    };
+    let full = |workload| (workload, 0, Scale::default());
+    let workloads = [
+        micro(Workload::MicroCreate),
+        micro(Workload::MicroRead),
+        micro(Workload::MicroWrite),
+        micro(Workload::MicroDelete),
+        full(Workload::PostmarkSmall),
+        full(Workload::Sdet),
+        full(Workload::Andrew),
+        full(Workload::Ssh),
+        full(Workload::Connectathon),
+        full(Workload::Zero),
+        full(Workload::Netnews),
+    ];
+    for disk in ["viking", "cheetah9"] {
+        for (workload, file_bytes, scale) in workloads {
+            for ordering in [Ordering::ASYNC, Ordering::SOFT, Ordering::SYNC] {
+                let mut spec = spec(workload, scale, ordering, disk);
+                (spec.trace, spec.check, spec.cache_bytes) = (false, false, 128 << 20);
+                spec.target = Target::Disk(Box::new(
+                    Disk::named(disk, 4 << 30, &DiskOptions::default()).unwrap(),
+                ));
+                let run = measure(&spec).unwrap();
+                let engine = run.engine.unwrap();
+                println!(
+                    "{disk} {workload} {file_bytes} {ordering}: {:.2} s, processor {:.2} s, {} operations, \
+                     {} requests, {} blocks, {} B read, phases {:?}",
+                    run.elapsed_seconds,
+                    run.cpu_user_seconds,
+                    run.operations,
+                    engine.write_requests,
+                    engine.blocks_written,
+                    engine.bytes_read,
+                    run.phases
+                        .iter()
+                        .map(|p| (p.name, (p.elapsed_seconds * 100.0).round() / 100.0))
+                        .collect::<Vec<_>>(),
+                );
+            }
+        }
+    }
+}

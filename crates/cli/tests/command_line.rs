@@ -144,12 +144,56 @@ fn commands_to_come_say_so() {
     let bench = Bench::new();
     for line in [
         "trace record x",
-        "bench untar --disk viking",
+        "bench figures --memory",
         "wafs x",
         "nbd-serve --port 1 x",
     ] {
         let done = bench.line(line).refused(1);
         assert!(done.stderr.contains("not implemented"), "{}", done.stderr);
+    }
+}
+
+#[test]
+fn bench_runs_on_simulated_disks() {
+    let bench = Bench::new();
+    let line = "bench postmark-small,sdet --disk viking --size 64M --scale 0.01 --check";
+    let [one, two] = [(); 2].map(|()| bench.line(&format!("{line} --json")).good().text());
+    assert!(one.contains("\"disk viking\"") && one == two, "{one} {two}");
+    let slower = format!("{line} --json --host-speed 0.001 --elevator fifo --queue-depth 1");
+    assert_ne!(bench.line(&slower).good().text(), one);
+    let traced = "bench zero --disk sata-ssd --files 20 --trace t.json --plot plots";
+    bench.line(traced).good();
+    let trace = std::fs::read_to_string(bench.path("t.json")).unwrap();
+    assert!(
+        trace
+            .lines()
+            .any(|line| line.contains("\"kind\":\"flush\"")),
+        "{trace}"
+    );
+    let picture = std::fs::read_to_string(bench.path("plots/trace-zero-soft.svg")).unwrap();
+    assert!(
+        picture.contains("flush") && picture.contains("MiB"),
+        "{picture}"
+    );
+    assert!(
+        bench
+            .line("bench --list-disks")
+            .good()
+            .text()
+            .contains("cheetah9")
+    );
+    let unknown = bench.line("bench zero --disk vikings").refused(1);
+    assert!(
+        unknown.stderr.contains("viking, cheetah9"),
+        "{}",
+        unknown.stderr
+    );
+    for line in [
+        "bench zero,andrew --disk viking --trace t.json",
+        "bench zero --memory --elevator fifo",
+        "bench zero --disk viking --write-cache maybe",
+    ] {
+        bench.line(line).refused(2);
     }
 }
 

@@ -17,19 +17,19 @@ pub(super) struct Args {
     pub(super) list_disks: bool,
     /// The speed of the simulated disk's host, by that of the machine on which the costs of the
     /// host's work were measured; by default that of the paper which the disk is from
-    #[arg(long, value_name = "FACTOR", requires = "disk", value_parser = super::seconds)]
+    #[arg(long, value_name = "FACTOR", value_parser = super::seconds)]
     host_speed: Option<f64>,
     /// The elevator of the simulated disk's host: fifo, clook, fscan, sptf
-    #[arg(long, value_name = "POLICY", requires = "disk")]
+    #[arg(long, value_name = "POLICY")]
     elevator: Option<Policy>,
     /// How many requests the simulated disk takes at once
-    #[arg(long, value_name = "N", requires = "disk", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     queue_depth: Option<u32>,
     /// Whether the simulated disk answers writes from its memory
-    #[arg(long, value_name = "ON|OFF", requires = "disk", value_parser = on_or_off)]
+    #[arg(long, value_name = "ON|OFF", value_parser = on_or_off)]
     write_cache: Option<bool>,
     /// Write the simulated disk's requests, as lines of JSON, to this file
-    #[arg(long, value_name = "FILE", requires = "disk")]
+    #[arg(long, value_name = "FILE")]
     pub(super) trace: Option<PathBuf>,
 }
 
@@ -48,15 +48,25 @@ pub(super) fn list() -> Result<()> {
 }
 
 impl Args {
-    /// What makes no sense for so many runs.
+    /// What makes no sense on other targets, or for so many runs.
     pub(super) fn check(&self, is_disk: bool, runs: usize) -> Result<()> {
-        match &self.trace {
-            Some(_) if is_disk && runs > 1 => {
-                let why = "--trace is of one run: one workload, one ordering, one of its sizes";
-                Err(Error::usage("bench", why))
-            }
-            _ => Ok(()),
+        let given = [
+            ("--host-speed", self.host_speed.is_some()),
+            ("--elevator", self.elevator.is_some()),
+            ("--queue-depth", self.queue_depth.is_some()),
+            ("--write-cache", self.write_cache.is_some()),
+            ("--trace", self.trace.is_some()),
+        ];
+        // clap asks for no other option where that would exclude one that is given.
+        if let Some((option, _)) = given.iter().find(|(_, given)| *given && !is_disk) {
+            let why = format!("{option} is about simulated disks: --disk PRESET");
+            return Err(Error::usage("bench", why));
         }
+        if self.trace.is_some() && runs > 1 {
+            let why = "--trace is of one run: one workload, one ordering, one of its sizes";
+            return Err(Error::usage("bench", why));
+        }
+        Ok(())
     }
 
     /// The disk of a name.

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Switches each rule off in turn, and puts the table of what was found between its marks in docs/GUARANTEES.md. With an ordering, or several
-# with commas, only those: `scripts/ablate.sh soft`.
+# Switches each rule off in turn, and puts the tables of what was found between the marks in docs/GUARANTEES.md. With an
+# ordering, or several with commas, the first table is of those only: `scripts/ablate.sh soft`.
 set -eu
 cd "$(dirname "$0")/.."
 backstitch="${BACKSTITCH_BIN:-target/release/backstitch}"
@@ -9,8 +9,21 @@ table="$(mktemp)"
 whole="$(mktemp)"
 trap 'rm -f "$table" "$whole"' EXIT
 
+# The rules of the mechanisms that order writes without a log: nothing else comes by them.
+theirs=request-after-predecessors,requests-are-issued,circle-is-broken,written-without-rollback
+theirs=$theirs,batch-after-gate,batch-behind-predecessors,hit-only-behind-predecessors
+theirs=$theirs,nobody-joins-a-begun-batch,sensor-waits-for-all,batches-are-not-superseded
+
 # Where rules survive the exit code is 1.
-"$backstitch" crash ablate --markdown --form whole --ordering "${1:-soft,sync,journal=ordered}" >"$table" || [ "$?" = 1 ]
+ablate() {
+    "$backstitch" crash ablate --markdown --form whole "$@" || [ "$?" = 1 ]
+}
+
+{
+    ablate --ordering "${1:-soft,sync,journal=ordered,journal=writeback,journal=full}"
+    printf '\nThe rules of the mechanisms that order writes without a log:\n\n'
+    ablate --ordering scheduler,interbuffer,amom=immediate,amom=delayed:100 --site "$theirs"
+} >"$table"
 awk -v table="$table" '
     /<!-- end of rules -->/ { inside = 0 }
     !inside { print }

@@ -93,6 +93,7 @@ fn assert_alike(one: &Run, two: &Run) {
     // Whether reading moves an access time hangs on the second in which it was set.
     let hangs_on_time = [
         "micro-read",
+        "micro-write",
         "delete",
         "postmark",
         "zero",
@@ -126,7 +127,10 @@ fn every_workload_leaves_a_clean_image_under_every_ordering() {
             assert_eq!(run.workload, workload.name());
             assert_eq!(run.ordering, Some(ordering.to_string()));
             assert!(run.operations > 0, "{workload}");
-            assert!(figures(&run).patches_created > 0, "{workload}");
+            // Reading moves access times, or not, by the second.
+            let reads_only = workload.name() == "micro-read";
+            let patches = figures(&run).patches_created;
+            assert!(patches > 0 || reads_only, "{workload}");
             assert_eq!(run.phases.last().unwrap().name, "sync");
         }
     }

@@ -66,6 +66,11 @@ pub struct Cut {
     pub form: Form,
 }
 
+/// Whether a layout states the rule: not the mechanism, the journal or its recovery.
+fn is_of_layouts(site: &Site) -> bool {
+    matches!(site.layer, "unixfs" | "ext")
+}
+
 impl Cut {
     /// Its name: the site's, and where it is half off the form's behind a number sign.
     pub fn name(&self) -> String {
@@ -313,7 +318,7 @@ impl Ablation {
                 return found;
             }
         }
-        if cut.site.layer == "ext"
+        if is_of_layouts(cut.site)
             && let Some(found) = search.look(&own, &OWN_TO_THE_END, self.seed)
         {
             return found;

@@ -183,6 +183,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             json: args.json,
         });
     }
+    crate::allocator::use_one_arena();
     let engine = mount_engine(&image, &dir, ordering, &options)?;
     serve(args, &image, &dir, engine, &options)?;
     Ok(ExitCode::SUCCESS)

@@ -11,7 +11,6 @@ use super::worlds::{VARIANTS, World};
 use super::{Ablation, Cut, ROUNDS};
 use crate::ace::Workload;
 use crate::campaign::CampaignError;
-use crate::rules;
 use crate::scout::{self, Trouble};
 
 /// A workload in a world, under a variant.
@@ -75,17 +74,8 @@ pub(super) fn scout(ablation: &Ablation, worlds: &[World]) -> Result<Scouted, Ca
             by_site.entry(id).or_default().push((run, passes));
         }
     }
-    for (id, runs) in &mut by_site {
-        // A script that was written for the rule comes first.
-        let name = rules::sites().find(|site| site.id == *id).map(Site::name);
-        let is_for_it = |run: &Run| {
-            let workload = ablation.workloads[run.workload].name.as_str();
-            workload.strip_prefix("scripts/") == name.as_deref()
-        };
-        runs.sort_by_key(|(run, _)| {
-            let is_other = !is_for_it(run);
-            (is_other, run.world, run.moments, run.workload, run.variant)
-        });
+    for runs in by_site.values_mut() {
+        runs.sort_by_key(|(run, _)| (run.world, run.moments, run.workload, run.variant));
     }
     Ok(Scouted { by_site, all })
 }

@@ -11,6 +11,7 @@ use crate::show;
 
 /// What is said of a simulated disk.
 #[derive(Debug, clap::Args)]
+#[group(skip)]
 pub(super) struct Args {
     /// List the simulated disks
     #[arg(long)]

@@ -124,18 +124,7 @@ impl Files for EngineFiles {
     }
 
     fn lookup(&mut self, parent: Node, name: &str) -> Result<Found> {
-        let found = self.engine.lookup(inode(parent), name.as_bytes())?;
-        Ok(Found {
-            node: Node(found.inode.0.into()),
-            is_directory: found.file_type == FileType::Directory,
-            size_bytes: found.size_bytes,
-        })
-    }
-
-    fn stat(&mut self, parent: Node, name: &str) -> Result<u64> {
-        let found = self.lookup(parent, name)?;
-        self.close(found.node)?;
-        Ok(found.size_bytes)
+        Ok(self.engine.lookup(inode(parent), name.as_bytes())?.into())
     }
 
     fn write(&mut self, node: Node, offset_bytes: u64, data: &[u8]) -> Result<()> {

@@ -9,6 +9,8 @@ pub use engine::EngineFiles;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use backstitch_layout::{Attributes, FileType};
+
 use crate::Result;
 use crate::client::Clients;
 
@@ -25,6 +27,17 @@ pub struct Found {
     pub is_directory: bool,
     /// Its length.
     pub size_bytes: u64,
+}
+
+impl From<Attributes> for Found {
+    /// What the engine shows.
+    fn from(found: Attributes) -> Found {
+        Found {
+            node: Node(found.inode.0.into()),
+            is_directory: found.file_type == FileType::Directory,
+            size_bytes: found.size_bytes,
+        }
+    }
 }
 
 /// A name in a directory.
@@ -78,7 +91,11 @@ pub trait Files {
     fn lookup(&mut self, parent: Node, name: &str) -> Result<Found>;
 
     /// A name's attributes, without opening it; returns the length.
-    fn stat(&mut self, parent: Node, name: &str) -> Result<u64>;
+    fn stat(&mut self, parent: Node, name: &str) -> Result<u64> {
+        let found = self.lookup(parent, name)?;
+        self.close(found.node)?;
+        Ok(found.size_bytes)
+    }
 
     /// Writes all of `data`.
     fn write(&mut self, node: Node, offset_bytes: u64, data: &[u8]) -> Result<()>;

@@ -164,18 +164,7 @@ impl Files for MachineFiles {
 
     fn lookup(&mut self, parent: Node, name: &str) -> Result<Found> {
         let machine = self.machine.clone();
-        let found = self.run(machine.lookup(inode(parent), name))?;
-        Ok(Found {
-            node: node(found.inode),
-            is_directory: found.file_type == FileType::Directory,
-            size_bytes: found.size_bytes,
-        })
-    }
-
-    fn stat(&mut self, parent: Node, name: &str) -> Result<u64> {
-        let found = self.lookup(parent, name)?;
-        self.close(found.node)?;
-        Ok(found.size_bytes)
+        Ok(self.run(machine.lookup(inode(parent), name))?.into())
     }
 
     fn write(&mut self, node: Node, offset_bytes: u64, data: &[u8]) -> Result<()> {

@@ -3,7 +3,7 @@
 use crate::commands::{
     bench, cat, chmod, chown, completions, cp, crash, depend, df, du, find, fsck, info, journal,
     later, ln, ls, man, mkdir, mkfs, mount, mv, order, rm, snapshot, stat, stats, sync, touch,
-    tune, umount, undo, xattr,
+    tune, umount, undo, wafs, xattr,
 };
 use clap::{Parser, Subcommand};
 
@@ -98,8 +98,8 @@ pub(crate) enum Command {
     Depend(depend::Args),
     /// Run a command whose fsync keeps order instead of waiting for the disk
     Order(order::Args),
-    /// Work on a stand-alone write-ahead log (not implemented)
-    Wafs(later::Wafs),
+    /// Keep a write-ahead log: append records, read them back after a crash
+    Wafs(wafs::Args),
     /// Export an image as a network block device (not implemented)
     NbdServe(later::NbdServe),
     /// Print shell completions

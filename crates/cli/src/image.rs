@@ -94,6 +94,8 @@ impl std::fmt::Display for ImagePath {
 pub(crate) struct DeviceOptions {
     pub(crate) read_only: bool,
     pub(crate) unsafe_no_flush: bool,
+    /// See [`OpenOptions::beside_writers`].
+    pub(crate) beside_writers: bool,
     pub(crate) volatile_seed: Option<u64>,
     /// How much longer each flush takes.
     pub(crate) flush_delay: Option<Duration>,
@@ -115,6 +117,7 @@ pub(crate) fn open_device(
     let open = OpenOptions {
         read_only: options.read_only,
         unsafe_no_flush: options.unsafe_no_flush,
+        beside_writers: options.beside_writers,
     };
     let named = Named::of(what, path)?;
     let (device, part) = named.open(what, open)?;

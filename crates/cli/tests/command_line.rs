@@ -145,7 +145,6 @@ fn commands_to_come_say_so() {
     for line in [
         "trace record x",
         "bench figures --memory",
-        "wafs x",
         "nbd-serve --port 1 x",
     ] {
         let done = bench.line(line).refused(1);

@@ -32,6 +32,9 @@ pub struct OpenOptions {
     /// Do not flush. **A crash of the host may then lose or reorder anything**; a crash of the
     /// process alone may not.
     pub unsafe_no_flush: bool,
+    /// With [`read_only`](Self::read_only): do not lock, so that somebody else may write meanwhile.
+    /// Only for formats in which a reader can tell what is whole.
+    pub beside_writers: bool,
 }
 
 /// An image file or a block device.
@@ -149,6 +152,7 @@ impl FileDevice {
             return Err(in_the_kernel(&name));
         }
         match for_parts {
+            _ if options.read_only && options.beside_writers => {}
             true => lock.parts()?,
             false => lock.whole()?,
         }

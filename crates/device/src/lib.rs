@@ -21,7 +21,8 @@
 //!
 //! # The devices
 //!
-//! [`FileDevice`] is the real one: an image file or a raw disk. [`MemoryDevice`] never fails and
+//! [`FileDevice`] is the real one: an image file or a raw disk. [`MappedDevice`] is memory that
+//! survives. [`MemoryDevice`] never fails and
 //! forgets everything. [`RecordingDevice`] and [`VolatileDevice`] stand in front of another device:
 //! the first remembers what was written and flushed so that every state a power cut could have left
 //! can be rebuilt, the second plays a drive whose write cache loses its contents when the process
@@ -44,6 +45,7 @@ mod holder;
 mod host;
 mod joined;
 mod lock;
+mod mapped;
 mod memory;
 mod overlay;
 pub mod partition;
@@ -60,6 +62,7 @@ pub use error::{DeviceError, Result};
 pub use fault::{Fault, FaultCounts, FaultDevice, FaultKind, FaultLength, Loss};
 pub use file::{FileDevice, OpenOptions};
 pub use joined::JoinedDevice;
+pub use mapped::MappedDevice;
 pub use memory::MemoryDevice;
 pub use overlay::OverlayDevice;
 pub use recording::{Record, RecordingDevice, materialise, materialise_torn, unflushed};

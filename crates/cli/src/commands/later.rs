@@ -20,7 +20,7 @@ macro_rules! later {
 }
 
 later! {
-    Trace "trace", Wafs "wafs", NbdServe "nbd-serve",
+    Trace "trace", NbdServe "nbd-serve",
 }
 
 /// Says so.

@@ -35,6 +35,7 @@ pub(crate) mod touch;
 pub(crate) mod tune;
 pub(crate) mod umount;
 pub(crate) mod undo;
+pub(crate) mod wafs;
 pub(crate) mod xattr;
 
 use crate::args::Command;
@@ -76,7 +77,7 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
         Command::Bench(args) => bench::run(&args),
         Command::Depend(args) => return depend::run(&args),
         Command::Order(args) => return order::run(&args),
-        Command::Wafs(_) => later::refuse("wafs"),
+        Command::Wafs(args) => return wafs::run(&args),
         Command::NbdServe(_) => later::refuse("nbd-serve"),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),

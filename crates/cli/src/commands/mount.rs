@@ -245,6 +245,7 @@ fn mount_engine(
             unsafe_no_flush: options.unsafe_no_flush,
             volatile_seed: options.volatile_seed,
             flush_delay: options.flush_delay,
+            ..DeviceOptions::default()
         },
     )?;
     let journal = match &options.journal_device {
@@ -256,6 +257,7 @@ fn mount_engine(
                 // Two drives do not lose the same.
                 volatile_seed: options.volatile_seed.map(|seed| seed.wrapping_add(1)),
                 flush_delay: options.flush_delay,
+                ..DeviceOptions::default()
             };
             Some(open_device("mount", path, opened)?)
         }
